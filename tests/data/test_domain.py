@@ -1,0 +1,194 @@
+import copy
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from torchdpcate.data import Domain
+from torchdpcate.errors import InputError
+
+calm = settings(deadline=None, max_examples=60)  # shared machines pause
+bound = st.floats(-1e6, 1e6, allow_subnormal=False)
+interval = st.tuples(bound, bound).map(sorted)
+
+
+@st.composite
+def domains(draw: st.DrawFn) -> Domain:
+    box = draw(st.lists(interval, min_size=1, max_size=5))
+    low, high = zip(*box, strict=True)
+    outcome = draw(interval.filter(lambda pair: pair[0] < pair[1]))
+    return Domain(low, high, *outcome, overlap=draw(st.floats(0.001, 0.499)))
+
+
+@st.composite
+def domains_and_points(draw: st.DrawFn) -> tuple[Domain, torch.Tensor]:
+    domain = draw(domains())
+    row = st.lists(st.floats(-2e6, 2e6), min_size=domain.dimension, max_size=domain.dimension)
+    return domain, torch.tensor(draw(st.lists(row, min_size=1, max_size=8)), dtype=torch.float64)
+
+
+@calm
+@given(domains_and_points())
+def test_clip_is_idempotent_and_inside(case: tuple[Domain, torch.Tensor]) -> None:
+    domain, x = case
+    clipped = domain.clip_covariates(x)
+    domain.check_covariates(clipped)
+    assert torch.equal(domain.clip_covariates(clipped), clipped)
+    inside = (domain.clip_covariates(x) == x).all(1)
+    assert torch.equal(clipped[inside], x[inside])
+
+
+@calm
+@given(domains_and_points(), st.sampled_from([torch.float32, torch.float64]))
+def test_scale_maps_the_box_into_the_unit_box(case: tuple[Domain, torch.Tensor], dtype: torch.dtype) -> None:
+    domain, x = case
+    scaled = domain.scale(domain.clip_covariates(x).to(dtype))
+    assert scaled.dtype == dtype
+    assert scaled.abs().max() <= 1.0
+    constant = domain.covariate_low == domain.covariate_high
+    assert (scaled[:, constant] == 0).all()
+
+
+@calm
+@given(domains())
+def test_scale_maps_corners_to_corners(domain: Domain) -> None:
+    wide = domain.covariate_low < domain.covariate_high
+    corners = domain.scale(torch.stack([domain.covariate_low, domain.covariate_high]))
+    assert (corners[0, wide] == -1).all()
+    assert (corners[1, wide] == 1).all()
+
+
+@calm
+@given(domains())
+def test_round_trip_through_json(domain: Domain) -> None:
+    again = Domain.from_dict(json.loads(json.dumps(domain.to_dict())))
+    assert again == domain
+    assert hash(again) == hash(domain)
+
+
+@calm
+@given(domains(), st.integers(1, 50))
+def test_grid_is_public_inside_and_repeatable(domain: Domain, count: int) -> None:
+    grid = domain.grid(count)
+    assert grid.shape == (count, domain.dimension)
+    assert grid.dtype == torch.float64
+    domain.check_covariates(grid)
+    assert torch.equal(grid, domain.grid(count))
+
+
+def test_grid_fills_the_box_better_than_chance() -> None:
+    grid = Domain([0, 0], [1, 1], 0, 1).grid(256)
+    cells = (grid * 16).long()
+    assert len(torch.unique(cells[:, 0] * 16 + cells[:, 1])) == 256  # a Sobol net: one point a cell
+
+
+def test_grid_leaves_the_global_generator_alone() -> None:
+    state = torch.get_rng_state()
+    Domain([0], [1], 0, 1).grid(8)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"covariate_low": [0.0, 2.0]}, "'age' are inverted: low 2 is above high 1"),
+        ({"covariate_low": [0.0]}, "covariate_low has 1 bounds and covariate_high 2"),
+        ({"covariate_low": [0.0, float("nan")]}, "lower bound of covariate 'age' is nan"),
+        ({"covariate_high": [float("inf"), 1.0]}, "upper bound of covariate 'x' is inf"),
+        ({"covariate_low": [0.0, None]}, "lower bound of covariate 'age' is nan"),
+        ({"covariate_low": ["low", 0.0]}, "covariate_low must be numbers"),
+        ({"covariate_low": [], "covariate_high": [], "names": None}, "at least one covariate"),
+        ({"covariate_low": [[0.0, 0.0]]}, "shape"),
+        ({"outcome_low": None}, "lower bound of outcome is None"),
+        ({"outcome_low": 3.0}, "outcome are inverted"),
+        ({"outcome_low": 1.0}, "outcome are both 1"),
+        ({"outcome_low": -1e308, "outcome_high": 1e308}, "width"),
+        ({"overlap": 0.0}, "overlap is 0"),
+        ({"overlap": 0.5}, "overlap is 0.5"),
+        ({"overlap": "much"}, "overlap is 'much'"),
+        ({"names": ["x"]}, "1 names for 2"),
+        ({"names": ["x", "x"]}, "twice"),
+    ],
+)
+def test_bad_facts_are_refused_in_one_line(change: dict, words: str) -> None:
+    facts = {
+        "covariate_low": [0.0, 0.0],
+        "covariate_high": [1.0, 1.0],
+        "outcome_low": 0.0,
+        "outcome_high": 1.0,
+        "names": ["x", "age"],
+    }
+    with pytest.raises(InputError, match=words) as caught:
+        Domain(**facts | change)
+    assert "\n" not in str(caught.value)
+
+
+def test_from_dict_refuses_unknown_entries() -> None:
+    with pytest.raises(InputError, match="unit"):
+        Domain.from_dict(Domain([0], [1], 0, 1).to_dict() | {"unit": "years"})
+
+
+def test_check_covariates_names_column_count_bounds_and_remedy() -> None:
+    domain = Domain([0, 16], [1, 60], 0, 1, names=["x", "age"])
+    x = torch.tensor([[0.5, 15.0], [2.0, 61.0], [0.5, 20.0]])
+    with pytest.raises(InputError) as caught:
+        domain.check_covariates(x)
+    assert str(caught.value) == (
+        "covariate 'age' has 2 values outside its declared bounds [16, 60] (and 1 other column too); "
+        "widen the domain, or clip with data.out_of_bounds=clip"
+    )
+    with pytest.raises(InputError, match=r"query 'age' has 2 values .* move these queries"):
+        domain.check_covariates(x, "query")
+
+
+def test_check_covariates_refuses_what_is_missing_or_misshapen() -> None:
+    domain = Domain([0, 16], [1, 60], 0, 1, names=["x", "age"])
+    with pytest.raises(InputError, match="column 'age' has 1 missing or infinite value;"):
+        domain.check_covariates(np.array([[0.5, np.nan]]))
+    with pytest.raises(InputError, match="3 columns; the domain has 2"):
+        domain.check_covariates(np.zeros((4, 3)))
+    with pytest.raises(InputError, match="shape"):
+        domain.check_covariates(np.zeros(2))
+
+
+def test_check_outcome() -> None:
+    domain = Domain([0], [1], -1, 1)
+    domain.check_outcome([-1.0, 1.0])
+    with pytest.raises(InputError, match=r"outcome has 2 values outside its declared bounds \[-1, 1\]; "):
+        domain.check_outcome([-1.5, 0.0, 1.5])
+    with pytest.raises(InputError, match="outcome has 1 missing"):
+        domain.check_outcome([float("nan"), 0.0])
+    assert domain.clip_outcome(torch.tensor([-2.0, 0.5])).tolist() == [-1.0, 0.5]
+
+
+def test_a_frame_is_read_by_name_not_by_position() -> None:
+    domain = Domain([0, 16], [1, 60], 0, 1, names=["x", "age"])
+    frame = pd.DataFrame({"age": [20, 30], "other": ["a", "b"], "x": [0.1, 0.2]})
+    assert domain.matrix(frame).tolist() == [[0.1, 20.0], [0.2, 30.0]]
+    with pytest.raises(InputError, match="lacks the column 'x'"):
+        domain.matrix(frame[["age"]])
+    unnamed = Domain([0, 16], [1, 60], 0, 1)
+    assert unnamed.matrix(frame[["x", "age"]]).tolist() == [[0.1, 20.0], [0.2, 30.0]]
+
+
+def test_scale_is_differentiable() -> None:
+    x = torch.tensor([[0.25, 30.0]], requires_grad=True)
+    Domain([0, 16], [1, 60], 0, 1).scale(x).sum().backward()
+    torch.testing.assert_close(x.grad, torch.tensor([[2.0, 2.0 / 44.0]]))
+
+
+def test_a_domain_can_be_copied() -> None:
+    domain = Domain([0], [1], -1, 1)
+    assert copy.deepcopy(domain) == domain
+    assert domain != Domain([0], [1], -1, 2)
+
+
+def test_from_yaml(domain_file) -> None:
+    domain = Domain.from_yaml(domain_file)
+    assert domain.names == ("age", "sex", "race=black", "race=white", "race=NA")
+    assert domain.overlap == 0.1
+    assert Domain.from_yaml("lalonde").dimension == 8

@@ -1,0 +1,128 @@
+import math
+
+import pandas as pd
+import pytest
+import torch
+
+from torchdpcate.data import Dataset1, Dataset2
+from torchdpcate.errors import InputError
+
+N = 200_000
+SDS = 6.0  # two-sided normal tail 2e-9 for each mean of N bounded terms
+E2 = math.exp(2.0)
+MEAN_EXP, VAR_EXP = (E2 - 1) / 2, (math.exp(4.0) - 1) / 4 - ((E2 - 1) / 2) ** 2
+MEAN_SIN, SQUARE_SIN = (1 - math.cos(4.0)) / 4, 0.5 - math.sin(8.0) / 16
+MEAN = MEAN_EXP + 3 * MEAN_SIN
+EXP_SIN = (E2 * (2 * math.sin(4.0) - 4 * math.cos(4.0)) + 4) / 20
+VAR2 = VAR_EXP + 9 * (SQUARE_SIN - MEAN_SIN**2)
+VAR1 = VAR2 + 6 * (EXP_SIN - MEAN_EXP * MEAN_SIN)
+X_EXP, X_SIN = (E2 + 1) / 4, math.sin(4.0) / 16 - math.cos(4.0) / 4
+
+
+def near(values: torch.Tensor, mean: float) -> bool:
+    return abs(float(values.mean()) - mean) < SDS * float(values.std()) / math.sqrt(len(values))
+
+
+def test_the_paper_s_sd_of_the_second_effect() -> None:
+    assert math.sqrt(VAR2) == pytest.approx(2.37, abs=0.005)
+
+
+@pytest.mark.parametrize(("source", "variance"), [(Dataset1, VAR1), (Dataset2, VAR2)])
+def test_moments_against_closed_forms(source, variance: float) -> None:
+    data = source(n=N, train_fraction=0.99, seed=1)
+    records = data.load().records
+    draw, theta = data.coefficients(), data.effect(records.x)
+    assert float(draw.beta.sum()) < 1.0  # so that x'beta is never cut at 1, and the forms below hold
+    assert near(theta, MEAN)
+    assert near((theta - MEAN) ** 2, variance)
+    assert near(records.a, (1 + float(draw.beta.sum()) / 2) / 2)
+    assert near(records.a - data.propensity(records.x), 0.0)
+    x_theta = torch.full_like(draw.beta, MEAN / 2)
+    if source is Dataset1:
+        x_theta[0] = X_EXP + 3 * X_SIN
+    else:
+        x_theta[0], x_theta[1] = X_EXP + 3 * MEAN_SIN / 2, MEAN_EXP / 2 + 3 * X_SIN
+    mean_y = MEAN / 2 + float(draw.beta @ x_theta) / 2 + float(draw.gamma.sum()) / 2
+    assert near(records.y, mean_y)
+    noise = records.y - theta * records.a - records.x @ draw.gamma
+    assert noise.abs().max() <= 1 + 1e-12
+    assert near(noise**2, 1 / 3)
+
+
+@pytest.mark.parametrize("source", [Dataset1, Dataset2])
+def test_coefficients_are_drawn_on_a_shared_random_support(source) -> None:
+    draws = [source(seed=seed).coefficients() for seed in range(400)]
+    beta, gamma = torch.stack([d.beta for d in draws]), torch.stack([d.gamma for d in draws])
+    size = min(source.dimension, 5)
+    assert torch.equal(beta > 0, gamma > 0)
+    assert ((beta > 0).sum(1) == size).all()
+    assert beta.max() < 0.3
+    assert gamma.max() < 1.0
+    assert near(beta[beta > 0], 0.15)
+    assert near(gamma[gamma > 0], 0.5)
+    # each coordinate enters binomial(400, size / p) supports; 6 sd over 30 coordinates: below 1e-7
+    share = size / source.dimension
+    slack = 6 * math.sqrt(400 * share * (1 - share)) + 1e-9
+    assert ((beta > 0).sum(0) - 400 * share).abs().max() <= slack
+
+
+@pytest.mark.parametrize("source", [Dataset1, Dataset2])
+def test_outcome_bounds_hold_for_every_seed(source) -> None:
+    low, high = source().outcome_bounds()
+    for seed in range(20):
+        study = source(n=2000, seed=seed).load()
+        study.domain.check_covariates(study.records.x)
+        study.domain.check_outcome(study.records.y)
+        assert (study.domain.outcome_low, study.domain.outcome_high) == (low, high)
+
+
+def test_outcome_bounds_are_the_tightest() -> None:
+    t = torch.linspace(0, 1, 200_001, dtype=torch.float64)
+    grow, wave = torch.exp(2 * t), 3 * torch.sin(4 * t)
+    low, high = Dataset1().outcome_bounds()
+    assert low == min(0.0, float((grow + wave).min())) - 1
+    assert high == pytest.approx(float((grow + wave + t).max()) + 1 + 1, abs=1e-9)
+    low, high = Dataset2().outcome_bounds()
+    assert low == pytest.approx(float(grow.min() + wave.min()) - 1, abs=1e-9)
+    assert high == pytest.approx(float((grow + t).max() + (wave + t).max()) + 3 + 1, abs=1e-9)
+    assert high >= float((grow + t).max() + (wave + t).max()) + 3 + 1
+
+
+def test_the_default_is_the_paper_s_setting() -> None:
+    study = Dataset2().load()
+    assert study.records.n == 2700
+    assert study.queries.shape == (300, 30)
+    assert study.records.x.dtype == study.queries.dtype == torch.float64
+    assert torch.equal(study.effect, Dataset2().effect(study.queries))
+    assert study.domain.overlap == 0.05
+    assert study.name == "dataset2"
+
+
+def test_queries_are_held_out_and_limited() -> None:
+    study = Dataset1(n=1000, queries=30).load()
+    assert study.queries.shape == (30, 2)
+    assert not (study.queries[:, None] == study.records.x[None]).all(2).any()
+    assert Dataset1(n=100, queries=300).load().queries.shape == (10, 2)
+
+
+def test_the_seed_fixes_everything() -> None:
+    first, again, other = (Dataset1(seed=seed).load() for seed in (5, 5, 6))
+    assert torch.equal(first.records.y, again.records.y)
+    assert not torch.equal(first.records.x, other.records.x)
+
+
+def test_queries_from_a_file(tmp_path) -> None:
+    file = tmp_path / "q.csv"
+    pd.DataFrame({"x1": [0.5, 1.0], "x0": [0.0, 1.0]}).to_csv(file, index=False)
+    study = Dataset1(queries_path=file).load()
+    assert study.queries.tolist() == [[0.0, 0.5], [1.0, 1.0]]
+    assert study.effect.tolist() == pytest.approx([1.0, E2 + 3 * math.sin(4.0)])
+    pd.DataFrame({"x1": [0.5, 1.0], "x0": [0.0, 1.5]}).to_csv(file, index=False)
+    with pytest.raises(InputError, match=r"q.csv: query 'x0' has 1 value outside"):
+        Dataset1(queries_path=file).load()
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 2.5, -1])
+def test_n_too_small(n) -> None:
+    with pytest.raises(InputError, match=r"too few to split|data.n is"):
+        Dataset1(n=n).load()

@@ -1,0 +1,66 @@
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from torchdpcate.data import CausalData, Domain
+from torchdpcate.errors import InputError
+
+X = [[0.1, 1.0], [0.2, 2.0], [0.3, 3.0]]
+
+
+@pytest.mark.parametrize("convert", [list, np.array, torch.tensor, pd.DataFrame])
+def test_from_arrays_takes_numpy_torch_and_pandas(convert) -> None:
+    records = CausalData.from_arrays(convert(X), np.array([0, 1, 1]), pd.Series([1.0, 2.0, 3.0]))
+    assert records.n == len(records) == 3
+    assert records.x.dtype == records.a.dtype == records.y.dtype == torch.float64
+    torch.testing.assert_close(records.x, torch.tensor(X, dtype=torch.float64), rtol=1e-6, atol=0)
+
+
+def test_a_bool_treatment_and_column_vectors_are_fine() -> None:
+    records = CausalData.from_arrays(X, [[True], [False], [True]], [[1.0], [2.0], [3.0]])
+    assert records.a.tolist() == [1.0, 0.0, 1.0]
+    assert records.y.shape == (3,)
+
+
+def test_the_records_do_not_share_memory_with_the_input() -> None:
+    x = np.array(X)
+    records = CausalData.from_arrays(x, [0, 1, 1], [0, 0, 0])
+    x[:] = 9.0
+    assert records.x.max() == 3.0
+
+
+@pytest.mark.parametrize(
+    ("x", "a", "y", "words"),
+    [
+        ([1.0, 2.0, 3.0], [0, 1, 1], [0, 0, 0], "X has shape"),
+        (X, [0, 1], [0, 0, 0], "3, 2 and 3 records"),
+        (X, [0, 1, 2], [0, 0, 0], "treatment has 1 value other than 0 and 1"),
+        (X, [0, 0.5, 0.25], [0, 0, 0], "treatment has 2 values other than"),
+        (X, [0, 0, 0], [0, 0, 0], "no record with value 1"),
+        (X, [1, 1, 1], [0, 0, 0], "no record with value 0"),
+        (X, [0, np.nan, 1], [0, 0, 0], "treatment has 1 missing"),
+        (X, [0, 1, 1], [0, np.inf, 0], "outcome has 1 missing or infinite"),
+        (X, [0, 1, 1], ["a", "b", "c"], "outcome must be numbers"),
+        ([[0.1, np.nan], [np.nan, np.nan], [0.1, 1]], [0, 1, 1], [0, 0, 0], "column 'x1' has 2 missing"),
+        (pd.DataFrame({"w": [1, 2, 3], "v": ["p", "q", "r"]}), [0, 1, 1], [0, 0, 0], "column 'v' must be"),
+        (pd.DataFrame({"w": [1, None, 3]}), [0, 1, 1], [0, 0, 0], "column 'w' has 1 missing"),
+    ],
+)
+def test_bad_records_are_refused_in_one_line(x, a, y, words) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        CausalData.from_arrays(x, a, y)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_domain_orders_the_columns_of_a_frame() -> None:
+    domain = Domain([0, 0], [1, 9], 0, 1, names=["u", "v"])
+    frame = pd.DataFrame(np.array(X)[:, ::-1], columns=["v", "u"])
+    assert CausalData.from_arrays(frame, [0, 1, 1], [0, 0, 0], domain).x.tolist() == X
+
+
+def test_subset_and_to() -> None:
+    records = CausalData.from_arrays(X, [0, 1, 1], [1.0, 2.0, 3.0])
+    assert records.subset(torch.tensor([2, 0])).y.tolist() == [3.0, 1.0]
+    assert records.subset(records.a == 1).n == 2
+    assert records.to("cpu").x.device.type == "cpu"

@@ -1,0 +1,178 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+
+from torchdpcate.data import Categorical, Domain, Numeric, TableSchema
+from torchdpcate.errors import InputError
+
+from .conftest import DOMAIN
+
+FACTS = yaml.safe_load(DOMAIN)
+
+
+def schema() -> TableSchema:
+    return TableSchema.from_dict(FACTS)
+
+
+def test_from_yaml_reads_roles_bounds_and_categories(domain_file: Path) -> None:
+    read = TableSchema.from_yaml(domain_file)
+    assert (read.treatment, read.outcome, read.columns) == ("treat", "y", ("age", "sex", "race"))
+    assert read.domain.covariate_low.tolist() == [16, 0, 0, 0, 0]
+    assert read.domain.covariate_high.tolist() == [60, 1, 1, 1, 1]
+    assert (read.domain.outcome_low, read.domain.outcome_high, read.domain.overlap) == (0, 10, 0.1)
+    assert read.text_columns == {"race"}
+    assert read == schema()
+
+
+def test_round_trip_through_json() -> None:
+    assert TableSchema.from_dict(json.loads(json.dumps(schema().to_dict()))) == schema()
+
+
+def test_encode_numbers_bools_and_words() -> None:
+    frame = pd.DataFrame(
+        {"race": ["NA", "white"], "sex": [True, False], "age": ["16", " 17.5 "], "extra": [None, None]}
+    )
+    assert schema().encode(frame).tolist() == [[16, 1, 0, 0, 1], [17.5, 0, 0, 1, 0]]
+
+
+def test_two_words_become_one_column_zero_for_the_first() -> None:
+    two = Categorical("sex", ("male", "female"))
+    assert two.bounds == (("sex", 0.0, 1.0),)
+    assert two.encode(pd.Series(["female", "male"])).tolist() == [[1.0], [0.0]]
+
+
+def test_number_categories_match_whatever_the_column_type() -> None:
+    three = Categorical("grade", (1, 2, 8))
+    for column in (pd.Series([8, 1]), pd.Series([8.0, 1.0]), pd.Series(["8", "1.0"])):
+        assert three.encode(column).tolist() == [[0, 0, 1], [1, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "words"),
+    [
+        ("age", [20, None, None], "column 'age' has 2 missing values"),
+        ("age", ["20", "old", "young"], "column 'age' has 2 non-numeric values"),
+        ("age", ["20", "NA", ""], "column 'age' has 2 missing values"),
+        ("age", [20, np.inf, 30], "column 'age' has 1 infinite value"),
+        ("sex", [0, 1, 2], r"column 'sex' has 1 value outside its declared categories \[0, 1\]"),
+        ("sex", [0, 1, None], "column 'sex' has 1 missing value"),
+        ("race", ["black", "green", "blue"], "column 'race' has 2 values outside its declared categories"),
+        ("race", ["black", None, "NA"], "column 'race' has 1 missing value"),
+    ],
+)
+def test_encode_says_which_column_and_how_many(column: str, values: list, words: str) -> None:
+    frame = pd.DataFrame({"age": [20, 30, 40], "sex": [0, 1, 0], "race": ["NA", "black", "white"]})
+    frame[column] = pd.Series(values, dtype=object)
+    with pytest.raises(InputError, match=words) as caught:
+        schema().encode(frame)
+    assert "\n" not in str(caught.value)
+
+
+def test_encode_names_the_missing_column() -> None:
+    with pytest.raises(InputError, match=r"column 'sex' is missing \(and 1 other\); there are: age"):
+        schema().encode(pd.DataFrame({"age": [20]}))
+
+
+def test_grid_respects_categories() -> None:
+    grid = schema().grid(300)
+    schema().domain.check_covariates(grid, "query")
+    assert torch.equal(grid[:, 2:].sum(1), torch.ones(300, dtype=torch.float64))
+    assert set(grid[:, 1:].unique().tolist()) == {0.0, 1.0}
+    assert (grid[:, 2:].mean(0) - 1 / 3).abs().max() < 0.02
+    assert grid.dtype == torch.float64
+    assert torch.equal(grid, schema().grid(300))
+
+
+@pytest.mark.parametrize("count", [0, -3, 2.5])
+def test_grid_needs_a_positive_count(count) -> None:
+    with pytest.raises(InputError, match="queries is"):
+        schema().grid(count)
+
+
+def test_from_domain() -> None:
+    domain = Domain([0, 1], [1, 1], -1, 1)
+    of = TableSchema.from_domain(domain)
+    assert of.covariates == (Numeric("x0", 0.0, 1.0), Numeric("x1", 1.0, 1.0))
+    assert of.domain is domain
+    assert of.encode(pd.DataFrame({"x1": [1], "x0": [0.5]})).tolist() == [[0.5, 1.0]]
+    assert TableSchema.from_dict(of.to_dict()).domain == domain
+
+
+def test_with_outcome_bounds_changes_nothing_else() -> None:
+    other = schema().with_outcome_bounds(-3, 4)
+    assert (other.domain.outcome_low, other.domain.outcome_high) == (-3, 4)
+    assert other.covariates == schema().covariates
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"treatment": None}, "no entry 'treatment'"),
+        ({"outcome": {"name": "y", "low": 0}}, "outcome has no entry 'high'"),
+        ({"outcome": {"name": "y", "low": 2, "high": 1}}, "outcome 'y' are inverted"),
+        ({"outcome": "y"}, "outcome is 'y'; it needs the entries"),
+        ({"outcome": {"name": "y", "low": 0, "high": 1, "unit": "d"}}, "unknown entry 'unit'"),
+        ({"covariates": {}}, "covariates is empty"),
+        ({"covariates": None}, "no entry 'covariates'"),
+        ({"covariates": ["age"]}, "covariates is empty"),
+        ({"covariates": {"age": None}}, "covariate 'age' is None"),
+        ({"covariates": {"age": {"low": 0}}}, "covariate 'age' has no entry 'high'"),
+        ({"covariates": {"age": {"low": 0, "high": "many"}}}, "upper bound of covariate 'age' is 'many'"),
+        ({"covariates": {"age": {"low": 9, "high": 1}}}, "covariate 'age' are inverted"),
+        ({"covariates": {"age": {"low": 0, "high": 1, "log": True}}}, "unknown entry 'log'"),
+        ({"covariates": {"y": {"low": 0, "high": 1}}}, "column 'y' has two roles"),
+        ({"covariates": {"g": {"categories": ["a"]}}}, "two or more"),
+        ({"covariates": {"g": {"categories": ["a", "a"]}}}, "each once"),
+        ({"covariates": {"g": {"categories": "ab"}}}, "write a list"),
+        ({"covariates": {"g": {"categories": [True, False]}}}, "true/false"),
+        ({"covariates": {"g": {"categories": ["a", 1]}}}, "mix"),
+        ({"overlap": 0.7}, "overlap is 0.7"),
+        ({"bounds": 1}, "unknown entry 'bounds'"),
+    ],
+)
+def test_a_bad_domain_file_is_refused_in_one_line(tmp_path: Path, change: dict, words: str) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(yaml.safe_dump(FACTS | change))
+    with pytest.raises(InputError, match=words) as caught:
+        TableSchema.from_yaml(file)
+    assert str(file) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["a: [1", "just words", "", "covariates: {a: {low: 0}}\ncovariates: {}"])
+def test_a_file_that_is_no_domain_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(text)
+    with pytest.raises(InputError, match=r"bad\.yaml") as caught:
+        TableSchema.from_yaml(file)
+    assert "\n" not in str(caught.value)
+
+
+def test_scientific_notation_is_a_number(tmp_path: Path) -> None:
+    file = tmp_path / "d.yaml"
+    file.write_text(DOMAIN.replace("high: 60", "high: 6e4"))
+    assert TableSchema.from_yaml(file).domain.covariate_high[0] == 60000
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(InputError, match=r"'nowhere/d.yaml' does not exist"):
+        TableSchema.from_yaml("nowhere/d.yaml")
+    with pytest.raises(InputError, match="shipped ones: acic2016, lalonde, twins"):
+        TableSchema.from_yaml("nothing")
+
+
+def test_of_takes_every_form(domain_file: Path) -> None:
+    assert TableSchema.of(schema()) == TableSchema.of(FACTS) == TableSchema.of(str(domain_file))
+    assert TableSchema.of(Domain([0], [1], 0, 1)).columns == ("x0",)
+
+
+def test_shipped_domains_load() -> None:
+    lalonde, acic, twins = (TableSchema.from_yaml(name) for name in ("lalonde", "acic2016", "twins"))
+    assert lalonde.domain.dimension == 8
+    assert acic.domain.dimension == 55 + 6 + 16 + 5
+    assert len(twins.covariates) == 30

@@ -1,0 +1,162 @@
+import math
+
+import pandas as pd
+import pytest
+import torch
+
+from torchdpcate.data import Domain, GeneratedSurface, GivenOutcomes, SemiSynthetic, TableSchema
+from torchdpcate.errors import InputError
+
+N = 20_000
+
+
+@pytest.fixture
+def covariates(tmp_path):
+    x = Domain([0] * 4, [1] * 4, 0, 1).grid(N)
+    path = tmp_path / "x.parquet"
+    pd.DataFrame(x.numpy(), columns=["x0", "x1", "x2", "x3"]).to_parquet(path)
+    return path
+
+
+def domain() -> Domain:
+    return Domain([0] * 4, [1] * 4, 0, 1, overlap=0.2)
+
+
+@pytest.mark.parametrize("effect", ["smooth", "linear", "constant"])
+@pytest.mark.parametrize("noise", [0.0, 0.5])
+def test_outcome_bounds_are_public_and_hold(covariates, effect, noise) -> None:
+    surface = GeneratedSurface(effect, noise=noise, confounding=3.0)
+    for seed in range(3):
+        study = SemiSynthetic(covariates, domain(), surface, seed=seed).load()
+        study.domain.check_outcome(study.records.y)
+        assert (study.domain.outcome_low, study.domain.outcome_high) == surface.outcome_bounds()
+        assert torch.equal(study.effect, surface.effect_at(study.queries, study.schema))
+
+
+def test_the_effect_is_the_one_promised(covariates) -> None:
+    study = SemiSynthetic(covariates, domain()).load()
+    u = 2 * study.queries - 1
+    expected = 1 + torch.sin(math.pi * u[:, 0]) + u[:, 1] * u[:, 2]
+    torch.testing.assert_close(study.effect, expected)
+
+
+def test_outcomes_follow_the_formula(covariates) -> None:
+    surface = GeneratedSurface("linear", noise=0.0)
+    study = SemiSynthetic(covariates, domain(), surface).load()
+    u, a, y = 2 * study.records.x - 1, study.records.a, study.records.y
+    gamma = torch.linalg.lstsq(u / 4, (y - (1 + u[:, 0]) * a)[:, None])
+    assert gamma.residuals.sum() < 1e-18 * N
+    assert (gamma.solution >= 0).all()
+    assert (gamma.solution <= 1).all()
+
+
+def test_the_propensity_keeps_its_overlap(covariates) -> None:
+    study = SemiSynthetic(covariates, domain(), GeneratedSurface(confounding=50.0)).load()
+    # about 4500 records a quadrant; a share is 7 sd off its mean, itself in [0.2, 0.8], once in 1e11
+    cells = (study.records.x[:, 0] * 2).long() + 2 * (study.records.x[:, 1] * 2).long()
+    shares = torch.stack([study.records.a[cells == cell].mean() for cell in range(4)])
+    slack = 7 * math.sqrt(0.25 / 4000)
+    assert shares.min() > 0.2 - slack
+    assert shares.max() < 0.8 + slack
+    assert shares.max() - shares.min() > 0.1
+    coin = SemiSynthetic(covariates, domain(), GeneratedSurface(confounding=0.0)).load()
+    assert abs(float(coin.records.a.mean()) - 0.5) < 6 * 0.5 / math.sqrt(coin.records.n)
+
+
+def test_size_split_and_queries(covariates, tmp_path) -> None:
+    study = SemiSynthetic(covariates, domain(), n=3000).load()
+    assert study.records.n == 2700
+    assert study.queries.shape == (300, 4)
+    assert not (study.queries[:, None] == study.records.x[None]).all(2).any()
+    file = tmp_path / "q.csv"
+    pd.DataFrame({name: [0.5, 1.0] for name in study.domain.names}).to_csv(file, index=False)
+    assert SemiSynthetic(covariates, domain(), queries_path=file).load().effect.tolist() == pytest.approx(
+        [1, 2]
+    )
+
+
+def test_modifiers_may_be_named_or_few(covariates) -> None:
+    study = SemiSynthetic(covariates, domain(), GeneratedSurface("linear", modifiers=["x3"])).load()
+    torch.testing.assert_close(study.effect, 2 * study.queries[:, 3])
+    with pytest.raises(InputError, match=r"modifiers holds \['age'\]"):
+        SemiSynthetic(covariates, domain(), GeneratedSurface(modifiers=["age"])).load()
+
+
+def test_bad_arguments() -> None:
+    with pytest.raises(InputError, match="effect is 'wild'; choose one of smooth, linear, constant"):
+        GeneratedSurface("wild")
+    with pytest.raises(InputError, match="noise is -1"):
+        GeneratedSurface(noise=-1)
+
+
+def given_frame() -> pd.DataFrame:
+    y0 = torch.linspace(0, 4, N).double().numpy()
+    return pd.DataFrame({"y0": y0, "y1": y0 + 2, "mu0": y0, "mu1": y0 + 3, "z": [0, 1] * (N // 2)})
+
+
+def test_given_outcomes(covariates, tmp_path) -> None:
+    file = tmp_path / "o.csv"
+    given_frame().to_csv(file, index=False)
+    surface = GivenOutcomes(file, means=["mu0", "mu1"], treatment="z", bounds=[0, 6])
+    study = SemiSynthetic(covariates, domain(), surface).load()
+    assert study.effect.tolist() == pytest.approx([3.0] * 300)
+    assert (study.domain.outcome_low, study.domain.outcome_high) == (0, 6)
+    drawn = SemiSynthetic(covariates, domain(), GivenOutcomes(file, bounds=[0, 6]), seed=1).load()
+    assert drawn.effect.tolist() == pytest.approx([2.0] * 300)
+    assert not torch.equal(drawn.records.a, study.records.a)
+
+
+def test_given_outcomes_keep_rows_and_records_together(tmp_path) -> None:
+    frame = pd.DataFrame({"x0": [i / 99 for i in range(100)]})
+    frame["y0"], frame["y1"], frame["z"] = frame["x0"], 10 + frame["x0"], [0, 1] * 50
+    path = tmp_path / "t.csv"
+    frame.to_csv(path, index=False)
+    surface = GivenOutcomes(treatment="z", bounds=[0, 11])
+    records = SemiSynthetic(path, Domain([0], [1], 0, 1), surface, n=60).load().records
+    torch.testing.assert_close(records.y, records.x[:, 0] + 10 * records.a)
+    assert torch.equal(records.a, (records.x[:, 0] * 99).round() % 2)
+
+
+def test_given_outcomes_refuse_what_does_not_fit(covariates, tmp_path) -> None:
+    file = tmp_path / "o.csv"
+    given_frame()[:100].to_csv(file, index=False)
+    with pytest.raises(InputError, match=f"o.csv: 100 rows for {N} rows of covariates"):
+        SemiSynthetic(covariates, domain(), GivenOutcomes(file, bounds=[0, 6])).load()
+    given_frame().to_csv(file, index=False)
+    with pytest.raises(InputError, match=r"outcome 'y' has .* outside its declared bounds"):
+        SemiSynthetic(covariates, domain(), GivenOutcomes(file)).load()
+    with pytest.raises(InputError, match="column 'w' is missing"):
+        SemiSynthetic(covariates, domain(), GivenOutcomes(file, treatment="w")).load()
+    with pytest.raises(InputError, match="name two columns"):
+        SemiSynthetic(covariates, domain(), GivenOutcomes(file, outcomes=["y0"])).load()
+
+
+def test_acic_2016(shared_data) -> None:
+    folder = shared_data / "acic2016"
+    generated = SemiSynthetic(folder / "x.csv", "acic2016").load()
+    assert generated.records.x.shape == (4322, 82)
+    assert generated.effect.std() > 0.3
+    surface = GivenOutcomes(folder / "zymu_1.csv", means=["mu0", "mu1"], treatment="z")
+    study = SemiSynthetic(folder / "x.csv", "acic2016", surface, queries=4802).load()
+    assert study.records.n + len(study.queries) == 4802
+    assert float(study.records.a.mean()) == pytest.approx(0.179, abs=0.006)
+    assert float(study.effect.mean()) == pytest.approx(2.1281, abs=4 * 3.978 / math.sqrt(480))
+
+
+def test_acic_domain_is_the_published_codebook(shared_data) -> None:
+    book = pd.read_csv(shared_data / "acic2016" / "columns.csv").set_index("column")
+    for covariate in TableSchema.from_yaml("acic2016").covariates:
+        row = book.loc[covariate.name]
+        if row["dtype"] == "str":
+            assert len(covariate.categories) == row["n_unique"]
+        else:
+            assert [covariate.low, covariate.high] == [float(row["min"]), float(row["max"])]
+
+
+def test_twins(shared_data) -> None:
+    path = shared_data / "twins" / "Twin_data.csv"
+    surface = GivenOutcomes(outcomes=["outcome(t=0)", "outcome(t=1)"], event_below=9999, bounds=[0, 1])
+    study = SemiSynthetic(path, "twins", surface, train_fraction=0.001, queries=20_000).load()
+    assert study.records.n == 11
+    assert set(study.effect.unique().tolist()) == {-1.0, 0.0, 1.0}
+    assert float(study.effect.mean()) == pytest.approx(-0.0161, abs=0.002)

@@ -1,0 +1,81 @@
+import subprocess
+import sys
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
+
+from torchdpcate.data import StudySource, TableSchema, _shipped
+from torchdpcate.errors import InputError
+
+
+def compose_data(name: str, *overrides: str) -> StudySource:
+    root = ["+seed=3", "+queries={path: null, count: 25}"]
+    with initialize_config_dir(str(_shipped.conf_dir()), version_base="1.3"):
+        return instantiate(compose(overrides=[f"+data={name}", *root, *overrides]).data)
+
+
+@pytest.mark.parametrize(("name", "dimension"), [("dataset1", 2), ("dataset2", 30)])
+def test_generators_from_yaml(name: str, dimension: int) -> None:
+    study = compose_data(name, "data.n=3000").load()
+    assert study.records.x.shape == (2700, dimension)
+    assert study.queries.shape == (25, dimension)
+
+
+def test_table_from_yaml(tmp_path, frame, domain_file) -> None:
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    paths = f"data.path=[{tmp_path / 't.csv'},{tmp_path / 't.csv'}]"
+    study = compose_data("table", paths, f"data.domain={domain_file}", "data.n=30").load()
+    assert study.records.n == 30
+    assert study.queries.shape == (25, 5)
+    inline = "data.domain={treatment: treat, outcome: {name: y, low: 0, high: 10}, "
+    inline += "covariates: {age: {low: 16, high: 60}}}"
+    assert compose_data("table", paths, inline).load().records.x.shape == (80, 1)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "n"),
+    [
+        (["data.path={acic2016/x.csv}", "data.domain=acic2016", "data.n=3000"], 2700),
+        (
+            [
+                "data.path={acic2016/x.csv}",
+                "data.domain=acic2016",
+                "data/surface=given",
+                "data.surface.path={acic2016/zymu_1.csv}",
+            ],
+            4322,
+        ),
+        (["data.path={twins/Twin_data.csv}", "data.domain=twins", "data/surface=twins"], 10260),
+    ],
+)
+def test_semi_synthetic_from_yaml(shared_data, overrides: list[str], n: int) -> None:
+    filled = [text.replace("{", f"{shared_data}/").replace("}", "") for text in overrides]
+    study = compose_data("semi_synthetic", *filled).load()
+    assert study.records.n == n
+    assert study.effect.shape == (25,)
+
+
+def test_conf_is_found_in_a_checkout_and_in_a_wheel(tmp_path, monkeypatch) -> None:
+    checkout = _shipped.conf_dir()
+    assert (checkout / "domain" / "lalonde.yaml").is_file()
+    package = tmp_path / "torchdpcate"
+    monkeypatch.setattr(_shipped, "_PACKAGE", package)
+    with pytest.raises(FileNotFoundError):
+        _shipped.conf_dir()
+    (tmp_path / "conf").mkdir()
+    assert _shipped.conf_dir() == tmp_path / "conf"
+    (package / "conf").mkdir(parents=True)
+    assert _shipped.conf_dir() == package / "conf"
+
+
+def test_an_unknown_name_lists_the_choices() -> None:
+    with pytest.raises(InputError, match=r"domain 'mars' .*: acic2016, lalonde, twins"):
+        TableSchema.from_yaml("mars")
+
+
+def test_importing_the_room_is_light() -> None:
+    heavy = ["pandas", "pyarrow", "lightning", "omegaconf", "hydra", "matplotlib"]
+    code = f"import sys, torchdpcate.data; print([m for m in {heavy} if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"

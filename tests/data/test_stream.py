@@ -1,0 +1,163 @@
+import tracemalloc
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import torch
+
+from torchdpcate.data import Dataset1, TableSchema, stream_effects
+from torchdpcate.errors import InputError
+
+BATCH = 1000
+
+
+def effect(x: torch.Tensor) -> torch.Tensor:
+    return torch.sin(x).sum(1)
+
+
+def write(frame: pd.DataFrame, path) -> None:
+    frame.to_parquet(path, row_group_size=700) if path.suffix == ".parquet" else frame.to_csv(
+        path, index=False
+    )
+
+
+@pytest.fixture
+def schema(domain_file) -> TableSchema:
+    return TableSchema.from_yaml(domain_file)
+
+
+@pytest.fixture
+def big(frame) -> pd.DataFrame:
+    rows = frame.sample(5500, replace=True, random_state=0).reset_index(drop=True)
+    rows["age"] = np.random.default_rng(0).uniform(16, 60, len(rows))
+    return rows
+
+
+@pytest.mark.parametrize("source", ["csv", "csv.gz", "parquet"])
+@pytest.mark.parametrize("target", ["csv", "csv.gz", "parquet"])
+def test_the_streamed_answer_is_the_whole_answer(tmp_path, big, schema, source, target) -> None:
+    write(big, tmp_path / f"in.{source}")
+    output, seen = tmp_path / f"out.{target}", []
+    done = stream_effects(
+        tmp_path / f"in.{source}", output, schema, effect, batch_rows=BATCH, on_progress=seen.append
+    )
+    read = pd.read_parquet if target == "parquet" else pd.read_csv
+    answer = read(output)
+    assert list(answer.columns) == ["effect"]
+    expected = effect(schema.encode(big))
+    np.testing.assert_allclose(answer["effect"], expected, rtol=1e-15, atol=0)
+    assert done == seen[-1] == len(big)
+    assert max(np.diff([0, *seen])) <= BATCH
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        [f"in.{source}", f"out.{target}", "trial.yaml"]
+    )
+
+
+def test_a_column_of_decisions(tmp_path, frame, schema) -> None:
+    write(frame, tmp_path / "in.csv")
+    output = tmp_path / "out.csv"
+    stream_effects(tmp_path / "in.csv", output, schema, lambda x: (x[:, 0] > 30).long(), column="decision")
+    assert output.read_text().split("\n")[0] == "decision"
+    assert pd.read_csv(output)["decision"].tolist() == (frame["age"] > 30).astype(int).tolist()
+
+
+def test_no_rows_give_an_empty_answer(tmp_path, frame, schema) -> None:
+    write(frame[:0], tmp_path / "in.csv")
+    assert stream_effects(tmp_path / "in.csv", tmp_path / "out.csv", schema, effect) == 0
+    assert (tmp_path / "out.csv").read_text() == "effect\n"
+
+
+def test_the_output_may_replace_the_input(tmp_path, big, schema) -> None:
+    path = tmp_path / "t.parquet"
+    write(big, path)
+    stream_effects(path, path, schema, effect, batch_rows=BATCH)
+    assert len(pd.read_parquet(path)) == len(big)
+
+
+@pytest.mark.parametrize(
+    ("row", "column", "value", "words"),
+    [
+        (
+            4321,
+            "age",
+            99.0,
+            r"rows 4001 to 5000: query 'age' has 1 value outside .* \[16, 60\]",
+        ),
+        (4321, "age", "old", "rows 4001 to 5000: column 'age' has 1 non-numeric value"),
+        (5, "age", None, "rows 1 to 1000: column 'age' has 1 missing value"),
+        (
+            5499,
+            "race",
+            "green",
+            "rows 5001 to 5500: column 'race' has 1 value outside",
+        ),
+    ],
+)
+def test_a_bad_row_leaves_nothing_behind(tmp_path, big, schema, row, column, value, words) -> None:
+    big[column] = big[column].astype(object)
+    big.loc[row, column] = value
+    big.to_csv(tmp_path / "in.csv", index=False)
+    (tmp_path / "out.csv").write_text("what was there before")
+    with pytest.raises(InputError, match=words) as caught:
+        stream_effects(tmp_path / "in.csv", tmp_path / "out.csv", schema, effect, batch_rows=BATCH)
+    assert "\n" not in str(caught.value)
+    assert (tmp_path / "out.csv").read_text() == "what was there before"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.csv", "out.csv", "trial.yaml"]
+
+
+def test_an_interrupt_leaves_nothing_behind(tmp_path, big, schema) -> None:
+    big.to_csv(tmp_path / "in.csv", index=False)
+
+    def interrupt(done: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stream_effects(tmp_path / "in.csv", tmp_path / "o.csv", schema, effect, on_progress=interrupt)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.csv", "trial.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "words"),
+    [
+        ("gone.csv", "out.csv", "'.*gone.csv' does not exist"),
+        ("in.csv", "out.txt", "output '.*out.txt' is neither csv nor parquet"),
+        ("in.txt", "out.csv", "data file '.*in.txt' is neither"),
+        ("in.csv", "nowhere/out.csv", "there is no folder"),
+    ],
+)
+def test_bad_paths(tmp_path, frame, schema, source, target, words) -> None:
+    frame.to_csv(tmp_path / "in.csv", index=False)
+    with pytest.raises(InputError, match=words):
+        stream_effects(tmp_path / source, tmp_path / target, schema, effect)
+
+
+def test_a_missing_column_is_named(tmp_path, frame, schema) -> None:
+    frame.drop(columns="race").to_csv(tmp_path / "in.csv", index=False)
+    with pytest.raises(InputError, match="column 'race' is missing"):
+        stream_effects(tmp_path / "in.csv", tmp_path / "out.csv", schema, effect)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_memory_does_not_grow_with_the_file(tmp_path, ending) -> None:
+    source = Dataset1()
+    schema = TableSchema.from_domain(source.domain())
+    peaks = []
+    for rows in (40_000, 320_000):
+        x = np.random.default_rng(0).random((rows, 2))
+        write(pd.DataFrame(x, columns=["x0", "x1"]), tmp_path / f"in.{ending}")
+        del x
+        pool, arrow = pa.default_memory_pool(), []
+        tracemalloc.start()
+        stream_effects(
+            tmp_path / f"in.{ending}",
+            tmp_path / "out.csv",
+            schema,
+            source.effect,
+            batch_rows=4000,
+            on_progress=lambda _, arrow=arrow, pool=pool: arrow.append(pool.bytes_allocated()),
+        )
+        peaks.append((tracemalloc.get_traced_memory()[1], max(arrow)))
+        tracemalloc.stop()
+    assert peaks[1][0] < 1.5 * peaks[0][0] + 1e6
+    assert peaks[1][1] < 1.5 * peaks[0][1] + 30e6  # a few blocks of 4 MiB, read ahead

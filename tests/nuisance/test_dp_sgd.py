@@ -1,0 +1,407 @@
+"""DP-SGD seen on the gradients it used: clipping, noise, sampling, and what it refuses."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+
+import pytest
+import torch
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, StochasticWeightAveraging
+from torch import nn
+from torch.func import functional_call, grad, vmap
+from torch.utils.data import DataLoader, TensorDataset
+
+from tests.nuisance.cases import N, Q, Foreign, Interrupt, Recorder, fit, plan
+from torchdpcate.errors import BudgetError, InputError, NumericalError
+from torchdpcate.nuisance import DPSGD, DPSGDPlan, Nuisances, RecordLossModule, default_trainer, poisson_loader
+from torchdpcate.nuisance.engines import GHOST_PARAMETERS, choose_mode
+from torchdpcate.privacy import Ledger, NoiseSource, PrivacyBudget
+
+MODES = ["hooks", "functorch", "ghost"]
+CLIP = 0.8
+SILENT = 1e-12  # a noise multiplier that is noise in name only
+
+
+def clipped_sum(module, weights, batch, clip):
+    """Sum of clipped per-record gradients, by torch.func on a copy of the module."""
+    names = [name for name, _ in module.named_parameters()]
+
+    def loss(parameters, *record):
+        single = [part.unsqueeze(0) for part in record]
+        return Loss(copy.deepcopy(module))(parameters, single)
+
+    class Loss:
+        def __init__(self, module):
+            self.module = module
+
+        def __call__(self, parameters, single):
+            return functional_call(Wrapped(self.module), {f"m.{k}": v for k, v in parameters.items()}, (single,))
+
+    parameters = dict(zip(names, weights, strict=True))
+    grads = vmap(grad(loss), in_dims=(None, *[0] * len(batch)))(parameters, *batch)
+    norms = torch.stack([g.flatten(1).norm(dim=1) for g in grads.values()]).norm(dim=0)
+    factors = (clip / norms).clamp(max=1)
+    return [torch.einsum("b,b...->...", factors, g) for g in grads.values()], norms
+
+
+class Wrapped(nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.m = module
+
+    def forward(self, batch):
+        return self.m.record_loss(batch).sum()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_clipped_sums_equal_torch_func(module, dataset, mode):
+    recorder, run = Recorder(), plan(noise_multiplier=SILENT, max_grad_norm=CLIP, steps=8)
+    fit(module, dataset, run, mode=mode, callbacks=[recorder], trainer={"precision": "64-true"})
+    clipped = kept = 0
+    for weights, batch, used in zip(recorder.weights, recorder.batches, recorder.grads, strict=True):
+        expected, norms = clipped_sum(module, weights, batch, CLIP)
+        clipped, kept = clipped + int((norms > CLIP).sum()), kept + int((norms < CLIP).sum())
+        for e, g in zip(expected, used, strict=True):
+            # Opacus divides by norm + 1e-6, so its factors are smaller by up to 2.5e-6
+            torch.testing.assert_close(g * run.sampling_rate * N, e, rtol=1e-5, atol=1e-6)
+    assert clipped > 10
+    assert kept > 10
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_one_record_moves_the_sum_by_at_most_the_clip_norm(domain, mode):
+    # one record whose gradient is far above the clip norm, sampled at rate 1
+    torch.manual_seed(0)
+    module = Nuisances(domain, width=8, outcome_weight=1e6)
+    data = TensorDataset(torch.ones(1, Q), torch.ones(1), torch.full((1,), 5.0))
+    recorder = Recorder()
+    fit(module, data, plan(noise_multiplier=SILENT, sampling_rate=1.0, steps=3), mode=mode, callbacks=[recorder])
+    for used in recorder.grads:
+        norm = torch.cat([g.flatten() for g in used]).norm()
+        assert 0.5 * (1 - 1e-4) < norm <= 0.5 * (1 + 1e-6)
+
+
+class Flat(RecordLossModule):
+    """No record has a gradient: what moves the weights is noise."""
+
+    def __init__(self):
+        super().__init__(optimizer="sgd")
+        self.net = nn.Linear(Q, 40)
+
+    def record_loss(self, batch):
+        return 0 * self.net(batch[0]).sum(1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_noise_has_the_planned_scale_in_every_step(dataset, mode):
+    recorder, run = Recorder(), plan(noise_multiplier=3.0, max_grad_norm=0.2, steps=100)
+    fit(Flat(), dataset, run, mode=mode, callbacks=[recorder])
+    noise = torch.cat([g.flatten() for used in recorder.grads for g in used]).double() * 10
+    assert len(noise) == 100 * 160
+    # sd of a mean is 1/sqrt(m), of a variance sqrt(2/m): six of them alarm falsely 2e-9 of the time each
+    assert abs(noise.mean()) < 6 * 0.6 / len(noise) ** 0.5
+    assert abs(noise.var() / 0.36 - 1) < 6 * (2 / len(noise)) ** 0.5
+    steps = noise.view(100, 160)
+    assert abs((steps[:-1] * steps[1:]).mean()) < 6 * 0.36 / (99 * 160) ** 0.5
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_empty_batches_happen_and_take_a_noisy_step(module, dataset, mode):
+    recorder, run = Recorder(), plan(sampling_rate=1 / N, steps=40)
+    private = fit(module, dataset, run, mode=mode, callbacks=[recorder])
+    sizes = [len(batch[0]) for batch in recorder.batches]
+    # P(no empty batch in 40 at e^-1 each) = 1e-8, and the source is fixed
+    assert 0 in sizes
+    assert private.steps == private.spent == 40
+    empty = recorder.grads[sizes.index(0)]
+    assert all(bool((g != 0).all()) and bool(g.isfinite().all()) for g in empty)
+
+
+def test_modes_agree_on_the_same_batches_and_noise(domain, dataset):
+    weights = []
+    for mode in MODES:
+        torch.manual_seed(3)
+        module = Nuisances(domain, width=8)
+        fit(module, dataset, plan(sampling_rate=2 / N), mode=mode, trainer={"precision": "64-true"})
+        weights.append(torch.cat([p.detach().flatten() for p in module.parameters()]))
+    torch.testing.assert_close(weights[0], weights[1], rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(weights[0], weights[2], rtol=1e-9, atol=1e-12)
+
+
+def test_any_lightning_module_trains_and_is_ordinary_again(dataset):
+    module = Foreign(nn.GroupNorm(2, 4))
+    before, names = copy.deepcopy(module.state_dict()), set(vars(module))
+    private = fit(module, dataset, plan(sampling_rate=2 / N))
+    assert private.steps == 20
+    assert module.state_dict().keys() == before.keys()
+    assert any(not torch.equal(before[k], v) for k, v in module.state_dict().items())
+    assert_ordinary(module)
+    assert {name for name in vars(module) if "grad_sample" in name} <= names
+
+
+def assert_ordinary(module):
+    for part in module.modules():
+        assert not part._forward_hooks
+        assert not part._backward_hooks
+        assert not hasattr(part, "activations")
+        assert not hasattr(part, "ft_compute_sample_grad")
+    assert "backward" not in vars(module)
+    for p in module.parameters():
+        assert p.grad is None
+        assert not {"grad_sample", "summed_grad", "_norm_sample", "_forward_counter"} & set(vars(p))
+    copy.deepcopy(module)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_exception_leaves_no_private_gradient_behind(module, dataset, mode):
+    precision = torch.get_float32_matmul_precision()
+    with pytest.raises(RuntimeError):
+        fit(module, dataset, plan(), mode=mode, callbacks=[Interrupt(3, RuntimeError)])
+    assert_ordinary(module)
+    assert module.record_losses is None
+    assert torch.get_float32_matmul_precision() == precision
+
+
+def test_reduced_precision_products_are_off_during_the_fit(module, dataset):
+    seen = []
+
+    class Look(Recorder):
+        def on_train_batch_end(self, *args):
+            seen.append(torch.get_float32_matmul_precision())
+
+    torch.set_float32_matmul_precision("medium")
+    try:
+        fit(module, dataset, plan(steps=2), callbacks=[Look()])
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert seen == ["highest", "highest"]
+
+
+# ---- refusals
+
+
+class NoOptimizer(Foreign):
+    def configure_optimizers(self):
+        return None
+
+
+class Manual(Foreign):
+    automatic_optimization = False
+
+    def __init__(self):
+        super().__init__()
+        self.automatic_optimization = False
+
+
+class Scheduler(Foreign):
+    def configure_optimizers(self):
+        optimizer = super().configure_optimizers()
+        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1)]
+
+
+class HalfOptimizer(Foreign):
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.net[0].parameters(), lr=0.1)
+
+
+@pytest.mark.parametrize(
+    ("make", "callbacks", "trainer", "message"),
+    [
+        (Manual, [], {}, "automatic"),
+        (NoOptimizer, [], {}, "optimizer's parameters"),
+        (Scheduler, [], {}, "scheduler"),
+        (HalfOptimizer, [], {}, "optimizer's parameters"),
+        (lambda: Foreign(nn.BatchNorm1d(4)), [], {}, "BatchNorm1d"),
+        (lambda: Foreign(nn.BatchNorm1d(4, affine=False)), [], {}, "BatchNorm1d"),
+        (Foreign, [EarlyStopping("loss")], {}, "EarlyStopping"),
+        (Foreign, [StochasticWeightAveraging(0.1, swa_epoch_start=1)], {}, "StochasticWeightAveraging|scheduler"),
+        (Foreign, [], {"gradient_clip_val": 1.0}, "gradient_clip_val"),
+        (Foreign, [], {"accumulate_grad_batches": 2}, "accumulate_grad_batches"),
+        (Foreign, [], {"precision": "bf16-mixed"}, "precision"),
+    ],
+)
+def test_refuses_what_breaks_the_analysis(dataset, make, callbacks, trainer, message):
+    ledger = Ledger({"nuisance": PrivacyBudget(1000.0, 1e-5)}, private=False)
+    with pytest.raises(InputError, match=message):
+        fit(make(), dataset, plan(), callbacks=callbacks, trainer=trainer, ledger=ledger)
+    assert ledger.entries == ()
+
+
+def test_refuses_a_monitored_checkpoint(dataset, tmp_path):
+    monitored = ModelCheckpoint(tmp_path, monitor="loss")
+    with pytest.raises(InputError, match="'loss'"):
+        fit(Foreign(), dataset, plan(), callbacks=[monitored], trainer={"enable_checkpointing": True})
+
+
+def test_refuses_ordinary_batches_and_another_rate(dataset):
+    with pytest.raises(InputError, match="poisson_loader"):
+        fit(Foreign(), dataset, plan(), loader=DataLoader(dataset, batch_size=10, shuffle=True))
+    other = poisson_loader(dataset, 0.5, 20, NoiseSource.fixed(1))
+    with pytest.raises(InputError, match=r"sampling_rate=0\.5"):
+        fit(Foreign(), dataset, plan(), loader=other)
+
+
+def test_refuses_a_sampler_that_lightning_replaced(dataset, monkeypatch):
+    def replace(trainer, trainer_fn, stage, loader):
+        return DataLoader(dataset, batch_size=10)
+
+    monkeypatch.setattr("lightning.pytorch.loops.fit_loop._process_dataloader", replace)
+    with pytest.raises(InputError, match="use_distributed_sampler=False"):
+        fit(Foreign(), dataset, plan())
+
+
+def test_refuses_a_sampler_that_lightning_replaced_between_epochs(dataset):
+    class Reloading(Foreign):
+        def train_dataloader(self):
+            if self.trainer.current_epoch:
+                return DataLoader(dataset, batch_size=10)
+            return poisson_loader(dataset, plan().sampling_rate, 6, NoiseSource.fixed(0))
+
+    private = DPSGD(plan(), NoiseSource.fixed(0))
+    trainer = default_trainer(
+        callbacks=[private], max_epochs=3, max_steps=20, reload_dataloaders_every_n_epochs=1
+    )
+    with pytest.raises(InputError, match="PoissonSampler"):
+        trainer.fit(Reloading())
+    assert private.spent == 6
+
+
+def test_refuses_a_frozen_parameter_that_wakes_up(dataset):
+    class Waking(Foreign):
+        def __init__(self):
+            super().__init__()
+            self.net[0].requires_grad_(False)
+
+        def on_train_batch_start(self, batch, batch_idx):
+            self.net[0].requires_grad_(batch_idx >= 3)
+
+    with pytest.raises(InputError, match="optimizer's parameters"):
+        fit(Waking(), dataset, plan())
+
+
+def test_refuses_a_parameter_outside_the_loss(dataset):
+    class Idle(Foreign):
+        def __init__(self):
+            super().__init__()
+            self.idle = nn.Linear(2, 2)
+
+    with pytest.raises(InputError, match="idle"):
+        fit(Idle(), dataset, plan())
+
+
+def test_refuses_records_folded_into_rows(dataset):
+    class Folded(Foreign):
+        def __init__(self):
+            super().__init__()
+            self.net = nn.Linear(1, 1)
+
+        def training_step(self, batch, batch_idx):
+            return self.net(batch[0].reshape(-1, 1)).sum()  # three rows of each record
+
+    with pytest.raises(InputError, match="first dimension"):
+        fit(Folded(), dataset, plan(sampling_rate=1.0))
+
+
+class Column(Foreign):
+    """Keeps [B, 1] losses, which would broadcast against the clip factors."""
+
+    record_losses = None
+
+    def training_step(self, batch, batch_idx):
+        self.record_losses = (self.net(batch[0]) - batch[2].unsqueeze(1)) ** 2
+        return self.record_losses.mean()
+
+
+def test_ghost_refuses_losses_that_broadcast(dataset):
+    with pytest.raises(InputError, match=r"\[B\]"):
+        fit(Column(), dataset, plan(), mode="ghost")
+    with pytest.raises(InputError, match="RecordLossModule"):
+        fit(Foreign(), dataset, plan(), mode="ghost")
+
+
+def test_record_loss_module_refuses_losses_that_broadcast(dataset):
+    class Wrong(Flat):
+        def record_loss(self, batch):
+            return self.net(batch[0])[:, :1]
+
+    with pytest.raises(InputError, match=r"shape \[B\]"):
+        fit(Wrong(), dataset, plan())
+
+
+def test_refuses_a_test_source_on_a_private_ledger():
+    ledger = Ledger({"nuisance": PrivacyBudget(1.0, 1e-5)})
+    with pytest.raises(InputError, match="fixed"):
+        DPSGD(plan(), NoiseSource.fixed(0), ledger)
+
+
+def test_refuses_a_test_sampler_under_private_noise(dataset):
+    loader = poisson_loader(dataset, plan().sampling_rate, 20, NoiseSource.fixed(0))
+    trainer = default_trainer(max_steps=20, max_epochs=-1, callbacks=[DPSGD(plan(), NoiseSource.system())])
+    with pytest.raises(InputError, match="sampler"):
+        trainer.fit(Foreign(), loader)
+
+
+def test_refuses_an_unknown_mode_and_two_callbacks(dataset):
+    with pytest.raises(InputError, match="mode="):
+        DPSGD(plan(), NoiseSource.fixed(0), mode="ew")
+    second = DPSGD(plan(), NoiseSource.fixed(1), label="second")
+    with pytest.raises((InputError, RuntimeError)):
+        fit(Foreign(), dataset, plan(), callbacks=[second])
+
+
+def test_weights_that_are_not_finite_are_an_error(dataset):
+    class Wild(Foreign):
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=1e38)
+
+    with pytest.raises(NumericalError, match="learning_rate"):
+        fit(Wild(), dataset, plan())
+
+
+def test_no_step_beyond_the_plan_however_the_trainer_is_set(dataset):
+    private = fit(Foreign(), dataset, plan(), trainer={"max_steps": 500})
+    assert private.spent == 20
+
+    class Twice(Foreign):
+        def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure):
+            optimizer.step(closure=optimizer_closure)
+            optimizer.step(closure=optimizer_closure)
+
+    ledger = Ledger({"nuisance": PrivacyBudget(1000.0, 1e-5)}, private=False)
+    with pytest.raises(BudgetError, match="steps=5"):
+        fit(Twice(), dataset, plan(steps=5), ledger=ledger)
+    assert ledger.entry(0).count == 5
+
+
+# ---- modes
+
+
+def test_auto_takes_hooks_for_small_and_ghost_for_wide(domain):
+    assert choose_mode(Nuisances(domain, width=8)) == "hooks"
+    wide = Nuisances(domain, width=GHOST_PARAMETERS)
+    assert choose_mode(wide) == "ghost"
+    wide.extra = nn.Bilinear(2, 2, 2)
+    assert choose_mode(wide) == "hooks"
+    assert choose_mode(Foreign(nn.Linear(4, 4))) == "hooks"
+
+
+def test_opacus_leaves_the_root_logger_alone():
+    code = "import logging, torchdpcate.nuisance.engines; print(logging.getLogger().handlers)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_plan_refuses_bad_values():
+    for bad in (
+        {"noise_multiplier": 0.0},
+        {"max_grad_norm": -1.0},
+        {"sampling_rate": 1.5},
+        {"steps": 0},
+        {"noise_multiplier": float("nan")},
+    ):
+        with pytest.raises(InputError, match=next(iter(bad))):
+            plan(**bad)
+    assert DPSGDPlan(1.0, 1.0, 1 / 7, 5).epoch == 7

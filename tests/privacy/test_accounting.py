@@ -1,0 +1,195 @@
+import math
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import norm
+
+from torchdpcate.errors import InputError
+from torchdpcate.privacy import (
+    ApproximateEvent,
+    DPSGDEvent,
+    GaussianEvent,
+    PureEvent,
+    analytic_gaussian_sigma,
+    compose,
+    dp_sgd_epsilon,
+    dp_sgd_noise_multiplier,
+    naive_sum,
+)
+
+DELTA = 1e-5
+RATE = 128 / 1350
+
+
+@pytest.mark.parametrize(
+    ("sigma", "rate", "steps", "epsilon"),
+    [
+        (1, 0.1, 1, 1.789155),
+        (2, 0.1, 200, 6.536209),
+        (4, RATE, 211, 2.850185),
+        (1, 128 / 13000, 2032, 4.156775),
+        (8, RATE, 422, 1.933788),
+    ],
+)
+def test_dp_sgd_matches_the_theory(sigma, rate, steps, epsilon):
+    assert dp_sgd_epsilon(sigma, DELTA, rate, steps) == pytest.approx(epsilon, abs=6e-7)
+
+
+@pytest.mark.parametrize(
+    ("steps", "epsilon", "delta"),
+    [(1, 0.2, 1.761373e-2), (1, 1.0, 3.272844e-4), (2, 0.2, 3.932183e-2), (2, 1.0, 1.006534e-3)],
+)
+def test_dp_sgd_deltas_match_the_theory(steps, epsilon, delta):
+    assert dp_sgd_epsilon(1.0, delta, 0.1, steps) == pytest.approx(epsilon, abs=2e-6)
+
+
+def test_one_step_matches_quadrature_of_the_dominating_pair():
+    sigma, rate, epsilon = 0.7, 0.3, 1.3
+    z = np.linspace(-12, 12, 400_001)
+    upper = (1 - rate) * norm.pdf(z, 0, sigma) + rate * norm.pdf(z, 1, sigma)
+    lower = (1 - rate) * norm.pdf(z, 0, sigma) + rate * norm.pdf(z, -1, sigma)
+    delta = np.trapezoid(np.maximum(upper - math.exp(epsilon) * lower, 0), z)
+    assert dp_sgd_epsilon(sigma, delta, rate, 1) == pytest.approx(epsilon, abs=1e-6)
+
+
+def test_composition_of_unlike_events_matches_the_theory():
+    charges = [(DPSGDEvent(8.0, RATE), 422), (GaussianEvent(6.0), 1)]
+    assert compose(charges, DELTA) == pytest.approx(2.057311, abs=6e-7)
+    assert compose(charges[::-1], DELTA) == compose(charges, DELTA)
+    assert compose(charges[1:], DELTA) == pytest.approx(0.594498, abs=5e-7)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "steps", "sigma"),
+    [(1.0, DELTA, 211, 10.27), (1.0, DELTA, 422, 14.53), (0.5, DELTA / 2, 211, 20.25)],
+)
+def test_noise_multiplier_matches_the_theory(epsilon, delta, steps, sigma):
+    found = dp_sgd_noise_multiplier(epsilon, delta, RATE, steps)
+    assert found == pytest.approx(sigma, abs=6e-3)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "rate", "steps", "also"),
+    [
+        (1.0, 1e-5, RATE, 211, ()),
+        (8.0, 1e-5, 128 / 13000, 2032, ()),
+        (0.05, 1e-6, 0.01, 1000, ()),
+        (3.0, 1e-5, 1.0, 10, ()),
+        (1.0, 1e-5, RATE, 211, ((PureEvent(0.1), 1), (GaussianEvent(6.0), 1))),
+        (1.0, 1e-5, RATE, 211, ((PureEvent(0.95), 1),)),
+        (1.0, 1e-5, RATE, 50, ((ApproximateEvent(0.5, 5e-6), 1),)),
+    ],
+)
+def test_noise_multiplier_is_safe_and_tight(epsilon, delta, rate, steps, also):
+    sigma = dp_sgd_noise_multiplier(epsilon, delta, rate, steps, also=also)
+    assert compose([*also, (DPSGDEvent(sigma, rate), steps)], delta) <= epsilon
+    assert compose([*also, (DPSGDEvent(sigma / 1.001, rate), steps)], delta) > epsilon
+
+
+def test_noise_multiplier_refuses_what_is_already_spent():
+    with pytest.raises(InputError, match="other charges alone cost 1"):
+        dp_sgd_noise_multiplier(1.0, DELTA, RATE, 211, also=[(PureEvent(1.0), 1)])
+    with pytest.raises(InputError, match="delta > 0"):
+        dp_sgd_noise_multiplier(1.0, 0.0, RATE, 211)
+    with pytest.raises(InputError, match="steps"):
+        dp_sgd_noise_multiplier(1.0, DELTA, RATE, 0)
+    with pytest.raises(InputError, match="sampling_rate"):
+        dp_sgd_noise_multiplier(1.0, DELTA, 0.0, 211)
+
+
+@pytest.mark.parametrize("event", [PureEvent(0.3), ApproximateEvent(0.3, 1e-6), PureEvent(1000.0)])
+def test_a_lone_bounded_event_comes_out_exactly(event):
+    assert compose([(event, 1)], DELTA) == event.epsilon
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-5), (1.0, 1e-6), (100.0, 1e-9)])
+def test_a_calibrated_gaussian_fits_its_budget(epsilon, delta):
+    event = GaussianEvent(analytic_gaussian_sigma(epsilon, delta))
+    assert epsilon * (1 - 1e-9) <= compose([(event, 1)], delta) <= epsilon
+
+
+def test_gaussians_compose_exactly():
+    charges = [(GaussianEvent(3.0), 2), (GaussianEvent(5.0), 3), (DPSGDEvent(14.0, 1.0), 1)]
+    merged = (2 / 3.0**2 + 3 / 5.0**2 + (2 / 14.0) ** 2) ** -0.5
+    epsilon = compose(charges, DELTA)
+    assert analytic_gaussian_sigma(epsilon, DELTA) == pytest.approx(merged, rel=1e-9)
+
+
+def test_many_pure_events_match_the_closed_form_of_randomised_response():
+    epsilon, count = 0.1, 50
+    epsilons = epsilon * (2 * np.arange(count + 1) - count)
+    weights = np.array([math.comb(count, k) for k in range(count + 1)], dtype=float)
+    likely = weights * np.exp(epsilon * np.arange(count + 1)) / (1 + math.exp(epsilon)) ** count
+    composed = compose([(PureEvent(epsilon), count)], DELTA)
+    delta = float((np.maximum(0, 1 - np.exp(composed - epsilons)) * likely).sum())
+    assert composed < epsilon * count
+    assert delta == pytest.approx(DELTA, rel=1e-4)
+    assert delta <= DELTA
+
+
+def test_pure_budgets_add_up_and_admit_nothing_else():
+    pure = [(PureEvent(0.25), 2), (PureEvent(0.5), 1)]
+    assert compose(pure, 0.0) == 1.0
+    assert compose([*pure, (GaussianEvent(100.0), 1)], 0.0) == math.inf
+    assert compose([(ApproximateEvent(0.5, 1e-6), 1)], 0.0) == math.inf
+    assert compose([], 0.0) == compose([(PureEvent(1.0), 0)], 0.0) == 0.0
+
+
+def test_approximate_events_use_up_delta():
+    event = ApproximateEvent(0.5, 5e-6)
+    assert compose([(event, 2)], DELTA) == pytest.approx(1.0)
+    assert compose([(event, 3)], DELTA) == math.inf
+    thirds = ApproximateEvent(0.1, DELTA / 3)
+    assert compose([(thirds, 3)], DELTA) == pytest.approx(0.3)
+
+
+def test_bounds_hold_where_the_transforms_lose_digits():
+    assert compose([(DPSGDEvent(4.0, 0.1), 10)], 1e-13) == math.inf
+    assert compose([(PureEvent(0.5), 1), (GaussianEvent(5.0), 1)], 1e-13) < math.inf  # by basic composition
+    assert compose([(PureEvent(500.0), 1), (GaussianEvent(5.0), 1)], 1e-5) > 500.0
+
+
+bounded = st.one_of(
+    st.builds(PureEvent, st.sampled_from([0.01, 0.1, 1.0])),
+    st.builds(ApproximateEvent, st.sampled_from([0.05, 0.5]), st.sampled_from([1e-7, 1e-6])),
+)
+unbounded = st.one_of(
+    st.builds(GaussianEvent, st.sampled_from([1.0, 5.0])),
+    st.builds(DPSGDEvent, st.just(4.0), st.just(0.05)),
+)
+charge = st.tuples(st.one_of(bounded, unbounded), st.sampled_from([1, 2, 20]))
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(charge, min_size=1, max_size=4))
+def test_composition_never_costs_more_than_adding_nor_less_than_a_part(charges):
+    composed = compose(charges, DELTA)
+    assert composed <= naive_sum(charges, DELTA).epsilon * (1 + 1e-9)
+    for part in charges:
+        # a lone pure event is stated at its own epsilon, composed ones may spend delta too
+        assert compose([part], DELTA) <= composed * (1 + 1e-4) + 1e-4
+
+
+def test_naive_sum_adds_epsilons():
+    charges = [(PureEvent(0.25), 2), (ApproximateEvent(0.5, 4e-6), 1), (GaussianEvent(5.0), 1)]
+    gaussian = compose([(GaussianEvent(5.0), 1)], 6e-6)
+    assert naive_sum(charges, DELTA) == (pytest.approx(1.0 + gaussian), DELTA)
+    assert naive_sum([(ApproximateEvent(0.5, 1e-4), 1)], DELTA).epsilon == math.inf
+    assert naive_sum([], DELTA) == (0.0, DELTA)
+
+
+def test_an_evaluation_of_a_long_run_is_quick():
+    dp_sgd_epsilon(2.0, DELTA, 0.1, 10)  # imports
+    start = time.process_time()
+    dp_sgd_epsilon(1.1, DELTA, 0.003, 4000)
+    assert time.process_time() - start < 5.0  # about 0.4 s; the margin is for busy machines
+
+
+def test_bad_counts_and_deltas_are_named():
+    with pytest.raises(InputError, match="count"):
+        compose([(PureEvent(1.0), 1.5)], DELTA)
+    with pytest.raises(InputError, match="delta"):
+        compose([], 1.0)

@@ -1,0 +1,79 @@
+import pytest
+
+from torchdpcate.errors import InputError
+from torchdpcate.privacy import Condition, Guarantee, Level, PrivacyBudget
+
+BUDGET = PrivacyBudget(1.0, 1e-5)
+MET = Condition("C1", "the bound holds", True)
+OPEN = Condition("C2", "the bound is smooth", None)
+FAILED = Condition("C3", "n is large", False)
+
+
+def test_certified_claims_its_budget():
+    guarantee = Guarantee(Level.CERTIFIED, BUDGET)
+    assert guarantee.holds_claim
+    assert "epsilon" in guarantee.claim
+    assert "(1, 1e-05)" in guarantee.claim
+    assert "replace-one" in guarantee.claim
+
+
+def test_heuristic_never_speaks_of_epsilon_and_keeps_no_budget():
+    guarantee = Guarantee(Level.HEURISTIC, BUDGET)
+    assert not guarantee.holds_claim
+    assert "epsilon" not in guarantee.claim
+    assert "epsilon" not in str(guarantee.to_dict())
+    assert guarantee.budget is None
+
+
+def test_conditional_says_what_was_checked():
+    guarantee = Guarantee(Level.CONDITIONAL, BUDGET, (MET, OPEN))
+    assert guarantee.holds_claim
+    assert "C1 (the bound holds) [checked]" in guarantee.claim
+    assert "C2 (the bound is smooth) [not checked]" in guarantee.claim
+
+
+def test_a_failed_condition_ends_the_claim_and_is_named():
+    guarantee = Guarantee(Level.CONDITIONAL, BUDGET, (MET, FAILED))
+    assert not guarantee.holds_claim
+    assert "epsilon" not in guarantee.claim
+    assert "C3 (n is large)" in guarantee.claim
+
+
+@pytest.mark.parametrize("level", [Level.CERTIFIED, Level.CONDITIONAL])
+def test_a_claim_needs_a_budget(level):
+    with pytest.raises(InputError, match="budget"):
+        Guarantee(level, None)
+
+
+@pytest.mark.parametrize("condition", [OPEN, FAILED])
+def test_certified_rests_on_no_open_condition(condition):
+    with pytest.raises(InputError, match="certified"):
+        Guarantee(Level.CERTIFIED, BUDGET, (condition,))
+
+
+def test_fixed_noise_stamps_any_guarantee_not_private():
+    guarantee = Guarantee(Level.CERTIFIED, BUDGET, source="theorem")
+    assert guarantee.stamped(private=True) is guarantee
+    stamped = guarantee.stamped(private=False)
+    assert stamped.level is Level.HEURISTIC
+    assert "not private" in stamped.claim
+    assert "epsilon" not in stamped.claim
+
+
+@pytest.mark.parametrize(
+    "guarantee",
+    [
+        Guarantee(Level.CERTIFIED, BUDGET, (MET,), "theorem"),
+        Guarantee(Level.CONDITIONAL, BUDGET, (MET, OPEN, FAILED)),
+        Guarantee(Level.HEURISTIC, None),
+    ],
+)
+def test_round_trip(guarantee):
+    assert Guarantee.from_dict(guarantee.to_dict()) == guarantee
+
+
+def test_a_damaged_dictionary_is_refused():
+    with pytest.raises(InputError, match="level"):
+        Guarantee("sure", BUDGET)
+    with pytest.raises(InputError, match="guarantee"):
+        Guarantee.from_dict({"level": "certified"})

@@ -1,0 +1,385 @@
+import json
+import math
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from torchdpcate.errors import BudgetError, InputError
+from torchdpcate.privacy import (
+    ApproximateEvent,
+    DPSGDEvent,
+    GaussianEvent,
+    GaussianMechanism,
+    Ledger,
+    Level,
+    PrivacyBudget,
+    PureEvent,
+    compose,
+    dp_sgd_noise_multiplier,
+)
+
+DELTA = 1e-5
+RATE = 128 / 1350
+BLOCKS = {"nuisance": PrivacyBudget(1.0, DELTA), "second": PrivacyBudget(2.0, DELTA)}
+STEP = DPSGDEvent(10.3, RATE)  # 211 of these fit
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "curator" / "ledger.json"
+
+
+def contents(path):
+    return {file.name: file.read_bytes() for file in path.parent.iterdir() if file.suffix != ".lock"}
+
+
+def test_a_block_composes_sequentially_and_blocks_in_parallel():
+    ledger = Ledger(BLOCKS)
+    assert ledger.charge("nuisance", "training", STEP, count=211) == 0
+    assert ledger.charge("second", "head", PureEvent(1.5)) == 1
+    assert ledger.charge("second", "more", GaussianEvent(20.0)) == 2
+    spent = ledger.spent()
+    assert spent["nuisance"]["epsilon"] == compose([(STEP, 211)], DELTA)
+    assert spent["second"]["epsilon"] == compose([(PureEvent(1.5), 1), (GaussianEvent(20.0), 1)], DELTA)
+    assert spent["total"]["epsilon"] == max(spent["nuisance"]["epsilon"], spent["second"]["epsilon"])
+    assert spent["total"]["delta"] == DELTA
+    assert ledger.spent("second") == spent["second"]
+
+
+def test_composition_is_below_adding_epsilons_and_both_are_shown():
+    ledger = Ledger(BLOCKS)
+    for label in "abc":
+        ledger.charge("second", label, GaussianEvent(10.0))
+    account = ledger.spent("second")
+    assert account["epsilon"] == compose([(GaussianEvent(10.0), 3)], DELTA)
+    assert account["naive_epsilon"] == pytest.approx(3 * compose([(GaussianEvent(10.0), 1)], DELTA / 3))
+    assert account["epsilon"] < account["naive_epsilon"]
+
+
+def test_nothing_is_spent_at_first():
+    ledger = Ledger(BLOCKS)
+    nothing = {"epsilon": 0.0, "delta": 0.0, "naive_epsilon": 0.0, "level": "certified"}
+    assert ledger.spent() == {"nuisance": nothing, "second": nothing, "total": nothing}
+    assert ledger.remaining("second") == BLOCKS["second"]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [GaussianMechanism(BLOCKS["nuisance"], 0.3).event, PureEvent(1.0), ApproximateEvent(1.0, DELTA)],
+)
+def test_what_is_calibrated_to_a_budget_fits_it_exactly(event):
+    ledger = Ledger(BLOCKS)
+    ledger.charge("nuisance", "all", event)
+    assert ledger.spent("nuisance")["epsilon"] == pytest.approx(1.0, rel=1e-9)
+    with pytest.raises(BudgetError):
+        ledger.charge("nuisance", "more", PureEvent(1e-3))
+
+
+def test_calibrated_dp_sgd_fits_beside_other_charges():
+    also = [(PureEvent(0.2), 1)]
+    sigma = dp_sgd_noise_multiplier(1.0, DELTA, RATE, 211, also=also)
+    ledger = Ledger(BLOCKS)
+    ledger.charge("nuisance", "threshold", PureEvent(0.2))
+    ledger.charge("nuisance", "training", DPSGDEvent(sigma, RATE), count=0, planned=211)
+    assert ledger.remaining("nuisance").epsilon < 1e-3
+
+
+def test_overspending_is_refused_and_says_what_is_left():
+    ledger = Ledger(BLOCKS)
+    ledger.charge("second", "first", ApproximateEvent(1.25, 4e-6))
+    before = ledger.to_json()
+    with pytest.raises(BudgetError, match=r"'second'.* epsilon = 0\.75, delta = 6e-06 is left"):
+        ledger.charge("second", "too much", PureEvent(1.0))
+    assert ledger.to_json() == before
+    assert ledger.remaining("second") == PrivacyBudget(0.75, pytest.approx(6e-6))
+    ledger.charge("second", "the rest", ApproximateEvent(0.75, 6e-6))
+    with pytest.raises(BudgetError, match="is left"):
+        ledger.charge("second", "a bit", PureEvent(0.01))
+
+
+def test_nothing_left_is_none():
+    ledger = Ledger({"all": PrivacyBudget(1.0, 0.0)})
+    ledger.charge("all", "laplace", PureEvent(1.0))
+    assert ledger.remaining("all") is None
+    with pytest.raises(BudgetError, match="nothing is left"):
+        ledger.charge("all", "a bit", PureEvent(1e-9))
+
+
+def test_pure_blocks_take_pure_charges_alone():
+    ledger = Ledger({"all": PrivacyBudget(1.0, 0.0)})
+    with pytest.raises(BudgetError, match="epsilon = inf"):
+        ledger.charge("all", "gaussian", GaussianEvent(1000.0))
+    ledger.charge("all", "laplace", PureEvent(0.5), count=2)
+    assert ledger.spent("all") == {"epsilon": 1.0, "delta": 0.0, "naive_epsilon": 1.0, "level": "certified"}
+
+
+def test_a_heuristic_entry_takes_epsilon_away_from_block_and_total():
+    ledger = Ledger(BLOCKS)
+    ledger.charge("nuisance", "training", STEP, level=Level.CONDITIONAL)
+    ledger.charge("second", "theorem 1", GaussianEvent(10.0), level=Level.HEURISTIC)
+    spent = ledger.spent()
+    assert spent["nuisance"]["epsilon"] > 0
+    assert spent["nuisance"]["level"] == "conditional"
+    assert spent["second"]["epsilon"] is None
+    assert spent["total"]["epsilon"] is None
+    assert spent["total"]["level"] == "heuristic"
+
+
+def test_a_planned_run_is_reserved_advanced_and_settled():
+    ledger = Ledger(BLOCKS)
+    run = ledger.charge("nuisance", "training", STEP, count=0, planned=211)
+    with pytest.raises(BudgetError):
+        ledger.charge("nuisance", "more", PureEvent(0.5))  # the plan is reserved
+    assert ledger.spent("nuisance")["epsilon"] == 0.0
+    ledger.advance(run, 100)
+    assert ledger.spent("nuisance")["epsilon"] == compose([(STEP, 100)], DELTA)
+    for count in (99, 212):
+        with pytest.raises(InputError, match=f"count = {count}"):
+            ledger.advance(run, count)
+    ledger.settle(run, 97)
+    assert (ledger.entry(run).count, ledger.entry(run).planned) == (97, 97)
+    with pytest.raises(InputError, match="reopen"):
+        ledger.settle(run, 98)
+    ledger.charge("nuisance", "more", PureEvent(0.3))  # what was not used is free again
+
+
+def test_a_settled_entry_of_no_steps_costs_nothing():
+    ledger = Ledger(BLOCKS)
+    run = ledger.charge("nuisance", "training", STEP, count=0, planned=211)
+    ledger.settle(run, 0)
+    assert ledger.remaining("nuisance") == BLOCKS["nuisance"]
+
+
+def test_a_resumed_run_pays_for_the_steps_it_repeats(path):
+    ledger = Ledger(BLOCKS, path)
+    run = ledger.charge("nuisance", "training", STEP, count=0, planned=150)
+    ledger.advance(run, 60)
+    ledger = Ledger.load(path)  # after a crash; the checkpoint is of step 50, so 10 steps are made again
+    ledger.reopen(run, planned=60 + 100)
+    ledger.advance(run, 160)
+    ledger.settle(run, 160)
+    assert Ledger.load(path).entry(run).count == 160
+    with pytest.raises(BudgetError):
+        ledger.reopen(run, planned=5000)
+    assert ledger.entry(run).planned == 160
+    with pytest.raises(InputError, match="planned"):
+        ledger.reopen(run, planned=100)
+
+
+def test_reload_is_equal_and_strict_json(path):
+    ledger = Ledger(BLOCKS, path, private=False)
+    ledger.charge("nuisance", "training", STEP, count=3, planned=211)
+    ledger.charge("second", "head", ApproximateEvent(0.5, 1e-6), level=Level.CONDITIONAL)
+    again = Ledger.load(path)
+    assert again.to_json() == ledger.to_json() == path.read_text()
+    assert again.entries == ledger.entries
+    assert again.blocks == BLOCKS
+    assert not again.private
+    assert again.path == path
+    refuse = pytest.fail
+    content = json.loads(path.read_text(), parse_constant=refuse)
+    assert content["private"] is False
+    assert content["entries"][0] == {
+        "id": 0,
+        "block": "nuisance",
+        "label": "training",
+        "count": 3,
+        "planned": 211,
+        "event": STEP.to_dict(),
+        "level": "certified",
+    }
+
+
+def test_the_file_is_written_before_the_call_returns(path):
+    ledger = Ledger(BLOCKS, path)
+    assert json.loads(path.read_text())["entries"] == []
+    ledger.charge("nuisance", "training", STEP, count=0, planned=211)
+    assert json.loads(path.read_text())["entries"][0]["planned"] == 211
+    ledger.advance(0, 5)
+    assert json.loads(path.read_text())["entries"][0]["count"] == 5
+
+
+@pytest.mark.parametrize("step", ["replace", "fsync"])
+@pytest.mark.parametrize("call", ["charge", "advance", "settle", "reopen"])
+def test_a_failed_write_charges_nothing_and_leaves_the_file(path, monkeypatch, step, call):
+    ledger = Ledger(BLOCKS, path)
+    ledger.charge("nuisance", "training", STEP, count=2, planned=100)
+    files, text = contents(path), ledger.to_json()
+
+    def fail(*args):
+        raise OSError("no space left on device")
+
+    calls = {
+        "charge": lambda: ledger.charge("second", "head", PureEvent(1.0)),
+        "advance": lambda: ledger.advance(0, 50),
+        "settle": lambda: ledger.settle(0, 1),
+        "reopen": lambda: ledger.reopen(0, 200),
+    }
+    with monkeypatch.context() as patch:
+        patch.setattr(os, step, fail)
+        with pytest.raises(OSError, match="no space"):
+            calls[call]()
+    assert contents(path) == files  # no temporary file is left either
+    assert ledger.to_json() == text
+    calls[call]()
+    assert ledger.to_json() != text
+
+
+def test_a_crash_leaves_the_old_file_or_the_new_one(path, monkeypatch):
+    ledger = Ledger(BLOCKS, path)
+
+    class Killed(BaseException):
+        pass
+
+    def kill(*args):
+        raise Killed
+
+    monkeypatch.setattr(os, "replace", kill)
+    with pytest.raises(Killed):
+        ledger.charge("second", "head", PureEvent(1.0))
+    monkeypatch.undo()
+    assert Ledger.load(path).entries == ()
+
+
+def test_two_ledgers_on_one_file_cannot_overspend(path):
+    first, second = Ledger(BLOCKS, path), Ledger(BLOCKS, path)
+    first.charge("nuisance", "first", ApproximateEvent(0.75, 0.0))
+    with pytest.raises(BudgetError, match=r"0\.25"):
+        second.charge("nuisance", "second", ApproximateEvent(0.75, 0.0))
+    assert second.charge("nuisance", "second", ApproximateEvent(0.25, 0.0)) == 1
+    assert first.spent() == second.spent()
+    with pytest.raises(BudgetError):
+        first.charge("nuisance", "third", ApproximateEvent(0.01, 0.0))
+
+
+def test_concurrent_charges_cannot_overspend(path):
+    Ledger(BLOCKS, path)
+
+    def charge(index):
+        try:
+            return Ledger.load(path).charge("nuisance", str(index), PureEvent(0.24))
+        except BudgetError:
+            return None
+
+    with ThreadPoolExecutor(8) as pool:
+        made = [entry for entry in pool.map(charge, range(12)) if entry is not None]
+    assert sorted(made) == [0, 1, 2, 3]
+    assert len(Ledger.load(path).entries) == 4
+
+
+def test_a_run_again_on_its_file_goes_on_with_what_was_spent(path):
+    Ledger(BLOCKS, path).charge("nuisance", "training", PureEvent(0.75))
+    assert Ledger(BLOCKS, path).remaining("nuisance").epsilon == 0.25
+    with pytest.raises(InputError, match="differ"):
+        Ledger({"nuisance": PrivacyBudget(9.0, DELTA), "second": BLOCKS["second"]}, path)
+    with pytest.raises(InputError, match="private"):
+        Ledger(BLOCKS, path, private=False)
+
+
+def damage(content):
+    yield "not json"
+    yield content[: len(content) // 2]
+    yield "[]"
+    yield content.replace('"version": 1', '"version": 2')
+    yield content.replace('"id": 0', '"id": 3')
+    yield content.replace('"block": "nuisance"', '"block": "other"')
+    yield content.replace('"kind": "pure"', '"kind": "free"')
+    yield content.replace('"count": 1', '"count": 2')
+    yield content.replace('"certified"', '"sure"')
+    yield content.replace('"epsilon": 0.75', '"epsilon": NaN')
+    yield content.replace('"private": true', '"private": "yes"')
+
+
+def test_a_damaged_file_is_refused(path):
+    ledger = Ledger(BLOCKS, path)
+    ledger.charge("nuisance", "training", PureEvent(0.75))
+    content = path.read_text()
+    for text in damage(content):
+        assert text != content
+        path.write_text(text)
+        with pytest.raises(InputError, match="ledger"):
+            Ledger.load(path)
+        with pytest.raises(InputError, match="ledger"):
+            ledger.charge("second", "head", PureEvent(0.1))
+    path.unlink()
+    with pytest.raises(InputError, match="no such file"):
+        ledger.charge("second", "head", PureEvent(0.1))
+
+
+def test_lost_entries_are_noticed(path):
+    ledger = Ledger(BLOCKS, path)
+    empty = path.read_text()
+    ledger.charge("nuisance", "training", PureEvent(0.75))
+    path.write_text(empty)
+    with pytest.raises(InputError, match="lost"):
+        ledger.charge("nuisance", "again", PureEvent(0.75))
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda ledger: ledger.charge("third", "x", PureEvent(0.1)), "block = 'third'"),
+        (lambda ledger: ledger.charge("second", "x", PureEvent(0.1), count=0), "count"),
+        (lambda ledger: ledger.charge("second", "x", PureEvent(0.1), count=3, planned=2), "planned"),
+        (lambda ledger: ledger.charge("second", "x", PureEvent(0.1), level="sure"), "level"),
+        (lambda ledger: ledger.charge("second", "x", "noise"), "event"),
+        (lambda ledger: ledger.advance(7, 1), "entry = 7"),
+        (lambda ledger: ledger.spent("third"), "block = 'third'"),
+        (lambda ledger: ledger.remaining("third"), "block = 'third'"),
+        (lambda ledger: Ledger({}), "blocks"),
+        (lambda ledger: Ledger({"total": BLOCKS["second"]}), "total"),
+        (lambda ledger: Ledger({"a": 1.0}), "PrivacyBudget"),
+        (lambda ledger: Ledger.load("no/such/file"), "no such file"),
+    ],
+)
+def test_bad_arguments_are_named(call, name):
+    with pytest.raises(InputError, match=name):
+        call(Ledger(BLOCKS))
+
+
+events = st.sampled_from(
+    [
+        PureEvent(0.1),
+        PureEvent(0.7),
+        ApproximateEvent(0.2, 3e-6),
+        GaussianEvent(4.0),
+        GaussianEvent(30.0),
+        DPSGDEvent(10.3, RATE),
+    ]
+)
+actions = st.tuples(
+    st.sampled_from(["charge", "charge", "plan", "advance", "settle", "reopen"]),
+    st.sampled_from(list(BLOCKS)),
+    events,
+    st.sampled_from([1, 2, 60]),
+    st.integers(0, 3),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(actions, max_size=8))
+def test_no_sequence_of_accepted_charges_overspends(sequence):
+    ledger = Ledger(BLOCKS)
+    for action, block, event, count, entry in sequence:
+        calls = {
+            "charge": lambda b=block, e=event, n=count: ledger.charge(b, "x", e, n),
+            "plan": lambda b=block, e=event, n=count: ledger.charge(b, "x", e, 0, planned=n),
+            "advance": lambda i=entry, n=count: ledger.advance(i, n),
+            "settle": lambda i=entry, n=count: ledger.settle(i, n),
+            "reopen": lambda i=entry, n=count: ledger.reopen(i, n),
+        }
+        before = ledger.to_json()
+        try:
+            calls[action]()
+        except InputError:
+            assert ledger.to_json() == before
+    spent = ledger.spent()
+    for name, budget in BLOCKS.items():
+        reserved = [(e.event, max(e.count, e.planned)) for e in ledger.entries if e.block == name]
+        assert compose(reserved, budget.delta) <= budget.epsilon
+        assert spent[name]["epsilon"] <= budget.epsilon
+    assert spent["total"]["epsilon"] == max(spent[name]["epsilon"] for name in BLOCKS)
+    assert all(math.isfinite(account["epsilon"]) for account in spent.values())

@@ -1,0 +1,79 @@
+import math
+
+import pytest
+import torch
+from scipy.stats import kstest
+
+from torchdpcate.errors import InputError
+from torchdpcate.privacy import (
+    GaussianEvent,
+    GaussianMechanism,
+    LaplaceMechanism,
+    NoiseSource,
+    PrivacyBudget,
+    PureEvent,
+    compose,
+)
+
+BUDGET = PrivacyBudget(1.0, 1e-5)
+MECHANISMS = [GaussianMechanism(BUDGET, 0.25), LaplaceMechanism(1.0, 0.25)]
+
+
+def test_scales_match_the_theory():
+    assert GaussianMechanism(BUDGET, 0.133333333333).scale == pytest.approx(0.497417551, abs=1e-9)
+    assert LaplaceMechanism(0.5, 3.0).scale == 6.0
+
+
+def test_events_cost_the_budget():
+    event = GaussianMechanism(BUDGET, 0.25).event
+    assert isinstance(event, GaussianEvent)
+    assert 1 - 1e-9 < compose([(event, 1)], 1e-5) <= 1.0
+    assert LaplaceMechanism(0.5, 3.0).event == PureEvent(0.5)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_rounding_is_paid_for(mechanism):
+    size, norm = 400, mechanism.norm
+    scale = mechanism.released_scale(size)
+    step = NoiseSource.grid(scale)
+    enlarged = mechanism.sensitivity + size ** (1 / norm) * step
+    assert scale / enlarged >= mechanism.scale / mechanism.sensitivity
+    assert mechanism.scale < scale < 1.002 * mechanism.scale
+    with pytest.raises(InputError, match="too many"):
+        mechanism.released_scale(10**15)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_release_is_the_value_on_the_grid_plus_noise(mechanism):
+    value = torch.full((20, 100), math.pi, dtype=torch.float32)
+    out = mechanism.release(value, NoiseSource.system())
+    assert out.shape == value.shape
+    assert out.dtype == torch.float64
+    scale = mechanism.released_scale(value.numel())
+    steps = out / NoiseSource.grid(scale)
+    assert torch.equal(steps, steps.round())
+    law = "norm" if mechanism.norm == 2 else "laplace"
+    # false alarm below 1e-8
+    assert kstest(((out - value.double()) / scale).flatten().numpy(), law).pvalue > 1e-8
+
+
+def test_release_of_a_single_number_and_repeatability():
+    mechanism = GaussianMechanism(BUDGET, 1.0)
+    first, second = (mechanism.release(torch.tensor(2.0), NoiseSource.fixed(1)) for _ in range(2))
+    assert first.shape == ()
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_nothing_is_released_from_a_value_that_is_not_finite(bad):
+    with pytest.raises(InputError, match="not finite"):
+        GaussianMechanism(BUDGET, 1.0).release(torch.tensor([0.0, bad]), NoiseSource.system())
+
+
+def test_pure_budgets_and_bad_sensitivities_are_refused():
+    with pytest.raises(InputError, match="needs delta > 0"):
+        GaussianMechanism(PrivacyBudget(1.0, 0.0), 1.0)
+    with pytest.raises(InputError, match="sensitivity"):
+        GaussianMechanism(BUDGET, 0.0)
+    with pytest.raises(InputError, match="epsilon"):
+        LaplaceMechanism(0.0, 1.0)

@@ -1,0 +1,147 @@
+"""Statistical tests: each false alarm has probability below 1e-8, the file's together below 1e-6."""
+
+import copy
+import math
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from scipy.integrate import quad
+from scipy.stats import chisquare, kstest
+
+from torchdpcate.errors import InputError
+from torchdpcate.privacy import NoiseSource
+
+ALARM = 1e-8
+SOURCES = {"system": NoiseSource.system, "fixed": lambda: NoiseSource.fixed(7)}
+
+
+@pytest.fixture(params=list(SOURCES))
+def noise(request):
+    return SOURCES[request.param]()
+
+
+@pytest.mark.parametrize(("kind", "law"), [("gaussian", "norm"), ("laplace", "laplace")])
+@pytest.mark.parametrize("scale", [3.7, 1e-9])
+def test_draws_have_the_law_of_their_scale(noise, kind, law, scale):
+    draws = getattr(noise, kind)(10_000, scale)
+    assert draws.dtype == torch.float64
+    assert kstest((draws / scale).numpy(), law).pvalue > ALARM
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+def test_system_draws_lie_on_the_public_grid(kind):
+    noise, scale = NoiseSource.system(), 0.3
+    steps = getattr(noise, kind)(1000, scale) / noise.grid(scale)
+    assert torch.equal(steps, steps.round())
+
+
+@pytest.mark.parametrize("scale", [1e-12, 0.5, 1.0, 1.0000001, 3.0, 2.0**40])
+def test_grid_is_a_power_of_two_near_a_millionth_of_the_scale(scale):
+    step = NoiseSource.grid(scale)
+    assert math.frexp(step)[0] == 0.5
+    assert 2.0**-21 < step / scale <= 2.0**-20
+
+
+def test_system_noise_does_not_follow_torch_seeds():
+    noise, draws = NoiseSource.system(), []
+    for _ in range(2):
+        torch.manual_seed(0)
+        draws.append((noise.gaussian(8, 1.0), torch.randn(8, generator=noise.generator())))
+    assert not torch.equal(draws[0][0], draws[1][0])
+    assert not torch.equal(draws[0][1], draws[1][1])
+    torch.manual_seed(0)
+    expected = torch.randn(3)
+    torch.manual_seed(0)
+    noise.gaussian(8, 1.0)
+    assert torch.equal(torch.randn(3), expected)  # and leaves the global generator alone
+
+
+def test_system_generator_has_more_entropy_than_its_seed():
+    generator = NoiseSource.system().generator()
+    replay = torch.Generator().manual_seed(generator.initial_seed())
+    draws = torch.randn(1000, generator=generator, dtype=torch.float64)
+    assert not torch.equal(draws, torch.randn(1000, generator=replay, dtype=torch.float64))
+    assert kstest(draws.numpy(), "norm").pvalue > ALARM
+
+
+def test_fixed_noise_repeats_with_its_seed_alone():
+    def everything(seed):
+        noise = NoiseSource.fixed(seed)
+        streams = [torch.rand(2, generator=noise.generator()) for _ in range(2)]
+        return torch.cat([noise.gaussian(3, 2.0), noise.laplace(3, 2.0), *streams])
+
+    assert torch.equal(everything(3), everything(3))
+    assert not torch.equal(everything(3), everything(4))
+    assert not torch.equal(everything(3)[6:8], everything(3)[8:10])  # each generator is another stream
+
+
+def test_privacy_flag_and_no_state_to_be_seen():
+    system, fixed = NoiseSource.system(), NoiseSource.fixed(12345)
+    assert system.private
+    assert not fixed.private
+    assert "12345" not in repr(fixed)
+    assert pickle.loads(pickle.dumps(system)).private
+    with pytest.raises(TypeError, match="not pickled"):
+        pickle.dumps(fixed)
+    assert copy.deepcopy(fixed) is fixed
+
+
+def permute_and_flip(scores, epsilon, sensitivity):
+    """Probability that each score plus exponential noise is the largest, by quadrature."""
+    scale = 2 * sensitivity / epsilon
+    above = (np.asarray(scores, dtype=float) - max(scores)) / scale
+
+    def density(x, i):
+        others = np.delete(above, i)
+        return math.exp(-(x - above[i])) * np.prod(-np.expm1(-(x - others)))
+
+    return np.array([quad(density, 0, 60, args=(i,))[0] for i in range(len(scores))])
+
+
+@pytest.mark.parametrize(
+    ("scores", "epsilon", "sensitivity"),
+    [([0.0, 1.0, 2.0], 1.0, 1.0), ([-3.5, 0.0, -1.0, 0.5], 0.8, 2.0)],
+)
+def test_selections_have_the_law_of_permute_and_flip(noise, scores, epsilon, sensitivity):
+    expected = permute_and_flip(scores, epsilon, sensitivity)
+    assert expected.sum() == pytest.approx(1.0)
+    picks = [noise.select(torch.tensor(scores), epsilon, sensitivity) for _ in range(8000)]
+    counts = np.bincount(picks, minlength=len(scores))
+    assert chisquare(counts, expected * len(picks)).pvalue > ALARM
+
+
+@pytest.mark.parametrize(("epsilon", "sensitivity"), [(1.0, 1.0), (0.8, 2.0)])
+def test_selection_keeps_the_guarantee_of_the_exponential_mechanism_and_scores_better(epsilon, sensitivity):
+    scores = np.array([0.0, 1.0, 2.0])
+    ours = permute_and_flip(scores, epsilon, sensitivity)
+    exponential = np.exp(epsilon * scores / (2 * sensitivity))
+    assert ours @ scores > exponential @ scores / exponential.sum()
+    for moved in ([1, -1, -1], [-1, 1, 1], [1, 1, -1], [1, -1, 1]):
+        neighbour = permute_and_flip(scores + sensitivity * np.array(moved), epsilon, sensitivity)
+        assert np.abs(np.log(neighbour / ours)).max() <= epsilon + 1e-9
+
+
+def test_selection_takes_any_positive_epsilon():
+    noise = NoiseSource.system()
+    for epsilon in (1e-3, 0.1, 0.7, 1 / 3, 17.0):
+        assert noise.select(torch.zeros(4), epsilon) in range(4)
+    # the wrong pick has probability below exp(-500)
+    assert noise.select(torch.tensor([0, 100, 3]), epsilon=10.0) == 1
+
+
+def test_bad_arguments_are_named(noise):
+    with pytest.raises(InputError, match="scale"):
+        noise.gaussian(3, 0.0)
+    with pytest.raises(InputError, match="size"):
+        noise.laplace(-1, 1.0)
+    with pytest.raises(InputError, match="scores"):
+        noise.select(torch.tensor([1.0, math.nan]), 1.0)
+    with pytest.raises(InputError, match="scores"):
+        noise.select(torch.zeros(0), 1.0)
+    with pytest.raises(InputError, match="epsilon"):
+        noise.select(torch.zeros(2), 0.0)
+    with pytest.raises(InputError, match="seed"):
+        NoiseSource.fixed(-1)
+    assert noise.gaussian(0, 1.0).shape == (0,)

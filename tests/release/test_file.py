@@ -1,0 +1,169 @@
+"""Release files: round trip, damage, foreign files, newer formats, and no curator numbers."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from tests.release.helpers import DOMAIN, QUERIES, SCHEMA, nuisances
+from torchdpcate.errors import InputError, ReleaseFileError
+from torchdpcate.release import FunctionRelease, PrivacyStatement, QueryRelease, load_release
+from torchdpcate.second_stage import FEATURE_MAPS
+
+STATEMENT = PrivacyStatement(
+    mechanism="output", formula="f", level="certified", claim="c", epsilon=1.0, delta=1e-5, n=10, blocks=[]
+)
+
+
+def function_release(features: str = "legendre") -> FunctionRelease:
+    eta = nuisances()
+    psi = FEATURE_MAPS[features]().setup(DOMAIN, eta)
+    theta = torch.linspace(-1, 1, psi.dimension, dtype=torch.float64)
+    return FunctionRelease(theta, psi, eta, SCHEMA, STATEMENT, 0.25)
+
+
+def query_release(**rest) -> QueryRelease:
+    return QueryRelease(QUERIES, torch.arange(8, dtype=torch.float64), SCHEMA, STATEMENT, **rest)
+
+
+@pytest.mark.parametrize("features", sorted(FEATURE_MAPS))
+def test_a_function_release_answers_the_same_after_a_round_trip(features, tmp_path):
+    release = function_release(features)
+    loaded = load_release(release.save(tmp_path / "r.safetensors"))
+    np.testing.assert_array_equal(loaded.effect(QUERIES), release.effect(QUERIES))
+    np.testing.assert_array_equal(loaded.interval(QUERIES), release.interval(QUERIES))
+    assert loaded.privacy == release.privacy
+    assert loaded.schema.to_dict() == SCHEMA.to_dict()
+
+
+def test_function_effect_is_offset_plus_head_clipped():
+    release = function_release()
+    values = release.nuisances.predict(QUERIES)
+    expected = (values.mu1 - values.mu0 + release.features(QUERIES) @ release.theta).clamp(-4, 4)
+    np.testing.assert_allclose(release.effect(QUERIES), expected.numpy(), rtol=0, atol=1e-14)
+
+
+def test_effect_takes_numpy_torch_and_pandas():
+    release = function_release()
+    frame = pd.DataFrame(QUERIES.numpy(), columns=["x0", "x1"])[["x1", "x0"]]
+    np.testing.assert_array_equal(release.effect(frame), release.effect(QUERIES.numpy()))
+
+
+def test_band_is_the_normal_quantile_of_the_public_scale():
+    release = function_release()
+    band, effect = release.interval(QUERIES, 0.9), release.effect(QUERIES)
+    half = 1.6448536269514722 * 0.25 * release.features(QUERIES).norm(dim=1).numpy()
+    inside = np.abs(effect) + half < 4
+    np.testing.assert_allclose((band[:, 1] - effect)[inside], half[inside], rtol=1e-12)
+    with pytest.raises(InputError, match="level = 1"):
+        release.interval(QUERIES, 1.0)
+
+
+def test_a_query_release_answers_its_own_queries_exactly_in_any_order(tmp_path):
+    loaded = load_release(query_release().save(tmp_path / "q.safetensors"))
+    order = torch.tensor([5, 0, 0, 7])
+    np.testing.assert_array_equal(loaded.effect(QUERIES[order]), order.double().numpy())
+
+
+def test_a_query_release_refuses_other_points():
+    with pytest.raises(InputError, match="1 of 2 rows are not among the 8 released queries"):
+        query_release().effect(torch.stack([QUERIES[0], QUERIES[0] + 1e-9]))
+
+
+def test_a_secret_scale_gives_no_band():
+    with pytest.raises(InputError, match="secret"):
+        query_release().interval(QUERIES)
+    scaled = query_release(noise_scales=torch.full((8,), 0.1, dtype=torch.float64))
+    assert scaled.interval(QUERIES).shape == (8, 2)
+
+
+def test_nuisances_are_in_a_query_release_only_when_asked_for(tmp_path):
+    for eta, expected in ((None, False), (nuisances(), True)):
+        path = query_release(nuisances=eta).save(tmp_path / "q.safetensors")
+        with safe_open(path, "pt") as file:
+            assert any(name.startswith("nuisances") for name in file.keys()) is expected  # noqa: SIM118
+        assert (load_release(path).nuisances is not None) is expected
+
+
+def test_points_outside_the_domain_are_refused():
+    with pytest.raises(InputError, match="query 'x0'"):
+        function_release().effect(np.array([[2.0, 0.0]]))
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(ReleaseFileError, match="no such file"):
+        load_release(tmp_path / "absent")
+
+
+@pytest.mark.parametrize("keep", [0, 7, 100, 0.5, 0.99])
+def test_truncated_file(keep, tmp_path):
+    path = function_release().save(tmp_path / "r.safetensors")
+    data = path.read_bytes()
+    path.write_bytes(data[: int(keep if keep > 1 else keep * len(data))])
+    with pytest.raises(ReleaseFileError, match="not a release, or damaged"):
+        load_release(path)
+
+
+def test_foreign_safetensors_file(tmp_path):
+    save_file({"theta": torch.zeros(2)}, tmp_path / "f.safetensors")
+    with pytest.raises(ReleaseFileError, match="not a torchdpcate release"):
+        load_release(tmp_path / "f.safetensors")
+
+
+def rewritten(path, **changes):
+    with safe_open(path, "pt") as file:
+        metadata, tensors = file.metadata(), {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
+    save_file(tensors, path, metadata=metadata | changes)
+    return path
+
+
+def test_newer_format(tmp_path):
+    path = rewritten(function_release().save(tmp_path / "r.safetensors"), format_version="99")
+    with pytest.raises(ReleaseFileError, match="99 is newer"):
+        load_release(path)
+
+
+@pytest.mark.parametrize("key", ["facts", "schema", "privacy", "class"])
+def test_inconsistent_metadata(key, tmp_path):
+    path = rewritten(function_release().save(tmp_path / "r.safetensors"), **{key: json.dumps({"a": 1})})
+    with pytest.raises(ReleaseFileError):
+        load_release(path)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=300), st.integers(0, 4000))
+def test_no_bytes_crash_the_reader(tmp_path, junk, position):
+    path = function_release().save(tmp_path / "r.safetensors")
+    data = bytearray(path.read_bytes())
+    position = min(position, len(data) - 1)
+    data[position : position + len(junk)] = junk
+    path.write_bytes(bytes(data))
+    try:
+        load_release(path).effect(QUERIES)
+    except InputError:
+        pass
+
+
+def test_saving_is_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = function_release().save(tmp_path / "r.safetensors")
+    before = path.read_bytes()
+
+    def fail(*_args, **_kwargs):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("safetensors.torch.save_file", fail)
+    with pytest.raises(OSError, match="disk full"):
+        function_release("fourier").save(path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["r.safetensors"]
+
+
+def test_saving_into_a_missing_folder_names_it(tmp_path):
+    with pytest.raises(InputError, match="does not exist"):
+        function_release().save(tmp_path / "absent" / "r.safetensors")

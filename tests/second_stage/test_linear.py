@@ -1,0 +1,160 @@
+"""The linear head against the theory note, scikit-learn, and worst neighbours."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+from sklearn.linear_model import Ridge
+
+from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.second_stage import (
+    LinearProblem,
+    huber_sensitivity,
+    sensitivity,
+    solve,
+    squared_sensitivity,
+)
+
+
+def column(*values: float) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def note_problem(threshold: float = math.inf) -> LinearProblem:
+    """Test value 5 of the theory note."""
+    t = column(0, 0.7, 1.9, 2.6)
+    psi = torch.stack([t.cos(), t.sin()], 1)
+    return LinearProblem(
+        psi, column(0.5, -0.8, 0.9, 0.3), column(0.6, -0.4, 0.9, -0.7), 0.05, 0.9, 1.0, threshold
+    )
+
+
+def random_problem(threshold: float = math.inf, n: int = 200, p: int = 7, ridge: float = 0.01) -> LinearProblem:
+    generator = torch.Generator().manual_seed(3)
+    psi = torch.randn(n, p, dtype=torch.float64, generator=generator)
+    psi = psi / psi.norm(dim=1, keepdim=True).clamp(min=1)
+    w = torch.rand(n, dtype=torch.float64, generator=generator) * 1.8 - 0.9
+    s = (torch.randn(n, dtype=torch.float64, generator=generator)).clamp(-1, 1)
+    return LinearProblem(psi, s, w, ridge, 0.9, 1.0, threshold)
+
+
+def test_squared_head_of_the_theory_note():
+    theta = solve(note_problem()).theta
+    torch.testing.assert_close(theta, column(0.7867975938, 1.0407157720), rtol=0, atol=5e-11)
+
+
+def test_huber_head_of_the_theory_note():
+    theta = solve(note_problem(0.15)).theta
+    torch.testing.assert_close(theta, column(0.6688521105, 0.6145083774), rtol=0, atol=5e-11)
+
+
+def test_squared_head_is_ridge_regression():
+    problem = random_problem()
+    ridge = Ridge(alpha=problem.n * problem.ridge, fit_intercept=False, tol=1e-14)
+    ridge.fit(problem.v.numpy(), problem.s.numpy())
+    np.testing.assert_allclose(solve(problem).theta.numpy(), ridge.coef_, rtol=1e-10)
+
+
+@pytest.mark.parametrize("threshold", [0.02, 0.3, 5.0])
+def test_huber_head_minimises_its_objective(threshold):
+    problem = random_problem(threshold)
+
+    def objective(theta):
+        r = np.abs(problem.s.numpy() - problem.v.numpy() @ theta)
+        loss = np.where(r <= threshold, r**2, 2 * threshold * r - threshold**2)
+        return loss.mean() + problem.ridge * theta @ theta
+
+    fit = solve(problem)
+    found = minimize(objective, np.zeros(7), method="BFGS", options={"gtol": 1e-9})
+    assert objective(fit.theta.numpy()) <= found.fun + 1e-14
+    np.testing.assert_allclose(fit.theta.numpy(), found.x, atol=1e-6)
+    assert fit.gradient_norm <= problem.tolerance
+
+
+def test_tilt_shifts_the_quadratic_minimiser_by_its_closed_form():
+    problem = random_problem()
+    tilt = torch.linspace(-1, 1, 7, dtype=torch.float64)
+    shift = torch.linalg.solve(problem.curvature, tilt) / 2
+    torch.testing.assert_close(solve(problem, tilt).theta, solve(problem).theta - shift, rtol=1e-9, atol=1e-11)
+
+
+def test_sensitivities_of_the_theory_note():
+    assert squared_sensitivity(0.9, 1.0, 0.01, 1350) == pytest.approx(0.433333333, abs=1e-9)
+    assert huber_sensitivity(0.9, 1.0, 0.01, 1350) == pytest.approx(0.133333333, abs=1e-9)
+
+
+def test_sensitivity_covers_the_solvers_inexactness():
+    problem = random_problem(0.3)
+    exact = huber_sensitivity(0.9, 0.3, problem.ridge, problem.n)
+    assert sensitivity(problem) == pytest.approx(exact + problem.tolerance / problem.ridge, rel=1e-15)
+
+
+def worst_huber_movement(threshold: float, bound: float) -> float:
+    """Largest share of the bound that replacing one record reached: one direction, opposite signs."""
+    n, ridge, B, S = 40, 0.02, 0.9, 1.0
+    generator = torch.Generator().manual_seed(0)
+    largest = 0.0
+    for fill in torch.linspace(-1, 1, 9, dtype=torch.float64):
+        psi = torch.zeros(n, 2, dtype=torch.float64)
+        psi[:, 1] = torch.rand(n, generator=generator, dtype=torch.float64) * 0.2
+        s, w = torch.full((n,), fill.item(), dtype=torch.float64), torch.full((n,), B, dtype=torch.float64)
+        thetas = []
+        for sign in (1.0, -1.0):
+            x, t = psi.clone(), s.clone()
+            x[0], t[0] = column(1.0, 0.0), sign * S
+            thetas.append(solve(LinearProblem(x, t, w, ridge, B, S, threshold)).theta)
+        largest = max(largest, (thetas[0] - thetas[1]).norm().item())
+    assert largest <= bound * (1 + 1e-12)
+    return largest / bound
+
+
+def test_huber_sensitivity_is_never_exceeded_and_nearly_attained():
+    # A small threshold keeps both neighbours' residuals outside it: the bound is attained.
+    assert worst_huber_movement(0.05, huber_sensitivity(0.9, 0.05, 0.02, 40)) > 0.999
+
+
+def test_squared_sensitivity_is_never_exceeded_and_nearly_attained():
+    """The adversary's data: theta as long as it gets, and a record that mirrors itself across it."""
+    n, ridge, B, S = 4000, 0.02, 0.9, 1.0
+    bound, shares = squared_sensitivity(B, S, ridge, n), []
+    for angle in torch.linspace(0.1, 1.5, 15, dtype=torch.float64):
+        thetas = []
+        for side in (1.0, -1.0):
+            psi = torch.zeros(n, 2, dtype=torch.float64)
+            psi[:, 0] = 1.0
+            s, w = (torch.full((n,), v, dtype=torch.float64) for v in (S, ridge**0.5))
+            psi[-1], s[-1], w[-1] = torch.stack([angle.cos(), side * angle.sin()]), -S, B
+            thetas.append(solve(LinearProblem(psi, s, w, ridge, B, S)).theta)
+        shares.append((thetas[0] - thetas[1]).norm().item() / bound)
+    assert 0.85 < max(shares) <= 1
+
+
+def test_searched_neighbours_of_random_data_stay_below_the_bound():
+    problem = random_problem(0.2)
+    bound = huber_sensitivity(0.9, 0.2, problem.ridge, problem.n)
+    before = solve(problem).theta
+    direction = torch.linalg.eigh(problem.curvature).eigenvectors[:, 0]
+    for sign in (-1.0, 1.0):
+        for s in (-1.0, 1.0):
+            psi, targets, w = problem.psi.clone(), problem.s.clone(), problem.w.clone()
+            psi[0], targets[0], w[0] = sign * direction, s, 0.9
+            moved = LinearProblem(psi, targets, w, problem.ridge, 0.9, 1.0, 0.2)
+            assert (solve(moved).theta - before).norm().item() <= bound
+
+
+def test_a_missed_tolerance_releases_nothing():
+    with pytest.raises(NumericalError, match="nothing is released"):
+        solve(random_problem(0.1), max_steps=1)
+
+
+@pytest.mark.parametrize("ridge", [0.0, -1.0, math.inf, math.nan])
+def test_ridge_must_be_positive(ridge):
+    with pytest.raises(InputError, match=r"second_stage\.ridge"):
+        LinearProblem(column(1.0)[:, None], column(1.0), column(1.0), ridge, 1.0, 1.0)
+
+
+def test_threshold_must_be_positive():
+    with pytest.raises(InputError, match=r"second_stage\.threshold = 0"):
+        LinearProblem(column(1.0)[:, None], column(1.0), column(1.0), 0.1, 1.0, 1.0, 0.0)

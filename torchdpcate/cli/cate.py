@@ -1,0 +1,222 @@
+"""The task ``cate``: from records to a released CATE, with what the curator wants to know about it."""
+
+import json
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+from rich.table import Table
+
+from torchdpcate._files import write_text
+from torchdpcate.data import Study
+from torchdpcate.errors import InputError
+from torchdpcate.evaluation import effect_figure, pehe, save_figure
+from torchdpcate.learners import CATELearner
+from torchdpcate.privacy import NoiseSource, PrivacyBudget
+from torchdpcate.release import FunctionMechanism, Mechanism, Release
+
+RELEASE_FILE = "release.safetensors"
+
+
+def train_cate(config: DictConfig, folder: Path) -> None:
+    """Fit, release, measure, and write ``release/``, ``curator/`` and ``summary.json`` into ``folder``.
+
+    Everything that can be refused without the records' privacy at stake is refused before the folder is
+    made and before anything is spent.
+
+    Args:
+        config: The composed configuration.
+        folder: Run folder, not there yet.
+
+    Raises:
+        InputError: A user's mistake.
+    """
+    start = time.perf_counter()
+    budget = PrivacyBudget(float(config.privacy.epsilon), float(config.privacy.delta))
+    _check_features(config)
+    study: Study = instantiate(config.data).load()
+    mechanism: Mechanism = instantiate(config.mechanism)
+    noise = NoiseSource.system() if config.privacy.noise_seed is None else NoiseSource.fixed(config.privacy.noise_seed)
+    learner = _learner(config, study, budget, noise=noise, ledger_path=folder / "curator" / "ledger.json")
+    _check(config, study, learner, mechanism)
+
+    records = study.records
+    learner.fit(records.x, records.a, records.y)
+    release = _release(config, study, learner, mechanism)
+    _write_release(release, folder / "release")
+
+    summary = _summary(config, study, learner, release)
+    if study.effect is not None:
+        summary |= _errors(config, study, learner, release)
+    _draw(config, study, learner, release, folder)
+    _write_curator(config, learner, folder / "curator")
+    summary["seconds"] = round(time.perf_counter() - start, 3)
+    write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+    _show(summary, release, folder)
+
+
+def _learner(config: DictConfig, study: Study, budget: PrivacyBudget | None, **rest: Any) -> CATELearner:
+    # A partial: as keywords of instantiate, our dataclasses would be taken for configuration.
+    return instantiate(config.learner)(
+        domain=study.schema,
+        budget=budget,
+        nuisance=instantiate(config.nuisance),
+        second_stage=instantiate(config.second_stage),
+        trainer=instantiate(config.trainer),
+        seed=config.seed,
+        **rest,
+    )
+
+
+def _check_features(config: DictConfig) -> None:
+    """Refuse a feature map that nothing would use."""
+    from hydra.core.hydra_config import HydraConfig
+
+    given = HydraConfig.initialized() and any(
+        word.startswith("features") for word in HydraConfig.get().overrides.task
+    )
+    if given and "features" not in config.second_stage:
+        raise InputError("features: the neural head learns its own; leave features out or use second_stage=linear")
+
+
+def _check(config: DictConfig, study: Study, learner: CATELearner, mechanism: Mechanism) -> None:
+    if config.release.kind == "function" and not isinstance(mechanism, FunctionMechanism):
+        raise InputError(
+            f"mechanism = {mechanism.name}: answers finitely many queries; use release=queries with it, "
+            "or mechanism=objective"
+        )
+    learner.check(study.records.n, mechanism)
+    if study.queries is not None:
+        study.domain.check_covariates(study.queries, "query")
+    delta, n = float(config.privacy.delta), study.records.n
+    if delta > 1 / n:
+        warnings.warn(
+            f"privacy.delta = {delta:g} is above 1/n = {1 / n:.2g}: it would allow publishing a whole record",
+            stacklevel=2,
+        )
+
+
+def _release(config: DictConfig, study: Study, learner: CATELearner, mechanism: Mechanism) -> Release:
+    if config.release.kind == "function":
+        return learner.release_function(mechanism)
+    return learner.release_queries(
+        _queries(study), mechanism, include_nuisances=config.release.include_nuisances
+    )
+
+
+def _queries(study: Study) -> torch.Tensor:
+    assert study.queries is not None
+    return study.queries
+
+
+def _write_release(release: Release, folder: Path) -> None:
+    folder.mkdir(parents=True)
+    release.save(folder / RELEASE_FILE)
+    write_text(folder / "privacy.json", release.privacy.to_json() + "\n")
+    write_text(folder / "privacy.md", release.privacy.to_markdown())
+
+
+def _write_curator(config: DictConfig, learner: CATELearner, folder: Path) -> None:
+    write_text(folder / "config.yaml", OmegaConf.to_yaml(config, resolve=True))
+    facts = {
+        "head_gradient_norm": learner.stage_.gradient_norm,
+        "huber_threshold": learner.threshold_,
+        "head_parameters": learner.stage_.theta.numel(),
+    }
+    write_text(folder / "fit.json", json.dumps(facts, indent=2) + "\n")
+
+
+def _summary(config: DictConfig, study: Study, learner: CATELearner, release: Release) -> dict[str, Any]:
+    assert learner.ledger_ is not None
+    return {
+        "task": "cate",
+        "data": study.name,
+        "learner": type(learner).__name__,
+        "release": release.kind,
+        "mechanism": release.privacy.mechanism,
+        "level": release.privacy.level,
+        "claim": release.privacy.claim,
+        "epsilon": release.privacy.epsilon,
+        "delta": release.privacy.delta,
+        "requested": {"epsilon": float(config.privacy.epsilon), "delta": float(config.privacy.delta)},
+        "spent": learner.ledger_.spent(),
+        "n": study.records.n,
+        "blocks": learner.sizes_,
+        "seed": config.seed,
+    }
+
+
+def _errors(config: DictConfig, study: Study, learner: CATELearner, release: Release) -> dict[str, float]:
+    """Return the errors at the queries; the truth is known, so the data are generated."""
+    assert study.effect is not None
+    truth, queries = study.effect, _queries(study)
+    nonprivate = _learner(config, study, None).fit(study.records.x, study.records.a, study.records.y)
+    estimates = {
+        "pehe": release.effect_tensor(queries),
+        "pehe_nonprivate": nonprivate.curator_effect(queries),
+        "pehe_head_without_noise": learner.curator_effect(queries),
+        "pehe_plug_in": learner.plug_in_effect(queries),
+        "pehe_constant": truth.mean().expand_as(truth),
+        "pehe_zero": torch.zeros_like(truth),
+    }
+    return {name: pehe(torch.as_tensor(effect), truth) for name, effect in estimates.items()}
+
+
+def _draw(config: DictConfig, study: Study, learner: CATELearner, release: Release, folder: Path) -> None:
+    """Draw the effect against one covariate: the reader's figure, and the curator's beside it."""
+    if release.kind != "function":
+        return
+    domain = study.domain
+    names = list(domain.names)
+    name = config.figure.covariate or names[0]
+    if name not in names:
+        raise InputError(f"figure.covariate = {name}: not a covariate; choose one of {', '.join(names)}")
+    column = names.index(name)
+    grid = torch.linspace(0, 1, 101, dtype=torch.float64)
+    low, high = domain.covariate_low, domain.covariate_high
+    x = ((low + high) / 2).repeat(101, 1)
+    x[:, column] = low[column] + grid * (high[column] - low[column])
+    values, level = x[:, column].numpy(), float(config.figure.level)
+    effect, band = release.effect(x), release.interval(x, level)
+    claim = release.privacy.claim
+    reader = effect_figure(values, effect, band, covariate=name, level=level, claim=claim)
+    save_figure(reader, folder / "release" / "effect.png")
+    others = {"head without noise": learner.curator_effect(x), "plug-in": learner.plug_in_effect(x)}
+    curator = effect_figure(values, effect, None, covariate=name, others=others, claim=claim)
+    save_figure(curator, folder / "curator" / "effect.png")
+
+
+def _show(summary: dict[str, Any], release: Release, folder: Path) -> None:
+    table = Table(show_header=False, title="torchdpcate: released", title_justify="left")
+    table.add_row("what", f"{release.kind} by {release.privacy.mechanism}, {summary['learner']} on {summary['data']}")
+    table.add_row("guarantee", summary["level"])
+    table.add_row("claim", summary["claim"])
+    for block, spent in summary["spent"].items():
+        size = summary["n"] if block == "total" else summary["blocks"][block]
+        table.add_row(f"spent, {block}", _spent(spent, size))
+    for name, text in {
+        "pehe": "PEHE of the release",
+        "pehe_nonprivate": "PEHE non-private learner",
+        "pehe_plug_in": "PEHE free plug-in",
+        "pehe_constant": "PEHE constant effect",
+    }.items():
+        if name in summary:
+            table.add_row(text, f"{summary[name]:.4g}")
+    table.add_row("release", str(folder / "release" / RELEASE_FILE))
+    table.add_row("curator's files", str(folder / "curator"))
+    table.add_row("seconds", f"{summary['seconds']:.1f}")
+    Console().print(table)
+
+
+def _spent(spent: dict[str, Any], size: int) -> str:
+    if spent["epsilon"] is None:
+        return f"no claim ({size:,} records)"
+    naive = f"; {spent['naive_epsilon']:.4g} if epsilons were added" if spent.get("naive_epsilon") else ""
+    return f"epsilon {spent['epsilon']:.4g}, delta {spent['delta']:.3g} ({size:,} records){naive}"
+
+

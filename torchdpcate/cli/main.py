@@ -1,0 +1,123 @@
+"""The program ``torchdpcate``: one line and exit code 2 for a user's mistake, 1 for our own fault."""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+
+from torchdpcate.errors import InputError, TorchDPCateError
+
+_TRAIN_HELP = """usage: torchdpcate train [-m] [GROUP=CHOICE | KEY=VALUE ...]
+
+Train and release. Hydra overrides choose everything; -m sweeps over comma-separated values.
+  torchdpcate train data.n=3000 privacy.epsilon=2 run_dir=my_run
+  torchdpcate train data=table data.path=FILE data.domain=DOMAIN.yaml
+  torchdpcate train second_stage=neural release=queries mechanism=influence
+  torchdpcate train -m seed=0,1,2 privacy.epsilon=0.5,1,4
+  torchdpcate train --cfg job          show the configuration and stop
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    Args:
+        arguments: Command-line words; None takes those of the process.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
+    try:
+        _command(words)()
+    except KeyboardInterrupt:
+        return _complain("interrupted; the run folder's ledger counts what was spent", 130)
+    except BrokenPipeError:
+        return 0
+    except Exception as error:
+        if debug:
+            raise
+        return _explain(error)
+    return 0
+
+
+def _command(words: list[str]) -> Callable[[], None]:
+    # Hydra has its own grammar, so its words never pass through argparse.
+    if words[:1] == ["train"]:
+        if words[1:] in (["-h"], ["--help"]):
+            return lambda: print(_TRAIN_HELP, end="")
+        from torchdpcate.cli.train import train
+
+        return lambda: train(words[1:])
+    parsed = _parser().parse_args(words)
+    return lambda: parsed.run(parsed)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="torchdpcate", description="Private treatment effects.")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands.add_parser("train", help="train and release (see torchdpcate train --help)", add_help=False)
+
+    predict = commands.add_parser("predict", help="effects of a release at the rows of a table")
+    predict.add_argument("release", help="release file")
+    predict.add_argument("input", help="csv or parquet table with the covariates' columns")
+    predict.add_argument("-o", "--output", required=True, help="csv or parquet file to write, column effect")
+    predict.set_defaults(run=_predict)
+
+    inspect = commands.add_parser("inspect", help="what a release guarantees")
+    inspect.add_argument("release", help="release file")
+    inspect.add_argument("--json", action="store_true", help="print JSON")
+    inspect.set_defaults(run=_inspect)
+
+    report = commands.add_parser("report", help="table and figure of one run or of a sweep")
+    report.add_argument("folder", help="run folder, or a folder of run folders")
+    report.set_defaults(run=_report)
+    return parser
+
+
+def _predict(parsed: argparse.Namespace) -> None:
+    from torchdpcate.cli.predict import predict
+
+    predict(parsed.release, parsed.input, parsed.output)
+
+
+def _inspect(parsed: argparse.Namespace) -> None:
+    from torchdpcate.cli.inspect import inspect
+
+    inspect(parsed.release, as_json=parsed.json)
+
+
+def _report(parsed: argparse.Namespace) -> None:
+    from torchdpcate.cli.report import report
+
+    report(parsed.folder)
+
+
+def _explain(error: Exception) -> int:
+    if isinstance(error, InputError) or _is_hydra_mistake(error):
+        return _complain(_one_line(error), 2)
+    if isinstance(error, TorchDPCateError):
+        return _complain(_one_line(error), 1)
+    return _complain(f"internal error: {type(error).__name__}: {_one_line(error)} (--debug shows where)", 1)
+
+
+def _is_hydra_mistake(error: Exception) -> bool:
+    """Tell whether Hydra or OmegaConf refused the user's overrides."""
+    if type(error).__module__.split(".")[0] not in ("hydra", "omegaconf"):
+        return False
+    # An InstantiationException wraps our own constructors' errors; those are ours to judge.
+    return not isinstance(error.__cause__, Exception) or isinstance(error.__cause__, InputError | ValueError)
+
+
+def _one_line(error: BaseException) -> str:
+    while isinstance(error.__cause__, InputError):
+        error = error.__cause__
+    return " ".join(str(error).split())
+
+
+def _complain(message: str, code: int) -> int:
+    print(f"torchdpcate: {message}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,33 @@
+"""``torchdpcate predict``: stream a table through a release."""
+
+from pathlib import Path
+
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from torchdpcate.data import stream_effects
+from torchdpcate.release import load_release
+
+
+def predict(release: str, input: str, output: str) -> None:
+    """Write the effects at the rows of ``input`` to ``output``, in constant memory.
+
+    Args:
+        release: Release file.
+        input: csv or parquet table with the schema's covariate columns.
+        output: csv or parquet file to write, whole or not at all.
+
+    Raises:
+        InputError: A damaged release, missing columns, or rows outside the domain.
+    """
+    loaded = load_release(release)
+    columns = (TextColumn("predicting"), BarColumn(), TextColumn("{task.completed:,} rows"), TimeElapsedColumn())
+    with Progress(*columns, transient=True) as progress:
+        bar = progress.add_task("predict", total=None)
+        rows = stream_effects(
+            Path(input),
+            Path(output),
+            loaded.schema,
+            loaded.effect_tensor,
+            on_progress=lambda done: progress.update(bar, completed=done),
+        )
+    print(f"{rows:,} effects ({loaded.privacy.level}) written to {output}")

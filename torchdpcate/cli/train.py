@@ -1,0 +1,62 @@
+"""``torchdpcate train``: Hydra composes the configuration, a task runs it."""
+
+import os
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from unittest import mock
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig
+
+from torchdpcate.data._shipped import conf_dir
+from torchdpcate.errors import InputError
+
+
+def train(overrides: Sequence[str]) -> None:
+    """Run the configured task once, or once for every point of a sweep.
+
+    Args:
+        overrides: Hydra's command-line words.
+
+    Raises:
+        InputError: A user's mistake in the configuration or the data.
+    """
+    main = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(_job)
+    # Hydra reads its words from sys.argv, and hides errors unless it is told not to.
+    words = mock.patch.object(sys, "argv", ["torchdpcate train", *_sweep_folder(overrides)])
+    with words, mock.patch.dict(os.environ, {"HYDRA_FULL_ERROR": "1"}):
+        main()
+
+
+def _sweep_folder(overrides: Sequence[str]) -> list[str]:
+    """Let ``run_dir=PATH`` name the folder of a sweep, whose runs are numbered inside it."""
+    folders = [word.removeprefix("run_dir=") for word in overrides if word.startswith("run_dir=")]
+    if not folders or not {"-m", "--multirun"} & set(overrides):
+        return list(overrides)
+    return [*overrides, f"hydra.sweep.dir={folders[-1]}"]
+
+
+def _job(config: DictConfig) -> None:
+    hydra.utils.instantiate(config.task)(config, _run_folder(config))
+
+
+def _run_folder(config: DictConfig) -> Path:
+    """Return the folder of this run, which must not exist yet.
+
+    Raises:
+        InputError: It exists, and not because Hydra made it a moment ago for this point of a sweep.
+    """
+    if HydraConfig.get().mode == RunMode.MULTIRUN:
+        folder = Path(HydraConfig.get().runtime.output_dir)
+        taken = folder.exists() and any(folder.iterdir())
+    else:
+        default = Path("runs") / datetime.now().strftime("%Y-%m-%d_%H-%M-%S-%f")
+        folder = default if config.run_dir is None else Path(str(config.run_dir))
+        taken = folder.exists()
+    if taken:
+        raise InputError(f"run_dir = {folder}: exists already; choose another folder or remove it")
+    return folder

@@ -1,0 +1,52 @@
+"""Records and their public facts: domain, schema, split, readers and generators with known truth."""
+
+from typing import TYPE_CHECKING, Any
+
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.generators import Dataset1, Dataset2, OprescuGenerator
+from torchdpcate.data.queries import read_queries
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.schema import Categorical, Covariate, Numeric, TableSchema
+from torchdpcate.data.semi_synthetic import SemiSynthetic
+from torchdpcate.data.split import public_generator, public_permutation, public_split
+from torchdpcate.data.stream import stream_effects
+from torchdpcate.data.study import Study, StudySource
+from torchdpcate.data.surfaces import GeneratedSurface, GivenOutcomes, Surface
+from torchdpcate.data.table import Table
+
+if TYPE_CHECKING:
+    from torchdpcate.data.modules import RecordsModule
+
+__all__ = [
+    "Categorical",
+    "CausalData",
+    "Covariate",
+    "Dataset1",
+    "Dataset2",
+    "Domain",
+    "GeneratedSurface",
+    "GivenOutcomes",
+    "Numeric",
+    "OprescuGenerator",
+    "RecordsModule",
+    "SemiSynthetic",
+    "Study",
+    "StudySource",
+    "Surface",
+    "Table",
+    "TableSchema",
+    "public_generator",
+    "public_permutation",
+    "public_split",
+    "read_queries",
+    "stream_effects",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # Lightning takes seconds to import, and a reader of releases needs none of it.
+    if name == "RecordsModule":
+        from torchdpcate.data.modules import RecordsModule
+
+        return RecordsModule
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

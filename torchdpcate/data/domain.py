@@ -1,0 +1,287 @@
+"""The public facts about the records: bounds of every column, and the overlap bound."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchdpcate.data._arrays import is_frame, plural, to_float64, to_matrix
+from torchdpcate.errors import InputError
+
+_CLIP = "widen the domain, or clip with data.out_of_bounds=clip"
+_MOVE = "move these queries into the domain"
+
+
+class Domain:
+    r"""Public box of the covariates and of the outcome, with the overlap bound.
+
+    A record is (x, a, y) with :math:`x \in \prod_j [l_j, u_j]`, :math:`a \in \{0, 1\}` and
+    :math:`y \in [y_{lo}, y_{hi}]`; propensities are clipped to :math:`[\zeta, 1 - \zeta]`, with
+    :math:`\zeta` the overlap bound. Every guarantee rests on these facts, so they come from the
+    user and never from the records.
+
+    Args:
+        covariate_low: lower bounds :math:`l`, q numbers.
+        covariate_high: upper bounds :math:`u`, q numbers, none below its lower bound.
+        outcome_low: :math:`y_{lo}`.
+        outcome_high: :math:`y_{hi}`, above `outcome_low`.
+        overlap: :math:`\zeta`, between 0 and 1/2, both excluded.
+        names: names of the q columns; ``x0, x1, ...`` if left out.
+
+    Attributes:
+        covariate_low: float64 tensor [q].
+        covariate_high: float64 tensor [q].
+        names: tuple of q names.
+
+    Raises:
+        InputError: a bound is missing, not finite or inverted, `overlap` lies outside (0, 1/2), or
+            `names` do not match.
+
+    Example:
+        >>> domain = Domain([0.0, 16.0], [1.0, 60.0], outcome_low=-1.0, outcome_high=1.0)
+        >>> domain.dimension, domain.outcome_range
+        (2, 2.0)
+        >>> domain.scale(torch.tensor([[0.5, 60.0]])).tolist()
+        [[0.0, 1.0]]
+    """
+
+    def __init__(
+        self,
+        covariate_low: Sequence[float] | Tensor,
+        covariate_high: Sequence[float] | Tensor,
+        outcome_low: float,
+        outcome_high: float,
+        overlap: float = 0.05,
+        names: Sequence[str] | None = None,
+    ) -> None:
+        self.covariate_low = _vector(covariate_low, "covariate_low")
+        self.covariate_high = _vector(covariate_high, "covariate_high")
+        if len(self.covariate_low) != len(self.covariate_high):
+            raise InputError(
+                f"covariate_low has {len(self.covariate_low)} bounds and covariate_high "
+                f"{len(self.covariate_high)}; give both for every covariate"
+            )
+        self._named = names is not None
+        self.names = tuple(map(str, names)) if names is not None else _default_names(self.dimension)
+        self._check_names()
+        bounds = zip(self.names, self.covariate_low.tolist(), self.covariate_high.tolist(), strict=True)
+        for name, low, high in bounds:
+            check_bounds(f"covariate {name!r}", low, high)
+        self.outcome_low, self.outcome_high = check_bounds("outcome", outcome_low, outcome_high, strict=True)
+        self.overlap = to_number("overlap", overlap)
+        if not 0.0 < self.overlap < 0.5:
+            raise InputError(f"overlap is {self.overlap:g}; it must lie between 0 and 0.5, both excluded")
+
+    def _check_names(self) -> None:
+        if not self.dimension:
+            raise InputError("covariate_low is empty; a domain needs at least one covariate")
+        if len(self.names) != self.dimension:
+            raise InputError(f"names has {len(self.names)} names for {self.dimension} covariates")
+        if len(set(self.names)) != self.dimension:
+            raise InputError(f"names {list(self.names)} holds a name twice; each column needs its own")
+
+    @property
+    def dimension(self) -> int:
+        """Number q of (encoded) covariate columns."""
+        return len(self.covariate_low)
+
+    @property
+    def outcome_range(self) -> float:
+        r"""Width :math:`R = y_{hi} - y_{lo}`."""
+        return self.outcome_high - self.outcome_low
+
+    def matrix(self, X: Any, what: str = "X") -> Tensor:
+        """Return covariates as a finite float64 matrix [n, q], its columns in the domain's order.
+
+        A DataFrame that has all the domain's names is read by name, and must have them if the user
+        named the columns; anything else is read by position. Bounds are not checked.
+
+        Raises:
+            InputError: wrong shape, missing columns, or missing values (which column, how many).
+        """
+        if is_frame(X):
+            missing = [name for name in self.names if name not in X.columns]
+            if missing and self._named:
+                raise InputError(f"{what} lacks the column {missing[0]!r}; it needs {list(self.names)}")
+            X = X if missing else X[list(self.names)]
+        matrix = to_matrix(X, self.names, what)
+        if matrix.shape[1] != self.dimension:
+            raise InputError(f"{what} has {matrix.shape[1]} columns; the domain has {self.dimension}")
+        return matrix
+
+    def check_covariates(self, X: Any, what: str = "covariate") -> None:
+        """Refuse covariates [n, q] outside the box.
+
+        Args:
+            X: covariates, NumPy, torch or pandas.
+            what: ``"covariate"``, or ``"query"`` for points at which effects are asked for.
+
+        Raises:
+            InputError: names the column with most values outside, how many, and its bounds.
+        """
+        X = self.matrix(X, what)
+        outside = (self.clip_covariates(X) != X).sum(0)
+        if outside.any():
+            column = int(outside.argmax())
+            _refuse(
+                f"{what} {self.names[column]!r}",
+                int(outside[column]),
+                int((outside > 0).sum()) - 1,
+                (float(self.covariate_low[column]), float(self.covariate_high[column])),
+                _MOVE if what.startswith("query") else _CLIP,
+            )
+
+    def check_outcome(self, y: Any, what: str = "outcome") -> None:
+        """Refuse outcomes [n] outside their bounds; `what` names them in the message.
+
+        Raises:
+            InputError: says how many lie outside, and the bounds.
+        """
+        y = to_float64(y, what).flatten()
+        missing = int((~torch.isfinite(y)).sum())
+        if missing:
+            raise InputError(f"{what} has {plural(missing, 'missing or infinite value')}; drop these rows")
+        outside = int(((y < self.outcome_low) | (y > self.outcome_high)).sum())
+        if outside:
+            _refuse(what, outside, 0, (self.outcome_low, self.outcome_high), _CLIP)
+
+    def clip_covariates(self, X: Tensor) -> Tensor:
+        """Move each covariate of X [n, q] to the nearest point of its bounds (dtype follows X)."""
+        return torch.clamp(X, self.covariate_low.to(X), self.covariate_high.to(X))
+
+    def clip_outcome(self, y: Tensor) -> Tensor:
+        """Move each outcome of y [n] to the nearest point of its bounds."""
+        return torch.clamp(y, self.outcome_low, self.outcome_high)
+
+    def scale(self, X: Tensor) -> Tensor:
+        r"""Return :math:`2 (x - l) / (u - l) - 1`, in :math:`[-1, 1]^q` for x in the box.
+
+        A constant column (l = u) becomes 0. Device and floating dtype follow X; differentiable.
+        """
+        X = X if X.is_floating_point() else X.to(torch.float64)
+        low, width = self.covariate_low.to(X), self.covariate_high.to(X) - self.covariate_low.to(X)
+        constant = width == 0
+        scaled = 2.0 * ((X - low) / width.masked_fill(constant, 1.0)) - 1.0
+        return scaled.masked_fill(constant, 0.0)
+
+    def grid(self, count: int) -> Tensor:
+        """Return `count` public points that fill the box evenly, float64 [count, q].
+
+        Scrambled Sobol points with a fixed seed: the same for everybody. A schema with categories
+        has its own `TableSchema.grid`, which keeps to the categories.
+        """
+        return self.covariate_low + unit_grid(count, self.dimension) * (
+            self.covariate_high - self.covariate_low
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types, fit for JSON; `from_dict` is the inverse."""
+        return {
+            "covariate_low": self.covariate_low.tolist(),
+            "covariate_high": self.covariate_high.tolist(),
+            "outcome_low": self.outcome_low,
+            "outcome_high": self.outcome_high,
+            "overlap": self.overlap,
+            "names": list(self.names) if self._named else None,
+        }
+
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> "Domain":
+        """Rebuild a domain from `to_dict`.
+
+        Raises:
+            InputError: an entry is missing, unknown or invalid.
+        """
+        try:
+            return cls(**facts)
+        except TypeError as error:
+            raise InputError(
+                f"domain {sorted(map(str, facts))} is not what Domain.to_dict writes: {error}"
+            ) from None
+
+    @classmethod
+    def from_yaml(cls, path: str | Path) -> "Domain":
+        """Read the domain of a table's yaml file, or of a shipped one by name (``"lalonde"``).
+
+        Raises:
+            InputError: see `TableSchema.from_yaml`.
+        """
+        from torchdpcate.data.schema import TableSchema
+
+        return TableSchema.from_yaml(path).domain
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Domain) and self._facts() == other._facts()
+
+    def __hash__(self) -> int:
+        return hash(self._facts())
+
+    def __repr__(self) -> str:
+        outcome = f"[{self.outcome_low:g}, {self.outcome_high:g}]"
+        return f"Domain(dimension={self.dimension}, outcome={outcome}, overlap={self.overlap:g})"
+
+    def _facts(self) -> tuple:
+        bounds = (tuple(self.covariate_low.tolist()), tuple(self.covariate_high.tolist()))
+        return (*bounds, self.outcome_low, self.outcome_high, self.overlap, self.names)
+
+
+def unit_grid(count: int, dimension: int) -> Tensor:
+    """Return `count` scrambled Sobol points of a fixed seed in [0, 1)^dimension, float64.
+
+    Raises:
+        InputError: `count` is not a positive whole number.
+    """
+    if not isinstance(count, int) or count < 1:
+        raise InputError(f"queries is {count}; give a positive whole number")
+    return torch.quasirandom.SobolEngine(dimension, scramble=True, seed=0).draw(count, dtype=torch.float64)
+
+
+def to_number(name: str, value: Any) -> float:
+    """Return `value` as a finite float.
+
+    Raises:
+        InputError: it is missing, not a number, or not finite.
+    """
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} is {value!r}; give a number") from None
+    if not abs(number) < float("inf"):
+        raise InputError(f"{name} is {number}; give a finite number")
+    return number
+
+
+def check_bounds(name: str, low: Any, high: Any, strict: bool = False) -> tuple[float, float]:
+    """Return the bounds as floats.
+
+    Raises:
+        InputError: one is missing or not finite, they are inverted, or equal where `strict`.
+    """
+    low, high = to_number(f"lower bound of {name}", low), to_number(f"upper bound of {name}", high)
+    if low > high:
+        raise InputError(f"bounds of {name} are inverted: low {low:g} is above high {high:g}; swap them")
+    if strict and low == high:
+        raise InputError(f"bounds of {name} are both {low:g}; low must be below high")
+    to_number(f"width of {name}'s bounds", high - low)
+    return low, high
+
+
+def _vector(bounds: Sequence[float] | Tensor, name: str) -> Tensor:
+    vector = to_float64(bounds, name).cpu()
+    if vector.ndim != 1:
+        raise InputError(f"{name} has shape {tuple(vector.shape)}; give one number per covariate")
+    return vector.clone()
+
+
+def _default_names(dimension: int) -> tuple[str, ...]:
+    return tuple(f"x{i}" for i in range(dimension))
+
+
+def _refuse(who: str, count: int, others: int, bounds: tuple[float, float], remedy: str) -> None:
+    too = f" (and {plural(others, 'other column')} too)" if others else ""
+    raise InputError(
+        f"{who} has {plural(count, 'value')} outside its declared bounds "
+        f"[{bounds[0]:.10g}, {bounds[1]:.10g}]{too}; {remedy}"
+    )

@@ -1,0 +1,29 @@
+"""Public points at which effects are asked for."""
+
+from pathlib import Path
+
+from torch import Tensor
+
+from torchdpcate.data._frames import about, read_frame
+from torchdpcate.data.schema import TableSchema
+
+
+def read_queries(path: str | Path, schema: TableSchema) -> Tensor:
+    """Read queries from a csv or parquet file with the schema's covariate columns.
+
+    Args:
+        path: the file; other columns than the covariates are not read.
+        schema: public facts of the table.
+
+    Returns:
+        Queries, float64 [d, q], in the file's order.
+
+    Raises:
+        InputError: missing file or column, values that are missing or not numeric, or a query
+            outside the domain: queries are public, and are never clipped silently.
+    """
+    frame = read_frame(path, schema.columns, schema.text_columns)
+    with about(path):
+        queries = schema.encode(frame)
+        schema.domain.check_covariates(queries, "query")
+    return queries

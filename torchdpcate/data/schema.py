@@ -1,0 +1,309 @@
+"""A table's public facts: which columns are read, and how they become numbers."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdpcate.data._arrays import listed, plural
+from torchdpcate.data._columns import category_codes, numeric_column
+from torchdpcate.data._shipped import shipped
+from torchdpcate.data.domain import Domain, check_bounds, unit_grid
+from torchdpcate.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Covariate(ABC):
+    """One column of a table and the numeric columns it becomes."""
+
+    name: str
+
+    @property
+    @abstractmethod
+    def bounds(self) -> tuple[tuple[str, float, float], ...]:
+        """Name, lower and upper bound of each encoded column."""
+
+    @abstractmethod
+    def encode(self, column: "pd.Series") -> np.ndarray:
+        """Return the encoded columns, float64 [n, k].
+
+        Raises:
+            InputError: missing or unknown values; says which column and how many.
+        """
+
+    @abstractmethod
+    def decode_unit(self, u: Tensor) -> Tensor:
+        """Map points u [n] of [0, 1) to encoded columns [n, k]: where a public grid lies."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Return this covariate's yaml entry."""
+
+
+@dataclass(frozen=True)
+class Numeric(Covariate):
+    """A number between public bounds; encoded as it is."""
+
+    name: str
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        low, high = check_bounds(f"covariate {self.name!r}", self.low, self.high)
+        object.__setattr__(self, "low", low)
+        object.__setattr__(self, "high", high)
+
+    @property
+    def bounds(self) -> tuple[tuple[str, float, float], ...]:
+        """The declared bounds."""
+        return ((self.name, self.low, self.high),)
+
+    def encode(self, column: "pd.Series") -> np.ndarray:
+        """Return the numbers [n, 1]; bounds are the domain's to check."""
+        return numeric_column(column, self.name)[:, None]
+
+    def decode_unit(self, u: Tensor) -> Tensor:
+        """Return low + u (high - low), kept in the bounds against rounding."""
+        return (self.low + u * (self.high - self.low)).clamp(self.low, self.high)[:, None]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the bounds."""
+        return {"low": self.low, "high": self.high}
+
+
+@dataclass(frozen=True)
+class Categorical(Covariate):
+    """One of k public categories: a 0/1 column if k = 2, k one-hot columns ``name=level`` otherwise.
+
+    With two categories the column is 0 for the first one listed and 1 for the second.
+    """
+
+    name: str
+    categories: tuple[Any, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "categories", tuple(self.categories))
+        if len(self.categories) < 2 or len(set(self.categories)) < len(self.categories):
+            raise InputError(
+                f"categories of {self.name!r} are {list(self.categories)}; list two or more, each once"
+            )
+        if any(isinstance(level, bool) for level in self.categories):
+            raise InputError(
+                f"categories of {self.name!r} hold true/false; put words like 'yes' in quotes, or use 0 and 1"
+            )
+        if len({isinstance(level, str) for level in self.categories}) == 2:
+            raise InputError(f"categories of {self.name!r} mix words and numbers; use one kind")
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the categories are words rather than numbers."""
+        return isinstance(self.categories[0], str)
+
+    @property
+    def bounds(self) -> tuple[tuple[str, float, float], ...]:
+        """Every encoded column lies in [0, 1]."""
+        if len(self.categories) == 2:
+            return ((self.name, 0.0, 1.0),)
+        return tuple((f"{self.name}={level}", 0.0, 1.0) for level in self.categories)
+
+    def encode(self, column: "pd.Series") -> np.ndarray:
+        """Return 0/1 columns [n, 1] or [n, k]."""
+        return self._one_hot(category_codes(column, self.name, self.categories))
+
+    def decode_unit(self, u: Tensor) -> Tensor:
+        """Give each category the same share of [0, 1)."""
+        return torch.from_numpy(self._one_hot((u * len(self.categories)).long().numpy()))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the categories."""
+        return {"categories": list(self.categories)}
+
+    def _one_hot(self, codes: np.ndarray) -> np.ndarray:
+        if len(self.categories) == 2:
+            return codes.astype(np.float64)[:, None]
+        return np.eye(len(self.categories))[codes]
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """Which columns of a table are treatment, outcome and covariates, with their public domain.
+
+    Args:
+        treatment: name of the treatment column.
+        outcome: name of the outcome column.
+        covariates: the covariates, in order; columns not named in a schema are never read.
+        domain: public bounds of the *encoded* columns (categories become 0/1 columns).
+
+    Example:
+        >>> schema = TableSchema.from_dict({
+        ...     "treatment": "treat",
+        ...     "outcome": {"name": "re78", "low": 0, "high": 60000},
+        ...     "covariates": {"age": {"low": 16, "high": 60}, "race": {"categories": ["a", "b", "c"]}},
+        ... })
+        >>> schema.domain.names
+        ('age', 'race=a', 'race=b', 'race=c')
+    """
+
+    treatment: str
+    outcome: str
+    covariates: tuple[Covariate, ...]
+    domain: Domain
+
+    def __post_init__(self) -> None:
+        names = [self.treatment, self.outcome, *self.columns]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise InputError(f"column {twice[0]!r} has two roles in the domain file; give each column one")
+        expected = sum(len(covariate.bounds) for covariate in self.covariates)
+        if expected != self.domain.dimension:
+            raise InputError(
+                f"domain has {self.domain.dimension} columns; the covariates encode to {expected}"
+            )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the covariates' columns in the table, before encoding."""
+        return tuple(covariate.name for covariate in self.covariates)
+
+    @property
+    def text_columns(self) -> frozenset[str]:
+        """Columns whose values are words, to be read as text."""
+        return frozenset(c.name for c in self.covariates if isinstance(c, Categorical) and c.is_text)
+
+    def encode(self, frame: "pd.DataFrame") -> Tensor:
+        """Return the covariates of `frame` as numbers, float64 [n, q]; bounds are not checked here.
+
+        Raises:
+            InputError: a column is missing, or holds missing, non-numeric or unknown values (which
+                column, how many).
+        """
+        missing = [name for name in self.columns if name not in frame.columns]
+        if missing:
+            there = listed(frame.columns)
+            raise InputError(f"column {missing[0]!r} is missing{_and_more(missing)}; there are: {there}")
+        encoded = [covariate.encode(frame[covariate.name]) for covariate in self.covariates]
+        return torch.from_numpy(np.concatenate(encoded, axis=1))
+
+    def grid(self, count: int) -> Tensor:
+        """Return `count` public points of the domain, float64 [count, q]; categories are respected."""
+        u = unit_grid(count, len(self.covariates))
+        return torch.cat([c.decode_unit(u[:, i]) for i, c in enumerate(self.covariates)], dim=1)
+
+    def with_outcome_bounds(self, low: float, high: float) -> "TableSchema":
+        """Return this schema with other public bounds of the outcome."""
+        facts = self.to_dict()
+        facts["outcome"] |= {"low": low, "high": high}
+        return TableSchema.from_dict(facts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types in the form of the yaml file; `from_dict` is the inverse."""
+        return {
+            "treatment": self.treatment,
+            "outcome": {
+                "name": self.outcome,
+                "low": self.domain.outcome_low,
+                "high": self.domain.outcome_high,
+            },
+            "covariates": {covariate.name: covariate.to_dict() for covariate in self.covariates},
+            "overlap": self.domain.overlap,
+        }
+
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> "TableSchema":
+        """Build a schema from the entries of a domain file.
+
+        Raises:
+            InputError: an entry is missing, unknown or invalid.
+        """
+        entries = _entries(facts, "domain", {"treatment", "outcome", "covariates"}, {"overlap"})
+        outcome = _entries(entries["outcome"], "outcome", {"name", "low", "high"}, set())
+        if not isinstance(entries["covariates"], Mapping) or not entries["covariates"]:
+            raise InputError("covariates is empty in the domain; name at least one, with low and high")
+        covariates = tuple(_covariate(str(name), entry) for name, entry in entries["covariates"].items())
+        bounds = [bound for covariate in covariates for bound in covariate.bounds]
+        names, low, high = zip(*bounds, strict=True)
+        outcome_low, outcome_high = check_bounds(
+            f"outcome {outcome['name']!r}", outcome["low"], outcome["high"], strict=True
+        )
+        domain = Domain(low, high, outcome_low, outcome_high, entries.get("overlap", 0.05), names)
+        return cls(str(entries["treatment"]), str(outcome["name"]), covariates, domain)
+
+    @classmethod
+    def from_yaml(cls, path: str | Path) -> "TableSchema":
+        """Read a domain file, or a shipped one by its name (``"lalonde"``).
+
+        Raises:
+            InputError: no such file or name, not yaml, or see `from_dict`.
+        """
+        from omegaconf import OmegaConf
+
+        file = Path(path)
+        if not file.is_file() and file.suffix not in (".yaml", ".yml") and len(file.parts) == 1:
+            file = shipped("domain", str(path))
+        if not file.is_file():
+            raise InputError(f"domain file {str(path)!r} does not exist; give the path of a domain yaml")
+        try:
+            facts = OmegaConf.to_container(OmegaConf.load(file), resolve=True)
+        except Exception as error:  # yaml, unicode and omegaconf each have their own
+            raise InputError(f"domain file {str(path)!r} cannot be read: {_first_line(error)}") from None
+        try:
+            return cls.from_dict(facts)  # type: ignore[arg-type]
+        except InputError as error:
+            raise InputError(f"domain file {str(path)!r}: {error}") from None
+
+    @classmethod
+    def from_domain(cls, domain: Domain) -> "TableSchema":
+        """Return the schema of a table with numeric columns `domain.names`, treatment a, outcome y."""
+        bounds = zip(domain.names, domain.covariate_low.tolist(), domain.covariate_high.tolist(), strict=True)
+        return cls("a", "y", tuple(Numeric(*bound) for bound in bounds), domain)
+
+    @classmethod
+    def of(cls, domain: "TableSchema | Domain | Mapping[str, Any] | str | Path") -> "TableSchema":
+        """Return the schema meant by a schema, a domain, the entries of a domain file, a path or a name."""
+        if isinstance(domain, TableSchema):
+            return domain
+        if isinstance(domain, Domain):
+            return cls.from_domain(domain)
+        return cls.from_dict(domain) if isinstance(domain, Mapping) else cls.from_yaml(domain)
+
+
+def _covariate(name: str, entry: Any) -> Covariate:
+    """Build a covariate from its yaml entry."""
+    what = f"covariate {name!r}"
+    if isinstance(entry, Mapping) and "categories" in entry:
+        levels = _entries(entry, what, {"categories"}, set())["categories"]
+        if isinstance(levels, str | Mapping) or not hasattr(levels, "__iter__"):
+            raise InputError(f"categories of {name!r} are {levels!r}; write a list")
+        return Categorical(name, tuple(levels))
+    bounds = _entries(entry, what, {"low", "high"}, set())
+    return Numeric(name, bounds["low"], bounds["high"])
+
+
+def _entries(entry: Any, what: str, needed: set[str], allowed: set[str]) -> Mapping[str, Any]:
+    """Check that a mapping has the entries it needs and no unknown ones."""
+    if not isinstance(entry, Mapping):
+        raise InputError(f"{what} is {entry!r}; it needs the entries {', '.join(sorted(needed))}")
+    missing = sorted(key for key in needed if entry.get(key) is None)
+    unknown = sorted(str(key) for key in entry if key not in needed | allowed)
+    if missing:
+        raise InputError(f"{what} has no entry {missing[0]!r}; it needs {', '.join(sorted(needed))}")
+    if unknown:
+        raise InputError(
+            f"{what} has the unknown entry {unknown[0]!r}; known are {', '.join(sorted(needed | allowed))}"
+        )
+    return entry
+
+
+def _and_more(names: list[str]) -> str:
+    return f" (and {plural(len(names) - 1, 'other')})" if len(names) > 1 else ""
+
+
+def _first_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]

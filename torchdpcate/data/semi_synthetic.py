@@ -1,0 +1,86 @@
+"""Real covariates with a known effect."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torchdpcate.data._frames import about, read_frame
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.queries import read_queries
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.split import public_split
+from torchdpcate.data.study import Study, StudySource
+from torchdpcate.data.surfaces import GeneratedSurface, Surface
+from torchdpcate.data.table import check_policy, outcome_within, public_subsample, table_name, within_domain
+
+
+class SemiSynthetic(StudySource):
+    """Covariates of a real table; treatment and outcome of a surface whose effect is known.
+
+    The queries are held-out rows, with the truth there: research data, never to be released about
+    people who did not agree to it.
+
+    Args:
+        path: csv, csv.gz or parquet of covariates, or a list of such files.
+        domain: the domain file, the name of a shipped one (``"acic2016"``, ``"twins"``), its entries,
+            or a schema. The surface replaces its outcome bounds by its own.
+        surface: where treatment, outcome and effect come from; a `GeneratedSurface` if left out.
+        out_of_bounds: ``"refuse"`` or ``"clip"`` values outside their bounds.
+        n: use n rows, a subsample drawn by `seed` without looking at them; all if left out. Records
+            and held-out rows together.
+        train_fraction: share of these rows that become records; the others are held out.
+        queries: ask for effects at this many held-out rows (all if fewer).
+        queries_path: file of queries (same covariate columns); replaces held-out rows.
+        seed: public seed of subsample, surface and split.
+
+    Raises:
+        InputError: on `load`, whatever in the files is not as declared (which column, how many).
+
+    Example:
+        >>> study = SemiSynthetic("x.csv", "acic2016").load()  # doctest: +SKIP
+        >>> study.records.n, study.effect.shape  # doctest: +SKIP
+        (4322, torch.Size([300]))
+    """
+
+    def __init__(
+        self,
+        path: str | Path | Sequence[str | Path],
+        domain: TableSchema | Domain | Mapping[str, Any] | str | Path,
+        surface: Surface | None = None,
+        out_of_bounds: str = "refuse",
+        n: int | None = None,
+        train_fraction: float = 0.9,
+        queries: int = 300,
+        queries_path: str | Path | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.path = path
+        self.domain = domain
+        self.surface = surface
+        self.out_of_bounds = out_of_bounds
+        self.n = n
+        self.train_fraction = train_fraction
+        self.queries = queries
+        self.queries_path = queries_path
+        self.seed = seed
+
+    def load(self) -> Study:
+        """Read the covariates, draw the outcomes, and hold some rows out."""
+        schema, surface = TableSchema.of(self.domain), self.surface or GeneratedSurface()
+        check_policy(self.out_of_bounds)
+        frame = read_frame(self.path, schema.columns, schema.text_columns)
+        with about(self.path):
+            x = within_domain(schema.encode(frame), schema.domain, self.out_of_bounds)
+        rows = public_subsample(len(x), self.n, self.seed)
+        drawn = surface.draw(x[rows], rows, schema, self.path, self.seed)
+        schema = schema.with_outcome_bounds(*drawn.bounds)
+        y = outcome_within(drawn.y, schema, self.out_of_bounds)
+        train, held_out = public_split(len(rows), self.train_fraction, self.seed, "held-out")
+        records = CausalData.from_arrays(x[rows[train]], drawn.a[train], y[train])
+        name = f"{table_name(self.path)}_{surface.name}"
+        if self.queries_path is not None:
+            queries = read_queries(self.queries_path, schema)
+            return Study(records, schema, queries, surface.effect_at(queries, schema), name)
+        held_out = held_out[: self.queries]  # type: ignore[assignment]
+        return Study(records, schema, x[rows[held_out]], drawn.effect[held_out], name)

@@ -1,0 +1,46 @@
+"""What a data source hands over: records, their schema, and where effects are asked for."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.schema import TableSchema
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """Records with their public facts, the queries, and the truth there if it is known.
+
+    Args:
+        records: the private records.
+        schema: the public facts of the table.
+        queries: public points [d, q] at which effects are asked for, or None.
+        effect: true effects [d] at the queries, or None where unknown.
+        name: name of the data, for summaries and figures.
+    """
+
+    records: CausalData
+    schema: TableSchema
+    queries: Tensor | None
+    effect: Tensor | None
+    name: str
+
+    @property
+    def domain(self) -> Domain:
+        """Public bounds of the encoded columns."""
+        return self.schema.domain
+
+
+class StudySource(ABC):
+    """A choice of ``data=...``: something that can load a study."""
+
+    @abstractmethod
+    def load(self) -> Study:
+        """Read or generate the study.
+
+        Raises:
+            InputError: the data are not what the schema declares.
+        """

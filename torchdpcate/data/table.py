@@ -1,0 +1,132 @@
+"""A user's own table: csv or parquet, with its public facts in a domain file."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchdpcate.data._columns import numeric_column
+from torchdpcate.data._frames import about, read_frame
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.queries import read_queries
+from torchdpcate.data.records import CausalData, check_treatment
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.split import public_permutation
+from torchdpcate.data.study import Study, StudySource
+from torchdpcate.errors import InputError
+
+
+class Table(StudySource):
+    """Records of a csv, csv.gz or parquet file; only the columns the domain file names are read.
+
+    Args:
+        path: the file, or a list of files with the same columns, laid end to end.
+        domain: the domain file, the name of a shipped one (``"lalonde"``), its entries, or a schema.
+        out_of_bounds: ``"refuse"`` values outside their declared bounds, or ``"clip"`` them.
+        queries_path: file of public queries (same covariate columns); otherwise a public grid.
+        queries: size of the public grid.
+        n: use only n records, a subsample drawn by `seed` without looking at them (the first n
+            rows would be one arm in files sorted by treatment); all if left out.
+        seed: public seed of the subsample.
+
+    Raises:
+        InputError: on `load`, whatever in the file is not as declared (which column, how many).
+
+    Example:
+        >>> study = Table("trial.csv", "trial.yaml").load()  # doctest: +SKIP
+        >>> study.records.n, study.queries.shape  # doctest: +SKIP
+        (1000, torch.Size([300, 4]))
+    """
+
+    def __init__(
+        self,
+        path: str | Path | Sequence[str | Path],
+        domain: TableSchema | Domain | Mapping[str, Any] | str | Path,
+        out_of_bounds: str = "refuse",
+        queries_path: str | Path | None = None,
+        queries: int = 300,
+        n: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.path = path
+        self.domain = domain
+        self.out_of_bounds = out_of_bounds
+        self.queries_path = queries_path
+        self.queries = queries
+        self.n = n
+        self.seed = seed
+
+    def load(self) -> Study:
+        """Read, check and encode the table."""
+        schema = TableSchema.of(self.domain)
+        check_policy(self.out_of_bounds)
+        columns = (schema.treatment, schema.outcome, *schema.columns)
+        frame = read_frame(self.path, columns, schema.text_columns)
+        with about(self.path):
+            x = within_domain(schema.encode(frame), schema.domain, self.out_of_bounds)
+            a = torch.from_numpy(numeric_column(frame[schema.treatment], schema.treatment))
+            check_treatment(a, f"treatment column {schema.treatment!r}")
+            y = torch.from_numpy(numeric_column(frame[schema.outcome], schema.outcome))
+            y = outcome_within(y, schema, self.out_of_bounds)
+        rows = public_subsample(len(y), self.n, self.seed)
+        records = CausalData.from_arrays(x[rows], a[rows], y[rows])
+        if self.queries_path is None:
+            queries = schema.grid(self.queries)
+        else:
+            queries = read_queries(self.queries_path, schema)
+        return Study(records, schema, queries, None, table_name(self.path))
+
+
+def within_domain(x: Tensor, domain: Domain, out_of_bounds: str) -> Tensor:
+    """Clip covariates [n, q] into the domain, or refuse those outside.
+
+    Raises:
+        InputError: values outside, and `out_of_bounds` is ``"refuse"``.
+    """
+    if out_of_bounds == "clip":
+        return domain.clip_covariates(x)
+    domain.check_covariates(x)
+    return x
+
+
+def outcome_within(y: Tensor, schema: TableSchema, out_of_bounds: str) -> Tensor:
+    """Clip outcomes [n] into their bounds, or refuse those outside.
+
+    Raises:
+        InputError: values outside, and `out_of_bounds` is ``"refuse"``.
+    """
+    if out_of_bounds == "clip":
+        return schema.domain.clip_outcome(y)
+    schema.domain.check_outcome(y, f"outcome {schema.outcome!r}")
+    return y
+
+
+def check_policy(out_of_bounds: str) -> None:
+    """Refuse anything but ``"refuse"`` and ``"clip"``.
+
+    Raises:
+        InputError: `out_of_bounds` is neither.
+    """
+    if out_of_bounds not in ("refuse", "clip"):
+        raise InputError(f"data.out_of_bounds is {out_of_bounds!r}; choose refuse or clip")
+
+
+def public_subsample(total: int, n: int | None, seed: int) -> Tensor:
+    """Return the positions of n records out of `total`, drawn by the seed alone; all if n is None.
+
+    Raises:
+        InputError: n is not a whole number from 1 to `total`.
+    """
+    if n is None:
+        return torch.arange(total)
+    if not isinstance(n, int) or not 1 <= n <= total:
+        raise InputError(f"data.n is {n}; the data hold {total} records, ask for 1 to {total}")
+    return public_permutation(total, seed, "subsample")[:n].sort().values
+
+
+def table_name(path: Any) -> str:
+    """Return the file's name without folder and endings; of several files, that of the first."""
+    first = path if isinstance(path, str | Path) else next(iter(path))
+    return Path(first).name.split(".")[0]

@@ -1,0 +1,21 @@
+"""The library's own errors: what a user can mend, and what the numbers would not allow."""
+
+
+class TorchDPCateError(Exception):
+    """Base class of every error this library raises on purpose."""
+
+
+class InputError(TorchDPCateError, ValueError):
+    """A user's mistake; the message names the argument, its value and the remedy (exit code 2)."""
+
+
+class BudgetError(InputError):
+    """A charge that the privacy budget cannot pay; the message says what is left."""
+
+
+class ReleaseFileError(InputError):
+    """A file that is not a release, is damaged, or is of a format this version does not know."""
+
+
+class NumericalError(TorchDPCateError, ArithmeticError):
+    """A computation that missed its stated tolerance; nothing may be released from it."""

@@ -1,0 +1,158 @@
+"""Solving ``(H + damping I) X = B``: a dense factor for small p, conjugate gradients on products for large p."""
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.influence.hessian import HessianVectorProduct
+
+DENSE_PARAMETERS = 8_192
+"""The largest p that `solver_for` gives to the dense solver (a Hessian of 512 MiB in float64)."""
+
+_GROUP_ELEMENTS = 2**23  # of a block of right-hand sides, of which conjugate gradients keep six: 64 MiB each
+_REMEDY = "polish the head to a minimum or raise its `ridge`"
+
+
+class Solver(ABC):
+    """A way to solve ``(H + damping I) X = B`` that checks what it returns.
+
+    Args:
+        damping: added to the diagonal of H (Schroeder, Melnychuk & Feuerriegel, 2025, Remark 1). It is anti-conservative:
+            it shrinks the influence function, hence the noise, so that a release calibrated with it is heuristic.
+        tolerance: largest relative residual ``||b - (H + damping I) x|| / ||b||`` of a column.
+
+    Raises:
+        InputError: if damping is negative or the tolerance is not positive.
+    """
+
+    def __init__(self, damping: float = 0.0, tolerance: float = 1e-10):
+        if not 0 <= damping < float("inf"):
+            raise InputError(f"damping={damping} must be a finite number >= 0")
+        if not tolerance > 0:
+            raise InputError(f"tolerance={tolerance} must be positive")
+        self.damping, self.tolerance = float(damping), float(tolerance)
+
+    @abstractmethod
+    def solve(self, hessian: HessianVectorProduct, B: Tensor) -> Tensor:
+        """``(H + damping I)^{-1} B``, [p, k] -> [p, k].
+
+        Raises:
+            NumericalError: if H + damping I is not positive definite, or the tolerance is missed.
+        """
+
+    def _check(self, residual: Tensor, B: Tensor) -> None:
+        worst = _relative(residual, B)
+        if not worst <= self.tolerance:
+            raise NumericalError(
+                f"the solve with the Hessian left a relative residual of {worst:.1e} (tolerance "
+                f"{self.tolerance:.1e}): raise the head's `ridge`, or the solver's `tolerance`"
+            )
+
+
+class CholeskySolver(Solver):
+    """A dense Hessian and its Cholesky factor: ``O(p^3)`` once, ``O(p^2)`` a column.
+
+    Positive definiteness is decided by the factor, so no direction of negative curvature goes unseen.
+
+    Example:
+        >>> H = HessianVectorProduct(lambda t: (t**2).sum(), torch.ones(2, dtype=torch.float64))
+        >>> CholeskySolver().solve(H, torch.eye(2, dtype=torch.float64))
+        tensor([[0.5000, 0.0000],
+                [0.0000, 0.5000]], dtype=torch.float64)
+    """
+
+    def __init__(self, damping: float = 0.0, tolerance: float = 1e-8):
+        super().__init__(damping, tolerance)
+
+    def solve(self, hessian: HessianVectorProduct, B: Tensor) -> Tensor:
+        """``(H + damping I)^{-1} B``, [p, k] -> [p, k]."""
+        H = hessian.dense()
+        H.diagonal().add_(self.damping)
+        L, failed_at = torch.linalg.cholesky_ex(H)
+        if int(failed_at) != 0 or not bool(torch.isfinite(L.diagonal()).all()):
+            raise NumericalError(
+                f"the Hessian plus damping={self.damping} is not positive definite (leading minor {int(failed_at)} of "
+                f"{hessian.size}): theta is no strict minimum, so it has no influence function; {_REMEDY}"
+            )
+        X = torch.cholesky_solve(B, L)
+        self._check(B - H @ X, B)
+        return X
+
+
+class ConjugateGradientSolver(Solver):
+    """Conjugate gradients (Hestenes & Stiefel, 1952) on Hessian-vector products; memory of a few groups
+    of columns.
+
+    Columns run side by side, each with its own step. Recursive residuals drift, so the true residual is computed at
+    the end and the iteration restarted from it if it misses the tolerance. Negative curvature stops the solve when a
+    search direction meets it; unlike a Cholesky factor, this cannot prove that there is none.
+
+    Args:
+        damping: added to the diagonal of H; see `Solver`.
+        tolerance: largest relative true residual of a column.
+        max_iterations: products per column before the solver gives up.
+    """
+
+    def __init__(self, damping: float = 0.0, tolerance: float = 1e-10, max_iterations: int = 5_000):
+        super().__init__(damping, tolerance)
+        if max_iterations < 1:
+            raise InputError(f"max_iterations={max_iterations} must be at least 1")
+        self.max_iterations = max_iterations
+
+    def solve(self, hessian: HessianVectorProduct, B: Tensor) -> Tensor:
+        """``(H + damping I)^{-1} B``, [p, k] -> [p, k]."""
+        columns = max(1, _GROUP_ELEMENTS // hessian.size)
+        return torch.cat([self._solve(hessian, group) for group in B.split(columns, dim=1)], 1)
+
+    def _solve(self, hessian: HessianVectorProduct, B: Tensor) -> Tensor:
+        X, residual, left = torch.zeros_like(B), B, self.max_iterations
+        while left > 0 and not _relative(residual, B) <= self.tolerance:
+            correction, used = self._iterate(hessian, residual, B.norm(dim=0), left)
+            X, left = X + correction, left - used
+            residual = B - self._apply(hessian, X)
+        self._check(residual, B)
+        return X
+
+    def _iterate(self, hessian: HessianVectorProduct, B: Tensor, scale: Tensor, left: int) -> tuple[Tensor, int]:
+        """Approximate solution for B, and the number of iterations it took."""
+        X, R, D = torch.zeros_like(B), B.clone(), B.clone()
+        square = (R * R).sum(0)
+        target = (0.5 * self.tolerance * scale) ** 2
+        for iteration in range(left):
+            (active,) = torch.where(square > target)
+            if len(active) == 0:
+                return X, max(iteration, 1)
+            d = D[:, active]
+            q = self._apply(hessian, d)
+            curvature = (d * q).sum(0)
+            self._refuse_negative(curvature / (d * d).sum(0))
+            step = square[active] / curvature
+            X[:, active] += step * d
+            R[:, active] -= step * q
+            new = (R[:, active] ** 2).sum(0)
+            D[:, active] = R[:, active] + new / square[active] * d
+            square[active] = new
+        return X, left
+
+    def _apply(self, hessian: HessianVectorProduct, V: Tensor) -> Tensor:
+        return hessian.matmat(V) + self.damping * V
+
+    def _refuse_negative(self, curvature: Tensor) -> None:
+        if not bool((curvature > 0).all()):
+            raise NumericalError(
+                f"the Hessian plus damping={self.damping} has curvature {float(curvature.min()):.1e} along a search "
+                f"direction: theta is no strict minimum, so it has no influence function; {_REMEDY}"
+            )
+
+
+def solver_for(parameters: int, damping: float = 0.0) -> Solver:
+    """The solver for a head of that many parameters: dense up to `DENSE_PARAMETERS`, else conjugate gradients."""
+    return CholeskySolver(damping) if parameters <= DENSE_PARAMETERS else ConjugateGradientSolver(damping)
+
+
+def _relative(residual: Tensor, B: Tensor) -> float:
+    """Largest ``||r|| / ||b||`` over columns; a zero column counts as solved by zero."""
+    norms = B.norm(dim=0)
+    return float((residual.norm(dim=0) / torch.where(norms > 0, norms, torch.ones_like(norms))).amax())

@@ -1,0 +1,25 @@
+"""Nuisance models, trained by DP-SGD inside a Lightning Trainer."""
+
+from torchdpcate.nuisance.config import NuisanceConfig
+from torchdpcate.nuisance.dp_sgd import DPSGD
+from torchdpcate.nuisance.networks import Outcome, Propensity
+from torchdpcate.nuisance.nuisances import Nuisances, NuisanceValues
+from torchdpcate.nuisance.plan import DPSGDPlan
+from torchdpcate.nuisance.poisson import PoissonSampler, poisson_loader
+from torchdpcate.nuisance.record_loss import RecordLossModule
+from torchdpcate.nuisance.train import default_trainer, train
+
+__all__ = [
+    "DPSGD",
+    "DPSGDPlan",
+    "NuisanceConfig",
+    "NuisanceValues",
+    "Nuisances",
+    "Outcome",
+    "PoissonSampler",
+    "Propensity",
+    "RecordLossModule",
+    "default_trainer",
+    "poisson_loader",
+    "train",
+]

@@ -1,0 +1,103 @@
+"""What a Trainer may not do while DP-SGD runs; each refusal says why and what to do instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import (
+    BatchSizeFinder,
+    Callback,
+    EarlyStopping,
+    GradientAccumulationScheduler,
+    LearningRateFinder,
+    ModelCheckpoint,
+    StochasticWeightAveraging,
+)
+
+from torchdpcate.errors import InputError
+from torchdpcate.nuisance.plan import DPSGDPlan
+from torchdpcate.nuisance.poisson import PoissonSampler
+
+_LOADER_REMEDY = (
+    "train on poisson_loader(dataset, plan.sampling_rate, ...) and set Trainer(use_distributed_sampler=False, "
+    "overfit_batches=0)"
+)
+
+
+def check_trainer(trainer: Trainer, module: LightningModule, plan: DPSGDPlan) -> PoissonSampler:
+    """Refuse a fit whose steps would not be those of `plan`; return the sampler that feeds it.
+
+    Raises:
+        InputError: naming the first setting that breaks the analysis, and the remedy.
+    """
+    for broken in _settings(trainer, module):
+        raise InputError(broken)
+    for callback in trainer.callbacks:
+        if reason := _callback(callback):
+            raise InputError(f"callback {type(callback).__name__} {reason}")
+    check_optimizer(trainer.optimizers[0], [p for p in module.parameters() if p.requires_grad])
+    return check_sampler(trainer, plan)
+
+
+def _settings(trainer: Trainer, module: LightningModule) -> Iterator[str]:
+    if not module.automatic_optimization:
+        yield "automatic_optimization=False: DPSGD counts the Trainer's own steps; use automatic optimization"
+    if trainer.world_size != 1:
+        yield f"devices: {trainer.world_size} processes; DPSGD runs on a single device, set Trainer(devices=1)"
+    if trainer.gradient_clip_val:
+        yield "gradient_clip_val clips the batch, not the record; leave it None and set plan.max_grad_norm"
+    if trainer.accumulate_grad_batches != 1:
+        yield f"accumulate_grad_batches={trainer.accumulate_grad_batches}: a step is one Poisson sample; set it to 1"
+    if trainer.precision not in ("32-true", "64-true"):
+        yield f"precision={trainer.precision!r} rounds clipped norms; set Trainer(precision='32-true')"
+    if trainer.lr_scheduler_configs:
+        yield "configure_optimizers gave a scheduler; DP-SGD runs at a fixed, public learning rate"
+
+
+def _callback(callback: Callback) -> str | None:
+    if isinstance(callback, EarlyStopping):
+        return "stops by a private figure; fix the number of steps beforehand"
+    if isinstance(callback, ModelCheckpoint) and callback.monitor is not None:
+        return f"chooses by the private figure {callback.monitor!r}; set monitor=None"
+    if isinstance(callback, StochasticWeightAveraging | LearningRateFinder | BatchSizeFinder):
+        return "reads the records in passes that nobody counts; remove it"
+    if isinstance(callback, GradientAccumulationScheduler) and not callback.going_to_accumulate_grad_batches():
+        return None
+    if isinstance(callback, GradientAccumulationScheduler):
+        return "accumulates batches, but a step is one Poisson sample; remove it"
+    return None
+
+
+def check_optimizer(optimizer: torch.optim.Optimizer, trainable: Sequence[torch.nn.Parameter]) -> None:
+    """Refuse an optimizer that does not train exactly the module's `trainable` parameters.
+
+    Raises:
+        InputError: some parameter is in one and not in the other.
+    """
+    held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
+    if held != {id(p) for p in trainable}:
+        raise InputError(
+            "configure_optimizers: the optimizer's parameters are not the module's trainable ones, so what "
+            "trains is not what is clipped; pass self.parameters(), or freeze the rest with requires_grad=False"
+        )
+
+
+def check_sampler(trainer: Trainer, plan: DPSGDPlan) -> PoissonSampler:
+    """The Poisson sampler of the loader the Trainer really uses, after whatever Lightning did to it.
+
+    Raises:
+        InputError: it is not our sampler, or not at the plan's rate.
+    """
+    loader = trainer.train_dataloader
+    sampler = getattr(loader, "batch_sampler", None)
+    if not isinstance(sampler, PoissonSampler):
+        found = type(sampler if sampler is not None else loader).__name__
+        raise InputError(f"train_dataloaders: batches come from a {found}, not a PoissonSampler; {_LOADER_REMEDY}")
+    if sampler.sampling_rate != plan.sampling_rate:
+        raise InputError(
+            f"train_dataloaders: sampling_rate={sampler.sampling_rate} but the plan's is {plan.sampling_rate}; "
+            + _LOADER_REMEDY
+        )
+    return sampler

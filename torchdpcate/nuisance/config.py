@@ -1,0 +1,89 @@
+"""The public settings of nuisance training, and the DP-SGD plan that they and a budget give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torchdpcate.data import Domain
+from torchdpcate.errors import InputError
+from torchdpcate.nuisance.nuisances import Nuisances
+from torchdpcate.nuisance.plan import DPSGDPlan
+from torchdpcate.privacy import PrivacyBudget, dp_sgd_noise_multiplier
+from torchdpcate.privacy.accounting import Charge
+
+
+@dataclass(frozen=True)
+class NuisanceConfig:
+    """How the nuisances are trained.  All of it is public and chosen without looking at the records.
+
+    Args:
+        width: hidden units of each network; 0 is a linear model.
+        learning_rate: step size of the optimizer.
+        batch_size: expected batch size q n under privacy, the batch size otherwise.
+        epochs: times each record is expected to be seen.
+        max_grad_norm: clip norm of one record's gradient (privacy only).
+        optimizer: `adam`, or `sgd` (momentum 0.9).
+        outcome_weight: weight of the outcome's squared error against the treatment's cross-entropy.
+        average: share of the last steps whose weights are averaged, in [0, 1]; 0 keeps the last weights.
+
+    Raises:
+        InputError: a value out of its range.
+
+    Example:
+        >>> plan = NuisanceConfig(batch_size=100, epochs=2).plan(1000, PrivacyBudget(1.0, 1e-5))
+        >>> plan.steps, plan.sampling_rate
+        (20, 0.1)
+    """
+
+    width: int = 32
+    learning_rate: float = 0.003
+    batch_size: int = 128
+    epochs: int = 20
+    max_grad_norm: float = 0.3
+    optimizer: str = "adam"
+    outcome_weight: float = 1.0
+    average: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "epochs"):
+            value = getattr(self, name)
+            if not (isinstance(value, int) and value >= 1):
+                raise InputError(f"{name}={value!r} must be a whole number, at least 1")
+        if not 0 <= self.average <= 1:
+            raise InputError(f"average={self.average!r} must be in [0, 1], the share of the steps to average")
+
+    def module(self, domain: Domain) -> Nuisances:
+        """Untrained nuisances of `domain`, with weights from torch's global generator."""
+        return Nuisances(
+            domain,
+            width=self.width,
+            learning_rate=self.learning_rate,
+            optimizer=self.optimizer,
+            outcome_weight=self.outcome_weight,
+        )
+
+    def steps(self, n: int) -> int:
+        """Steps of a run on `n` records: epochs times the whole number of batches nearest to n / batch_size.
+
+        Raises:
+            InputError: `batch_size` exceeds the records of the block.
+        """
+        if self.batch_size > n:
+            raise InputError(f"batch_size={self.batch_size} exceeds the block's n={n} records; lower it to {n} or less")
+        return self.epochs * round(n / self.batch_size)
+
+    def plan(self, n: int, budget: PrivacyBudget, also: Sequence[Charge] = ()) -> DPSGDPlan:
+        """The run on a block of `n` records that spends `budget`, with the least noise that allows.
+
+        Args:
+            n: records of the block, public.
+            budget: what the block may spend.
+            also: other charges on the same block, composed jointly with this run.
+
+        Raises:
+            InputError: `batch_size` exceeds `n`, or delta is 0 (Gaussian noise has no pure guarantee).
+        """
+        steps, rate = self.steps(n), self.batch_size / n
+        noise = dp_sgd_noise_multiplier(budget.epsilon, budget.delta, rate, steps, also=also)
+        return DPSGDPlan(noise, self.max_grad_norm, rate, steps)

@@ -1,0 +1,184 @@
+"""DP-SGD inside `Trainer.fit`: a callback that any LightningModule with automatic optimization can use."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.nuisance.checks import check_optimizer, check_sampler, check_trainer
+from torchdpcate.nuisance.plan import DPSGDPlan
+from torchdpcate.nuisance.step_account import StepAccount
+from torchdpcate.privacy import Ledger, NoiseSource
+
+if TYPE_CHECKING:
+    from torchdpcate.nuisance.engines import Engine
+
+__all__ = ["DPSGD", "DPSGDPlan"]
+
+
+class DPSGD(Callback):
+    r"""Trains a LightningModule by DP-SGD, with Opacus, and charges every step before it is taken.
+
+    Each step adds \(\sigma C\) Gaussian noise to the sum of the clipped gradients of a Poisson sample and
+    divides by the expected batch size \(q n\).  The fit is refused unless its steps are those of the plan:
+    see `checks`.  It ends after the plan's steps, whatever the Trainer allows, and the module is then an
+    ordinary one again, also after an exception.
+
+    A checkpoint holds the steps and the ledger entry, and a resumed fit continues both; the noise and the
+    sampling are never saved.
+
+    Guarantee:
+        (epsilon, delta) of `plan.steps` Poisson-sampled Gaussian steps under replace-one adjacency
+        (`privacy.accounting.dp_sgd_epsilon`), in real arithmetic, if the loss of one record depends on that
+        record alone, and nothing else about the fit was chosen by looking at the records.
+
+    Args:
+        plan: noise, clip norm, rate and number of steps.
+        noise: where the noise comes from; the loader's coins come from a source of its own.
+        ledger: where the steps are charged; None counts without charging.
+        block: the ledger's block whose records are sampled.
+        mode: `hooks`, `functorch`, `ghost`, or `auto` (see `engines.choose_mode`).
+        label: what the ledger's entry is called.
+
+    Attributes:
+        steps: steps behind the present weights.
+        spent: steps the budget was charged for, never fewer than `steps`.
+
+    Raises:
+        InputError: `mode` is unknown, or a private ledger is paired with a fixed noise source.
+    """
+
+    def __init__(
+        self,
+        plan: DPSGDPlan,
+        noise: NoiseSource,
+        ledger: Ledger | None = None,
+        block: str = "nuisance",
+        mode: str = "auto",
+        label: str = "DP-SGD",
+    ) -> None:
+        if mode not in ("auto", "hooks", "functorch", "ghost"):
+            raise InputError(f"mode={mode!r} is unknown; choose auto, hooks, functorch or ghost")
+        if ledger is not None and ledger.private and not noise.private:
+            raise InputError("noise is a fixed source, for tests only; use NoiseSource.system() with this ledger")
+        self.plan = plan
+        self.noise = noise
+        self.mode = mode
+        self._account = StepAccount(plan, ledger, block, label)
+        self._engine: Engine | None = None
+        self._records: int | None = None
+        self._undo = ExitStack()
+
+    @property
+    def steps(self) -> int:
+        """Steps behind the present weights."""
+        return self._account.steps
+
+    @property
+    def spent(self) -> int:
+        """Steps the budget was charged for."""
+        return self._account.spent
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Check the fit, wrap module and optimizer, charge the first steps."""
+        from torchdpcate.nuisance.engines import ENGINES, choose_mode
+
+        if sum(isinstance(callback, DPSGD) for callback in trainer.callbacks) > 1:
+            raise InputError("callbacks hold more than one DPSGD; one run is charged once")
+        sampler = check_trainer(trainer, pl_module, self.plan)
+        if self.noise.private and not sampler.private:
+            raise InputError("train_dataloaders: the sampler's noise source is fixed; use NoiseSource.system()")
+        mode = choose_mode(pl_module) if self.mode == "auto" else self.mode
+        self._undo.enter_context(_exact_products())
+        self._engine = ENGINES[mode](pl_module, self.plan)
+        self._undo.callback(self._engine.detach)
+        plain = trainer.optimizers[0]
+        self._undo.callback(setattr, trainer, "optimizers", [plain])
+        trainer.optimizers = [
+            self._engine.optimizer(
+                plain,
+                expected_batch=self.plan.sampling_rate * sampler.size,
+                generator=self.noise.generator(pl_module.device),
+                guard=lambda: self._before_step(trainer),
+            )
+        ]
+        self._account.open()
+        trainer.should_stop = self._account.exhausted
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Check the loader again: Lightning may have made a new one."""
+        check_sampler(trainer, self.plan)
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Note how many records were sampled."""
+        self._records = next((len(leaf) for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)), None)
+
+    def _before_step(self, trainer: Trainer) -> None:
+        assert self._engine is not None
+        check_optimizer(trainer.optimizers[0], [p for _, p in self._engine.trainable])
+        self._engine.check_step(self._records)
+        self._account.count()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Stop after the last planned step."""
+        if self._account.exhausted:
+            trainer.should_stop = True
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Settle the ledger and unwrap; refuse weights that are not finite."""
+        self._finish()
+        if not all(bool(p.isfinite().all()) for p in pl_module.parameters()):
+            raise NumericalError("DP-SGD left weights that are not finite; lower learning_rate")
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Settle the ledger to the steps really taken and unwrap, also on Ctrl-C."""
+        self._finish()
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Leave nothing wrapped."""
+        self._finish()
+
+    def _finish(self) -> None:
+        self._undo.close()
+        self._engine = None
+        self._account.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Steps, ledger entry and plan, in plain types."""
+        return self._account.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take up a checkpoint's run.
+
+        Raises:
+            InputError: the checkpoint is of another plan or block, or its ledger is not given.
+        """
+        self._account.load_state_dict(state_dict)
+
+
+@contextmanager
+def _exact_products() -> Iterator[None]:
+    """Full float32 products, and none of torch's warnings about hooks on a first layer.
+
+    Reduced precision (TF32, bfloat16) would round clipped gradients apart from the norms they were clipped by.
+    """
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Full backward hook is firing")
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(before)

@@ -1,0 +1,240 @@
+"""How per-record gradients are clipped and summed: three ways of Opacus behind one small contract."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor, nn
+
+from torchdpcate.errors import InputError
+from torchdpcate.nuisance.plan import DPSGDPlan
+
+_handlers = list(logging.getLogger().handlers)
+from opacus.grad_sample import GradSampleHooks, GradSampleHooksFastGradientClipping  # noqa: E402
+from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping  # noqa: E402
+from opacus.validators import ModuleValidator  # noqa: E402
+
+# Opacus calls logging.basicConfig when imported; a library must leave the user's root logger alone
+for _handler in set(logging.getLogger().handlers) - set(_handlers):
+    logging.getLogger().removeHandler(_handler)
+
+Guard = Callable[[], None]
+
+
+class _Guarded:
+    """Mixin: a step is checked and counted before its noise is drawn, by whatever road `step` is reached."""
+
+    guard: Guard
+
+    def pre_step(self, closure: Callable[[], float] | None = None) -> Any:
+        self.guard()
+        return super().pre_step(closure)  # type: ignore[misc]
+
+
+class _GuardedOptimizer(_Guarded, DPOptimizer):
+    pass
+
+
+class _GuardedGhostOptimizer(_Guarded, DPOptimizerFastGradientClipping):
+    def accumulate(self) -> None:
+        """The engine's backward pass has left the clipped sums in `summed_grad`."""
+
+
+def trainable(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """Names and parameters that a fit may change."""
+    return [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+
+
+class Engine(ABC):
+    """Per-record clipping of one module for the length of one fit.
+
+    Args:
+        module: the module that trains; its state-dict names stay as they are.
+        plan: the clip norm and the noise.
+
+    Raises:
+        InputError: a layer that has no per-record gradient, such as batch normalisation.
+    """
+
+    optimizer_class: type[DPOptimizer]
+
+    def __init__(self, module: LightningModule, plan: DPSGDPlan) -> None:
+        check_layers(module)
+        self.module = module
+        self.plan = plan
+        self.trainable = trainable(module)
+        self.hooks = self.attach()
+
+    @abstractmethod
+    def attach(self) -> GradSampleHooks:
+        """Put the hooks on the module."""
+
+    def optimizer(
+        self, optimizer: torch.optim.Optimizer, expected_batch: float, generator: torch.Generator, guard: Guard
+    ) -> DPOptimizer:
+        """Wrap `optimizer`: sum of clipped gradients plus noise, over the expected batch size q n."""
+        wrapped = self.optimizer_class(
+            optimizer,
+            noise_multiplier=self.plan.noise_multiplier,
+            max_grad_norm=self.plan.max_grad_norm,
+            expected_batch_size=expected_batch,
+            generator=generator,
+        )
+        wrapped.guard = guard
+        return wrapped
+
+    @abstractmethod
+    def check_step(self, records: int | None) -> None:
+        """Refuse the step unless every parameter has the clipped gradients of exactly `records` records."""
+
+    def detach(self) -> None:
+        """Make the module an ordinary one again: no hook, no activation, no private gradient left on it."""
+        self.hooks.cleanup()
+        for part in self.module.modules():
+            for leftover in ("activations", "max_batch_len"):
+                if hasattr(part, leftover):
+                    delattr(part, leftover)
+        for p in self.module.parameters():
+            p.grad = None
+            if hasattr(p, "summed_grad"):
+                del p.summed_grad
+
+
+class HooksEngine(Engine):
+    """Per-record gradients of every parameter, by the layers' formulas: fastest for small networks."""
+
+    optimizer_class = _GuardedOptimizer
+    functorch = False
+
+    def attach(self) -> GradSampleHooks:
+        """Put Opacus's hooks on every layer."""
+        hooks = GradSampleHooks(self.module, loss_reduction="mean", force_functorch=self.functorch)
+        hooks.forbid_grad_accumulation()
+        return hooks
+
+    def check_step(self, records: int | None) -> None:
+        """See `Engine`."""
+        for name, p in self.trainable:
+            grads = getattr(p, "grad_sample", None)
+            if not isinstance(grads, Tensor):
+                raise InputError(f"parameter {name} has no per-record gradients: the wrapped module did not train it")
+            if records is not None and len(grads) != records:
+                raise InputError(
+                    f"parameter {name} has gradients of {len(grads)} records in a batch of {records}; "
+                    "keep the records in the first dimension of every layer"
+                )
+
+
+class FunctorchEngine(HooksEngine):
+    """As `HooksEngine`, but each layer is differentiated by torch.func: for layers Opacus has no formula for."""
+
+    functorch = True
+
+
+class GhostEngine(Engine):
+    """Two backward passes, first for the norms and then for the clipped sum: fastest for wide networks.
+
+    Per-record gradients are never stored.  The module must keep `record_losses` `[B]` in `training_step`, as
+    `RecordLossModule` does.
+    """
+
+    optimizer_class = _GuardedGhostOptimizer
+
+    def attach(self) -> GradSampleHooks:
+        """Put Opacus's norm hooks on every layer, and our backward pass in place of the module's."""
+        if not hasattr(self.module, "record_losses"):
+            raise InputError("mode='ghost' needs record_losses [B] kept in training_step; use a RecordLossModule")
+        hooks = GradSampleHooksFastGradientClipping(
+            self.module, loss_reduction="sum", max_grad_norm=self.plan.max_grad_norm
+        )
+        self.module.backward = self.backward
+        self._records: int | None = None
+        return hooks
+
+    def backward(self, loss: Tensor, *_: Any, **__: Any) -> None:
+        """Leave the sum of the clipped per-record gradients in every parameter's `summed_grad`.
+
+        Raises:
+            InputError: the losses are not `[B]`, or do not reach a parameter.
+        """
+        losses = self.module.record_losses
+        if not (isinstance(losses, Tensor) and losses.dim() == 1):
+            # a [B, 1] loss would broadcast against [B] clip factors and undo the clipping
+            shape = tuple(losses.shape) if isinstance(losses, Tensor) else losses
+            raise InputError(f"record_losses has shape {shape}; keep one loss per record, shape [B]")
+        names, parameters = zip(*self.trainable, strict=True)
+        torch.autograd.grad(losses.sum(), parameters, retain_graph=True, allow_unused=True)
+        factors = self._clip_factors(names, parameters)
+        if factors.shape != losses.shape:
+            raise InputError(
+                f"record_losses has {len(losses)} losses but the layers saw {len(factors)} records; "
+                "keep the records in the first dimension of every layer"
+            )
+        self.hooks.disable_hooks()
+        sums = torch.autograd.grad((factors * losses).sum(), parameters)
+        self.hooks.enable_hooks()
+        for p, total in zip(parameters, sums, strict=True):
+            p.summed_grad = total
+        self._records = len(losses)
+
+    def _clip_factors(self, names: tuple[str, ...], parameters: tuple[nn.Parameter, ...]) -> Tensor:
+        for name, p in zip(names, parameters, strict=True):
+            if getattr(p, "_norm_sample", None) is None:
+                raise InputError(f"parameter {name} has no per-record norm: the wrapped module did not train it")
+        factors = self.hooks.get_clipping_coef()
+        for p in parameters:
+            p._norm_sample = None
+        return factors
+
+    def check_step(self, records: int | None) -> None:
+        """See `Engine`."""
+        for name, p in self.trainable:
+            if getattr(p, "summed_grad", None) is None:
+                raise InputError(f"parameter {name} has no clipped gradient: the wrapped module did not train it")
+        if records is not None and records != self._records:
+            raise InputError(f"record_losses has {self._records} losses in a batch of {records}; keep one per record")
+
+    def detach(self) -> None:
+        """See `Engine`."""
+        self.module.__dict__.pop("backward", None)
+        self.module.record_losses = None
+        super().detach()
+
+
+def check_layers(module: nn.Module) -> None:
+    """Refuse layers that mix records or learn from them outside the gradient.
+
+    Raises:
+        InputError: the module is in eval mode, or has batch statistics or a layer Opacus knows to be unfit.
+    """
+    mixing = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
+    for name, layer in module.named_modules():
+        if isinstance(layer, mixing) and (isinstance(layer, mixing[0]) or layer.track_running_stats):
+            kind = type(layer).__name__
+            raise InputError(f"layer {name} is a {kind}, whose statistics mix records; use GroupNorm or LayerNorm")
+    errors = ModuleValidator.validate(module, strict=False) + GradSampleHooks.validate(module, strict=False)
+    if errors:
+        raise InputError(f"module cannot be trained with per-record clipping: {errors[0]}")
+
+
+ENGINES: dict[str, type[Engine]] = {"hooks": HooksEngine, "functorch": FunctorchEngine, "ghost": GhostEngine}
+"""Engines by the name of their mode."""
+
+GHOST_PARAMETERS = 20_000
+"""From this many trainable parameters on, two backward passes cost less than per-record gradients."""
+
+
+def choose_mode(module: nn.Module) -> str:
+    """Hooks for small networks, ghost for wide ones that can: the measured rule behind `mode='auto'`.
+
+    Ghost needs `record_losses` and a norm formula for every trained layer, each used once.
+    """
+    layers = [part for part in module.modules() if any(p.requires_grad for p in part.parameters(recurse=False))]
+    known = all(type(layer) in GradSampleHooksFastGradientClipping.NORM_SAMPLERS for layer in layers)
+    wide = sum(p.numel() for _, p in trainable(module)) >= GHOST_PARAMETERS
+    return "ghost" if wide and known and hasattr(module, "record_losses") else "hooks"

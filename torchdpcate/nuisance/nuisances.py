@@ -1,0 +1,128 @@
+"""Propensity and both outcome means as one module, trained in one jointly clipped run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchdpcate.data import Domain
+from torchdpcate.errors import InputError
+from torchdpcate.nuisance.networks import Outcome, Propensity
+from torchdpcate.nuisance.record_loss import RecordLossModule
+
+
+class NuisanceValues(NamedTuple):
+    """Nuisances at covariates `[B, q]`, clipped to the domain.
+
+    Attributes:
+        pi: propensity `[B]` in [overlap, 1 - overlap].
+        mu0: mean outcome of the untreated `[B]`, in the outcome's units and bounds.
+        mu1: mean outcome of the treated `[B]`, likewise.
+    """
+
+    pi: Tensor
+    mu0: Tensor
+    mu1: Tensor
+
+
+class Nuisances(RecordLossModule):
+    r"""The nuisances \(\eta = (\pi, \mu_0, \mu_1)\) of one domain.
+
+    The loss of a record is its cross-entropy plus `outcome_weight` times the squared error of the observed
+    arm, on the [0, 1] outcome scale.  Both networks are clipped jointly, so that one run of DP-SGD pays for
+    both: this needs a lower noise multiplier than two runs at half the budget each.
+
+    Covariates come raw and are scaled by the domain's public bounds inside.
+
+    Args:
+        domain: public bounds of covariates and outcome, and the overlap bound.
+        width: hidden units of each network; 0 is a linear model.
+        learning_rate: step size of the optimizer.
+        optimizer: `adam`, or `sgd` (momentum 0.9).
+        outcome_weight: weight of the squared error against the cross-entropy, above 0; w reads as a Gaussian
+            likelihood with residual sd 1 / sqrt(2 w) of the outcome's range (0.1 at w = 50).
+
+    Raises:
+        InputError: a value out of its range.
+
+    Example:
+        >>> module = Nuisances(Domain([0, 0], [1, 1], outcome_low=-3, outcome_high=3), width=8)
+        >>> values = module.predict(torch.rand(5, 2))
+        >>> values.pi.shape, bool((values.mu1.abs() <= 3).all())
+        (torch.Size([5]), True)
+    """
+
+    centre: Tensor
+    half_width: Tensor
+
+    def __init__(
+        self,
+        domain: Domain,
+        width: int = 32,
+        learning_rate: float = 0.003,
+        optimizer: str = "adam",
+        outcome_weight: float = 1.0,
+    ) -> None:
+        super().__init__(learning_rate, optimizer)
+        if not outcome_weight > 0:
+            raise InputError(f"outcome_weight={outcome_weight!r} must be above 0")
+        self.domain = domain
+        self.width = width
+        self.outcome_weight = float(outcome_weight)
+        self.propensity = Propensity(domain.dimension, width)
+        self.outcome = Outcome(domain.dimension, width)
+        half_width = (domain.covariate_high - domain.covariate_low) / 2
+        # bounds stay float64 whatever the weights are, so that scaling agrees with Domain.scale
+        self.register_buffer("centre", domain.covariate_low + half_width, persistent=False)
+        self.register_buffer("half_width", half_width.masked_fill(half_width == 0, 1.0), persistent=False)
+
+    def scaled(self, x: Tensor) -> Tensor:
+        """Covariates `x` `[..., q]` on [-1, 1], in the weights' precision."""
+        weight = self.outcome.net[0].weight
+        return ((x - self.centre) / self.half_width).to(weight.dtype)
+
+    def record_loss(self, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+        """Loss `[B]` of a batch (x `[B, q]`, a `[B]`, y `[B]`) in the domain's own units."""
+        x, a, y = batch
+        x = self.scaled(x)
+        y = (y - self.domain.outcome_low) / self.domain.outcome_range
+        fit = self.outcome.record_loss((x, a, y))
+        return self.propensity.record_loss((x, a, y)) + self.outcome_weight * fit
+
+    def predict(self, x: Tensor) -> NuisanceValues:
+        """Nuisances at raw covariates `x` `[B, q]`, clipped to the domain.
+
+        Differentiable, and usable under `torch.func`; in the weights' precision (`.double()` for float64).
+        """
+        x = self.scaled(x)
+        overlap = self.domain.overlap
+        pi = torch.sigmoid(self.propensity(x)).clamp(overlap, 1 - overlap)
+        mean = self.outcome(x).clamp(0, 1) * self.domain.outcome_range + self.domain.outcome_low
+        return NuisanceValues(pi, mean[..., 0], mean[..., 1])
+
+    def forward(self, x: Tensor) -> NuisanceValues:
+        """As `predict`."""
+        return self.predict(x)
+
+    def representation(self, x: Tensor) -> Tensor:
+        """Hidden layer of the outcome network `[B, width]` at raw covariates; `[B, q]` in a linear model."""
+        return self.outcome.hidden(self.scaled(x))
+
+    def config(self) -> dict[str, Any]:
+        """Plain types from which `from_config` makes a module of the same shape (weights not included)."""
+        return {
+            "domain": self.domain.to_dict(),
+            "width": self.width,
+            "learning_rate": self.learning_rate,
+            "optimizer": self.optimizer,
+            "outcome_weight": self.outcome_weight,
+        }
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Nuisances:
+        """Module of the shape that `config` describes, with fresh weights."""
+        settings = dict(config)
+        return cls(Domain.from_dict(settings.pop("domain")), **settings)

@@ -1,0 +1,60 @@
+"""What a DP-SGD run will do: fixed, public, and the same numbers for training and for accounting."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+
+from torchdpcate.errors import InputError
+from torchdpcate.privacy import DPSGDEvent
+
+
+@dataclass(frozen=True)
+class DPSGDPlan:
+    r"""A run of `steps` steps, each on a Poisson sample of the records.
+
+    One step updates with \(\frac{1}{q n}\left(\sum_{i \in S} g_i \min\{1, C / \|g_i\|\} + \sigma C Z\right)\),
+    where each record is in S with probability q and Z is standard normal.
+
+    Args:
+        noise_multiplier: \(\sigma\), noise over clip norm; above 0.
+        max_grad_norm: clip norm C of one record's gradient; above 0.
+        sampling_rate: q in (0, 1].
+        steps: number of steps T, at least 1.
+
+    Raises:
+        InputError: a value out of its range.
+
+    Example:
+        >>> DPSGDPlan(noise_multiplier=2.0, max_grad_norm=0.3, sampling_rate=0.1, steps=200).epoch
+        10
+    """
+
+    noise_multiplier: float
+    max_grad_norm: float
+    sampling_rate: float
+    steps: int
+
+    def __post_init__(self) -> None:
+        for name in ("noise_multiplier", "max_grad_norm"):
+            value = getattr(self, name)
+            if not (value > 0 and math.isfinite(value)):
+                raise InputError(f"{name}={value!r} must be above 0 and finite")
+        if not 0 < self.sampling_rate <= 1:
+            raise InputError(f"sampling_rate={self.sampling_rate!r} must be in (0, 1]")
+        if not (isinstance(self.steps, int) and self.steps >= 1):
+            raise InputError(f"steps={self.steps!r} must be a whole number, at least 1")
+
+    @property
+    def event(self) -> DPSGDEvent:
+        """The ledger's event of one step."""
+        return DPSGDEvent(noise_multiplier=self.noise_multiplier, sampling_rate=self.sampling_rate)
+
+    @property
+    def epoch(self) -> int:
+        """Steps in which each record is expected once, `ceil(1/q)`."""
+        return math.ceil(1 / self.sampling_rate - 1e-9)
+
+    def to_dict(self) -> dict[str, float | int]:
+        """Plain types, for checkpoints and summaries."""
+        return asdict(self)

@@ -1,0 +1,74 @@
+"""A Lightning module whose loss is a sum of one term per record, which is what per-record clipping needs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor
+
+from torchdpcate.errors import InputError
+
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adam": torch.optim.Adam,
+    "sgd": partial(torch.optim.SGD, momentum=0.9),
+}
+"""Optimizers by name: Adam with PyTorch's settings, SGD with momentum 0.9."""
+
+
+class RecordLossModule(LightningModule, ABC):
+    r"""A module that is trained on the batch mean of `record_loss`.
+
+    The loss of one record must depend on that record alone: no batch statistics, no contrast between records,
+    no penalty on the weights inside the loss (per-record gradients would not see it).  Under that condition
+    clipping each record's gradient bounds what one record can do, and `DPSGD` certifies the run.
+
+    While a step runs, `record_losses` holds the losses `[B]` with their graph, for engines that need a second
+    backward pass; afterwards it is None.
+
+    Args:
+        learning_rate: step size of the optimizer, above 0.
+        optimizer: `adam`, or `sgd` (momentum 0.9).  There is no scheduler: a fixed rate is a public fact.
+
+    Raises:
+        InputError: unknown `optimizer`, or `learning_rate` not above 0.
+    """
+
+    def __init__(self, learning_rate: float = 0.003, optimizer: str = "adam") -> None:
+        super().__init__()
+        if optimizer not in OPTIMIZERS:
+            raise InputError(f"optimizer={optimizer!r} is unknown; choose one of {sorted(OPTIMIZERS)}")
+        if not learning_rate > 0:
+            raise InputError(f"learning_rate={learning_rate!r} must be above 0")
+        self.learning_rate = float(learning_rate)
+        self.optimizer = optimizer
+        self.record_losses: Tensor | None = None
+
+    @abstractmethod
+    def record_loss(self, batch: Any) -> Tensor:
+        """Loss of each record of `batch`, shape `[B]` (never `[B, 1]`: it would broadcast)."""
+
+    def training_step(self, batch: Any, batch_idx: int = 0) -> Tensor:
+        """Batch mean of `record_loss`; a zero that still carries the graph when the batch is empty.
+
+        Raises:
+            InputError: `record_loss` did not return one loss per record, shape `[B]`.
+        """
+        losses = self.record_loss(batch)
+        if losses.dim() != 1:
+            shape = tuple(losses.shape)
+            raise InputError(f"record_loss returned shape {shape}; return one loss per record, shape [B]")
+        self.record_losses = losses
+        return losses.sum() / max(len(losses), 1)
+
+    def on_after_backward(self) -> None:
+        """Let go of the losses and their graph."""
+        self.record_losses = None
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """The named optimizer over all parameters, at a fixed learning rate."""
+        return OPTIMIZERS[self.optimizer](self.parameters(), lr=self.learning_rate)

@@ -1,0 +1,157 @@
+"""Training nuisances with a Lightning Trainer, privately or not, by the same code."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Callback, RichProgressBar
+from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
+
+from torchdpcate.data import CausalData
+from torchdpcate.errors import InputError
+from torchdpcate.nuisance.averaging import TailAverage
+from torchdpcate.nuisance.batches import shuffled_loader
+from torchdpcate.nuisance.dp_sgd import DPSGD
+from torchdpcate.nuisance.plan import DPSGDPlan
+from torchdpcate.nuisance.poisson import poisson_loader
+from torchdpcate.privacy import Ledger, NoiseSource
+
+Module = TypeVar("Module", bound=LightningModule)
+TrainerFactory = Callable[..., Trainer]
+
+
+def default_trainer(*, progress: bool = False, **settings: Any) -> Trainer:
+    """A quiet Trainer on one device: no logger, no checkpoints, no summary.
+
+    Args:
+        progress: show a progress bar, refreshed every 20 steps.
+        settings: further arguments of `lightning.Trainer`, which win over ours.
+
+    Example:
+        >>> default_trainer(accelerator="cpu", max_steps=5).max_steps
+        5
+    """
+    callbacks = list(settings.pop("callbacks", None) or [])
+    if progress and not any(isinstance(callback, RichProgressBar) for callback in callbacks):
+        callbacks.append(RichProgressBar(refresh_rate=20))
+    quiet: dict[str, Any] = {
+        "devices": 1,
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_model_summary": False,
+        "enable_progress_bar": progress,
+        "num_sanity_val_steps": 0,
+        "use_distributed_sampler": False,
+    }
+    with quiet_lightning():
+        return Trainer(callbacks=callbacks, **{**quiet, **settings})
+
+
+def train(
+    module: Module,
+    records: CausalData,
+    trainer_factory: TrainerFactory,
+    *,
+    batch_size: int,
+    epochs: int,
+    seed: int,
+    plan: DPSGDPlan | None = None,
+    noise: NoiseSource | None = None,
+    ledger: Ledger | None = None,
+    block: str = "nuisance",
+    mode: str = "auto",
+    average: float = 0.0,
+    ckpt_path: str | Path | None = None,
+) -> Module:
+    """Train `module` on `records`: by DP-SGD with a plan, by ordinary shuffled batches without one.
+
+    Args:
+        module: takes batches (x `[B, q]`, a `[B]`, y `[B]`) in float32; the caller has seeded its weights.
+        records: the block that trains.
+        trainer_factory: makes a Trainer from `max_epochs`, `max_steps` and `callbacks`, as `default_trainer`.
+        batch_size: records in a batch (not private; the plan's rate rules otherwise).
+        epochs: passes over the records (not private; the plan's steps rule otherwise).
+        seed: order of the batches, and whatever the module draws; never the noise.
+        plan: the DP-SGD run; None trains without privacy.
+        noise: source of noise and sampling; needed with a plan.
+        ledger: where a private run is charged.
+        block: the ledger's block.
+        mode: how gradients are clipped, see `DPSGD`.
+        average: share of the last steps whose weights are averaged, see `TailAverage`; 0 keeps the last.
+        ckpt_path: checkpoint to resume from, with its ledger entry.
+
+    Returns:
+        The module itself, trained, in eval mode, on the device of the records.
+
+    Raises:
+        InputError: `batch_size` exceeds the records, or a plan comes without a noise source.
+        BudgetError: the ledger cannot pay the plan.
+        KeyboardInterrupt: on Ctrl-C; the ledger then counts the steps taken.
+
+    Guarantee:
+        That of `DPSGD`, if `records` are the ledger's block.
+    """
+    dataset = TensorDataset(*(part.to(torch.float32) for part in (records.x, records.a, records.y)))
+    with quiet_lightning(), _interrupts(), torch.random.fork_rng():
+        torch.manual_seed(seed)
+        callbacks: list[Callback] = []
+        if plan is None:
+            loader: DataLoader = shuffled_loader(dataset, _checked(batch_size, records.n), seed)
+            steps, limits = epochs * len(loader), {"max_epochs": epochs, "max_steps": -1}
+        else:
+            if noise is None:
+                raise InputError("noise=None with a plan; pass NoiseSource.system()")
+            loader = poisson_loader(dataset, plan.sampling_rate, plan.steps, noise)
+            steps, limits = plan.steps, {"max_epochs": -1, "max_steps": plan.steps}
+            callbacks.append(DPSGD(plan, noise, ledger, block, mode))
+        if average:
+            callbacks.append(TailAverage(steps, average))
+        trainer_factory(callbacks=callbacks, **limits).fit(module, loader, ckpt_path=ckpt_path)
+    return module.to(records.x.device).eval()
+
+
+def _checked(batch_size: int, n: int) -> int:
+    if not 1 <= batch_size <= n:
+        raise InputError(f"batch_size={batch_size} must be between 1 and the block's n={n} records")
+    return batch_size
+
+
+@contextmanager
+def quiet_lightning() -> Iterator[None]:
+    """Keep Lightning's banners, and its advice that a small data set does not need, off the console."""
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        for advice in (".*does not have many workers.*", ".*`max_epochs` was not set.*", ".*GPU available but not.*"):
+            warnings.filterwarnings("ignore", advice)
+        try:
+            for logger in loggers:
+                logger.setLevel(max(logger.level, logging.WARNING))
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
+
+
+@contextmanager
+def _interrupts() -> Iterator[None]:
+    """Let Ctrl-C stay a KeyboardInterrupt: Lightning exits the process instead, and leaves SIGINT ignored."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    except SystemExit as exit_:
+        if isinstance(exit_.__context__, KeyboardInterrupt):
+            raise exit_.__context__ from None
+        raise
+    finally:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and handler is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, handler)

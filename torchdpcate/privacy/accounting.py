@@ -1,0 +1,300 @@
+"""Composition: what several uses of the same records cost together, replace-one adjacency."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+from scipy.optimize import brentq
+
+from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.privacy.budget import positive, probability, whole
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon
+from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, GaussianEvent, PureEvent
+
+KnownEvent = DPSGDEvent | GaussianEvent | PureEvent | ApproximateEvent
+Charge = tuple[KnownEvent, int]
+
+_INTERVAL = 1e-4  # of the discretised privacy loss, where nothing asks for another
+_MOST_BINS = 500_000  # about half a second
+_LARGEST_LOSS = 100.0  # of one event in a discretised composition
+_NUMERICAL_DELTA = 1e-12  # kept back for the rounding of the Fourier transforms
+
+
+class Cost(NamedTuple):
+    """What something costs: epsilon (0 for nothing, infinite for no guarantee) at delta."""
+
+    epsilon: float
+    delta: float
+
+
+def compose(charges: Sequence[Charge], delta: float) -> float:
+    r"""Smallest epsilon found for all charges together at ``delta``; an upper bound, adaptive composition.
+
+    The smaller of two: (i) `dp_accounting`'s convolution of the privacy loss distributions of the dominating
+    pairs, rounded pessimistically; (ii) basic composition, which adds the epsilons and deltas of the pure and
+    approximate events to the composition of the rest. Gaussian events are merged exactly beforehand,
+    :math:`\sigma^{-2} = \sum_i \sigma_i^{-2}`, and a lone event comes out exactly.
+
+    Args:
+        charges: Pairs of an event and how often it happened.
+        delta: In [0, 1). At 0 only pure events have a finite cost.
+
+    Returns:
+        epsilon; 0 for no charges, infinite if no epsilon holds at this delta.
+
+    Raises:
+        InputError: If ``delta`` or a count is outside its range.
+
+    Example:
+        >>> round(compose([(DPSGDEvent(8.0, 128 / 1350), 422), (GaussianEvent(6.0), 1)], 1e-5), 6)
+        2.057311
+    """
+    return _compose(_merge(charges), probability("delta", delta))
+
+
+def naive_sum(charges: Sequence[Charge], delta: float) -> Cost:
+    """Basic composition: epsilons added, each charge at an equal share of what delta is left.
+
+    Approximate events keep their own delta, pure ones need none, the others share the rest. For comparison
+    with `compose`; infinite if the deltas do not fit.
+
+    Raises:
+        InputError: If ``delta`` or a count is outside its range.
+    """
+    delta = probability("delta", delta)
+    charges = [(event, whole("count", count, least=0)) for event, count in charges]
+    charges = [(event, count) for event, count in charges if count]
+    left = _left(charges, delta)
+    sharing = sum(not isinstance(event, PureEvent | ApproximateEvent) for event, _ in charges)
+    if left is None:
+        return Cost(math.inf, delta)
+    return Cost(sum(_alone(charge, left / max(sharing, 1)) for charge in charges), delta)
+
+
+def dp_sgd_epsilon(noise_multiplier: float, delta: float, sampling_rate: float, steps: int) -> float:
+    """Epsilon of DP-SGD with Poisson sampling, replace-one adjacency.
+
+    Conditions: each record is in each batch with probability ``sampling_rate`` independently, its gradient
+    is clipped to norm C, and the noise has standard deviation C times ``noise_multiplier``.
+
+    Args:
+        noise_multiplier: sigma, noise standard deviation over clip norm.
+        delta: In (0, 1).
+        sampling_rate: q in (0, 1].
+        steps: Number of steps, empty batches included.
+
+    Raises:
+        InputError: If an argument is outside its range.
+
+    Example:
+        >>> round(dp_sgd_epsilon(4.0, 1e-5, 128 / 1350, 211), 6)
+        2.850185
+    """
+    return compose([(DPSGDEvent(noise_multiplier, sampling_rate), steps)], delta)
+
+
+def dp_sgd_noise_multiplier(
+    epsilon: float, delta: float, sampling_rate: float, steps: int, also: Sequence[Charge] = ()
+) -> float:
+    """Smallest noise multiplier of DP-SGD for a budget, to 0.1 %; inverse of `dp_sgd_epsilon`.
+
+    The value returned satisfies the budget: ``compose`` of these steps and ``also`` is at most ``epsilon``.
+
+    Args:
+        epsilon: Target, positive.
+        delta: In (0, 1).
+        sampling_rate: q in (0, 1].
+        steps: Number of steps, at least 1.
+        also: Other charges that the same records pay.
+
+    Raises:
+        InputError: If an argument is outside its range, or ``also`` leaves nothing.
+        NumericalError: If no multiplier is found.
+
+    Example:
+        >>> round(dp_sgd_noise_multiplier(1.0, 1e-5, 128 / 1350, 211), 2)
+        10.27
+    """
+    epsilon, steps = positive("epsilon", epsilon), whole("steps", steps, least=1)
+    delta = probability("delta", delta, above_zero=True, why="DP-SGD needs delta > 0")
+    rate = DPSGDEvent(1.0, sampling_rate).sampling_rate
+    return _dp_sgd_noise_multiplier(epsilon, delta, rate, steps, _merge(also))
+
+
+@lru_cache(maxsize=256)
+def _dp_sgd_noise_multiplier(
+    epsilon: float, delta: float, rate: float, steps: int, also: tuple[Charge, ...]
+) -> float:
+    spent = _compose(also, delta)
+    if spent >= epsilon:
+        raise InputError(
+            f"epsilon = {epsilon:g}: the other charges alone cost {spent:g} at delta = {delta:g}"
+        )
+
+    def excess(log_sigma: float, coarse: float = 1.0) -> float:
+        charges = _merge((*also, (DPSGDEvent(math.exp(log_sigma), rate), steps)))
+        return math.log(_compose(charges, delta, coarse) + 1e-300) - math.log(epsilon)
+
+    # a cheap coarse root first, then two or three exact evaluations around it
+    start = _central_limit(epsilon, delta, rate, steps)
+    coarse = partial(excess, coarse=4.0)
+    near = brentq(coarse, *_bracket(coarse, start, 0.02), xtol=1e-4)
+    lower, upper = _bracket(excess, near, 5e-4)
+    while upper - lower > 6e-4:
+        middle = (lower + upper) / 2
+        lower, upper = (middle, upper) if excess(middle) > 0 else (lower, middle)
+    return math.exp(upper)
+
+
+def _central_limit(epsilon: float, delta: float, rate: float, steps: int) -> float:
+    """Log of a first guess: the steps taken as one Gaussian mechanism of the same chi-square divergence."""
+    shift = 1 / analytic_gaussian_sigma(epsilon, delta)
+    return -0.5 * math.log(math.asinh((shift / (2 * rate)) ** 2 / steps))
+
+
+def _bracket(excess: Callable[[float], float], start: float, step: float) -> tuple[float, float]:
+    """Two points with excess above 0 and not above 0, out from ``start`` by growing steps."""
+    here, above = start, excess(start) > 0
+    while abs(here) < 300:
+        there = here + step if above else here - step
+        if (excess(there) > 0) != above:
+            return min(here, there), max(here, there)
+        here, step = there, 2 * step
+    raise NumericalError("no noise multiplier meets the budget at this delta")
+
+
+def _merge(charges: Iterable[Charge]) -> tuple[Charge, ...]:
+    """Charges with equal events added up, Gaussian ones made one, in a canonical order."""
+    counts: Counter[KnownEvent] = Counter()
+    precision = 0.0
+    for event, count in charges:
+        count = whole("count", count, least=0)
+        if isinstance(event, GaussianEvent):
+            precision += count / event.noise_multiplier**2
+        elif isinstance(event, DPSGDEvent) and event.sampling_rate == 1:
+            precision += count * (2 / event.noise_multiplier) ** 2
+        elif not isinstance(event, DPSGDEvent | PureEvent | ApproximateEvent):
+            raise InputError(
+                f"event = {event!r}: the accountant knows the events of torchdpcate.privacy alone"
+            )
+        elif count:
+            counts[event] += count
+    if precision > 0:
+        counts[GaussianEvent(1 / math.sqrt(precision))] = 1
+    return tuple(sorted(counts.items(), key=repr))
+
+
+@lru_cache(maxsize=4096)
+def _compose(charges: tuple[Charge, ...], delta: float, coarse: float = 1.0) -> float:
+    if not charges:
+        return 0.0
+    basic = _basic(charges, delta, coarse)
+    bounded = [event for event, _ in charges if isinstance(event, PureEvent | ApproximateEvent)]
+    alone = len(charges) == 1 and (charges[0][1] == 1 or not bounded)
+    if alone or delta == 0 or any(event.epsilon > _LARGEST_LOSS for event in bounded):
+        return basic
+    return min(basic, _convolved(charges, delta, coarse))
+
+
+def _basic(charges: Sequence[Charge], delta: float, coarse: float) -> float:
+    """Pure and approximate events added to the composition of the rest at the delta left."""
+    left = _left(charges, delta)
+    if left is None:
+        return math.inf
+    total = 0.0
+    rest = []
+    for event, count in charges:
+        if isinstance(event, PureEvent | ApproximateEvent):
+            total += count * event.epsilon
+        else:
+            rest.append((event, count))
+    return total + _unbounded(tuple(rest), left, coarse)
+
+
+def _unbounded(charges: tuple[Charge, ...], delta: float, coarse: float) -> float:
+    """Epsilon of Gaussian and DP-SGD events."""
+    if not charges:
+        return 0.0
+    if delta == 0:
+        return math.inf
+    if len(charges) == 1 and isinstance(charges[0][0], GaussianEvent):
+        return gaussian_epsilon(charges[0][0].noise_multiplier, delta)
+    return _convolved(charges, delta, coarse)
+
+
+def _left(charges: Iterable[Charge], delta: float) -> float | None:
+    """What the approximate events leave of delta; None if it does not cover them."""
+    left = math.fsum([delta, *(-count * e.delta for e, count in charges if isinstance(e, ApproximateEvent))])
+    if left < -1e-12 * delta:  # below this it is the rounding of shares such as delta / 3
+        return None
+    return max(left, 0.0)
+
+
+def _alone(charge: Charge, share: float) -> float:
+    """Epsilon of one charge, its repetitions composed, at a share of delta."""
+    event, count = charge
+    if isinstance(event, PureEvent | ApproximateEvent):
+        return count * event.epsilon
+    return _compose(_merge([charge]), share)
+
+
+@lru_cache(maxsize=4096)
+def _convolved(charges: tuple[Charge, ...], delta: float, coarse: float) -> float:
+    """Epsilon by convolution of discretised privacy loss distributions; coarser is faster and larger."""
+    interval = coarse * _interval(charges)
+    total = None
+    for event, count in charges:
+        loss = _loss(event, count, interval)
+        total = loss if total is None else total.compose(loss)
+    assert total is not None
+    # mass that rounding lost is taken to be at an infinite loss
+    lost = max(0.0, 1 - float(total.get_delta_for_epsilon(-_LARGEST_LOSS * 100))) + _NUMERICAL_DELTA
+    return float(total.get_epsilon_for_delta(delta - lost)) if delta > lost else math.inf
+
+
+@lru_cache(maxsize=16)
+def _loss(event: KnownEvent, count: int, interval: float) -> Any:
+    """Privacy loss distribution of an event that happened ``count`` times; the same in both directions."""
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.pld import privacy_loss_distribution as pld
+    from dp_accounting.pld.common import DifferentialPrivacyParameters
+
+    if isinstance(event, PureEvent | ApproximateEvent):
+        bounds = DifferentialPrivacyParameters(event.epsilon, getattr(event, "delta", 0.0))
+        once = pld.from_privacy_parameters(bounds, value_discretization_interval=interval)
+    else:
+        # in replace-one mode the library takes the deviation per clip norm, which is half a sensitivity
+        gaussian = isinstance(event, GaussianEvent)
+        once = pld.from_gaussian_mechanism(
+            event.noise_multiplier * (2 if gaussian else 1),
+            sampling_prob=1.0 if gaussian else event.sampling_rate,
+            value_discretization_interval=interval,
+            neighboring_relation=NeighboringRelation.REPLACE_ONE,
+        )
+    return once if count == 1 else once.self_compose(count)
+
+
+def _interval(charges: Sequence[Charge]) -> float:
+    """Discretisation that keeps epsilon's excess near 1e-4 of it, within `_MOST_BINS` bins."""
+    # the excess is near 0.09 (interval / loss per step)^2 where the losses of many steps add up
+    finest = min((0.03 * _step(event) for event, count in charges if count > 1), default=_INTERVAL)
+    return max(min(_INTERVAL, finest), sum(_width(*charge) for charge in charges) / _MOST_BINS)
+
+
+def _step(event: KnownEvent) -> float:
+    """Typical privacy loss of one event."""
+    if isinstance(event, DPSGDEvent):
+        return 2 * event.sampling_rate / event.noise_multiplier
+    return event.epsilon if isinstance(event, PureEvent | ApproximateEvent) else math.inf
+
+
+def _width(event: KnownEvent, count: int) -> float:
+    """Rough width of the range of losses; wrong guesses cost time, not safety."""
+    if isinstance(event, PureEvent | ApproximateEvent):
+        return 2 * event.epsilon * min(count, 9 * math.sqrt(count))
+    if isinstance(event, GaussianEvent):
+        return 20 / event.noise_multiplier
+    sigma, many = event.noise_multiplier, _step(event) * math.sqrt(count)
+    return 24 / sigma + 1 / sigma**2 + 16 * many + many**2 / 2

@@ -1,0 +1,162 @@
+"""What is guaranteed: its level, the conditions that it rests on, and the sentence that says so."""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from torchdpcate.errors import InputError
+from torchdpcate.privacy.budget import PrivacyBudget
+
+
+class Level(StrEnum):
+    """How far a privacy claim is proved.
+
+    ``CERTIFIED``: a proof covers what the code computes, with public constants. ``CONDITIONAL``: it holds if
+    named conditions hold. ``HEURISTIC``: no proof, for research only.
+    """
+
+    CERTIFIED = "certified"
+    CONDITIONAL = "conditional"
+    HEURISTIC = "heuristic"
+
+    @classmethod
+    def of(cls, value: Any) -> "Level":
+        """The level of that name.
+
+        Raises:
+            InputError: If there is none.
+        """
+        try:
+            return cls(value)
+        except ValueError as error:
+            raise InputError(f"level = {value!r}: choose from {', '.join(cls)}") from error
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition that a guarantee rests on.
+
+    Attributes:
+        name: Short name, such as ``"C1"``.
+        text: What must hold, in words.
+        holds: True or False as checked; None where the code could not check it.
+    """
+
+    name: str
+    text: str
+    holds: bool | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dictionary, for a file."""
+        return {"name": self.name, "text": self.text, "holds": self.holds}
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """A privacy claim with its level, under replace-one adjacency.
+
+    A heuristic holds no budget: one that is passed is dropped, so that no claim can be made of it.
+
+    Attributes:
+        level: How far the claim is proved.
+        budget: The (epsilon, delta) claimed; None for a heuristic.
+        conditions: What a conditional claim rests on.
+        source: Where the proof or formula comes from, or why there is none.
+
+    Raises:
+        InputError: If a certified or conditional guarantee has no budget, or a certified one has conditions
+            that are not known to hold.
+
+    Example:
+        >>> Guarantee(Level.CERTIFIED, PrivacyBudget(1.0, 1e-5)).claim
+        'certified: (epsilon, delta) = (1, 1e-05) differential privacy, replace-one adjacency, n public'
+        >>> Guarantee(Level.HEURISTIC, None).claim
+        'heuristic: no privacy guarantee; for research only'
+    """
+
+    level: Level
+    budget: PrivacyBudget | None
+    conditions: tuple[Condition, ...] = ()
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "level", Level.of(self.level))
+        object.__setattr__(self, "conditions", tuple(self.conditions))
+        if self.level is Level.HEURISTIC:
+            object.__setattr__(self, "budget", None)
+        elif self.budget is None:
+            raise InputError(f"budget = None: a {self.level} guarantee needs a PrivacyBudget")
+        if self.level is Level.CERTIFIED and any(not c.holds for c in self.conditions):
+            raise InputError("level = certified: a condition is open or fails; use Level.CONDITIONAL")
+
+    @property
+    def failing(self) -> tuple[Condition, ...]:
+        """The conditions known not to hold."""
+        return tuple(c for c in self.conditions if c.holds is False)
+
+    @property
+    def holds_claim(self) -> bool:
+        """Whether an (epsilon, delta) may be claimed: not heuristic, and no condition known to fail."""
+        return self.level is not Level.HEURISTIC and not self.failing
+
+    @property
+    def claim(self) -> str:
+        """One sentence for the reader; names epsilon only where `holds_claim`."""
+        if self.level is Level.HEURISTIC:
+            return "heuristic: " + (self.source or "no privacy guarantee; for research only")
+        if self.failing:
+            failed = "; ".join(f"{c.name} ({c.text})" for c in self.failing)
+            return f"{self.level}: no privacy guarantee, because a condition fails: {failed}"
+        assert self.budget is not None
+        text = (
+            f"{self.level}: (epsilon, delta) = ({self.budget.epsilon:g}, {self.budget.delta:g}) "
+            "differential privacy, replace-one adjacency, n public"
+        )
+        if self.level is Level.CONDITIONAL:
+            named = "; ".join(f"{c.name} ({c.text}) {_checked(c)}" for c in self.conditions)
+            text += f", if {named or 'its conditions hold (none was named)'}"
+        return text
+
+    def stamped(self, private: bool) -> "Guarantee":
+        """This guarantee as it stands with the noise used; none at all if the noise had a fixed seed.
+
+        Args:
+            private: `NoiseSource.private` of the source that made the noise.
+        """
+        if private:
+            return self
+        return replace(
+            self, level=Level.HEURISTIC, budget=None, source="not private: the noise had a fixed seed"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dictionary, for a file; with the claim spelled out."""
+        return {
+            "level": self.level.value,
+            "budget": None if self.budget is None else self.budget.to_dict(),
+            "conditions": [c.to_dict() for c in self.conditions],
+            "source": self.source,
+            "claim": self.claim,
+        }
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Guarantee":
+        """Inverse of `to_dict`; the claim is worked out anew, never read.
+
+        Raises:
+            InputError: If a key is missing or a value is not allowed.
+        """
+        try:
+            budget = values["budget"]
+            return cls(
+                values["level"],
+                None if budget is None else PrivacyBudget.from_dict(budget),
+                tuple(Condition(c["name"], c["text"], c["holds"]) for c in values["conditions"]),
+                values["source"],
+            )
+        except (KeyError, TypeError) as error:
+            raise InputError(f"guarantee = {values!r}: a key is missing or of the wrong type") from error
+
+
+def _checked(condition: Condition) -> str:
+    return "[checked]" if condition.holds else "[not checked]"

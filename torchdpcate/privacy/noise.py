@@ -1,0 +1,243 @@
+"""Where noise comes from: the operating system's entropy, or for tests alone a fixed seed."""
+
+import copy
+import hashlib
+import math
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import lru_cache
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.privacy.budget import positive, whole
+
+
+class NoiseSource(ABC):
+    """Source of privacy noise; made by `NoiseSource.system` or, in tests, `NoiseSource.fixed`.
+
+    Noise for privacy never comes from the experiment's seed: who knows the seed could subtract it.
+
+    Attributes:
+        private: Whether what is released with this noise may carry a privacy claim.
+
+    Example:
+        >>> noise = NoiseSource.system()
+        >>> noise.private, noise.gaussian(3, scale=2.0).shape
+        (True, torch.Size([3]))
+    """
+
+    private: bool
+
+    @staticmethod
+    def system() -> "NoiseSource":
+        """Noise from the operating system's entropy, by OpenDP's exact samplers."""
+        return SystemNoise()
+
+    @staticmethod
+    def fixed(seed: int) -> "NoiseSource":
+        """Repeatable noise for tests alone; `private` is False, so releases are stamped not private."""
+        return FixedNoise(seed)
+
+    @staticmethod
+    def grid(scale: float) -> float:
+        """Spacing of the numbers that noise of this scale lives on: the power of two in (2^-21, 2^-20] scale.
+
+        Values must be rounded to this public grid before noise is added, and the sensitivity enlarged for it,
+        else the low bits of a floating point sum give the value away (Mironov 2012).
+
+        Raises:
+            InputError: If ``scale`` is not positive.
+        """
+        # frexp gives scale = m 2^e with m in [1/2, 1), hence 2^(e-21) in (2^-21, 2^-20] scale
+        return math.ldexp(1.0, math.frexp(positive("scale", scale))[1] - 21)
+
+    @abstractmethod
+    def gaussian(self, size: int, scale: float) -> Tensor:
+        """Independent N(0, scale^2) numbers, float64 of shape [size].
+
+        Raises:
+            InputError: If ``size`` is negative or ``scale`` not positive.
+        """
+
+    @abstractmethod
+    def laplace(self, size: int, scale: float) -> Tensor:
+        """Independent Laplace numbers of scale b (standard deviation b sqrt 2), float64 of shape [size].
+
+        Raises:
+            InputError: If ``size`` is negative or ``scale`` not positive.
+        """
+
+    @abstractmethod
+    def generator(self, device: str | torch.device = "cpu") -> torch.Generator:
+        """A new torch generator on ``device``, a different stream at each call."""
+
+    @abstractmethod
+    def _noisy_max(self, scores: Tensor, epsilon: float, sensitivity: float) -> int: ...
+
+    def select(self, scores: Tensor, epsilon: float, sensitivity: float = 1.0) -> int:
+        r"""Index of a high score, epsilon-differentially private.
+
+        Permute-and-flip, that is the largest of scores plus exponential noise of scale
+        :math:`2\Delta/\epsilon` (McKenna & Sheldon 2020; Ding et al. 2021): the exponential mechanism's
+        guarantee, and never a worse expected score.
+
+        Args:
+            scores: Shape [k], finite; higher is better.
+            epsilon: Privacy cost.
+            sensitivity: Delta, the most that replacing one record moves any score.
+
+        Raises:
+            InputError: If the scores are empty, not a vector or not finite, or a number is not positive.
+        """
+        if scores.ndim != 1 or scores.numel() == 0 or not bool(torch.isfinite(scores).all()):
+            raise InputError(f"scores of shape {tuple(scores.shape)}: give a vector of finite numbers")
+        checked = positive("epsilon", epsilon), positive("sensitivity", sensitivity)
+        return self._noisy_max(scores.detach().cpu().double(), *checked)
+
+    def __copy__(self) -> "NoiseSource":
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "NoiseSource":
+        return self
+
+
+class SystemNoise(NoiseSource):
+    """Noise from the operating system's entropy.
+
+    Gaussian and Laplace noise is the discrete one of Canonne, Kamath & Steinke (2020) on the public grid
+    `grid(scale)`, drawn without floating point error by OpenDP.
+    """
+
+    private = True
+
+    def gaussian(self, size: int, scale: float) -> Tensor:
+        """See `NoiseSource.gaussian`."""
+        return self._on_grid(size, scale, _opendp_gaussian)
+
+    def laplace(self, size: int, scale: float) -> Tensor:
+        """See `NoiseSource.laplace`."""
+        return self._on_grid(size, scale, _opendp_laplace)
+
+    def _on_grid(self, size: int, scale: float, sampler: Callable[[float], Any]) -> Tensor:
+        step, count = self.grid(scale), whole("size", size, least=0)
+        if count == 0:
+            return torch.zeros(0, dtype=torch.float64)
+        # dividing and multiplying by a power of two is exact
+        draws = sampler(float(scale) / step)([0] * count)
+        return torch.tensor(draws, dtype=torch.int64).double() * step
+
+    def _noisy_max(self, scores: Tensor, epsilon: float, sensitivity: float) -> int:
+        dp = _opendp()
+        space = dp.vector_domain(dp.atom_domain(T=float, nan=False)), dp.linf_distance(T=float)
+        scale = 2 * sensitivity / epsilon
+        mechanism = dp.m.make_noisy_max(*space, dp.max_divergence(), scale=scale)
+        while mechanism.map(sensitivity) > epsilon:  # its map rounds up, so the last bit may be missing
+            scale *= 1 + 1e-15
+            mechanism = dp.m.make_noisy_max(*space, dp.max_divergence(), scale=scale)
+        return int(mechanism(scores.tolist()))
+
+    def generator(self, device: str | torch.device = "cpu") -> torch.Generator:
+        """See `NoiseSource.generator`; seeded from the operating system's entropy.
+
+        On the CPU the whole state of the Mersenne twister is drawn, because torch keeps only 32 bits of a
+        seed there, few enough to try them all. The twister is not a cryptographic generator.
+        """
+        generator = torch.Generator(device=device)
+        generator.manual_seed(secrets.randbits(63))
+        if generator.device.type == "cpu":
+            generator.set_state(_random_twister_state(generator.get_state()))
+        return generator
+
+    def __reduce__(self) -> Any:
+        return NoiseSource.system, ()  # it has no state
+
+    def __repr__(self) -> str:
+        return "NoiseSource.system()"
+
+
+class FixedNoise(NoiseSource):
+    """Repeatable noise, for tests alone: nothing made with it is private.
+
+    Args:
+        seed: Whole number of at least 0.
+
+    Raises:
+        InputError: If ``seed`` is not such a number.
+    """
+
+    private = False
+
+    def __init__(self, seed: int) -> None:
+        self._seed = whole("seed", seed, least=0)
+        self._streams = 0
+        self._own = self.generator()
+
+    def gaussian(self, size: int, scale: float) -> Tensor:
+        """See `NoiseSource.gaussian`."""
+        scale, size = positive("scale", scale), whole("size", size, least=0)
+        return torch.randn(size, generator=self._own, dtype=torch.float64) * scale
+
+    def laplace(self, size: int, scale: float) -> Tensor:
+        """See `NoiseSource.laplace`."""
+        scale, size = positive("scale", scale), whole("size", size, least=0)
+        first, second = self._exponential(size), self._exponential(size)
+        return (first - second) * scale
+
+    def _noisy_max(self, scores: Tensor, epsilon: float, sensitivity: float) -> int:
+        noise = self._exponential(scores.numel()) * (2 * sensitivity / epsilon)
+        return int((scores + noise).argmax())
+
+    def _exponential(self, size: int) -> Tensor:
+        return torch.empty(size, dtype=torch.float64).exponential_(generator=self._own)
+
+    def generator(self, device: str | torch.device = "cpu") -> torch.Generator:
+        """See `NoiseSource.generator`; the k-th call always gives the same stream."""
+        digest = hashlib.sha256(f"{self._seed}:{self._streams}".encode()).digest()
+        self._streams += 1
+        return torch.Generator(device=device).manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a noise source with a fixed seed is not pickled: make it where it is used")
+
+    def __repr__(self) -> str:
+        return "NoiseSource.fixed(...)"
+
+
+@lru_cache(maxsize=1)
+def _opendp() -> ModuleType:
+    import opendp.prelude as dp
+
+    dp.enable_features("contrib")
+    return dp
+
+
+def _opendp_gaussian(scale: float) -> Any:
+    dp = _opendp()
+    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
+    return dp.m.make_gaussian(*space, scale=scale)
+
+
+def _opendp_laplace(scale: float) -> Any:
+    dp = _opendp()
+    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
+    return dp.m.make_laplace(*space, scale=scale)
+
+
+_TWISTER_BYTES = 5056  # torch's CPU generator state: 24 bytes of bookkeeping, 624 words of 8 bytes, the rest
+_TWISTER_WORDS = slice(3, 3 + 624)
+
+
+def _random_twister_state(state: Tensor) -> Tensor:
+    """The state of a freshly seeded CPU generator with its 624 words of 32 bits drawn anew."""
+    if state.numel() != _TWISTER_BYTES:
+        raise NumericalError(f"torch's CPU generator state has {state.numel()} bytes, not {_TWISTER_BYTES}")
+    words = np.frombuffer(secrets.token_bytes(4 * 624), dtype=np.uint32).astype(np.int64)
+    state = copy.copy(state).clone()
+    state.view(torch.int64)[_TWISTER_WORDS] = torch.from_numpy(words)
+    return state

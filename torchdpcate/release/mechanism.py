@@ -1,0 +1,129 @@
+"""What a mechanism is: something that turns a fitted second stage into numbers fit to leave."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from torchdpcate.errors import InputError
+from torchdpcate.privacy import Guarantee, Level, NoiseSource, PrivacyBudget
+from torchdpcate.second_stage import FittedStage, LinearSecondStage, LinearStage, SecondStage
+
+Charge = Callable[[Any, Level], None]
+"""Writes an event of the given level into the ledger; called before any noise is drawn."""
+
+
+@dataclass(frozen=True, eq=False)
+class PrivateHead:
+    """Coefficients that a function mechanism paid for.
+
+    Attributes:
+        theta: Released coefficients, float64 [p] on the CPU.
+        noise_scale: Public bound s: the mechanism's median answer at x lies within z s ||psi(x)|| of the
+            released one with the two-sided normal probability of z.
+        guarantee: Level and conditions.
+        public: Public constants of the mechanism.
+    """
+
+    theta: Tensor
+    noise_scale: float
+    guarantee: Guarantee
+    public: dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class PrivateAnswers:
+    """Corrections f at the queries that a query mechanism paid for, float64 [d] on the CPU."""
+
+    values: Tensor
+    guarantee: Guarantee
+    public: dict[str, Any]
+
+
+class Mechanism(ABC):
+    """Common facts of every mechanism.
+
+    Attributes:
+        name: The name users give.
+        formula: The noise scale and its source, in one line.
+    """
+
+    name: ClassVar[str]
+    formula: ClassVar[str]
+
+    def check(self, recipe: SecondStage, weight_bound: float, n: int, budget: PrivacyBudget) -> None:
+        """Refuse, before anything is trained or spent, what could not be released afterwards.
+
+        Args:
+            recipe: Settings of the second stage.
+            weight_bound: Public bound B of the weighted features.
+            n: Records of the second-stage block.
+            budget: What the release may spend.
+
+        Raises:
+            InputError: The mechanism has no guarantee for these.
+        """
+        if budget.delta == 0:
+            raise InputError(
+                f"delta = 0: mechanism = {self.name} is only (epsilon, delta)-private; "
+                "give privacy.delta above 0, for instance 1e-5"
+            )
+
+    def require_linear(self, stage: FittedStage) -> LinearStage:
+        """Return the stage if it is linear.
+
+        Raises:
+            InputError: A head without a sensitivity bound.
+        """
+        if not isinstance(stage, LinearStage):
+            raise InputError(self._no_bound())
+        return stage
+
+    def _no_bound(self) -> str:
+        return (
+            f"mechanism = {self.name}: only a linear head has a sensitivity bound; use second_stage=linear "
+            "(features=representation keeps a network), or release=queries mechanism=influence"
+        )
+
+
+class LinearMechanism(Mechanism):
+    """A mechanism whose guarantee needs a linear head."""
+
+    def check(self, recipe: SecondStage, weight_bound: float, n: int, budget: PrivacyBudget) -> None:
+        """Refuse any other head early; arguments and errors are the base class's."""
+        super().check(recipe, weight_bound, n, budget)
+        if not isinstance(recipe, LinearSecondStage):
+            raise InputError(self._no_bound())
+
+
+class FunctionMechanism(LinearMechanism):
+    """Releases the coefficients of a linear head, hence the whole function."""
+
+    @abstractmethod
+    def privatize(
+        self, stage: FittedStage, budget: PrivacyBudget, charge: Charge, noise: NoiseSource
+    ) -> PrivateHead:
+        """Return private coefficients.
+
+        Args:
+            stage: The fitted second stage, the curator's.
+            budget: What this release may spend of the second-stage block's budget.
+            charge: Pays the ledger.
+            noise: Where the privacy noise comes from.
+
+        Raises:
+            InputError: A stage or budget this mechanism has no guarantee for.
+            BudgetError: The block cannot pay.
+        """
+
+
+class QueryMechanism(Mechanism):
+    """Releases f at finitely many public queries."""
+
+    @abstractmethod
+    def answer(
+        self, stage: FittedStage, queries: Tensor, budget: PrivacyBudget, charge: Charge, noise: NoiseSource
+    ) -> PrivateAnswers:
+        """Return private values of f at the queries [d, q]; see ``FunctionMechanism.privatize``."""

@@ -1,0 +1,44 @@
+"""Output perturbation of a linear head: fit, then add Gaussian noise to the coefficients."""
+
+from torchdpcate.privacy import GaussianMechanism, Guarantee, Level, NoiseSource, PrivacyBudget
+from torchdpcate.release.mechanism import Charge, FunctionMechanism, PrivateHead
+from torchdpcate.second_stage import FittedStage, sensitivity
+
+
+class OutputPerturbation(FunctionMechanism):
+    r"""theta + N(0, s^2 I) with s = Delta sigma(epsilon, delta).
+
+    Guarantee:
+        Certified (epsilon, delta) for every fixed value of the nuisances: Delta is the replace-one
+        sensitivity of the strongly convex fit (``second_stage.linear.sensitivity``), sigma the analytic
+        Gaussian of Balle & Wang (2018). The noise of the answer at x is exactly s ||psi(x)||.
+        Source: theory note ``dp_cate``, row 2.
+
+    Example:
+        >>> OutputPerturbation().name
+        'output'
+    """
+
+    name = "output"
+    formula = "s = Delta sigma_AG(epsilon, delta), Delta = 2 B tau / (ridge n) [Huber]; dp_cate row 2"
+
+    def privatize(
+        self, stage: FittedStage, budget: PrivacyBudget, charge: Charge, noise: NoiseSource
+    ) -> PrivateHead:
+        """Return the noisy coefficients; the arguments and errors are the base class's."""
+        linear = self.require_linear(stage)
+        delta = sensitivity(linear.problem)
+        mechanism = GaussianMechanism(budget, delta)
+        theta = linear.theta.cpu()
+        charge(mechanism.event, Level.CERTIFIED)
+        scale = mechanism.released_scale(theta.numel())
+        return PrivateHead(
+            theta=mechanism.release(theta, noise),
+            noise_scale=scale,
+            guarantee=Guarantee(Level.CERTIFIED, budget, source="dp_cate row 2; Balle & Wang 2018"),
+            public={"sensitivity": delta, "noise_scale": scale, "threshold": _finite(linear.threshold)},
+        )
+
+
+def _finite(threshold: float) -> float | str:
+    return threshold if threshold < float("inf") else "squared loss"

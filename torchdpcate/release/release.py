@@ -1,0 +1,255 @@
+"""What a reader holds: effects with a privacy statement, and nothing of the curator's."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdpcate.data import Domain, TableSchema
+from torchdpcate.errors import InputError
+from torchdpcate.nuisance import Nuisances
+from torchdpcate.release.statement import PrivacyStatement
+from torchdpcate.second_stage import FEATURE_MAPS, FeatureMap
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Release(ABC):
+    """Released treatment effects.
+
+    Attributes:
+        privacy: The privacy statement.
+        schema: Columns and public bounds of the covariates.
+    """
+
+    kind: ClassVar[str]
+    privacy: PrivacyStatement
+    schema: TableSchema
+
+    @property
+    def domain(self) -> Domain:
+        """Public bounds of covariates and outcome."""
+        return self.schema.domain
+
+    def effect(self, X: Any) -> np.ndarray:
+        """Return the released effects mu1 - mu0 at X, float64 [m], in outcome units.
+
+        Args:
+            X: Covariates [m, q]: a pandas frame with the schema's columns, or an array or tensor of
+                encoded columns in the order of ``schema.domain.names``.
+
+        Raises:
+            InputError: Wrong columns, a point outside the domain, or one this release has no answer for.
+        """
+        return self.effect_tensor(self._covariates(X)).numpy()
+
+    def interval(self, X: Any, level: float = 0.95) -> np.ndarray:
+        """Return the noise band [m, 2] of the released effects, in outcome units.
+
+        With probability of at least ``level`` over the privacy noise, the band holds the median of what the
+        mechanism answers on these records (for output perturbation: the answer without noise). It says
+        nothing about sampling error: it is no confidence interval of the effect.
+
+        Args:
+            X: Covariates, as for ``effect``.
+            level: Probability in (0, 1).
+
+        Raises:
+            InputError: No public noise scale, hence no honest band; or a level outside (0, 1).
+        """
+        if not 0 < level < 1:
+            raise InputError(f"level = {level}: give a probability strictly between 0 and 1")
+        x = self._covariates(X)
+        half = torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)) * self._noise_scale(x)
+        effect, bound = self.effect_tensor(x), self.domain.outcome_range
+        return torch.stack([effect - half, effect + half], 1).clamp(-bound, bound).numpy()
+
+    @abstractmethod
+    def effect_tensor(self, x: Tensor) -> Tensor:
+        """Return the released effects at encoded covariates x [m, q], float64 [m]."""
+
+    @abstractmethod
+    def _noise_scale(self, x: Tensor) -> Tensor:
+        """Return the public noise scale of each answer, [m]."""
+
+    @abstractmethod
+    def tensors(self) -> dict[str, Tensor]:
+        """Return everything numeric that the release holds."""
+
+    @abstractmethod
+    def facts(self) -> dict[str, Any]:
+        """Return everything public that is needed to rebuild the release, as plain types."""
+
+    @classmethod
+    @abstractmethod
+    def build(
+        cls, tensors: dict[str, Tensor], facts: dict[str, Any], schema: TableSchema, privacy: PrivacyStatement
+    ) -> "Release":
+        """Rebuild a release from ``tensors`` and ``facts``."""
+
+    def save(self, path: str | Path) -> Path:
+        """Write the release to a safetensors file, whole or not at all, and return its path."""
+        from torchdpcate.release.file import save_release
+
+        return save_release(self, path)
+
+    def _covariates(self, X: Any) -> Tensor:
+        x = self.schema.encode(X) if hasattr(X, "columns") else self.domain.matrix(X)
+        self.domain.check_covariates(x, "query")
+        return x
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionRelease(Release):
+    """A whole CATE function: g(x) = mu1(x) - mu0(x) + psi(x)'theta, clipped to [-R, R].
+
+    Attributes:
+        theta: Coefficients that a function mechanism paid for, float64 [p].
+        features: Public feature map.
+        nuisances: DP-trained nuisances, paid for by their own block.
+        schema: Columns and public bounds.
+        privacy: The privacy statement.
+        noise_scale: Public bound of the noise per unit of ||psi(x)||, in outcome units.
+    """
+
+    kind = "function"
+
+    theta: Tensor
+    features: FeatureMap
+    nuisances: Nuisances
+    schema: TableSchema
+    privacy: PrivacyStatement
+    noise_scale: float
+
+    def effect_tensor(self, x: Tensor) -> Tensor:
+        """Return g(x), [m]."""
+        bound = self.domain.outcome_range
+        with torch.no_grad():
+            values = self.nuisances.predict(x)
+            return (values.mu1 - values.mu0 + self.features(x) @ self.theta).clamp(-bound, bound)
+
+    def _noise_scale(self, x: Tensor) -> Tensor:
+        return self.noise_scale * self.features(x).norm(dim=1)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return theta, the feature map's buffers and the nuisances' weights."""
+        return {
+            "theta": self.theta,
+            **_prefixed("features", self.features),
+            **_prefixed("nuisances", self.nuisances),
+        }
+
+    def facts(self) -> dict[str, Any]:
+        """Return the feature map and the nuisances' shapes."""
+        names = {cls: name for name, cls in FEATURE_MAPS.items()}
+        return {
+            "features": {"name": names[type(self.features)], **self.features.config()},
+            "nuisances": self.nuisances.config(),
+            "noise_scale": self.noise_scale,
+        }
+
+    @classmethod
+    def build(
+        cls, tensors: dict[str, Tensor], facts: dict[str, Any], schema: TableSchema, privacy: PrivacyStatement
+    ) -> "FunctionRelease":
+        """Rebuild a release from ``tensors`` and ``facts``."""
+        nuisances = _load_nuisances(tensors, facts)
+        config = dict(facts["features"])
+        features = FEATURE_MAPS[config.pop("name")](**config).setup(schema.domain, nuisances)
+        features.load_state_dict(_stripped("features", tensors))
+        return cls(tensors["theta"], features, nuisances, schema, privacy, float(facts["noise_scale"]))
+
+
+@dataclass(frozen=True, eq=False)
+class QueryRelease(Release):
+    """Effects at finitely many public queries; answers these and no others.
+
+    Attributes:
+        queries: Encoded covariates of the queries, float64 [d, q], public.
+        answers: Released effects, float64 [d].
+        schema: Columns and public bounds.
+        privacy: The privacy statement.
+        noise_scales: Public noise scale of each answer, [d], or None where the scale is secret.
+        nuisances: DP-trained nuisances, if they were asked for.
+    """
+
+    kind = "queries"
+
+    queries: Tensor
+    answers: Tensor
+    schema: TableSchema
+    privacy: PrivacyStatement
+    noise_scales: Tensor | None = None
+    nuisances: Nuisances | None = None
+
+    def effect_tensor(self, x: Tensor) -> Tensor:
+        """Return the stored answers of the rows of x, [m]."""
+        return self.answers[self._locate(x)]
+
+    def _noise_scale(self, x: Tensor) -> Tensor:
+        if self.noise_scales is None:
+            raise InputError(
+                f"interval: the noise scale of mechanism = {self.privacy.mechanism} depends on the records and is "
+                "secret, so there is no honest band; release with mechanism=output for one"
+            )
+        return self.noise_scales[self._locate(x)]
+
+    def _locate(self, x: Tensor) -> Tensor:
+        """Return the index of each row of x among the queries."""
+        d = self.queries.shape[0]
+        rows, inverse = np.unique(torch.cat([self.queries, x]).numpy(), axis=0, return_inverse=True)
+        index = np.full(len(rows), -1)
+        index[inverse[:d]] = np.arange(d)
+        found = index[inverse[d:]]
+        missing = int((found < 0).sum())
+        if missing:
+            raise InputError(
+                f"X: {missing} of {x.shape[0]} rows are not among the {d} released queries; a query release answers "
+                "its own queries alone: ask for them before releasing, or use release=function"
+            )
+        return torch.from_numpy(found)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return queries, answers and, where there are any, public scales and nuisances."""
+        optional = {} if self.noise_scales is None else {"noise_scales": self.noise_scales}
+        if self.nuisances is not None:
+            optional |= _prefixed("nuisances", self.nuisances)
+        return {"queries": self.queries, "answers": self.answers, **optional}
+
+    def facts(self) -> dict[str, Any]:
+        """Return the nuisances' shapes, if they are part of the release."""
+        return {} if self.nuisances is None else {"nuisances": self.nuisances.config()}
+
+    @classmethod
+    def build(
+        cls, tensors: dict[str, Tensor], facts: dict[str, Any], schema: TableSchema, privacy: PrivacyStatement
+    ) -> "QueryRelease":
+        """Rebuild a release from ``tensors`` and ``facts``."""
+        nuisances = _load_nuisances(tensors, facts) if "nuisances" in facts else None
+        return cls(
+            tensors["queries"], tensors["answers"], schema, privacy, tensors.get("noise_scales"), nuisances
+        )
+
+
+RELEASES: dict[str, type[Release]] = {cls.kind: cls for cls in (FunctionRelease, QueryRelease)}
+"""Releases by the kind under which a file knows them."""
+
+
+def _prefixed(prefix: str, module: torch.nn.Module) -> dict[str, Tensor]:
+    return {f"{prefix}.{name}": tensor.cpu() for name, tensor in module.state_dict().items()}
+
+
+def _stripped(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    start = len(prefix) + 1
+    return {name[start:]: t for name, t in tensors.items() if name.startswith(f"{prefix}.")}
+
+
+def _load_nuisances(tensors: dict[str, Tensor], facts: dict[str, Any]) -> Nuisances:
+    nuisances = Nuisances.from_config(facts["nuisances"]).double().eval().requires_grad_(False)
+    nuisances.load_state_dict(_stripped("nuisances", tensors))
+    return nuisances

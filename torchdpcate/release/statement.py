@@ -1,0 +1,177 @@
+"""The privacy statement: what a release guarantees, under which conditions, at what price."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+from torchdpcate.privacy import Condition, Guarantee, Ledger, Level
+
+ADJACENCY = "replace one record; the number of records is public"
+UNIT = "one record (row): a person with several rows is protected only row by row"
+ASSUMPTIONS = (
+    "real arithmetic: fits are in float64, noise is a discrete Gaussian on a public power-of-two grid",
+    "DP-SGD noise and Poisson sampling come from a generator seeded by the operating system's entropy",
+    "bounds, split, queries and settings are public facts, not read off the records",
+)
+NOT_PROTECTED = (
+    "the fact that training ended or was refused, and how long it took",
+    "everything in the curator's folder",
+    "what else is or will be published about the same records: its budget adds up with this one",
+)
+FIXED_NOISE = "NOT PRIVATE: made with a fixed noise seed, for tests alone"
+_LIBRARIES = ("torchdpcate", "torch", "opacus", "dp-accounting", "opendp")
+
+
+@dataclass(frozen=True)
+class PrivacyStatement:
+    """What a release guarantees. Holds public facts and paid-for numbers alone.
+
+    Attributes:
+        mechanism: Name of the mechanism.
+        formula: Its noise scale as a formula, with its source.
+        level: ``certified``, ``conditional`` or ``heuristic``.
+        claim: The guarantee in a sentence.
+        epsilon: Total epsilon over all blocks, or None where nothing is claimed.
+        delta: Total delta, or None.
+        n: Number of records, public.
+        blocks: One entry a block of records: name, size, budget and charges.
+        conditions: Conditions of the guarantee and whether they were seen to hold.
+        public: The mechanism's public constants.
+        private_noise: Whether the noise came from the system's entropy.
+        versions: Versions of the libraries that made the release.
+    """
+
+    mechanism: str
+    formula: str
+    level: str
+    claim: str
+    epsilon: float | None
+    delta: float | None
+    n: int
+    blocks: list[dict[str, Any]]
+    conditions: list[dict[str, Any]] = field(default_factory=list)
+    public: dict[str, Any] = field(default_factory=dict)
+    private_noise: bool = True
+    adjacency: str = ADJACENCY
+    unit: str = UNIT
+    assumptions: list[str] = field(default_factory=lambda: list(ASSUMPTIONS))
+    not_protected: list[str] = field(default_factory=lambda: list(NOT_PROTECTED))
+    versions: dict[str, str] = field(default_factory=lambda: {name: version(name) for name in _LIBRARIES})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the statement as plain types."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> "PrivacyStatement":
+        """Rebuild a statement from ``to_dict``."""
+        return cls(**fields)
+
+    def to_json(self) -> str:
+        """Return the statement as JSON."""
+        return json.dumps(self.to_dict(), indent=2)
+
+    def to_markdown(self) -> str:
+        """Return the statement as a page to read."""
+        lines = [f"# Privacy statement: {self.level}", "", f"**{self.claim}**", ""]
+        lines += [f"- mechanism: {self.mechanism}", f"- noise: {self.formula}"]
+        lines += [f"- adjacency: {self.adjacency}", f"- unit: {self.unit}", f"- records: {self.n}"]
+        lines += [f"- {name.replace('_', ' ')}: {_short(value)}" for name, value in self.public.items()]
+        lines += ["", "## Blocks of records (disjoint)", ""]
+        for block in self.blocks:
+            lines.append(f"- {block['name']}: {block['n']} records{_spent(block)}")
+            lines += [f"  - {charge['label']} ({charge['level']})" for charge in block["charges"]]
+        if self.conditions:
+            lines += ["", "## Conditions", ""]
+            lines += [f"- {_mark(c['holds'])} {c['name']}: {c['text']}" for c in self.conditions]
+        lines += ["", "## Assumptions", "", *(f"- {text}" for text in self.assumptions)]
+        lines += ["", "## Not protected", "", *(f"- {text}" for text in self.not_protected)]
+        lines += ["", "## Made with", "", *(f"- {name} {v}" for name, v in self.versions.items()), ""]
+        return "\n".join(lines)
+
+
+def make_statement(
+    guarantee: Guarantee,
+    ledger: Ledger,
+    sizes: Mapping[str, int],
+    *,
+    own: set[int],
+    mechanism: str,
+    formula: str,
+    public: Mapping[str, Any],
+    private_noise: bool,
+) -> PrivacyStatement:
+    """Join a mechanism's guarantee with everything the ledger has been charged.
+
+    The level is the weakest among the mechanism and the charges. Where that is heuristic, a condition is
+    known to fail, or the noise is not private, the statement carries no epsilon, delta or event at all.
+
+    Args:
+        guarantee: Level and conditions of the release's own mechanism.
+        ledger: All charges on the same records so far, this release's included.
+        sizes: Records per block, public.
+        own: Ledger entries of this release itself.
+        mechanism: Name of the mechanism.
+        formula: Its noise scale and source.
+        public: Its public constants.
+        private_noise: Whether the noise came from the system's entropy.
+    """
+    spent = ledger.spent()
+    order = list(Level)
+    others = [e.level for e in ledger.entries if e.id not in own]
+    level = max([guarantee.level, *others], key=order.index)
+    claims = private_noise and guarantee.holds_claim and spent["total"]["epsilon"] is not None
+    if not private_noise:
+        level, claim = Level.HEURISTIC, FIXED_NOISE
+    elif claims:
+        total = spent["total"]
+        claim = (
+            f"({total['epsilon']:.6g}, {total['delta']:.6g})-differentially private, {level.value}, "
+            f"under the adjacency: {ADJACENCY}"
+        )
+    else:
+        claim = guarantee.claim
+    return PrivacyStatement(
+        mechanism=mechanism,
+        formula=formula,
+        level=level.value,
+        claim=claim,
+        epsilon=spent["total"]["epsilon"] if claims else None,
+        delta=spent["total"]["delta"] if claims else None,
+        n=sum(sizes.values()),
+        blocks=[_block(name, n, ledger, spent if claims else None) for name, n in sizes.items()],
+        conditions=[_condition(c) for c in guarantee.conditions],
+        public=dict(public),
+        private_noise=private_noise,
+    )
+
+
+def _block(name: str, n: int, ledger: Ledger, spent: Mapping[str, Any] | None) -> dict[str, Any]:
+    charges = [
+        {"label": e.label, "level": e.level.value}
+        | ({} if spent is None else {"event": e.event.to_dict(), "count": e.count})
+        for e in ledger.entries
+        if e.block == name
+    ]
+    block = {"name": name, "n": n, "charges": charges}
+    return block if spent is None else block | dict(spent[name])
+
+
+def _condition(condition: Condition) -> dict[str, Any]:
+    return {"name": condition.name, "text": condition.text, "holds": condition.holds}
+
+
+def _spent(block: Mapping[str, Any]) -> str:
+    if block.get("epsilon") is None:
+        return ""
+    return f", spent ({block['epsilon']:.4g}, {block['delta']:.3g})"
+
+
+def _mark(holds: bool | None) -> str:
+    return {True: "[holds]", False: "[FAILS]", None: "[not checked]"}[holds]
+
+
+def _short(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

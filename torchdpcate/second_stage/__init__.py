@@ -1,0 +1,59 @@
+"""Second stages: feature maps, linear and neural heads, and how one record moves them."""
+
+from torchdpcate.second_stage.features import (
+    FEATURE_MAPS,
+    FeatureMap,
+    Fourier,
+    Identity,
+    Legendre,
+    Representation,
+)
+from torchdpcate.second_stage.linear import (
+    LinearFit,
+    LinearProblem,
+    huber_sensitivity,
+    sensitivity,
+    solve,
+    squared_sensitivity,
+)
+from torchdpcate.second_stage.neural import NeuralFit, NeuralHead, fit_neural_head
+from torchdpcate.second_stage.recipes import (
+    LinearSecondStage,
+    NeuralSecondStage,
+    SecondStage,
+    ThresholdPurchase,
+)
+from torchdpcate.second_stage.stage import (
+    FittedStage,
+    LinearStage,
+    NeuralStage,
+    Regression,
+    SecondStageBlock,
+)
+
+__all__ = [
+    "FEATURE_MAPS",
+    "FeatureMap",
+    "FittedStage",
+    "Fourier",
+    "Identity",
+    "Legendre",
+    "LinearFit",
+    "LinearProblem",
+    "LinearSecondStage",
+    "LinearStage",
+    "NeuralFit",
+    "NeuralHead",
+    "NeuralSecondStage",
+    "NeuralStage",
+    "Regression",
+    "Representation",
+    "SecondStage",
+    "SecondStageBlock",
+    "ThresholdPurchase",
+    "fit_neural_head",
+    "huber_sensitivity",
+    "sensitivity",
+    "solve",
+    "squared_sensitivity",
+]

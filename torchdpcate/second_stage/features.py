@@ -1,0 +1,199 @@
+"""Public feature maps psi with norm at most one on the whole domain."""
+
+import math
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from torchdpcate.errors import InputError
+
+if TYPE_CHECKING:
+    from torchdpcate.data import Domain
+    from torchdpcate.nuisance import Nuisances
+
+
+class FeatureMap(nn.Module, ABC):
+    """A map psi from covariates [B, q] to float64 features [B, p] with ||psi(x)|| <= 1 everywhere.
+
+    The constructor takes public parameters alone (``config``); ``setup`` fixes the map from the
+    public domain, or from nuisances whose privacy is paid for. Nothing here may see a record.
+    """
+
+    bound = 1.0
+
+    def setup(self, domain: "Domain", nuisances: "Nuisances | None" = None) -> "FeatureMap":
+        """Fix the map on a domain and return it.
+
+        Args:
+            domain: Public bounds; covariates are scaled by them to [-1, 1].
+            nuisances: DP-trained nuisances, for maps made of them.
+        """
+        self.domain = domain
+        self._setup(domain.dimension, nuisances)
+        return self.double().requires_grad_(False)
+
+    def _setup(self, width: int, nuisances: "Nuisances | None") -> None:
+        """Register the buffers of the map for covariates of this width."""
+
+    @property
+    @abstractmethod
+    def dimension(self) -> int:
+        """Number of features p, known after ``setup``."""
+
+    @abstractmethod
+    def config(self) -> dict[str, Any]:
+        """Return the constructor's arguments as plain types."""
+
+    @abstractmethod
+    def forward(self, x: Tensor) -> Tensor:
+        """Return psi(x), [B, p] float64, for covariates x [B, q] in their own units."""
+
+
+class Identity(FeatureMap):
+    """Intercept and scaled covariates, (1, x) / sqrt(1 + q): a linear effect.
+
+    Example:
+        >>> from torchdpcate.data import Domain
+        >>> psi = Identity().setup(Domain([0.0], [2.0], 0.0, 1.0))
+        >>> [round(v, 4) for v in psi(torch.tensor([[2.0]])).flatten().tolist()]
+        [0.7071, 0.7071]
+    """
+
+    @property
+    def dimension(self) -> int:
+        """Return 1 + q."""
+        return 1 + self.domain.dimension
+
+    def config(self) -> dict[str, Any]:
+        """Return no arguments."""
+        return {}
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (1, scaled x) / sqrt(1 + q)."""
+        z = self.domain.scale(x.double())
+        return torch.cat([z.new_ones(z.shape[0], 1), z], 1) / math.sqrt(self.dimension)
+
+
+class Legendre(FeatureMap):
+    """Intercept and per-coordinate Legendre polynomials P_1..P_degree, over sqrt(1 + q degree).
+
+    An additive smooth effect; |P_k| <= 1 on [-1, 1] gives the norm bound.
+
+    Args:
+        degree: Highest polynomial degree, at least one.
+    """
+
+    def __init__(self, degree: int = 3) -> None:
+        super().__init__()
+        if degree < 1:
+            raise InputError(f"features.degree = {degree}: give a degree of at least 1")
+        self.degree = degree
+
+    @property
+    def dimension(self) -> int:
+        """Return 1 + q * degree."""
+        return 1 + self.domain.dimension * self.degree
+
+    def config(self) -> dict[str, Any]:
+        """Return the degree."""
+        return {"degree": self.degree}
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the polynomials, degree by degree, by the three-term recurrence."""
+        z = self.domain.scale(x.double())
+        polynomials = [torch.ones_like(z), z]
+        for k in range(1, self.degree):
+            polynomials.append(((2 * k + 1) * z * polynomials[-1] - k * polynomials[-2]) / (k + 1))
+        return torch.cat([z.new_ones(z.shape[0], 1), *polynomials[1:]], 1) / math.sqrt(self.dimension)
+
+
+class Fourier(FeatureMap):
+    """Paired random Fourier features of the Gaussian kernel, norm exactly one.
+
+    psi(x) = m^{-1/2} (cos w_j'x, sin w_j'x), j <= m, w_j ~ N(0, bandwidth^{-2} I), with x scaled to
+    [-1, 1]: psi(x)'psi(x') estimates exp(-||x - x'||^2 / (2 bandwidth^2)) (Rahimi & Recht 2007).
+
+    Args:
+        pairs: Number m of frequencies; there are 2 m features.
+        bandwidth: Public length scale in units of the scaled covariates; None takes sqrt(q).
+        seed: Public seed of the frequencies.
+    """
+
+    frequencies: Tensor
+
+    def __init__(self, pairs: int = 128, bandwidth: float | None = None, seed: int = 0) -> None:
+        super().__init__()
+        if pairs < 1:
+            raise InputError(f"features.pairs = {pairs}: give at least one frequency")
+        if bandwidth is not None and bandwidth <= 0:
+            raise InputError(f"features.bandwidth = {bandwidth}: give a positive length or null for sqrt(q)")
+        self.pairs, self.bandwidth, self.seed = pairs, bandwidth, seed
+
+    def _setup(self, width: int, nuisances: "Nuisances | None") -> None:
+        generator = torch.Generator().manual_seed(self.seed)
+        draws = torch.randn(width, self.pairs, dtype=torch.float64, generator=generator)
+        self.register_buffer("frequencies", draws / (self.bandwidth or math.sqrt(width)))
+
+    @property
+    def dimension(self) -> int:
+        """Return 2 m."""
+        return 2 * self.pairs
+
+    def config(self) -> dict[str, Any]:
+        """Return pairs, bandwidth and seed."""
+        return {"pairs": self.pairs, "bandwidth": self.bandwidth, "seed": self.seed}
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (cos, sin) / sqrt(m)."""
+        angles = self.domain.scale(x.double()) @ self.frequencies
+        return torch.cat([angles.cos(), angles.sin()], 1) / math.sqrt(self.pairs)
+
+
+class Representation(FeatureMap):
+    """Frozen hidden layer of the DP-trained outcome network: a neural head with a certificate.
+
+    psi = (scale, h(x)) / max(1, ||(scale, h(x))||), the intercept included. The layer is paid for by the
+    nuisance block, so for the second-stage block it is a public map.
+
+    Args:
+        scale: Size of the intercept before the norm is clipped.
+    """
+
+    def __init__(self, scale: float = 0.5) -> None:
+        super().__init__()
+        if not 0 < scale <= 1:
+            raise InputError(f"features.scale = {scale}: give a number in (0, 1]")
+        self.scale = scale
+
+    def _setup(self, width: int, nuisances: "Nuisances | None") -> None:
+        if nuisances is None:
+            raise InputError("features = representation: needs the trained nuisances of the same learner")
+        # In a tuple, so that its weights are not saved a second time as part of this module.
+        self._nuisances = (nuisances,)
+        self._dimension = 1 + nuisances.representation(self.domain.grid(1)).shape[1]
+
+    @property
+    def dimension(self) -> int:
+        """Return one more than the width of the hidden layer."""
+        return self._dimension
+
+    def config(self) -> dict[str, Any]:
+        """Return the intercept's size."""
+        return {"scale": self.scale}
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the clipped hidden layer with its intercept."""
+        hidden = self._nuisances[0].representation(x.double())
+        psi = torch.cat([hidden.new_full((hidden.shape[0], 1), self.scale), hidden], 1)
+        return psi / psi.norm(dim=1, keepdim=True).clamp(min=1.0)
+
+
+FEATURE_MAPS: dict[str, type[FeatureMap]] = {
+    "identity": Identity,
+    "legendre": Legendre,
+    "fourier": Fourier,
+    "representation": Representation,
+}
+"""Feature maps by the name under which a release file knows them."""

@@ -1,0 +1,192 @@
+"""The linear second stage: strongly convex, so that one record moves it by a known bound."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchdpcate.errors import InputError, NumericalError
+
+
+@dataclass(frozen=True, eq=False)
+class LinearFit:
+    """A minimiser and how exactly it was found. The curator's: neither field is private.
+
+    Attributes:
+        theta: Coefficients, float64 [p].
+        gradient_norm: Euclidean norm of the gradient of the mean objective at ``theta``.
+    """
+
+    theta: Tensor
+    gradient_norm: float
+
+
+@dataclass(frozen=True, eq=False)
+class LinearProblem:
+    r"""Weighted ridge regression of s on v = w psi(x), squared or Huber.
+
+    .. math:: F(\theta) = \tfrac1n \sum_i \ell(s_i - v_i^\top\theta) + \lambda\|\theta\|^2
+
+    with l(r) = r^2, or the Huber loss H_tau(r) = r^2 if |r| <= tau, else 2 tau |r| - tau^2. No one half
+    anywhere.
+
+    Attributes:
+        psi: Features psi(x), float64 [n, p], rows of norm at most one.
+        s: Targets, float64 [n].
+        w: Weights, float64 [n].
+        ridge: lambda > 0, public.
+        weight_bound: Public bound B of ||v||.
+        target_bound: Public bound S of |s|.
+        threshold: Public or paid-for Huber threshold tau; infinity means the squared loss.
+    """
+
+    psi: Tensor
+    s: Tensor
+    w: Tensor
+    ridge: float
+    weight_bound: float
+    target_bound: float
+    threshold: float = math.inf
+
+    def __post_init__(self) -> None:
+        """Refuse a ridge or a threshold under which the head has no bounded sensitivity."""
+        if not (self.ridge > 0 and math.isfinite(self.ridge)):
+            raise InputError(f"second_stage.ridge = {self.ridge}: the certificate needs a positive ridge")
+        if not self.threshold > 0:
+            raise InputError(f"second_stage.threshold = {self.threshold}: give a positive Huber threshold")
+
+    @property
+    def n(self) -> int:
+        """Number of records of the second-stage block (public)."""
+        return self.s.shape[0]
+
+    @property
+    def squared(self) -> bool:
+        """Whether the loss is squared."""
+        return math.isinf(self.threshold)
+
+    @property
+    def v(self) -> Tensor:
+        """Weighted features, [n, p]."""
+        return self.w[:, None] * self.psi
+
+    @property
+    def tolerance(self) -> float:
+        """Public bound that every fit's gradient norm keeps: 1e-10 B min(tau, S)."""
+        return 1e-10 * self.weight_bound * min(self.threshold, self.target_bound)
+
+    @property
+    def condition(self) -> float:
+        """eta = B^2 / (n ridge), the most one record can multiply the curvature by, less one."""
+        return self.weight_bound**2 / (self.n * self.ridge)
+
+    @property
+    def curvature(self) -> Tensor:
+        """A = ridge I + mean v v', [p, p]: half the Hessian of the squared loss."""
+        v = self.v
+        return v.T @ v / self.n + self.ridge * torch.eye(v.shape[1], dtype=v.dtype, device=v.device)
+
+
+def huber_sensitivity(weight_bound: float, threshold: float, ridge: float, n: int) -> float:
+    r"""Return the replace-one sensitivity of the Huber head, 2 B tau / (ridge n), in coefficient units.
+
+    F is 2 ridge-strongly convex and a record's gradient is at most 2 tau B, whatever its outcome. The
+    bound is attained. Source: theory note ``dp_cate``, section 3.3.
+
+    Example:
+        >>> round(huber_sensitivity(0.9, 1.0, 0.01, 1350), 9)
+        0.133333333
+    """
+    return 2 * weight_bound * threshold / (ridge * n)
+
+
+def squared_sensitivity(weight_bound: float, target_bound: float, ridge: float, n: int) -> float:
+    r"""Return the replace-one sensitivity of the squared head, (2 B S / (ridge n)) (1 + B / (4 sqrt(ridge))).
+
+    Source: theory note ``dp_cate``, section 3.3.
+
+    Example:
+        >>> round(squared_sensitivity(0.9, 1.0, 0.01, 1350), 9)
+        0.433333333
+    """
+    beta = weight_bound / math.sqrt(ridge)
+    return 2 * weight_bound * target_bound / (ridge * n) * (1 + beta / 4)
+
+
+def sensitivity(problem: LinearProblem) -> float:
+    """Return how far one replaced record moves the returned fit, its inexactness included.
+
+    The exact minimiser moves by ``huber_sensitivity`` or ``squared_sensitivity``; a fit whose gradient
+    norm is at most tol lies within tol / (2 ridge) of it on either data set.
+    """
+    exact = (
+        squared_sensitivity(problem.weight_bound, problem.target_bound, problem.ridge, problem.n)
+        if problem.squared
+        else huber_sensitivity(problem.weight_bound, problem.threshold, problem.ridge, problem.n)
+    )
+    return exact + problem.tolerance / problem.ridge
+
+
+def solve(problem: LinearProblem, tilt: Tensor | None = None, max_steps: int = 200) -> LinearFit:
+    """Minimise F(theta) + tilt'theta by Newton steps with backtracking.
+
+    The Huber objective is piecewise quadratic, so Newton's method ends after finitely many steps.
+
+    Args:
+        problem: The regression.
+        tilt: Linear term, float64 [p], of objective perturbation; none means zero.
+        max_steps: Newton steps before giving up.
+
+    Returns:
+        The fit, with a gradient norm (tilt included) of at most ``problem.tolerance``.
+
+    Raises:
+        NumericalError: The tolerance was not reached; nothing may be released.
+
+    Example:
+        >>> psi = torch.eye(2, dtype=torch.float64)
+        >>> s = torch.tensor([1.0, 2.0], dtype=torch.float64)
+        >>> fit = solve(LinearProblem(psi, s, torch.ones_like(s), 0.5, 1.0, 2.0))
+        >>> [round(t, 6) for t in fit.theta.tolist()]
+        [0.5, 1.0]
+    """
+    v, s, n = problem.v, problem.s, problem.n
+    tilt = v.new_zeros(v.shape[1]) if tilt is None else tilt
+    eye = torch.eye(v.shape[1], dtype=v.dtype, device=v.device)
+    theta = v.new_zeros(v.shape[1])
+    value, gradient, inside = _evaluate(problem, v, theta, tilt)
+    for _ in range(max_steps):
+        if gradient.norm() <= problem.tolerance:
+            break
+        hessian = 2 * (v.T @ (v * inside[:, None]) / n + problem.ridge * eye)
+        step = torch.linalg.solve(hessian, gradient)
+        decrease = gradient @ step
+        length = 1.0
+        while length > 1e-9:
+            candidate = theta - length * step
+            new_value, new_gradient, new_inside = _evaluate(problem, v, candidate, tilt)
+            if new_value <= value - 1e-4 * length * decrease or new_gradient.norm() < gradient.norm():
+                break
+            length /= 2
+        theta, value, gradient, inside = candidate, new_value, new_gradient, new_inside
+    norm = gradient.norm().item()
+    if not norm <= problem.tolerance:
+        raise NumericalError(
+            f"the linear head stopped at gradient norm {norm:.1e}, above {problem.tolerance:.1e}: "
+            "nothing is released; raise second_stage.ridge"
+        )
+    return LinearFit(theta, norm)
+
+
+def _evaluate(problem: LinearProblem, v: Tensor, theta: Tensor, tilt: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the tilted objective, its gradient and which residuals lie inside the threshold."""
+    tau = problem.threshold
+    residual = problem.s - v @ theta
+    inside = (residual.abs() <= tau).to(v.dtype)
+    clipped = residual.clamp(-tau, tau)
+    # r^2 inside and 2 tau |r| - tau^2 outside, without infinity minus infinity when tau is infinite.
+    loss = (clipped * (2 * residual - clipped)).mean()
+    value = loss + problem.ridge * theta @ theta + tilt @ theta
+    gradient = -2 * v.T @ clipped / problem.n + 2 * problem.ridge * theta + tilt
+    return value, gradient, inside

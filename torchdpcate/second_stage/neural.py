@@ -1,0 +1,325 @@
+"""The neural head, and its fit to a stationary point of the ridge objective."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from torchdpcate.errors import InputError, NumericalError
+
+Objective = Callable[[Tensor], Tensor]
+
+
+class FeedForward:
+    """Tanh network of one output as a function of a flat theta: ``f = W_L tanh(... tanh(W_1 u(x) + b_1) ...) + b_L``.
+
+    theta holds W_1 (row by row), b_1, W_2, b_2, and so on; ``u(x) = (x - centre) * slope``.
+
+    Args:
+        widths: covariates, hidden units of each layer, 1.
+        centre: middle of the public box, [q].
+        slope: 2 over the width of the box, 0 for a constant column, [q].
+    """
+
+    def __init__(self, widths: Sequence[int], centre: Tensor, slope: Tensor):
+        self._shapes = [(units, inputs) for inputs, units in pairwise(widths)]
+        self._sizes = [size for units, inputs in self._shapes for size in (units * inputs, units)]
+        self._centre, self._slope = centre, slope
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameters p."""
+        return sum(self._sizes)
+
+    def __call__(self, theta: Tensor, x: Tensor) -> Tensor:
+        """``f_theta(x)``, [p] and [B, q] -> [B]; twice differentiable in both."""
+        *hidden, (W, b) = self.layers(theta)
+        h = self.inputs(x)
+        for V, c in hidden:
+            h = self.activation(h @ V.T + c)
+        return (h @ W.T + b).squeeze(-1)
+
+    def layers(self, theta: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Weight [out, in] and bias [out] of each layer, first to last; views of theta."""
+        parts = theta.split(self._sizes)  # one split: slices would each have a backward pass of length p
+        return [
+            (W.view(shape), b) for W, b, shape in zip(parts[::2], parts[1::2], self._shapes, strict=True)
+        ]
+
+    def inputs(self, x: Tensor) -> Tensor:
+        """``u(x)``: covariates scaled by the public box to [-1, 1], [B, q] -> [B, q]."""
+        return (x - self._centre.to(x)) * self._slope.to(x)
+
+    def activation(self, z: Tensor) -> Tensor:
+        """``tanh``."""
+        return torch.tanh(z)
+
+
+class NeuralHead(LightningModule):
+    r"""Neural second stage with its ridge term in the objective, and so in the Hessian.
+
+    ``F(theta) = mean_i (s_i - w_i f_theta(x_i))^2 + ridge ||theta||^2``. The parameters are one flat float64 vector,
+    as the influence function needs them. Targets are best given on a unit scale (divided by the outcome range): the
+    ridge and the polish's tolerance are in their units.
+
+    Args:
+        dimension: number of covariates q.
+        low: public lower bounds of the covariates, q numbers.
+        high: public upper bounds, q numbers.
+        width: units of each hidden layer.
+        depth: hidden layers.
+        ridge: weight of ``||theta||^2`` (no one half; a weight decay of 2 ridge), at least 0.
+        learning_rate: of Adam.
+        generator: source of the initial weights; None is torch's global one.
+
+    Raises:
+        InputError: if a size or the ridge is out of range, or the bounds do not fit.
+
+    Example:
+        >>> head = NeuralHead(2, [0.0, 0.0], [1.0, 2.0], width=3, depth=1)
+        >>> head.theta.shape, head(torch.rand(5, 2, dtype=torch.float64)).shape
+        (torch.Size([13]), torch.Size([5]))
+    """
+
+    centre: Tensor
+    slope: Tensor
+
+    def __init__(
+        self,
+        dimension: int,
+        low: Sequence[float] | Tensor,
+        high: Sequence[float] | Tensor,
+        width: int = 32,
+        depth: int = 2,
+        ridge: float = 1e-3,
+        learning_rate: float = 1e-2,
+        generator: torch.Generator | None = None,
+    ):
+        super().__init__()
+        for name, size in (("dimension", dimension), ("width", width), ("depth", depth)):
+            if size < 1:
+                raise InputError(f"{name}={size} must be at least 1")
+        if not 0 <= ridge < float("inf"):
+            raise InputError(f"ridge={ridge} must be a finite number >= 0")
+        low, high = (torch.as_tensor(bound, dtype=torch.float64) for bound in (low, high))
+        if low.shape != (dimension,) or high.shape != (dimension,) or bool((low > high).any()):
+            raise InputError(f"low and high must be {dimension} ordered bounds each, one pair a covariate")
+        self.ridge, self.learning_rate = float(ridge), learning_rate
+        self.widths = (dimension, *[width] * depth, 1)
+        self.register_buffer("centre", (low + high) / 2)
+        self.register_buffer("slope", torch.where(high > low, 2 / (high - low), 0.0))
+        self.theta = nn.Parameter(self._initial(generator))
+
+    @property
+    def functional(self) -> FeedForward:
+        """``f`` as a function of (theta, x), on the head's device."""
+        return FeedForward(self.widths, self.centre, self.slope)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``f_theta(x)`` at the head's own parameters, [B, q] -> [B]."""
+        return self.functional(self.theta, x)
+
+    def objective(self, theta: Tensor, x: Tensor, s: Tensor, w: Tensor) -> Tensor:
+        """``F(theta)`` on records x [n, q], s [n], w [n]."""
+        return ((s - w * self.functional(theta, x)) ** 2).mean() + self.ridge * (theta @ theta)
+
+    def training_step(self, batch: Sequence[Tensor], batch_index: int) -> Tensor:
+        """Objective on a batch (x, s, w): an unbiased estimate of F."""
+        x, s, w = batch
+        return self.objective(self.theta, x, s, w)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """Adam, without weight decay: the ridge is in the objective."""
+        return torch.optim.Adam(self.parameters(), lr=self.learning_rate)
+
+    def _initial(self, generator: torch.Generator | None) -> Tensor:
+        """Glorot & Bengio's (2010) uniform weights, zero biases."""
+        theta = torch.zeros(self.functional.parameters, dtype=torch.float64)
+        for W, _ in self.functional.layers(theta):
+            nn.init.xavier_uniform_(W, generator=generator)
+        return theta
+
+
+@dataclass(frozen=True)
+class NeuralFit:
+    """A stationary point of the head's objective. It is the curator's, all of it.
+
+    Attributes:
+        theta: the parameters, [p], float64, on the device that trained them.
+        gradient_norm: ``||grad F(theta)||_2``.
+        objective: ``F(theta)``.
+        iterations: L-BFGS iterations of the polish.
+        newton_steps: Newton steps after them.
+    """
+
+    theta: Tensor
+    gradient_norm: float
+    objective: float
+    iterations: int
+    newton_steps: int
+
+
+def fit_neural_head(
+    head: NeuralHead,
+    x: Tensor,
+    s: Tensor,
+    w: Tensor,
+    trainer_factory: Callable[..., Trainer],
+    *,
+    epochs: int = 50,
+    batch_size: int = 128,
+    tolerance: float = 1e-8,
+    polish_iterations: int = 500,
+    newton_steps: int = 500,
+    generator: torch.Generator | None = None,
+) -> NeuralFit:
+    """Train the head by Adam under a Trainer, then polish it to a stationary point on the trainer's device.
+
+    The influence function speaks of a minimiser, which Adam does not return. Full-batch L-BFGS with a strong Wolfe line
+    search in float64 goes on from Adam's end; Newton steps by conjugate gradients in a trust region, which cope with
+    negative curvature, finish what it leaves.
+
+    Args:
+        head: the head; it is trained in place and ends on the trainer's device.
+        x: covariates of the second-stage block, [n, q].
+        s: targets, [n].
+        w: weights, [n].
+        trainer_factory: ``(max_epochs=...) -> Trainer``.
+        epochs: passes of Adam over the records; 0 leaves all to the polish.
+        batch_size: records a step of Adam.
+        tolerance: largest gradient norm of F at the end.
+        polish_iterations: most L-BFGS iterations.
+        newton_steps: most Newton steps.
+        generator: source of the order of the batches; None is torch's global one.
+
+    Returns:
+        The stationary point. That it is a minimum is for the solver of the influence function to check.
+
+    Raises:
+        InputError: if the trainer's device has no float64.
+        NumericalError: if the gradient norm stays above the tolerance.
+    """
+    trainer = trainer_factory(max_epochs=epochs)
+    device = trainer.strategy.root_device
+    if device.type == "mps":
+        raise InputError("trainer.accelerator=mps has no float64, which the polish needs; use accelerator=cpu")
+    x, s, w = (t.detach().double() for t in (x, s, w))
+    if epochs > 0:
+        records = TensorDataset(x.cpu(), s.cpu(), w.cpu())
+        trainer.fit(head, DataLoader(records, batch_size, shuffle=True, generator=generator))
+    head.to(device)
+    x, s, w = (t.to(device) for t in (x, s, w))
+    model, ridge = head.functional, head.ridge
+
+    def objective(theta: Tensor) -> Tensor:
+        return ((s - w * model(theta, x)) ** 2).mean() + ridge * (theta @ theta)
+
+    theta, iterations = _lbfgs(objective, head.theta.detach(), tolerance, polish_iterations)
+    theta, steps = _trust_region(objective, theta, tolerance, newton_steps)
+    value, gradient = _gradient(objective, theta)
+    norm = float(gradient.norm())
+    if not norm <= tolerance:
+        raise NumericalError(
+            f"the neural head's gradient norm is {norm:.1e} after the polish (tolerance {tolerance:.1e}): raise its "
+            f"`ridge`, divide the targets by the outcome range, or raise `polish_iterations` ({polish_iterations})"
+        )
+    with torch.no_grad():
+        head.theta.copy_(theta)
+    return NeuralFit(theta, norm, float(value), iterations, steps)
+
+
+def _lbfgs(objective: Objective, theta: Tensor, tolerance: float, iterations: int) -> tuple[Tensor, int]:
+    """Full-batch L-BFGS until the gradient norm is at most the tolerance; the end and its iterations."""
+    theta = theta.clone().requires_grad_()
+    optimizer = torch.optim.LBFGS(
+        [theta],
+        max_iter=iterations,
+        max_eval=2 * iterations,
+        history_size=50,
+        tolerance_grad=tolerance / theta.numel() ** 0.5,  # torch compares the largest entry
+        tolerance_change=0.0,
+        line_search_fn="strong_wolfe",
+    )
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        value = objective(theta)
+        value.backward()
+        return value
+
+    with torch.enable_grad():
+        optimizer.step(closure)
+    return theta.detach(), int(optimizer.state[theta]["n_iter"])
+
+
+def _trust_region(objective: Objective, theta: Tensor, tolerance: float, steps: int) -> tuple[Tensor, int]:
+    """Newton steps within a trust region (Nocedal & Wright, 2006, algorithms 4.1 and 7.2), exact Hessian products."""
+    radius = 1.0
+    value, gradient = _gradient(objective, theta)
+    for taken in range(steps):
+        norm = float(gradient.norm())
+        if not norm > tolerance:
+            return theta, taken
+        step, predicted = _newton_step(objective, theta, radius, accuracy=min(0.5, norm**0.5))
+        new_value, new_gradient = _gradient(objective, theta + step)
+        ratio = float(value - new_value) / predicted
+        if predicted < 1e-14 * abs(float(value)):  # F no longer resolves the step: the gradient norm decides
+            ratio = 1.0 if float(new_gradient.norm()) < norm else 0.0
+        length = float(step.norm())
+        if not ratio >= 0.25:
+            radius = length / 4
+        elif ratio > 0.75 and length > 0.99 * radius:
+            radius = 2 * radius
+        if ratio > 1e-3:
+            theta, value, gradient = theta + step, new_value, new_gradient
+    return theta, steps
+
+
+def _gradient(objective: Objective, theta: Tensor) -> tuple[Tensor, Tensor]:
+    with torch.enable_grad():
+        theta = theta.detach().requires_grad_()
+        value = objective(theta)
+        (gradient,) = torch.autograd.grad(value, theta)
+    return value.detach(), gradient
+
+
+def _newton_step(objective: Objective, theta: Tensor, radius: float, accuracy: float) -> tuple[Tensor, float]:
+    """Approximate minimiser of the quadratic model within the radius, and the decrease of F that it predicts.
+
+    Conjugate gradients stop at the relative accuracy, or at the boundary when a step or negative curvature takes them
+    there (Steihaug, 1983).
+    """
+    with torch.enable_grad():
+        theta = theta.detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(objective(theta), theta, create_graph=True)
+
+    def product(v: Tensor) -> Tensor:
+        return torch.autograd.grad(gradient, theta, v, retain_graph=True)[0]
+
+    residual = -gradient.detach()
+    step, direction = torch.zeros_like(residual), residual
+    square = residual @ residual
+    target = accuracy**2 * square
+    for _ in range(2 * len(residual)):
+        image = product(direction)
+        curvature = direction @ image
+        length = square / curvature
+        if not curvature > 0 or float((step + length * direction).norm()) >= radius:
+            step = step + _to_boundary(step, direction, radius) * direction
+            break
+        step, residual = step + length * direction, residual - length * image
+        new = residual @ residual
+        if new <= target:
+            break
+        direction, square = residual + new / square * direction, new
+    return step, -float(gradient.detach() @ step + step @ product(step) / 2)
+
+
+def _to_boundary(step: Tensor, direction: Tensor, radius: float) -> Tensor:
+    """The positive t with ``||step + t direction|| = radius``."""
+    a, b, c = direction @ direction, step @ direction, radius**2 - step @ step
+    return ((b * b + a * c).sqrt() - b) / a

@@ -1,0 +1,163 @@
+"""What a user chooses of a second stage: public settings, and how they become a fitted stage."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from torchdpcate.errors import InputError
+from torchdpcate.second_stage.features import FeatureMap, Legendre
+from torchdpcate.second_stage.stage import FittedStage, LinearStage, NeuralStage, SecondStageBlock
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+
+    from torchdpcate.nuisance import Nuisances
+
+
+@dataclass(frozen=True)
+class ThresholdPurchase:
+    """A Huber threshold bought from the nuisance block: a private quantile of its |s|.
+
+    Attributes:
+        quantile: Which quantile of |s| becomes the threshold, in (0, 1).
+        share: Share of the nuisance block's epsilon that pays for it (pure), in (0, 1).
+        points: Size of the public geometric grid from S / 1000 to S.
+    """
+
+    quantile: float = 0.9
+    share: float = 0.05
+    points: int = 200
+
+    def __post_init__(self) -> None:
+        """Refuse a quantile or a share outside (0, 1)."""
+        for name in ("quantile", "share"):
+            value = getattr(self, name)
+            if not 0 < value < 1:
+                raise InputError(f"second_stage.purchase.{name} = {value}: give a number strictly in (0, 1)")
+        if self.points < 2:
+            raise InputError(f"second_stage.purchase.points = {self.points}: give at least 2 grid points")
+
+
+class SecondStage(ABC):
+    """Public settings of a second stage.
+
+    Attributes:
+        purchase: The Huber threshold to buy before fitting, or None.
+    """
+
+    purchase: ThresholdPurchase | None = None
+
+    @abstractmethod
+    def fit(
+        self,
+        block: SecondStageBlock,
+        nuisances: "Nuisances",
+        *,
+        threshold: float,
+        trainer: "Callable[..., Trainer]",
+        seed: int,
+    ) -> FittedStage:
+        """Return the fitted stage, the curator's.
+
+        Args:
+            block: The second-stage block.
+            nuisances: Trained nuisances.
+            threshold: Bought Huber threshold; infinity where none was bought.
+            trainer: Makes a Lightning Trainer; heads that train, train under it.
+            seed: Public seed of initial weights and batches.
+        """
+
+
+@dataclass(frozen=True)
+class LinearSecondStage(SecondStage):
+    """A linear head on a public feature map: certified releases.
+
+    Attributes:
+        features: The feature map.
+        ridge: lambda in F = mean loss + lambda ||theta||^2, positive, public.
+        loss: ``huber`` or ``squared``.
+        threshold: A public Huber threshold in outcome units; None buys one.
+        purchase: How the threshold is bought.
+    """
+
+    features: FeatureMap = field(default_factory=Legendre)
+    ridge: float = 1e-3
+    loss: str = "huber"
+    threshold: float | None = None
+    purchase: ThresholdPurchase | None = field(default_factory=ThresholdPurchase)
+
+    def __post_init__(self) -> None:
+        """Check the settings; drop the purchase where nothing is to be bought."""
+        if self.loss not in ("huber", "squared"):
+            raise InputError(f"second_stage.loss = {self.loss}: choose huber or squared")
+        if not (self.ridge > 0 and math.isfinite(self.ridge)):
+            raise InputError(f"second_stage.ridge = {self.ridge}: the certificate needs a positive ridge")
+        if self.threshold is not None and not self.threshold > 0:
+            raise InputError(f"second_stage.threshold = {self.threshold}: give a positive number or null")
+        if self.loss == "squared" and self.threshold is not None:
+            raise InputError("second_stage.threshold: the squared loss has none; use second_stage.loss=huber")
+        if self.loss == "huber" and self.threshold is None and self.purchase is None:
+            raise InputError("second_stage.threshold = null: give a threshold or a purchase for the Huber loss")
+        if self.loss == "squared" or self.threshold is not None:
+            object.__setattr__(self, "purchase", None)
+
+    def fit(
+        self,
+        block: SecondStageBlock,
+        nuisances: "Nuisances",
+        *,
+        threshold: float = math.inf,
+        trainer: "Callable[..., Trainer] | None" = None,
+        seed: int = 0,
+    ) -> LinearStage:
+        """Return the linear stage; its coefficients are solved for when first asked for."""
+        features = deepcopy(self.features).setup(block.domain, nuisances).to(block.x.device)
+        return LinearStage(block, features, self.ridge, self.threshold or threshold)
+
+
+@dataclass(frozen=True)
+class NeuralSecondStage(SecondStage):
+    """The paper's neural head: tanh layers, Adam, then a polish to a stationary point. Heuristic releases.
+
+    Attributes:
+        width: Units of each hidden layer.
+        depth: Hidden layers.
+        ridge: lambda in F = mean (s - w f)^2 + lambda ||theta||^2, positive.
+        settings: Training settings handed to ``fit_neural_head``.
+    """
+
+    width: int = 32
+    depth: int = 2
+    ridge: float = 1e-3
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def fit(
+        self,
+        block: SecondStageBlock,
+        nuisances: "Nuisances",
+        *,
+        threshold: float = math.inf,
+        trainer: "Callable[..., Trainer]",
+        seed: int = 0,
+    ) -> NeuralStage:
+        """Return the polished neural stage."""
+        import torch
+
+        from torchdpcate.second_stage.neural import NeuralHead, fit_neural_head
+
+        domain = block.domain
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            head = NeuralHead(
+                domain.dimension,
+                domain.covariate_low,
+                domain.covariate_high,
+                width=self.width,
+                depth=self.depth,
+                ridge=self.ridge,
+            )
+            fit = fit_neural_head(head, block.x, block.s, block.w, trainer, **self.settings)
+        return NeuralStage(block, head, fit, self.ridge)

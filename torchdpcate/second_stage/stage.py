@@ -1,0 +1,154 @@
+"""The second-stage block as the fit sees it, and the heads fitted to it. All of it is the curator's."""
+
+import dataclasses
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from torchdpcate.second_stage.features import FeatureMap
+from torchdpcate.second_stage.linear import LinearFit, LinearProblem, solve
+
+if TYPE_CHECKING:
+    from torchdpcate.data import Domain
+    from torchdpcate.orthogonal import ScoreBounds
+    from torchdpcate.second_stage.neural import NeuralFit, NeuralHead
+
+Regression = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+"""(x [B, q], a [B], y [B]) -> (s [B], w [B]), differentiable in x."""
+
+
+@dataclass(frozen=True, eq=False)
+class SecondStageBlock:
+    """Covariates and regression pairs of the second-stage block, float64 on the fitting device.
+
+    Attributes:
+        x: Covariates, [n, q].
+        s: Targets after the offset, [n].
+        w: Weights, [n].
+        regression: The map from any record of the domain to its (s, w).
+        domain: Public bounds.
+        bounds: Worst-case bounds of the score over the domain.
+    """
+
+    x: Tensor
+    s: Tensor
+    w: Tensor
+    regression: Regression
+    domain: "Domain"
+    bounds: "ScoreBounds"
+
+
+class FittedStage(ABC):
+    """A second stage g = g0 + f_theta whose theta minimises its ridge objective."""
+
+    block: SecondStageBlock
+    ridge: float
+
+    @property
+    @abstractmethod
+    def theta(self) -> Tensor:
+        """The minimiser, float64 [p]. Never to be released as it is."""
+
+    @property
+    @abstractmethod
+    def gradient_norm(self) -> float:
+        """Euclidean norm of the objective's gradient at ``theta``."""
+
+    @abstractmethod
+    def model(self, theta: Tensor, x: Tensor) -> Tensor:
+        """Return f_theta(x), [B]."""
+
+    def correction(self, x: Tensor) -> Tensor:
+        """Return the non-private f_theta(x), [B], that the head adds to the offset."""
+        with torch.no_grad():
+            return self.model(self.theta, x.to(self.theta))
+
+
+@dataclass(frozen=True, eq=False)
+class LinearStage(FittedStage):
+    """A linear head on a feature map: f_theta(x) = psi(x)'theta.
+
+    Attributes:
+        block: The second-stage block.
+        features: The feature map, set up.
+        ridge: lambda, public.
+        threshold: Huber threshold, public or paid for; infinity means the squared loss.
+    """
+
+    block: SecondStageBlock
+    features: FeatureMap
+    ridge: float
+    threshold: float = math.inf
+
+    @cached_property
+    def problem(self) -> LinearProblem:
+        """The regression of s on w psi(x) with its public bounds."""
+        return LinearProblem(
+            psi=self.features(self.block.x),
+            s=self.block.s,
+            w=self.block.w,
+            ridge=self.ridge,
+            weight_bound=self.block.bounds.weight * self.features.bound,
+            target_bound=self.block.bounds.target,
+            threshold=self.threshold,
+        )
+
+    @cached_property
+    def fit(self) -> LinearFit:
+        """The minimiser without noise."""
+        return solve(self.problem)
+
+    @property
+    def theta(self) -> Tensor:
+        """The minimiser, [p]."""
+        return self.fit.theta
+
+    @property
+    def gradient_norm(self) -> float:
+        """Gradient norm of the mean objective at ``theta``."""
+        return self.fit.gradient_norm
+
+    def model(self, theta: Tensor, x: Tensor) -> Tensor:
+        """Return psi(x)'theta, [B]."""
+        return self.features(x) @ theta
+
+    def squared(self) -> "LinearStage":
+        """Return the same stage with the squared loss."""
+        return dataclasses.replace(self, threshold=math.inf)
+
+
+@dataclass(frozen=True, eq=False)
+class NeuralStage(FittedStage):
+    """A neural head, polished to a stationary point of its ridge objective.
+
+    Attributes:
+        block: The second-stage block.
+        head: The network.
+        fit: Its flat parameters and gradient norm.
+        ridge: lambda, public.
+    """
+
+    block: SecondStageBlock
+    head: "NeuralHead"
+    fit: "NeuralFit"
+    ridge: float
+
+    @property
+    def theta(self) -> Tensor:
+        """Flat parameters at the stationary point, [p]."""
+        return self.fit.theta
+
+    @property
+    def gradient_norm(self) -> float:
+        """Gradient norm of the objective at ``theta``."""
+        return self.fit.gradient_norm
+
+    def model(self, theta: Tensor, x: Tensor) -> Tensor:
+        """Return the network's output at parameters theta, [B]."""
+        return self.head.functional(theta, x)
