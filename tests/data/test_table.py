@@ -1,4 +1,5 @@
 import gzip
+from decimal import Decimal
 from pathlib import Path
 
 import pandas as pd
@@ -105,6 +106,30 @@ def test_a_missing_column_is_named(tmp_path, frame, domain_file) -> None:
         path = write(frame.drop(columns="sex"), tmp_path / f"t.{ending}")
         with pytest.raises(InputError, match="column 'sex' is missing; there are: note, treat, y"):
             Table(path, domain_file).load()
+
+
+@pytest.mark.parametrize("kind", ["category", "decimal", "nullable", "large_string"])
+def test_column_types_of_parquet(tmp_path, frame, domain_file, kind) -> None:
+    expected = TableSchema.from_yaml(domain_file).encode(frame)
+    if kind == "category":
+        frame[["race", "sex", "age"]] = frame[["race", "sex", "age"]].astype("category")
+    elif kind == "decimal":
+        frame["age"] = [Decimal(int(age)) for age in frame["age"]]
+    elif kind == "nullable":
+        frame = frame.astype({"age": "Int64", "sex": "boolean", "y": "Float64"})
+    else:
+        frame = frame.astype({"age": "string[pyarrow]", "race": "string[pyarrow]"})
+    study = Table(write(frame, tmp_path / "t.parquet"), domain_file).load()
+    assert torch.equal(study.records.x, expected)
+    frame.loc[3, "age"] = None
+    with pytest.raises(InputError, match="column 'age' has 1 missing value"):
+        Table(write(frame, tmp_path / "t.parquet"), domain_file).load()
+
+
+def test_messages_do_not_show_records(tmp_path, domain_file) -> None:
+    (tmp_path / "t.csv").write_bytes(HEADER + b"1,2,30,0,black\n0,2,30,0,black,secret\n")
+    with pytest.raises(InputError, match=r"Expected 5 columns, got 6$"):
+        Table(tmp_path / "t.csv", domain_file).load()
 
 
 HEADER = b"treat,y,age,sex,race\n"

@@ -75,7 +75,7 @@ def test_noise_multiplier_matches_the_theory(epsilon, delta, steps, sigma):
     ("epsilon", "delta", "rate", "steps", "also"),
     [
         (1.0, 1e-5, RATE, 211, ()),
-        (8.0, 1e-5, 128 / 13000, 2032, ()),
+        (2.0, 1e-5, 128 / 13000, 2032, ()),
         (0.05, 1e-6, 0.01, 1000, ()),
         (3.0, 1e-5, 1.0, 10, ()),
         (1.0, 1e-5, RATE, 211, ((PureEvent(0.1), 1), (GaussianEvent(6.0), 1))),
@@ -94,6 +94,8 @@ def test_noise_multiplier_refuses_what_is_already_spent():
         dp_sgd_noise_multiplier(1.0, DELTA, RATE, 211, also=[(PureEvent(1.0), 1)])
     with pytest.raises(InputError, match="delta > 0"):
         dp_sgd_noise_multiplier(1.0, 0.0, RATE, 211)
+    with pytest.raises(InputError, match="delta above 1e-11"):
+        dp_sgd_noise_multiplier(1.0, 1e-13, RATE, 211)
     with pytest.raises(InputError, match="steps"):
         dp_sgd_noise_multiplier(1.0, DELTA, RATE, 0)
     with pytest.raises(InputError, match="sampling_rate"):

@@ -107,7 +107,7 @@ def permute_and_flip(scores, epsilon, sensitivity):
 def test_selections_have_the_law_of_permute_and_flip(noise, scores, epsilon, sensitivity):
     expected = permute_and_flip(scores, epsilon, sensitivity)
     assert expected.sum() == pytest.approx(1.0)
-    picks = [noise.select(torch.tensor(scores), epsilon, sensitivity) for _ in range(8000)]
+    picks = [noise.select(torch.tensor(scores), epsilon, sensitivity) for _ in range(4000)]
     counts = np.bincount(picks, minlength=len(scores))
     assert chisquare(counts, expected * len(picks)).pvalue > ALARM
 

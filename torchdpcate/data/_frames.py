@@ -1,5 +1,6 @@
 """Csv and parquet files to pandas frames, batch by batch, reading only the columns named."""
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _CSV, _PARQUET = (".csv", ".csv.gz"), (".parquet", ".pq")
-_BLOCK_BYTES = 4 << 20
+_BLOCK_BYTES = 1 << 20
 
 
 def file_kind(path: str | Path, what: str = "data file") -> str:
@@ -91,7 +92,7 @@ def _parquet_batches(path: str | Path, columns: list[str], batch_rows: int) -> "
     from pyarrow import parquet
 
     # By default pyarrow buffers ahead and keeps the whole file in memory while it iterates.
-    with parquet.ParquetFile(path, buffer_size=_BLOCK_BYTES // 4, pre_buffer=False) as file:
+    with parquet.ParquetFile(path, buffer_size=_BLOCK_BYTES, pre_buffer=False) as file:
         _check_columns(file.schema_arrow.names, columns, path)
         yield from file.iter_batches(batch_rows, columns=columns)
 
@@ -127,7 +128,8 @@ def _readable(path: str | Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, EOFError, UnicodeError) as error:
-        detail = " ".join(str(error).split())[:160]
+        # pyarrow quotes the row it stumbled over; a message must not show records.
+        detail = re.sub(r"(got \d+): .*", r"\1", " ".join(str(error).split()))[:160]
         raise InputError(f"data file {str(path)!r} cannot be read: {detail}") from None
 
 

@@ -172,9 +172,9 @@ class Domain:
         Scrambled Sobol points with a fixed seed: the same for everybody. A schema with categories
         has its own `TableSchema.grid`, which keeps to the categories.
         """
-        return self.covariate_low + unit_grid(count, self.dimension) * (
-            self.covariate_high - self.covariate_low
-        )
+        width = self.covariate_high - self.covariate_low
+        # Rounding may step over the upper bound.
+        return self.clip_covariates(self.covariate_low + unit_grid(count, self.dimension) * width)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, fit for JSON; `from_dict` is the inverse."""
@@ -197,9 +197,7 @@ class Domain:
         try:
             return cls(**facts)
         except TypeError as error:
-            raise InputError(
-                f"domain {sorted(map(str, facts))} is not what Domain.to_dict writes: {error}"
-            ) from None
+            raise InputError(f"domain is not what Domain.to_dict writes: {error}") from None
 
     @classmethod
     def from_yaml(cls, path: str | Path) -> "Domain":

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -157,7 +158,7 @@ class CATELearner(BaseEstimator):
         (self.nuisance or NuisanceConfig()).steps(len(first))
         if self.budget is not None:
             bound = self.score.bounds(domain).weight * FeatureMap.bound
-            _mechanism(mechanism).check(self._stage(), bound, len(second), self.budget)
+            make_mechanism(mechanism).check(self._stage(), bound, len(second), self.budget)
 
     def release_function(
         self, mechanism: "str | Mechanism" = "objective", budget: PrivacyBudget | None = None
@@ -172,13 +173,13 @@ class CATELearner(BaseEstimator):
             InputError: A mechanism for queries, or one that has no guarantee for this second stage.
             BudgetError: The block cannot pay.
         """
-        chosen = _mechanism(mechanism)
+        chosen = self._ready(mechanism)
         if not isinstance(chosen, FunctionMechanism):
             raise InputError(
                 f"mechanism = {chosen.name}: answers finitely many queries; use release=queries (release_queries), "
                 "or mechanism=objective"
             )
-        head, own = self._spend(lambda *rest: chosen.privatize(self.stage_, *rest), budget)
+        head, own = self._spend(chosen.name, partial(chosen.privatize, self.stage_), budget)
         return FunctionRelease(
             theta=head.theta,
             features=self.stage_.features.cpu(),  # type: ignore[attr-defined]
@@ -208,7 +209,7 @@ class CATELearner(BaseEstimator):
             InputError: Queries outside the domain; a mechanism without a bound for this second stage.
             BudgetError: The block cannot pay.
         """
-        chosen = _mechanism(mechanism)
+        chosen = self._ready(mechanism)
         queries = self.schema_.domain.matrix(X_query, "query")
         self.schema_.domain.check_covariates(queries, "query")
         if isinstance(chosen, FunctionMechanism):
@@ -216,7 +217,8 @@ class CATELearner(BaseEstimator):
             answers, scales = function.effect_tensor(queries), function._noise_scale(queries)
             privacy = function.privacy
         elif isinstance(chosen, QueryMechanism):
-            private, own = self._spend(lambda *rest: chosen.answer(self.stage_, queries, *rest), budget)
+            run = partial(chosen.answer, self.stage_, queries)
+            private, own = self._spend(chosen.name, run, budget)
             bound = self.schema_.domain.outcome_range
             answers = (self._offset(queries) + private.values).clamp(-bound, bound)
             scales, privacy = None, self._statement(chosen, private, own)
@@ -319,17 +321,25 @@ class CATELearner(BaseEstimator):
 
         return regression
 
-    def _spend(self, run: Callable[..., Any], budget: PrivacyBudget | None) -> tuple[Any, set[int]]:
-        """Run a mechanism on the second-stage block's budget; return its result and ledger entries."""
+    def _ready(self, mechanism: "str | Mechanism") -> Mechanism:
+        """Return the mechanism if this learner can release by it."""
         if not hasattr(self, "stage_"):
             raise InputError("release: the learner is not fitted; call fit(X, A, Y) first")
-        ledger = self.ledger_
-        if ledger is None:
+        if self.ledger_ is None:
             raise InputError("budget = None: this learner was trained without privacy and releases nothing")
+        self.check(sum(self.sizes_.values()), mechanism)
+        return make_mechanism(mechanism)
+
+    def _spend(
+        self, name: str, run: Callable[..., Any], budget: PrivacyBudget | None
+    ) -> tuple[Any, set[int]]:
+        """Run a mechanism on the second-stage block's budget; return its result and ledger entries."""
+        ledger = self.ledger_
+        assert ledger is not None
         own: set[int] = set()
 
         def charge(event: Any, level: Level) -> None:
-            own.add(ledger.charge(SECOND_STAGE, f"release: {type(event).__name__}", event, level=level))
+            own.add(ledger.charge(SECOND_STAGE, f"release by {name}", event, level=level))
 
         budget = budget or ledger.remaining(SECOND_STAGE)
         if budget is None:
@@ -369,7 +379,12 @@ class DRLearner(CATELearner):
     score = DRScore()
 
 
-def _mechanism(mechanism: "str | Mechanism") -> Mechanism:
+def make_mechanism(mechanism: "str | Mechanism") -> Mechanism:
+    """Return the mechanism of this name, or the mechanism itself.
+
+    Raises:
+        InputError: No mechanism of this name.
+    """
     if isinstance(mechanism, Mechanism):
         return mechanism
     if mechanism not in MECHANISMS:

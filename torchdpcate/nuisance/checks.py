@@ -63,7 +63,10 @@ def _callback(callback: Callback) -> str | None:
         return f"chooses by the private figure {callback.monitor!r}; set monitor=None"
     if isinstance(callback, StochasticWeightAveraging | LearningRateFinder | BatchSizeFinder):
         return "reads the records in passes that nobody counts; remove it"
-    if isinstance(callback, GradientAccumulationScheduler) and not callback.going_to_accumulate_grad_batches():
+    if (
+        isinstance(callback, GradientAccumulationScheduler)
+        and not callback.going_to_accumulate_grad_batches()
+    ):
         return None
     if isinstance(callback, GradientAccumulationScheduler):
         return "accumulates batches, but a step is one Poisson sample; remove it"
@@ -94,7 +97,9 @@ def check_sampler(trainer: Trainer, plan: DPSGDPlan) -> PoissonSampler:
     sampler = getattr(loader, "batch_sampler", None)
     if not isinstance(sampler, PoissonSampler):
         found = type(sampler if sampler is not None else loader).__name__
-        raise InputError(f"train_dataloaders: batches come from a {found}, not a PoissonSampler; {_LOADER_REMEDY}")
+        raise InputError(
+            f"train_dataloaders: batches come from a {found}, not a PoissonSampler; {_LOADER_REMEDY}"
+        )
     if sampler.sampling_rate != plan.sampling_rate:
         raise InputError(
             f"train_dataloaders: sampling_rate={sampler.sampling_rate} but the plan's is {plan.sampling_rate}; "

@@ -70,7 +70,9 @@ class NuisanceConfig:
             InputError: `batch_size` exceeds the records of the block.
         """
         if self.batch_size > n:
-            raise InputError(f"batch_size={self.batch_size} exceeds the block's n={n} records; lower it to {n} or less")
+            raise InputError(
+                f"batch_size={self.batch_size} exceeds the block's n={n} records; lower it to {n} or less"
+            )
         return self.epochs * round(n / self.batch_size)
 
     def plan(self, n: int, budget: PrivacyBudget, also: Sequence[Charge] = ()) -> DPSGDPlan:

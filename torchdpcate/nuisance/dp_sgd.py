@@ -68,7 +68,9 @@ class DPSGD(Callback):
         if mode not in ("auto", "hooks", "functorch", "ghost"):
             raise InputError(f"mode={mode!r} is unknown; choose auto, hooks, functorch or ghost")
         if ledger is not None and ledger.private and not noise.private:
-            raise InputError("noise is a fixed source, for tests only; use NoiseSource.system() with this ledger")
+            raise InputError(
+                "noise is a fixed source, for tests only; use NoiseSource.system() with this ledger"
+            )
         self.plan = plan
         self.noise = noise
         self.mode = mode
@@ -95,7 +97,9 @@ class DPSGD(Callback):
             raise InputError("callbacks hold more than one DPSGD; one run is charged once")
         sampler = check_trainer(trainer, pl_module, self.plan)
         if self.noise.private and not sampler.private:
-            raise InputError("train_dataloaders: the sampler's noise source is fixed; use NoiseSource.system()")
+            raise InputError(
+                "train_dataloaders: the sampler's noise source is fixed; use NoiseSource.system()"
+            )
         mode = choose_mode(pl_module) if self.mode == "auto" else self.mode
         self._undo.enter_context(_exact_products())
         self._engine = ENGINES[mode](pl_module, self.plan)

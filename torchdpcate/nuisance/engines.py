@@ -75,7 +75,11 @@ class Engine(ABC):
         """Put the hooks on the module."""
 
     def optimizer(
-        self, optimizer: torch.optim.Optimizer, expected_batch: float, generator: torch.Generator, guard: Guard
+        self,
+        optimizer: torch.optim.Optimizer,
+        expected_batch: float,
+        generator: torch.Generator,
+        guard: Guard,
     ) -> DPOptimizer:
         """Wrap `optimizer`: sum of clipped gradients plus noise, over the expected batch size q n."""
         wrapped = self.optimizer_class(
@@ -122,7 +126,9 @@ class HooksEngine(Engine):
         for name, p in self.trainable:
             grads = getattr(p, "grad_sample", None)
             if not isinstance(grads, Tensor):
-                raise InputError(f"parameter {name} has no per-record gradients: the wrapped module did not train it")
+                raise InputError(
+                    f"parameter {name} has no per-record gradients: the wrapped module did not train it"
+                )
             if records is not None and len(grads) != records:
                 raise InputError(
                     f"parameter {name} has gradients of {len(grads)} records in a batch of {records}; "
@@ -148,7 +154,9 @@ class GhostEngine(Engine):
     def attach(self) -> GradSampleHooks:
         """Put Opacus's norm hooks on every layer, and our backward pass in place of the module's."""
         if not hasattr(self.module, "record_losses"):
-            raise InputError("mode='ghost' needs record_losses [B] kept in training_step; use a RecordLossModule")
+            raise InputError(
+                "mode='ghost' needs record_losses [B] kept in training_step; use a RecordLossModule"
+            )
         hooks = GradSampleHooksFastGradientClipping(
             self.module, loss_reduction="sum", max_grad_norm=self.plan.max_grad_norm
         )
@@ -185,7 +193,9 @@ class GhostEngine(Engine):
     def _clip_factors(self, names: tuple[str, ...], parameters: tuple[nn.Parameter, ...]) -> Tensor:
         for name, p in zip(names, parameters, strict=True):
             if getattr(p, "_norm_sample", None) is None:
-                raise InputError(f"parameter {name} has no per-record norm: the wrapped module did not train it")
+                raise InputError(
+                    f"parameter {name} has no per-record norm: the wrapped module did not train it"
+                )
         factors = self.hooks.get_clipping_coef()
         for p in parameters:
             p._norm_sample = None
@@ -195,9 +205,13 @@ class GhostEngine(Engine):
         """See `Engine`."""
         for name, p in self.trainable:
             if getattr(p, "summed_grad", None) is None:
-                raise InputError(f"parameter {name} has no clipped gradient: the wrapped module did not train it")
+                raise InputError(
+                    f"parameter {name} has no clipped gradient: the wrapped module did not train it"
+                )
         if records is not None and records != self._records:
-            raise InputError(f"record_losses has {self._records} losses in a batch of {records}; keep one per record")
+            raise InputError(
+                f"record_losses has {self._records} losses in a batch of {records}; keep one per record"
+            )
 
     def detach(self) -> None:
         """See `Engine`."""
@@ -216,7 +230,9 @@ def check_layers(module: nn.Module) -> None:
     for name, layer in module.named_modules():
         if isinstance(layer, mixing) and (isinstance(layer, mixing[0]) or layer.track_running_stats):
             kind = type(layer).__name__
-            raise InputError(f"layer {name} is a {kind}, whose statistics mix records; use GroupNorm or LayerNorm")
+            raise InputError(
+                f"layer {name} is a {kind}, whose statistics mix records; use GroupNorm or LayerNorm"
+            )
     errors = ModuleValidator.validate(module, strict=False) + GradSampleHooks.validate(module, strict=False)
     if errors:
         raise InputError(f"module cannot be trained with per-record clipping: {errors[0]}")
@@ -234,7 +250,9 @@ def choose_mode(module: nn.Module) -> str:
 
     Ghost needs `record_losses` and a norm formula for every trained layer, each used once.
     """
-    layers = [part for part in module.modules() if any(p.requires_grad for p in part.parameters(recurse=False))]
+    layers = [
+        part for part in module.modules() if any(p.requires_grad for p in part.parameters(recurse=False))
+    ]
     known = all(type(layer) in GradSampleHooksFastGradientClipping.NORM_SAMPLERS for layer in layers)
     wide = sum(p.numel() for _, p in trainable(module)) >= GHOST_PARAMETERS
     return "ghost" if wide and known and hasattr(module, "record_losses") else "hooks"

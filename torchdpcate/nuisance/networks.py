@@ -65,7 +65,8 @@ class Outcome(RecordLossModule):
     r"""Mean outcomes \((\mu_0(x), \mu_1(x))\) as two heads on one hidden layer, on the [0, 1] outcome scale.
 
     Trained by the squared error of the observed arm, so no network sees only one arm's records: under
-    replace-one adjacency a record may change its arm, and separate fits would not be parallel.
+    replace-one adjacency a record may change its arm, and separate fits would not be parallel.  Training
+    starts from means near the middle of the range.
 
     Args:
         dimension: number of covariates q.
@@ -83,6 +84,8 @@ class Outcome(RecordLossModule):
     ) -> None:
         super().__init__(learning_rate, optimizer)
         self.net = mlp(dimension, width, 2)
+        # the middle of the public range: less way to go than from its lower end
+        nn.init.constant_(self.net[-1].bias, 0.5)
 
     def forward(self, x: Tensor) -> Tensor:
         """Both mean outcomes `[..., B, 2]` at covariates `x` `[..., B, q]` scaled to [-1, 1]."""

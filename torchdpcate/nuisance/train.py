@@ -131,7 +131,11 @@ def quiet_lightning() -> Iterator[None]:
     loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():
-        for advice in (".*does not have many workers.*", ".*`max_epochs` was not set.*", ".*GPU available but not.*"):
+        for advice in (
+            ".*does not have many workers.*",
+            ".*`max_epochs` was not set.*",
+            ".*GPU available but not.*",
+        ):
             warnings.filterwarnings("ignore", advice)
         try:
             for logger in loggers:

@@ -20,7 +20,8 @@ from torchdpcate.privacy.events import (
     event_from_dict,
 )
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
-from torchdpcate.privacy.ledger import Entry, Ledger
+from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.ledger_file import Entry
 from torchdpcate.privacy.mechanisms import AdditiveMechanism, GaussianMechanism, LaplaceMechanism
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.quantile import private_quantile

@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 
 from scipy.optimize import brentq
 
-from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import positive, probability, whole
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon
-from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, GaussianEvent, PureEvent
+from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, Event, GaussianEvent, PureEvent
 
-KnownEvent = DPSGDEvent | GaussianEvent | PureEvent | ApproximateEvent
-Charge = tuple[KnownEvent, int]
+Charge = tuple[Event, int]
 
 _INTERVAL = 1e-4  # of the discretised privacy loss, where nothing asks for another
 _MOST_BINS = 500_000  # about half a second
@@ -110,8 +109,8 @@ def dp_sgd_noise_multiplier(
         also: Other charges that the same records pay.
 
     Raises:
-        InputError: If an argument is outside its range, or ``also`` leaves nothing.
-        NumericalError: If no multiplier is found.
+        InputError: If an argument is outside its range, ``also`` leaves nothing, or delta is below the
+            rounding of the accountant (about 1e-12).
 
     Example:
         >>> round(dp_sgd_noise_multiplier(1.0, 1e-5, 128 / 1350, 211), 2)
@@ -162,12 +161,12 @@ def _bracket(excess: Callable[[float], float], start: float, step: float) -> tup
         if (excess(there) > 0) != above:
             return min(here, there), max(here, there)
         here, step = there, 2 * step
-    raise NumericalError("no noise multiplier meets the budget at this delta")
+    raise InputError("no noise multiplier meets this epsilon and delta: give larger ones (delta above 1e-11)")
 
 
 def _merge(charges: Iterable[Charge]) -> tuple[Charge, ...]:
     """Charges with equal events added up, Gaussian ones made one, in a canonical order."""
-    counts: Counter[KnownEvent] = Counter()
+    counts: Counter[Event] = Counter()
     precision = 0.0
     for event, count in charges:
         count = whole("count", count, least=0)
@@ -255,7 +254,7 @@ def _convolved(charges: tuple[Charge, ...], delta: float, coarse: float) -> floa
 
 
 @lru_cache(maxsize=16)
-def _loss(event: KnownEvent, count: int, interval: float) -> Any:
+def _loss(event: Event, count: int, interval: float) -> Any:
     """Privacy loss distribution of an event that happened ``count`` times; the same in both directions."""
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import privacy_loss_distribution as pld
@@ -266,10 +265,11 @@ def _loss(event: KnownEvent, count: int, interval: float) -> Any:
         once = pld.from_privacy_parameters(bounds, value_discretization_interval=interval)
     else:
         # in replace-one mode the library takes the deviation per clip norm, which is half a sensitivity
-        gaussian = isinstance(event, GaussianEvent)
+        assert isinstance(event, DPSGDEvent | GaussianEvent)
+        dp_sgd = isinstance(event, DPSGDEvent)
         once = pld.from_gaussian_mechanism(
-            event.noise_multiplier * (2 if gaussian else 1),
-            sampling_prob=1.0 if gaussian else event.sampling_rate,
+            event.noise_multiplier * (1 if dp_sgd else 2),
+            sampling_prob=getattr(event, "sampling_rate", 1.0),
             value_discretization_interval=interval,
             neighboring_relation=NeighboringRelation.REPLACE_ONE,
         )
@@ -283,18 +283,19 @@ def _interval(charges: Sequence[Charge]) -> float:
     return max(min(_INTERVAL, finest), sum(_width(*charge) for charge in charges) / _MOST_BINS)
 
 
-def _step(event: KnownEvent) -> float:
+def _step(event: Event) -> float:
     """Typical privacy loss of one event."""
     if isinstance(event, DPSGDEvent):
         return 2 * event.sampling_rate / event.noise_multiplier
     return event.epsilon if isinstance(event, PureEvent | ApproximateEvent) else math.inf
 
 
-def _width(event: KnownEvent, count: int) -> float:
+def _width(event: Event, count: int) -> float:
     """Rough width of the range of losses; wrong guesses cost time, not safety."""
     if isinstance(event, PureEvent | ApproximateEvent):
         return 2 * event.epsilon * min(count, 9 * math.sqrt(count))
     if isinstance(event, GaussianEvent):
         return 20 / event.noise_multiplier
+    assert isinstance(event, DPSGDEvent)
     sigma, many = event.noise_multiplier, _step(event) * math.sqrt(count)
     return 24 / sigma + 1 / sigma**2 + 16 * many + many**2 / 2

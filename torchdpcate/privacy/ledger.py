@@ -1,12 +1,10 @@
 """The ledger: what each block of records has paid, written to disk before any noise is used."""
 
-import json
 import math
 import os
-import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,56 +13,13 @@ from filelock import FileLock
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.privacy.accounting import Charge, compose, naive_sum
 from torchdpcate.privacy.budget import PrivacyBudget, whole
-from torchdpcate.privacy.events import ApproximateEvent, Event, event_from_dict
+from torchdpcate.privacy.events import ApproximateEvent, Event
 from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.ledger_file import Entry, dump, parse, write_whole
 
-_FORMAT = "torchdpcate ledger"
-_VERSION = 1
 _LEVELS = list(Level)  # from the strongest to the weakest
 
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One line of a ledger.
-
-    Attributes:
-        id: Its number, from 0.
-        block: The block of records that pays.
-        label: What it was for.
-        event: What happened, once.
-        count: How often it happened so far; never too small.
-        planned: How often it may happen; an entry with ``count < planned`` is open.
-        level: How far the claim is proved.
-    """
-
-    id: int
-    block: str
-    label: str
-    event: Event
-    count: int
-    planned: int
-    level: Level
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain dictionary, for the file."""
-        fields = {name: getattr(self, name) for name in ("id", "block", "label", "count", "planned")}
-        return {**fields, "event": self.event.to_dict(), "level": self.level.value}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "Entry":
-        """Inverse of `to_dict`."""
-        count, planned = (
-            whole("count", values["count"], least=0),
-            whole("planned", values["planned"], least=0),
-        )
-        if count > planned:
-            raise InputError(f"count = {count}: more than planned = {planned}")
-        event, level = event_from_dict(values["event"]), Level.of(values["level"])
-        return cls(
-            int(values["id"]), str(values["block"]), str(values["label"]), event, count, planned, level
-        )
 
 
 class Ledger:
@@ -113,7 +68,7 @@ class Ledger:
                 if self._path.exists():
                     self._entries = self._read()
                 else:
-                    _write(self._path, _dump(self._blocks, self._private, ()))
+                    write_whole(self._path, dump(self._blocks, self._private, ()))
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Ledger":
@@ -122,7 +77,7 @@ class Ledger:
         Raises:
             InputError: If the file is missing, damaged, or of another format.
         """
-        blocks, private, _ = _parse(Path(path))
+        blocks, private, _ = parse(Path(path))
         return cls(blocks, path, private)
 
     @property
@@ -277,8 +232,8 @@ class Ledger:
     def remaining(self, block: str) -> PrivacyBudget | None:
         """What is left of a block's budget, open entries counted as planned; None if nothing is.
 
-        Epsilon less the composed one, delta less that of approximate events. A pure or approximate event of
-        this size always fits; whether another does, `charge` decides by composition.
+        Epsilon less the composed one, delta less that of approximate events. A pure event of this epsilon
+        fits, up to the accountant's rounding; whether another does, `charge` decides by composition.
 
         Args:
             block: Name of the block.
@@ -290,7 +245,7 @@ class Ledger:
 
     def to_json(self) -> str:
         """The ledger as strict JSON, as in its file."""
-        return _dump(self._blocks, self._private, self._seen())
+        return dump(self._blocks, self._private, self._seen())
 
     def _budget(self, block: str) -> PrivacyBudget:
         try:
@@ -328,7 +283,7 @@ class Ledger:
         with self._locked():
             entries, result = change(self._read())
             if self._path is not None:
-                _write(self._path, _dump(self._blocks, self._private, entries))
+                write_whole(self._path, dump(self._blocks, self._private, entries))
             self._entries = entries
             return result
 
@@ -340,7 +295,7 @@ class Ledger:
     def _read(self) -> tuple[Entry, ...]:
         if self._path is None:
             return self._entries
-        blocks, private, entries = _parse(self._path)
+        blocks, private, entries = parse(self._path)
         if blocks != self._blocks or private != self._private:
             raise InputError(
                 f"ledger {self._path}: its blocks, budgets or private = {private} differ; use another path"
@@ -400,57 +355,3 @@ def _remaining(entries: tuple[Entry, ...], budget: PrivacyBudget) -> PrivacyBudg
     epsilon = budget.epsilon - compose(charges, budget.delta)
     delta = budget.delta - math.fsum(n * e.delta for e, n in charges if isinstance(e, ApproximateEvent))
     return PrivacyBudget(epsilon, max(delta, 0.0)) if epsilon > 0 else None
-
-
-def _dump(blocks: Mapping[str, PrivacyBudget], private: bool, entries: tuple[Entry, ...]) -> str:
-    content = {
-        "format": _FORMAT,
-        "version": _VERSION,
-        "private": private,
-        "blocks": {name: budget.to_dict() for name, budget in blocks.items()},
-        "entries": [entry.to_dict() for entry in entries],
-    }
-    return json.dumps(content, indent=1, allow_nan=False)
-
-
-def _parse(path: Path) -> tuple[dict[str, PrivacyBudget], bool, tuple[Entry, ...]]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if content["format"] != _FORMAT or content["version"] != _VERSION:
-            raise InputError(f"format {content['format']!r}, version {content['version']!r}")
-        blocks = {name: PrivacyBudget.from_dict(budget) for name, budget in content["blocks"].items()}
-        entries = tuple(Entry.from_dict(values) for values in content["entries"])
-        if [e.id for e in entries] != list(range(len(entries))) or any(
-            e.block not in blocks for e in entries
-        ):
-            raise InputError("its entries do not belong together")
-        if not isinstance(content["private"], bool):
-            raise InputError("private is not a truth value")
-        return blocks, content["private"], entries
-    except FileNotFoundError as error:
-        raise InputError(
-            f"ledger {path}: there is no such file; restore it, the budget is not known"
-        ) from error
-    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:  # InputError is a ValueError
-        raise InputError(
-            f"ledger {path}: damaged or of another format ({error}); restore it from a copy"
-        ) from error
-
-
-def _write(path: Path, text: str) -> None:
-    """Write the file whole or not at all, and return when it is on the disk."""
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

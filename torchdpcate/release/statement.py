@@ -128,8 +128,7 @@ def make_statement(
     elif claims:
         total = spent["total"]
         claim = (
-            f"({total['epsilon']:.6g}, {total['delta']:.6g})-differentially private, {level.value}, "
-            f"under the adjacency: {ADJACENCY}"
+            f"({total['epsilon']:.6g}, {total['delta']:.6g})-differentially private, {level.value}, replace-one"
         )
     else:
         claim = guarantee.claim

@@ -1,0 +1,181 @@
+"""Training with and without privacy by the same code, and the public settings behind it."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+
+from tests.nuisance.cases import plan
+from torchdpcate.data import CausalData, Dataset1
+from torchdpcate.errors import InputError
+from torchdpcate.nuisance import NuisanceConfig, Nuisances, Outcome, Propensity, default_trainer, train
+from torchdpcate.nuisance.averaging import TailAverage
+from torchdpcate.privacy import DPSGDEvent, GaussianEvent, Ledger, NoiseSource, PrivacyBudget, compose
+
+
+def cpu(**settings):
+    return default_trainer(accelerator="cpu", **settings)
+
+
+def weights(module):
+    return torch.cat([p.detach().flatten() for p in module.parameters()])
+
+
+def fresh(domain, **settings):
+    torch.manual_seed(5)
+    return Nuisances(domain, width=8, learning_rate=0.01, **settings)
+
+
+def test_training_without_privacy_learns():
+    study = Dataset1(n=2000, seed=0).load()
+    torch.manual_seed(0)
+    module = Nuisances(study.domain, width=32, learning_rate=0.01, outcome_weight=50.0)
+    train(module, study.records, cpu, batch_size=128, epochs=15, seed=0)
+    values = module.double().predict(study.queries)
+    error = (values.mu1 - values.mu0 - study.effect).square().mean().sqrt()
+    assert error < 0.25 * study.effect.std()
+    assert not module.training
+
+
+def test_a_seed_repeats_training_without_privacy(domain, records):
+    runs = [train(fresh(domain), records, cpu, batch_size=16, epochs=3, seed=s) for s in (0, 0, 1)]
+    assert torch.equal(weights(runs[0]), weights(runs[1]))
+    assert not torch.equal(weights(runs[0]), weights(runs[2]))
+
+
+def test_a_seed_does_not_repeat_private_training(domain, records):
+    settings = {"batch_size": 10, "epochs": 1, "seed": 0, "plan": plan()}
+    runs = [train(fresh(domain), records, cpu, noise=NoiseSource.system(), **settings) for _ in range(2)]
+    assert not torch.equal(weights(runs[0]), weights(runs[1]))
+    fixed = [train(fresh(domain), records, cpu, noise=NoiseSource.fixed(3), **settings) for _ in range(2)]
+    assert torch.equal(weights(fixed[0]), weights(fixed[1]))
+
+
+def test_training_leaves_the_global_generator_alone(domain, records):
+    module = fresh(domain)
+    before = torch.random.get_rng_state()
+    train(module, records, cpu, batch_size=16, epochs=1, seed=0)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_nothing_is_printed(domain, records, capfd, recwarn):
+    levels = [logging.getLogger(name).level for name in ("lightning.pytorch", "lightning.fabric")]
+    train(fresh(domain), records, cpu, batch_size=16, epochs=1, seed=0)
+    train(
+        fresh(domain), records, cpu, batch_size=16, epochs=1, seed=0,
+        plan=plan(), noise=NoiseSource.fixed(0), average=0.5,
+    )  # fmt: skip
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err == ""
+    assert not [w for w in recwarn if not issubclass(w.category, (DeprecationWarning, FutureWarning))]
+    assert levels == [logging.getLogger(name).level for name in ("lightning.pytorch", "lightning.fabric")]
+
+
+def test_progress_is_shown_on_request(domain, records, capfd):
+    def factory(**settings):
+        return cpu(progress=True, **settings)
+
+    train(fresh(domain), records, factory, batch_size=16, epochs=1, seed=0)
+    assert "Epoch" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("make", [Propensity, Outcome])
+def test_each_network_trains_alone(make, records):
+    scaled = CausalData(records.x / records.x.max(0).values * 2 - 1, records.a, records.y / 8)
+    torch.manual_seed(0)
+    module = make(3, width=4)
+    before = weights(module)
+    train(module, scaled, cpu, batch_size=10, epochs=1, seed=0, plan=plan(), noise=NoiseSource.fixed(0))
+    assert not torch.equal(weights(module), before)
+
+
+def test_train_refuses_bad_calls(domain, records):
+    with pytest.raises(InputError, match="noise=None"):
+        train(fresh(domain), records, cpu, batch_size=10, epochs=1, seed=0, plan=plan())
+    with pytest.raises(InputError, match="batch_size=61"):
+        train(fresh(domain), records, cpu, batch_size=61, epochs=1, seed=0)
+
+
+# ---- averaging
+
+
+def test_the_tail_average_is_the_mean_of_the_last_weights(domain, records):
+    trace = []
+
+    class Tracing(Nuisances):
+        def on_train_batch_start(self, batch, batch_idx):
+            trace.append(weights(self))
+
+    torch.manual_seed(5)
+    module, settings = Tracing(domain, width=8), {"batch_size": 10, "epochs": 1, "seed": 0, "plan": plan()}
+    train(module, records, cpu, noise=NoiseSource.fixed(0), **settings)
+    trace.append(weights(module))
+    torch.manual_seed(5)
+    averaged = train(
+        Nuisances(domain, width=8), records, cpu, noise=NoiseSource.fixed(0), average=0.5, **settings
+    )
+    # weights after steps 11 to 20
+    torch.testing.assert_close(weights(averaged), torch.stack(trace[11:]).mean(0), rtol=1e-5, atol=1e-6)
+
+
+def test_a_run_without_a_tail_keeps_its_weights(domain, records):
+    def factory(callbacks=(), **limits):
+        return cpu(callbacks=callbacks, **{**limits, "max_steps": 4})
+
+    settings = {"batch_size": 10, "epochs": 1, "seed": 0, "plan": plan()}
+    plain = train(fresh(domain), records, factory, noise=NoiseSource.fixed(0), **settings)
+    short = train(fresh(domain), records, factory, noise=NoiseSource.fixed(0), average=0.5, **settings)
+    assert torch.equal(weights(plain), weights(short))
+
+
+def test_tail_average_share():
+    assert TailAverage(20, 0.5).first == 10
+    assert TailAverage(20, 1.0).first == 0
+    assert TailAverage(1, 0.01).first == 0
+    with pytest.raises(InputError, match="average"):
+        TailAverage(20, 0.0)
+
+
+# ---- settings
+
+
+def test_the_plan_spends_the_budget_and_no_more():
+    config, budget = NuisanceConfig(batch_size=128, epochs=20, max_grad_norm=0.7), PrivacyBudget(1.0, 1e-5)
+    made = config.plan(1350, budget)
+    assert made.steps == 20 * 11
+    assert made.sampling_rate == 128 / 1350
+    assert made.max_grad_norm == 0.7
+    event = DPSGDEvent(made.noise_multiplier, made.sampling_rate)
+    assert 0.995 < compose([(event, made.steps)], 1e-5) <= 1.0
+    ledger = Ledger({"nuisance": budget}, private=False)
+    ledger.charge("nuisance", "DP-SGD", made.event, count=made.steps)
+
+
+def test_other_charges_on_the_block_are_composed():
+    config, budget, other = NuisanceConfig(), PrivacyBudget(1.0, 1e-5), (GaussianEvent(8.0), 1)
+    alone, shared = config.plan(1350, budget), config.plan(1350, budget, also=[other])
+    assert shared.noise_multiplier > alone.noise_multiplier
+    assert compose([(shared.event, shared.steps), other], 1e-5) <= 1.0
+
+
+def test_bad_settings_are_refused():
+    with pytest.raises(InputError, match="batch_size=128 exceeds"):
+        NuisanceConfig(batch_size=128).plan(100, PrivacyBudget(1.0, 1e-5))
+    with pytest.raises(InputError, match="delta"):
+        NuisanceConfig(batch_size=128).plan(1000, PrivacyBudget(1.0, 0.0))
+    for bad in ({"batch_size": 0}, {"epochs": 1.5}, {"average": 1.5}):
+        with pytest.raises(InputError, match=next(iter(bad))):
+            NuisanceConfig(**bad)
+
+
+def test_the_config_makes_its_module(domain):
+    module = NuisanceConfig(width=0, optimizer="sgd", learning_rate=0.5, outcome_weight=9.0).module(domain)
+    assert (module.width, module.optimizer, module.learning_rate, module.outcome_weight) == (
+        0,
+        "sgd",
+        0.5,
+        9.0,
+    )

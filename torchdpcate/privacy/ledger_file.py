@@ -1,0 +1,115 @@
+"""The file of a ledger: strict JSON, written whole or not at all."""
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torchdpcate.errors import InputError
+from torchdpcate.privacy.budget import PrivacyBudget, whole
+from torchdpcate.privacy.events import Event, event_from_dict
+from torchdpcate.privacy.guarantee import Level
+
+_FORMAT = "torchdpcate ledger"
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of a ledger.
+
+    Attributes:
+        id: Its number, from 0.
+        block: The block of records that pays.
+        label: What it was for.
+        event: What happened, once.
+        count: How often it happened so far; never too small.
+        planned: How often it may happen; an entry with ``count < planned`` is open.
+        level: How far the claim is proved.
+    """
+
+    id: int
+    block: str
+    label: str
+    event: Event
+    count: int
+    planned: int
+    level: Level
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dictionary, for the file."""
+        fields = {name: getattr(self, name) for name in ("id", "block", "label", "count", "planned")}
+        return {**fields, "event": self.event.to_dict(), "level": self.level.value}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Entry":
+        """Inverse of `to_dict`."""
+        count, planned = (
+            whole("count", values["count"], least=0),
+            whole("planned", values["planned"], least=0),
+        )
+        if count > planned:
+            raise InputError(f"count = {count}: more than planned = {planned}")
+        event, level = event_from_dict(values["event"]), Level.of(values["level"])
+        return cls(
+            int(values["id"]), str(values["block"]), str(values["label"]), event, count, planned, level
+        )
+
+
+def dump(blocks: Mapping[str, PrivacyBudget], private: bool, entries: tuple[Entry, ...]) -> str:
+    """A ledger as strict JSON."""
+    content = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "private": private,
+        "blocks": {name: budget.to_dict() for name, budget in blocks.items()},
+        "entries": [entry.to_dict() for entry in entries],
+    }
+    return json.dumps(content, indent=1, allow_nan=False)
+
+
+def parse(path: Path) -> tuple[dict[str, PrivacyBudget], bool, tuple[Entry, ...]]:
+    """Blocks, privacy of the noise and entries of a ledger's file; an `InputError` if it is not sound."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["format"] != _FORMAT or content["version"] != _VERSION:
+            raise InputError(f"format {content['format']!r}, version {content['version']!r}")
+        blocks = {name: PrivacyBudget.from_dict(budget) for name, budget in content["blocks"].items()}
+        entries = tuple(Entry.from_dict(values) for values in content["entries"])
+        if [e.id for e in entries] != list(range(len(entries))) or any(
+            e.block not in blocks for e in entries
+        ):
+            raise InputError("its entries do not belong together")
+        if not isinstance(content["private"], bool):
+            raise InputError("private is not a truth value")
+        return blocks, content["private"], entries
+    except FileNotFoundError as error:
+        raise InputError(
+            f"ledger {path}: there is no such file; restore it, the budget is not known"
+        ) from error
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:  # InputError is a ValueError
+        raise InputError(
+            f"ledger {path}: damaged or of another format ({error}); restore it from a copy"
+        ) from error
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write the file whole or not at all, and return when it is on the disk."""
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
