@@ -1,7 +1,7 @@
 """Time of one DP-SGD step: ours inside Lightning against a bare Opacus loop, mode by mode.
 
-Baseline of every ratio: a plain Python loop with Opacus 1.6's own low-level classes on the same module, batches,
-optimizer and mode.  The two sides take turns on one thread, and the medians of the rounds are compared.
+Baseline of every ratio: a plain Python loop with Opacus's own low-level classes on the same module, batches,
+optimizer and mode.  The two sides take turns on one thread; the median over the rounds is printed.
 
     python experiments/benchmarks/dp_sgd_step.py [--rounds 7] [--steps 100] [--wide] [--device cpu]
 """

@@ -16,12 +16,12 @@ def _one_thread():
     torch.set_num_threads(1)
 
 
-@pytest.fixture()
+@pytest.fixture
 def domain() -> Domain:
     return Domain([0.0] * Q, [1.0, 2.0, 4.0], outcome_low=-3.0, outcome_high=5.0)
 
 
-@pytest.fixture()
+@pytest.fixture
 def records() -> CausalData:
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(N, Q, generator=generator, dtype=torch.float64) * torch.tensor([1.0, 2.0, 4.0])
@@ -30,12 +30,12 @@ def records() -> CausalData:
     return CausalData(x, a, y)
 
 
-@pytest.fixture()
+@pytest.fixture
 def dataset(records: CausalData) -> TensorDataset:
     return TensorDataset(records.x.float(), records.a.float(), records.y.float())
 
 
-@pytest.fixture()
+@pytest.fixture
 def module(domain: Domain) -> Nuisances:
     torch.manual_seed(1)
     return Nuisances(domain, width=8, learning_rate=0.01)

@@ -31,10 +31,10 @@ def test_losses_equal_the_formulas():
 
 
 def test_the_joint_loss_is_on_the_public_scale(domain, records):
-    module = Nuisances(domain, width=4, outcome_weight=7.0).double()
+    module = Nuisances(domain, width=4, outcome_share=0.7).double()
     batch = (records.x, records.a, records.y)
     scaled = (domain.scale(records.x), records.a, (records.y + 3) / 8)
-    expected = module.propensity.record_loss(scaled) + 7 * module.outcome.record_loss(scaled)
+    expected = 0.3 * module.propensity.record_loss(scaled) + 0.7 * module.outcome.record_loss(scaled)
     torch.testing.assert_close(module.record_loss(batch), expected, rtol=1e-12, atol=0)
 
 
@@ -72,9 +72,10 @@ def test_outcomes_start_in_the_middle_of_the_range(domain):
 
 
 def test_values_in_the_middle_are_not_touched(module, domain, records):
-    module = module.double()
-    values, x = module.predict(records.x), domain.scale(records.x)
-    torch.testing.assert_close(values.mu1, module.outcome(x)[:, 1] * 8 - 3, rtol=1e-12, atol=1e-12)
+    module, x = module.double(), domain.scale(records.x)
+    values, mean = module.predict(records.x), module.outcome(x)
+    assert 0 < mean.min() < mean.max() < 1
+    torch.testing.assert_close(values.mu1, mean[:, 1] * 8 - 3, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(values.pi, torch.sigmoid(module.propensity(x)), rtol=1e-12, atol=0)
 
 
@@ -113,7 +114,7 @@ def test_representation_is_the_hidden_layer(module, domain, records):
 
 
 def test_config_makes_the_same_shape(domain, records):
-    module = Nuisances(domain, width=4, learning_rate=0.02, optimizer="sgd", outcome_weight=3.0)
+    module = Nuisances(domain, width=4, learning_rate=0.02, optimizer="sgd", outcome_share=0.3)
     twin = Nuisances.from_config(module.config())
     twin.load_state_dict(module.state_dict())
     assert twin.config() == module.config()
@@ -133,7 +134,7 @@ def test_optimizers_have_a_fixed_rate(domain):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"width": -1}, {"learning_rate": 0.0}, {"optimizer": "lion"}, {"outcome_weight": 0.0}]
+    "settings", [{"width": -1}, {"learning_rate": 0.0}, {"optimizer": "lion"}, {"outcome_share": 1.0}]
 )
 def test_bad_values_are_refused(domain, settings):
     with pytest.raises(InputError, match=next(iter(settings))):

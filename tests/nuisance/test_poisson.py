@@ -104,7 +104,7 @@ def test_shuffled_loader_gives_a_data_loaders_batches():
     data = TensorDataset(torch.arange(10))
     epochs = [[batch[0].tolist() for batch in loader] for loader in [shuffled_loader(data, 4, seed=3)] * 2]
     assert [len(batch) for batch in epochs[0]] == [4, 4, 2]
-    assert sorted(sum(epochs[0], [])) == list(range(10))
+    assert sorted(i for batch in epochs[0] for i in batch) == list(range(10))
     assert epochs[0] != epochs[1]
     assert epochs[0] == [batch[0].tolist() for batch in shuffled_loader(data, 4, seed=3)]
     assert isinstance(shuffled_loader(data, 4, seed=3), DataLoader)

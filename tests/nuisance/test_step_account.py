@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from torchdpcate.privacy import Ledger, NoiseSource, PrivacyBudget, dp_sgd_epsil
 BLOCKS = {"nuisance": PrivacyBudget(1000.0, 1e-5)}
 
 
-@pytest.fixture()
+@pytest.fixture
 def path(tmp_path):
     return tmp_path / "ledger.json"
 
@@ -92,8 +93,6 @@ def test_ctrl_c_in_train_stays_a_keyboard_interrupt(module, records, path):
         )  # fmt: skip
     assert counts(path) == (4, 4)
     with pytest.raises(KeyboardInterrupt):  # the process still listens to Ctrl-C
-        import signal
-
         signal.raise_signal(signal.SIGINT)
 
 

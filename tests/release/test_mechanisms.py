@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.stats import chi2
 
-from tests.release.helpers import QUERIES, Charges, stage
+from tests.release.helpers import DOMAIN, QUERIES, Charges, stage
 from torchdpcate.errors import InputError
 from torchdpcate.privacy import Level, NoiseSource, PrivacyBudget, analytic_gaussian_sigma
 from torchdpcate.release import (
@@ -20,6 +20,7 @@ from torchdpcate.release import (
     objective_noise,
     smooth_bound,
 )
+from torchdpcate.release.mechanism import public_step
 from torchdpcate.second_stage import LinearSecondStage, huber_sensitivity, solve
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
@@ -33,7 +34,7 @@ class ForbiddenNoise(NoiseSource):
     def __init__(self, charges: Charges) -> None:
         self.charges, self.inner = charges, NoiseSource.fixed(0)
 
-    def gaussian(self, size, scale):
+    def gaussian(self, size, scale, step=None):
         assert self.charges.made, "noise was drawn before the charge"
         return self.inner.gaussian(size, scale)
 
@@ -169,6 +170,17 @@ def test_query_mechanisms_charge_before_they_draw(mechanism, level):
     assert answers.guarantee.level is level
     assert len(charges.made) == 1
     assert answers.values.shape == (8,)
+
+
+def test_answers_lie_on_a_public_grid_whatever_the_secret_scale():
+    """A spacing that followed the secret scale would publish it."""
+    step = public_step(DOMAIN)
+    assert step == 2.0**-36 * DOMAIN.outcome_range
+    for ridge in (0.02, 2.0):
+        answers = SmoothSensitivity().answer(stage(ridge=ridge), QUERIES, BUDGET, Charges(), NoiseSource.system())
+        steps = answers.values / step
+        assert torch.equal(steps, steps.round())
+        assert (steps.abs() % 1024 != 0).any()
 
 
 def test_theorem_one_lists_its_conditions_and_the_minimum_n():

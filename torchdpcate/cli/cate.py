@@ -91,6 +91,7 @@ def _check(config: DictConfig, study: Study, learner: CATELearner, mechanism: Me
             "or mechanism=objective"
         )
     learner.check(study.records.n, mechanism)
+    _figure_covariate(config, study)
     if study.queries is not None:
         study.domain.check_covariates(study.queries, "query")
     delta, n = float(config.privacy.delta), study.records.n
@@ -167,16 +168,21 @@ def _errors(config: DictConfig, study: Study, learner: CATELearner, release: Rel
     return {name: pehe(torch.as_tensor(effect), truth) for name, effect in estimates.items()}
 
 
+def _figure_covariate(config: DictConfig, study: Study) -> str:
+    names = study.domain.names
+    name = config.figure.covariate or names[0]
+    if name not in names:
+        raise InputError(f"figure.covariate = {name}: not a covariate; choose one of {', '.join(names)}")
+    return name
+
+
 def _draw(config: DictConfig, study: Study, learner: CATELearner, release: Release, folder: Path) -> None:
     """Draw the effect against one covariate: the reader's figure, and the curator's beside it."""
     if release.kind != "function":
         return
     domain = study.domain
-    names = list(domain.names)
-    name = config.figure.covariate or names[0]
-    if name not in names:
-        raise InputError(f"figure.covariate = {name}: not a covariate; choose one of {', '.join(names)}")
-    column = names.index(name)
+    name = _figure_covariate(config, study)
+    column = domain.names.index(name)
     grid = torch.linspace(0, 1, 101, dtype=torch.float64)
     low, high = domain.covariate_low, domain.covariate_high
     x = ((low + high) / 2).repeat(101, 1)

@@ -101,11 +101,11 @@ def _explain(error: Exception) -> int:
 
 
 def _is_hydra_mistake(error: Exception) -> bool:
-    """Tell whether Hydra or OmegaConf refused the user's overrides."""
-    if type(error).__module__.split(".")[0] not in ("hydra", "omegaconf"):
-        return False
-    # An InstantiationException wraps our own constructors' errors; those are ours to judge.
-    return not isinstance(error.__cause__, Exception) or isinstance(error.__cause__, InputError | ValueError)
+    """Tell whether Hydra or OmegaConf refused the user's words; what they failed to build is our fault."""
+    library = type(error).__module__.split(".")[0]
+    if type(error).__name__ == "InstantiationException":
+        return isinstance(error.__cause__, InputError)
+    return library in ("hydra", "omegaconf")
 
 
 def _one_line(error: BaseException) -> str:

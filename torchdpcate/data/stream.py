@@ -1,6 +1,5 @@
 """Effects of a table of any length, row by row, in constant memory."""
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from torchdpcate._files import atomic_path
 from torchdpcate.data._frames import file_kind, iter_frames
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -71,27 +71,24 @@ def _whole_or_nothing(output: Path, column: str) -> Iterator[Callable[[Tensor], 
     kind = file_kind(output, "output")
     if not output.parent.is_dir():
         raise InputError(f"output {str(output)!r}: there is no folder {str(output.parent)!r}; make it first")
-    temporary = output.with_name(f".{os.getpid()}-{output.name}")  # keeps the ending, so .gz compresses
     writer: _Writer | None = None
-
-    def write(answers: Tensor) -> None:
-        nonlocal writer
-        array = pa.array(answers.detach().cpu().numpy())
-        schema = pa.schema([(column, array.type)])
-        writer = writer or _open(temporary, kind, schema)
-        writer.write_batch(pa.record_batch([array], schema=schema))
-
     try:
-        yield write
-        if writer is None:
-            write(torch.empty(0, dtype=torch.float64))
-        assert writer is not None
-        writer.close()
-        os.replace(temporary, output)
+        with atomic_path(output) as temporary:
+
+            def write(answers: Tensor) -> None:
+                nonlocal writer
+                array = pa.array(answers.detach().cpu().numpy())
+                schema = pa.schema([(column, array.type)])
+                writer = writer or _open(temporary, kind, schema)
+                writer.write_batch(pa.record_batch([array], schema=schema))
+
+            yield write
+            if writer is None:
+                write(torch.empty(0, dtype=torch.float64))
+            assert writer is not None
+            writer.close()
     except OSError as error:
         raise InputError(f"output {str(output)!r} cannot be written: {error.strerror or error}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _open(path: Path, kind: str, schema: Any) -> _Writer:

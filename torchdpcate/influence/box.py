@@ -12,7 +12,9 @@ from torch import Tensor
 from torchdpcate.errors import InputError, NumericalError
 
 _CLIMB_STEPS = 60
-_FIRST_STEP, _LAST_STEP = 0.1, 0.002  # of the climb, in widths of the box
+_CLIMB_DECAY = 0.02  # last step of a climb over its first
+_SWEEP_ROUNDS = 30
+_SWEEP_BATCH = 8_192
 
 
 @dataclass(frozen=True)
@@ -34,15 +36,17 @@ def maximise_over_box(
     high: Tensor,
     *,
     starts: int = 1024,
-    climbs: int = 64,
-    polishes: int = 8,
+    climbs: int = 128,
+    polishes: int = 4,
     seed: int = 0,
 ) -> Maximum:
     """Largest value found of a function over the box ``low <= x <= high``.
 
     Scrambled Sobol points and corners of the box (all of them where they are no more than `starts`) are screened in
-    one batch; the best climb together by projected Adam; the best of these are polished one by one by L-BFGS-B, which
-    keeps to the faces of the box. Everything but the polish is batched, and all of it runs on the device of `low`.
+    one batch. The best climb together by projected Adam; the best quarter of these then tries every single coordinate
+    at the ends and the middle of its range for as long as that helps (in many dimensions the maximum sits on faces,
+    where gradients see one corner only), climbs and sweeps again; the best are polished one by one by L-BFGS-B.
+    Everything but the polish is batched, and all of it runs on the device of `low`.
 
     Args:
         function: values [B] of points [B, q], differentiable almost everywhere.
@@ -80,8 +84,10 @@ def maximise_over_box(
         values = of_unit(points)
     if not bool(torch.isfinite(values).all()):
         raise NumericalError("the function to maximise is not finite on the box")
-    points, values = _best(points, values, climbs)
-    points, values = _best(*_climb(of_unit, points, values), polishes)
+    points, values = _climb(of_unit, *_best(points, values, climbs), first_step=0.1)
+    points, values = _sweep(of_unit, *_best(points, values, min(climbs // 4 + 1, _SWEEP_BATCH // len(low) + 1)))
+    points, values = _climb(of_unit, points, values, first_step=0.03)
+    points, values = _best(*_sweep(of_unit, points, values), polishes)
     scale = float(values.abs().max()) or 1.0
     found = [_polish(of_unit, point, float(value), scale) for point, value in zip(points, values, strict=True)]
     value, u = max(found, key=lambda pair: pair[0])
@@ -107,7 +113,7 @@ def _best(points: Tensor, values: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _climb(
-    function: Callable[[Tensor], Tensor], points: Tensor, values: Tensor
+    function: Callable[[Tensor], Tensor], points: Tensor, values: Tensor, first_step: float
 ) -> tuple[Tensor, Tensor]:
     """Projected Adam from every point at once; the best point on each path and its value."""
     best, best_values, u = points, values, points
@@ -118,9 +124,35 @@ def _climb(
         best, best_values = torch.where(better[:, None], u, best), torch.where(better, values, best_values)
         first, second = 0.9 * first + 0.1 * gradient, 0.99 * second + 0.01 * gradient**2
         slope = (first / (1 - 0.9**k)) / ((second / (1 - 0.99**k)).sqrt() + 1e-300)
-        step = _FIRST_STEP * (_LAST_STEP / _FIRST_STEP) ** (k / _CLIMB_STEPS)
-        u = (u + step * slope).clamp(0, 1)
+        u = (u + first_step * _CLIMB_DECAY ** (k / _CLIMB_STEPS) * slope).clamp(0, 1)
     return best, best_values
+
+
+def _sweep(
+    function: Callable[[Tensor], Tensor], points: Tensor, values: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Move one coordinate of each point to an end or the middle of its range, the best such move first."""
+    points, values, active = points.clone(), values.clone(), torch.arange(len(points), device=points.device)
+    for _ in range(_SWEEP_ROUNDS):
+        moved = _moves(points[active])
+        with torch.no_grad():
+            reached = torch.cat([function(batch) for batch in moved.flatten(0, 1).split(_SWEEP_BATCH)])
+        best, which = reached.view(len(active), -1).max(1)
+        (better,) = torch.where(best > values[active] * (1 + 1e-9))
+        active, moved, best = active[better], moved[better, which[better]], best[better]
+        if len(active) == 0:
+            break
+        points[active], values[active] = moved, best
+    return points, values
+
+
+def _moves(points: Tensor) -> Tensor:
+    """Each point with one coordinate set to 0, 1/2 or 1: [K, q] -> [K, 3 q, q]."""
+    q = points.shape[1]
+    moved = points[:, None, None, :].repeat(1, 3, q, 1)
+    coordinate = torch.arange(q, device=points.device)
+    moved[:, :, coordinate, coordinate] = torch.tensor([0.0, 0.5, 1.0]).to(points)[:, None]
+    return moved.flatten(1, 2)
 
 
 def _polish(
@@ -132,7 +164,7 @@ def _polish(
         values, gradient = _value_and_gradient(function, torch.as_tensor(u).to(start)[None])
         return -float(values[0]) / scale, -gradient[0].cpu().double().numpy() / scale
 
-    options = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 500}
+    options = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 100}
     bounds = [(0.0, 1.0)] * len(start)
     result = minimize(negative, start.cpu().numpy(), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     end = torch.as_tensor(result.x).to(start)

@@ -40,8 +40,8 @@ def gross_error_sensitivity(
     domain: "Domain",
     *,
     starts: int = 1024,
-    climbs: int = 64,
-    polishes: int = 8,
+    climbs: int = 128,
+    polishes: int = 4,
     seed: int = 0,
 ) -> Supremum:
     r"""Gross-error sensitivity ``gamma = sup_z ||IF(z)||_2`` over the records z = (x, a, y) of the domain.

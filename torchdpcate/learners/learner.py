@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
 NUISANCE, SECOND_STAGE = "nuisance", "second_stage"
+# Composition leaves crumbs of a spent budget; a release from less than this share would be noise alone.
+_SMALLEST_SHARE = 1e-3
 
 MECHANISMS: dict[str, type[Mechanism]] = {
     cls.name: cls
@@ -341,9 +343,10 @@ class CATELearner(BaseEstimator):
         def charge(event: Any, level: Level) -> None:
             own.add(ledger.charge(SECOND_STAGE, f"release by {name}", event, level=level))
 
-        budget = budget or ledger.remaining(SECOND_STAGE)
-        if budget is None:
-            raise InputError("budget: nothing that can be accounted for is left in the second-stage block")
+        left = ledger.remaining(SECOND_STAGE)
+        if left is None or left.epsilon < _SMALLEST_SHARE * ledger.blocks[SECOND_STAGE].epsilon:
+            raise InputError("budget: nothing to speak of is left in the second-stage block; fit anew on new records")
+        budget = budget or left
         return run(budget, charge, self._noise), own
 
     def _statement(self, mechanism: Mechanism, result: PrivateHead | PrivateAnswers, own: set[int]) -> Any:

@@ -30,6 +30,11 @@ class TailAverage(WeightAveraging):
         super().__init__()
         self.first = min(round(steps * (1 - share)), steps - 1)
 
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Keep the mean where the module will train."""
+        self._device = trainer.strategy.root_device
+        super().setup(trainer, pl_module, stage)
+
     def should_update(self, step_idx: int | None = None, epoch_idx: int | None = None) -> bool:
         """Whether the weights after step `step_idx` (from 0) belong to the tail."""
         return step_idx is not None and step_idx >= self.first

@@ -30,7 +30,7 @@ class BatchDataset(Dataset):
         """One record."""
         return self.dataset[index]
 
-    def __getitems__(self, index: Tensor) -> Any:
+    def __getitems__(self, index: Tensor | list[int]) -> Any:
         """The batch at `index` `[B]`, collated."""
         index = torch.as_tensor(index, dtype=torch.long)
         if isinstance(self.dataset, TensorDataset):

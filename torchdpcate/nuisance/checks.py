@@ -21,8 +21,7 @@ from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.poisson import PoissonSampler
 
 _LOADER_REMEDY = (
-    "train on poisson_loader(dataset, plan.sampling_rate, ...) and set Trainer(use_distributed_sampler=False, "
-    "overfit_batches=0)"
+    "train on poisson_loader(dataset, plan.sampling_rate, ...), with Trainer(use_distributed_sampler=False)"
 )
 
 
@@ -34,11 +33,16 @@ def check_trainer(trainer: Trainer, module: LightningModule, plan: DPSGDPlan) ->
     """
     for broken in _settings(trainer, module):
         raise InputError(broken)
-    for callback in trainer.callbacks:
+    for callback in callbacks(trainer):
         if reason := _callback(callback):
             raise InputError(f"callback {type(callback).__name__} {reason}")
     check_optimizer(trainer.optimizers[0], [p for p in module.parameters() if p.requires_grad])
     return check_sampler(trainer, plan)
+
+
+def callbacks(trainer: Trainer) -> list[Callback]:
+    """The Trainer's callbacks."""
+    return list(vars(trainer)["callbacks"])
 
 
 def _settings(trainer: Trainer, module: LightningModule) -> Iterator[str]:
@@ -47,9 +51,9 @@ def _settings(trainer: Trainer, module: LightningModule) -> Iterator[str]:
     if trainer.world_size != 1:
         yield f"devices: {trainer.world_size} processes; DPSGD runs on a single device, set Trainer(devices=1)"
     if trainer.gradient_clip_val:
-        yield "gradient_clip_val clips the batch, not the record; leave it None and set plan.max_grad_norm"
+        yield "gradient_clip_val clips batches, not records; leave it None and set plan.max_grad_norm"
     if trainer.accumulate_grad_batches != 1:
-        yield f"accumulate_grad_batches={trainer.accumulate_grad_batches}: a step is one Poisson sample; set it to 1"
+        yield f"accumulate_grad_batches={trainer.accumulate_grad_batches}: a step is one batch; set it to 1"
     if trainer.precision not in ("32-true", "64-true"):
         yield f"precision={trainer.precision!r} rounds clipped norms; set Trainer(precision='32-true')"
     if trainer.lr_scheduler_configs:
@@ -63,12 +67,7 @@ def _callback(callback: Callback) -> str | None:
         return f"chooses by the private figure {callback.monitor!r}; set monitor=None"
     if isinstance(callback, StochasticWeightAveraging | LearningRateFinder | BatchSizeFinder):
         return "reads the records in passes that nobody counts; remove it"
-    if (
-        isinstance(callback, GradientAccumulationScheduler)
-        and not callback.going_to_accumulate_grad_batches()
-    ):
-        return None
-    if isinstance(callback, GradientAccumulationScheduler):
+    if isinstance(callback, GradientAccumulationScheduler) and callback.going_to_accumulate_grad_batches():
         return "accumulates batches, but a step is one Poisson sample; remove it"
     return None
 
@@ -82,8 +81,8 @@ def check_optimizer(optimizer: torch.optim.Optimizer, trainable: Sequence[torch.
     held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
     if held != {id(p) for p in trainable}:
         raise InputError(
-            "configure_optimizers: the optimizer's parameters are not the module's trainable ones, so what "
-            "trains is not what is clipped; pass self.parameters(), or freeze the rest with requires_grad=False"
+            "configure_optimizers: the optimizer's parameters are not the module's trainable ones, so what is "
+            "clipped is not what trains; pass self.parameters(), or freeze the rest by requires_grad=False"
         )
 
 
@@ -102,7 +101,7 @@ def check_sampler(trainer: Trainer, plan: DPSGDPlan) -> PoissonSampler:
         )
     if sampler.sampling_rate != plan.sampling_rate:
         raise InputError(
-            f"train_dataloaders: sampling_rate={sampler.sampling_rate} but the plan's is {plan.sampling_rate}; "
-            + _LOADER_REMEDY
+            f"train_dataloaders: sampling_rate={sampler.sampling_rate} but plan.sampling_rate="
+            f"{plan.sampling_rate}; {_LOADER_REMEDY}"
         )
     return sampler

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ from torchdpcate.data import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.nuisances import Nuisances
 from torchdpcate.nuisance.plan import DPSGDPlan
+from torchdpcate.nuisance.record_loss import MOMENTUM
 from torchdpcate.privacy import PrivacyBudget, dp_sgd_noise_multiplier
 from torchdpcate.privacy.accounting import Charge
 
@@ -22,10 +24,11 @@ class NuisanceConfig:
         learning_rate: step size of the optimizer.
         batch_size: expected batch size q n under privacy, the batch size otherwise.
         epochs: times each record is expected to be seen.
-        max_grad_norm: clip norm of one record's gradient (privacy only).
+        max_grad_norm: clip norm of one record's gradient (privacy only); None works it out from `noise_walk`.
         optimizer: `adam`, or `sgd` (momentum 0.9).
-        outcome_weight: weight of the outcome's squared error against the treatment's cross-entropy.
+        outcome_share: share of the outcome in the loss, see `Nuisances`.
         average: share of the last steps whose weights are averaged, in [0, 1]; 0 keeps the last weights.
+        noise_walk: standard deviation of what noise alone adds to a weight over the whole run, above 0.
 
     Raises:
         InputError: a value out of its range.
@@ -37,19 +40,24 @@ class NuisanceConfig:
     """
 
     width: int = 32
-    learning_rate: float = 0.003
+    learning_rate: float = 0.2
     batch_size: int = 128
     epochs: int = 20
-    max_grad_norm: float = 0.3
-    optimizer: str = "adam"
-    outcome_weight: float = 1.0
+    max_grad_norm: float | None = None
+    optimizer: str = "sgd"
+    outcome_share: float = 0.95
     average: float = 0.5
+    noise_walk: float = 0.1
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "epochs"):
             value = getattr(self, name)
             if not (isinstance(value, int) and value >= 1):
                 raise InputError(f"{name}={value!r} must be a whole number, at least 1")
+        if not self.noise_walk > 0:
+            raise InputError(f"noise_walk={self.noise_walk!r} must be above 0")
+        if self.max_grad_norm is None and self.optimizer == "adam":
+            raise InputError("max_grad_norm=None is worked out for sgd only; give a number with adam")
         if not 0 <= self.average <= 1:
             raise InputError(f"average={self.average!r} must be in [0, 1], the share of the steps to average")
 
@@ -60,7 +68,7 @@ class NuisanceConfig:
             width=self.width,
             learning_rate=self.learning_rate,
             optimizer=self.optimizer,
-            outcome_weight=self.outcome_weight,
+            outcome_share=self.outcome_share,
         )
 
     def steps(self, n: int) -> int:
@@ -88,4 +96,15 @@ class NuisanceConfig:
         """
         steps, rate = self.steps(n), self.batch_size / n
         noise = dp_sgd_noise_multiplier(budget.epsilon, budget.delta, rate, steps, also=also)
-        return DPSGDPlan(noise, self.max_grad_norm, rate, steps)
+        clip = self._clip_norm(noise, steps) if self.max_grad_norm is None else self.max_grad_norm
+        return DPSGDPlan(noise, clip, rate, steps)
+
+    def _clip_norm(self, noise_multiplier: float, steps: int) -> float:
+        r"""Clip norm at which T steps of noise alone move each weight by `noise_walk`.
+
+        SGD of rate r and momentum m moves a weight by \(r \sigma C / (q n (1 - m))\) a step and by
+        \(\sqrt{T}\) times that in all.  Where nearly all records are clipped only r C matters, so the rate
+        can stay where training without privacy likes it, and one number serves every n and epsilon.
+        """
+        step = self.learning_rate * noise_multiplier / (self.batch_size * (1 - MOMENTUM))
+        return self.noise_walk / (step * math.sqrt(steps))

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.nuisance.checks import check_optimizer, check_sampler, check_trainer
+from torchdpcate.nuisance.checks import callbacks, check_optimizer, check_sampler, check_trainer
 from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.step_account import StepAccount
 from torchdpcate.privacy import Ledger, NoiseSource
@@ -93,7 +93,7 @@ class DPSGD(Callback):
         """Check the fit, wrap module and optimizer, charge the first steps."""
         from torchdpcate.nuisance.engines import ENGINES, choose_mode
 
-        if sum(isinstance(callback, DPSGD) for callback in trainer.callbacks) > 1:
+        if sum(isinstance(callback, DPSGD) for callback in callbacks(trainer)) > 1:
             raise InputError("callbacks hold more than one DPSGD; one run is charged once")
         sampler = check_trainer(trainer, pl_module, self.plan)
         if self.noise.private and not sampler.private:
@@ -176,7 +176,7 @@ class DPSGD(Callback):
 def _exact_products() -> Iterator[None]:
     """Full float32 products, and none of torch's warnings about hooks on a first layer.
 
-    Reduced precision (TF32, bfloat16) would round clipped gradients apart from the norms they were clipped by.
+    Reduced precision (TF32, bfloat16) would round clipped gradients apart from the norms that clipped them.
     """
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")

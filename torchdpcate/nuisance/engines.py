@@ -25,6 +25,10 @@ for _handler in set(logging.getLogger().handlers) - set(_handlers):
 
 Guard = Callable[[], None]
 
+_UNTRAINED = (
+    "it must be in the loss of every batch, inside a layer of the module; else set requires_grad=False"
+)
+
 
 class _Guarded:
     """Mixin: a step is checked and counted before its noise is drawn, by whatever road `step` is reached."""
@@ -126,9 +130,7 @@ class HooksEngine(Engine):
         for name, p in self.trainable:
             grads = getattr(p, "grad_sample", None)
             if not isinstance(grads, Tensor):
-                raise InputError(
-                    f"parameter {name} has no per-record gradients: the wrapped module did not train it"
-                )
+                raise InputError(f"parameter {name} has no per-record gradients; {_UNTRAINED}")
             if records is not None and len(grads) != records:
                 raise InputError(
                     f"parameter {name} has gradients of {len(grads)} records in a batch of {records}; "
@@ -137,7 +139,7 @@ class HooksEngine(Engine):
 
 
 class FunctorchEngine(HooksEngine):
-    """As `HooksEngine`, but each layer is differentiated by torch.func: for layers Opacus has no formula for."""
+    """As `HooksEngine`, but torch.func differentiates each layer: also where Opacus has no formula."""
 
     functorch = True
 
@@ -154,13 +156,11 @@ class GhostEngine(Engine):
     def attach(self) -> GradSampleHooks:
         """Put Opacus's norm hooks on every layer, and our backward pass in place of the module's."""
         if not hasattr(self.module, "record_losses"):
-            raise InputError(
-                "mode='ghost' needs record_losses [B] kept in training_step; use a RecordLossModule"
-            )
+            raise InputError("mode='ghost' needs record_losses [B]; use a RecordLossModule, or mode='hooks'")
         hooks = GradSampleHooksFastGradientClipping(
             self.module, loss_reduction="sum", max_grad_norm=self.plan.max_grad_norm
         )
-        self.module.backward = self.backward
+        vars(self.module)["backward"] = self.backward
         self._records: int | None = None
         return hooks
 
@@ -193,21 +193,17 @@ class GhostEngine(Engine):
     def _clip_factors(self, names: tuple[str, ...], parameters: tuple[nn.Parameter, ...]) -> Tensor:
         for name, p in zip(names, parameters, strict=True):
             if getattr(p, "_norm_sample", None) is None:
-                raise InputError(
-                    f"parameter {name} has no per-record norm: the wrapped module did not train it"
-                )
+                raise InputError(f"parameter {name} has no per-record norm; {_UNTRAINED}")
         factors = self.hooks.get_clipping_coef()
         for p in parameters:
-            p._norm_sample = None
+            vars(p)["_norm_sample"] = None
         return factors
 
     def check_step(self, records: int | None) -> None:
         """See `Engine`."""
         for name, p in self.trainable:
             if getattr(p, "summed_grad", None) is None:
-                raise InputError(
-                    f"parameter {name} has no clipped gradient: the wrapped module did not train it"
-                )
+                raise InputError(f"parameter {name} has no clipped gradient; {_UNTRAINED}")
         if records is not None and records != self._records:
             raise InputError(
                 f"record_losses has {self._records} losses in a batch of {records}; keep one per record"
@@ -215,8 +211,8 @@ class GhostEngine(Engine):
 
     def detach(self) -> None:
         """See `Engine`."""
-        self.module.__dict__.pop("backward", None)
-        self.module.record_losses = None
+        vars(self.module).pop("backward", None)
+        vars(self.module)["record_losses"] = None
         super().detach()
 
 

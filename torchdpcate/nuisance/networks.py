@@ -85,7 +85,7 @@ class Outcome(RecordLossModule):
         super().__init__(learning_rate, optimizer)
         self.net = mlp(dimension, width, 2)
         # the middle of the public range: less way to go than from its lower end
-        nn.init.constant_(self.net[-1].bias, 0.5)
+        self.net.get_parameter(f"{len(self.net) - 1}.bias").data.fill_(0.5)
 
     def forward(self, x: Tensor) -> Tensor:
         """Both mean outcomes `[..., B, 2]` at covariates `x` `[..., B, q]` scaled to [-1, 1]."""

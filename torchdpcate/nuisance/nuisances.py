@@ -31,9 +31,15 @@ class NuisanceValues(NamedTuple):
 class Nuisances(RecordLossModule):
     r"""The nuisances \(\eta = (\pi, \mu_0, \mu_1)\) of one domain.
 
-    The loss of a record is its cross-entropy plus `outcome_weight` times the squared error of the observed
-    arm, on the [0, 1] outcome scale.  Both networks are clipped jointly, so that one run of DP-SGD pays for
-    both: this needs a lower noise multiplier than two runs at half the budget each.
+    The loss of a record is
+
+    .. math::
+        (1 - s) \left[-a \log \pi(x) - (1 - a) \log(1 - \pi(x))\right] + s \, (y - \mu_a(x))^2,
+
+    with y on the [0, 1] outcome scale and s the `outcome_share`: squared errors on that scale are small, and
+    under clipping the larger part of a gradient would leave no room for the other.  Both networks are
+    clipped jointly, so that one run of DP-SGD pays for both: this needs a lower noise multiplier than two
+    runs at half the budget each.
 
     Covariates come raw and are scaled by the domain's public bounds inside.
 
@@ -42,8 +48,7 @@ class Nuisances(RecordLossModule):
         width: hidden units of each network; 0 is a linear model.
         learning_rate: step size of the optimizer.
         optimizer: `adam`, or `sgd` (momentum 0.9).
-        outcome_weight: weight of the squared error against the cross-entropy, above 0; w reads as a Gaussian
-            likelihood with residual sd 1 / sqrt(2 w) of the outcome's range (0.1 at w = 50).
+        outcome_share: share s of the outcome in the loss, between 0 and 1.
 
     Raises:
         InputError: a value out of its range.
@@ -62,16 +67,16 @@ class Nuisances(RecordLossModule):
         self,
         domain: Domain,
         width: int = 32,
-        learning_rate: float = 0.003,
-        optimizer: str = "adam",
-        outcome_weight: float = 1.0,
+        learning_rate: float = 0.2,
+        optimizer: str = "sgd",
+        outcome_share: float = 0.95,
     ) -> None:
         super().__init__(learning_rate, optimizer)
-        if not outcome_weight > 0:
-            raise InputError(f"outcome_weight={outcome_weight!r} must be above 0")
+        if not 0 < outcome_share < 1:
+            raise InputError(f"outcome_share={outcome_share!r} must be between 0 and 1, both excluded")
         self.domain = domain
         self.width = width
-        self.outcome_weight = float(outcome_weight)
+        self.outcome_share = float(outcome_share)
         self.propensity = Propensity(domain.dimension, width)
         self.outcome = Outcome(domain.dimension, width)
         half_width = (domain.covariate_high - domain.covariate_low) / 2
@@ -81,7 +86,7 @@ class Nuisances(RecordLossModule):
 
     def scaled(self, x: Tensor) -> Tensor:
         """Covariates `x` `[..., q]` on [-1, 1], in the weights' precision."""
-        weight = self.outcome.net[0].weight
+        weight = next(self.outcome.parameters())
         return ((x - self.centre) / self.half_width).to(weight.dtype)
 
     def record_loss(self, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
@@ -89,8 +94,8 @@ class Nuisances(RecordLossModule):
         x, a, y = batch
         x = self.scaled(x)
         y = (y - self.domain.outcome_low) / self.domain.outcome_range
-        fit = self.outcome.record_loss((x, a, y))
-        return self.propensity.record_loss((x, a, y)) + self.outcome_weight * fit
+        share, scaled = self.outcome_share, (x, a, y)
+        return (1 - share) * self.propensity.record_loss(scaled) + share * self.outcome.record_loss(scaled)
 
     def predict(self, x: Tensor) -> NuisanceValues:
         """Nuisances at raw covariates `x` `[B, q]`, clipped to the domain.
@@ -118,7 +123,7 @@ class Nuisances(RecordLossModule):
             "width": self.width,
             "learning_rate": self.learning_rate,
             "optimizer": self.optimizer,
-            "outcome_weight": self.outcome_weight,
+            "outcome_share": self.outcome_share,
         }
 
     @classmethod

@@ -13,8 +13,12 @@ from torchdpcate.privacy import DPSGDEvent
 class DPSGDPlan:
     r"""A run of `steps` steps, each on a Poisson sample of the records.
 
-    One step updates with \(\frac{1}{q n}\left(\sum_{i \in S} g_i \min\{1, C / \|g_i\|\} + \sigma C Z\right)\),
-    where each record is in S with probability q and Z is standard normal.
+    The gradient of one step is
+
+    .. math::
+        \frac{1}{q n} \Big(\sum_{i \in S} g_i \min\{1, C / \|g_i\|\} + \sigma C Z\Big),
+
+    where each record is in S with probability q, independently, and Z is standard normal.
 
     Args:
         noise_multiplier: \(\sigma\), noise over clip norm; above 0.

@@ -14,7 +14,7 @@ from torchdpcate.nuisance.batches import BatchDataset, ready
 from torchdpcate.privacy import NoiseSource
 
 
-class PoissonSampler(Sampler[Tensor]):
+class PoissonSampler(Sampler):
     """Batch sampler in which each record is in each batch independently with probability q.
 
     The sample is secret: amplification by sampling holds only against who cannot tell who was in it.  So the
@@ -62,7 +62,7 @@ class PoissonSampler(Sampler[Tensor]):
 
 
 class PoissonLoader(DataLoader):
-    """A data loader over a `PoissonSampler`; sampling has no memory, so it resumes anywhere without a state."""
+    """A data loader over a `PoissonSampler`: sampling has no memory, so it resumes without a state."""
 
     def state_dict(self) -> dict[str, Any]:
         """Nothing: the coins must not be stored, and the next ones do not depend on the last."""

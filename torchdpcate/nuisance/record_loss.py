@@ -13,9 +13,12 @@ from torch import Tensor
 
 from torchdpcate.errors import InputError
 
+MOMENTUM = 0.9
+"""Momentum of `sgd`."""
+
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
-    "sgd": partial(torch.optim.SGD, momentum=0.9),
+    "sgd": partial(torch.optim.SGD, momentum=MOMENTUM),
 }
 """Optimizers by name: Adam with PyTorch's settings, SGD with momentum 0.9."""
 

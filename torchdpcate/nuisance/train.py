@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback, RichProgressBar
-from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from torchdpcate.data import CausalData
@@ -69,7 +68,7 @@ def train(
     ledger: Ledger | None = None,
     block: str = "nuisance",
     mode: str = "auto",
-    average: float = 0.0,
+    average: float = 0.5,
     ckpt_path: str | Path | None = None,
 ) -> Module:
     """Train `module` on `records`: by DP-SGD with a plan, by ordinary shuffled batches without one.

@@ -10,12 +10,13 @@ from typing import Any, TypeVar
 
 from filelock import FileLock
 
+from torchdpcate._files import write_text
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.privacy.accounting import Charge, compose, naive_sum
 from torchdpcate.privacy.budget import PrivacyBudget, whole
 from torchdpcate.privacy.events import ApproximateEvent, Event
 from torchdpcate.privacy.guarantee import Level
-from torchdpcate.privacy.ledger_file import Entry, dump, parse, write_whole
+from torchdpcate.privacy.ledger_file import Entry, dump, parse
 
 _LEVELS = list(Level)  # from the strongest to the weakest
 
@@ -68,7 +69,7 @@ class Ledger:
                 if self._path.exists():
                     self._entries = self._read()
                 else:
-                    write_whole(self._path, dump(self._blocks, self._private, ()))
+                    write_text(self._path, dump(self._blocks, self._private, ()))
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Ledger":
@@ -283,7 +284,7 @@ class Ledger:
         with self._locked():
             entries, result = change(self._read())
             if self._path is not None:
-                write_whole(self._path, dump(self._blocks, self._private, entries))
+                write_text(self._path, dump(self._blocks, self._private, entries))
             self._entries = entries
             return result
 

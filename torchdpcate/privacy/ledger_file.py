@@ -1,8 +1,6 @@
 """The file of a ledger: strict JSON, written whole or not at all."""
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,22 +92,3 @@ def parse(path: Path) -> tuple[dict[str, PrivacyBudget], bool, tuple[Entry, ...]
         raise InputError(
             f"ledger {path}: damaged or of another format ({error}); restore it from a copy"
         ) from error
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write the file whole or not at all, and return when it is on the disk."""
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

@@ -58,11 +58,17 @@ class NoiseSource(ABC):
         return math.ldexp(1.0, math.frexp(positive("scale", scale))[1] - 21)
 
     @abstractmethod
-    def gaussian(self, size: int, scale: float) -> Tensor:
+    def gaussian(self, size: int, scale: float, step: float | None = None) -> Tensor:
         """Independent N(0, scale^2) numbers, float64 of shape [size].
 
+        Args:
+            size: How many.
+            scale: Standard deviation.
+            step: Spacing of the public grid, a power of two; None takes `grid(scale)`. A scale that depends on
+                the records needs a step that does not, because the spacing shows in what is released.
+
         Raises:
-            InputError: If ``size`` is negative or ``scale`` not positive.
+            InputError: If ``size`` is negative, or ``scale`` or ``step`` not positive.
         """
 
     @abstractmethod
@@ -116,16 +122,19 @@ class SystemNoise(NoiseSource):
 
     private = True
 
-    def gaussian(self, size: int, scale: float) -> Tensor:
+    def gaussian(self, size: int, scale: float, step: float | None = None) -> Tensor:
         """See `NoiseSource.gaussian`."""
-        return self._on_grid(size, scale, _opendp_gaussian)
+        return self._on_grid(size, scale, _opendp_gaussian, step)
 
     def laplace(self, size: int, scale: float) -> Tensor:
         """See `NoiseSource.laplace`."""
         return self._on_grid(size, scale, _opendp_laplace)
 
-    def _on_grid(self, size: int, scale: float, sampler: Callable[[float], Any]) -> Tensor:
-        step, count = self.grid(scale), whole("size", size, least=0)
+    def _on_grid(
+        self, size: int, scale: float, sampler: Callable[[float], Any], step: float | None = None
+    ) -> Tensor:
+        step = self.grid(scale) if step is None else positive("step", step)
+        count = whole("size", size, least=0)
         if count == 0:
             return torch.zeros(0, dtype=torch.float64)
         # dividing and multiplying by a power of two is exact
@@ -178,8 +187,8 @@ class FixedNoise(NoiseSource):
         self._streams = 0
         self._own = self.generator()
 
-    def gaussian(self, size: int, scale: float) -> Tensor:
-        """See `NoiseSource.gaussian`."""
+    def gaussian(self, size: int, scale: float, step: float | None = None) -> Tensor:
+        """See `NoiseSource.gaussian`; not on a grid."""
         scale, size = positive("scale", scale), whole("size", size, least=0)
         return torch.randn(size, generator=self._own, dtype=torch.float64) * scale
 

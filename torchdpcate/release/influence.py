@@ -88,7 +88,7 @@ class InfluencePerturbation(QueryMechanism):
         # A condition known to fail leaves nothing to account for: no later total may rest on this entry.
         level = guarantee.level if guarantee.holds_claim else Level.HEURISTIC
         charge(ApproximateEvent(budget.epsilon, budget.delta), level)
-        values = stage.correction(queries).cpu() + noise.gaussian(queries.shape[0], scale)
+        values = self.add_noise(stage.correction(queries), scale, stage.block.domain, noise)
         return PrivateAnswers(values, guarantee, public={"damping": self.damping})
 
     def guarantee(self, stage: FittedStage, budget: PrivacyBudget, queries: int) -> Guarantee:

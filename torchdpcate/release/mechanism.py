@@ -5,8 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
+from torchdpcate.data import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.privacy import Guarantee, Level, NoiseSource, PrivacyBudget
 from torchdpcate.second_stage import FittedStage, LinearSecondStage, LinearStage, SecondStage
@@ -119,8 +121,23 @@ class FunctionMechanism(LinearMechanism):
         """
 
 
+def public_step(domain: Domain) -> float:
+    """Return the spacing of released answers: the largest power of two within 2^-36 of the outcome range."""
+    return NoiseSource.grid(domain.outcome_range) * 2.0**-16
+
+
 class QueryMechanism(Mechanism):
-    """Releases f at finitely many public queries."""
+    """Releases f at finitely many public queries, on the grid of ``public_step``."""
+
+    @staticmethod
+    def add_noise(values: Tensor, scale: float, domain: Domain, noise: NoiseSource) -> Tensor:
+        """Return values [d], rounded to the public grid, plus N(0, scale^2) noise on it, on the CPU.
+
+        Rounding moves the values by at most sqrt(d) steps between two data sets.
+        """
+        step = public_step(domain)
+        rounded = torch.round(values.cpu() / step) * step
+        return rounded + noise.gaussian(values.numel(), scale, step)
 
     @abstractmethod
     def answer(

@@ -5,6 +5,7 @@ import math
 from torchdpcate.errors import InputError
 from torchdpcate.privacy import (
     ApproximateEvent,
+    GaussianMechanism,
     Guarantee,
     Level,
     NoiseSource,
@@ -93,21 +94,22 @@ class ObjectivePerturbation(FunctionMechanism):
         problem = linear.problem
         if problem.squared:
             raise InputError(_SQUARED)
-        tilt_scale, solver_scale, jacobian = self._scales(problem, budget)
+        tilt_scale, solver, jacobian = self._scales(problem, budget)
         charge(ApproximateEvent(budget.epsilon, budget.delta), Level.CERTIFIED)
         p = problem.psi.shape[1]
         tilt = noise.gaussian(p, tilt_scale) / problem.n
-        theta = solve(problem, tilt.to(problem.psi)).theta.cpu()
+        theta = solve(problem, tilt.to(problem.psi)).theta
+        bound = tilt_scale / (2 * problem.n * problem.ridge)
         return PrivateHead(
-            theta=theta + noise.gaussian(p, solver_scale),
-            noise_scale=math.hypot(tilt_scale / (2 * problem.n * problem.ridge), solver_scale),
+            theta=solver.release(theta, noise),
+            noise_scale=math.hypot(bound, solver.released_scale(p)),
             guarantee=Guarantee(Level.CERTIFIED, budget, source="dp_cate row 3; Iyengar et al. 2019"),
             public={"tilt_scale": tilt_scale, "epsilon_jacobian": jacobian, "threshold": problem.threshold},
         )
 
     @staticmethod
-    def _scales(problem: LinearProblem, budget: PrivacyBudget) -> tuple[float, float, float]:
-        """Return the standard deviations of tilt and solver noise, and epsilon_J."""
+    def _scales(problem: LinearProblem, budget: PrivacyBudget) -> tuple[float, GaussianMechanism, float]:
+        """Return the tilt's standard deviation, the noise that covers the solver's stop, and epsilon_J."""
         share = 1 - _SOLVER_SHARE
         jacobian, tilt_scale = objective_noise(
             budget.epsilon * share,
@@ -117,6 +119,6 @@ class ObjectivePerturbation(FunctionMechanism):
             ridge=problem.ridge,
             n=problem.n,
         )
-        sigma = analytic_gaussian_sigma(budget.epsilon * _SOLVER_SHARE, budget.delta * _SOLVER_SHARE)
+        rest = PrivacyBudget(budget.epsilon * _SOLVER_SHARE, budget.delta * _SOLVER_SHARE)
         # tol of the summed objective is n times that of the mean; the n cancels (dp_cate row 3).
-        return tilt_scale, problem.tolerance / problem.ridge * sigma, jacobian
+        return tilt_scale, GaussianMechanism(rest, problem.tolerance / problem.ridge), jacobian

@@ -14,7 +14,13 @@ from torchdpcate.privacy import (
     smooth_sensitivity_multiplier,
     smoothness,
 )
-from torchdpcate.release.mechanism import Charge, LinearMechanism, PrivateAnswers, QueryMechanism
+from torchdpcate.release.mechanism import (
+    Charge,
+    LinearMechanism,
+    PrivateAnswers,
+    QueryMechanism,
+    public_step,
+)
 from torchdpcate.second_stage import FittedStage, LinearProblem
 
 
@@ -83,12 +89,14 @@ class SmoothSensitivity(LinearMechanism, QueryMechanism):
         linear = self.require_linear(stage).squared()
         multiplier = smooth_sensitivity_multiplier(budget.epsilon, budget.delta)
         J = linear.features(queries.to(linear.theta))
-        local, worst = local_sensitivity(linear.problem, J)
+        domain = linear.block.domain
+        rounding = math.sqrt(J.shape[0]) * public_step(domain)
+        local, worst = (bound + rounding for bound in local_sensitivity(linear.problem, J))
         xi = smoothness(budget.epsilon, budget.delta, J.shape[0])
         scale = smooth_bound(local, worst, linear.problem.condition, xi) * multiplier
         charge(ApproximateEvent(budget.epsilon, budget.delta), Level.CERTIFIED)
         return PrivateAnswers(
-            values=(J @ linear.theta).cpu() + noise.gaussian(J.shape[0], scale),
+            values=self.add_noise(J @ linear.theta, scale, domain, noise),
             guarantee=Guarantee(
                 Level.CERTIFIED, budget, source="dp_cate row 6; Nissim, Raskhodnikova & Smith 2007"
             ),

@@ -11,7 +11,8 @@ from torchdpcate.privacy import Condition, Guarantee, Ledger, Level
 ADJACENCY = "replace one record; the number of records is public"
 UNIT = "one record (row): a person with several rows is protected only row by row"
 ASSUMPTIONS = (
-    "real arithmetic: fits are in float64, noise is a discrete Gaussian on a public power-of-two grid",
+    "real arithmetic inside fits and DP-SGD (float64 and float32); what is released is rounded to a public "
+    "power-of-two grid and gets discrete Gaussian noise there",
     "DP-SGD noise and Poisson sampling come from a generator seeded by the operating system's entropy",
     "bounds, split, queries and settings are public facts, not read off the records",
 )

@@ -1,0 +1,80 @@
+"""Time and memory of the conjugate-gradient route: a head of about a million parameters, 8,000 records, float64.
+
+The targets are what the head predicts plus a little noise, so that its Hessian is positive definite without a training
+run; a solve does not ask how theta was found.
+
+    python experiments/benchmarks/large_head.py --queries 2 --ridge 0.1
+"""
+
+import argparse
+import resource
+import time
+
+import torch
+
+from torchdpcate.influence import ConjugateGradientSolver, HessianVectorProduct, InfluenceFunction
+from torchdpcate.second_stage.neural import NeuralHead
+
+LIMIT_GIB = 3.0
+
+
+class CountingSolver(ConjugateGradientSolver):
+    """Conjugate gradients that remember how many products they took and the true residual they reached."""
+
+    products = 0
+    residual = float("nan")
+
+    def _apply(self, hessian: HessianVectorProduct, V: torch.Tensor) -> torch.Tensor:
+        self.products += V.shape[1]
+        return super()._apply(hessian, V)
+
+    def _check(self, residual: torch.Tensor, B: torch.Tensor) -> None:
+        self.residual = float((residual.norm(dim=0) / B.norm(dim=0)).max())
+        super()._check(residual, B)
+
+
+def peak_gib() -> float:
+    """Largest resident set of this process so far, in GiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def main() -> None:
+    """Run the benchmark and print one figure a line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--records", type=int, default=8_000)
+    parser.add_argument("--covariates", type=int, default=30)
+    parser.add_argument("--width", type=int, default=993)
+    parser.add_argument("--queries", type=int, default=2)
+    parser.add_argument("--ridge", type=float, default=0.1)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+
+    generator = torch.Generator().manual_seed(0)
+    n, q = options.records, options.covariates
+    head = NeuralHead(q, -torch.ones(q), torch.ones(q), width=options.width, ridge=options.ridge, generator=generator)
+    theta = head.theta.detach()
+    x = torch.rand(n + options.queries, q, dtype=torch.float64, generator=generator) * 2 - 1
+    w = torch.rand(n, dtype=torch.float64, generator=generator) - 0.5
+    noise = 0.1 * torch.randn(n, dtype=torch.float64, generator=generator)
+    s = w * head(x[:n]).detach() + noise
+    print(f"parameters {theta.numel():,}, records {n:,}, queries {options.queries}, ridge {options.ridge}")
+    print(f"peak memory before the solve: {peak_gib():.2f} GiB")
+
+    solver = CountingSolver()
+    start = time.perf_counter()
+    influence = InfluenceFunction(
+        head.functional, theta, x[:n], s, w, options.ridge, x[n:], solver=solver
+    )
+    seconds = time.perf_counter() - start
+    print(f"solve: {seconds:.1f} s, {solver.products} Hessian-vector products, relative residual {solver.residual:.1e}")
+    start = time.perf_counter()
+    norms = influence.norm(x[:1_000], s[:1_000], w[:1_000])
+    print(f"influence of 1,000 records: {time.perf_counter() - start:.1f} s, largest norm {float(norms.max()):.4g}")
+    print(f"peak memory: {peak_gib():.2f} GiB (limit {LIMIT_GIB})")
+    if peak_gib() >= LIMIT_GIB:
+        raise SystemExit("the memory limit is missed")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,317 @@
+"""The program as users run it: what it writes, and one line with exit code 2 for each mistake."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from torchdpcate.cli.main import main
+from torchdpcate.release import load_release
+
+QUICK = [
+    "nuisance.batch_size=50",
+    "nuisance.epochs=2",
+    "second_stage.ridge=0.02",
+    "trainer.progress=false",
+]
+DOMAIN = {
+    "treatment": "treat",
+    "outcome": {"name": "pay", "low": 0, "high": 10},
+    "covariates": {"age": {"low": 16, "high": 60}, "black": {"categories": [0, 1]}, "site": {"categories": list("abc")}},
+    "overlap": 0.05,
+}
+
+
+def table(n: int = 400) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    treat = rng.integers(0, 2, n)
+    frame = pd.DataFrame({"name": "nobody", "treat": treat, "age": rng.integers(16, 61, n)})
+    frame["black"], frame["site"] = rng.integers(0, 2, n), rng.choice(list("abc"), n)
+    frame["pay"] = np.clip(2 + treat + 0.05 * frame["age"] + rng.normal(0, 1, n), 0, 10)
+    return frame
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table().to_csv("people.csv", index=False)
+    Path("domain.yaml").write_text(yaml.safe_dump(DOMAIN))
+    return tmp_path
+
+
+TABLE = ["data=table", "data.path=people.csv", "data.domain=domain.yaml"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """One finished run on generated data."""
+    folder = tmp_path_factory.mktemp("run") / "r"
+    code = main(["train", "data=dataset1", "data.n=1200", "queries.count=25", *QUICK, f"run_dir={folder}"])
+    assert code == 0
+    return folder
+
+
+def test_a_run_writes_release_curator_and_summary(run):
+    names = {str(p.relative_to(run)) for p in run.rglob("*") if p.is_file()}
+    assert {
+        "summary.json",
+        "release/release.safetensors",
+        "release/privacy.json",
+        "release/privacy.md",
+        "release/effect.png",
+        "curator/ledger.json",
+        "curator/config.yaml",
+        "curator/effect.png",
+    } <= names
+    assert {n for n in names if n.startswith("release/")} == {
+        "release/release.safetensors",
+        "release/privacy.json",
+        "release/privacy.md",
+        "release/effect.png",
+    }
+
+
+def test_summary_has_the_contracts_keys(run):
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["task"] == "cate"
+    assert summary["mechanism"] == "objective"
+    assert summary["level"] == "certified"
+    assert summary["n"] == 1080
+    assert summary["seed"] == 0
+    assert 0.99 < summary["epsilon"] <= 1
+    assert summary["delta"] == 1e-5
+    assert set(summary["spent"]) == {"nuisance", "second_stage", "total"}
+    for name in ("pehe", "pehe_nonprivate", "pehe_plug_in", "pehe_constant", "seconds"):
+        assert summary[name] > 0
+
+
+def test_the_released_pehe_is_that_of_the_file(run):
+    from torchdpcate.data import Dataset1
+    from torchdpcate.evaluation import pehe
+
+    study = Dataset1(n=1200, queries=25).load()
+    release = load_release(run / "release" / "release.safetensors")
+    summary = json.loads((run / "summary.json").read_text())
+    assert pehe(release.effect_tensor(study.queries), study.effect) == pytest.approx(summary["pehe"], rel=1e-12)
+
+
+def test_inspect_prints_text_and_json(run, capsys):
+    path = str(run / "release" / "release.safetensors")
+    assert main(["inspect", path]) == 0
+    assert "certified" in capsys.readouterr().out
+    assert main(["inspect", path, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["kind"] == "function"
+    assert shown["privacy"]["level"] == "certified"
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_predict_equals_effect(run, ending, tmp_path):
+    release = load_release(run / "release" / "release.safetensors")
+    x = release.domain.grid(50).numpy()
+    frame = pd.DataFrame(x, columns=list(release.schema.columns))
+    source, target = tmp_path / f"in.{ending}", tmp_path / f"out.{ending}"
+    frame.to_csv(source, index=False) if ending == "csv" else frame.to_parquet(source)
+    assert main(["predict", str(run / "release" / "release.safetensors"), str(source), "-o", str(target)]) == 0
+    effect = (pd.read_csv(target) if ending == "csv" else pd.read_parquet(target))["effect"]
+    np.testing.assert_allclose(effect, release.effect(frame), rtol=1e-12)
+
+
+def test_predict_outside_the_domain_writes_nothing(run, tmp_path, capsys):
+    pd.DataFrame({"x0": [0.5, 3.0], "x1": [0.5, 0.5]}).to_csv(tmp_path / "in.csv", index=False)
+    target = tmp_path / "out.csv"
+    code = main(["predict", str(run / "release" / "release.safetensors"), str(tmp_path / "in.csv"), "-o", str(target)])
+    assert code == 2
+    assert one_line(capsys)
+    assert [p.name for p in tmp_path.iterdir()] == ["in.csv"]
+
+
+def test_a_table_becomes_a_release(here):
+    assert main(["train", *TABLE, *QUICK, "privacy.epsilon=2", "run_dir=r"]) == 0
+    summary = json.loads((here / "r" / "summary.json").read_text())
+    assert "pehe" not in summary
+    assert summary["n"] == 400
+    assert main(["predict", "r/release/release.safetensors", "people.csv", "-o", "effects.parquet"]) == 0
+    assert len(pd.read_parquet("effects.parquet")) == 400
+
+
+@pytest.mark.parametrize(
+    ("words", "level", "claims"),
+    [
+        (["release=queries"], "certified", True),
+        (["release=queries", "mechanism=smooth_sensitivity", "learner=dr"], "certified", True),
+        (["release=queries", "mechanism=influence", "mechanism.starts=8"], "conditional", False),
+        (["mechanism=output", "features=fourier", "features.pairs=16"], "certified", True),
+        (["features=representation"], "certified", True),
+        (["features=identity", "nuisance=linear", "nuisance.batch_size=50", "nuisance.epochs=2"], "certified", True),
+    ],
+)
+def test_every_choice_runs_at_its_level(words, level, claims, here):
+    assert main(["train", *TABLE, *QUICK, "queries.count=10", *words, "run_dir=r"]) == 0
+    summary = json.loads((here / "r" / "summary.json").read_text())
+    assert summary["level"] == level
+    assert (summary["epsilon"] is not None) is claims
+
+
+def test_neural_queries_are_heuristic_and_claim_nothing_anywhere(here, capsys):
+    words = ["second_stage=neural", "second_stage.width=4", "release=queries", "mechanism=influence"]
+    quick = [w for w in QUICK if "ridge" not in w]
+    assert main(["train", *TABLE, *quick, *words, "queries.count=5", "mechanism.starts=8", "run_dir=r"]) == 0
+    summary = json.loads((here / "r" / "summary.json").read_text())
+    assert summary["level"] == "heuristic"
+    assert summary["epsilon"] is None
+    assert summary["delta"] is None
+    capsys.readouterr()
+    assert main(["inspect", "r/release/release.safetensors", "--json"]) == 0
+    statement = json.loads(capsys.readouterr().out)["privacy"]
+    assert statement["epsilon"] is None
+    assert statement["delta"] is None
+    assert "heuristic" in statement["claim"]
+    assert all("event" not in charge for block in statement["blocks"] for charge in block["charges"])
+
+
+def test_sweep_gives_each_run_its_folder_and_report_reads_them(here, capsys):
+    words = ["-m", "data=dataset1", "data.n=700", "queries.count=10", "seed=0,1", "privacy.epsilon=2,8", *QUICK]
+    assert main(["train", *words, "run_dir=sweep"]) == 0
+    summaries = [json.loads(p.read_text()) for p in sorted((here / "sweep").glob("*/summary.json"))]
+    assert {(s["seed"], s["requested"]["epsilon"]) for s in summaries} == {(0, 2), (0, 8), (1, 2), (1, 8)}
+    assert main(["report", "sweep"]) == 0
+    assert len(pd.read_csv("sweep/report.csv")) == 4
+    assert (here / "sweep" / "error_against_budget.png").stat().st_size > 1000
+
+
+def one_line(capsys) -> str:
+    """The complaint, if stderr holds exactly one line."""
+    error = capsys.readouterr().err.strip()
+    assert len(error.splitlines()) == 1, error
+    assert error.startswith("torchdpcate: ")
+    return error
+
+
+def broken(**columns) -> None:
+    frame = table()
+    for name, value in columns.items():
+        frame[name] = value(frame[name]) if callable(value) else value
+    frame.to_csv("people.csv", index=False)
+
+
+def redomained(change) -> None:
+    domain = json.loads(json.dumps(DOMAIN))
+    change(domain)
+    Path("domain.yaml").write_text(yaml.safe_dump(domain))
+
+
+def blank_three(column: pd.Series) -> pd.Series:
+    return column.astype(float).mask(column.index < 3)
+
+
+MISTAKES = {
+    "missing file": (lambda: Path("people.csv").unlink(), [], "people.csv"),
+    "missing column": (lambda: table().drop(columns="age").to_csv("people.csv", index=False), [], "age"),
+    "words for numbers": (lambda: broken(age="old"), [], "age"),
+    "missing values": (lambda: broken(age=blank_three), [], "'age'.*3"),
+    "missing outcome": (lambda: broken(pay=blank_three), [], "pay.*3"),
+    "treatment not 0/1": (lambda: broken(treat=lambda c: c + 1), [], "treat"),
+    "one arm": (lambda: broken(treat=1), [], "treat"),
+    "outcome outside": (lambda: broken(pay=lambda c: c + 20), [], "out_of_bounds=clip"),
+    "covariate outside": (lambda: broken(age=lambda c: c + 50), [], "age.*out_of_bounds=clip"),
+    "unknown category": (lambda: broken(site="z"), [], "site"),
+    "inverted bounds": (lambda: redomained(lambda d: d["covariates"]["age"].update(low=99)), [], "age.*inverted"),
+    "missing bounds": (lambda: redomained(lambda d: d["outcome"].pop("high")), [], "high"),
+    "no domain file": (lambda: Path("domain.yaml").unlink(), [], "domain.yaml"),
+    "too few records": (lambda: table(6).to_csv("people.csv", index=False), [], "."),
+    "epsilon zero": (None, ["privacy.epsilon=0"], "epsilon"),
+    "epsilon negative": (None, ["privacy.epsilon=-1"], "epsilon"),
+    "delta one": (None, ["privacy.delta=1"], "delta"),
+    "delta negative": (None, ["privacy.delta=-0.1"], "delta"),
+    "delta zero": (None, ["privacy.delta=0"], r"DP-SGD.*\(epsilon, delta\)"),
+    "query outside": (None, ["queries.path=queries.csv"], "query"),
+    "unknown mechanism": (None, ["mechanism=magic"], "magic"),
+    "unknown option": (None, ["second_stage.rigde=1"], "rigde"),
+    "ridge too small": (None, ["second_stage.ridge=1e-9"], "ridge"),
+    "ridge negative": (None, ["second_stage.ridge=-1"], "ridge"),
+    "function by a query mechanism": (None, ["mechanism=influence"], "release=queries"),
+    "features nobody uses": (
+        None,
+        ["second_stage=neural", "features=fourier", "release=queries", "mechanism=influence"],
+        "features",
+    ),
+    "neural head without bound": (None, ["second_stage=neural"], "second_stage=linear"),
+    "batch above the block": (None, ["nuisance.batch_size=5000"], "batch_size"),
+    "unknown policy": (None, ["data.out_of_bounds=ignore"], "ignore"),
+    "no such covariate in the figure": (None, ["figure.covariate=height"], "height"),
+}
+
+
+@pytest.mark.parametrize("mistake", sorted(MISTAKES))
+def test_mistakes_give_one_line_and_leave_nothing(mistake, here, capsys):
+    prepare, words, message = MISTAKES[mistake]
+    if prepare is not None:
+        prepare()
+    pd.DataFrame({"age": [300], "black": [0], "site": ["a"]}).to_csv("queries.csv", index=False)
+    quick = [w for w in QUICK if w.split("=")[0] not in {v.split("=")[0] for v in words}]
+    if "second_stage=neural" in words:
+        quick = [w for w in quick if "ridge" not in w]
+    before = {p.name for p in here.iterdir()}
+    assert main(["train", *TABLE, *quick, *words]) == 2
+    assert re.search(message, one_line(capsys))
+    assert {p.name for p in here.iterdir()} == before
+
+
+def test_an_existing_run_folder_is_refused(here, capsys):
+    Path("r").mkdir()
+    assert main(["train", *TABLE, *QUICK, "run_dir=r"]) == 2
+    assert "run_dir = r: exists already" in one_line(capsys)
+    assert list(Path("r").iterdir()) == []
+
+
+def test_a_large_delta_is_a_warning(here):
+    with pytest.warns(UserWarning, match="above 1/n"):
+        assert main(["train", *TABLE, *QUICK, "privacy.delta=0.01", "run_dir=r"]) == 0
+
+
+@pytest.mark.parametrize("command", [["predict", "no.safetensors", "people.csv", "-o", "o.csv"], ["inspect", "no"]])
+def test_a_missing_release_is_one_line(command, here, capsys):
+    assert main(command) == 2
+    assert "no such file" in one_line(capsys)
+
+
+def test_our_own_fault_is_exit_code_one(monkeypatch, here, capsys):
+    def fail(*_args):
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr("torchdpcate.cli.cate.PrivacyBudget", fail)
+    assert main(["train", *TABLE, *QUICK]) == 1
+    assert "torchdpcate: internal error: RuntimeError: boom" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_an_interrupt_leaves_a_ledger_that_counts(here):
+    """Ctrl-C in the middle of training: the ledger holds steps, fewer than planned, and no release exists."""
+    words = [*TABLE, "nuisance.batch_size=10", "nuisance.epochs=2000", "second_stage.ridge=0.02"]
+    words += ["trainer.progress=false", "run_dir=r"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "torchdpcate.cli.main", "train", *words], stderr=subprocess.PIPE, text=True
+    )
+    ledger = here / "r" / "curator" / "ledger.json"
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not (ledger.exists() and json.loads(ledger.read_text())["entries"]):
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.2)
+    time.sleep(1.0)
+    os.kill(process.pid, signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130, error
+    assert "interrupted" in error
+    entry = json.loads(ledger.read_text())["entries"][0]
+    assert 0 < entry["count"] < 2000 * 20
+    assert entry["planned"] == entry["count"]
+    assert not (here / "r" / "release").exists()
