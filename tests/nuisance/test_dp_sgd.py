@@ -23,7 +23,7 @@ from torchdpcate.nuisance import (
     default_trainer,
     poisson_loader,
 )
-from torchdpcate.nuisance.engines import GHOST_PARAMETERS, choose_mode
+from torchdpcate.nuisance.engines import choose_mode
 from torchdpcate.privacy import Ledger, NoiseSource, PrivacyBudget
 
 MODES = ["hooks", "functorch", "ghost"]
@@ -250,6 +250,12 @@ def test_refuses_what_breaks_the_analysis(dataset, make, callbacks, trainer, mes
     assert ledger.entries == ()
 
 
+def test_refuses_several_devices(dataset, monkeypatch):
+    monkeypatch.setattr("lightning.pytorch.Trainer.world_size", 2)
+    with pytest.raises(InputError, match="devices"):
+        fit(Foreign(), dataset, plan())
+
+
 def test_refuses_a_monitored_checkpoint(dataset, tmp_path):
     monitored = ModelCheckpoint(tmp_path, monitor="loss")
     with pytest.raises(InputError, match="'loss'"):
@@ -399,13 +405,12 @@ def test_no_step_beyond_the_plan_however_the_trainer_is_set(dataset):
 # ---- modes
 
 
-def test_auto_takes_hooks_for_small_and_ghost_for_wide(domain):
-    assert choose_mode(Nuisances(domain, width=8)) == "hooks"
-    wide = Nuisances(domain, width=GHOST_PARAMETERS)
-    assert choose_mode(wide) == "ghost"
-    wide.extra = nn.Bilinear(2, 2, 2)
-    assert choose_mode(wide) == "hooks"
-    assert choose_mode(Foreign(nn.Linear(4, 4))) == "hooks"
+def test_auto_takes_ghost_where_it_can(domain):
+    module = Nuisances(domain, width=8)
+    assert choose_mode(module) == "ghost"
+    module.extra = nn.Bilinear(2, 2, 2)
+    assert choose_mode(module) == "hooks"
+    assert choose_mode(Foreign()) == "hooks"
 
 
 def test_opacus_leaves_the_root_logger_alone():

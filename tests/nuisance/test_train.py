@@ -7,9 +7,9 @@ import logging
 import pytest
 import torch
 
-from tests.nuisance.cases import plan
+from tests.nuisance.cases import Interrupt, Save, plan
 from torchdpcate.data import CausalData, Dataset1
-from torchdpcate.errors import InputError
+from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.nuisance import NuisanceConfig, Nuisances, Outcome, Propensity, default_trainer, train
 from torchdpcate.nuisance.averaging import TailAverage
 from torchdpcate.privacy import DPSGDEvent, GaussianEvent, Ledger, NoiseSource, PrivacyBudget, compose
@@ -129,6 +129,39 @@ def test_a_run_without_a_tail_keeps_its_weights(domain, records):
     plain = train(fresh(domain), records, factory, noise=NoiseSource.fixed(0), average=0.0, **settings)
     short = train(fresh(domain), records, factory, noise=NoiseSource.fixed(0), average=0.5, **settings)
     assert torch.equal(weights(plain), weights(short))
+
+
+def test_an_interrupted_training_resumes_with_its_average_and_its_ledger(domain, records, tmp_path):
+    checkpoint, path = tmp_path / "run.ckpt", tmp_path / "ledger.json"
+    blocks = {"nuisance": PrivacyBudget(1000.0, 1e-5)}
+
+    def run(*extra, **settings):
+        def factory(callbacks=(), **limits):
+            return cpu(callbacks=[*callbacks, *extra], **limits)
+
+        return train(
+            fresh(domain), records, factory, batch_size=10, epochs=1, seed=0, plan=plan(),
+            noise=NoiseSource.fixed(0), ledger=Ledger(blocks, path, private=False), **settings,
+        )  # fmt: skip
+
+    with pytest.raises(KeyboardInterrupt):
+        run(Save(15, checkpoint), Interrupt(15))
+    assert Ledger.load(path).entry(0).count == 15
+    trained = run(ckpt_path=checkpoint)
+    assert Ledger.load(path).entry(0).count == 20
+    assert len(Ledger.load(path).entries) == 1
+    # the checkpoint's mean over steps 11 to 15 has a say in the mean over 11 to 20
+    mean = Nuisances(domain, width=8, learning_rate=0.01)
+    mean.load_state_dict(torch.load(checkpoint, weights_only=True)["state_dict"])
+    assert not torch.equal(weights(trained), weights(mean))
+    assert (weights(trained) - weights(mean)).norm() < 0.5 * (weights(mean) - weights(fresh(domain))).norm()
+
+
+def test_a_diverged_training_is_an_error(domain, records):
+    torch.manual_seed(0)
+    module = Nuisances(domain, width=0, learning_rate=1e30)
+    with pytest.raises(NumericalError, match="learning_rate"):
+        train(module, records, cpu, batch_size=10, epochs=3, seed=0)
 
 
 def test_tail_average_share():

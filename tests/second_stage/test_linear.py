@@ -9,8 +9,11 @@ from scipy.optimize import minimize
 from sklearn.linear_model import Ridge
 
 from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.privacy import PrivacyBudget, analytic_gaussian_sigma
 from torchdpcate.second_stage import (
     LinearProblem,
+    LinearSecondStage,
+    ThresholdPurchase,
     huber_sensitivity,
     sensitivity,
     solve,
@@ -158,3 +161,34 @@ def test_ridge_must_be_positive(ridge):
 def test_threshold_must_be_positive():
     with pytest.raises(InputError, match=r"second_stage\.threshold = 0"):
         LinearProblem(column(1.0)[:, None], column(1.0), column(1.0), 0.1, 1.0, 1.0, 0.0)
+
+
+def test_ridge_worked_out_gives_the_noise_ratio():
+    """sd = Delta sigma_AG = (2 B tau / (ridge n)) sigma_AG is noise_ratio thresholds."""
+    budget = PrivacyBudget(1.0, 1e-5)
+    ridge = LinearSecondStage(noise_ratio=0.3).ridge_for(0.9, 1350, budget)
+    sd = huber_sensitivity(0.9, 2.0, ridge, 1350) * analytic_gaussian_sigma(1.0, 1e-5)
+    assert sd == pytest.approx(0.3 * 2.0, rel=1e-12)
+    assert LinearSecondStage(ridge=0.5).ridge_for(0.9, 1350, budget) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"ridge": 0.0}, r"second_stage\.ridge = 0"),
+        ({"noise_ratio": -1.0}, r"second_stage\.noise_ratio = -1"),
+        ({"loss": "absolute"}, r"second_stage\.loss = absolute"),
+        ({"threshold": -1.0}, r"second_stage\.threshold = -1"),
+        ({"loss": "squared", "threshold": 1.0}, "the squared loss has none"),
+        ({"purchase": None}, "give a threshold or a purchase"),
+    ],
+)
+def test_bad_settings_are_refused(settings, message):
+    with pytest.raises(InputError, match=message):
+        LinearSecondStage(**settings)
+
+
+@pytest.mark.parametrize("settings", [{"quantile": 1.0}, {"share": 0.0}, {"points": 1}])
+def test_bad_purchases_are_refused(settings):
+    with pytest.raises(InputError, match=r"second_stage\.purchase"):
+        ThresholdPurchase(**settings)

@@ -155,7 +155,8 @@ class _BlockSums:
             rows, columns = slice(ends[l] - sizes[l], ends[l]), slice(ends[m] - sizes[m], ends[m])
             tall = _bias_last(block).reshape(sizes[l], *block.shape[2:])
             H[rows, columns] = _bias_last(tall.permute(1, 2, 0)).T
-            H[columns, rows] = H[rows, columns].T
+            if l > m:
+                H[columns, rows] = H[rows, columns].T
         return H
 
 

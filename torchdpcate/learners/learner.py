@@ -135,10 +135,13 @@ class CATELearner(BaseEstimator):
         nuisance_block = records.subset(first)
         self.nuisances_ = self._train_nuisances(nuisance_block)
         self.threshold_ = self._buy_threshold(nuisance_block)
+        device = self._trainer()().strategy.root_device
+        on_device = _on(device, self.nuisances_)
         self.stage_ = self._stage().fit(
-            self._block(records.subset(second)),
-            self.nuisances_,
+            self._block(records.subset(second).to(device), on_device),
+            on_device,
             threshold=math.inf if self.threshold_ is None else self.threshold_,
+            budget=self.budget,
             trainer=self._trainer(),
             seed=self.seed,
         )
@@ -184,7 +187,7 @@ class CATELearner(BaseEstimator):
         head, own = self._spend(chosen.name, partial(chosen.privatize, self.stage_), budget)
         return FunctionRelease(
             theta=head.theta,
-            features=self.stage_.features.cpu(),  # type: ignore[attr-defined]
+            features=self.stage_.features.twin(self.nuisances_),  # type: ignore[attr-defined]
             nuisances=self.nuisances_,
             schema=self.schema_,
             privacy=self._statement(chosen, head, own),
@@ -285,6 +288,7 @@ class CATELearner(BaseEstimator):
             self._trainer(),
             batch_size=config.batch_size,
             epochs=config.epochs,
+            average=config.average,
             seed=self.seed,
             plan=plan,
             noise=self._noise,
@@ -306,10 +310,7 @@ class CATELearner(BaseEstimator):
         self.ledger_.charge(NUISANCE, "Huber threshold: private quantile of |s|", event)
         return private_quantile(s.abs(), grid, purchase.quantile, event.epsilon, self._noise)
 
-    def _block(self, records: CausalData) -> SecondStageBlock:
-        device = self._trainer()().strategy.root_device
-        nuisances = _on(device, self.nuisances_)
-        records = records.to(device)
+    def _block(self, records: CausalData, nuisances: Nuisances) -> SecondStageBlock:
         regression = self._regression(nuisances)
         with torch.no_grad():
             s, w = regression(records.x, records.a, records.y)

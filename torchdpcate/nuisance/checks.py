@@ -16,7 +16,7 @@ from lightning.pytorch.callbacks import (
     StochasticWeightAveraging,
 )
 
-from torchdpcate.errors import InputError
+from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.poisson import PoissonSampler
 
@@ -49,7 +49,7 @@ def _settings(trainer: Trainer, module: LightningModule) -> Iterator[str]:
     if not module.automatic_optimization:
         yield "automatic_optimization=False: DPSGD counts the Trainer's own steps; use automatic optimization"
     if trainer.world_size != 1:
-        yield f"devices: {trainer.world_size} processes; DPSGD runs on a single device, set Trainer(devices=1)"
+        yield f"devices: {trainer.world_size} processes; DPSGD runs on one device, set Trainer(devices=1)"
     if trainer.gradient_clip_val:
         yield "gradient_clip_val clips batches, not records; leave it None and set plan.max_grad_norm"
     if trainer.accumulate_grad_batches != 1:
@@ -81,9 +81,19 @@ def check_optimizer(optimizer: torch.optim.Optimizer, trainable: Sequence[torch.
     held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
     if held != {id(p) for p in trainable}:
         raise InputError(
-            "configure_optimizers: the optimizer's parameters are not the module's trainable ones, so what is "
+            "configure_optimizers: the optimizer's parameters are not the module's trainable ones; what is "
             "clipped is not what trains; pass self.parameters(), or freeze the rest by requires_grad=False"
         )
+
+
+def check_weights(module: torch.nn.Module) -> None:
+    """Refuse a module whose training diverged.
+
+    Raises:
+        NumericalError: a weight is not finite.
+    """
+    if not all(bool(p.isfinite().all()) for p in module.parameters()):
+        raise NumericalError("training left weights that are not finite; lower learning_rate")
 
 
 def check_sampler(trainer: Trainer, plan: DPSGDPlan) -> PoissonSampler:

@@ -12,8 +12,14 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.nuisance.checks import callbacks, check_optimizer, check_sampler, check_trainer
+from torchdpcate.errors import InputError
+from torchdpcate.nuisance.checks import (
+    callbacks,
+    check_optimizer,
+    check_sampler,
+    check_trainer,
+    check_weights,
+)
 from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.step_account import StepAccount
 from torchdpcate.privacy import Ledger, NoiseSource
@@ -115,7 +121,8 @@ class DPSGD(Callback):
             )
         ]
         self._account.open()
-        trainer.should_stop = self._account.exhausted
+        if self._account.exhausted:
+            trainer.should_stop = True
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Check the loader again: Lightning may have made a new one."""
@@ -143,8 +150,7 @@ class DPSGD(Callback):
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Settle the ledger and unwrap; refuse weights that are not finite."""
         self._finish()
-        if not all(bool(p.isfinite().all()) for p in pl_module.parameters()):
-            raise NumericalError("DP-SGD left weights that are not finite; lower learning_rate")
+        check_weights(pl_module)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Settle the ledger to the steps really taken and unwrap, also on Ctrl-C."""

@@ -19,6 +19,7 @@ from torchdpcate.data import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.averaging import TailAverage
 from torchdpcate.nuisance.batches import shuffled_loader
+from torchdpcate.nuisance.checks import check_weights
 from torchdpcate.nuisance.dp_sgd import DPSGD
 from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.poisson import poisson_loader
@@ -94,6 +95,7 @@ def train(
     Raises:
         InputError: `batch_size` exceeds the records, or a plan comes without a noise source.
         BudgetError: the ledger cannot pay the plan.
+        NumericalError: training diverged.
         KeyboardInterrupt: on Ctrl-C; the ledger then counts the steps taken.
 
     Guarantee:
@@ -115,6 +117,7 @@ def train(
         if average:
             callbacks.append(TailAverage(steps, average))
         trainer_factory(callbacks=callbacks, **limits).fit(module, loader, ckpt_path=ckpt_path)
+    check_weights(module)
     return module.to(records.x.device).eval()
 
 

@@ -81,7 +81,7 @@ class ObjectivePerturbation(FunctionMechanism):
         if isinstance(recipe, LinearSecondStage):
             if recipe.loss == "squared":
                 raise InputError(_SQUARED)
-            share, ridge = 1 - _SOLVER_SHARE, recipe.ridge
+            share, ridge = 1 - _SOLVER_SHARE, recipe.ridge_for(weight_bound, n, budget)
             objective_noise(
                 budget.epsilon * share, budget.delta, weight_bound=weight_bound, threshold=1.0, ridge=ridge, n=n
             )

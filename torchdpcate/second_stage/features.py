@@ -37,6 +37,12 @@ class FeatureMap(nn.Module, ABC):
     def _setup(self, width: int, nuisances: "Nuisances | None") -> None:
         """Register the buffers of the map for covariates of this width."""
 
+    def twin(self, nuisances: "Nuisances | None" = None) -> "FeatureMap":
+        """Return the same map on the CPU, tied to these nuisances: for a release."""
+        copy = type(self)(**self.config()).setup(self.domain, nuisances)
+        copy.load_state_dict({name: tensor.cpu() for name, tensor in self.state_dict().items()})
+        return copy
+
     @property
     @abstractmethod
     def dimension(self) -> int:
@@ -85,7 +91,7 @@ class Legendre(FeatureMap):
         degree: Highest polynomial degree, at least one.
     """
 
-    def __init__(self, degree: int = 3) -> None:
+    def __init__(self, degree: int = 2) -> None:
         super().__init__()
         if degree < 1:
             raise InputError(f"features.degree = {degree}: give a degree of at least 1")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from torchdpcate.errors import InputError
+from torchdpcate.privacy import PrivacyBudget, analytic_gaussian_sigma
 from torchdpcate.second_stage.features import FeatureMap, Legendre
 from torchdpcate.second_stage.stage import FittedStage, LinearStage, NeuralStage, SecondStageBlock
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
     from torchdpcate.nuisance import Nuisances
+
+_NONPRIVATE_RIDGE = 1e-4
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ class SecondStage(ABC):
         nuisances: "Nuisances",
         *,
         threshold: float,
+        budget: PrivacyBudget | None,
         trainer: "Callable[..., Trainer]",
         seed: int,
     ) -> FittedStage:
@@ -66,6 +70,7 @@ class SecondStage(ABC):
             block: The second-stage block.
             nuisances: Trained nuisances.
             threshold: Bought Huber threshold; infinity where none was bought.
+            budget: The block's budget, from which public settings may be worked out; None without privacy.
             trainer: Makes a Lightning Trainer; heads that train, train under it.
             seed: Public seed of initial weights and batches.
         """
@@ -77,14 +82,17 @@ class LinearSecondStage(SecondStage):
 
     Attributes:
         features: The feature map.
-        ridge: lambda in F = mean loss + lambda ||theta||^2, positive, public.
+        ridge: lambda in F = mean loss + lambda ||theta||^2, positive, public; None works it out by
+            ``ridge_for`` from public facts.
+        noise_ratio: Noise allowed in an answer, in Huber thresholds, from which a ridge is worked out.
         loss: ``huber`` or ``squared``.
         threshold: A public Huber threshold in outcome units; None buys one.
         purchase: How the threshold is bought.
     """
 
     features: FeatureMap = field(default_factory=Legendre)
-    ridge: float = 1e-3
+    ridge: float | None = None
+    noise_ratio: float = 0.5
     loss: str = "huber"
     threshold: float | None = None
     purchase: ThresholdPurchase | None = field(default_factory=ThresholdPurchase)
@@ -93,8 +101,10 @@ class LinearSecondStage(SecondStage):
         """Check the settings; drop the purchase where nothing is to be bought."""
         if self.loss not in ("huber", "squared"):
             raise InputError(f"second_stage.loss = {self.loss}: choose huber or squared")
-        if not (self.ridge > 0 and math.isfinite(self.ridge)):
-            raise InputError(f"second_stage.ridge = {self.ridge}: the certificate needs a positive ridge")
+        for name in ("ridge", "noise_ratio"):
+            value = getattr(self, name)
+            if value is not None and not (value > 0 and math.isfinite(value)):
+                raise InputError(f"second_stage.{name} = {value}: the certificate needs a positive number")
         if self.threshold is not None and not self.threshold > 0:
             raise InputError(f"second_stage.threshold = {self.threshold}: give a positive number or null")
         if self.loss == "squared" and self.threshold is not None:
@@ -110,12 +120,38 @@ class LinearSecondStage(SecondStage):
         nuisances: "Nuisances",
         *,
         threshold: float = math.inf,
+        budget: PrivacyBudget | None = None,
         trainer: "Callable[..., Trainer] | None" = None,
         seed: int = 0,
     ) -> LinearStage:
         """Return the linear stage; its coefficients are solved for when first asked for."""
         features = deepcopy(self.features).setup(block.domain, nuisances).to(block.x.device)
-        return LinearStage(block, features, self.ridge, self.threshold or threshold)
+        ridge = self.ridge_for(block.bounds.weight * features.bound, block.s.shape[0], budget)
+        return LinearStage(block, features, ridge, self.threshold or threshold)
+
+    def ridge_for(self, weight_bound: float, n: int, budget: PrivacyBudget | None) -> float:
+        r"""Return the ridge: the given one, or the least that keeps the noise of an answer to its ratio.
+
+        .. math:: \lambda = 2 B \sigma_{AG}(\varepsilon, \delta) / (c\, n)
+
+        makes the standard deviation of output perturbation, and to first order the bound of objective
+        perturbation, c thresholds for ||psi(x)|| = 1. All of it is public. Without privacy it is 1e-4.
+
+        Args:
+            weight_bound: Public bound B of the weighted features.
+            n: Records of the second-stage block.
+            budget: Its budget.
+
+        Example:
+            >>> round(LinearSecondStage().ridge_for(0.95, 13_500, PrivacyBudget(1.0, 1e-5)), 6)
+            0.00105
+        """
+        if self.ridge is not None:
+            return self.ridge
+        if budget is None:
+            return _NONPRIVATE_RIDGE
+        sigma = analytic_gaussian_sigma(budget.epsilon, budget.delta)
+        return 2 * weight_bound * sigma / (self.noise_ratio * n)
 
 
 @dataclass(frozen=True)
@@ -140,6 +176,7 @@ class NeuralSecondStage(SecondStage):
         nuisances: "Nuisances",
         *,
         threshold: float = math.inf,
+        budget: PrivacyBudget | None = None,
         trainer: "Callable[..., Trainer]",
         seed: int = 0,
     ) -> NeuralStage:

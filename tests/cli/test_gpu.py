@@ -1,0 +1,50 @@
+"""The same runs on a GPU; skipped where there is none."""
+
+import json
+
+import pytest
+import torch
+
+from torchdpcate import LinearSecondStage, RLearner
+from torchdpcate.cli.main import main
+from torchdpcate.data import Dataset1
+from torchdpcate.nuisance import NuisanceConfig, default_trainer
+from torchdpcate.second_stage import FEATURE_MAPS
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["second_stage.ridge=0.02"],
+        ["second_stage.ridge=0.02", "release=queries", "mechanism=smooth_sensitivity"],
+        ["second_stage=neural", "second_stage.width=8", "release=queries", "mechanism=influence"],
+    ],
+)
+def test_trainer_gpu_runs_whole(words, tmp_path):
+    quick = ["data=dataset1", "data.n=900", "queries.count=20", "nuisance.batch_size=60", "nuisance.epochs=2"]
+    run = ["trainer=gpu", "trainer.progress=false", f"run_dir={tmp_path / 'r'}"]
+    assert main(["train", *quick, *words, *run]) == 0
+    assert json.loads((tmp_path / "r" / "summary.json").read_text())["pehe"] > 0
+
+
+@pytest.mark.parametrize("features", sorted(FEATURE_MAPS))
+def test_the_second_stage_agrees_with_the_cpu(features):
+    study = Dataset1(n=900, queries=20).load()
+    records = (study.records.x, study.records.a, study.records.y)
+    stage = LinearSecondStage(FEATURE_MAPS[features](), ridge=0.02)
+    quick = NuisanceConfig(width=8, batch_size=60, epochs=2)
+    cpu = RLearner(study.domain, None, quick, stage).fit(*records)
+
+    def gpu_trainer(**settings):
+        return default_trainer(accelerator="gpu", **settings)
+
+    gpu = RLearner(study.domain, None, quick, stage, trainer=gpu_trainer).fit(*records)
+    # Same nuisances, so that only the device of the second stage differs.
+    gpu.nuisances_ = cpu.nuisances_
+    block = gpu._block(study.records.to("cuda"), cpu.nuisances_.to("cuda"))
+    fitted = stage.fit(block, cpu.nuisances_, threshold=1.0)
+    cpu.nuisances_.cpu()
+    reference = stage.fit(cpu._block(study.records, cpu.nuisances_), cpu.nuisances_, threshold=1.0)
+    torch.testing.assert_close(fitted.theta.cpu(), reference.theta, rtol=1e-8, atol=1e-9)

@@ -1,0 +1,73 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.influence.cases import box, draws, neural_head, relative
+from torchdpcate.influence import HessianVectorProduct
+from torchdpcate.influence import hessian as hessian_module
+
+
+@pytest.fixture(scope="module")
+def head():
+    return neural_head()
+
+
+@pytest.fixture(scope="module")
+def exact(head):
+    return torch.func.hessian(head.objective)(head.theta)
+
+
+def test_dense_is_the_hessian_of_torch_func(head, exact):
+    H = HessianVectorProduct(head.objective, head.theta).dense()
+    assert relative(H, exact) < 1e-12
+    assert torch.equal(H, H.T)
+
+
+@pytest.mark.parametrize("columns_share_a_pass", [True, False])
+def test_products_are_those_of_the_dense_hessian(head, exact, columns_share_a_pass, monkeypatch):
+    if not columns_share_a_pass:
+        monkeypatch.setattr(hessian_module, "_BATCHED_PARAMETERS", 0)
+    product = HessianVectorProduct(head.objective, head.theta)
+    V = draws(product.size, 11)
+    assert relative(product.matmat(V), exact @ V) < 1e-12
+    assert relative(product.matvec(V[:, 0]), exact @ V[:, 0]) < 1e-12
+
+
+def test_products_contain_the_ridge(head):
+    def without(theta):
+        return head.objective(theta) - head.ridge * (theta @ theta)
+
+    v = draws(head.theta.numel())
+    difference = HessianVectorProduct(head.objective, head.theta).matvec(v) - HessianVectorProduct(
+        without, head.theta
+    ).matvec(v)
+    assert relative(difference, 2 * head.ridge * v) < 1e-10
+
+
+def test_gradient_and_dtype(head):
+    theta = head.theta + 0.1
+    product = HessianVectorProduct(head.objective, theta)
+    assert relative(product.gradient, torch.func.grad(head.objective)(theta)) < 1e-12
+    assert not product.gradient.requires_grad
+    assert product.matvec(torch.ones_like(theta)).dtype == torch.float64
+
+
+def test_works_under_no_grad(head, exact):
+    with torch.no_grad():
+        v = draws(head.theta.numel())
+        assert relative(HessianVectorProduct(head.objective, head.theta).matvec(v), exact @ v) < 1e-12
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10_000), scale=st.floats(0.1, 10))
+def test_products_are_symmetric_and_linear(seed, scale):
+    def quartic(t):
+        return (t**4).sum() + (t[1:] * t[:-1]).sin().sum()
+
+    product = HessianVectorProduct(quartic, box(6, seed=seed))
+    u, v = draws(6, seed=seed + 1), draws(6, seed=seed + 2)
+    torch.testing.assert_close(u @ product.matvec(v), v @ product.matvec(u))
+    torch.testing.assert_close(
+        product.matvec(scale * u + v), scale * product.matvec(u) + product.matvec(v)
+    )
