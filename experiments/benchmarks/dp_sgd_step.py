@@ -157,7 +157,7 @@ def main() -> None:
     compare("30-32-(1, 2)", small_case(arguments.steps), MODES, arguments.rounds, arguments.device)
     if arguments.wide or arguments.all_wide:
         modes = MODES if arguments.all_wide else ("ghost",)
-        compare("4000-512-1", wide_case(16), modes, min(3, arguments.rounds), arguments.device)
+        compare("4000-512-1", wide_case(13), modes, min(3, arguments.rounds), arguments.device)
 
 
 if __name__ == "__main__":

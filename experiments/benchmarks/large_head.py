@@ -52,7 +52,9 @@ def main() -> None:
 
     generator = torch.Generator().manual_seed(0)
     n, q = options.records, options.covariates
-    head = NeuralHead(q, -torch.ones(q), torch.ones(q), width=options.width, ridge=options.ridge, generator=generator)
+    head = NeuralHead(
+        q, -torch.ones(q), torch.ones(q), width=options.width, ridge=options.ridge, generator=generator
+    )
     theta = head.theta.detach()
     x = torch.rand(n + options.queries, q, dtype=torch.float64, generator=generator) * 2 - 1
     w = torch.rand(n, dtype=torch.float64, generator=generator) - 0.5
@@ -63,14 +65,16 @@ def main() -> None:
 
     solver = CountingSolver()
     start = time.perf_counter()
-    influence = InfluenceFunction(
-        head.functional, theta, x[:n], s, w, options.ridge, x[n:], solver=solver
-    )
+    influence = InfluenceFunction(head.functional, theta, x[:n], s, w, options.ridge, x[n:], solver=solver)
     seconds = time.perf_counter() - start
-    print(f"solve: {seconds:.1f} s, {solver.products} Hessian-vector products, relative residual {solver.residual:.1e}")
+    print(
+        f"solve: {seconds:.1f} s, {solver.products} Hessian-vector products, relative residual {solver.residual:.1e}"
+    )
     start = time.perf_counter()
     norms = influence.norm(x[:1_000], s[:1_000], w[:1_000])
-    print(f"influence of 1,000 records: {time.perf_counter() - start:.1f} s, largest norm {float(norms.max()):.4g}")
+    print(
+        f"influence of 1,000 records: {time.perf_counter() - start:.1f} s, largest norm {float(norms.max()):.4g}"
+    )
     print(f"peak memory: {peak_gib():.2f} GiB (limit {LIMIT_GIB})")
     if peak_gib() >= LIMIT_GIB:
         raise SystemExit("the memory limit is missed")

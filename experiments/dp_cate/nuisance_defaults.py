@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+import yaml
 
 from torchdpcate.data import Dataset2
 from torchdpcate.nuisance import NuisanceConfig, default_trainer, train
@@ -76,7 +77,7 @@ def errors(config: NuisanceConfig, n: int, epsilon: float | None, seed: int) -> 
         average=config.average,
         **private,
     )
-    values = module.double().predict(study.queries)
+    values = module.double().requires_grad_(False).predict(study.queries)
     effect = (values.mu1 - values.mu0 - study.effect).square().mean().sqrt()
     pi = (values.pi - source.propensity(study.queries)).square().mean().sqrt()
     return float(effect), float(pi)
@@ -97,6 +98,13 @@ def table(n: int, epsilons: tuple[float, ...], base: NuisanceConfig, seeds: int)
     return "\n".join(lines)
 
 
+def shipped(name: str) -> NuisanceConfig:
+    """The settings in conf/nuisance."""
+    settings = yaml.safe_load((Path(__file__).parents[2] / "conf" / "nuisance" / f"{name}.yaml").read_text())
+    settings.pop("_target_")
+    return NuisanceConfig(**settings)
+
+
 def chosen(seeds: int) -> str:
     """The defaults themselves, at every block size and budget, and without privacy."""
     lines = [
@@ -105,10 +113,10 @@ def chosen(seeds: int) -> str:
         "| file | block | epsilon | effect | propensity |",
         "|---" * 5 + "|",
     ]
-    for name, width in (("mlp", 32), ("narrow", 16), ("linear", 0)):
+    for name in ("mlp", "narrow", "linear"):
+        config = shipped(name)
         for n in (1350, 13500):
             for epsilon in (1.0, 4.0, None):
-                config = replace(BASE, width=width)
                 found = torch.tensor([errors(config, n, epsilon, seed) for seed in range(seeds)])
                 shown = "none" if epsilon is None else f"{epsilon:g}"
                 effect = f"{found[:, 0].mean():.2f} ± {found[:, 0].std():.2f}"
@@ -127,8 +135,8 @@ def main() -> None:
     start = time.perf_counter()
     parts = [
         "# Nuisance settings under privacy",
-        "Written by `nuisance_defaults.py`: Dataset 2, delta = 1e-5, replace-one, one jointly clipped run; root "
-        f"mean squared error, mean and standard deviation over {arguments.seeds} seeds of data and weights. "
+        "Written by `nuisance_defaults.py`: Dataset 2, delta = 1e-5, replace-one, one jointly clipped run; "
+        f"root mean squared error, mean and deviation over {arguments.seeds} seeds of data and weights. "
         "A constant effect has error 2.35. Each row changes one setting of the base row. The walk is the "
         "standard deviation of what noise alone adds to a weight over the run; it fixes the clip norm.",
         table(1350, (1.0, 4.0), BASE, arguments.seeds),

@@ -37,7 +37,7 @@ def test_value_8_supremum_of_the_direction():
     assert abs(noted - 7.692312847) < 1e-9
     best = maximise_over_box(size, *unit(1))
     assert noted <= best.value <= noted + 2e-8
-    assert abs(float(best.x) - 0.16825) < 5e-6
+    assert abs(float(best.x) - 0.16825) < 2e-5  # the note's point lies on a grid
 
 
 @pytest.mark.parametrize("centre", [(0.3, 0.4, 0.5), (0.3, 1.7, 0.5), (-1.0, 2.0, -3.0)])

@@ -14,8 +14,10 @@ class Softplus(FeedForward):
 
 def dense_and_objective(network, widths, n=17, ridge=0.03):
     q = widths[0]
-    model = network(widths, torch.full((q,), 0.3, dtype=torch.float64), torch.full((q,), 1.2, dtype=torch.float64))
-    theta, x, s, w = 0.7 * draws(model.parameters), box(n, q, seed=1), draws(n, seed=2), box(n, seed=3)
+    model = network(
+        widths, torch.full((q,), 0.3, dtype=torch.float64), torch.full((q,), 1.2, dtype=torch.float64)
+    )
+    theta, x, s, w = 0.7 * draws(model.size), box(n, q, seed=1), draws(n, seed=2), box(n, seed=3)
 
     def objective(theta):
         return ((s - w * model(theta, x)) ** 2).mean() + ridge * (theta @ theta)

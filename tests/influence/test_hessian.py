@@ -68,6 +68,4 @@ def test_products_are_symmetric_and_linear(seed, scale):
     product = HessianVectorProduct(quartic, box(6, seed=seed))
     u, v = draws(6, seed=seed + 1), draws(6, seed=seed + 2)
     torch.testing.assert_close(u @ product.matvec(v), v @ product.matvec(u))
-    torch.testing.assert_close(
-        product.matvec(scale * u + v), scale * product.matvec(u) + product.matvec(v)
-    )
+    torch.testing.assert_close(product.matvec(scale * u + v), scale * product.matvec(u) + product.matvec(v))

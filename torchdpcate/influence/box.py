@@ -42,11 +42,12 @@ def maximise_over_box(
 ) -> Maximum:
     """Largest value found of a function over the box ``low <= x <= high``.
 
-    Scrambled Sobol points and corners of the box (all of them where they are no more than `starts`) are screened in
-    one batch. The best climb together by projected Adam; the best quarter of these then tries every single coordinate
-    at the ends and the middle of its range for as long as that helps (in many dimensions the maximum sits on faces,
-    where gradients see one corner only), climbs and sweeps again; the best are polished one by one by L-BFGS-B.
-    Everything but the polish is batched, and all of it runs on the device of `low`.
+    Scrambled Sobol points and corners of the box (all of them where they are no more than `starts`) are
+    screened in one batch. The best climb together by projected Adam; the best quarter of these then tries
+    every single coordinate at the ends and the middle of its range for as long as that helps (in many
+    dimensions the maximum sits on faces, where gradients see one corner only), climbs and sweeps again; the
+    best are polished one by one by L-BFGS-B. Everything but the polish is batched, and all of it runs on the
+    device of `low`.
 
     Args:
         function: values [B] of points [B, q], differentiable almost everywhere.
@@ -74,7 +75,9 @@ def maximise_over_box(
         if count < 1:
             raise InputError(f"{name}={count} must be at least 1")
     if low.shape != high.shape or low.ndim != 1 or bool((low > high).any()):
-        raise InputError("the box needs one lower and one upper bound a coordinate, the lower not above the upper")
+        raise InputError(
+            "the box needs one lower and one upper bound a coordinate, the lower not above the upper"
+        )
 
     def of_unit(u: Tensor) -> Tensor:
         return function(torch.clamp(low + u * (high - low), low, high))
@@ -85,11 +88,15 @@ def maximise_over_box(
     if not bool(torch.isfinite(values).all()):
         raise NumericalError("the function to maximise is not finite on the box")
     points, values = _climb(of_unit, *_best(points, values, climbs), first_step=0.1)
-    points, values = _sweep(of_unit, *_best(points, values, min(climbs // 4 + 1, _SWEEP_BATCH // len(low) + 1)))
+    points, values = _sweep(
+        of_unit, *_best(points, values, min(climbs // 4 + 1, _SWEEP_BATCH // len(low) + 1))
+    )
     points, values = _climb(of_unit, points, values, first_step=0.03)
     points, values = _best(*_sweep(of_unit, points, values), polishes)
     scale = float(values.abs().max()) or 1.0
-    found = [_polish(of_unit, point, float(value), scale) for point, value in zip(points, values, strict=True)]
+    found = [
+        _polish(of_unit, point, float(value), scale) for point, value in zip(points, values, strict=True)
+    ]
     value, u = max(found, key=lambda pair: pair[0])
     return Maximum(value, torch.clamp(low + u * (high - low), low, high))
 
@@ -103,7 +110,11 @@ def _starts(dimension: int, count: int, seed: int) -> Tensor:
         generator = torch.Generator().manual_seed(seed)
         corners = torch.randint(2, (count, dimension), generator=generator).double()
     return torch.cat(
-        [torch.full((1, dimension), 0.5, dtype=torch.float64), sobol.draw(count, dtype=torch.float64), corners]
+        [
+            torch.full((1, dimension), 0.5, dtype=torch.float64),
+            sobol.draw(count, dtype=torch.float64),
+            corners,
+        ]
     )
 
 
@@ -128,9 +139,7 @@ def _climb(
     return best, best_values
 
 
-def _sweep(
-    function: Callable[[Tensor], Tensor], points: Tensor, values: Tensor
-) -> tuple[Tensor, Tensor]:
+def _sweep(function: Callable[[Tensor], Tensor], points: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
     """Move one coordinate of each point to an end or the middle of its range, the best such move first."""
     points, values, active = points.clone(), values.clone(), torch.arange(len(points), device=points.device)
     for _ in range(_SWEEP_ROUNDS):
@@ -166,7 +175,9 @@ def _polish(
 
     options = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 100}
     bounds = [(0.0, 1.0)] * len(start)
-    result = minimize(negative, start.cpu().numpy(), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    result = minimize(
+        negative, start.cpu().numpy(), jac=True, method="L-BFGS-B", bounds=bounds, options=options
+    )
     end = torch.as_tensor(result.x).to(start)
     with torch.no_grad():
         reached = float(function(end[None])[0])

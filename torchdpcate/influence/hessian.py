@@ -59,9 +59,9 @@ class HessianVectorProduct:
         if chunk == 1:
             return torch.stack([self.matvec(v) for v in V.unbind(1)], 1)
         rows = [
-            torch.autograd.grad(
-                self._gradient, self._theta, block, retain_graph=True, is_grads_batched=True
-            )[0]
+            torch.autograd.grad(self._gradient, self._theta, block, retain_graph=True, is_grads_batched=True)[
+                0
+            ]
             for block in V.T.split(chunk)
         ]
         return torch.cat(rows).T

@@ -115,7 +115,9 @@ class ConjugateGradientSolver(Solver):
         self._check(residual, B)
         return X
 
-    def _iterate(self, hessian: HessianVectorProduct, B: Tensor, scale: Tensor, left: int) -> tuple[Tensor, int]:
+    def _iterate(
+        self, hessian: HessianVectorProduct, B: Tensor, scale: Tensor, left: int
+    ) -> tuple[Tensor, int]:
         """Approximate solution for B, and the number of iterations it took."""
         X, R, D = torch.zeros_like(B), B.clone(), B.clone()
         square = (R * R).sum(0)

@@ -117,5 +117,7 @@ def operator_norm_bound(J: Tensor, A: Tensor, kappa: float) -> float:
     """
     L, failed_at = torch.linalg.cholesky_ex(A)
     if int(failed_at) != 0:
-        raise NumericalError(f"A is not positive definite (leading minor {int(failed_at)}): raise the head's `ridge`")
+        raise NumericalError(
+            f"A is not positive definite (leading minor {int(failed_at)}): raise the head's `ridge`"
+        )
     return kappa * float(torch.linalg.matrix_norm(torch.cholesky_solve(J.T, L), 2))

@@ -15,6 +15,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback, RichProgressBar
 from torch.utils.data import DataLoader, TensorDataset
 
+from torchdpcate._threads import threads_for
 from torchdpcate.data import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.averaging import TailAverage
@@ -102,7 +103,8 @@ def train(
         That of `DPSGD`, if `records` are the ledger's block.
     """
     dataset = TensorDataset(*(part.to(torch.float32) for part in (records.x, records.a, records.y)))
-    with quiet_lightning(), _interrupts(), torch.random.fork_rng():
+    size = sum(parameter.numel() for parameter in module.parameters())
+    with quiet_lightning(), _interrupts(), threads_for(size), torch.random.fork_rng():
         torch.manual_seed(seed)
         callbacks: list[Callback] = []
         if plan is None:
@@ -137,6 +139,7 @@ def quiet_lightning() -> Iterator[None]:
             ".*does not have many workers.*",
             ".*`max_epochs` was not set.*",
             ".*GPU available but not.*",
+            ".*treespec, LeafSpec.*",
         ):
             warnings.filterwarnings("ignore", advice)
         try:

@@ -56,7 +56,7 @@ class InfluencePerturbation(QueryMechanism):
     name = "influence"
     formula = "sd = gamma 5 sqrt(2 ln n ln(2/delta)) / (epsilon n), gamma secret; dp_cate rows 7 and 8"
 
-    def __init__(self, damping: float = 0.0, starts: int = 64, seed: int = 0) -> None:
+    def __init__(self, damping: float = 0.0, starts: int = 1024, seed: int = 0) -> None:
         self.damping, self.starts, self.seed = damping, starts, seed
 
     def gross_error_sensitivity(self, stage: FittedStage, queries: Tensor) -> float:

@@ -9,6 +9,7 @@ from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from torchdpcate._threads import threads_for
 from torchdpcate.errors import InputError, NumericalError
 
 Objective = Callable[[Tensor], Tensor]
@@ -31,7 +32,7 @@ class FeedForward:
         self._centre, self._slope = centre, slope
 
     @property
-    def parameters(self) -> int:
+    def size(self) -> int:
         """Number of parameters p."""
         return sum(self._sizes)
 
@@ -46,9 +47,7 @@ class FeedForward:
     def layers(self, theta: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Weight [out, in] and bias [out] of each layer, first to last; views of theta."""
         parts = theta.split(self._sizes)  # one split: slices would each have a backward pass of length p
-        return [
-            (W.view(shape), b) for W, b, shape in zip(parts[::2], parts[1::2], self._shapes, strict=True)
-        ]
+        return [(W.view(shape), b) for W, b, shape in zip(parts[::2], parts[1::2], self._shapes, strict=True)]
 
     def inputs(self, x: Tensor) -> Tensor:
         """``u(x)``: covariates scaled by the public box to [-1, 1], [B, q] -> [B, q]."""
@@ -138,7 +137,7 @@ class NeuralHead(LightningModule):
 
     def _initial(self, generator: torch.Generator | None) -> Tensor:
         """Glorot & Bengio's (2010) uniform weights, zero biases."""
-        theta = torch.zeros(self.functional.parameters, dtype=torch.float64)
+        theta = torch.zeros(self.functional.size, dtype=torch.float64)
         for W, _ in self.functional.layers(theta):
             nn.init.xavier_uniform_(W, generator=generator)
         return theta
@@ -206,11 +205,15 @@ def fit_neural_head(
     trainer = trainer_factory(max_epochs=epochs)
     device = trainer.strategy.root_device
     if device.type == "mps":
-        raise InputError("trainer.accelerator=mps has no float64, which the polish needs; use accelerator=cpu")
+        raise InputError(
+            "trainer.accelerator=mps has no float64, which the polish needs; use accelerator=cpu"
+        )
     x, s, w = (t.detach().double() for t in (x, s, w))
     if epochs > 0:
         records = TensorDataset(x.cpu(), s.cpu(), w.cpu())
-        trainer.fit(head, DataLoader(records, batch_size, shuffle=True, generator=generator))
+        loader = DataLoader(records, batch_size, shuffle=True, generator=generator)
+        with threads_for(sum(parameter.numel() for parameter in head.parameters())):
+            trainer.fit(head, loader)
     head.to(device)
     x, s, w = (t.to(device) for t in (x, s, w))
     model, ridge = head.functional, head.ridge
