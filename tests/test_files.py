@@ -16,9 +16,14 @@ def test_success_replaces_the_file_and_leaves_nothing_else(tmp_path):
 def test_failure_keeps_the_old_file_and_leaves_nothing_else(tmp_path):
     path = tmp_path / "f.txt"
     write_text(path, "old")
-    with pytest.raises(RuntimeError, match="halfway"), atomic_path(path) as temporary:
-        temporary.write_text("half")
-        raise RuntimeError("halfway")
+
+    def stop_halfway():
+        with atomic_path(path) as temporary:
+            temporary.write_text("half")
+            raise RuntimeError("halfway")
+
+    with pytest.raises(RuntimeError, match="halfway"):
+        stop_halfway()
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["f.txt"]
 

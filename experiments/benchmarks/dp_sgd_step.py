@@ -124,9 +124,7 @@ def compare(name: str, case: tuple, modes: tuple[str, ...], rounds: int, device:
     """Print one table: milliseconds per step of both sides and their ratio."""
     make, data, plan = case
     print(f"\n{name}, batch 512, {device}, {torch.get_num_threads()} thread(s), median of {rounds} rounds")
-    print(
-        "| mode | bare Opacus loop, ms | torchdpcate in Lightning, ms | ratio to the bare loop | samples/s |"
-    )
+    print("| mode | bare Opacus loop, ms | torchdpcate in Lightning, ms | ratio to the bare loop | samples/s |")
     print("|---|---|---|---|---|")
     for mode in modes:
         times: dict[Callable, list[float]] = {bare: [], ours: []}
@@ -135,9 +133,7 @@ def compare(name: str, case: tuple, modes: tuple[str, ...], rounds: int, device:
                 seconds.append(side(make(), data, plan, mode, device))
         base, mine = statistics.median(times[bare]), statistics.median(times[ours])
         ratio = statistics.median(m / b for m, b in zip(times[ours], times[bare], strict=True))
-        print(
-            f"| {mode} | {base * 1e3:.2f} | {mine * 1e3:.2f} | {ratio:.2f} | {512 / mine:,.0f} |", flush=True
-        )
+        print(f"| {mode} | {base * 1e3:.2f} | {mine * 1e3:.2f} | {ratio:.2f} | {512 / mine:,.0f} |", flush=True)
 
 
 def main() -> None:
@@ -145,9 +141,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument(
-        "--wide", action="store_true", help="also 4000-512-1 (ghost; the others need gigabytes)"
-    )
+    parser.add_argument("--wide", action="store_true", help="also 4000-512-1 (ghost; the others need gigabytes)")
     parser.add_argument("--all-wide", action="store_true", help="4000-512-1 in every mode (8 GB)")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=1)

@@ -1,7 +1,7 @@
-"""Time and memory of the conjugate-gradient route: a head of about a million parameters, 8,000 records, float64.
+"""Time and memory of conjugate gradients: a head of about a million parameters, 8,000 records, float64.
 
-The targets are what the head predicts plus a little noise, so that its Hessian is positive definite without a training
-run; a solve does not ask how theta was found.
+The targets are what the head predicts plus a little noise, so that its Hessian is positive definite without a
+training run; a solve does not ask how theta was found.
 
     python experiments/benchmarks/large_head.py --queries 2 --ridge 0.1
 """
@@ -52,9 +52,7 @@ def main() -> None:
 
     generator = torch.Generator().manual_seed(0)
     n, q = options.records, options.covariates
-    head = NeuralHead(
-        q, -torch.ones(q), torch.ones(q), width=options.width, ridge=options.ridge, generator=generator
-    )
+    head = NeuralHead(q, -torch.ones(q), torch.ones(q), width=options.width, ridge=options.ridge, generator=generator)
     theta = head.theta.detach()
     x = torch.rand(n + options.queries, q, dtype=torch.float64, generator=generator) * 2 - 1
     w = torch.rand(n, dtype=torch.float64, generator=generator) - 0.5
@@ -67,14 +65,10 @@ def main() -> None:
     start = time.perf_counter()
     influence = InfluenceFunction(head.functional, theta, x[:n], s, w, options.ridge, x[n:], solver=solver)
     seconds = time.perf_counter() - start
-    print(
-        f"solve: {seconds:.1f} s, {solver.products} Hessian-vector products, relative residual {solver.residual:.1e}"
-    )
+    print(f"solve: {seconds:.1f} s, {solver.products} products, relative residual {solver.residual:.1e}")
     start = time.perf_counter()
     norms = influence.norm(x[:1_000], s[:1_000], w[:1_000])
-    print(
-        f"influence of 1,000 records: {time.perf_counter() - start:.1f} s, largest norm {float(norms.max()):.4g}"
-    )
+    print(f"influence of 1,000 records: {time.perf_counter() - start:.1f} s, largest {float(norms.max()):.4g}")
     print(f"peak memory: {peak_gib():.2f} GiB (limit {LIMIT_GIB})")
     if peak_gib() >= LIMIT_GIB:
         raise SystemExit("the memory limit is missed")

@@ -46,7 +46,10 @@ def table(errors: pd.DataFrame) -> str:
     cells = (groups.mean().map("{:.2f}".format) + " ± " + groups.sem().map("{:.2f}".format)).unstack("epsilon")
     cells = cells[sorted(cells.columns)]
     head = "| samples | estimate | " + " | ".join(f"eps = {e:g}" for e in cells.columns) + " |"
-    body = [f"| {n:,} | {name} | " + " | ".join(row) + " |" for (n, name), row in zip(cells.index, cells.to_numpy())]
+    body = [
+        f"| {n:,} | {name} | " + " | ".join(row) + " |"
+        for (n, name), row in zip(cells.index, cells.to_numpy(), strict=True)
+    ]
     return "\n".join([head, "| --- " * (2 + len(cells.columns)) + "|", *body])
 
 

@@ -36,9 +36,7 @@ def heads(n: int, epsilon: float, seed: int) -> list[dict]:
             stage = LinearStage(block, features.setup(study.domain), ridge, learner.threshold_)
             psi = stage.features(study.queries).numpy()
             for _ in range(RELEASES):
-                head = ObjectivePerturbation().privatize(
-                    stage, budget, lambda *_: None, NoiseSource.system()
-                )
+                head = ObjectivePerturbation().privatize(stage, budget, lambda *_: None, NoiseSource.system())
                 error = pehe(offset + psi @ head.theta.numpy(), study.effect)
                 rows.append({"features": name, "noise ratio": ratio, "pehe": error})
     plug_in = {"features": "plug-in", "noise ratio": float("nan"), "pehe": pehe(offset, study.effect)}

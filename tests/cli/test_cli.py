@@ -26,7 +26,11 @@ QUICK = [
 DOMAIN = {
     "treatment": "treat",
     "outcome": {"name": "pay", "low": 0, "high": 10},
-    "covariates": {"age": {"low": 16, "high": 60}, "black": {"categories": [0, 1]}, "site": {"categories": list("abc")}},
+    "covariates": {
+        "age": {"low": 16, "high": 60},
+        "black": {"categories": [0, 1]},
+        "site": {"categories": list("abc")},
+    },
     "overlap": 0.05,
 }
 
@@ -274,9 +278,9 @@ def test_an_existing_run_folder_is_refused(here, capsys):
     assert list(Path("r").iterdir()) == []
 
 
-def test_a_large_delta_is_a_warning(here):
-    with pytest.warns(UserWarning, match="above 1/n"):
-        assert main(["train", *TABLE, *QUICK, "privacy.delta=0.01", "run_dir=r"]) == 0
+def test_a_large_delta_is_a_warning(here, capsys):
+    assert main(["train", *TABLE, *QUICK, "privacy.delta=0.01", "run_dir=r"]) == 0
+    assert "warning: privacy.delta = 0.01 is above 1/n" in one_line(capsys)
 
 
 @pytest.mark.parametrize("command", [["predict", "no.safetensors", "people.csv", "-o", "o.csv"], ["inspect", "no"]])

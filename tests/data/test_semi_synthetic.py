@@ -70,9 +70,7 @@ def test_size_split_and_queries(covariates, tmp_path) -> None:
     assert not (study.queries[:, None] == study.records.x[None]).all(2).any()
     file = tmp_path / "q.csv"
     pd.DataFrame({name: [0.5, 1.0] for name in study.domain.names}).to_csv(file, index=False)
-    assert SemiSynthetic(covariates, domain(), queries_path=file).load().effect.tolist() == pytest.approx(
-        [1, 2]
-    )
+    assert SemiSynthetic(covariates, domain(), queries_path=file).load().effect.tolist() == pytest.approx([1, 2])
 
 
 def test_modifiers_may_be_named_or_few(covariates) -> None:

@@ -18,9 +18,7 @@ def effect(x: torch.Tensor) -> torch.Tensor:
 
 
 def write(frame: pd.DataFrame, path) -> None:
-    frame.to_parquet(path, row_group_size=700) if path.suffix == ".parquet" else frame.to_csv(
-        path, index=False
-    )
+    frame.to_parquet(path, row_group_size=700) if path.suffix == ".parquet" else frame.to_csv(path, index=False)
 
 
 @pytest.fixture
@@ -40,9 +38,7 @@ def big(frame) -> pd.DataFrame:
 def test_the_streamed_answer_is_the_whole_answer(tmp_path, big, schema, source, target) -> None:
     write(big, tmp_path / f"in.{source}")
     output, seen = tmp_path / f"out.{target}", []
-    done = stream_effects(
-        tmp_path / f"in.{source}", output, schema, effect, batch_rows=BATCH, on_progress=seen.append
-    )
+    done = stream_effects(tmp_path / f"in.{source}", output, schema, effect, batch_rows=BATCH, on_progress=seen.append)
     read = pd.read_parquet if target == "parquet" else pd.read_csv
     answer = read(output)
     assert list(answer.columns) == ["effect"]
@@ -50,9 +46,7 @@ def test_the_streamed_answer_is_the_whole_answer(tmp_path, big, schema, source, 
     np.testing.assert_allclose(answer["effect"], expected, rtol=1e-15, atol=0)
     assert done == seen[-1] == len(big)
     assert max(np.diff([0, *seen])) <= BATCH
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
-        [f"in.{source}", f"out.{target}", "trial.yaml"]
-    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([f"in.{source}", f"out.{target}", "trial.yaml"])
 
 
 def test_a_column_of_decisions(tmp_path, frame, schema) -> None:

@@ -38,9 +38,7 @@ class Head:
         return ((self.s - self.w * self.model(theta, self.x)) ** 2).mean() + self.ridge * (theta @ theta)
 
     def influence(self, **options) -> InfluenceFunction:
-        return InfluenceFunction(
-            self.model, self.theta, self.x, self.s, self.w, self.ridge, self.queries, **options
-        )
+        return InfluenceFunction(self.model, self.theta, self.x, self.s, self.w, self.ridge, self.queries, **options)
 
 
 class LinearHead(Head):
@@ -75,9 +73,7 @@ def circle_head() -> LinearHead:
     """Test value 5 of the theory note."""
     t = real(0, 0.7, 1.9, 2.6)
     s, w = real(0.5, -0.8, 0.9, 0.3), real(0.6, -0.4, 0.9, -0.7)
-    return LinearHead(
-        lambda x: torch.cat([x.cos(), x.sin()], 1), t[:, None], s, w, 0.05, real(0.3, 1.1)[:, None]
-    )
+    return LinearHead(lambda x: torch.cat([x.cos(), x.sin()], 1), t[:, None], s, w, 0.05, real(0.3, 1.1)[:, None])
 
 
 def kernel_head() -> LinearHead:
@@ -103,9 +99,7 @@ def kernel_head() -> LinearHead:
 
 def neural_head(n: int = 50, q: int = 3, width: int = 4, depth: int = 2, ridge: float = 0.05) -> Head:
     """A small polished tanh network."""
-    net = NeuralHead(
-        q, [-1.0] * q, [1.0] * q, width, depth, ridge, generator=torch.Generator().manual_seed(3)
-    )
+    net = NeuralHead(q, [-1.0] * q, [1.0] * q, width, depth, ridge, generator=torch.Generator().manual_seed(3))
     x, w = box(n, q, seed=4), box(n, seed=5)
     s = w * (torch.sin(3 * x[:, 0]) + 2 * x[:, -1]) + 0.1 * draws(n, seed=6)
     head = Head(net.functional, x, s, w, ridge, box(5, q, seed=7), net.theta.detach())

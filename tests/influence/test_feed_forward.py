@@ -14,9 +14,7 @@ class Softplus(FeedForward):
 
 def dense_and_objective(network, widths, n=17, ridge=0.03):
     q = widths[0]
-    model = network(
-        widths, torch.full((q,), 0.3, dtype=torch.float64), torch.full((q,), 1.2, dtype=torch.float64)
-    )
+    model = network(widths, torch.full((q,), 0.3, dtype=torch.float64), torch.full((q,), 1.2, dtype=torch.float64))
     theta, x, s, w = 0.7 * draws(model.size), box(n, q, seed=1), draws(n, seed=2), box(n, seed=3)
 
     def objective(theta):
@@ -42,7 +40,7 @@ def test_records_may_come_in_chunks(monkeypatch):
 
 
 def test_it_is_not_the_gauss_newton_matrix():
-    hessian, objective, theta = dense_and_objective(FeedForward, (3, 4, 1))
+    hessian, _, theta = dense_and_objective(FeedForward, (3, 4, 1))
     J = torch.func.jacrev(hessian._model)(theta, hessian._records[0])
     w = hessian._records[2]
     gauss_newton = 2 * (w[:, None] * J).T @ (w[:, None] * J) / len(w) + 0.06 * torch.eye(len(theta))

@@ -89,10 +89,7 @@ def test_finite_differences_of_refits(make):
     x, s, w = records(head, 3)
     moved = head.influence().at(x, s, w)
     for i in range(3):
-        ends = [
-            head.model(refit(head, x[i : i + 1], s[i], w[i], weight), head.queries)
-            for weight in (step, -step)
-        ]
+        ends = [head.model(refit(head, x[i : i + 1], s[i], w[i], weight), head.queries) for weight in (step, -step)]
         assert relative((ends[0] - ends[1]) / (2 * step), moved[i]) < 1e-6
 
 

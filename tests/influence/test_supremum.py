@@ -25,9 +25,7 @@ def grid_truth(influence, regression, domain, points=20_001):
     """Supremum on a grid of x, with y inside the interval too."""
     x = torch.linspace(float(domain.covariate_low), float(domain.covariate_high), points).double()[:, None]
     norms = []
-    for a, y in itertools.product(
-        (0.0, 1.0), torch.linspace(domain.outcome_low, domain.outcome_high, 7).tolist()
-    ):
+    for a, y in itertools.product((0.0, 1.0), torch.linspace(domain.outcome_low, domain.outcome_high, 7).tolist()):
         s, w = regression(x, torch.full((points,), a).double(), torch.full((points,), y).double())
         norms.append(influence.norm(x, s, w))
     return float(torch.stack(norms).max())
@@ -57,13 +55,9 @@ def test_a_network_on_a_line_reaches_the_grid_truth():
 @pytest.mark.parametrize("q", [4, 11])
 def test_corners_have_the_supremum_of_a_linear_head_without_residuals(q):
     x, zero = box(40, q), torch.zeros(40, dtype=torch.float64)
-    head = LinearHead(
-        lambda x: torch.cat([x.new_ones(len(x), 1), x], 1), x, zero, zero + 1, 0.1, box(3, q, seed=1)
-    )
+    head = LinearHead(lambda x: torch.cat([x.new_ones(len(x), 1), x], 1), x, zero, zero + 1, 0.1, box(3, q, seed=1))
     corners = torch.tensor(list(itertools.product((-1.0, 2.0), repeat=q)), dtype=torch.float64)
-    truth = 3 * float(
-        (head.psi(corners) @ torch.linalg.solve(head.A, head.psi(head.queries).T)).norm(dim=1).max()
-    )
+    truth = 3 * float((head.psi(corners) @ torch.linalg.solve(head.A, head.psi(head.queries).T)).norm(dim=1).max())
     found = gross_error_sensitivity(
         head.influence(), lambda x, a, y: (y, torch.ones_like(y)), Domain([-1.0] * q, [2.0] * q, -2.0, 3.0)
     )
@@ -75,11 +69,7 @@ def test_the_domain_and_not_the_sample_is_searched():
     head = kernel_head()
     influence = head.influence()
     sample = max(
-        float(
-            influence.norm(
-                head.x, *r_regression(head.x, torch.full((5,), a).double(), torch.full((5,), y))
-            ).max()
-        )
+        float(influence.norm(head.x, *r_regression(head.x, torch.full((5,), a).double(), torch.full((5,), y))).max())
         for a in (0.0, 1.0)
         for y in (-1.0, 2.0)
     )

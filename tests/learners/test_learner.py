@@ -10,11 +10,11 @@ from sklearn.base import clone
 
 import torchdpcate
 from torchdpcate import DRLearner, LinearSecondStage, NeuralSecondStage, PrivacyBudget, RLearner
-from torchdpcate.data import Dataset1
+from torchdpcate.data import Dataset1, TableSchema
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.nuisance import NuisanceConfig
 from torchdpcate.privacy import Level, NoiseSource
-from torchdpcate.release import FunctionRelease, InfluencePerturbation
+from torchdpcate.release import FunctionRelease, InfluencePerturbation, load_release
 from torchdpcate.second_stage import Representation
 
 BUDGET = PrivacyBudget(2.0, 1e-5)
@@ -53,6 +53,25 @@ def test_takes_numpy_and_pandas():
     plain = learner(budget=None).fit(x, a, y)
     framed = learner(budget=None).fit(frame, pd.Series(a), pd.Series(y))
     np.testing.assert_array_equal(plain.curator_effect(x), framed.curator_effect(frame))
+
+
+def test_a_frame_with_categories_is_encoded_and_survives_the_release(tmp_path):
+    import pandas as pd
+
+    schema = TableSchema.from_dict(
+        {
+            "treatment": "treat",
+            "outcome": {"name": "pay", "low": 0, "high": 1},
+            "covariates": {"age": {"low": 0, "high": 1}, "site": {"categories": ["a", "b", "c"]}},
+        }
+    )
+    x, a, y = (part.numpy() for part in RECORDS)
+    frame = pd.DataFrame({"site": np.array(list("abc"))[(x[:, 1] * 2.99).astype(int)], "age": x[:, 0]})
+    model = learner().set_params(domain=schema).fit(frame, a, (y + 1) / 10)
+    release = load_release(model.release_function().save(tmp_path / "r.safetensors"))
+    encoded = schema.encode(frame.head(7))
+    assert encoded.shape == (7, 4)
+    np.testing.assert_array_equal(release.effect(frame.head(7)), release.effect(encoded))
 
 
 @pytest.mark.parametrize("kind", [RLearner, DRLearner])
@@ -100,9 +119,7 @@ def test_query_release_by_restriction_answers_as_the_function_would():
     assert release.effect(STUDY.queries).shape == (20,)
 
 
-@pytest.mark.parametrize(
-    ("mechanism", "level"), [("smooth_sensitivity", "certified"), ("influence", "conditional")]
-)
+@pytest.mark.parametrize(("mechanism", "level"), [("smooth_sensitivity", "certified"), ("influence", "conditional")])
 def test_linear_query_mechanisms_have_their_levels(mechanism, level):
     model = learner().fit(*RECORDS)
     release = model.release_queries(STUDY.queries, mechanism)
@@ -287,4 +304,3 @@ def test_every_public_name_resolves():
         assert getattr(torchdpcate, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = torchdpcate.nothing
-

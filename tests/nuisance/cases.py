@@ -72,9 +72,7 @@ def plan(**changes) -> DPSGDPlan:
     return DPSGDPlan(**{**settings, **changes})
 
 
-def fit(
-    module, dataset, plan, *, seed=0, callbacks=(), loader=None, ckpt_path=None, trainer=None, **settings
-):
+def fit(module, dataset, plan, *, seed=0, callbacks=(), loader=None, ckpt_path=None, trainer=None, **settings):
     """One private fit from a fixed noise source; returns the callback."""
     noise = NoiseSource.fixed(seed)
     loader = loader or poisson_loader(dataset, plan.sampling_rate, plan.steps, noise)

@@ -44,9 +44,7 @@ def clipped_sum(module, weights, batch, clip):
             self.module = module
 
         def __call__(self, parameters, single):
-            return functional_call(
-                Wrapped(self.module), {f"m.{k}": v for k, v in parameters.items()}, (single,)
-            )
+            return functional_call(Wrapped(self.module), {f"m.{k}": v for k, v in parameters.items()}, (single,))
 
     parameters = dict(zip(names, weights, strict=True))
     grads = vmap(grad(loss), in_dims=(None, *[0] * len(batch)))(parameters, *batch)
@@ -287,9 +285,7 @@ def test_refuses_a_sampler_that_lightning_replaced_between_epochs(dataset):
             return poisson_loader(dataset, plan().sampling_rate, 6, NoiseSource.fixed(0))
 
     private = DPSGD(plan(), NoiseSource.fixed(0))
-    trainer = default_trainer(
-        callbacks=[private], max_epochs=3, max_steps=20, reload_dataloaders_every_n_epochs=1
-    )
+    trainer = default_trainer(callbacks=[private], max_epochs=3, max_steps=20, reload_dataloaders_every_n_epochs=1)
     with pytest.raises(InputError, match="PoissonSampler"):
         trainer.fit(Reloading())
     assert private.spent == 6

@@ -118,9 +118,7 @@ def test_config_makes_the_same_shape(domain, records):
     twin = Nuisances.from_config(module.config())
     twin.load_state_dict(module.state_dict())
     assert twin.config() == module.config()
-    assert all(
-        torch.equal(a, b) for a, b in zip(twin.predict(records.x), module.predict(records.x), strict=True)
-    )
+    assert all(torch.equal(a, b) for a, b in zip(twin.predict(records.x), module.predict(records.x), strict=True))
     assert not any("centre" in name for name in module.state_dict())
 
 

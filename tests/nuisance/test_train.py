@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import pytest
 import torch
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
 
 from tests.nuisance.cases import Interrupt, Save, plan
 from torchdpcate.data import CausalData, Dataset1
@@ -236,3 +239,10 @@ def test_the_config_makes_its_module(domain):
     settings = {"width": 0, "optimizer": "adam", "learning_rate": 0.5, "outcome_share": 0.7}
     made = NuisanceConfig(max_grad_norm=1.0, **settings).module(domain).config()
     assert {name: made[name] for name in settings} == settings
+
+
+def test_the_shipped_settings_are_valid_and_mlp_is_the_default():
+    folder = Path(__file__).parents[2] / "conf" / "nuisance"
+    shipped = {file.stem: instantiate(OmegaConf.load(file)) for file in folder.glob("*.yaml")}
+    assert shipped["mlp"] == NuisanceConfig()
+    assert {name: config.width for name, config in shipped.items()} == {"mlp": 32, "narrow": 16, "linear": 0}

@@ -98,9 +98,7 @@ def test_bounds_hold_on_the_whole_domain(score, overlap, a, y, pi, mu0, mu1):
 @pytest.mark.parametrize("score", SCORES)
 def test_bounds_are_attained(score):
     domain = Domain([0.0], [1.0], -2.0, 3.0, overlap=0.1)
-    grid = torch.cartesian_prod(
-        column(0, 1), column(-2, 3), column(0.1, 0.5, 0.9), column(-2, 3), column(-2, 3)
-    )
+    grid = torch.cartesian_prod(column(0, 1), column(-2, 3), column(0.1, 0.5, 0.9), column(-2, 3), column(-2, 3))
     a, y, pi, mu0, mu1 = grid.T
     s, w = score.regression(a, y, NuisanceValues(pi, mu0, mu1))
     bounds = score.bounds(domain)

@@ -37,9 +37,7 @@ def test_analytic_gaussian_matches_the_theory(epsilon, delta, sigma):
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-5), (1.0, 1e-5), (5.0, 1e-8), (10.0, 1e-3)])
 def test_analytic_gaussian_matches_dp_accounting(epsilon, delta):
-    assert analytic_gaussian_sigma(epsilon, delta) == pytest.approx(
-        get_sigma_gaussian(epsilon, delta), rel=1e-6
-    )
+    assert analytic_gaussian_sigma(epsilon, delta) == pytest.approx(get_sigma_gaussian(epsilon, delta), rel=1e-6)
 
 
 @pytest.mark.parametrize("epsilon", [10.0, 1000.0, 1e5])

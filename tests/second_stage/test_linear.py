@@ -29,9 +29,7 @@ def note_problem(threshold: float = math.inf) -> LinearProblem:
     """Test value 5 of the theory note."""
     t = column(0, 0.7, 1.9, 2.6)
     psi = torch.stack([t.cos(), t.sin()], 1)
-    return LinearProblem(
-        psi, column(0.5, -0.8, 0.9, 0.3), column(0.6, -0.4, 0.9, -0.7), 0.05, 0.9, 1.0, threshold
-    )
+    return LinearProblem(psi, column(0.5, -0.8, 0.9, 0.3), column(0.6, -0.4, 0.9, -0.7), 0.05, 0.9, 1.0, threshold)
 
 
 def random_problem(threshold: float = math.inf, n: int = 200, p: int = 7, ridge: float = 0.01) -> LinearProblem:

@@ -1,4 +1,5 @@
 import math
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -37,7 +38,7 @@ def test_it_is_the_network_of_torch_nn(depth):
     head = NeuralHead(3, low, high, width=4, depth=depth, generator=generator())
     theta = torch.randn(head.theta.numel(), dtype=torch.float64, generator=generator(2))
     sizes = [3, *[4] * depth]
-    layers = [m for i, o in zip(sizes, sizes[1:], strict=False) for m in (nn.Linear(i, o), nn.Tanh())]
+    layers = [m for i, o in pairwise(sizes) for m in (nn.Linear(i, o), nn.Tanh())]
     network = nn.Sequential(*layers, nn.Linear(4, 1)).double()
     nn.utils.vector_to_parameters(theta, network.parameters())
     x = torch.rand(6, 3, dtype=torch.float64, generator=generator(3))
@@ -84,7 +85,7 @@ def test_the_ridge_is_in_the_objective_and_nowhere_else():
 def test_the_fit_is_a_stationary_minimum(epochs, ridge):
     x, s, w = records()
     head = head_of(ridge=ridge)
-    before = float(head.objective(head.theta, x, s, w))
+    before = float(head.objective(head.theta.detach(), x, s, w))
     fit = fit_neural_head(head, x, s, w, default_trainer, epochs=epochs, generator=generator())
     assert fit.gradient_norm <= 1e-8
     assert abs(gradient_norm(head, x, s, w) - fit.gradient_norm) < 1e-12

@@ -1,8 +1,8 @@
 """The task ``cate``: from records to a released CATE, with what the curator wants to know about it."""
 
 import json
+import sys
 import time
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -77,9 +77,7 @@ def _check_features(config: DictConfig) -> None:
     """Refuse a feature map that nothing would use."""
     from hydra.core.hydra_config import HydraConfig
 
-    given = HydraConfig.initialized() and any(
-        word.startswith("features") for word in HydraConfig.get().overrides.task
-    )
+    given = HydraConfig.initialized() and any(word.startswith("features") for word in HydraConfig.get().overrides.task)
     if given and "features" not in config.second_stage:
         raise InputError("features: the neural head learns its own; leave features out or use second_stage=linear")
 
@@ -96,18 +94,14 @@ def _check(config: DictConfig, study: Study, learner: CATELearner, mechanism: Me
         study.domain.check_covariates(study.queries, "query")
     delta, n = float(config.privacy.delta), study.records.n
     if delta > 1 / n:
-        warnings.warn(
-            f"privacy.delta = {delta:g} is above 1/n = {1 / n:.2g}: it would allow publishing a whole record",
-            stacklevel=2,
-        )
+        warning = f"privacy.delta = {delta:g} is above 1/n = {1 / n:.2g}: it would allow publishing a whole record"
+        print(f"torchdpcate: warning: {warning}", file=sys.stderr)
 
 
 def _release(config: DictConfig, study: Study, learner: CATELearner, mechanism: Mechanism) -> Release:
     if config.release.kind == "function":
         return learner.release_function(mechanism)
-    return learner.release_queries(
-        _queries(study), mechanism, include_nuisances=config.release.include_nuisances
-    )
+    return learner.release_queries(_queries(study), mechanism, include_nuisances=config.release.include_nuisances)
 
 
 def _queries(study: Study) -> torch.Tensor:
@@ -224,5 +218,3 @@ def _spent(spent: dict[str, Any], size: int) -> str:
         return f"no claim ({size:,} records)"
     naive = f"; {spent['naive_epsilon']:.4g} if epsilons were added" if spent.get("naive_epsilon") else ""
     return f"epsilon {spent['epsilon']:.4g}, delta {spent['delta']:.3g} ({size:,} records){naive}"
-
-

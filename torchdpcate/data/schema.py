@@ -91,9 +91,7 @@ class Categorical(Covariate):
     def __post_init__(self) -> None:
         object.__setattr__(self, "categories", tuple(self.categories))
         if len(self.categories) < 2 or len(set(self.categories)) < len(self.categories):
-            raise InputError(
-                f"categories of {self.name!r} are {list(self.categories)}; list two or more, each once"
-            )
+            raise InputError(f"categories of {self.name!r} are {list(self.categories)}; list two or more, each once")
         if any(isinstance(level, bool) for level in self.categories):
             raise InputError(
                 f"categories of {self.name!r} hold true/false; put words like 'yes' in quotes, or use 0 and 1"
@@ -163,9 +161,7 @@ class TableSchema:
             raise InputError(f"column {twice[0]!r} has two roles in the domain file; give each column one")
         expected = sum(len(covariate.bounds) for covariate in self.covariates)
         if expected != self.domain.dimension:
-            raise InputError(
-                f"domain has {self.domain.dimension} columns; the covariates encode to {expected}"
-            )
+            raise InputError(f"domain has {self.domain.dimension} columns; the covariates encode to {expected}")
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -190,6 +186,18 @@ class TableSchema:
             raise InputError(f"column {missing[0]!r} is missing{_and_more(missing)}; there are: {there}")
         encoded = [covariate.encode(frame[covariate.name]) for covariate in self.covariates]
         return torch.from_numpy(np.concatenate(encoded, axis=1))
+
+    def matrix(self, X: Any, what: str = "X") -> Tensor:
+        """Return covariates as numbers, float64 [n, q]; bounds are not checked here.
+
+        A frame that has one of the schema's columns is encoded; anything else holds encoded columns already,
+        in the order of ``domain.names``.
+
+        Raises:
+            InputError: see `encode` and `Domain.matrix`.
+        """
+        named = hasattr(X, "columns") and any(name in X.columns for name in self.columns)
+        return self.encode(X) if named else self.domain.matrix(X, what)
 
     def grid(self, count: int) -> Tensor:
         """Return `count` public points of the domain, float64 [count, q]; categories are respected."""

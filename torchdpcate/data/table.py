@@ -72,10 +72,7 @@ class Table(StudySource):
             y = outcome_within(y, schema, self.out_of_bounds)
         rows = public_subsample(len(y), self.n, self.seed)
         records = CausalData.from_arrays(x[rows], a[rows], y[rows])
-        if self.queries_path is None:
-            queries = schema.grid(self.queries)
-        else:
-            queries = read_queries(self.queries_path, schema)
+        queries = schema.grid(self.queries) if self.queries_path is None else read_queries(self.queries_path, schema)
         return Study(records, schema, queries, None, table_name(self.path))
 
 

@@ -1,4 +1,4 @@
-"""How one record moves the effects at the queries: Hessian products, solves, influence, gross-error sensitivity."""
+"""How one record moves the effects at the queries: Hessian, influence function, gross-error sensitivity."""
 
 from torchdpcate.influence.box import Maximum, maximise_over_box
 from torchdpcate.influence.feed_forward import FeedForwardHessian, FeedForwardModel

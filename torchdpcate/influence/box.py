@@ -75,9 +75,7 @@ def maximise_over_box(
         if count < 1:
             raise InputError(f"{name}={count} must be at least 1")
     if low.shape != high.shape or low.ndim != 1 or bool((low > high).any()):
-        raise InputError(
-            "the box needs one lower and one upper bound a coordinate, the lower not above the upper"
-        )
+        raise InputError("the box needs one lower and one upper bound a coordinate, the lower not above the upper")
 
     def of_unit(u: Tensor) -> Tensor:
         return function(torch.clamp(low + u * (high - low), low, high))
@@ -88,15 +86,11 @@ def maximise_over_box(
     if not bool(torch.isfinite(values).all()):
         raise NumericalError("the function to maximise is not finite on the box")
     points, values = _climb(of_unit, *_best(points, values, climbs), first_step=0.1)
-    points, values = _sweep(
-        of_unit, *_best(points, values, min(climbs // 4 + 1, _SWEEP_BATCH // len(low) + 1))
-    )
+    points, values = _sweep(of_unit, *_best(points, values, min(climbs // 4 + 1, _SWEEP_BATCH // len(low) + 1)))
     points, values = _climb(of_unit, points, values, first_step=0.03)
     points, values = _best(*_sweep(of_unit, points, values), polishes)
     scale = float(values.abs().max()) or 1.0
-    found = [
-        _polish(of_unit, point, float(value), scale) for point, value in zip(points, values, strict=True)
-    ]
+    found = [_polish(of_unit, point, float(value), scale) for point, value in zip(points, values, strict=True)]
     value, u = max(found, key=lambda pair: pair[0])
     return Maximum(value, torch.clamp(low + u * (high - low), low, high))
 
@@ -164,9 +158,7 @@ def _moves(points: Tensor) -> Tensor:
     return moved.flatten(1, 2)
 
 
-def _polish(
-    function: Callable[[Tensor], Tensor], start: Tensor, value: float, scale: float
-) -> tuple[float, Tensor]:
+def _polish(function: Callable[[Tensor], Tensor], start: Tensor, value: float, scale: float) -> tuple[float, Tensor]:
     """L-BFGS-B from one point of the unit box; never worse than the start."""
 
     def negative(u: np.ndarray) -> tuple[float, np.ndarray]:
@@ -175,9 +167,7 @@ def _polish(
 
     options = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 100}
     bounds = [(0.0, 1.0)] * len(start)
-    result = minimize(
-        negative, start.cpu().numpy(), jac=True, method="L-BFGS-B", bounds=bounds, options=options
-    )
+    result = minimize(negative, start.cpu().numpy(), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     end = torch.as_tensor(result.x).to(start)
     with torch.no_grad():
         reached = float(function(end[None])[0])

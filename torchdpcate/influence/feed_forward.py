@@ -1,9 +1,10 @@
 """The exact Hessian of the squared objective of a feed-forward network, from per-record matrices.
 
-A network sees a weight matrix only through what it adds to a layer's pre-activations. So the second derivatives in
-the p parameters follow from those in the N hidden units of each record and from the layers' inputs, by matrix
-products: for 30 covariates and two layers of 32, p = 2,081 and N = 65, the dense Hessian takes a fraction of the
-time that p Hessian-vector products take.
+A network sees a weight matrix only through what it adds to a layer's pre-activations. So the second
+derivatives in the p parameters follow from those in the N hidden units of each record and from the layers'
+inputs, by matrix
+products: for 30 covariates and two layers of 32, p = 2,081 and N = 65, the dense Hessian takes a fraction of
+the time that p Hessian-vector products take.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,10 +45,11 @@ class FeedForwardHessian(HessianVectorProduct):
 
     Products are those of `HessianVectorProduct`; `dense` sums, over records and pairs of layers (l, m),
 
-    ``H[l, m] = sum_i K_i[l, m] (x) (a_i[l-1], 1) (a_i[m-1], 1)^T + sum_i c_i delta_i[l] (x) d a_i[l-1] / d z_i[m]``
+    ``H[l, m] = sum_i K_i[l, m] (x) (a_i[l-1], 1) (a_i[m-1], 1)^T + c_i delta_i[l] (x) d a_i[l-1] / d z_i[m]``
 
-    with ``delta = d f / d z``, ``c = -2 w (s - w f) / n``, ``K = c d^2 f / dz^2 + (2 w^2 / n) delta delta^T``: the
-    Gauss-Newton part and the residual part both, so it is exact. Memory beyond H itself does not grow with n.
+    with ``delta = d f / d z``, ``c = -2 w (s - w f) / n``,
+    ``K = c d^2 f / dz^2 + (2 w^2 / n) delta delta^T``: the Gauss-Newton part and the residual part both, so
+    it is exact. Memory beyond H itself does not grow with n.
 
     Args:
         model: the network.
@@ -127,23 +129,23 @@ class _BlockSums:
     def __init__(self, layers: list[tuple[Tensor, Tensor]]):
         self._weights = [W for W, _ in layers]
         self._blocks = {
-            (l, m): W.new_zeros(W.shape[0], W.shape[1] + 1, V.shape[0], V.shape[1] + 1)
-            for l, W in enumerate(self._weights)
-            for m, V in enumerate(self._weights[: l + 1])
+            (upper, lower): W.new_zeros(W.shape[0], W.shape[1] + 1, V.shape[0], V.shape[1] + 1)
+            for upper, W in enumerate(self._weights)
+            for lower, V in enumerate(self._weights[: upper + 1])
         }
 
     def add(self, passes: _Passes, c: Tensor, gauss_newton: Tensor) -> None:
         """Add records with ``c = dF/df`` [B] and ``gauss_newton = d^2 F / df^2`` [B]."""
         inputs = [torch.nn.functional.pad(a, (0, 1), value=1.0) for a in passes.inputs]
-        for (l, m), block in self._blocks.items():
-            K = c[:, None, None] * passes.curvature[l]
-            if l > m:
-                J = passes.input_jacobian(l, m)
-                K = K @ self._weights[l] @ J
-                cross = _sum_products(J, (c[:, None] * passes.delta[l])[:, :, None] * inputs[m][:, None, :])
+        for (upper, lower), block in self._blocks.items():
+            K = c[:, None, None] * passes.curvature[upper]
+            if upper > lower:
+                J = passes.input_jacobian(upper, lower)
+                K = K @ self._weights[upper] @ J
+                cross = _sum_products(J, (c[:, None] * passes.delta[upper])[:, :, None] * inputs[lower][:, None, :])
                 block[:, :-1] += cross.permute(2, 0, 1, 3)
-            K = K + gauss_newton[:, None, None] * passes.delta[l][:, :, None] * passes.delta[m][:, None, :]
-            both = _sum_products(K, inputs[l][:, :, None] * inputs[m][:, None, :])
+            K = K + gauss_newton[:, None, None] * passes.delta[upper][:, :, None] * passes.delta[lower][:, None, :]
+            both = _sum_products(K, inputs[upper][:, :, None] * inputs[lower][:, None, :])
             block += both.permute(0, 2, 1, 3)
 
     def assemble(self) -> Tensor:
@@ -151,11 +153,14 @@ class _BlockSums:
         sizes = [W.numel() + W.shape[0] for W in self._weights]
         ends = list(accumulate(sizes))
         H = self._weights[0].new_empty(ends[-1], ends[-1])
-        for (l, m), block in self._blocks.items():
-            rows, columns = slice(ends[l] - sizes[l], ends[l]), slice(ends[m] - sizes[m], ends[m])
-            tall = _bias_last(block).reshape(sizes[l], *block.shape[2:])
+        for (upper, lower), block in self._blocks.items():
+            rows, columns = (
+                slice(ends[upper] - sizes[upper], ends[upper]),
+                slice(ends[lower] - sizes[lower], ends[lower]),
+            )
+            tall = _bias_last(block).reshape(sizes[upper], *block.shape[2:])
             H[rows, columns] = _bias_last(tall.permute(1, 2, 0)).T
-            if l > m:
+            if upper > lower:
                 H[columns, rows] = H[rows, columns].T
         return H
 
@@ -177,5 +182,5 @@ def _two_derivatives(function: Callable[[Tensor], Tensor], z: Tensor) -> tuple[T
     def slope(z: Tensor) -> Tensor:
         return jvp(function, (z,), (one,))[1]
 
-    first, second = jvp(slope, (z,), (one,))
+    first, second = jvp(slope, (z,), (one,))[:2]
     return function(z), first, second

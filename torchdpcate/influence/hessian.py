@@ -13,14 +13,14 @@ _BATCHED_PARAMETERS = 16_384  # above this the activations of a batch of product
 
 
 class HessianVectorProduct:
-    r"""The linear map ``v -> H v`` with ``H = d^2 F / d theta^2`` at a fixed theta, exact (Pearlmutter, 1994).
+    r"""The linear map ``v -> H v`` with ``H = d^2 F / d theta^2`` at a fixed theta, exact.
 
-    The graph of the gradient is built once and kept, so that a product costs one backward pass (as fast as
-    ``torch.func.linearize`` here, and open to every operation that autograd can differentiate twice).
+    Source: Pearlmutter (1994). The graph of the gradient is built once and kept, so that a product costs one
+    backward pass: as fast as ``torch.func.linearize``, for every operation that autograd differentiates twice.
 
     Args:
-        objective: ``F``, a twice differentiable function of a vector of p parameters, with a scalar result. It must
-            not use ``torch.nn.functional.huber_loss``, which has no second backward pass.
+        objective: ``F``, a twice differentiable function of a vector of p parameters, with a scalar result.
+            It must not use ``torch.nn.functional.huber_loss``, which has no second backward pass.
         theta: where the Hessian is taken, [p]; its dtype and device are those of every result.
 
     Example:
@@ -59,9 +59,7 @@ class HessianVectorProduct:
         if chunk == 1:
             return torch.stack([self.matvec(v) for v in V.unbind(1)], 1)
         rows = [
-            torch.autograd.grad(self._gradient, self._theta, block, retain_graph=True, is_grads_batched=True)[
-                0
-            ]
+            torch.autograd.grad(self._gradient, self._theta, block, retain_graph=True, is_grads_batched=True)[0]
             for block in V.T.split(chunk)
         ]
         return torch.cat(rows).T

@@ -19,23 +19,26 @@ _CHUNK_ELEMENTS = 2**24  # of the per-record gradients: 128 MiB in float64
 class InfluenceFunction:
     r"""Influence function of a head trained by weighted least squares with a ridge term.
 
-    For the minimiser theta of ``F(theta) = mean_i (s_i - w_i f_theta(x_i))^2 + ridge ||theta||^2`` and queries with
-    Jacobian ``J = d f(queries) / d theta``,
+    For the minimiser theta of ``F(theta) = mean_i (s_i - w_i f_theta(x_i))^2 + ridge ||theta||^2`` and
+    queries with Jacobian ``J = d f(queries) / d theta``,
 
     ``IF(x, s, w) = J H^{-1} [2 w (s - w f(x)) grad f(x) - 2 ridge theta] = w (s - w f(x)) h(x) + o``,
 
-    with the full Hessian H of F, ``h(x) = 2 J H^{-1} grad f(x)`` and ``o = -2 ridge J H^{-1} theta``: the derivative, at
-    weight 0, of the effects at the queries in the weight of a record added to the sample by mixing. Over the sample it
-    averages to zero. For f linear in theta, ``2 H^{-1} = A^{-1}``. (Schroeder, Melnychuk & Feuerriegel, 2025,
-    Corollary 1, with the signs and the scale of the ridge term corrected; for the R-learner ``w^2 = rho`` and
+    with the full Hessian H of F, ``h(x) = 2 J H^{-1} grad f(x)`` and ``o = -2 ridge J H^{-1} theta``: the
+    derivative, at weight 0, of the effects at the queries in the weight of a record added to the sample by
+    mixing. Over the sample it averages to zero. For f linear in theta, ``2 H^{-1} = A^{-1}``. (Schroeder,
+    Melnychuk & Feuerriegel, 2025, Corollary 1, with the signs and the scale of the ridge term corrected; for
+    the R-learner ``w^2 = rho`` and
     ``w s = rho phi``.)
 
-    It speaks of a minimiser: theta must be polished to a stationary point. It is the curator's, not the reader's.
+    It speaks of a minimiser: theta must be polished to a stationary point. It is the curator's, not the
+    reader's.
 
     Args:
-        model: ``f(theta, x)``, [p] and [B, q] -> [B], built of torch operations. A `FeedForwardModel` gets its dense
-            Hessian much faster.
-        theta: parameters of the minimiser, [p]; their dtype (float64 for releases) and device are used throughout.
+        model: ``f(theta, x)``, [p] and [B, q] -> [B], built of torch operations. A `FeedForwardModel` gets
+            its dense Hessian much faster.
+        theta: parameters of the minimiser, [p]; their dtype (float64 for releases) and device are used
+            throughout.
         x: covariates of the second-stage block, [n, q].
         s: targets, [n].
         w: weights, [n].
@@ -56,7 +59,7 @@ class InfluenceFunction:
     Example:
         >>> x = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
         >>> one = torch.ones(2, dtype=torch.float64)
-        >>> theta = torch.tensor([0.5], dtype=torch.float64)  # (1/2) sum x s / ((1/2) sum x^2 + ridge), ridge = 0.5
+        >>> theta = torch.tensor([0.5], dtype=torch.float64)  # mean(x s) / (mean(x^2) + ridge)
         >>> F = InfluenceFunction(lambda theta, x: x @ theta, theta, x, one, one, 0.5, x[:1])
         >>> F.at(x, one, one)[:, 0]  # averages to zero over the sample
         tensor([ 0.0833, -0.0833], dtype=torch.float64)
@@ -97,7 +100,7 @@ class InfluenceFunction:
         return 2 * self._project(self.rows, x), self.model(self.theta, x)
 
     def at(self, x: Tensor, s: Tensor, w: Tensor) -> Tensor:
-        """Influence of records with covariates x [B, q], targets s [B] and weights w [B] on the queries, [B, d]."""
+        """Influence on the queries of records with covariates x [B, q], targets s [B], weights w [B]: [B, d]."""
         h, f = self.direction(x)
         return (w * (s - w * f))[:, None] * h + self.offset
 
@@ -145,9 +148,7 @@ def _slopes_along(model: Model, theta: Tensor, rows: Tensor, x: Tensor) -> Tenso
     return vmap(along, chunk_size=8)(rows).T
 
 
-def _hessian(
-    model: Model, theta: Tensor, x: Tensor, s: Tensor, w: Tensor, ridge: float
-) -> HessianVectorProduct:
+def _hessian(model: Model, theta: Tensor, x: Tensor, s: Tensor, w: Tensor, ridge: float) -> HessianVectorProduct:
     def objective(theta: Tensor) -> Tensor:
         return ((s - w * model(theta, x)) ** 2).mean() + ridge * (theta @ theta)
 

@@ -1,4 +1,4 @@
-"""Solving ``(H + damping I) X = B``: a dense factor for small p, conjugate gradients on products for large p."""
+"""Solving ``(H + damping I) X = B``: a dense factor for small p, conjugate gradients for large p."""
 
 from abc import ABC, abstractmethod
 
@@ -12,15 +12,18 @@ DENSE_PARAMETERS = 8_192
 """The largest p that `solver_for` gives to the dense solver (a Hessian of 512 MiB in float64)."""
 
 _GROUP_ELEMENTS = 2**23  # of a block of right-hand sides, of which conjugate gradients keep six: 64 MiB each
-_REMEDY = "polish the head to a minimum or raise its `ridge`"
+_NO_MINIMUM = (
+    "theta is no strict minimum, so it has no influence function; polish the head to a minimum or raise its `ridge`"
+)
 
 
 class Solver(ABC):
     """A way to solve ``(H + damping I) X = B`` that checks what it returns.
 
     Args:
-        damping: added to the diagonal of H (Schroeder, Melnychuk & Feuerriegel, 2025, Remark 1). It is anti-conservative:
-            it shrinks the influence function, hence the noise, so that a release calibrated with it is heuristic.
+        damping: added to the diagonal of H (Schroeder, Melnychuk & Feuerriegel, 2025, Remark 1). It is
+            anti-conservative: it shrinks the influence function, hence the noise, so that a release
+            calibrated with it is heuristic.
         tolerance: largest relative residual ``||b - (H + damping I) x|| / ||b||`` of a column.
 
     Raises:
@@ -73,8 +76,8 @@ class CholeskySolver(Solver):
         L, failed_at = torch.linalg.cholesky_ex(H)
         if int(failed_at) != 0 or not bool(torch.isfinite(L.diagonal()).all()):
             raise NumericalError(
-                f"the Hessian plus damping={self.damping} is not positive definite (leading minor {int(failed_at)} of "
-                f"{hessian.size}): theta is no strict minimum, so it has no influence function; {_REMEDY}"
+                f"the Hessian plus damping={self.damping} is not positive definite (leading minor "
+                f"{int(failed_at)} of {hessian.size}): {_NO_MINIMUM}"
             )
         X = torch.cholesky_solve(B, L)
         self._check(B - H @ X, B)
@@ -82,12 +85,12 @@ class CholeskySolver(Solver):
 
 
 class ConjugateGradientSolver(Solver):
-    """Conjugate gradients (Hestenes & Stiefel, 1952) on Hessian-vector products; memory of a few groups
-    of columns.
+    """Conjugate gradients (Hestenes & Stiefel, 1952) on Hessian-vector products, in a few vectors of memory.
 
-    Columns run side by side, each with its own step. Recursive residuals drift, so the true residual is computed at
-    the end and the iteration restarted from it if it misses the tolerance. Negative curvature stops the solve when a
-    search direction meets it; unlike a Cholesky factor, this cannot prove that there is none.
+    Columns run side by side, each with its own step. Recursive residuals drift, so the true residual is
+    computed at the end and the iteration restarted from it if it misses the tolerance. Negative curvature
+    stops the solve when a search direction meets it; unlike a Cholesky factor, this cannot prove that there
+    is none.
 
     Args:
         damping: added to the diagonal of H; see `Solver`.
@@ -115,9 +118,7 @@ class ConjugateGradientSolver(Solver):
         self._check(residual, B)
         return X
 
-    def _iterate(
-        self, hessian: HessianVectorProduct, B: Tensor, scale: Tensor, left: int
-    ) -> tuple[Tensor, int]:
+    def _iterate(self, hessian: HessianVectorProduct, B: Tensor, scale: Tensor, left: int) -> tuple[Tensor, int]:
         """Approximate solution for B, and the number of iterations it took."""
         X, R, D = torch.zeros_like(B), B.clone(), B.clone()
         square = (R * R).sum(0)
@@ -144,13 +145,13 @@ class ConjugateGradientSolver(Solver):
     def _refuse_negative(self, curvature: Tensor) -> None:
         if not bool((curvature > 0).all()):
             raise NumericalError(
-                f"the Hessian plus damping={self.damping} has curvature {float(curvature.min()):.1e} along a search "
-                f"direction: theta is no strict minimum, so it has no influence function; {_REMEDY}"
+                f"the Hessian plus damping={self.damping} has curvature {float(curvature.min()):.1e} along a "
+                f"search direction: {_NO_MINIMUM}"
             )
 
 
 def solver_for(parameters: int, damping: float = 0.0) -> Solver:
-    """The solver for a head of that many parameters: dense up to `DENSE_PARAMETERS`, else conjugate gradients."""
+    """The solver for a head of that many parameters: dense up to `DENSE_PARAMETERS`, else by products."""
     return CholeskySolver(damping) if parameters <= DENSE_PARAMETERS else ConjugateGradientSolver(damping)
 
 

@@ -46,17 +46,19 @@ def gross_error_sensitivity(
 ) -> Supremum:
     r"""Gross-error sensitivity ``gamma = sup_z ||IF(z)||_2`` over the records z = (x, a, y) of the domain.
 
-    The supremum runs over the public domain and never over the sample: a in {0, 1} is enumerated; s is affine in y, so
-    the norm is convex in y and only the two end points of the outcome interval count; x is searched over the box
-    by `maximise_over_box`. (Schroeder, Melnychuk & Feuerriegel, 2025, Definition 4.)
+    The supremum runs over the public domain and never over the sample: a in {0, 1} is enumerated; s is affine
+    in y, so the norm is convex in y and only the two end points of the outcome interval count; x is searched
+    over the box by `maximise_over_box`. (Hampel, 1974; the scale of
+    Theorem 1 of Schroeder, Melnychuk & Feuerriegel, 2025.)
 
-    Guarantee: none. A local search gives a lower bound of the supremum; `operator_norm_bound` is an upper bound for
-    linear heads.
+    Guarantee: none. A local search gives a lower bound of the supremum; `operator_norm_bound` is an upper
+    bound for linear heads.
 
     Args:
         influence: influence function of the head, at the d queries.
-        regression: targets and weights ``(s, w)``, [B] and [B], of records x [B, q], a [B], y [B]; differentiable in x
-            (almost everywhere is enough) and affine in y. It is called with tensors like ``influence.theta``.
+        regression: targets and weights ``(s, w)``, [B] and [B], of records x [B, q], a [B], y [B];
+            differentiable in x (almost everywhere is enough) and affine in y. It is called with tensors like
+            ``influence.theta``.
         domain: public bounds of covariates and outcome.
         starts: as of `maximise_over_box`.
         climbs: as of `maximise_over_box`.
@@ -73,8 +75,9 @@ def gross_error_sensitivity(
         >>> from torchdpcate.data.domain import Domain
         >>> x = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
         >>> zero, one = torch.zeros(2, dtype=torch.float64), torch.ones(2, dtype=torch.float64)
-        >>> F = InfluenceFunction(lambda t, x: x @ t, zero[:1], x, zero, one, 0.5, x[:1])  # A = 3, IF = x s / 3
-        >>> gamma = gross_error_sensitivity(F, lambda x, a, y: (y, torch.ones_like(y)), Domain([0], [6], -1, 3))
+        >>> F = InfluenceFunction(lambda t, x: x @ t, zero[:1], x, zero, one, 0.5, x[:1])
+        >>> domain = Domain([0], [6], outcome_low=-1, outcome_high=3)
+        >>> gamma = gross_error_sensitivity(F, lambda x, a, y: (y, torch.ones_like(y)), domain)  # sup |x y / 3|
         >>> round(gamma.value, 9), gamma.x, gamma.y
         (6.0, tensor([6.], dtype=torch.float64), 3.0)
     """
@@ -98,7 +101,8 @@ def gross_error_sensitivity(
 def operator_norm_bound(J: Tensor, A: Tensor, kappa: float) -> float:
     r"""Certified bound ``sup_x ||h(x)||_2 <= kappa ||J A^{-1}||_op`` for a head linear in its features.
 
-    For ``f = psi^T theta`` with ``||psi(x)|| <= kappa`` everywhere, ``h(x) = J A^{-1} psi(x)``; no search is involved.
+    For ``f = psi^T theta`` with ``||psi(x)|| <= kappa`` everywhere, ``h(x) = J A^{-1} psi(x)``; no search is
+    involved.
 
     Args:
         J: features of the queries, [d, p].
@@ -117,7 +121,5 @@ def operator_norm_bound(J: Tensor, A: Tensor, kappa: float) -> float:
     """
     L, failed_at = torch.linalg.cholesky_ex(A)
     if int(failed_at) != 0:
-        raise NumericalError(
-            f"A is not positive definite (leading minor {int(failed_at)}): raise the head's `ridge`"
-        )
+        raise NumericalError(f"A is not positive definite (leading minor {int(failed_at)}): raise the head's `ridge`")
     return kappa * float(torch.linalg.matrix_norm(torch.cholesky_solve(J.T, L), 2))

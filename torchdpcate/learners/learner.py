@@ -40,8 +40,7 @@ NUISANCE, SECOND_STAGE = "nuisance", "second_stage"
 _SMALLEST_SHARE = 1e-3
 
 MECHANISMS: dict[str, type[Mechanism]] = {
-    cls.name: cls
-    for cls in (ObjectivePerturbation, OutputPerturbation, SmoothSensitivity, InfluencePerturbation)
+    cls.name: cls for cls in (ObjectivePerturbation, OutputPerturbation, SmoothSensitivity, InfluencePerturbation)
 }
 """Mechanisms by the name that ``release_queries`` and ``release_function`` take."""
 
@@ -112,7 +111,8 @@ class CATELearner(BaseEstimator):
         """Train the nuisances, buy the threshold and set up the second stage.
 
         Args:
-            X: Covariates [n, q], NumPy, torch or pandas, within the domain.
+            X: Covariates within the domain: a frame with the schema's columns, or encoded columns [n, q] as NumPy
+                or torch.
             A: Treatment [n] in {0, 1}.
             Y: Outcome [n] within the domain.
 
@@ -124,7 +124,7 @@ class CATELearner(BaseEstimator):
         """
         self.schema_ = TableSchema.of(self.domain)
         domain = self.schema_.domain
-        records = CausalData.from_arrays(X, A, Y, domain)
+        records = CausalData.from_arrays(self.schema_.matrix(X), A, Y, domain)
         domain.check_covariates(records.x)
         domain.check_outcome(records.y)
         first, second = public_split(records.n, self.split, self.seed)
@@ -215,7 +215,7 @@ class CATELearner(BaseEstimator):
             BudgetError: The block cannot pay.
         """
         chosen = self._ready(mechanism)
-        queries = self.schema_.domain.matrix(X_query, "query")
+        queries = self.schema_.matrix(X_query, "query")
         self.schema_.domain.check_covariates(queries, "query")
         if isinstance(chosen, FunctionMechanism):
             function = self.release_function(chosen, budget)
@@ -232,13 +232,13 @@ class CATELearner(BaseEstimator):
 
     def curator_effect(self, X: Any) -> np.ndarray:
         """Return the effects without second-stage noise, [m]. The curator's, never to be published."""
-        x = self.schema_.domain.matrix(X)
+        x = self.schema_.matrix(X)
         bound = self.schema_.domain.outcome_range
         return (self._offset(x) + self.stage_.correction(x).cpu()).clamp(-bound, bound).numpy()
 
     def plug_in_effect(self, X: Any) -> np.ndarray:
         """Return mu1 - mu0 of the nuisances, [m]: free post-processing of what their block paid for."""
-        return self._offset(self.schema_.domain.matrix(X)).numpy()
+        return self._offset(self.schema_.matrix(X)).numpy()
 
     def _offset(self, x: Tensor) -> Tensor:
         with torch.no_grad():
@@ -333,9 +333,7 @@ class CATELearner(BaseEstimator):
         self.check(sum(self.sizes_.values()), mechanism)
         return make_mechanism(mechanism)
 
-    def _spend(
-        self, name: str, run: Callable[..., Any], budget: PrivacyBudget | None
-    ) -> tuple[Any, set[int]]:
+    def _spend(self, name: str, run: Callable[..., Any], budget: PrivacyBudget | None) -> tuple[Any, set[int]]:
         """Run a mechanism on the second-stage block's budget; return its result and ledger entries."""
         ledger = self.ledger_
         assert ledger is not None

@@ -106,9 +106,7 @@ def check_sampler(trainer: Trainer, plan: DPSGDPlan) -> PoissonSampler:
     sampler = getattr(loader, "batch_sampler", None)
     if not isinstance(sampler, PoissonSampler):
         found = type(sampler if sampler is not None else loader).__name__
-        raise InputError(
-            f"train_dataloaders: batches come from a {found}, not a PoissonSampler; {_LOADER_REMEDY}"
-        )
+        raise InputError(f"train_dataloaders: batches come from a {found}, not a PoissonSampler; {_LOADER_REMEDY}")
     if sampler.sampling_rate != plan.sampling_rate:
         raise InputError(
             f"train_dataloaders: sampling_rate={sampler.sampling_rate} but plan.sampling_rate="

@@ -78,9 +78,7 @@ class NuisanceConfig:
             InputError: `batch_size` exceeds the records of the block.
         """
         if self.batch_size > n:
-            raise InputError(
-                f"batch_size={self.batch_size} exceeds the block's n={n} records; lower it to {n} or less"
-            )
+            raise InputError(f"batch_size={self.batch_size} exceeds the block's n={n} records; lower it to {n} or less")
         return self.epochs * round(n / self.batch_size)
 
     def plan(self, n: int, budget: PrivacyBudget, also: Sequence[Charge] = ()) -> DPSGDPlan:
@@ -102,8 +100,8 @@ class NuisanceConfig:
     def _clip_norm(self, noise_multiplier: float, steps: int) -> float:
         r"""Clip norm at which T steps of noise alone move each weight by `noise_walk`.
 
-        SGD of rate r and momentum m moves a weight by \(r \sigma C / (q n (1 - m))\) a step and by
-        \(\sqrt{T}\) times that in all.  Where nearly all records are clipped only r C matters, so the rate
+        SGD of rate r and momentum m moves a weight by :math:`r \sigma C / (q n (1 - m))` a step and by
+        :math:`\sqrt{T}` times that in all.  Where nearly all records are clipped only r C matters, so the rate
         can stay where training without privacy likes it, and one number serves every n and epsilon.
         """
         step = self.learning_rate * noise_multiplier / (self.batch_size * (1 - MOMENTUM))

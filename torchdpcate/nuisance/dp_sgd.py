@@ -33,8 +33,8 @@ __all__ = ["DPSGD", "DPSGDPlan"]
 class DPSGD(Callback):
     r"""Trains a LightningModule by DP-SGD, with Opacus, and charges every step before it is taken.
 
-    Each step adds \(\sigma C\) Gaussian noise to the sum of the clipped gradients of a Poisson sample and
-    divides by the expected batch size \(q n\).  The fit is refused unless its steps are those of the plan:
+    Each step adds :math:`\sigma C` Gaussian noise to the sum of the clipped gradients of a Poisson sample and
+    divides by the expected batch size :math:`q n`.  The fit is refused unless its steps are those of the plan:
     see `checks`.  It ends after the plan's steps, whatever the Trainer allows, and the module is then an
     ordinary one again, also after an exception.
 
@@ -74,9 +74,7 @@ class DPSGD(Callback):
         if mode not in ("auto", "hooks", "functorch", "ghost"):
             raise InputError(f"mode={mode!r} is unknown; choose auto, hooks, functorch or ghost")
         if ledger is not None and ledger.private and not noise.private:
-            raise InputError(
-                "noise is a fixed source, for tests only; use NoiseSource.system() with this ledger"
-            )
+            raise InputError("noise is a fixed source, for tests only; use NoiseSource.system() with this ledger")
         self.plan = plan
         self.noise = noise
         self.mode = mode
@@ -103,9 +101,7 @@ class DPSGD(Callback):
             raise InputError("callbacks hold more than one DPSGD; one run is charged once")
         sampler = check_trainer(trainer, pl_module, self.plan)
         if self.noise.private and not sampler.private:
-            raise InputError(
-                "train_dataloaders: the sampler's noise source is fixed; use NoiseSource.system()"
-            )
+            raise InputError("train_dataloaders: the sampler's noise source is fixed; use NoiseSource.system()")
         mode = choose_mode(pl_module) if self.mode == "auto" else self.mode
         self._undo.enter_context(_exact_products())
         self._engine = ENGINES[mode](pl_module, self.plan)
@@ -128,9 +124,7 @@ class DPSGD(Callback):
         """Check the loader again: Lightning may have made a new one."""
         check_sampler(trainer, self.plan)
 
-    def on_train_batch_start(
-        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Note how many records were sampled."""
         self._records = next((len(leaf) for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)), None)
 

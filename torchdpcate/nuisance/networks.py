@@ -31,7 +31,7 @@ def mlp(inputs: int, width: int, outputs: int) -> nn.Sequential:
 
 
 class Propensity(RecordLossModule):
-    r"""Propensity model \(\pi(x) = \mathrm{sigmoid}(f(x))\), trained by cross-entropy.
+    r"""Propensity model :math:`\pi(x) = \mathrm{sigmoid}(f(x))`, trained by cross-entropy.
 
     Args:
         dimension: number of covariates q.
@@ -44,9 +44,7 @@ class Propensity(RecordLossModule):
         torch.Size([5])
     """
 
-    def __init__(
-        self, dimension: int, width: int = 32, learning_rate: float = 0.003, optimizer: str = "adam"
-    ) -> None:
+    def __init__(self, dimension: int, width: int = 32, learning_rate: float = 0.003, optimizer: str = "adam") -> None:
         super().__init__(learning_rate, optimizer)
         self.net = mlp(dimension, width, 1)
 
@@ -62,7 +60,7 @@ class Propensity(RecordLossModule):
 
 
 class Outcome(RecordLossModule):
-    r"""Mean outcomes \((\mu_0(x), \mu_1(x))\) as two heads on one hidden layer, on the [0, 1] outcome scale.
+    r"""Mean outcomes :math:`(\mu_0(x), \mu_1(x))` as two heads on one hidden layer, on the [0, 1] outcome scale.
 
     Trained by the squared error of the observed arm, so no network sees only one arm's records: under
     replace-one adjacency a record may change its arm, and separate fits would not be parallel.  Training
@@ -79,9 +77,7 @@ class Outcome(RecordLossModule):
         torch.Size([5, 2])
     """
 
-    def __init__(
-        self, dimension: int, width: int = 32, learning_rate: float = 0.003, optimizer: str = "adam"
-    ) -> None:
+    def __init__(self, dimension: int, width: int = 32, learning_rate: float = 0.003, optimizer: str = "adam") -> None:
         super().__init__(learning_rate, optimizer)
         self.net = mlp(dimension, width, 2)
         # the middle of the public range: less way to go than from its lower end

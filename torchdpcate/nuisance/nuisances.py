@@ -29,7 +29,7 @@ class NuisanceValues(NamedTuple):
 
 
 class Nuisances(RecordLossModule):
-    r"""The nuisances \(\eta = (\pi, \mu_0, \mu_1)\) of one domain.
+    r"""The nuisances :math:`\eta = (\pi, \mu_0, \mu_1)` of one domain.
 
     The loss of a record is
 

@@ -21,7 +21,7 @@ class DPSGDPlan:
     where each record is in S with probability q, independently, and Z is standard normal.
 
     Args:
-        noise_multiplier: \(\sigma\), noise over clip norm; above 0.
+        noise_multiplier: :math:`\sigma`, noise over clip norm; above 0.
         max_grad_norm: clip norm C of one record's gradient; above 0.
         sampling_rate: q in (0, 1].
         steps: number of steps T, at least 1.

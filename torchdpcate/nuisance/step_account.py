@@ -65,9 +65,7 @@ class StepAccount:
     def _reopen(self, ledger: Ledger, entry: int) -> None:
         known = ledger.entry(entry)
         if known.event != self.plan.event or known.block != self.block:
-            raise InputError(
-                f"ledger: its entry {entry} is not the run in the checkpoint; pass the run's own"
-            )
+            raise InputError(f"ledger: its entry {entry} is not the run in the checkpoint; pass the run's own")
         ledger.reopen(entry, planned=self.plan.steps)
         self.spent = self._covered = ledger.entry(entry).count
 
@@ -78,9 +76,7 @@ class StepAccount:
             BudgetError: all planned steps are spent.
         """
         if self.exhausted:
-            raise BudgetError(
-                f"steps={self.plan.steps}: all planned steps are spent; no step is left to take"
-            )
+            raise BudgetError(f"steps={self.plan.steps}: all planned steps are spent; no step is left to take")
         if self.ledger is not None and self.spent == self._covered:
             if not self._alone(self.ledger):
                 raise InputError(f"ledger: another run advances entry {self.entry} too; end one of them")
@@ -120,11 +116,7 @@ class StepAccount:
             InputError: the checkpoint is of another plan or block, or was charged and no ledger is given.
         """
         if state["plan"] != self.plan.to_dict() or state["block"] != self.block:
-            raise InputError(
-                f"plan={self.plan} on {self.block!r} is not the checkpoint's: {state}; resume that one"
-            )
+            raise InputError(f"plan={self.plan} on {self.block!r} is not the checkpoint's: {state}; resume that one")
         if state["entry"] is not None and self.ledger is None:
-            raise InputError(
-                f"ledger=None, but the checkpoint's steps are entry {state['entry']} of one; pass it"
-            )
+            raise InputError(f"ledger=None, but the checkpoint's steps are entry {state['entry']} of one; pass it")
         self.steps, self.spent, self.entry = state["steps"], state["spent"], state["entry"]

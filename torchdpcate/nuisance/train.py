@@ -114,7 +114,8 @@ def train(
             if noise is None:
                 raise InputError("noise=None with a plan; pass NoiseSource.system()")
             loader = poisson_loader(dataset, plan.sampling_rate, plan.steps, noise)
-            steps, limits = plan.steps, {"max_epochs": -1, "max_steps": plan.steps}
+            # one pass holds all steps; a second is there for a resumed run whose pass ends early
+            steps, limits = plan.steps, {"max_epochs": 2, "max_steps": plan.steps}
             callbacks.append(DPSGD(plan, noise, ledger, block, mode))
         if average:
             callbacks.append(TailAverage(steps, average))
@@ -132,7 +133,7 @@ def _checked(batch_size: int, n: int) -> int:
 @contextmanager
 def quiet_lightning() -> Iterator[None]:
     """Keep Lightning's banners, and its advice that a small data set does not need, off the console."""
-    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric", "opacus")]
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():
         for advice in (

@@ -123,14 +123,10 @@ def dp_sgd_noise_multiplier(
 
 
 @lru_cache(maxsize=256)
-def _dp_sgd_noise_multiplier(
-    epsilon: float, delta: float, rate: float, steps: int, also: tuple[Charge, ...]
-) -> float:
+def _dp_sgd_noise_multiplier(epsilon: float, delta: float, rate: float, steps: int, also: tuple[Charge, ...]) -> float:
     spent = _compose(also, delta)
     if spent >= epsilon:
-        raise InputError(
-            f"epsilon = {epsilon:g}: the other charges alone cost {spent:g} at delta = {delta:g}"
-        )
+        raise InputError(f"epsilon = {epsilon:g}: the other charges alone cost {spent:g} at delta = {delta:g}")
 
     def excess(log_sigma: float, coarse: float = 1.0) -> float:
         charges = _merge((*also, (DPSGDEvent(math.exp(log_sigma), rate), steps)))
@@ -175,9 +171,7 @@ def _merge(charges: Iterable[Charge]) -> tuple[Charge, ...]:
         elif isinstance(event, DPSGDEvent) and event.sampling_rate == 1:
             precision += count * (2 / event.noise_multiplier) ** 2
         elif not isinstance(event, DPSGDEvent | PureEvent | ApproximateEvent):
-            raise InputError(
-                f"event = {event!r}: the accountant knows the events of torchdpcate.privacy alone"
-            )
+            raise InputError(f"event = {event!r}: the accountant knows the events of torchdpcate.privacy alone")
         elif count:
             counts[event] += count
     if precision > 0:

@@ -71,9 +71,7 @@ def classical_gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 
     epsilon = positive("epsilon", epsilon)
     delta = probability("delta", delta, above_zero=True, why=_NEEDS_DELTA)
     if epsilon >= 1:
-        raise InputError(
-            f"epsilon = {epsilon:g}: the classical constant is proved below 1 only; use the analytic one"
-        )
+        raise InputError(f"epsilon = {epsilon:g}: the classical constant is proved below 1 only; use the analytic one")
     return positive("sensitivity", sensitivity) * math.sqrt(2 * math.log(1.25 / delta)) / epsilon
 
 

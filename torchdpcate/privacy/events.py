@@ -138,9 +138,7 @@ class ApproximateEvent(Event):
         return dp_accounting.UnsupportedDpEvent()
 
 
-_KINDS: dict[str, type[Event]] = {
-    leaf.kind: leaf for leaf in (DPSGDEvent, GaussianEvent, PureEvent, ApproximateEvent)
-}
+_KINDS: dict[str, type[Event]] = {leaf.kind: leaf for leaf in (DPSGDEvent, GaussianEvent, PureEvent, ApproximateEvent)}
 
 
 def event_from_dict(values: dict[str, Any]) -> Event:
@@ -157,6 +155,4 @@ def event_from_dict(values: dict[str, Any]) -> Event:
         fields = dict(values)
         return _KINDS[fields.pop("kind")](**fields)
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"event = {values!r}: not an event ({error}); kinds are {', '.join(_KINDS)}"
-        ) from error
+        raise InputError(f"event = {values!r}: not an event ({error}); kinds are {', '.join(_KINDS)}") from error

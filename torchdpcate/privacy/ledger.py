@@ -56,9 +56,7 @@ class Ledger:
         self, blocks: Mapping[str, PrivacyBudget], path: str | os.PathLike | None = None, private: bool = True
     ) -> None:
         if not blocks or "total" in blocks or not all(isinstance(b, PrivacyBudget) for b in blocks.values()):
-            raise InputError(
-                f"blocks = {dict(blocks)!r}: name at least one with a PrivacyBudget, none 'total'"
-            )
+            raise InputError(f"blocks = {dict(blocks)!r}: name at least one with a PrivacyBudget, none 'total'")
         self._blocks = {str(name): budget for name, budget in blocks.items()}
         self._path = None if path is None else Path(path)
         self._private = bool(private)
@@ -154,9 +152,7 @@ class Ledger:
         def change(old: Entry) -> Entry:
             new = whole("count", count, least=0)
             if not old.count <= new <= old.planned:
-                raise InputError(
-                    f"count = {new}: entry {entry} goes from {old.count} up to planned = {old.planned}"
-                )
+                raise InputError(f"count = {new}: entry {entry} goes from {old.count} up to planned = {old.planned}")
             return replace(old, count=new)
 
         self._replace(entry, change)

@@ -52,9 +52,7 @@ class Entry:
         if count > planned:
             raise InputError(f"count = {count}: more than planned = {planned}")
         event, level = event_from_dict(values["event"]), Level.of(values["level"])
-        return cls(
-            int(values["id"]), str(values["block"]), str(values["label"]), event, count, planned, level
-        )
+        return cls(int(values["id"]), str(values["block"]), str(values["label"]), event, count, planned, level)
 
 
 def dump(blocks: Mapping[str, PrivacyBudget], private: bool, entries: tuple[Entry, ...]) -> str:
@@ -77,18 +75,12 @@ def parse(path: Path) -> tuple[dict[str, PrivacyBudget], bool, tuple[Entry, ...]
             raise InputError(f"format {content['format']!r}, version {content['version']!r}")
         blocks = {name: PrivacyBudget.from_dict(budget) for name, budget in content["blocks"].items()}
         entries = tuple(Entry.from_dict(values) for values in content["entries"])
-        if [e.id for e in entries] != list(range(len(entries))) or any(
-            e.block not in blocks for e in entries
-        ):
+        if [e.id for e in entries] != list(range(len(entries))) or any(e.block not in blocks for e in entries):
             raise InputError("its entries do not belong together")
         if not isinstance(content["private"], bool):
             raise InputError("private is not a truth value")
         return blocks, content["private"], entries
     except FileNotFoundError as error:
-        raise InputError(
-            f"ledger {path}: there is no such file; restore it, the budget is not known"
-        ) from error
+        raise InputError(f"ledger {path}: there is no such file; restore it, the budget is not known") from error
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:  # InputError is a ValueError
-        raise InputError(
-            f"ledger {path}: damaged or of another format ({error}); restore it from a copy"
-        ) from error
+        raise InputError(f"ledger {path}: damaged or of another format ({error}); restore it from a copy") from error

@@ -130,9 +130,7 @@ class SystemNoise(NoiseSource):
         """See `NoiseSource.laplace`."""
         return self._on_grid(size, scale, _opendp_laplace)
 
-    def _on_grid(
-        self, size: int, scale: float, sampler: Callable[[float], Any], step: float | None = None
-    ) -> Tensor:
+    def _on_grid(self, size: int, scale: float, sampler: Callable[[float], Any], step: float | None = None) -> Tensor:
         step = self.grid(scale) if step is None else positive("step", step)
         count = whole("size", size, least=0)
         if count == 0:

@@ -8,9 +8,7 @@ from torchdpcate.privacy.budget import number
 from torchdpcate.privacy.noise import NoiseSource
 
 
-def private_quantile(
-    values: Tensor, grid: Tensor, quantile: float, epsilon: float, noise: NoiseSource
-) -> float:
+def private_quantile(values: Tensor, grid: Tensor, quantile: float, epsilon: float, noise: NoiseSource) -> float:
     r"""A quantile of the values, chosen from public candidates; certified, pure epsilon.
 
     Selection (`NoiseSource.select`) with the score :math:`-|\#\{v \le t\} - q n|` of candidate t, which

@@ -104,9 +104,7 @@ class FunctionMechanism(LinearMechanism):
     """Releases the coefficients of a linear head, hence the whole function."""
 
     @abstractmethod
-    def privatize(
-        self, stage: FittedStage, budget: PrivacyBudget, charge: Charge, noise: NoiseSource
-    ) -> PrivateHead:
+    def privatize(self, stage: FittedStage, budget: PrivacyBudget, charge: Charge, noise: NoiseSource) -> PrivateHead:
         """Return private coefficients.
 
         Args:

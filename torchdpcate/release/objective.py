@@ -86,9 +86,7 @@ class ObjectivePerturbation(FunctionMechanism):
                 budget.epsilon * share, budget.delta, weight_bound=weight_bound, threshold=1.0, ridge=ridge, n=n
             )
 
-    def privatize(
-        self, stage: FittedStage, budget: PrivacyBudget, charge: Charge, noise: NoiseSource
-    ) -> PrivateHead:
+    def privatize(self, stage: FittedStage, budget: PrivacyBudget, charge: Charge, noise: NoiseSource) -> PrivateHead:
         """Return the coefficients of the tilted fit; the arguments and errors are the base class's."""
         linear = self.require_linear(stage)
         problem = linear.problem

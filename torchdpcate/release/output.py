@@ -22,9 +22,7 @@ class OutputPerturbation(FunctionMechanism):
     name = "output"
     formula = "s = Delta sigma_AG(epsilon, delta), Delta = 2 B tau / (ridge n) [Huber]; dp_cate row 2"
 
-    def privatize(
-        self, stage: FittedStage, budget: PrivacyBudget, charge: Charge, noise: NoiseSource
-    ) -> PrivateHead:
+    def privatize(self, stage: FittedStage, budget: PrivacyBudget, charge: Charge, noise: NoiseSource) -> PrivateHead:
         """Return the noisy coefficients; the arguments and errors are the base class's."""
         linear = self.require_linear(stage)
         delta = sensitivity(linear.problem)

@@ -16,7 +16,7 @@ from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.second_stage import FEATURE_MAPS, FeatureMap
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 
 class Release(ABC):
@@ -99,7 +99,7 @@ class Release(ABC):
         return save_release(self, path)
 
     def _covariates(self, X: Any) -> Tensor:
-        x = self.schema.encode(X) if hasattr(X, "columns") else self.domain.matrix(X)
+        x = self.schema.matrix(X, "query")
         self.domain.check_covariates(x, "query")
         return x
 
@@ -231,9 +231,7 @@ class QueryRelease(Release):
     ) -> "QueryRelease":
         """Rebuild a release from ``tensors`` and ``facts``."""
         nuisances = _load_nuisances(tensors, facts) if "nuisances" in facts else None
-        return cls(
-            tensors["queries"], tensors["answers"], schema, privacy, tensors.get("noise_scales"), nuisances
-        )
+        return cls(tensors["queries"], tensors["answers"], schema, privacy, tensors.get("noise_scales"), nuisances)
 
 
 RELEASES: dict[str, type[Release]] = {cls.kind: cls for cls in (FunctionRelease, QueryRelease)}

@@ -97,8 +97,6 @@ class SmoothSensitivity(LinearMechanism, QueryMechanism):
         charge(ApproximateEvent(budget.epsilon, budget.delta), Level.CERTIFIED)
         return PrivateAnswers(
             values=self.add_noise(J @ linear.theta, scale, domain, noise),
-            guarantee=Guarantee(
-                Level.CERTIFIED, budget, source="dp_cate row 6; Nissim, Raskhodnikova & Smith 2007"
-            ),
+            guarantee=Guarantee(Level.CERTIFIED, budget, source="dp_cate row 6; Nissim, Raskhodnikova & Smith 2007"),
             public={"smoothness": xi},
         )

@@ -128,9 +128,7 @@ def make_statement(
         level, claim = Level.HEURISTIC, FIXED_NOISE
     elif claims:
         total = spent["total"]
-        claim = (
-            f"({total['epsilon']:.6g}, {total['delta']:.6g})-differentially private, {level.value}, replace-one"
-        )
+        claim = f"({total['epsilon']:.6g}, {total['delta']:.6g})-differentially private, {level.value}, replace-one"
     else:
         claim = guarantee.claim
     return PrivacyStatement(

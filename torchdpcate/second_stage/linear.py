@@ -78,7 +78,7 @@ class LinearProblem:
 
     @property
     def condition(self) -> float:
-        """eta = B^2 / (n ridge), the most one record can multiply the curvature by, less one."""
+        """Eta = B^2 / (n ridge), the most one record can multiply the curvature by, less one."""
         return self.weight_bound**2 / (self.n * self.ridge)
 
     @property
@@ -151,7 +151,7 @@ def solve(problem: LinearProblem, tilt: Tensor | None = None, max_steps: int = 2
         >>> [round(t, 6) for t in fit.theta.tolist()]
         [0.5, 1.0]
     """
-    v, s, n = problem.v, problem.s, problem.n
+    v, n = problem.v, problem.n
     tilt = v.new_zeros(v.shape[1]) if tilt is None else tilt
     eye = torch.eye(v.shape[1], dtype=v.dtype, device=v.device)
     theta = v.new_zeros(v.shape[1])

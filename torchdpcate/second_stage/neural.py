@@ -16,7 +16,7 @@ Objective = Callable[[Tensor], Tensor]
 
 
 class FeedForward:
-    """Tanh network of one output as a function of a flat theta: ``f = W_L tanh(... tanh(W_1 u(x) + b_1) ...) + b_L``.
+    """Tanh network as a function of a flat theta: ``f = W_L tanh(... tanh(W_1 u(x) + b_1) ...) + b_L``.
 
     theta holds W_1 (row by row), b_1, W_2, b_2, and so on; ``u(x) = (x - centre) * slope``.
 
@@ -61,9 +61,9 @@ class FeedForward:
 class NeuralHead(LightningModule):
     r"""Neural second stage with its ridge term in the objective, and so in the Hessian.
 
-    ``F(theta) = mean_i (s_i - w_i f_theta(x_i))^2 + ridge ||theta||^2``. The parameters are one flat float64 vector,
-    as the influence function needs them. Targets are best given on a unit scale (divided by the outcome range): the
-    ridge and the polish's tolerance are in their units.
+    ``F(theta) = mean_i (s_i - w_i f_theta(x_i))^2 + ridge ||theta||^2``. The parameters are one flat float64
+    vector, as the influence function needs them. Targets are best given on a unit scale (divided by the
+    outcome range): the ridge and the polish's tolerance are in their units.
 
     Args:
         dimension: number of covariates q.
@@ -178,9 +178,9 @@ def fit_neural_head(
 ) -> NeuralFit:
     """Train the head by Adam under a Trainer, then polish it to a stationary point on the trainer's device.
 
-    The influence function speaks of a minimiser, which Adam does not return. Full-batch L-BFGS with a strong Wolfe line
-    search in float64 goes on from Adam's end; Newton steps by conjugate gradients in a trust region, which cope with
-    negative curvature, finish what it leaves.
+    The influence function speaks of a minimiser, which Adam does not return. Full-batch L-BFGS with a strong
+    Wolfe line search in float64 goes on from Adam's end; Newton steps by conjugate gradients in a trust
+    region, which cope with negative curvature, finish what it leaves.
 
     Args:
         head: the head; it is trained in place and ends on the trainer's device.
@@ -205,9 +205,7 @@ def fit_neural_head(
     trainer = trainer_factory(max_epochs=epochs)
     device = trainer.strategy.root_device
     if device.type == "mps":
-        raise InputError(
-            "trainer.accelerator=mps has no float64, which the polish needs; use accelerator=cpu"
-        )
+        raise InputError("trainer.accelerator=mps has no float64, which the polish needs; use accelerator=cpu")
     x, s, w = (t.detach().double() for t in (x, s, w))
     if epochs > 0:
         records = TensorDataset(x.cpu(), s.cpu(), w.cpu())
@@ -227,8 +225,9 @@ def fit_neural_head(
     norm = float(gradient.norm())
     if not norm <= tolerance:
         raise NumericalError(
-            f"the neural head's gradient norm is {norm:.1e} after the polish (tolerance {tolerance:.1e}): raise its "
-            f"`ridge`, divide the targets by the outcome range, or raise `polish_iterations` ({polish_iterations})"
+            f"the neural head's gradient norm is {norm:.1e} after the polish (tolerance {tolerance:.1e}): "
+            f"raise its `ridge`, divide the targets by the outcome range, or raise `polish_iterations` "
+            f"({polish_iterations}) and `newton_steps` ({newton_steps})"
         )
     with torch.no_grad():
         head.theta.copy_(theta)
@@ -260,7 +259,7 @@ def _lbfgs(objective: Objective, theta: Tensor, tolerance: float, iterations: in
 
 
 def _trust_region(objective: Objective, theta: Tensor, tolerance: float, steps: int) -> tuple[Tensor, int]:
-    """Newton steps within a trust region (Nocedal & Wright, 2006, algorithms 4.1 and 7.2), exact Hessian products."""
+    """Newton steps within a trust region (Nocedal & Wright, 2006, algorithms 4.1 and 7.2)."""
     radius = 1.0
     value, gradient = _gradient(objective, theta)
     for taken in range(steps):
@@ -293,8 +292,8 @@ def _gradient(objective: Objective, theta: Tensor) -> tuple[Tensor, Tensor]:
 def _newton_step(objective: Objective, theta: Tensor, radius: float, accuracy: float) -> tuple[Tensor, float]:
     """Approximate minimiser of the quadratic model within the radius, and the decrease of F that it predicts.
 
-    Conjugate gradients stop at the relative accuracy, or at the boundary when a step or negative curvature takes them
-    there (Steihaug, 1983).
+    Conjugate gradients stop at the relative accuracy, or at the boundary when a step or negative curvature
+    takes them there (Steihaug, 1983).
     """
     with torch.enable_grad():
         theta = theta.detach().requires_grad_()
