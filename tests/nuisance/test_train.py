@@ -82,7 +82,7 @@ def test_progress_is_shown_on_request(domain, records, capfd):
         return cpu(progress=True, **settings)
 
     train(fresh(domain), records, factory, batch_size=16, epochs=1, seed=0)
-    assert "Epoch" in capfd.readouterr().out
+    assert "Nuisances, epoch 1/1" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize("make", [Propensity, Outcome])

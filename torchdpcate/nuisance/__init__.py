@@ -7,7 +7,8 @@ from torchdpcate.nuisance.nuisances import Nuisances, NuisanceValues
 from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.poisson import PoissonSampler, poisson_loader
 from torchdpcate.nuisance.record_loss import RecordLossModule
-from torchdpcate.nuisance.train import default_trainer, train
+from torchdpcate.nuisance.train import train
+from torchdpcate.nuisance.trainer import default_trainer
 
 __all__ = [
     "DPSGD",

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import signal
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.callbacks import Callback, RichProgressBar
+from lightning.pytorch.callbacks import Callback
 from torch.utils.data import DataLoader, TensorDataset
 
 from torchdpcate._threads import threads_for
@@ -24,37 +22,11 @@ from torchdpcate.nuisance.checks import check_weights
 from torchdpcate.nuisance.dp_sgd import DPSGD
 from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.poisson import poisson_loader
+from torchdpcate.nuisance.trainer import quiet_lightning
 from torchdpcate.privacy import Ledger, NoiseSource
 
 Module = TypeVar("Module", bound=LightningModule)
 TrainerFactory = Callable[..., Trainer]
-
-
-def default_trainer(*, progress: bool = False, **settings: Any) -> Trainer:
-    """A quiet Trainer on one device: no logger, no checkpoints, no summary.
-
-    Args:
-        progress: show a progress bar, refreshed every 20 steps.
-        settings: further arguments of `lightning.Trainer`, which win over ours.
-
-    Example:
-        >>> default_trainer(accelerator="cpu", max_steps=5).max_steps
-        5
-    """
-    callbacks = list(settings.pop("callbacks", None) or [])
-    if progress and not any(isinstance(callback, RichProgressBar) for callback in callbacks):
-        callbacks.append(RichProgressBar(refresh_rate=20))
-    quiet: dict[str, Any] = {
-        "devices": 1,
-        "logger": False,
-        "enable_checkpointing": False,
-        "enable_model_summary": False,
-        "enable_progress_bar": progress,
-        "num_sanity_val_steps": 0,
-        "use_distributed_sampler": False,
-    }
-    with quiet_lightning():
-        return Trainer(callbacks=callbacks, **{**quiet, **settings})
 
 
 def train(
@@ -128,28 +100,6 @@ def _checked(batch_size: int, n: int) -> int:
     if not 1 <= batch_size <= n:
         raise InputError(f"batch_size={batch_size} must be between 1 and the block's n={n} records")
     return batch_size
-
-
-@contextmanager
-def quiet_lightning() -> Iterator[None]:
-    """Keep Lightning's banners, and its advice that a small data set does not need, off the console."""
-    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric", "opacus")]
-    levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings():
-        for advice in (
-            ".*does not have many workers.*",
-            ".*`max_epochs` was not set.*",
-            ".*GPU available but not.*",
-            ".*treespec, LeafSpec.*",
-        ):
-            warnings.filterwarnings("ignore", advice)
-        try:
-            for logger in loggers:
-                logger.setLevel(max(logger.level, logging.WARNING))
-            yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
 
 
 @contextmanager

@@ -1,0 +1,76 @@
+"""The Trainer that fits small modules quietly, and its progress bar."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import ProgressBar, RichProgressBar
+
+
+def default_trainer(*, progress: bool = False, **settings: Any) -> Trainer:
+    """A quiet Trainer on one device: no logger, no checkpoints, no summary.
+
+    Args:
+        progress: show a progress bar, refreshed every 20 steps.
+        settings: further arguments of `lightning.Trainer`, which win over ours.
+
+    Example:
+        >>> default_trainer(accelerator="cpu", max_steps=5).max_steps
+        5
+    """
+    callbacks = list(settings.pop("callbacks", None) or [])
+    if progress and not any(isinstance(callback, ProgressBar) for callback in callbacks):
+        callbacks.append(TrainingBar(refresh_rate=20))
+    quiet: dict[str, Any] = {
+        "devices": 1,
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_model_summary": False,
+        "enable_progress_bar": progress,
+        "num_sanity_val_steps": 0,
+        "use_distributed_sampler": False,
+    }
+    with quiet_lightning():
+        return Trainer(callbacks=callbacks, **{**quiet, **settings})
+
+
+class TrainingBar(RichProgressBar):
+    """Lightning's rich progress bar with a line that says what trains.
+
+    Example:
+        >>> TrainingBar(refresh_rate=20).refresh_rate
+        20
+    """
+
+    def _get_train_description(self, current_epoch: int) -> str:
+        # Lightning names the epoch alone, and a run that counts steps has none.
+        name = type(self.trainer.lightning_module).__name__
+        private = self.trainer.max_steps > 0
+        return f"{name}, DP-SGD" if private else f"{name}, epoch {current_epoch + 1}/{self.trainer.max_epochs}"
+
+
+@contextmanager
+def quiet_lightning() -> Iterator[None]:
+    """Keep Lightning's banners, and its advice that a small data set does not need, off the console."""
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric", "opacus")]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        for advice in (
+            ".*does not have many workers.*",
+            ".*`max_epochs` was not set.*",
+            ".*GPU available but not.*",
+            ".*treespec, LeafSpec.*",
+        ):
+            warnings.filterwarnings("ignore", advice)
+        try:
+            for logger in loggers:
+                logger.setLevel(max(logger.level, logging.WARNING))
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
