@@ -68,12 +68,17 @@ def budget_figure(errors: "pd.DataFrame") -> "Figure":
         middle, low, high = groups.median(), groups.min(), groups.max()
         axes.plot(middle.index, middle, "o-", color=f"C{i}", ms=4, label=str(name))
         axes.fill_between(middle.index, low, high, color=f"C{i}", alpha=0.12, lw=0)
+    ticks = sorted(errors["epsilon"].unique())
     axes.set_xscale("log")
-    axes.set_ylim(bottom=0)
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("{x:g}")
+    axes.tick_params(which="both", labelsize=8)
     axes.set_xlabel("epsilon")
     axes.set_ylabel("PEHE (root mean squared error)")
     axes.set_title("error against budget: median and range over seeds", fontsize=9)
-    axes.legend(fontsize=8, frameon=False)
+    figure.legend(loc="outside right upper", fontsize=8, frameon=False)
     return figure
 
 
