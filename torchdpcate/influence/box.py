@@ -37,17 +37,16 @@ def maximise_over_box(
     *,
     starts: int = 1024,
     climbs: int = 128,
-    polishes: int = 4,
+    polishes: int = 2,
     seed: int = 0,
 ) -> Maximum:
     """Largest value found of a function over the box ``low <= x <= high``.
 
-    Scrambled Sobol points and corners of the box (all of them where they are no more than `starts`) are
-    screened in one batch. The best climb together by projected Adam; the best quarter of these then tries
-    every single coordinate at the ends and the middle of its range for as long as that helps (in many
-    dimensions the maximum sits on faces, where gradients see one corner only), climbs and sweeps again; the
-    best are polished one by one by L-BFGS-B. Everything but the polish is batched, and all of it runs on the
-    device of `low`.
+    Scrambled Sobol points and corners of the box (all of them where they are no more than `starts`) are screened
+    in one batch, and the best climb together by projected Adam. In many dimensions the maximum sits on faces that a
+    gradient does not see across, so the best quarter then moves single coordinates to an end of their range for as
+    long as that helps. A shorter climb and a second sweep follow, a fine climb of the best few, and L-BFGS-B for the
+    very best. Everything before L-BFGS-B is batched, and every value is computed on the device of `low`.
 
     Args:
         function: values [B] of points [B, q], differentiable almost everywhere.
@@ -88,7 +87,8 @@ def maximise_over_box(
     points, values = _climb(of_unit, *_best(points, values, climbs), first_step=0.1)
     points, values = _sweep(of_unit, *_best(points, values, min(climbs // 4 + 1, _SWEEP_BATCH // len(low) + 1)))
     points, values = _climb(of_unit, points, values, first_step=0.03)
-    points, values = _best(*_sweep(of_unit, points, values), polishes)
+    points, values = _best(*_sweep(of_unit, points, values), 4 * polishes)
+    points, values = _best(*_climb(of_unit, points, values, first_step=0.004), polishes)
     scale = float(values.abs().max()) or 1.0
     found = [_polish(of_unit, point, float(value), scale) for point, value in zip(points, values, strict=True)]
     value, u = max(found, key=lambda pair: pair[0])
@@ -134,7 +134,7 @@ def _climb(
 
 
 def _sweep(function: Callable[[Tensor], Tensor], points: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-    """Move one coordinate of each point to an end or the middle of its range, the best such move first."""
+    """Move one coordinate of each point to an end of its range, the best such move first, while that helps."""
     points, values, active = points.clone(), values.clone(), torch.arange(len(points), device=points.device)
     for _ in range(_SWEEP_ROUNDS):
         moved = _moves(points[active])
@@ -150,11 +150,11 @@ def _sweep(function: Callable[[Tensor], Tensor], points: Tensor, values: Tensor)
 
 
 def _moves(points: Tensor) -> Tensor:
-    """Each point with one coordinate set to 0, 1/2 or 1: [K, q] -> [K, 3 q, q]."""
-    q = points.shape[1]
-    moved = points[:, None, None, :].repeat(1, 3, q, 1)
-    coordinate = torch.arange(q, device=points.device)
-    moved[:, :, coordinate, coordinate] = torch.tensor([0.0, 0.5, 1.0]).to(points)[:, None]
+    """Each point with one coordinate set to 0 or 1: [K, q] -> [K, 2 q, q]."""
+    coordinate = torch.arange(points.shape[1], device=points.device)
+    moved = points[:, None, None, :].repeat(1, 2, len(coordinate), 1)
+    moved[:, 0, coordinate, coordinate] = 0.0
+    moved[:, 1, coordinate, coordinate] = 1.0
     return moved.flatten(1, 2)
 
 
@@ -165,7 +165,7 @@ def _polish(function: Callable[[Tensor], Tensor], start: Tensor, value: float, s
         values, gradient = _value_and_gradient(function, torch.as_tensor(u).to(start)[None])
         return -float(values[0]) / scale, -gradient[0].cpu().double().numpy() / scale
 
-    options = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 100}
+    options = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 100, "maxfun": 100}
     bounds = [(0.0, 1.0)] * len(start)
     result = minimize(negative, start.cpu().numpy(), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     end = torch.as_tensor(result.x).to(start)

@@ -41,15 +41,15 @@ def gross_error_sensitivity(
     *,
     starts: int = 1024,
     climbs: int = 128,
-    polishes: int = 4,
+    polishes: int = 2,
     seed: int = 0,
 ) -> Supremum:
     r"""Gross-error sensitivity ``gamma = sup_z ||IF(z)||_2`` over the records z = (x, a, y) of the domain.
 
     The supremum runs over the public domain and never over the sample: a in {0, 1} is enumerated; s is affine
     in y, so the norm is convex in y and only the two end points of the outcome interval count; x is searched
-    over the box by `maximise_over_box`. (Hampel, 1974; the scale of
-    Theorem 1 of Schroeder, Melnychuk & Feuerriegel, 2025.)
+    over the box by `maximise_over_box`. (Hampel, 1974; it scales the noise of Theorem 1
+    of Schroeder, Melnychuk & Feuerriegel, 2025.)
 
     Guarantee: none. A local search gives a lower bound of the supremum; `operator_norm_bound` is an upper
     bound for linear heads.
