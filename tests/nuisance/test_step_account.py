@@ -11,7 +11,7 @@ from torch.utils.data import TensorDataset
 
 from tests.nuisance.cases import Foreign, Interrupt, Save, fit, plan
 from torchdpcate.errors import BudgetError, InputError
-from torchdpcate.nuisance import default_trainer, train
+from torchdpcate.nuisance import DPSGDPlan, default_trainer, train
 from torchdpcate.nuisance.step_account import StepAccount
 from torchdpcate.privacy import Ledger, NoiseSource, PrivacyBudget, dp_sgd_epsilon
 
@@ -225,3 +225,25 @@ def test_trained_in_blocks_of_unlike_size(path):
     data = TensorDataset(torch.rand(7, 3), torch.ones(7), torch.rand(7))
     fit(Foreign(), data, plan(sampling_rate=1 / 7, steps=9), ledger=ledger_at(path))
     assert counts(path) == (9, 9)
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_an_interrupt_while_the_ledger_is_written_still_settles(written, monkeypatch):
+    """Ctrl-C before or after the write-ahead reached the ledger: the entry ends at the steps really taken."""
+    ledger = Ledger({"nuisance": PrivacyBudget(50.0, 1e-5)})
+    account = StepAccount(DPSGDPlan(2.0, 1.0, 0.5, 6), ledger, "nuisance", "run")
+    account.open()
+    account.count()
+    account.count()
+    advance = ledger.advance
+
+    def interrupted(entry, count):
+        if written:
+            advance(entry, count)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ledger, "advance", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        account.count()
+    account.close()
+    assert (ledger.entry(0).count, ledger.entry(0).planned) == (2, 2)

@@ -26,10 +26,9 @@ class InfluenceFunction:
 
     with the full Hessian H of F, ``h(x) = 2 J H^{-1} grad f(x)`` and ``o = -2 ridge J H^{-1} theta``: the
     derivative, at weight 0, of the effects at the queries in the weight of a record added to the sample by
-    mixing. Over the sample it averages to zero. For f linear in theta, ``2 H^{-1} = A^{-1}``. (Schroeder,
-    Melnychuk & Feuerriegel, 2025, Corollary 1, with the signs and the scale of the ridge term corrected; for
-    the R-learner ``w^2 = rho`` and
-    ``w s = rho phi``.)
+    mixing. Over the sample it averages to zero. For f linear in theta, ``2 H^{-1} = A^{-1}``. Source:
+    Schroeder, Melnychuk & Feuerriegel (2025), Corollary 1, with the signs and the scale of the ridge term
+    corrected; ``w^2 = rho`` and ``w s = rho phi``.
 
     It speaks of a minimiser: theta must be polished to a stationary point. It is the curator's, not the
     reader's.
@@ -86,7 +85,7 @@ class InfluenceFunction:
         solver = solver or solver_for(theta.numel(), damping)
         self.heuristic = solver.damping > 0
         hessian = _hessian(model, self.theta, x, s, w, ridge)
-        self.rows = solver.solve(hessian, self._gradients(queries).T).T
+        self.rows = solver.solve(hessian, self._gradients(queries).detach().T).T
         self.offset = -2 * ridge * self.rows @ self.theta
         self._short = self._shortened()
 

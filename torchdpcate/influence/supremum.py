@@ -48,8 +48,8 @@ def gross_error_sensitivity(
 
     The supremum runs over the public domain and never over the sample: a in {0, 1} is enumerated; s is affine
     in y, so the norm is convex in y and only the two end points of the outcome interval count; x is searched
-    over the box by `maximise_over_box`. (Hampel, 1974; it scales the noise of Theorem 1
-    of Schroeder, Melnychuk & Feuerriegel, 2025.)
+    over the box by `maximise_over_box`. Source: Hampel (1974); it scales the noise of Schroeder, Melnychuk &
+    Feuerriegel (2025), Theorem 1.
 
     Guarantee: none. A local search gives a lower bound of the supremum; `operator_norm_bound` is an upper
     bound for linear heads.

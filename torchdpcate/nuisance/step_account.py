@@ -34,7 +34,7 @@ class StepAccount:
         self.steps = 0
         self.spent = 0
         self.entry: int | None = None
-        self._covered = 0
+        self._covered = self._asked = 0
         self._open = False
 
     @property
@@ -57,7 +57,7 @@ class StepAccount:
         self._open = True
 
     def _charge(self, ledger: Ledger) -> None:
-        self._covered = min(self.spent + self.plan.epoch, self.plan.steps)
+        self._covered = self._asked = min(self.spent + self.plan.epoch, self.plan.steps)
         self.entry = ledger.charge(
             self.block, self.label, self.plan.event, count=self._covered, planned=self.plan.steps
         )
@@ -67,7 +67,7 @@ class StepAccount:
         if known.event != self.plan.event or known.block != self.block:
             raise InputError(f"ledger: its entry {entry} is not the run in the checkpoint; pass the run's own")
         ledger.reopen(entry, planned=self.plan.steps)
-        self.spent = self._covered = ledger.entry(entry).count
+        self.spent = self._covered = self._asked = ledger.entry(entry).count
 
     def count(self) -> None:
         """Count one step; call before its noise is drawn.
@@ -80,8 +80,9 @@ class StepAccount:
         if self.ledger is not None and self.spent == self._covered:
             if not self._alone(self.ledger):
                 raise InputError(f"ledger: another run advances entry {self.entry} too; end one of them")
-            self._covered = min(self.spent + self.plan.epoch, self.plan.steps)
-            self.ledger.advance(self._entry(), self._covered)
+            self._asked = min(self.spent + self.plan.epoch, self.plan.steps)
+            self.ledger.advance(self._entry(), self._asked)
+            self._covered = self._asked
         self.spent += 1
         self.steps += 1
 
@@ -93,7 +94,8 @@ class StepAccount:
 
     def _alone(self, ledger: Ledger) -> bool:
         """Whether no other run has resumed this entry meanwhile, whose steps settling would forget."""
-        return ledger.entry(self._entry()).count == self._covered
+        # Ctrl-C may fall between the ledger's write and our note of it.
+        return ledger.entry(self._entry()).count in (self._covered, self._asked)
 
     def _entry(self) -> int:
         assert self.entry is not None, "count and close come after open"
