@@ -24,7 +24,7 @@ from torch import Tensor
 from torchdpcate.data import Domain
 from torchdpcate.influence import InfluenceFunction, gross_error_sensitivity
 from torchdpcate.nuisance import default_trainer
-from torchdpcate.nuisance.train import quiet_lightning
+from torchdpcate.nuisance.trainer import quiet_lightning
 from torchdpcate.second_stage.neural import NeuralHead, fit_neural_head
 
 RECORDS, COVARIATES, QUERIES = 1_350, 30, 300

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,7 +20,7 @@ from torchdpcate.nuisance.checks import check_weights
 from torchdpcate.nuisance.dp_sgd import DPSGD
 from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.poisson import poisson_loader
-from torchdpcate.nuisance.trainer import quiet_lightning
+from torchdpcate.nuisance.trainer import interruptible, quiet_lightning
 from torchdpcate.privacy import Ledger, NoiseSource
 
 Module = TypeVar("Module", bound=LightningModule)
@@ -76,7 +74,7 @@ def train(
     """
     dataset = TensorDataset(*(part.to(torch.float32) for part in (records.x, records.a, records.y)))
     size = sum(parameter.numel() for parameter in module.parameters())
-    with quiet_lightning(), _interrupts(), threads_for(size), torch.random.fork_rng():
+    with quiet_lightning(), interruptible(), threads_for(size), torch.random.fork_rng():
         torch.manual_seed(seed)
         callbacks: list[Callback] = []
         if plan is None:
@@ -100,18 +98,3 @@ def _checked(batch_size: int, n: int) -> int:
     if not 1 <= batch_size <= n:
         raise InputError(f"batch_size={batch_size} must be between 1 and the block's n={n} records")
     return batch_size
-
-
-@contextmanager
-def _interrupts() -> Iterator[None]:
-    """Let Ctrl-C stay a KeyboardInterrupt: Lightning exits the process instead, and leaves SIGINT ignored."""
-    handler = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    except SystemExit as exit_:
-        if isinstance(exit_.__context__, KeyboardInterrupt):
-            raise exit_.__context__ from None
-        raise
-    finally:
-        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and handler is not signal.SIG_IGN:
-            signal.signal(signal.SIGINT, handler)

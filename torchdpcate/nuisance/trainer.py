@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -74,3 +75,18 @@ def quiet_lightning() -> Iterator[None]:
         finally:
             for logger, level in zip(loggers, levels, strict=True):
                 logger.setLevel(level)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C stay a KeyboardInterrupt: Lightning exits the process instead, and leaves SIGINT ignored."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    except SystemExit as exit_:
+        if isinstance(exit_.__context__, KeyboardInterrupt):
+            raise exit_.__context__ from None
+        raise
+    finally:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and handler is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, handler)

@@ -60,7 +60,7 @@ class InfluencePerturbation(QueryMechanism):
         self.damping, self.starts, self.seed = damping, starts, seed
 
     def gross_error_sensitivity(self, stage: FittedStage, queries: Tensor) -> float:
-        """Return gamma of the stage's answers at the queries. The curator's, never to be published."""
+        """Return gamma of the answers at the queries, in outcome units. The curator's, never to be published."""
         block = stage.block
         influence = InfluenceFunction(
             stage.model,
@@ -72,9 +72,8 @@ class InfluencePerturbation(QueryMechanism):
             queries.to(stage.theta),
             damping=self.damping,
         )
-        return gross_error_sensitivity(
-            influence, block.regression, block.domain, starts=self.starts, seed=self.seed
-        ).value
+        found = gross_error_sensitivity(influence, block.regression, block.domain, starts=self.starts, seed=self.seed)
+        return stage.unit * found.value
 
     def answer(
         self, stage: FittedStage, queries: Tensor, budget: PrivacyBudget, charge: Charge, noise: NoiseSource

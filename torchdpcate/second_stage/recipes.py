@@ -7,9 +7,13 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from torchdpcate.errors import InputError
+from torchdpcate.nuisance.trainer import interruptible, quiet_lightning
 from torchdpcate.privacy import PrivacyBudget, analytic_gaussian_sigma
 from torchdpcate.second_stage.features import FeatureMap, Legendre
+from torchdpcate.second_stage.neural import NeuralHead, fit_neural_head
 from torchdpcate.second_stage.stage import FittedStage, LinearStage, NeuralStage, SecondStageBlock
 
 if TYPE_CHECKING:
@@ -161,13 +165,13 @@ class NeuralSecondStage(SecondStage):
     Attributes:
         width: Units of each hidden layer.
         depth: Hidden layers.
-        ridge: lambda in F = mean (s - w f)^2 + lambda ||theta||^2, positive.
+        ridge: lambda in F = mean (s - w f)^2 + lambda ||theta||^2, s in units of the outcome range; positive.
         settings: Training settings handed to ``fit_neural_head``.
     """
 
     width: int = 32
     depth: int = 2
-    ridge: float = 1e-3
+    ridge: float = 1e-2
     settings: dict[str, Any] = field(default_factory=dict)
 
     def fit(
@@ -181,12 +185,9 @@ class NeuralSecondStage(SecondStage):
         seed: int = 0,
     ) -> NeuralStage:
         """Return the polished neural stage."""
-        import torch
-
-        from torchdpcate.second_stage.neural import NeuralHead, fit_neural_head
-
         domain = block.domain
-        with torch.random.fork_rng():
+        block = block.in_units_of(domain.outcome_range)
+        with quiet_lightning(), interruptible(), torch.random.fork_rng():
             torch.manual_seed(seed)
             head = NeuralHead(
                 domain.dimension,
@@ -197,4 +198,4 @@ class NeuralSecondStage(SecondStage):
                 ridge=self.ridge,
             )
             fit = fit_neural_head(head, block.x, block.s, block.w, trainer, **self.settings)
-        return NeuralStage(block, head, fit, self.ridge)
+        return NeuralStage(block, head, fit, self.ridge, domain.outcome_range)

@@ -43,12 +43,33 @@ class SecondStageBlock:
     domain: "Domain"
     bounds: "ScoreBounds"
 
+    def in_units_of(self, unit: float) -> "SecondStageBlock":
+        """Return the same block with s, its regression and its bound divided by a public unit."""
+
+        def regression(x: Tensor, a: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+            s, w = self.regression(x, a, y)
+            return s / unit, w
+
+        bounds = dataclasses.replace(self.bounds, target=self.bounds.target / unit, rho_phi=self.bounds.rho_phi / unit)
+        return dataclasses.replace(self, s=self.s / unit, regression=regression, bounds=bounds)
+
+
+Model = Callable[[Tensor, Tensor], Tensor]
+"""(theta [p], x [B, q]) -> f_theta(x) [B]."""
+
 
 class FittedStage(ABC):
-    """A second stage g = g0 + f_theta whose theta minimises its ridge objective."""
+    """A second stage g = g0 + unit f_theta whose theta minimises its ridge objective.
+
+    Attributes:
+        block: The second-stage block, its s in the stage's own unit.
+        ridge: lambda, public.
+        unit: Outcome units of one unit of s and f, public.
+    """
 
     block: SecondStageBlock
     ridge: float
+    unit: float = 1.0
 
     @property
     @abstractmethod
@@ -60,14 +81,15 @@ class FittedStage(ABC):
     def gradient_norm(self) -> float:
         """Euclidean norm of the objective's gradient at ``theta``."""
 
+    @property
     @abstractmethod
-    def model(self, theta: Tensor, x: Tensor) -> Tensor:
-        """Return f_theta(x), [B]."""
+    def model(self) -> Model:
+        """The map f as a function of theta and x, differentiable in both."""
 
     def correction(self, x: Tensor) -> Tensor:
-        """Return the non-private f_theta(x), [B], that the head adds to the offset."""
+        """Return the non-private unit f_theta(x), [B], that the head adds to the offset."""
         with torch.no_grad():
-            return self.model(self.theta, x.to(self.theta))
+            return self.unit * self.model(self.theta, x.to(self.theta))
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,9 +136,10 @@ class LinearStage(FittedStage):
         """Gradient norm of the mean objective at ``theta``."""
         return self.fit.gradient_norm
 
-    def model(self, theta: Tensor, x: Tensor) -> Tensor:
-        """Return psi(x)'theta, [B]."""
-        return self.features(x) @ theta
+    @property
+    def model(self) -> Model:
+        """psi(x)'theta."""
+        return lambda theta, x: self.features(x) @ theta
 
     def squared(self) -> "LinearStage":
         """Return the same stage with the squared loss."""
@@ -132,12 +155,14 @@ class NeuralStage(FittedStage):
         head: The network.
         fit: Its flat parameters and gradient norm.
         ridge: lambda, public.
+        unit: Outcome units of one unit of s and f: the outcome range.
     """
 
     block: SecondStageBlock
     head: "NeuralHead"
     fit: "NeuralFit"
     ridge: float
+    unit: float
 
     @property
     def theta(self) -> Tensor:
@@ -149,6 +174,7 @@ class NeuralStage(FittedStage):
         """Gradient norm of the objective at ``theta``."""
         return self.fit.gradient_norm
 
-    def model(self, theta: Tensor, x: Tensor) -> Tensor:
-        """Return the network's output at parameters theta, [B]."""
-        return self.head.functional(theta, x)
+    @property
+    def model(self) -> Model:
+        """The network's output at parameters theta; its own type, so that the fast Hessian is found."""
+        return self.head.functional
