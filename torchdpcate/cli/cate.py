@@ -196,7 +196,7 @@ def _show(summary: dict[str, Any], release: Release, folder: Path) -> None:
     table.add_row("what", f"{release.kind} by {release.privacy.mechanism}, {summary['learner']} on {summary['data']}")
     table.add_row("guarantee", summary["level"])
     table.add_row("claim", summary["claim"])
-    for block, spent in summary["spent"].items():
+    for block, spent in summary["spent"].items() if summary["epsilon"] is not None else ():
         size = summary["n"] if block == "total" else summary["blocks"][block]
         table.add_row(f"spent, {block}", _spent(spent, size))
     for name, text in {
@@ -214,7 +214,7 @@ def _show(summary: dict[str, Any], release: Release, folder: Path) -> None:
 
 
 def _spent(spent: dict[str, Any], size: int) -> str:
-    if spent["epsilon"] is None:
-        return f"no claim ({size:,} records)"
-    naive = f"; {spent['naive_epsilon']:.4g} if epsilons were added" if spent.get("naive_epsilon") else ""
-    return f"epsilon {spent['epsilon']:.4g}, delta {spent['delta']:.3g} ({size:,} records){naive}"
+    return (
+        f"epsilon {spent['epsilon']:.4g}, delta {spent['delta']:.3g} ({size:,} records); "
+        f"{spent['naive_epsilon']:.4g} if epsilons were added"
+    )

@@ -103,7 +103,7 @@ class Guarantee:
     def claim(self) -> str:
         """One sentence for the reader; names epsilon only where `holds_claim`."""
         if self.level is Level.HEURISTIC:
-            return "heuristic: " + (self.source or "no privacy guarantee; for research only")
+            return "heuristic: no privacy guarantee; for research only" + (f" ({self.source})" if self.source else "")
         if self.failing:
             failed = "; ".join(f"{c.name} ({c.text})" for c in self.failing)
             return f"{self.level}: no privacy guarantee, because a condition fails: {failed}"
