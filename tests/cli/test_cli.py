@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 import yaml
 
 from torchdpcate.cli.main import main
@@ -233,6 +234,15 @@ MISTAKES = {
     "missing bounds": (lambda: redomained(lambda d: d["outcome"].pop("high")), [], "high"),
     "no domain file": (lambda: Path("domain.yaml").unlink(), [], "domain.yaml"),
     "too few records": (lambda: table(6).to_csv("people.csv", index=False), [], "."),
+    "epsilon a word": (None, ["privacy.epsilon=abc"], "epsilon"),
+    "delta absurdly small": (None, ["privacy.delta=1e-13"], "."),
+    "clip norm negative": (None, ["nuisance.max_grad_norm=-1"], "max_grad_norm"),
+    "figure level": (None, ["figure.level=2"], r"figure\.level = 2"),
+    "release kind": (None, ["release.kind=foo"], r"release\.kind = foo"),
+    "no queries": (None, ["release=queries", "queries.count=0"], r"queries\.count = 0"),
+    "negative damping": (None, ["release=queries", "mechanism=influence", "mechanism.damping=-1"], "damping = -1"),
+    "no starts": (None, ["release=queries", "mechanism=influence", "mechanism.starts=0"], "starts = 0"),
+    "objective with the squared loss": (None, ["second_stage.loss=squared"], "loss = squared"),
     "epsilon zero": (None, ["privacy.epsilon=0"], "epsilon"),
     "epsilon negative": (None, ["privacy.epsilon=-1"], "epsilon"),
     "delta one": (None, ["privacy.delta=1"], "delta"),
@@ -271,6 +281,52 @@ def test_mistakes_give_one_line_and_leave_nothing(mistake, here, capsys):
     assert {p.name for p in here.iterdir()} == before
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_gpu_that_is_not_there_is_one_line(here, capsys):
+    before = {p.name for p in here.iterdir()}
+    assert main(["train", *TABLE, *QUICK, "trainer=gpu"]) == 2
+    assert "trainer" in one_line(capsys)
+    assert {p.name for p in here.iterdir()} == before
+
+
+def test_predict_refuses_to_overwrite_its_input(run, tmp_path, capsys):
+    source = tmp_path / "in.csv"
+    pd.DataFrame({"x0": [0.5], "x1": [0.5]}).to_csv(source, index=False)
+    assert main(["predict", str(run / "release" / "release.safetensors"), str(source), "-o", str(source)]) == 2
+    assert "is the input" in one_line(capsys)
+    assert pd.read_csv(source).columns.tolist() == ["x0", "x1"]
+
+
+def test_query_mechanisms_of_a_linear_head_buy_no_threshold(here):
+    words = ["release=queries", "mechanism=smooth_sensitivity", "queries.count=5", "run_dir=r"]
+    assert main(["train", *TABLE, *QUICK, *words]) == 0
+    entries = json.loads((here / "r" / "curator" / "ledger.json").read_text())["entries"]
+    assert [e["label"] for e in entries] == ["DP-SGD", "release by smooth_sensitivity"]
+
+
+def test_a_fixed_noise_seed_claims_nothing_anywhere(here, capsys):
+    assert main(["train", *TABLE, *QUICK, "privacy.noise_seed=1", "run_dir=r"]) == 0
+    shown = capsys.readouterr().out
+    assert "NOT PRIVATE" in shown
+    assert "epsilon" not in shown
+    released = (here / "r" / "release" / "privacy.md").read_text()
+    assert "NOT PRIVATE" in released
+    assert "certified" not in released
+    assert "entropy" not in released
+    summary = json.loads((here / "r" / "summary.json").read_text())
+    assert summary["epsilon"] is None
+    assert all(account["epsilon"] is None for account in summary["spent"].values())
+
+
+def test_real_covariates_are_never_published_as_queries(here):
+    words = ["data=semi_synthetic", "data.path=people.csv", "data.domain=domain.yaml", "release=queries"]
+    quick = [w for w in QUICK if "ridge" not in w]
+    assert main(["train", *words, *quick, "second_stage.ridge=0.05", "queries.count=9", "run_dir=r"]) == 0
+    release = load_release("r/release/release.safetensors")
+    rows = release.schema.encode(pd.read_csv("people.csv"))
+    assert (release.queries[:, None] == rows[None]).all(-1).sum() == 0
+
+
 def test_an_existing_run_folder_is_refused(here, capsys):
     Path("r").mkdir()
     assert main(["train", *TABLE, *QUICK, "run_dir=r"]) == 2
@@ -302,9 +358,12 @@ def test_an_interrupt_leaves_a_ledger_that_counts(here):
     """Ctrl-C in the middle of training: the ledger holds steps, fewer than planned, and no release exists."""
     words = [*TABLE, "nuisance.batch_size=10", "nuisance.epochs=2000", "second_stage.ridge=0.02"]
     words += ["trainer.progress=false", "run_dir=r"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "torchdpcate.cli.main", "train", *words], stderr=subprocess.PIPE, text=True
+    # A process started in the background ignores Ctrl-C unless it is told to listen.
+    code = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from torchdpcate.cli.main import main; sys.exit(main(['train', *sys.argv[1:]]))"
     )
+    process = subprocess.Popen([sys.executable, "-c", code, *words], stderr=subprocess.PIPE, text=True)
     ledger = here / "r" / "curator" / "ledger.json"
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and not (ledger.exists() and json.loads(ledger.read_text())["entries"]):

@@ -132,6 +132,7 @@ def test_theorem_one_claims_nothing_where_its_minimum_n_is_missed():
     release = learner().fit(*RECORDS).release_queries(STUDY.queries, "influence")
     assert release.privacy.epsilon is None
     assert "C2" in release.privacy.claim
+    assert "no guarantee" in release.privacy.headline
     assert {c["name"]: c["holds"] for c in release.privacy.conditions}["C2"] is False
 
 
@@ -228,6 +229,30 @@ def test_bad_records_are_refused(change, message):
 def test_release_before_fit_is_refused():
     with pytest.raises(InputError, match="call fit"):
         learner().release_function()
+
+
+def test_a_release_after_one_without_a_guarantee_claims_nothing():
+    model = learner().fit(*RECORDS)
+    model.release_queries(STUDY.queries, "influence", budget=PrivacyBudget(0.4, 4e-6))
+    later = model.release_function("output", budget=PrivacyBudget(0.5, 5e-6)).privacy
+    assert later.level == "heuristic"
+    assert "no privacy guarantee" in later.claim
+    assert "differential" not in later.to_markdown()
+    assert "0.5" not in later.claim
+
+
+def test_everything_left_can_be_spent_after_a_gaussian_release():
+    model = learner().fit(*RECORDS)
+    model.release_function("output", budget=PrivacyBudget(0.5, 5e-6))
+    release = model.release_function("output")
+    assert 1 < release.privacy.epsilon <= BUDGET.epsilon
+
+
+def test_the_statement_tells_the_split_that_was_used():
+    model = learner().fit(*RECORDS)
+    release = model.set_params(split=0.4, seed=77).release_function("output")
+    assert release.privacy.public["split"] == 0.5
+    assert release.privacy.public["seed"] == 0
 
 
 def curator_numbers(model: RLearner) -> dict[str, torch.Tensor]:

@@ -56,7 +56,7 @@ def test_fixed_noise_stamps_any_guarantee_not_private():
     assert guarantee.stamped(private=True) is guarantee
     stamped = guarantee.stamped(private=False)
     assert stamped.level is Level.HEURISTIC
-    assert "not private" in stamped.claim
+    assert "NOT PRIVATE" in stamped.claim
     assert "epsilon" not in stamped.claim
 
 

@@ -149,6 +149,16 @@ def test_no_bytes_crash_the_reader(tmp_path, junk, position):
         load_release(path).effect(QUERIES)
 
 
+def test_a_release_whose_numbers_do_not_fit_is_refused(tmp_path):
+    path = function_release().save(tmp_path / "r.safetensors")
+    with safe_open(path, "pt") as file:
+        metadata, tensors = file.metadata(), {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
+    for theta in (tensors["theta"][:-1], tensors["theta"].float(), tensors["theta"] * float("nan")):
+        save_file(tensors | {"theta": theta}, path, metadata=metadata)
+        with pytest.raises(ReleaseFileError, match="do not fit together"):
+            load_release(path)
+
+
 def test_saving_is_whole_or_not_at_all(tmp_path, monkeypatch):
     path = function_release().save(tmp_path / "r.safetensors")
     before = path.read_bytes()

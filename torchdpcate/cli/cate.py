@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
@@ -37,10 +39,11 @@ def train_cate(config: DictConfig, folder: Path) -> None:
         InputError: A user's mistake.
     """
     start = time.perf_counter()
-    budget = PrivacyBudget(float(config.privacy.epsilon), float(config.privacy.delta))
-    _check_features(config)
-    study: Study = instantiate(config.data).load()
+    budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
+    _check_settings(config)
     mechanism: Mechanism = instantiate(config.mechanism)
+    config = _with_loss(config, mechanism)
+    study: Study = instantiate(config.data).load()
     noise = NoiseSource.system() if config.privacy.noise_seed is None else NoiseSource.fixed(config.privacy.noise_seed)
     learner = _learner(config, study, budget, noise=noise, ledger_path=folder / "curator" / "ledger.json")
     _check(config, study, learner, mechanism)
@@ -73,10 +76,21 @@ def _learner(config: DictConfig, study: Study, budget: PrivacyBudget | None, **r
     )
 
 
-def _check_features(config: DictConfig) -> None:
-    """Refuse a feature map that nothing would use."""
-    from hydra.core.hydra_config import HydraConfig
+def _with_loss(config: DictConfig, mechanism: Mechanism) -> DictConfig:
+    """Fill in the loss of a linear head where the user left it to the mechanism."""
+    if "loss" not in config.second_stage or config.second_stage.loss is not None:
+        return config
+    return OmegaConf.merge(config, {"second_stage": {"loss": mechanism.loss}})  # type: ignore[return-value]
 
+
+def _check_settings(config: DictConfig) -> None:
+    """Refuse what no class below would ever see."""
+    if config.release.kind not in ("function", "queries"):
+        raise InputError(f"release.kind = {config.release.kind}: choose release=function or release=queries")
+    if not 0 < float(config.figure.level) < 1:
+        raise InputError(f"figure.level = {config.figure.level}: give a probability strictly between 0 and 1")
+    if config.queries.count < 1:
+        raise InputError(f"queries.count = {config.queries.count}: ask for at least one query")
     given = HydraConfig.initialized() and any(word.startswith("features") for word in HydraConfig.get().overrides.task)
     if given and "features" not in config.second_stage:
         raise InputError("features: the neural head learns its own; leave features out or use second_stage=linear")
@@ -95,6 +109,9 @@ def _check(config: DictConfig, study: Study, learner: CATELearner, mechanism: Me
     delta, n = float(config.privacy.delta), study.records.n
     if delta > 1 / n:
         warning = f"privacy.delta = {delta:g} is above 1/n = {1 / n:.2g}: it would allow publishing a whole record"
+        print(f"torchdpcate: warning: {warning}", file=sys.stderr)
+    if HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN and study.effect is None:
+        warning = "each run of a sweep spends a budget of its own on the same records; what you publish adds up"
         print(f"torchdpcate: warning: {warning}", file=sys.stderr)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from torchdpcate.data import stream_effects
+from torchdpcate.errors import InputError
 from torchdpcate.release import load_release
 
 
@@ -20,6 +21,8 @@ def predict(release: str, input: str, output: str) -> None:
         InputError: A damaged release, missing columns, or rows outside the domain.
     """
     loaded = load_release(release)
+    if Path(input).exists() and Path(output).exists() and Path(input).samefile(output):
+        raise InputError(f"output {output} is the input; give another name")
     columns = (TextColumn("predicting"), BarColumn(), TextColumn("{task.completed:,} rows"), TimeElapsedColumn())
     with Progress(*columns, transient=True) as progress:
         bar = progress.add_task("predict", total=None)
@@ -30,4 +33,4 @@ def predict(release: str, input: str, output: str) -> None:
             loaded.effect_tensor,
             on_progress=lambda done: progress.update(bar, completed=done),
         )
-    print(f"{rows:,} effects ({loaded.privacy.level}) written to {output}")
+    print(f"{rows:,} effects ({loaded.privacy.headline}) written to {output}")

@@ -9,7 +9,6 @@ from unittest import mock
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import InstantiationException
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
@@ -26,26 +25,25 @@ def train(overrides: Sequence[str]) -> None:
     Raises:
         InputError: A user's mistake in the configuration or the data.
     """
-    mistakes: list[InputError] = []
+    failures: list[Exception] = []
     process = os.getpid()
 
     def job(config: DictConfig) -> None:
         try:
             _job(config)
-        except (InputError, InstantiationException) as error:
-            mistake = error if isinstance(error, InputError) else error.__cause__
+        except Exception as error:
             # Hydra would print lines of its own; a launcher's worker process has no other way to tell.
-            if os.getpid() != process or not isinstance(mistake, InputError):
+            if os.getpid() != process:
                 raise
-            mistakes.append(mistake)
+            failures.append(error)
 
     main = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(job)
     # Hydra reads its words from sys.argv, and hides errors unless it is told not to.
     words = mock.patch.object(sys, "argv", ["torchdpcate train", *_sweep_folder(overrides)])
     with words, mock.patch.dict(os.environ, {"HYDRA_FULL_ERROR": "1"}):
         main()
-    if mistakes:
-        raise mistakes[0]
+    if failures:
+        raise failures[0]
 
 
 def _sweep_folder(overrides: Sequence[str]) -> list[str]:

@@ -32,6 +32,8 @@ class SemiSynthetic(StudySource):
         train_fraction: share of these rows that become records; the others are held out.
         queries: ask for effects at this many held-out rows (all if fewer).
         queries_path: file of queries (same covariate columns); replaces held-out rows.
+        public_queries: ask at a public grid instead of held-out rows, which are people's records: for releases
+            that publish their queries. The truth is known there for a generated surface alone.
         seed: public seed of subsample, surface and split.
 
     Raises:
@@ -53,6 +55,7 @@ class SemiSynthetic(StudySource):
         train_fraction: float = 0.9,
         queries: int = 300,
         queries_path: str | Path | None = None,
+        public_queries: bool = False,
         seed: int = 0,
     ) -> None:
         self.path = path
@@ -63,6 +66,7 @@ class SemiSynthetic(StudySource):
         self.train_fraction = train_fraction
         self.queries = queries
         self.queries_path = queries_path
+        self.public_queries = public_queries
         self.seed = seed
 
     def load(self) -> Study:
@@ -79,8 +83,9 @@ class SemiSynthetic(StudySource):
         train, held_out = public_split(len(rows), self.train_fraction, self.seed, "held-out")
         records = CausalData.from_arrays(x[rows[train]], drawn.a[train], y[train])
         name = f"{table_name(self.path)}_{surface.name}"
-        if self.queries_path is not None:
-            queries = read_queries(self.queries_path, schema)
+        if self.queries_path is not None or self.public_queries:
+            given = self.queries_path
+            queries = schema.grid(self.queries) if given is None else read_queries(given, schema)
             return Study(records, schema, queries, surface.effect_at(queries, schema), name)
         held_out = held_out[: self.queries]  # type: ignore[assignment]
         return Study(records, schema, x[rows[held_out]], drawn.effect[held_out], name)

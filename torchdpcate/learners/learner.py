@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torchdpcate.data import CausalData, Domain, TableSchema, public_split
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance import NuisanceConfig, Nuisances, default_trainer, train
+from torchdpcate.nuisance import DPSGDPlan, NuisanceConfig, Nuisances, default_trainer, train
 from torchdpcate.orthogonal import DRScore, RegressionScore, RScore
 from torchdpcate.privacy import Ledger, Level, NoiseSource, PrivacyBudget, PureEvent, private_quantile
 from torchdpcate.release import (
@@ -80,7 +80,9 @@ class CATELearner(BaseEstimator):
         >>> from torchdpcate import Dataset1
         >>> study = Dataset1(n=600).load()
         >>> learner = RLearner(study.domain, PrivacyBudget(4.0, 1e-5))
-        >>> release = learner.fit(*study.records.arrays()).release_function()  # doctest: +SKIP
+        >>> release = learner.fit(study.records.x, study.records.a, study.records.y).release_function()
+        >>> release.privacy.level, release.effect(study.queries).shape
+        ('certified', (60,))
     """
 
     score: RegressionScore
@@ -124,6 +126,7 @@ class CATELearner(BaseEstimator):
         """
         self.schema_ = TableSchema.of(self.domain)
         domain = self.schema_.domain
+        self._public = {"learner": type(self).__name__, "split": self.split, "seed": self.seed}
         records = CausalData.from_arrays(self.schema_.matrix(X), A, Y, domain)
         domain.check_covariates(records.x)
         domain.check_outcome(records.y)
@@ -160,7 +163,8 @@ class CATELearner(BaseEstimator):
         self._check_budget()
         domain = TableSchema.of(self.domain).domain
         first, second = public_split(n, self.split, self.seed)
-        (self.nuisance or NuisanceConfig()).steps(len(first))
+        self._trainer()()
+        self._plan(len(first))
         if self.budget is not None:
             bound = self.score.bounds(domain).weight * FeatureMap.bound
             make_mechanism(mechanism).check(self._stage(), bound, len(second), self.budget)
@@ -273,15 +277,20 @@ class CATELearner(BaseEstimator):
             return None
         return PureEvent(self.budget.epsilon * purchase.share)
 
+    def _plan(self, n: int) -> DPSGDPlan | None:
+        """Return the DP-SGD run on n records that leaves enough for the threshold; None without privacy."""
+        config = self.nuisance or NuisanceConfig()
+        config.steps(n)
+        if self.budget is None:
+            return None
+        event = self._threshold_event()
+        return config.plan(n, self.budget, also=() if event is None else ((event, 1),))
+
     def _train_nuisances(self, block: CausalData) -> Nuisances:
         config = self.nuisance or NuisanceConfig()
         with torch.random.fork_rng():
             torch.manual_seed(self.seed)
             module = config.module(self.schema_.domain)
-        plan = None
-        if self.budget is not None:
-            event = self._threshold_event()
-            plan = config.plan(block.n, self.budget, also=() if event is None else ((event, 1),))
         trained = train(
             module,
             block,
@@ -290,7 +299,7 @@ class CATELearner(BaseEstimator):
             epochs=config.epochs,
             average=config.average,
             seed=self.seed,
-            plan=plan,
+            plan=self._plan(block.n),
             noise=self._noise,
             ledger=self.ledger_,
             block=NUISANCE,
@@ -350,13 +359,7 @@ class CATELearner(BaseEstimator):
 
     def _statement(self, mechanism: Mechanism, result: PrivateHead | PrivateAnswers, own: set[int]) -> Any:
         assert self.ledger_ is not None
-        public: Mapping[str, Any] = {
-            "learner": type(self).__name__,
-            "ridge": self.stage_.ridge,
-            "split": self.split,
-            "seed": self.seed,
-            **result.public,
-        }
+        public: Mapping[str, Any] = {**self._public, "ridge": self.stage_.ridge, **result.public}
         return make_statement(
             result.guarantee,
             self.ledger_,

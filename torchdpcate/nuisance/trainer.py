@@ -11,6 +11,9 @@ from typing import Any
 
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import ProgressBar, RichProgressBar
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+
+from torchdpcate.errors import InputError
 
 
 def default_trainer(*, progress: bool = False, **settings: Any) -> Trainer:
@@ -19,6 +22,9 @@ def default_trainer(*, progress: bool = False, **settings: Any) -> Trainer:
     Args:
         progress: show a progress bar, refreshed every 20 steps.
         settings: further arguments of `lightning.Trainer`, which win over ours.
+
+    Raises:
+        InputError: a device that is not there, or settings that Lightning refuses.
 
     Example:
         >>> default_trainer(accelerator="cpu", max_steps=5).max_steps
@@ -36,8 +42,11 @@ def default_trainer(*, progress: bool = False, **settings: Any) -> Trainer:
         "num_sanity_val_steps": 0,
         "use_distributed_sampler": False,
     }
-    with quiet_lightning():
-        return Trainer(callbacks=callbacks, **{**quiet, **settings})
+    try:
+        with quiet_lightning():
+            return Trainer(callbacks=callbacks, **{**quiet, **settings})
+    except MisconfigurationException as error:
+        raise InputError(f"trainer: {' '.join(str(error).split())}; use trainer=cpu or mend its settings") from None
 
 
 class TrainingBar(RichProgressBar):

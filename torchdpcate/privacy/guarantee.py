@@ -125,7 +125,7 @@ class Guarantee:
         """
         if private:
             return self
-        return replace(self, level=Level.HEURISTIC, budget=None, source="not private: the noise had a fixed seed")
+        return replace(self, level=Level.HEURISTIC, budget=None, source="NOT PRIVATE: the noise had a fixed seed")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionary, for a file; with the claim spelled out."""

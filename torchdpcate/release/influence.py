@@ -4,6 +4,7 @@ import math
 
 from torch import Tensor
 
+from torchdpcate.errors import InputError
 from torchdpcate.influence import InfluenceFunction, gross_error_sensitivity
 from torchdpcate.privacy import (
     ApproximateEvent,
@@ -57,6 +58,10 @@ class InfluencePerturbation(QueryMechanism):
     formula = "sd = gamma 5 sqrt(2 ln n ln(2/delta)) / (epsilon n), gamma secret; dp_cate rows 7 and 8"
 
     def __init__(self, damping: float = 0.0, starts: int = 1024, seed: int = 0) -> None:
+        if not (damping >= 0 and math.isfinite(damping)):
+            raise InputError(f"mechanism.damping = {damping}: give 0, or a positive number for a heuristic release")
+        if starts < 1:
+            raise InputError(f"mechanism.starts = {starts}: give at least one starting point")
         self.damping, self.starts, self.seed = damping, starts, seed
 
     def gross_error_sensitivity(self, stage: FittedStage, queries: Tensor) -> float:
@@ -113,8 +118,9 @@ class InfluencePerturbation(QueryMechanism):
             ),
             Condition(
                 "C2",
-                f"smooth scale: n = {n} >= {math.ceil(needed)} records",
-                n >= needed,
+                f"smooth scale: needs n = {n} >= {math.ceil(needed)} records, which is not enough: gamma also moves "
+                "with the fit",
+                None if n >= needed else False,
             ),
             Condition("supremum", "the search found the largest influence over the domain", None),
         )

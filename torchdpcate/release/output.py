@@ -20,7 +20,10 @@ class OutputPerturbation(FunctionMechanism):
     """
 
     name = "output"
-    formula = "s = Delta sigma_AG(epsilon, delta), Delta = 2 B tau / (ridge n) [Huber]; dp_cate row 2"
+    formula = (
+        "s = Delta sigma_AG(epsilon, delta), Delta = 2 B tau / (ridge n) for the Huber loss, "
+        "(2 B S / (ridge n)) (1 + B / (4 sqrt(ridge))) for the squared one; dp_cate row 2"
+    )
 
     def privatize(self, stage: FittedStage, budget: PrivacyBudget, charge: Charge, noise: NoiseSource) -> PrivateHead:
         """Return the noisy coefficients; the arguments and errors are the base class's."""

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -14,9 +14,6 @@ from torchdpcate.errors import InputError
 from torchdpcate.nuisance import Nuisances
 from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.second_stage import FEATURE_MAPS, FeatureMap
-
-if TYPE_CHECKING:
-    pass
 
 
 class Release(ABC):
@@ -162,6 +159,7 @@ class FunctionRelease(Release):
         config = dict(facts["features"])
         features = FEATURE_MAPS[config.pop("name")](**config).setup(schema.domain, nuisances)
         features.load_state_dict(_stripped("features", tensors))
+        _require(tensors["theta"], (features.dimension,), "theta")
         return cls(tensors["theta"], features, nuisances, schema, privacy, float(facts["noise_scale"]))
 
 
@@ -231,11 +229,22 @@ class QueryRelease(Release):
     ) -> "QueryRelease":
         """Rebuild a release from ``tensors`` and ``facts``."""
         nuisances = _load_nuisances(tensors, facts) if "nuisances" in facts else None
+        d = tensors["answers"].shape[0]
+        _require(tensors["answers"], (d,), "answers")
+        _require(tensors["queries"], (d, schema.domain.dimension), "queries")
+        if "noise_scales" in tensors:
+            _require(tensors["noise_scales"], (d,), "noise_scales")
         return cls(tensors["queries"], tensors["answers"], schema, privacy, tensors.get("noise_scales"), nuisances)
 
 
 RELEASES: dict[str, type[Release]] = {cls.kind: cls for cls in (FunctionRelease, QueryRelease)}
 """Releases by the kind under which a file knows them."""
+
+
+def _require(tensor: Tensor, shape: tuple[int, ...], name: str) -> None:
+    """Refuse a tensor of a release file that cannot be what its name says."""
+    if tuple(tensor.shape) != shape or tensor.dtype != torch.float64 or not bool(torch.isfinite(tensor).all()):
+        raise ValueError(f"{name} is {tuple(tensor.shape)} {tensor.dtype}, not finite float64 {shape}")
 
 
 def _prefixed(prefix: str, module: torch.nn.Module) -> dict[str, Tensor]:

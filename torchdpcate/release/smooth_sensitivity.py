@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor
 
+from torchdpcate.influence import operator_norm_bound
 from torchdpcate.privacy import (
     ApproximateEvent,
     Guarantee,
@@ -60,8 +61,7 @@ def local_sensitivity(problem: LinearProblem, J: Tensor) -> tuple[float, float]:
     beta = problem.weight_bound / math.sqrt(problem.ridge)
     step = 2 * problem.weight_bound * problem.target_bound / problem.n * (1 + beta / 4)
     norm = torch.linalg.matrix_norm(J, 2).item()
-    solved = torch.linalg.solve(problem.curvature, J.T)
-    local = (1 + problem.condition) * torch.linalg.matrix_norm(solved, 2).item() * step
+    local = (1 + problem.condition) * operator_norm_bound(J, problem.curvature, kappa=1.0) * step
     inexact = norm * problem.tolerance / problem.ridge
     return local + inexact, norm * step / problem.ridge + inexact
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from typing import Any
 
-from torchdpcate.privacy import Condition, Guarantee, Ledger, Level
+from torchdpcate.privacy import Guarantee, Ledger, Level
 
 ADJACENCY = "replace one record; the number of records is public"
 UNIT = "one record (row): a person with several rows is protected only row by row"
@@ -21,7 +21,6 @@ NOT_PROTECTED = (
     "everything in the curator's folder",
     "what else is or will be published about the same records: its budget adds up with this one",
 )
-FIXED_NOISE = "NOT PRIVATE: made with a fixed noise seed, for tests alone"
 _LIBRARIES = ("torchdpcate", "torch", "opacus", "dp-accounting", "opendp")
 
 
@@ -61,6 +60,12 @@ class PrivacyStatement:
     not_protected: list[str] = field(default_factory=lambda: list(NOT_PROTECTED))
     versions: dict[str, str] = field(default_factory=lambda: {name: version(name) for name in _LIBRARIES})
 
+    @property
+    def headline(self) -> str:
+        """The level in a few words, never stronger than the claim."""
+        claimed = self.epsilon is not None or self.level == Level.HEURISTIC
+        return self.level if claimed else f"{self.level}, and its conditions do not hold: no guarantee"
+
     def to_dict(self) -> dict[str, Any]:
         """Return the statement as plain types."""
         return asdict(self)
@@ -76,7 +81,7 @@ class PrivacyStatement:
 
     def to_markdown(self) -> str:
         """Return the statement as a page to read."""
-        lines = [f"# Privacy statement: {self.level}", "", f"**{self.claim}**", ""]
+        lines = [f"# Privacy statement: {self.headline}", "", f"**{self.claim}**", ""]
         lines += [f"- mechanism: {self.mechanism}", f"- noise: {self.formula}"]
         lines += [f"- adjacency: {self.adjacency}", f"- unit: {self.unit}", f"- records: {self.n}"]
         lines += [f"- {name.replace('_', ' ')}: {_short(value)}" for name, value in self.public.items()]
@@ -87,7 +92,8 @@ class PrivacyStatement:
         if self.conditions:
             lines += ["", "## Conditions", ""]
             lines += [f"- {_mark(c['holds'])} {c['name']}: {c['text']}" for c in self.conditions]
-        lines += ["", "## Assumptions", "", *(f"- {text}" for text in self.assumptions)]
+        if self.assumptions:
+            lines += ["", "## Assumptions", "", *(f"- {text}" for text in self.assumptions)]
         lines += ["", "## Not protected", "", *(f"- {text}" for text in self.not_protected)]
         lines += ["", "## Made with", "", *(f"- {name} {v}" for name, v in self.versions.items()), ""]
         return "\n".join(lines)
@@ -119,18 +125,18 @@ def make_statement(
         public: Its public constants.
         private_noise: Whether the noise came from the system's entropy.
     """
-    spent = ledger.spent()
+    guarantee, spent = guarantee.stamped(private_noise), ledger.spent()
     order = list(Level)
     others = [e.level for e in ledger.entries if e.id not in own]
     level = max([guarantee.level, *others], key=order.index)
-    claims = private_noise and guarantee.holds_claim and spent["total"]["epsilon"] is not None
-    if not private_noise:
-        level, claim = Level.HEURISTIC, FIXED_NOISE
-    elif claims:
+    claims = guarantee.holds_claim and spent["total"]["epsilon"] is not None
+    if claims:
         total = spent["total"]
         claim = f"({total['epsilon']:.6g}, {total['delta']:.6g})-differentially private, {level.value}, replace-one"
+    elif guarantee.holds_claim:
+        claim = f"{level.value}: no privacy guarantee, because an earlier release from the same records has none"
     else:
-        claim = guarantee.claim
+        claim = guarantee.claim if private_noise else guarantee.source
     return PrivacyStatement(
         mechanism=mechanism,
         formula=formula,
@@ -140,25 +146,22 @@ def make_statement(
         delta=spent["total"]["delta"] if claims else None,
         n=sum(sizes.values()),
         blocks=[_block(name, n, ledger, spent if claims else None) for name, n in sizes.items()],
-        conditions=[_condition(c) for c in guarantee.conditions],
-        public=dict(public),
+        conditions=[c.to_dict() for c in guarantee.conditions],
+        public=dict(public) if private_noise else {},
         private_noise=private_noise,
+        assumptions=list(ASSUMPTIONS) if private_noise else [],
     )
 
 
 def _block(name: str, n: int, ledger: Ledger, spent: Mapping[str, Any] | None) -> dict[str, Any]:
     charges = [
-        {"label": e.label, "level": e.level.value}
+        {"label": e.label, "level": (e.level if ledger.private else Level.HEURISTIC).value}
         | ({} if spent is None else {"event": e.event.to_dict(), "count": e.count})
         for e in ledger.entries
         if e.block == name
     ]
     block = {"name": name, "n": n, "charges": charges}
     return block if spent is None else block | dict(spent[name])
-
-
-def _condition(condition: Condition) -> dict[str, Any]:
-    return {"name": condition.name, "text": condition.text, "holds": condition.holds}
 
 
 def _spent(block: Mapping[str, Any]) -> str:
