@@ -1,3 +1,4 @@
+import contextlib
 import json
 import math
 import os
@@ -17,6 +18,7 @@ from torchdpcate.privacy import (
     Level,
     PrivacyBudget,
     PureEvent,
+    analytic_gaussian_sigma,
     compose,
     dp_sgd_noise_multiplier,
 )
@@ -84,7 +86,8 @@ def test_calibrated_dp_sgd_fits_beside_other_charges():
     ledger = Ledger(BLOCKS)
     ledger.charge("nuisance", "threshold", PureEvent(0.2))
     ledger.charge("nuisance", "training", DPSGDEvent(sigma, RATE), count=0, planned=211)
-    assert ledger.remaining("nuisance").epsilon < 1e-3
+    left = ledger.remaining("nuisance")
+    assert left is None or left.epsilon < 0.02
 
 
 def test_overspending_is_refused_and_says_what_is_left():
@@ -117,16 +120,90 @@ def test_pure_blocks_take_pure_charges_alone():
     assert ledger.spent("all") == {"epsilon": 1.0, "delta": 0.0, "naive_epsilon": 1.0, "level": "certified"}
 
 
-def test_a_heuristic_entry_takes_epsilon_away_from_block_and_total():
+def test_a_heuristic_entry_takes_all_numbers_away_from_block_and_total():
     ledger = Ledger(BLOCKS)
     ledger.charge("nuisance", "training", STEP, level=Level.CONDITIONAL)
     ledger.charge("second", "theorem 1", GaussianEvent(10.0), level=Level.HEURISTIC)
     spent = ledger.spent()
     assert spent["nuisance"]["epsilon"] > 0
     assert spent["nuisance"]["level"] == "conditional"
-    assert spent["second"]["epsilon"] is None
-    assert spent["total"]["epsilon"] is None
-    assert spent["total"]["level"] == "heuristic"
+    nothing = {"epsilon": None, "delta": None, "naive_epsilon": None, "level": "heuristic"}
+    assert spent["second"] == spent["total"] == ledger.spent("second") == nothing
+
+
+def test_without_private_noise_nothing_is_certified(path):
+    ledger = Ledger(BLOCKS, path, private=False)
+    assert ledger.spent("nuisance")["level"] == "certified"
+    ledger.charge("nuisance", "threshold", PureEvent(0.2))
+    nothing = {"epsilon": None, "delta": None, "naive_epsilon": None, "level": "heuristic"}
+    for account in (ledger, Ledger.load(path)):
+        spent = account.spent()
+        assert spent["nuisance"] == spent["total"] == account.spent("nuisance") == nothing
+        assert spent["second"]["epsilon"] == 0.0
+    assert ledger.remaining("nuisance").epsilon == 0.8  # still counted, and refused, as if it were private
+    with pytest.raises(BudgetError):
+        ledger.charge("nuisance", "more", PureEvent(0.9))
+
+
+def made_of(left):
+    """The events that `Ledger.remaining` promises to be accepted."""
+    yield ApproximateEvent(left.epsilon, left.delta)
+    yield PureEvent(left.epsilon)
+    if left.delta:
+        yield GaussianEvent(analytic_gaussian_sigma(left.epsilon, left.delta))
+
+
+def test_what_a_gaussian_charge_leaves_can_be_charged():
+    half = GaussianEvent(analytic_gaussian_sigma(0.5, DELTA / 2))
+    ledger = Ledger(BLOCKS)
+    ledger.charge("nuisance", "first", half)
+    left = ledger.remaining("nuisance")
+    assert left.delta == DELTA / 2
+    assert left.epsilon > 0.5  # what adding epsilons and deltas leaves
+    # and no more than that, but for the tolerance
+    assert compose([(half, 1), (ApproximateEvent(left.epsilon * 1.001, left.delta), 1)], DELTA) > 1
+    ledger.charge("nuisance", "the rest", ApproximateEvent(left.epsilon, left.delta))
+    left = ledger.remaining("nuisance")
+    assert left is None or left.epsilon < 0.01
+
+
+def test_what_pure_charges_leave_keeps_the_whole_delta():
+    ledger = Ledger(BLOCKS)
+    ledger.charge("second", "head", PureEvent(0.5), count=3)
+    assert ledger.remaining("second") == PrivacyBudget(0.5, DELTA)
+
+
+def test_where_composition_needs_all_of_delta_only_pure_events_are_left():
+    ledger = Ledger(BLOCKS)
+    ledger.charge("nuisance", "first", GaussianEvent(analytic_gaussian_sigma(1 - 1e-6, DELTA)))
+    left = ledger.remaining("nuisance")
+    assert left.delta == 0
+    assert left.epsilon == pytest.approx(1e-6, rel=1e-3)
+
+
+charged = st.one_of(
+    st.builds(PureEvent, st.floats(1e-3, 1.5)),
+    st.builds(ApproximateEvent, st.floats(1e-3, 1.0), st.floats(0.0, DELTA)),
+    st.builds(GaussianEvent, st.floats(1.5, 100.0)),
+    st.just(DPSGDEvent(20.0, RATE)),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(charged, st.sampled_from([1, 1, 2, 30])), max_size=4))
+def test_what_remains_is_accepted_whatever_is_made_of_it(sequence):
+    def charged_with(*more):
+        ledger = Ledger(BLOCKS)
+        for event, count in sequence:
+            with contextlib.suppress(BudgetError):
+                ledger.charge("second", "x", event, count)
+        for event in more:
+            ledger.charge("second", "y", event)
+        return ledger
+
+    left = charged_with().remaining("second")
+    for event in () if left is None else made_of(left):
+        charged_with(event)
 
 
 def test_a_planned_run_is_reserved_advanced_and_settled():

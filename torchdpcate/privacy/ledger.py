@@ -14,11 +14,16 @@ from torchdpcate._files import write_text
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.privacy.accounting import Charge, compose, naive_sum
 from torchdpcate.privacy.budget import PrivacyBudget, whole
-from torchdpcate.privacy.events import ApproximateEvent, Event
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma
+from torchdpcate.privacy.events import ApproximateEvent, Event, GaussianEvent, PureEvent
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.ledger_file import Entry, dump, parse
 
 _LEVELS = list(Level)  # from the strongest to the weakest
+_SHARES = (1.0, 0.5, 0.1, 0.01)  # of the free delta, offered to what is still to be charged
+_LEAST = 1e-6  # of the block's epsilon and delta; Gaussian noise is not offered less
+_TOLERANCE = 1e-4  # of the epsilon that remains, relative
+_ROUNDS = 24  # of the search for it; a handful do
 
 Result = TypeVar("Result")
 
@@ -37,7 +42,8 @@ class Ledger:
     Args:
         blocks: Budget of each block, by name.
         path: Where it is kept; None for memory alone.
-        private: Whether the noise is private (`NoiseSource.private`).
+        private: Whether the noise is private (`NoiseSource.private`). Charges are counted and refused alike
+            without it, but nothing is claimed: see `spent`.
 
     Raises:
         InputError: If there are no blocks, a name or budget is not allowed, or the file is damaged or of
@@ -207,9 +213,10 @@ class Ledger:
         """What was spent: by composition, and beside it by adding epsilons.
 
         Counts what was used (`Entry.count`); what is only reserved shows in `remaining`. Each account holds
-        ``epsilon`` (composed; None if an entry is heuristic, or if no epsilon holds), ``delta`` (the block's,
-        or 0 if nothing was charged), ``naive_epsilon`` (basic composition, `naive_sum`) and ``level``, the
-        weakest of its entries.
+        ``epsilon`` (composed; None if none holds), ``delta`` (the block's, or 0 if nothing was charged),
+        ``naive_epsilon`` (basic composition, `naive_sum`) and ``level``, the weakest of its entries. A
+        heuristic account has None for all three numbers, so that none reads like a claim; so has the total if
+        one block is heuristic. Without private noise each account that has entries is heuristic.
 
         Args:
             block: One block; None for all.
@@ -222,15 +229,21 @@ class Ledger:
         """
         entries = self._seen()
         if block is not None:
-            return _account(_of(entries, block), self._budget(block))
-        accounts = {name: _account(_of(entries, name), budget) for name, budget in self._blocks.items()}
+            return _account(_of(entries, block), self._budget(block), self._private)
+        accounts = {name: _account(_of(entries, name), b, self._private) for name, b in self._blocks.items()}
         return {**accounts, "total": _total(list(accounts.values()))}
 
     def remaining(self, block: str) -> PrivacyBudget | None:
         """What is left of a block's budget, open entries counted as planned; None if nothing is.
 
-        Epsilon less the composed one, delta less that of approximate events. A pure event of this epsilon
-        fits, up to the accountant's rounding; whether another does, `charge` decides by composition.
+        `charge` accepts, as the next one, any of: an `ApproximateEvent` of this epsilon and delta, a
+        `PureEvent` of this epsilon, a `GaussianEvent` of `analytic_gaussian_sigma` at this budget.
+
+        Where only pure and approximate events were charged and their epsilons add up, this is epsilon less
+        theirs and delta less theirs. Gaussian and DP-SGD events hold at any delta for some epsilon, so that
+        what is left trades one for the other: of a few shares of the free delta that one is taken at which
+        Gaussian noise can be smallest, with the largest epsilon found that composes, to 1e-4 of it. Delta is
+        0 where no share of it leaves any epsilon.
 
         Args:
             block: Name of the block.
@@ -320,16 +333,16 @@ def _charges(entries: tuple[Entry, ...], reserved: bool) -> list[Charge]:
     return [(e.event, e.planned if reserved else e.count) for e in entries]
 
 
-def _account(entries: tuple[Entry, ...], budget: PrivacyBudget) -> dict[str, Any]:
+def _account(entries: tuple[Entry, ...], budget: PrivacyBudget, private: bool) -> dict[str, Any]:
     used = tuple(e for e in entries if e.count)
-    if not used:
-        return {"epsilon": 0.0, "delta": 0.0, "naive_epsilon": 0.0, "level": Level.CERTIFIED.value}
-    level = max((e.level for e in used), key=_LEVELS.index)
+    level = max((e.level for e in used), key=_LEVELS.index, default=Level.CERTIFIED)
+    if level is Level.HEURISTIC or (entries and not private):
+        return {"epsilon": None, "delta": None, "naive_epsilon": None, "level": Level.HEURISTIC.value}
     charges = _charges(used, reserved=False)
     return {
-        "epsilon": None if level is Level.HEURISTIC else _finite(compose(charges, budget.delta)),
-        "delta": budget.delta,
-        "naive_epsilon": _finite(naive_sum(charges, budget.delta).epsilon),
+        "epsilon": _finite(compose(charges, budget.delta)),
+        "delta": budget.delta if used else 0.0,
+        "naive_epsilon": _finite(naive_sum(charges, budget.delta).epsilon) if used else 0.0,
         "level": level.value,
     }
 
@@ -349,6 +362,59 @@ def _finite(value: float) -> float | None:
 
 def _remaining(entries: tuple[Entry, ...], budget: PrivacyBudget) -> PrivacyBudget | None:
     charges = _charges(entries, reserved=True)
-    epsilon = budget.epsilon - compose(charges, budget.delta)
-    delta = budget.delta - math.fsum(n * e.delta for e, n in charges if isinstance(e, ApproximateEvent))
-    return PrivacyBudget(epsilon, max(delta, 0.0)) if epsilon > 0 else None
+    return next(filter(None, (_largest(charges, budget, start) for start in _starts(charges, budget))), None)
+
+
+def _starts(charges: list[Charge], budget: PrivacyBudget) -> list[PrivacyBudget]:
+    """What basic composition leaves: at the share of the free delta that needs least noise, and at delta = 0."""
+    free = budget.delta - math.fsum(n * e.delta for e, n in charges if isinstance(e, ApproximateEvent))
+    free = free if free > _LEAST * budget.delta else 0.0  # below it is rounding
+    deltas = [share * free for share in (*_SHARES, 0.0)]
+    left = [(budget.epsilon - compose(charges, max(budget.delta - d, 0.0)), d) for d in deltas]
+    *shared, pure = [PrivacyBudget(e, d) if e > 0 else None for e, d in left]
+    gaussian = [b for b in shared if b is not None and b.delta > 0 and b.epsilon > _LEAST * budget.epsilon]
+    best = min(gaussian, key=lambda b: analytic_gaussian_sigma(b.epsilon, b.delta), default=None)
+    return [start for start in (best, pure) if start is not None]
+
+
+def _largest(charges: list[Charge], budget: PrivacyBudget, start: PrivacyBudget) -> PrivacyBudget | None:
+    """Largest epsilon at the delta of ``start`` that fits beside ``charges``, whatever event is made of it."""
+
+    def over(*events: Event) -> float:
+        return max(compose([*charges, (event, 1)], budget.delta) for event in events) - budget.epsilon
+
+    def others(epsilon: float) -> float:
+        if start.delta == 0:
+            return over(PureEvent(epsilon))
+        return over(PureEvent(epsilon), GaussianEvent(analytic_gaussian_sigma(epsilon, start.delta)))
+
+    least = _LEAST * budget.epsilon if start.delta else 0.0
+    epsilon = _accepted(lambda e: over(ApproximateEvent(e, start.delta)), start.epsilon, least, _TOLERANCE)
+    if epsilon is not None:  # the others cost less, but for the accountant's rounding
+        epsilon = _accepted(others, epsilon, least, math.inf)
+    return None if epsilon is None else PrivacyBudget(epsilon, start.delta)
+
+
+def _accepted(over: Callable[[float], float], epsilon: float, least: float, tolerance: float) -> float | None:
+    """An epsilon above ``least`` that is not over the budget, close below the largest; None if none was found.
+
+    Steps by the excess, because the composed epsilon grows about as fast as this one; halves once bracketed.
+    """
+    low, high, step = 0.0, math.inf, 2.0
+    for _ in range(_ROUNDS):
+        if epsilon <= least:
+            break
+        excess = over(epsilon)
+        if excess <= 0:
+            low = epsilon
+            if -excess <= tolerance * epsilon:
+                break
+        else:
+            high, step = epsilon, 2 * step
+        if low and high - low <= tolerance * low:
+            break
+        if low:
+            epsilon = low - excess if math.isinf(high) else (low + high) / 2
+        else:
+            epsilon = max(high - step * excess, high / 10)
+    return low or None
