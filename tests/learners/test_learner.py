@@ -281,7 +281,8 @@ def leaked(path, model) -> set[str]:
         text = json.dumps(file.metadata())
     for name, values in curator_numbers(model).items():
         values = values[values.abs() > 1e-9]
-        near = (tensors[:, None] - values[None]).abs() <= 1e-9 * values.abs()
+        # To the last bits: of 10^6 pairs of a noisy number and a secret none meets by chance in 10^7 runs.
+        near = (tensors[:, None] - values[None]).abs() <= 4e-15 * values.abs()
         if near.any() or any(repr(v)[:12] in text for v in values.tolist() if len(repr(v)) > 12):
             found.add(name)
     return found
