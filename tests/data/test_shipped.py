@@ -10,7 +10,7 @@ from torchdpcate.errors import InputError
 
 
 def compose_data(name: str, *overrides: str) -> StudySource:
-    root = ["+seed=3", "+queries={path: null, count: 25}"]
+    root = ["+seed=3", "+queries={path: null, count: 25}", "+release=function"]
     with initialize_config_dir(str(_shipped.conf_dir()), version_base="1.3"):
         return instantiate(compose(overrides=[f"+data={name}", *root, *overrides]).data)
 

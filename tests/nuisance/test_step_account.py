@@ -13,7 +13,7 @@ from tests.nuisance.cases import Foreign, Interrupt, Save, fit, plan
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.nuisance import DPSGDPlan, default_trainer, train
 from torchdpcate.nuisance.step_account import StepAccount
-from torchdpcate.privacy import Ledger, NoiseSource, PrivacyBudget, dp_sgd_epsilon
+from torchdpcate.privacy import Ledger, NoiseSource, PrivacyBudget, compose, dp_sgd_epsilon
 
 BLOCKS = {"nuisance": PrivacyBudget(1000.0, 1e-5)}
 
@@ -35,7 +35,8 @@ def counts(path) -> tuple[int, int]:
 def test_a_full_run_spends_its_plan(dataset, path):
     fit(Foreign(), dataset, plan(), ledger=ledger_at(path))
     assert counts(path) == (20, 20)
-    spent = Ledger.load(path).spent("nuisance")["epsilon"]
+    entry = Ledger.load(path).entry(0)
+    spent = compose([(entry.event, entry.count)], 1e-5)
     assert spent == pytest.approx(dp_sgd_epsilon(1.0, 1e-5, 10 / 60, 20), rel=1e-9)
 
 
