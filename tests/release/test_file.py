@@ -146,7 +146,7 @@ def test_no_bytes_crash_the_reader(tmp_path, junk, position):
     data[position : position + len(junk)] = junk
     path.write_bytes(bytes(data))
     with contextlib.suppress(InputError):
-        load_release(path).effect(QUERIES)
+        assert load_release(path).effect(QUERIES).shape == (8,)
 
 
 def test_a_release_whose_numbers_do_not_fit_is_refused(tmp_path):

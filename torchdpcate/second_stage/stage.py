@@ -65,21 +65,23 @@ class FittedStage(ABC):
         block: The second-stage block, its s in the stage's own unit.
         ridge: lambda, public.
         unit: Outcome units of one unit of s and f, public.
+        fit: The minimiser and its gradient norm.
     """
 
+    fit: "LinearFit | NeuralFit"
     block: SecondStageBlock
     ridge: float
     unit: float = 1.0
 
     @property
-    @abstractmethod
     def theta(self) -> Tensor:
         """The minimiser, float64 [p]. Never to be released as it is."""
+        return self.fit.theta
 
     @property
-    @abstractmethod
     def gradient_norm(self) -> float:
         """Euclidean norm of the objective's gradient at ``theta``."""
+        return self.fit.gradient_norm
 
     @property
     @abstractmethod
@@ -122,19 +124,9 @@ class LinearStage(FittedStage):
         )
 
     @cached_property
-    def fit(self) -> LinearFit:
+    def fit(self) -> LinearFit:  # type: ignore[override]  # a field in the base, computed here on first use
         """The minimiser without noise."""
         return solve(self.problem)
-
-    @property
-    def theta(self) -> Tensor:
-        """The minimiser, [p]."""
-        return self.fit.theta
-
-    @property
-    def gradient_norm(self) -> float:
-        """Gradient norm of the mean objective at ``theta``."""
-        return self.fit.gradient_norm
 
     @property
     def model(self) -> Model:
@@ -163,16 +155,6 @@ class NeuralStage(FittedStage):
     fit: "NeuralFit"
     ridge: float
     unit: float
-
-    @property
-    def theta(self) -> Tensor:
-        """Flat parameters at the stationary point, [p]."""
-        return self.fit.theta
-
-    @property
-    def gradient_norm(self) -> float:
-        """Gradient norm of the objective at ``theta``."""
-        return self.fit.gradient_norm
 
     @property
     def model(self) -> Model:
