@@ -237,6 +237,17 @@ MISTAKES = {
     "epsilon a word": (None, ["privacy.epsilon=abc"], "epsilon"),
     "delta absurdly small": (None, ["privacy.delta=1e-13"], "."),
     "clip norm negative": (None, ["nuisance.max_grad_norm=-1"], "max_grad_norm"),
+    "nuisance width": (None, ["nuisance.width=-1"], "width"),
+    "neural width": (
+        None,
+        ["second_stage=neural", "second_stage.width=0", "release=queries", "mechanism=influence"],
+        "width = 0",
+    ),
+    "neural ridge": (
+        None,
+        ["second_stage=neural", "second_stage.ridge=0", "release=queries", "mechanism=influence"],
+        "ridge = 0",
+    ),
     "figure level": (None, ["figure.level=2"], r"figure\.level = 2"),
     "release kind": (None, ["release.kind=foo"], r"release\.kind = foo"),
     "no queries": (None, ["release=queries", "queries.count=0"], r"queries\.count = 0"),

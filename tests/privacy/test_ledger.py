@@ -203,7 +203,7 @@ def test_what_remains_is_accepted_whatever_is_made_of_it(sequence):
 
     left = charged_with().remaining("second")
     for event in () if left is None else made_of(left):
-        charged_with(event)
+        assert charged_with(event).entries[-1].event == event
 
 
 def test_a_planned_run_is_reserved_advanced_and_settled():

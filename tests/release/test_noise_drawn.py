@@ -306,7 +306,7 @@ def test_influence_of_a_linear_head_draws_what_it_charges_for(damping, budget):
 
 
 def test_influence_of_a_neural_head_draws_what_it_charges_for():
-    recipe = NeuralSecondStage(width=3, depth=1, ridge=0.02, settings={"epochs": 0})
+    recipe = NeuralSecondStage(width=3, depth=1, ridge=0.02, epochs=0)
     fitted = recipe.fit(block(200), nuisances(), threshold=math.inf, budget=None, trainer=default_trainer, seed=2)
     centre, half = torch.tensor([0.5, 0.0]).double(), torch.tensor([0.5, 1.0]).double()
 

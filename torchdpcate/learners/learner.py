@@ -164,6 +164,7 @@ class CATELearner(BaseEstimator):
         domain = TableSchema.of(self.domain).domain
         first, second = public_split(n, self.split, self.seed)
         self._trainer()()
+        self._untrained(domain)
         self._plan(len(first))
         if self.budget is not None:
             bound = self.score.bounds(domain).weight * FeatureMap.bound
@@ -277,6 +278,11 @@ class CATELearner(BaseEstimator):
             return None
         return PureEvent(self.budget.epsilon * purchase.share)
 
+    def _untrained(self, domain: Domain) -> Nuisances:
+        with torch.random.fork_rng():
+            torch.manual_seed(self.seed)
+            return (self.nuisance or NuisanceConfig()).module(domain)
+
     def _plan(self, n: int) -> DPSGDPlan | None:
         """Return the DP-SGD run on n records that leaves enough for the threshold; None without privacy."""
         config = self.nuisance or NuisanceConfig()
@@ -288,11 +294,8 @@ class CATELearner(BaseEstimator):
 
     def _train_nuisances(self, block: CausalData) -> Nuisances:
         config = self.nuisance or NuisanceConfig()
-        with torch.random.fork_rng():
-            torch.manual_seed(self.seed)
-            module = config.module(self.schema_.domain)
         trained = train(
-            module,
+            self._untrained(self.schema_.domain),
             block,
             self._trainer(),
             batch_size=config.batch_size,

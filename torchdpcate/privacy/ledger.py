@@ -14,16 +14,12 @@ from torchdpcate._files import write_text
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.privacy.accounting import Charge, compose, naive_sum
 from torchdpcate.privacy.budget import PrivacyBudget, whole
-from torchdpcate.privacy.calibration import analytic_gaussian_sigma
-from torchdpcate.privacy.events import ApproximateEvent, Event, GaussianEvent, PureEvent
+from torchdpcate.privacy.events import Event
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.ledger_file import Entry, dump, parse
+from torchdpcate.privacy.what_is_left import what_is_left
 
 _LEVELS = list(Level)  # from the strongest to the weakest
-_SHARES = (1.0, 0.5, 0.1, 0.01)  # of the free delta, offered to what is still to be charged
-_LEAST = 1e-6  # of the block's epsilon and delta; Gaussian noise is not offered less
-_TOLERANCE = 1e-4  # of the epsilon that remains, relative
-_ROUNDS = 24  # of the search for it; a handful do
 
 Result = TypeVar("Result")
 
@@ -251,7 +247,7 @@ class Ledger:
         Raises:
             InputError: If there is no such block.
         """
-        return _remaining(_of(self._seen(), block), self._budget(block))
+        return what_is_left(_charges(_of(self._seen(), block), reserved=True), self._budget(block))
 
     def to_json(self) -> str:
         """The ledger as strict JSON, as in its file."""
@@ -270,7 +266,8 @@ class Ledger:
         cost = compose(_charges(mine, reserved=True), budget.delta)
         if cost <= budget.epsilon:
             return
-        left = _remaining(tuple(e for e in mine if e.id != new.id), budget)
+        others = tuple(e for e in mine if e.id != new.id)
+        left = what_is_left(_charges(others, reserved=True), budget)
         what = "nothing" if left is None else f"epsilon = {left.epsilon:.6g}, delta = {left.delta:.6g}"
         raise BudgetError(
             f"charge {new.label!r} of {new.planned} x {new.event}: block {new.block!r} would spend epsilon = "
@@ -358,63 +355,3 @@ def _total(accounts: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _remaining(entries: tuple[Entry, ...], budget: PrivacyBudget) -> PrivacyBudget | None:
-    charges = _charges(entries, reserved=True)
-    return next(filter(None, (_largest(charges, budget, start) for start in _starts(charges, budget))), None)
-
-
-def _starts(charges: list[Charge], budget: PrivacyBudget) -> list[PrivacyBudget]:
-    """What basic composition leaves: at the share of the free delta that needs least noise, and at delta = 0."""
-    free = budget.delta - math.fsum(n * e.delta for e, n in charges if isinstance(e, ApproximateEvent))
-    free = free if free > _LEAST * budget.delta else 0.0  # below it is rounding
-    deltas = [share * free for share in (*_SHARES, 0.0)]
-    left = [(budget.epsilon - compose(charges, max(budget.delta - d, 0.0)), d) for d in deltas]
-    *shared, pure = [PrivacyBudget(e, d) if e > 0 else None for e, d in left]
-    gaussian = [b for b in shared if b is not None and b.delta > 0 and b.epsilon > _LEAST * budget.epsilon]
-    best = min(gaussian, key=lambda b: analytic_gaussian_sigma(b.epsilon, b.delta), default=None)
-    return [start for start in (best, pure) if start is not None]
-
-
-def _largest(charges: list[Charge], budget: PrivacyBudget, start: PrivacyBudget) -> PrivacyBudget | None:
-    """Largest epsilon at the delta of ``start`` that fits beside ``charges``, whatever event is made of it."""
-
-    def over(*events: Event) -> float:
-        return max(compose([*charges, (event, 1)], budget.delta) for event in events) - budget.epsilon
-
-    def others(epsilon: float) -> float:
-        if start.delta == 0:
-            return over(PureEvent(epsilon))
-        return over(PureEvent(epsilon), GaussianEvent(analytic_gaussian_sigma(epsilon, start.delta)))
-
-    least = _LEAST * budget.epsilon if start.delta else 0.0
-    epsilon = _accepted(lambda e: over(ApproximateEvent(e, start.delta)), start.epsilon, least, _TOLERANCE)
-    if epsilon is not None:  # the others cost less, but for the accountant's rounding
-        epsilon = _accepted(others, epsilon, least, math.inf)
-    return None if epsilon is None else PrivacyBudget(epsilon, start.delta)
-
-
-def _accepted(over: Callable[[float], float], epsilon: float, least: float, tolerance: float) -> float | None:
-    """An epsilon above ``least`` that is not over the budget, close below the largest; None if none was found.
-
-    Steps by the excess, because the composed epsilon grows about as fast as this one; halves once bracketed.
-    """
-    low, high, step = 0.0, math.inf, 2.0
-    for _ in range(_ROUNDS):
-        if epsilon <= least:
-            break
-        excess = over(epsilon)
-        if excess <= 0:
-            low = epsilon
-            if -excess <= tolerance * epsilon:
-                break
-        else:
-            high, step = epsilon, 2 * step
-        if low and high - low <= tolerance * low:
-            break
-        if low:
-            epsilon = low - excess if math.isinf(high) else (low + high) / 2
-        else:
-            epsilon = max(high - step * excess, high / 10)
-    return low or None

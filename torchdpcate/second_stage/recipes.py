@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -166,13 +166,28 @@ class NeuralSecondStage(SecondStage):
         width: Units of each hidden layer.
         depth: Hidden layers.
         ridge: lambda in F = mean (s - w f)^2 + lambda ||theta||^2, s in units of the outcome range; positive.
-        settings: Training settings handed to ``fit_neural_head``.
+        epochs: Passes of Adam over the block; 0 leaves all to the polish.
+        batch_size: Records a step of Adam.
+        tolerance: Largest gradient norm at the end of the polish.
     """
 
     width: int = 32
     depth: int = 2
     ridge: float = 1e-2
-    settings: dict[str, Any] = field(default_factory=dict)
+    epochs: int = 50
+    batch_size: int = 128
+    tolerance: float = 1e-8
+
+    def __post_init__(self) -> None:
+        """Check the settings before anything is trained or spent."""
+        for name, least in (("width", 1), ("depth", 1), ("epochs", 0), ("batch_size", 1)):
+            value = getattr(self, name)
+            if not (isinstance(value, int) and value >= least):
+                raise InputError(f"second_stage.{name} = {value}: give a whole number of at least {least}")
+        for name in ("ridge", "tolerance"):
+            value = getattr(self, name)
+            if not (value > 0 and math.isfinite(value)):
+                raise InputError(f"second_stage.{name} = {value}: give a positive number")
 
     def fit(
         self,
@@ -197,5 +212,14 @@ class NeuralSecondStage(SecondStage):
                 depth=self.depth,
                 ridge=self.ridge,
             )
-            fit = fit_neural_head(head, block.x, block.s, block.w, trainer, **self.settings)
+            fit = fit_neural_head(
+                head,
+                block.x,
+                block.s,
+                block.w,
+                trainer,
+                epochs=self.epochs,
+                batch_size=self.batch_size,
+                tolerance=self.tolerance,
+            )
         return NeuralStage(block, head, fit, self.ridge, domain.outcome_range)
