@@ -83,6 +83,14 @@ class NoiseSource(ABC):
     def generator(self, device: str | torch.device = "cpu") -> torch.Generator:
         """A new torch generator on ``device``, a different stream at each call."""
 
+    def paid(self, output: Any) -> Any:
+        """Return what a mechanism that drew from this source is about to hand out: the output itself.
+
+        A replay on a neighbouring data set overrides it to freeze the output, so that whatever else differs was
+        not paid for.
+        """
+        return output
+
     @abstractmethod
     def _noisy_max(self, scores: Tensor, epsilon: float, sensitivity: float) -> int: ...
 
