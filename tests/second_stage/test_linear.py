@@ -15,8 +15,10 @@ from torchdpcate.second_stage import (
     LinearSecondStage,
     ThresholdPurchase,
     huber_sensitivity,
+    linear,
     sensitivity,
     solve,
+    solve_tilted,
     squared_sensitivity,
 )
 
@@ -78,7 +80,9 @@ def test_tilt_shifts_the_quadratic_minimiser_by_its_closed_form():
     problem = random_problem()
     tilt = torch.linspace(-1, 1, 7, dtype=torch.float64)
     shift = torch.linalg.solve(problem.curvature, tilt) / 2
-    torch.testing.assert_close(solve(problem, tilt).theta, solve(problem).theta - shift, rtol=1e-9, atol=1e-11)
+    tilted = solve_tilted(problem, torch.stack([tilt, -tilt]))
+    moved = solve(problem).theta + torch.stack([-shift, shift])
+    torch.testing.assert_close(tilted, moved, rtol=1e-9, atol=1e-11)
 
 
 def test_sensitivities_of_the_theory_note():
@@ -145,9 +149,26 @@ def test_searched_neighbours_of_random_data_stay_below_the_bound():
             assert (solve(moved).theta - before).norm().item() <= bound
 
 
-def test_a_missed_tolerance_releases_nothing():
+@pytest.mark.parametrize("rows", [1, 3, 100])
+def test_tilted_huber_fits_solved_together_are_stationary(rows, monkeypatch):
+    """The gradient is autograd's, so that the solver does not judge itself; chunks of any size agree."""
+    problem = random_problem(0.1)
+    monkeypatch.setattr(linear, "_MOST_NUMBERS", rows * problem.v.numel())
+    tilts = torch.randn(20, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64) * 0.3
+    thetas = solve_tilted(problem, tilts).requires_grad_()
+    residual = problem.s - thetas @ problem.v.T
+    tau = problem.threshold
+    loss = torch.where(residual.abs() <= tau, residual.square(), 2 * tau * residual.abs() - tau**2).mean(1)
+    objective = loss + problem.ridge * thetas.square().sum(1) + (tilts * thetas).sum(1)
+    (gradient,) = torch.autograd.grad(objective.sum(), thetas)
+    assert gradient.norm(dim=1).max().item() <= 1.01 * problem.tolerance
+    assert thetas.std(0).min().item() > 0.01
+
+
+def test_a_missed_tolerance_releases_nothing(monkeypatch):
+    monkeypatch.setattr(linear, "_MOST_STEPS", 1)
     with pytest.raises(NumericalError, match="nothing is released"):
-        solve(random_problem(0.1), max_steps=1)
+        solve(random_problem(0.1))
 
 
 @pytest.mark.parametrize("ridge", [0.0, -1.0, math.inf, math.nan])

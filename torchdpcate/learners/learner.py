@@ -74,7 +74,7 @@ class CATELearner(BaseEstimator):
         ledger_: What has been spent.
         threshold_: Huber threshold that was bought, in outcome units; None if none was.
         stage_: The fitted second stage. The curator's, never to be published.
-        sizes_: Records per block.
+        blocks_: Indices of the records of each block, public: they follow from n, ``split`` and ``seed``.
 
     Example:
         >>> from torchdpcate import Dataset1
@@ -131,7 +131,7 @@ class CATELearner(BaseEstimator):
         domain.check_covariates(records.x)
         domain.check_outcome(records.y)
         first, second = public_split(records.n, self.split, self.seed)
-        self.sizes_ = {NUISANCE: len(first), SECOND_STAGE: len(second)}
+        self.blocks_ = {NUISANCE: first, SECOND_STAGE: second}
         self._noise = self.noise or NoiseSource.system()
         self._check_budget()
         self.ledger_ = self._open_ledger()
@@ -234,6 +234,11 @@ class CATELearner(BaseEstimator):
             scales, privacy = None, self._statement(chosen, private, own)
         nuisances = self.nuisances_ if include_nuisances else None
         return QueryRelease(queries, answers, self.schema_, privacy, scales, nuisances)
+
+    @property
+    def sizes_(self) -> dict[str, int]:
+        """Records per block, public."""
+        return {name: len(block) for name, block in self.blocks_.items()}
 
     def curator_effect(self, X: Any) -> np.ndarray:
         """Return the effects without second-stage noise, [m]. The curator's, never to be published."""

@@ -1,6 +1,13 @@
 """Budgets, accounting, noise, mechanisms and the ledger; replace-one adjacency, n public."""
 
-from torchdpcate.privacy.accounting import Cost, compose, dp_sgd_epsilon, dp_sgd_noise_multiplier, naive_sum
+from torchdpcate.privacy.accounting import (
+    Cost,
+    compose,
+    dp_sgd_epsilon,
+    dp_sgd_noise_multiplier,
+    naive_sum,
+    privacy_curve,
+)
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import (
     analytic_gaussian_sigma,
@@ -22,11 +29,26 @@ from torchdpcate.privacy.events import (
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.ledger_file import Entry
-from torchdpcate.privacy.mechanisms import AdditiveMechanism, GaussianMechanism, LaplaceMechanism
+from torchdpcate.privacy.mechanisms import (
+    AdditiveMechanism,
+    GaussianMechanism,
+    KNormMechanism,
+    LaplaceMechanism,
+)
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.quantile import private_quantile
+from torchdpcate.privacy.worst_case import (
+    WORST_CASES,
+    Game,
+    WorstCase,
+    function_evidence,
+    gaussian_evidence,
+    k_norm_evidence,
+    worst_case,
+)
 
 __all__ = [
+    "WORST_CASES",
     "AdditiveMechanism",
     "ApproximateEvent",
     "Condition",
@@ -34,26 +56,34 @@ __all__ = [
     "DPSGDEvent",
     "Entry",
     "Event",
+    "Game",
     "GaussianEvent",
     "GaussianMechanism",
     "Guarantee",
+    "KNormMechanism",
     "LaplaceMechanism",
     "Ledger",
     "Level",
     "NoiseSource",
     "PrivacyBudget",
     "PureEvent",
+    "WorstCase",
     "analytic_gaussian_sigma",
     "classical_gaussian_sigma",
     "compose",
     "dp_sgd_epsilon",
     "dp_sgd_noise_multiplier",
     "event_from_dict",
+    "function_evidence",
     "gaussian_epsilon",
+    "gaussian_evidence",
+    "k_norm_evidence",
     "laplace_scale",
     "naive_sum",
+    "privacy_curve",
     "private_quantile",
     "smooth_sensitivity_multiplier",
     "smoothness",
     "theorem1_multiplier",
+    "worst_case",
 ]

@@ -3,10 +3,12 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
 from typing import Any, NamedTuple
 
+import numpy as np
 from scipy.optimize import brentq
+from scipy.special import log_ndtr, ndtr
 
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import positive, probability, whole
@@ -51,6 +53,41 @@ def compose(charges: Sequence[Charge], delta: float) -> float:
         2.057311
     """
     return _compose(_merge(charges), probability("delta", delta))
+
+
+def privacy_curve(charges: Sequence[Charge], epsilons: Any, coarse: float = 1.0) -> np.ndarray:
+    r"""delta(epsilon) of all charges together: an upper bound, adaptive composition.
+
+    Closed forms for a lone event and for Gaussian ones; else `dp_accounting`'s convolution.
+
+    Args:
+        charges: Pairs of an event and how often it happened, at least one.
+        epsilons: Any real numbers, [k].
+        coarse: Makes the discretisation of the convolution coarser, which is faster and never smaller.
+
+    Returns:
+        Values in [0, 1], [k].
+
+    Raises:
+        InputError: If there is no charge or a count is outside its range.
+
+    Example:
+        >>> privacy_curve([(PureEvent(1.0), 1)], [0.0, 1.0]).round(6).tolist()
+        [0.462117, 0.0]
+    """
+    merged, epsilons = _merge(charges), np.asarray(epsilons, dtype=np.float64)
+    if not merged:
+        raise InputError("charges = []: nothing was charged, so there is no curve")
+    (event, count), *others = merged
+    if others or (count > 1 and not isinstance(event, GaussianEvent)) or isinstance(event, DPSGDEvent):
+        total = _total_loss(merged, coarse)
+        return np.clip(np.asarray(total.get_delta_for_epsilon(epsilons)) + _lost(total), 0.0, 1.0)
+    if isinstance(event, GaussianEvent):
+        half, tail = 0.5 / event.noise_multiplier, epsilons * event.noise_multiplier
+        return np.clip(ndtr(half - tail) - np.exp(epsilons + log_ndtr(-half - tail)), 0.0, 1.0)
+    bound, delta = event.epsilon, getattr(event, "delta", 0.0)
+    gap = (math.exp(bound) - np.exp(np.minimum(epsilons, bound))) / (1 + math.exp(bound))
+    return delta + (1 - delta) * np.maximum(gap, 1 - np.exp(np.minimum(epsilons, bound)))
 
 
 def naive_sum(charges: Sequence[Charge], delta: float) -> Cost:
@@ -236,15 +273,20 @@ def _alone(charge: Charge, share: float) -> float:
 @lru_cache(maxsize=4096)
 def _convolved(charges: tuple[Charge, ...], delta: float, coarse: float) -> float:
     """Epsilon by convolution of discretised privacy loss distributions; coarser is faster and larger."""
-    interval = coarse * _interval(charges)
-    total = None
-    for event, count in charges:
-        loss = _loss(event, count, interval)
-        total = loss if total is None else total.compose(loss)
-    assert total is not None
-    # mass that rounding lost is taken to be at an infinite loss
-    lost = max(0.0, 1 - float(total.get_delta_for_epsilon(-_LARGEST_LOSS * 100))) + _NUMERICAL_DELTA
+    total = _total_loss(charges, coarse)
+    lost = _lost(total)
     return float(total.get_epsilon_for_delta(delta - lost)) if delta > lost else math.inf
+
+
+def _total_loss(charges: tuple[Charge, ...], coarse: float) -> Any:
+    """Discretised privacy loss distribution of all charges."""
+    interval = coarse * _interval(charges)
+    return reduce(lambda total, loss: total.compose(loss), (_loss(event, n, interval) for event, n in charges))
+
+
+def _lost(total: Any) -> float:
+    """Mass that rounding lost; it is taken to be at an infinite loss."""
+    return max(0.0, 1 - float(total.get_delta_for_epsilon(-_LARGEST_LOSS * 100))) + _NUMERICAL_DELTA
 
 
 @lru_cache(maxsize=16)

@@ -9,7 +9,9 @@ from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget, positive
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, laplace_scale
 from torchdpcate.privacy.events import Event, GaussianEvent, PureEvent
+from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.worst_case import Evidence, Game, k_norm_evidence, worst_case
 
 
 class AdditiveMechanism(ABC):
@@ -34,7 +36,8 @@ class AdditiveMechanism(ABC):
         """The event to charge to a ledger before `release`."""
 
     @abstractmethod
-    def _noise(self, size: int, scale: float, noise: NoiseSource) -> Tensor: ...
+    def _noise(self, like: Tensor, scale: float, noise: NoiseSource) -> Tensor:
+        """Noise for values of the shape [runs, p] of ``like``."""
 
     def released_scale(self, size: int) -> float:
         """Noise scale of a release of ``size`` numbers, rounding included; public.
@@ -47,6 +50,26 @@ class AdditiveMechanism(ABC):
         if share > 0.1:
             raise InputError(f"size = {size}: too many numbers for noise of {self.scale:g}; release fewer")
         return self.scale / (1 - share)
+
+    def add_noise(self, values: Tensor, noise: NoiseSource) -> Tensor:
+        """Independent runs on the rows of ``values`` [runs, p]: rounded to the noise's grid, plus noise.
+
+        Args:
+            values: One value of p numbers a run; finite.
+            noise: Where the noise comes from.
+
+        Returns:
+            float64 [runs, p] on the CPU.
+
+        Raises:
+            InputError: If a value is not finite.
+        """
+        if not bool(torch.isfinite(values).all()):
+            raise InputError(f"value of shape {tuple(values.shape)}: not finite; nothing can be released")
+        exact = values.detach().cpu().double()
+        scale = self.released_scale(exact.shape[1])
+        step = noise.grid(scale)
+        return torch.round(exact / step) * step + self._noise(exact, scale, noise)
 
     def release(self, value: Tensor, noise: NoiseSource) -> Tensor:
         """The value with noise; charge `event` first.
@@ -61,13 +84,7 @@ class AdditiveMechanism(ABC):
         Raises:
             InputError: If the value is not finite.
         """
-        if not bool(torch.isfinite(value).all()):
-            raise InputError(f"value of shape {tuple(value.shape)}: not finite; nothing can be released")
-        exact = value.detach().cpu().double()
-        scale = self.released_scale(exact.numel())
-        step = noise.grid(scale)
-        drawn = self._noise(exact.numel(), scale, noise)
-        return torch.round(exact / step) * step + drawn.reshape(exact.shape)
+        return noise.paid(self.add_noise(value.reshape(1, -1), noise).reshape(value.shape))
 
 
 class GaussianMechanism(AdditiveMechanism):
@@ -103,8 +120,8 @@ class GaussianMechanism(AdditiveMechanism):
         """`GaussianEvent` of the calibrated multiplier."""
         return GaussianEvent(analytic_gaussian_sigma(self.budget.epsilon, self.budget.delta))
 
-    def _noise(self, size: int, scale: float, noise: NoiseSource) -> Tensor:
-        return noise.gaussian(size, scale)
+    def _noise(self, like: Tensor, scale: float, noise: NoiseSource) -> Tensor:
+        return noise.gaussian(like.numel(), scale).reshape(like.shape)
 
 
 class LaplaceMechanism(AdditiveMechanism):
@@ -137,5 +154,74 @@ class LaplaceMechanism(AdditiveMechanism):
         """`PureEvent` of this epsilon."""
         return PureEvent(self.epsilon)
 
-    def _noise(self, size: int, scale: float, noise: NoiseSource) -> Tensor:
-        return noise.laplace(size, scale)
+    def _noise(self, like: Tensor, scale: float, noise: NoiseSource) -> Tensor:
+        return noise.laplace(like.numel(), scale).reshape(like.shape)
+
+
+class KNormMechanism(AdditiveMechanism):
+    r"""Noise with density proportional to exp(-||z||_2 / s) in p dimensions (Hardt & Talwar 2010).
+
+    Its direction is uniform and its length Gamma(p, s). Guarantee: certified epsilon, pure, in real arithmetic, if
+    ``sensitivity`` bounds the l2 distance of the values of any two neighbouring data sets.
+
+    Args:
+        epsilon: What one release costs.
+        sensitivity: Replace-one l2 sensitivity.
+
+    Raises:
+        InputError: If an argument is not positive.
+
+    Example:
+        >>> mechanism = KNormMechanism(0.5, sensitivity=1.0)
+        >>> mechanism.scale, mechanism.release(torch.zeros(3), NoiseSource.system()).shape
+        (2.0, torch.Size([3]))
+    """
+
+    norm = 2
+
+    def __init__(self, epsilon: float, sensitivity: float) -> None:
+        self.epsilon = positive("epsilon", epsilon)
+        self.sensitivity = positive("sensitivity", sensitivity)
+        self.scale = laplace_scale(self.epsilon, self.sensitivity)
+
+    @property
+    def event(self) -> PureEvent:
+        """`PureEvent` of this epsilon."""
+        return PureEvent(self.epsilon)
+
+    def _noise(self, like: Tensor, scale: float, noise: NoiseSource) -> Tensor:
+        return noise.k_norm(*like.shape, scale)
+
+
+def _line(mechanism: AdditiveMechanism, length: int, evidence: Evidence, guarantee: Guarantee) -> Game:
+    """Neighbours whose values lie one sensitivity apart along the first axis."""
+    values = torch.zeros(2, length, dtype=torch.float64)
+    values[1, 0] = mechanism.sensitivity
+    return Game(
+        draw=lambda world, runs, noise: mechanism.add_noise(values[world].expand(runs, length), noise),
+        event=mechanism.event,
+        guarantee=guarantee,
+        evidence=evidence,
+    )
+
+
+def _first(outputs: Tensor) -> Tensor:
+    return outputs[:, 0]
+
+
+@worst_case("gaussian", GaussianMechanism, pair="two numbers one sensitivity apart")
+def _gaussian(budget: PrivacyBudget) -> Game:
+    return _line(GaussianMechanism(budget, 1.0), 1, _first, Guarantee(Level.CERTIFIED, budget))
+
+
+@worst_case("laplace", LaplaceMechanism, pair="two numbers one sensitivity apart")
+def _laplace(budget: PrivacyBudget) -> Game:
+    pure = PrivacyBudget(budget.epsilon, 0.0)
+    return _line(LaplaceMechanism(budget.epsilon, 1.0), 1, _first, Guarantee(Level.CERTIFIED, pure))
+
+
+@worst_case("k_norm", KNormMechanism, pair="two points of the plane one sensitivity apart")
+def _k_norm(budget: PrivacyBudget) -> Game:
+    mechanism, pure = KNormMechanism(budget.epsilon, 1.0), PrivacyBudget(budget.epsilon, 0.0)
+    evidence = k_norm_evidence(torch.tensor([1.0, 0.0], dtype=torch.float64), mechanism.scale)
+    return _line(mechanism, 2, evidence, Guarantee(Level.CERTIFIED, pure))

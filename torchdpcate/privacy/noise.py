@@ -79,6 +79,28 @@ class NoiseSource(ABC):
             InputError: If ``size`` is negative or ``scale`` not positive.
         """
 
+    def k_norm(self, size: int, dimension: int, scale: float) -> Tensor:
+        r"""Independent vectors with density proportional to exp(-||z||_2 / scale), float64 [size, dimension].
+
+        A uniform direction times a length of law Gamma(dimension, scale), drawn in floating point and rounded to
+        `grid(scale)`: add it to values rounded alike.
+
+        Args:
+            size: How many.
+            dimension: Of each.
+            scale: Of the length.
+
+        Raises:
+            InputError: If ``size`` is negative, or ``dimension`` or ``scale`` not positive.
+        """
+        shape = whole("size", size, least=0), whole("dimension", dimension, least=1)
+        generator, scale = self.generator(), positive("scale", scale)
+        directions = torch.randn(shape, generator=generator, dtype=torch.float64)
+        # a Gamma(p) length is a sum of p exponentials
+        lengths = torch.empty(shape, dtype=torch.float64).exponential_(generator=generator).sum(1, keepdim=True)
+        draws, step = directions / directions.norm(dim=1, keepdim=True) * lengths * scale, self.grid(scale)
+        return torch.round(draws / step) * step
+
     @abstractmethod
     def generator(self, device: str | torch.device = "cpu") -> torch.Generator:
         """A new torch generator on ``device``, a different stream at each call."""

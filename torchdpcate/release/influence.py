@@ -11,12 +11,11 @@ from torchdpcate.privacy import (
     Condition,
     Guarantee,
     Level,
-    NoiseSource,
     PrivacyBudget,
     smoothness,
     theorem1_multiplier,
 )
-from torchdpcate.release.mechanism import Charge, PrivateAnswers, QueryMechanism
+from torchdpcate.release.mechanism import Prepared, QueryMechanism, gaussian_answers
 from torchdpcate.second_stage import FittedStage, LinearStage
 
 
@@ -80,20 +79,17 @@ class InfluencePerturbation(QueryMechanism):
         found = gross_error_sensitivity(influence, block.regression, block.domain, starts=self.starts, seed=self.seed)
         return stage.unit * found.value
 
-    def answer(
-        self, stage: FittedStage, queries: Tensor, budget: PrivacyBudget, charge: Charge, noise: NoiseSource
-    ) -> PrivateAnswers:
-        """Return noisy answers; the arguments and errors are the base class's."""
+    def prepare(self, stage: FittedStage, queries: Tensor, budget: PrivacyBudget) -> Prepared:
+        """Return the mechanism on f at the queries; the arguments and errors are the base class's."""
         stage = stage.squared() if isinstance(stage, LinearStage) else stage
-        n = stage.block.s.shape[0]
-        multiplier = theorem1_multiplier(budget.epsilon, budget.delta, n)
-        guarantee = self.guarantee(stage, budget, queries.shape[0])
+        multiplier = theorem1_multiplier(budget.epsilon, budget.delta, stage.block.s.shape[0])
         scale = self.gross_error_sensitivity(stage, queries) * multiplier
-        # A condition known to fail leaves nothing to account for: no later total may rest on this entry.
-        level = guarantee.level if guarantee.holds_claim else Level.HEURISTIC
-        charge(ApproximateEvent(budget.epsilon, budget.delta), level)
-        values = self.add_noise(stage.correction(queries), scale, stage.block.domain, noise)
-        return PrivateAnswers(values, guarantee, public={"damping": self.damping})
+        return Prepared(
+            event=ApproximateEvent(budget.epsilon, budget.delta),
+            guarantee=self.guarantee(stage, budget, queries.shape[0]),
+            draw=gaussian_answers(stage.correction(queries), scale, stage.block.domain),
+            public={"damping": self.damping},
+        )
 
     def guarantee(self, stage: FittedStage, budget: PrivacyBudget, queries: int) -> Guarantee:
         """Return the level of this release with its conditions; everything in it is public."""

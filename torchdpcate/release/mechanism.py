@@ -10,11 +10,41 @@ from torch import Tensor
 
 from torchdpcate.data import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import Guarantee, Level, NoiseSource, PrivacyBudget
+from torchdpcate.privacy import Event, Guarantee, Level, NoiseSource, PrivacyBudget
 from torchdpcate.second_stage import FittedStage, LinearSecondStage, LinearStage, SecondStage
 
 Charge = Callable[[Any, Level], None]
 """Writes an event of the given level into the ledger; called before any noise is drawn."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A mechanism about to run on one fitted stage: the price, and then the draw. The curator's.
+
+    Attributes:
+        event: What one run costs.
+        guarantee: Level and conditions.
+        draw: (noise, runs) -> outputs [runs, p], float64 on the CPU: independent runs of the mechanism. A release
+            is one run; an audit asks for many.
+        public: Public constants of the mechanism.
+        noise_scale: See `PrivateHead`; None where the scale is secret.
+    """
+
+    event: Event
+    guarantee: Guarantee
+    draw: Callable[[NoiseSource, int], Tensor]
+    public: dict[str, Any]
+    noise_scale: float | None = None
+
+    @property
+    def level(self) -> Level:
+        """The level to charge at: a condition known to fail leaves nothing that a later total may rest on."""
+        return self.guarantee.level if self.guarantee.holds_claim else Level.HEURISTIC
+
+    def run(self, charge: Charge, noise: NoiseSource) -> Tensor:
+        """Pay, then draw once, [p]."""
+        charge(self.event, self.level)
+        return noise.paid(self.draw(noise, 1)[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,19 +136,33 @@ class FunctionMechanism(LinearMechanism):
     """Releases the coefficients of a linear head, hence the whole function."""
 
     @abstractmethod
+    def prepare(self, stage: FittedStage, budget: PrivacyBudget) -> Prepared:
+        """Return the mechanism on this stage, with its public noise scale; nothing is drawn yet.
+
+        Args:
+            stage: The fitted second stage, the curator's.
+            budget: What this release may spend of the second-stage block's budget.
+
+        Raises:
+            InputError: A stage or budget this mechanism has no guarantee for.
+        """
+
     def privatize(self, stage: FittedStage, budget: PrivacyBudget, charge: Charge, noise: NoiseSource) -> PrivateHead:
         """Return private coefficients.
 
         Args:
             stage: The fitted second stage, the curator's.
-            budget: What this release may spend of the second-stage block's budget.
-            charge: Pays the ledger.
+            budget: What this release may spend.
+            charge: Pays the ledger, before anything is drawn.
             noise: Where the privacy noise comes from.
 
         Raises:
             InputError: A stage or budget this mechanism has no guarantee for.
             BudgetError: The block cannot pay.
         """
+        ready = self.prepare(stage, budget)
+        assert ready.noise_scale is not None
+        return PrivateHead(ready.run(charge, noise), ready.noise_scale, ready.guarantee, ready.public)
 
 
 def public_step(domain: Domain) -> float:
@@ -131,18 +175,28 @@ class QueryMechanism(Mechanism):
 
     loss = "squared"
 
-    @staticmethod
-    def add_noise(values: Tensor, scale: float, domain: Domain, noise: NoiseSource) -> Tensor:
-        """Return values [d], rounded to the public grid, plus N(0, scale^2) noise on it, on the CPU.
-
-        Rounding moves the values by at most sqrt(d) steps between two data sets.
-        """
-        step = public_step(domain)
-        rounded = torch.round(values.cpu() / step) * step
-        return rounded + noise.gaussian(values.numel(), scale, step)
-
     @abstractmethod
+    def prepare(self, stage: FittedStage, queries: Tensor, budget: PrivacyBudget) -> Prepared:
+        """Return the mechanism on f at the queries [d, q]; see ``FunctionMechanism.prepare``."""
+
     def answer(
         self, stage: FittedStage, queries: Tensor, budget: PrivacyBudget, charge: Charge, noise: NoiseSource
     ) -> PrivateAnswers:
         """Return private values of f at the queries [d, q]; see ``FunctionMechanism.privatize``."""
+        ready = self.prepare(stage, queries, budget)
+        return PrivateAnswers(ready.run(charge, noise), ready.guarantee, ready.public)
+
+
+def gaussian_answers(values: Tensor, scale: float, domain: Domain) -> Callable[[NoiseSource, int], Tensor]:
+    """Return the draw of values [d], rounded to the public grid, plus N(0, scale^2) noise on it.
+
+    Rounding moves the values by at most sqrt(d) steps between two data sets. The scale may be secret: the grid is
+    not its own.
+    """
+    step = public_step(domain)
+    rounded = torch.round(values.cpu() / step) * step
+
+    def draw(noise: NoiseSource, runs: int) -> Tensor:
+        return rounded + noise.gaussian(runs * rounded.numel(), scale, step).reshape(runs, -1)
+
+    return draw

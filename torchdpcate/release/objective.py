@@ -2,6 +2,8 @@
 
 import math
 
+from torch import Tensor
+
 from torchdpcate.errors import InputError
 from torchdpcate.privacy import (
     ApproximateEvent,
@@ -12,8 +14,8 @@ from torchdpcate.privacy import (
     PrivacyBudget,
     analytic_gaussian_sigma,
 )
-from torchdpcate.release.mechanism import Charge, FunctionMechanism, PrivateHead
-from torchdpcate.second_stage import FittedStage, LinearProblem, LinearSecondStage, SecondStage, solve
+from torchdpcate.release.mechanism import FunctionMechanism, Prepared
+from torchdpcate.second_stage import FittedStage, LinearProblem, LinearSecondStage, SecondStage, solve_tilted
 
 # Share of the budget that pays for the solver's inexactness; its noise is about 1e-7 of the other.
 _SOLVER_SHARE = 0.01
@@ -89,23 +91,26 @@ class ObjectivePerturbation(FunctionMechanism):
                 budget.epsilon * share, budget.delta, weight_bound=weight_bound, threshold=1.0, ridge=ridge, n=n
             )
 
-    def privatize(self, stage: FittedStage, budget: PrivacyBudget, charge: Charge, noise: NoiseSource) -> PrivateHead:
-        """Return the coefficients of the tilted fit; the arguments and errors are the base class's."""
+    def prepare(self, stage: FittedStage, budget: PrivacyBudget) -> Prepared:
+        """Return the tilted fit's mechanism; the arguments and errors are the base class's."""
         linear = self.require_linear(stage)
         problem = linear.problem
         if problem.squared:
             raise InputError(_SQUARED)
         tilt_scale, solver, jacobian = self._scales(problem, budget)
-        charge(ApproximateEvent(budget.epsilon, budget.delta), Level.CERTIFIED)
         p = problem.psi.shape[1]
-        tilt = noise.gaussian(p, tilt_scale) / problem.n
-        theta = solve(problem, tilt.to(problem.psi)).theta
+
+        def draw(noise: NoiseSource, runs: int) -> Tensor:
+            tilts = noise.gaussian(runs * p, tilt_scale).reshape(runs, p) / problem.n
+            return solver.add_noise(solve_tilted(problem, tilts.to(problem.psi)), noise)
+
         bound = tilt_scale / (2 * problem.n * problem.ridge)
-        return PrivateHead(
-            theta=solver.release(theta, noise),
-            noise_scale=math.hypot(bound, solver.released_scale(p)),
+        return Prepared(
+            event=ApproximateEvent(budget.epsilon, budget.delta),
             guarantee=Guarantee(Level.CERTIFIED, budget, source="dp_cate row 3; Iyengar et al. 2019"),
+            draw=draw,
             public={"tilt_scale": tilt_scale, "epsilon_jacobian": jacobian, "threshold": problem.threshold},
+            noise_scale=math.hypot(bound, solver.released_scale(p)),
         )
 
     @staticmethod

@@ -1,7 +1,7 @@
 """Output perturbation of a linear head: fit, then add Gaussian noise to the coefficients."""
 
-from torchdpcate.privacy import GaussianMechanism, Guarantee, Level, NoiseSource, PrivacyBudget
-from torchdpcate.release.mechanism import Charge, FunctionMechanism, PrivateHead
+from torchdpcate.privacy import GaussianMechanism, Guarantee, Level, PrivacyBudget
+from torchdpcate.release.mechanism import FunctionMechanism, Prepared
 from torchdpcate.second_stage import FittedStage, sensitivity
 
 
@@ -25,19 +25,19 @@ class OutputPerturbation(FunctionMechanism):
         "(2 B S / (ridge n)) (1 + B / (4 sqrt(ridge))) for the squared one; dp_cate row 2"
     )
 
-    def privatize(self, stage: FittedStage, budget: PrivacyBudget, charge: Charge, noise: NoiseSource) -> PrivateHead:
-        """Return the noisy coefficients; the arguments and errors are the base class's."""
+    def prepare(self, stage: FittedStage, budget: PrivacyBudget) -> Prepared:
+        """Return the noisy coefficients' mechanism; the arguments and errors are the base class's."""
         linear = self.require_linear(stage)
         delta = sensitivity(linear.problem)
         mechanism = GaussianMechanism(budget, delta)
         theta = linear.theta.cpu()
-        charge(mechanism.event, Level.CERTIFIED)
         scale = mechanism.released_scale(theta.numel())
-        return PrivateHead(
-            theta=mechanism.release(theta, noise),
-            noise_scale=scale,
+        return Prepared(
+            event=mechanism.event,
             guarantee=Guarantee(Level.CERTIFIED, budget, source="dp_cate row 2; Balle & Wang 2018"),
+            draw=lambda noise, runs: mechanism.add_noise(theta.expand(runs, -1), noise),
             public={"sensitivity": delta, "noise_scale": scale, "threshold": _finite(linear.threshold)},
+            noise_scale=scale,
         )
 
 

@@ -10,16 +10,15 @@ from torchdpcate.privacy import (
     ApproximateEvent,
     Guarantee,
     Level,
-    NoiseSource,
     PrivacyBudget,
     smooth_sensitivity_multiplier,
     smoothness,
 )
 from torchdpcate.release.mechanism import (
-    Charge,
     LinearMechanism,
-    PrivateAnswers,
+    Prepared,
     QueryMechanism,
+    gaussian_answers,
     public_step,
 )
 from torchdpcate.second_stage import FittedStage, LinearProblem
@@ -82,10 +81,8 @@ class SmoothSensitivity(LinearMechanism, QueryMechanism):
     name = "smooth_sensitivity"
     formula = "sd = Sigma(D) 5 sqrt(2 ln(2/delta)) / epsilon, Sigma smooth (secret); dp_cate row 6"
 
-    def answer(
-        self, stage: FittedStage, queries: Tensor, budget: PrivacyBudget, charge: Charge, noise: NoiseSource
-    ) -> PrivateAnswers:
-        """Return noisy answers of the squared head; the arguments and errors are the base class's."""
+    def prepare(self, stage: FittedStage, queries: Tensor, budget: PrivacyBudget) -> Prepared:
+        """Return the mechanism on the squared head's answers; the arguments and errors are the base class's."""
         linear = self.require_linear(stage).squared()
         multiplier = smooth_sensitivity_multiplier(budget.epsilon, budget.delta)
         J = linear.features(queries.to(linear.theta))
@@ -94,9 +91,9 @@ class SmoothSensitivity(LinearMechanism, QueryMechanism):
         local, worst = (bound + rounding for bound in local_sensitivity(linear.problem, J))
         xi = smoothness(budget.epsilon, budget.delta, J.shape[0])
         scale = smooth_bound(local, worst, linear.problem.condition, xi) * multiplier
-        charge(ApproximateEvent(budget.epsilon, budget.delta), Level.CERTIFIED)
-        return PrivateAnswers(
-            values=self.add_noise(J @ linear.theta, scale, domain, noise),
+        return Prepared(
+            event=ApproximateEvent(budget.epsilon, budget.delta),
             guarantee=Guarantee(Level.CERTIFIED, budget, source="dp_cate row 6; Nissim, Raskhodnikova & Smith 2007"),
+            draw=gaussian_answers(J @ linear.theta, scale, domain),
             public={"smoothness": xi},
         )

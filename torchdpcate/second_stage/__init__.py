@@ -14,6 +14,7 @@ from torchdpcate.second_stage.linear import (
     huber_sensitivity,
     sensitivity,
     solve,
+    solve_tilted,
     squared_sensitivity,
 )
 from torchdpcate.second_stage.neural import NeuralFit, NeuralHead, fit_neural_head
@@ -55,5 +56,6 @@ __all__ = [
     "huber_sensitivity",
     "sensitivity",
     "solve",
+    "solve_tilted",
     "squared_sensitivity",
 ]

@@ -128,18 +128,16 @@ def sensitivity(problem: LinearProblem) -> float:
     return exact + problem.tolerance / problem.ridge
 
 
-def solve(problem: LinearProblem, tilt: Tensor | None = None, max_steps: int = 200) -> LinearFit:
-    """Minimise F(theta) + tilt'theta by Newton steps with backtracking.
+def solve(problem: LinearProblem) -> LinearFit:
+    """Minimise F(theta) by Newton steps with backtracking.
 
     The Huber objective is piecewise quadratic, so Newton's method ends after finitely many steps.
 
     Args:
         problem: The regression.
-        tilt: Linear term, float64 [p], of objective perturbation; none means zero.
-        max_steps: Newton steps before giving up.
 
     Returns:
-        The fit, with a gradient norm (tilt included) of at most ``problem.tolerance``.
+        The fit, with a gradient norm of at most ``problem.tolerance``.
 
     Raises:
         NumericalError: The tolerance was not reached; nothing may be released.
@@ -151,42 +149,73 @@ def solve(problem: LinearProblem, tilt: Tensor | None = None, max_steps: int = 2
         >>> [round(t, 6) for t in fit.theta.tolist()]
         [0.5, 1.0]
     """
-    v, n = problem.v, problem.n
-    tilt = v.new_zeros(v.shape[1]) if tilt is None else tilt
-    eye = torch.eye(v.shape[1], dtype=v.dtype, device=v.device)
-    theta = v.new_zeros(v.shape[1])
-    value, gradient, inside = _evaluate(problem, v, theta, tilt)
-    for _ in range(max_steps):
-        if gradient.norm() <= problem.tolerance:
+    v = problem.v
+    theta, norm = _newton(problem, v, v.new_zeros(1, v.shape[1]))
+    return LinearFit(theta[0], norm[0].item())
+
+
+def solve_tilted(problem: LinearProblem, tilts: Tensor) -> Tensor:
+    """Minimise F(theta) + tilt'theta for many tilts at once.
+
+    Args:
+        problem: The regression.
+        tilts: Linear terms of objective perturbation, float64 [runs, p].
+
+    Returns:
+        Minimisers [runs, p], each with a gradient norm (tilt included) of at most ``problem.tolerance``.
+
+    Raises:
+        NumericalError: The tolerance was not reached; nothing may be released.
+    """
+    v = problem.v
+    rows = max(1, _MOST_NUMBERS // v.numel())
+    return torch.cat([_newton(problem, v, part)[0] for part in tilts.split(rows)])
+
+
+_MOST_STEPS = 200  # Newton steps before giving up
+_MOST_NUMBERS = 20_000_000  # in one batch of weighted features
+
+
+def _newton(problem: LinearProblem, v: Tensor, tilts: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the minimisers [runs, p] of the tilted objectives and their gradient norms [runs]."""
+    ridge = 2 * problem.ridge * torch.eye(v.shape[1], dtype=v.dtype, device=v.device)
+    theta = torch.zeros_like(tilts)
+    value, gradient, inside = _evaluate(problem, v, theta, tilts)
+    for _ in range(_MOST_STEPS):
+        norm = gradient.norm(dim=1)
+        going = norm > problem.tolerance
+        if not bool(going.any()):
             break
-        hessian = 2 * (v.T @ (v * inside[:, None]) / n + problem.ridge * eye)
+        hessian = (v.T * inside[:, None]) @ v * (2 / problem.n) + ridge
         step = torch.linalg.solve(hessian, gradient)
-        decrease = gradient @ step
-        length = 1.0
-        while length > 1e-9:
-            candidate = theta - length * step
-            new_value, new_gradient, new_inside = _evaluate(problem, v, candidate, tilt)
-            if new_value <= value - 1e-4 * length * decrease or new_gradient.norm() < gradient.norm():
+        decrease = (gradient * step).sum(1)
+        length = going.to(v.dtype)  # a run that has arrived stays where it is
+        while True:
+            candidate = theta - length[:, None] * step
+            new_value, new_gradient, new_inside = _evaluate(problem, v, candidate, tilts)
+            better = (new_value <= value - 1e-4 * length * decrease) | (new_gradient.norm(dim=1) < norm)
+            worse = going & ~better & (length > 1e-9)
+            if not bool(worse.any()):
                 break
-            length /= 2
+            length = torch.where(worse, length / 2, length)
         theta, value, gradient, inside = candidate, new_value, new_gradient, new_inside
-    norm = gradient.norm().item()
-    if not norm <= problem.tolerance:
+    norm = gradient.norm(dim=1)
+    if not bool((norm <= problem.tolerance).all()):
         raise NumericalError(
-            f"the linear head stopped at gradient norm {norm:.1e}, above {problem.tolerance:.1e}: "
+            f"the linear head stopped at gradient norm {norm.max():.1e}, above {problem.tolerance:.1e}: "
             "nothing is released; raise second_stage.ridge"
         )
-    return LinearFit(theta, norm)
+    return theta, norm
 
 
-def _evaluate(problem: LinearProblem, v: Tensor, theta: Tensor, tilt: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the tilted objective, its gradient and which residuals lie inside the threshold."""
+def _evaluate(problem: LinearProblem, v: Tensor, theta: Tensor, tilts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the tilted objectives [runs], their gradients [runs, p], which residuals are within tau [runs, n]."""
     tau = problem.threshold
-    residual = problem.s - v @ theta
+    residual = problem.s - theta @ v.T
     inside = (residual.abs() <= tau).to(v.dtype)
     clipped = residual.clamp(-tau, tau)
     # r^2 inside and 2 tau |r| - tau^2 outside, without infinity minus infinity when tau is infinite.
-    loss = (clipped * (2 * residual - clipped)).mean()
-    value = loss + problem.ridge * theta @ theta + tilt @ theta
-    gradient = -2 * v.T @ clipped / problem.n + 2 * problem.ridge * theta + tilt
+    loss = (clipped * (2 * residual - clipped)).mean(1)
+    value = loss + problem.ridge * theta.square().sum(1) + (tilts * theta).sum(1)
+    gradient = -2 * clipped @ v / problem.n + 2 * problem.ridge * theta + tilts
     return value, gradient, inside

@@ -1,0 +1,219 @@
+"""Plays a distinguishing game and turns its outcome into a lower bound on epsilon."""
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.stats import binom
+from torch import Tensor
+
+from torchdpcate.audit.bounds import Rates, epsilon_bound, gaussian_bound, pure_bound
+from torchdpcate.errors import InputError
+from torchdpcate.privacy import ApproximateEvent, Game, NoiseSource, PrivacyBudget, PureEvent, WorstCase
+
+_PILOT = 40_000  # runs a world that choose the threshold and, where asked, the number of trials
+_DOUBT = 0.7  # confidence at which the pilot is believed: a lucky threshold must not win
+_SHARE = 0.25  # of a capped number of runs goes to the pilot
+_THRESHOLDS = 400  # tried
+_WANTED = 0.94  # of the claim, that the number of trials is chosen to reach
+_POWER = 0.9  # with which it is reached
+_BATCH = 100_000  # runs drawn at once
+_AGAIN = 4  # fresh runs that must all exceed the claim before it counts as refuted
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """What an attack found.
+
+    Attributes:
+        mechanism: Name of the mechanism.
+        attack: Kind of attack.
+        pair: The neighbours, in words.
+        level: Level of the claim.
+        claimed: Claimed epsilon, or None where nothing is claimed.
+        nominal: Epsilon that was asked for, at which the noise was calibrated.
+        delta: At which delta claim and bound are stated.
+        bound: Lower bound on epsilon.
+        confidence: Of the bound.
+        trials: Runs of the mechanism counted, on D and D' together.
+        false_rate: How often the attack said "D'" on D.
+        true_rate: How often it said so on D'.
+    """
+
+    mechanism: str
+    attack: str
+    pair: str
+    level: str
+    claimed: float | None
+    nominal: float
+    delta: float
+    bound: float
+    confidence: float
+    trials: int
+    false_rate: float
+    true_rate: float
+
+    @property
+    def refuted(self) -> bool:
+        """Whether the bound exceeds what is claimed."""
+        return self.claimed is not None and self.bound > self.claimed
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types, for a file."""
+        return asdict(self)
+
+
+def audit(
+    case: WorstCase,
+    budget: PrivacyBudget,
+    *,
+    confidence: float = 0.95,
+    trials: int | None = None,
+    noise: NoiseSource | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> AuditResult:
+    """Attack a mechanism on its worst-case neighbours.
+
+    A pilot chooses the threshold of the evidence (and trains the classifier, where there is one) and how many runs
+    are needed; fresh runs are counted. Where the bound exceeds the claim all is repeated, up to four times, and the
+    last bound stands: an honest mechanism is refuted with a probability of at most (1 - confidence)^5, 3e-7 at
+    95 %, and the bound that is returned is wrong less often than 1 - confidence.
+
+    Args:
+        case: The declaration.
+        budget: At which the mechanism is run; a pure one leaves delta aside.
+        confidence: Of the bound.
+        trials: Runs on either data set; None chooses as few as reach 94 % of the claim with power 0.9, if the
+            game's cap allows.
+        noise: Where the mechanism's noise comes from; None takes the system's entropy.
+        progress: Told (runs done, runs in all).
+
+    Raises:
+        InputError: A number of trials or a confidence out of range.
+
+    Example:
+        >>> from torchdpcate.audit.registry import registry
+        >>> result = audit(registry()["laplace"], PrivacyBudget(1.0, 1e-5), trials=2_000)
+        >>> 0.5 < result.bound < 1.0, result.refuted
+        (True, False)
+    """
+    if trials is not None and trials < 100:
+        raise InputError(f"trials = {trials}: give at least 100, or none to have the number chosen")
+    if not 0 < confidence < 1:
+        raise InputError(f"confidence = {confidence}: give a probability strictly between 0 and 1")
+    game, noise = case.make(budget), noise or NoiseSource.system()
+    result = _attempt(case, game, budget, confidence, trials, noise, progress)
+    for _ in range(_AGAIN):
+        if not result.refuted:
+            break
+        result = _attempt(case, game, budget, confidence, trials, noise, progress)
+    return result
+
+
+def _attempt(
+    case: WorstCase,
+    game: Game,
+    budget: PrivacyBudget,
+    confidence: float,
+    trials: int | None,
+    noise: NoiseSource,
+    progress: Callable[[int, int], None],
+) -> AuditResult:
+    claim = game.guarantee.budget if game.guarantee.holds_claim else None
+    delta = budget.delta if claim is None else claim.delta
+    most = game.most_runs if trials is None else trials
+    pilot = min(_PILOT, max(int(most * _SHARE), 50))
+    progress(0, pilot)
+    outputs = [_draw(game, world, pilot, noise) for world in (0, 1)]
+    game, scores = _with_evidence(game, outputs)
+    threshold, rates = _threshold(game, scores, delta)
+    if trials is None:
+        trials = _enough(game, rates, most, confidence, delta, budget.epsilon)
+    hits = [0, 0]
+    for world in (0, 1):
+        for start in range(0, trials, _BATCH):
+            runs = min(_BATCH, trials - start)
+            hits[world] += int((_evidence(game)(_draw(game, world, runs, noise)) >= threshold).sum())
+            progress(world * trials + start + runs, 2 * trials)
+    bound = epsilon_bound(game.event, game.count, delta, Rates.of(*hits, trials, confidence))
+    return AuditResult(
+        mechanism=case.name,
+        attack=case.attack,
+        pair=case.pair,
+        level=game.guarantee.level.value,
+        claimed=None if claim is None else claim.epsilon,
+        nominal=budget.epsilon,
+        delta=delta,
+        bound=bound,
+        confidence=confidence,
+        trials=2 * trials,
+        false_rate=hits[0] / trials,
+        true_rate=hits[1] / trials,
+    )
+
+
+def _draw(game: Game, world: int, runs: int, noise: NoiseSource) -> Tensor:
+    return game.draw(world, runs, noise).reshape(runs, -1)
+
+
+def _evidence(game: Game) -> Callable[[Tensor], Tensor]:
+    assert game.evidence is not None
+    return game.evidence
+
+
+def _with_evidence(game: Game, outputs: list[Tensor]) -> tuple[Game, list[Tensor]]:
+    """Return the game with evidence, and that of the pilot; a classifier is trained on half the pilot."""
+    if game.evidence is not None:
+        return game, [game.evidence(part) for part in outputs]
+    half = len(outputs[0]) // 2
+    trained = replace(game, evidence=_classifier([part[:half] for part in outputs]))
+    return trained, [_evidence(trained)(part[half:]) for part in outputs]
+
+
+def _classifier(outputs: list[Tensor]) -> Callable[[Tensor], Tensor]:
+    """Return the log odds of a logistic regression on standardised outputs."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    labels = np.repeat([0, 1], [len(part) for part in outputs])
+    model = make_pipeline(StandardScaler(), LogisticRegression()).fit(torch.cat(outputs).numpy(), labels)
+    return lambda new: torch.from_numpy(model.decision_function(new.numpy()))
+
+
+def _threshold(game: Game, scores: list[Tensor], delta: float) -> tuple[float, Rates]:
+    """Return the threshold with the best bound in the pilot, and what the pilot says of its rates."""
+    n = len(scores[0])
+    pooled = torch.cat(scores).sort().values
+    candidates = pooled[torch.linspace(0, len(pooled) - 1, _THRESHOLDS).long()].unique()
+    false, true = (n - torch.searchsorted(s.sort().values, candidates).numpy() for s in scores)
+    rates = Rates.of(false, true, n, _DOUBT)
+    best = int(np.argmax(_quick(game, rates, delta)))
+    return float(candidates[best]), Rates(rates.false_high[best], rates.true_low[best])
+
+
+def _quick(game: Game, rates: Rates, delta: float) -> np.ndarray:
+    """Bounds that order thresholds as `epsilon_bound` does, for many at once."""
+    if isinstance(game.event, PureEvent | ApproximateEvent):
+        return pure_bound(rates, delta if isinstance(game.event, ApproximateEvent) else 0.0)
+    return gaussian_bound(rates)
+
+
+def _enough(game: Game, rates: Rates, most: int, confidence: float, delta: float, epsilon: float) -> int:
+    """Return the fewest runs, up to the cap, that reach the wanted share of the claim with the wanted power."""
+    margin = (1 + _POWER) / 2  # either count may be unlucky
+    for size in np.unique(np.geomspace(min(1_000, most), most, 40).astype(int)):
+        false, true = binom.ppf(margin, size, rates.false_high), binom.ppf(1 - margin, size, rates.true_low)
+        if _reached(game, Rates.of(false, true, size, confidence), delta) >= _WANTED * epsilon:
+            return int(size)
+    return most
+
+
+def _reached(game: Game, rates: Rates, delta: float) -> float:
+    """Bound of one pair of rates; a DP-SGD run's is searched for, so that only the cap limits it."""
+    from torchdpcate.privacy import DPSGDEvent
+
+    return -math.inf if isinstance(game.event, DPSGDEvent) else epsilon_bound(game.event, game.count, delta, rates)

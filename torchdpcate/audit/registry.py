@@ -1,0 +1,37 @@
+"""Every mechanism of the package with its worst-case neighbours."""
+
+from importlib import import_module
+
+from torchdpcate.errors import InputError
+from torchdpcate.privacy.worst_case import WORST_CASES, WorstCase
+
+_ROOMS = (
+    "torchdpcate.privacy",
+    "torchdpcate.release",
+
+)
+"""Rooms that declare worst cases where they are imported; a new one adds its line."""
+
+
+def registry() -> dict[str, WorstCase]:
+    """Return every declared worst case by name, in the order of the rooms.
+
+    Example:
+        >>> "objective" in registry()
+        True
+    """
+    for room in _ROOMS:
+        import_module(room)
+    return dict(WORST_CASES)
+
+
+def find(name: str) -> WorstCase:
+    """Return the worst case of this name.
+
+    Raises:
+        InputError: There is none; the message lists those there are.
+    """
+    cases = registry()
+    if name not in cases:
+        raise InputError(f"mechanism = {name}: no such audit; choose one of {', '.join(cases)}")
+    return cases[name]

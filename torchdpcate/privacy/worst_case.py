@@ -1,0 +1,135 @@
+"""Worst-case neighbours, declared beside each mechanism, for audits to attack."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchdpcate.errors import InputError
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import Event
+from torchdpcate.privacy.guarantee import Guarantee
+from torchdpcate.privacy.noise import NoiseSource
+
+Evidence = Callable[[Tensor], Tensor]
+"""Outputs [runs, p] -> [runs]; larger speaks for the neighbour D'. Increasing in the log-likelihood ratio where the
+law is known."""
+
+
+@dataclass(frozen=True, eq=False)
+class Game:
+    """Two neighbouring data sets and a mechanism run on either: which of the two was it?
+
+    Attributes:
+        draw: (world, runs, noise) -> outputs [runs, p] of independent runs, by the mechanism's own code; world 0
+            is D, world 1 its neighbour D'.
+        event: What one run is charged.
+        guarantee: What is claimed for it.
+        evidence: How the adversary weighs an output; None lets the audit train a classifier.
+        count: How often the event happens in one run.
+        most_runs: Most runs a world, where one is dear.
+    """
+
+    draw: Callable[[int, int, NoiseSource], Tensor]
+    event: Event
+    guarantee: Guarantee
+    evidence: Evidence | None = None
+    count: int = 1
+    most_runs: int = 1_000_000
+
+
+@dataclass(frozen=True)
+class WorstCase:
+    """A mechanism's entry in the registry of audits.
+
+    Attributes:
+        name: The name that ``torchdpcate audit mechanism=`` takes.
+        of: The class or function under attack.
+        attack: Kind of attack: ``Neyman-Pearson``, ``threshold`` or ``classifier``.
+        pair: The neighbours, in words.
+        make: Sets up the game at a budget.
+    """
+
+    name: str
+    of: Any
+    attack: str
+    pair: str
+    make: Callable[[PrivacyBudget], Game]
+
+
+WORST_CASES: dict[str, WorstCase] = {}
+"""Every declaration of the rooms imported so far; ``audit.registry`` imports them all."""
+
+
+def worst_case(
+    name: str, of: Any, *, attack: str = "Neyman-Pearson", pair: str
+) -> Callable[[Callable[[PrivacyBudget], Game]], Callable[[PrivacyBudget], Game]]:
+    """Declare worst-case neighbours of a mechanism; the function below it sets up the game.
+
+    Args:
+        name: The name that users give.
+        of: The class or function under attack.
+        attack: Kind of attack.
+        pair: The neighbours, in words.
+
+    Raises:
+        InputError: The name is taken.
+
+    Example:
+        >>> sorted(name for name in WORST_CASES if name in ("gaussian", "laplace"))
+        ['gaussian', 'laplace']
+    """
+
+    def declare(make: Callable[[PrivacyBudget], Game]) -> Callable[[PrivacyBudget], Game]:
+        if name in WORST_CASES and WORST_CASES[name].make.__module__ != make.__module__:
+            raise InputError(f"name = {name}: a worst case of this name is declared already")
+        WORST_CASES[name] = WorstCase(name, of, attack, pair, make)
+        return make
+
+    return declare
+
+
+def gaussian_evidence(means: tuple[Tensor, Tensor], scales: tuple[float, float]) -> Evidence:
+    r"""Log-likelihood ratio of N(m_1, s_1^2 I) to N(m_0, s_0^2 I), up to a constant.
+
+    .. math:: \|y - m_0\|^2 / (2 s_0^2) - \|y - m_1\|^2 / (2 s_1^2)
+
+    Args:
+        means: m_0 and m_1, each [p].
+        scales: s_0 and s_1.
+    """
+
+    def evidence(outputs: Tensor) -> Tensor:
+        terms = [(outputs - m).square().sum(1) / (2 * s**2) for m, s in zip(means, scales, strict=True)]
+        return terms[0] - terms[1]
+
+    return evidence
+
+
+def function_evidence(shift: Tensor, covariance: Tensor) -> Evidence:
+    r"""Log-likelihood ratio of Gaussian function noise at finite queries, up to constants: y' K^{-1} h.
+
+    Args:
+        shift: h, by how much the neighbours' functions differ at the queries, [d].
+        covariance: K of the noise at the queries, [d, d].
+    """
+    direction = torch.linalg.solve(covariance, shift)
+    return lambda outputs: outputs @ direction
+
+
+def k_norm_evidence(shift: Tensor, scale: float, order: float = 2.0) -> Evidence:
+    r"""Log-likelihood ratio of noise with density exp(-||z|| / s): (||y|| - ||y - h||) / s.
+
+    Args:
+        shift: h, [p].
+        scale: s.
+        order: The norm: 1 is Laplace noise, 2 the Euclidean K-norm, infinity that of the cube.
+    """
+
+    def evidence(outputs: Tensor) -> Tensor:
+        near, far = (torch.linalg.vector_norm(y, order, dim=1) for y in (outputs - shift, outputs))
+        return (far - near) / scale
+
+    return evidence
