@@ -1,6 +1,5 @@
 """Plays a distinguishing game and turns its outcome into a lower bound on epsilon."""
 
-import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -12,10 +11,20 @@ from torch import Tensor
 
 from torchdpcate.audit.bounds import Rates, epsilon_bound, gaussian_bound, pure_bound
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import ApproximateEvent, Game, NoiseSource, PrivacyBudget, PureEvent, WorstCase
+from torchdpcate.privacy import (
+    ApproximateEvent,
+    DPSGDEvent,
+    Game,
+    NoiseSource,
+    PrivacyBudget,
+    PureEvent,
+    WorstCase,
+    gaussian_epsilon,
+)
 
 _PILOT = 40_000  # runs a world that choose the threshold and, where asked, the number of trials
-_DOUBT = 0.7  # confidence at which the pilot is believed: a lucky threshold must not win
+_DOUBT = 0.95  # confidence at which the pilot is believed: a lucky threshold must not win
+_HOPE = 0.7  # and at which the chosen threshold's rates are planned with
 _SHARE = 0.25  # of a capped number of runs goes to the pilot
 _THRESHOLDS = 400  # tried
 _WANTED = 0.94  # of the claim, that the number of trials is chosen to reach
@@ -129,7 +138,7 @@ def _attempt(
     progress(0, pilot)
     outputs = [_draw(game, world, pilot, noise) for world in (0, 1)]
     game, scores = _with_evidence(game, outputs)
-    threshold, rates = _threshold(game, scores, delta)
+    threshold, rates = _threshold(game, scores, trials or most, confidence, delta)
     if trials is None:
         trials = _enough(game, rates, most, confidence, delta, budget.epsilon)
     hits = [0, 0]
@@ -184,15 +193,16 @@ def _classifier(outputs: list[Tensor]) -> Callable[[Tensor], Tensor]:
     return lambda new: torch.from_numpy(model.decision_function(new.numpy()))
 
 
-def _threshold(game: Game, scores: list[Tensor], delta: float) -> tuple[float, Rates]:
-    """Return the threshold with the best bound in the pilot, and what the pilot says of its rates."""
+def _threshold(game: Game, scores: list[Tensor], trials: int, confidence: float, delta: float) -> tuple[float, Rates]:
+    """Return the threshold of the best bound that so many trials may give, and what the pilot says of its rates."""
     n = len(scores[0])
     pooled = torch.cat(scores).sort().values
     candidates = pooled[torch.linspace(0, len(pooled) - 1, _THRESHOLDS).long()].unique()
     false, true = (n - torch.searchsorted(s.sort().values, candidates).numpy() for s in scores)
-    rates = Rates.of(false, true, n, _DOUBT)
-    best = int(np.argmax(_quick(game, rates, delta)))
-    return float(candidates[best]), Rates(rates.false_high[best], rates.true_low[best])
+    seen = Rates.of(false, true, n, _DOUBT)
+    planned = Rates.of(seen.false_high * trials, seen.true_low * trials, trials, confidence)
+    best = int(np.argmax(_quick(game, planned, delta)))
+    return float(candidates[best]), Rates.of(false[best], true[best], n, _HOPE)
 
 
 def _quick(game: Game, rates: Rates, delta: float) -> np.ndarray:
@@ -203,17 +213,21 @@ def _quick(game: Game, rates: Rates, delta: float) -> np.ndarray:
 
 
 def _enough(game: Game, rates: Rates, most: int, confidence: float, delta: float, epsilon: float) -> int:
-    """Return the fewest runs, up to the cap, that reach the wanted share of the claim with the wanted power."""
+    """Return the fewest runs that reach the wanted share of the claim, or of what the cap can reach."""
     margin = (1 + _POWER) / 2  # either count may be unlucky
-    for size in np.unique(np.geomspace(min(1_000, most), most, 40).astype(int)):
+
+    def reached(size: int) -> float:
         false, true = binom.ppf(margin, size, rates.false_high), binom.ppf(1 - margin, size, rates.true_low)
-        if _reached(game, Rates.of(false, true, size, confidence), delta) >= _WANTED * epsilon:
-            return int(size)
-    return most
+        return _reached(game, Rates.of(false, true, size, confidence), delta)
+
+    sizes = np.unique(np.geomspace(min(1_000, most), most, 40).astype(int)).tolist()
+    wanted = _WANTED * min(epsilon, reached(most))
+    return next((size for size in sizes if reached(size) >= wanted), most)
 
 
 def _reached(game: Game, rates: Rates, delta: float) -> float:
-    """Bound of one pair of rates; a DP-SGD run's is searched for, so that only the cap limits it."""
-    from torchdpcate.privacy import DPSGDEvent
-
-    return -math.inf if isinstance(game.event, DPSGDEvent) else epsilon_bound(game.event, game.count, delta, rates)
+    """Epsilon that the rates would refute; a DP-SGD run is taken for one Gaussian, for it is only to plan with."""
+    if not isinstance(game.event, DPSGDEvent):
+        return epsilon_bound(game.event, game.count, delta, rates)
+    mu = float(gaussian_bound(rates))
+    return gaussian_epsilon(1 / mu, delta) if mu > 0 else 0.0

@@ -7,8 +7,9 @@ from torchdpcate.privacy.worst_case import WORST_CASES, WorstCase
 
 _ROOMS = (
     "torchdpcate.privacy",
+    "torchdpcate.nuisance.worst_case",
     "torchdpcate.release",
-
+    "torchdpcate.audit.pipelines",
 )
 """Rooms that declare worst cases where they are imported; a new one adds its line."""
 

@@ -4,8 +4,13 @@ import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.budget import number
+from torchdpcate.privacy.budget import PrivacyBudget, number
+from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.worst_case import Game, worst_case
+
+_CANDIDATES = 30  # of the audit
 
 
 def private_quantile(values: Tensor, grid: Tensor, quantile: float, epsilon: float, noise: NoiseSource) -> float:
@@ -46,3 +51,17 @@ def private_quantile(values: Tensor, grid: Tensor, quantile: float, epsilon: flo
     # a multiple of 2^-20 makes the scores exact, so that rounding cannot stretch their sensitivity
     target = round(quantile * len(ordered) * 2**20) / 2**20
     return noise.paid(float(candidates[noise.select(-(below - target).abs(), epsilon)]))
+
+
+@worst_case("quantile", private_quantile, pair="two records; the one below all candidates moves above them")
+def _quantile(budget: PrivacyBudget) -> Game:
+    # the first candidate is best on D and all others on D': many equal ones bring the ratio near e^epsilon
+    grid = torch.cat([torch.zeros(1), torch.linspace(2, 3, _CANDIDATES - 1)]).double()
+    worlds = torch.tensor([[-1.0, 1.0], [4.0, 1.0]], dtype=torch.float64)
+
+    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
+        chosen = [private_quantile(worlds[world], grid, 0.5, budget.epsilon, noise) for _ in range(runs)]
+        return torch.tensor(chosen, dtype=torch.float64)
+
+    pure = Guarantee(Level.CERTIFIED, PrivacyBudget(budget.epsilon, 0.0))
+    return Game(draw, PureEvent(budget.epsilon), pure, evidence=lambda chosen: chosen[:, 0].sign(), most_runs=40_000)

@@ -1,22 +1,28 @@
 """The paper's Theorem 1: noise scaled to the gross-error sensitivity, at the level it really has."""
 
 import math
+from collections.abc import Sequence
 
 from torch import Tensor
 
 from torchdpcate.errors import InputError
 from torchdpcate.influence import InfluenceFunction, gross_error_sensitivity
+from torchdpcate.nuisance import Nuisances, default_trainer
+from torchdpcate.orthogonal import RScore
 from torchdpcate.privacy import (
     ApproximateEvent,
     Condition,
+    Game,
     Guarantee,
     Level,
     PrivacyBudget,
     smoothness,
     theorem1_multiplier,
+    worst_case,
 )
 from torchdpcate.release.mechanism import Prepared, QueryMechanism, gaussian_answers
-from torchdpcate.second_stage import FittedStage, LinearStage
+from torchdpcate.release.worst_pairs import DOMAIN, FAR, NEAR, linear_stage, queries, query_game
+from torchdpcate.second_stage import FittedStage, LinearStage, NeuralSecondStage
 
 
 def minimum_records(epsilon: float, delta: float, *, weight_bound: float, ridge: float, queries: int) -> float:
@@ -132,3 +138,48 @@ class InfluencePerturbation(QueryMechanism):
         if self.damping > 0:
             conditions.append(Condition("no damping", f"damping = {self.damping} shrinks the noise", False))
         return tuple(conditions)
+
+
+def _attack(stages: Sequence[FittedStage], d: int, budget: PrivacyBudget) -> Game:
+    """Return the game on d answers at the place of the replaced record."""
+    mechanism = InfluencePerturbation(starts=64)
+    before, after = (mechanism.prepare(stage, queries(d), budget) for stage in stages)
+    means = [stage.correction(queries(d)) for stage in stages]
+    return query_game((before, after), (means[0], means[1]))
+
+
+@worst_case(
+    "influence",
+    InfluencePerturbation,
+    pair="linear head, more than n_min records: one treated record apart, its outcome at either end; queried there",
+)
+def _influence(budget: PrivacyBudget) -> Game:
+    ridge, bound = 1.0, RScore().bounds(DOMAIN).weight
+    needed = minimum_records(budget.epsilon, budget.delta, weight_bound=bound, ridge=ridge, queries=1)
+    n = 1 + max(math.ceil(needed), 100)  # C1 needs more than 55
+    stages = [linear_stage((NEAR, y), n=n, ridge=ridge, threshold=math.inf) for y in (-0.5, 0.5)]
+    return _attack(stages, 1, budget)
+
+
+@worst_case(
+    "influence_below_n_min",
+    InfluencePerturbation,
+    pair="linear head, fewer than n_min records, none with a residual: one of them moved to the queries",
+)
+def _influence_below_n_min(budget: PrivacyBudget) -> Game:
+    # the scale alone tells the worlds apart: gamma is 1 + B^2 / (n ridge) times larger without the record
+    stages = [linear_stage((x, 0.0), n=100, ridge=0.01, threshold=math.inf) for x in (FAR, NEAR)]
+    return _attack(stages, 30, budget)
+
+
+@worst_case(
+    "influence_neural",
+    InfluencePerturbation,
+    pair="neural head: one treated record apart from all others, its outcome at either end; queried there",
+)
+def _influence_neural(budget: PrivacyBudget) -> Game:
+    recipe = NeuralSecondStage(width=4, depth=1, epochs=0)
+    blocks = [linear_stage((NEAR, y), n=100, ridge=1.0, threshold=math.inf).block for y in (-0.5, 0.5)]
+    nuisances = Nuisances(DOMAIN)  # not looked at: the head learns its own features
+    stages = [recipe.fit(block, nuisances, trainer=default_trainer) for block in blocks]
+    return _attack(stages, 1, budget)

@@ -7,14 +7,17 @@ from torch import Tensor
 from torchdpcate.errors import InputError
 from torchdpcate.privacy import (
     ApproximateEvent,
+    Game,
     GaussianMechanism,
     Guarantee,
     Level,
     NoiseSource,
     PrivacyBudget,
     analytic_gaussian_sigma,
+    worst_case,
 )
 from torchdpcate.release.mechanism import FunctionMechanism, Prepared
+from torchdpcate.release.worst_pairs import NEAR, function_game, linear_stage
 from torchdpcate.second_stage import FittedStage, LinearProblem, LinearSecondStage, SecondStage, solve_tilted
 
 # Share of the budget that pays for the solver's inexactness; its noise is about 1e-7 of the other.
@@ -128,3 +131,15 @@ class ObjectivePerturbation(FunctionMechanism):
         rest = PrivacyBudget(budget.epsilon * _SOLVER_SHARE, budget.delta * _SOLVER_SHARE)
         # tol of the summed objective is n times that of the mean; the n cancels (dp_cate row 3).
         return tilt_scale, GaussianMechanism(rest, problem.tolerance / problem.ridge), jacobian
+
+
+@worst_case(
+    "objective",
+    ObjectivePerturbation,
+    pair="one treated record apart from all others, its outcome at either end of the interval",
+)
+def _objective(budget: PrivacyBudget) -> Game:
+    # a large ridge makes the Jacobian's share of the claim small
+    stages = [linear_stage((NEAR, y), n=100, ridge=1.0, threshold=0.01) for y in (-0.5, 0.5)]
+    before, after = (ObjectivePerturbation().prepare(stage, budget) for stage in stages)
+    return function_game((before, after))

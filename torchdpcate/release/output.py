@@ -1,7 +1,8 @@
 """Output perturbation of a linear head: fit, then add Gaussian noise to the coefficients."""
 
-from torchdpcate.privacy import GaussianMechanism, Guarantee, Level, PrivacyBudget
+from torchdpcate.privacy import Game, GaussianMechanism, Guarantee, Level, PrivacyBudget, worst_case
 from torchdpcate.release.mechanism import FunctionMechanism, Prepared
+from torchdpcate.release.worst_pairs import NEAR, function_game, linear_stage
 from torchdpcate.second_stage import FittedStage, sensitivity
 
 
@@ -43,3 +44,14 @@ class OutputPerturbation(FunctionMechanism):
 
 def _finite(threshold: float) -> float | str:
     return threshold if threshold < float("inf") else "squared loss"
+
+
+@worst_case(
+    "output",
+    OutputPerturbation,
+    pair="Huber loss: one treated record apart from all others, its outcome at either end of the interval",
+)
+def _output(budget: PrivacyBudget) -> Game:
+    stages = [linear_stage((NEAR, y), n=100, ridge=0.1, threshold=0.01) for y in (-0.5, 0.5)]
+    before, after = (OutputPerturbation().prepare(stage, budget) for stage in stages)
+    return function_game((before, after))

@@ -8,11 +8,13 @@ from torch import Tensor
 from torchdpcate.influence import operator_norm_bound
 from torchdpcate.privacy import (
     ApproximateEvent,
+    Game,
     Guarantee,
     Level,
     PrivacyBudget,
     smooth_sensitivity_multiplier,
     smoothness,
+    worst_case,
 )
 from torchdpcate.release.mechanism import (
     LinearMechanism,
@@ -21,6 +23,7 @@ from torchdpcate.release.mechanism import (
     gaussian_answers,
     public_step,
 )
+from torchdpcate.release.worst_pairs import NEAR, linear_stage, queries, query_game
 from torchdpcate.second_stage import FittedStage, LinearProblem
 
 
@@ -97,3 +100,15 @@ class SmoothSensitivity(LinearMechanism, QueryMechanism):
             draw=gaussian_answers(J @ linear.theta, scale, domain),
             public={"smoothness": xi},
         )
+
+
+@worst_case(
+    "smooth_sensitivity",
+    SmoothSensitivity,
+    pair="one treated record apart from all others, its outcome at either end of the interval; queried there",
+)
+def _smooth_sensitivity(budget: PrivacyBudget) -> Game:
+    stages = [linear_stage((NEAR, y), n=100, ridge=0.1, threshold=math.inf) for y in (-0.5, 0.5)]
+    before, after = (SmoothSensitivity().prepare(stage, queries(1), budget) for stage in stages)
+    means = [stage.correction(queries(1)) for stage in stages]
+    return query_game((before, after), (means[0], means[1]))

@@ -1,0 +1,97 @@
+"""What is published of the audits: a table to read and a figure to look at."""
+
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchdpcate.audit.attack import AuditResult
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_HOW_TO_READ = """\
+Each mechanism is run many times on two neighbouring data sets, as bad for it as we know. An attack says which of the
+two it was, and how often it is right or wrong bounds epsilon from below. A bound above the claim refutes the claim. A
+bound near the claim shows that no noise is wasted. A bound far below the claim shows little: the attack may be weak, or
+the proof generous."""
+
+_WHAT_THE_BOUND_IS = """\
+Rates are bounded by Clopper & Pearson (1934) on runs that chose neither threshold nor classifier. Of an (epsilon,
+delta) or pure claim the bound is the largest epsilon that the rates refute at that delta. A Gaussian or DP-SGD claim is
+a whole trade-off curve: the bound is the epsilon, at that delta, of the most private curve of its kind that the rates
+do not refute, so it exceeds the claim exactly where the rates refute the claimed curve. Where a bound exceeds its
+claim, all is run again up to four times, so that chance alone refutes an honest mechanism less than once in a million
+audits."""
+
+_LEAST = 1e-2  # epsilon at which a bound of nearly nothing is drawn
+
+
+def page(results: list[AuditResult], command: str, confidence: float, folder: Path, figure: str) -> str:
+    """Return the page: how to read it, the table, the figure, the neighbours.
+
+    Args:
+        results: What was found.
+        command: That found it.
+        confidence: Of each bound.
+        folder: Where the page will lie; a mechanism's name links to its own page there.
+        figure: File name of the figure.
+    """
+    return "\n".join(
+        [
+            "# Claims and attacks",
+            "",
+            f"Written by `{command}` (torchdpcate {version('torchdpcate')}). Adjacency: replace one record, n public.",
+            f"Each bound holds with confidence {confidence:g}.",
+            "",
+            _HOW_TO_READ,
+            "",
+            "| mechanism | level | claimed epsilon | at delta | bound | attack | runs |",
+            "| --- | --- | --- | --- | --- | --- | --- |",
+            *(_row(result, folder) for result in results),
+            "",
+            f"![Claimed epsilon and lower bound of every mechanism]({figure})",
+            "",
+            "## The neighbours",
+            "",
+            *(f"- `{result.mechanism}`: {result.pair}" for result in results),
+            "",
+            "## What the bound is",
+            "",
+            _WHAT_THE_BOUND_IS,
+            "",
+        ]
+    )
+
+
+def _row(result: AuditResult, folder: Path) -> str:
+    name = result.mechanism
+    link = f"[{name}]({name}.md)" if (folder / f"{name}.md").exists() else name
+    claim = f"none (noise as for {result.nominal:g})" if result.claimed is None else f"{result.claimed:g}"
+    bound = f"{result.bound:.3f}" + (" **exceeds the claim**" if result.refuted else "")
+    cells = [link, f"**{result.level}**", claim, f"{result.delta:g}", bound, result.attack, f"{result.trials:,}"]
+    return f"| {' | '.join(cells)} |"
+
+
+def audit_figure(results: list[AuditResult]) -> "Figure":
+    """Draw claim and bound of each mechanism, one row a mechanism, epsilon on a logarithmic axis."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 1.4 + 0.42 * len(results)), layout="constrained")
+    axes = figure.subplots()
+    for place, result in enumerate(results):
+        bound, claims = max(result.bound, _LEAST), result.claimed is not None
+        claim = result.claimed if result.claimed is not None else result.nominal
+        color = "C3" if result.bound > claim else "C0"
+        axes.plot([bound, claim], [place, place], color="0.85", lw=5, solid_capstyle="butt", zorder=1)
+        axes.plot(bound, place, "o", color=color, zorder=3, label="_" if place else "lower bound by attack")
+        axes.text(bound, place - 0.2, f"{result.bound:.3g}", ha="center", va="bottom", fontsize=8)
+        axes.plot(claim, place, "|", ms=18, mew=2.5, color="black" if claims else "0.65", zorder=2)
+    axes.plot([], [], "|", ms=14, mew=2.5, color="black", label="claim")
+    axes.plot([], [], "|", ms=14, mew=2.5, color="0.65", label="nothing claimed; noise as for this epsilon")
+    axes.set_yticks(range(len(results)), [f"{r.mechanism} ({r.level})" for r in results])
+    axes.set_ylim(len(results) - 0.4, -0.8)
+    axes.set_xscale("log")
+    axes.set_xlabel("epsilon")
+    axes.grid(axis="x", alpha=0.3)
+    figure.legend(loc="outside upper center", ncols=3, frameon=False, fontsize=9)
+    return figure

@@ -1,0 +1,115 @@
+"""All audits in one go, and what is published of them: a page, its numbers, a figure."""
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from torchdpcate._files import write_text
+from torchdpcate.audit.attack import AuditResult, audit
+from torchdpcate.audit.page import audit_figure, page
+from torchdpcate.errors import InputError
+from torchdpcate.privacy import PrivacyBudget, WorstCase
+from torchdpcate.privacy.budget import number, whole
+
+PAGE, NUMBERS, FIGURE = "README.md", "audit.json", "audit.png"
+"""Names of the files that `write_report` writes."""
+
+
+@dataclass(frozen=True)
+class AuditSettings:
+    """At what the mechanisms are run, and how hard they are attacked.
+
+    Attributes:
+        epsilon: Budget of each mechanism.
+        delta: The same; pure mechanisms leave it aside.
+        confidence: Of each bound.
+        trials: Runs on either data set; None chooses them from the wanted power.
+
+    Raises:
+        InputError: A number out of range.
+    """
+
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    confidence: float = 0.95
+    trials: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < number("confidence", self.confidence) < 1:
+            raise InputError(f"confidence = {self.confidence}: give a probability strictly between 0 and 1")
+        if not self.budget.delta > 0:
+            raise InputError("delta = 0: most mechanisms need delta above 0, for instance 1e-5; pure ones ignore it")
+        if self.trials is not None:
+            object.__setattr__(self, "trials", whole("trials", self.trials, least=100))
+
+    @property
+    def budget(self) -> PrivacyBudget:
+        """(epsilon, delta) of each mechanism."""
+        return PrivacyBudget(self.epsilon, self.delta)
+
+
+def audit_all(
+    cases: Iterable[WorstCase],
+    settings: AuditSettings,
+    on_progress: Callable[[str, int, int], None] = lambda label, done, total: None,
+) -> list[AuditResult]:
+    """Attack the mechanisms one after the other.
+
+    Args:
+        cases: Declarations, as `registry` returns them.
+        settings: Budget, confidence, runs.
+        on_progress: Told (name of the mechanism, runs done, runs in all).
+    """
+    results = []
+    for case in cases:
+        on_progress(case.name, 0, 1)
+        results.append(
+            audit(
+                case,
+                settings.budget,
+                confidence=settings.confidence,
+                trials=settings.trials,
+                progress=lambda done, total, name=case.name: on_progress(name, done, total),  # type: ignore[misc]
+            )
+        )
+    return results
+
+
+def write_report(results: list[AuditResult], settings: AuditSettings, folder: Path) -> list[Path]:
+    """Write the page, the numbers and the figure into the folder, and return their paths.
+
+    Args:
+        results: What was found.
+        settings: With which settings.
+        folder: Made if it is not there.
+    """
+    from torchdpcate.evaluation import save_figure
+
+    folder.mkdir(parents=True, exist_ok=True)
+    numbers = {
+        "torchdpcate": version("torchdpcate"),
+        "settings": asdict(settings),
+        "results": [result.to_dict() | {"refuted": result.refuted} for result in results],
+    }
+    write_text(folder / NUMBERS, json.dumps(numbers, indent=1, allow_nan=False) + "\n")
+    save_figure(audit_figure(results), folder / FIGURE)
+    changed = [f"{key}={value:g}" for key, value in asdict(settings).items() if value != getattr(AuditSettings(), key)]
+    text = page(results, " ".join(["torchdpcate audit --all", *changed]), settings.confidence, folder, FIGURE)
+    write_text(folder / PAGE, text)
+    return [folder / name for name in (PAGE, NUMBERS, FIGURE)]
+
+
+def load_results(path: Path) -> dict[str, Any]:
+    """Return the numbers that `write_report` wrote, by mechanism.
+
+    Raises:
+        InputError: Not such a file.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return {result["mechanism"]: result for result in content["results"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: not the numbers of an audit ({error}); run torchdpcate audit --all") from None

@@ -1,0 +1,105 @@
+"""``torchdpcate audit``: attacks on our own claims, and the search of a run's release for what must not be there."""
+
+from pathlib import Path
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from torchdpcate.audit import AuditResult, AuditSettings, audit_all, find, registry, write_report
+from torchdpcate.errors import AuditFailure, InputError
+
+_HELP = """usage: torchdpcate audit mechanism=NAME [epsilon=1] [delta=1e-5] [confidence=0.95] [trials=N]
+       torchdpcate audit --all [folder=FOLDER] [epsilon=1] ...
+       torchdpcate audit leak RUN
+
+Attack a mechanism on its worst-case neighbours: a lower bound on epsilon beside the claim. Exit code 1 if the bound
+exceeds the claim. --all attacks every mechanism and writes a page, its numbers and a figure into the folder.
+leak searches a run's release folder for anything equal, or nearly equal, to the curator's numbers.
+
+mechanisms:
+"""
+_CHOICES = ("mechanism", "folder", *AuditSettings.__dataclass_fields__)
+
+
+def audit(words: list[str]) -> None:
+    """Run the command.
+
+    Args:
+        words: Command-line words after ``audit``.
+
+    Raises:
+        InputError: A user's mistake.
+        AuditFailure: A bound exceeds its claim, or a release holds something of the curator's.
+    """
+    if not words or {"-h", "--help"} & set(words):
+        print(_HELP + "\n".join(f"  {name:24}{case.attack}: {case.pair}" for name, case in registry().items()))
+        return
+    if words[0] == "leak":
+        _leak(words[1:])
+        return
+    given, every = _parse([word for word in words if word != "--all"]), "--all" in words
+    if every == ("mechanism" in given):
+        raise InputError("audit: give either mechanism=NAME or --all")
+    if "folder" in given and not every:
+        raise InputError("folder: one mechanism is printed, not written; use --all")
+    folder, name = Path(str(given.pop("folder", "audit"))), given.pop("mechanism", None)
+    settings = AuditSettings(**given)  # type: ignore[arg-type]
+    if every and folder.exists() and not folder.is_dir():
+        raise InputError(f"folder = {folder}: is a file; give another name")
+    cases = list(registry().values()) if every else [find(str(name))]
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, transient=True) as progress:
+        bar = progress.add_task("audit", total=None)
+        results = audit_all(
+            cases,
+            settings,
+            on_progress=lambda label, done, total: progress.update(bar, description=label, completed=done, total=total),
+        )
+    _show(results)
+    if every:
+        for path in write_report(results, settings, folder):
+            print(f"written: {path}")
+    refuted = [result for result in results if result.refuted]
+    if refuted:
+        found = "; ".join(f"{r.mechanism}: bound {r.bound:.4g} above the claim {r.claimed:.4g}" for r in refuted)
+        raise AuditFailure(f"claim refuted at confidence {settings.confidence:g}: {found}")
+
+
+def _leak(words: list[str]) -> None:
+    if len(words) != 1:
+        raise InputError("audit leak: give one run folder")
+    from torchdpcate.audit.leaks import leak_report
+
+    leak_report(words[0])
+
+
+def _parse(words: list[str]) -> dict[str, object]:
+    """Return the settings given as KEY=VALUE."""
+    given: dict[str, object] = {}
+    for word in words:
+        key, equals, _ = word.partition("=")
+        if not equals or key not in _CHOICES:
+            raise InputError(
+                f"audit: {word}: give KEY=VALUE with a key out of {', '.join(_CHOICES)}; or --all, or leak RUN"
+            )
+        try:
+            given[key] = OmegaConf.from_dotlist([word])[key]
+        except OmegaConfBaseException as error:
+            raise InputError(f"audit: {word}: {error}") from None
+    return given
+
+
+def _show(results: list[AuditResult]) -> None:
+    table = Table(
+        "mechanism", "attack", "level", "claim", "bound", "runs", title="torchdpcate: audited", title_justify="left"
+    )
+    for r in results:
+        claim = "none" if r.claimed is None else f"{r.claimed:g}"
+        mark = " (exceeds the claim)" if r.refuted else ""
+        table.add_row(r.mechanism, r.attack, r.level, claim, f"{r.bound:.4g}{mark}", f"{r.trials:,}")
+    Console().print(table)
+    first = results[0]
+    print(f"bound: epsilon is at least this much, with confidence {first.confidence:g} each, replace-one adjacency")
