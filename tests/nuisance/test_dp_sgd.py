@@ -25,6 +25,7 @@ from torchdpcate.nuisance import (
 )
 from torchdpcate.nuisance.engines import choose_mode
 from torchdpcate.privacy import Ledger, NoiseSource, PrivacyBudget
+from torchdpcate.privacy.noise import FixedNoise
 
 MODES = ["hooks", "functorch", "ghost"]
 CLIP = 0.3
@@ -130,6 +131,37 @@ def test_empty_batches_happen_and_take_a_noisy_step(module, dataset, mode):
     assert private.steps == private.spent == 40
     empty = recorder.grads[sizes.index(0)]
     assert all(bool((g != 0).all()) and bool(g.isfinite().all()) for g in empty)
+
+
+class Handing(FixedNoise):
+    """Keeps what DP-SGD is about to use, and hands out a multiple of it."""
+
+    def __init__(self, factor):
+        super().__init__(0)
+        self.factor, self.kept = factor, []
+
+    def paid(self, output):
+        self.kept.append([grad.clone() for grad in output])
+        return output if self.factor == 1 else [self.factor * grad for grad in output]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_optimizer_uses_what_the_source_hands_out_of_each_noisy_gradient(module, dataset, mode):
+    before = [p.detach().clone() for p in module.parameters()]
+    for factor in (1, 3):
+        recorder, source = Recorder(), Handing(factor)
+        trained, run = copy.deepcopy(module), plan(steps=4)
+        trainer = default_trainer(
+            callbacks=[DPSGD(run, source, mode=mode), recorder], max_epochs=-1, max_steps=4, accelerator="cpu"
+        )
+        trainer.fit(trained, poisson_loader(dataset, run.sampling_rate, 4, source))
+        assert len(source.kept) == 4
+        for kept, used in zip(source.kept, recorder.grads, strict=True):
+            assert all(torch.equal(factor * k, u) for k, u in zip(kept, used, strict=True))
+            # clipped sum plus noise, over the expected ten records: noise in every number
+            assert all(bool((k != 0).all()) for k in kept)
+        assert all(not torch.equal(b, p) for b, p in zip(before, trained.parameters(), strict=True))
+    assert_ordinary(trained)
 
 
 def test_modes_agree_on_the_same_batches_and_noise(domain, dataset):

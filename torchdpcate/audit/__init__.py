@@ -3,7 +3,7 @@
 from torchdpcate.audit.attack import AuditResult, audit
 from torchdpcate.audit.bounds import Rates, clopper_pearson, epsilon_bound
 from torchdpcate.audit.registry import find, registry
-from torchdpcate.audit.report import AuditSettings, audit_all, load_results, write_report
+from torchdpcate.audit.report import AuditSettings, audit_all, shipped_results, write_report
 
 __all__ = [
     "AuditResult",
@@ -14,7 +14,7 @@ __all__ = [
     "clopper_pearson",
     "epsilon_bound",
     "find",
-    "load_results",
     "registry",
+    "shipped_results",
     "write_report",
 ]

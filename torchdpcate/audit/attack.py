@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -47,9 +48,9 @@ class AuditResult:
         delta: At which delta claim and bound are stated.
         bound: Lower bound on epsilon.
         confidence: Of the bound.
-        trials: Runs of the mechanism counted, on D and D' together.
-        false_rate: How often the attack said "D'" on D.
-        true_rate: How often it said so on D'.
+        trials: Runs of the mechanism counted, on D and D' together; of canaries in one run, all of them.
+        false_rate: How often the attack said "D'" on D; of guesses of coins, the share of wrong ones.
+        true_rate: How often it said so on D'; of guesses of coins, the share of right ones.
     """
 
     mechanism: str
@@ -113,51 +114,59 @@ def audit(
         raise InputError(f"trials = {trials}: give at least 100, or none to have the number chosen")
     if not 0 < confidence < 1:
         raise InputError(f"confidence = {confidence}: give a probability strictly between 0 and 1")
-    game, noise = case.make(budget), noise or NoiseSource.system()
-    result = _attempt(case, game, budget, confidence, trials, noise, progress)
+    game, terms = case.make(budget), Terms(budget, confidence, trials, noise or NoiseSource.system(), progress)
+    result = play(game, case, terms)
     for _ in range(_AGAIN):
         if not result.refuted:
             break
-        result = _attempt(case, game, budget, confidence, trials, noise, progress)
+        result = play(game, case, terms)
     return result
 
 
-def _attempt(
-    case: WorstCase,
-    game: Game,
-    budget: PrivacyBudget,
-    confidence: float,
-    trials: int | None,
-    noise: NoiseSource,
-    progress: Callable[[int, int], None],
-) -> AuditResult:
+@dataclass(frozen=True)
+class Terms:
+    """On what terms a game is played; see `audit`."""
+
+    budget: PrivacyBudget
+    confidence: float
+    trials: int | None
+    noise: NoiseSource
+    progress: Callable[[int, int], None]
+
+
+@singledispatch
+def play(game: Any, case: WorstCase, terms: Terms) -> AuditResult:
+    """Play a game once and return its bound; a new kind of game registers here."""
+    raise TypeError(f"{case.name}: no audit plays a {type(game).__name__}")
+
+
+@play.register
+def _(game: Game, case: WorstCase, terms: Terms) -> AuditResult:
     claim = game.guarantee.budget if game.guarantee.holds_claim else None
-    delta = budget.delta if claim is None else claim.delta
-    most = game.most_runs if trials is None else trials
+    delta = terms.budget.delta if claim is None else claim.delta
+    most = terms.trials or game.most_runs
     pilot = min(_PILOT, max(int(most * _SHARE), 50))
-    progress(0, pilot)
-    outputs = [_draw(game, world, pilot, noise) for world in (0, 1)]
+    terms.progress(0, pilot)
+    outputs = [_draw(game, world, pilot, terms.noise) for world in (0, 1)]
     game, scores = _with_evidence(game, outputs)
-    threshold, rates = _threshold(game, scores, trials or most, confidence, delta)
-    if trials is None:
-        trials = _enough(game, rates, most, confidence, delta, budget.epsilon)
+    threshold, rates = _threshold(game, scores, most, terms.confidence, delta)
+    trials = terms.trials or _enough(game, rates, most, terms.confidence, delta, terms.budget.epsilon)
     hits = [0, 0]
     for world in (0, 1):
         for start in range(0, trials, _BATCH):
             runs = min(_BATCH, trials - start)
-            hits[world] += int((_evidence(game)(_draw(game, world, runs, noise)) >= threshold).sum())
-            progress(world * trials + start + runs, 2 * trials)
-    bound = epsilon_bound(game.event, game.count, delta, Rates.of(*hits, trials, confidence))
+            hits[world] += int((_evidence(game)(_draw(game, world, runs, terms.noise)) >= threshold).sum())
+            terms.progress(world * trials + start + runs, 2 * trials)
     return AuditResult(
         mechanism=case.name,
         attack=case.attack,
         pair=case.pair,
         level=game.guarantee.level.value,
         claimed=None if claim is None else claim.epsilon,
-        nominal=budget.epsilon,
+        nominal=terms.budget.epsilon,
         delta=delta,
-        bound=bound,
-        confidence=confidence,
+        bound=epsilon_bound(game.event, game.count, delta, Rates.of(*hits, trials, terms.confidence)),
+        confidence=terms.confidence,
         trials=2 * trials,
         false_rate=hits[0] / trials,
         true_rate=hits[1] / trials,

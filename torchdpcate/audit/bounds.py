@@ -21,7 +21,7 @@ from torchdpcate.privacy import (
     privacy_curve,
 )
 
-_COARSE = 4.0  # of the accountant's discretisation while a noise multiplier is searched for
+_COARSE = 32.0  # of the accountant's discretisation while a noise multiplier is searched for; never on the unsafe side
 _RANGE = 2.0  # log of the noise multipliers searched, on either side of the claimed one
 _EPSILONS = np.concatenate([[0.0], np.geomspace(1e-3, 60, 400)])
 

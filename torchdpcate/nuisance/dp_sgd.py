@@ -112,7 +112,7 @@ class DPSGD(Callback):
             self._engine.optimizer(
                 plain,
                 expected_batch=self.plan.sampling_rate * sampler.size,
-                generator=self.noise.generator(pl_module.device),
+                noise=self.noise,
                 guard=lambda: self._before_step(trainer),
             )
         ]

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.plan import DPSGDPlan
+from torchdpcate.privacy import NoiseSource
 
 _handlers = list(logging.getLogger().handlers)
 from opacus.grad_sample import GradSampleHooks, GradSampleHooksFastGradientClipping  # noqa: E402
@@ -24,18 +25,29 @@ for _handler in set(logging.getLogger().handlers) - set(_handlers):
     logging.getLogger().removeHandler(_handler)
 
 Guard = Callable[[], None]
+Paid = Callable[[list[Tensor]], list[Tensor]]
 
 _UNTRAINED = "it must be in the loss of every batch, inside a layer of the module; else set requires_grad=False"
 
 
 class _Guarded:
-    """Mixin: a step is checked and counted before its noise is drawn, by whatever road `step` is reached."""
+    """Mixin: a step is checked and counted before its noise is drawn, by whatever road `step` is reached.
+
+    The inner optimizer gets the noisy gradients from `paid`, as the noise source hands them out.
+    """
 
     guard: Guard
+    paid: Paid
+    params: list[nn.Parameter]
 
     def pre_step(self, closure: Callable[[], float] | None = None) -> Any:
         self.guard()
-        return super().pre_step(closure)  # type: ignore[misc]
+        ready = super().pre_step(closure)  # type: ignore[misc]
+        if ready:
+            parameters = self.params
+            for p, grad in zip(parameters, self.paid([p.grad for p in parameters]), strict=True):  # type: ignore[misc]
+                p.grad = grad
+        return ready
 
 
 class _GuardedOptimizer(_Guarded, DPOptimizer):
@@ -80,7 +92,7 @@ class Engine(ABC):
         self,
         optimizer: torch.optim.Optimizer,
         expected_batch: float,
-        generator: torch.Generator,
+        noise: NoiseSource,
         guard: Guard,
     ) -> DPOptimizer:
         """Wrap `optimizer`: sum of clipped gradients plus noise, over the expected batch size q n."""
@@ -89,9 +101,9 @@ class Engine(ABC):
             noise_multiplier=self.plan.noise_multiplier,
             max_grad_norm=self.plan.max_grad_norm,
             expected_batch_size=expected_batch,
-            generator=generator,
+            generator=noise.generator(self.module.device),
         )
-        wrapped.guard = guard
+        wrapped.guard, wrapped.paid = guard, noise.paid
         return wrapped
 
     @abstractmethod

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,6 +16,9 @@ from torchdpcate.privacy.noise import NoiseSource
 Evidence = Callable[[Tensor], Tensor]
 """Outputs [runs, p] -> [runs]; larger speaks for the neighbour D'. Increasing in the log-likelihood ratio where the
 law is known."""
+
+
+Make = TypeVar("Make", bound=Callable[[PrivacyBudget], Any])
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,25 +50,23 @@ class WorstCase:
     Attributes:
         name: The name that ``torchdpcate audit mechanism=`` takes.
         of: The class or function under attack.
-        attack: Kind of attack: ``Neyman-Pearson``, ``threshold`` or ``classifier``.
+        attack: Kind of attack: ``Neyman-Pearson``, ``threshold``, ``classifier`` or ``one run``.
         pair: The neighbours, in words.
-        make: Sets up the game at a budget.
+        make: Sets up the game at a budget: a `Game`, or another kind that ``audit.attack.play`` knows.
     """
 
     name: str
     of: Any
     attack: str
     pair: str
-    make: Callable[[PrivacyBudget], Game]
+    make: Callable[[PrivacyBudget], Any]
 
 
 WORST_CASES: dict[str, WorstCase] = {}
 """Every declaration of the rooms imported so far; ``audit.registry`` imports them all."""
 
 
-def worst_case(
-    name: str, of: Any, *, attack: str = "Neyman-Pearson", pair: str
-) -> Callable[[Callable[[PrivacyBudget], Game]], Callable[[PrivacyBudget], Game]]:
+def worst_case(name: str, of: Any, *, attack: str = "Neyman-Pearson", pair: str) -> Callable[[Make], Make]:
     """Declare worst-case neighbours of a mechanism; the function below it sets up the game.
 
     Args:
@@ -82,7 +83,7 @@ def worst_case(
         ['gaussian', 'laplace']
     """
 
-    def declare(make: Callable[[PrivacyBudget], Game]) -> Callable[[PrivacyBudget], Game]:
+    def declare(make: Make) -> Make:
         if name in WORST_CASES and WORST_CASES[name].make.__module__ != make.__module__:
             raise InputError(f"name = {name}: a worst case of this name is declared already")
         WORST_CASES[name] = WorstCase(name, of, attack, pair, make)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError
@@ -21,7 +22,15 @@ from torchdpcate.privacy import (
     worst_case,
 )
 from torchdpcate.release.mechanism import Prepared, QueryMechanism, gaussian_answers
-from torchdpcate.release.worst_pairs import DOMAIN, FAR, NEAR, linear_stage, queries, query_game
+from torchdpcate.release.worst_pairs import (
+    DOMAIN,
+    FAR,
+    NEAR,
+    linear_stage,
+    queries,
+    query_game,
+    treated_block,
+)
 from torchdpcate.second_stage import FittedStage, LinearStage, NeuralSecondStage
 
 
@@ -175,11 +184,14 @@ def _influence_below_n_min(budget: PrivacyBudget) -> Game:
 @worst_case(
     "influence_neural",
     InfluencePerturbation,
-    pair="neural head: one treated record apart from all others, its outcome at either end; queried there",
+    pair="neural head that fits one of two equal steps: one outcome, at either end, decides which, and so the scale",
 )
 def _influence_neural(budget: PrivacyBudget) -> Game:
-    recipe = NeuralSecondStage(width=4, depth=1, epochs=0)
-    blocks = [linear_stage((NEAR, y), n=100, ridge=1.0, threshold=math.inf).block for y in (-0.5, 0.5)]
+    # one tanh unit can rise on one side alone; the head that one record leaves behind has another, smaller gamma
+    recipe, n = NeuralSecondStage(width=1, depth=1, epochs=0, ridge=1e-4), 200
+    x = torch.linspace(0, 1, n, dtype=torch.float64)[:, None]
+    steps = 0.5 * ((x[:, 0] - 0.5).abs() > 0.2).double()
+    worlds = [torch.cat([torch.tensor([y], dtype=torch.float64), steps[1:]]) for y in (-0.5, 0.5)]
     nuisances = Nuisances(DOMAIN)  # not looked at: the head learns its own features
-    stages = [recipe.fit(block, nuisances, trainer=default_trainer) for block in blocks]
-    return _attack(stages, 1, budget)
+    stages = [recipe.fit(treated_block(x, y), nuisances, trainer=default_trainer) for y in worlds]
+    return _attack(stages, 30, budget)

@@ -1,0 +1,137 @@
+"""Each kind of bug that breaks privacy, planted; at least one check must find it.
+
+Where the check is an attack, the same attack passes the honest mechanism in ``test_attack`` or here. Seeds are fixed,
+except that DP-SGD attacks with a private ledger are not needed: the noise is a fixed source, so the tests repeat.
+"""
+
+from functools import partial
+
+import pytest
+import torch
+from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDpEvent, SelfComposedDpEvent
+from dp_accounting.mechanism_calibration import calibrate_dp_mechanism
+from dp_accounting.pld import PLDAccountant
+from opacus.grad_sample import GradSampleHooksFastGradientClipping
+from opacus.optimizers import DPOptimizer
+
+from torchdpcate.audit import audit, find
+from torchdpcate.errors import InputError
+from torchdpcate.nuisance import poisson, worst_case
+from torchdpcate.privacy import NoiseSource, PrivacyBudget
+from torchdpcate.privacy.noise import FixedNoise
+
+BUDGET = PrivacyBudget(1.0, 1e-5)
+
+
+class Quiet(FixedNoise):
+    """Half the noise that is asked for."""
+
+    def gaussian(self, size, scale, step=None):
+        return super().gaussian(size, scale / 2, step)
+
+    def laplace(self, size, scale):
+        return super().laplace(size, scale / 2)
+
+    def k_norm(self, size, dimension, scale):
+        return super().k_norm(size, dimension, scale / 2)
+
+    def _noisy_max(self, scores, epsilon, sensitivity):
+        return super()._noisy_max(scores, 2 * epsilon, sensitivity)
+
+
+@pytest.mark.parametrize(
+    ("name", "trials"),
+    [
+        ("gaussian", 20_000),
+        ("laplace", 20_000),
+        ("k_norm", 20_000),
+        ("quantile", 8_000),
+        ("output", 20_000),
+        ("objective", 60_000),
+    ],
+)
+def test_half_the_noise_is_refuted(name, trials):
+    result = audit(find(name), BUDGET, trials=trials, noise=Quiet(0))
+    assert result.refuted, result
+
+
+def attack_dp_sgd(epsilon: float = 4.0, trials: int = 6_000):
+    return audit(find("dp_sgd"), PrivacyBudget(epsilon, 1e-5), trials=trials, noise=NoiseSource.fixed(0))
+
+
+def test_honest_dp_sgd_is_not_refuted_and_comes_near_its_claim():
+    result = attack_dp_sgd()
+    assert 0.7 * 4.0 <= result.bound <= 4.0
+
+
+def test_half_the_noise_of_dp_sgd_is_refuted(monkeypatch):
+    honest = DPOptimizer.__init__
+
+    def halved(self, *args, noise_multiplier, **kwargs):
+        honest(self, *args, noise_multiplier=noise_multiplier / 2, **kwargs)
+
+    monkeypatch.setattr(DPOptimizer, "__init__", halved)
+    assert attack_dp_sgd().refuted
+
+
+def test_unclipped_gradients_are_refuted(monkeypatch):
+    def ones(self):
+        return torch.ones_like(honest(self))
+
+    honest = GradSampleHooksFastGradientClipping.get_clipping_coef
+    monkeypatch.setattr(GradSampleHooksFastGradientClipping, "get_clipping_coef", ones)
+    assert attack_dp_sgd().refuted
+
+
+def add_or_remove(epsilon: float, delta: float, rate: float, steps: int) -> float:
+    """Noise multiplier by the accountant that others use: one record added or removed."""
+
+    def event(noise: float):
+        return SelfComposedDpEvent(PoissonSampledDpEvent(rate, GaussianDpEvent(noise)), steps)
+
+    relation = NeighboringRelation.ADD_OR_REMOVE_ONE
+    return calibrate_dp_mechanism(partial(PLDAccountant, relation), event, epsilon, delta)
+
+
+def test_accounting_for_records_added_or_removed_is_refuted(monkeypatch):
+    """The noise is that of the wrong accountant; the claim is what the right one says it should be."""
+    honest = worst_case.DPSGDPlan
+    multiplier = add_or_remove(4.0, 1e-5, worst_case._RATE, worst_case._STEPS)
+    case = find("dp_sgd")
+    needed = case.make(PrivacyBudget(4.0, 1e-5)).event.noise_multiplier
+    assert multiplier < 0.8 * needed
+    monkeypatch.setattr(worst_case, "noisy_sums", partial(_with_noise, worst_case.noisy_sums, honest, multiplier))
+    assert attack_dp_sgd().refuted
+
+
+def _with_noise(honest, plan_type, multiplier, plan, *args, **kwargs):
+    plan = plan_type(multiplier, plan.max_grad_norm, plan.sampling_rate, plan.steps)
+    return honest(plan, *args, **kwargs)
+
+
+def shuffled(self):
+    """Batches of a fixed size: every record once an epoch."""
+    for start in range(0, self.steps, round(1 / self.sampling_rate)):
+        order = torch.randperm(self.size, generator=self._generator)
+        yield from order.chunk(round(1 / self.sampling_rate))[: self.steps - start]
+
+
+def test_batches_that_are_not_poisson_are_refuted(monkeypatch):
+    """A record that is certain to be used is not hidden by chance: seen where the noise is small."""
+    monkeypatch.setattr(poisson.PoissonSampler, "__iter__", shuffled)
+    assert attack_dp_sgd(epsilon=16.0).refuted
+
+
+def test_honest_poisson_batches_are_not_refuted_there():
+    assert not attack_dp_sgd(epsilon=16.0).refuted
+
+
+def test_a_loader_that_is_not_poisson_is_refused():
+    plan = worst_case.DPSGDPlan(2.0, 1.0, 0.2, 5)
+    records = torch.utils.data.TensorDataset(torch.arange(50), torch.ones(50))
+    loader = torch.utils.data.DataLoader(records, batch_size=10, shuffle=True)
+    trainer = worst_case.default_trainer(
+        accelerator="cpu", max_steps=5, callbacks=[worst_case.DPSGD(plan, NoiseSource.fixed(0))]
+    )
+    with pytest.raises(InputError, match="Poisson"):
+        trainer.fit(worst_case.Canaries(50, 8.0), loader)

@@ -1,0 +1,68 @@
+"""The page, its numbers and the figure, from results that are made up."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from torchdpcate.audit.attack import AuditResult
+from torchdpcate.audit.page import audit_figure
+from torchdpcate.audit.registry import find
+from torchdpcate.audit.report import AuditSettings, audit_all, shipped_results, write_report
+from torchdpcate.errors import InputError
+
+RESULT = AuditResult(
+    "gaussian", "Neyman-Pearson", "two numbers", "certified", 1.0, 1.0, 1e-5, 0.95, 0.95, 2000, 0.1, 0.2
+)
+NONE = replace(RESULT, mechanism="influence", level="heuristic", claimed=None, bound=4.0)
+BROKEN = replace(RESULT, mechanism="laplace", bound=1.2)
+
+
+def test_only_a_bound_above_a_claim_refutes():
+    assert [r.refuted for r in (RESULT, NONE, BROKEN)] == [False, False, True]
+
+
+def test_the_page_holds_every_row_and_marks_what_is_broken(tmp_path):
+    (tmp_path / "gaussian.md").touch()
+    paths = write_report([RESULT, NONE, BROKEN], AuditSettings(epsilon=1.0, confidence=0.9), tmp_path)
+    assert [path.name for path in paths] == ["README.md", "audit.json", "audit.png"]
+    page = paths[0].read_text()
+    assert "| [gaussian](gaussian.md) | **certified** | 1 | 1e-05 | 0.950 | Neyman-Pearson | 2,000 |" in page
+    assert "| influence | **heuristic** | none (noise as for 1) | 1e-05 | 4.000 |" in page
+    assert page.count("exceeds the claim**") == 1
+    assert "`torchdpcate audit --all confidence=0.9`" in page
+    numbers = json.loads(paths[1].read_text())
+    assert numbers["settings"]["confidence"] == 0.9
+    assert [r["refuted"] for r in numbers["results"]] == [False, False, True]
+    assert paths[2].read_bytes()[:4] == b"\x89PNG"
+
+
+def test_the_figure_draws_each_bound_at_its_place():
+    axes = audit_figure([RESULT, NONE, BROKEN]).axes[0]
+    dots = [line.get_xdata()[0] for line in axes.lines if line.get_marker() == "o" and len(line.get_xdata())]
+    assert dots == [0.95, 4.0, 1.2]
+    assert axes.get_yticklabels()[0].get_text() == "gaussian (certified)"
+
+
+def test_all_audits_run_at_the_settings():
+    seen = []
+    settings = AuditSettings(epsilon=2.0, trials=500)
+    (result,) = audit_all([find("laplace")], settings, lambda label, done, total: seen.append((label, done, total)))
+    assert result.claimed == 2.0
+    assert result.trials == 1000
+    assert seen[-1] == ("laplace", 1000, 1000)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("epsilon", -1.0), ("delta", 0.0), ("confidence", 1.0), ("trials", 5), ("epsilon", "much")]
+)
+def test_settings_out_of_range_are_refused(name, value):
+    with pytest.raises(InputError, match=name):
+        AuditSettings(**{name: value})
+
+
+def test_shipped_results_are_those_of_the_guarantees_page():
+    shipped = shipped_results()
+    assert shipped is not None
+    assert all(not result["refuted"] for result in shipped.values())
+    assert {"gaussian", "objective", "dp_sgd"} <= set(shipped)

@@ -1,0 +1,215 @@
+"""A tape of one run: what it drew, paid and handed out, in order, each with its place in the code."""
+
+import copy
+import sys
+import sysconfig
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from traceback import walk_tb
+from types import FrameType, TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_map
+
+import torchdpcate
+from torchdpcate.privacy import NoiseSource
+
+_PACKAGE = Path(torchdpcate.__file__).parent
+_PLUMBING = {str(_PACKAGE / part) for part in ("privacy/noise.py", "privacy/ledger.py", "audit/watch.py")} | {__file__}
+_FOREIGN = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One call of the noise source or of the ledger.
+
+    Attributes:
+        kind: What was called.
+        place: Where, as ``file:line in function``.
+        facts: What has to be the same on every neighbour, because a reader may learn it.
+        output: What was handed out.
+    """
+
+    kind: str
+    place: str
+    facts: dict[str, Any]
+    output: Any = None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something that one record changed, and that nobody paid for. The curator's: it may quote secrets.
+
+    Attributes:
+        kind: What differs.
+        place: Where: a place in the code, or the name of what the reader gets.
+        on_d: How it was on D.
+        on_neighbour: How it was on the neighbour.
+    """
+
+    kind: str
+    place: str
+    on_d: str
+    on_neighbour: str
+
+
+class RecordingNoise(NoiseSource):
+    """Hands out the noise of another source and writes every call on a tape. For audits alone.
+
+    Args:
+        inner: Where the noise comes from; None takes the operating system's entropy.
+
+    Attributes:
+        tape: The calls so far.
+        streams: The generators handed out.
+
+    Example:
+        >>> noise = RecordingNoise()
+        >>> value = noise.paid(noise.gaussian(2, scale=1.0))
+        >>> [call.kind for call in noise.tape]
+        ['gaussian', 'paid']
+    """
+
+    def __init__(self, inner: NoiseSource | None = None) -> None:
+        self.inner = inner or NoiseSource.system()
+        self.private = self.inner.private
+        self.tape: list[Call] = []
+        self.streams: list[torch.Generator] = []
+
+    def note(self, kind: str, facts: dict[str, Any], output: Any = None) -> Any:
+        """Write a call on the tape and return what it is to hand out."""
+        self.tape.append(Call(kind, place(), facts, _copied(output)))
+        return output
+
+    def gaussian(self, size: int, scale: float, step: float | None = None) -> Tensor:
+        """See `NoiseSource.gaussian`; a scale with a step of its own may be secret, so it is no fact."""
+        facts = {"size": size, "scale": "secret" if step is not None else scale, "step": step}
+        return self.note("gaussian", facts, self.inner.gaussian(size, scale, step))
+
+    def laplace(self, size: int, scale: float) -> Tensor:
+        """See `NoiseSource.laplace`."""
+        return self.note("laplace", {"size": size, "scale": scale}, self.inner.laplace(size, scale))
+
+    def k_norm(self, size: int, dimension: int, scale: float) -> Tensor:
+        """See `NoiseSource.k_norm`."""
+        facts = {"size": size, "dimension": dimension, "scale": scale}
+        return self.note("k_norm", facts, self.inner.k_norm(size, dimension, scale))
+
+    def _noisy_max(self, scores: Tensor, epsilon: float, sensitivity: float) -> int:
+        facts = {"candidates": len(scores), "epsilon": epsilon, "sensitivity": sensitivity}
+        return self.note("select", facts, self.inner.select(scores, epsilon, sensitivity))
+
+    def generator(self, device: str | torch.device = "cpu") -> torch.Generator:
+        """See `NoiseSource.generator`; what is drawn from the stream is noted by `watched`."""
+        stream = self.inner.generator(device)
+        stream.set_state(self.note("generator", {"device": stream.device.type}, stream.get_state()))
+        self.streams.append(stream)
+        return stream
+
+    def paid(self, output: Any) -> Any:
+        """See `NoiseSource.paid`."""
+        return self.note("paid", {"form": form(output)}, output)
+
+
+class ReplayingNoise(RecordingNoise):
+    """Hands out what a tape holds, and notes where the run departs from it.
+
+    Noise, streams, selections and paid-for outputs are those of the tape. A call that is not the next one is sought
+    further on; the calls passed over, and a call that the tape does not hold, are differences.
+
+    Args:
+        recorded: The tape.
+        inner: Where noise comes from that the tape does not hold.
+
+    Attributes:
+        differences: What was found.
+
+    Example:
+        >>> recording = RecordingNoise()
+        >>> first = recording.gaussian(1, scale=1.0)
+        >>> replaying = ReplayingNoise(recording.tape)
+        >>> bool(replaying.gaussian(1, scale=2.0) == first), replaying.differences[0].kind
+        (True, 'scale of gaussian')
+    """
+
+    def __init__(self, recorded: Sequence[Call], inner: NoiseSource | None = None) -> None:
+        super().__init__(inner)
+        self.recorded = recorded
+        self.differences: list[Difference] = []
+        self._next = 0
+
+    def note(self, kind: str, facts: dict[str, Any], output: Any = None) -> Any:
+        """Write the call on the tape, compare it with the recorded one and return that one's output."""
+        super().note(kind, facts, output)
+        call = self.tape[-1]
+        recorded = self._counterpart(call)
+        if recorded is None:
+            self.differences.append(Difference(f"call of {kind}", call.place, "not made", "made"))
+            return output
+        for name, value in facts.items():
+            before = recorded.facts.get(name)
+            if before != value:
+                self.differences.append(Difference(f"{name} of {kind}", call.place, repr(before), repr(value)))
+        return _copied(recorded.output) if form(recorded.output) == form(output) else output
+
+    def finish(self) -> None:
+        """Note the calls of the tape that this run did not make."""
+        self._passed_over(len(self.recorded))
+
+    def _counterpart(self, call: Call) -> Call | None:
+        for index in range(self._next, len(self.recorded)):
+            recorded = self.recorded[index]
+            if (recorded.kind, recorded.place) == (call.kind, call.place):
+                self._passed_over(index)
+                self._next = index + 1
+                return recorded
+        return None
+
+    def _passed_over(self, end: int) -> None:
+        missed = self.recorded[self._next : end]
+        self.differences += [Difference(f"call of {call.kind}", call.place, "made", "not made") for call in missed]
+        self._next = end
+
+
+def form(output: Any) -> str:
+    """Structure, types and shapes of an output, not its numbers."""
+    leaves, structure = tree_flatten(output)
+    inner = [f"{tuple(v.shape)} {v.dtype}" if isinstance(v, Tensor) else type(v).__name__ for v in leaves]
+    return f"{' '.join(str(structure).split())} of {', '.join(inner)}"
+
+
+def place() -> str:
+    """The innermost place outside libraries, noise source, ledger and tape, as ``file:line in function``."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name = _short(frame.f_code.co_filename)
+        if name is not None:
+            return f"{name}:{frame.f_lineno} in {frame.f_code.co_qualname}"
+        frame = frame.f_back
+    return "unknown"
+
+
+def innermost(trace: TracebackType | None) -> str:
+    """As `place`, of an exception's traceback."""
+    places = [(_short(f.f_code.co_filename), line, f.f_code.co_qualname) for f, line in walk_tb(trace)]
+    return next((f"{name}:{line} in {function}" for name, line, function in reversed(places) if name), "unknown")
+
+
+@cache
+def _short(filename: str) -> str | None:
+    """A file's name for a report; None if nobody would look there."""
+    path = Path(filename)
+    if filename in _PLUMBING or not path.is_absolute():
+        return None
+    if path.is_relative_to(_PACKAGE):
+        return str(path.relative_to(_PACKAGE.parent))
+    return None if filename.startswith(_FOREIGN) else filename
+
+
+def _copied(output: Any) -> Any:
+    """A copy that later changes in place do not reach."""
+    return tree_map(lambda v: v.detach().clone() if isinstance(v, Tensor) else copy.deepcopy(v), output)
