@@ -17,5 +17,13 @@ class ReleaseFileError(InputError):
     """A file that is not a release, is damaged, or is of a format this version does not know."""
 
 
+class VerificationError(TorchDPCateError):
+    """A release that was changed, or whose statement does not agree with itself (exit code 1)."""
+
+
 class NumericalError(TorchDPCateError, ArithmeticError):
     """A computation that missed its stated tolerance; nothing may be released from it."""
+
+
+class AuditFailure(TorchDPCateError):
+    """An audit that found a claim broken; the message says which, and by what (exit code 1)."""

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -119,6 +120,70 @@ def test_inspect_prints_text_and_json(run, capsys):
     assert shown["privacy"]["level"] == "certified"
 
 
+@pytest.fixture
+def released(run, tmp_path):
+    """A copy of the run's release, in a folder of its own."""
+    return Path(shutil.copy(run / "release" / "release.safetensors", tmp_path))
+
+
+def test_the_card_is_written_beside_the_release_or_where_told(released, tmp_path, capsys):
+    assert main(["inspect", str(released), "--card"]) == 0
+    assert "deployment.basic.intended_use" in capsys.readouterr().out
+    card = json.loads((tmp_path / "card.json").read_text())
+    assert card["guarantee"]["level"] == "certified"
+    assert card["release"]["file"] == "release.safetensors"
+    assert [block["charges"][0]["label"] for block in card["event_tree"]["blocks"]] == [
+        "DP-SGD",
+        "release by objective",
+    ]
+    facts = tmp_path / "facts.yaml"
+    facts.write_text("deployment: {basic: {intended_use: To <choose> well.}}")
+    assert (
+        main(["inspect", str(released), "--card", "-o", str(tmp_path / "new" / "folder"), "--facts", str(facts)]) == 0
+    )
+    page = (tmp_path / "new" / "folder" / "card.html").read_text()
+    assert "To &lt;choose&gt; well." in page
+    assert str(tmp_path) not in page
+
+
+def test_the_card_quotes_the_audits_that_are_shipped(released, tmp_path, monkeypatch):
+    results = {"objective": {"claim_epsilon": 1.0, "bound": 0.875, "confidence": 0.95, "trials": 1000}}
+    monkeypatch.setattr("torchdpcate.audit.shipped_results", lambda: results, raising=False)
+    assert main(["inspect", str(released), "--card"]) == 0
+    assert json.loads((tmp_path / "card.json").read_text())["audit"]["lower_bounds"] == results
+
+    def absent():
+        raise FileNotFoundError
+
+    monkeypatch.setattr("torchdpcate.audit.shipped_results", absent, raising=False)
+    assert main(["inspect", str(released), "--card"]) == 0
+    assert "none shipped" in (tmp_path / "card.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--card", "--json"], "choose one"),
+        (["-o", "folder"], "add --card"),
+        (["--facts", "facts.yaml"], "add --card"),
+        (["--card", "--facts", "absent.yaml"], "no such file"),
+        (["--card", "--facts", "facts.yaml"], "unknown field 'basics'"),
+    ],
+)
+def test_mistakes_with_the_card_write_nothing(words, message, released, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("facts.yaml").write_text("deployment: {basics: {name: x}}")
+    before = sorted(tmp_path.rglob("*"))
+    assert main(["inspect", str(released), *words]) == 2
+    assert message in one_line(capsys)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_verify_of_a_run(released, capsys):
+    assert main(["verify", str(released)]) == 0
+    assert "x dp_sgd" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_predict_equals_effect(run, ending, tmp_path):
     release = load_release(run / "release" / "release.safetensors")
@@ -182,6 +247,9 @@ def test_neural_queries_are_heuristic_and_claim_nothing_anywhere(here, capsys):
     assert statement["delta"] is None
     assert "heuristic" in statement["claim"]
     assert all("event" not in charge for block in statement["blocks"] for charge in block["charges"])
+    assert main(["verify", "r/release/release.safetensors"]) == 0
+    assert main(["inspect", "r/release/release.safetensors", "--card"]) == 0
+    assert "epsilon" not in (here / "r" / "release" / "card.json").read_text()
 
 
 def test_sweep_gives_each_run_its_folder_and_report_reads_them(here, capsys):
@@ -350,7 +418,15 @@ def test_a_large_delta_is_a_warning(here, capsys):
     assert "warning: privacy.delta = 0.01 is above 1/n" in one_line(capsys)
 
 
-@pytest.mark.parametrize("command", [["predict", "no.safetensors", "people.csv", "-o", "o.csv"], ["inspect", "no"]])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["predict", "no.safetensors", "people.csv", "-o", "o.csv"],
+        ["inspect", "no"],
+        ["inspect", "no", "--card"],
+        ["verify", "no"],
+    ],
+)
 def test_a_missing_release_is_one_line(command, here, capsys):
     assert main(command) == 2
     assert "no such file" in one_line(capsys)

@@ -171,6 +171,45 @@ def test_of_takes_every_form(domain_file: Path) -> None:
     assert TableSchema.of(Domain([0], [1], 0, 1)).columns == ("x0",)
 
 
+def test_the_origin_of_each_bound_is_that_of_its_entry_or_of_the_whole(tmp_path: Path) -> None:
+    facts = json.loads(json.dumps(FACTS))
+    facts["covariates"]["age"]["origin"] = "eligibility\n  rule"
+    facts["outcome"]["origin"] = "the scale"
+    given = TableSchema.from_dict(facts)
+    others = dict.fromkeys(("sex", "race"), "given in code by the curator")
+    assert given.origins == {"y": "the scale", "age": "eligibility rule", **others}
+    assert TableSchema.from_dict(json.loads(json.dumps(given.to_dict()))).origins == given.origins
+    file = tmp_path / "folder" / "mine.yaml"
+    file.parent.mkdir()
+    file.write_text(yaml.safe_dump(facts | {"origin": "codebook"}))
+    assert TableSchema.from_yaml(file).domain.origin == "domain file mine: codebook"
+    assert TableSchema.from_yaml(file).origins["age"] == "eligibility rule"
+    file.write_text(yaml.safe_dump(facts))
+    again = TableSchema.from_dict(TableSchema.from_yaml(file).to_dict())
+    assert again.domain.origin == "domain file mine"
+    assert TableSchema.from_yaml("lalonde").domain.origin == "domain file lalonde, shipped with torchdpcate"
+    assert str(tmp_path) not in json.dumps(again.to_dict())
+
+
+def test_the_origin_makes_no_other_facts() -> None:
+    other = TableSchema.from_dict(FACTS | {"origin": "elsewhere"})
+    assert (other, hash(other.domain)) == (schema(), hash(schema().domain))
+    assert Domain([0], [1], 0, 1, origin="a") == Domain([0], [1], 0, 1, origin="b")
+
+
+def test_new_outcome_bounds_have_an_origin_of_their_own() -> None:
+    other = TableSchema.from_dict(FACTS | {"origin": "codebook"}).with_outcome_bounds(-3, 4, "surface: by construction")
+    assert (other.origins["y"], other.origins["age"]) == ("surface: by construction", "codebook")
+    assert schema().with_outcome_bounds(-3, 4).origins["y"] == "given in code by the curator"
+
+
+@pytest.mark.parametrize("origin", [None, "", " ", 3, ["a"]])
+def test_an_origin_is_words(origin) -> None:
+    for facts in (FACTS | {"origin": origin}, FACTS | {"outcome": FACTS["outcome"] | {"origin": origin}}):
+        with pytest.raises(InputError, match=r"origin of (domain|outcome) is .*; say in words"):
+            TableSchema.from_dict(facts)
+
+
 def test_shipped_domains_load() -> None:
     lalonde, acic, twins = (TableSchema.from_yaml(name) for name in ("lalonde", "acic2016", "twins"))
     assert lalonde.domain.dimension == 8

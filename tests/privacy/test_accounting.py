@@ -3,6 +3,7 @@ import time
 
 import numpy as np
 import pytest
+import scipy.special
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
@@ -18,6 +19,7 @@ from torchdpcate.privacy import (
     dp_sgd_epsilon,
     dp_sgd_noise_multiplier,
     naive_sum,
+    privacy_curve,
 )
 
 DELTA = 1e-5
@@ -195,3 +197,46 @@ def test_bad_counts_and_deltas_are_named():
         compose([(PureEvent(1.0), 1.5)], DELTA)
     with pytest.raises(InputError, match="delta"):
         compose([], 1.0)
+
+
+@pytest.mark.parametrize("epsilon", [0.2, 1.0])
+def test_the_curve_of_dp_sgd_is_that_of_the_note(epsilon):
+    """Test value 3: q = .1, sigma = 1, two steps."""
+    known = {0.2: 3.932183e-2, 1.0: 1.006534e-3}[epsilon]
+    (delta,) = privacy_curve([(DPSGDEvent(1.0, 0.1), 2)], [epsilon])
+    assert known <= delta <= known * (1 + 1e-4)
+    (coarser,) = privacy_curve([(DPSGDEvent(1.0, 0.1), 2)], [epsilon], coarse=16)
+    assert delta <= coarser <= known * (1 + 1e-2)
+
+
+@pytest.mark.parametrize(
+    "charges",
+    [
+        [(GaussianEvent(2.0), 3)],
+        [(PureEvent(0.4), 1)],
+        [(ApproximateEvent(0.4, 1e-3), 1)],
+        [(PureEvent(0.4), 3), (GaussianEvent(3.0), 1)],
+        [(DPSGDEvent(2.0, 0.05), 10), (PureEvent(0.05), 1)],
+    ],
+    ids=str,
+)
+def test_the_curve_goes_through_the_composed_epsilon(charges):
+    delta = 5e-3
+    (found,) = privacy_curve(charges, [compose(charges, delta)])
+    assert found <= delta * (1 + 1e-6)
+    (below,) = privacy_curve(charges, [compose(charges, delta) - 0.02])
+    assert below > delta or isinstance(charges[0][0], ApproximateEvent)
+
+
+@pytest.mark.parametrize("bound", [0.3, 40.0, 900.0])
+def test_the_curve_of_a_pure_event_is_that_of_randomised_response(bound):
+    epsilons = np.array([-0.5, 0.0, bound / 2, bound, bound + 1])
+    right = scipy.special.expit(bound)
+    # P(told right) - e^epsilon P(told wrong), and its mirror image for a negative epsilon
+    exact = np.maximum.reduce([right - np.exp(epsilons - bound) * right, 1 - np.exp(np.minimum(epsilons, 0)), 0 * epsilons])
+    np.testing.assert_allclose(privacy_curve([(PureEvent(bound), 1)], epsilons), exact, rtol=1e-12, atol=1e-15)
+
+
+def test_the_curve_of_nothing_is_refused():
+    with pytest.raises(InputError, match="charges"):
+        privacy_curve([], [1.0])

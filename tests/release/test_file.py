@@ -1,6 +1,7 @@
 """Release files: round trip, damage, foreign files, newer formats, and no curator numbers."""
 
 import contextlib
+import dataclasses
 import json
 
 import numpy as np
@@ -12,9 +13,12 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from tests.release.forgery import rewritten
 from tests.release.helpers import DOMAIN, QUERIES, SCHEMA, nuisances
+from torchdpcate.data import TableSchema
 from torchdpcate.errors import InputError, ReleaseFileError
 from torchdpcate.release import FunctionRelease, PrivacyStatement, QueryRelease, load_release
+from torchdpcate.release.digest import release_digest
 from torchdpcate.second_stage import FEATURE_MAPS
 
 STATEMENT = PrivacyStatement(
@@ -117,13 +121,6 @@ def test_foreign_safetensors_file(tmp_path):
         load_release(tmp_path / "f.safetensors")
 
 
-def rewritten(path, **changes):
-    with safe_open(path, "pt") as file:
-        metadata, tensors = file.metadata(), {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
-    save_file(tensors, path, metadata=metadata | changes)
-    return path
-
-
 def test_newer_format(tmp_path):
     path = rewritten(function_release().save(tmp_path / "r.safetensors"), format_version="99")
     with pytest.raises(ReleaseFileError, match="99 is newer"):
@@ -133,8 +130,90 @@ def test_newer_format(tmp_path):
 @pytest.mark.parametrize("key", ["facts", "schema", "privacy", "class"])
 def test_inconsistent_metadata(key, tmp_path):
     path = rewritten(function_release().save(tmp_path / "r.safetensors"), **{key: json.dumps({"a": 1})})
-    with pytest.raises(ReleaseFileError):
+    with pytest.raises(ReleaseFileError, match="do not fit together"):
         load_release(path)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"blocks": 3},
+        {"blocks": [{"name": "a"}]},
+        {"blocks": [{"name": "a", "n": -1, "charges": []}]},
+        {"blocks": [{"name": "a", "n": 1, "charges": [{"label": "l", "level": "sure"}]}]},
+        {"blocks": [{"name": "a", "n": 1, "charges": [{"label": "l", "level": "certified", "event": {"kind": "x"}}]}]},
+        {"conditions": [{"name": "C1", "text": "t", "holds": "yes"}]},
+        {"epsilon": "1"},
+        {"epsilon": float("nan")},
+        {"epsilon": True},
+        {"epsilon": None},
+        {"delta": 1},
+        {"level": "sure"},
+        {"public": {"split": {"a": 1}}},
+        {"private_noise": 1},
+        {"versions": {"torch": 2}},
+        {"tuning": {"runs": 1}},
+        {"surprise": 1},
+    ],
+    ids=lambda field: json.dumps(field)[:60],
+)
+def test_a_statement_whose_fields_are_not_of_their_kind_is_refused(field, tmp_path):
+    path = function_release().save(tmp_path / "r.safetensors")
+    rewritten(path, privacy=json.dumps(STATEMENT.to_dict() | field))
+    with pytest.raises(ReleaseFileError, match="do not fit together"):
+        load_release(path)
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "null", "[" * 100_000, "{", ""])
+@pytest.mark.parametrize("key", ["facts", "schema", "privacy"])
+def test_metadata_that_is_no_json_object_is_refused(key, text, tmp_path):
+    path = rewritten(function_release().save(tmp_path / "r.safetensors"), **{key: text})
+    with pytest.raises(ReleaseFileError, match="do not fit together"):
+        load_release(path)
+
+
+def test_a_changed_number_is_refused(tmp_path):
+    path = function_release().save(tmp_path / "r.safetensors")
+    with safe_open(path, "pt") as file:
+        metadata, tensors = file.metadata(), {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
+    tensors["theta"][3] += 1e-12
+    save_file(tensors, path, metadata=metadata)
+    with pytest.raises(ReleaseFileError, match="do not match its checksum; ask for the file again"):
+        load_release(path)
+
+
+def test_a_file_without_its_checksum_is_refused(tmp_path):
+    path = rewritten(function_release().save(tmp_path / "r.safetensors"), sha256=None)
+    with pytest.raises(ReleaseFileError, match="carries no checksum"):
+        load_release(path)
+
+
+def first_version(path):
+    """A file as version 1 wrote it: no checksum, no origin, a shorter statement."""
+    with safe_open(path, "pt") as file:
+        metadata = file.metadata()
+    schema, privacy = json.loads(metadata["schema"]), json.loads(metadata["privacy"])
+    del schema["origin"]
+    for name in ("accountant", "bounds_origin", "tuning"):
+        del privacy[name]
+    texts = {"schema": json.dumps(schema), "privacy": json.dumps(privacy)}
+    return rewritten(path, format_version="1", sha256=None, **texts)
+
+
+def test_a_file_of_version_1_still_loads_and_knows_no_origin(tmp_path):
+    release = function_release()
+    loaded = load_release(first_version(release.save(tmp_path / "r.safetensors")))
+    np.testing.assert_array_equal(loaded.effect(QUERIES), release.effect(QUERIES))
+    assert "not recorded" in loaded.domain.origin
+    assert (loaded.privacy.accountant, loaded.privacy.bounds_origin, loaded.privacy.tuning) == ({}, "", {})
+
+
+def test_the_origin_of_the_bounds_travels_with_the_release(tmp_path):
+    facts = SCHEMA.to_dict() | {"origin": "codebook, page 3"}
+    facts["covariates"]["x1"]["origin"] = "the instrument's scale"
+    release = dataclasses.replace(function_release(), schema=TableSchema.from_dict(facts))
+    origins = load_release(release.save(tmp_path / "r.safetensors")).schema.origins
+    assert origins == {"y": "codebook, page 3", "x0": "codebook, page 3", "x1": "the instrument's scale"}
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -154,7 +233,8 @@ def test_a_release_whose_numbers_do_not_fit_is_refused(tmp_path):
     with safe_open(path, "pt") as file:
         metadata, tensors = file.metadata(), {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
     for theta in (tensors["theta"][:-1], tensors["theta"].float(), tensors["theta"] * float("nan")):
-        save_file(tensors | {"theta": theta}, path, metadata=metadata)
+        forged = tensors | {"theta": theta}
+        save_file(forged, path, metadata=metadata | {"sha256": release_digest(metadata, forged)})
         with pytest.raises(ReleaseFileError, match="do not fit together"):
             load_release(path)
 

@@ -231,6 +231,8 @@ def _enough(game: Game, rates: Rates, most: int, confidence: float, delta: float
 
     sizes = np.unique(np.geomspace(min(1_000, most), most, 40).astype(int)).tolist()
     wanted = _WANTED * min(epsilon, reached(most))
+    if wanted == 0:
+        return most
     return next((size for size in sizes if reached(size) >= wanted), most)
 
 

@@ -82,9 +82,7 @@ def _parse(words: list[str]) -> dict[str, object]:
     for word in words:
         key, equals, _ = word.partition("=")
         if not equals or key not in _CHOICES:
-            raise InputError(
-                f"audit: {word}: give KEY=VALUE with a key out of {', '.join(_CHOICES)}; or --all, or leak RUN"
-            )
+            raise InputError(f"audit: {word}: give --all, leak RUN, or KEY=VALUE with a key of {', '.join(_CHOICES)}")
         try:
             given[key] = OmegaConf.from_dotlist([word])[key]
         except OmegaConfBaseException as error:

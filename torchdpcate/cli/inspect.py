@@ -1,8 +1,11 @@
 """``torchdpcate inspect``: what a release guarantees, for people and for programs."""
 
 import json
+from pathlib import Path
 
-from torchdpcate.release import load_release
+from torchdpcate.audit import shipped_results
+from torchdpcate.errors import InputError
+from torchdpcate.release import load_release, make_card, read_facts, write_card
 
 
 def inspect(release: str, as_json: bool = False) -> None:
@@ -13,7 +16,7 @@ def inspect(release: str, as_json: bool = False) -> None:
         as_json: Whether to print JSON instead of text.
 
     Raises:
-        ReleaseFileError: Not a release, damaged, or of a newer format.
+        ReleaseFileError: Not a release, changed, damaged, or of a newer format.
     """
     loaded = load_release(release)
     if as_json:
@@ -26,3 +29,36 @@ def inspect(release: str, as_json: bool = False) -> None:
     domain = loaded.domain
     print(f"release of {loaded.kind}: {domain.dimension} covariates, outcome range {domain.outcome_range:g}")
     Console().print(Markdown(loaded.privacy.to_markdown()))
+
+
+def card(release: str, output: str | None = None, facts: str | None = None) -> None:
+    """Write the release card, ``card.json`` and ``card.html``.
+
+    Args:
+        release: Release file.
+        output: Folder to write to; None writes beside the release.
+        facts: yaml file of what only the curator knows.
+
+    Raises:
+        InputError: Not a release, facts that the registry has no field for, or a folder that cannot be written to.
+        VerificationError: The release's statement does not agree with itself.
+    """
+    loaded, stated = load_release(release), None if facts is None else read_facts(facts)
+    made = make_card(loaded, path=release, facts=stated, audit=shipped_results())
+    written = write_card(made, Path(release).parent if output is None else output)
+    print(f"{loaded.privacy.headline}: card written to {' and '.join(map(str, written))}")
+    missing = made["to_be_filled_in_by_the_curator"]
+    if missing:
+        print(f"{len(missing)} fields are the curator's to fill in (--facts FILE.yaml): {', '.join(missing)}")
+
+
+def check_options(as_json: bool, as_card: bool, output: str | None, facts: str | None) -> None:
+    """Refuse options that do not go together.
+
+    Raises:
+        InputError: ``--json`` with ``--card``, or ``-o`` or ``--facts`` without ``--card``.
+    """
+    if as_json and as_card:
+        raise InputError("inspect: --json prints the statement and --card writes files; choose one")
+    if not as_card and (output is not None or facts is not None):
+        raise InputError("inspect: -o and --facts belong to the card; add --card")

@@ -47,6 +47,10 @@ def _command(words: list[str]) -> Callable[[], None]:
         from torchdpcate.cli.train import train
 
         return lambda: train(words[1:])
+    if words[:1] == ["audit"]:
+        from torchdpcate.cli.audit import audit
+
+        return lambda: audit(words[1:])
     parsed = _parser().parse_args(words)
     return lambda: parsed.run(parsed)
 
@@ -66,7 +70,16 @@ def _parser() -> argparse.ArgumentParser:
     inspect = commands.add_parser("inspect", help="what a release guarantees")
     inspect.add_argument("release", help="release file")
     inspect.add_argument("--json", action="store_true", help="print JSON")
+    inspect.add_argument("--card", action="store_true", help="write the release card, card.json and card.html")
+    inspect.add_argument("-o", "--output", help="folder of the card; beside the release if left out")
+    inspect.add_argument("--facts", help="yaml file of what only the curator knows (organisation, intended use, ...)")
     inspect.set_defaults(run=_inspect)
+
+    verify = commands.add_parser("verify", help="recompute a release's accounting and checksums")
+    verify.add_argument("release", help="release file")
+    verify.set_defaults(run=_verify)
+
+    commands.add_parser("audit", help="attack the mechanisms (see torchdpcate audit --help)", add_help=False)
 
     report = commands.add_parser("report", help="table and figure of one run or of a sweep")
     report.add_argument("folder", help="run folder, or a folder of run folders")
@@ -81,9 +94,19 @@ def _predict(parsed: argparse.Namespace) -> None:
 
 
 def _inspect(parsed: argparse.Namespace) -> None:
-    from torchdpcate.cli.inspect import inspect
+    from torchdpcate.cli.inspect import card, check_options, inspect
 
-    inspect(parsed.release, as_json=parsed.json)
+    check_options(parsed.json, parsed.card, parsed.output, parsed.facts)
+    if parsed.card:
+        card(parsed.release, parsed.output, parsed.facts)
+    else:
+        inspect(parsed.release, as_json=parsed.json)
+
+
+def _verify(parsed: argparse.Namespace) -> None:
+    from torchdpcate.cli.verify import verify
+
+    verify(parsed.release)
 
 
 def _report(parsed: argparse.Namespace) -> None:

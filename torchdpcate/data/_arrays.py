@@ -31,7 +31,7 @@ def to_float64(value: Any, what: str) -> Tensor:
         return value.detach().to(torch.float64)
     try:
         return torch.tensor(np.asarray(value, dtype=np.float64))
-    except (TypeError, ValueError):  # their messages would show a value
+    except (TypeError, ValueError, OverflowError):  # their messages would show a value
         raise InputError(f"{what} must be numbers; encode or drop what is not") from None
 
 

@@ -1,5 +1,6 @@
 """Csv and parquet files to pandas frames, batch by batch, reading only the columns named."""
 
+import os
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -29,6 +30,18 @@ def file_kind(path: str | Path, what: str = "data file") -> str:
     if name.endswith(_PARQUET):
         return "parquet"
     raise InputError(f"{what} {str(path)!r} is neither csv nor parquet; use {', '.join(_CSV + _PARQUET)}")
+
+
+def arrow_path(path: str | Path, what: str = "data file") -> str:
+    """Return the path as Arrow takes it: its bytes read as UTF-8, whatever the locale makes of them.
+
+    Raises:
+        InputError: the name is not UTF-8.
+    """
+    try:
+        return os.fsencode(path).decode("utf-8")
+    except UnicodeError:
+        raise InputError(f"{what} {str(path)!r}: its name is not UTF-8; rename it") from None
 
 
 def read_frame(paths: Any, columns: Sequence[str], text: Collection[str] = ()) -> "pd.DataFrame":
@@ -61,15 +74,15 @@ def iter_frames(
         InputError: as `read_frame`.
     """
     read = {"csv": _csv_batches, "parquet": _parquet_batches}[file_kind(path)]
-    if not Path(path).is_file():
+    if not os.path.isfile(path):
         raise InputError(f"data file {str(path)!r} does not exist; check the path")
     with _readable(path):
-        for batch in read(path, list(columns), batch_rows):
+        for batch in read(arrow_path(path), list(columns), batch_rows):
             for start in range(0, batch.num_rows, batch_rows):
                 yield _to_pandas(batch.slice(start, batch_rows), text)
 
 
-def _csv_batches(path: str | Path, columns: list[str], batch_rows: int) -> "Iterator[pa.RecordBatch]":
+def _csv_batches(path: str, columns: list[str], batch_rows: int) -> "Iterator[pa.RecordBatch]":
     import pyarrow as pa
     from pyarrow import csv
 
@@ -88,7 +101,7 @@ def _csv_batches(path: str | Path, columns: list[str], batch_rows: int) -> "Iter
         yield from reader
 
 
-def _parquet_batches(path: str | Path, columns: list[str], batch_rows: int) -> "Iterator[pa.RecordBatch]":
+def _parquet_batches(path: str, columns: list[str], batch_rows: int) -> "Iterator[pa.RecordBatch]":
     from pyarrow import parquet
 
     # By default pyarrow buffers ahead and keeps the whole file in memory while it iterates.
@@ -97,7 +110,7 @@ def _parquet_batches(path: str | Path, columns: list[str], batch_rows: int) -> "
         yield from file.iter_batches(batch_rows, columns=columns)
 
 
-def _check_columns(there: list[str], needed: list[str], path: str | Path) -> None:
+def _check_columns(there: list[str], needed: list[str], path: str) -> None:
     for name in needed:
         if name not in there:
             raise InputError(f"{path}: column {name!r} is missing; there are: {listed(there)}")
@@ -106,12 +119,18 @@ def _check_columns(there: list[str], needed: list[str], path: str | Path) -> Non
 
 
 def _to_pandas(batch: "pa.RecordBatch", text: Collection[str]) -> "pd.DataFrame":
-    """Turn columns of numbers written as text into numbers where that works for all of them."""
+    """Turn columns of numbers written as text into numbers where that works for all of them.
+
+    Text that is not UTF-8 is refused here: pandas would find it much later, and show it.
+    """
     import pyarrow as pa
     from pyarrow import compute
 
     arrays = []
     for name, array in zip(batch.schema.names, batch.columns, strict=True):
+        if pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type):
+            array = compute.cast(array, pa.large_string())
+        array.validate(full=True)
         if pa.types.is_string(array.type) and name not in text:
             # What is no number stays text: the schema parses it value by value, and counts.
             with suppress(pa.ArrowInvalid):

@@ -1,5 +1,6 @@
 """Where the shipped yaml files are: `conf/` of a checkout, `torchdpcate/conf/` of an installed wheel."""
 
+import os
 from pathlib import Path
 
 from torchdpcate.errors import InputError
@@ -27,7 +28,7 @@ def shipped(folder: str, name: str) -> Path:
     """
     directory = conf_dir() / folder
     path = directory / f"{name}.yaml"
-    if not path.is_file():
+    if not os.path.isfile(path):
         choices = ", ".join(sorted(file.stem for file in directory.glob("*.yaml")))
         raise InputError(f"{folder} {name!r} is neither a file nor one of the shipped ones: {choices}")
     return path

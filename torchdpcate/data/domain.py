@@ -10,6 +10,9 @@ from torch import Tensor
 from torchdpcate.data._arrays import is_frame, plural, to_float64, to_matrix
 from torchdpcate.errors import InputError
 
+IN_CODE = "given in code by the curator"
+"""Origin of bounds that nobody said more about."""
+
 _CLIP = "widen the domain, or clip with data.out_of_bounds=clip"
 _MOVE = "move these queries into the domain"
 
@@ -29,6 +32,8 @@ class Domain:
         outcome_high: :math:`y_{hi}`, above `outcome_low`.
         overlap: :math:`\zeta`, between 0 and 1/2, both excluded.
         names: names of the q columns; ``x0, x1, ...`` if left out.
+        origin: where these facts come from, in a few public words; part of every release. Two domains with
+            the same facts are equal wherever the facts come from.
 
     Attributes:
         covariate_low: float64 tensor [q].
@@ -36,8 +41,8 @@ class Domain:
         names: tuple of q names.
 
     Raises:
-        InputError: a bound is missing, not finite or inverted, `overlap` lies outside (0, 1/2), or
-            `names` do not match.
+        InputError: a bound is missing, not finite or inverted, `overlap` lies outside (0, 1/2), `names` do not
+            match, or `origin` is not words.
 
     Example:
         >>> domain = Domain([0.0, 16.0], [1.0, 60.0], outcome_low=-1.0, outcome_high=1.0)
@@ -55,6 +60,7 @@ class Domain:
         outcome_high: float,
         overlap: float = 0.05,
         names: Sequence[str] | None = None,
+        origin: str = IN_CODE,
     ) -> None:
         self.covariate_low = _vector(covariate_low, "covariate_low")
         self.covariate_high = _vector(covariate_high, "covariate_high")
@@ -73,6 +79,7 @@ class Domain:
         self.overlap = to_number("overlap", overlap)
         if not 0.0 < self.overlap < 0.5:
             raise InputError(f"overlap is {self.overlap:g}; it must lie between 0 and 0.5, both excluded")
+        self.origin = check_origin("domain", origin)
 
     def _check_names(self) -> None:
         if not self.dimension:
@@ -185,6 +192,7 @@ class Domain:
             "outcome_high": self.outcome_high,
             "overlap": self.overlap,
             "names": list(self.names) if self._named else None,
+            "origin": self.origin,
         }
 
     @classmethod
@@ -264,6 +272,17 @@ def check_bounds(name: str, low: Any, high: Any, strict: bool = False) -> tuple[
         raise InputError(f"bounds of {name} are both {low:g}; low must be below high")
     to_number(f"width of {name}'s bounds", high - low)
     return low, high
+
+
+def check_origin(name: str, origin: Any) -> str:
+    """Return where facts come from, as one line of words.
+
+    Raises:
+        InputError: it is not words.
+    """
+    if not isinstance(origin, str) or not origin.strip():
+        raise InputError(f"origin of {name} is {origin!r}; say in words where its bounds come from")
+    return " ".join(origin.split())
 
 
 def _vector(bounds: Sequence[float] | Tensor, name: str) -> Tensor:

@@ -98,7 +98,8 @@ class OprescuGenerator(StudySource):
     def domain(self) -> Domain:
         """Return the public facts of the law of these data."""
         low, high = self.outcome_bounds()
-        return Domain([0.0] * self.dimension, [1.0] * self.dimension, low, high, self.overlap)
+        origin = f"generator {type(self).__name__}: known by construction"
+        return Domain([0.0] * self.dimension, [1.0] * self.dimension, low, high, self.overlap, origin=origin)
 
     def load(self) -> Study:
         """Draw the samples, and hold some out."""

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from torchdpcate.data._arrays import listed, plural
 from torchdpcate.data._columns import category_codes, numeric_column
 from torchdpcate.data._shipped import shipped
-from torchdpcate.data.domain import Domain, check_bounds, unit_grid
+from torchdpcate.data.domain import IN_CODE, Domain, check_bounds, check_origin, unit_grid
 from torchdpcate.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,9 +21,15 @@ if TYPE_CHECKING:
 
 
 class Covariate(ABC):
-    """One column of a table and the numeric columns it becomes."""
+    """One column of a table and the numeric columns it becomes.
+
+    Attributes:
+        name: the column's name in the table.
+        origin: where its bounds or categories come from, if other than the schema's own; never compared.
+    """
 
     name: str
+    origin: str
 
     @property
     @abstractmethod
@@ -54,6 +60,7 @@ class Numeric(Covariate):
     name: str
     low: float
     high: float
+    origin: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         low, high = check_bounds(f"covariate {self.name!r}", self.low, self.high)
@@ -75,7 +82,7 @@ class Numeric(Covariate):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the bounds."""
-        return {"low": self.low, "high": self.high}
+        return {"low": self.low, "high": self.high} | _said(self.origin)
 
 
 @dataclass(frozen=True)
@@ -87,6 +94,7 @@ class Categorical(Covariate):
 
     name: str
     categories: tuple[Any, ...]
+    origin: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "categories", tuple(self.categories))
@@ -121,7 +129,7 @@ class Categorical(Covariate):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the categories."""
-        return {"categories": list(self.categories)}
+        return {"categories": list(self.categories)} | _said(self.origin)
 
     def _one_hot(self, codes: np.ndarray) -> np.ndarray:
         if len(self.categories) == 2:
@@ -138,6 +146,7 @@ class TableSchema:
         outcome: name of the outcome column.
         covariates: the covariates, in order; columns not named in a schema are never read.
         domain: public bounds of the *encoded* columns (categories become 0/1 columns).
+        outcome_origin: where the outcome's bounds come from, if other than the domain's; never compared.
 
     Example:
         >>> schema = TableSchema.from_dict({
@@ -153,6 +162,7 @@ class TableSchema:
     outcome: str
     covariates: tuple[Covariate, ...]
     domain: Domain
+    outcome_origin: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         names = [self.treatment, self.outcome, *self.columns]
@@ -167,6 +177,12 @@ class TableSchema:
     def columns(self) -> tuple[str, ...]:
         """Names of the covariates' columns in the table, before encoding."""
         return tuple(covariate.name for covariate in self.covariates)
+
+    @property
+    def origins(self) -> dict[str, str]:
+        """Where the bounds of the outcome and of each covariate come from, by the column's name in the table."""
+        own = {self.outcome: self.outcome_origin, **{c.name: c.origin for c in self.covariates}}
+        return {name: origin or self.domain.origin for name, origin in own.items()}
 
     @property
     def text_columns(self) -> frozenset[str]:
@@ -204,10 +220,10 @@ class TableSchema:
         u = unit_grid(count, len(self.covariates))
         return torch.cat([c.decode_unit(u[:, i]) for i, c in enumerate(self.covariates)], dim=1)
 
-    def with_outcome_bounds(self, low: float, high: float) -> "TableSchema":
-        """Return this schema with other public bounds of the outcome."""
+    def with_outcome_bounds(self, low: float, high: float, origin: str = IN_CODE) -> "TableSchema":
+        """Return this schema with other public bounds of the outcome, and where they come from."""
         facts = self.to_dict()
-        facts["outcome"] |= {"low": low, "high": high}
+        facts["outcome"] |= {"low": low, "high": high, "origin": origin}
         return TableSchema.from_dict(facts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -218,20 +234,25 @@ class TableSchema:
                 "name": self.outcome,
                 "low": self.domain.outcome_low,
                 "high": self.domain.outcome_high,
+                **_said(self.outcome_origin),
             },
             "covariates": {covariate.name: covariate.to_dict() for covariate in self.covariates},
             "overlap": self.domain.overlap,
+            "origin": self.domain.origin,
         }
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> "TableSchema":
         """Build a schema from the entries of a domain file.
 
+        An entry ``origin`` says in words where the bounds come from: of all, at the top; of one column, in its
+        own entry.
+
         Raises:
             InputError: an entry is missing, unknown or invalid.
         """
-        entries = _entries(facts, "domain", {"treatment", "outcome", "covariates"}, {"overlap"})
-        outcome = _entries(entries["outcome"], "outcome", {"name", "low", "high"}, set())
+        entries = _entries(facts, "domain", {"treatment", "outcome", "covariates"}, {"overlap", "origin"})
+        outcome = _entries(entries["outcome"], "outcome", {"name", "low", "high"}, {"origin"})
         if not isinstance(entries["covariates"], Mapping) or not entries["covariates"]:
             raise InputError("covariates is empty in the domain; name at least one, with low and high")
         covariates = tuple(_covariate(str(name), entry) for name, entry in entries["covariates"].items())
@@ -240,21 +261,24 @@ class TableSchema:
         outcome_low, outcome_high = check_bounds(
             f"outcome {outcome['name']!r}", outcome["low"], outcome["high"], strict=True
         )
-        domain = Domain(low, high, outcome_low, outcome_high, entries.get("overlap", 0.05), names)
-        return cls(str(entries["treatment"]), str(outcome["name"]), covariates, domain)
+        overlap, origin = entries.get("overlap", 0.05), entries.get("origin", IN_CODE)
+        domain = Domain(low, high, outcome_low, outcome_high, overlap, names, origin)
+        return cls(str(entries["treatment"]), str(outcome["name"]), covariates, domain, _origin("outcome", outcome))
 
     @classmethod
     def from_yaml(cls, path: str | Path) -> "TableSchema":
         """Read a domain file, or a shipped one by its name (``"lalonde"``).
+
+        The file's name, without folder and ending, becomes the origin of the bounds and so part of every release.
 
         Raises:
             InputError: no such file or name, not yaml, or see `from_dict`.
         """
         from omegaconf import OmegaConf
 
-        file = Path(path)
+        file, owner = Path(path), ""
         if not file.is_file() and file.suffix not in (".yaml", ".yml") and len(file.parts) == 1:
-            file = shipped("domain", str(path))
+            file, owner = shipped("domain", str(path)), ", shipped with torchdpcate"
         if not file.is_file():
             raise InputError(f"domain file {str(path)!r} does not exist; give the path of a domain yaml")
         try:
@@ -262,7 +286,7 @@ class TableSchema:
         except Exception as error:  # yaml, unicode and omegaconf each have their own
             raise InputError(f"domain file {str(path)!r} cannot be read: {_first_line(error)}") from None
         try:
-            return cls.from_dict(facts)  # type: ignore[arg-type]
+            return cls.from_dict(_with_origin(facts, f"domain file {file.stem}{owner}"))
         except InputError as error:
             raise InputError(f"domain file {str(path)!r}: {error}") from None
 
@@ -286,12 +310,28 @@ def _covariate(name: str, entry: Any) -> Covariate:
     """Build a covariate from its yaml entry."""
     what = f"covariate {name!r}"
     if isinstance(entry, Mapping) and "categories" in entry:
-        levels = _entries(entry, what, {"categories"}, set())["categories"]
+        levels = _entries(entry, what, {"categories"}, {"origin"})["categories"]
         if isinstance(levels, str | Mapping) or not hasattr(levels, "__iter__"):
             raise InputError(f"categories of {name!r} are {levels!r}; write a list")
-        return Categorical(name, tuple(levels))
-    bounds = _entries(entry, what, {"low", "high"}, set())
-    return Numeric(name, bounds["low"], bounds["high"])
+        return Categorical(name, tuple(levels), _origin(what, entry))
+    bounds = _entries(entry, what, {"low", "high"}, {"origin"})
+    return Numeric(name, bounds["low"], bounds["high"], _origin(what, bounds))
+
+
+def _origin(what: str, entry: Mapping[str, Any]) -> str:
+    """Return where an entry says its bounds come from; empty if it says nothing."""
+    return check_origin(what, entry["origin"]) if "origin" in entry else ""
+
+
+def _said(origin: str) -> dict[str, str]:
+    return {"origin": origin} if origin else {}
+
+
+def _with_origin(facts: Any, file: str) -> Any:
+    """Put the file's name before what the file itself says of its bounds' origin."""
+    if not isinstance(facts, Mapping):
+        return facts
+    return {**facts, "origin": f"{file}: {check_origin('domain', facts['origin'])}" if "origin" in facts else file}
 
 
 def _entries(entry: Any, what: str, needed: set[str], allowed: set[str]) -> Mapping[str, Any]:

@@ -78,7 +78,8 @@ class SemiSynthetic(StudySource):
             x = within_domain(schema.encode(frame), schema.domain, self.out_of_bounds)
         rows = public_subsample(len(x), self.n, self.seed)
         drawn = surface.draw(x[rows], rows, schema, self.path, self.seed)
-        schema = schema.with_outcome_bounds(*drawn.bounds)
+        origin = f"surface {surface.name}: stated by it, not read off the records"
+        schema = schema.with_outcome_bounds(*drawn.bounds, origin=origin)
         y = outcome_within(drawn.y, schema, self.out_of_bounds)
         train, held_out = public_split(len(rows), self.train_fraction, self.seed, "held-out")
         records = CausalData.from_arrays(x[rows[train]], drawn.a[train], y[train])

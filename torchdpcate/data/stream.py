@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate._files import atomic_path
-from torchdpcate.data._frames import file_kind, iter_frames
+from torchdpcate.data._frames import arrow_path, file_kind, iter_frames
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 
@@ -79,7 +79,7 @@ def _whole_or_nothing(output: Path, column: str) -> Iterator[Callable[[Tensor], 
                 nonlocal writer
                 array = pa.array(answers.detach().cpu().numpy())
                 schema = pa.schema([(column, array.type)])
-                writer = writer or _open(temporary, kind, schema)
+                writer = writer or _open(arrow_path(temporary, "output"), kind, schema)
                 writer.write_batch(pa.record_batch([array], schema=schema))
 
             yield write
@@ -91,7 +91,7 @@ def _whole_or_nothing(output: Path, column: str) -> Iterator[Callable[[Tensor], 
         raise InputError(f"output {str(output)!r} cannot be written: {error.strerror or error}") from None
 
 
-def _open(path: Path, kind: str, schema: Any) -> _Writer:
+def _open(path: str, kind: str, schema: Any) -> _Writer:
     from pyarrow import parquet
 
     return parquet.ParquetWriter(path, schema) if kind == "parquet" else _CsvWriter(path, schema)
@@ -100,11 +100,11 @@ def _open(path: Path, kind: str, schema: Any) -> _Writer:
 class _CsvWriter:
     """A csv with a plain header, compressed if its name ends so."""
 
-    def __init__(self, path: Path, schema: Any) -> None:
+    def __init__(self, path: str, schema: Any) -> None:
         import pyarrow as pa
         from pyarrow import csv
 
-        self._file = pa.output_stream(str(path))
+        self._file = pa.output_stream(path)
         self._file.write((",".join(schema.names) + "\n").encode())
         self._writer = csv.CSVWriter(self._file, schema, write_options=csv.WriteOptions(include_header=False))
 

@@ -377,6 +377,7 @@ class CATELearner(BaseEstimator):
             formula=mechanism.formula,
             public=public,
             private_noise=self._noise.private,
+            bounds_origin=self.schema_.domain.origin,
         )
 
 

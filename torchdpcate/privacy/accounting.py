@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import log_ndtr, ndtr
+from scipy.special import expit, log_ndtr, ndtr
 
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import positive, probability, whole
@@ -80,14 +80,17 @@ def privacy_curve(charges: Sequence[Charge], epsilons: Any, coarse: float = 1.0)
         raise InputError("charges = []: nothing was charged, so there is no curve")
     (event, count), *others = merged
     if others or (count > 1 and not isinstance(event, GaussianEvent)) or isinstance(event, DPSGDEvent):
+        if any(getattr(e, "epsilon", 0.0) > _LARGEST_LOSS for e, _ in merged):
+            return np.ones_like(epsilons)  # too large for a discretised composition, and no privacy anyway
         total = _total_loss(merged, coarse)
         return np.clip(np.asarray(total.get_delta_for_epsilon(epsilons)) + _lost(total), 0.0, 1.0)
     if isinstance(event, GaussianEvent):
         half, tail = 0.5 / event.noise_multiplier, epsilons * event.noise_multiplier
         return np.clip(ndtr(half - tail) - np.exp(epsilons + log_ndtr(-half - tail)), 0.0, 1.0)
-    bound, delta = event.epsilon, getattr(event, "delta", 0.0)
-    gap = (math.exp(bound) - np.exp(np.minimum(epsilons, bound))) / (1 + math.exp(bound))
-    return delta + (1 - delta) * np.maximum(gap, 1 - np.exp(np.minimum(epsilons, bound)))
+    bound, delta, capped = event.epsilon, getattr(event, "delta", 0.0), np.minimum(epsilons, event.epsilon)
+    # randomised response, the worst of its kind: (e^bound - e^epsilon) / (1 + e^bound), without overflow
+    gap = -np.expm1(capped - bound) * expit(bound)
+    return delta + (1 - delta) * np.maximum(gap, -np.expm1(np.minimum(capped, 0.0)))
 
 
 def naive_sum(charges: Sequence[Charge], delta: float) -> Cost:

@@ -1,6 +1,7 @@
 """The file of a ledger: strict JSON, written whole or not at all."""
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,14 +46,11 @@ class Entry:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Entry":
         """Inverse of `to_dict`."""
-        count, planned = (
-            whole("count", values["count"], least=0),
-            whole("planned", values["planned"], least=0),
-        )
+        number, count, planned = (whole(name, values[name], least=0) for name in ("id", "count", "planned"))
         if count > planned:
             raise InputError(f"count = {count}: more than planned = {planned}")
         event, level = event_from_dict(values["event"]), Level.of(values["level"])
-        return cls(int(values["id"]), str(values["block"]), str(values["label"]), event, count, planned, level)
+        return cls(number, str(values["block"]), str(values["label"]), event, count, planned, level)
 
 
 def dump(blocks: Mapping[str, PrivacyBudget], private: bool, entries: tuple[Entry, ...]) -> str:
@@ -69,8 +67,10 @@ def dump(blocks: Mapping[str, PrivacyBudget], private: bool, entries: tuple[Entr
 
 def parse(path: Path) -> tuple[dict[str, PrivacyBudget], bool, tuple[Entry, ...]]:
     """Blocks, privacy of the noise and entries of a ledger's file; an `InputError` if it is not sound."""
+    if not os.path.isfile(path):  # reading a pipe would wait for ever
+        raise InputError(f"ledger {path}: there is no such file; restore it, the budget is not known")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
         if content["format"] != _FORMAT or content["version"] != _VERSION:
             raise InputError(f"format {content['format']!r}, version {content['version']!r}")
         blocks = {name: PrivacyBudget.from_dict(budget) for name, budget in content["blocks"].items()}
@@ -80,7 +80,14 @@ def parse(path: Path) -> tuple[dict[str, PrivacyBudget], bool, tuple[Entry, ...]
         if not isinstance(content["private"], bool):
             raise InputError("private is not a truth value")
         return blocks, content["private"], entries
-    except FileNotFoundError as error:
-        raise InputError(f"ledger {path}: there is no such file; restore it, the budget is not known") from error
-    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:  # InputError is a ValueError
-        raise InputError(f"ledger {path}: damaged or of another format ({error}); restore it from a copy") from error
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError) as error:
+        why = " ".join(str(error).split())[:200]  # an InputError is a ValueError
+        raise InputError(f"ledger {path}: damaged or of another format ({why}); restore it from a copy") from error
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of the file; of an entry that is there twice, one would be forgotten."""
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        raise InputError("an entry is there twice")
+    return result

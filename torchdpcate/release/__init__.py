@@ -1,5 +1,7 @@
 """Releases: mechanisms, files, the privacy statement."""
 
+from torchdpcate.release.card import make_card, write_card
+from torchdpcate.release.digest import check_sums, write_sums
 from torchdpcate.release.file import FORMAT_VERSION, load_release, save_release
 from torchdpcate.release.influence import InfluencePerturbation, minimum_records
 from torchdpcate.release.mechanism import (
@@ -11,9 +13,11 @@ from torchdpcate.release.mechanism import (
 )
 from torchdpcate.release.objective import ObjectivePerturbation, objective_noise
 from torchdpcate.release.output import OutputPerturbation
+from torchdpcate.release.registry import read_facts
 from torchdpcate.release.release import FunctionRelease, QueryRelease, Release
 from torchdpcate.release.smooth_sensitivity import SmoothSensitivity, local_sensitivity, smooth_bound
 from torchdpcate.release.statement import PrivacyStatement, make_statement
+from torchdpcate.release.verify import verify_release
 
 __all__ = [
     "FORMAT_VERSION",
@@ -30,11 +34,17 @@ __all__ = [
     "QueryRelease",
     "Release",
     "SmoothSensitivity",
+    "check_sums",
     "load_release",
     "local_sensitivity",
+    "make_card",
     "make_statement",
     "minimum_records",
     "objective_noise",
+    "read_facts",
     "save_release",
     "smooth_bound",
+    "verify_release",
+    "write_card",
+    "write_sums",
 ]

@@ -1,23 +1,79 @@
 """Release files: safetensors with JSON metadata, read without ever running code from them."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
+from torch import Tensor
 
 from torchdpcate._files import atomic_path
 from torchdpcate.data import TableSchema
 from torchdpcate.errors import InputError, ReleaseFileError
+from torchdpcate.release.digest import DIGEST_KEY, release_digest
 from torchdpcate.release.release import RELEASES, Release
 from torchdpcate.release.statement import PrivacyStatement
 
 FORMAT = "torchdpcate-release"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # 1 had no checksum and no origin of the bounds
+_NO_ORIGIN = "not recorded (a file of format version 1)"
+
+
+@dataclass(frozen=True, eq=False)
+class ReleaseFile:
+    """What a release file says, before anything is made of it.
+
+    Attributes:
+        path: The file.
+        metadata: Its metadata.
+        tensors: Its tensors by name.
+    """
+
+    path: Path
+    metadata: dict[str, str]
+    tensors: dict[str, Tensor]
+
+    @property
+    def version(self) -> int:
+        """Format version."""
+        return int(self.metadata["format_version"])
+
+    @property
+    def stated_digest(self) -> str | None:
+        """The checksum that the file carries; None if it carries none."""
+        return self.metadata.get(DIGEST_KEY)
+
+    @property
+    def fault(self) -> str | None:
+        """What is wrong with the checksum; None if it matches, or if the format had none."""
+        if self.stated_digest is None:
+            return "it carries no checksum, as its format should" if self.version > 1 else None
+        matches = self.stated_digest == release_digest(self.metadata, self.tensors)
+        return None if matches else "its contents do not match its checksum"
+
+    def build(self) -> Release:
+        """Return the release.
+
+        Raises:
+            ReleaseFileError: Contents that do not fit together.
+        """
+        try:
+            facts: dict[str, Any] = json.loads(self.metadata["facts"])
+            schema = json.loads(self.metadata["schema"])
+            if self.version < 2:
+                schema = {"origin": _NO_ORIGIN, **schema}
+            privacy = PrivacyStatement.from_dict(json.loads(self.metadata["privacy"]))
+            kind = RELEASES[self.metadata["class"]]
+            return kind.build(self.tensors, facts, TableSchema.from_dict(schema), privacy)
+        except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            raise ReleaseFileError(
+                f"{self.path}: the release's contents do not fit together ({type(error).__name__}); "
+                "ask for the file again"
+            ) from error
 
 
 def save_release(release: Release, path: str | Path) -> Path:
-    """Write a release to ``path``, whole or not at all.
+    """Write a release to ``path`` with its checksum, whole or not at all.
 
     Args:
         release: The release.
@@ -43,6 +99,7 @@ def save_release(release: Release, path: str | Path) -> Path:
         "privacy": json.dumps(release.privacy.to_dict()),
     }
     tensors = {name: t.detach().cpu().contiguous().clone() for name, t in release.tensors().items()}
+    metadata[DIGEST_KEY] = release_digest(metadata, tensors)
     with atomic_path(path) as temporary:
         save_file(tensors, temporary, metadata=metadata)
     return path
@@ -55,12 +112,27 @@ def load_release(path: str | Path) -> Release:
         path: A file written by ``Release.save``.
 
     Raises:
-        ReleaseFileError: No such file, a damaged one, one of a newer format, or not a release.
+        ReleaseFileError: No such file, a damaged or changed one, one of a newer format, or not a release.
 
     Example:
         >>> load_release("nowhere.safetensors")
         Traceback (most recent call last):
         torchdpcate.errors.ReleaseFileError: nowhere.safetensors: no such file
+    """
+    file = read_release_file(path)
+    if file.fault is not None:
+        raise ReleaseFileError(f"{file.path}: changed or damaged, {file.fault}; ask for the file again")
+    return file.build()
+
+
+def read_release_file(path: str | Path) -> ReleaseFile:
+    """Read a release file without making anything of it, or comparing its checksum.
+
+    Args:
+        path: A file written by ``Release.save``.
+
+    Raises:
+        ReleaseFileError: No such file, a damaged one, one of a newer format, or not a release.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -74,28 +146,16 @@ def load_release(path: str | Path) -> Release:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
     except (SafetensorError, OSError) as error:
         raise ReleaseFileError(f"{path}: not a release, or damaged ({error}); ask for the file again") from None
-    try:
-        return _build(metadata, tensors)
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise ReleaseFileError(
-            f"{path}: the release's contents do not fit together ({type(error).__name__}); ask for the file again"
-        ) from error
+    return ReleaseFile(path, metadata, tensors)
 
 
 def _check_format(path: Path, metadata: dict[str, str]) -> None:
     if metadata.get("format") != FORMAT:
         raise ReleaseFileError(f"{path}: a safetensors file, but not a torchdpcate release")
     found = metadata.get("format_version", "")
-    if not found.isdigit():
+    if not (found.isascii() and found.isdigit() and len(found) < 10):
         raise ReleaseFileError(f"{path}: format version {found!r} is not a number; ask for the file again")
     if int(found) > FORMAT_VERSION:
         raise ReleaseFileError(
             f"{path}: format version {found} is newer than this torchdpcate reads ({FORMAT_VERSION}); upgrade it"
         )
-
-
-def _build(metadata: dict[str, str], tensors: dict[str, torch.Tensor]) -> Release:
-    facts: dict[str, Any] = json.loads(metadata["facts"])
-    schema = TableSchema.from_dict(json.loads(metadata["schema"]))
-    privacy = PrivacyStatement.from_dict(json.loads(metadata["privacy"]))
-    return RELEASES[metadata["class"]].build(tensors, facts, schema, privacy)

@@ -6,16 +6,28 @@ from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from typing import Any
 
+from torchdpcate.errors import InputError
 from torchdpcate.privacy import Guarantee, Ledger, Level
+from torchdpcate.release.statement_fields import check_fields
 
 ADJACENCY = "replace one record; the number of records is public"
 UNIT = "one record (row): a person with several rows is protected only row by row"
-ASSUMPTIONS = (
+FLOATING_POINT = (
     "real arithmetic inside fits and DP-SGD (float64 and float32); what is released is rounded to a public "
-    "power-of-two grid and gets discrete Gaussian noise there",
-    "DP-SGD noise and Poisson sampling come from a generator seeded by the operating system's entropy",
+    "power-of-two grid and gets discrete Gaussian noise there"
+)
+ENTROPY = "DP-SGD noise and Poisson sampling come from a generator seeded by the operating system's entropy"
+ASSUMPTIONS = (
+    FLOATING_POINT,
+    ENTROPY,
     "bounds, split, queries and settings are public facts, not read off the records",
 )
+TUNING = {
+    "runs": 1,
+    "text": "this ledger holds one run and no charge for tuning; whatever else was tried on the same records, the "
+    "other runs of a sweep included, is not counted here and adds up",
+}
+"""What one ledger knows of tuning."""
 NOT_PROTECTED = (
     "the fact that training ended or was refused, and how long it took",
     "everything in the curator's folder",
@@ -41,6 +53,11 @@ class PrivacyStatement:
         public: The mechanism's public constants.
         private_noise: Whether the noise came from the system's entropy.
         versions: Versions of the libraries that made the release.
+        accountant: Name, version and neighbouring relation of what composed the charges; empty if nothing is
+            claimed, or in a file older than this field.
+        bounds_origin: Where the public bounds come from, in the curator's words; empty in older files.
+        tuning: ``runs`` on the same records that are known of (None if unknown) and a ``text`` on their cost;
+            empty in older files.
     """
 
     mechanism: str
@@ -59,11 +76,19 @@ class PrivacyStatement:
     assumptions: list[str] = field(default_factory=lambda: list(ASSUMPTIONS))
     not_protected: list[str] = field(default_factory=lambda: list(NOT_PROTECTED))
     versions: dict[str, str] = field(default_factory=lambda: {name: version(name) for name in _LIBRARIES})
+    accountant: dict[str, str] = field(default_factory=dict)
+    bounds_origin: str = ""
+    tuning: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def claims(self) -> bool:
+        """Whether an (epsilon, delta) is claimed."""
+        return self.epsilon is not None
 
     @property
     def headline(self) -> str:
         """The level in a few words, never stronger than the claim."""
-        claimed = self.epsilon is not None or self.level == Level.HEURISTIC
+        claimed = self.claims or self.level == Level.HEURISTIC
         return self.level if claimed else f"{self.level}, and its conditions do not hold: no guarantee"
 
     def to_dict(self) -> dict[str, Any]:
@@ -72,8 +97,16 @@ class PrivacyStatement:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "PrivacyStatement":
-        """Rebuild a statement from ``to_dict``."""
-        return cls(**fields)
+        """Rebuild a statement from ``to_dict``.
+
+        Raises:
+            InputError: A field is missing, unknown, or not of its kind.
+        """
+        check_fields(fields)
+        try:
+            return cls(**fields)
+        except TypeError as error:
+            raise InputError(f"privacy statement: {error}") from None
 
     def to_json(self) -> str:
         """Return the statement as JSON."""
@@ -85,6 +118,9 @@ class PrivacyStatement:
         lines += [f"- mechanism: {self.mechanism}", f"- noise: {self.formula}"]
         lines += [f"- adjacency: {self.adjacency}", f"- unit: {self.unit}", f"- records: {self.n}"]
         lines += [f"- {name.replace('_', ' ')}: {_short(value)}" for name, value in self.public.items()]
+        lines += [f"- bounds: {self.bounds_origin}"] if self.bounds_origin else []
+        lines += [f"- accountant: {' '.join(self.accountant.values())}"] if self.accountant else []
+        lines += [f"- tuning: {self.tuning['text']}"] if self.tuning else []
         lines += ["", "## Blocks of records (disjoint)", ""]
         for block in self.blocks:
             lines.append(f"- {block['name']}: {block['n']} records{_spent(block)}")
@@ -109,6 +145,8 @@ def make_statement(
     formula: str,
     public: Mapping[str, Any],
     private_noise: bool,
+    bounds_origin: str = "",
+    tuning: Mapping[str, Any] = TUNING,
 ) -> PrivacyStatement:
     """Join a mechanism's guarantee with everything the ledger has been charged.
 
@@ -124,6 +162,8 @@ def make_statement(
         formula: Its noise scale and source.
         public: Its public constants.
         private_noise: Whether the noise came from the system's entropy.
+        bounds_origin: Where the public bounds come from (``Domain.origin``).
+        tuning: What is known of tuning on the same records: ``runs`` and ``text``.
     """
     guarantee, spent = guarantee.stamped(private_noise), ledger.spent()
     order = list(Level)
@@ -132,7 +172,7 @@ def make_statement(
     claims = guarantee.holds_claim and spent["total"]["epsilon"] is not None
     if claims:
         total = spent["total"]
-        claim = f"({total['epsilon']:.6g}, {total['delta']:.6g})-differentially private, {level.value}, replace-one"
+        claim = claim_sentence(total["epsilon"], total["delta"], level.value)
     elif guarantee.holds_claim:
         claim = f"{level.value}: no privacy guarantee, because an earlier release from the same records has none"
     else:
@@ -150,7 +190,28 @@ def make_statement(
         public=dict(public) if private_noise else {},
         private_noise=private_noise,
         assumptions=list(ASSUMPTIONS) if private_noise else [],
+        accountant=_accountant() if claims else {},
+        bounds_origin=bounds_origin,
+        tuning=dict(tuning),
     )
+
+
+def claim_sentence(epsilon: float, delta: float, level: str) -> str:
+    """Return the sentence of a claim; no other sentence claims anything.
+
+    Example:
+        >>> claim_sentence(1.0, 1e-5, "certified")
+        '(1, 1e-05)-differentially private, certified, replace-one'
+    """
+    return f"({epsilon:.6g}, {delta:.6g})-differentially private, {level}, replace-one"
+
+
+def _accountant() -> dict[str, str]:
+    return {
+        "name": "torchdpcate.privacy.compose, with privacy loss distributions of dp-accounting",
+        "version": version("dp-accounting"),
+        "neighbouring_relation": "replace one record",
+    }
 
 
 def _block(name: str, n: int, ledger: Ledger, spent: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -165,7 +226,7 @@ def _block(name: str, n: int, ledger: Ledger, spent: Mapping[str, Any] | None) -
 
 
 def _spent(block: Mapping[str, Any]) -> str:
-    if block.get("epsilon") is None:
+    if block.get("epsilon") is None or block.get("delta") is None:
         return ""
     return f", spent ({block['epsilon']:.4g}, {block['delta']:.3g})"
 

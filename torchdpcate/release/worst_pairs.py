@@ -1,7 +1,5 @@
 """Neighbouring second-stage blocks on which the mechanisms of this room are attacked."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
@@ -9,6 +7,7 @@ from torchdpcate.data import Domain
 from torchdpcate.nuisance import NuisanceValues
 from torchdpcate.orthogonal import RScore
 from torchdpcate.privacy import Game, NoiseSource, gaussian_evidence
+from torchdpcate.privacy.worst_case import Evidence
 from torchdpcate.release.mechanism import Prepared
 from torchdpcate.second_stage import Identity, LinearStage, SecondStageBlock
 
@@ -43,7 +42,7 @@ def linear_stage(first: tuple[float, float], n: int, ridge: float, threshold: fl
 def function_game(worlds: tuple[Prepared, Prepared]) -> Game:
     """Return the game on released coefficients; the evidence is the released function at the replaced record."""
     direction = Identity().setup(DOMAIN)(torch.tensor([[NEAR]], dtype=torch.float64))[0]
-    return _game(worlds, lambda theta: theta @ direction)
+    return _game(worlds, lambda theta: theta @ direction, most_runs=400_000)
 
 
 def query_game(worlds: tuple[Prepared, Prepared], means: tuple[Tensor, Tensor]) -> Game:
@@ -51,16 +50,17 @@ def query_game(worlds: tuple[Prepared, Prepared], means: tuple[Tensor, Tensor]) 
     noise = NoiseSource.system()
     draws = [ready.draw(noise, _SCALE_RUNS) - mean for ready, mean in zip(worlds, means, strict=True)]
     scales = [d.square().mean().sqrt().item() for d in draws]
-    return _game(worlds, gaussian_evidence(means, (scales[0], scales[1])))
+    return _game(worlds, gaussian_evidence(means, (scales[0], scales[1])), most_runs=100_000)
 
 
-def _game(worlds: tuple[Prepared, Prepared], evidence: Callable[[Tensor], Tensor]) -> Game:
+def _game(worlds: tuple[Prepared, Prepared], evidence: Evidence, most_runs: int) -> Game:
     first = worlds[0]
     return Game(
         draw=lambda world, runs, noise: worlds[world].draw(noise, runs),
         event=first.event,
         guarantee=first.guarantee,
         evidence=evidence,
+        most_runs=most_runs,
     )
 
 

@@ -1,0 +1,76 @@
+"""The command ``torchdpcate audit``: exit codes, one line for a mistake, nothing half-written."""
+
+import json
+
+import pytest
+
+from torchdpcate.audit import find
+from torchdpcate.cli import audit as command
+from torchdpcate.cli.main import main
+from torchdpcate.privacy import mechanisms
+
+
+def test_one_mechanism_is_printed_beside_its_claim(capsys):
+    assert main(["audit", "mechanism=laplace", "epsilon=2", "trials=3000"]) == 0
+    out = capsys.readouterr().out
+    assert "laplace" in out
+    assert "certified" in out
+    assert "confidence 0.95" in out
+
+
+def test_a_bound_above_the_claim_exits_with_one(capsys, monkeypatch):
+    honest = mechanisms.laplace_scale
+    monkeypatch.setattr(mechanisms, "laplace_scale", lambda *args: honest(*args) / 2)
+    assert main(["audit", "mechanism=laplace", "trials=20000"]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "claim refuted at confidence 0.95: laplace: bound 1." in error
+
+
+def test_all_of_the_registry_is_written_into_a_folder(tmp_path, monkeypatch, capsys):
+    few = {name: find(name) for name in ("laplace", "k_norm")}
+    monkeypatch.setattr(command, "registry", lambda: few)
+    folder = tmp_path / "found"
+    assert main(["audit", "--all", f"folder={folder}", "trials=2000", "confidence=0.9"]) == 0
+    assert sorted(path.name for path in folder.iterdir()) == ["README.md", "audit.json", "audit.png"]
+    results = json.loads((folder / "audit.json").read_text())["results"]
+    assert [(r["mechanism"], r["confidence"], r["trials"]) for r in results] == [
+        ("laplace", 0.9, 4000),
+        ("k_norm", 0.9, 4000),
+    ]
+    assert "written:" in capsys.readouterr().out
+
+
+def test_help_lists_the_mechanisms(capsys):
+    assert main(["audit", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert "influence_below_n_min" in out
+    assert "dp_sgd" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["mechanism=nothing"], "mechanism = nothing: no such audit; choose one of gaussian"),
+        (["mechanism=laplace", "epsilon=-1"], "epsilon = -1"),
+        (["mechanism=laplace", "epsilon=much"], "epsilon = 'much'"),
+        (["mechanism=laplace", "confidence=2"], "confidence = 2"),
+        (["mechanism=laplace", "trials=3"], "trials = 3"),
+        (["mechanism=laplace", "trials=1.5"], "trials = 1.5"),
+        (["mechanism=laplace", "--all"], "either mechanism=NAME or --all"),
+        (["epsilon=1"], "either mechanism=NAME or --all"),
+        (["mechanism=laplace", "folder=x"], "folder:"),
+        (["mechanism=laplace", "noise=quiet"], "give --all, leak RUN, or KEY=VALUE"),
+        (["laplace"], "give --all, leak RUN, or KEY=VALUE"),
+        (["leak"], "give one run folder"),
+        (["leak", "nowhere"], "nowhere"),
+    ],
+    ids=str,
+)
+def test_mistakes_exit_with_two_and_one_line(words, said, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["audit", *words]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
