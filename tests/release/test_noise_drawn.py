@@ -142,7 +142,8 @@ STAGES = [
 @pytest.mark.parametrize(("make", "bounds"), STAGES)
 def test_objective_draws_what_it_charges_for(make, bounds, budget):
     """sigma_b = 4 tau B sigma_AG(epsilon' - ln(1 + B^2/(n ridge)), delta'/4) of 99 % of what is charged, and
-    sigma_AG(1 %) tol / ridge on the solution; the two shares compose to the charge by adding them."""
+    sigma_AG(1 %) (tol / ridge + sqrt(p) grid / (2 n ridge)) on the solution; the two shares compose to the charge by
+    adding them."""
     fitted, noise, B = make(), Recorder(), bounds[0]
     head = ObjectivePerturbation().privatize(fitted, budget, noise.charge, noise)
     assert kinds(noise.log) == [Charged, Drawn, Drawn]
@@ -157,7 +158,8 @@ def test_objective_draws_what_it_charges_for(make, bounds, budget):
     assert (tilt.size, cover.size) == (p, p)
     assert tilt.scale == pytest.approx(4 * tau * B * sigma, rel=ANALYTIC)
     exact = gaussian_sigma(0.01 * epsilon, 0.01 * delta)
-    assert cover.scale == pytest.approx(on_a_grid(tol / ridge, exact, p), rel=ANALYTIC)
+    moved = tol / ridge + math.sqrt(p) * grid_step(tilt.scale) / (2 * n * ridge)
+    assert cover.scale == pytest.approx(on_a_grid(moved, exact, p), rel=ANALYTIC)
 
     # The solver's noise taken off, theta solves the mean objective tilted by the whole draw, up to the
     # solver's tolerance and half a grid step a coefficient (curvature at most 2 (1 + ridge)).

@@ -84,7 +84,7 @@ def audit_figure(results: list[AuditResult]) -> "Figure":
         color = "C3" if result.bound > claim else "C0"
         axes.plot([bound, claim], [place, place], color="0.85", lw=5, solid_capstyle="butt", zorder=1)
         axes.plot(bound, place, "o", color=color, zorder=3, label="_" if place else "lower bound by attack")
-        axes.text(bound, place - 0.2, f"{result.bound:.3g}", ha="center", va="bottom", fontsize=8)
+        axes.text(bound, place - 0.26, f"{result.bound:.3g}", ha="center", va="bottom", fontsize=8)
         axes.plot(claim, place, "|", ms=18, mew=2.5, color="black" if claims else "0.65", zorder=2)
     axes.plot([], [], "|", ms=14, mew=2.5, color="black", label="claim")
     axes.plot([], [], "|", ms=14, mew=2.5, color="0.65", label="nothing claimed; noise as for this epsilon")

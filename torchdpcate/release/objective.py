@@ -20,7 +20,7 @@ from torchdpcate.release.mechanism import FunctionMechanism, Prepared
 from torchdpcate.release.worst_pairs import NEAR, function_game, linear_stage
 from torchdpcate.second_stage import FittedStage, LinearProblem, LinearSecondStage, SecondStage, solve_tilted
 
-# Share of the budget that pays for the solver's inexactness; its noise is about 1e-7 of the other.
+# Share of the budget that pays for the solver's inexactness; its noise is about 1e-3 of the other, or less.
 _SOLVER_SHARE = 0.01
 _SQUARED = (
     "second_stage.loss = squared: objective perturbation needs the Huber loss; "
@@ -68,9 +68,10 @@ class ObjectivePerturbation(FunctionMechanism):
     Guarantee:
         Certified (epsilon, delta) for every fixed value of the nuisances (theory note ``dp_cate``, row 3).
         One hundredth of the budget pays a Gaussian on the coefficients that covers the solver's
-        gradient-norm stop (Iyengar et al. 2019). The noise is shaped by the Hessian, which stays secret; the
-        public ``noise_scale`` is its bound sigma_b / (2 n lambda): theta is a 1/(2 n lambda)-Lipschitz map of b,
-        so by Gaussian isoperimetry (Borell 1975) the answer at x is within z s ||psi(x)|| of its median.
+        gradient-norm stop (Iyengar et al. 2019) and the grid on which the tilt is drawn. The noise is shaped
+        by the Hessian, which stays secret; the public ``noise_scale`` is its bound sigma_b / (2 n lambda):
+        theta is a 1/(2 n lambda)-Lipschitz map of b, so by Gaussian isoperimetry (Borell 1975) the answer at
+        x is within z s ||psi(x)|| of its median.
 
     Example:
         >>> ObjectivePerturbation().name
@@ -118,7 +119,7 @@ class ObjectivePerturbation(FunctionMechanism):
 
     @staticmethod
     def _scales(problem: LinearProblem, budget: PrivacyBudget) -> tuple[float, GaussianMechanism, float]:
-        """Return the tilt's standard deviation, the noise that covers the solver's stop, and epsilon_J."""
+        """Return the tilt's standard deviation, the noise that covers solver and grid, and epsilon_J."""
         share = 1 - _SOLVER_SHARE
         jacobian, tilt_scale = objective_noise(
             budget.epsilon * share,
@@ -129,8 +130,10 @@ class ObjectivePerturbation(FunctionMechanism):
             n=problem.n,
         )
         rest = PrivacyBudget(budget.epsilon * _SOLVER_SHARE, budget.delta * _SOLVER_SHARE)
-        # tol of the summed objective is n times that of the mean; the n cancels (dp_cate row 3).
-        return tilt_scale, GaussianMechanism(rest, problem.tolerance / problem.ridge), jacobian
+        # tol of the summed objective is n times that of the mean; the n cancels (dp_cate row 3). A tilt drawn on a
+        # grid is a continuous one moved by half a step a coordinate, and theta moves by 1/(2 n ridge) of that.
+        grid = math.sqrt(problem.psi.shape[1]) * NoiseSource.grid(tilt_scale) / (2 * problem.n * problem.ridge)
+        return tilt_scale, GaussianMechanism(rest, problem.tolerance / problem.ridge + grid), jacobian
 
 
 @worst_case(

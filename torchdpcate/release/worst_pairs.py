@@ -42,7 +42,7 @@ def linear_stage(first: tuple[float, float], n: int, ridge: float, threshold: fl
 def function_game(worlds: tuple[Prepared, Prepared]) -> Game:
     """Return the game on released coefficients; the evidence is the released function at the replaced record."""
     direction = Identity().setup(DOMAIN)(torch.tensor([[NEAR]], dtype=torch.float64))[0]
-    return _game(worlds, lambda theta: theta @ direction, most_runs=400_000)
+    return _game(worlds, lambda theta: theta @ direction, most_runs=1_000_000)
 
 
 def query_game(worlds: tuple[Prepared, Prepared], means: tuple[Tensor, Tensor]) -> Game:
