@@ -1,7 +1,8 @@
-"""Each kind of bug that breaks privacy, planted; at least one check must find it.
+"""Bugs that break privacy in practice, planted; an attack or a refusal must find each.
 
-Where the check is an attack, the same attack passes the honest mechanism in ``test_attack`` or here. Seeds are fixed,
-except that DP-SGD attacks with a private ledger are not needed: the noise is a fixed source, so the tests repeat.
+Where the check is an attack, the same attack passes the honest mechanism in ``test_attack`` or here. The noise is a
+fixed source, so every test repeats. Bounds and a split taken from the records are planted in ``test_replay``, noise
+that follows the experiment's seed in ``test_entropy``: no attack on one mechanism sees these.
 """
 
 from functools import partial

@@ -165,7 +165,7 @@ def _(game: Game, case: WorstCase, terms: Terms) -> AuditResult:
         claimed=None if claim is None else claim.epsilon,
         nominal=terms.budget.epsilon,
         delta=delta,
-        bound=epsilon_bound(game.event, game.count, delta, Rates.of(*hits, trials, terms.confidence)),
+        bound=epsilon_bound(game.event, game.count, delta, Rates.of(hits[0], hits[1], trials, terms.confidence)),
         confidence=terms.confidence,
         trials=2 * trials,
         false_rate=hits[0] / trials,

@@ -65,7 +65,8 @@ class _Steps(Callback):
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         """Append the weights, [m]."""
-        self.weights.append(pl_module.linear.weight.detach()[0].double().clone())
+        (weight,) = pl_module.parameters()
+        self.weights.append(weight.detach()[0].double().clone())
 
     @property
     def steps(self) -> Tensor:

@@ -87,6 +87,7 @@ def privacy_curve(charges: Sequence[Charge], epsilons: Any, coarse: float = 1.0)
     if isinstance(event, GaussianEvent):
         half, tail = 0.5 / event.noise_multiplier, epsilons * event.noise_multiplier
         return np.clip(ndtr(half - tail) - np.exp(epsilons + log_ndtr(-half - tail)), 0.0, 1.0)
+    assert isinstance(event, PureEvent | ApproximateEvent)
     bound, delta, capped = event.epsilon, getattr(event, "delta", 0.0), np.minimum(epsilons, event.epsilon)
     # randomised response, the worst of its kind: (e^bound - e^epsilon) / (1 + e^bound), without overflow
     gap = -np.expm1(capped - bound) * expit(bound)

@@ -190,7 +190,7 @@ class KNormMechanism(AdditiveMechanism):
         return PureEvent(self.epsilon)
 
     def _noise(self, like: Tensor, scale: float, noise: NoiseSource) -> Tensor:
-        return noise.k_norm(*like.shape, scale)
+        return noise.k_norm(like.shape[0], like.shape[1], scale)
 
 
 def _line(mechanism: AdditiveMechanism, length: int, evidence: Evidence, guarantee: Guarantee) -> Game:
