@@ -233,7 +233,8 @@ def test_the_curve_of_a_pure_event_is_that_of_randomised_response(bound):
     epsilons = np.array([-0.5, 0.0, bound / 2, bound, bound + 1])
     right = scipy.special.expit(bound)
     # P(told right) - e^epsilon P(told wrong), and its mirror image for a negative epsilon
-    exact = np.maximum.reduce([right - np.exp(epsilons - bound) * right, 1 - np.exp(np.minimum(epsilons, 0)), 0 * epsilons])
+    mirrored = 1 - np.exp(np.minimum(epsilons, 0))
+    exact = np.maximum.reduce([right - np.exp(epsilons - bound) * right, mirrored, 0 * epsilons])
     np.testing.assert_allclose(privacy_curve([(PureEvent(bound), 1)], epsilons), exact, rtol=1e-12, atol=1e-15)
 
 

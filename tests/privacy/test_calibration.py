@@ -109,3 +109,11 @@ def test_gaussian_parts_need_delta(call):
 def test_bad_arguments_are_named(call, name):
     with pytest.raises(InputError, match=name):
         call()
+
+
+def test_smooth_sensitivity_beyond_its_proof_is_refused():
+    most = 3 * math.log(2 / 1e-5)
+    assert smooth_sensitivity_multiplier(most, 1e-5) == pytest.approx(5 * math.sqrt(2 * math.log(2e5)) / most)
+    for calibrate in (smooth_sensitivity_multiplier, lambda e, d: theorem1_multiplier(e, d, 1000)):
+        with pytest.raises(InputError, match=r"epsilon = 37: .* up to 3 ln\(2/delta\) = 36.62"):
+            calibrate(37.0, 1e-5)

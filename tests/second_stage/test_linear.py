@@ -171,6 +171,18 @@ def test_a_missed_tolerance_releases_nothing(monkeypatch):
         solve(random_problem(0.1))
 
 
+def test_steps_that_lower_value_and_gradient_in_turns_end():
+    """Tiny thresholds and ridges, where accepting either made Newton's method cycle in one draw of a hundred."""
+    generator = torch.Generator().manual_seed(0)
+    for ridge, tau, n in ((0.012, 0.0127, 51), (0.02, 0.01, 35), (0.01, 0.02, 25)):
+        psi = torch.randn(n, 3, generator=generator, dtype=torch.float64)
+        s = torch.rand(n, generator=generator, dtype=torch.float64) * 2 - 1
+        problem = LinearProblem(psi / psi.norm(dim=1, keepdim=True), s, torch.full_like(s, 0.9), ridge, 0.9, 1.0, tau)
+        spread = 4 * tau * 0.9 * 8 / n
+        tilts = torch.randn(3_000, 3, generator=generator, dtype=torch.float64) * spread
+        assert bool(torch.isfinite(solve_tilted(problem, tilts)).all())
+
+
 @pytest.mark.parametrize("ridge", [0.0, -1.0, math.inf, math.nan])
 def test_ridge_must_be_positive(ridge):
     with pytest.raises(InputError, match=r"second_stage\.ridge"):

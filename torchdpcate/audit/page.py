@@ -45,6 +45,7 @@ def page(results: list[AuditResult], command: str, confidence: float, folder: Pa
             "",
             _HOW_TO_READ,
             "",
+            *_also(folder),
             "| mechanism | level | claimed epsilon | at delta | bound | attack | runs |",
             "| --- | --- | --- | --- | --- | --- | --- |",
             *(_row(result, folder) for result in results),
@@ -61,6 +62,13 @@ def page(results: list[AuditResult], command: str, confidence: float, folder: Pa
             "",
         ]
     )
+
+
+def _also(folder: Path) -> list[str]:
+    """Return a line that links to the pages that are about no single mechanism, where they lie in the folder."""
+    others = {"common.md": "what holds for all of them", "composition.md": "how costs add up"}
+    links = [f"[{text}]({name})" for name, text in others.items() if (folder / name).exists()]
+    return [f"See also: {', '.join(links)}.", ""] if links else []
 
 
 def _row(result: AuditResult, folder: Path) -> str:

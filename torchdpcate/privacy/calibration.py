@@ -108,13 +108,20 @@ def theorem1_multiplier(epsilon: float, delta: float, n: int) -> float:
 def smooth_sensitivity_multiplier(epsilon: float, delta: float) -> float:
     r"""Noise over smooth sensitivity, :math:`5\sqrt{2\ln(2/\delta)}/\epsilon` (Nissim et al. 2007).
 
-    The sensitivity must be `smoothness`-smooth for the guarantee.
+    The sensitivity must be `smoothness`-smooth for the guarantee, which is proved for
+    :math:`\epsilon \le 3\ln(2/\delta)` (docs/guarantees/smooth_sensitivity.md).
 
     Raises:
-        InputError: If an argument is outside its range.
+        InputError: If an argument is outside its range, or epsilon beyond the proof.
     """
     epsilon = positive("epsilon", epsilon)
     delta = probability("delta", delta, above_zero=True, why=_NEEDS_DELTA)
+    most = 3 * math.log(2 / delta)
+    if epsilon > most:
+        raise InputError(
+            f"epsilon = {epsilon:g}: noise for a smooth sensitivity is proved up to 3 ln(2/delta) = {most:.4g}; "
+            "give less, or use mechanism=objective or output"
+        )
     return 5 * math.sqrt(2 * math.log(2 / delta)) / epsilon
 
 

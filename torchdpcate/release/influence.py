@@ -31,7 +31,7 @@ from torchdpcate.release.worst_pairs import (
     query_game,
     treated_block,
 )
-from torchdpcate.second_stage import FittedStage, LinearStage, NeuralSecondStage
+from torchdpcate.second_stage import FittedStage, LinearStage, NeuralSecondStage, SecondStage
 
 
 def minimum_records(epsilon: float, delta: float, *, weight_bound: float, ridge: float, queries: int) -> float:
@@ -77,6 +77,11 @@ class InfluencePerturbation(QueryMechanism):
         if starts < 1:
             raise InputError(f"mechanism.starts = {starts}: give at least one starting point")
         self.damping, self.starts, self.seed = damping, starts, seed
+
+    def check(self, recipe: SecondStage, weight_bound: float, n: int, budget: PrivacyBudget) -> None:
+        """Refuse an epsilon beyond the lemma behind the theorem; arguments and errors are the base class's."""
+        super().check(recipe, weight_bound, n, budget)
+        theorem1_multiplier(budget.epsilon, budget.delta, n)
 
     def gross_error_sensitivity(self, stage: FittedStage, queries: Tensor) -> float:
         """Return gamma of the answers at the queries, in outcome units. The curator's, never to be published."""
@@ -124,8 +129,8 @@ class InfluencePerturbation(QueryMechanism):
             Condition(
                 "C1",
                 f"local sensitivity within the scale: sqrt(ln n) = {math.sqrt(math.log(n)):.3f} >= "
-                f"2 (1 + eta) = {2 * (1 + eta):.3f}",
-                math.sqrt(math.log(n)) >= 2 * (1 + eta),
+                f"2 (1 + eta) = {2 * (1 + eta):.3f} is needed, and that 2 (1 + eta) gamma / n bounds it is not proved",
+                None if math.sqrt(math.log(n)) >= 2 * (1 + eta) else False,
             ),
             Condition(
                 "C2",

@@ -24,7 +24,7 @@ from torchdpcate.release.mechanism import (
     public_step,
 )
 from torchdpcate.release.worst_pairs import NEAR, linear_stage, queries, query_game
-from torchdpcate.second_stage import FittedStage, LinearProblem
+from torchdpcate.second_stage import FittedStage, LinearProblem, SecondStage
 
 
 def smooth_bound(local: float, worst: float, condition: float, xi: float) -> float:
@@ -72,9 +72,10 @@ class SmoothSensitivity(LinearMechanism, QueryMechanism):
     r"""Answers plus N(0, sd^2 I_d), sd = Sigma(D) 5 sqrt(2 ln(2/delta)) / epsilon.
 
     Guarantee:
-        Certified (epsilon, delta) for every fixed value of the nuisances, given the lemma of Nissim,
-        Raskhodnikova & Smith (2007), which the theory note recalls rather than proves. The scale depends on
-        the records and stays secret. Source: theory note ``dp_cate``, row 6.
+        Certified (epsilon, delta) for every fixed value of the nuisances, for epsilon <= 3 ln(2/delta): the
+        lemma of Nissim, Raskhodnikova & Smith (2007), proved with these constants in
+        ``docs/guarantees/smooth_sensitivity.md``. The scale depends on the records and stays secret.
+        Source: theory note ``dp_cate``, row 6.
 
     Example:
         >>> SmoothSensitivity().name
@@ -83,6 +84,11 @@ class SmoothSensitivity(LinearMechanism, QueryMechanism):
 
     name = "smooth_sensitivity"
     formula = "sd = Sigma(D) 5 sqrt(2 ln(2/delta)) / epsilon, Sigma smooth (secret); dp_cate row 6"
+
+    def check(self, recipe: SecondStage, weight_bound: float, n: int, budget: PrivacyBudget) -> None:
+        """Refuse an epsilon beyond the proof; arguments and errors are the base class's."""
+        super().check(recipe, weight_bound, n, budget)
+        smooth_sensitivity_multiplier(budget.epsilon, budget.delta)
 
     def prepare(self, stage: FittedStage, queries: Tensor, budget: PrivacyBudget) -> Prepared:
         """Return the mechanism on the squared head's answers; the arguments and errors are the base class's."""

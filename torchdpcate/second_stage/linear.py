@@ -193,7 +193,9 @@ def _newton(problem: LinearProblem, v: Tensor, tilts: Tensor) -> tuple[Tensor, T
         while True:
             candidate = theta - length[:, None] * step
             new_value, new_gradient, new_inside = _evaluate(problem, v, candidate, tilts)
-            better = (new_value <= value - 1e-4 * length * decrease) | (new_gradient.norm(dim=1) < norm)
+            # a smaller gradient counts only where the value is level to rounding: else the two rules take turns in a cycle
+            level = new_value <= value + 1e-13 * value.abs()
+            better = (new_value <= value - 1e-4 * length * decrease) | (level & (new_gradient.norm(dim=1) < norm))
             worse = going & ~better & (length > 1e-9)
             if not bool(worse.any()):
                 break
