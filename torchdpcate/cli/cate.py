@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from torchdpcate._files import write_text
+from torchdpcate.cli.curator import write_curator
 from torchdpcate.data import Study
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation import effect_figure, pehe, save_figure
@@ -57,7 +58,7 @@ def train_cate(config: DictConfig, folder: Path) -> None:
     if study.effect is not None:
         summary |= _errors(config, study, learner, release)
     _draw(config, study, learner, release, folder)
-    _write_curator(config, learner, folder / "curator")
+    write_curator(config, study, learner, mechanism, release, _figure_points(config, study), folder / "curator")
     summary["seconds"] = round(time.perf_counter() - start, 3)
     write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
     _show(summary, release, folder)
@@ -133,16 +134,6 @@ def _write_release(release: Release, folder: Path) -> None:
     write_text(folder / "privacy.md", release.privacy.to_markdown())
 
 
-def _write_curator(config: DictConfig, learner: CATELearner, folder: Path) -> None:
-    write_text(folder / "config.yaml", OmegaConf.to_yaml(config, resolve=True))
-    facts = {
-        "head_gradient_norm": learner.stage_.gradient_norm,
-        "huber_threshold": learner.threshold_,
-        "head_parameters": learner.stage_.theta.numel(),
-    }
-    write_text(folder / "fit.json", json.dumps(facts, indent=2) + "\n")
-
-
 def _summary(config: DictConfig, study: Study, learner: CATELearner, release: Release) -> dict[str, Any]:
     assert learner.ledger_ is not None
     return {
@@ -187,18 +178,21 @@ def _figure_covariate(config: DictConfig, study: Study) -> str:
     return name
 
 
+def _figure_points(config: DictConfig, study: Study) -> torch.Tensor:
+    """Return the points of the figures, [101, q]: one covariate over its bounds, the others at mid-range."""
+    low, high = study.domain.covariate_low, study.domain.covariate_high
+    column = study.domain.names.index(_figure_covariate(config, study))
+    x = ((low + high) / 2).repeat(101, 1)
+    x[:, column] = low[column] + torch.linspace(0, 1, 101, dtype=torch.float64) * (high[column] - low[column])
+    return x
+
+
 def _draw(config: DictConfig, study: Study, learner: CATELearner, release: Release, folder: Path) -> None:
     """Draw the effect against one covariate: the reader's figure, and the curator's beside it."""
     if release.kind != "function":
         return
-    domain = study.domain
-    name = _figure_covariate(config, study)
-    column = domain.names.index(name)
-    grid = torch.linspace(0, 1, 101, dtype=torch.float64)
-    low, high = domain.covariate_low, domain.covariate_high
-    x = ((low + high) / 2).repeat(101, 1)
-    x[:, column] = low[column] + grid * (high[column] - low[column])
-    values, level = x[:, column].numpy(), float(config.figure.level)
+    name, x = _figure_covariate(config, study), _figure_points(config, study)
+    values, level = x[:, study.domain.names.index(name)].numpy(), float(config.figure.level)
     effect, band = release.effect(x), release.interval(x, level)
     claim = release.privacy.claim
     reader = effect_figure(values, effect, band, covariate=name, level=level, claim=claim)
