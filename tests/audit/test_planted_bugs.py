@@ -1,8 +1,8 @@
 """Bugs that break privacy in practice, planted; an attack or a refusal must find each.
 
 Where the check is an attack, the same attack passes the honest mechanism in ``test_attack`` or here. The noise is a
-fixed source, so every test repeats. Bounds and a split taken from the records are planted in ``test_replay``, noise
-that follows the experiment's seed in ``test_entropy``: no attack on one mechanism sees these.
+fixed source, so every test repeats. Bounds and a split taken from the records are planted in ``test_check``, noise
+that follows the experiment's seed in ``replay/test_entropy``: no attack on one mechanism sees these.
 """
 
 from functools import partial

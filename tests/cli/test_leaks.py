@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from torchdpcate.audit.leaks import FALSE_ALARM, scan
+from torchdpcate.audit.leak.scan import FALSE_ALARM, scan
 from torchdpcate.cli.main import main
 
 DOMAIN = {

@@ -8,7 +8,7 @@ from torchdpcate.privacy.worst_case import WORST_CASES, WorstCase
 _ROOMS = (
     "torchdpcate.privacy",
     "torchdpcate.nuisance.worst_case",
-    "torchdpcate.audit.one_run_game",
+    "torchdpcate.audit.one_run",
     "torchdpcate.release",
     "torchdpcate.audit.pipelines",
 )

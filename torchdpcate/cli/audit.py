@@ -71,7 +71,7 @@ def audit(words: list[str]) -> None:
 def _leak(words: list[str]) -> None:
     if len(words) != 1:
         raise InputError("audit leak: give one run folder")
-    from torchdpcate.audit.leaks import leak_report
+    from torchdpcate.audit.leak import leak_report
 
     leak_report(words[0])
 

@@ -21,7 +21,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.evaluation import effect_figure, pehe, save_figure
 from torchdpcate.learners import CATELearner
 from torchdpcate.privacy import NoiseSource, PrivacyBudget
-from torchdpcate.release import FunctionMechanism, Mechanism, Release
+from torchdpcate.release import FunctionMechanism, Mechanism, Release, write_sums
 
 RELEASE_FILE = "release.safetensors"
 
@@ -58,6 +58,7 @@ def train_cate(config: DictConfig, folder: Path) -> None:
     if study.effect is not None:
         summary |= _errors(config, study, learner, release)
     _draw(config, study, learner, release, folder)
+    write_sums(folder / "release")
     write_curator(config, study, learner, mechanism, release, _figure_points(config, study), folder / "curator")
     summary["seconds"] = round(time.perf_counter() - start, 3)
     write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")

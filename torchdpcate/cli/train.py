@@ -39,7 +39,7 @@ def train(overrides: Sequence[str]) -> None:
 
     main = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(job)
     # Hydra reads its words from sys.argv, and hides errors unless it is told not to.
-    words = mock.patch.object(sys, "argv", ["torchdpcate train", *_sweep_folder(overrides)])
+    words = mock.patch.object(sys, "argv", ["torchdpcate train", *map(_quoted, _sweep_folder(overrides))])
     with words, mock.patch.dict(os.environ, {"HYDRA_FULL_ERROR": "1"}):
         main()
     if failures:
@@ -52,6 +52,20 @@ def _sweep_folder(overrides: Sequence[str]) -> list[str]:
     if not folders or not {"-m", "--multirun"} & set(overrides):
         return list(overrides)
     return [*overrides, f"hydra.sweep.dir={folders[-1]}"]
+
+
+def _quoted(word: str) -> str:
+    """Quote a plain value that is not ASCII, such as a path: Hydra's grammar knows ASCII letters alone.
+
+    A value that is quoted already, a list or a sweep stays as it is.
+
+    Example:
+        >>> _quoted("data.path=donn\u00e9es.csv"), _quoted("seed=0,1")
+        ("data.path='donn\u00e9es.csv'", 'seed=0,1')
+    """
+    key, equals, value = word.partition("=")
+    plain = not set(value) & set("'\"[](){},$\\")
+    return f"{key}='{value}'" if equals and plain and not value.isascii() else word
 
 
 def _job(config: DictConfig) -> None:

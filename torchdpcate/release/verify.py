@@ -130,9 +130,8 @@ def _block(block: dict[str, Any], same: bool) -> tuple[str, list[str]]:
     problems = []
     for key, cost in found.items():
         problem = _compare(block[key], cost, _tolerance(charges, same), same)
-        problems += (
-            [f"block {name!r} claims {key} = {block[key]:.10g} at delta = {delta:g}, {problem}"] if problem else []
-        )
+        if problem:
+            problems.append(f"block {name!r} claims {key} = {block[key]:.10g} at delta = {delta:g}, {problem}")
     weakest = max((charge["level"] for charge in block["charges"] if charge["count"]), key=_rank, default="certified")
     if _rank(block.get("level", weakest)) < _rank(weakest):
         problems.append(f"block {name!r} is called {block['level']}, but one of its charges is {weakest}")
@@ -160,13 +159,16 @@ def _level(privacy: PrivacyStatement) -> Iterator[str]:
     """Problems of the level: never stronger than a charge, nor than the conditions allow."""
     charges = [(charge["level"], charge["label"]) for block in privacy.blocks for charge in block["charges"]]
     weakest, label = max(charges, key=lambda charge: _rank(charge[0]), default=(privacy.level, ""))
-    if _rank(privacy.level) < _rank(weakest):
+    fails = any(condition["holds"] is False for condition in privacy.conditions)
+    # a conditional mechanism whose condition fails is charged as a heuristic, and claims nothing
+    excused = privacy.level == Level.CONDITIONAL and fails and not privacy.claims
+    if _rank(privacy.level) < _rank(weakest) and not excused:
         yield f"the level is {privacy.level}, but the charge {label!r} is {weakest}"
     if privacy.level == Level.CERTIFIED and any(c["holds"] is not True for c in privacy.conditions):
         yield "the level is certified, but a condition is open or fails"
     if privacy.claims and privacy.level == Level.HEURISTIC:
         yield "the level is heuristic, yet epsilon is claimed"
-    if privacy.claims and any(c["holds"] is False for c in privacy.conditions):
+    if privacy.claims and fails:
         yield "a condition fails, yet epsilon is claimed"
     if not privacy.private_noise and (privacy.claims or privacy.level != Level.HEURISTIC):
         yield "the noise had a fixed seed, yet something is claimed"

@@ -1,0 +1,456 @@
+"""The replay check: honest learners pass, and each planted fault is reported with its place."""
+
+import warnings
+from dataclasses import replace as with_changes
+from types import SimpleNamespace
+
+import pytest
+import torch
+from lightning.pytorch import Callback
+from sklearn.base import clone
+
+from torchdpcate import DRLearner, LinearSecondStage, NeuralSecondStage, PrivacyBudget, RLearner
+from torchdpcate.audit.replay.check import Run, learner_pipeline, neighbours_for_replay, replay
+from torchdpcate.audit.replay.tape import RecordingNoise, ReplayingNoise
+from torchdpcate.data import CausalData, Dataset1, Domain, TableSchema, public_split
+from torchdpcate.errors import InputError
+from torchdpcate.nuisance import DPSGD, DPSGDPlan, NuisanceConfig, Nuisances, default_trainer, poisson_loader
+from torchdpcate.privacy import Ledger, Level
+from torchdpcate.release import InfluencePerturbation, OutputPerturbation, PrivateHead
+from torchdpcate.second_stage import Identity, Legendre, Representation
+
+STUDY = Dataset1(n=260, queries=6, seed=3).load()
+RECORDS, DOMAIN = STUDY.records, STUDY.domain
+BUDGET = PrivacyBudget(4.0, 1e-4)
+QUICK = NuisanceConfig(width=4, batch_size=40, epochs=1)
+NEIGHBOURS = neighbours_for_replay(RECORDS, DOMAIN)
+FIRST, SECOND = (int(block[0]) for block in public_split(RECORDS.n, 0.5, 0))
+SOME = NEIGHBOURS[-3:]  # a record of each block
+
+
+def learner(kind=RLearner, features=None, **rest):
+    stage = LinearSecondStage(features or Legendre(), ridge=0.1)
+    return kind(DOMAIN, BUDGET, **({"nuisance": QUICK, "second_stage": stage} | rest))
+
+
+def check(pipeline, neighbours=SOME):
+    return replay(pipeline, RECORDS, *neighbours)
+
+
+def found(pipeline):
+    """What is reported, as {kind: places}."""
+    report = check(pipeline)
+    assert not report.passed
+    kinds: dict[str, set[str]] = {}
+    for difference in report.differences:
+        kinds.setdefault(difference.kind, set()).add(difference.place)
+    return kinds
+
+
+# ---- honest pipelines
+
+
+@pytest.mark.parametrize("kind", [RLearner, DRLearner])
+@pytest.mark.parametrize(
+    ("release", "mechanism"),
+    [
+        ("function", "objective"),
+        ("function", "output"),
+        ("queries", "output"),
+        ("queries", "smooth_sensitivity"),
+        ("queries", InfluencePerturbation(starts=4)),
+    ],
+)
+def test_the_learners_pass(kind, release, mechanism):
+    report = check(learner_pipeline(learner(kind), release, mechanism, STUDY.queries))
+    assert report.passed, str(report)
+    # three noisy gradients, the Huber threshold and the release
+    assert (report.neighbours, report.outputs) == (3, 5)
+
+
+@pytest.mark.parametrize("features", [Identity(), Legendre(3), Representation()])
+def test_every_feature_map_passes(features):
+    report = check(learner_pipeline(learner(features=features)))
+    assert report.passed, str(report)
+
+
+def test_a_neural_head_and_another_split_pass():
+    neural = NeuralSecondStage(width=2, depth=1, ridge=0.1, epochs=1)
+    settings = {"split": 0.3, "seed": 5}
+    model = learner(second_stage=neural, **settings)
+    own = neighbours_for_replay(RECORDS, DOMAIN, **settings)[-1:]
+    report = check(learner_pipeline(model, "queries", InfluencePerturbation(starts=1), STUDY.queries[:2]), own)
+    assert report.passed, str(report)
+
+
+def test_the_learner_given_is_left_as_it_is_and_the_ledger_in_memory(tmp_path):
+    model = learner(ledger_path=tmp_path / "ledger.json")
+    assert check(learner_pipeline(model, "queries"), NEIGHBOURS[:1]).passed
+    assert not hasattr(model, "stage_")
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---- planted faults: settings read off the records
+
+
+def test_bounds_taken_from_the_records_are_reported():
+    def pipeline(records, noise):
+        low, high = records.x.min(0).values, records.x.max(0).values
+        domain = Domain(low, high, records.y.min(), records.y.max())
+        squared = LinearSecondStage(ridge=0.1, loss="squared")
+        model = learner(second_stage=squared).set_params(domain=domain)
+        return learner_pipeline(model, "function", "output")(records, noise)
+
+    kinds = found(pipeline)
+    assert "learner.settings.domain.outcome_high" in kinds["result"]
+    assert "release.schema.covariates.x0.high" in kinds["result"]
+    assert "release.privacy.public.sensitivity" in kinds["result"]
+    assert any(place.startswith("torchdpcate/privacy/mechanisms.py:") for place in kinds["scale of gaussian"])
+
+
+def test_a_split_by_value_is_reported(monkeypatch):
+    held = {}
+
+    def by_value(n, fraction, seed):
+        order = held["records"].y.argsort()
+        return order[: round(fraction * n)], order[round(fraction * n) :]
+
+    def pipeline(records, noise):
+        held["records"] = records
+        return learner_pipeline(learner())(records, noise)
+
+    monkeypatch.setattr("torchdpcate.learners.learner.public_split", by_value)
+    kinds = found(pipeline)
+    assert {"learner.blocks_.nuisance", "learner.blocks_.second_stage"} <= kinds["result"]
+    assert "learner.stage_.block" in kinds["records"]
+
+
+def test_records_sorted_by_outcome_before_the_split_are_reported():
+    def pipeline(records, noise):
+        return learner_pipeline(learner())(records.subset(records.y.argsort()), noise)
+
+    kinds = found(pipeline)
+    assert set(kinds) == {"records"}  # the blocks' indices are the same: only the rows tell
+    assert len(kinds["records"]) == 2
+
+
+def test_a_record_that_pushes_another_into_the_other_block_is_reported():
+    def pipeline(records, noise):
+        order = torch.arange(records.n)
+        if bool((records.y == DOMAIN.outcome_high).any()):
+            order[[FIRST, SECOND]] = order[[SECOND, FIRST]]
+        return learner_pipeline(learner())(records.subset(order), noise)
+
+    kinds = found(pipeline)
+    assert set(kinds) == {"records"}
+    assert len(kinds["records"]) == 2  # one row in each block, which is one too many
+
+
+def test_a_ridge_chosen_from_the_records_is_reported():
+    def pipeline(records, noise):
+        stage = LinearSecondStage(ridge=0.1 + 0.01 * float(records.y.abs().mean()))
+        return learner_pipeline(learner(second_stage=stage))(records, noise)
+
+    places = found(pipeline)["result"]
+    assert {"learner.stage_.ridge", "release.privacy.public.ridge", "learner.stage_.sensitivity"} <= places
+
+
+def test_a_number_of_steps_chosen_from_the_records_is_reported():
+    def pipeline(records, noise):
+        epochs = 1 + int(records.y.max() == DOMAIN.outcome_high)
+        return learner_pipeline(learner(nuisance=with_changes(QUICK, epochs=epochs)))(records, noise)
+
+    kinds = found(pipeline)
+    assert any("step_account.py" in place for place in kinds["event of charge"])
+    assert any("train.py" in place for place in kinds["plan of dp_sgd"])
+    assert "learner.ledger_.entries[0].count" in kinds["result"]
+
+
+def test_early_stopping_is_reported():
+    class StopAtTheTop(Callback):
+        def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+            trainer.should_stop |= bool((self.records.y == DOMAIN.outcome_high).any())
+
+    def pipeline(records, noise):
+        stop = StopAtTheTop()
+        stop.records = records
+
+        def trainer(callbacks=(), **settings):
+            return default_trainer(callbacks=[*callbacks, stop], **settings)
+
+        return learner_pipeline(learner(trainer=trainer))(records, noise)
+
+    kinds = found(pipeline)
+    assert any("engines.py" in place for place in kinds["call of paid"])
+    assert any("step_account.py" in place for place in kinds["count of settle"])
+
+
+# ---- planted faults: mechanisms
+
+
+class Planted(OutputPerturbation):
+    """Output perturbation with one thing wrong, in ``privatize``."""
+
+    def head(self, ready, theta, **public):
+        return PrivateHead(theta, ready.noise_scale, ready.guarantee, ready.public | public)
+
+
+class SkipsItsCharge(Planted):
+    def privatize(self, stage, budget, charge, noise):
+        ready = self.prepare(stage, budget)
+        return self.head(ready, noise.paid(ready.draw(noise, 1)[0]))
+
+
+class ChargesAfterwards(Planted):
+    def privatize(self, stage, budget, charge, noise):
+        ready = self.prepare(stage, budget)
+        theta = noise.paid(ready.draw(noise, 1)[0])
+        charge(ready.event, Level.CERTIFIED)
+        return self.head(ready, theta)
+
+
+class ScalesBySample(Planted):
+    def privatize(self, stage, budget, charge, noise):
+        ready = self.prepare(stage, budget)
+        charge(ready.event, Level.CERTIFIED)
+        drawn = noise.gaussian(len(stage.theta), float(stage.block.s.abs().mean()))
+        return self.head(ready, noise.paid(stage.theta + drawn))
+
+
+class DrawsAsOftenAsTreated(Planted):
+    def privatize(self, stage, budget, charge, noise):
+        ready = self.prepare(stage, budget)
+        charge(ready.event, Level.CERTIFIED)
+        for _ in range(int((stage.block.w > 0).sum())):
+            theta = ready.draw(noise, 1)[0]
+        return self.head(ready, noise.paid(theta))
+
+
+class ReleasesTheFit(Planted):
+    def privatize(self, stage, budget, charge, noise):
+        ready = self.prepare(stage, budget)
+        ready.run(charge, noise)
+        return self.head(ready, stage.theta)
+
+
+class HandsOutTheFitAsPaid(Planted):
+    def privatize(self, stage, budget, charge, noise):
+        ready = self.prepare(stage, budget)
+        charge(ready.event, Level.CERTIFIED)
+        return self.head(ready, noise.paid(stage.theta))
+
+
+class TellsTheMean(Planted):
+    def privatize(self, stage, budget, charge, noise):
+        ready = self.prepare(stage, budget)
+        return self.head(ready, ready.run(charge, noise), mean=float(stage.block.s.mean()))
+
+
+class RefusesACorner(Planted):
+    def privatize(self, stage, budget, charge, noise):
+        if bool((stage.block.x == DOMAIN.covariate_high).all(1).any()):
+            raise InputError("a record lies in the corner")
+        return super().privatize(stage, budget, charge, noise)
+
+
+THIS = f"{__file__}:"
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "kind", "where"),
+    [
+        (SkipsItsCharge(), "unpaid gaussian", "torchdpcate/privacy/mechanisms.py:"),
+        (SkipsItsCharge(), "unpaid output", THIS),
+        (ChargesAfterwards(), "unpaid output", THIS),
+        (ScalesBySample(), "scale of gaussian", THIS),
+        (DrawsAsOftenAsTreated(), "call of gaussian", "torchdpcate/privacy/mechanisms.py:"),
+        (ReleasesTheFit(), "result", "release.tensors.theta"),
+        (HandsOutTheFitAsPaid(), "output without noise", THIS),
+        (TellsTheMean(), "result", "release.privacy.public.mean"),
+        (RefusesACorner(), "exception", THIS),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Planted) else None,
+)
+def test_a_wrong_mechanism_is_reported_with_its_place(mechanism, kind, where):
+    places = found(learner_pipeline(learner(), "function", mechanism))[kind]
+    assert any(place.startswith(where) for place in places), places
+    if where == THIS:
+        assert any(type(mechanism).__name__ in place for place in places), places
+
+
+# ---- planted faults: what a reader sees beside the release
+
+
+def at_the_top(records):
+    return bool((records.y == DOMAIN.outcome_high).any())
+
+
+def test_exceptions_on_one_side_only_are_reported():
+    def on_neighbours(records, noise):
+        if at_the_top(records):
+            raise InputError("an outcome is at its bound")
+
+    def on_d(records, noise):
+        if not at_the_top(records):
+            raise InputError("no outcome is at its bound")
+
+    for pipeline in (on_neighbours, on_d):
+        (difference,) = check(pipeline, NEIGHBOURS[1:2]).differences
+        assert difference.kind == "exception"
+        assert f"{pipeline.__name__}" in difference.place
+        assert {difference.on_d, difference.on_neighbour} >= {"no exception"}
+
+
+def test_a_pipeline_that_always_fails_is_no_pass():
+    def pipeline(records, noise):
+        raise InputError("bad settings")
+
+    with pytest.raises(InputError, match="bad settings"):
+        check(pipeline)
+
+
+def test_warnings_printed_text_and_file_names_are_reported(tmp_path):
+    runs = iter(range(100))
+
+    def pipeline(records, noise):
+        if at_the_top(records):
+            warnings.warn("an outcome is at its bound", stacklevel=1)
+        print(f"largest outcome {records.y.max():.3f}")
+        folder = tmp_path / str(next(runs))
+        folder.mkdir()
+        (folder / f"treated_{int(records.a.sum())}.json").write_text('{"n": 234}')
+        (folder / "note.json").write_text(f'{{"mean": {float(records.y.mean())}}}')
+        return SimpleNamespace(folder=folder)
+
+    kinds = found(pipeline)
+    assert kinds["warning"] == {"warnings[0]"}
+    assert kinds["printed"] == {"text"}
+    assert {"folder/note.json.mean", f"folder/treated_{int(RECORDS.a.sum())}.json"} <= kinds["result"]
+
+
+def test_what_does_not_repeat_by_itself_is_told_apart():
+    runs = iter(range(100))
+    report = check(lambda records, noise: noise.gaussian(1 + next(runs), 1.0) and None, NEIGHBOURS[:1])
+    assert {d.kind for d in report.differences} >= {"not repeatable: size of gaussian", "unpaid gaussian"}
+
+
+# ---- DP-SGD
+
+
+class Keeping(Nuisances):
+    """Keeps the mean of each batch in a buffer, as a normalising layer would."""
+
+    def __init__(self, domain):
+        super().__init__(domain, width=3)
+        self.register_buffer("mean", torch.zeros(()))
+
+    def training_step(self, batch, batch_idx):
+        self.mean += batch[2].sum()
+        return super().training_step(batch, batch_idx)
+
+
+def dp_sgd(kind=Nuisances, mode="ghost", clip=lambda records: 0.5, rate=0.2):
+    """A pipeline that trains by DP-SGD alone, in one mode."""
+
+    def pipeline(records, noise):
+        torch.manual_seed(1)
+        module = kind(DOMAIN)
+        plan = DPSGDPlan(2.0, clip(records), rate, steps=4)
+        data = torch.utils.data.TensorDataset(records.x.float(), records.a.float(), records.y.float())
+        ledger = Ledger({"nuisance": PrivacyBudget(50.0, 1e-5)}, private=noise.private)
+        private = DPSGD(plan, noise, ledger, mode=mode)
+        trainer = default_trainer(callbacks=[private], accelerator="cpu", max_epochs=-1, max_steps=plan.steps)
+        trainer.fit(module, poisson_loader(data, plan.sampling_rate, plan.steps, noise))
+        return {"module": module, "ledger": ledger.entries}
+
+    return pipeline
+
+
+@pytest.mark.parametrize("mode", ["ghost", "hooks", "functorch"])
+def test_with_its_gradients_kept_dp_sgd_ends_at_the_same_weights(mode):
+    report = check(dp_sgd(mode=mode))
+    assert report.passed, str(report)
+    assert report.outputs == 4
+
+
+def test_without_keeping_its_gradients_the_weights_differ(monkeypatch):
+    monkeypatch.setattr(ReplayingNoise, "paid", lambda noise, output: output)
+    assert "result.module.outcome.net.0.weight" in found(dp_sgd(rate=1.0))["result"]
+
+
+def test_a_statistic_of_the_batches_is_reported():
+    # at rate 1 every batch holds the record
+    (difference,) = check(dp_sgd(Keeping, rate=1.0)).differences
+    assert (difference.kind, difference.place) == ("result", "result.module.mean")
+
+
+def test_a_clip_norm_taken_from_the_records_is_reported():
+    kinds = found(dp_sgd(clip=lambda records: float(records.y.max())))
+    assert any("engines.py" in place for place in kinds["std of draw"])
+    assert "plan of dp_sgd" in kinds
+    assert "result" not in kinds  # the ledger's entry has no clip norm, and the weights are kept
+
+
+# ---- neighbours and arguments
+
+
+def test_neighbours_are_extreme_and_differ_in_one_record():
+    assert len(NEIGHBOURS) == 6  # the last record is also the first one of its block
+    for neighbour in NEIGHBOURS:
+        changed = (neighbour.x != RECORDS.x).any(1) | (neighbour.y != RECORDS.y)
+        (index,) = changed.nonzero().flatten().tolist()
+        assert index in (0, FIRST, SECOND)
+        assert neighbour.a[index] == 1 - RECORDS.a[index]
+        assert neighbour.y[index] in (DOMAIN.outcome_low, DOMAIN.outcome_high)
+        DOMAIN.check_covariates(neighbour.x)
+
+
+def test_neighbours_keep_to_the_categories():
+    schema = TableSchema.from_dict(
+        {
+            "treatment": "t",
+            "outcome": {"name": "y", "low": 0, "high": 1},
+            "covariates": {"site": {"categories": ["a", "b", "c"]}, "age": {"low": 16, "high": 60}},
+        }
+    )
+    records = CausalData(schema.grid(9), torch.tensor([0.0, 1.0] * 4 + [0.0]), torch.full((9,), 0.5))
+    rows = {tuple(x) for n in neighbours_for_replay(records, schema) for x in n.x[n.y != 0.5].tolist()}
+    assert rows == {(1.0, 0.0, 0.0, 16.0), (0.0, 0.0, 1.0, 60.0)}
+
+
+def test_arguments_are_checked():
+    two = CausalData(RECORDS.x.clone(), RECORDS.a, 1 + RECORDS.y)
+    for neighbours, message in (((), "at least one"), ((RECORDS,), "in 0 of them"), ((two,), "in 234 of them")):
+        with pytest.raises(InputError, match=message):
+            replay(lambda records, noise: None, RECORDS, *neighbours)
+    with pytest.raises(InputError, match="release = all"):
+        learner_pipeline(learner(), "all")
+
+
+def test_a_report_reads_in_lines():
+    report = check(lambda records, noise: {"largest": float(records.y.max())}, NEIGHBOURS[1:2])
+    assert str(report).splitlines() == [
+        "neighbours replayed: 1, paid-for outputs kept: 0, differences: 1",
+        f"  result at result.largest: {float(RECORDS.y.max())!r} on D, {DOMAIN.outcome_high!r} on a neighbour",
+    ]
+
+
+def test_a_release_alone_is_read_back_from_its_file():
+    def pipeline(records, noise):
+        model = clone(learner()).set_params(noise=noise).fit(records.x, records.a, records.y)
+        return model.release_function()
+
+    assert check(pipeline, SOME[:1]).passed
+    leaking = found(lambda records, noise: with_theta(pipeline(records, noise), records.y.mean()))
+    assert "release.tensors.theta" in leaking["result"]
+
+
+def with_theta(release, shift):
+    return with_changes(release, theta=release.theta + shift)
+
+
+def test_the_run_has_both_parts():
+    run = learner_pipeline(learner(), "queries", "output", STUDY.queries)(RECORDS, RecordingNoise())
+    assert isinstance(run, Run)
+    assert run.release.privacy.level == "certified"
+    assert run.learner.threshold_ is not None

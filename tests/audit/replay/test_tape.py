@@ -1,0 +1,134 @@
+"""Tapes: what is recorded, what a replay hands out, and where it finds a run to depart."""
+
+import pytest
+import torch
+
+from torchdpcate.audit.replay.tape import RecordingNoise, ReplayingNoise, form, innermost, place
+from torchdpcate.privacy import NoiseSource
+
+THIS = f"{__file__}:"
+
+
+def test_a_secret_scale_is_free_where_the_step_is_given_and_the_step_is_not():
+    recording = RecordingNoise()
+
+    def draw(noise, scale, step):
+        return noise.gaussian(2, scale, step)
+
+    first = draw(recording, 1.0, 2.0**-10)
+    replaying = ReplayingNoise(recording.tape)
+    assert torch.equal(draw(replaying, 3.0, 2.0**-10), first)
+    assert replaying.differences == []
+    replaying = ReplayingNoise(recording.tape)
+    draw(replaying, 3.0, 2.0**-9)
+    assert [d.kind for d in replaying.differences] == ["step of gaussian"]
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "others", "fact"),
+    [
+        ("gaussian", (2, 1.0), (3, 1.0), "size"),
+        ("gaussian", (2, 1.0), (2, 1.5), "scale"),
+        ("laplace", (2, 1.0), (2, 1.5), "scale"),
+        ("k_norm", (1, 2, 1.0), (1, 2, 1.5), "scale"),
+        ("k_norm", (1, 2, 1.0), (1, 3, 1.0), "dimension"),
+        ("select", (torch.zeros(3), 1.0), (torch.zeros(4), 1.0), "candidates"),
+        ("select", (torch.zeros(3), 1.0), (torch.zeros(3), 2.0), "epsilon"),
+        ("select", (torch.zeros(3), 1.0, 1.0), (torch.zeros(3), 1.0, 2.0), "sensitivity"),
+        ("paid", ([torch.zeros(2)],), ([torch.zeros(3)],), "form"),
+        ("paid", (1.0,), ((1.0, 2.0),), "form"),
+    ],
+)
+def test_every_fact_of_a_call_is_compared(method, arguments, others, fact):
+    def run(noise, given):
+        return getattr(noise, method)(*given)
+
+    recording = RecordingNoise()
+    run(recording, arguments)
+    same, other = ReplayingNoise(recording.tape), ReplayingNoise(recording.tape)
+    run(same, arguments)
+    run(other, others)
+    assert same.differences == []
+    assert [d.kind for d in other.differences] == [f"{fact} of {method}"]
+    assert other.differences[0].place.startswith(THIS)
+
+
+def test_selections_streams_and_outputs_are_those_of_the_tape():
+    recording = RecordingNoise()
+
+    def run(noise, shift):
+        stream = noise.generator()
+        index = noise.select(shift * torch.arange(50.0), 20.0)
+        kept = noise.paid({"sum": torch.rand(3, generator=stream) + shift, "index": [index]})
+        kept["sum"] += 1  # what the run does to its copy does not reach the tape
+        return kept, torch.rand(2, generator=stream)
+
+    first, tail = run(recording, 1.0)
+    for _ in range(2):
+        replaying = ReplayingNoise(recording.tape)
+        again, same_tail = run(replaying, -1.0)
+        replaying.finish()
+        assert replaying.differences == []
+        assert torch.equal(first["sum"], again["sum"])
+        assert first["index"] == again["index"]
+        assert torch.equal(tail, same_tail)
+
+
+def test_a_missing_and_a_further_call_are_found_and_the_rest_goes_on():
+    recording = RecordingNoise()
+
+    def run(noise, first, second):
+        if first:
+            noise.gaussian(1, 1.0)
+        if second:
+            noise.laplace(1, 1.0)
+        return noise.gaussian(2, 5.0)
+
+    last = run(recording, True, False)
+    replaying = ReplayingNoise(recording.tape)
+    assert torch.equal(run(replaying, False, True), last)
+    replaying.finish()
+    shown = [(d.kind, d.on_d, d.on_neighbour) for d in replaying.differences]
+    assert shown == [("call of laplace", "not made", "made"), ("call of gaussian", "made", "not made")]
+
+
+# ---- places and forms
+
+
+def test_places_name_the_file_the_line_and_the_function():
+    def here():
+        return sorted([0], key=lambda _: places.append(place()))  # sorted is C, key is ours
+
+    places: list[str] = []
+    here()
+    assert places[0].startswith(THIS)
+    assert places[0].endswith("here.<locals>.<lambda>")
+
+
+def test_the_place_of_an_error_is_the_innermost_of_ours():
+    try:
+        torch.zeros(2).reshape(3)
+    except RuntimeError as error:
+        found = innermost(error.__traceback__)
+    assert found.startswith(THIS)
+    try:
+        NoiseSource.grid(-1.0)
+    except ValueError as error:
+        found = innermost(error.__traceback__)
+    assert found.startswith("torchdpcate/privacy/budget.py:")
+
+
+def test_forms_tell_structure_types_and_shapes_apart():
+    values = [1.0, 1, "1", [1.0], (1.0,), {"a": 1.0}, torch.zeros(1), torch.zeros(1, 1), torch.zeros(1).double(), None]
+    assert len({form(value) for value in values}) == len(values)
+    assert form([torch.zeros(2), 3.0]) == form([torch.ones(2), 4.0])
+
+
+def test_recording_passes_on_the_flag_and_the_numbers_of_its_source():
+    for make in (NoiseSource.system, lambda: NoiseSource.fixed(3)):
+        assert RecordingNoise(make()).private is make().private
+    recording, plain = RecordingNoise(NoiseSource.fixed(3)), NoiseSource.fixed(3)
+    for noise in (recording, plain):
+        noise.drawn = [noise.gaussian(3, 2.0), noise.laplace(2, 1.0), noise.k_norm(2, 3, 1.0)]
+        noise.drawn += [torch.rand(3, generator=noise.generator()), torch.tensor(noise.select(torch.zeros(99), 1.0))]
+    assert all(torch.equal(one, other) for one, other in zip(recording.drawn, plain.drawn, strict=True))

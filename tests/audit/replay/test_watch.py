@@ -1,0 +1,88 @@
+"""What is noted around the noise source, and the rule that a charge comes before each output."""
+
+import torch
+
+from torchdpcate.audit.replay.tape import RecordingNoise
+from torchdpcate.audit.replay.watch import unpaid, watched
+from torchdpcate.nuisance import DPSGD
+from torchdpcate.privacy import GaussianMechanism, Ledger, PrivacyBudget, PureEvent
+
+
+def test_noise_charged_but_settled_below_its_use_is_reported():
+    noise = RecordingNoise()
+    with watched(noise):
+        ledger = Ledger({"all": PrivacyBudget(1.0, 0.0)})
+        entry = ledger.charge("all", "sums", PureEvent(0.1), count=2, planned=5)
+        for _ in range(2):
+            noise.paid(noise.laplace(1, 10.0))
+        assert unpaid(noise.tape) == []
+        ledger.advance(entry, 3)
+        noise.paid(noise.laplace(1, 10.0))
+        assert unpaid(noise.tape) == []
+        noise.paid(noise.laplace(1, 10.0))
+        assert [d.kind for d in unpaid(noise.tape)] == ["unpaid laplace", "unpaid output"]
+        ledger.settle(entry, 2)
+    assert unpaid(noise.tape)[-1].kind == "settled below use"
+    ledger.settle(entry, 2)  # outside the block nothing is noted
+    assert sum(call.kind == "settle" for call in noise.tape) == 1
+
+
+def test_a_ledger_in_a_file_is_charged_before_the_noise_is_drawn(tmp_path):
+    noise = RecordingNoise()
+    with watched(noise):
+        ledger = Ledger({"all": PrivacyBudget(1.0, 1e-5)}, tmp_path / "ledger.json")
+        mechanism = GaussianMechanism(PrivacyBudget(0.5, 1e-6), 1.0)
+        ledger.charge("all", "mean", mechanism.event)
+        mechanism.release(torch.zeros(3), noise)
+    assert [call.kind for call in noise.tape] == ["charge", "gaussian", "paid"]
+    assert unpaid(noise.tape) == []
+
+
+def test_draws_from_the_streams_handed_out_are_noted_with_their_scale_and_no_others():
+    noise, other = RecordingNoise(), torch.Generator()
+    with watched(noise):
+        stream = noise.generator()
+        torch.normal(0.0, 2.5, (3, 2), generator=stream)
+        torch.empty(7).exponential_(0.5, generator=stream)
+        torch.randn(4, generator=other)
+        torch.randn(4)
+    torch.randn(4, generator=stream)
+    draws = [call.facts for call in noise.tape if call.kind == "draw"]
+    assert draws == [
+        {"function": "normal", "size": 6, "0": 0.0, "1": 2.5},
+        {"function": "exponential_", "size": 7, "1": 0.5},
+    ]
+
+
+def test_coins_are_no_noise():
+    noise = RecordingNoise()
+    with watched(noise):
+        Ledger({"all": PrivacyBudget(1.0, 0.0)}).charge("all", "batch", PureEvent(0.5))
+        coins = torch.empty(9).uniform_(generator=noise.generator())
+        noise.paid(coins.sum())
+    assert [d.kind for d in unpaid(noise.tape)] == ["output without noise"]
+
+
+def test_two_ledgers_are_told_apart():
+    noise = RecordingNoise()
+    with watched(noise):
+        for _ in range(2):
+            ledger = Ledger({"all": PrivacyBudget(1.0, 0.0)})
+            ledger.settle(ledger.charge("all", "sum", PureEvent(0.5)), 0)
+    assert [call.facts["ledger"] for call in noise.tape] == [0, 0, 1, 1]
+    with watched(noise):
+        ledger = Ledger({"all": PrivacyBudget(1.0, 0.0)})
+        ledger.charge("all", "sum", PureEvent(0.5))
+        noise.paid(noise.laplace(1, 2.0))
+    assert unpaid(noise.tape[4:]) == []
+
+
+def test_nothing_stays_replaced_even_after_an_error():
+    before = [Ledger.charge, Ledger.advance, Ledger.settle, Ledger.reopen, DPSGD.on_train_start]
+    try:
+        with watched(RecordingNoise()):
+            assert Ledger.charge is not before[0]
+            raise RuntimeError
+    except RuntimeError:
+        pass
+    assert [Ledger.charge, Ledger.advance, Ledger.settle, Ledger.reopen, DPSGD.on_train_start] == before

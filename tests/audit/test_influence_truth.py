@@ -1,0 +1,122 @@
+"""Influence against truth: closed forms, a counterexample to either condition, and finite differences."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.stats import multivariate_normal
+
+from tests.release.helpers import DOMAIN, QUERIES, block
+from torchdpcate.audit import influence_truth
+from torchdpcate.audit.influence_truth import Case, influence_versus_truth, measure, scale_delta, truth_figure
+from torchdpcate.data import Domain
+from torchdpcate.errors import NumericalError
+from torchdpcate.orthogonal import RScore
+from torchdpcate.privacy import smoothness
+from torchdpcate.release import InfluencePerturbation
+from torchdpcate.second_stage import Fourier, Legendre, LinearStage, SecondStageBlock
+
+COLUMNS = ["n", "parameter", "p", "per_record", "gamma", "scale", "change", "ratio", "retrained_ratio", "gamma_ratio"]
+
+
+def legendre(n: int = 100, degree: int = 2, seed: int = 0) -> Case:
+    return Case(LinearStage(block(n, seed), Legendre(degree).setup(DOMAIN), 0.01, threshold=0.3), QUERIES)
+
+
+def held_back(n: int, crowd: int, c: float) -> Case:
+    """One treated record holds back a crowd of controls, all at x = 0 with y = -1 and a propensity of 0.05.
+
+    The others lie at x = 1, orthogonal to them in feature space, with s = 0: at x = 0 the problem is scalar.
+    """
+    domain = Domain([0.0], [1.0], -1.0, 1.0, overlap=0.05)
+    features = Fourier(pairs=1).setup(domain)
+    features.frequencies.fill_(math.pi / 4)
+    x, a, y = torch.ones(n, 1, dtype=torch.float64), *torch.zeros(2, n, dtype=torch.float64)
+    x[: crowd + 1], y[: crowd + 1], a[0] = 0.0, -1.0, 1.0
+
+    def regression(x, a, y):
+        return y, a - 0.05
+
+    own = SecondStageBlock(x, *regression(x, a, y), regression, domain, RScore().bounds(domain))
+    return Case(LinearStage(own, features, c / n), torch.zeros(1, 1, dtype=torch.float64))
+
+
+def test_theorem_1_fails_outright_where_one_record_holds_back_a_crowd():
+    """Replacing the treated record by one more control frees the crowd: a closed form in one dimension."""
+    n, crowd, c = 400, 20, 0.1
+    found = measure(held_back(n, crowd, c), starts=64)
+    ridge = c / n
+    before = (crowd * 0.05 - 0.95) / n / (ridge + (crowd * 0.05**2 + 0.95**2) / n)
+    after = (crowd + 1) * 0.05 / n / (ridge + (crowd + 1) * 0.05**2 / n)
+    assert found["change"] >= (after - before) * (1 - 1e-9)
+    assert found["ratio"] > 2
+    assert found["smooth_ratio"] > 10
+    assert found["leak"] > 100
+
+
+def test_a_large_ridge_keeps_to_the_change_condition():
+    """eta is 3e-4: the change is at most about 2 gamma / n, which sqrt(ln n) covers."""
+    case = legendre(500)
+    calm = dataclasses.replace(case.stage, ridge=5.0)
+    found = measure(Case(calm, QUERIES), starts=64)
+    assert 0.2 < found["ratio"] < 2 / math.sqrt(math.log(500))
+    assert found["gamma_ratio"] < 1.01
+
+
+def test_scale_and_change_are_the_mechanisms_own():
+    case = legendre()
+    found = measure(case, starts=128)
+    stage = case.stage.squared()  # what Theorem 1 is stated for
+    gamma = InfluencePerturbation(starts=128).gross_error_sensitivity(stage, QUERIES)
+    assert found["gamma"] == gamma
+    assert found["scale"] == pytest.approx(gamma * math.sqrt(math.log(100)) / 100, rel=1e-12)
+    assert found["ratio"] == pytest.approx(found["change"] / found["scale"], rel=1e-12)
+    assert found["xi"] == smoothness(1.0, 1e-5, len(QUERIES))
+    assert found["leak"] == pytest.approx(math.log(found["gamma_ratio"]) / found["xi"], rel=1e-9)
+    assert math.isnan(found["retrained_ratio"])
+
+
+def test_the_scales_delta_is_that_of_the_note_and_of_a_simulation():
+    assert scale_delta(1 + 0.25 / (1350 * 0.01), 300, 1.0) == pytest.approx(4.9e-3, abs=5e-5)
+    assert scale_delta(1 + 1.0, 30, 1.0) == pytest.approx(0.988, abs=5e-4)
+    assert scale_delta(1.0, 10, 1.0) == 0.0
+    draws = 1.3 * np.random.default_rng(0).standard_normal((400_000, 3))
+    wide, narrow = (multivariate_normal(np.zeros(3), r**2 * np.eye(3)).logpdf(draws) for r in (1.3, 1.0))
+    simulated = np.clip(1 - np.exp(0.2 + narrow - wide), 0, None).mean()
+    # at most one in standard deviation 0.5 / sqrt(400,000): five of them
+    assert scale_delta(1.3, 3, 0.2) == pytest.approx(simulated, abs=4e-3)
+
+
+def test_the_table_has_a_row_for_each_size_and_says_what_is_missing(monkeypatch):
+    def figures(case: Case, **_) -> dict[str, float]:
+        return dict.fromkeys(influence_truth._FIGURES, float(len(case.stage.block.s)))
+
+    def factory(n: int, degree: int, seed: int) -> Case:
+        if n == 60 and degree == 3:
+            raise NumericalError("no minimum")
+        return legendre(n, degree, seed)
+
+    monkeypatch.setattr(influence_truth, "measure", figures)
+    table = influence_versus_truth(factory, [60, 80], [1, 3])
+    assert list(table.columns[: len(COLUMNS)]) == COLUMNS
+    assert table[["n", "parameter"]].to_numpy().tolist() == [[60, 1], [60, 3], [80, 1], [80, 3]]
+    assert table["p"][[0, 2, 3]].tolist() == [3, 3, 7]
+    assert table["per_record"][3] == 7 / 80
+    assert table["note"].tolist() == ["", "no minimum", "", ""]
+    assert table["ratio"].isna().tolist() == [False, True, False, False]
+
+
+def test_the_figure_shows_both_conditions_and_the_line_at_one():
+    rows = {"n": [100, 1000], "per_record": [0.1, 0.01], "ratio": [0.5, 2.0], "leak": [50.0, 3.0]}
+    table = pd.DataFrame({"head": "Legendre", **rows, "retrained_ratio": math.nan})
+    figure = truth_figure(table)
+    assert len(figure.axes) == 4
+    for axis, column in zip(figure.axes, ("ratio", "ratio", "leak", "leak"), strict=True):
+        assert (axis.get_xscale(), axis.get_yscale()) == ("log", "log")
+        drawn = [np.asarray(line.get_ydata()).tolist() for line in axis.lines]
+        assert [1, 1] in drawn
+        assert rows[column] in drawn
+    assert "the condition fails" in figure.axes[0].get_ylabel()

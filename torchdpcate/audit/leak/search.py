@@ -1,0 +1,237 @@
+"""The searches of the leak scan that take one number, or one word, at a time."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from torchdpcate.audit.leak.chance import COARSE, KINDS, SHORTEST, Coincidences, coincidences, grid_step, kind_of
+from torchdpcate.audit.leak.curator import Curator
+from torchdpcate.audit.leak.files import Contents, Numbers
+
+UNLIKELY = 0.01
+"""Matches of at most this chance are worth a look, even where chance may explain them."""
+
+_SAME = 2.0**-50
+_SMALL = range(3, 129)  # ages scaled to [0, 1] are thirds, fortieths, ...: so may a public share be
+_PLAIN = {"the", "and", "head", "without", "noise"}  # in a curator's names, but no names
+_PATH = re.compile(r"(?<![\w:/.~])(?:~|[A-Za-z]:)?(?:/[\w.@+-]+){2,}|(?<!\w)[A-Za-z]:\\{1,2}[\w.@+\\-]+")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something in the release folder that should not be there.
+
+    Attributes:
+        file: File in the release folder.
+        place: Where in it.
+        what: What it is, in a few words, with the curator's name of it.
+        value: The number or text found.
+        chance: Expected number of chance matches at least as strong; 0 where chance plays no part.
+    """
+
+    file: str
+    place: str
+    what: str
+    value: str
+    chance: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Released:
+    """The distinct numbers of a release folder, sizes above 0.
+
+    Attributes:
+        found: Where the numbers stand, as they were found.
+        values: One number of each size, [k].
+        steps: Grid steps, [k].
+        spread: How far noise moved each from a curator's number of the same place, else infinite, [k].
+        hidden: Numbers that say nothing: public ones, and roundings of others in the release, [k].
+        places: (index into ``values``, index into ``found``) of every number, sorted, [m, 2].
+    """
+
+    found: list[Numbers]
+    values: np.ndarray
+    steps: np.ndarray
+    spread: np.ndarray
+    hidden: np.ndarray
+    places: np.ndarray
+
+    @cached_property
+    def fine(self) -> np.ndarray:
+        """Indices of numbers with enough digits to tell something."""
+        return np.flatnonzero(~self.hidden & (np.abs(self.values) >= COARSE * self.steps))
+
+    def where(self, index: int) -> list[Numbers]:
+        """Return where a number stands."""
+        first, last = np.searchsorted(self.places[:, 0], [index, index + 1])
+        return [self.found[i] for i in np.unique(self.places[first:last, 1])]
+
+
+def gather(contents: Contents, curator: Curator) -> Released:
+    """Return the distinct numbers of a release folder, held against the public ones."""
+    found = contents.numbers
+    flat = np.concatenate([np.zeros(0), *(numbers.values.ravel() for numbers in found)])
+    owner = np.repeat(np.arange(len(found)), [numbers.values.size for numbers in found])
+    noise = np.concatenate([np.zeros(0), *(_noise(numbers.values, curator) for numbers in found)])
+    kept = np.isfinite(flat) & (flat != 0)
+    size, first, inverse = np.unique(np.abs(flat[kept]), return_index=True, return_inverse=True)
+    steps = grid_step(size, (*curator.sizes, *_SMALL))
+    spread = np.full(len(size), np.inf)
+    np.minimum.at(spread, inverse, noise[kept])
+    alone = np.array([numbers.alone for numbers in found], dtype=bool)[owner[kept]]
+    hidden = is_public(size, curator) | _rounding(size, steps, np.unique(size[inverse[alone]]))
+    places = np.stack([inverse, owner[kept]], axis=1)[np.argsort(inverse, kind="stable")]
+    return Released(found, flat[kept][first], steps, spread, hidden, places)
+
+
+def _noise(values: np.ndarray, curator: Curator) -> np.ndarray:
+    """Return the root mean squared distance to the nearest curator's vector of that length, for each entry."""
+    distance = np.inf
+    if values.ndim == 1 and values.size >= SHORTEST:
+        for other in curator.vectors.values():
+            if other.shape == values.shape:
+                apart = float(np.sqrt(np.nanmean((values - other) ** 2)))
+                # a copy is no noise: its numbers are compared as they are
+                distance = min(distance, apart if apart > 1e-6 * float(np.abs(values).max()) else np.inf)
+    return np.full(values.size, distance)
+
+
+def is_public(size: np.ndarray, curator: Curator) -> np.ndarray:
+    """Tell which sizes are public numbers, as doubles or through float32."""
+    pool = np.unique(np.abs(np.concatenate([np.zeros(0), *map(np.ravel, curator.public)])))
+    slack = np.where(size.astype(np.float32) == size, 2.0**-24, _SAME) * size
+    return np.searchsorted(pool, size + slack, side="right") > np.searchsorted(pool, size - slack, side="left")
+
+
+def _rounding(size: np.ndarray, steps: np.ndarray, longer: np.ndarray) -> np.ndarray:
+    """Tell which short numbers are roundings of a longer one of the release, which is compared itself."""
+    half = steps / 2 * (1 + 1e-9)
+    near = np.searchsorted(longer, size + half, side="right") - np.searchsorted(longer, size - half, side="left")
+    itself = np.isin(size, longer)
+    return (near - itself > 0) & (size < 1e9 * steps)
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Curator numbers of one kind: distinct sizes, sorted, with the name of each.
+
+    Attributes:
+        sizes: Sizes above 0, [m].
+        names: Name of each, [m].
+        public: How many were left out because they are public.
+        coarse: How many because they have four digits or fewer.
+    """
+
+    sizes: np.ndarray
+    names: np.ndarray
+    public: int = 0
+    coarse: int = 0
+
+
+def make_pool(named: Mapping[str, np.ndarray], curator: Curator, coarse: bool = False) -> Pool:
+    """Return the pool of named curator numbers, without public ones and (unless ``coarse``) short ones."""
+    flat = np.abs(np.concatenate([np.zeros(0), *(np.ravel(values) for values in named.values())]))
+    label = np.repeat(np.array(list(named), dtype=object), [np.size(values) for values in named.values()])
+    size, first = np.unique(flat[np.isfinite(flat)], return_index=True)
+    label = label[np.isfinite(flat)][first]
+    public, short = is_public(size, curator), size < COARSE * grid_step(size, curator.sizes)
+    out = (size == 0) | public | (short & (not coarse))
+    return Pool(size[~out], label[~out], int(public.sum()), int((short & ~public).sum()))
+
+
+def other_units(named: Mapping[str, np.ndarray], curator: Curator) -> dict[str, np.ndarray]:
+    """Return curator numbers times and over the outcome range and the numbers of records."""
+    units = {"the outcome range": curator.outcome_range, **{f"n = {n}": float(n) for n in curator.sizes}}
+    return {
+        f"{name} {word} {unit}": values * by if word == "times" else values / by
+        for name, values in named.items()
+        for unit, by in units.items()
+        for word in ("times", "over")
+        if by != 1
+    }
+
+
+def number_findings(released: Released, pool: Pool, alpha: float) -> tuple[Coincidences, list[Finding], list[Finding]]:
+    """Hold the release's numbers against a pool, each kind with its share of alpha.
+
+    Returns:
+        The outcome, the matches beyond chance, and the short numbers among the others that chance explains badly.
+    """
+    outcome = coincidences(
+        released.values[released.fine], released.steps[released.fine], released.spread[released.fine], pool.sizes
+    )
+    beyond: list[Finding] = []
+    unlikely: list[Finding] = []
+    for kind, name in enumerate(KINDS):
+        members = np.flatnonzero(outcome.kinds == kind)
+        part = outcome.among(members)
+        significant = len(part.beyond_chance(alpha / len(KINDS)))
+        for rank, (i, chance) in enumerate(zip(part.matched, part.expected_by_rank, strict=True)):
+            if rank < significant or (name == "short" and chance <= UNLIKELY):
+                finding = _match(released, int(released.fine[members[i]]), pool, int(part.nearest[i]), float(chance))
+                (beyond if rank < significant else unlikely).append(finding)
+    # among many there are some by chance, which need no naming
+    return outcome, [f for f in beyond if f.chance <= 0.5] or beyond, unlikely
+
+
+def _match(released: Released, index: int, pool: Pool, other: int, chance: float) -> Finding:
+    value, places = released.values[index], released.where(index)
+    more = f" (and in {len(places) - 1} more places)" if len(places) > 1 else ""
+    what = f"{kind_of(abs(value), released.steps[index], pool.sizes[other])}: {pool.names[other]}{more}"
+    return Finding(places[0].file, places[0].place, what, repr(float(value)), chance)
+
+
+def named_findings(released: Released, curator: Curator) -> tuple[Coincidences, list[Finding], list[Finding]]:
+    """Return the outcome by name, leaks that say what they are, and matches that chance may explain.
+
+    A number that equals one of the curator's and stands by its name is a leak however few digits it has: a whole
+    number of 10 or more, or one of four digits. Without the name, few digits may be chance. The numbers that
+    stand by any such name are what the search compares; training writes none that is short.
+    """
+    pool = make_pool({name: np.array(value) for name, value in curator.scalars.items()}, curator, coarse=True)
+    index = np.flatnonzero(~released.hidden & (np.abs(released.values) >= 10 * released.steps))
+    found = coincidences(released.values[index], released.steps[index], released.spread[index], pool.sizes)
+    called_any = _standing_by(released, index, set().union(*map(_words, curator.scalars)))
+    named: list[Finding] = []
+    bare: list[Finding] = []
+    for i in found.matched:
+        value, step = abs(released.values[index[i]]), released.steps[index[i]]
+        other, name = pool.sizes[found.nearest[i]], str(pool.names[found.nearest[i]])
+        telling = value >= 1000 * step or (value == other and value == np.rint(value))
+        places = released.where(index[i])
+        called = [p for p in places if p.alone and _words(name) & _words(p.context)] if telling else []
+        place, what = (called or places)[0], f"{kind_of(value, step, other)}: {name}"
+        finding = Finding(place.file, place.place, what, f"{value:.10g}", float(found.chance[i]))
+        (named if called else bare).append(finding)
+    return found.among(np.flatnonzero(called_any)), named, [finding for finding in bare if finding.chance <= UNLIKELY]
+
+
+def _standing_by(released: Released, index: np.ndarray, names: set[str]) -> np.ndarray:
+    """Tell which numbers stand by one of these words."""
+    by_name = np.array([numbers.alone and bool(names & _words(numbers.context)) for numbers in released.found], bool)
+    called = np.zeros(len(released.values), dtype=bool)
+    np.logical_or.at(called, released.places[:, 0], by_name[released.places[:, 1]])
+    return called[index]
+
+
+def _words(text: str) -> set[str]:
+    return {word.lower() for word in re.findall(r"[A-Za-z]{3,}", text)} - _PLAIN
+
+
+def word_findings(contents: Contents, curator: Curator) -> list[Finding]:
+    """Return words of the records' table and places on a machine that stand in the release."""
+    findings = []
+    tokens = {token for words in contents.words for token in re.findall(r"\w+", words.text)}
+    candidates = [word for word in curator.words if tokens.issuperset(re.findall(r"\w+", word))]
+    candidates = [word for word in candidates if word.strip() and word not in curator.public_text]
+    for words in contents.words:
+        for word in candidates:
+            if word in words.text and re.search(rf"(?<!\w){re.escape(word)}(?!\w)", words.text):
+                findings.append(Finding(words.file, words.place, "a word of the records' table", word))
+        named = [path for path in curator.paths if re.search(rf"(?<![\w.]){re.escape(path)}(?!\w)", words.text)]
+        for path in dict.fromkeys([*_PATH.findall(words.text), *named]):
+            findings.append(Finding(words.file, words.place, "a place on a machine", path))
+    return findings

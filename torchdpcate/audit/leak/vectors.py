@@ -1,0 +1,102 @@
+"""The searches of the leak scan that take vectors and whole records at a time."""
+
+import numpy as np
+from scipy.special import pdtrc
+
+from torchdpcate.audit.leak.chance import COARSE, SHORTEST, grid_step, multiples_of
+from torchdpcate.audit.leak.curator import Curator
+from torchdpcate.audit.leak.files import Numbers
+from torchdpcate.audit.leak.search import Finding, Released, is_public
+
+
+def copied_vectors(released: Released, curator: Curator, alpha: float) -> tuple[int, list[Finding]]:
+    """Return how many pairs of vectors were compared, and the released copies of a curator's vector.
+
+    A vector to compare with is one of the curator's, a column of the records, or the noise itself: what a
+    released vector and the curator's differ by.
+    """
+    by_length: dict[int, list[tuple[Numbers, np.ndarray]]] = {}
+    for numbers in released.found:
+        for rows in _rows(numbers.values):
+            by_length.setdefault(rows.shape[1], []).append((numbers, rows))
+    others = [(name, vector) for name, vector in {**curator.vectors, **curator.records}.items()]
+    for name, vector in curator.vectors.items():
+        for numbers, rows in by_length.get(len(vector), []):
+            if numbers.values.ndim == 1:
+                others.append((f"the noise of {numbers.place} ({numbers.place} less {name})", rows[0] - vector))
+    jobs = [
+        (name, vector, numbers, rows)
+        for name, vector in others
+        if len(vector) >= SHORTEST
+        for numbers, rows in by_length.get(len(vector), [])
+    ]
+    pairs = sum(len(rows) for *_, rows in jobs)
+    findings = []
+    for name, vector, numbers, rows in jobs:
+        finite = np.isfinite(rows) & np.isfinite(vector)
+        free = finite & ~is_public(np.abs(rows), curator) & ~is_public(np.abs(vector), curator)
+        slope, chance = multiples_of(np.where(finite, vector, 0.0), np.where(finite, rows, 0.0), free)
+        for i in np.flatnonzero(np.isfinite(slope) & (chance <= np.log(alpha / pairs))):
+            times = "" if abs(slope[i] - 1) < 1e-6 else f"{slope[i]:.6g} times "
+            what = f"{len(vector)} numbers, without noise: {times}{name}"
+            findings.append(
+                Finding(numbers.file, numbers.place, what, _shown(rows[i]), float(np.exp(chance[i]) * pairs))
+            )
+    return pairs, findings
+
+
+def _rows(values: np.ndarray) -> list[np.ndarray]:
+    """Return the vectors of an array, [k, m] each: itself, or its rows and columns."""
+    if values.ndim == 0 or values.size < SHORTEST:
+        return []
+    flat = values.reshape(-1, values.shape[-1]) if values.ndim > 1 else values[None]
+    return [rows for rows in ([flat] if values.ndim == 1 else [flat, flat.T]) if rows.shape[1] >= SHORTEST]
+
+
+def copied_records(released: Released, curator: Curator, alpha: float) -> tuple[int, list[Finding]]:
+    r"""Return how many places were compared with records, and those that hold several numbers of one record.
+
+    Numbers of few digits each may be somebody's by chance; two or three of the same person are not. A number r
+    of grid step u is within u / 2 of a given value by chance with probability about 2 u / (3 r) if the two are
+    of like size, so that record i meets k of the numbers of a place with at most the Poisson tail of mean
+    lambda_i, their sum; the chance of a place is the sum over the records.
+    """
+    if curator.rows is None:
+        return 0, []
+    size = np.abs(curator.rows)
+    telling = (size >= COARSE * grid_step(size, curator.sizes)) & ~is_public(size, curator)
+    size = np.where(telling, size, np.nan)
+    fine = np.isin(released.places[:, 0], released.fine)
+    numbers, place = released.places[fine].T
+    several = [p for p in np.unique(place) if (place == p).sum() > 1]
+    findings = []
+    for p in several:
+        index = np.unique(numbers[place == p])
+        values, steps = np.abs(released.values[index]), released.steps[index]
+        met = _met(size, values, steps)
+        most = int(met.max(initial=0))
+        if most < 2:
+            continue
+        weight = np.concatenate([[0.0], np.cumsum(2 * steps / (3 * values))])
+        near = weight[np.searchsorted(values, 2 * size)] - weight[np.searchsorted(values, size / 2)]
+        chance = float(pdtrc(most - 1, np.where(telling, near, 0.0).sum(1)).sum())
+        if chance <= alpha / len(several):
+            found, row = released.found[p], int(met.argmax())
+            what = f"{most} numbers of one record (the first such is record {row})"
+            findings.append(Finding(found.file, found.place, what, _shown(found.values), chance * len(several)))
+    return len(several) * len(size), findings
+
+
+def _met(size: np.ndarray, values: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """Return how many of the sorted values each record [n, q] meets, [n]."""
+    middle = np.clip(np.searchsorted(values, size), 0, len(values) - 1)
+    before = np.maximum(middle - 1, 0)
+    closest = np.where(np.abs(values[before] - size) < np.abs(values[middle] - size), before, middle)
+    hit = np.abs(values[closest] - size) <= np.maximum(steps[closest] / 2 * (1 + 1e-9), 2.0**-51 * size)
+    met = np.sort(np.where(hit, closest, -1), axis=1)
+    first = np.concatenate([met[:, :1] >= 0, (np.diff(met, axis=1) > 0) & (met[:, 1:] >= 0)], axis=1)
+    return first.sum(1)
+
+
+def _shown(values: np.ndarray) -> str:
+    return ", ".join(f"{value:.6g}" for value in values.ravel()[:3]) + ", ..."
