@@ -18,9 +18,9 @@ def atomic_path(path: Path) -> Iterator[Path]:
         path: The file to write; its folder must exist.
     """
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix or ".tmp", dir=path.parent)
-    os.close(handle)
     temporary = Path(name)
     try:
+        os.close(handle)
         yield temporary
         _sync(temporary)
         temporary.chmod(0o666 & ~_umask())

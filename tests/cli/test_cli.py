@@ -83,6 +83,7 @@ def test_a_run_writes_release_curator_and_summary(run):
         "release/privacy.json",
         "release/privacy.md",
         "release/effect.png",
+        "release/SHA256SUMS",
     }
 
 

@@ -17,7 +17,7 @@ DOMAIN = {
     "covariates": {"age": {"low": 0, "high": 100}, "dose": {"low": 0, "high": 1}},
 }
 QUICK = ["data=table", "data.path=people.csv", "data.domain=domain.yaml", "nuisance.batch_size=50", "nuisance.epochs=2"]
-WIDE = "privacy.epsilon=200"  # else so few records are answered by bounds alone
+WIDE = "privacy.epsilon=35"  # else so few records are answered by bounds alone
 
 
 def marked(n: int = 300) -> pd.DataFrame:

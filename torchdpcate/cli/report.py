@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from torchdpcate._files import atomic_path
 from torchdpcate.errors import InputError
@@ -42,9 +41,8 @@ def report(folder: str) -> None:
     runs = runs[[name for name in _SHOWN if name in runs]].sort_values(["requested_epsilon", "seed"])
     table = Table(*runs.columns)
     for row in runs.itertuples(index=False):
-        # As text: square brackets in a folder's name are no markup.
-        table.add_row(*(Text(f"{value:.4g}" if isinstance(value, float) else str(value)) for value in row))
-    Console().print(table)
+        table.add_row(*(f"{value:.4g}" if isinstance(value, float) else str(value) for value in row))
+    Console(markup=False, emoji=False).print(table)  # square brackets in a folder's name are no markup
     with atomic_path(root / "report.csv") as temporary:
         runs.to_csv(temporary, index=False)
     errors = [name for name in ESTIMATES if name in runs]

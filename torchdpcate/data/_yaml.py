@@ -1,6 +1,7 @@
 """Yaml files of plain entries: nothing in them is run, looked up, or grows when it is read."""
 
-import io
+import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -8,23 +9,22 @@ from torchdpcate.errors import InputError
 
 _MOST_BYTES = 1 << 20
 _DEEPEST = 20
+_POWERS = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+")
 
 
 def read_yaml(path: Path) -> Any:
     """Return the entries of a yaml file as dicts, lists, numbers, truth values and words.
 
-    Aliases are refused, because nine lines of them stand for more than a memory holds; so is deep nesting. Tags
-    other than yaml's own are refused by the loader, and ``${...}`` stays the word that it is: a file that came
-    from elsewhere reads nothing of this process's environment.
+    Aliases are refused, because nine lines of them stand for more than a memory holds; so are deep nesting and tags.
+    A date stays a word, and 6e4 is a number, as in yaml 1.2.
 
     Args:
         path: The file, UTF-8.
 
     Raises:
-        InputError: Not yaml, an entry twice, larger than a MiB, nested more than 20 deep, or with aliases.
+        InputError: Not yaml, an entry twice, larger than a MiB, nested more than 20 deep, or with an alias or a tag.
     """
     import yaml
-    from omegaconf import OmegaConf
 
     try:
         with path.open("rb") as file:
@@ -33,20 +33,43 @@ def read_yaml(path: Path) -> Any:
             raise InputError(f"it is larger than {_MOST_BYTES:,} bytes")
         text = data.decode("utf-8-sig")
         _check_plain(yaml.parse(text, Loader=yaml.SafeLoader))
-        # OmegaConf's loader refuses an entry that is there twice, and takes 6e4 for a number as yaml 1.2 does.
-        return OmegaConf.to_container(OmegaConf.load(io.StringIO(text)), resolve=False)
-    except Exception as error:  # yaml and omegaconf have errors of their own, and let Python's through
+        return yaml.load(text, Loader=_loader())
+    except Exception as error:  # yaml's constructors let through what Python makes of their input
         raise InputError(" ".join(str(error).split())[:200]) from None
 
 
 def _check_plain(events: Any) -> None:
-    """Refuse aliases and deep nesting, before anything is built of the events."""
+    """Refuse aliases, tags and deep nesting, before anything is built of the events."""
     from yaml import AliasEvent, CollectionEndEvent, CollectionStartEvent
 
     depth = 0
     for event in events:
         if isinstance(event, AliasEvent):
             raise InputError(f"it has the alias *{event.anchor}; write the entries out")
+        if getattr(event, "tag", None) is not None:
+            raise InputError(f"it has the tag {event.tag}; leave it out")
         depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
         if depth > _DEEPEST:
             raise InputError(f"it is nested more than {_DEEPEST} deep")
+
+
+@lru_cache(maxsize=1)
+def _loader() -> Any:
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        """yaml's safe loader, without dates, with powers of ten, and with each entry once."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict:
+            entries = super().construct_mapping(node, deep)
+            if len(entries) < len(node.value):
+                raise InputError(f"an entry is there twice, in line {node.start_mark.line + 1} or below")
+            return entries
+
+    date, number = "tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:float"
+    Loader.yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != date]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    Loader.add_implicit_resolver(number, re.compile(f"^(?:{_POWERS.pattern})$"), list("-+0123456789."))
+    return Loader

@@ -193,7 +193,7 @@ def _newton(problem: LinearProblem, v: Tensor, tilts: Tensor) -> tuple[Tensor, T
         while True:
             candidate = theta - length[:, None] * step
             new_value, new_gradient, new_inside = _evaluate(problem, v, candidate, tilts)
-            # a smaller gradient counts only where the value is level to rounding: else the two rules take turns in a cycle
+            # a smaller gradient counts only where the value is level: else the two rules may take turns for ever
             level = new_value <= value + 1e-13 * value.abs()
             better = (new_value <= value - 1e-4 * length * decrease) | (level & (new_gradient.norm(dim=1) < norm))
             worse = going & ~better & (length > 1e-9)

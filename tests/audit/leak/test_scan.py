@@ -120,6 +120,13 @@ def test_a_real_run_is_clean(run, capsys):
 # --- planted leaks -------------------------------------------------------------------------------------------
 
 
+def timed(run: Run) -> float:
+    """Give the summary a time of enough digits to be known again, and return it."""
+    path = run.folder / "summary.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"seconds": 26.953187}))
+    return 26.953187
+
+
 def theta(run: Run) -> torch.Tensor:
     return run.number("theta_without_noise")
 
@@ -215,10 +222,7 @@ PLANTS: dict[str, tuple[Callable[[Run], object], str]] = {
     "mean, all digits": (lambda run: run.add_line(f"see {float(run.number('mean.outcome'))!r}"), "mean.outcome"),
     "sum of outcomes": (lambda run: run.edit_json("x", float(run.number("mean.outcome") * 400)), "times n = 400"),
     "gradient norm": (gradient_norm, "equal: head_gradient_norm"),
-    "seconds": (
-        lambda run: run.edit_json("seconds", json.loads((run.folder / "summary.json").read_text())["seconds"]),
-        "seconds",
-    ),
+    "seconds": (lambda run: run.edit_json("took", timed(run)), "seconds"),
     "PNG text": (lambda run: run.add_chunk(b"tEXt", f"Comment\0{record(run)!r}".encode()), "pay"),
     "PNG zipped text": (
         lambda run: run.add_chunk(b"zTXt", b"Comment\0\0" + zlib.compress(repr(record(run)).encode())),
