@@ -144,5 +144,4 @@ class ObjectivePerturbation(FunctionMechanism):
 def _objective(budget: PrivacyBudget) -> Game:
     # a large ridge makes the Jacobian's share of the claim small
     stages = [linear_stage((NEAR, y), n=100, ridge=1.0, threshold=0.01) for y in (-0.5, 0.5)]
-    before, after = (ObjectivePerturbation().prepare(stage, budget) for stage in stages)
-    return function_game((before, after))
+    return function_game(stages, lambda stage: ObjectivePerturbation().prepare(stage, budget))

@@ -2,8 +2,9 @@
 
 from torchdpcate.privacy import Game, GaussianMechanism, Guarantee, Level, PrivacyBudget, worst_case
 from torchdpcate.release.mechanism import FunctionMechanism, Prepared
-from torchdpcate.release.worst_pairs import NEAR, function_game, linear_stage
+from torchdpcate.release.worst_pairs import NEAR, function_game, given_stage, linear_stage
 from torchdpcate.second_stage import FittedStage, sensitivity
+from torchdpcate.second_stage.worst_pair import worst_pair
 
 
 class OutputPerturbation(FunctionMechanism):
@@ -53,5 +54,15 @@ def _finite(threshold: float) -> float | str:
 )
 def _output(budget: PrivacyBudget) -> Game:
     stages = [linear_stage((NEAR, y), n=100, ridge=0.1, threshold=0.01) for y in (-0.5, 0.5)]
-    before, after = (OutputPerturbation().prepare(stage, budget) for stage in stages)
-    return function_game((before, after))
+    return function_game(stages, lambda stage: OutputPerturbation().prepare(stage, budget))
+
+
+@worst_case(
+    "output_squared",
+    OutputPerturbation,
+    pair="squared loss: a record of the opposite target jumps across the line on which all others lie",
+)
+def _output_squared(budget: PrivacyBudget) -> Game:
+    pair = worst_pair(weight_bound=0.9, target_bound=1.0, ridge=0.01, n=10_000)
+    stages = [given_stage(problem) for problem in (pair.first, pair.second)]
+    return function_game(stages, lambda stage: OutputPerturbation().prepare(stage, budget))

@@ -1,5 +1,8 @@
 """Neighbouring second-stage blocks on which the mechanisms of this room are attacked."""
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -9,7 +12,7 @@ from torchdpcate.orthogonal import RScore
 from torchdpcate.privacy import Game, NoiseSource, gaussian_evidence
 from torchdpcate.privacy.worst_case import Evidence
 from torchdpcate.release.mechanism import Prepared
-from torchdpcate.second_stage import Identity, LinearStage, SecondStageBlock
+from torchdpcate.second_stage import Identity, LinearProblem, LinearStage, SecondStageBlock
 
 DOMAIN = Domain([0.0], [1.0], -0.5, 0.5, overlap=0.1)
 """One covariate; its two ends have orthonormal features under `Identity`, so records at one end leave the other be."""
@@ -39,10 +42,33 @@ def linear_stage(first: tuple[float, float], n: int, ridge: float, threshold: fl
     return LinearStage(treated_block(x, y), Identity().setup(DOMAIN), ridge, threshold)
 
 
-def function_game(worlds: tuple[Prepared, Prepared]) -> Game:
-    """Return the game on released coefficients; the evidence is the released function at the replaced record."""
-    direction = Identity().setup(DOMAIN)(torch.tensor([[NEAR]], dtype=torch.float64))[0]
-    return _game(worlds, lambda theta: theta @ direction, most_runs=1_000_000)
+@dataclass(frozen=True, eq=False)
+class GivenStage(LinearStage):
+    """A linear stage whose regression is given as it is, whatever records it may have come from.
+
+    Attributes:
+        problem: The regression.
+    """
+
+    problem: LinearProblem  # type: ignore[assignment, misc]
+
+
+def given_stage(problem: LinearProblem) -> GivenStage:
+    """Return the stage of this regression on two features."""
+    none = torch.zeros(0, dtype=torch.float64)
+    block, features = treated_block(none[:, None], none), Identity().setup(DOMAIN)
+    return GivenStage(block, features, problem.ridge, problem.threshold, problem=problem)
+
+
+def function_game(stages: Sequence[LinearStage], prepare: Callable[[LinearStage], Prepared]) -> Game:
+    """Return the game on released coefficients; the evidence is how far they lie along the way from D to D'.
+
+    Args:
+        stages: Fitted to D and to D'.
+        prepare: The mechanism.
+    """
+    direction = (stages[1].theta - stages[0].theta).cpu()
+    return _game((prepare(stages[0]), prepare(stages[1])), lambda theta: theta @ direction, most_runs=1_000_000)
 
 
 def query_game(worlds: tuple[Prepared, Prepared], means: tuple[Tensor, Tensor]) -> Game:
