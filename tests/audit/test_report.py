@@ -2,15 +2,17 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from torchdpcate.audit.attack import AuditResult
 from torchdpcate.audit.page import audit_figure
-from torchdpcate.audit.registry import find
+from torchdpcate.audit.registry import find, registry
 from torchdpcate.audit.report import AuditSettings, audit_all, shipped_results, write_report
 from torchdpcate.errors import InputError
 
+DOCS = Path(__file__).parents[2] / "docs" / "guarantees"
 RESULT = AuditResult(
     "gaussian", "Neyman-Pearson", "two numbers", "certified", 1.0, 1.0, 1e-5, 0.95, 0.95, 2000, 0.1, 0.2
 )
@@ -64,5 +66,9 @@ def test_settings_out_of_range_are_refused(name, value):
 def test_shipped_results_are_those_of_the_guarantees_page():
     shipped = shipped_results()
     assert shipped is not None
+    truth = shipped.pop("influence_truth")
     assert all(not result["refuted"] for result in shipped.values())
-    assert {"gaussian", "objective", "dp_sgd"} <= set(shipped)
+    assert set(shipped) == set(registry())
+    page = (DOCS / "README.md").read_text()
+    assert all(f"| {result['bound']:.3f}" in page for result in shipped.values())
+    assert truth["neural, made to break"] > 10 > 1 > truth["Legendre, ridge 0.001"]
