@@ -74,7 +74,7 @@ def _also(folder: Path) -> list[str]:
 def _row(result: AuditResult, folder: Path) -> str:
     name = result.mechanism
     link = f"[{name}]({name}.md)" if (folder / f"{name}.md").exists() else name
-    claim = f"none (noise as for {result.nominal:g})" if result.claimed is None else f"{result.claimed:g}"
+    claim = f"none (noise as for {result.nominal:g})" if result.claimed is None else f"{result.claimed:.4g}"
     bound = f"{result.bound:.3f}" + (" **exceeds the claim**" if result.refuted else "")
     cells = [link, f"**{result.level}**", claim, f"{result.delta:g}", bound, result.attack, f"{result.trials:,}"]
     return f"| {' | '.join(cells)} |"

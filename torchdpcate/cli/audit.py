@@ -6,7 +6,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from torchdpcate.audit import AuditResult, AuditSettings, audit_all, find, registry, write_report
 from torchdpcate.errors import AuditFailure, InputError
@@ -95,7 +95,7 @@ def _show(results: list[AuditResult]) -> None:
         "mechanism", "attack", "level", "claim", "bound", "runs", title="torchdpcate: audited", title_justify="left"
     )
     for r in results:
-        claim = "none" if r.claimed is None else f"{r.claimed:g}"
+        claim = "none" if r.claimed is None else f"{r.claimed:.4g}"
         mark = " (exceeds the claim)" if r.refuted else ""
         table.add_row(r.mechanism, r.attack, r.level, claim, f"{r.bound:.4g}{mark}", f"{r.trials:,}")
     Console().print(table)

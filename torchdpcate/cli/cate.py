@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -112,15 +113,30 @@ def _check(config: DictConfig, study: Study, learner: CATELearner, mechanism: Me
     if delta > 1 / n:
         warning = f"privacy.delta = {delta:g} is above 1/n = {1 / n:.2g}: it would allow publishing a whole record"
         print(f"torchdpcate: warning: {warning}", file=sys.stderr)
-    if HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN and study.effect is None:
+    if _sweeps() and study.effect is None:
         warning = "each run of a sweep spends a budget of its own on the same records; what you publish adds up"
         print(f"torchdpcate: warning: {warning}", file=sys.stderr)
 
 
 def _release(config: DictConfig, study: Study, learner: CATELearner, mechanism: Mechanism) -> Release:
     if config.release.kind == "function":
-        return learner.release_function(mechanism)
-    return learner.release_queries(_queries(study), mechanism, include_nuisances=config.release.include_nuisances)
+        release: Release = learner.release_function(mechanism)
+    else:
+        include = config.release.include_nuisances
+        release = learner.release_queries(_queries(study), mechanism, include_nuisances=include)
+    if not _sweeps():
+        return release
+    tuning = {
+        "runs": None,
+        "text": f"run {HydraConfig.get().job.num} (counted from 0) of a sweep over the same records: each run spends a "
+        "budget of its own, what is published of them adds up, and a choice among them by what they showed of these "
+        "records is paid for nowhere",
+    }
+    return replace(release, privacy=replace(release.privacy, tuning=tuning))  # type: ignore[type-var]
+
+
+def _sweeps() -> bool:
+    return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
 
 
 def _queries(study: Study) -> torch.Tensor:
