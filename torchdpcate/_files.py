@@ -1,7 +1,7 @@
 """Files that are written whole or not at all."""
 
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,18 +12,16 @@ def atomic_path(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path`` that takes its place if the block succeeds.
 
     The file is flushed to the disk before it is renamed, and its folder after, so that neither a crash nor
-    a full disk leaves half a file under the final name.
+    a full disk leaves half a file under the final name. Its permissions are those of any new file.
 
     Args:
         path: The file to write; its folder must exist.
     """
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix or ".tmp", dir=path.parent)
-    temporary = Path(name)
+    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}{path.suffix or '.tmp'}")
     try:
-        os.close(handle)
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         yield temporary
         _sync(temporary)
-        temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
         _sync(path.parent)
     finally:
@@ -42,9 +40,3 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -256,7 +256,7 @@ def test_sweep_gives_each_run_its_folder_and_report_reads_them(here, capsys):
     summaries = [json.loads(p.read_text()) for p in sorted((here / "sweep").glob("*/summary.json"))]
     assert {(s["seed"], s["requested"]["epsilon"]) for s in summaries} == {(0, 2), (0, 8), (1, 2), (1, 8)}
     statements = [json.loads(p.read_text()) for p in sorted((here / "sweep").glob("*/release/privacy.json"))]
-    assert ["run 0 (", "run 1 (", "run 2 (", "run 3 ("] == [s["tuning"]["text"][:7] for s in statements]
+    assert [s["tuning"]["text"][:7] for s in statements] == ["run 0 (", "run 1 (", "run 2 (", "run 3 ("]
     assert main(["report", "sweep"]) == 0
     assert len(pd.read_csv("sweep/report.csv")) == 4
     assert (here / "sweep" / "error_against_budget.png").stat().st_size > 1000

@@ -91,9 +91,8 @@ def _parse(words: list[str]) -> dict[str, object]:
 
 
 def _show(results: list[AuditResult]) -> None:
-    table = Table(
-        "mechanism", "attack", "level", "claim", "bound", "runs", title="torchdpcate: audited", title_justify="left"
-    )
+    columns = [Column(name, overflow="fold") for name in ("mechanism", "attack", "level", "claim", "bound", "runs")]
+    table = Table(*columns, title="torchdpcate: audited", title_justify="left")
     for r in results:
         claim = "none" if r.claimed is None else f"{r.claimed:.4g}"
         mark = " (exceeds the claim)" if r.refuted else ""

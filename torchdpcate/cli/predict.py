@@ -1,5 +1,6 @@
 """``torchdpcate predict``: stream a table through a release."""
 
+import os
 from pathlib import Path
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -21,7 +22,7 @@ def predict(release: str, input: str, output: str) -> None:
         InputError: A damaged release, missing columns, or rows outside the domain.
     """
     loaded = load_release(release)
-    if Path(input).exists() and Path(output).exists() and Path(input).samefile(output):
+    if os.path.exists(input) and os.path.exists(output) and os.path.samefile(input, output):
         raise InputError(f"output {output} is the input; give another name")
     columns = (TextColumn("predicting"), BarColumn(), TextColumn("{task.completed:,} rows"), TimeElapsedColumn())
     with Progress(*columns, transient=True) as progress:

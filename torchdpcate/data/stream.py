@@ -1,5 +1,6 @@
 """Effects of a table of any length, row by row, in constant memory."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,7 +70,7 @@ def _whole_or_nothing(output: Path, column: str) -> Iterator[Callable[[Tensor], 
     import pyarrow as pa
 
     kind = file_kind(output, "output")
-    if not output.parent.is_dir():
+    if not os.path.isdir(output.parent):
         raise InputError(f"output {str(output)!r}: there is no folder {str(output.parent)!r}; make it first")
     writer: _Writer | None = None
     try:

@@ -60,7 +60,8 @@ class Ledger:
         if not blocks or "total" in blocks or not all(isinstance(b, PrivacyBudget) for b in blocks.values()):
             raise InputError(f"blocks = {dict(blocks)!r}: name at least one with a PrivacyBudget, none 'total'")
         self._blocks = {str(name): budget for name, budget in blocks.items()}
-        self._path = None if path is None else Path(path)
+        # One file has one lock, by whatever name or link it is reached, and from whatever folder later.
+        self._path = None if path is None else Path(os.path.realpath(path))
         self._private = bool(private)
         self._entries: tuple[Entry, ...] = ()
         if self._path is not None:

@@ -81,7 +81,7 @@ class ObjectivePerturbation(FunctionMechanism):
     name = "objective"
     formula = (
         "sigma_b = 4 tau B sigma_AG(epsilon - ln(1 + B^2/(n ridge)), delta/4) with 99 % of epsilon and delta, the "
-        "rest pays the solver's stop; dp_cate row 3"
+        "rest pays the solver's stop and the tilt's grid; dp_cate row 3"
     )
 
     def check(self, recipe: SecondStage, weight_bound: float, n: int, budget: PrivacyBudget) -> None:

@@ -20,8 +20,6 @@ from torchdpcate.privacy import NoiseSource
 
 _PACKAGE = Path(torchdpcate.__file__).parent
 _PLUMBING = {str(_PACKAGE / p) for p in ("privacy/noise.py", "privacy/ledger.py", "audit/replay/watch.py")} | {__file__}
-    __file__
-}
 _FOREIGN = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
