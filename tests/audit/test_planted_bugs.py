@@ -48,7 +48,7 @@ class Quiet(FixedNoise):
         ("k_norm", 20_000),
         ("quantile", 8_000),
         ("output", 20_000),
-        ("objective", 60_000),
+        ("objective", 150_000),
     ],
 )
 def test_half_the_noise_is_refuted(name, trials):

@@ -46,13 +46,14 @@ def statement(
     ledger.charge("nuisance", "DP-SGD", DPSGDEvent(2.5, 0.05), 100)
     ledger.charge("nuisance", "Huber threshold: private quantile of |s|", PureEvent(0.1))
     event = GaussianEvent(2.5) if gaussian else ApproximateEvent(2.0, 1e-5)
-    own = ledger.charge("second_stage", "release by some mechanism", event, level=level)
+    mechanism = "influence" if level is not Level.CERTIFIED else "output"
+    own = ledger.charge("second_stage", f"release by {mechanism}", event, level=level)
     return make_statement(
         guarantee(level, holds),
         ledger,
         SIZES,
         own={own},
-        mechanism="influence" if level is not Level.CERTIFIED else "output",
+        mechanism=mechanism,
         formula="sd = gamma 5 sqrt(2 ln n ln(2/delta)) / (epsilon n)",
         public=PUBLIC,
         private_noise=private,

@@ -4,14 +4,16 @@ import json
 from importlib.metadata import version
 
 import pytest
+import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
 from tests.release.forgery import release, restated, rewritten, statement
+from tests.release.helpers import QUERIES, SCHEMA, nuisances
 from torchdpcate.cli.main import main
 from torchdpcate.errors import ReleaseFileError, VerificationError
 from torchdpcate.privacy import Level
-from torchdpcate.release import load_release, verify_release, write_sums
+from torchdpcate.release import QueryRelease, load_release, verify_release, write_sums
 
 STATEMENTS = {
     "certified": statement(),
@@ -79,6 +81,19 @@ def weaken_a_charge(privacy):
     privacy["blocks"][1]["charges"][0]["level"] = "heuristic"
 
 
+def use_nothing(privacy):
+    """As if nothing had happened: no cost, and none claimed."""
+    for block in privacy["blocks"]:
+        block.update(epsilon=0.0, naive_epsilon=0.0)
+        for charge in block["charges"]:
+            charge["count"] = 0
+    privacy.update(epsilon=0.0, claim=privacy["claim"].replace("(2,", "(0,"))
+
+
+def rename_the_mechanism(privacy):
+    privacy["mechanism"] = "gaussian"
+
+
 def drop_an_event(privacy):
     del privacy["blocks"][0]["charges"][0]["event"]
 
@@ -123,7 +138,9 @@ PLANTED = {
     lower_an_event: "'second_stage' claims epsilon = 2 .*cost only 0.5",
     lower_delta: "delta = 1e-09 is claimed, but the largest of a block is 1e-05",
     lower_naive: "'nuisance' claims naive_epsilon",
-    weaken_a_charge: "level is certified, but the charge 'release by some mechanism' is heuristic",
+    weaken_a_charge: "level is certified, but the charge 'release by output' is heuristic",
+    use_nothing: "is stated with a count of 0",
+    rename_the_mechanism: "no charge is for a release by gaussian",
     drop_an_event: "'nuisance' has a charge without event",
     drop_a_block: "n = 1001, but the blocks do not add up",
     drop_all_blocks: "a claim without any block",
@@ -256,3 +273,15 @@ def test_the_program_says_so_and_ends_with_0_1_or_2(path, tmp_path, capsys):
 def test_a_statement_of_another_kind_is_a_damaged_file(path):
     with pytest.raises(ReleaseFileError, match="do not fit together"):
         verify_release(rewritten(path, privacy=json.dumps({"level": 3})))
+
+
+def test_networks_that_nobody_paid_for_are_told(tmp_path):
+    privacy = statement()
+    made = QueryRelease(QUERIES, torch.zeros(8, dtype=torch.float64), SCHEMA, privacy, nuisances=nuisances())
+    path = made.save(tmp_path / "release.safetensors")
+    verify_release(path)
+    fields = privacy.to_dict()
+    fields["n"] -= fields["blocks"].pop(0)["n"]
+    rewritten(path, privacy=json.dumps(fields))
+    with pytest.raises(VerificationError, match="holds nuisance networks, but no charge is for their training"):
+        verify_release(path)

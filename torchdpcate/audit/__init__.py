@@ -3,7 +3,7 @@
 from torchdpcate.audit.attack import AuditResult, audit
 from torchdpcate.audit.bounds import Rates, clopper_pearson, epsilon_bound
 from torchdpcate.audit.registry import find, registry
-from torchdpcate.audit.report import AuditSettings, audit_all, shipped_results, write_report
+from torchdpcate.audit.report import AuditSettings, audit_all, make_folder, shipped_results, write_report
 
 __all__ = [
     "AuditResult",
@@ -14,6 +14,7 @@ __all__ = [
     "clopper_pearson",
     "epsilon_bound",
     "find",
+    "make_folder",
     "registry",
     "shipped_results",
     "write_report",

@@ -31,7 +31,7 @@ _THRESHOLDS = 400  # tried
 _WANTED = 0.94  # of the claim, that the number of trials is chosen to reach
 _POWER = 0.9  # with which it is reached
 _BATCH = 100_000  # runs drawn at once
-_AGAIN = 4  # fresh runs that must all exceed the claim before it counts as refuted
+AGAIN = 4  # fresh runs that must all exceed the claim before it counts as refuted
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def audit(
         raise InputError(f"confidence = {confidence}: give a probability strictly between 0 and 1")
     game, terms = case.make(budget), Terms(budget, confidence, trials, noise or NoiseSource.system(), progress)
     result = play(game, case, terms)
-    for _ in range(_AGAIN):
+    for _ in range(AGAIN):
         if not result.refuted:
             break
         result = play(game, case, terms)

@@ -123,7 +123,7 @@ def epsilon_bound(event: Event, count: int, delta: float, rates: Rates) -> float
 
     Example:
         >>> round(epsilon_bound(GaussianEvent(3.730631635), 1, 1e-5, Rates(0.5, 0.6)), 4)
-        0.9418
+        0.94
     """
     if isinstance(event, PureEvent | ApproximateEvent):
         if count != 1:

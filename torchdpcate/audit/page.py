@@ -4,7 +4,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchdpcate.audit.attack import AuditResult
+from torchdpcate.audit.attack import AGAIN, AuditResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,8 +20,7 @@ Rates are bounded by Clopper & Pearson (1934) on runs that chose neither thresho
 delta) or pure claim the bound is the largest epsilon that the rates refute at that delta. A Gaussian or DP-SGD claim is
 a whole trade-off curve: the bound is the epsilon, at that delta, of the most private curve of its kind that the rates
 do not refute, so it exceeds the claim exactly where the rates refute the claimed curve. Where a bound exceeds its
-claim, all is run again up to four times, so that chance alone refutes an honest mechanism less than once in a million
-audits."""
+claim, all is run again up to four times, and only five in a row refute it."""
 
 _LEAST = 1e-2  # epsilon at which a bound of nearly nothing is drawn
 
@@ -58,7 +57,8 @@ def page(results: list[AuditResult], command: str, confidence: float, folder: Pa
             "",
             "## What the bound is",
             "",
-            _WHAT_THE_BOUND_IS,
+            f"{_WHAT_THE_BOUND_IS} Chance alone refutes an honest mechanism with a probability of at most "
+            f"{(1 - confidence) ** (AGAIN + 1):.2g}.",
             "",
         ]
     )

@@ -1,13 +1,15 @@
 """All audits in one go, and what is published of them: a page, its numbers, a figure."""
 
 import json
+import tempfile
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from torchdpcate._files import write_text
+from torchdpcate._files import atomic_path
 from torchdpcate.audit.attack import AuditResult, audit
 from torchdpcate.audit.page import audit_figure, page
 from torchdpcate.errors import InputError
@@ -80,28 +82,51 @@ def audit_all(
     return results
 
 
+def make_folder(folder: Path) -> None:
+    """Make the folder of a report and see that its three files can be written there.
+
+    Raises:
+        InputError: They cannot.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        taken = [name for name in (PAGE, NUMBERS, FIGURE) if (folder / name).is_dir()]
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InputError(f"folder = {folder}: cannot be written to ({error.strerror}); give another one") from None
+    if taken:
+        raise InputError(f"folder = {folder}: {taken[0]} in it is a folder; give another one")
+
+
 def write_report(results: list[AuditResult], settings: AuditSettings, folder: Path) -> list[Path]:
-    """Write the page, the numbers and the figure into the folder, and return their paths.
+    """Write the page, the numbers and the figure into the folder, all or none, and return their paths.
 
     Args:
         results: What was found.
         settings: With which settings.
         folder: Made if it is not there.
+
+    Raises:
+        InputError: The folder cannot be written to.
     """
     from torchdpcate.evaluation import save_figure
 
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     numbers = {
         "torchdpcate": version("torchdpcate"),
         "settings": asdict(settings),
         "results": [result.to_dict() | {"refuted": result.refuted} for result in results],
     }
-    write_text(folder / NUMBERS, json.dumps(numbers, indent=1, allow_nan=False) + "\n")
-    save_figure(audit_figure(results), folder / FIGURE)
     changed = [f"{key}={value:g}" for key, value in asdict(settings).items() if value != getattr(AuditSettings(), key)]
-    text = page(results, " ".join(["torchdpcate audit --all", *changed]), settings.confidence, folder, FIGURE)
-    write_text(folder / PAGE, text)
-    return [folder / name for name in (PAGE, NUMBERS, FIGURE)]
+    command = " ".join(["torchdpcate audit --all", *changed])
+    paths = [folder / name for name in (PAGE, NUMBERS, FIGURE)]
+    with ExitStack() as files:
+        text, data, figure = (files.enter_context(atomic_path(path)) for path in paths)
+        text.write_text(page(results, command, settings.confidence, folder, FIGURE), encoding="utf-8")
+        data.write_text(json.dumps(numbers, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        save_figure(audit_figure(results), figure)
+    return paths
 
 
 def shipped_results() -> dict[str, Any] | None:

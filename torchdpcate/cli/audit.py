@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column, Table
 
-from torchdpcate.audit import AuditResult, AuditSettings, audit_all, find, registry, write_report
+from torchdpcate.audit import AuditResult, AuditSettings, audit_all, find, make_folder, registry, write_report
 from torchdpcate.errors import AuditFailure, InputError
 
 _HELP = """usage: torchdpcate audit mechanism=NAME [epsilon=1] [delta=1e-5] [confidence=0.95] [trials=N]
@@ -47,9 +47,9 @@ def audit(words: list[str]) -> None:
         raise InputError("folder: one mechanism is printed, not written; use --all")
     folder, name = Path(str(given.pop("folder", "audit"))), given.pop("mechanism", None)
     settings = AuditSettings(**given)  # type: ignore[arg-type]
-    if every and folder.exists() and not folder.is_dir():
-        raise InputError(f"folder = {folder}: is a file; give another name")
     cases = list(registry().values()) if every else [find(str(name))]
+    if every:
+        make_folder(folder)  # before minutes of work that could then not be written
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, transient=True) as progress:
         bar = progress.add_task("audit", total=None)
@@ -83,6 +83,8 @@ def _parse(words: list[str]) -> dict[str, object]:
         key, equals, _ = word.partition("=")
         if not equals or key not in _CHOICES:
             raise InputError(f"audit: {word}: give --all, leak RUN, or KEY=VALUE with a key of {', '.join(_CHOICES)}")
+        if key in given or word.endswith("="):
+            raise InputError(f"audit: {word}: give each key once, with a value")
         try:
             given[key] = OmegaConf.from_dotlist([word])[key]
         except OmegaConfBaseException as error:
@@ -99,4 +101,7 @@ def _show(results: list[AuditResult]) -> None:
         table.add_row(r.mechanism, r.attack, r.level, claim, f"{r.bound:.4g}{mark}", f"{r.trials:,}")
     Console().print(table)
     first = results[0]
-    print(f"bound: epsilon is at least this much, with confidence {first.confidence:g} each, replace-one adjacency")
+    print(
+        f"bound: lower bound on epsilon, confidence {first.confidence:g} each, replace-one adjacency; for Gaussian and "
+        "DP-SGD mechanisms within the family of such mechanisms, so that only one above the claim refutes without it"
+    )

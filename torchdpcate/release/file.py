@@ -138,7 +138,8 @@ def read_release_file(path: str | Path) -> ReleaseFile:
 
     path = Path(path)
     if not path.is_file():
-        raise ReleaseFileError(f"{path}: no such file")
+        kind = "a folder; give the release file in it" if path.is_dir() else "no such file"
+        raise ReleaseFileError(f"{path}: {kind}")
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}

@@ -46,7 +46,7 @@ def verify_release(path: str | Path) -> list[tuple[str, str]]:
             raise
         raise VerificationError(f"{file.path}: changed or damaged: {problems[0]}") from None
     stated, wrong = check_statement(privacy)
-    findings, problems = [_checksum(file), *stated], problems + wrong
+    findings, problems = [_checksum(file), *stated], [*problems, *wrong, *_unpaid(file, privacy)]
     if (file.path.parent / SUMS_FILE).is_file():
         beside, changed = _sums(file.path)
         findings.append(beside)
@@ -63,7 +63,7 @@ def check_statement(privacy: PrivacyStatement) -> tuple[list[tuple[str, str]], l
         What was checked and what came out; and what does not agree, one sentence each.
     """
     findings, problems = _accounting(privacy)
-    problems += [*_level(privacy), *_words(privacy)]
+    problems += [*_level(privacy), *_words(privacy), *_own_charge(privacy)]
     return [*findings, ("level", f"{privacy.headline}; no charge is weaker")], problems
 
 
@@ -172,6 +172,23 @@ def _level(privacy: PrivacyStatement) -> Iterator[str]:
         yield "a condition fails, yet epsilon is claimed"
     if not privacy.private_noise and (privacy.claims or privacy.level != Level.HEURISTIC):
         yield "the noise had a fixed seed, yet something is claimed"
+
+
+def _own_charge(privacy: PrivacyStatement) -> Iterator[str]:
+    """Problems of what should have been charged: the mechanism's own run, and nothing that never happened."""
+    if not privacy.claims:
+        return
+    charges = [charge for block in privacy.blocks for charge in block["charges"]]
+    if not any(charge["label"] == f"release by {privacy.mechanism}" for charge in charges):
+        yield f"no charge is for a release by {privacy.mechanism}"
+    yield from (f"the charge {c['label']!r} is stated with a count of 0" for c in charges if c.get("count") == 0)
+
+
+def _unpaid(file: ReleaseFile, privacy: PrivacyStatement) -> Iterator[str]:
+    """Released networks that no DP-SGD charge paid for."""
+    kinds = [charge.get("event", {}).get("kind") for block in privacy.blocks for charge in block["charges"]]
+    if privacy.claims and any(name.startswith("nuisances.") for name in file.tensors) and "dp_sgd" not in kinds:
+        yield "it holds nuisance networks, but no charge is for their training"
 
 
 def _words(privacy: PrivacyStatement) -> Iterator[str]:
