@@ -238,7 +238,7 @@ def _show(summary: dict[str, Any], release: Release, folder: Path) -> None:
     table.add_row("release", str(folder / "release" / RELEASE_FILE))
     table.add_row("curator's files", str(folder / "curator"))
     table.add_row("seconds", f"{summary['seconds']:.1f}")
-    Console().print(table)
+    Console(markup=False, emoji=False).print(table)  # brackets in a folder's name are no markup
 
 
 def _spent(spent: dict[str, Any], size: int) -> str:

@@ -1,6 +1,7 @@
 """The program ``torchdpcate``: one line and exit code 2 for a user's mistake, 1 for our own fault."""
 
 import argparse
+import io
 import sys
 from collections.abc import Callable, Sequence
 
@@ -24,6 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: Command-line words; None takes those of the process.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without a letter for it must not end the work
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:

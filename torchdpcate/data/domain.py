@@ -252,6 +252,8 @@ def to_number(name: str, value: Any) -> float:
     """
     try:
         number = float(value)
+    except OverflowError:  # an integer of more than 308 digits
+        raise InputError(f"{name} is beyond the largest number there is; give a finite number") from None
     except (TypeError, ValueError):
         raise InputError(f"{name} is {value!r}; give a number") from None
     if not abs(number) < float("inf"):

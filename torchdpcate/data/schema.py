@@ -1,5 +1,6 @@
 """A table's public facts: which columns are read, and how they become numbers."""
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +14,8 @@ from torch import Tensor
 from torchdpcate.data._arrays import listed, plural
 from torchdpcate.data._columns import category_codes, numeric_column
 from torchdpcate.data._shipped import shipped
-from torchdpcate.data.domain import IN_CODE, Domain, check_bounds, check_origin, unit_grid
+from torchdpcate.data._yaml import read_yaml
+from torchdpcate.data.domain import IN_CODE, Domain, check_bounds, check_origin, to_number, unit_grid
 from torchdpcate.errors import InputError
 
 if TYPE_CHECKING:
@@ -98,6 +100,9 @@ class Categorical(Covariate):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "categories", tuple(self.categories))
+        for level in self.categories:
+            if not isinstance(level, str):
+                to_number(f"a category of {self.name!r}", level)
         if len(self.categories) < 2 or len(set(self.categories)) < len(self.categories):
             raise InputError(f"categories of {self.name!r} are {list(self.categories)}; list two or more, each once")
         if any(isinstance(level, bool) for level in self.categories):
@@ -274,17 +279,15 @@ class TableSchema:
         Raises:
             InputError: no such file or name, not yaml, or see `from_dict`.
         """
-        from omegaconf import OmegaConf
-
         file, owner = Path(path), ""
-        if not file.is_file() and file.suffix not in (".yaml", ".yml") and len(file.parts) == 1:
+        if not os.path.isfile(file) and file.suffix not in (".yaml", ".yml") and len(file.parts) == 1:
             file, owner = shipped("domain", str(path)), ", shipped with torchdpcate"
-        if not file.is_file():
+        if not os.path.isfile(file):
             raise InputError(f"domain file {str(path)!r} does not exist; give the path of a domain yaml")
         try:
-            facts = OmegaConf.to_container(OmegaConf.load(file), resolve=True)
-        except Exception as error:  # yaml, unicode and omegaconf each have their own
-            raise InputError(f"domain file {str(path)!r} cannot be read: {_first_line(error)}") from None
+            facts = read_yaml(file)
+        except InputError as error:
+            raise InputError(f"domain file {str(path)!r} cannot be read: {error}") from None
         try:
             return cls.from_dict(_with_origin(facts, f"domain file {file.stem}{owner}"))
         except InputError as error:
@@ -351,7 +354,3 @@ def _entries(entry: Any, what: str, needed: set[str], allowed: set[str]) -> Mapp
 
 def _and_more(names: list[str]) -> str:
     return f" (and {plural(len(names) - 1, 'other')})" if len(names) > 1 else ""
-
-
-def _first_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]

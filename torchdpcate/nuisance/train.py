@@ -64,7 +64,8 @@ def train(
         The module itself, trained, in eval mode, on the device of the records.
 
     Raises:
-        InputError: `batch_size` exceeds the records, or a plan comes without a noise source.
+        InputError: `batch_size` exceeds the records, a plan comes without a noise source, or the checkpoint is
+            damaged or holds more than plain types and tensors.
         BudgetError: the ledger cannot pay the plan.
         NumericalError: training diverged.
         KeyboardInterrupt: on Ctrl-C; the ledger then counts the steps taken.
@@ -74,6 +75,8 @@ def train(
     """
     dataset = TensorDataset(*(part.to(torch.float32) for part in (records.x, records.a, records.y)))
     size = sum(parameter.numel() for parameter in module.parameters())
+    if ckpt_path is not None:
+        _check_readable(ckpt_path)
     with quiet_lightning(), interruptible(), threads_for(size), torch.random.fork_rng():
         torch.manual_seed(seed)
         callbacks: list[Callback] = []
@@ -89,9 +92,19 @@ def train(
             callbacks.append(DPSGD(plan, noise, ledger, block, mode))
         if average:
             callbacks.append(TailAverage(steps, average))
-        trainer_factory(callbacks=callbacks, **limits).fit(module, loader, ckpt_path=ckpt_path)
+        # Weights alone, whatever the environment says: a checkpoint is a pickle, and could hold code.
+        trainer_factory(callbacks=callbacks, **limits).fit(module, loader, ckpt_path=ckpt_path, weights_only=True)
     check_weights(module)
     return module.to(records.x.device).eval()
+
+
+def _check_readable(path: str | Path) -> None:
+    """Refuse a checkpoint that cannot be read without running code."""
+    try:
+        torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # zip, pickle and torch each have their own
+        why = " ".join(str(error).split())[:120]
+        raise InputError(f"ckpt_path = {path}: not a checkpoint, or damaged ({why}); train anew") from None
 
 
 def _checked(batch_size: int, n: int) -> int:

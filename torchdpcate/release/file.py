@@ -1,6 +1,7 @@
 """Release files: safetensors with JSON metadata, read without ever running code from them."""
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,14 +59,14 @@ class ReleaseFile:
             ReleaseFileError: Contents that do not fit together.
         """
         try:
-            facts: dict[str, Any] = json.loads(self.metadata["facts"])
-            schema = json.loads(self.metadata["schema"])
+            _require_numbers(self.tensors)
+            facts, schema, privacy = (_read(self.metadata[key]) for key in ("facts", "schema", "privacy"))
             if self.version < 2:
                 schema = {"origin": _NO_ORIGIN, **schema}
-            privacy = PrivacyStatement.from_dict(json.loads(self.metadata["privacy"]))
+            statement = PrivacyStatement.from_dict(privacy)
             kind = RELEASES[self.metadata["class"]]
-            return kind.build(self.tensors, facts, TableSchema.from_dict(schema), privacy)
-        except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            return kind.build(self.tensors, facts, TableSchema.from_dict(schema), statement)
+        except Exception as error:  # whatever Python raises on contents that somebody made up
             raise ReleaseFileError(
                 f"{self.path}: the release's contents do not fit together ({type(error).__name__}); "
                 "ask for the file again"
@@ -137,8 +138,8 @@ def read_release_file(path: str | Path) -> ReleaseFile:
     from safetensors import SafetensorError, safe_open
 
     path = Path(path)
-    if not path.is_file():
-        kind = "a folder; give the release file in it" if path.is_dir() else "no such file"
+    if not os.path.isfile(path):
+        kind = "a folder; give the release file in it" if os.path.isdir(path) else "no such file"
         raise ReleaseFileError(f"{path}: {kind}")
     try:
         with safe_open(path, framework="pt") as file:
@@ -148,6 +149,27 @@ def read_release_file(path: str | Path) -> ReleaseFile:
     except (SafetensorError, OSError) as error:
         raise ReleaseFileError(f"{path}: not a release, or damaged ({error}); ask for the file again") from None
     return ReleaseFile(path, metadata, tensors)
+
+
+def _require_numbers(tensors: dict[str, Tensor]) -> None:
+    for name, tensor in tensors.items():
+        if not bool(tensor.isfinite().all()):
+            raise ValueError(f"{name} holds what is no number")
+
+
+def _read(text: str) -> dict[str, Any]:
+    """A JSON object in which every entry stands once: two readers must not see two statements."""
+    result = json.loads(text, object_pairs_hook=_once)
+    if not isinstance(result, dict):
+        raise TypeError("not an object")
+    return result
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        raise ValueError("an entry is there twice")
+    return result
 
 
 def _check_format(path: Path, metadata: dict[str, str]) -> None:

@@ -1,11 +1,13 @@
 """Fields of the OpenDP Deployments Registry, and the facts that only the curator can put into them."""
 
 import datetime
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torchdpcate.data._yaml import read_yaml
 from torchdpcate.errors import InputError
 
 SCHEMA = "opendp/deployments-registry-data, schemas/deployments-schema.yaml, commit 057e5d81"
@@ -101,14 +103,12 @@ def read_facts(path: str | Path) -> dict[str, Any]:
     Raises:
         InputError: No such file, not yaml, an unknown or computed field, or a value that the registry does not allow.
     """
-    import yaml
-
+    if not os.path.isfile(path):
+        raise InputError(f"facts = {path}: no such file")
     try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except OSError:
-        raise InputError(f"facts = {path}: no such file, or it cannot be read") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # dates that are none are a ValueError
-        raise InputError(f"facts = {path}: not yaml: {' '.join(str(error).split())[:200]}") from None
+        content = read_yaml(Path(path))
+    except InputError as error:
+        raise InputError(f"facts = {path}: cannot be read: {error}") from None
     try:
         return {name: _value(name, value) for name, value in _flat(content).items()}
     except InputError as error:

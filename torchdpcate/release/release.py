@@ -157,10 +157,13 @@ class FunctionRelease(Release):
         """Rebuild a release from ``tensors`` and ``facts``."""
         nuisances = _load_nuisances(tensors, facts)
         config = dict(facts["features"])
+        _require_held(config, tensors)
         features = FEATURE_MAPS[config.pop("name")](**config).setup(schema.domain, nuisances)
         features.load_state_dict(_stripped("features", tensors))
         _require(tensors["theta"], (features.dimension,), "theta")
-        return cls(tensors["theta"], features, nuisances, schema, privacy, float(facts["noise_scale"]))
+        noise_scale = torch.tensor(facts["noise_scale"], dtype=torch.float64)
+        _require(noise_scale, (), "noise_scale")
+        return cls(tensors["theta"], features, nuisances, schema, privacy, noise_scale.item())
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,6 +250,15 @@ def _require(tensor: Tensor, shape: tuple[int, ...], name: str) -> None:
         raise ValueError(f"{name} is {tuple(tensor.shape)} {tensor.dtype}, not finite float64 {shape}")
 
 
+def _require_held(config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    """Refuse, before memory is taken for them, networks and features larger than the file that describes them."""
+    held = sum(tensor.numel() for tensor in tensors.values())
+    for name in ("degree", "pairs", "width"):
+        size = config.get(name, 0)
+        if not isinstance(size, int) or size > held:
+            raise ValueError(f"{name} = {size} in a file of {held} numbers")
+
+
 def _prefixed(prefix: str, module: torch.nn.Module) -> dict[str, Tensor]:
     return {f"{prefix}.{name}": tensor.cpu() for name, tensor in module.state_dict().items()}
 
@@ -257,6 +269,7 @@ def _stripped(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _load_nuisances(tensors: dict[str, Tensor], facts: dict[str, Any]) -> Nuisances:
+    _require_held(facts["nuisances"], tensors)
     nuisances = Nuisances.from_config(facts["nuisances"]).double().eval().requires_grad_(False)
     nuisances.load_state_dict(_stripped("nuisances", tensors))
     return nuisances

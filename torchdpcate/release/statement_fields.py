@@ -48,7 +48,8 @@ def _shortened(value: Any) -> str:
 
 
 def _is_words(value: Any) -> bool:
-    return isinstance(value, str)
+    """Whether it is text in one line, with nothing in it that a terminal would obey."""
+    return isinstance(value, str) and value.isprintable()
 
 
 def _is_count(value: Any) -> bool:
@@ -77,15 +78,14 @@ def _is_list_of_words(value: Any) -> bool:
 
 def _is_facts(value: Any) -> bool:
     """Whether it maps names to words, numbers, truth values, nothing, or lists of these."""
-    plain = (str, int, float, bool, type(None))
-    if not isinstance(value, dict):
+    if not (isinstance(value, dict) and all(map(_is_words, value))):
         return False
     flat = [v for entry in value.values() for v in (entry if isinstance(entry, list) else [entry])]
-    return all(isinstance(v, plain) for v in flat)
+    return all(v is None or isinstance(v, bool) or _is_number(v) or _is_words(v) for v in flat)
 
 
 def _is_words_by_name(value: Any) -> bool:
-    return isinstance(value, dict) and _is_list_of_words(list(value.values()))
+    return isinstance(value, dict) and _is_list_of_words([*value, *value.values()])
 
 
 def _has(*names: str) -> Check:

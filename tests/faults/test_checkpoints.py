@@ -1,0 +1,117 @@
+"""A run is resumed from a checkpoint, which is a pickle: no code in it runs, and a damaged one spends nothing."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+
+from tests.faults.guards import answered, bounded
+from tests.faults.mutations import byte_faults, examples
+from tests.nuisance.cases import Foreign, Interrupt, Save, plan
+from torchdpcate.data import CausalData
+from torchdpcate.errors import InputError
+from torchdpcate.nuisance import default_trainer, train
+from torchdpcate.privacy import Ledger, NoiseSource, PrivacyBudget
+
+pytestmark = pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+
+BLOCKS = {"nuisance": PrivacyBudget(5.0, 1e-5)}
+SAVED, INTERRUPTED, PLANNED = 5, 8, 20
+
+
+def run(ledger: Ledger, checkpoint: Path | None = None, callbacks: tuple = ()) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, y = (torch.rand(*shape, generator=generator, dtype=torch.float64) for shape in ((60, 3), (60,)))
+
+    def trainer(**settings: Any) -> Any:
+        settings["callbacks"] = [*settings["callbacks"], *callbacks]
+        return default_trainer(accelerator="cpu", **settings)
+
+    train(
+        Foreign(),
+        CausalData(x, (y > 0.5).double(), y),
+        trainer,
+        batch_size=10,
+        epochs=1,
+        seed=0,
+        plan=plan(noise_multiplier=8.0, steps=PLANNED),
+        noise=NoiseSource.system(),
+        ledger=ledger,
+        ckpt_path=checkpoint,
+    )
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory) -> tuple[Path, Path]:
+    """Checkpoint and ledger of a run that ended after 8 of 20 steps."""
+    folder = tmp_path_factory.mktemp("run")
+    checkpoint, ledger = folder / "last.ckpt", folder / "ledger.json"
+    with pytest.raises(KeyboardInterrupt):
+        run(Ledger(BLOCKS, ledger), callbacks=(Save(SAVED, checkpoint), Interrupt(INTERRUPTED)))
+    return checkpoint, ledger
+
+
+@pytest.fixture
+def resume(interrupted, tmp_path) -> Callable[[bytes], Ledger]:
+    """Resume from the bytes of a checkpoint, on a copy of the ledger; returns the ledger."""
+
+    def call(data: bytes) -> Ledger:
+        checkpoint, ledger = tmp_path / "c.ckpt", tmp_path / "ledger.json"
+        checkpoint.write_bytes(data)
+        ledger.write_bytes(interrupted[1].read_bytes())
+        run(Ledger.load(ledger), checkpoint)
+        return Ledger.load(ledger)
+
+    return call
+
+
+def test_the_checkpoint_is_sound_to_begin_with(interrupted, resume):
+    assert Ledger.load(interrupted[1]).entries[0].count == INTERRUPTED
+    assert resume(interrupted[0].read_bytes()).entries[0].count == PLANNED
+
+
+class Evil:
+    """Something whose unpickling makes a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return subprocess.check_call, (["touch", str(self.path)],)
+
+
+@pytest.mark.parametrize("environment", [{}, {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}], ids=["plain", "forced"])
+def test_code_in_a_checkpoint_does_not_run(resume, interrupted, tmp_path, monkeypatch, environment):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    made, path = tmp_path / "made", tmp_path / "evil.ckpt"
+    content = torch.load(interrupted[0], weights_only=True)
+    content["callbacks"]["DPSGD"]["block"] = Evil(made)
+    torch.save(content, path)
+    with pytest.raises(InputError, match="ckpt_path"):
+        resume(path.read_bytes())
+    assert not made.exists()
+
+
+def test_a_damaged_checkpoint_spends_nothing(interrupted, resume, tmp_path):
+    before = Ledger.load(interrupted[1]).entries
+
+    @examples(25)
+    @given(byte_faults(interrupted[0].read_bytes()))
+    def check(data):
+        with bounded():
+            try:
+                assert resume(data).entries[0].count >= INTERRUPTED
+            except (InputError, RuntimeError, KeyError, TypeError):  # the others are Lightning's, of what it applies
+                assert Ledger.load(tmp_path / "ledger.json").entries == before
+
+    check()
+
+
+def test_a_file_that_is_no_checkpoint_is_refused(resume):
+    for data in (b"", b"PK\x03\x04", b"\x80\x04cos\nsystem\n(S'false'\ntR.", b"x" * 1000):
+        assert not answered(lambda data=data: resume(data))

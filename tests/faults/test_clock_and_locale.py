@@ -1,0 +1,207 @@
+"""Clocks that go backwards or stand still, decimal commas, ASCII terminals, and names in any letters."""
+
+import datetime as real_datetime
+import json
+import locale
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.data.conftest import DOMAIN as DOMAIN_FILE
+from tests.faults.test_fuzz_summary import SUMMARY
+from tests.release.helpers import DOMAIN
+from tests.release.test_file import function_release
+from torchdpcate.cli import train as train_module
+from torchdpcate.cli.main import main
+from torchdpcate.data import TableSchema
+from torchdpcate.data._frames import arrow_path
+from torchdpcate.errors import InputError
+from torchdpcate.privacy import Ledger, NoiseSource, PrivacyBudget, PureEvent
+from torchdpcate.release import load_release
+
+POINTS = DOMAIN.grid(40)
+NAME = "donn\u00e9es \u00fc\u4e16"
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """A folder with a name beyond ASCII: a release, points as csv and parquet, a domain file, and a run to report."""
+    folder = tmp_path / NAME
+    folder.mkdir()
+    function_release().save(folder / "r\u00e9ponse.safetensors")
+    frame = pd.DataFrame(POINTS.numpy(), columns=list(DOMAIN.names))
+    frame.to_csv(folder / "entr\u00e9e.csv", index=False)
+    frame.to_parquet(folder / "entr\u00e9e.parquet")
+    (folder / "domaine\u00e9.yaml").write_text(DOMAIN_FILE.replace("black", "\u00e9bano"), encoding="utf-8")
+    (folder / "summary.json").write_text(json.dumps(SUMMARY), encoding="utf-8")
+    return folder
+
+
+def commands(folder: Path) -> list[list[str]]:
+    release = str(folder / "r\u00e9ponse.safetensors")
+    words = [["inspect", release], ["inspect", release, "--json"], ["report", str(folder)]]
+    for source, target in (("csv", "csv"), ("csv", "csv.gz"), ("parquet", "parquet")):
+        points, answers = folder / f"entr\u00e9e.{source}", folder / f"sortie\u00e9.{target}"
+        words.append(["predict", release, str(points), "-o", str(answers)])
+    return words
+
+
+def check_outputs(folder: Path) -> None:
+    """What the commands wrote is what they write anywhere."""
+    expected = function_release().effect(POINTS)
+    for ending in ("csv", "csv.gz", "parquet"):
+        path = folder / f"sortie\u00e9.{ending}"
+        answers = pd.read_parquet(path) if ending == "parquet" else pd.read_csv(path)
+        np.testing.assert_allclose(answers["effect"], expected, rtol=1e-15)
+    report = pd.read_csv(folder / "report.csv")
+    assert report["run"].tolist() == [NAME]
+    assert report["pehe"].tolist() == [SUMMARY["pehe"]]
+    assert not [path.name for path in folder.iterdir() if path.name.startswith(".")]
+
+
+def test_names_in_any_letters(folder):
+    for words in commands(folder):
+        assert main(words) == 0
+    check_outputs(folder)
+    assert TableSchema.from_yaml(folder / "domaine\u00e9.yaml").domain.names[2] == "race=\u00e9bano"
+
+
+def test_a_name_that_is_no_text_is_refused_in_a_line(tmp_path):
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.csv")
+    shutil.copy(__file__, path)
+    with pytest.raises(InputError, match="not UTF-8"):
+        arrow_path(path)
+
+
+@pytest.mark.parametrize("run_dir", [NAME, f"'{NAME}'", "'[/b]:x: a'"], ids=["plain", "quoted", "like markup"])
+def test_a_run_folder_in_any_letters(tmp_path, monkeypatch, run_dir):
+    monkeypatch.chdir(tmp_path)
+    assert train_quickly(f"run_dir={run_dir}") == 0
+    load_release(tmp_path / run_dir.strip("'") / "release" / "release.safetensors")
+
+
+def train_quickly(*words: str) -> int:
+    quick = ["data=dataset1", "data.n=300", "queries.count=5", "nuisance.batch_size=50", "nuisance.epochs=1"]
+    return main(["train", *quick, "second_stage.ridge=0.2", "trainer.progress=false", *words])
+
+
+_ASCII = """
+import json, sys
+from torchdpcate.cli.main import main
+assert sys.getfilesystemencoding() == "ascii", sys.getfilesystemencoding()
+sys.exit(max(main(words) for words in json.loads(sys.argv[1])))
+"""
+
+
+def test_an_ascii_terminal_in_no_known_time_zone(folder):
+    """LC_ALL=C without Python's own remedies: paths are bytes that are no ASCII, and bullets cannot be printed."""
+    remedies = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "TZ": "Nowhere/Land"}
+    environment = {**os.environ, "LC_ALL": "C", **remedies}
+    environment.pop("PYTHONIOENCODING", None)
+    # Sent as bytes of JSON in ASCII: what the shell would send are bytes of UTF-8, read back as the locale reads them.
+    words = [[os.fsencode(word).decode("ascii", "surrogateescape") for word in command] for command in commands(folder)]
+    run = subprocess.run(
+        [sys.executable, "-c", _ASCII, json.dumps(words)], env=environment, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stderr == ""
+    check_outputs(folder)
+
+
+@pytest.fixture
+def decimal_comma(tmp_path, monkeypatch):
+    """A locale that writes 1,5 for 1.5, installed or compiled here, in force for everything."""
+    names = ["de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8", "fr_FR.utf8"]
+    if shutil.which("localedef"):
+        made = tmp_path / "locales" / "de_DE.UTF-8"
+        made.parent.mkdir()
+        command = ["localedef", "-i", "de_DE", "-f", "UTF-8", str(made)]
+        if subprocess.run(command, capture_output=True).returncode == 0:
+            monkeypatch.setenv("LOCPATH", str(made.parent))
+    before = locale.setlocale(locale.LC_ALL)
+    for name in names:
+        try:
+            locale.setlocale(locale.LC_ALL, name)
+            break
+        except locale.Error:
+            continue
+    else:
+        pytest.skip("no locale with a decimal comma is installed, and none can be compiled")
+    yield
+    locale.setlocale(locale.LC_ALL, before)
+
+
+def test_a_decimal_comma_changes_no_number(folder, decimal_comma):
+    assert locale.localeconv()["decimal_point"] == ","
+    assert f"{1.5:n}" == "1,5"
+    for words in commands(folder):
+        assert main(words) == 0
+    check_outputs(folder)
+    path = folder / "ledger.json"
+    Ledger({"all": PrivacyBudget(1.5, 1e-5)}, path).charge("all", "x", PureEvent(0.25))
+    assert Ledger.load(path).remaining("all") == PrivacyBudget(1.25, 1e-5)
+    assert '"epsilon": 0.25' in path.read_text()
+    assert TableSchema.from_yaml(folder / "domaine\u00e9.yaml").domain.overlap == 0.1
+    noise = NoiseSource.system().gaussian(2000, 1.5)
+    assert 1.2 < float(noise.std()) < 1.8  # 12 standard errors
+
+
+@pytest.fixture
+def backwards(monkeypatch) -> None:
+    """A clock that is put back by an hour each time somebody looks at it."""
+    now = [1.7e9]
+
+    def look() -> float:
+        now[0] -= 3600
+        return now[0]
+
+    monkeypatch.setattr(time, "time", look)
+    monkeypatch.setattr(time, "time_ns", lambda: int(look() * 1e9))
+
+
+def test_a_clock_that_goes_backwards_is_nothing_to_the_files(folder, backwards):
+    for words in commands(folder):
+        assert main(words) == 0
+    check_outputs(folder)
+    ledger = Ledger({"all": PrivacyBudget(1.0, 0.0)}, folder / "ledger.json")
+    for number in range(5):
+        assert Ledger.load(folder / "ledger.json").charge("all", "x", PureEvent(0.1)) == number
+    assert [entry.id for entry in ledger.entries] == list(range(5))
+
+
+def test_files_from_the_future_or_before_the_epoch_are_read(folder):
+    for stamp in (-1e9, 4e9):
+        for path in folder.iterdir():
+            os.utime(path, (stamp, stamp))
+        for words in commands(folder):
+            assert main(words) == 0
+    check_outputs(folder)
+
+
+class Stopped(real_datetime.datetime):
+    """A clock that shows one moment for ever, as in the hour that is repeated in autumn."""
+
+    @classmethod
+    def now(cls, tz=None):
+        return cls(2025, 10, 26, 2, 30)
+
+
+def test_a_clock_that_stands_still_overwrites_no_run(tmp_path, monkeypatch, capsys, backwards):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(train_module, "datetime", Stopped)
+    assert train_quickly() == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    summary = json.loads((run / "summary.json").read_text())
+    assert 0 < summary["seconds"] < 3600
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    capsys.readouterr()
+    assert train_quickly() == 2
+    assert "exists already" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before

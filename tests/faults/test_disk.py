@@ -1,0 +1,253 @@
+"""A full disk: nothing acknowledged is lost, nothing half written is left, and the command says so in one line.
+
+Two ways to fill it: a limit on the size of any file, at which every writer gets an error wherever it has come to, C++
+and Rust included; and each call to the operating system failing in turn, as a disk may at any of them.
+"""
+
+import errno
+import json
+import os
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from tests.faults import trainee
+from tests.faults.guards import SECONDS, bounded
+from tests.faults.killing import journal, problems, server
+from tests.faults.test_fuzz_summary import SUMMARY
+from tests.faults.trainee import JOURNAL, LEDGER, Journal
+from tests.release.helpers import DOMAIN
+from tests.release.test_file import function_release
+from torchdpcate._files import write_text
+from torchdpcate.cli.main import main
+from torchdpcate.privacy import Ledger, PrivacyBudget, PureEvent
+
+BLOCKS = {"all": PrivacyBudget(1.0, 0.0)}
+
+
+@contextmanager
+def full_after(size: int) -> Iterator[None]:
+    """Let no file grow beyond ``size`` bytes: writing on fails as on a full disk (EFBIG for ENOSPC)."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+class Failing:
+    """The operating system's file calls, of which the one numbered ``at`` fails for want of space."""
+
+    def __init__(self, at: int) -> None:
+        self.at, self.seen = at, 0
+
+    def of(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        """The call that counts, and fails when it is its turn."""
+
+        def counted(*arguments: Any, **options: Any) -> Any:
+            self.seen += 1
+            if self.seen == self.at:
+                if real is _CLOSE:  # it frees the descriptor even where it reports a failure
+                    real(*arguments)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return real(*arguments, **options)
+
+        return counted
+
+
+_CLOSE = os.close
+
+
+@contextmanager
+def failing(at: int) -> Iterator[Failing]:
+    """Make the call numbered ``at`` fail; the others work."""
+    calls = Failing(at)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("open", "fsync", "replace", "close"):
+            patch.setattr(os, name, calls.of(getattr(os, name)))
+        yield calls
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix != ".lock"}
+
+
+CHANGES = {
+    "charge": lambda ledger: ledger.charge("all", "new", PureEvent(0.1)),
+    "advance": lambda ledger: ledger.advance(0, 7),
+    "settle": lambda ledger: ledger.settle(0, 5),
+    "reopen": lambda ledger: ledger.reopen(0, 30),
+}
+
+
+@pytest.fixture
+def ledger(tmp_path) -> Ledger:
+    (tmp_path / "curator").mkdir()
+    ledger = Ledger(BLOCKS, tmp_path / "curator" / LEDGER)
+    ledger.charge("all", "run", PureEvent(0.01), count=5, planned=20)
+    return ledger
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_ledger_on_a_full_disk_stays_as_it_was(ledger, change):
+    folder = ledger.path.parent
+    before = contents(folder)
+    for size in range(0, len(before[LEDGER]), 40):
+        with full_after(size), pytest.raises(OSError, match="File too large"):
+            CHANGES[change](ledger)
+        assert contents(folder) == before
+    CHANGES[change](ledger)
+    assert contents(folder) != before
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_wherever_a_call_fails_the_ledger_is_whole_and_holds_what_was_acknowledged(ledger, change):
+    """A call may fail after the change is on disk: then it is there, unacknowledged, which wastes and never hides."""
+    path = ledger.path
+    original = path.read_text()
+    before = ledger.entries
+    CHANGES[change](ledger)
+    changed = ledger.entries
+    for at in range(1, 100):
+        path.write_text(original)
+        ledger = Ledger.load(path)
+        acknowledged = False
+        with bounded(), failing(at) as calls, suppress(OSError):
+            CHANGES[change](ledger)
+            acknowledged = True
+        assert Ledger.load(path).entries in ((changed,) if acknowledged else (before, changed))
+        assert list(contents(path.parent)) == [LEDGER]
+        Ledger.load(path).charge("all", "the next", PureEvent(0.1))  # no lock is left behind
+        if calls.seen < at:
+            break
+    assert acknowledged
+    assert at > 8  # so many calls have failed before
+
+
+@pytest.mark.parametrize("name", ["text", "release"])
+def test_a_file_is_whole_or_as_it_was(tmp_path, name):
+    path = tmp_path / "file"
+    release = function_release()
+    write = {"text": lambda: write_text(path, "new" * 500), "release": lambda: release.save(path)}[name]
+    write()
+    whole = path.read_bytes()
+    path.write_text("old")
+    for size in {0, 1, 7, 8, *range(100, len(whole), len(whole) // 12), len(whole) - 1}:
+        with full_after(size), pytest.raises(Exception, match=r"too large|I/O"):
+            write()
+        assert contents(tmp_path) == {"file": b"old"}
+    write()
+    assert len(path.read_bytes()) == len(whole)
+
+
+def test_a_file_has_the_permissions_of_any_new_file(tmp_path, monkeypatch):
+    """Without looking at the process's umask, which can only be read by setting it: for all threads, for a moment."""
+    before = os.umask(0o027)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "umask", pytest.fail)
+            write_text(tmp_path / "file", "text")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_name_as_long_as_a_name_may_be(tmp_path):
+    path = tmp_path / ("x" * 251 + ".csv")
+    write_text(path, "text")
+    assert path.read_text() == "text"
+
+
+def complaint(capsys, words: list[str], size: int) -> str:
+    """Run a command on a full disk: one line and an exit code other than 0."""
+    with full_after(size):
+        code = main(words)
+    captured = capsys.readouterr()
+    assert code in (1, 2), captured.out
+    assert len(captured.err.strip().splitlines()) == 1, captured.err
+    assert captured.err.startswith("torchdpcate: ")
+    return captured.err
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet"])
+def test_predict_writes_all_or_nothing(tmp_path, capsys, ending):
+    function_release().save(tmp_path / "r")
+    points = pd.DataFrame(DOMAIN.grid(2000).numpy(), columns=list(DOMAIN.names))
+    points.to_parquet(tmp_path / "in.parquet")
+    output = tmp_path / f"out.{ending}"
+    words = ["predict", str(tmp_path / "r"), str(tmp_path / "in.parquet"), "-o", str(output)]
+    assert main(words) == 0
+    size = output.stat().st_size
+    output.write_text("what was there before")
+    capsys.readouterr()
+    before = contents(tmp_path)
+    for limit in {0, 5, 500, size // 3, size // 2, size - 100, size - 1}:
+        assert "cannot be written" in complaint(capsys, words, limit)
+        assert contents(tmp_path) == before
+    assert main(words) == 0
+    assert output.stat().st_size == size
+
+
+def test_report_writes_each_file_whole_or_not_at_all(tmp_path, capsys):
+    for name, epsilon in (("a", 1.0), ("b", 2.0)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "summary.json").write_text(json.dumps(SUMMARY | {"requested": {"epsilon": epsilon}}))
+    files = ("report.csv", "error_against_budget.png")
+    assert main(["report", str(tmp_path)]) == 0
+    sizes = [(tmp_path / name).stat().st_size for name in files]
+    capsys.readouterr()
+    for limit in (0, sizes[0] - 1, sizes[1] // 2, sizes[1] - 1):
+        for name in files:
+            (tmp_path / name).unlink(missing_ok=True)
+        complaint(capsys, ["report", str(tmp_path)], limit)
+        assert not (tmp_path / files[1]).exists()
+        assert (tmp_path / files[0]).exists() == (limit >= sizes[0])
+        assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == list(files[: limit >= sizes[0]])
+
+
+def short_of_space(folder: Path, size: int) -> None:
+    """Train and release on a disk on which no file may grow beyond ``size``."""
+    log = Journal(folder / JOURNAL)
+    trainee.journal_steps(log)
+    try:
+        with full_after(size):
+            trainee.train(folder, log)
+    except OSError:
+        log.write("full")
+    except Exception as error:  # safetensors' own
+        log.write("full" if "too large" in str(error) or "I/O" in str(error) else repr(error))
+
+
+def test_a_training_that_runs_out_of_space_has_paid_for_all_it_used(tmp_path):
+    """From a disk that has no room for the ledger, by a little more each time, to one that holds everything."""
+    ends = []
+    with server() as context:
+        for size in (0, 200, 500, 700, 900, 1100, 1300, 3000, 1 << 20):
+            folder = tmp_path / str(size)
+            folder.mkdir()
+            process = context.Process(target=short_of_space, args=(folder, size))
+            process.start()
+            process.join(SECONDS)
+            assert process.exitcode == 0
+            assert problems(folder) == [], size
+            lines = [line for line in journal(folder) if line != "full"]
+            ends.append(lines[-1] if lines else "")
+    assert ends[0] == ends[1] == ""
+    assert ends[-1] == "saved second.safetensors"
+    assert len(set(ends)) >= 4, ends
+
+
+def test_train_on_a_full_disk_says_so_in_one_line(tmp_path, capsys):
+    words = ["train", "data=dataset1", "data.n=300", "queries.count=5", "nuisance.batch_size=50", "nuisance.epochs=1"]
+    words += ["second_stage.ridge=0.2", "trainer.progress=false", f"run_dir={tmp_path / 'r'}"]
+    complaint(capsys, words, 1500)
+    names = {path.name for path in (tmp_path / "r").rglob("*") if path.is_file()}
+    assert names <= {LEDGER, f"{LEDGER}.lock"}
+    spent = Ledger.load(tmp_path / "r" / "curator" / LEDGER).spent()
+    assert spent["nuisance"]["epsilon"] > 0

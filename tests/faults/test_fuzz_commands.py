@@ -1,0 +1,109 @@
+"""Whole commands on a run whose files were damaged or made up: an exit code, one line, and never a traceback."""
+
+import shutil
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.faults.guards import bounded
+from tests.faults.mutations import byte_faults, examples, json_faults
+from tests.release.forgery import release, rewritten, statement
+from torchdpcate.cli.main import main
+from torchdpcate.release import load_release
+
+pytestmark = [pytest.mark.usefixtures("no_pickle"), pytest.mark.filterwarnings("ignore")]
+
+QUICK = ["data=dataset1", "data.n=300", "nuisance.batch_size=50", "nuisance.epochs=1", "second_stage.ridge=0.2"]
+FACTS = {
+    "url_slug": "a-study",
+    "deployment": {"basic": {"name": "A study", "intended_use": "to know", "publication_date": "2025-01-31"}},
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run") / "r"
+    assert main(["train", *QUICK, "trainer.progress=false", f"run_dir={folder}"]) == 0
+    return folder
+
+
+def outcome(capsys, *words: str) -> int:
+    """The exit code of a command, which prints one line on stderr if it is not 0."""
+    with bounded():
+        code = main(list(words))
+    error = capsys.readouterr().err
+    assert code in (0, 1, 2)
+    assert "internal error" not in error
+    assert len(error.strip().splitlines()) == (code != 0), error
+    return code
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "release/release.safetensors",
+        "release/privacy.json",
+        "release/effect.png",
+        "release/SHA256SUMS",
+        "curator/config.yaml",
+        "curator/ledger.json",
+        "curator/numbers.safetensors",
+        "summary.json",
+    ],
+)
+def test_damage_to_any_file_of_a_run(run, tmp_path, capsys, name):
+    copy = tmp_path / "r"
+    shutil.copytree(run, copy)
+    path = str(copy / "release" / "release.safetensors")
+    commands = (["verify", path], ["inspect", path], ["report", str(copy)], ["audit", "leak", str(copy)])
+    assert [outcome(capsys, *words) for words in commands[:3]] == [0, 0, 0]
+
+    @examples(5)
+    @given(byte_faults((run / name).read_bytes()) | st.binary(max_size=200))
+    def check(data):
+        (copy / name).write_bytes(data)
+        for words in commands:
+            outcome(capsys, *words)
+
+    check()
+
+
+@pytest.fixture(scope="module")
+def made_up(tmp_path_factory):
+    path = tmp_path_factory.mktemp("made_up") / "release.safetensors"
+    release(statement()).save(path)
+    return path
+
+
+def test_a_statement_with_a_replaced_value_and_a_fitting_checksum(made_up, tmp_path, capsys):
+    """Verifying recomputes the accounting of whatever events somebody wrote."""
+    path = tmp_path / "r.safetensors"
+    facts = load_release(made_up).privacy.to_dict()
+
+    @examples(30)
+    @given(json_faults(facts))
+    def check(text):
+        shutil.copy(made_up, path)
+        rewritten(path, privacy=text)
+        for words in (["verify", str(path)], ["inspect", str(path), "--card", "-o", str(tmp_path / "card")]):
+            outcome(capsys, *words)
+
+    check()
+
+
+def test_facts_of_any_kind(made_up, tmp_path, capsys):
+    path = tmp_path / "facts.yaml"
+    words = ["inspect", str(made_up), "--card", "-o", str(tmp_path / "card"), "--facts", str(path)]
+    path.write_text(yaml.safe_dump(FACTS))
+    assert outcome(capsys, *words) == 0
+    texts = json_faults(FACTS).map(lambda text: text.encode("utf-8", "surrogatepass"))
+
+    @examples(30)
+    @given(texts | byte_faults(yaml.safe_dump(FACTS).encode()) | st.binary(max_size=100))
+    def check(data):
+        path.write_bytes(data)
+        outcome(capsys, *words)
+
+    check()

@@ -1,0 +1,239 @@
+"""The reader of releases, against files that somebody made on purpose: each carries a checksum that fits."""
+
+import contextlib
+import json
+import os
+import pickle
+import resource
+import struct
+import subprocess
+import zipfile
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors import SafetensorError, safe_open
+
+from tests.faults.guards import answered
+from tests.faults.mutations import byte_faults, examples, json_faults
+from tests.release.helpers import QUERIES, nuisances
+from tests.release.test_file import function_release, query_release
+from torchdpcate.release import load_release
+from torchdpcate.release.digest import DIGEST_KEY, release_digest
+
+pytestmark = [
+    pytest.mark.usefixtures("no_pickle"),
+    pytest.mark.filterwarnings("ignore:Casting complex values to real"),
+]
+
+RELEASES = {
+    "legendre": lambda: function_release("legendre"),
+    "fourier": lambda: function_release("fourier"),
+    "representation": lambda: function_release("representation"),
+    "queries": lambda: query_release(
+        nuisances=nuisances(), noise_scales=torch.full((len(QUERIES),), 0.1, dtype=torch.float64)
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("releases")
+
+
+def parts(data: bytes) -> tuple[dict, bytes]:
+    """Header and tensors' bytes of a safetensors file."""
+    size = struct.unpack("<Q", data[:8])[0]
+    return json.loads(data[8 : 8 + size]), data[8 + size :]
+
+
+def joined(header: str, body: bytes) -> bytes:
+    text = header.encode("utf-8", "surrogatepass")
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text + body
+
+
+@pytest.fixture(scope="module", params=RELEASES)
+def sound(request, folder):
+    """Header and body of a release of each kind."""
+    path = folder / f"{request.param}.safetensors"
+    RELEASES[request.param]().save(path)
+    header, body = parts(path.read_bytes())
+    return path, header, body
+
+
+def signed(path, header: dict, body: bytes) -> None:
+    """Write a file with a checksum that fits, if the file can be opened at all."""
+    metadata = {key: text for key, text in header["__metadata__"].items() if key != DIGEST_KEY}
+    path.write_bytes(joined(json.dumps({**header, "__metadata__": metadata}), body))
+    # What cannot be opened cannot be signed either.
+    with contextlib.suppress(SafetensorError, OSError, RuntimeError), safe_open(path, "pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        metadata[DIGEST_KEY] = release_digest(file.metadata(), tensors)
+        path.write_bytes(joined(json.dumps({**header, "__metadata__": metadata}), body))
+
+
+def read(path) -> None:
+    """Load a release and use all of it, as the commands do."""
+    release = load_release(path)
+    shown = release.privacy.to_markdown() + release.privacy.headline
+    assert all(letter.isprintable() or letter == "\n" for letter in shown)  # nothing that moves a cursor
+    json.loads(release.privacy.to_json(), parse_constant=pytest.fail)
+    json.dumps(release.schema.to_dict())
+    assert release.effect(QUERIES).shape == (len(QUERIES),)
+    answered(lambda: release.interval(QUERIES))
+
+
+def test_a_sound_file_is_read(sound):
+    path, header, body = sound
+    signed(path, header, body)
+    read(path)
+
+
+@pytest.mark.parametrize("key", ["facts", "schema", "privacy"])
+def test_replaced_values_are_refused_or_read(sound, key):
+    path, header, body = sound
+
+    @examples(60)
+    @given(json_faults(json.loads(header["__metadata__"][key])))
+    def check(text):
+        signed(path, {**header, "__metadata__": {**header["__metadata__"], key: text}}, body)
+        answered(lambda: read(path))
+
+    check()
+
+
+def test_replaced_headers_are_refused_or_read(sound):
+    path, header, body = sound
+    tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
+
+    @examples(60)
+    @given(json_faults(tensors))
+    def check(text):
+        with contextlib.suppress(ValueError, RecursionError):  # some faults are in the JSON itself
+            faulty = json.loads(text)
+            if isinstance(faulty, dict):
+                signed(path, {**faulty, "__metadata__": header["__metadata__"]}, body)
+                answered(lambda: read(path))
+        path.write_bytes(joined(text, body))
+        assert not answered(lambda: read(path))
+
+    check()
+
+
+def test_numbers_that_are_none_are_refused(sound):
+    path, header, body = sound
+    for name, entry in header.items():
+        if name != "__metadata__":
+            start = entry["data_offsets"][0]
+            signed(path, header, body[:start] + struct.pack("<d", float("nan")) + body[start + 8 :])
+            assert not answered(lambda: read(path)), name
+
+
+DTYPES = ["F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "I64", "U64", "I8", "U8", "BOOL", "C64", "F4", "X", ""]
+
+
+def test_other_types_and_shapes_are_refused_or_read(sound):
+    path, header, body = sound
+    names = [name for name in header if name != "__metadata__"]
+
+    @examples(60)
+    @given(
+        st.sampled_from(names),
+        st.sampled_from(DTYPES),
+        st.lists(st.sampled_from([-1, 0, 1, 2, 8, 2**31, 2**63 - 1, 2**64]), max_size=4),
+        st.booleans(),
+    )
+    def check(name, dtype, shape, keep):
+        entry = header[name] | {"dtype": dtype} | ({} if keep else {"shape": shape})
+        signed(path, header | {name: entry}, body)
+        answered(lambda: read(path))
+
+    check()
+
+
+def test_damaged_bytes_are_refused(sound):
+    path, header, body = sound
+    signed(path, header, body)
+    data = path.read_bytes()
+
+    @examples(60)
+    @given(byte_faults(data))
+    def check(damaged):
+        path.write_bytes(damaged)
+        if answered(lambda: read(path)):  # white space of the header, or nothing, has changed
+            with safe_open(path, "pt") as file:
+                assert file.metadata() == parts(data)[0]["__metadata__"]
+
+    check()
+
+
+@examples(60)
+@given(st.binary(max_size=200))
+def test_any_bytes_are_refused(folder, data):
+    path = folder / "any.safetensors"
+    path.write_bytes(data)
+    assert not answered(lambda: read(path))
+
+
+@pytest.mark.parametrize("size", [0, 1, 2**31, 2**40, 2**63 - 1, 2**64 - 1])
+def test_a_header_larger_than_the_file_is_refused(sound, size):
+    path, _, body = sound
+    path.write_bytes(struct.pack("<Q", size) + body)
+    assert not answered(lambda: read(path))
+
+
+@pytest.mark.parametrize("version", ["", "-1", "1.0", "\u00b2", "\u0661", "1" * 5000, "1e3", " 1", "0"])
+def test_odd_versions_are_refused_or_read(sound, version):
+    path, header, body = sound
+    signed(path, {**header, "__metadata__": {**header["__metadata__"], "format_version": version}}, body)
+    answered(lambda: read(path))
+
+
+SIZES = {
+    "legendre": ("features", "degree"),
+    "fourier": ("features", "pairs"),
+    "representation": ("nuisances", "width"),
+    "queries": ("nuisances", "width"),
+}
+
+
+def test_a_small_file_that_claims_large_networks_takes_no_memory(sound):
+    path, header, body = sound
+    facts = json.loads(header["__metadata__"]["facts"])
+    group, name = SIZES[path.stem]
+    facts[group][name] = 30_000_000
+    signed(path, {**header, "__metadata__": {**header["__metadata__"], "facts": json.dumps(facts)}}, body)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert not answered(lambda: read(path))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB
+
+
+class Evil:
+    """Something whose unpickling makes a file."""
+
+    def __init__(self, path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return subprocess.check_call, (["touch", str(self.path)],)
+
+
+def test_a_pickle_under_the_name_of_a_release_is_not_loaded(folder):
+    made, path = folder / "made", folder / "release.safetensors"
+    stored = pickle.dumps(Evil(made))
+    for data in (stored, struct.pack("<Q", len(stored)) + stored):
+        path.write_bytes(data)
+        assert not answered(lambda: read(path))
+    with zipfile.ZipFile(path, "w") as archive:  # as torch.save writes it
+        archive.writestr("archive/data.pkl", stored)
+        archive.writestr("archive/version", "3\n")
+    assert not answered(lambda: read(path))
+    assert not made.exists()
+
+
+def test_pipes_folders_and_endless_names_are_no_releases(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("pipe", ".", "x" * 5000, "nul\0"):
+        assert not answered(lambda name=name: load_release(tmp_path / name))

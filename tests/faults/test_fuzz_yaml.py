@@ -1,0 +1,127 @@
+"""The reader of domain files: damage is refused in a line, no code runs, nothing grows, and nothing is looked up."""
+
+import json
+import os
+
+import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.data.conftest import DOMAIN
+from tests.faults.guards import answered
+from tests.faults.mutations import NASTY_TEXTS, byte_faults, examples, json_faults, paths, replaced
+from torchdpcate.data import TableSchema
+from torchdpcate.data._yaml import read_yaml
+from torchdpcate.errors import InputError
+
+pytestmark = pytest.mark.usefixtures("no_pickle")
+
+FACTS = yaml.safe_load(DOMAIN)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return tmp_path_factory.mktemp("domain") / "domain.yaml"
+
+
+def read(path) -> None:
+    """Read a domain file, use it, and send it through JSON as a release does."""
+    schema = TableSchema.from_yaml(path)
+    schema.domain.check_covariates(schema.grid(3))
+    assert TableSchema.from_dict(json.loads(json.dumps(schema.to_dict()))) == schema
+
+
+@examples(120)
+@given(json_faults(FACTS))
+def test_replaced_values_are_refused_or_read(path, text):
+    path.write_text(text, encoding="utf-8")
+    answered(lambda: read(path))
+
+
+def facts_with(text: str) -> list[str]:
+    return [replaced(FACTS, where, text) for where in paths(FACTS)]
+
+
+@pytest.mark.parametrize("text", NASTY_TEXTS, ids=lambda text: text[:12])
+def test_every_value_may_be_anything_in_a_release_too(text):
+    """A release holds the same facts as JSON; somebody else wrote them."""
+    for document in facts_with(text):
+        try:
+            facts = json.loads(document)
+        except (ValueError, RecursionError):
+            continue  # the release's reader refuses it before
+        answered(lambda facts=facts: TableSchema.from_dict(facts).grid(3))
+
+
+@examples(200)
+@given(byte_faults(DOMAIN.encode()))
+def test_damaged_bytes_are_refused_or_read(path, data):
+    path.write_bytes(data)
+    answered(lambda: read(path))
+
+
+@examples(100)
+@given(st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "surrogatepass")))
+@example(b"a: !!float ''")
+@example(b"a: !!bool x")
+@example(b"!!str [a]: b")
+@example(b"a: !!timestamp 2001-99-99")
+@example(b"low: 0x" + b"f" * 5000)
+@example(b"a: ${")
+def test_any_bytes_are_refused(path, data):
+    path.write_bytes(data)
+    assert not answered(lambda: read(path))
+
+
+def test_a_tag_runs_no_code(path, tmp_path):
+    for call in ("os.system ['touch {0}']", "subprocess.check_call [[touch, '{0}']]", "pathlib.Path.touch ['{0}']"):
+        for tag in ("python/object/apply", "python/object/new"):
+            path.write_text(f"treatment: !!{tag}:{call.format(tmp_path / 'made')}\n")
+            assert not answered(lambda: read(path))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("tag", ["!!set {a, b}", "!!binary aGVsbG8=", "!!omap [a: 1]", "!mine 1", "!!str 1"])
+def test_no_tag_is_taken(path, tag):
+    """The order of a set's elements, which would become categories, is another in every process."""
+    path.write_text(f"a: {tag}")
+    with pytest.raises(InputError, match="it has the tag"):
+        read_yaml(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("6e4", 6e4), ("-1.5E-3", -1.5e-3), (".5e+1", 5.0), ("e4", "e4"), ("2020-01-31", "2020-01-31")]
+)
+def test_powers_are_numbers_and_dates_are_words(path, text, value):
+    path.write_text(f"a: {text}")
+    assert read_yaml(path) == {"a": value}
+
+
+def test_aliases_that_multiply_are_refused_before_they_do(path):
+    lines = ["a: &a [x, x, x, x, x, x, x, x, x]"]
+    for here, there in zip("abcdefghi", "bcdefghij", strict=True):
+        lines.append(f"{there}: &{there} [{', '.join([f'*{here}'] * 9)}]")
+    path.write_text("\n".join(lines))
+    with pytest.raises(InputError, match="alias"):
+        read_yaml(path)
+
+
+def test_deep_or_large_files_are_refused(path):
+    for text, message in (("[" * 50_000, "nested"), ("{a: " * 50_000, "nested"), ("#" * (1 << 21), "larger")):
+        path.write_text(text)
+        with pytest.raises(InputError, match=message):
+            read_yaml(path)
+
+
+def test_nothing_is_looked_up_in_the_environment(path, monkeypatch):
+    """A domain file from elsewhere could otherwise carry a secret of this machine into the release."""
+    monkeypatch.setenv("SECRET", "swordfish")
+    path.write_text(DOMAIN.replace("treatment: treat", "treatment: ${oc.env:SECRET}"))
+    assert "swordfish" not in json.dumps(TableSchema.from_yaml(path).to_dict())
+
+
+def test_pipes_and_endless_names_are_no_domain_files(tmp_path):
+    os.mkfifo(tmp_path / "pipe.yaml")
+    for name in (tmp_path / "pipe.yaml", "x" * 5000 + ".yaml", "nul\0.yaml", DOMAIN * 20):
+        assert not answered(lambda name=name: TableSchema.from_yaml(name))

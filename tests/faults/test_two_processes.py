@@ -1,0 +1,113 @@
+"""Many processes on one ledger: together they never overspend, no charge is lost, and nobody waits for ever."""
+
+import json
+from collections.abc import Callable
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+
+import pytest
+
+from tests.faults import trainee
+from tests.faults.guards import SECONDS
+from tests.faults.killing import journal, server
+from tests.faults.trainee import BUDGET, JOURNAL, LEDGER, Journal
+from torchdpcate.errors import BudgetError, InputError
+from torchdpcate.privacy import Ledger, PrivacyBudget, PureEvent
+
+PROCESSES, FIT = 6, 40
+BLOCKS = {"one": PrivacyBudget(1.0, 0.0), "two": PrivacyBudget(1.0, 0.0)}
+
+
+@pytest.fixture(scope="module")
+def context():
+    with server() as context:
+        yield context
+
+
+def together(context: ForkServerContext, work: Callable[[Path, int], None], folder: Path, processes: int) -> None:
+    """Run ``work(folder, i)`` in each of so many processes at once; all must end well."""
+    running = [context.Process(target=work, args=(folder, i), daemon=True) for i in range(processes)]
+    for process in running:
+        process.start()
+    for process in running:
+        process.join(SECONDS)
+    assert [process.exitcode for process in running] == [0] * processes
+
+
+def spend(folder: Path, number: int) -> None:
+    """Charge both blocks until nothing is left; write down each charge that was accepted."""
+    ledger, accepted = Ledger(BLOCKS, folder / LEDGER), []
+    for block in BLOCKS:
+        try:
+            while True:
+                label = f"{number}.{len(accepted)}"
+                accepted.append((ledger.charge(block, label, PureEvent(1 / FIT)), block, label))
+        except BudgetError:
+            pass
+    (folder / f"{number}.json").write_text(json.dumps(accepted))
+
+
+def step(folder: Path, number: int) -> None:
+    """Plan a run, and count its steps one by one, as training does."""
+    ledger = Ledger(BLOCKS, folder / LEDGER)
+    entry = ledger.charge("one", str(number), PureEvent(0.01), count=0, planned=10)
+    for count in range(1, 8):
+        ledger.advance(entry, count)
+        assert ledger.entry(entry).count == count
+    ledger.settle(entry, 7)
+
+
+def test_all_that_was_accepted_is_in_the_ledger_and_no_more(context, tmp_path):
+    together(context, spend, tmp_path, PROCESSES)
+    entries = {entry.id: entry for entry in Ledger.load(tmp_path / LEDGER).entries}
+    accepted = [line for i in range(PROCESSES) for line in json.loads((tmp_path / f"{i}.json").read_text())]
+    assert len(accepted) == len(entries) == 2 * FIT
+    assert {number: (entry.block, entry.label) for number, entry in entries.items()} == {
+        number: (block, label) for number, block, label in accepted
+    }
+    spent = Ledger.load(tmp_path / LEDGER).spent()
+    assert all(spent[block]["epsilon"] <= BLOCKS[block].epsilon for block in BLOCKS)
+
+
+def test_runs_count_their_steps_without_touching_the_others(context, tmp_path):
+    together(context, step, tmp_path, PROCESSES)
+    entries = Ledger.load(tmp_path / LEDGER).entries
+    assert sorted(entry.label for entry in entries) == [str(i) for i in range(PROCESSES)]
+    assert {(entry.count, entry.planned) for entry in entries} == {(7, 7)}
+
+
+def test_a_ledger_by_two_names_is_one_ledger(context, tmp_path):
+    """A link has no lock of its own, nor does writing through it make a second file."""
+    (tmp_path / "real").mkdir()
+    Ledger(BLOCKS, tmp_path / "real" / LEDGER)
+    (tmp_path / LEDGER).symlink_to(tmp_path / "real" / LEDGER)
+    together(context, by_two_names, tmp_path, PROCESSES)
+    assert (tmp_path / LEDGER).is_symlink()
+    assert len(Ledger.load(tmp_path / "real" / LEDGER).entries) == 2 * FIT
+
+
+def by_two_names(folder: Path, number: int) -> None:
+    """Spend by one name or by the other."""
+    spend(folder / "real" if number % 2 else folder, number)
+
+
+def fit(folder: Path, number: int) -> None:
+    """Train on the ledger that others train on; a refusal is as good as an end."""
+    log = Journal(folder / JOURNAL)
+    trainee.journal_steps(log)
+    (folder / str(number)).mkdir()
+    try:
+        trainee.train(folder, log)
+    except InputError:
+        log.write("refused")
+
+
+def test_trainings_on_one_ledger_never_overspend(context, tmp_path):
+    """Nobody should do it: the second is refused, because a ledger is of one fit, or its budget is spent."""
+    together(context, fit, tmp_path, 3)
+    lines, ledger = journal(tmp_path), Ledger.load(tmp_path / LEDGER)
+    assert lines.count("refused") >= 2
+    assert sum(entry.count for entry in ledger.entries if entry.label == "DP-SGD") >= lines.count("step")
+    assert sum(entry.count for entry in ledger.entries if entry.label.startswith("Huber")) >= lines.count("select")
+    assert sum(entry.count for entry in ledger.entries if entry.block == "second_stage") >= lines.count("gaussian")
+    assert ledger.spent()["total"]["epsilon"] <= BUDGET.epsilon
