@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -45,7 +46,9 @@ AUDIT = {
     "influence": {"claimed": None, "delta": 1e-5, "bound": 3.5, "confidence": 0.95},
     "dp_sgd": {"claimed": 1.0, "delta": 1e-5, "bound": 0.8, "confidence": 0.95},
     "laplace": {"claimed": 1.0, "bound": 0.99},
-    "influence_truth": {"n": 2000, "ratio": 1.72, "neighbours": math.inf},
+    "output_squared": {"claimed": 1.0, "delta": 1e-5, "bound": 0.88, "confidence": 0.95},
+    "nuisances": {"claimed": 1.0, "delta": 1e-5, "bound": 0.35, "confidence": 0.95},
+    "influence_truth": {"linear, ridge 1/n": 1.72, "linear, empty": math.inf, "neural, ridge 1/n": 17.5},
 }
 UNCLAIMED = {
     "failing": statement(Level.CONDITIONAL, holds=False),
@@ -105,9 +108,14 @@ def test_a_certified_card_has_what_the_issue_asks_for():
         "event": {"kind": "dp_sgd", "noise_multiplier": 2.5, "sampling_rate": 0.05},
         "count": 100,
     }
-    assert set(card["audit"]["lower_bounds"]) == {"output", "dp_sgd"}
+    assert list(card["audit"]["lower_bounds"]) == ["output", "dp_sgd", "nuisances"]
     assert card["audit"]["lower_bounds"]["output"]["bound"] == 0.93
     assert "not on this release" in card["audit"]["what_it_is"]
+    assert "within the family of such mechanisms" in card["audit"]["what_it_is"]
+    page = Page(card_html(card)).text
+    assert "The attacks ran at their own budget" in page
+    assert "Claimed in the attack" in page
+    assert "Claimed epsilon" not in page
     assert "influence_versus_truth" not in card["audit"]
     assert {entry["name"]: entry["origin"] for entry in card["bounds"]["covariates"]}[
         "x0"
@@ -141,10 +149,69 @@ def test_a_conditional_card_lists_its_conditions_and_the_truth_of_influences():
     card = make_card(release(statement(Level.CONDITIONAL)), audit=AUDIT)
     assert [c["holds"] for c in card["guarantee"]["conditions"]] == [True, None]
     assert card["guarantee"]["in_words"].startswith("If the conditions hold: ")
-    assert card["audit"]["influence_versus_truth"] == {"n": 2000, "ratio": 1.72, "neighbours": "inf"}
-    page = Page(card_html(card)).text
+    assert "could not check all of them" in card["guarantee"]["level_in_words"]
+    assert card["audit"]["influence_versus_truth"] == {"linear, ridge 1/n": 1.72, "linear, empty": "inf"}
+    html = card_html(card)
+    page = Page(html).text
     assert "not checked: C2, smooth scale" in page
-    assert "ratio 1.72" in page
+    assert "<tr><td>linear, ridge 1/n</td><td>1.72</td></tr>" in html
+    assert "above 1 the noise was scaled for too little" in page
+
+
+def test_a_neural_release_shows_the_truth_of_neural_heads_alone():
+    card = make_card(release(UNCLAIMED["heuristic"]), audit=AUDIT)
+    assert card["audit"]["influence_versus_truth"] == {"neural, ridge 1/n": 17.5}
+
+
+def test_output_with_the_squared_loss_quotes_the_audit_of_that_loss():
+    made = statement(gaussian=True)
+    squared = replace(made, public=made.public | {"threshold": "squared loss"})
+    assert list(make_card(release(squared), audit=AUDIT)["audit"]["lower_bounds"]) == [
+        "output_squared",
+        "dp_sgd",
+        "nuisances",
+    ]
+
+
+def test_a_condition_that_fails_is_said_in_the_level():
+    card = make_card(release(UNCLAIMED["failing"]))
+    said = card["guarantee"]["level_in_words"]
+    assert said == "a condition listed here was checked and fails: nothing is claimed"
+    page = Page(card_html(card)).text
+    assert f"conditional: {said}" in page
+    assert "could not check" not in page
+
+
+SWEEP = {"runs": None, "text": "run 2 (counted from 0) of a sweep over the same records"}
+
+
+def use_of(privacy):
+    """What the registry's record says of the use of the records."""
+    model = make_card(release(privacy))["registry"]["deployment"]["deployment_model"]
+    return [model[key] for key in ("release_type", "release_type_details", "data_source_type_details")]
+
+
+def test_the_record_counts_the_releases_and_knows_a_sweep():
+    kind, details, source = use_of(statement(gaussian=True))
+    assert (kind, details.startswith("Release 1 of the same records;")) == ("One release", True)
+    assert "by the releases of the event tree" in source
+
+    kind, details, source = use_of(replace(statement(gaussian=True), tuning=SWEEP))
+    assert kind == "Many releases"
+    assert "one of the runs of a sweep over the same records" in details
+    assert source == "One table, used by every run of a sweep."
+
+    second = statement(Level.HEURISTIC)
+    second.blocks[1]["charges"].append({"label": "release by output", "level": "certified"})
+    kind, details, _ = use_of(second)
+    assert (kind, details.startswith("Release 2 of the same records;")) == ("Many releases", True)
+
+
+def test_the_first_sentence_of_a_run_of_a_sweep_speaks_of_this_release_alone():
+    alone = "of this release alone; what else is published from the same records adds up"
+    swept = make_card(release(replace(statement(), tuning=SWEEP)))["guarantee"]["in_words"]
+    assert alone in swept.split(". ")[0]
+    assert alone not in make_card(release(statement()))["guarantee"]["in_words"]
 
 
 def words(value):
@@ -166,9 +233,9 @@ def test_where_nothing_is_claimed_no_epsilon_delta_or_mu_stands_anywhere(kind):
     assert deployment["dp_variant"]["variant_name"] is None
     assert deployment["privacy_loss"]["privacy_parameters"] is None
     assert "accountant" not in card
-    if kind != "not private":
-        assert "ratio 1.72" in page
-    else:
+    assert {"failing": "1.72", "heuristic": "17.5", "not private": "1.72"}[kind] in page
+    assert "own budget" not in page  # no table shows it
+    if kind == "not private":
         assert "entropy" not in page.replace("Floating point, entropy", "")
 
 
@@ -337,6 +404,7 @@ def nasty_release() -> QueryRelease:
     fields = statement(Level.CONDITIONAL).to_dict()
     fields["blocks"][0]["name"] = NASTY
     fields["blocks"][0]["charges"][0]["label"] = NASTY
+    fields["blocks"][1]["charges"][0]["label"] = f"release by {NASTY}"
     fields["conditions"][0] |= {"name": NASTY, "text": NASTY}
     fields |= {"mechanism": NASTY, "formula": NASTY, "not_protected": [NASTY], "assumptions": [NASTY]}
     fields["public"] |= {NASTY: NASTY, "split": NASTY, "seed": NASTY, "learner": NASTY}
@@ -399,6 +467,23 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path):
     (tmp_path / "f").write_text("")
     with pytest.raises(InputError, match="cannot be written to"):
         write_card(make_card(release(statement())), tmp_path / "f")
+
+
+@pytest.mark.parametrize("taken", ["card.html", "card.json"])
+def test_a_card_that_is_a_folder_leaves_nothing_behind(taken, tmp_path):
+    (tmp_path / taken).mkdir()
+    with pytest.raises(InputError, match="cannot be written to"):
+        write_card(make_card(release(statement())), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [taken]
+
+
+@pytest.mark.parametrize("garbage", [b"garbage\n", b"\xff\xfe"])
+def test_sums_that_are_none_leave_nothing_behind(garbage, tmp_path):
+    (tmp_path / "SHA256SUMS").write_bytes(garbage)
+    with pytest.raises(VerificationError, match="SHA256SUMS"):
+        write_card(make_card(release(statement())), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["SHA256SUMS"]
+    assert (tmp_path / "SHA256SUMS").read_bytes() == garbage
 
 
 JUNK = st.recursive(

@@ -1,18 +1,20 @@
 """The release card: what a data protection officer should know of one release, as JSON and as a page."""
 
+import errno
 import json
 import math
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from torchdpcate._files import write_text
+from torchdpcate._files import atomic_path
 from torchdpcate.errors import InputError, VerificationError
 from torchdpcate.privacy import Level, event_from_dict
 from torchdpcate.privacy.gaussian_dp import GaussianDP, Reach, gaussian_dp
 from torchdpcate.release.card_html import card_html
-from torchdpcate.release.card_words import IN_WORDS, describe, own_words
-from torchdpcate.release.digest import SUMS_FILE, file_sum, write_sums
+from torchdpcate.release.card_words import describe, level_in_words, own_words
+from torchdpcate.release.digest import SUMS_FILE, check_sums, file_sum, write_sums
 from torchdpcate.release.registry import SCHEMA, record
 from torchdpcate.release.release import Release
 from torchdpcate.release.statement import PrivacyStatement
@@ -20,7 +22,7 @@ from torchdpcate.release.verify import check_statement
 
 CARD_JSON, CARD_HTML = "card.json", "card.html"
 CARD_FORMAT = 1
-_OTHER_PARTS = ("dp_sgd", "quantile")  # what trains the nuisances and buys the threshold, whatever releases
+_OTHER_PARTS = ("dp_sgd", "nuisances", "quantile")  # what trains the nuisances and buys the threshold
 
 
 def make_card(
@@ -40,7 +42,8 @@ def make_card(
         path: Its file, whose name and checksum go into the card.
         facts: What only the curator knows, from `read_facts`.
         audit: Audit results by mechanism: ``claimed``, ``delta``, ``bound``, ``confidence``, ``attack``,
-            ``trials``, ``level``; under ``influence_truth``, the truth of influences, for what is not certified.
+            ``trials``, ``level``; under ``influence_truth``, by kind of head (a neural one's name begins with
+            ``neural``), a record's true change over the noise's scale, for what is not certified.
 
     Raises:
         VerificationError: The privacy statement does not agree with itself; nothing of it should be passed on.
@@ -86,7 +89,7 @@ def make_card(
 
 
 def write_card(card: Mapping[str, Any], folder: str | Path) -> list[Path]:
-    """Write ``card.json`` and ``card.html``; their lines of a ``SHA256SUMS`` there are renewed.
+    """Write ``card.json`` and ``card.html``, both or neither; their lines of a ``SHA256SUMS`` there are renewed.
 
     Args:
         card: From `make_card`.
@@ -97,16 +100,23 @@ def write_card(card: Mapping[str, Any], folder: str | Path) -> list[Path]:
 
     Raises:
         InputError: The folder cannot be written to.
+        VerificationError: Its ``SHA256SUMS`` is no list of checksums.
     """
     folder = Path(folder)
+    listed = (folder / SUMS_FILE).is_file()
     texts = {CARD_JSON: json.dumps(card, indent=2, allow_nan=False) + "\n", CARD_HTML: card_html(card)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
-            write_text(folder / name, text)
+        if listed:
+            check_sums(folder)  # before anything is written
+        with ExitStack() as both:
+            for name, text in texts.items():
+                if (folder / name).is_dir():  # a rename would fail, perhaps after the other file's
+                    raise IsADirectoryError(errno.EISDIR, f"{name} is a folder")
+                both.enter_context(atomic_path(folder / name)).write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"output = {folder}: cannot be written to ({error.strerror}); choose another folder") from None
-    if (folder / SUMS_FILE).is_file():
+    if listed:
         write_sums(folder, texts)
     return [folder / name for name in texts]
 
@@ -115,7 +125,7 @@ def _guarantee(privacy: PrivacyStatement) -> dict[str, Any]:
     guarantee: dict[str, Any] = {
         "level": privacy.level,
         "headline": privacy.headline,
-        "level_in_words": IN_WORDS[Level(privacy.level)],
+        "level_in_words": level_in_words(privacy),
         "claim": privacy.claim,
         "in_words": describe(privacy),
         "adjacency": privacy.adjacency,
@@ -204,10 +214,18 @@ def _audit(privacy: PrivacyStatement, audit: Mapping[str, Any]) -> dict[str, Any
         "release or its records; a bound far below the claim proves nothing, one above it would disprove the claim"
     }
     if privacy.claims:
-        names = [name for name in (privacy.mechanism, *_OTHER_PARTS) if isinstance(audit.get(name), Mapping)]
+        shown["what_it_is"] += (
+            ". The attacks ran at their own budget, stated in the table; for Gaussian and DP-SGD mechanisms the bound "
+            "is measured within the family of such mechanisms"
+        )
+        squared = privacy.mechanism == "output" and privacy.public.get("threshold") == "squared loss"
+        mechanism = "output_squared" if squared else privacy.mechanism
+        names = [name for name in (mechanism, *_OTHER_PARTS) if isinstance(audit.get(name), Mapping)]
         shown["lower_bounds"] = {name: _plain(audit[name]) for name in names} or "none shipped for this mechanism"
-    if privacy.level != Level.CERTIFIED and "influence_truth" in audit:
-        shown["influence_versus_truth"] = _plain(audit["influence_truth"])
+    if privacy.level != Level.CERTIFIED and audit.get("influence_truth"):
+        neural = any(condition["name"] == "unique minimiser" for condition in privacy.conditions)
+        truth = {head: v for head, v in audit["influence_truth"].items() if head.startswith("neural") == neural}
+        shown["influence_versus_truth"] = _plain(truth)
     return shown
 
 

@@ -30,6 +30,10 @@ header { display: flex; justify-content: space-between; align-items: center; gap
 .said::after { content: " (stated by the curator)"; color: #555; font-size: 8pt }
 small, footer { font-size: 7.5pt; color: #444 }
 """
+_TRUTH = (
+    "One record's true change over the change that the noise was scaled for, largest found; above 1 the noise was "
+    "scaled for too little. Over n and over parameters per record: experiments/audit/influence_truth.md."
+)
 _ABOUT = {
     "basic.name": "Data product",
     "basic.data_curators": "Curator",
@@ -159,18 +163,13 @@ def _audit(audit: Mapping[str, Any]) -> str:
     if isinstance(bounds, Mapping):
         keys = ("claimed", "bound", "delta", "confidence", "attack", "trials")
         rows = [(_text(name), *(_number(entry.get(key)) for key in keys)) for name, entry in bounds.items()]
-        heads = ("Mechanism", "Claimed epsilon", "Lower bound", "Delta", "Confidence", "Attack", "Trials")
+        heads = ("Mechanism", "Claimed in the attack", "Lower bound", "Delta", "Confidence", "Attack", "Trials")
         body += _table(heads, rows)
     elif bounds is not None:
         body += f"<p>Lower bounds: {_text(bounds)}.</p>"
-    if "influence_versus_truth" in audit:
-        truth = audit["influence_versus_truth"]
-        text = (
-            ", ".join(f"{_text(k)} {_number(v)}" for k, v in truth.items())
-            if isinstance(truth, Mapping)
-            else _text(truth)
-        )
-        body += f"<p>True change over calibrated scale, worst neighbours found: {text}.</p>"
+    if audit.get("influence_versus_truth"):
+        rows = [(_text(head), _number(change)) for head, change in audit["influence_versus_truth"].items()]
+        body += f"<p>{_text(_TRUTH)}</p>" + _table(("Head", "Largest change over scale"), rows)
     return _section("Audit", body)
 
 

@@ -8,13 +8,22 @@ from torchdpcate.privacy import Level
 from torchdpcate.release.release import Release
 from torchdpcate.release.statement import PrivacyStatement
 
-IN_WORDS = {
+_IN_WORDS = {
     Level.CERTIFIED: "a proof covers what the program computed, with public constants",
     Level.CONDITIONAL: "the proof rests on the conditions listed here; the program could not check all of them",
     Level.HEURISTIC: "there is no proof; for research only",
 }
+_FAILS = "a condition listed here was checked and fails: nothing is claimed"
+_ALONE = "this is true of this release alone; what else is published from the same records adds up"
 _FALSE_ALARMS = 0.05
 _FACTOR_LIMIT = 1e6  # beyond it the factor says nothing any more
+
+
+def level_in_words(privacy: PrivacyStatement) -> str:
+    """Say what the level rests on, or that a condition of it is known to fail."""
+    fails = any(condition["holds"] is False for condition in privacy.conditions)
+    level = Level(privacy.level)
+    return _FAILS if fails and level == Level.CONDITIONAL else _IN_WORDS[level]
 
 
 def describe(privacy: PrivacyStatement) -> str:
@@ -29,11 +38,12 @@ def describe(privacy: PrivacyStatement) -> str:
     factor = math.exp(min(privacy.epsilon, 100.0))
     times = f"{factor:.3g} times" if factor < _FACTOR_LIMIT else "more than a million times"
     chance = f", apart from a chance of 1 in {1 / privacy.delta:,.0f}" if privacy.delta else ""
+    alone = f": {_ALONE}" if _of_a_sweep(privacy) else ""
     detected = 100 * most_detected(privacy.epsilon, privacy.delta, _FALSE_ALARMS)
     return (
         f"{condition}Whatever is concluded from this release is at most {times} as likely with a given record as with "
-        f"any other record in its place{chance}. An attacker who knows everything else, and may be wrong in 5 of 100 "
-        f"cases without the record, finds the record in at most {detected:.3g} of 100 cases with it."
+        f"any other record in its place{chance}{alone}. An attacker who knows everything else, and may be wrong in 5 "
+        f"of 100 cases without the record, finds the record in at most {detected:.3g} of 100 cases with it."
     )
 
 
@@ -62,7 +72,6 @@ def own_words(release: Release) -> dict[str, Any]:
     privacy, schema = release.privacy, release.schema
     function = release.kind == "function"
     outcome = f"{schema.outcome} in [{schema.domain.outcome_low:g}, {schema.domain.outcome_high:g}]"
-    others = sum("release by" in charge["label"] for block in privacy.blocks for charge in block["charges"])
     return {
         "basic.description": (
             f"Estimated effect of {schema.treatment} on {schema.outcome} "
@@ -94,13 +103,7 @@ def own_words(release: Release) -> dict[str, Any]:
             "not be trusted, whatever else they know and however they join forces."
         ),
         "deployment_model.actors": "Data subjects; the curator, who holds the records; readers, who hold the release.",
-        "deployment_model.release_type": "One release",
-        "deployment_model.release_type_details": (
-            f"Releases from these records in the event tree: {max(others, 1)}, this one included; what is published "
-            "later adds up."
-        ),
-        "deployment_model.data_source_type": "Static",
-        "deployment_model.data_source_type_details": "One table, used once.",
+        **_use_of_the_records(privacy),
         "deployment_model.access_type": "Non-interactive",
         "deployment_model.access_type_details": "The file answers by itself; no question ever reaches the records.",
         "implementation.preprocessing_and_hyperparameter_tuning": (
@@ -119,6 +122,28 @@ def own_words(release: Release) -> dict[str, Any]:
     }
 
 
+def _of_a_sweep(privacy: PrivacyStatement) -> bool:
+    """Whether other runs, an unknown number, used the same records."""
+    return "runs" in privacy.tuning and privacy.tuning["runs"] is None
+
+
+def _use_of_the_records(privacy: PrivacyStatement) -> dict[str, str]:
+    """Say which release of the records this is; where nothing is claimed a charge has no count and is one."""
+    charges = [charge for block in privacy.blocks for charge in block["charges"]]
+    releases = sum(c["label"].startswith("release by") and c.get("count", 1) >= 1 for c in charges)
+    which, used = f"Release {max(releases, 1)} of the same records", "by the releases of the event tree"
+    if _of_a_sweep(privacy):
+        which = f"Release {max(releases, 1)} of this run, one of the runs of a sweep over the same records"
+        used = "by every run of a sweep"
+    key = "deployment_model"
+    return {
+        f"{key}.release_type": "Many releases" if releases > 1 or _of_a_sweep(privacy) else "One release",
+        f"{key}.release_type_details": f"{which}; what else is published from them adds up.",
+        f"{key}.data_source_type": "Static",
+        f"{key}.data_source_type_details": f"One table, used {used}.",
+    }
+
+
 def _variant(privacy: PrivacyStatement) -> str | None:
     if not privacy.claims:
         return None
@@ -130,7 +155,7 @@ def _parameters(privacy: PrivacyStatement) -> Mapping[str, Any]:
     if not privacy.claims:
         return {f"{key}_details": "None: no privacy guarantee is claimed."}
     pure = {} if not privacy.delta else {"delta": privacy.delta}
-    details = f"Level {privacy.level}: {IN_WORDS[Level(privacy.level)]}. The largest over disjoint blocks of records."
+    details = f"Level {privacy.level}: {level_in_words(privacy)}. The largest over disjoint blocks of records."
     return {key: {"epsilon": privacy.epsilon, **pure}, f"{key}_details": details}
 
 
