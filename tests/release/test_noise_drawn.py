@@ -67,7 +67,7 @@ class Recorder(NoiseSource):
         self.log: list = []
         self.inner = NoiseSource.fixed(11)
 
-    def charge(self, event, level) -> None:
+    def charge(self, event, level, count) -> None:
         self.log.append(Charged(event))
 
     def gaussian(self, size, scale, step=None):

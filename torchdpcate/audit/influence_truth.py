@@ -19,7 +19,7 @@ from torchdpcate.audit.scale_search import ScaleSearch
 from torchdpcate.errors import NumericalError
 from torchdpcate.influence import InfluenceFunction, Supremum, gross_error_sensitivity
 from torchdpcate.privacy import analytic_gaussian_sigma, smooth_sensitivity_multiplier, smoothness
-from torchdpcate.second_stage import FittedStage, LinearStage
+from torchdpcate.second_stage import LinearStage, ParametricStage
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +36,7 @@ class Case:
         retrain: Fits a block from scratch by the same recipe and seed; for neural heads.
     """
 
-    stage: FittedStage
+    stage: ParametricStage
     queries: Tensor
     retrain: Retrain | None = None
 
@@ -162,7 +162,7 @@ def measure(
     }
 
 
-def _gamma(stage: FittedStage, queries: Tensor, starts: int, seed: int) -> Supremum:
+def _gamma(stage: ParametricStage, queries: Tensor, starts: int, seed: int) -> Supremum:
     """Gamma in outcome units and where it is attained, as the mechanism searches it."""
     block = stage.block
     influence = InfluenceFunction(

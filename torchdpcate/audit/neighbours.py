@@ -18,6 +18,7 @@ from torchdpcate.second_stage import (
     FittedStage,
     LinearStage,
     NeuralStage,
+    ParametricStage,
     SecondStageBlock,
     fit_neural_head,
     sensitivity,
@@ -29,7 +30,7 @@ _REMOVALS = 64  # removals tried exactly with each newcomer at the end
 _HANDFUL = 4  # neighbours to which a neural head is refitted
 _RETRAINED = 2  # of these, from scratch
 
-Retrain = Callable[[SecondStageBlock], FittedStage]
+Retrain = Callable[[SecondStageBlock], ParametricStage]
 """A block in outcome units -> the stage that the same recipe and seed fit to it."""
 
 
@@ -76,7 +77,7 @@ def replaced(block: SecondStageBlock, index: int, x: Tensor, a: int, y: float) -
     )
 
 
-def refitted(stage: FittedStage, block: SecondStageBlock) -> FittedStage:
+def refitted(stage: FittedStage, block: SecondStageBlock) -> ParametricStage:
     """Return the stage fitted to another block in its unit: a neural head by going on from its fitted parameters.
 
     Raises:

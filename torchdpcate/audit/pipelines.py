@@ -39,6 +39,7 @@ def learner_game(
     stage = learner.stage_
     found = worst_neighbour(stage, seed=seed)
     worlds = [mechanism.prepare(s, budget) for s in (stage, refitted(stage, found.block(stage.block)))]
+    assert worlds[0].event is not None
     return Game(partial(_draw, worlds), worlds[0].event, worlds[0].guarantee, most_runs=100_000), found.ratio
 
 

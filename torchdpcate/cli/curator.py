@@ -10,8 +10,8 @@ from torch import Tensor
 from torchdpcate._files import atomic_path, write_text
 from torchdpcate.data import Study
 from torchdpcate.learners import CATELearner
-from torchdpcate.release import Mechanism, QueryMechanism, Release
-from torchdpcate.second_stage import LinearStage
+from torchdpcate.release import Mechanism, Release
+from torchdpcate.second_stage import RKHSStage
 
 
 def write_curator(
@@ -40,7 +40,7 @@ def write_curator(
     facts = {
         "head_gradient_norm": learner.stage_.gradient_norm,
         "huber_threshold": learner.threshold_,
-        "head_parameters": learner.stage_.theta.numel(),
+        "head_parameters": learner.stage_.coefficients.numel(),
     }
     write_text(folder / "fit.json", json.dumps(facts, indent=2) + "\n")
     numbers = secret_numbers(study, learner, mechanism, points)
@@ -63,7 +63,7 @@ def secret_numbers(study: Study, learner: CATELearner, mechanism: Mechanism, poi
         points: Points of the figures, [m, q].
     """
     records, block, stage = study.records, learner.stage_.block, learner.stage_
-    if isinstance(mechanism, QueryMechanism) and isinstance(stage, LinearStage):
+    if mechanism.loss == "squared" and isinstance(stage, RKHSStage):
         stage = stage.squared()  # the head that such a mechanism answers from
     treated, bound = records.a == 1, study.domain.outcome_range
 
@@ -81,7 +81,7 @@ def secret_numbers(study: Study, learner: CATELearner, mechanism: Mechanism, poi
         **means,
         **_summary("regression_s", block.s),
         **_summary("regression_w", block.w),
-        "theta_without_noise": stage.theta,
+        "theta_without_noise": stage.coefficients,
         "effect_in_figure_without_noise": effect(points),
         **queries,
     }

@@ -15,7 +15,7 @@ from torchdpcate.data import CausalData, Domain, TableSchema, public_split
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance import DPSGDPlan, NuisanceConfig, Nuisances, default_trainer, train
 from torchdpcate.orthogonal import DRScore, RegressionScore, RScore
-from torchdpcate.privacy import Ledger, Level, NoiseSource, PrivacyBudget, PureEvent, private_quantile
+from torchdpcate.privacy import Event, Ledger, Level, NoiseSource, PrivacyBudget, PureEvent, private_quantile
 from torchdpcate.release import (
     FunctionMechanism,
     FunctionRelease,
@@ -190,13 +190,12 @@ class CATELearner(BaseEstimator):
                 "or mechanism=objective"
             )
         head, own = self._spend(chosen.name, partial(chosen.privatize, self.stage_), budget)
-        return FunctionRelease(
-            theta=head.theta,
-            features=self.stage_.features.twin(self.nuisances_),  # type: ignore[attr-defined]
+        return chosen.make_release(
+            head,
+            features=chosen.features(self.stage_).twin(self.nuisances_),
             nuisances=self.nuisances_,
             schema=self.schema_,
             privacy=self._statement(chosen, head, own),
-            noise_scale=head.noise_scale,
         )
 
     def release_queries(
@@ -224,14 +223,15 @@ class CATELearner(BaseEstimator):
         self.schema_.domain.check_covariates(queries, "query")
         if isinstance(chosen, FunctionMechanism):
             function = self.release_function(chosen, budget)
-            answers, scales = function.effect_tensor(queries), function._noise_scale(queries)
+            answers = function.effect_tensor(queries)
+            scales = None if function.noise_scale is None else function._noise_scale(queries)
             privacy = function.privacy
         elif isinstance(chosen, QueryMechanism):
             run = partial(chosen.answer, self.stage_, queries)
             private, own = self._spend(chosen.name, run, budget)
             bound = self.schema_.domain.outcome_range
             answers = (self._offset(queries) + private.values).clamp(-bound, bound)
-            scales, privacy = None, self._statement(chosen, private, own)
+            scales, privacy = private.noise_scales, self._statement(chosen, private, own)
         nuisances = self.nuisances_ if include_nuisances else None
         return QueryRelease(queries, answers, self.schema_, privacy, scales, nuisances)
 
@@ -356,8 +356,8 @@ class CATELearner(BaseEstimator):
         assert ledger is not None
         own: set[int] = set()
 
-        def charge(event: Any, level: Level) -> None:
-            own.add(ledger.charge(SECOND_STAGE, f"release by {name}", event, level=level))
+        def charge(event: Event, level: Level, count: int) -> None:
+            own.add(ledger.charge(SECOND_STAGE, f"release by {name}", event, count, level=level))
 
         left = ledger.remaining(SECOND_STAGE)
         if left is None or left.epsilon < _SMALLEST_SHARE * ledger.blocks[SECOND_STAGE].epsilon:

@@ -31,7 +31,14 @@ from torchdpcate.release.worst_pairs import (
     query_game,
     treated_block,
 )
-from torchdpcate.second_stage import FittedStage, LinearStage, NeuralSecondStage, SecondStage
+from torchdpcate.second_stage import (
+    FittedStage,
+    LinearStage,
+    NeuralSecondStage,
+    ParametricStage,
+    RKHSStage,
+    SecondStage,
+)
 
 
 def minimum_records(epsilon: float, delta: float, *, weight_bound: float, ridge: float, queries: int) -> float:
@@ -83,7 +90,7 @@ class InfluencePerturbation(QueryMechanism):
         super().check(recipe, weight_bound, n, budget)
         theorem1_multiplier(budget.epsilon, budget.delta, n)
 
-    def gross_error_sensitivity(self, stage: FittedStage, queries: Tensor) -> float:
+    def gross_error_sensitivity(self, stage: ParametricStage, queries: Tensor) -> float:
         """Return gamma of the answers at the queries, in outcome units. The curator's, never to be published."""
         block = stage.block
         influence = InfluenceFunction(
@@ -101,7 +108,9 @@ class InfluencePerturbation(QueryMechanism):
 
     def prepare(self, stage: FittedStage, queries: Tensor, budget: PrivacyBudget) -> Prepared:
         """Return the mechanism on f at the queries; the arguments and errors are the base class's."""
-        stage = stage.squared() if isinstance(stage, LinearStage) else stage
+        stage = stage.squared() if isinstance(stage, RKHSStage) else stage
+        if not isinstance(stage, ParametricStage):
+            raise InputError(f"mechanism = {self.name}: needs a head with parameters; use second_stage=linear")
         multiplier = theorem1_multiplier(budget.epsilon, budget.delta, stage.block.s.shape[0])
         scale = self.gross_error_sensitivity(stage, queries) * multiplier
         return Prepared(

@@ -11,10 +11,18 @@ from torch import Tensor
 from torchdpcate.data import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.privacy import Event, Guarantee, Level, NoiseSource, PrivacyBudget
-from torchdpcate.second_stage import FittedStage, LinearSecondStage, LinearStage, SecondStage
+from torchdpcate.release.release import FunctionRelease
+from torchdpcate.second_stage import (
+    FeatureMap,
+    FittedStage,
+    LinearSecondStage,
+    LinearStage,
+    RKHSStage,
+    SecondStage,
+)
 
-Charge = Callable[[Any, Level], None]
-"""Writes an event of the given level into the ledger; called before any noise is drawn."""
+Charge = Callable[[Event, Level, int], None]
+"""Writes an event of the given level and count into the ledger; called before any noise is drawn."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,19 +30,23 @@ class Prepared:
     """A mechanism about to run on one fitted stage: the price, and then the draw. The curator's.
 
     Attributes:
-        event: What one run costs.
+        event: What one run costs, ``count`` times; None for what is free.
         guarantee: Level and conditions.
         draw: (noise, runs) -> outputs [runs, p], float64 on the CPU: independent runs of the mechanism. A release
             is one run; an audit asks for many.
         public: Public constants of the mechanism.
-        noise_scale: See `PrivateHead`; None where the scale is secret.
+        noise_scale: See `PrivateHead`; None where no such bound is public.
+        noise_scales: Public standard deviation of each answer, [d]; None where it is secret.
+        count: How often the event happens in one run.
     """
 
-    event: Event
+    event: Event | None
     guarantee: Guarantee
     draw: Callable[[NoiseSource, int], Tensor]
     public: dict[str, Any]
     noise_scale: float | None = None
+    noise_scales: Tensor | None = None
+    count: int = 1
 
     @property
     def level(self) -> Level:
@@ -43,7 +55,8 @@ class Prepared:
 
     def run(self, charge: Charge, noise: NoiseSource) -> Tensor:
         """Pay, then draw once, [p]."""
-        charge(self.event, self.level)
+        if self.event is not None:
+            charge(self.event, self.level, self.count)
         return noise.paid(self.draw(noise, 1)[0])
 
 
@@ -54,24 +67,32 @@ class PrivateHead:
     Attributes:
         theta: Released coefficients, float64 [p] on the CPU.
         noise_scale: Public bound s: the mechanism's median answer at x lies within z s ||psi(x)|| of the
-            released one with the two-sided normal probability of z.
+            released one with the two-sided normal probability of z; None where no such bound is public.
         guarantee: Level and conditions.
         public: Public constants of the mechanism.
     """
 
     theta: Tensor
-    noise_scale: float
+    noise_scale: float | None
     guarantee: Guarantee
     public: dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
 class PrivateAnswers:
-    """Corrections f at the queries that a query mechanism paid for, float64 [d] on the CPU."""
+    """Corrections f at the queries that a query mechanism paid for, float64 [d] on the CPU.
+
+    Attributes:
+        values: The corrections.
+        guarantee: Level and conditions.
+        public: Public constants of the mechanism.
+        noise_scales: Public standard deviation of each answer, [d]; None where it is secret.
+    """
 
     values: Tensor
     guarantee: Guarantee
     public: dict[str, Any]
+    noise_scales: Tensor | None = None
 
 
 class Mechanism(ABC):
@@ -80,12 +101,16 @@ class Mechanism(ABC):
     Attributes:
         name: The name users give.
         formula: The noise scale and its source, in one line.
-        loss: The loss of a linear head it works with best, where the user has no wish.
+        loss: The loss of a second stage it works with best, where the user has no wish.
+        accepts: Kinds of second stage it has a guarantee, or at least a scale, for.
+        free: Whether it is post-processing of what the nuisances paid for and spends nothing.
     """
 
     name: ClassVar[str]
     formula: ClassVar[str]
     loss: ClassVar[str] = "huber"
+    accepts: ClassVar[tuple[type[SecondStage], ...]] = (SecondStage,)
+    free: ClassVar[bool] = False
 
     def check(self, recipe: SecondStage, weight_bound: float, n: int, budget: PrivacyBudget) -> None:
         """Refuse, before anything is trained or spent, what could not be released afterwards.
@@ -104,6 +129,8 @@ class Mechanism(ABC):
                 f"delta = 0: mechanism = {self.name} is only (epsilon, delta)-private; "
                 "give privacy.delta above 0, for instance 1e-5"
             )
+        if not isinstance(recipe, self.accepts):
+            raise InputError(self._no_bound())
 
     def require_linear(self, stage: FittedStage) -> LinearStage:
         """Return the stage if it is linear.
@@ -115,25 +142,28 @@ class Mechanism(ABC):
             raise InputError(self._no_bound())
         return stage
 
+    def require_rkhs(self, stage: FittedStage) -> RKHSStage:
+        """Return the stage if its f lies in a Hilbert space in which one record moves it by a known bound.
+
+        Raises:
+            InputError: A head without a sensitivity bound.
+        """
+        if not isinstance(stage, RKHSStage):
+            raise InputError(self._no_bound())
+        return stage
+
     def _no_bound(self) -> str:
+        choices = " or ".join(recipe.choice for recipe in self.accepts)
         return (
-            f"mechanism = {self.name}: only a linear head has a sensitivity bound; use second_stage=linear "
-            "(features=representation keeps a network), or release=queries mechanism=influence"
+            f"mechanism = {self.name}: has no sensitivity bound for this second stage; use second_stage={choices} "
+            "(tangent keeps a network), or release=queries mechanism=influence"
         )
 
 
-class LinearMechanism(Mechanism):
-    """A mechanism whose guarantee needs a linear head."""
-
-    def check(self, recipe: SecondStage, weight_bound: float, n: int, budget: PrivacyBudget) -> None:
-        """Refuse any other head early; arguments and errors are the base class's."""
-        super().check(recipe, weight_bound, n, budget)
-        if not isinstance(recipe, LinearSecondStage):
-            raise InputError(self._no_bound())
-
-
-class FunctionMechanism(LinearMechanism):
+class FunctionMechanism(Mechanism):
     """Releases the coefficients of a linear head, hence the whole function."""
+
+    accepts = (LinearSecondStage,)
 
     @abstractmethod
     def prepare(self, stage: FittedStage, budget: PrivacyBudget) -> Prepared:
@@ -161,8 +191,15 @@ class FunctionMechanism(LinearMechanism):
             BudgetError: The block cannot pay.
         """
         ready = self.prepare(stage, budget)
-        assert ready.noise_scale is not None
         return PrivateHead(ready.run(charge, noise), ready.noise_scale, ready.guarantee, ready.public)
+
+    def features(self, stage: FittedStage) -> FeatureMap:
+        """Return the feature map that the released coefficients belong to."""
+        return self.require_linear(stage).features
+
+    def make_release(self, head: PrivateHead, **parts: Any) -> FunctionRelease:
+        """Return the release of what was paid for; parts are the other attributes of ``FunctionRelease``."""
+        return FunctionRelease(theta=head.theta, noise_scale=head.noise_scale, **parts)
 
 
 def public_step(domain: Domain) -> float:
@@ -184,7 +221,7 @@ class QueryMechanism(Mechanism):
     ) -> PrivateAnswers:
         """Return private values of f at the queries [d, q]; see ``FunctionMechanism.privatize``."""
         ready = self.prepare(stage, queries, budget)
-        return PrivateAnswers(ready.run(charge, noise), ready.guarantee, ready.public)
+        return PrivateAnswers(ready.run(charge, noise), ready.guarantee, ready.public, ready.noise_scales)
 
 
 def gaussian_answers(values: Tensor, scale: float, domain: Domain) -> Callable[[NoiseSource, int], Tensor]:

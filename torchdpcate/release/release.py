@@ -95,6 +95,12 @@ class Release(ABC):
 
         return save_release(self, path)
 
+    def _no_band(self) -> InputError:
+        return InputError(
+            f"interval: mechanism = {self.privacy.mechanism} has no public noise scale, so there is no honest band; "
+            "release with mechanism=output for one"
+        )
+
     def _covariates(self, X: Any) -> Tensor:
         x = self.schema.matrix(X, "query")
         self.domain.check_covariates(x, "query")
@@ -111,7 +117,7 @@ class FunctionRelease(Release):
         nuisances: DP-trained nuisances, paid for by their own block.
         schema: Columns and public bounds.
         privacy: The privacy statement.
-        noise_scale: Public bound of the noise per unit of ||psi(x)||, in outcome units.
+        noise_scale: Public bound of the noise per unit of ||psi(x)||, in outcome units; None where none is public.
     """
 
     kind = "function"
@@ -121,7 +127,7 @@ class FunctionRelease(Release):
     nuisances: Nuisances
     schema: TableSchema
     privacy: PrivacyStatement
-    noise_scale: float
+    noise_scale: float | None
 
     def effect_tensor(self, x: Tensor) -> Tensor:
         """Return g(x), [m]."""
@@ -131,6 +137,8 @@ class FunctionRelease(Release):
             return (values.mu1 - values.mu0 + self.features(x) @ self.theta).clamp(-bound, bound)
 
     def _noise_scale(self, x: Tensor) -> Tensor:
+        if self.noise_scale is None:
+            raise self._no_band()
         return self.noise_scale * self.features(x).norm(dim=1)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -161,9 +169,7 @@ class FunctionRelease(Release):
         features = FEATURE_MAPS[config.pop("name")](**config).setup(schema.domain, nuisances)
         features.load_state_dict(_stripped("features", tensors))
         _require(tensors["theta"], (features.dimension,), "theta")
-        noise_scale = torch.tensor(facts["noise_scale"], dtype=torch.float64)
-        _require(noise_scale, (), "noise_scale")
-        return cls(tensors["theta"], features, nuisances, schema, privacy, noise_scale.item())
+        return cls(tensors["theta"], features, nuisances, schema, privacy, _scale(facts["noise_scale"]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,10 +200,7 @@ class QueryRelease(Release):
 
     def _noise_scale(self, x: Tensor) -> Tensor:
         if self.noise_scales is None:
-            raise InputError(
-                f"interval: the noise scale of mechanism = {self.privacy.mechanism} depends on the records and is "
-                "secret, so there is no honest band; release with mechanism=output for one"
-            )
+            raise self._no_band()
         return self.noise_scales[self._locate(x)]
 
     def _locate(self, x: Tensor) -> Tensor:
@@ -248,6 +251,15 @@ def _require(tensor: Tensor, shape: tuple[int, ...], name: str) -> None:
     """Refuse a tensor of a release file that cannot be what its name says."""
     if tuple(tensor.shape) != shape or tensor.dtype != torch.float64 or not bool(torch.isfinite(tensor).all()):
         raise ValueError(f"{name} is {tuple(tensor.shape)} {tensor.dtype}, not finite float64 {shape}")
+
+
+def _scale(value: Any) -> float | None:
+    """A public noise scale of a release file, or None."""
+    if value is None:
+        return None
+    scale = torch.tensor(value, dtype=torch.float64)
+    _require(scale, (), "noise_scale")
+    return scale.item()
 
 
 def _require_held(config: dict[str, Any], tensors: dict[str, Tensor]) -> None:

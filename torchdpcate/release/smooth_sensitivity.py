@@ -17,14 +17,13 @@ from torchdpcate.privacy import (
     worst_case,
 )
 from torchdpcate.release.mechanism import (
-    LinearMechanism,
     Prepared,
     QueryMechanism,
     gaussian_answers,
     public_step,
 )
 from torchdpcate.release.worst_pairs import NEAR, linear_stage, queries, query_game
-from torchdpcate.second_stage import FittedStage, LinearProblem, SecondStage
+from torchdpcate.second_stage import FittedStage, LinearProblem, LinearSecondStage, SecondStage
 
 
 def smooth_bound(local: float, worst: float, condition: float, xi: float) -> float:
@@ -68,7 +67,7 @@ def local_sensitivity(problem: LinearProblem, J: Tensor) -> tuple[float, float]:
     return local + inexact, norm * step / problem.ridge + inexact
 
 
-class SmoothSensitivity(LinearMechanism, QueryMechanism):
+class SmoothSensitivity(QueryMechanism):
     r"""Answers plus N(0, sd^2 I_d), sd = Sigma(D) 5 sqrt(2 ln(2/delta)) / epsilon.
 
     Guarantee:
@@ -84,6 +83,7 @@ class SmoothSensitivity(LinearMechanism, QueryMechanism):
 
     name = "smooth_sensitivity"
     formula = "sd = Sigma(D) 5 sqrt(2 ln(2/delta)) / epsilon, Sigma smooth (secret); dp_cate row 6"
+    accepts = (LinearSecondStage,)
 
     def check(self, recipe: SecondStage, weight_bound: float, n: int, budget: PrivacyBudget) -> None:
         """Refuse an epsilon beyond the proof; arguments and errors are the base class's."""

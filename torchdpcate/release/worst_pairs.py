@@ -81,6 +81,7 @@ def query_game(worlds: tuple[Prepared, Prepared], means: tuple[Tensor, Tensor]) 
 
 def _game(worlds: tuple[Prepared, Prepared], evidence: Evidence, most_runs: int) -> Game:
     first = worlds[0]
+    assert first.event is not None
     return Game(
         draw=lambda world, runs, noise: worlds[world].draw(noise, runs),
         event=first.event,

@@ -21,6 +21,7 @@ from torchdpcate.second_stage.neural import NeuralFit, NeuralHead, fit_neural_he
 from torchdpcate.second_stage.recipes import (
     LinearSecondStage,
     NeuralSecondStage,
+    RidgeSecondStage,
     SecondStage,
     ThresholdPurchase,
 )
@@ -28,7 +29,9 @@ from torchdpcate.second_stage.stage import (
     FittedStage,
     LinearStage,
     NeuralStage,
+    ParametricStage,
     Regression,
+    RKHSStage,
     SecondStageBlock,
 )
 
@@ -47,8 +50,11 @@ __all__ = [
     "NeuralHead",
     "NeuralSecondStage",
     "NeuralStage",
+    "ParametricStage",
+    "RKHSStage",
     "Regression",
     "Representation",
+    "RidgeSecondStage",
     "SecondStage",
     "SecondStageBlock",
     "ThresholdPurchase",

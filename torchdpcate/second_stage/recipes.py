@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
@@ -52,9 +52,11 @@ class SecondStage(ABC):
     """Public settings of a second stage.
 
     Attributes:
+        choice: What users write after ``second_stage=``.
         purchase: The Huber threshold to buy before fitting, or None.
     """
 
+    choice: ClassVar[str]
     purchase: ThresholdPurchase | None = None
 
     @abstractmethod
@@ -80,21 +82,22 @@ class SecondStage(ABC):
         """
 
 
-@dataclass(frozen=True)
-class LinearSecondStage(SecondStage):
-    """A linear head on a public feature map: certified releases.
+@dataclass(frozen=True, kw_only=True)
+class RidgeSecondStage(SecondStage):
+    """Settings of the second stages that are strongly convex: certified releases.
 
     Attributes:
-        features: The feature map.
-        ridge: lambda in F = mean loss + lambda ||theta||^2, positive, public; None works it out by
+        ridge: lambda in F = mean loss + lambda ||f||^2, positive, public; None works it out by
             ``ridge_for`` from public facts.
         noise_ratio: Noise allowed in an answer, in Huber thresholds, from which a ridge is worked out.
-        loss: ``huber`` or ``squared``.
+        loss: One of ``losses``.
         threshold: A public Huber threshold in outcome units; None buys one.
         purchase: How the threshold is bought.
     """
 
-    features: FeatureMap = field(default_factory=Legendre)
+    choice = "linear, tangent or kernel_ridge"
+    losses: ClassVar[tuple[str, ...]] = ("huber", "squared")
+
     ridge: float | None = None
     noise_ratio: float = 0.5
     loss: str = "huber"
@@ -103,8 +106,8 @@ class LinearSecondStage(SecondStage):
 
     def __post_init__(self) -> None:
         """Check the settings; drop the purchase where nothing is to be bought."""
-        if self.loss not in ("huber", "squared"):
-            raise InputError(f"second_stage.loss = {self.loss}: choose huber or squared")
+        if self.loss not in self.losses:
+            raise InputError(f"second_stage.loss = {self.loss}: choose {' or '.join(self.losses)}")
         for name in ("ridge", "noise_ratio"):
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):
@@ -113,25 +116,10 @@ class LinearSecondStage(SecondStage):
             raise InputError(f"second_stage.threshold = {self.threshold}: give a positive number or null")
         if self.loss == "squared" and self.threshold is not None:
             raise InputError("second_stage.threshold: the squared loss has none; use second_stage.loss=huber")
-        if self.loss == "huber" and self.threshold is None and self.purchase is None:
-            raise InputError("second_stage.threshold = null: give a threshold or a purchase for the Huber loss")
+        if self.loss != "squared" and self.threshold is None and self.purchase is None:
+            raise InputError(f"second_stage.threshold = null: give a threshold or a purchase for the {self.loss} loss")
         if self.loss == "squared" or self.threshold is not None:
             object.__setattr__(self, "purchase", None)
-
-    def fit(
-        self,
-        block: SecondStageBlock,
-        nuisances: "Nuisances",
-        *,
-        threshold: float = math.inf,
-        budget: PrivacyBudget | None = None,
-        trainer: "Callable[..., Trainer] | None" = None,
-        seed: int = 0,
-    ) -> LinearStage:
-        """Return the linear stage; its coefficients are solved for when first asked for."""
-        features = deepcopy(self.features).setup(block.domain, nuisances).to(block.x.device)
-        ridge = self.ridge_for(block.bounds.weight * features.bound, block.s.shape[0], budget)
-        return LinearStage(block, features, ridge, self.threshold or threshold)
 
     def ridge_for(self, weight_bound: float, n: int, budget: PrivacyBudget | None) -> float:
         r"""Return the ridge: the given one, or the least that keeps the noise of an answer to its ratio.
@@ -139,7 +127,7 @@ class LinearSecondStage(SecondStage):
         .. math:: \lambda = 2 B \sigma_{AG}(\varepsilon, \delta) / (c\, n)
 
         makes the standard deviation of output perturbation, and to first order the bound of objective
-        perturbation, c thresholds for ||psi(x)|| = 1. All of it is public. Without privacy it is 1e-4.
+        perturbation, c thresholds where K(x, x) = 1. All of it is public. Without privacy it is 1e-4.
 
         Args:
             weight_bound: Public bound B of the weighted features.
@@ -159,6 +147,34 @@ class LinearSecondStage(SecondStage):
 
 
 @dataclass(frozen=True)
+class LinearSecondStage(RidgeSecondStage):
+    """A linear head on a public feature map; further settings are those of ``RidgeSecondStage``.
+
+    Attributes:
+        features: The feature map.
+    """
+
+    choice = "linear or tangent"
+
+    features: FeatureMap = field(default_factory=Legendre)
+
+    def fit(
+        self,
+        block: SecondStageBlock,
+        nuisances: "Nuisances",
+        *,
+        threshold: float = math.inf,
+        budget: PrivacyBudget | None = None,
+        trainer: "Callable[..., Trainer] | None" = None,
+        seed: int = 0,
+    ) -> LinearStage:
+        """Return the linear stage; its coefficients are solved for when first asked for."""
+        features = deepcopy(self.features).setup(block.domain, nuisances).to(block.x.device)
+        ridge = self.ridge_for(block.bounds.weight * features.bound, block.s.shape[0], budget)
+        return LinearStage(block, features, ridge, self.threshold or threshold)
+
+
+@dataclass(frozen=True)
 class NeuralSecondStage(SecondStage):
     """The paper's neural head: tanh layers, Adam, then a polish to a stationary point. Heuristic releases.
 
@@ -170,6 +186,8 @@ class NeuralSecondStage(SecondStage):
         batch_size: Records a step of Adam.
         tolerance: Largest gradient norm at the end of the polish.
     """
+
+    choice = "neural"
 
     width: int = 32
     depth: int = 2

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.second_stage.features import FeatureMap
-from torchdpcate.second_stage.linear import LinearFit, LinearProblem, solve
+from torchdpcate.second_stage.linear import LinearFit, LinearProblem, sensitivity, solve
 
 if TYPE_CHECKING:
     from torchdpcate.data import Domain
@@ -59,19 +59,41 @@ Model = Callable[[Tensor, Tensor], Tensor]
 
 
 class FittedStage(ABC):
-    """A second stage g = g0 + unit f_theta whose theta minimises its ridge objective.
+    """A second stage g = g0 + unit f whose f minimises its ridge objective.
 
     Attributes:
         block: The second-stage block, its s in the stage's own unit.
         ridge: lambda, public.
         unit: Outcome units of one unit of s and f, public.
+    """
+
+    block: SecondStageBlock
+    ridge: float
+    unit: float = 1.0
+
+    @property
+    @abstractmethod
+    def gradient_norm(self) -> float:
+        """Norm of the objective's gradient at the fit."""
+
+    @property
+    @abstractmethod
+    def coefficients(self) -> Tensor:
+        """The fitted coefficients, float64 and flat. Never to be released as they are."""
+
+    @abstractmethod
+    def correction(self, x: Tensor) -> Tensor:
+        """Return the non-private unit f(x), [B], that the head adds to the offset."""
+
+
+class ParametricStage(FittedStage):
+    """A second stage with parameters theta, f = f_theta.
+
+    Attributes:
         fit: The minimiser and its gradient norm.
     """
 
     fit: "LinearFit | NeuralFit"
-    block: SecondStageBlock
-    ridge: float
-    unit: float = 1.0
 
     @property
     def theta(self) -> Tensor:
@@ -84,6 +106,11 @@ class FittedStage(ABC):
         return self.fit.gradient_norm
 
     @property
+    def coefficients(self) -> Tensor:
+        """Theta."""
+        return self.theta
+
+    @property
     @abstractmethod
     def model(self) -> Model:
         """The map f as a function of theta and x, differentiable in both."""
@@ -94,8 +121,29 @@ class FittedStage(ABC):
             return self.unit * self.model(self.theta, x.to(self.theta))
 
 
+class RKHSStage(FittedStage):
+    """A second stage whose f lies in a Hilbert space H of functions with a public kernel, K(x, x) <= 1."""
+
+    @property
+    @abstractmethod
+    def sensitivity(self) -> float:
+        """Replace-one bound of ||f_D - f_D'||_H in outcome units, the solver's inexactness included.
+
+        Raises:
+            InputError: The loss has no such bound.
+        """
+
+    @abstractmethod
+    def covariance(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the kernel K(x, y), float64 [m, k], for covariates x [m, q] and y [k, q]."""
+
+    @abstractmethod
+    def squared(self) -> "RKHSStage":
+        """Return the same stage with the squared loss."""
+
+
 @dataclass(frozen=True, eq=False)
-class LinearStage(FittedStage):
+class LinearStage(ParametricStage, RKHSStage):
     """A linear head on a feature map: f_theta(x) = psi(x)'theta.
 
     Attributes:
@@ -133,13 +181,23 @@ class LinearStage(FittedStage):
         """psi(x)'theta."""
         return lambda theta, x: self.features(x) @ theta
 
+    @property
+    def sensitivity(self) -> float:
+        """Replace-one sensitivity of theta, hence of f in the space of the kernel psi(x)'psi(y)."""
+        return self.unit * sensitivity(self.problem)
+
+    def covariance(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return psi(x)'psi(y), [m, k]."""
+        left = self.features(x.to(self.block.x))
+        return left @ (left if x is y else self.features(y.to(self.block.x))).T
+
     def squared(self) -> "LinearStage":
         """Return the same stage with the squared loss."""
         return dataclasses.replace(self, threshold=math.inf)
 
 
 @dataclass(frozen=True, eq=False)
-class NeuralStage(FittedStage):
+class NeuralStage(ParametricStage):
     """A neural head, polished to a stationary point of its ridge objective.
 
     Attributes:

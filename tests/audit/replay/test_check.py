@@ -205,14 +205,14 @@ class ChargesAfterwards(Planted):
     def privatize(self, stage, budget, charge, noise):
         ready = self.prepare(stage, budget)
         theta = noise.paid(ready.draw(noise, 1)[0])
-        charge(ready.event, Level.CERTIFIED)
+        charge(ready.event, Level.CERTIFIED, 1)
         return self.head(ready, theta)
 
 
 class ScalesBySample(Planted):
     def privatize(self, stage, budget, charge, noise):
         ready = self.prepare(stage, budget)
-        charge(ready.event, Level.CERTIFIED)
+        charge(ready.event, Level.CERTIFIED, 1)
         drawn = noise.gaussian(len(stage.theta), float(stage.block.s.abs().mean()))
         return self.head(ready, noise.paid(stage.theta + drawn))
 
@@ -220,7 +220,7 @@ class ScalesBySample(Planted):
 class DrawsAsOftenAsTreated(Planted):
     def privatize(self, stage, budget, charge, noise):
         ready = self.prepare(stage, budget)
-        charge(ready.event, Level.CERTIFIED)
+        charge(ready.event, Level.CERTIFIED, 1)
         for _ in range(int((stage.block.w > 0).sum())):
             theta = ready.draw(noise, 1)[0]
         return self.head(ready, noise.paid(theta))
@@ -236,7 +236,7 @@ class ReleasesTheFit(Planted):
 class HandsOutTheFitAsPaid(Planted):
     def privatize(self, stage, budget, charge, noise):
         ready = self.prepare(stage, budget)
-        charge(ready.event, Level.CERTIFIED)
+        charge(ready.event, Level.CERTIFIED, 1)
         return self.head(ready, noise.paid(stage.theta))
 
 
