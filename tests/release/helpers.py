@@ -19,7 +19,7 @@ class Charges:
     def __init__(self) -> None:
         self.made: list = []
 
-    def __call__(self, event, level: Level) -> None:
+    def __call__(self, event, level: Level, count: int) -> None:
         self.made.append((event, level))
 
 
