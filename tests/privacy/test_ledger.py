@@ -167,6 +167,17 @@ def test_what_a_gaussian_charge_leaves_can_be_charged():
     assert left is None or left.epsilon < 0.01
 
 
+def test_more_is_left_for_a_gaussian_and_it_can_be_charged():
+    steps = DPSGDEvent(noise_multiplier=6.0, sampling_rate=0.01)
+    ledger = Ledger(BLOCKS)
+    ledger.charge("nuisance", "DP-SGD", steps, count=2000)
+    left, gaussian = ledger.remaining("nuisance"), ledger.remaining("nuisance", gaussian=True)
+    assert gaussian.epsilon > 1.5 * left.epsilon
+    event = GaussianEvent(analytic_gaussian_sigma(gaussian.epsilon, gaussian.delta))
+    ledger.charge("nuisance", "the rest", event)
+    assert 0.999 < ledger.spent()["nuisance"]["epsilon"] / BLOCKS["nuisance"].epsilon <= 1
+
+
 def test_what_pure_charges_leave_keeps_the_whole_delta():
     ledger = Ledger(BLOCKS)
     ledger.charge("second", "head", PureEvent(0.5), count=3)

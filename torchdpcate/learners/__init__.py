@@ -1,5 +1,16 @@
 """R- and DR-learner in scikit-learn's manners."""
 
-from torchdpcate.learners.learner import MECHANISMS, CATELearner, DRLearner, RLearner
+from torchdpcate.learners.learner import CATELearner, DRLearner, RLearner
+from torchdpcate.learners.mechanisms import MECHANISMS, make_mechanism
+from torchdpcate.learners.splits import CrossFit, DisjointSplit, Split
 
-__all__ = ["MECHANISMS", "CATELearner", "DRLearner", "RLearner"]
+__all__ = [
+    "MECHANISMS",
+    "CATELearner",
+    "CrossFit",
+    "DRLearner",
+    "DisjointSplit",
+    "RLearner",
+    "Split",
+    "make_mechanism",
+]

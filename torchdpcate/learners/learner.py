@@ -1,7 +1,7 @@
 """The R- and DR-learner: private nuisances, a second stage, and releases from them."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,59 +11,59 @@ import torch
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from torchdpcate.data import CausalData, Domain, TableSchema, public_split
+from torchdpcate.data import CausalData, Domain, TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance import DPSGDPlan, NuisanceConfig, Nuisances, default_trainer, train
+from torchdpcate.learners.mechanisms import make_mechanism
+from torchdpcate.learners.splits import DisjointSplit, Fold, Split
+from torchdpcate.nuisance import (
+    AveragedNuisances,
+    NuisanceConfig,
+    NuisanceModel,
+    NuisanceRecipe,
+    default_trainer,
+    nuisances_from_config,
+)
 from torchdpcate.orthogonal import DRScore, RegressionScore, RScore
 from torchdpcate.privacy import Event, Ledger, Level, NoiseSource, PrivacyBudget, PureEvent, private_quantile
+from torchdpcate.privacy.accounting import Charge
 from torchdpcate.release import (
     FunctionMechanism,
     FunctionRelease,
-    InfluencePerturbation,
     Mechanism,
-    ObjectivePerturbation,
-    OutputPerturbation,
     PrivateAnswers,
     PrivateHead,
     QueryMechanism,
     QueryRelease,
-    SmoothSensitivity,
     make_statement,
 )
-from torchdpcate.second_stage import FeatureMap, LinearSecondStage, SecondStage, SecondStageBlock
+from torchdpcate.second_stage import FeatureMap, LinearSecondStage, Regression, SecondStage, SecondStageBlock
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
-NUISANCE, SECOND_STAGE = "nuisance", "second_stage"
 # Composition leaves crumbs of a spent budget; a release from less than this share would be noise alone.
 _SMALLEST_SHARE = 1e-3
 
-MECHANISMS: dict[str, type[Mechanism]] = {
-    cls.name: cls for cls in (ObjectivePerturbation, OutputPerturbation, SmoothSensitivity, InfluencePerturbation)
-}
-"""Mechanisms by the name that ``release_queries`` and ``release_function`` take."""
-
 
 class CATELearner(BaseEstimator):
-    """Two-stage learner of E[Y(1) - Y(0) | x] on two disjoint blocks of records.
+    """Two-stage learner of E[Y(1) - Y(0) | x].
 
-    The records are split by position with a public seed. The nuisance block trains (pi, mu0, mu1) by
-    DP-SGD and sells the Huber threshold; the second-stage block fits g = g0 + f with g0 = mu1 - mu0. A
+    The records are split by position with a public seed (``DisjointSplit`` or ``CrossFit``). One part trains
+    (pi, mu0, mu1) with privacy and sells the Huber threshold; the other fits g = g0 + f with g0 = mu1 - mu0. A
     record lies in one block, so a release costs (max epsilon, max delta) over the blocks.
 
     Guarantee:
-        ``fit`` spends the nuisance block's budget (certified); each release spends from the second-stage
-        block's, at the mechanism's level. Conditions: records are rows, adjacency is replace-one, n, bounds
+        ``fit`` spends the nuisances' budget (certified); each release spends from the blocks that fitted the
+        second stage, at the mechanism's level. Conditions: records are rows, adjacency is replace-one, n, bounds
         and settings are public. Source: theory note ``dp_cate``, sections 2 and 3.1.
 
     Args:
         domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns in releases.
         budget: Privacy budget of each block, hence of the whole. None trains without privacy; such a learner
             releases nothing.
-        nuisance: Settings of the nuisance networks.
+        nuisance: Settings of the nuisances.
         second_stage: Settings of the second stage.
-        split: Share of the records that trains the nuisances.
+        split: Which records train the nuisances; a number is the share of a ``DisjointSplit``.
         seed: Public seed of split, initial weights and (without privacy) batches.
         trainer: Makes a Lightning Trainer from keyword arguments.
         noise: Privacy noise; None takes the operating system's entropy.
@@ -74,7 +74,7 @@ class CATELearner(BaseEstimator):
         ledger_: What has been spent.
         threshold_: Huber threshold that was bought, in outcome units; None if none was.
         stage_: The fitted second stage. The curator's, never to be published.
-        blocks_: Indices of the records of each block, public: they follow from n, ``split`` and ``seed``.
+        blocks_: Positions of the records of each block, public: they follow from n, ``split`` and ``seed``.
 
     Example:
         >>> from torchdpcate import Dataset1
@@ -91,9 +91,9 @@ class CATELearner(BaseEstimator):
         self,
         domain: Domain | TableSchema,
         budget: PrivacyBudget | None,
-        nuisance: NuisanceConfig | None = None,
+        nuisance: NuisanceRecipe | None = None,
         second_stage: SecondStage | None = None,
-        split: float = 0.5,
+        split: float | Split = 0.5,
         seed: int = 0,
         trainer: "Callable[..., Trainer] | None" = None,
         noise: NoiseSource | None = None,
@@ -126,25 +126,25 @@ class CATELearner(BaseEstimator):
         """
         self.schema_ = TableSchema.of(self.domain)
         domain = self.schema_.domain
-        self._public = {"learner": type(self).__name__, "split": self.split, "seed": self.seed}
+        self._public = {"learner": type(self).__name__, "split": self._split().fact, "seed": self.seed}
         records = CausalData.from_arrays(self.schema_.matrix(X), A, Y, domain)
         domain.check_covariates(records.x)
         domain.check_outcome(records.y)
-        first, second = public_split(records.n, self.split, self.seed)
-        self.blocks_ = {NUISANCE: first, SECOND_STAGE: second}
+        self.blocks_ = dict(self._split().blocks(records.n, self.seed))
         self._noise = self.noise or NoiseSource.system()
         self._check_budget()
         self.ledger_ = self._open_ledger()
-        nuisance_block = records.subset(first)
-        self.nuisances_ = self._train_nuisances(nuisance_block)
-        self.threshold_ = self._buy_threshold(nuisance_block)
+        blocks = {name: records.subset(index) for name, index in self.blocks_.items()}
+        self._models = {fold.train: self._train(blocks[fold.train], fold.train) for fold in self._split().folds}
+        models = list(self._models.values())
+        self.nuisances_ = models[0] if len(models) == 1 else AveragedNuisances(models).eval().requires_grad_(False)
+        self.threshold_ = self._buy_threshold(blocks)
         device = self._trainer()().strategy.root_device
-        on_device = _on(device, self.nuisances_)
         self.stage_ = self._stage().fit(
-            self._block(records.subset(second).to(device), on_device),
-            on_device,
+            self._block(blocks, device),
+            _on(device, self.nuisances_),
             threshold=math.inf if self.threshold_ is None else self.threshold_,
-            budget=self.budget,
+            budget=None if self.budget is None else self._split().release_budget(self.budget),
             trainer=self._trainer(),
             seed=self.seed,
         )
@@ -161,14 +161,20 @@ class CATELearner(BaseEstimator):
             InputError: delta = 0, too few records, or a mechanism without a guarantee for these settings.
         """
         self._check_budget()
-        domain = TableSchema.of(self.domain).domain
-        first, second = public_split(n, self.split, self.seed)
+        domain, split = TableSchema.of(self.domain).domain, self._split()
+        sizes = {name: len(index) for name, index in split.blocks(n, self.seed).items()}
         self._trainer()()
-        self._untrained(domain)
-        self._plan(len(first))
+        for fold in split.folds:
+            self._recipe().check(sizes[fold.train], domain, self._nuisance_budget(), self._also())
         if self.budget is not None:
             bound = self.score.bounds(domain).weight * FeatureMap.bound
-            make_mechanism(mechanism).check(self._stage(), bound, len(second), self.budget)
+            chosen, budget = make_mechanism(mechanism), split.release_budget(self.budget)
+            chosen.check(self._stage(), bound, split.fitted(sizes), budget)
+            if chosen.searches and len(split.folds) > 1:
+                raise InputError(
+                    f"mechanism = {chosen.name}: searches the domain for the worst record of one regression; "
+                    "with split=cross_fit there are two: use split=disjoint"
+                )
 
     def release_function(
         self, mechanism: "str | Mechanism" = "objective", budget: PrivacyBudget | None = None
@@ -189,7 +195,7 @@ class CATELearner(BaseEstimator):
                 f"mechanism = {chosen.name}: answers finitely many queries; use release=queries (release_queries), "
                 "or mechanism=objective"
             )
-        head, own = self._spend(chosen.name, partial(chosen.privatize, self.stage_), budget)
+        head, own = self._spend(chosen, partial(chosen.privatize, self.stage_), budget)
         return chosen.make_release(
             head,
             features=chosen.features(self.stage_).twin(self.nuisances_),
@@ -228,7 +234,7 @@ class CATELearner(BaseEstimator):
             privacy = function.privacy
         elif isinstance(chosen, QueryMechanism):
             run = partial(chosen.answer, self.stage_, queries)
-            private, own = self._spend(chosen.name, run, budget)
+            private, own = self._spend(chosen, run, budget)
             bound = self.schema_.domain.outcome_range
             answers = (self._offset(queries) + private.values).clamp(-bound, bound)
             scales, privacy = private.noise_scales, self._statement(chosen, private, own)
@@ -252,8 +258,7 @@ class CATELearner(BaseEstimator):
 
     def _offset(self, x: Tensor) -> Tensor:
         with torch.no_grad():
-            values = self.nuisances_.predict(x)
-        return values.mu1 - values.mu0
+            return self.nuisances_.effect(x)
 
     def _check_budget(self) -> None:
         if self.budget is not None and self.budget.delta == 0:
@@ -268,7 +273,7 @@ class CATELearner(BaseEstimator):
         if self.ledger_path is not None and Path(self.ledger_path).exists():
             raise InputError(f"ledger_path = {self.ledger_path}: exists already; give each fit a ledger of its own")
         path = None if self.ledger_path is None else Path(self.ledger_path)
-        blocks = {NUISANCE: self.budget, SECOND_STAGE: self.budget}
+        blocks = dict.fromkeys(self.blocks_, self.budget)
         return Ledger(blocks, path, private=self._noise.private)
 
     def _trainer(self) -> "Callable[..., Trainer]":
@@ -277,67 +282,74 @@ class CATELearner(BaseEstimator):
     def _stage(self) -> SecondStage:
         return self.second_stage or LinearSecondStage()
 
+    def _split(self) -> Split:
+        return self.split if isinstance(self.split, Split) else DisjointSplit(self.split)
+
+    def _recipe(self) -> NuisanceRecipe:
+        return self.nuisance or NuisanceConfig()
+
+    def _nuisance_budget(self) -> PrivacyBudget | None:
+        return None if self.budget is None else self._split().nuisance_budget(self.budget)
+
     def _threshold_event(self) -> PureEvent | None:
-        purchase = self._stage().purchase
-        if purchase is None or self.budget is None:
+        purchase, budget = self._stage().purchase, self._nuisance_budget()
+        if purchase is None or budget is None:
             return None
-        return PureEvent(self.budget.epsilon * purchase.share)
+        return PureEvent(budget.epsilon * purchase.share)
 
-    def _untrained(self, domain: Domain) -> Nuisances:
-        with torch.random.fork_rng():
-            torch.manual_seed(self.seed)
-            return (self.nuisance or NuisanceConfig()).module(domain)
-
-    def _plan(self, n: int) -> DPSGDPlan | None:
-        """Return the DP-SGD run on n records that leaves enough for the threshold; None without privacy."""
-        config = self.nuisance or NuisanceConfig()
-        config.steps(n)
-        if self.budget is None:
-            return None
+    def _also(self) -> Sequence[Charge]:
+        """Return what is bought with the nuisances' budget besides the nuisances."""
         event = self._threshold_event()
-        return config.plan(n, self.budget, also=() if event is None else ((event, 1),))
+        return () if event is None else ((event, 1),)
 
-    def _train_nuisances(self, block: CausalData) -> Nuisances:
-        config = self.nuisance or NuisanceConfig()
-        trained = train(
-            self._untrained(self.schema_.domain),
-            block,
-            self._trainer(),
-            batch_size=config.batch_size,
-            epochs=config.epochs,
-            average=config.average,
-            seed=self.seed,
-            plan=self._plan(block.n),
+    def _train(self, records: CausalData, block: str) -> NuisanceModel:
+        return self._recipe().fit(
+            records,
+            self.schema_.domain,
+            budget=self._nuisance_budget(),
+            also=self._also(),
             noise=self._noise,
             ledger=self.ledger_,
-            block=NUISANCE,
+            block=block,
+            trainer=self._trainer(),
+            seed=self.seed,
         )
-        return trained.cpu().double().eval().requires_grad_(False)
 
-    def _buy_threshold(self, block: CausalData) -> float | None:
+    def _buy_threshold(self, blocks: Mapping[str, CausalData]) -> float | None:
         purchase = self._stage().purchase
         if purchase is None:
             return None
-        s, _ = self._regression(self.nuisances_)(block.x, block.a, block.y)
-        bound = self.score.bounds(self.schema_.domain).target
+        choices = self._split().choices
+        s = torch.cat([self._pairs(blocks[fold.apply], fold)[0] for fold in choices]).abs()
         event = self._threshold_event()
         if event is None or self.ledger_ is None:
-            return torch.quantile(s.abs(), purchase.quantile).item()
+            return torch.quantile(s, purchase.quantile).item()
+        for fold in choices:
+            self.ledger_.charge(fold.apply, "Huber threshold: private quantile of |s|", event)
+        bound = self.score.bounds(self.schema_.domain).target
         grid = torch.logspace(-3, 0, purchase.points, dtype=torch.float64) * bound
-        self.ledger_.charge(NUISANCE, "Huber threshold: private quantile of |s|", event)
-        return private_quantile(s.abs(), grid, purchase.quantile, event.epsilon, self._noise)
+        return private_quantile(s, grid, purchase.quantile, event.epsilon, self._noise)
 
-    def _block(self, records: CausalData, nuisances: Nuisances) -> SecondStageBlock:
-        regression = self._regression(nuisances)
+    def _block(self, blocks: Mapping[str, CausalData], device: torch.device) -> SecondStageBlock:
+        """Return the second-stage block; under cross-fitting its regression is the first fold's."""
+        folds, domain = self._split().folds, self.schema_.domain
+        records = [blocks[fold.apply].to(device) for fold in folds]
+        pairs = [self._pairs(part, fold) for part, fold in zip(records, folds, strict=True)]
+        s, w = (torch.cat(parts) for parts in zip(*pairs, strict=True))
+        x = torch.cat([part.x for part in records])
+        regression = self._regression(folds[0], device)
+        return SecondStageBlock(x, s, w, regression, domain, self.score.bounds(domain))
+
+    def _pairs(self, records: CausalData, fold: Fold) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
-            s, w = regression(records.x, records.a, records.y)
-        domain = self.schema_.domain
-        return SecondStageBlock(records.x, s, w, regression, domain, self.score.bounds(domain))
+            return self._regression(fold, records.x.device)(records.x, records.a, records.y)
 
-    def _regression(self, nuisances: Nuisances) -> Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]:
+    def _regression(self, fold: Fold, device: torch.device) -> Regression:
+        """Return the map from records to (s, w) by one fold's nuisances, and the offset of them all."""
+        own, every = _on(device, self._models[fold.train]), _on(device, self.nuisances_)
+
         def regression(x: Tensor, a: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-            values = nuisances.predict(x)
-            return self.score.regression(a, y, values, values.mu1 - values.mu0)
+            return self.score.regression(a, y, own.predict(x), every.effect(x))
 
         return regression
 
@@ -350,19 +362,25 @@ class CATELearner(BaseEstimator):
         self.check(sum(self.sizes_.values()), mechanism)
         return make_mechanism(mechanism)
 
-    def _spend(self, name: str, run: Callable[..., Any], budget: PrivacyBudget | None) -> tuple[Any, set[int]]:
-        """Run a mechanism on the second-stage block's budget; return its result and ledger entries."""
+    def _spend(
+        self, mechanism: Mechanism, run: Callable[..., Any], budget: PrivacyBudget | None
+    ) -> tuple[Any, set[int]]:
+        """Run a mechanism on what its blocks have left; return its result and ledger entries."""
         ledger = self.ledger_
         assert ledger is not None
+        assert self.budget is not None
+        label, blocks = f"release by {mechanism.name}", [fold.apply for fold in self._split().folds]
         own: set[int] = set()
 
         def charge(event: Event, level: Level, count: int) -> None:
-            own.add(ledger.charge(SECOND_STAGE, f"release by {name}", event, count, level=level))
+            own.update(ledger.charge(block, label, event, count, level=level) for block in blocks)
 
-        left = ledger.remaining(SECOND_STAGE)
-        if left is None or left.epsilon < _SMALLEST_SHARE * ledger.blocks[SECOND_STAGE].epsilon:
-            raise InputError("budget: nothing to speak of is left in the second-stage block; fit anew on new records")
-        budget = budget or left
+        if mechanism.free:
+            return run(self.budget, charge, self._noise), own
+        if budget is None:
+            budget = _least([ledger.remaining(block, mechanism.gaussian) for block in blocks])
+            if budget is None or budget.epsilon < _SMALLEST_SHARE * self.budget.epsilon:
+                raise InputError("budget: nothing to speak of is left for a release; fit anew on new records")
         return run(budget, charge, self._noise), own
 
     def _statement(self, mechanism: Mechanism, result: PrivateHead | PrivateAnswers, own: set[int]) -> Any:
@@ -393,22 +411,17 @@ class DRLearner(CATELearner):
     score = DRScore()
 
 
-def make_mechanism(mechanism: "str | Mechanism") -> Mechanism:
-    """Return the mechanism of this name, or the mechanism itself.
-
-    Raises:
-        InputError: No mechanism of this name.
-    """
-    if isinstance(mechanism, Mechanism):
-        return mechanism
-    if mechanism not in MECHANISMS:
-        raise InputError(f"mechanism = {mechanism}: choose one of {', '.join(sorted(MECHANISMS))}")
-    return MECHANISMS[mechanism]()
+def _least(budgets: Sequence[PrivacyBudget | None]) -> PrivacyBudget | None:
+    """Return a budget that every block can pay; None if one cannot."""
+    known = [budget for budget in budgets if budget is not None]
+    if len(known) < len(budgets):
+        return None
+    return PrivacyBudget(min(budget.epsilon for budget in known), min(budget.delta for budget in known))
 
 
-def _on(device: torch.device, nuisances: Nuisances) -> Nuisances:
+def _on(device: torch.device, nuisances: NuisanceModel) -> NuisanceModel:
     if device.type == "cpu":
         return nuisances
-    copy = Nuisances.from_config(nuisances.config()).double()
+    copy = nuisances_from_config(nuisances.config()).double()
     copy.load_state_dict(nuisances.state_dict())
     return copy.to(device).eval().requires_grad_(False)

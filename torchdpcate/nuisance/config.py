@@ -6,18 +6,22 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torchdpcate.data import Domain
+import torch
+
+from torchdpcate.data import CausalData, Domain
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.nuisances import Nuisances
 from torchdpcate.nuisance.plan import DPSGDPlan
+from torchdpcate.nuisance.recipe import NuisanceRecipe
 from torchdpcate.nuisance.record_loss import MOMENTUM
-from torchdpcate.privacy import PrivacyBudget, dp_sgd_noise_multiplier
+from torchdpcate.nuisance.train import TrainerFactory, train
+from torchdpcate.privacy import Ledger, NoiseSource, PrivacyBudget, dp_sgd_noise_multiplier
 from torchdpcate.privacy.accounting import Charge
 
 
 @dataclass(frozen=True)
-class NuisanceConfig:
-    """How the nuisances are trained.  All of it is public and chosen without looking at the records.
+class NuisanceConfig(NuisanceRecipe):
+    """Nuisance networks trained by DP-SGD.  All of it is public and chosen without looking at the records.
 
     Args:
         width: hidden units of each network; 0 is a linear model.
@@ -96,6 +100,47 @@ class NuisanceConfig:
         noise = dp_sgd_noise_multiplier(budget.epsilon, budget.delta, rate, steps, also=also)
         clip = self._clip_norm(noise, steps) if self.max_grad_norm is None else self.max_grad_norm
         return DPSGDPlan(noise, clip, rate, steps)
+
+    def check(self, n: int, domain: Domain, budget: PrivacyBudget | None, also: Sequence[Charge]) -> None:
+        """Refuse settings that do not fit a block of `n` records; see `NuisanceRecipe.check`."""
+        self._untrained(domain, seed=0)
+        self.steps(n)
+        if budget is not None:
+            self.plan(n, budget, also)
+
+    def fit(
+        self,
+        records: CausalData,
+        domain: Domain,
+        *,
+        budget: PrivacyBudget | None,
+        also: Sequence[Charge] = (),
+        noise: NoiseSource,
+        ledger: Ledger | None,
+        block: str,
+        trainer: TrainerFactory,
+        seed: int,
+    ) -> Nuisances:
+        """Return the networks, trained by DP-SGD or, without a budget, plainly; see `NuisanceRecipe.fit`."""
+        trained = train(
+            self._untrained(domain, seed),
+            records,
+            trainer,
+            batch_size=self.batch_size,
+            epochs=self.epochs,
+            average=self.average,
+            seed=seed,
+            plan=None if budget is None else self.plan(records.n, budget, also),
+            noise=noise,
+            ledger=ledger,
+            block=block,
+        )
+        return trained.cpu().double().eval().requires_grad_(False)
+
+    def _untrained(self, domain: Domain, seed: int) -> Nuisances:
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            return self.module(domain)
 
     def _clip_norm(self, noise_multiplier: float, steps: int) -> float:
         r"""Clip norm at which T steps of noise alone move each weight by `noise_walk`.

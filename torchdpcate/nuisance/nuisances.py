@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchdpcate.data import Domain
 from torchdpcate.errors import InputError
+from torchdpcate.nuisance.model import NuisanceModel, NuisanceValues
 from torchdpcate.nuisance.networks import Outcome, Propensity
 from torchdpcate.nuisance.record_loss import RecordLossModule
 
 
-class NuisanceValues(NamedTuple):
-    """Nuisances at covariates `[B, q]`, clipped to the domain.
-
-    Attributes:
-        pi: propensity `[B]` in [overlap, 1 - overlap].
-        mu0: mean outcome of the untreated `[B]`, in the outcome's units and bounds.
-        mu1: mean outcome of the treated `[B]`, likewise.
-    """
-
-    pi: Tensor
-    mu0: Tensor
-    mu1: Tensor
-
-
-class Nuisances(RecordLossModule):
+class Nuisances(RecordLossModule, NuisanceModel):
     r"""The nuisances :math:`\eta = (\pi, \mu_0, \mu_1)` of one domain.
 
     The loss of a record is
@@ -59,6 +46,8 @@ class Nuisances(RecordLossModule):
         >>> values.pi.shape, bool((values.mu1.abs() <= 3).all())
         (torch.Size([5]), True)
     """
+
+    kind = "networks"
 
     centre: Tensor
     half_width: Tensor

@@ -230,7 +230,7 @@ class Ledger:
         accounts = {name: _account(_of(entries, name), b, self._private) for name, b in self._blocks.items()}
         return {**accounts, "total": _total(list(accounts.values()))}
 
-    def remaining(self, block: str) -> PrivacyBudget | None:
+    def remaining(self, block: str, gaussian: bool = False) -> PrivacyBudget | None:
         """What is left of a block's budget, open entries counted as planned; None if nothing is.
 
         `charge` accepts, as the next one, any of: an `ApproximateEvent` of this epsilon and delta, a
@@ -244,11 +244,12 @@ class Ledger:
 
         Args:
             block: Name of the block.
+            gaussian: Whether the next charge is a `GaussianEvent`: it composes more cheaply, so that more is left.
 
         Raises:
             InputError: If there is no such block.
         """
-        return what_is_left(_charges(_of(self._seen(), block), reserved=True), self._budget(block))
+        return what_is_left(_charges(_of(self._seen(), block), reserved=True), self._budget(block), gaussian)
 
     def to_json(self) -> str:
         """The ledger as strict JSON, as in its file."""

@@ -14,7 +14,7 @@ _TOLERANCE = 1e-4  # of the epsilon that remains, relative
 _ROUNDS = 24  # of the search for it; a handful do
 
 
-def what_is_left(charges: list[Charge], budget: PrivacyBudget) -> PrivacyBudget | None:
+def what_is_left(charges: list[Charge], budget: PrivacyBudget, gaussian: bool = False) -> PrivacyBudget | None:
     """Return a budget that can still be spent beside ``charges``, or None.
 
     An `ApproximateEvent` or `PureEvent` of it, or a Gaussian calibrated to it, composes with the charges to at most
@@ -23,12 +23,14 @@ def what_is_left(charges: list[Charge], budget: PrivacyBudget) -> PrivacyBudget 
     Args:
         charges: What the block has paid, open entries as planned.
         budget: The block's budget.
+        gaussian: Whether the next event is a Gaussian, which composes more cheaply than others of its budget.
 
     Example:
         >>> what_is_left([(PureEvent(0.75), 1)], PrivacyBudget(1.0, 0.0))
         PrivacyBudget(epsilon=0.25, delta=0.0)
     """
-    return next(filter(None, (_largest(charges, budget, start) for start in _starts(charges, budget))), None)
+    search = _largest_gaussian if gaussian else _largest
+    return next(filter(None, (search(charges, budget, start) for start in _starts(charges, budget))), None)
 
 
 def _starts(charges: list[Charge], budget: PrivacyBudget) -> list[PrivacyBudget]:
@@ -58,6 +60,19 @@ def _largest(charges: list[Charge], budget: PrivacyBudget, start: PrivacyBudget)
     epsilon = _accepted(lambda e: over(ApproximateEvent(e, start.delta)), start.epsilon, least, _TOLERANCE)
     if epsilon is not None:  # the others cost less, but for the accountant's rounding
         epsilon = _accepted(others, epsilon, least, math.inf)
+    return None if epsilon is None else PrivacyBudget(epsilon, start.delta)
+
+
+def _largest_gaussian(charges: list[Charge], budget: PrivacyBudget, start: PrivacyBudget) -> PrivacyBudget | None:
+    """Largest epsilon at the delta of ``start`` for which a Gaussian calibrated to it fits beside ``charges``."""
+
+    def over(epsilon: float) -> float:
+        event = GaussianEvent(analytic_gaussian_sigma(epsilon, start.delta))
+        return compose([*charges, (event, 1)], budget.delta) - budget.epsilon
+
+    if start.delta == 0:
+        return None
+    epsilon = _accepted(over, start.epsilon, _LEAST * budget.epsilon, _TOLERANCE)
     return None if epsilon is None else PrivacyBudget(epsilon, start.delta)
 
 

@@ -2,6 +2,7 @@
 
 from torchdpcate.release.card import make_card, write_card
 from torchdpcate.release.digest import check_sums, write_sums
+from torchdpcate.release.dp_sgd_head import DPSGDHead
 from torchdpcate.release.file import FORMAT_VERSION, load_release, save_release
 from torchdpcate.release.influence import InfluencePerturbation, minimum_records
 from torchdpcate.release.mechanism import (
@@ -13,6 +14,7 @@ from torchdpcate.release.mechanism import (
 )
 from torchdpcate.release.objective import ObjectivePerturbation, objective_noise
 from torchdpcate.release.output import OutputPerturbation
+from torchdpcate.release.plug_in import PlugIn
 from torchdpcate.release.registry import read_facts
 from torchdpcate.release.release import FunctionRelease, QueryRelease, Release
 from torchdpcate.release.smooth_sensitivity import SmoothSensitivity, local_sensitivity, smooth_bound
@@ -21,12 +23,14 @@ from torchdpcate.release.verify import verify_release
 
 __all__ = [
     "FORMAT_VERSION",
+    "DPSGDHead",
     "FunctionMechanism",
     "FunctionRelease",
     "InfluencePerturbation",
     "Mechanism",
     "ObjectivePerturbation",
     "OutputPerturbation",
+    "PlugIn",
     "PrivacyStatement",
     "PrivateAnswers",
     "PrivateHead",

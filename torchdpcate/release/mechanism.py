@@ -104,6 +104,8 @@ class Mechanism(ABC):
         loss: The loss of a second stage it works with best, where the user has no wish.
         accepts: Kinds of second stage it has a guarantee, or at least a scale, for.
         free: Whether it is post-processing of what the nuisances paid for and spends nothing.
+        gaussian: Whether its event is a Gaussian, which composes more cheaply with others.
+        searches: Whether it searches the domain for a worst record, which takes one regression for all records.
     """
 
     name: ClassVar[str]
@@ -111,6 +113,8 @@ class Mechanism(ABC):
     loss: ClassVar[str] = "huber"
     accepts: ClassVar[tuple[type[SecondStage], ...]] = (SecondStage,)
     free: ClassVar[bool] = False
+    gaussian: ClassVar[bool] = False
+    searches: ClassVar[bool] = False
 
     def check(self, recipe: SecondStage, weight_bound: float, n: int, budget: PrivacyBudget) -> None:
         """Refuse, before anything is trained or spent, what could not be released afterwards.
@@ -163,7 +167,7 @@ class Mechanism(ABC):
 class FunctionMechanism(Mechanism):
     """Releases the coefficients of a linear head, hence the whole function."""
 
-    accepts = (LinearSecondStage,)
+    accepts: ClassVar[tuple[type[SecondStage], ...]] = (LinearSecondStage,)
 
     @abstractmethod
     def prepare(self, stage: FittedStage, budget: PrivacyBudget) -> Prepared:

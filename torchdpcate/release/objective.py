@@ -106,7 +106,7 @@ class ObjectivePerturbation(FunctionMechanism):
 
         def draw(noise: NoiseSource, runs: int) -> Tensor:
             tilts = noise.gaussian(runs * p, tilt_scale).reshape(runs, p) / problem.n
-            return solver.add_noise(solve_tilted(problem, tilts.to(problem.psi)), noise)
+            return solver.add_noise(solve_tilted(problem, tilts.to(problem.s)), noise)
 
         bound = tilt_scale / (2 * problem.n * problem.ridge)
         return Prepared(

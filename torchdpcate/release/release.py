@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchdpcate.data import Domain, TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance import Nuisances
+from torchdpcate.nuisance import NuisanceModel, nuisances_from_config
 from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.second_stage import FEATURE_MAPS, FeatureMap
 
@@ -124,7 +124,7 @@ class FunctionRelease(Release):
 
     theta: Tensor
     features: FeatureMap
-    nuisances: Nuisances
+    nuisances: NuisanceModel
     schema: TableSchema
     privacy: PrivacyStatement
     noise_scale: float | None
@@ -133,8 +133,7 @@ class FunctionRelease(Release):
         """Return g(x), [m]."""
         bound = self.domain.outcome_range
         with torch.no_grad():
-            values = self.nuisances.predict(x)
-            return (values.mu1 - values.mu0 + self.features(x) @ self.theta).clamp(-bound, bound)
+            return (self.nuisances.effect(x) + self.features(x) @ self.theta).clamp(-bound, bound)
 
     def _noise_scale(self, x: Tensor) -> Tensor:
         if self.noise_scale is None:
@@ -192,7 +191,7 @@ class QueryRelease(Release):
     schema: TableSchema
     privacy: PrivacyStatement
     noise_scales: Tensor | None = None
-    nuisances: Nuisances | None = None
+    nuisances: NuisanceModel | None = None
 
     def effect_tensor(self, x: Tensor) -> Tensor:
         """Return the stored answers of the rows of x, [m]."""
@@ -280,8 +279,9 @@ def _stripped(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name[start:]: t for name, t in tensors.items() if name.startswith(f"{prefix}.")}
 
 
-def _load_nuisances(tensors: dict[str, Tensor], facts: dict[str, Any]) -> Nuisances:
-    _require_held(facts["nuisances"], tensors)
-    nuisances = Nuisances.from_config(facts["nuisances"]).double().eval().requires_grad_(False)
+def _load_nuisances(tensors: dict[str, Tensor], facts: dict[str, Any]) -> NuisanceModel:
+    for config in (facts["nuisances"], *facts["nuisances"].get("members", ())):
+        _require_held(config, tensors)
+    nuisances = nuisances_from_config(facts["nuisances"]).double().eval().requires_grad_(False)
     nuisances.load_state_dict(_stripped("nuisances", tensors))
     return nuisances

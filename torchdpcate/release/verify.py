@@ -11,6 +11,7 @@ from torchdpcate.privacy import DPSGDEvent, Level, compose, event_from_dict, nai
 from torchdpcate.privacy.accounting import Charge
 from torchdpcate.release.digest import NO_SIGNATURE, SUMS_FILE, check_sums
 from torchdpcate.release.file import ReleaseFile, read_release_file
+from torchdpcate.release.plug_in import PlugIn
 from torchdpcate.release.statement import ADJACENCY, UNIT, PrivacyStatement, claim_sentence
 
 # Closed forms are good to the first, Fourier transforms of another machine to the second; another version of the
@@ -179,7 +180,8 @@ def _own_charge(privacy: PrivacyStatement) -> Iterator[str]:
     if not privacy.claims:
         return
     charges = [charge for block in privacy.blocks for charge in block["charges"]]
-    if not any(charge["label"] == f"release by {privacy.mechanism}" for charge in charges):
+    own = any(charge["label"] == f"release by {privacy.mechanism}" for charge in charges)
+    if not own and privacy.mechanism != PlugIn.name:
         yield f"no charge is for a release by {privacy.mechanism}"
     yield from (f"the charge {c['label']!r} is stated with a count of 0" for c in charges if c.get("count") == 0)
 
@@ -189,6 +191,8 @@ def _unpaid(file: ReleaseFile, privacy: PrivacyStatement) -> Iterator[str]:
     kinds = [charge.get("event", {}).get("kind") for block in privacy.blocks for charge in block["charges"]]
     if privacy.claims and any(name.startswith("nuisances.") for name in file.tensors) and "dp_sgd" not in kinds:
         yield "it holds nuisance networks, but no charge is for their training"
+    if privacy.mechanism == PlugIn.name and bool(file.tensors["theta"].any()):
+        yield "it is called a plug-in, which has no coefficients of its own, but holds some"
 
 
 def _words(privacy: PrivacyStatement) -> Iterator[str]:

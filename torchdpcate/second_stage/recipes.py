@@ -19,7 +19,7 @@ from torchdpcate.second_stage.stage import FittedStage, LinearStage, NeuralStage
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
-    from torchdpcate.nuisance import Nuisances
+    from torchdpcate.nuisance import NuisanceModel
 
 _NONPRIVATE_RIDGE = 1e-4
 
@@ -63,7 +63,7 @@ class SecondStage(ABC):
     def fit(
         self,
         block: SecondStageBlock,
-        nuisances: "Nuisances",
+        nuisances: "NuisanceModel",
         *,
         threshold: float,
         budget: PrivacyBudget | None,
@@ -161,7 +161,7 @@ class LinearSecondStage(RidgeSecondStage):
     def fit(
         self,
         block: SecondStageBlock,
-        nuisances: "Nuisances",
+        nuisances: "NuisanceModel",
         *,
         threshold: float = math.inf,
         budget: PrivacyBudget | None = None,
@@ -210,7 +210,7 @@ class NeuralSecondStage(SecondStage):
     def fit(
         self,
         block: SecondStageBlock,
-        nuisances: "Nuisances",
+        nuisances: "NuisanceModel",
         *,
         threshold: float = math.inf,
         budget: PrivacyBudget | None = None,

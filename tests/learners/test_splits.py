@@ -1,0 +1,98 @@
+"""Disjoint blocks and cross-fitting: who enters what, who pays, and that the costs compose."""
+
+import pytest
+import torch
+
+from tests.learners.test_learner import BUDGET, RECORDS, STUDY, learner
+from torchdpcate import DRLearner, PrivacyBudget
+from torchdpcate.errors import InputError
+from torchdpcate.learners import CrossFit, DisjointSplit
+from torchdpcate.privacy import NoiseSource, compose
+from torchdpcate.release import load_release, verify_release
+from torchdpcate.second_stage import LinearSecondStage
+
+
+@pytest.fixture(scope="module")
+def crossed():
+    return learner(split=CrossFit()).fit(*RECORDS)
+
+
+@pytest.mark.parametrize("split", [DisjointSplit(0.3), CrossFit()])
+def test_blocks_are_disjoint_and_together_all(split):
+    blocks = split.blocks(101, seed=4)
+    positions = torch.cat(list(blocks.values())).sort().values
+    assert torch.equal(positions, torch.arange(101))
+
+
+def test_a_number_is_a_disjoint_split():
+    by_number, by_name = (learner(budget=None, split=split).fit(*RECORDS) for split in (0.3, DisjointSplit(0.3)))
+    x = STUDY.queries
+    assert (by_number.curator_effect(x) == by_name.curator_effect(x)).all()
+
+
+def test_both_folds_fit_the_second_stage_by_the_other_folds_nuisances(crossed):
+    block, (first, second) = crossed.stage_.block, crossed.blocks_.values()
+    x, a, y = RECORDS
+    assert torch.equal(block.x, torch.cat([x[second], x[first]]))
+    offset = crossed.nuisances_.effect(block.x)
+    for rows, model in ((slice(0, len(second)), "fold_1"), (slice(len(second), None), "fold_2")):
+        values = crossed._models[model].predict(block.x[rows])
+        order = torch.cat([second, first])[rows]
+        s, w = crossed.score.regression(a[order], y[order], values, offset[rows])
+        torch.testing.assert_close(block.s[rows], s, rtol=0, atol=0)
+        torch.testing.assert_close(block.w[rows], w, rtol=0, atol=0)
+    assert crossed.stage_.problem.n == len(x)  # the sensitivity is that of all records
+
+
+@pytest.mark.parametrize("mechanism", ["output", "objective", "dp_sgd_head"])
+def test_costs_of_the_two_stages_compose_in_each_fold(mechanism, tmp_path):
+    model = learner(split=CrossFit()).fit(*RECORDS)
+    release = model.release_function(mechanism)
+    spent = model.ledger_.spent()
+    for fold in ("fold_1", "fold_2"):
+        charges = [(e.event, e.count) for e in model.ledger_.entries if e.block == fold]
+        assert len(charges) == 3  # DP-SGD, threshold, release
+        assert spent[fold]["epsilon"] == pytest.approx(compose(charges, BUDGET.delta))
+        assert compose(charges[:1], BUDGET.delta) < spent[fold]["epsilon"] <= BUDGET.epsilon
+    assert release.privacy.epsilon == max(spent[fold]["epsilon"] for fold in ("fold_1", "fold_2"))
+    assert release.privacy.public["split"] == "two folds, cross-fitted"
+    path = release.save(tmp_path / "r.safetensors")
+    verify_release(path)
+    assert (load_release(path).effect(STUDY.queries) == release.effect(STUDY.queries)).all()
+
+
+def test_a_gaussian_release_spends_all_that_joint_accounting_leaves():
+    model = learner(split=CrossFit(nuisance_share=0.5)).fit(*RECORDS)
+    release = model.release_function("output")
+    assert 0.999 * BUDGET.epsilon < release.privacy.epsilon <= BUDGET.epsilon
+
+
+def test_a_pair_of_networks_has_both_representations(tmp_path):
+    from torchdpcate.second_stage import Representation
+
+    model = learner(split=CrossFit(), second_stage=LinearSecondStage(features=Representation(), ridge=0.02))
+    release = model.fit(*RECORDS).release_function()
+    assert release.theta.numel() == 1 + 2 * 8
+    path = release.save(tmp_path / "r.safetensors")
+    assert (load_release(path).effect(STUDY.queries) == release.effect(STUDY.queries)).all()
+
+
+def test_what_cross_fitting_cannot_do_is_refused_before_anything_is_spent():
+    model = learner(split=CrossFit())
+    with pytest.raises(InputError, match="split=disjoint"):
+        model.check(600, "influence")
+    with pytest.raises(InputError, match="nuisance_share = 1"):
+        CrossFit(1.0)
+
+
+def test_the_dr_learner_cross_fits_too():
+    model = learner(DRLearner, split=CrossFit(), noise=NoiseSource.fixed(0)).fit(*RECORDS)
+    assert not model.release_function().privacy.claims  # a fixed seed is never private
+
+
+def test_the_budget_is_shared_between_the_stages():
+    split, budget = CrossFit(0.7), PrivacyBudget(1.0, 1e-5)
+    nuisances, release = split.nuisance_budget(budget), split.release_budget(budget)
+    assert nuisances.epsilon == pytest.approx(0.7)
+    assert nuisances.epsilon + release.epsilon == pytest.approx(1.0)
+    assert nuisances.delta + release.delta == pytest.approx(1e-5)

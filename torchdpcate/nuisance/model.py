@@ -1,0 +1,64 @@
+"""What trained nuisances offer, whatever made them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from torchdpcate.errors import InputError
+
+
+class NuisanceValues(NamedTuple):
+    """Nuisances at covariates `[B, q]`, clipped to the domain.
+
+    Attributes:
+        pi: propensity `[B]` in [overlap, 1 - overlap].
+        mu0: mean outcome of the untreated `[B]`, in the outcome's units and bounds.
+        mu1: mean outcome of the treated `[B]`, likewise.
+    """
+
+    pi: Tensor
+    mu0: Tensor
+    mu1: Tensor
+
+
+class NuisanceModel(nn.Module, ABC):
+    r"""The nuisances :math:`\eta = (\pi, \mu_0, \mu_1)` of one domain, as a module.
+
+    Attributes:
+        kind: the name under which a release file knows the class.
+    """
+
+    kind: str
+
+    @abstractmethod
+    def predict(self, x: Tensor) -> NuisanceValues:
+        """Nuisances at raw covariates `x` `[B, q]`, clipped to the domain; differentiable."""
+
+    @abstractmethod
+    def config(self) -> dict[str, Any]:
+        """Plain types from which `from_config` makes a module of the same shape (weights not included)."""
+
+    @classmethod
+    @abstractmethod
+    def from_config(cls, config: Mapping[str, Any]) -> NuisanceModel:
+        """Module of the shape that `config` describes, with fresh weights."""
+
+    def effect(self, x: Tensor) -> Tensor:
+        """The plug-in effect mu1 - mu0 `[B]` at raw covariates `x` `[B, q]`."""
+        values = self.predict(x)
+        return values.mu1 - values.mu0
+
+    def representation(self, x: Tensor) -> Tensor:
+        """Hidden layer of the outcome model `[B, width]` at raw covariates.
+
+        Raises:
+            InputError: the model has none.
+        """
+        raise InputError(
+            f"features = representation: the nuisances ({self.kind}) have no hidden layer; use nuisance=mlp, or "
+            "other features"
+        )

@@ -1,0 +1,66 @@
+"""What a user chooses of the nuisances: public settings, and how they become trained nuisances."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from torchdpcate.nuisance.model import NuisanceModel
+from torchdpcate.privacy import Ledger, NoiseSource, PrivacyBudget
+from torchdpcate.privacy.accounting import Charge
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+
+    from torchdpcate.data import CausalData, Domain
+
+
+class NuisanceRecipe(ABC):
+    """Public settings of the nuisances."""
+
+    @abstractmethod
+    def check(self, n: int, domain: Domain, budget: PrivacyBudget | None, also: Sequence[Charge]) -> None:
+        """Refuse, before anything is trained or spent, what could not be trained on a block of `n` records.
+
+        Args:
+            n: records of the block, public.
+            domain: public bounds.
+            budget: what the block may spend on nuisances and `also`; None trains without privacy.
+            also: other charges on the same block, composed jointly.
+
+        Raises:
+            InputError: settings that do not fit.
+        """
+
+    @abstractmethod
+    def fit(
+        self,
+        records: CausalData,
+        domain: Domain,
+        *,
+        budget: PrivacyBudget | None,
+        also: Sequence[Charge],
+        noise: NoiseSource,
+        ledger: Ledger | None,
+        block: str,
+        trainer: Callable[..., Trainer],
+        seed: int,
+    ) -> NuisanceModel:
+        """Return nuisances trained on a block, in float64 on the CPU, frozen.
+
+        Args:
+            records: the block.
+            domain: public bounds.
+            budget: see `check`.
+            also: see `check`.
+            noise: where privacy noise and sampling come from.
+            ledger: pays, before any noise is drawn; None without privacy.
+            block: the ledger's block.
+            trainer: makes a Lightning Trainer from keyword arguments.
+            seed: public seed of initial weights and (without privacy) batches.
+
+        Raises:
+            BudgetError: the block cannot pay.
+            NumericalError: training diverged.
+        """
