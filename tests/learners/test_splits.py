@@ -36,7 +36,7 @@ def test_both_folds_fit_the_second_stage_by_the_other_folds_nuisances(crossed):
     assert torch.equal(block.x, torch.cat([x[second], x[first]]))
     offset = crossed.nuisances_.effect(block.x)
     for rows, model in ((slice(0, len(second)), "fold_1"), (slice(len(second), None), "fold_2")):
-        values = crossed._models[model].predict(block.x[rows])
+        values = crossed._first.models[model].predict(block.x[rows])
         order = torch.cat([second, first])[rows]
         s, w = crossed.score.regression(a[order], y[order], values, offset[rows])
         torch.testing.assert_close(block.s[rows], s, rtol=0, atol=0)

@@ -283,5 +283,5 @@ def test_networks_that_nobody_paid_for_are_told(tmp_path):
     fields = privacy.to_dict()
     fields["n"] -= fields["blocks"].pop(0)["n"]
     rewritten(path, privacy=json.dumps(fields))
-    with pytest.raises(VerificationError, match="holds nuisance networks, but no charge is for their training"):
+    with pytest.raises(VerificationError, match="holds nuisances, but no charge is for their training"):
         verify_release(path)

@@ -65,10 +65,10 @@ def secret_numbers(study: Study, learner: CATELearner, mechanism: Mechanism, poi
     records, block, stage = study.records, learner.stage_.block, learner.stage_
     if mechanism.loss == "squared" and isinstance(stage, RKHSStage):
         stage = stage.squared()  # the head that such a mechanism answers from
-    treated, bound = records.a == 1, study.domain.outcome_range
+    treated = records.a == 1
 
     def effect(x: Tensor) -> Tensor:
-        return (torch.from_numpy(learner.plug_in_effect(x)) + stage.correction(x).cpu()).clamp(-bound, bound)
+        return torch.from_numpy(learner.curator_effect(x, stage))
 
     means = {f"mean.covariate.{name}": x.mean() for name, x in zip(study.domain.names, records.x.T, strict=True)}
     queries = {} if study.queries is None else {"effect_at_queries_without_noise": effect(study.queries)}

@@ -183,6 +183,29 @@ class Domain:
         # Rounding may step over the upper bound.
         return self.clip_covariates(self.covariate_low + unit_grid(count, self.dimension) * width)
 
+    def select(self, columns: Sequence[int]) -> "Domain":
+        """Return the domain of some of the covariates, by position.
+
+        Raises:
+            InputError: a position that is not there, or none at all.
+
+        Example:
+            >>> Domain([0, 1, 2], [3, 4, 5], 0.0, 1.0, names=["a", "b", "c"]).select([0, 2]).names
+            ('a', 'c')
+        """
+        chosen = list(columns)
+        if not all(0 <= column < self.dimension for column in chosen):
+            raise InputError(f"columns are {chosen}; the domain has {self.dimension}, counted from 0")
+        return Domain(
+            self.covariate_low[chosen],
+            self.covariate_high[chosen],
+            self.outcome_low,
+            self.outcome_high,
+            self.overlap,
+            [self.names[column] for column in chosen],
+            self.origin,
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, fit for JSON; `from_dict` is the inverse."""
         return {

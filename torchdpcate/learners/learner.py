@@ -13,19 +13,12 @@ from torch import Tensor
 
 from torchdpcate.data import CausalData, Domain, TableSchema
 from torchdpcate.errors import InputError
+from torchdpcate.learners.first_stage import FirstStage, on_device
 from torchdpcate.learners.mechanisms import make_mechanism
-from torchdpcate.learners.splits import DisjointSplit, Fold, Split
-from torchdpcate.nuisance import (
-    AveragedNuisances,
-    NuisanceConfig,
-    NuisanceModel,
-    NuisanceRecipe,
-    default_trainer,
-    nuisances_from_config,
-)
+from torchdpcate.learners.splits import DisjointSplit, Split
+from torchdpcate.nuisance import NuisanceConfig, NuisanceRecipe, Screening, default_trainer
 from torchdpcate.orthogonal import DRScore, RegressionScore, RScore
-from torchdpcate.privacy import Event, Ledger, Level, NoiseSource, PrivacyBudget, PureEvent, private_quantile
-from torchdpcate.privacy.accounting import Charge
+from torchdpcate.privacy import Event, Ledger, Level, NoiseSource, PrivacyBudget
 from torchdpcate.release import (
     FunctionMechanism,
     FunctionRelease,
@@ -36,7 +29,7 @@ from torchdpcate.release import (
     QueryRelease,
     make_statement,
 )
-from torchdpcate.second_stage import FeatureMap, LinearSecondStage, Regression, SecondStage, SecondStageBlock
+from torchdpcate.second_stage import FeatureMap, FittedStage, LinearSecondStage, SecondStage
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -68,10 +61,12 @@ class CATELearner(BaseEstimator):
         trainer: Makes a Lightning Trainer from keyword arguments.
         noise: Privacy noise; None takes the operating system's entropy.
         ledger_path: File of the ledger, which must not exist; None keeps the ledger in memory.
+        screen: Private choice of a few covariates before anything else; None keeps all.
 
     Attributes:
         nuisances_: Trained nuisances (private if ``budget`` is given).
         ledger_: What has been spent.
+        columns_: Columns that screening chose, paid for and public; None for all.
         threshold_: Huber threshold that was bought, in outcome units; None if none was.
         stage_: The fitted second stage. The curator's, never to be published.
         blocks_: Positions of the records of each block, public: they follow from n, ``split`` and ``seed``.
@@ -98,6 +93,7 @@ class CATELearner(BaseEstimator):
         trainer: "Callable[..., Trainer] | None" = None,
         noise: NoiseSource | None = None,
         ledger_path: str | Path | None = None,
+        screen: Screening | None = None,
     ) -> None:
         self.domain = domain
         self.budget = budget
@@ -108,6 +104,7 @@ class CATELearner(BaseEstimator):
         self.trainer = trainer
         self.noise = noise
         self.ledger_path = ledger_path
+        self.screen = screen
 
     def fit(self, X: Any, A: Any, Y: Any) -> "CATELearner":
         """Train the nuisances, buy the threshold and set up the second stage.
@@ -135,14 +132,13 @@ class CATELearner(BaseEstimator):
         self._check_budget()
         self.ledger_ = self._open_ledger()
         blocks = {name: records.subset(index) for name, index in self.blocks_.items()}
-        self._models = {fold.train: self._train(blocks[fold.train], fold.train) for fold in self._split().folds}
-        models = list(self._models.values())
-        self.nuisances_ = models[0] if len(models) == 1 else AveragedNuisances(models).eval().requires_grad_(False)
-        self.threshold_ = self._buy_threshold(blocks)
+        first = self._first_stage().fit(blocks, self.ledger_, self._noise)
+        self._first, self.nuisances_, self.columns_ = first, first.nuisances, first.columns
+        self.threshold_ = first.buy_threshold(blocks, self.ledger_, self._noise)
         device = self._trainer()().strategy.root_device
         self.stage_ = self._stage().fit(
-            self._block(blocks, device),
-            _on(device, self.nuisances_),
+            first.block(blocks, self._split().folds, device),
+            on_device(self.nuisances_, device),
             threshold=math.inf if self.threshold_ is None else self.threshold_,
             budget=None if self.budget is None else self._split().release_budget(self.budget),
             trainer=self._trainer(),
@@ -164,8 +160,7 @@ class CATELearner(BaseEstimator):
         domain, split = TableSchema.of(self.domain).domain, self._split()
         sizes = {name: len(index) for name, index in split.blocks(n, self.seed).items()}
         self._trainer()()
-        for fold in split.folds:
-            self._recipe().check(sizes[fold.train], domain, self._nuisance_budget(), self._also())
+        self._first_stage().check(sizes)
         if self.budget is not None:
             bound = self.score.bounds(domain).weight * FeatureMap.bound
             chosen, budget = make_mechanism(mechanism), split.release_budget(self.budget)
@@ -202,6 +197,7 @@ class CATELearner(BaseEstimator):
             nuisances=self.nuisances_,
             schema=self.schema_,
             privacy=self._statement(chosen, head, own),
+            columns=self.columns_,
         )
 
     def release_queries(
@@ -233,7 +229,7 @@ class CATELearner(BaseEstimator):
             scales = None if function.noise_scale is None else function._noise_scale(queries)
             privacy = function.privacy
         elif isinstance(chosen, QueryMechanism):
-            run = partial(chosen.answer, self.stage_, queries)
+            run = partial(chosen.answer, self.stage_, self._first.view(queries))
             private, own = self._spend(chosen, run, budget)
             bound = self.schema_.domain.outcome_range
             answers = (self._offset(queries) + private.values).clamp(-bound, bound)
@@ -246,11 +242,16 @@ class CATELearner(BaseEstimator):
         """Records per block, public."""
         return {name: len(block) for name, block in self.blocks_.items()}
 
-    def curator_effect(self, X: Any) -> np.ndarray:
-        """Return the effects without second-stage noise, [m]. The curator's, never to be published."""
-        x = self.schema_.matrix(X)
-        bound = self.schema_.domain.outcome_range
-        return (self._offset(x) + self.stage_.correction(x).cpu()).clamp(-bound, bound).numpy()
+    def curator_effect(self, X: Any, stage: FittedStage | None = None) -> np.ndarray:
+        """Return the effects without second-stage noise, [m]. The curator's, never to be published.
+
+        Args:
+            X: Covariates.
+            stage: The second stage; None takes ``stage_``.
+        """
+        x, bound = self.schema_.matrix(X), self.schema_.domain.outcome_range
+        correction = (stage or self.stage_).correction(self._first.view(x)).cpu()
+        return (self._offset(x) + correction).clamp(-bound, bound).numpy()
 
     def plug_in_effect(self, X: Any) -> np.ndarray:
         """Return mu1 - mu0 of the nuisances, [m]: free post-processing of what their block paid for."""
@@ -258,7 +259,7 @@ class CATELearner(BaseEstimator):
 
     def _offset(self, x: Tensor) -> Tensor:
         with torch.no_grad():
-            return self.nuisances_.effect(x)
+            return self.nuisances_.effect(self._first.view(x))
 
     def _check_budget(self) -> None:
         if self.budget is not None and self.budget.delta == 0:
@@ -285,73 +286,19 @@ class CATELearner(BaseEstimator):
     def _split(self) -> Split:
         return self.split if isinstance(self.split, Split) else DisjointSplit(self.split)
 
-    def _recipe(self) -> NuisanceRecipe:
-        return self.nuisance or NuisanceConfig()
-
-    def _nuisance_budget(self) -> PrivacyBudget | None:
-        return None if self.budget is None else self._split().nuisance_budget(self.budget)
-
-    def _threshold_event(self) -> PureEvent | None:
-        purchase, budget = self._stage().purchase, self._nuisance_budget()
-        if purchase is None or budget is None:
-            return None
-        return PureEvent(budget.epsilon * purchase.share)
-
-    def _also(self) -> Sequence[Charge]:
-        """Return what is bought with the nuisances' budget besides the nuisances."""
-        event = self._threshold_event()
-        return () if event is None else ((event, 1),)
-
-    def _train(self, records: CausalData, block: str) -> NuisanceModel:
-        return self._recipe().fit(
-            records,
-            self.schema_.domain,
-            budget=self._nuisance_budget(),
-            also=self._also(),
-            noise=self._noise,
-            ledger=self.ledger_,
-            block=block,
+    def _first_stage(self) -> FirstStage:
+        return FirstStage(
+            score=self.score,
+            domain=TableSchema.of(self.domain).domain,
+            split=self._split(),
+            recipe=self.nuisance or NuisanceConfig(),
+            screening=self.screen,
+            purchase=self._stage().purchase,
+            also=(),
+            budget=None if self.budget is None else self._split().nuisance_budget(self.budget),
             trainer=self._trainer(),
             seed=self.seed,
         )
-
-    def _buy_threshold(self, blocks: Mapping[str, CausalData]) -> float | None:
-        purchase = self._stage().purchase
-        if purchase is None:
-            return None
-        choices = self._split().choices
-        s = torch.cat([self._pairs(blocks[fold.apply], fold)[0] for fold in choices]).abs()
-        event = self._threshold_event()
-        if event is None or self.ledger_ is None:
-            return torch.quantile(s, purchase.quantile).item()
-        for fold in choices:
-            self.ledger_.charge(fold.apply, "Huber threshold: private quantile of |s|", event)
-        bound = self.score.bounds(self.schema_.domain).target
-        grid = torch.logspace(-3, 0, purchase.points, dtype=torch.float64) * bound
-        return private_quantile(s, grid, purchase.quantile, event.epsilon, self._noise)
-
-    def _block(self, blocks: Mapping[str, CausalData], device: torch.device) -> SecondStageBlock:
-        """Return the second-stage block; under cross-fitting its regression is the first fold's."""
-        folds, domain = self._split().folds, self.schema_.domain
-        records = [blocks[fold.apply].to(device) for fold in folds]
-        pairs = [self._pairs(part, fold) for part, fold in zip(records, folds, strict=True)]
-        s, w = (torch.cat(parts) for parts in zip(*pairs, strict=True))
-        x = torch.cat([part.x for part in records])
-        regression = self._regression(folds[0], device)
-        return SecondStageBlock(x, s, w, regression, domain, self.score.bounds(domain))
-
-    def _pairs(self, records: CausalData, fold: Fold) -> tuple[Tensor, Tensor]:
-        with torch.no_grad():
-            return self._regression(fold, records.x.device)(records.x, records.a, records.y)
-
-    def _regression(self, fold: Fold, device: torch.device) -> Regression:
-        """Return the map from records to (s, w) by one fold's nuisances, and the offset of them all."""
-        own, every = _on(device, self._models[fold.train]), _on(device, self.nuisances_)
-
-        def regression(x: Tensor, a: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-            return self.score.regression(a, y, own.predict(x), every.effect(x))
-
-        return regression
 
     def _ready(self, mechanism: "str | Mechanism") -> Mechanism:
         """Return the mechanism if this learner can release by it."""
@@ -417,11 +364,3 @@ def _least(budgets: Sequence[PrivacyBudget | None]) -> PrivacyBudget | None:
     if len(known) < len(budgets):
         return None
     return PrivacyBudget(min(budget.epsilon for budget in known), min(budget.delta for budget in known))
-
-
-def _on(device: torch.device, nuisances: NuisanceModel) -> NuisanceModel:
-    if device.type == "cpu":
-        return nuisances
-    copy = nuisances_from_config(nuisances.config()).double()
-    copy.load_state_dict(nuisances.state_dict())
-    return copy.to(device).eval().requires_grad_(False)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdpcate.errors import InputError
+from torchdpcate.nuisance.convex import ConvexNuisances
 from torchdpcate.nuisance.model import NuisanceModel, NuisanceValues
 from torchdpcate.nuisance.nuisances import Nuisances
 
@@ -65,7 +66,7 @@ def nuisances_from_config(config: Mapping[str, Any]) -> NuisanceModel:
     Raises:
         InputError: a kind that there is not.
     """
-    kinds: dict[str, type[NuisanceModel]] = {cls.kind: cls for cls in (Nuisances, AveragedNuisances)}
+    kinds: dict[str, type[NuisanceModel]] = {cls.kind: cls for cls in (Nuisances, ConvexNuisances, AveragedNuisances)}
     settings = dict(config)
     kind = settings.pop("kind", Nuisances.kind)
     if kind not in kinds:

@@ -16,7 +16,7 @@ from torchdpcate.release.release import RELEASES, Release
 from torchdpcate.release.statement import PrivacyStatement
 
 FORMAT = "torchdpcate-release"
-FORMAT_VERSION = 2  # 1 had no checksum and no origin of the bounds
+FORMAT_VERSION = 3  # 1 had no checksum and no origin of the bounds, 2 no chosen columns and one kind of nuisances
 _NO_ORIGIN = "not recorded (a file of format version 1)"
 
 

@@ -1,7 +1,7 @@
 """What a reader holds: effects with a privacy statement, and nothing of the curator's."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -118,6 +118,7 @@ class FunctionRelease(Release):
         schema: Columns and public bounds.
         privacy: The privacy statement.
         noise_scale: Public bound of the noise per unit of ||psi(x)||, in outcome units; None where none is public.
+        columns: Columns of the covariates that nuisances and features see; None for all.
     """
 
     kind = "function"
@@ -128,17 +129,22 @@ class FunctionRelease(Release):
     schema: TableSchema
     privacy: PrivacyStatement
     noise_scale: float | None
+    columns: tuple[int, ...] | None = field(default=None, kw_only=True)
 
     def effect_tensor(self, x: Tensor) -> Tensor:
         """Return g(x), [m]."""
         bound = self.domain.outcome_range
+        x = self._view(x)
         with torch.no_grad():
             return (self.nuisances.effect(x) + self.features(x) @ self.theta).clamp(-bound, bound)
 
     def _noise_scale(self, x: Tensor) -> Tensor:
         if self.noise_scale is None:
             raise self._no_band()
-        return self.noise_scale * self.features(x).norm(dim=1)
+        return self.noise_scale * self.features(self._view(x)).norm(dim=1)
+
+    def _view(self, x: Tensor) -> Tensor:
+        return x if self.columns is None else x[:, list(self.columns)]
 
     def tensors(self) -> dict[str, Tensor]:
         """Return theta, the feature map's buffers and the nuisances' weights."""
@@ -155,6 +161,7 @@ class FunctionRelease(Release):
             "features": {"name": names[type(self.features)], **self.features.config()},
             "nuisances": self.nuisances.config(),
             "noise_scale": self.noise_scale,
+            "columns": None if self.columns is None else list(self.columns),
         }
 
     @classmethod
@@ -165,10 +172,12 @@ class FunctionRelease(Release):
         nuisances = _load_nuisances(tensors, facts)
         config = dict(facts["features"])
         _require_held(config, tensors)
-        features = FEATURE_MAPS[config.pop("name")](**config).setup(schema.domain, nuisances)
+        columns = None if facts.get("columns") is None else tuple(map(int, facts["columns"]))
+        domain = schema.domain if columns is None else schema.domain.select(columns)
+        features = FEATURE_MAPS[config.pop("name")](**config).setup(domain, nuisances)
         features.load_state_dict(_stripped("features", tensors))
         _require(tensors["theta"], (features.dimension,), "theta")
-        return cls(tensors["theta"], features, nuisances, schema, privacy, _scale(facts["noise_scale"]))
+        return cls(tensors["theta"], features, nuisances, schema, privacy, _scale(facts["noise_scale"]), columns=columns)
 
 
 @dataclass(frozen=True, eq=False)

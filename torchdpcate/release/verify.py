@@ -1,5 +1,6 @@
 """Verification: does a release's statement follow from its own event tree, and is the file as it was written?"""
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from torchdpcate.errors import InputError, ReleaseFileError, VerificationError
+from torchdpcate.nuisance.screening import SCREENING
 from torchdpcate.privacy import DPSGDEvent, Level, compose, event_from_dict, naive_sum
 from torchdpcate.privacy.accounting import Charge
 from torchdpcate.release.digest import NO_SIGNATURE, SUMS_FILE, check_sums
@@ -187,10 +189,15 @@ def _own_charge(privacy: PrivacyStatement) -> Iterator[str]:
 
 
 def _unpaid(file: ReleaseFile, privacy: PrivacyStatement) -> Iterator[str]:
-    """Released networks that no DP-SGD charge paid for."""
-    kinds = [charge.get("event", {}).get("kind") for block in privacy.blocks for charge in block["charges"]]
-    if privacy.claims and any(name.startswith("nuisances.") for name in file.tensors) and "dp_sgd" not in kinds:
-        yield "it holds nuisance networks, but no charge is for their training"
+    """Released nuisances, and chosen columns, that no charge paid for."""
+    charges = [charge for block in privacy.blocks for charge in block["charges"]]
+    dp_sgd = any(charge.get("event", {}).get("kind") == "dp_sgd" for charge in charges)
+    labels = [charge["label"] for charge in charges]
+    fitted = dp_sgd or any(label.startswith("nuisances:") for label in labels)
+    if privacy.claims and any(name.startswith("nuisances.") for name in file.tensors) and not fitted:
+        yield "it holds nuisances, but no charge is for their training"
+    if privacy.claims and json.loads(file.metadata["facts"]).get("columns") and SCREENING not in labels:
+        yield "it uses chosen columns, but no charge is for choosing them"
     if privacy.mechanism == PlugIn.name and bool(file.tensors["theta"].any()):
         yield "it is called a plug-in, which has no coefficients of its own, but holds some"
 

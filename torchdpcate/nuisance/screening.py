@@ -1,0 +1,172 @@
+"""Private screening: the covariates that the outcome depends on, chosen on the nuisance block."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchdpcate.data import CausalData, Domain
+from torchdpcate.errors import InputError
+from torchdpcate.privacy import Game, Guarantee, Level, NoiseSource, PrivacyBudget, PureEvent, worst_case
+from torchdpcate.privacy.selection import top_k
+
+SCREENING = "screening of covariates"
+"""What the ledger calls the charge."""
+
+_SCORE_SENSITIVITY = 2.0  # a record adds a number in [-1, 1] to each sum
+_MEDIAN_SHARE = 0.15  # of the price of a screening
+_SIGN_SCALE = 0.02  # of the outcome range: residuals beyond it count alike
+_POINTS = 201  # of the public grid of medians
+_COLUMNS = 12  # of the audit
+
+
+def arm_medians(records: CausalData, domain: Domain, epsilon: float, noise: NoiseSource) -> Tensor:
+    r"""Median outcome of the untreated and of the treated, [2] in outcome units; certified, pure epsilon.
+
+    Each is selected (`NoiseSource.select`) at epsilon / 2 from a public grid of the outcome range, by the score
+    :math:`-|\sum_{i: a_i = a} (1\{y_i \le t\} - 1/2)|`. Replacing one record moves it by at most 1, whichever arms
+    the two records are in: a term is -1/2, 0 or 1/2. Charge ``PureEvent(epsilon)`` first.
+
+    Args:
+        records: a block.
+        domain: public bounds.
+        epsilon: privacy cost of both.
+        noise: where the noise comes from.
+
+    Example:
+        >>> domain = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0)
+        >>> a = torch.arange(2000) % 2 * 1.0
+        >>> records = CausalData(torch.rand(2000, 1), a, 0.2 + 0.5 * a + torch.linspace(-0.1, 0.1, 2000))
+        >>> [round(m, 1) for m in arm_medians(records, domain, 100.0, NoiseSource.system()).tolist()]
+        [0.2, 0.7]
+    """
+    grid = torch.linspace(domain.outcome_low, domain.outcome_high, _POINTS, dtype=torch.float64)
+    medians = []
+    for arm in (0, 1):
+        ordered = records.y[records.a == arm].cpu().sort().values
+        below = torch.searchsorted(ordered, grid, right=True).double()
+        medians.append(grid[noise.select(-(below - len(ordered) / 2).abs(), epsilon / 2)])
+    return noise.paid(torch.stack(medians))
+
+
+def relevance(records: CausalData, domain: Domain, medians: Tensor) -> Tensor:
+    r"""How far the outcome depends on each covariate, [q]: scores that one record moves by at most 2.
+
+    With u the covariate scaled to [-1, 1] and r the residual from the arm's median, over one fiftieth of the
+    outcome range and clipped to [-1, 1],
+
+    .. math::
+        \max_{b, c} \Big|\sum_i b(u_{ij})\, c_i\, r_i\Big|, \quad
+        b \in \{\sin(\pi u / 2), \cos(\pi u)\}, \quad c_i \in \{1, 2 a_i - 1\}:
+
+    a slope or a hump, common to both arms or of the effect. Most residuals count by their sign, so that no tail
+    of the outcome sets the scale. A covariate that moves the treatment alone has a low score, and need not be
+    known: the outcome does not depend on it, so it confounds nothing.
+
+    Args:
+        records: a block.
+        domain: public bounds.
+        medians: of the two arms, [2], paid for.
+    """
+    u = domain.scale(records.x)
+    centre = torch.where(records.a == 1, medians[1], medians[0])
+    r = ((records.y - centre) / (_SIGN_SCALE * domain.outcome_range)).clamp(-1, 1)
+    columns = torch.stack([r, r * (2 * records.a - 1)])
+    sums = [(columns @ shape).abs() for shape in (torch.sin(math.pi / 2 * u), torch.cos(math.pi * u))]
+    return torch.cat(sums).amax(0)
+
+
+@dataclass(frozen=True)
+class Screening:
+    r"""Chooses a few covariates by `top_k` of `relevance`; public settings, all of them.
+
+    The chosen columns are paid for, hence public from then on: whatever comes later may use them alone.
+
+    How many are chosen follows from public facts. Noise raises the best of q scores by about
+    :math:`(4 k / \epsilon) \ln q` where k are chosen with epsilon, so k is the largest number for which that is at
+    most the score :math:`r n` of a covariate worth finding, between 1 and `most`.
+
+    Guarantee:
+        Certified, pure epsilon: 15 % pays `arm_medians`, the rest `top_k` with sensitivity 2.
+
+    Args:
+        share: share of the block's epsilon that pays for it, in (0, 1).
+        most: covariates kept at most.
+        power: r, mean score of a covariate worth finding, in (0, 1).
+
+    Raises:
+        InputError: a value out of its range.
+
+    Example:
+        >>> Screening().count(30, 1350, 0.3), Screening().count(30, 13_500, 0.3)
+        (2, 8)
+        >>> x = torch.rand(4000, 30, dtype=torch.float64)
+        >>> records = CausalData(x, torch.arange(4000) % 2 * 1.0, 2 * x[:, 7] - 1)
+        >>> domain = Domain([0.0] * 30, [1.0] * 30, outcome_low=-1.0, outcome_high=1.0)
+        >>> 7 in Screening().choose(records, domain, 1.0, NoiseSource.system())
+        True
+    """
+
+    share: float = 0.3
+    most: int = 8
+    power: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name in ("share", "power"):
+            value = getattr(self, name)
+            if not 0 < value < 1:
+                raise InputError(f"screen.{name}={value!r} must lie strictly between 0 and 1")
+        if not (isinstance(self.most, int) and self.most >= 1):
+            raise InputError(f"screen.most={self.most!r} must be a whole number, at least 1")
+
+    def count(self, dimension: int, n: int, epsilon: float) -> int:
+        """How many of `dimension` covariates are chosen on a block of `n` records for `epsilon`; public."""
+        noise = 2 * _SCORE_SENSITIVITY * math.log(max(dimension, 2)) / (epsilon * (1 - _MEDIAN_SHARE))
+        return min(max(int(self.power * n / noise), 1), self.most, dimension)
+
+    def event(self, dimension: int, budget: PrivacyBudget) -> PureEvent | None:
+        """What the ledger is charged before `choose`; None where all covariates are kept, for nothing."""
+        return None if dimension <= self.most else PureEvent(self.share * budget.epsilon)
+
+    def choose(self, records: CausalData, domain: Domain, epsilon: float, noise: NoiseSource) -> tuple[int, ...]:
+        """Chosen columns in ascending order; charge ``PureEvent(epsilon)`` first.
+
+        Args:
+            records: the nuisance block.
+            domain: public bounds.
+            epsilon: privacy cost.
+            noise: where the noise comes from.
+        """
+        medians = arm_medians(records, domain, _MEDIAN_SHARE * epsilon, noise)
+        scores, count = relevance(records, domain, medians), self.count(domain.dimension, records.n, epsilon)
+        chosen = top_k(scores, count, (1 - _MEDIAN_SHARE) * epsilon, noise, _SCORE_SENSITIVITY)
+        return tuple(sorted(chosen))
+
+    def choose_openly(self, records: CausalData, domain: Domain) -> tuple[int, ...]:
+        """The `most` best columns without noise: for a learner that is trained without privacy."""
+        arms = [records.y[records.a == arm].median() for arm in (0, 1)]
+        scores = relevance(records, domain, torch.stack(arms))
+        return tuple(sorted(scores.topk(min(self.most, domain.dimension)).indices.tolist()))
+
+
+@worst_case(
+    "screening",
+    Screening,
+    pair="a record whose residual changes its sign: it stands by another in one covariate and against it in all others",
+)
+def _screening(budget: PrivacyBudget) -> Game:
+    domain = Domain([-1.0] * _COLUMNS, [1.0] * _COLUMNS, outcome_low=-1.0, outcome_high=1.0)
+    # pairs of opposite outcomes keep every median in between and add nothing to any score
+    balance = torch.tensor([1.0, -1.0] * 10, dtype=torch.float64)
+    u = torch.full((2, _COLUMNS), 0.5, dtype=torch.float64)
+    u[1, 1:], u[:, 0] = -0.5, 1.0
+    x, a = torch.cat([torch.zeros(20, _COLUMNS, dtype=torch.float64), u]), torch.ones(22, dtype=torch.float64)
+    worlds = [CausalData(x, a, torch.cat([balance, torch.tensor([1.0, y]).double()])) for y in (1.0, -1.0)]
+
+    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
+        chosen = [Screening(most=1).choose(worlds[world], domain, budget.epsilon, noise) for _ in range(runs)]
+        return torch.tensor(chosen, dtype=torch.float64)
+
+    pure = Guarantee(Level.CERTIFIED, PrivacyBudget(budget.epsilon, 0.0))
+    return Game(draw, PureEvent(budget.epsilon), pure, evidence=lambda chosen: chosen[:, 0].sign(), most_runs=20_000)
