@@ -31,6 +31,7 @@ def test_outcome_bounds_are_public_and_hold(covariates, effect, noise) -> None:
         study.domain.check_outcome(study.records.y)
         assert (study.domain.outcome_low, study.domain.outcome_high) == surface.outcome_bounds()
         assert torch.equal(study.effect, surface.effect_at(study.queries, study.schema))
+        assert torch.equal(study.effect, study.truth(study.queries))
 
 
 def test_the_effect_is_the_one_promised(covariates) -> None:

@@ -44,7 +44,7 @@ def train_cate(config: DictConfig, folder: Path) -> None:
     budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
     _check_settings(config)
     mechanism: Mechanism = instantiate(config.mechanism)
-    config = _with_loss(config, mechanism)
+    config = _fitted_to(config, mechanism)
     study: Study = instantiate(config.data).load()
     noise = NoiseSource.system() if config.privacy.noise_seed is None else NoiseSource.fixed(config.privacy.noise_seed)
     learner = _learner(config, study, budget, noise=noise, ledger_path=folder / "curator" / "ledger.json")
@@ -52,15 +52,16 @@ def train_cate(config: DictConfig, folder: Path) -> None:
 
     records = study.records
     learner.fit(records.x, records.a, records.y)
-    release = _release(config, study, learner, mechanism)
+    points = _figure_points(config, study)
+    release, curve = _release(config, study, learner, mechanism, points, folder)
     _write_release(release, folder / "release")
 
     summary = _summary(config, study, learner, release)
     if study.effect is not None:
         summary |= _errors(config, study, learner, release)
-    _draw(config, study, learner, release, folder)
+    _draw(config, study, learner, curve, folder)
     write_sums(folder / "release")
-    write_curator(config, study, learner, mechanism, release, _figure_points(config, study), folder / "curator")
+    write_curator(config, study, learner, mechanism, curve, points, folder / "curator")
     summary["seconds"] = round(time.perf_counter() - start, 3)
     write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
     _show(summary, release, folder)
@@ -79,11 +80,14 @@ def _learner(config: DictConfig, study: Study, budget: PrivacyBudget | None, **r
     )
 
 
-def _with_loss(config: DictConfig, mechanism: Mechanism) -> DictConfig:
-    """Fill in the loss of a linear head where the user left it to the mechanism."""
-    if "loss" not in config.second_stage or config.second_stage.loss is not None:
-        return config
-    return OmegaConf.merge(config, {"second_stage": {"loss": mechanism.loss}})  # type: ignore[return-value]
+def _fitted_to(config: DictConfig, mechanism: Mechanism) -> DictConfig:
+    """Fill in what the user left to the mechanism: the loss, and that answers are published where they are."""
+    settings: dict[str, Any] = {}
+    if "loss" in config.second_stage and config.second_stage.loss is None:
+        settings["second_stage"] = {"loss": mechanism.loss}
+    if not isinstance(mechanism, FunctionMechanism):
+        settings["release"] = {"public_queries": True}
+    return OmegaConf.merge(config, settings)  # type: ignore[return-value]
 
 
 def _check_settings(config: DictConfig) -> None:
@@ -100,7 +104,7 @@ def _check_settings(config: DictConfig) -> None:
 
 
 def _check(config: DictConfig, study: Study, learner: CATELearner, mechanism: Mechanism) -> None:
-    if config.release.kind == "function" and not isinstance(mechanism, FunctionMechanism):
+    if config.release.kind == "function" and not (isinstance(mechanism, FunctionMechanism) or mechanism.online):
         raise InputError(
             f"mechanism = {mechanism.name}: answers finitely many queries; use release=queries with it, "
             "or mechanism=objective"
@@ -118,21 +122,29 @@ def _check(config: DictConfig, study: Study, learner: CATELearner, mechanism: Me
         print(f"torchdpcate: warning: {warning}", file=sys.stderr)
 
 
-def _release(config: DictConfig, study: Study, learner: CATELearner, mechanism: Mechanism) -> Release:
-    if config.release.kind == "function":
-        release: Release = learner.release_function(mechanism)
-    else:
+def _release(
+    config: DictConfig, study: Study, learner: CATELearner, mechanism: Mechanism, points: torch.Tensor, folder: Path
+) -> tuple[Release, Release | None]:
+    """Return the release, and what answers at the points of the figure; None if that would cost more."""
+    curve: Release | None
+    if config.release.kind == "queries":
         include = config.release.include_nuisances
-        release = learner.release_queries(_queries(study), mechanism, include_nuisances=include)
+        release: Release = learner.release_queries(_queries(study), mechanism, include_nuisances=include)
+        curve = None
+    elif isinstance(mechanism, FunctionMechanism):
+        release = curve = learner.release_function(mechanism)
+    else:
+        service = learner.answer_online(folder / "curator" / "online", mechanism)
+        release, curve = service.release(_queries(study)), service.release(points)
     if not _sweeps():
-        return release
+        return release, curve
     tuning = {
         "runs": None,
         "text": f"run {HydraConfig.get().job.num} (counted from 0) of a sweep over the same records: each run spends a "
         "budget of its own, what is published of them adds up, and a choice among them by what they showed of these "
         "records is paid for nowhere",
     }
-    return replace(release, privacy=replace(release.privacy, tuning=tuning))  # type: ignore[type-var]
+    return replace(release, privacy=replace(release.privacy, tuning=tuning)), curve  # type: ignore[type-var]
 
 
 def _sweeps() -> bool:
@@ -204,9 +216,9 @@ def _figure_points(config: DictConfig, study: Study) -> torch.Tensor:
     return x
 
 
-def _draw(config: DictConfig, study: Study, learner: CATELearner, release: Release, folder: Path) -> None:
+def _draw(config: DictConfig, study: Study, learner: CATELearner, release: Release | None, folder: Path) -> None:
     """Draw the effect against one covariate: the reader's figure, and the curator's beside it."""
-    if release.kind != "function":
+    if release is None:
         return
     name, x = _figure_covariate(config, study), _figure_points(config, study)
     values, level = x[:, study.domain.names.index(name)].numpy(), float(config.figure.level)

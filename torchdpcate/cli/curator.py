@@ -19,7 +19,7 @@ def write_curator(
     study: Study,
     learner: CATELearner,
     mechanism: Mechanism,
-    release: Release,
+    curve: Release | None,
     points: Tensor,
     folder: Path,
 ) -> None:
@@ -30,7 +30,7 @@ def write_curator(
         study: The data.
         learner: The fitted learner.
         mechanism: The mechanism of the release.
-        release: The release.
+        curve: What answers at the points; None if nothing does.
         points: Points of the figures, [m, q].
         folder: The curator's folder, which is there.
     """
@@ -44,8 +44,8 @@ def write_curator(
     }
     write_text(folder / "fit.json", json.dumps(facts, indent=2) + "\n")
     numbers = secret_numbers(study, learner, mechanism, points)
-    if release.kind == "function":
-        numbers["public.effect_in_figure"] = release.effect_tensor(points)
+    if curve is not None:
+        numbers["public.effect_in_figure"] = curve.effect_tensor(points)
     with atomic_path(folder / "numbers.safetensors") as temporary:
         save_file({name: tensor.detach().cpu().double().clone() for name, tensor in numbers.items()}, temporary)
 

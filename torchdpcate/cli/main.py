@@ -82,6 +82,12 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("release", help="release file")
     verify.set_defaults(run=_verify)
 
+    answer = commands.add_parser("answer", help="new queries to a run's online service (the curator's side)")
+    answer.add_argument("folder", help="run folder of train release=function mechanism=gaussian_process")
+    answer.add_argument("--queries", required=True, help="csv or parquet table with the covariates' columns")
+    answer.add_argument("-o", "--output", help="csv or parquet file to write, column effect; printed if left out")
+    answer.set_defaults(run=_answer)
+
     commands.add_parser("audit", help="attack the mechanisms (see torchdpcate audit --help)", add_help=False)
 
     report = commands.add_parser("report", help="table and figure of one run or of a sweep")
@@ -94,6 +100,12 @@ def _predict(parsed: argparse.Namespace) -> None:
     from torchdpcate.cli.predict import predict
 
     predict(parsed.release, parsed.input, parsed.output)
+
+
+def _answer(parsed: argparse.Namespace) -> None:
+    from torchdpcate.cli.answer import answer
+
+    answer(parsed.folder, parsed.queries, parsed.output)
 
 
 def _inspect(parsed: argparse.Namespace) -> None:

@@ -113,7 +113,7 @@ class OprescuGenerator(StudySource):
             queries = read_queries(self.queries_path, schema)
         records = samples.subset(train)
         check_treatment(records.a)
-        return Study(records, schema, queries, self.effect(queries), type(self).__name__.lower())
+        return Study(records, schema, queries, self.effect(queries), type(self).__name__.lower(), self.effect)
 
     def _sample(self) -> CausalData:
         generator = public_generator(self.seed, "samples")

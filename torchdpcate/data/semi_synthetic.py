@@ -1,6 +1,7 @@
 """Real covariates with a known effect."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,10 +84,10 @@ class SemiSynthetic(StudySource):
         y = outcome_within(drawn.y, schema, self.out_of_bounds)
         train, held_out = public_split(len(rows), self.train_fraction, self.seed, "held-out")
         records = CausalData.from_arrays(x[rows[train]], drawn.a[train], y[train])
-        name = f"{table_name(self.path)}_{surface.name}"
+        name, truth = f"{table_name(self.path)}_{surface.name}", partial(surface.effect_at, schema=schema)
         if self.queries_path is not None or self.public_queries:
             given = self.queries_path
             queries = schema.grid(self.queries) if given is None else read_queries(given, schema)
-            return Study(records, schema, queries, surface.effect_at(queries, schema), name)
+            return Study(records, schema, queries, surface.effect_at(queries, schema), name, truth)
         held_out = held_out[: self.queries]  # type: ignore[assignment]
-        return Study(records, schema, x[rows[held_out]], drawn.effect[held_out], name)
+        return Study(records, schema, x[rows[held_out]], drawn.effect[held_out], name, truth)

@@ -1,6 +1,7 @@
 """What a data source hands over: records, their schema, and where effects are asked for."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -20,6 +21,7 @@ class Study:
         queries: public points [d, q] at which effects are asked for, or None.
         effect: true effects [d] at the queries, or None where unknown.
         name: name of the data, for summaries and figures.
+        truth: the true effect [m] at any encoded covariates [m, q]; returns None, or is None, where it is unknown.
     """
 
     records: CausalData
@@ -27,6 +29,7 @@ class Study:
     queries: Tensor | None
     effect: Tensor | None
     name: str
+    truth: Callable[[Tensor], Tensor | None] | None = None
 
     @property
     def domain(self) -> Domain:

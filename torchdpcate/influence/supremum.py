@@ -2,19 +2,29 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 
 from torchdpcate.errors import NumericalError
 from torchdpcate.influence.box import maximise_over_box
-from torchdpcate.influence.influence import InfluenceFunction
 
 if TYPE_CHECKING:
     from torchdpcate.data.domain import Domain
 
 Regression = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+class Influence(Protocol):
+    """What the search asks of an influence function."""
+
+    @property
+    def theta(self) -> Tensor:
+        """Coefficients of the fit, of whose type and device all is."""
+
+    def norm(self, x: Tensor, s: Tensor, w: Tensor) -> Tensor:
+        """``||IF||_2`` of records x [B, q], s and w [k, B]: [k, B]; differentiable in x."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +45,7 @@ class Supremum:
 
 
 def gross_error_sensitivity(
-    influence: InfluenceFunction,
+    influence: Influence,
     regression: Regression,
     domain: "Domain",
     *,
@@ -73,6 +83,7 @@ def gross_error_sensitivity(
 
     Example:
         >>> from torchdpcate.data.domain import Domain
+        >>> from torchdpcate.influence import InfluenceFunction
         >>> x = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
         >>> zero, one = torch.zeros(2, dtype=torch.float64), torch.ones(2, dtype=torch.float64)
         >>> F = InfluenceFunction(lambda t, x: x @ t, zero[:1], x, zero, one, 0.5, x[:1])

@@ -23,6 +23,9 @@ from torchdpcate.release import (
     FunctionMechanism,
     FunctionRelease,
     Mechanism,
+    OnlineService,
+    OnlineTerms,
+    PrivacyStatement,
     PrivateAnswers,
     PrivateHead,
     QueryMechanism,
@@ -188,7 +191,7 @@ class CATELearner(BaseEstimator):
         if not isinstance(chosen, FunctionMechanism):
             raise InputError(
                 f"mechanism = {chosen.name}: answers finitely many queries; use release=queries (release_queries), "
-                "or mechanism=objective"
+                f"{'an online service (answer_online), ' if chosen.online else ''}or mechanism=objective"
             )
         head, own = self._spend(chosen, partial(chosen.privatize, self.stage_), budget)
         return chosen.make_release(
@@ -236,6 +239,42 @@ class CATELearner(BaseEstimator):
             scales, privacy = private.noise_scales, self._statement(chosen, private, own)
         nuisances = self.nuisances_ if include_nuisances else None
         return QueryRelease(queries, answers, self.schema_, privacy, scales, nuisances)
+
+    def answer_online(
+        self,
+        folder: str | Path,
+        mechanism: "str | Mechanism" = "gaussian_process",
+        budget: PrivacyBudget | None = None,
+    ) -> OnlineService:
+        """Set up a service of the curator's that answers any number of queries for one price.
+
+        Args:
+            folder: Folder of the service, made here; it holds secrets and must never be published.
+            mechanism: A mechanism that can: ``gaussian_process``.
+            budget: What to spend of the second-stage block; None spends all that is left.
+
+        Raises:
+            InputError: A mechanism that cannot, a second stage without a bound, or a folder that is there.
+            BudgetError: The block cannot pay.
+        """
+        chosen = self._ready(mechanism)
+        if not chosen.online:
+            raise InputError(f"mechanism = {chosen.name}: does not answer online; use mechanism=gaussian_process")
+
+        def create(budget: PrivacyBudget, charge: _Till, noise: NoiseSource) -> OnlineService:
+            return OnlineService.create(
+                folder,
+                self.stage_,
+                self.nuisances_,
+                self.schema_,
+                budget=budget,
+                charge=charge,
+                noise=noise,
+                statement=lambda terms: self._statement(chosen, terms, charge.own),
+                columns=self.columns_,
+            )
+
+        return self._spend(chosen, create, budget)[0]
 
     @property
     def sizes_(self) -> dict[str, int]:
@@ -316,21 +355,19 @@ class CATELearner(BaseEstimator):
         ledger = self.ledger_
         assert ledger is not None
         assert self.budget is not None
-        label, blocks = f"release by {mechanism.name}", [fold.apply for fold in self._split().folds]
-        own: set[int] = set()
-
-        def charge(event: Event, level: Level, count: int) -> None:
-            own.update(ledger.charge(block, label, event, count, level=level) for block in blocks)
-
+        blocks = [fold.apply for fold in self._split().folds]
+        till = _Till(ledger, blocks, f"release by {mechanism.name}")
         if mechanism.free:
-            return run(self.budget, charge, self._noise), own
+            return run(self.budget, till, self._noise), till.own
         if budget is None:
             budget = _least([ledger.remaining(block, mechanism.gaussian) for block in blocks])
             if budget is None or budget.epsilon < _SMALLEST_SHARE * self.budget.epsilon:
                 raise InputError("budget: nothing to speak of is left for a release; fit anew on new records")
-        return run(budget, charge, self._noise), own
+        return run(budget, till, self._noise), till.own
 
-    def _statement(self, mechanism: Mechanism, result: PrivateHead | PrivateAnswers, own: set[int]) -> Any:
+    def _statement(
+        self, mechanism: Mechanism, result: PrivateHead | PrivateAnswers | OnlineTerms, own: set[int]
+    ) -> PrivacyStatement:
         assert self.ledger_ is not None
         public: Mapping[str, Any] = {**self._public, "ridge": self.stage_.ridge, **result.public}
         return make_statement(
@@ -344,6 +381,17 @@ class CATELearner(BaseEstimator):
             private_noise=self._noise.private,
             bounds_origin=self.schema_.domain.origin,
         )
+
+
+class _Till:
+    """Takes one release's payment from every block that it looked at, and keeps the ledger's entries."""
+
+    def __init__(self, ledger: Ledger, blocks: Sequence[str], label: str) -> None:
+        self._ledger, self._blocks, self._label = ledger, blocks, label
+        self.own: set[int] = set()
+
+    def __call__(self, event: Event, level: Level, count: int) -> None:
+        self.own.update(self._ledger.charge(block, self._label, event, count, level=level) for block in self._blocks)
 
 
 class RLearner(CATELearner):

@@ -3,6 +3,7 @@
 from torchdpcate.errors import InputError
 from torchdpcate.release import (
     DPSGDHead,
+    GaussianProcess,
     InfluencePerturbation,
     Mechanism,
     ObjectivePerturbation,
@@ -16,6 +17,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
     for cls in (
         ObjectivePerturbation,
         OutputPerturbation,
+        GaussianProcess,
         DPSGDHead,
         PlugIn,
         SmoothSensitivity,

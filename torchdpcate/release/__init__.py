@@ -4,6 +4,7 @@ from torchdpcate.release.card import make_card, write_card
 from torchdpcate.release.digest import check_sums, write_sums
 from torchdpcate.release.dp_sgd_head import DPSGDHead
 from torchdpcate.release.file import FORMAT_VERSION, load_release, save_release
+from torchdpcate.release.gaussian_process import GaussianProcess
 from torchdpcate.release.influence import InfluencePerturbation, minimum_records
 from torchdpcate.release.mechanism import (
     FunctionMechanism,
@@ -13,6 +14,7 @@ from torchdpcate.release.mechanism import (
     QueryMechanism,
 )
 from torchdpcate.release.objective import ObjectivePerturbation, objective_noise
+from torchdpcate.release.online import OnlineService, OnlineTerms
 from torchdpcate.release.output import OutputPerturbation
 from torchdpcate.release.plug_in import PlugIn
 from torchdpcate.release.registry import read_facts
@@ -26,9 +28,12 @@ __all__ = [
     "DPSGDHead",
     "FunctionMechanism",
     "FunctionRelease",
+    "GaussianProcess",
     "InfluencePerturbation",
     "Mechanism",
     "ObjectivePerturbation",
+    "OnlineService",
+    "OnlineTerms",
     "OutputPerturbation",
     "PlugIn",
     "PrivacyStatement",

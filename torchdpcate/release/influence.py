@@ -8,6 +8,8 @@ from torch import Tensor
 
 from torchdpcate.errors import InputError
 from torchdpcate.influence import InfluenceFunction, gross_error_sensitivity
+from torchdpcate.influence.kernel import KernelInfluenceFunction
+from torchdpcate.influence.supremum import Influence
 from torchdpcate.nuisance import Nuisances, default_trainer
 from torchdpcate.orthogonal import RScore
 from torchdpcate.privacy import (
@@ -39,6 +41,7 @@ from torchdpcate.second_stage import (
     RKHSStage,
     SecondStage,
 )
+from torchdpcate.second_stage.kernel import KernelStage
 
 
 def minimum_records(epsilon: float, delta: float, *, weight_bound: float, ridge: float, queries: int) -> float:
@@ -60,9 +63,9 @@ class InfluencePerturbation(QueryMechanism):
     search for it gives a lower bound; gamma is the curator's.
 
     Guarantee:
-        Linear head (squared loss): conditional, on (C1), (C2) of the theory note ``dp_cate``, row 7, and on
-        the search having found the supremum. Neural head, or any damping: heuristic, row 8; no guarantee is
-        claimed. Source: Schroeder, Melnychuk & Feuerriegel (2025), Theorem 1.
+        Linear or kernel head (squared loss): conditional, on (C1), (C2) of the theory note ``dp_cate``, row 7,
+        and on the search having found the supremum. Neural head, truncated square, or any damping: heuristic,
+        row 8; no guarantee is claimed. Source: Schroeder, Melnychuk & Feuerriegel (2025), Theorem 1.
 
     Args:
         damping: Added to the Hessian, as in the paper's Remark 1. It shrinks gamma and so the noise, and
@@ -77,6 +80,7 @@ class InfluencePerturbation(QueryMechanism):
 
     name = "influence"
     formula = "sd = gamma 5 sqrt(2 ln n ln(2/delta)) / (epsilon n), gamma secret; dp_cate rows 7 and 8"
+    searches = True
 
     def __init__(self, damping: float = 0.0, starts: int = 1024, seed: int = 0) -> None:
         if not (damping >= 0 and math.isfinite(damping)):
@@ -90,27 +94,32 @@ class InfluencePerturbation(QueryMechanism):
         super().check(recipe, weight_bound, n, budget)
         theorem1_multiplier(budget.epsilon, budget.delta, n)
 
-    def gross_error_sensitivity(self, stage: ParametricStage, queries: Tensor) -> float:
-        """Return gamma of the answers at the queries, in outcome units. The curator's, never to be published."""
-        block = stage.block
-        influence = InfluenceFunction(
-            stage.model,
-            stage.theta,
-            block.x,
-            block.s,
-            block.w,
-            stage.ridge,
-            queries.to(stage.theta),
-            damping=self.damping,
-        )
+    def gross_error_sensitivity(self, stage: FittedStage, queries: Tensor) -> float:
+        """Return gamma of the answers at the queries, in outcome units. The curator's, never to be published.
+
+        Raises:
+            InputError: The head has no influence function here.
+        """
+        block, influence = stage.block, self._influence(stage, queries)
         found = gross_error_sensitivity(influence, block.regression, block.domain, starts=self.starts, seed=self.seed)
         return stage.unit * found.value
 
-    def prepare(self, stage: FittedStage, queries: Tensor, budget: PrivacyBudget) -> Prepared:
-        """Return the mechanism on f at the queries; the arguments and errors are the base class's."""
-        stage = stage.squared() if isinstance(stage, RKHSStage) else stage
+    def _influence(self, stage: FittedStage, queries: Tensor) -> Influence:
+        if isinstance(stage, KernelStage):
+            if self.damping > 0:
+                raise InputError(f"mechanism.damping = {self.damping}: kernel_ridge has none; raise second_stage.ridge")
+            return KernelInfluenceFunction(stage, queries)
         if not isinstance(stage, ParametricStage):
             raise InputError(f"mechanism = {self.name}: needs a head with parameters; use second_stage=linear")
+        block, queries = stage.block, queries.to(stage.theta)
+        return InfluenceFunction(
+            stage.model, stage.theta, block.x, block.s, block.w, stage.ridge, queries, damping=self.damping
+        )
+
+    def prepare(self, stage: FittedStage, queries: Tensor, budget: PrivacyBudget) -> Prepared:
+        """Return the mechanism on f at the queries; the arguments and errors are the base class's."""
+        if isinstance(stage, RKHSStage) and not _truncated(stage):
+            stage = stage.squared()
         multiplier = theorem1_multiplier(budget.epsilon, budget.delta, stage.block.s.shape[0])
         scale = self.gross_error_sensitivity(stage, queries) * multiplier
         return Prepared(
@@ -123,9 +132,11 @@ class InfluencePerturbation(QueryMechanism):
     def guarantee(self, stage: FittedStage, budget: PrivacyBudget, queries: int) -> Guarantee:
         """Return the level of this release with its conditions; everything in it is public."""
         source = "Schroeder, Melnychuk & Feuerriegel 2025, Theorem 1"
-        if self.damping > 0 or not isinstance(stage, LinearStage):
-            return Guarantee(Level.HEURISTIC, None, self._why_heuristic(stage), f"{source}; dp_cate row 8")
-        problem = stage.problem
+        why = self._why_heuristic(stage)
+        if why:
+            return Guarantee(Level.HEURISTIC, None, why, f"{source}; dp_cate row 8")
+        assert isinstance(stage, LinearStage | KernelStage)
+        problem = stage.problem if isinstance(stage, LinearStage) else stage
         n, eta = problem.n, problem.condition
         needed = minimum_records(
             budget.epsilon,
@@ -153,14 +164,19 @@ class InfluencePerturbation(QueryMechanism):
 
     def _why_heuristic(self, stage: FittedStage) -> tuple[Condition, ...]:
         conditions = []
-        if not isinstance(stage, LinearStage):
+        if _truncated(stage) or not isinstance(stage, LinearStage | KernelStage):
+            head = "the truncated square" if _truncated(stage) else "a neural head"
             conditions += [
-                Condition("unique minimiser", "a neural head has several; one record may switch them", False),
+                Condition("unique minimiser", f"{head} has several; one record may switch them", False),
                 Condition("C1", "local sensitivity within the scale on all data sets", False),
             ]
         if self.damping > 0:
             conditions.append(Condition("no damping", f"damping = {self.damping} shrinks the noise", False))
         return tuple(conditions)
+
+
+def _truncated(stage: FittedStage) -> bool:
+    return isinstance(stage, KernelStage) and stage.loss.truncated
 
 
 def _attack(stages: Sequence[FittedStage], d: int, budget: PrivacyBudget) -> Game:

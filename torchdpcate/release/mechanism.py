@@ -104,6 +104,7 @@ class Mechanism(ABC):
         loss: The loss of a second stage it works with best, where the user has no wish.
         accepts: Kinds of second stage it has a guarantee, or at least a scale, for.
         free: Whether it is post-processing of what the nuisances paid for and spends nothing.
+        online: Whether it can answer any number of queries for one price, at a trusted curator's service.
         gaussian: Whether its event is a Gaussian, which composes more cheaply with others.
         searches: Whether it searches the domain for a worst record, which takes one regression for all records.
     """
@@ -113,6 +114,7 @@ class Mechanism(ABC):
     loss: ClassVar[str] = "huber"
     accepts: ClassVar[tuple[type[SecondStage], ...]] = (SecondStage,)
     free: ClassVar[bool] = False
+    online: ClassVar[bool] = False
     gaussian: ClassVar[bool] = False
     searches: ClassVar[bool] = False
 

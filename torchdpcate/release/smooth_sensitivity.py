@@ -1,4 +1,4 @@
-"""Finite queries of a squared linear head with noise scaled to its smooth sensitivity."""
+"""Finite queries of a squared linear or kernel head with noise scaled to its smooth sensitivity."""
 
 import math
 
@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.influence import operator_norm_bound
+from torchdpcate.influence.kernel import KernelInfluenceFunction
 from torchdpcate.privacy import (
     ApproximateEvent,
     Game,
@@ -23,7 +24,15 @@ from torchdpcate.release.mechanism import (
     public_step,
 )
 from torchdpcate.release.worst_pairs import NEAR, linear_stage, queries, query_game
-from torchdpcate.second_stage import FittedStage, LinearProblem, LinearSecondStage, SecondStage
+from torchdpcate.second_stage import (
+    FittedStage,
+    LinearProblem,
+    LinearSecondStage,
+    LinearStage,
+    SecondStage,
+    squared_sensitivity,
+)
+from torchdpcate.second_stage.kernel import KernelSecondStage, KernelStage
 
 
 def smooth_bound(local: float, worst: float, condition: float, xi: float) -> float:
@@ -59,12 +68,26 @@ def local_sensitivity(problem: LinearProblem, J: Tensor) -> tuple[float, float]:
         problem: The squared regression.
         J: Features at the queries, [d, p].
     """
-    beta = problem.weight_bound / math.sqrt(problem.ridge)
-    step = 2 * problem.weight_bound * problem.target_bound / problem.n * (1 + beta / 4)
     norm = torch.linalg.matrix_norm(J, 2).item()
-    local = (1 + problem.condition) * operator_norm_bound(J, problem.curvature, kappa=1.0) * step
+    return _sensitivities(problem, operator_norm_bound(J, problem.curvature, kappa=1.0), norm)
+
+
+def kernel_local_sensitivity(stage: KernelStage, queries: Tensor) -> tuple[float, float]:
+    r"""Return (a(D), GS) of the squared kernel head's answers: ||J A_D^{-1}|| = N(D), ||J||^2 = lambda_max(K_qq).
+
+    Args:
+        stage: The kernel stage with the squared loss.
+        queries: Covariates of the queries, [d, q].
+    """
+    norm = math.sqrt(torch.linalg.eigvalsh(stage.covariance(queries, queries))[-1].item())
+    return _sensitivities(stage, KernelInfluenceFunction(stage, queries).operator_norm(), norm)
+
+
+def _sensitivities(problem: LinearProblem | KernelStage, N: float, norm: float) -> tuple[float, float]:
+    """Return (a(D), GS) from N = ||J A_D^{-1}|| and ||J||."""
+    step = problem.ridge * squared_sensitivity(problem.weight_bound, problem.target_bound, problem.ridge, problem.n)
     inexact = norm * problem.tolerance / problem.ridge
-    return local + inexact, norm * step / problem.ridge + inexact
+    return (1 + problem.condition) * N * step + inexact, norm * step / problem.ridge + inexact
 
 
 class SmoothSensitivity(QueryMechanism):
@@ -83,7 +106,7 @@ class SmoothSensitivity(QueryMechanism):
 
     name = "smooth_sensitivity"
     formula = "sd = Sigma(D) 5 sqrt(2 ln(2/delta)) / epsilon, Sigma smooth (secret); dp_cate row 6"
-    accepts = (LinearSecondStage,)
+    accepts = (LinearSecondStage, KernelSecondStage)
 
     def check(self, recipe: SecondStage, weight_bound: float, n: int, budget: PrivacyBudget) -> None:
         """Refuse an epsilon beyond the proof; arguments and errors are the base class's."""
@@ -92,18 +115,25 @@ class SmoothSensitivity(QueryMechanism):
 
     def prepare(self, stage: FittedStage, queries: Tensor, budget: PrivacyBudget) -> Prepared:
         """Return the mechanism on the squared head's answers; the arguments and errors are the base class's."""
-        linear = self.require_linear(stage).squared()
         multiplier = smooth_sensitivity_multiplier(budget.epsilon, budget.delta)
-        J = linear.features(queries.to(linear.theta))
-        domain = linear.block.domain
-        rounding = math.sqrt(J.shape[0]) * public_step(domain)
-        local, worst = (bound + rounding for bound in local_sensitivity(linear.problem, J))
-        xi = smoothness(budget.epsilon, budget.delta, J.shape[0])
-        scale = smooth_bound(local, worst, linear.problem.condition, xi) * multiplier
+        squared: LinearStage | KernelStage
+        problem: LinearProblem | KernelStage
+        if isinstance(stage, KernelStage):
+            problem = squared = stage.squared()
+            bounds = kernel_local_sensitivity(squared, queries)
+        else:
+            squared = self.require_linear(stage).squared()
+            problem = squared.problem
+            bounds = local_sensitivity(problem, squared.features(queries.to(squared.theta)))
+        domain = stage.block.domain
+        rounding = math.sqrt(queries.shape[0]) * public_step(domain)
+        local, worst = (bound + rounding for bound in bounds)
+        xi = smoothness(budget.epsilon, budget.delta, queries.shape[0])
+        scale = smooth_bound(local, worst, problem.condition, xi) * multiplier
         return Prepared(
             event=ApproximateEvent(budget.epsilon, budget.delta),
             guarantee=Guarantee(Level.CERTIFIED, budget, source="dp_cate row 6; Nissim, Raskhodnikova & Smith 2007"),
-            draw=gaussian_answers(J @ linear.theta, scale, domain),
+            draw=gaussian_answers(squared.correction(queries), scale, domain),
             public={"smoothness": xi},
         )
 

@@ -8,6 +8,7 @@ from torchdpcate.second_stage.features import (
     Legendre,
     Representation,
 )
+from torchdpcate.second_stage.kernel import KernelSecondStage, KernelStage
 from torchdpcate.second_stage.linear import (
     LinearFit,
     LinearProblem,
@@ -41,6 +42,8 @@ __all__ = [
     "FittedStage",
     "Fourier",
     "Identity",
+    "KernelSecondStage",
+    "KernelStage",
     "Legendre",
     "LinearFit",
     "LinearProblem",

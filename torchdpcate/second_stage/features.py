@@ -11,7 +11,16 @@ from torchdpcate.errors import InputError
 
 if TYPE_CHECKING:
     from torchdpcate.data import Domain
-    from torchdpcate.nuisance import Nuisances
+    from torchdpcate.nuisance import NuisanceModel
+
+_CHUNK_ELEMENTS = 2**18  # of a batch of features, of which a few live at once: 2 MiB each stay in a core's cache
+_CHUNK_ELEMENTS_GPU = 2**26
+
+
+def batches(records: Tensor, width: int, dim: int = 0, least: int = 1) -> tuple[Tensor, ...]:
+    """Return the records in batches along ``dim`` of which an array ``width`` wide fits into a cache, or of ``least``."""
+    elements = _CHUNK_ELEMENTS if records.device.type == "cpu" else _CHUNK_ELEMENTS_GPU
+    return records.split(max(least, elements // width), dim)
 
 
 class FeatureMap(nn.Module, ABC):
@@ -19,11 +28,14 @@ class FeatureMap(nn.Module, ABC):
 
     The constructor takes public parameters alone (``config``); ``setup`` fixes the map from the
     public domain, or from nuisances whose privacy is paid for. Nothing here may see a record.
+
+    What is computed from features goes through ``product``, ``adjoint``, ``norm`` and ``covariance``: batch by
+    batch, so that memory does not grow with the records, and shorter where a map knows how.
     """
 
     bound = 1.0
 
-    def setup(self, domain: "Domain", nuisances: "Nuisances | None" = None) -> "FeatureMap":
+    def setup(self, domain: "Domain", nuisances: "NuisanceModel | None" = None) -> "FeatureMap":
         """Fix the map on a domain and return it.
 
         Args:
@@ -34,10 +46,10 @@ class FeatureMap(nn.Module, ABC):
         self._setup(domain.dimension, nuisances)
         return self.double().requires_grad_(False)
 
-    def _setup(self, width: int, nuisances: "Nuisances | None") -> None:
+    def _setup(self, width: int, nuisances: "NuisanceModel | None") -> None:
         """Register the buffers of the map for covariates of this width."""
 
-    def twin(self, nuisances: "Nuisances | None" = None) -> "FeatureMap":
+    def twin(self, nuisances: "NuisanceModel | None" = None) -> "FeatureMap":
         """Return the same map on the CPU, tied to these nuisances: for a release."""
         copy = type(self)(**self.config()).setup(self.domain, nuisances)
         copy.load_state_dict({name: tensor.cpu() for name, tensor in self.state_dict().items()})
@@ -55,6 +67,26 @@ class FeatureMap(nn.Module, ABC):
     @abstractmethod
     def forward(self, x: Tensor) -> Tensor:
         """Return psi(x), [B, p] float64, for covariates x [B, q] in their own units."""
+
+    def product(self, theta: Tensor, x: Tensor) -> Tensor:
+        """Return psi(x)'theta, [..., B], for coefficients theta [..., p] and covariates x [B, q]."""
+        return torch.cat([theta @ self(part).mT for part in batches(x, self.dimension)], -1)
+
+    def adjoint(self, r: Tensor, x: Tensor) -> Tensor:
+        """Return sum_i r_i psi(x_i), [..., p], for r [..., B]: the transpose of ``product``."""
+        total = r.new_zeros(*r.shape[:-1], self.dimension)
+        for part, weights in zip(batches(x, self.dimension), batches(r, self.dimension, -1), strict=True):
+            total = total + weights @ self(part)
+        return total
+
+    def norm(self, x: Tensor) -> Tensor:
+        """Return ||psi(x)||, [B]."""
+        return torch.cat([self(part).norm(dim=1) for part in batches(x, self.dimension)])
+
+    def covariance(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the kernel psi(x)'psi(y), [m, k], for covariates x [m, q] and y [k, q]."""
+        left = self(x)
+        return left @ (left if x is y else self(y)).mT
 
 
 class Identity(FeatureMap):
@@ -137,7 +169,7 @@ class Fourier(FeatureMap):
             raise InputError(f"features.bandwidth = {bandwidth}: give a positive length or null for sqrt(q)")
         self.pairs, self.bandwidth, self.seed = pairs, bandwidth, seed
 
-    def _setup(self, width: int, nuisances: "Nuisances | None") -> None:
+    def _setup(self, width: int, nuisances: "NuisanceModel | None") -> None:
         generator = torch.Generator().manual_seed(self.seed)
         draws = torch.randn(width, self.pairs, dtype=torch.float64, generator=generator)
         self.register_buffer("frequencies", draws / (self.bandwidth or math.sqrt(width)))
@@ -154,7 +186,11 @@ class Fourier(FeatureMap):
     def forward(self, x: Tensor) -> Tensor:
         """Return (cos, sin) / sqrt(m)."""
         angles = self.domain.scale(x.double()) @ self.frequencies
-        return torch.cat([angles.cos(), angles.sin()], 1) / math.sqrt(self.pairs)
+        return torch.cat([angles.cos(), angles.sin()], 1).mul_(1 / math.sqrt(self.pairs))
+
+    def norm(self, x: Tensor) -> Tensor:
+        """Return one, [B]."""
+        return self.frequencies.new_ones(x.shape[0])
 
 
 class Representation(FeatureMap):
@@ -173,7 +209,7 @@ class Representation(FeatureMap):
             raise InputError(f"features.scale = {scale}: give a number in (0, 1]")
         self.scale = scale
 
-    def _setup(self, width: int, nuisances: "Nuisances | None") -> None:
+    def _setup(self, width: int, nuisances: "NuisanceModel | None") -> None:
         if nuisances is None:
             raise InputError("features = representation: needs the trained nuisances of the same learner")
         # In a tuple, so that its weights are not saved a second time as part of this module.
@@ -202,4 +238,4 @@ FEATURE_MAPS: dict[str, type[FeatureMap]] = {
     "fourier": Fourier,
     "representation": Representation,
 }
-"""Feature maps by the name under which a release file knows them."""
+"""Feature maps by the name under which a release file knows them; ``nystrom`` and ``tangent`` add their own."""

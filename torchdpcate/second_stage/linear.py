@@ -2,11 +2,13 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.second_stage.design import DenseDesign, Design
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +34,7 @@ class LinearProblem:
     anywhere.
 
     Attributes:
-        psi: Features psi(x), float64 [n, p], rows of norm at most one.
+        psi: Features psi(x), float64 [n, p], rows of norm at most one; a `Design` where they would fill the memory.
         s: Targets, float64 [n].
         w: Weights, float64 [n].
         ridge: lambda > 0, public.
@@ -41,7 +43,7 @@ class LinearProblem:
         threshold: Public or paid-for Huber threshold tau; infinity means the squared loss.
     """
 
-    psi: Tensor
+    psi: Tensor | Design
     s: Tensor
     w: Tensor
     ridge: float
@@ -66,10 +68,15 @@ class LinearProblem:
         """Whether the loss is squared."""
         return math.isinf(self.threshold)
 
+    @cached_property
+    def design(self) -> Design:
+        """The features, without weights."""
+        return self.psi if isinstance(self.psi, Design) else DenseDesign(self.psi)
+
     @property
     def v(self) -> Tensor:
-        """Weighted features, [n, p]."""
-        return self.w[:, None] * self.psi
+        """Weighted features, [n, p]; all of them in memory."""
+        return self.w[:, None] * self.psi[:]
 
     @property
     def tolerance(self) -> float:
@@ -84,8 +91,14 @@ class LinearProblem:
     @property
     def curvature(self) -> Tensor:
         """A = ridge I + mean v v', [p, p]: half the Hessian of the squared loss."""
-        v = self.v
-        return v.T @ v / self.n + self.ridge * torch.eye(v.shape[1], dtype=v.dtype, device=v.device)
+        A = self.design.gram(self.w[None].square() / self.n)[0]
+        A.diagonal().add_(self.ridge)
+        return A
+
+    def solve_curvature(self, rhs: Tensor) -> Tensor:
+        """Return A^{-1} of each row of rhs [k, p]; A itself is formed only where p is the least of n and p."""
+        weights = self.w.square() / self.n
+        return self.design.solve(weights.expand(rhs.shape[0], -1), self.ridge, rhs, tolerance=1e-12)
 
 
 def huber_sensitivity(weight_bound: float, threshold: float, ridge: float, n: int) -> float:
@@ -149,8 +162,7 @@ def solve(problem: LinearProblem) -> LinearFit:
         >>> [round(t, 6) for t in fit.theta.tolist()]
         [0.5, 1.0]
     """
-    v = problem.v
-    theta, norm = _newton(problem, v, v.new_zeros(1, v.shape[1]))
+    theta, norm = _newton(problem, problem.w.new_zeros(1, problem.design.shape[1]))
     return LinearFit(theta[0], norm[0].item())
 
 
@@ -167,32 +179,33 @@ def solve_tilted(problem: LinearProblem, tilts: Tensor) -> Tensor:
     Raises:
         NumericalError: The tolerance was not reached; nothing may be released.
     """
-    v = problem.v
-    rows = max(1, _MOST_NUMBERS // v.numel())
-    return torch.cat([_newton(problem, v, part)[0] for part in tilts.split(rows)])
+    rows = max(1, _MOST_NUMBERS // math.prod(problem.design.shape))
+    return torch.cat([_newton(problem, part)[0] for part in tilts.split(rows)])
 
 
 _MOST_STEPS = 200  # Newton steps before giving up
 _MOST_NUMBERS = 20_000_000  # in one batch of weighted features
 
 
-def _newton(problem: LinearProblem, v: Tensor, tilts: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the minimisers [runs, p] of the tilted objectives and their gradient norms [runs]."""
-    ridge = 2 * problem.ridge * torch.eye(v.shape[1], dtype=v.dtype, device=v.device)
+def _newton(problem: LinearProblem, tilts: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the minimisers [runs, p] of the tilted objectives and their gradient norms [runs].
+
+    Steps may be inexact: the gradient at the end is the true one.
+    """
+    share = problem.w.square() / problem.n
     theta = torch.zeros_like(tilts)
-    value, gradient, inside = _evaluate(problem, v, theta, tilts)
+    value, gradient, inside = _evaluate(problem, theta, tilts)
     for _ in range(_MOST_STEPS):
         norm = gradient.norm(dim=1)
         going = norm > problem.tolerance
         if not bool(going.any()):
             break
-        hessian = (v.T * inside[:, None]) @ v * (2 / problem.n) + ridge
-        step = torch.linalg.solve(hessian, gradient)
+        step = problem.design.solve(inside * share, problem.ridge, gradient / 2)
         decrease = (gradient * step).sum(1)
-        length = going.to(v.dtype)  # a run that has arrived stays where it is
+        length = going.to(tilts.dtype)  # a run that has arrived stays where it is
         while True:
             candidate = theta - length[:, None] * step
-            new_value, new_gradient, new_inside = _evaluate(problem, v, candidate, tilts)
+            new_value, new_gradient, new_inside = _evaluate(problem, candidate, tilts)
             # a smaller gradient counts only where the value is level: else the two rules may take turns for ever
             level = new_value <= value + 1e-13 * value.abs()
             better = (new_value <= value - 1e-4 * length * decrease) | (level & (new_gradient.norm(dim=1) < norm))
@@ -210,14 +223,14 @@ def _newton(problem: LinearProblem, v: Tensor, tilts: Tensor) -> tuple[Tensor, T
     return theta, norm
 
 
-def _evaluate(problem: LinearProblem, v: Tensor, theta: Tensor, tilts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _evaluate(problem: LinearProblem, theta: Tensor, tilts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the tilted objectives [runs], their gradients [runs, p], which residuals are within tau [runs, n]."""
     tau = problem.threshold
-    residual = problem.s - theta @ v.T
-    inside = (residual.abs() <= tau).to(v.dtype)
+    residual = problem.s - problem.w * problem.design.apply(theta)
+    inside = (residual.abs() <= tau).to(theta.dtype)
     clipped = residual.clamp(-tau, tau)
     # r^2 inside and 2 tau |r| - tau^2 outside, without infinity minus infinity when tau is infinite.
     loss = (clipped * (2 * residual - clipped)).mean(1)
     value = loss + problem.ridge * theta.square().sum(1) + (tilts * theta).sum(1)
-    gradient = -2 * clipped @ v / problem.n + 2 * problem.ridge * theta + tilts
+    gradient = -2 * problem.design.adjoint(clipped * problem.w) / problem.n + 2 * problem.ridge * theta + tilts
     return value, gradient, inside

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from torchdpcate.second_stage.design import features_of
 from torchdpcate.second_stage.features import FeatureMap
 from torchdpcate.second_stage.linear import LinearFit, LinearProblem, sensitivity, solve
 
@@ -162,7 +163,7 @@ class LinearStage(ParametricStage, RKHSStage):
     def problem(self) -> LinearProblem:
         """The regression of s on w psi(x) with its public bounds."""
         return LinearProblem(
-            psi=self.features(self.block.x),
+            psi=features_of(self.features, self.block.x),
             s=self.block.s,
             w=self.block.w,
             ridge=self.ridge,
@@ -179,7 +180,7 @@ class LinearStage(ParametricStage, RKHSStage):
     @property
     def model(self) -> Model:
         """psi(x)'theta."""
-        return lambda theta, x: self.features(x) @ theta
+        return self.features.product
 
     @property
     def sensitivity(self) -> float:
@@ -188,8 +189,8 @@ class LinearStage(ParametricStage, RKHSStage):
 
     def covariance(self, x: Tensor, y: Tensor) -> Tensor:
         """Return psi(x)'psi(y), [m, k]."""
-        left = self.features(x.to(self.block.x))
-        return left @ (left if x is y else self.features(y.to(self.block.x))).T
+        left = x.to(self.block.x)
+        return self.features.covariance(left, left if x is y else y.to(left))
 
     def squared(self) -> "LinearStage":
         """Return the same stage with the squared loss."""

@@ -1,0 +1,355 @@
+"""The kernel head against the theory note, scikit-learn, its own features, and worst neighbours."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import brentq
+from scipy.stats import norm
+from sklearn.gaussian_process.kernels import Matern
+from sklearn.kernel_ridge import KernelRidge
+
+from tests.release.helpers import DOMAIN, QUERIES, block
+from torchdpcate.data import Dataset2, Domain
+from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.orthogonal import ScoreBounds
+from torchdpcate.privacy import PrivacyBudget, analytic_gaussian_sigma
+from torchdpcate.second_stage import Legendre, LinearProblem, LinearStage, SecondStageBlock, kernel_solve, solve
+from torchdpcate.second_stage.kernel import SMOOTHNESS, KernelSecondStage, KernelStage, UnitKernel
+from torchdpcate.second_stage.kernel_solve import DenseSystem, Loss, minimise
+from torchdpcate.second_stage.refit import Replacements, refit
+from torchdpcate.second_stage.worst_pair import worst_pair
+
+LOSSES = (Loss(), Loss(0.3), Loss(0.02), Loss(0.3, truncated=True))
+
+
+def column(*values: float) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def plain_block(x: torch.Tensor, s: torch.Tensor, w: torch.Tensor, S: float = 1.0) -> SecondStageBlock:
+    """Records with covariates in [0, 1] and their (s, w) as given."""
+    q = x.shape[1]
+    domain = Domain([0.0] * q, [1.0] * q, -1.0, 1.0)
+    return SecondStageBlock(x, s, w, lambda x, a, y: (y, 0 * y + 0.9), domain, ScoreBounds(0.9, S, 0.81, S))
+
+
+def note_stage() -> KernelStage:
+    """Test value 8 of the theory note: a bandwidth of .3 is .6 where [0, 1] is scaled to [-1, 1]."""
+    w, phi = column(0.25, 0.16, 0.36, 0.09, 0.49).sqrt(), column(1, -0.5, 0.75, 2, -1)
+    records = plain_block(column(0.1, 0.35, 0.5, 0.8, 0.95)[:, None], w * phi, w)
+    return KernelStage(records, UnitKernel("gaussian", 0.6, records.domain), 0.05)
+
+
+def random_stage(loss: Loss = kernel_solve.SQUARED, n: int = 150, ridge: float = 1e-3, **settings) -> KernelStage:
+    """Weights of both signs and of zero, two records at one place."""
+    generator = torch.Generator().manual_seed(2)
+    x = torch.rand(n, 3, dtype=torch.float64, generator=generator)
+    w = torch.rand(n, dtype=torch.float64, generator=generator) * 1.8 - 0.9
+    w[:4], x[5] = 0.0, x[6]
+    s = (torch.sin(6 * x[:, 0]) * w + 0.4 * torch.randn(n, dtype=torch.float64, generator=generator)).clamp(-1, 1)
+    records = plain_block(x, s, w)
+    return KernelStage(records, UnitKernel("gaussian", 0.8, records.domain), ridge, loss, **settings)
+
+
+def exact_features(kernel: UnitKernel, x: torch.Tensor) -> torch.Tensor:
+    """Rows psi with psi psi' = K(x, x): on these points the Hilbert space is Euclidean space."""
+    values, vectors = torch.linalg.eigh(kernel(x, x))
+    return vectors * values.clamp(min=0).sqrt()
+
+
+def test_value_8_of_the_theory_note():
+    stage = note_stage()
+    alpha = column(0.5756038622, -0.5803957862, 0.5609720854, 0.7545178770, -1.1785359309)
+    torch.testing.assert_close(stage.coefficients, alpha, rtol=0, atol=5e-11)
+    answers = stage.correction(column(0.2, 0.6)[:, None])
+    torch.testing.assert_close(answers, column(0.4228788448, 0.2714852355), rtol=0, atol=5e-11)
+    assert stage.norm == pytest.approx(0.7796653172, abs=5e-11)
+    assert stage.gradient_norm <= stage.tolerance
+
+
+@pytest.mark.parametrize(("name", "nu"), SMOOTHNESS.items())
+def test_kernels_are_scikit_learns_with_ones_on_the_diagonal(name, nu):
+    domain = Domain([0.0, -2.0, 5.0], [1.0, 2.0, 5.0], 0.0, 1.0)
+    x = domain.grid(40)
+    x[7] = x[3]
+    kernel, z = UnitKernel(name, 0.7, domain), domain.scale(x).numpy()
+    expected = torch.from_numpy(Matern(0.7, nu=math.inf if nu is None else nu)(z))
+    for found in (kernel(x, x), kernel(x, x.clone()), kernel(x[:1], x)):
+        torch.testing.assert_close(found, expected[: len(found)], rtol=0, atol=1e-14)
+    assert kernel(x[3:4], x[7:8]).item() == pytest.approx(1.0, abs=1e-15)
+    others = x[20:24]
+    assert torch.autograd.gradcheck(lambda x: kernel(x, others), x[:3].clone().requires_grad_())
+
+
+def test_variation_is_the_distance_of_representers():
+    kernel = note_stage().kernel
+    assert kernel.variation(0.6) == pytest.approx(math.sqrt(2 - 2 * math.exp(-0.5)), rel=1e-12)
+    assert kernel.variation(0.0) == 0.0
+
+
+def test_squared_head_is_scikit_learns_weighted_kernel_ridge():
+    stage = random_stage()
+    w, z = stage.block.w[4:], stage.system.z[4:].numpy()
+    ridge = KernelRidge(alpha=stage.n * stage.ridge, kernel="rbf", gamma=0.5)
+    ridge.fit(z, (stage.block.s[4:] / w).numpy(), sample_weight=w.square().numpy())
+    answers = stage.correction(stage.block.x)
+    np.testing.assert_allclose(answers.numpy(), ridge.predict(stage.system.z.numpy()), atol=1e-9)
+
+
+@pytest.mark.parametrize("threshold", [math.inf, 0.3, 0.02])
+@pytest.mark.parametrize("ridge", [1e-2, 1e-4])
+def test_kernel_and_feature_paths_agree_on_the_features_own_kernel(threshold, ridge):
+    records = block(120)
+    linear = LinearStage(records, Legendre(3).setup(DOMAIN), ridge, threshold)
+    psi = linear.problem.psi
+    system = DenseSystem(lambda z, other: z @ other.T, psi, records.w, 120 * ridge)
+    fit = minimise(system, records.s, Loss(threshold), linear.problem.tolerance)
+    theta = psi.T @ (records.w * fit.u)
+    torch.testing.assert_close(theta, solve(linear.problem).theta, rtol=0, atol=1e-9)
+    assert system.norm(fit.u) == pytest.approx(theta.norm().item(), rel=1e-8)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_gradient_vanishes_as_autograd_sees_it(loss):
+    """In coordinates of the Hilbert space, so that the solver does not judge itself."""
+    stage = random_stage(loss)
+    psi, (s, w) = exact_features(stage.kernel, stage.block.x), (stage.block.s, stage.block.w)
+
+    def objective(theta: torch.Tensor) -> torch.Tensor:
+        r, tau = (s - w * (psi @ theta)).abs(), loss.threshold
+        beyond = torch.full_like(r, tau**2) if loss.truncated else 2 * tau * r - tau**2
+        return torch.where(r <= tau, r**2, beyond if math.isfinite(tau) else 0.0).mean() + stage.ridge * theta @ theta
+
+    theta = (psi.T @ stage.coefficients).requires_grad_()
+    value = objective(theta)
+    (gradient,) = torch.autograd.grad(value, theta)
+    assert gradient.norm().item() <= 1.01 * stage.tolerance + 1e-14
+    assert value < objective(torch.zeros_like(theta))
+    tilted = theta.detach() + 1e-3 * torch.randn(20, len(theta), dtype=torch.float64)
+    assert all(objective(other) > value for other in tilted)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_products_and_factor_give_the_same_fit(loss):
+    dense, lazy = random_stage(loss, n=80), random_stage(loss, n=80, largest_dense=10)
+    assert isinstance(dense.system, DenseSystem)
+    assert not isinstance(lazy.system, DenseSystem)
+    assert dense.system.norm(dense.fit.u - lazy.fit.u) <= dense.tolerance / dense.ridge
+    assert lazy.gradient_norm <= lazy.tolerance
+
+
+def test_updates_of_a_factor_are_exact():
+    """Records come and go; the restricted systems are solved densely beside."""
+    stage = random_stage()
+    system, generator = stage.system, torch.Generator().manual_seed(0)
+    w, shift = stage.block.w, system.shift
+    K = w[:, None] * stage.covariance(stage.block.x, stage.block.x) * w
+    B = torch.randn(150, 3, dtype=torch.float64, generator=generator)
+    start = torch.rand(150, generator=generator) < 0.7
+    for changes in (0, 1, 4, 6, 90):
+        active = start.clone()
+        flipped = torch.randperm(150, generator=generator)[:changes]
+        active[flipped] = ~active[flipped]
+        A = shift * torch.eye(150, dtype=torch.float64) + K * active * active[:, None]
+        torch.testing.assert_close(system.solve(B, active), torch.linalg.solve(A, B), rtol=1e-9, atol=1e-9)
+    none = torch.zeros_like(start)
+    torch.testing.assert_close(system.solve(B, none), B / shift)
+
+
+def test_a_missed_tolerance_releases_nothing(monkeypatch):
+    monkeypatch.setattr(kernel_solve, "_MOST_STEPS", 1)
+    with pytest.raises(NumericalError, match="nothing is released"):
+        _ = random_stage(Loss(0.1)).fit
+
+
+@pytest.mark.parametrize("largest_dense", [1_000, 10])
+def test_a_kernel_matrix_that_is_not_positive_definite_is_refused(largest_dense):
+    """So wide a kernel has rank 20 in float64, and so small a ridge does not show beside it."""
+    stage = random_stage(largest_dense=largest_dense)
+    wide = dataclasses.replace(stage, kernel=dataclasses.replace(stage.kernel, bandwidth=50.0), ridge=1e-22)
+    with pytest.raises(NumericalError, match=r"not positive definite.*raise second_stage\.ridge"):
+        _ = wide.fit
+
+
+def test_sensitivities_of_the_theory_note():
+    """Test value 6, with the solver's inexactness on top."""
+    records = plain_block(torch.zeros(1350, 1, dtype=torch.float64), torch.zeros(1350), torch.zeros(1350))
+    kernel = UnitKernel("gaussian", 1.0, records.domain)
+    for loss, expected in ((Loss(), 0.433333333), (Loss(1.0), 0.133333333)):
+        stage = KernelStage(records, kernel, 0.01, loss)
+        assert stage.sensitivity - stage.tolerance / 0.01 == pytest.approx(expected, abs=1e-9)
+    assert stage.tolerance == pytest.approx(0.9e-10)
+
+
+def test_the_truncated_square_has_no_certificate():
+    with pytest.raises(InputError, match="second_stage.loss=huber"):
+        _ = random_stage(Loss(0.3, truncated=True)).sensitivity
+    assert random_stage(Loss(0.3, truncated=True)).squared().loss == Loss()
+
+
+@pytest.mark.parametrize("threshold", [math.inf, 1.0, 0.1])
+def test_no_replaced_record_moves_the_head_beyond_the_bound(threshold):
+    """Real neighbours and worst records: every one of 30 records by each of 68 others, 2,040 refits at once.
+
+    On these finitely many points the Hilbert space is Euclidean, so that ``refit`` gives its distances.
+    """
+    records, n = block(60), 30
+    corners = torch.cartesian_prod(column(0, 0.5, 1), column(-1, 1))
+    s, w = records.regression(corners, column(1, 0, 1, 0, 1, 0), column(2, 2, -2, -2, 2, -2))
+    extreme = column(records.bounds.target, -records.bounds.target)
+    x = torch.cat([records.x, corners, records.x[:2]])
+    s, w = torch.cat([records.s, s, extreme]), torch.cat([records.w, w, column(0.9, 0.9)])
+    base = dataclasses.replace(records, x=x[:n], s=s[:n], w=w[:n])
+    stage = KernelStage(base, UnitKernel("gaussian", 0.5, DOMAIN), 0.02, Loss(threshold))
+    psi = exact_features(stage.kernel, x)
+    problem = LinearProblem(psi[:n], s[:n], w[:n], 0.02, 0.9, base.bounds.target, threshold)
+    index = torch.arange(n).repeat_interleave(len(x))
+    every = torch.arange(len(x)).repeat(n)
+    moved = (refit(problem, index, psi[every], s[every], w[every]) - solve(problem).theta).norm(dim=1)
+    assert moved.max().item() <= stage.sensitivity
+    assert moved.max().item() > 0.05 * stage.sensitivity
+    worst = int(moved.argmax())
+    parts = (x, s, w)
+    x, s, w = (torch.cat([t[:n][torch.arange(n) != index[worst]], t[every[worst]][None]]) for t in parts)
+    neighbour = dataclasses.replace(stage, block=dataclasses.replace(base, x=x, s=s, w=w))
+    assert distance(stage, neighbour) == pytest.approx(moved.max().item(), rel=1e-7)
+
+
+def test_real_neighbours_in_thirty_dimensions_stay_below_the_bound():
+    """Records of Dataset 2 that take each other's places, 40 x 80 refits a loss."""
+    records, n = Dataset2(n=200, seed=1).load(), 40
+    x, y = records.records.x[:120], records.records.y[:120]
+    w = 0.9 * (2 * records.records.a[:120] - 1)
+    domain = records.domain
+    bounds = ScoreBounds(0.9, domain.outcome_range, 0.81, domain.outcome_range)
+    base = SecondStageBlock(x[:n], y[:n], w[:n], lambda x, a, y: (y, a), domain, bounds)
+    stage = KernelSecondStage(ridge=0.01, threshold=0.5).fit(base)
+    psi = exact_features(stage.kernel, x)
+    for fitted in (stage, stage.squared()):
+        problem = LinearProblem(psi[:n], y[:n], w[:n], 0.01, 0.9, bounds.target, fitted.loss.threshold)
+        index, every = torch.arange(n).repeat_interleave(80), torch.arange(n, 120).repeat(n)
+        candidates = Replacements(index, psi[every], y[every], w[every])
+        moved = refit(problem, index, candidates.psi, candidates.s, candidates.w) - solve(problem).theta
+        assert 0 < moved.norm(dim=1).max().item() <= fitted.sensitivity
+
+
+def distance(stage: KernelStage, other: KernelStage) -> float:
+    """||f - f'||_H of two stages of one kernel."""
+    x = torch.cat([stage.block.x, other.block.x])
+    c = torch.cat([stage.coefficients, -other.coefficients])
+    return math.sqrt(float(c @ stage.covariance(x, x) @ c))
+
+
+def attaining_pair(q: int, n: int, ridge: float, threshold: float, bandwidth: float = 1.0) -> list[KernelStage]:
+    """Neighbours that attain the Huber bound: one record apart, s = S or -S, all others far beyond the threshold."""
+    x = torch.zeros(n, q, dtype=torch.float64)
+    x[0] = 1.0
+    domain = Domain([0.0] * q, [1.0] * q, -1.0, 1.0)
+    kernel = UnitKernel("gaussian", bandwidth, domain)
+    stages = []
+    for s0 in (1.0, -1.0):
+        s = torch.ones(n, dtype=torch.float64)
+        s[0] = s0
+        records = SecondStageBlock(x, s, torch.ones_like(s), lambda x, a, y: (y, a), domain, ScoreBounds(1, 1, 1, 1))
+        stages.append(KernelStage(records, kernel, ridge, Loss(threshold)))
+    return stages
+
+
+def test_the_huber_bound_is_attained():
+    pair = attaining_pair(q=2, n=50, ridge=0.05, threshold=0.01)
+    assert distance(*pair) == pytest.approx(pair[0].sensitivity, rel=1e-7)
+
+
+def test_lemma_1s_constant_is_too_small_for_a_concrete_pair():
+    """The paper's eq. 19 at q = 8, h = 1, nominal (1, 1e-5): one query tells the pair apart with epsilon 9.98.
+
+    Its kernel is kappa^2 = (sqrt(2 pi) h)^{-q} times the unit one, so its lambda is lambda kappa^2 here, and norms
+    of the same function are 1 / kappa times as large.
+    """
+    q, n, tau, lam = 8, 50, 0.01, 0.05 * (2 * math.pi) ** -4
+    kappa = (2 * math.pi) ** (-q / 4)
+    first, second = attaining_pair(q, n, lam / kappa**2, tau, bandwidth=1.0)
+    moved = distance(first, second) / kappa  # in the norm of the paper's kernel
+    right, printed = 2 * tau * kappa / (lam * n), 4 * 2 * tau * kappa**2 / (lam * n)
+    assert moved == pytest.approx(right, rel=1e-7)
+    assert printed / right == pytest.approx(4 * kappa)
+    shift = moved / (printed * math.sqrt(2 * math.log(2e5)))  # in standard deviations of the noise, at one query
+    here = first.block.x[:1]
+    answers = (first.correction(here) - second.correction(here)).item()
+    assert answers == pytest.approx(moved * kappa, rel=1e-7)  # of noise r kappa there: one query has the whole shift
+
+    def delta(epsilon: float) -> float:
+        below = norm.cdf(-shift / 2 - epsilon / shift) * math.exp(epsilon)
+        return norm.cdf(shift / 2 - epsilon / shift) - below - 1e-5
+
+    assert brentq(delta, 1, 30) == pytest.approx(9.98, abs=0.005)
+
+
+def test_the_squared_bound_is_nearly_attained():
+    """The linear head's worst pair, solved with its own kernel."""
+    pair, thetas = worst_pair(0.9, 1.0, 0.02, 400), []
+    for problem in (pair.first, pair.second):
+        system = DenseSystem(lambda z, other: z @ other.T, problem.psi, problem.w, 400 * 0.02)
+        thetas.append(problem.psi.T @ (problem.w * minimise(system, problem.s, Loss(), 1e-12).u))
+    bound = random_stage(n=400, ridge=0.02).sensitivity
+    moved = (thetas[0] - thetas[1]).norm().item()
+    assert 0.8 * bound < moved <= bound
+    assert moved == pytest.approx(pair.change, rel=1e-8)
+
+
+def test_answers_are_the_same_in_blocks(monkeypatch):
+    stage = random_stage(Loss(0.2))
+    answers = stage.correction(stage.block.x)
+    torch.testing.assert_close(answers, stage.covariance(stage.block.x, stage.block.x) @ stage.coefficients)
+    monkeypatch.setattr("torchdpcate.second_stage.kernel._BLOCK_ELEMENTS", 300)
+    torch.testing.assert_close(stage.correction(stage.block.x), answers, rtol=0, atol=1e-12)
+    assert stage.correction(stage.block.x[:1].float()).dtype == torch.float64
+
+
+def test_recipe_gives_the_stage():
+    records, budget = block(50), PrivacyBudget(1.0, 1e-5)
+    stage = KernelSecondStage(noise_ratio=0.3).fit(records, threshold=0.4, budget=budget)
+    assert stage.loss == Loss(0.4)
+    assert stage.kernel.bandwidth == math.sqrt(2)
+    assert stage.sensitivity * analytic_gaussian_sigma(1.0, 1e-5) == pytest.approx(0.3 * 0.4, rel=1e-6)
+    truncated = KernelSecondStage(loss="truncated_squared", threshold=0.2, ridge=0.1, kernel="matern32").fit(records)
+    assert truncated.loss == Loss(0.2, truncated=True)
+    assert KernelSecondStage(loss="squared").fit(records).loss == Loss()
+    assert stage.correction(QUERIES).shape == (8,)
+
+
+def test_the_median_bandwidth_is_of_the_domain_alone():
+    """|U - V| on [-1, 1] has its median at 2 - sqrt(2); a constant column adds nothing."""
+    recipe = KernelSecondStage(bandwidth="median")
+    for domain in (Domain([3.0], [9.0], 0, 1), Domain([3.0, 1.0], [9.0, 1.0], 0, 1)):
+        assert recipe.bandwidth_for(domain) == pytest.approx(2 - math.sqrt(2), abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"bandwidth": 0.0}, r"second_stage\.bandwidth = 0"),
+        ({"bandwidth": -1.0}, r"second_stage\.bandwidth = -1"),
+        ({"bandwidth": math.nan}, r"second_stage\.bandwidth = nan"),
+        ({"bandwidth": "mean"}, r"second_stage\.bandwidth = mean"),
+        ({"kernel": "linear"}, r"second_stage\.kernel = linear: choose from gaussian"),
+        ({"loss": "absolute"}, r"second_stage\.loss = absolute"),
+        ({"ridge": 0.0}, r"second_stage\.ridge = 0"),
+        ({"largest_dense": 0}, r"second_stage\.largest_dense = 0"),
+        ({"loss": "truncated_squared", "purchase": None}, "give a threshold or a purchase"),
+    ],
+)
+def test_bad_settings_are_refused(settings, message):
+    with pytest.raises(InputError, match=message):
+        KernelSecondStage(**settings)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"), [({"ridge": 0.0}, r"ridge = 0"), ({"loss": Loss(0.0)}, r"threshold = 0")]
+)
+def test_stages_without_a_bound_are_refused(change, message):
+    with pytest.raises(InputError, match=message):
+        dataclasses.replace(note_stage(), **change)

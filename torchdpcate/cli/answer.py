@@ -1,0 +1,40 @@
+"""``torchdpcate answer``: new queries to a run's online service. The curator's side; the answers may leave."""
+
+import os
+import sys
+from pathlib import Path
+
+from torchdpcate.data import read_queries, stream_effects
+from torchdpcate.errors import InputError
+from torchdpcate.release.online import STATE_FILE, OnlineService
+
+ONLINE = Path("curator") / "online"
+
+
+def answer(run: str, queries: str, output: str | None = None) -> None:
+    """Answer the rows of a table, as often as wanted, at no further cost.
+
+    Args:
+        run: Run folder of ``torchdpcate train release=function mechanism=gaussian_process``.
+        queries: csv or parquet table with the schema's covariate columns.
+        output: csv or parquet file to write, whole or not at all; None prints csv.
+
+    Raises:
+        InputError: A run without an online service, missing columns, rows outside the domain, or a full disk.
+        ReleaseFileError: The service's state or history is damaged, changed, or of another run.
+    """
+    folder = Path(run) / ONLINE
+    if not (folder / STATE_FILE).is_file():
+        raise InputError(
+            f"run = {run}: no online service in it; train one with release=function mechanism=gaussian_process "
+            "(second_stage=kernel_ridge, linear or tangent), and give its run folder"
+        )
+    if output is not None and os.path.exists(queries) and os.path.exists(output) and os.path.samefile(queries, output):
+        raise InputError(f"output {output} holds the queries; give another name")
+    service = OnlineService.open(folder)
+    if output is None:
+        answers = service.answer(read_queries(queries, service.schema))
+        sys.stdout.write("".join(["effect\n", *(f"{value!r}\n" for value in answers.tolist())]))
+        return
+    rows = stream_effects(queries, output, service.schema, service.answer_tensor)
+    print(f"{rows:,} effects ({service.privacy.headline}) written to {output}")

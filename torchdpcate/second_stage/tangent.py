@@ -1,0 +1,191 @@
+"""The tangent head: regression on the gradient of the private outcome network, a neural head with a certificate."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from torchdpcate.errors import InputError
+from torchdpcate.second_stage.features import FEATURE_MAPS, FeatureMap, batches
+from torchdpcate.second_stage.recipes import LinearSecondStage
+
+if TYPE_CHECKING:
+    from torchdpcate.nuisance import NuisanceModel, Nuisances
+
+_LEAST_ROWS = 256  # of a batch: each one reads and writes p numbers
+
+
+class _Gradient(NamedTuple):
+    """Gradient (c_j z, -h, h) of one network's effect at B records, never formed unless asked for.
+
+    Attributes:
+        z: Scaled covariates with a one appended, [B, q + 1].
+        hidden: Hidden layer with a one appended, [B, H + 1]; z itself in a linear network.
+        slopes: Derivative c of the effect in each pre-activation, [B, H]; [B, 0] in a linear network.
+    """
+
+    z: Tensor
+    hidden: Tensor
+    slopes: Tensor
+
+    @classmethod
+    def of(cls, nuisances: "Nuisances", x: Tensor) -> "_Gradient":
+        net = nuisances.outcome.net
+        z = nuisances.scaled(x.double())
+        one = z.new_ones(z.shape[0], 1)
+        if len(net) == 1:
+            return cls(torch.cat([z, one], 1), torch.cat([z, one], 1), z[:, :0])
+        before, weight = net[0](z), net[-1].get_parameter("weight")
+        slopes = torch.where(before > 0, weight[1] - weight[0], 0.0)
+        return cls(torch.cat([z, one], 1), torch.cat([before.relu(), one], 1), slopes)
+
+    def dense(self) -> Tensor:
+        """The gradients, [B, p], in the order of the network's parameters."""
+        return _joined(self.slopes[:, :, None] * self.z[:, None, :], torch.stack([-self.hidden, self.hidden], 1))
+
+    def product(self, theta: Tensor) -> Tensor:
+        """The gradients times theta [..., p], [..., B]: a jvp of the network."""
+        shape, (H, k), last = theta.shape[:-1], (self.slopes.shape[1], self.z.shape[1] - 1), self.hidden.shape[1] - 1
+        w1, b1, w2, b2 = theta.split([H * k, H, 2 * last, 2], -1)
+        inner = w1.reshape(*shape, H, k) @ self.z[:, :-1].mT + b1[..., None]
+        difference = (w2[..., last:] - w2[..., :last]) @ self.hidden[:, :-1].mT + (b2[..., 1:] - b2[..., :1])
+        return (inner * self.slopes.mT).sum(-2) + difference
+
+    def adjoint(self, r: Tensor) -> Tensor:
+        """The sum of r_i times gradient i, [..., p], for r [..., B]: a vjp of the network."""
+        row = r @ self.hidden
+        return _joined((r[..., None, :] * self.slopes.mT) @ self.z, torch.stack([-row, row], -2))
+
+    def inner(self, other: "_Gradient") -> Tensor:
+        """Inner products of these gradients and others, [B, B']."""
+        return 2 * self.hidden @ other.hidden.mT + (self.z @ other.z.mT) * (self.slopes @ other.slopes.mT)
+
+    def square(self) -> Tensor:
+        """Squared norms, [B]."""
+        return 2 * self.hidden.square().sum(1) + self.z.square().sum(1) * self.slopes.square().sum(1)
+
+
+class Tangent(FeatureMap):
+    r"""Gradient of the outcome network's effect in its parameters, clipped to norm one.
+
+    .. math:: \psi(x) = \nabla_\theta e_{\theta_0}(x) / \max(1, \|\nabla_\theta e_{\theta_0}(x)\|),
+        \quad e_\theta = (\mu_1 - \mu_0) / R
+
+    with theta_0 the DP-trained outcome network (mu_0, mu_1) of the nuisance block, one hidden ReLU layer or none, and
+    R the public outcome range: psi(x)'theta is the change of the effect along theta, to first order. Of averaged
+    nuisances e is the mean effect and theta all their parameters. theta_0 is paid for, so for the second-stage block
+    this is a public map, and a linear head's guarantees hold for it whatever the network has learnt. The effect is
+    taken before the network's outputs are clipped to the outcome's bounds: beyond a bound the clipped one has no
+    gradient to learn along.
+
+    With z = (x, 1), h = (hidden layer, 1) and c_j the derivative of e in the j-th pre-activation, the gradient is
+    (c_j z, -h, h), in the order of the network's own parameters. Products with it (a jvp, a vjp) and the kernel
+    never form it: p may be in the millions. Source: Jacot, Gabriel & Hongler (2018) for the kernel.
+
+    Raises:
+        InputError: In ``setup``, nuisances without such a network.
+
+    Example:
+        >>> from torchdpcate.data import Domain
+        >>> from torchdpcate.nuisance import Nuisances
+        >>> domain = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0)
+        >>> psi = Tangent().setup(domain, Nuisances(domain, width=8).double().requires_grad_(False))
+        >>> psi.dimension, psi(domain.grid(2)).norm(dim=1)
+        (42, tensor([1., 1.], dtype=torch.float64))
+    """
+
+    def _setup(self, width: int, nuisances: "NuisanceModel | None") -> None:
+        from torchdpcate.nuisance import AveragedNuisances, Nuisances
+
+        members = list(nuisances.members) if isinstance(nuisances, AveragedNuisances) else [nuisances]
+        networks = tuple(member for member in members if isinstance(member, Nuisances))
+        kinds = [[type(layer) for layer in network.outcome.net] for network in networks]
+        if len(networks) < len(members) or any(k not in ([nn.Linear], [nn.Linear, nn.ReLU, nn.Linear]) for k in kinds):
+            raise InputError(
+                "features = tangent: needs the learner's trained outcome network, with one hidden layer or none; use "
+                "nuisance=mlp, or other features"
+            )
+        # In a tuple, so that its weights are not saved a second time as part of this module.
+        self._networks = networks
+        self._sizes = [sum(weight.numel() for weight in network.outcome.parameters()) for network in networks]
+
+    @property
+    def dimension(self) -> int:
+        """Return the number of parameters of the outcome network."""
+        return sum(self._sizes)
+
+    def config(self) -> dict[str, Any]:
+        """Return no arguments."""
+        return {}
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the clipped gradient, [B, p], in the order of the network's parameters."""
+        gradients, scale = self._gradients(x)
+        return torch.cat([gradient.dense() for gradient in gradients], 1) * scale[:, None]
+
+    def product(self, theta: Tensor, x: Tensor) -> Tensor:
+        """Return psi(x)'theta, [..., B], without psi; see the base class."""
+        parts, results = theta.split(self._sizes, -1), []
+        for gradients, scale in self._passes(x):
+            change = [gradient.product(part) for gradient, part in zip(gradients, parts, strict=True)]
+            results.append(sum(change[1:], change[0]) * scale)
+        return torch.cat(results, -1)
+
+    def adjoint(self, r: Tensor, x: Tensor) -> Tensor:
+        """Return sum_i r_i psi(x_i), [..., p], without psi; see the base class."""
+        total, done = r.new_zeros(*r.shape[:-1], self.dimension), 0
+        for gradients, scale in self._passes(x):
+            pull = r[..., done : done + len(scale)] * scale
+            total = total + torch.cat([gradient.adjoint(pull) for gradient in gradients], -1)
+            done += len(scale)
+        return total
+
+    def norm(self, x: Tensor) -> Tensor:
+        """Return ||psi(x)||, [B]."""
+        return torch.cat([_square(gradients).sqrt() * scale for gradients, scale in self._passes(x)])
+
+    def covariance(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the tangent kernel, [m, k], from inner products of layers; see the base class."""
+        left, scale = self._gradients(x)
+        right, other = (left, scale) if x is y else self._gradients(y)
+        inner = [a.inner(b) for a, b in zip(left, right, strict=True)]
+        return sum(inner[1:], inner[0]) * scale[:, None] * other
+
+    def _gradients(self, x: Tensor) -> tuple[list[_Gradient], Tensor]:
+        """Each network's gradient, and what they are multiplied by: their mean, clipped."""
+        gradients = [_Gradient.of(network, x) for network in self._networks]
+        # the mean's norm, and clipped: (1 / K) / max(1, sqrt(square) / K)
+        return gradients, 1 / _square(gradients).sqrt().clamp(min=float(len(gradients)))
+
+    def _passes(self, x: Tensor) -> Iterator[tuple[list[_Gradient], Tensor]]:
+        """The records in batches of which a pass, not the gradient, fits into a cache."""
+        width = sum(network.width + x.shape[1] for network in self._networks)
+        return (self._gradients(part) for part in batches(x, width, least=_LEAST_ROWS))
+
+
+def _square(gradients: list[_Gradient]) -> Tensor:
+    return torch.stack([gradient.square() for gradient in gradients]).sum(0)
+
+
+def _joined(*layers: Tensor) -> Tensor:
+    """Layers [..., out, in + 1], biases last, as flat parameters [..., p] in a module's own order."""
+    parts = [part for layer in layers for part in (layer[..., :-1].flatten(-2), layer[..., -1])]
+    return torch.cat(parts, -1)
+
+
+FEATURE_MAPS["tangent"] = Tangent
+
+
+@dataclass(frozen=True)
+class TangentSecondStage(LinearSecondStage):
+    """A linear head on ``Tangent`` features; settings are those of ``RidgeSecondStage``.
+
+    Attributes:
+        features: Always ``Tangent``.
+    """
+
+    choice: ClassVar[str] = "tangent"
+
+    features: FeatureMap = field(init=False, default_factory=Tangent)
