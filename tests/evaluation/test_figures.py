@@ -1,9 +1,16 @@
 """Figures hold the numbers they were given, and say who may see them."""
 
+import json
+
 import numpy as np
 import pandas as pd
+import pytest
+from hypothesis import given
 
-from torchdpcate.evaluation import budget_figure, effect_figure, save_figure
+from tests.faults.guards import answered
+from tests.faults.mutations import examples, json_faults
+from torchdpcate.errors import InputError
+from torchdpcate.evaluation import EffectCurves, budget_figure, curves_figure, effect_figure, save_figure
 
 GRID = np.linspace(0, 1, 5)
 
@@ -23,11 +30,127 @@ def test_a_figure_with_nonprivate_curves_says_curator_only():
     np.testing.assert_array_equal(axes.lines[1].get_ydata(), GRID + 1)
 
 
-def test_budget_figure_draws_medians_over_seeds():
-    errors = pd.DataFrame({"epsilon": [1, 1, 1, 4], "estimate": "release", "pehe": [3.0, 1.0, 2.0, 0.5]})
-    line = budget_figure(errors).axes[0].lines[0]
+def test_a_figure_draws_all_it_is_given():
+    others = {name: GRID for name in ("truth", "non-private", "head without noise", "plug-in", "another")}
+    axes = effect_figure(GRID, GRID, None, covariate="$x$ {", others=others).axes[0]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["released", *others]
+
+
+def lines(axes) -> dict:
+    """Curves by label; a method's median among them."""
+    return {line.get_label(): line for line in axes.lines} | {
+        container.get_label(): container.lines[0] for container in axes.containers
+    }
+
+
+def test_budget_figure_draws_medians_and_ranges_over_seeds():
+    errors = pd.DataFrame({"epsilon": [1, 1, 1, 4], "estimate": "objective", "pehe": [3.0, 1.0, 2.0, 0.5]})
+    axes = budget_figure(errors).axes[0]
+    line = lines(axes)["objective"]
     np.testing.assert_array_equal(line.get_xdata(), [1, 4])
     np.testing.assert_array_equal(line.get_ydata(), [2.0, 0.5])
+    (ranges,) = axes.containers[0].lines[2]
+    np.testing.assert_array_equal([segment[:, 1] for segment in ranges.get_segments()], [[1, 3], [0.5, 0.5]])
+
+
+def test_budget_figure_has_a_panel_a_problem_and_levels_for_what_no_budget_changes():
+    errors = pd.DataFrame(
+        {
+            "epsilon": [1.0, 4.0] * 3 + [1.0, 4.0] * 2,
+            "estimate": ["objective"] * 2 + ["non-private"] * 2 + ["constant effect"] * 2 + ["objective", "output"] * 2,
+            "pehe": [2.0, 1.0, 0.3, 0.3, 3.0, 3.0, 5.0, 6.0, 5.0, 6.0],
+            "panel": ["a"] * 6 + ["b"] * 4,
+        }
+    )
+    figure = budget_figure(errors)
+    a, b = figure.axes
+    assert (a.get_title(), b.get_title()) == ("a", "b")
+    assert set(lines(a)["non-private"].get_ydata()) == {0.3}
+    assert set(lines(a)["constant effect"].get_ydata()) == {3.0}
+    assert "non-private" not in lines(b)
+    assert lines(b)["objective"].get_color() == lines(a)["objective"].get_color()
+    shown = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert shown == ["objective", "output", "non-private", "constant effect"]
+
+
+def curves(shift: float = 0.0, band: bool = True, **others) -> EffectCurves:
+    width = np.stack([GRID + shift - 1, GRID + shift + 1], 1)
+    return EffectCurves("age", GRID, GRID + shift, width if band else None, 0.9, others)
+
+
+def test_curves_figure_has_a_panel_a_budget_and_a_line_a_mechanism():
+    runs = {
+        5.0: {"objective": curves(0.1), "plug_in": curves(2.0, band=False)},
+        0.5: {"plug_in": curves(9.0, band=False, truth=GRID * 2)},
+    }
+    figure = curves_figure(runs, "data, n = 10")
+    small, large = figure.axes
+    assert [axes.get_title() for axes in (small, large)] == ["epsilon = 0.5", "epsilon = 5"]
+    np.testing.assert_array_equal(lines(large)["objective"].get_ydata(), GRID + 0.1)
+    np.testing.assert_array_equal(lines(small)["truth"].get_ydata(), GRID * 2)
+    assert lines(small)["plug_in"].get_color() == lines(large)["plug_in"].get_color()
+    assert len(large.collections) == 1
+    assert len(small.collections) == 0
+    assert small.get_ylim() == (-1, 3)  # twice the truth's span, whatever a release does
+    assert "curator only" in figure.get_suptitle()
+    assert "90% noise band" in figure.legends[0].get_title().get_text()
+    assert figure.get_supxlabel().startswith("age")
+
+
+def test_a_figure_of_releases_alone_is_not_marked():
+    figure = curves_figure({1.0: {"a": curves(), "b": curves(1.0)}}, "$title_{")
+    assert "curator" not in figure.get_suptitle()
+    figure.savefig("/dev/null", format="png")
+
+
+def test_more_bands_than_can_be_told_apart_are_not_drawn():
+    figure = curves_figure({1.0: {name: curves() for name in "abcde"}}, "")
+    assert not figure.axes[0].collections
+
+
+def test_curves_come_back_as_they_were(tmp_path):
+    before = curves(0.5, truth=GRID * 0.1)
+    before.save(tmp_path / "c.json")
+    after = EffectCurves.load(tmp_path / "c.json")
+    assert (after.covariate, after.level) == ("age", 0.9)
+    for name in ("grid", "released", "band"):
+        np.testing.assert_array_equal(getattr(after, name), getattr(before, name))
+    np.testing.assert_array_equal(after.others["truth"], GRID * 0.1)
+    assert set(json.loads((tmp_path / "c.json").read_text())["secret"]) == {"truth"}
+    curves(band=False).save(tmp_path / "c.json")
+    assert EffectCurves.load(tmp_path / "c.json").band is None
+
+
+SAVED = {
+    "public": {
+        "covariate": "x",
+        "level": 0.9,
+        "grid": [0.0, 1.0],
+        "released": [1.0, 2.0],
+        "band": [[0.0, 1.0], [1.0, 2.0]],
+    },
+    "secret": {"truth": [1.0, 2.0]},
+}
+
+
+@examples(40)
+@given(json_faults(SAVED))
+def test_damaged_curves_are_refused_or_can_be_drawn(tmp_path_factory, text):
+    path = tmp_path_factory.getbasetemp() / "damaged_curves.json"
+    path.write_text(text, encoding="utf-8")
+
+    def draw() -> None:
+        curves_figure({1.0: {"a": EffectCurves.load(path)}}, "").savefig("/dev/null", format="png", dpi=20)
+
+    answered(draw)
+
+
+def test_curves_that_are_not_there_are_refused(tmp_path):
+    with pytest.raises(InputError, match="no curves of a run, or damaged"):
+        EffectCurves.load(tmp_path / "c.json")
+    (tmp_path / "c.json").mkdir()
+    with pytest.raises(InputError, match="no curves of a run, or damaged"):
+        EffectCurves.load(tmp_path / "c.json")
 
 
 def test_saving_writes_one_png(tmp_path):

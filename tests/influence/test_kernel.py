@@ -11,9 +11,10 @@ from torchdpcate.data import Domain
 from torchdpcate.influence import InfluenceFunction, gross_error_sensitivity
 from torchdpcate.influence.kernel import KernelInfluenceFunction
 from torchdpcate.orthogonal import ScoreBounds
-from torchdpcate.second_stage import SecondStageBlock, kernel_solve
-from torchdpcate.second_stage.kernel import KernelStage, UnitKernel
+from torchdpcate.second_stage import SecondStageBlock, kernel_system
+from torchdpcate.second_stage.kernel import KernelStage
 from torchdpcate.second_stage.kernel_solve import SQUARED, Loss
+from torchdpcate.second_stage.unit_kernel import UnitKernel
 
 LOSSES = (SQUARED, Loss(0.3), Loss(0.3, truncated=True))
 
@@ -110,10 +111,7 @@ def test_it_is_the_feature_paths_influence_function(name):
 
 
 def reweighted(stage: KernelStage, x, s, w, weight: float) -> KernelStage:
-    """The fit to (1 - weight) sample + weight record, weight > 0: copies of the record carry its weight.
-
-    A record of weight c in the mean is a record with s and w times sqrt(c), for the squared loss.
-    """
+    """The squared fit to (1 - weight) sample + weight record: weight c in a mean is s and w times sqrt(c)."""
     n, block = stage.n, stage.block
     old, new = math.sqrt((1 - weight) * (n + 1) / n), math.sqrt(weight * (n + 1))
     changed = dataclasses.replace(
@@ -126,7 +124,7 @@ def reweighted(stage: KernelStage, x, s, w, weight: float) -> KernelStage:
 
 
 def test_finite_differences_of_refits():
-    """One record reweighted: a fourth-order one-sided difference agrees to nine digits."""
+    """One record reweighted: a one-sided difference of eighth order agrees to nine digits."""
     stage, queries = random_stage(), grid(5)
     F = KernelInfluenceFunction(stage, queries)
     x, s, w = grid(3), real(0.8, -0.6, 1.0), real(0.9, -0.5, 0.2)
@@ -144,19 +142,16 @@ def test_finite_differences_of_refits():
 
 def test_finite_differences_of_huber_refits():
     """Between two kinks the Huber fit moves as its influence function says: the record is one of the sample."""
-    stage, queries, i = random_stage(Loss(0.3)), grid(5), 10
-    step = 1e-6
-    F, block = KernelInfluenceFunction(stage, queries), stage.block
-    assert 0 < int((stage.fit.residual.abs() > 0.3).sum()) < stage.n
+    stage, queries, step = random_stage(Loss(0.3)), grid(5), 1e-6
+    F, block, n = KernelInfluenceFunction(stage, queries), stage.block, stage.n
+    psi = _exact_features(stage, queries)
+    assert 0 < int((stage.fit.residual.abs() > 0.3).sum()) < n
     for i in (10, int(stage.fit.residual.abs().argmax())):
         ends = []
         for weight in (step, -step):
-            psi = _exact_features(stage, queries)
-            c = torch.full((stage.n,), (1 - weight) / stage.n, dtype=torch.float64)
+            c = torch.full((n,), (1 - weight) / n, dtype=torch.float64)
             c[i] += weight
-            ends.append(
-                psi[stage.n :] @ _weighted_huber(psi[: stage.n], block.s, block.w, c, stage, stage.fit.residual)
-            )
+            ends.append(psi[n:] @ _weighted_huber(psi[:n], c, stage))
         moved = F.at(block.x[i : i + 1], block.s[i : i + 1], block.w[i : i + 1])[0]
         assert relative((ends[0] - ends[1]) / (2 * step), moved) < 1e-6
 
@@ -167,9 +162,10 @@ def _exact_features(stage: KernelStage, queries: torch.Tensor) -> torch.Tensor:
     return vectors * values.clamp(min=0).sqrt()
 
 
-def _weighted_huber(psi, s, w, c, stage, residual):
+def _weighted_huber(psi: torch.Tensor, c: torch.Tensor, stage: KernelStage) -> torch.Tensor:
     """Minimiser of sum c_i H(s_i - w_i psi_i'theta) + ridge ||theta||^2 while no record changes sides."""
-    inside, v = stage.loss.inside(residual), w[:, None] * psi
+    s, residual = stage.block.s, stage.fit.residual
+    inside, v = stage.loss.inside(residual), stage.block.w[:, None] * psi
     A = v.T @ ((c * inside)[:, None] * v) + stage.ridge * torch.eye(psi.shape[1], dtype=torch.float64)
     outer = torch.where(inside, s, stage.loss.pull(residual))
     theta = torch.linalg.solve(A, v.T @ (c * outer))
@@ -229,7 +225,7 @@ def test_a_constant_covariate_needs_no_grid():
 
 
 def test_conjugate_gradients_give_the_same(monkeypatch):
-    monkeypatch.setattr(kernel_solve, "_LANDMARKS", 20)
+    monkeypatch.setattr(kernel_system, "_LANDMARKS", 20)
     dense, lazy = random_stage(), random_stage(largest_dense=10)
     x, s, w = grid(6), torch.linspace(-1, 1, 6, dtype=torch.float64), torch.full((6,), 0.6, dtype=torch.float64)
     pair = [KernelInfluenceFunction(stage, grid(5)).at(x, s, w) for stage in (dense, lazy)]

@@ -7,10 +7,11 @@ from scipy.optimize import minimize
 
 from torchdpcate.data import CausalData, Domain
 from torchdpcate.errors import InputError
-from torchdpcate.learners.tuning import Tuning, least_risk
+from torchdpcate.learners.tuning import Tuning, _excess, _public_block, least_risk
 from torchdpcate.nuisance.convex import ConvexNuisances
 from torchdpcate.orthogonal import RScore
 from torchdpcate.privacy import NoiseSource, PrivacyBudget, PureEvent
+from torchdpcate.release import ObjectivePerturbation
 from torchdpcate.second_stage import Legendre, LinearProblem, LinearSecondStage, SecondStageBlock
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
@@ -38,7 +39,7 @@ def test_least_risk_is_that_of_a_constrained_optimiser(seed, radius):
     limit = radius * case.threshold
     found = minimize(
         lambda theta: huber_risk(case, torch.as_tensor(theta)).item(),
-        torch.zeros(3).numpy(),
+        torch.zeros(3, dtype=torch.float64).numpy(),
         method="SLSQP",
         constraints={"type": "ineq", "fun": lambda theta: limit**2 - theta @ theta},
         options={"ftol": 1e-14, "maxiter": 500},
@@ -51,7 +52,7 @@ def test_least_risk_is_that_of_a_constrained_optimiser(seed, radius):
 @pytest.mark.parametrize("radius", [0.3, 2.0])
 def test_a_neighbour_moves_the_least_risk_by_no_more_than_its_sensitivity(ridge, radius):
     generator, most = torch.Generator().manual_seed(0), 0.0
-    for trial in range(150):
+    for trial in range(24):
         ends = trial % 2 == 0
         one = problem(generator, n=6, ridge=ridge, ends=ends)
         new = problem(generator, n=6, ridge=ridge, ends=ends)
@@ -68,7 +69,7 @@ def test_a_neighbour_moves_the_least_risk_by_no_more_than_its_sensitivity(ridge,
 
 
 def test_heads_move_by_far_more_than_risks():
-    """Why a head fitted to one half and judged on the other cannot be chosen among: the README's quarter."""
+    """Why a head fitted to one half and judged on the other cannot be chosen among."""
     from torchdpcate.second_stage.linear import sensitivity
 
     ratios = []
@@ -77,7 +78,7 @@ def test_heads_move_by_far_more_than_risks():
         psi = torch.ones(n // 4, 1, dtype=torch.float64)  # a half of a nuisance block of half the records
         case = LinearProblem(psi, psi[:, 0], psi[:, 0], ridge, 0.95, 1.0, 1.0)
         ratios.append((sensitivity(case), least_risk(case, 2.0).sensitivity))
-    assert ratios[0][0] == pytest.approx(ratios[1][0], rel=1e-6)
+    assert ratios[0][0] == pytest.approx(ratios[1][0], rel=1e-5)
     assert ratios[1][0] > 0.25
     assert ratios[1][1] == pytest.approx(ratios[0][1] / 100)
 
@@ -132,13 +133,16 @@ def test_the_choice_is_charged_as_asked_and_paid_for():
     assert Tuning(share=0.1).event(PrivacyBudget(0.5, 1e-5)) == PureEvent(0.05)
 
 
-def test_noise_and_fit_that_public_facts_promise_weigh_against_large_maps():
-    # with next to nothing to fit and few records, a large map costs more than it gains
-    block, nuisances = block_and_nuisances(lambda u: 0.01 * u, n=60)
-    rest = {"threshold": 0.5, "n": 60, "epsilon": None, "noise": NoiseSource.system()}
-    tuning = Tuning(features=(Legendre(6), Legendre(1)), noise_ratios=(0.5, 1.0))
-    best = tuning.choose(LinearSecondStage(), block, nuisances, budget=BUDGET, **rest)
-    assert (best.features.degree, best.noise_ratio) == (1, 0.5)
+def test_the_noise_that_public_facts_promise_is_that_of_the_release():
+    block, nuisances = block_and_nuisances(lambda u: 0 * u, n=5_000)
+    stage = LinearSecondStage(features=Legendre(3)).fit(block, nuisances, threshold=0.5, budget=BUDGET)
+    public = replace(stage, block=_public_block(block, nuisances)).problem
+    promised = _excess(public, 1, 5_000, BUDGET) - _excess(public, 1, 5_000, None)
+    drawn = ObjectivePerturbation().prepare(stage, BUDGET).draw(NoiseSource.system(), 1_000) - stage.theta
+    noise = (stage.problem.v @ drawn.T / 0.5).square().mean().item()
+    # of a thousand runs the mean of squares has a relative error near 0.02; the solver's share adds 2 %
+    assert noise == pytest.approx(promised, rel=0.13)
+    assert _excess(public, 1, 5_000, None) == pytest.approx(4 / 3 * (1 / 5_000 + 1), rel=0.5)
 
 
 @pytest.mark.parametrize(

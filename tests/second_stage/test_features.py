@@ -1,5 +1,7 @@
 """Feature maps against SciPy, the kernel they stand for, and their norm bound."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,7 +11,8 @@ from scipy.special import eval_legendre
 from torchdpcate.data import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance import Nuisances
-from torchdpcate.second_stage import FEATURE_MAPS, Fourier, Identity, Legendre, Representation
+from torchdpcate.second_stage import FEATURE_MAPS, FeatureMap, Fourier, Identity, Legendre, Representation, tangent
+from torchdpcate.second_stage.nystrom import Nystrom
 
 DOMAIN = Domain([-1.0, 10.0, 0.0], [3.0, 20.0, 1.0], 0.0, 1.0)
 
@@ -57,6 +60,81 @@ def test_fourier_seed_is_public_and_reproducible():
     assert not torch.equal(Fourier(seed=4).setup(DOMAIN)(x), Fourier(seed=5).setup(DOMAIN)(x))
 
 
+def gaussian_kernel(x, y, bandwidth: float):
+    return torch.exp(-torch.cdist(DOMAIN.scale(x), DOMAIN.scale(y)).square() / (2 * bandwidth**2))
+
+
+@pytest.mark.parametrize(("points", "shape"), [(100, (64, 3)), (63, (63, 3)), (343, (343, 3))])
+def test_nystrom_points_are_a_grid_or_sobol_points_of_the_whole_box(points, shape):
+    psi = Nystrom(points=points).setup(DOMAIN)
+    assert psi.landmarks.shape == shape
+    assert psi.dimension == shape[0]
+    assert -1 <= psi.landmarks.min().item() < -0.9
+    assert 0.9 < psi.landmarks.max().item() <= 1
+    regular = len(psi.landmarks[:, 0].unique()) < 10
+    assert regular == (points != 63)
+
+
+def test_nystrom_is_the_kernels_projection_on_its_points():
+    """Closed form k_u (K_uu + j I)^{-1} k_u'; with 6^3 points it is the kernel itself."""
+    psi, x, y = Nystrom(points=216, bandwidth=0.9).setup(DOMAIN), DOMAIN.grid(20), DOMAIN.grid(30)[20:]
+    low, high = DOMAIN.covariate_low, DOMAIN.covariate_high
+    u = low + (psi.landmarks + 1) / 2 * (high - low)
+    K = gaussian_kernel(u, u, 0.9) + 1e-6 * torch.eye(216, dtype=torch.float64)
+    expected = gaussian_kernel(x, u, 0.9) @ torch.linalg.solve(K, gaussian_kernel(u, y, 0.9))
+    torch.testing.assert_close(psi.covariance(x, y), expected, rtol=0, atol=1e-8)
+    torch.testing.assert_close(psi.covariance(x, y), gaussian_kernel(x, y, 0.9), rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("bandwidth", [0.05, 0.5, 5.0, 500.0])
+def test_nystrom_norm_is_below_one_where_it_comes_closest(bandwidth):
+    """At the points themselves, and with kernel matrices from the identity to all ones."""
+    psi = Nystrom(points=125, bandwidth=bandwidth).setup(DOMAIN)
+    low, high = DOMAIN.covariate_low, DOMAIN.covariate_high
+    points = DOMAIN.clip_covariates(low + (psi.landmarks + 1) / 2 * (high - low))
+    norms = psi.norm(torch.cat([points, DOMAIN.grid(500)]))
+    assert norms.max().item() < 1 - 1e-9
+    assert norms[:125].min().item() > 1 - 1e-4
+
+
+def test_nystrom_seed_is_public_and_reproducible():
+    x = DOMAIN.grid(3)
+    first, same, other = (Nystrom(points=50, seed=seed).setup(DOMAIN)(x) for seed in (4, 4, 5))
+    assert torch.equal(first, same)
+    assert not torch.equal(first, other)
+
+
+@pytest.mark.parametrize("name", sorted(FEATURE_MAPS))
+def test_products_in_batches_are_those_of_the_features(name, monkeypatch):
+    psi, x = maps()[name], DOMAIN.grid(11)
+    generator = torch.Generator().manual_seed(0)
+    theta = torch.randn(2, psi.dimension, dtype=torch.float64, generator=generator)
+    r = torch.randn(2, 11, dtype=torch.float64, generator=generator)
+    matrix = psi(x)
+    monkeypatch.setattr("torchdpcate.second_stage.features._CHUNK_ELEMENTS", 4 * psi.dimension)
+    close = {"rtol": 1e-9, "atol": 1e-9}
+    torch.testing.assert_close(psi.product(theta, x), theta @ matrix.T, **close)
+    torch.testing.assert_close(psi.product(theta[0], x), matrix @ theta[0], **close)
+    torch.testing.assert_close(psi.adjoint(r, x), r @ matrix, **close)
+    torch.testing.assert_close(psi.norm(x), matrix.norm(dim=1), **close)
+    torch.testing.assert_close(psi.covariance(x, x[:4]), matrix @ matrix[:4].T, **close)
+    assert psi.product(theta, x[:0]).shape == (2, 0)
+
+
+@pytest.mark.parametrize("name", sorted(FEATURE_MAPS))
+def test_a_twin_is_the_same_map(name):
+    psi: FeatureMap = maps()[name]
+    torch.manual_seed(0)
+    nuisances = Nuisances(DOMAIN, width=16).double().requires_grad_(False)
+    torch.testing.assert_close(psi.twin(nuisances)(DOMAIN.grid(5)), psi(DOMAIN.grid(5)), rtol=0, atol=0)
+
+
+def test_every_feature_map_has_its_yaml():
+    folder = Path(__file__).parents[2] / "conf" / "features"
+    assert {path.stem for path in folder.glob("*.yaml")} == set(FEATURE_MAPS)
+    assert FEATURE_MAPS["tangent"] is tangent.Tangent
+
+
 def test_legendre_polynomials_are_scipys():
     x = DOMAIN.grid(50)
     psi = Legendre(4).setup(DOMAIN)(x) * (1 + 3 * 4) ** 0.5
@@ -86,6 +164,8 @@ def test_representation_is_the_clipped_hidden_layer():
         (lambda: Legendre(0), r"features\.degree = 0"),
         (lambda: Fourier(pairs=0), r"features\.pairs = 0"),
         (lambda: Fourier(bandwidth=-1.0), r"features\.bandwidth = -1"),
+        (lambda: Nystrom(points=0), r"features\.points = 0"),
+        (lambda: Nystrom(bandwidth=0.0), r"features\.bandwidth = 0"),
         (lambda: Representation(scale=0.0), r"features\.scale = 0"),
         (lambda: Representation().setup(DOMAIN), "needs the trained nuisances"),
     ],

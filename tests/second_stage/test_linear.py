@@ -60,6 +60,18 @@ def test_squared_head_is_ridge_regression():
     np.testing.assert_allclose(solve(problem).theta.numpy(), ridge.coef_, rtol=1e-10)
 
 
+@pytest.mark.parametrize("threshold", [0.05, math.inf])
+def test_more_features_than_records_are_fitted_exactly(threshold):
+    """Woodbury's identity: the gradient, by autograd, vanishes."""
+    problem = random_problem(threshold, n=60, p=200)
+    theta = solve(problem).theta.requires_grad_()
+    r, tau = problem.s - problem.v @ theta, min(threshold, 1e6)
+    loss = torch.where(r.abs() <= tau, r.square(), 2 * tau * r.abs() - tau**2)
+    objective = loss.mean() + problem.ridge * theta.square().sum()
+    (gradient,) = torch.autograd.grad(objective, theta)
+    assert gradient.norm().item() <= 1.01 * problem.tolerance
+
+
 @pytest.mark.parametrize("threshold", [0.02, 0.3, 5.0])
 def test_huber_head_minimises_its_objective(threshold):
     problem = random_problem(threshold)
@@ -83,6 +95,16 @@ def test_tilt_shifts_the_quadratic_minimiser_by_its_closed_form():
     tilted = solve_tilted(problem, torch.stack([tilt, -tilt]))
     moved = solve(problem).theta + torch.stack([-shift, shift])
     torch.testing.assert_close(tilted, moved, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("p", [7, 300])  # fewer and more features than records
+def test_solves_with_the_curvature_are_its_inverse(p):
+    problem = random_problem(p=p)
+    rhs = torch.randn(3, p, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    torch.testing.assert_close(problem.solve_curvature(rhs) @ problem.curvature, rhs, rtol=1e-9, atol=1e-10)
+    v = problem.v
+    expected = v.T @ v / problem.n + problem.ridge * torch.eye(p, dtype=torch.float64)
+    torch.testing.assert_close(problem.curvature, expected, rtol=1e-12, atol=1e-14)
 
 
 def test_sensitivities_of_the_theory_note():

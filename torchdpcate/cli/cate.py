@@ -17,12 +17,14 @@ from rich.table import Table
 
 from torchdpcate._files import write_text
 from torchdpcate.cli.curator import write_curator
+from torchdpcate.cli.settings import CURVES_FILE, choices, settings
 from torchdpcate.data import Study
 from torchdpcate.errors import InputError
-from torchdpcate.evaluation import effect_figure, pehe, save_figure
+from torchdpcate.evaluation import EffectCurves, effect_figure, pehe, save_figure
 from torchdpcate.learners import CATELearner
 from torchdpcate.privacy import NoiseSource, PrivacyBudget
-from torchdpcate.release import FunctionMechanism, Mechanism, Release, write_sums
+from torchdpcate.release import FunctionMechanism, Mechanism, Release, SmoothSensitivity, write_sums
+from torchdpcate.release.post_processing import noise_scales
 
 RELEASE_FILE = "release.safetensors"
 
@@ -56,10 +58,11 @@ def train_cate(config: DictConfig, folder: Path) -> None:
     release, curve = _release(config, study, learner, mechanism, points, folder)
     _write_release(release, folder / "release")
 
-    summary = _summary(config, study, learner, release)
+    summary, nonprivate = _summary(config, study, learner, release), None
     if study.effect is not None:
-        summary |= _errors(config, study, learner, release)
-    _draw(config, study, learner, curve, folder)
+        nonprivate = _learner(config, study, None).fit(records.x, records.a, records.y)
+        summary |= _errors(study, learner, nonprivate, release)
+    _draw(config, study, learner, nonprivate, curve, folder)
     write_sums(folder / "release")
     write_curator(config, study, learner, mechanism, curve, points, folder / "curator")
     summary["seconds"] = round(time.perf_counter() - start, 3)
@@ -100,7 +103,7 @@ def _check_settings(config: DictConfig) -> None:
         raise InputError(f"queries.count = {config.queries.count}: ask for at least one query")
     given = HydraConfig.initialized() and any(word.startswith("features") for word in HydraConfig.get().overrides.task)
     if given and "features" not in config.second_stage:
-        raise InputError("features: the neural head learns its own; leave features out or use second_stage=linear")
+        raise InputError("features: this second stage has its own; leave features out or use second_stage=linear")
 
 
 def _check(config: DictConfig, study: Study, learner: CATELearner, mechanism: Mechanism) -> None:
@@ -128,6 +131,7 @@ def _release(
     """Return the release, and what answers at the points of the figure; None if that would cost more."""
     curve: Release | None
     if config.release.kind == "queries":
+        _offer(study, learner, mechanism)
         include = config.release.include_nuisances
         release: Release = learner.release_queries(_queries(study), mechanism, include_nuisances=include)
         curve = None
@@ -145,6 +149,19 @@ def _release(
         "records is paid for nowhere",
     }
     return replace(release, privacy=replace(release.privacy, tuning=tuning)), curve  # type: ignore[type-var]
+
+
+def _offer(study: Study, learner: CATELearner, mechanism: Mechanism) -> None:
+    """Say so where the function's own noise, restricted to the queries, is certainly less."""
+    if mechanism.name != SmoothSensitivity.name:
+        return
+    noise = learner.compare_noise(_queries(study))
+    if noise["function"] < noise["smooth_sensitivity"]:
+        print(
+            f"torchdpcate: note: mechanism=gaussian_process needs noise {noise['function']:.3g} an answer at these "
+            f"queries, {mechanism.name} at least {noise['smooth_sensitivity']:.3g}",
+            file=sys.stderr,
+        )
 
 
 def _sweeps() -> bool:
@@ -165,6 +182,7 @@ def _write_release(release: Release, folder: Path) -> None:
 
 def _summary(config: DictConfig, study: Study, learner: CATELearner, release: Release) -> dict[str, Any]:
     assert learner.ledger_ is not None
+    scales = None if study.queries is None else noise_scales(release, study.queries)
     return {
         "task": "cate",
         "data": study.name,
@@ -180,14 +198,16 @@ def _summary(config: DictConfig, study: Study, learner: CATELearner, release: Re
         "n": study.records.n,
         "blocks": learner.sizes_,
         "seed": config.seed,
+        "noise": None if scales is None else scales.mean().item(),
+        **choices(config),
+        "settings": settings(),
     }
 
 
-def _errors(config: DictConfig, study: Study, learner: CATELearner, release: Release) -> dict[str, float]:
+def _errors(study: Study, learner: CATELearner, nonprivate: CATELearner, release: Release) -> dict[str, float]:
     """Return the errors at the queries; the truth is known, so the data are generated."""
     assert study.effect is not None
     truth, queries = study.effect, _queries(study)
-    nonprivate = _learner(config, study, None).fit(study.records.x, study.records.a, study.records.y)
     estimates = {
         "pehe": release.effect_tensor(queries),
         "pehe_nonprivate": nonprivate.curator_effect(queries),
@@ -216,19 +236,34 @@ def _figure_points(config: DictConfig, study: Study) -> torch.Tensor:
     return x
 
 
-def _draw(config: DictConfig, study: Study, learner: CATELearner, release: Release | None, folder: Path) -> None:
-    """Draw the effect against one covariate: the reader's figure, and the curator's beside it."""
+def _draw(
+    config: DictConfig,
+    study: Study,
+    learner: CATELearner,
+    nonprivate: CATELearner | None,
+    release: Release | None,
+    folder: Path,
+) -> None:
+    """Draw the effect against one covariate: the reader's figure, and the curator's beside it with its numbers."""
     if release is None:
         return
     name, x = _figure_covariate(config, study), _figure_points(config, study)
-    values, level = x[:, study.domain.names.index(name)].numpy(), float(config.figure.level)
-    effect, band = release.effect(x), release.interval(x, level)
-    claim = release.privacy.claim
-    reader = effect_figure(values, effect, band, covariate=name, level=level, claim=claim)
+    grid, level, claim = x[:, study.domain.names.index(name)].numpy(), float(config.figure.level), release.privacy.claim
+    effect = release.effect(x)
+    band = None if noise_scales(release, x) is None else release.interval(x, level)
+    reader = effect_figure(grid, effect, band, covariate=name, level=level, claim=claim)
     save_figure(reader, folder / "release" / "effect.png")
-    others = {"head without noise": learner.curator_effect(x), "plug-in": learner.plug_in_effect(x)}
-    curator = effect_figure(values, effect, None, covariate=name, others=others, claim=claim)
+    truth = None if study.truth is None else study.truth(x)
+    others = {
+        "truth": None if truth is None else truth.numpy(),
+        "non-private": None if nonprivate is None else nonprivate.curator_effect(x),
+        "head without noise": learner.curator_effect(x),
+        "plug-in": learner.plug_in_effect(x),
+    }
+    known = {name: values for name, values in others.items() if values is not None}
+    curator = effect_figure(grid, effect, None, covariate=name, others=known, claim=claim)
     save_figure(curator, folder / "curator" / "effect.png")
+    EffectCurves(name, grid, effect, band, level, known).save(folder / "curator" / CURVES_FILE)
 
 
 def _show(summary: dict[str, Any], release: Release, folder: Path) -> None:

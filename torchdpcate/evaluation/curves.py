@@ -35,16 +35,16 @@ class EffectCurves:
     others: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
-        """Write the curves as JSON, whole or not at all."""
-        facts = {
+        """Write the curves as JSON, whole or not at all: what the release gives away, and what it does not."""
+        public = {
             "covariate": self.covariate,
             "level": self.level,
             "grid": self.grid.tolist(),
             "released": self.released.tolist(),
             "band": None if self.band is None else self.band.tolist(),
-            "others": {name: values.tolist() for name, values in self.others.items()},
         }
-        write_text(path, json.dumps(facts) + "\n")
+        secret = {name: values.tolist() for name, values in self.others.items()}
+        write_text(path, json.dumps({"public": public, "secret": secret}) + "\n")
 
     @classmethod
     def load(cls, path: Path) -> "EffectCurves":
@@ -57,13 +57,13 @@ class EffectCurves:
             if not path.is_file() or path.stat().st_size > _MOST_BYTES:  # a pipe would never end
                 raise ValueError
             facts = json.loads(path.read_text(encoding="utf-8"))
-            grid = _numbers(facts["grid"])
-            others = {_word(name): _numbers(values, grid.shape) for name, values in facts["others"].items()}
-            band = None if facts["band"] is None else _numbers(facts["band"], (*grid.shape, 2))
-            released, level = _numbers(facts["released"], grid.shape), facts["level"]
+            public, grid = facts["public"], _numbers(facts["public"]["grid"])
+            others = {_word(name): _numbers(values, grid.shape) for name, values in facts["secret"].items()}
+            band = None if public["band"] is None else _numbers(public["band"], (*grid.shape, 2))
+            level = public["level"]
             if grid.ndim != 1 or not grid.size or not (isinstance(level, float) and 0 < level < 1):
                 raise ValueError
-            return cls(_word(facts["covariate"]), grid, released, band, level, others)
+            return cls(_word(public["covariate"]), grid, _numbers(public["released"], grid.shape), band, level, others)
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, OSError):
             raise InputError(f"{path}: no curves of a run, or damaged; remove the run or run it again") from None
 
@@ -79,6 +79,6 @@ def _numbers(values: Any, shape: tuple[int, ...] | None = None) -> np.ndarray:
 
 
 def _word(value: Any) -> str:
-    if not (isinstance(value, str) and value.isprintable() and len(value) < 1000):
+    if not isinstance(value, str):
         raise ValueError
-    return value
+    return "".join(letter if letter.isprintable() else "?" for letter in value[:1000])

@@ -1,16 +1,23 @@
-"""The two figures: effect against one covariate, and error against budget."""
+"""The figures of one run: effect against one covariate, for the reader and for the curator."""
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 CURATOR_ONLY = "curator only: shows non-private curves"
+REFERENCES: dict[str, dict[str, Any]] = {
+    "truth": {"color": "black", "ls": "--", "lw": 1.5},
+    "non-private": {"color": "0.45", "ls": "-", "lw": 1.5},
+    "head without noise": {"color": "C1", "ls": "-", "lw": 1.5},
+    "plug-in": {"color": "C2", "ls": ":", "lw": 1.5},
+}
+"""How curves that are no release's are drawn, by name."""
 
 
 def effect_figure(
@@ -38,47 +45,18 @@ def effect_figure(
     Returns:
         A matplotlib figure; the caller saves it.
     """
-    figure, axes = _axes()
+    figure, axes = new_figure()
     axes.plot(grid, released, color="C0", lw=2, label="released")
     if band is not None:
         label = f"{level:.0%} noise band (no confidence interval)"
         axes.fill_between(grid, band[:, 0], band[:, 1], color="C0", alpha=0.15, lw=0, label=label)
-    for (name, values), style in zip((others or {}).items(), ("k--", "C1-", "C2:"), strict=False):
-        axes.plot(grid, values, style, lw=1.5, label=name)
+    for name, values in (others or {}).items():
+        axes.plot(grid, values, label=name, **REFERENCES.get(name, {"color": "C3"}))
     axes.axhline(0, color="0.7", lw=0.8, zorder=0)
-    axes.set_xlabel(f"{covariate} (other covariates at mid-range)")
+    axes.set_xlabel(f"{covariate} (other covariates at mid-range)", parse_math=False)
     axes.set_ylabel("treatment effect")
     axes.set_title("\n".join(filter(None, [claim, CURATOR_ONLY if others else ""])), fontsize=9)
     axes.legend(fontsize=8, frameon=False)
-    return figure
-
-
-def budget_figure(errors: "pd.DataFrame") -> "Figure":
-    """Draw error against budget: median over seeds with the range of all of them.
-
-    Args:
-        errors: One row a run with columns ``epsilon``, ``estimate`` (what was estimated) and ``pehe``.
-
-    Returns:
-        A matplotlib figure; the caller saves it.
-    """
-    figure, axes = _axes()
-    for i, (name, rows) in enumerate(errors.groupby("estimate", sort=False)):
-        groups = rows.groupby("epsilon")["pehe"]
-        middle, low, high = groups.median(), groups.min(), groups.max()
-        axes.plot(middle.index, middle, "o-", color=f"C{i}", ms=4, label=str(name))
-        axes.fill_between(middle.index, low, high, color=f"C{i}", alpha=0.12, lw=0)
-    ticks = sorted(errors["epsilon"].unique())
-    axes.set_xscale("log")
-    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter("{x:g}")
-    axes.tick_params(which="both", labelsize=8)
-    axes.set_xlabel("epsilon")
-    axes.set_ylabel("PEHE (root mean squared error)")
-    axes.set_title("error against budget: median and range over seeds", fontsize=9)
-    figure.legend(loc="outside right upper", fontsize=8, frameon=False)
     return figure
 
 
@@ -90,11 +68,26 @@ def save_figure(figure: "Figure", path: Path) -> None:
         figure.savefig(temporary, dpi=150, bbox_inches="tight", format="png")
 
 
-def _axes() -> tuple:
+def new_figure() -> tuple["Figure", "Axes"]:
+    """Return a figure with one pair of axes."""
+    figure, grid = new_grid(1, 1, (6.0, 3.8))
+    return figure, grid[0]
+
+
+def new_grid(rows: int, columns: int, size: tuple[float, float], **settings: Any) -> tuple["Figure", list["Axes"]]:
+    """Return a figure of this size in inches with its panels, row by row.
+
+    Args:
+        rows: Rows of panels.
+        columns: Columns of panels.
+        size: Width and height.
+        settings: Of matplotlib's ``Figure.subplots``.
+    """
     # The object interface needs no display and leaves pyplot's global state alone.
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6.0, 3.8), layout="constrained")
-    axes = figure.subplots()
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure, axes
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False, **settings).flatten().tolist()
+    for axes in panels:
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure, panels

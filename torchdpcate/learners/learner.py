@@ -31,8 +31,9 @@ from torchdpcate.release import (
     QueryMechanism,
     QueryRelease,
     make_statement,
+    noise_at_queries,
 )
-from torchdpcate.second_stage import FeatureMap, FittedStage, LinearSecondStage, SecondStage
+from torchdpcate.second_stage import FeatureMap, FittedStage, LinearSecondStage, RKHSStage, SecondStage
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -275,6 +276,24 @@ class CATELearner(BaseEstimator):
             )
 
         return self._spend(chosen, create, budget)[0]
+
+    def compare_noise(self, X_query: Any, budget: PrivacyBudget | None = None) -> dict[str, float]:
+        """Return the noise of an answer at these queries by mechanism, in outcome units; see ``noise_at_queries``.
+
+        It is worked out from public facts and costs nothing: ask before releasing.
+
+        Args:
+            X_query: Covariates [d, q].
+            budget: What the release would spend; None takes the block's budget.
+
+        Raises:
+            InputError: Not fitted, without privacy, or a second stage without a sensitivity bound.
+        """
+        queries = self.schema_.matrix(X_query, "query")
+        if self.budget is None or not isinstance(self.stage_, RKHSStage):
+            raise InputError("compare_noise: needs a budget and second_stage=linear, tangent or kernel_ridge")
+        budget = budget or self._split().release_budget(self.budget)
+        return noise_at_queries(self.stage_, self._first.view(queries), budget)
 
     @property
     def sizes_(self) -> dict[str, int]:

@@ -10,6 +10,7 @@ from torchdpcate.release import (
     OutputPerturbation,
     PlugIn,
     SmoothSensitivity,
+    SufficientStatistics,
 )
 
 MECHANISMS: dict[str, type[Mechanism]] = {
@@ -17,6 +18,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
     for cls in (
         ObjectivePerturbation,
         OutputPerturbation,
+        SufficientStatistics,
         GaussianProcess,
         DPSGDHead,
         PlugIn,

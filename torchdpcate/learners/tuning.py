@@ -7,18 +7,19 @@ from itertools import product
 from typing import NamedTuple
 
 import torch
+from scipy.optimize import brentq
 from torch import Tensor
 
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.nuisance import NuisanceModel
-from torchdpcate.privacy import NoiseSource, PrivacyBudget, PureEvent, analytic_gaussian_sigma
+from torchdpcate.privacy import NoiseSource, PrivacyBudget, PureEvent
 from torchdpcate.privacy.selection import generalised_select
+from torchdpcate.release.objective import objective_noise
 from torchdpcate.second_stage import FeatureMap, Legendre, LinearProblem, LinearSecondStage, SecondStage, solve
 from torchdpcate.second_stage.stage import SecondStageBlock
 
 _GRID = 2_000  # public points that stand in for the covariates' law
 _GAP = 0.01  # of the sensitivity: how exactly a least risk is found
-_MOST_BISECTIONS = 60
 _VARIANCE = 1 / 3  # of residuals within the threshold, in squared thresholds: as if uniform
 
 
@@ -38,14 +39,14 @@ def least_risk(problem: LinearProblem, radius: float) -> Risk:
 
     A loss in the ball lies in [0, tau^2 (1 + 2 B rho)], as |s - v'theta| <= tau (1 + B rho). A minimum of sums moves
     by no more than the sums do, so replacing one record moves V by at most (1 + 2 B rho) / n, *however far the
-    minimiser itself moves*; one hundredth of that is added for the gap at which the search stops (weak duality).
+    minimiser itself moves*; one hundredth of that is added for the gap to the exact minimum (weak duality).
 
     Args:
         problem: the regression; a Huber threshold, finite.
         radius: rho, public.
 
     Raises:
-        NumericalError: the search did not end.
+        NumericalError: it was not found to that gap; nothing may be chosen.
 
     Example:
         >>> psi = torch.ones(100, 1, dtype=torch.float64)
@@ -57,16 +58,23 @@ def least_risk(problem: LinearProblem, radius: float) -> Risk:
     tau, n = problem.threshold, problem.n
     clipped = replace(problem, s=problem.s.clamp(-tau, tau))
     sensitivity = (1 + 2 * problem.weight_bound * radius) / n
-    multiplier, low, high = 0.0, 0.0, math.inf
-    for _ in range(_MOST_BISECTIONS):
-        theta = solve(replace(clipped, ridge=problem.ridge + multiplier)).theta / tau
-        spare = radius**2 - theta.square().sum().item()
-        # the Lagrangian's minimum is a lower bound, and what a feasible head exceeds it by is the gap
-        if spare >= 0 and multiplier * spare <= _GAP * sensitivity:
-            return Risk(_risk(clipped, theta), sensitivity * (1 + _GAP))
-        low, high = (low, multiplier) if spare >= 0 else (multiplier, high)
-        multiplier = (low + high) / 2 if high < math.inf else max(2 * multiplier, problem.ridge)
-    raise NumericalError("tune: the search for a least risk did not end; nothing is chosen; raise tune.radius")
+
+    def head(multiplier: float) -> Tensor:
+        return solve(replace(clipped, ridge=problem.ridge + multiplier)).theta / tau
+
+    def excess_length(multiplier: float) -> float:
+        return head(multiplier).norm().item() - radius
+
+    # a ridge of 1 / (4 rho^2) keeps any head within the ball: ||theta|| <= tau / (2 sqrt(ridge))
+    multiplier = 0.0 if excess_length(0.0) <= 0 else brentq(excess_length, 0.0, 1 / (4 * radius**2))
+    theta = head(multiplier)
+    length = theta.norm().item()
+    # a head in the ball from above, the Lagrangian's minimum from below
+    upper = _risk(clipped, theta * min(1.0, radius / max(length, radius)))
+    lower = _risk(clipped, theta) + multiplier * (length**2 - radius**2)
+    if upper - lower > _GAP * sensitivity:
+        raise NumericalError("tune: a least risk was not found exactly enough; nothing is chosen; change tune.radius")
+    return Risk(upper, sensitivity * (1 + _GAP))
 
 
 def _risk(problem: LinearProblem, theta: Tensor) -> float:
@@ -190,13 +198,14 @@ def _excess(problem: LinearProblem, tuned: int, n: int, budget: PrivacyBudget | 
 
     .. math:: (\sigma_b / 2n)^2\, \overline{\|A^{-1}v\|^2} + \overline{v^\top A^{-1}v}\,(1/n + 1/n') / 3
 
-    with sigma_b that of objective perturbation at epsilon_J = 0 and n' the records whose least risk is too low by
-    what the fit adapted to them.
+    with sigma_b that of objective perturbation and n' the records whose least risk is too low by what the fit adapted
+    to them.
     """
     v = problem.v
     solved = problem.solve_curvature(v)
     spread = (v * solved).sum(1).mean().item() * _VARIANCE * (1 / n + 1 / tuned)
     if budget is None:
         return spread
-    tilt = 4 * problem.weight_bound * analytic_gaussian_sigma(budget.epsilon, budget.delta / 4)
+    bound, ridge = problem.weight_bound, problem.ridge
+    _, tilt = objective_noise(budget.epsilon, budget.delta, weight_bound=bound, threshold=1.0, ridge=ridge, n=n)
     return spread + (tilt / (2 * n)) ** 2 * solved.square().sum(1).mean().item()

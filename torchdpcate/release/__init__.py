@@ -14,6 +14,7 @@ from torchdpcate.release.mechanism import (
     QueryMechanism,
 )
 from torchdpcate.release.objective import ObjectivePerturbation, objective_noise
+from torchdpcate.release.offer import noise_at_queries
 from torchdpcate.release.online import OnlineService, OnlineTerms
 from torchdpcate.release.output import OutputPerturbation
 from torchdpcate.release.plug_in import PlugIn
@@ -21,6 +22,7 @@ from torchdpcate.release.registry import read_facts
 from torchdpcate.release.release import FunctionRelease, QueryRelease, Release
 from torchdpcate.release.smooth_sensitivity import SmoothSensitivity, local_sensitivity, smooth_bound
 from torchdpcate.release.statement import PrivacyStatement, make_statement
+from torchdpcate.release.statistics import StatisticsRelease, SufficientStatistics
 from torchdpcate.release.verify import verify_release
 
 __all__ = [
@@ -43,12 +45,15 @@ __all__ = [
     "QueryRelease",
     "Release",
     "SmoothSensitivity",
+    "StatisticsRelease",
+    "SufficientStatistics",
     "check_sums",
     "load_release",
     "local_sensitivity",
     "make_card",
     "make_statement",
     "minimum_records",
+    "noise_at_queries",
     "objective_noise",
     "read_facts",
     "save_release",

@@ -177,7 +177,9 @@ class FunctionRelease(Release):
         features = FEATURE_MAPS[config.pop("name")](**config).setup(domain, nuisances)
         features.load_state_dict(_stripped("features", tensors))
         _require(tensors["theta"], (features.dimension,), "theta")
-        return cls(tensors["theta"], features, nuisances, schema, privacy, _scale(facts["noise_scale"]), columns=columns)
+        return cls(
+            tensors["theta"], features, nuisances, schema, privacy, _scale(facts["noise_scale"]), columns=columns
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,7 +275,7 @@ def _scale(value: Any) -> float | None:
 def _require_held(config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     """Refuse, before memory is taken for them, networks and features larger than the file that describes them."""
     held = sum(tensor.numel() for tensor in tensors.values())
-    for name in ("degree", "pairs", "width"):
+    for name in ("degree", "pairs", "points", "width"):
         size = config.get(name, 0)
         if not isinstance(size, int) or size > held:
             raise ValueError(f"{name} = {size} in a file of {held} numbers")

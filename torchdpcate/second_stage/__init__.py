@@ -19,6 +19,8 @@ from torchdpcate.second_stage.linear import (
     squared_sensitivity,
 )
 from torchdpcate.second_stage.neural import NeuralFit, NeuralHead, fit_neural_head
+from torchdpcate.second_stage.normal_equations import NormalEquations
+from torchdpcate.second_stage.nystrom import Nystrom
 from torchdpcate.second_stage.recipes import (
     LinearSecondStage,
     NeuralSecondStage,
@@ -35,6 +37,7 @@ from torchdpcate.second_stage.stage import (
     RKHSStage,
     SecondStageBlock,
 )
+from torchdpcate.second_stage.tangent import Tangent, TangentSecondStage
 
 __all__ = [
     "FEATURE_MAPS",
@@ -53,6 +56,8 @@ __all__ = [
     "NeuralHead",
     "NeuralSecondStage",
     "NeuralStage",
+    "NormalEquations",
+    "Nystrom",
     "ParametricStage",
     "RKHSStage",
     "Regression",
@@ -60,6 +65,8 @@ __all__ = [
     "RidgeSecondStage",
     "SecondStage",
     "SecondStageBlock",
+    "Tangent",
+    "TangentSecondStage",
     "ThresholdPurchase",
     "fit_neural_head",
     "huber_sensitivity",

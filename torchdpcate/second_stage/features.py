@@ -18,7 +18,7 @@ _CHUNK_ELEMENTS_GPU = 2**26
 
 
 def batches(records: Tensor, width: int, dim: int = 0, least: int = 1) -> tuple[Tensor, ...]:
-    """Return the records in batches along ``dim`` of which an array ``width`` wide fits into a cache, or of ``least``."""
+    """Return the records in batches of which an array ``width`` wide fits into a cache, at least ``least`` each."""
     elements = _CHUNK_ELEMENTS if records.device.type == "cpu" else _CHUNK_ELEMENTS_GPU
     return records.split(max(least, elements // width), dim)
 

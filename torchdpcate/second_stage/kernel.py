@@ -5,25 +5,19 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError
 from torchdpcate.privacy import PrivacyBudget
-from torchdpcate.second_stage.kernel_solve import (
-    SQUARED,
-    DenseSystem,
-    DualSystem,
-    KernelFit,
-    Loss,
-    ProductSystem,
-    minimise,
-)
+from torchdpcate.second_stage.kernel_solve import SQUARED, KernelFit, Loss, minimise
+from torchdpcate.second_stage.kernel_system import DenseSystem, DualSystem, ProductSystem
 from torchdpcate.second_stage.linear import huber_sensitivity, squared_sensitivity
 from torchdpcate.second_stage.recipes import RidgeSecondStage
 from torchdpcate.second_stage.stage import RKHSStage, SecondStageBlock
+from torchdpcate.second_stage.unit_kernel import SMOOTHNESS, UnitKernel
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -31,71 +25,9 @@ if TYPE_CHECKING:
     from torchdpcate.data import Domain
     from torchdpcate.nuisance import NuisanceModel
 
-SMOOTHNESS: dict[str, float | None] = {"gaussian": None, "matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
-"""Names of the kernels; the smoothness nu of the Matern ones."""
-
 _MEDIAN_POINTS = 1_024
+_COARSE_RECORDS = 2_000  # beyond which a fit with a threshold starts from one to fewer records
 _BLOCK_ELEMENTS = 2**22  # of the kernel between records and queries
-
-
-@dataclass(frozen=True)
-class UnitKernel:
-    """GPyTorch's Gaussian or Matern kernel on covariates scaled to [-1, 1]: K(x, x) = 1, K falls with the distance.
-
-    Attributes:
-        name: One of ``SMOOTHNESS``.
-        bandwidth: Public length scale, in units of the scaled covariates.
-        domain: Public bounds, by which covariates are scaled.
-
-    Example:
-        >>> from torchdpcate.data import Domain
-        >>> kernel = UnitKernel("gaussian", 0.6, Domain([0.0], [1.0], 0.0, 1.0))  # 0.3 in the covariate's own units
-        >>> round(kernel(torch.tensor([[0.2]]), torch.tensor([[0.5]])).item(), 6), round(math.exp(-0.5), 6)
-        (0.606531, 0.606531)
-    """
-
-    name: str
-    bandwidth: float
-    domain: "Domain"
-
-    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return K(x, y), float64 [m, k], for covariates x [m, q] and y [k, q]; differentiable in both."""
-        z = self.units(x)
-        return self.between(z, z if x is y else self.units(y))
-
-    def units(self, x: Tensor) -> Tensor:
-        """Return the covariates in bandwidths, float64 [B, q]."""
-        return self.domain.scale(x.double()) / self.bandwidth
-
-    def between(self, z: Tensor, other: Tensor) -> Tensor:
-        """Return the kernel of covariates in bandwidths, [m, k]."""
-        return self._module.to(z.device).forward(z, other)
-
-    def variation(self, distance: float) -> float:
-        """Return sup ||K_x - K_y||_H over pairs at most this far apart (scaled covariates): sqrt(2 - 2 K)."""
-        ends = torch.tensor([[0.0], [distance / self.bandwidth]], dtype=torch.float64)
-        return math.sqrt(max(2 - 2 * self.between(ends[:1], ends[1:]).item(), 0.0))
-
-    @cached_property
-    def _module(self) -> Any:
-        from gpytorch.constraints import Positive
-        from gpytorch.kernels import MaternKernel, RBFKernel
-
-        class ExactMaternKernel(MaternKernel):
-            """By differences: the quick product form leaves 1e-8 between equal points, which a root kernel shows."""
-
-            def covar_dist(self, x1: Tensor, x2: Tensor, **_: Any) -> Tensor:
-                return torch.cdist(x1, x2, compute_mode="donot_use_mm_for_euclid_dist")
-
-        as_given = Positive(transform=None, inv_transform=None)
-        nu = SMOOTHNESS[self.name]
-        kernel = (
-            RBFKernel(lengthscale_constraint=as_given)
-            if nu is None
-            else ExactMaternKernel(nu, lengthscale_constraint=as_given)
-        )
-        kernel.double().lengthscale = torch.ones(1, dtype=torch.float64)
-        return kernel.requires_grad_(False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +92,16 @@ class KernelStage(RKHSStage):
     @cached_property
     def fit(self) -> KernelFit:
         """The minimiser without noise."""
-        return minimise(self.system, self.block.s, self.loss, self.tolerance)
+        return minimise(self.system, self.block.s, self.loss, self.tolerance, self._start())
+
+    def _start(self) -> Tensor:
+        """Coefficients to start from: the fit to every fourth record nearly knows which lie beyond the threshold."""
+        start = torch.zeros_like(self.block.s)
+        if self.n > _COARSE_RECORDS and math.isfinite(self.loss.threshold):
+            fourth = {name: getattr(self.block, name)[::4] for name in ("x", "s", "w")}
+            coarse = dataclasses.replace(self, block=dataclasses.replace(self.block, **fourth))
+            start[::4] = coarse.fit.u
+        return start
 
     @property
     def gradient_norm(self) -> float:

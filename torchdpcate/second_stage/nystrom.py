@@ -12,7 +12,9 @@ from torchdpcate.second_stage.features import FEATURE_MAPS, FeatureMap, batches
 if TYPE_CHECKING:
     from torchdpcate.nuisance import NuisanceModel
 
-_JITTER = 1e-6  # large enough that rounding (about 1e-10) cannot lift the norm above one
+# With c = (K_uu + j I)^{-1} k_u the squared norm is at most 1 - j ||c||^2, and rounding moves it by about 1e-16 m^2
+# ||c||^2: below one in floating point too, up to m = 100,000.
+_JITTER = 1e-6
 _LEAST_PER_AXIS = 4  # below this a regular grid is all corners
 
 
@@ -23,7 +25,8 @@ class Nystrom(FeatureMap):
 
     with x scaled to [-1, 1] and K(x, x') = exp(-||x - x'||^2 / (2 bandwidth^2)); up to a rotation this is
     (K_uu + 10^{-6} I)^{-1/2} k_u(x). As the kernel matrix of (u, x) is positive semi-definite,
-    k_u' K_uu^{-1} k_u <= K(x, x) = 1, and the jitter only shrinks it: ||psi|| < 1. Source: Williams & Seeger (2001).
+    k_u' K_uu^{-1} k_u <= K(x, x) = 1, and the jitter only shrinks it: ||psi|| < 1, rounding included. Source:
+    Williams & Seeger (2001).
 
     The points are a regular grid where the covariates are few enough for four or more values of each, else Sobol
     points scrambled by a public seed.

@@ -14,15 +14,16 @@ from torchdpcate.second_stage.recipes import LinearSecondStage
 if TYPE_CHECKING:
     from torchdpcate.nuisance import NuisanceModel, Nuisances
 
-_LEAST_ROWS = 256  # of a batch: each one reads and writes p numbers
+_LEAST_ROWS = 64  # of a batch: each one reads and writes p numbers
+_KERNEL_ROWS = 1_024  # of a block of the kernel, for which two passes through the network are in memory
 
 
 class _Gradient(NamedTuple):
-    """Gradient (c_j z, -h, h) of one network's effect at B records, never formed unless asked for.
+    """Gradient (c_j (z, 1), -(h, 1), (h, 1)) of one network's effect at B records, never formed unless asked for.
 
     Attributes:
-        z: Scaled covariates with a one appended, [B, q + 1].
-        hidden: Hidden layer with a one appended, [B, H + 1]; z itself in a linear network.
+        z: Scaled covariates, [B, q].
+        hidden: Hidden layer h, [B, H]; z itself in a linear network.
         slopes: Derivative c of the effect in each pre-activation, [B, H]; [B, 0] in a linear network.
     """
 
@@ -32,39 +33,44 @@ class _Gradient(NamedTuple):
 
     @classmethod
     def of(cls, nuisances: "Nuisances", x: Tensor) -> "_Gradient":
-        net = nuisances.outcome.net
-        z = nuisances.scaled(x.double())
-        one = z.new_ones(z.shape[0], 1)
+        net, z = nuisances.outcome.net, nuisances.scaled(x.double())
         if len(net) == 1:
-            return cls(torch.cat([z, one], 1), torch.cat([z, one], 1), z[:, :0])
-        before, weight = net[0](z), net[-1].get_parameter("weight")
-        slopes = torch.where(before > 0, weight[1] - weight[0], 0.0)
-        return cls(torch.cat([z, one], 1), torch.cat([before.relu(), one], 1), slopes)
+            return cls(z, z, z[:, :0])
+        hidden, weight = net[0](z).relu(), net[-1].get_parameter("weight")
+        return cls(z, hidden, (hidden > 0) * (weight[1] - weight[0]))
 
     def dense(self) -> Tensor:
         """The gradients, [B, p], in the order of the network's parameters."""
-        return _joined(self.slopes[:, :, None] * self.z[:, None, :], torch.stack([-self.hidden, self.hidden], 1))
+        one = self.z.new_ones(len(self.z), 1)
+        inner, last = (self.slopes[:, :, None] * self.z[:, None, :]).flatten(1), self.hidden
+        return torch.cat([inner, self.slopes, -last, last, -one, one], 1)
 
     def product(self, theta: Tensor) -> Tensor:
         """The gradients times theta [..., p], [..., B]: a jvp of the network."""
-        shape, (H, k), last = theta.shape[:-1], (self.slopes.shape[1], self.z.shape[1] - 1), self.hidden.shape[1] - 1
-        w1, b1, w2, b2 = theta.split([H * k, H, 2 * last, 2], -1)
-        inner = w1.reshape(*shape, H, k) @ self.z[:, :-1].mT + b1[..., None]
-        difference = (w2[..., last:] - w2[..., :last]) @ self.hidden[:, :-1].mT + (b2[..., 1:] - b2[..., :1])
-        return (inner * self.slopes.mT).sum(-2) + difference
+        w1, b1, w2, b2 = self._layers(theta)
+        inner = ((w1 @ self.z.mT + b1[..., None]) * self.slopes.mT).sum(-2)
+        return inner + ((w2[..., 1, :] - w2[..., 0, :]) @ self.hidden.mT + (b2[..., 1:] - b2[..., :1]))
 
     def adjoint(self, r: Tensor) -> Tensor:
         """The sum of r_i times gradient i, [..., p], for r [..., B]: a vjp of the network."""
-        row = r @ self.hidden
-        return _joined((r[..., None, :] * self.slopes.mT) @ self.z, torch.stack([-row, row], -2))
+        pull, last, total = r[..., None, :] * self.slopes.mT, r @ self.hidden, r.sum(-1, keepdim=True)
+        return torch.cat([(pull @ self.z).flatten(-2), pull.sum(-1), -last, last, -total, total], -1)
 
     def inner(self, other: "_Gradient") -> Tensor:
         """Inner products of these gradients and others, [B, B']."""
-        return 2 * self.hidden @ other.hidden.mT + (self.z @ other.z.mT) * (self.slopes @ other.slopes.mT)
+        layers = (self.z @ other.z.mT + 1) * (self.slopes @ other.slopes.mT)
+        return layers + 2 * (self.hidden @ other.hidden.mT + 1)
 
     def square(self) -> Tensor:
-        """Squared norms, [B]."""
-        return 2 * self.hidden.square().sum(1) + self.z.square().sum(1) * self.slopes.square().sum(1)
+        """Squared norms, [B]: at least 2."""
+        z, hidden, slopes = (torch.linalg.vector_norm(part, dim=1).square() for part in self)
+        return (z + 1) * slopes + 2 * (hidden + 1)
+
+    def _layers(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Weights [..., H, q] and biases [..., H] of the hidden layer, then [..., 2, H] and [..., 2] of the last."""
+        H, q, last = self.slopes.shape[1], self.z.shape[1], self.hidden.shape[1]
+        w1, b1, w2, b2 = theta.split([H * q, H, 2 * last, 2], -1)
+        return w1.unflatten(-1, (H, q)), b1, w2.unflatten(-1, (2, last)), b2
 
 
 class Tangent(FeatureMap):
@@ -80,9 +86,9 @@ class Tangent(FeatureMap):
     taken before the network's outputs are clipped to the outcome's bounds: beyond a bound the clipped one has no
     gradient to learn along.
 
-    With z = (x, 1), h = (hidden layer, 1) and c_j the derivative of e in the j-th pre-activation, the gradient is
-    (c_j z, -h, h), in the order of the network's own parameters. Products with it (a jvp, a vjp) and the kernel
-    never form it: p may be in the millions. Source: Jacot, Gabriel & Hongler (2018) for the kernel.
+    With h the hidden layer and c_j the derivative of e in its j-th pre-activation, the gradient is
+    (c_j (x, 1), -(h, 1), (h, 1)), in the order of the network's own parameters. Products with it (a jvp, a vjp) and
+    the kernel never form it: p may be in the millions. Source: Jacot, Gabriel & Hongler (2018) for the kernel.
 
     Raises:
         InputError: In ``setup``, nuisances without such a network.
@@ -92,7 +98,7 @@ class Tangent(FeatureMap):
         >>> from torchdpcate.nuisance import Nuisances
         >>> domain = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0)
         >>> psi = Tangent().setup(domain, Nuisances(domain, width=8).double().requires_grad_(False))
-        >>> psi.dimension, psi(domain.grid(2)).norm(dim=1)
+        >>> psi.dimension, psi(domain.grid(2)).norm(dim=1).round(decimals=6)
         (42, tensor([1., 1.], dtype=torch.float64))
     """
 
@@ -148,8 +154,11 @@ class Tangent(FeatureMap):
 
     def covariance(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the tangent kernel, [m, k], from inner products of layers; see the base class."""
-        left, scale = self._gradients(x)
-        right, other = (left, scale) if x is y else self._gradients(y)
+        blocks = [[self._inner(a, b) for b in y.split(_KERNEL_ROWS)] for a in x.split(_KERNEL_ROWS)]
+        return torch.cat([torch.cat(row, 1) for row in blocks])
+
+    def _inner(self, x: Tensor, y: Tensor) -> Tensor:
+        (left, scale), (right, other) = self._gradients(x), self._gradients(y)
         inner = [a.inner(b) for a, b in zip(left, right, strict=True)]
         return sum(inner[1:], inner[0]) * scale[:, None] * other
 
@@ -167,12 +176,6 @@ class Tangent(FeatureMap):
 
 def _square(gradients: list[_Gradient]) -> Tensor:
     return torch.stack([gradient.square() for gradient in gradients]).sum(0)
-
-
-def _joined(*layers: Tensor) -> Tensor:
-    """Layers [..., out, in + 1], biases last, as flat parameters [..., p] in a module's own order."""
-    parts = [part for layer in layers for part in (layer[..., :-1].flatten(-2), layer[..., -1])]
-    return torch.cat(parts, -1)
 
 
 FEATURE_MAPS["tangent"] = Tangent

@@ -1,0 +1,139 @@
+"""Time of Gaussian-process function noise: a batch against a bare Cholesky, and queries one at a time against a batch.
+
+The batch is `GaussianProcess` at d queries, kernel matrix and draw included, beside `torch.linalg.cholesky` of the same
+matrix. Online, the same d queries go to an `OnlineService` at once and, in another one, one at a time, each on the disk
+before its answer leaves; "without flushing" takes the flush to the disk out, which no service may do.
+
+    python experiments/benchmarks/function_noise.py --threads 1
+"""
+
+import argparse
+import math
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from unittest import mock
+
+import torch
+
+from torchdpcate.data import Domain, TableSchema
+from torchdpcate.nuisance import Nuisances
+from torchdpcate.orthogonal import RScore
+from torchdpcate.privacy import Ledger, NoiseSource, PrivacyBudget
+from torchdpcate.release import history, make_statement
+from torchdpcate.release.gaussian_process import GaussianProcess
+from torchdpcate.release.online import OnlineService, OnlineTerms
+from torchdpcate.release.path import JITTER
+from torchdpcate.second_stage import Fourier, LinearStage, RKHSStage, SecondStageBlock
+from torchdpcate.second_stage.kernel import KernelStage, UnitKernel
+from torchdpcate.second_stage.kernel_solve import Loss
+
+BUDGET = PrivacyBudget(1.0, 1e-5)
+BATCH_LIMIT, ONLINE_LIMIT = 1.5, 3.0
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Seconds of one call."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def stages(q: int, records: int) -> dict[str, RKHSStage]:
+    """A kernel head and one on Fourier features, on covariates uniform over the unit cube."""
+    domain = Domain([0.0] * q, [1.0] * q, -1.0, 1.0, overlap=0.1)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(records, q, dtype=torch.float64, generator=generator)
+    s, w = torch.rand(2, records, dtype=torch.float64, generator=generator) - 0.5
+    block = SecondStageBlock(x, s, w, lambda *_: (s, w), domain, RScore().bounds(domain))
+    kernel = UnitKernel("gaussian", 0.6 if q == 2 else math.sqrt(q), domain)
+    return {
+        f"kernel, q = {q}": KernelStage(block, kernel, 0.01, Loss(0.5)),
+        f"256 Fourier features, q = {q}": LinearStage(block, Fourier(128).setup(domain), 0.01, 0.5),
+    }
+
+
+def batch(stage: RKHSStage, queries: torch.Tensor, repeats: int) -> float:
+    """Print and return the ratio of a batch release to the bare factor of the same matrix."""
+    covariance = stage.covariance(queries, queries)
+    covariance.diagonal().add_(JITTER)
+    bare, release = [], []
+    for _ in range(repeats):
+        bare.append(timed(lambda: torch.linalg.cholesky(covariance)))
+        release.append(
+            timed(lambda: GaussianProcess().prepare(stage, queries, BUDGET).draw(NoiseSource.system(), 1))
+        )
+    ratio = median(r / b for r, b in zip(release, bare, strict=True))
+    print(f"  batch release {median(release):.2f} s, bare Cholesky {median(bare):.2f} s: ratio {ratio:.2f}")
+    return ratio
+
+
+def service(stage: RKHSStage, folder: Path) -> OnlineService:
+    """A new service."""
+    schema = TableSchema.from_domain(stage.block.domain)
+    nuisances = Nuisances(schema.domain).double().eval().requires_grad_(False)
+    ledger = Ledger({"second_stage": BUDGET})
+    own: set[int] = set()
+
+    def statement(terms: OnlineTerms) -> object:
+        sizes = {"second_stage": len(stage.block.s)}
+        words = {"mechanism": GaussianProcess.name, "formula": GaussianProcess.formula}
+        return make_statement(
+            terms.guarantee, ledger, sizes, own=own, public=terms.public, private_noise=True, **words
+        )
+
+    return OnlineService.create(
+        folder,
+        stage,
+        nuisances,
+        schema,
+        budget=BUDGET,
+        charge=lambda event, level, count: own.add(ledger.charge("second_stage", "release", event, count, level=level)),
+        noise=NoiseSource.system(),
+        statement=statement,
+    )
+
+
+def online(stage: RKHSStage, queries: torch.Tensor, folder: Path, name: str) -> tuple[float, float, int]:
+    """Seconds for all queries at once, and for one after the other; rows of the factor at the end."""
+    together, single = (service(stage, folder / f"{name} {kind}") for kind in ("together", "single"))
+    parts = [part.numpy() for part in queries.split(1)]
+    at_once = timed(lambda: together.answer(queries))
+    return at_once, timed(lambda: [single.answer(part) for part in parts]), single._function.path.rows
+
+
+def main() -> None:
+    """Run the benchmark and print one figure a line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--queries", type=int, default=5_000)
+    parser.add_argument("--records", type=int, default=1_000)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--folder", type=Path, help="where the services write; None takes the system's own")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    print(f"{options.queries:,} queries, {options.records:,} records, {options.threads} thread(s)")
+    for q in (2, 30):
+        for name, stage in stages(q, options.records).items():
+            print(name)
+            queries = stage.block.domain.grid(options.queries)
+            stage.correction(queries[:2])  # the fit is not timed
+            print_limit(batch(stage, queries, options.repeats), BATCH_LIMIT)
+            with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+                for flushed in (True, False):
+                    how = "flushed" if flushed else "without flushing"
+                    with mock.patch.object(history, "_FLUSH", history._FLUSH if flushed else lambda _: None):
+                        at_once, single, rows = online(stage, queries, Path(folder), how)
+                    print(f"  online, {how}: at once {at_once:.2f} s, one at a time {single:.2f} s, {rows:,} rows")
+                    print_limit(single / at_once, ONLINE_LIMIT)
+
+
+def print_limit(ratio: float, limit: float) -> None:
+    """Print a ratio beside what is wanted."""
+    print(f"    ratio {ratio:.2f} (limit {limit:g}){'' if ratio <= limit else ': missed'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""One flag changes how the function is made private; every choice trains, verifies, and predicts."""
+
+import io
+import json
+from contextlib import redirect_stderr, redirect_stdout
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from torchdpcate.cli.main import main
+from torchdpcate.release import load_release
+
+SMALL = (
+    "data=dataset1", "data.n=600", "queries.count=12", "nuisance=narrow", "nuisance.epochs=2", "nuisance.batch_size=60",
+    "trainer.progress=false", "privacy.epsilon=2",
+)  # fmt: skip
+CHOICES = {
+    "objective": ("mechanism=objective",),
+    "output": ("mechanism=output",),
+    "statistics": ("mechanism=statistics",),
+    "gaussian_process": ("mechanism=gaussian_process",),
+    "dp_sgd_head": ("mechanism=dp_sgd_head",),
+    "plug_in": ("mechanism=plug_in",),
+    "kernel": ("mechanism=gaussian_process", "second_stage=kernel_ridge"),
+    "kernel queries": ("mechanism=gaussian_process", "second_stage=kernel_ridge", "release=queries"),
+    "tangent": ("mechanism=objective", "second_stage=tangent"),
+    "nystrom": ("mechanism=output", "features=nystrom"),
+    "cross_fit": ("mechanism=output", "split=cross_fit"),
+}
+
+
+def run(*words) -> tuple[int, str, str]:
+    """Exit code, what was printed, and what was complained about."""
+    out, error = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(error):
+        try:
+            code = main([str(word) for word in words])
+        except SystemExit as leaving:
+            code = int(leaving.code or 0)
+    return code, out.getvalue(), error.getvalue()
+
+
+@pytest.fixture(scope="module")
+def queries(tmp_path_factory):
+    path = tmp_path_factory.mktemp("queries") / "a.csv"
+    pd.DataFrame(np.random.default_rng(0).random((5, 2)), columns=["x0", "x1"]).to_csv(path, index=False)
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Folders of runs that were trained already, by choice."""
+    root, done = tmp_path_factory.mktemp("runs"), {}
+
+    def folder(choice):
+        if choice not in done:
+            done[choice] = root / choice.replace(" ", "_")
+            code, _, error = run("train", *SMALL, *CHOICES[choice], f"run_dir={done[choice]}")
+            assert code == 0, error
+        return done[choice]
+
+    return folder
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_every_choice_trains_and_verifies(choice, trained):
+    folder = trained(choice)
+    release = folder / "release" / "release.safetensors"
+    assert run("verify", release)[0] == 0
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["level"] == "certified"
+    assert 0 < summary["epsilon"] <= 2
+    assert summary["pehe"] > 0
+    assert run("audit", "leak", folder)[0] == 0
+    points = ("gaussian_process" in CHOICES[choice][0], load_release(release).kind == "queries")
+    assert points in ((True, True), (False, False))
+
+
+@pytest.mark.parametrize("choice", ["objective", "statistics", "plug_in", "tangent", "nystrom"])
+def test_a_reader_asks_a_function_wherever_he_likes(choice, trained, queries, tmp_path):
+    out = tmp_path / "out.csv"
+    assert run("predict", trained(choice) / "release" / "release.safetensors", queries, "-o", out)[0] == 0
+    assert pd.read_csv(out)["effect"].notna().all()
+
+
+@pytest.mark.parametrize("choice", ["gaussian_process", "kernel"])
+def test_the_curator_answers_as_often_as_wanted_and_always_the_same(choice, trained, queries, tmp_path):
+    folder, out = trained(choice), tmp_path / "out.csv"
+    ledger = (folder / "curator" / "ledger.json").read_bytes()
+    code, printed, _ = run("answer", folder, "--queries", queries)
+    assert code == 0
+    assert run("answer", folder, "--queries", queries, "-o", out)[0] == 0
+    assert printed.splitlines() == out.read_text().splitlines()
+    assert (folder / "curator" / "ledger.json").read_bytes() == ledger  # paid for once
+
+
+def test_a_run_without_a_service_answers_nothing(trained, queries):
+    code, _, error = run("answer", trained("objective"), "--queries", queries)
+    assert code == 2
+    assert "mechanism=gaussian_process" in error
+
+
+def test_a_query_release_is_offered_the_noise_of_the_function(tmp_path):
+    words = ("release=queries", "mechanism=smooth_sensitivity", f"run_dir={tmp_path / 'r'}")
+    code, _, error = run("train", *SMALL, *words)
+    assert code == 0
+    assert "note: mechanism=gaussian_process needs noise" in error
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (("second_stage=kernel_ridge",), "has no sensitivity bound for this second stage"),
+        (("second_stage=kernel_ridge", "mechanism=gaussian_process", "features=fourier"), "has its own"),
+        (("release=queries", "mechanism=influence", "split=cross_fit"), "split=disjoint"),
+        (("second_stage=kernel_ridge", "mechanism=gaussian_process", "second_stage.bandwidth=-1"), "bandwidth"),
+        (("split=cross_fit", "split.nuisance_share=1"), "nuisance_share"),
+        (("mechanism=dp_sgd_head", "mechanism.epochs=0"), "mechanism.epochs"),
+    ],
+)
+def test_mistakes_are_one_line_and_leave_nothing(words, remedy, tmp_path):
+    code, _, error = run("train", *SMALL, *words, f"run_dir={tmp_path / 'r'}")
+    assert code == 2
+    assert remedy in error
+    assert len(error.strip().splitlines()) == 1
+    assert not (tmp_path / "r").exists()

@@ -1,0 +1,56 @@
+"""Whoever asks an online service, in a process of its own, and writes down each answer that left."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from tests.faults.trainee import Journal, Way, kill_this_process
+from tests.release.helpers import DOMAIN
+from torchdpcate.release.history import History
+from torchdpcate.release.online import OnlineService
+
+QUERIES = DOMAIN.grid(24)
+
+_append = History.append
+
+
+def ask(folder: Path, order: list[int], journal: Journal, size: int = 2) -> None:
+    """Ask in blocks, and write down each answer that left."""
+    service = OnlineService.open(folder)
+    for start in range(0, len(order), size):
+        index = order[start : start + size]
+        answers = service.answer(QUERIES[index])
+        journal.write(json.dumps(dict(zip(index, answers.tolist(), strict=True))))
+
+
+def append_late(history: History, rows: np.ndarray) -> None:
+    """A planted fault: an entry is written when the next one is asked for."""
+    pending, history.pending = getattr(history, "pending", None), rows  # type: ignore[attr-defined]
+    if pending is not None:
+        _append(history, pending)
+
+
+def live(folder: Path, kill: int | None, fault: bool, points: Any) -> None:
+    """Ask in this process, which is to be killed at a point of its way; tell how many there were."""
+    torch.set_num_threads(1)
+    sys.stderr = sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
+    if fault:
+        History.append = append_late  # type: ignore[method-assign]
+    journal = Journal(folder / "journal.txt")
+    way = Way(None if kill is None else ("everywhere", kill), kill_this_process)
+    sys.setprofile(way)
+    ask(folder, list(range(12)), journal)
+    sys.setprofile(None)
+    points.value = way.points["everywhere"]
+
+
+def crowd(folder: Path, number: int) -> None:
+    """Ask everything, in an order and in blocks of one's own."""
+    torch.set_num_threads(1)
+    order = torch.randperm(24, generator=torch.Generator().manual_seed(number)).tolist()
+    ask(folder, order, Journal(folder / f"{number}.txt"), size=1 + number)

@@ -1,0 +1,162 @@
+"""The figures of a sweep: error against budget, and effects against one covariate, mechanisms side by side."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from torchdpcate.evaluation.curves import EffectCurves
+from torchdpcate.evaluation.figures import CURATOR_ONLY, REFERENCES, new_grid
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe & Ito (2008): eight colours that most colour-blind readers tell apart; black is the truth's.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
+_MARKERS = "osD^vPX"
+_LINES = ("-", "--", "-.", ":")
+_BANDS = 4  # more of them in one panel hide each other
+_LEVELS = {
+    "non-private": REFERENCES["non-private"],
+    "constant effect": {"color": "black", "ls": ":", "lw": 1.2},
+}
+"""Errors that no budget changes, drawn as levels."""
+
+
+def budget_figure(errors: "pd.DataFrame") -> "Figure":
+    """Draw error against budget: median over seeds with the range of all of them, a line an estimate.
+
+    Args:
+        errors: One row a run and estimate with columns ``epsilon``, ``estimate`` (what was estimated) and ``pehe``.
+            A column ``panel``, if there is one, names the panel. What is estimated without privacy (``non-private``
+            and ``constant effect``) is drawn as a level.
+
+    Returns:
+        A matplotlib figure; the caller saves it.
+    """
+    panels = errors.groupby("panel", sort=False) if "panel" in errors else [("", errors)]
+    names = list(dict.fromkeys(name for name in errors["estimate"] if name not in _LEVELS))
+    columns, rows = _shape(len(panels), 2)
+    figure, axes = new_grid(rows, columns, (1.6 + 4.6 * columns, 3.6 * rows))
+    for panel, (title, chosen) in zip(axes, panels, strict=False):
+        _errors_panel(panel, chosen, names)
+        panel.set_title(str(title), fontsize=9, parse_math=False)
+    for panel in axes[len(panels) :]:
+        panel.set_visible(False)
+    for panel in axes[::columns]:
+        panel.set_ylabel("PEHE (root mean squared error)")
+    _legend(figure, axes[: len(panels)], "median, range over seeds")
+    return figure
+
+
+def curves_figure(runs: Mapping[float, Mapping[str, EffectCurves]], title: str) -> "Figure":
+    """Draw effects against one covariate, a panel a budget: releases with their noise bands, and what they miss.
+
+    The truth and the non-private curve are drawn where the curves hold them, and then set the height of the panels:
+    releases that leave it are cut. With more than four bands in a panel none is drawn.
+
+    Args:
+        runs: Curves by budget epsilon and name of the mechanism, on one data set and along one covariate.
+        title: Printed above the panels.
+
+    Returns:
+        A matplotlib figure, marked as the curator's; the caller saves it.
+    """
+    names = list(dict.fromkeys(name for curves in runs.values() for name in curves))
+    columns, rows = _shape(len(runs), 3)
+    figure, axes = new_grid(rows, columns, (1.8 + 3.2 * columns, 0.5 + 2.7 * rows), sharex=True, sharey=True)
+    for panel, (epsilon, curves) in zip(axes, sorted(runs.items()), strict=False):
+        _curves_panel(panel, curves, names)
+        panel.set_title(f"epsilon = {epsilon:g}", fontsize=9)
+    everything = [curves for panel in runs.values() for curves in panel.values()]
+    axes[0].set_ylim(*_height(everything))
+    for panel in axes[len(runs) :]:
+        panel.set_visible(False)
+    for i, panel in enumerate(axes[: len(runs)]):
+        panel.tick_params(labelsize=8, labelbottom=i + columns >= len(runs))
+    for panel in axes[::columns]:
+        panel.set_ylabel("treatment effect", fontsize=9)
+    below = f"{everything[0].covariate} (other covariates at mid-range)"
+    figure.supxlabel(below, fontsize=9, parse_math=False)
+    banded = next((curves for curves in everything if curves.band is not None), None)
+    bands = "" if banded is None else f"thin lines: {banded.level:.0%} noise band"
+    marked = [CURATOR_ONLY] if any(curves.others for curves in everything) else []
+    figure.suptitle("\n".join([title, *marked]), fontsize=10, parse_math=False)
+    _legend(figure, axes[: len(runs)], bands)
+    return figure
+
+
+def _errors_panel(axes: "Axes", errors: "pd.DataFrame", names: Sequence[str]) -> None:
+    ticks = sorted(errors["epsilon"].unique())
+    for i, name in enumerate(names):
+        groups = errors[errors["estimate"] == name].groupby("epsilon")["pehe"]
+        middle = groups.median()
+        # points beside each other: ranges on top of each other could not be read
+        x = middle.index.to_numpy() * 1.03 ** (i - (len(names) - 1) / 2)
+        reach = np.stack([middle - groups.min(), groups.max() - middle])
+        axes.errorbar(x, middle.to_numpy(), reach, label=name, ms=4, elinewidth=0.8, lw=1.3, **_style(i))
+    for name, style in _LEVELS.items():
+        level = errors.loc[errors["estimate"] == name, "pehe"].median()
+        if math.isfinite(level):
+            axes.axhline(level, label=name, zorder=1, **style)
+    axes.set_xscale("log")
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("{x:g}")
+    axes.tick_params(which="both", labelsize=8)
+    axes.set_xlabel("epsilon")
+
+
+def _curves_panel(axes: "Axes", runs: Mapping[str, EffectCurves], names: Sequence[str]) -> None:
+    axes.axhline(0, color="0.8", lw=0.8, zorder=0)
+    banded = sum(curves.band is not None for curves in runs.values())
+    for name, curves in runs.items():
+        style = _style(names.index(name)) | {"marker": ""}
+        axes.plot(curves.grid, curves.released, label=name, lw=1.4, **style)
+        if curves.band is not None and banded <= _BANDS:
+            axes.fill_between(curves.grid, *curves.band.T, color=style["color"], alpha=0.07, lw=0)
+            axes.plot(curves.grid, curves.band, color=style["color"], alpha=0.5, lw=0.6)
+    for name in ("non-private", "truth"):
+        found = next((curves for curves in runs.values() if name in curves.others), None)
+        if found is not None:
+            axes.plot(found.grid, found.others[name], label=name, **REFERENCES[name])
+
+
+def _height(runs: Sequence[EffectCurves]) -> tuple[float, float]:
+    """Return the span of the panels: twice that of the references, or the releases' own."""
+    known = [curves.others[name] for curves in runs for name in ("truth", "non-private") if name in curves.others]
+    values = np.concatenate(known or [curves.released for curves in runs])
+    low, high = values.min(), values.max()
+    margin = 0.5 * (high - low) or 1.0
+    return low - margin, high + margin
+
+
+def _style(i: int) -> dict[str, Any]:
+    k = len(_COLOURS)
+    return {"color": _COLOURS[i % k], "marker": _MARKERS[i % k], "ls": _LINES[i // k % len(_LINES)]}
+
+
+def _shape(panels: int, most: int) -> tuple[int, int]:
+    """Return the columns and rows for so many panels."""
+    columns = min(panels, most)
+    return columns, math.ceil(panels / columns)
+
+
+def _legend(figure: "Figure", panels: Sequence["Axes"], title: str) -> None:
+    """Draw one legend for all panels beside them: methods first, then what they are held against."""
+    entries: dict[str, Any] = {}
+    for axes in panels:
+        handles, labels = axes.get_legend_handles_labels()
+        entries |= {label: handle for label, handle in zip(labels, handles, strict=True) if label not in entries}
+    labels = sorted(entries, key=lambda label: label in REFERENCES or label in _LEVELS)
+    legend = figure.legend(
+        [entries[label] for label in labels], labels, title=title, loc="outside right upper", frameon=False,
+        fontsize=8, title_fontsize=8, alignment="left",
+    )  # fmt: skip
+    for text in legend.get_texts():
+        text.set_parse_math(False)
