@@ -1,7 +1,7 @@
 """Effects from a feature release against the bare expression product, cos, sin, product on the same arrays.
 
-Timed are the head alone (``features.product``), the whole ``effect_tensor`` of a release (scaling, nuisance networks and
-clip included), and with ``--stream`` the memory of ``torchdpcate predict`` on two lengths of a parquet file.
+Timed are the head alone (``features.product``), the whole ``effect_tensor`` of a release (scaling, nuisance networks
+and clip included), and with ``--stream`` the memory of ``torchdpcate predict`` on two lengths of a parquet file.
 
     python experiments/benchmarks/feature_release.py --threads 1
     python experiments/benchmarks/feature_release.py --stream

@@ -36,8 +36,8 @@ Written by `python experiments/dp_cate/lemma1_constant.py`, for comparison alone
 constant.**
 
 Lemma 1 and Theorem 3 (equation 19) of Schroeder, Melnychuk & Feuerriegel (2025) scale the noise of a released function
-by 4 L kappa^2 / (lambda n), kappa^2 = (sqrt(2 pi) h)^(-q). One record moves the fit by up to L kappa / (lambda n) in the
-kernel's norm: printed over right is 4 kappa. Below one it is too small; the claim itself fails below 0.755, since the
+by 4 L kappa^2 / (lambda n), kappa^2 = (sqrt(2 pi) h)^(-q). One record moves the fit by up to L kappa / (lambda n) in
+the kernel's norm: printed over right is 4 kappa. Below one it is too small; the claim itself fails below 0.755, as the
 printed Gaussian scale sqrt(2 ln(2 / delta)) / epsilon has 32 % to spare. Two data sets of {records} records, one of
 which differs, attain the right bound; the true epsilon is that of one answer at that record's place. Nominal:
 ({epsilon:g}, {delta:g}).
