@@ -77,12 +77,12 @@ def speed(options: argparse.Namespace) -> bool:
 
 
 def stream(options: argparse.Namespace) -> bool:
-    """Print the peak memory of ``torchdpcate predict`` at a tenth of the rows and at all; return whether it grows."""
+    """Print the peak memory of ``torchdpcate predict`` at a quarter of the rows and at all; return whether it grows."""
     release = made_release(options.covariates, options.frequencies)
     peaks = []
     with tempfile.TemporaryDirectory() as folder:
         path = release.save(Path(folder) / "release.safetensors")
-        for rows in (options.rows // 10, options.rows):
+        for rows in (options.rows // 4, options.rows):
             table = Path(folder) / f"{rows}.parquet"
             values = np.random.default_rng(0).uniform(-2, 3, (rows, options.covariates))
             pd.DataFrame(values, columns=list(release.domain.names)).to_parquet(table, row_group_size=65_536)

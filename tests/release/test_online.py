@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import numpy as np
 import pandas as pd
@@ -286,6 +287,25 @@ def test_a_seed_serves_tests_alone(tmp_path, service):
     assert OnlineService.open(fixed.folder, NoiseSource.fixed(0)).answer(QUERIES).shape == (8,)
 
 
+def test_a_fork_never_shares_its_stock_of_noise(service):
+    service.answer(QUERIES)
+    stock = service._function._stock
+    numbers = stock._left[:4].tolist()
+    assert len(stock._left) > 500
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        with suppress(BaseException):
+            os.write(write, stock.take(4).numpy().tobytes())
+        os._exit(0)
+    os.waitpid(child, 0)
+    theirs = np.frombuffer(os.read(read, 32))
+    os.close(read)
+    os.close(write)
+    assert len(theirs) == 4
+    assert theirs.tolist() != numbers == stock.take(4).tolist()
+
+
 def test_answers_make_a_release_for_readers(service, tmp_path):
     release = service.release(QUERIES)
     assert isinstance(release, QueryRelease)
@@ -326,8 +346,8 @@ def test_online_noise_has_the_law_of_the_batch():
     fitted, runs = kernel_stage(), 20_000
     batch = GaussianProcess().prepare(fitted, QUERIES, BUDGET)
     correction = correction_of(fitted)
-    function = NoisyFunction(correction, OnlineTerms.of(fitted, BUDGET).scale)
-    totals = [function.reveal(x, NoiseSource.system(), runs)[1] for x in correction.lift(QUERIES).split(1)]
+    function = NoisyFunction(correction, OnlineTerms.of(fitted, BUDGET).scale, NoiseSource.system())
+    totals = [function.reveal(x, runs)[1] for x in correction.lift(QUERIES).split(1)]
     values = function.scale * torch.cat(totals) / batch.public["noise_scale"]
     K = fitted.covariance(QUERIES, QUERIES) + JITTER * torch.eye(8, dtype=torch.float64)
     variance = K.diagonal()

@@ -193,14 +193,17 @@ def _summary(config: DictConfig, study: Study, learner: CATELearner, release: Re
         "claim": release.privacy.claim,
         "epsilon": release.privacy.epsilon,
         "delta": release.privacy.delta,
-        "requested": {"epsilon": float(config.privacy.epsilon), "delta": float(config.privacy.delta)},
+        "requested": {
+            "epsilon": float(config.privacy.epsilon),
+            "delta": float(config.privacy.delta),
+            "settings": settings(),
+        },
         "spent": learner.ledger_.spent(),
         "n": study.records.n,
         "blocks": learner.sizes_,
         "seed": config.seed,
         "noise": None if scales is None else scales.mean().item(),
         **choices(config),
-        "settings": settings(),
     }
 
 

@@ -22,7 +22,8 @@ def compare(runs: pd.DataFrame) -> pd.DataFrame:
     Args:
         runs: One row a run.
     """
-    keys = [*PROBLEM, *_varying(runs, _SETTINGS), "mechanism", _BUDGET]
+    varying = [name for name in _varying(runs, _SETTINGS) if name != "release" or _tells(runs, ["mechanism"], name)]
+    keys = [*PROBLEM, *varying, "mechanism", _BUDGET]
     groups = runs.groupby([*PROBLEM, _BUDGET, *keys[2:-1]], dropna=False)
     table = pd.DataFrame({"runs": groups.size().astype(str)})
     if "pehe" in runs:
@@ -67,7 +68,7 @@ def method_of(runs: pd.DataFrame) -> pd.Series:
     """Return the shortest name of each run's method: its mechanism, and of its settings those that tell it apart."""
     named = ["mechanism"]
     for column in _varying(runs, _SETTINGS):
-        if (runs.groupby(named, dropna=False)[column].nunique(dropna=False) > 1).any():
+        if _tells(runs, named, column):
             named.append(column)
     return runs[named].astype(str).agg(" ".join, axis=1)
 
@@ -85,6 +86,11 @@ def markdown(table: pd.DataFrame) -> str:
 
 def _varying(runs: pd.DataFrame, columns: list[str]) -> list[str]:
     return [name for name in columns if runs[name].nunique(dropna=False) > 1]
+
+
+def _tells(runs: pd.DataFrame, known: list[str], column: str) -> bool:
+    """Tell whether a column distinguishes runs that the known ones do not."""
+    return bool((runs.groupby(known, dropna=False)[column].nunique(dropna=False) > 1).any())
 
 
 def _mean_and_error(groups: Any) -> pd.Series:

@@ -147,7 +147,7 @@ def _summary(path: Path) -> dict[str, Any]:
             raise OSError
         summary = json.loads(path.read_text(encoding="utf-8"))
         spent, noise = summary["spent"]["total"]["epsilon"], summary.get("noise")
-        settings = {_text(key): _text(value) for key, value in summary.get("settings", {}).items()}
+        settings = {_text(key): _text(value) for key, value in summary["requested"].get("settings", {}).items()}
         row = {
             "run": _folder_name(path.parent),
             **{name: "-" if summary.get(name) is None else _word(summary[name]) for name in _NAMES},

@@ -48,6 +48,8 @@ def budget_figure(errors: "pd.DataFrame") -> "Figure":
         panel.set_visible(False)
     for panel in axes[::columns]:
         panel.set_ylabel("PEHE (root mean squared error)")
+    if "non-private" in set(errors["estimate"]):
+        figure.suptitle("curator only: shows non-private errors", fontsize=8)
     _legend(figure, axes[: len(panels)], "median, range over seeds")
     return figure
 
@@ -82,7 +84,7 @@ def curves_figure(runs: Mapping[float, Mapping[str, EffectCurves]], title: str) 
     below = f"{everything[0].covariate} (other covariates at mid-range)"
     figure.supxlabel(below, fontsize=9, parse_math=False)
     banded = next((curves for curves in everything if curves.band is not None), None)
-    bands = "" if banded is None else f"thin lines: {banded.level:.0%} noise band"
+    bands = "" if banded is None else f"thin lines: {banded.level:.0%} noise band\n(no confidence interval)"
     marked = [CURATOR_ONLY] if any(curves.others for curves in everything) else []
     figure.suptitle("\n".join([title, *marked]), fontsize=10, parse_math=False)
     _legend(figure, axes[: len(runs)], bands)

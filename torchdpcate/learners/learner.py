@@ -16,9 +16,10 @@ from torchdpcate.errors import InputError
 from torchdpcate.learners.first_stage import FirstStage, on_device
 from torchdpcate.learners.mechanisms import make_mechanism
 from torchdpcate.learners.splits import DisjointSplit, Split
+from torchdpcate.learners.tuning import Tuning
 from torchdpcate.nuisance import NuisanceConfig, NuisanceRecipe, Screening, default_trainer
 from torchdpcate.orthogonal import DRScore, RegressionScore, RScore
-from torchdpcate.privacy import Event, Ledger, Level, NoiseSource, PrivacyBudget
+from torchdpcate.privacy import Event, Ledger, Level, NoiseSource, PrivacyBudget, PureEvent
 from torchdpcate.release import (
     FunctionMechanism,
     FunctionRelease,
@@ -66,11 +67,13 @@ class CATELearner(BaseEstimator):
         noise: Privacy noise; None takes the operating system's entropy.
         ledger_path: File of the ledger, which must not exist; None keeps the ledger in memory.
         screen: Private choice of a few covariates before anything else; None keeps all.
+        tune: Private choice of the second stage's features and ridge; None keeps those given.
 
     Attributes:
         nuisances_: Trained nuisances (private if ``budget`` is given).
         ledger_: What has been spent.
         columns_: Columns that screening chose, paid for and public; None for all.
+        second_stage_: Settings of the second stage, those that tuning chose.
         threshold_: Huber threshold that was bought, in outcome units; None if none was.
         stage_: The fitted second stage. The curator's, never to be published.
         blocks_: Positions of the records of each block, public: they follow from n, ``split`` and ``seed``.
@@ -98,6 +101,7 @@ class CATELearner(BaseEstimator):
         noise: NoiseSource | None = None,
         ledger_path: str | Path | None = None,
         screen: Screening | None = None,
+        tune: Tuning | None = None,
     ) -> None:
         self.domain = domain
         self.budget = budget
@@ -109,6 +113,7 @@ class CATELearner(BaseEstimator):
         self.noise = noise
         self.ledger_path = ledger_path
         self.screen = screen
+        self.tune = tune
 
     def fit(self, X: Any, A: Any, Y: Any) -> "CATELearner":
         """Train the nuisances, buy the threshold and set up the second stage.
@@ -139,8 +144,9 @@ class CATELearner(BaseEstimator):
         first = self._first_stage().fit(blocks, self.ledger_, self._noise)
         self._first, self.nuisances_, self.columns_ = first, first.nuisances, first.columns
         self.threshold_ = first.buy_threshold(blocks, self.ledger_, self._noise)
+        self.second_stage_ = self._tuned(blocks)
         device = self._trainer()().strategy.root_device
-        self.stage_ = self._stage().fit(
+        self.stage_ = self.second_stage_.fit(
             first.block(blocks, self._split().folds, device),
             on_device(self.nuisances_, device),
             threshold=math.inf if self.threshold_ is None else self.threshold_,
@@ -160,6 +166,8 @@ class CATELearner(BaseEstimator):
         Raises:
             InputError: delta = 0, too few records, or a mechanism without a guarantee for these settings.
         """
+        if self.tune is not None:
+            self.tune.candidates(self._stage())
         self._check_budget()
         domain, split = TableSchema.of(self.domain).domain, self._split()
         sizes = {name: len(index) for name, index in split.blocks(n, self.seed).items()}
@@ -345,6 +353,7 @@ class CATELearner(BaseEstimator):
         return self.split if isinstance(self.split, Split) else DisjointSplit(self.split)
 
     def _first_stage(self) -> FirstStage:
+        tuning = self._tuning_event()
         return FirstStage(
             score=self.score,
             domain=TableSchema.of(self.domain).domain,
@@ -352,10 +361,34 @@ class CATELearner(BaseEstimator):
             recipe=self.nuisance or NuisanceConfig(),
             screening=self.screen,
             purchase=self._stage().purchase,
-            also=(),
+            also=() if tuning is None else ((tuning, 1),),
             budget=None if self.budget is None else self._split().nuisance_budget(self.budget),
             trainer=self._trainer(),
             seed=self.seed,
+        )
+
+    def _tuning_event(self) -> PureEvent | None:
+        if self.tune is None or self.budget is None:
+            return None
+        return self.tune.event(self._split().nuisance_budget(self.budget))
+
+    def _tuned(self, blocks: Mapping[str, CausalData]) -> SecondStage:
+        """Return the second stage's settings, chosen by the nuisances' budget where they are to be tuned."""
+        stage, event, folds = self._stage(), self._tuning_event(), self._split().choices
+        if self.tune is None:
+            return stage
+        if event is not None and self.ledger_ is not None:
+            for fold in folds:
+                self.ledger_.charge(fold.apply, "second stage: features and ridge", event)
+        return self.tune.choose(
+            stage,
+            self._first.block(blocks, folds, torch.device("cpu")),
+            self.nuisances_,
+            threshold=math.inf if self.threshold_ is None else self.threshold_,
+            n=self._split().fitted(self.sizes_),
+            budget=None if self.budget is None else self._split().release_budget(self.budget),
+            epsilon=None if event is None else event.epsilon,
+            noise=self._noise,
         )
 
     def _ready(self, mechanism: "str | Mechanism") -> Mechanism:

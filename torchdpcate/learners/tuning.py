@@ -202,7 +202,7 @@ def _excess(problem: LinearProblem, tuned: int, n: int, budget: PrivacyBudget | 
     to them.
     """
     v = problem.v
-    solved = problem.solve_curvature(v)
+    solved = torch.cholesky_solve(v.T, torch.linalg.cholesky(problem.curvature)).T
     spread = (v * solved).sum(1).mean().item() * _VARIANCE * (1 / n + 1 / tuned)
     if budget is None:
         return spread

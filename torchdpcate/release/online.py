@@ -1,6 +1,7 @@
 """Answers online: the curator's service that reveals one noisy function, query by query, for one price."""
 
 import json
+import os
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,7 +41,24 @@ _FORMAT, _FORMAT_VERSION = "torchdpcate-online", "1"
 _EXCESS = 1e-3  # share by which the variance is raised, to pay for queries that are no rows of their own
 _SLACK = _EXCESS * JITTER
 _BATCH = 4_096  # answers worked out at once
+_STOCK = 1_024  # numbers drawn at once
 _AGREE = 1e-6  # of the outcome range, between an answer in the history and the same one worked out anew
+
+
+class _Stock:
+    """Standard normal numbers drawn in advance, for one draw costs as much as hundreds; none is used twice."""
+
+    def __init__(self, noise: NoiseSource) -> None:
+        self._noise, self._owner, self._left = noise, 0, torch.empty(0, dtype=torch.float64)
+
+    def take(self, count: int) -> Tensor:
+        """Return numbers that nobody has had, [count]."""
+        if self._owner != os.getpid():  # a fork has the same stock, and both would use it
+            self._owner, self._left = os.getpid(), self._left[:0]
+        if count > len(self._left):
+            self._left = self._noise.gaussian(max(count, _STOCK), 1.0)
+        taken, self._left = self._left[:count], self._left[count:]
+        return taken
 
 
 class NoisyFunction:
@@ -52,15 +70,16 @@ class NoisyFunction:
     Args:
         correction: f and its kernel.
         scale: s, in outcome units.
+        noise: Where z and e come from.
     """
 
-    def __init__(self, correction: Correction, scale: float) -> None:
+    def __init__(self, correction: Correction, scale: float, noise: NoiseSource) -> None:
         self.correction, self.scale = correction, scale
-        self.path = SamplePath(correction.covariance, _SLACK)
+        self.path, self._stock = SamplePath(correction.covariance, _SLACK), _Stock(noise)
 
-    def reveal(self, lifted: Tensor, noise: NoiseSource, runs: int = 1) -> tuple[Revealed, Tensor]:
-        """Return the path at new queries, and beside it v + sqrt(jitter) e, [b, runs]."""
-        z, e = noise.gaussian(2 * len(lifted) * runs, 1.0).reshape(2, len(lifted), runs)
+    def reveal(self, lifted: Tensor, runs: int = 1) -> tuple[Revealed, Tensor]:
+        """Return the path at new queries, and beside it v + sqrt(jitter) e, [b, runs], for independent paths."""
+        z, e = self._stock.take(2 * len(lifted) * runs).reshape(2, len(lifted), runs)
         revealed = self.path.reveal(lifted, z)
         return revealed, revealed.values + JITTER**0.5 * e
 
@@ -282,9 +301,10 @@ class OnlineService:
         x = self.schema.matrix(X, "query") + 0.0  # there is one zero
         self.schema.domain.check_covariates(x, "query")
         keys = [row.tobytes() for row in x.numpy()]
-        if not self._answers.keys() >= set(keys):
-            self._ask(x, keys)
-        return np.array([self._answers[key] for key in keys], dtype=np.float64)
+        known = self._answers
+        if not known.keys() >= set(keys):
+            known = self._ask(x, keys)
+        return np.array([known[key] for key in keys], dtype=np.float64)
 
     def answer_tensor(self, X: Any) -> Tensor:
         """Return `answer` as a tensor, [m]."""
@@ -297,7 +317,8 @@ class OnlineService:
         scales = torch.cat([self._function.noise_scales(self._lift(part)) for part in x.split(_BATCH)])
         return QueryRelease(x, answers, self.schema, self.privacy, scales)
 
-    def _ask(self, x: Tensor, keys: list[bytes]) -> None:
+    def _ask(self, x: Tensor, keys: list[bytes]) -> dict[bytes, float]:
+        """Return all answers so far, after those to these queries are among them."""
         try:
             with self._history.lock():
                 self._catch_up()
@@ -305,6 +326,7 @@ class OnlineService:
                 new = x[list(places.values())]
                 for part in new.split(_BATCH):
                     self._answer_new(part)
+                return self._answers
         except OSError as error:
             self._forget()
             raise InputError(
@@ -318,7 +340,7 @@ class OnlineService:
     def _answer_new(self, x: Tensor) -> None:
         """Reveal the path at new queries, write it down, and only then keep the answers."""
         lifted = self._lift(x)
-        revealed, total = self._function.reveal(lifted, self._noise)
+        revealed, total = self._function.reveal(lifted)
         answers = self._noise.paid(self._finish(x, lifted, total))
         columns = (revealed.values[:, 0], revealed.residual, revealed.kept.double(), total[:, 0], answers)
         self._history.append(torch.cat([x, torch.stack(columns, 1)], 1).numpy())
@@ -342,7 +364,7 @@ class OnlineService:
     def _forget(self) -> None:
         """Begin with nothing in memory; the next question reads the history anew."""
         self._history = _history(self.folder, self._state)
-        self._function = NoisyFunction(self._state.correction, self._state.scale)
+        self._function = NoisyFunction(self._state.correction, self._state.scale, self._noise)
         self._answers: dict[bytes, float] = {}
 
     def _catch_up(self) -> None:
@@ -382,9 +404,9 @@ def _online(budget: PrivacyBudget) -> Game:
     covariance = stages[0].covariance(queries, queries) + JITTER * torch.eye(len(queries), dtype=torch.float64)
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        function, answers = NoisyFunction(worlds[world], terms.scale), []
+        function, answers = NoisyFunction(worlds[world], terms.scale, noise), []
         for lifted in worlds[world].lift(queries).split(1):
-            answers.append(function.value(lifted, function.reveal(lifted, noise, runs)[1]))
+            answers.append(function.value(lifted, function.reveal(lifted, runs)[1]))
         return torch.cat(answers).T
 
     return Game(draw, terms.event, terms.guarantee, function_evidence(shift, covariance))

@@ -89,8 +89,8 @@ class Rows:
         """All rows, [count, width]; a view."""
         return self._buffer[: self._count]
 
-    def append(self, rows: Tensor) -> None:
-        """Add rows [m, width]."""
+    def beside(self, rows: Tensor) -> Tensor:
+        """Return all rows and these below them, [count + m, width]; a view, until something is added."""
         end = self._count + len(rows)
         if end > len(self._buffer):
             buffer = rows.new_empty(max(2 * len(self._buffer), end), rows.shape[1])
@@ -98,7 +98,11 @@ class Rows:
                 buffer[: self._count] = self.all
             self._buffer = buffer
         self._buffer[self._count : end] = rows
-        self._count = end
+        return self._buffer[:end]
+
+    def append(self, rows: Tensor) -> None:
+        """Add rows [m, width]."""
+        self._count = len(self.beside(rows))
 
 
 class SamplePath:
@@ -145,6 +149,8 @@ class SamplePath:
             x: Queries, none of them asked before and no two alike, [b, q].
             z: Standard normal numbers, one column for each of several independent paths, [b, runs].
         """
+        if len(x) <= _CHUNK:
+            return self._reveal(x, z)
         parts = [self._reveal(*part) for part in zip(x.split(_CHUNK), z.split(_CHUNK), strict=True)]
         return Revealed(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
@@ -168,11 +174,11 @@ class SamplePath:
 
     def _condition(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return L^{-1} K(rows, x), [rows, b], and the covariance of the values at x given the rows, [b, b]."""
-        schur = self._covariance(x, x)
-        if not self.rows:
-            return schur.new_empty(0, len(x)), schur
-        left = self._factor.solve(self._covariance(self._points.all, x))
-        return left, torch.addmm(schur, left.T, left, alpha=-1)
+        covariance, rows = self._covariance(self._points.beside(x), x), self.rows
+        if not rows:
+            return covariance[:0], covariance
+        left = self._factor.solve(covariance[:rows])
+        return left, torch.addmm(covariance[rows:], left.T, left, alpha=-1)
 
     def _reveal(self, x: Tensor, z: Tensor) -> Revealed:
         left, schur = self._condition(x)
