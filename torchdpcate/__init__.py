@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torchdpcate.data import CausalData, Dataset1, Dataset2, Domain, SemiSynthetic, Table, TableSchema
     from torchdpcate.evaluation import PEHE
-    from torchdpcate.learners import DRLearner, RLearner
-    from torchdpcate.nuisance import DPSGD, NuisanceConfig
+    from torchdpcate.learners import CrossFit, DisjointSplit, DRLearner, RLearner, Tuning
+    from torchdpcate.nuisance import DPSGD, ConvexNuisanceConfig, NuisanceConfig, Screening
     from torchdpcate.privacy import Ledger, NoiseSource, PrivacyBudget
-    from torchdpcate.release import FunctionRelease, QueryRelease, load_release
-    from torchdpcate.second_stage import LinearSecondStage, NeuralSecondStage
+    from torchdpcate.release import FunctionRelease, OnlineService, QueryRelease, load_release
+    from torchdpcate.second_stage import KernelSecondStage, LinearSecondStage, NeuralSecondStage, TangentSecondStage
 
 __version__ = "0.1.0"
 
 _ROOMS = {
     "data": ("CausalData", "Dataset1", "Dataset2", "Domain", "SemiSynthetic", "Table", "TableSchema"),
     "evaluation": ("PEHE",),
-    "learners": ("DRLearner", "RLearner"),
-    "nuisance": ("DPSGD", "NuisanceConfig"),
+    "learners": ("CrossFit", "DRLearner", "DisjointSplit", "RLearner", "Tuning"),
+    "nuisance": ("DPSGD", "ConvexNuisanceConfig", "NuisanceConfig", "Screening"),
     "privacy": ("Ledger", "NoiseSource", "PrivacyBudget"),
-    "release": ("FunctionRelease", "QueryRelease", "load_release"),
-    "second_stage": ("LinearSecondStage", "NeuralSecondStage"),
+    "release": ("FunctionRelease", "OnlineService", "QueryRelease", "load_release"),
+    "second_stage": ("KernelSecondStage", "LinearSecondStage", "NeuralSecondStage", "TangentSecondStage"),
 }
 _HOMES = {name: room for room, names in _ROOMS.items() for name in names}
 
@@ -32,22 +32,30 @@ __all__ = [
     "DPSGD",
     "PEHE",
     "CausalData",
+    "ConvexNuisanceConfig",
+    "CrossFit",
     "DRLearner",
     "Dataset1",
     "Dataset2",
+    "DisjointSplit",
     "Domain",
     "FunctionRelease",
+    "KernelSecondStage",
     "Ledger",
     "LinearSecondStage",
     "NeuralSecondStage",
     "NoiseSource",
     "NuisanceConfig",
+    "OnlineService",
     "PrivacyBudget",
     "QueryRelease",
     "RLearner",
+    "Screening",
     "SemiSynthetic",
     "Table",
     "TableSchema",
+    "TangentSecondStage",
+    "Tuning",
     "load_release",
 ]
 

@@ -62,9 +62,7 @@ def batch(stage: RKHSStage, queries: torch.Tensor, repeats: int) -> float:
     bare, release = [], []
     for _ in range(repeats):
         bare.append(timed(lambda: torch.linalg.cholesky(covariance)))
-        release.append(
-            timed(lambda: GaussianProcess().prepare(stage, queries, BUDGET).draw(NoiseSource.system(), 1))
-        )
+        release.append(timed(lambda: GaussianProcess().prepare(stage, queries, BUDGET).draw(NoiseSource.system(), 1)))
     ratio = median(r / b for r, b in zip(release, bare, strict=True))
     print(f"  batch release {median(release):.2f} s, bare Cholesky {median(bare):.2f} s: ratio {ratio:.2f}")
     return ratio
@@ -80,9 +78,7 @@ def service(stage: RKHSStage, folder: Path) -> OnlineService:
     def statement(terms: OnlineTerms) -> object:
         sizes = {"second_stage": len(stage.block.s)}
         words = {"mechanism": GaussianProcess.name, "formula": GaussianProcess.formula}
-        return make_statement(
-            terms.guarantee, ledger, sizes, own=own, public=terms.public, private_noise=True, **words
-        )
+        return make_statement(terms.guarantee, ledger, sizes, own=own, public=terms.public, private_noise=True, **words)
 
     return OnlineService.create(
         folder,

@@ -23,7 +23,7 @@ def folder(tmp_path):
     """A history of three entries of one row each."""
     history = History(tmp_path, "run", 3)
     history.create()
-    with history.lock():
+    with history.lock:
         for value in (1.0, 2.0, 3.0):
             history.new_rows()
             history.append(rows(value))
@@ -32,7 +32,7 @@ def folder(tmp_path):
 
 def read(folder, run: str = "run") -> list[float]:
     history = History(folder, run, 3)
-    with history.lock():
+    with history.lock:
         return history.new_rows()[:, 0].tolist()
 
 
@@ -49,7 +49,7 @@ def cut(folder, by: int) -> None:
 def test_rows_come_back_as_they_were_added(folder):
     assert read(folder) == [1.0, 2.0, 3.0]
     history = History(folder, "run", 3)
-    with history.lock():
+    with history.lock:
         assert len(history.new_rows()) == 3
         assert history.new_rows().shape == (0, 3)
         history.append(rows(4.0, 5.0))
@@ -104,7 +104,7 @@ def test_a_torn_head_leaves_the_other_slot(folder, kept):
     """The entry is on the disk before the head is written, so it is taken up."""
     head, whole = before_the_head(folder)
     history = History(folder, "run", 3)
-    with history.lock():
+    with history.lock:
         assert len(history.new_rows()) == 4
     after = (folder / HEAD_FILE).read_bytes()
     slot = 0 if head[:SLOT] != after[:SLOT] else SLOT

@@ -82,3 +82,5 @@ def test_the_truncated_square_is_heuristic():
 def test_a_damped_kernel_is_refused():
     with pytest.raises(InputError, match=r"mechanism\.damping = 0\.1: kernel_ridge has none"):
         InfluencePerturbation(damping=0.1).prepare(stage(), QUERIES, BUDGET)
+    with pytest.raises(InputError, match=r"mechanism\.damping = 0\.1"):
+        InfluencePerturbation(damping=0.1).check(KernelSecondStage(), 0.9, 10_000, BUDGET)

@@ -1,5 +1,7 @@
 """The path against dense Cholesky: values, law, restarts, and what is left out."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -34,8 +36,9 @@ def one_by_one(path: SamplePath, x: torch.Tensor, z: torch.Tensor) -> Revealed:
 
 def law(path: SamplePath, x: torch.Tensor, blocks: list[int]) -> torch.Tensor:
     """Covariance of the values: those of as many paths as queries, each with one of the noise numbers at 1."""
-    maps = [path.reveal(*pair).values for pair in zip(x.split(blocks), torch.eye(len(x)).to(x).split(blocks), strict=True)]
-    return torch.cat(maps) @ torch.cat(maps).T
+    eye = torch.eye(len(x), dtype=torch.float64)
+    maps = torch.cat([path.reveal(*pair).values for pair in zip(x.split(blocks), eye.split(blocks), strict=True)])
+    return maps @ maps.T
 
 
 def test_the_path_of_the_theory_note():
@@ -76,7 +79,7 @@ def test_any_order_and_blocking_gives_the_path_of_the_batch(order, cuts):
     x, z = points(40)[order], normals(40, 1)
     edges = [0, *sorted(cuts), 40]
     path = SamplePath(rough, slack=1e-8)
-    values = [path.reveal(x[a:b], z[a:b]).values for a, b in zip(edges, edges[1:], strict=False)]
+    values = [path.reveal(x[a:b], z[a:b]).values for a, b in pairwise(edges)]
     torch.testing.assert_close(torch.cat(values), torch.linalg.cholesky(rough(x, x)) @ z, rtol=0, atol=1e-10)
     assert path.rows == 40
 

@@ -57,6 +57,8 @@ def test_solves_leave_no_residual(lazy, pairs, factored, monkeypatch):
     weights = torch.rand(3, 50, dtype=torch.float64, generator=generator) * torch.tensor([[1.0], [0.0], [3.0]])
     weights[0, :20] = 0.0  # records beyond the Huber threshold
     x = made.solve(weights, 0.03, rhs, tolerance=1e-11)
+    shared = made.solve(weights[:1], 0.03, rhs, tolerance=1e-11)
+    torch.testing.assert_close(shared, made.solve(weights[:1].expand(3, -1), 0.03, rhs, tolerance=1e-11))
     psi = made[:]
     A = (psi.T * weights[:, None]) @ psi + 0.03 * torch.eye(2 * pairs, dtype=torch.float64)
     residual = (A @ x[:, :, None])[:, :, 0] - rhs

@@ -4,6 +4,7 @@ from torchdpcate.influence.box import Maximum, maximise_over_box
 from torchdpcate.influence.feed_forward import FeedForwardHessian, FeedForwardModel
 from torchdpcate.influence.hessian import HessianVectorProduct
 from torchdpcate.influence.influence import InfluenceFunction
+from torchdpcate.influence.kernel import KernelInfluenceFunction
 from torchdpcate.influence.solve import CholeskySolver, ConjugateGradientSolver, Solver, solver_for
 from torchdpcate.influence.supremum import Supremum, gross_error_sensitivity, operator_norm_bound
 
@@ -14,6 +15,7 @@ __all__ = [
     "FeedForwardModel",
     "HessianVectorProduct",
     "InfluenceFunction",
+    "KernelInfluenceFunction",
     "Maximum",
     "Solver",
     "Supremum",

@@ -3,6 +3,7 @@
 from torchdpcate.learners.learner import CATELearner, DRLearner, RLearner
 from torchdpcate.learners.mechanisms import MECHANISMS, make_mechanism
 from torchdpcate.learners.splits import CrossFit, DisjointSplit, Split
+from torchdpcate.learners.tuning import Tuning
 
 __all__ = [
     "MECHANISMS",
@@ -12,5 +13,6 @@ __all__ = [
     "DisjointSplit",
     "RLearner",
     "Split",
+    "Tuning",
     "make_mechanism",
 ]

@@ -142,7 +142,8 @@ def correction_from(
 ) -> Correction:
     """Rebuild f from its ``tensors`` and ``facts``."""
     if "kernel" in facts:
-        return KernelCorrection(tensors["points"], tensors["coefficients"], UnitKernel(**facts["kernel"], domain=domain))
+        kernel = UnitKernel(**facts["kernel"], domain=domain)
+        return KernelCorrection(tensors["points"], tensors["coefficients"], kernel)
     config = dict(facts["features"])
     features = FEATURE_MAPS[config.pop("name")](**config).setup(domain, nuisances)
     start = "features."

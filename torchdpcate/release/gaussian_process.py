@@ -119,7 +119,7 @@ AUDITED = torch.tensor([[NEAR], [0.5], [FAR], [0.25]], dtype=torch.float64)
 @worst_case(
     "gaussian_process",
     GaussianProcess,
-    pair="one treated record apart from all others, its outcome at either end of the interval; queried there and beside",
+    pair="one treated record apart from all others, its outcome at either end; queried there and beside",
 )
 def _gaussian_process(budget: PrivacyBudget) -> Game:
     stages = [linear_stage((NEAR, y), n=100, ridge=0.1, threshold=0.01) for y in (-0.5, 0.5)]

@@ -21,8 +21,6 @@ service from a copy, nor from a backup that is older than its last answer.
 import hashlib
 import os
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,26 +51,23 @@ class _Head(NamedTuple):
 class History:
     """Rows of numbers that are added and never change, for one run.
 
-    ``new_rows`` and ``append`` are to be called while `lock` is held, the first before the second.
+    ``new_rows`` and ``append`` are to be called while ``lock`` is held, the first before the second.
 
     Args:
         folder: Where the files are.
         run: Identifier of the run; a history of another one is refused.
         width: Numbers a row.
+
+    Attributes:
+        lock: A context in which every other asker waits.
     """
 
     def __init__(self, folder: Path, run: str, width: int) -> None:
         self.folder = Path(folder)
         self._run = hashlib.sha256(f"torchdpcate history {run} {width}".encode()).digest()
         self._width = width
-        self._lock = FileLock(self.folder / LOCK_FILE)
+        self.lock = FileLock(self.folder / LOCK_FILE)
         self._seen, self._slot = _Head(0, _DIGEST, self._run), 0
-
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Keep every other asker waiting."""
-        with self._lock:
-            yield
 
     def create(self) -> None:
         """Write an empty history; the folder is there and holds none."""

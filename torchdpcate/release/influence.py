@@ -41,7 +41,7 @@ from torchdpcate.second_stage import (
     RKHSStage,
     SecondStage,
 )
-from torchdpcate.second_stage.kernel import KernelStage
+from torchdpcate.second_stage.kernel import KernelSecondStage, KernelStage
 
 
 def minimum_records(epsilon: float, delta: float, *, weight_bound: float, ridge: float, queries: int) -> float:
@@ -93,6 +93,8 @@ class InfluencePerturbation(QueryMechanism):
         """Refuse an epsilon beyond the lemma behind the theorem; arguments and errors are the base class's."""
         super().check(recipe, weight_bound, n, budget)
         theorem1_multiplier(budget.epsilon, budget.delta, n)
+        if isinstance(recipe, KernelSecondStage):
+            self._refuse_damping()
 
     def gross_error_sensitivity(self, stage: FittedStage, queries: Tensor) -> float:
         """Return gamma of the answers at the queries, in outcome units. The curator's, never to be published.
@@ -106,8 +108,7 @@ class InfluencePerturbation(QueryMechanism):
 
     def _influence(self, stage: FittedStage, queries: Tensor) -> Influence:
         if isinstance(stage, KernelStage):
-            if self.damping > 0:
-                raise InputError(f"mechanism.damping = {self.damping}: kernel_ridge has none; raise second_stage.ridge")
+            self._refuse_damping()
             return KernelInfluenceFunction(stage, queries)
         if not isinstance(stage, ParametricStage):
             raise InputError(f"mechanism = {self.name}: needs a head with parameters; use second_stage=linear")
@@ -115,6 +116,10 @@ class InfluencePerturbation(QueryMechanism):
         return InfluenceFunction(
             stage.model, stage.theta, block.x, block.s, block.w, stage.ridge, queries, damping=self.damping
         )
+
+    def _refuse_damping(self) -> None:
+        if self.damping > 0:
+            raise InputError(f"mechanism.damping = {self.damping}: kernel_ridge has none; raise second_stage.ridge")
 
     def prepare(self, stage: FittedStage, queries: Tensor, budget: PrivacyBudget) -> Prepared:
         """Return the mechanism on f at the queries; the arguments and errors are the base class's."""

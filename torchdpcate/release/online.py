@@ -268,7 +268,7 @@ class OnlineService:
         if state.privacy.private_noise and not noise.private:
             raise InputError("noise: has a fixed seed, but this service claims privacy; leave it out")
         service = cls(folder, state, noise)
-        with service._history.lock():
+        with service._history.lock:
             service._catch_up()
         return service
 
@@ -320,7 +320,7 @@ class OnlineService:
     def _ask(self, x: Tensor, keys: list[bytes]) -> dict[bytes, float]:
         """Return all answers so far, after those to these queries are among them."""
         try:
-            with self._history.lock():
+            with self._history.lock:
                 self._catch_up()
                 places = {key: i for i, key in enumerate(keys) if key not in self._answers}
                 new = x[list(places.values())]

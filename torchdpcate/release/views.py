@@ -193,11 +193,9 @@ def noise_scales(release: Effects, x: Tensor) -> Tensor | None:
 def _required_scale(release: Effects, x: Tensor) -> Tensor:
     scales = noise_scales(release, x)
     if scales is None:
-        privacy = release.privacy
-        raise InputError(
-            f"interval: mechanism = {privacy.mechanism}, {privacy.headline}: has no public noise scale, so there is no "
-            "honest band; release with mechanism=output for one"
-        )
+        while isinstance(release, View):
+            release = release.release
+        raise release._no_band()
     return scales
 
 

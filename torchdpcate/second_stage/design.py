@@ -58,7 +58,7 @@ class Design(ABC):
         the caller's to check.
 
         Args:
-            weights: Of the records, not negative, [runs, n].
+            weights: Of the records, not negative, [runs, n], or [1, n] for all runs.
             ridge: Positive.
             rhs: Right-hand sides, [runs, p].
             tolerance: Largest relative residual of conjugate gradients.
@@ -175,7 +175,9 @@ def features_of(features: FeatureMap, x: Tensor) -> Tensor | Design:
 
 
 def _cholesky_solve(matrix: Tensor, ridge: float, rhs: Tensor) -> Tensor:
-    """``(matrix + ridge I)^{-1} rhs`` for matrices [runs, m, m], which are overwritten, and rhs [runs, m]."""
+    """``(matrix + ridge I)^{-1} rhs`` for matrices [runs or 1, m, m], which are overwritten, and rhs [runs, m]."""
     matrix.diagonal(dim1=-2, dim2=-1).add_(ridge)
     factor = torch.linalg.cholesky_ex(matrix).L
+    if len(factor) == 1:
+        return torch.cholesky_solve(rhs.T, factor[0]).T
     return torch.cholesky_solve(rhs[:, :, None], factor)[:, :, 0]

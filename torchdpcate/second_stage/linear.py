@@ -97,8 +97,7 @@ class LinearProblem:
 
     def solve_curvature(self, rhs: Tensor) -> Tensor:
         """Return A^{-1} of each row of rhs [k, p]; A itself is formed only where p is the least of n and p."""
-        weights = self.w.square() / self.n
-        return self.design.solve(weights.expand(rhs.shape[0], -1), self.ridge, rhs, tolerance=1e-12)
+        return self.design.solve(self.w[None].square() / self.n, self.ridge, rhs, tolerance=1e-12)
 
 
 def huber_sensitivity(weight_bound: float, threshold: float, ridge: float, n: int) -> float:
