@@ -10,6 +10,7 @@ import os
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -198,17 +199,16 @@ def test_report_writes_each_file_whole_or_not_at_all(tmp_path, capsys):
     for name, epsilon in (("a", 1.0), ("b", 2.0)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "summary.json").write_text(json.dumps(SUMMARY | {"requested": {"epsilon": epsilon}}))
-    files = ("report.csv", "error_against_budget.png")
+    files = ("report.csv", "report.md", "error_against_budget.png")
     assert main(["report", str(tmp_path)]) == 0
     sizes = [(tmp_path / name).stat().st_size for name in files]
     capsys.readouterr()
-    for limit in (0, sizes[0] - 1, sizes[1] // 2, sizes[1] - 1):
+    for limit in (0, sizes[0] - 1, sizes[1] - 1, sizes[2] // 2, sizes[2] - 1):
         for name in files:
             (tmp_path / name).unlink(missing_ok=True)
         complaint(capsys, ["report", str(tmp_path)], limit)
-        assert not (tmp_path / files[1]).exists()
-        assert (tmp_path / files[0]).exists() == (limit >= sizes[0])
-        assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == list(files[: limit >= sizes[0]])
+        whole = [name for name, size in zip(files, accumulate(sizes, max), strict=True) if size <= limit]
+        assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == whole
 
 
 def short_of_space(folder: Path, size: int) -> None:

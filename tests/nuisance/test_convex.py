@@ -186,13 +186,13 @@ def test_what_is_spent_is_the_budget_and_stands_in_the_ledger():
     assert ledger.spent()["n"]["epsilon"] <= 1.0
     assert ledger.spent()["n"]["delta"] <= 1e-5
     assert [entry.label for entry in ledger.entries[2:]] == [
-        "nuisances: both arms' medians",
+        "nuisances: median outcome",
         "nuisances: joint objective",
     ]
 
 
 def test_nothing_is_drawn_where_the_ledger_cannot_pay(monkeypatch):
-    monkeypatch.setattr(convex, "arm_medians", lambda *_: pytest.fail("drawn"))
+    monkeypatch.setattr(convex, "outcome_median", lambda *_: pytest.fail("drawn"))
     ledger = Ledger({"n": PrivacyBudget(0.5, 1e-5)})
     with pytest.raises(BudgetError):
         ConvexNuisanceConfig().fit(
@@ -221,7 +221,7 @@ def test_five_relevant_covariates_beat_a_constant_at_2700_records():
 
 def test_round_trip_and_gradient():
     model = ConvexNuisances(DOMAIN, degree=3, propensity_degree=0)
-    for tensor in (model.propensity, model.outcomes, model.medians):
+    for tensor in (model.propensity, model.outcomes, model.median):
         tensor.copy_(0.1 * torch.randn_like(tensor))
     twin = ConvexNuisances.from_config(model.config())
     twin.load_state_dict(model.state_dict())

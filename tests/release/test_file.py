@@ -82,7 +82,7 @@ def test_a_query_release_refuses_other_points():
 
 
 def test_a_secret_scale_gives_no_band():
-    with pytest.raises(InputError, match="no public noise scale"):
+    with pytest.raises(InputError, match="has no public noise scale"):
         query_release().interval(QUERIES)
     scaled = query_release(noise_scales=torch.full((8,), 0.1, dtype=torch.float64))
     assert scaled.interval(QUERIES).shape == (8, 2)

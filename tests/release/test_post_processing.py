@@ -190,7 +190,7 @@ def test_only_certified_releases_have_bands(privacy):
     assert noise_scales(release, POINTS) is None
     assert mean_effect(release, POINTS)[["noise", "low", "high"]].isna().all(axis=None)
     for view in (clipped(release, -1, 1), monotone(release, "x0")):
-        with pytest.raises(InputError, match="no public noise scale"):
+        with pytest.raises(InputError, match="has no public noise scale"):
             view.interval(POINTS)
 
 
@@ -277,5 +277,5 @@ def test_a_learner_without_private_noise_has_no_band(learner):
     study, fitted = learner
     release = fitted(noise=NoiseSource.fixed(1)).release_function()
     assert mean_effect(release, study.queries)["noise"].isna().all()
-    with pytest.raises(InputError, match="no public noise scale"):
+    with pytest.raises(InputError, match="has no public noise scale"):
         clipped(release, 0, 1).interval(study.queries)

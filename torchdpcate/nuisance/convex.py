@@ -15,7 +15,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.nuisance.joint_objective import JointObjective, joint_objective
 from torchdpcate.nuisance.model import NuisanceModel, NuisanceValues
 from torchdpcate.nuisance.recipe import NuisanceRecipe
-from torchdpcate.nuisance.screening import arm_medians
+from torchdpcate.nuisance.screening import outcome_median
 from torchdpcate.privacy import (
     ApproximateEvent,
     Game,
@@ -55,7 +55,7 @@ def additive_legendre(z: Tensor, degree: int) -> Tensor:
 
 
 class ConvexNuisances(NuisanceModel):
-    r"""Additive nuisances: pi = sigmoid(psi'theta), mu_a = m_a + psi'theta_a, with `additive_legendre` features.
+    r"""Additive nuisances: pi = sigmoid(psi'theta), mu_a = m + psi'theta_a, with `additive_legendre` features.
 
     Args:
         domain: public bounds.
@@ -71,7 +71,7 @@ class ConvexNuisances(NuisanceModel):
     kind = "convex"
     propensity: Tensor
     outcomes: Tensor
-    medians: Tensor
+    median: Tensor
 
     def __init__(self, domain: Domain, degree: int = 2, propensity_degree: int = 1) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class ConvexNuisances(NuisanceModel):
         sizes = [1 + domain.dimension * d for d in (propensity_degree, degree)]
         self.register_buffer("propensity", torch.zeros(sizes[0], dtype=torch.float64))
         self.register_buffer("outcomes", torch.zeros(2, sizes[1], dtype=torch.float64))
-        self.register_buffer("medians", torch.full((2,), (domain.outcome_low + domain.outcome_high) / 2).double())
+        self.register_buffer("median", torch.full((1,), (domain.outcome_low + domain.outcome_high) / 2).double())
 
     def features(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Features of the propensity `[B, p]` and of the outcomes `[B, p']` at raw covariates `x` `[B, q]`."""
@@ -91,7 +91,7 @@ class ConvexNuisances(NuisanceModel):
         treatment, outcome = self.features(x)
         overlap = self.domain.overlap
         pi = torch.sigmoid(treatment @ self.propensity).clamp(overlap, 1 - overlap)
-        mean = (self.medians + outcome @ self.outcomes.T).clamp(self.domain.outcome_low, self.domain.outcome_high)
+        mean = (self.median + outcome @ self.outcomes.T).clamp(self.domain.outcome_low, self.domain.outcome_high)
         return NuisanceValues(pi, mean[:, 0], mean[:, 1])
 
     def config(self) -> dict[str, Any]:
@@ -113,7 +113,7 @@ class ConvexNuisanceConfig(NuisanceRecipe):
     With few covariates they need far less noise than networks: their noise grows with the number of features.
 
     Guarantee:
-        Certified (epsilon, delta): a pure share buys the arms' medians (`arm_medians`), the rest pays one joint
+        Certified (epsilon, delta): a pure share buys the median outcome (`outcome_median`), the rest pays one joint
         objective perturbation (`joint_objective`; docs/guarantees/convex_nuisances.md).
 
     Args:
@@ -123,7 +123,7 @@ class ConvexNuisanceConfig(NuisanceRecipe):
             values needs its whole range, for the Huber loss would aim at its mode.
         propensity_share: the propensity's share of the squared gradient bound, in (0, 1).
         jacobian_share: share of epsilon that pays for small ridges, in (0, 1).
-        median_share: share of epsilon that buys the medians, in (0, 1).
+        median_share: share of epsilon that buys the median, in (0, 1).
 
     Raises:
         InputError: a value out of its range.
@@ -171,23 +171,22 @@ class ConvexNuisanceConfig(NuisanceRecipe):
         size = len(model.propensity) + model.outcomes.numel()
         if budget is None:
             joint = self._objective(records.n, size, domain, None)
-            medians = torch.stack([records.y[records.a == arm].median() for arm in (0, 1)])
+            median = records.y.median().item()
         else:
             first, second = self._prices(budget, also)
             joint = self._objective(records.n, size, domain, second)
             if ledger is not None:
-                ledger.charge(block, "nuisances: both arms' medians", PureEvent(first))
+                ledger.charge(block, "nuisances: median outcome", PureEvent(first))
                 ledger.charge(block, "nuisances: joint objective", ApproximateEvent(second.epsilon, second.delta))
-            medians = arm_medians(records, domain, first, noise)
-        s = records.y - torch.where(records.a == 1, medians[1], medians[0])
-        theta = joint.draw(model.features(records.x), records.a, s, noise)
-        model.medians.copy_(medians)
+            median = outcome_median(records, domain, first, noise)
+        theta = joint.draw(model.features(records.x), records.a, records.y - median, noise)
+        model.median.fill_(median)
         model.propensity.copy_(theta[: len(model.propensity)])
         model.outcomes.copy_(theta[len(model.propensity) :].reshape(2, -1))
         return model.eval()
 
     def _prices(self, budget: PrivacyBudget, also: Sequence[Charge]) -> tuple[float, PrivacyBudget]:
-        """Return the medians' epsilon and the joint objective's budget: what other charges leave."""
+        """Return the median's epsilon and the joint objective's budget: what other charges leave."""
         pure = sum(event.epsilon * count for event, count in also if isinstance(event, PureEvent))
         left = (budget.epsilon - pure) * (1 - _ROUNDING)
         if left <= 0:

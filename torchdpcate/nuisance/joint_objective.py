@@ -25,7 +25,7 @@ class JointObjective:
     r"""The public constants of one jointly tilted objective.
 
     .. math::
-        \sum_i \alpha\,\ell(a_i, \psi_i^\top\theta_\pi) + H_\tau(y_i - m_{a_i} - \psi_i^\top\theta_{a_i})
+        \sum_i \alpha\,\ell(a_i, \psi_i^\top\theta_\pi) + H_\tau(y_i - m - \psi_i^\top\theta_{a_i})
         + \kappa_\pi \|\theta_\pi\|^2 + \kappa (\|\theta_0\|^2 + \|\theta_1\|^2) + b^\top\theta,
         \quad b \sim N(0, \sigma_b^2 I),
 
@@ -62,7 +62,7 @@ class JointObjective:
         Args:
             psi: features of the propensity [n, p] and of the outcomes [n, p'].
             a: treatment [n].
-            s: outcome less its arm's median [n].
+            s: outcome less the median [n].
             tilt: b, [p + 2 p'].
 
         Raises:

@@ -8,73 +8,67 @@ from torch import Tensor
 
 from torchdpcate.data import CausalData, Domain
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import Game, Guarantee, Level, NoiseSource, PrivacyBudget, PureEvent, worst_case
+from torchdpcate.privacy import (
+    Game,
+    Guarantee,
+    Level,
+    NoiseSource,
+    PrivacyBudget,
+    PureEvent,
+    private_quantile,
+    worst_case,
+)
 from torchdpcate.privacy.selection import top_k
 
 SCREENING = "screening of covariates"
 """What the ledger calls the charge."""
 
 _SCORE_SENSITIVITY = 2.0  # a record adds a number in [-1, 1] to each sum
-_MEDIAN_SHARE = 0.15  # of the price of a screening
+_MEDIAN_SHARE = 0.07  # of the price of a screening
 _SIGN_SCALE = 0.02  # of the outcome range: residuals beyond it count alike
-_POINTS = 201  # of the public grid of medians
+_POINTS = 201  # of the public grid of the median
 _COLUMNS = 12  # of the audit
 
 
-def arm_medians(records: CausalData, domain: Domain, epsilon: float, noise: NoiseSource) -> Tensor:
-    r"""Median outcome of the untreated and of the treated, [2] in outcome units; certified, pure epsilon.
-
-    Each is selected (`NoiseSource.select`) at epsilon / 2 from a public grid of the outcome range, by the score
-    :math:`-|\sum_{i: a_i = a} (1\{y_i \le t\} - 1/2)|`. Replacing one record moves it by at most 1, whichever arms
-    the two records are in: a term is -1/2, 0 or 1/2. Charge ``PureEvent(epsilon)`` first.
+def outcome_median(records: CausalData, domain: Domain, epsilon: float, noise: NoiseSource) -> float:
+    """Median outcome, by `private_quantile` from a public grid of the outcome range; charge ``PureEvent(epsilon)``.
 
     Args:
         records: a block.
         domain: public bounds.
-        epsilon: privacy cost of both.
+        epsilon: privacy cost.
         noise: where the noise comes from.
 
     Example:
         >>> domain = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0)
-        >>> a = torch.arange(2000) % 2 * 1.0
-        >>> records = CausalData(torch.rand(2000, 1), a, 0.2 + 0.5 * a + torch.linspace(-0.1, 0.1, 2000))
-        >>> [round(m, 1) for m in arm_medians(records, domain, 100.0, NoiseSource.system()).tolist()]
-        [0.2, 0.7]
+        >>> y = torch.linspace(0, 1, 1000, dtype=torch.float64)
+        >>> round(outcome_median(CausalData(y[:, None], y.round(), y), domain, 10.0, NoiseSource.system()), 1)
+        0.5
     """
     grid = torch.linspace(domain.outcome_low, domain.outcome_high, _POINTS, dtype=torch.float64)
-    medians = []
-    for arm in (0, 1):
-        ordered = records.y[records.a == arm].cpu().sort().values
-        below = torch.searchsorted(ordered, grid, right=True).double()
-        medians.append(grid[noise.select(-(below - len(ordered) / 2).abs(), epsilon / 2)])
-    return noise.paid(torch.stack(medians))
+    return private_quantile(records.y, grid, 0.5, epsilon, noise)
 
 
-def relevance(records: CausalData, domain: Domain, medians: Tensor) -> Tensor:
+def relevance(records: CausalData, domain: Domain, median: float) -> Tensor:
     r"""How far the outcome depends on each covariate, [q]: scores that one record moves by at most 2.
 
-    With u the covariate scaled to [-1, 1] and r the residual from the arm's median, over one fiftieth of the
-    outcome range and clipped to [-1, 1],
+    With u the covariate scaled to [-1, 1] and r the residual from the median, over one fiftieth of the outcome range
+    and clipped to [-1, 1],
 
-    .. math::
-        \max_{b, c} \Big|\sum_i b(u_{ij})\, c_i\, r_i\Big|, \quad
-        b \in \{\sin(\pi u / 2), \cos(\pi u)\}, \quad c_i \in \{1, 2 a_i - 1\}:
+    .. math:: \max_b \Big|\sum_i b(u_{ij})\, r_i\Big|, \quad b \in \{\sin(\pi u / 2), \cos(\pi u)\}:
 
-    a slope or a hump, common to both arms or of the effect. Most residuals count by their sign, so that no tail
-    of the outcome sets the scale. A covariate that moves the treatment alone has a low score, and need not be
-    known: the outcome does not depend on it, so it confounds nothing.
+    a slope or a hump. Most residuals count by their sign, so that no tail of the outcome sets the scale. Both arms
+    count together: there are more of them, and an effect that a covariate modifies shows in the outcome, as does
+    what the treatment and the outcome share.
 
     Args:
         records: a block.
         domain: public bounds.
-        medians: of the two arms, [2], paid for.
+        median: of the outcome, paid for.
     """
     u = domain.scale(records.x)
-    centre = torch.where(records.a == 1, medians[1], medians[0])
-    r = ((records.y - centre) / (_SIGN_SCALE * domain.outcome_range)).clamp(-1, 1)
-    columns = torch.stack([r, r * (2 * records.a - 1)])
-    sums = [(columns @ shape).abs() for shape in (torch.sin(math.pi / 2 * u), torch.cos(math.pi * u))]
-    return torch.cat(sums).amax(0)
+    r = ((records.y - median) / (_SIGN_SCALE * domain.outcome_range)).clamp(-1, 1)
+    return torch.stack([(r @ shape).abs() for shape in (torch.sin(math.pi / 2 * u), torch.cos(math.pi * u))]).amax(0)
 
 
 @dataclass(frozen=True)
@@ -88,7 +82,7 @@ class Screening:
     most the score :math:`r n` of a covariate worth finding, between 1 and `most`.
 
     Guarantee:
-        Certified, pure epsilon: 15 % pays `arm_medians`, the rest `top_k` with sensitivity 2.
+        Certified, pure epsilon: 7 % pays `outcome_median`, the rest `top_k` with sensitivity 2.
 
     Args:
         share: share of the block's epsilon that pays for it, in (0, 1).
@@ -138,15 +132,14 @@ class Screening:
             epsilon: privacy cost.
             noise: where the noise comes from.
         """
-        medians = arm_medians(records, domain, _MEDIAN_SHARE * epsilon, noise)
-        scores, count = relevance(records, domain, medians), self.count(domain.dimension, records.n, epsilon)
+        median = outcome_median(records, domain, _MEDIAN_SHARE * epsilon, noise)
+        scores, count = relevance(records, domain, median), self.count(domain.dimension, records.n, epsilon)
         chosen = top_k(scores, count, (1 - _MEDIAN_SHARE) * epsilon, noise, _SCORE_SENSITIVITY)
         return tuple(sorted(chosen))
 
     def choose_openly(self, records: CausalData, domain: Domain) -> tuple[int, ...]:
         """The `most` best columns without noise: for a learner that is trained without privacy."""
-        arms = [records.y[records.a == arm].median() for arm in (0, 1)]
-        scores = relevance(records, domain, torch.stack(arms))
+        scores = relevance(records, domain, records.y.median().item())
         return tuple(sorted(scores.topk(min(self.most, domain.dimension)).indices.tolist()))
 
 
@@ -157,7 +150,7 @@ class Screening:
 )
 def _screening(budget: PrivacyBudget) -> Game:
     domain = Domain([-1.0] * _COLUMNS, [1.0] * _COLUMNS, outcome_low=-1.0, outcome_high=1.0)
-    # pairs of opposite outcomes keep every median in between and add nothing to any score
+    # pairs of opposite outcomes keep the median in between and add nothing to any score
     balance = torch.tensor([1.0, -1.0] * 10, dtype=torch.float64)
     u = torch.full((2, _COLUMNS), 0.5, dtype=torch.float64)
     u[1, 1:], u[:, 0] = -0.5, 1.0

@@ -18,6 +18,7 @@ from torchdpcate.release.offer import noise_at_queries
 from torchdpcate.release.online import OnlineService, OnlineTerms
 from torchdpcate.release.output import OutputPerturbation
 from torchdpcate.release.plug_in import PlugIn
+from torchdpcate.release.post_processing import clipped, mean_effect, monotone, rank
 from torchdpcate.release.registry import read_facts
 from torchdpcate.release.release import FunctionRelease, QueryRelease, Release
 from torchdpcate.release.smooth_sensitivity import SmoothSensitivity, local_sensitivity, smooth_bound
@@ -48,13 +49,17 @@ __all__ = [
     "StatisticsRelease",
     "SufficientStatistics",
     "check_sums",
+    "clipped",
     "load_release",
     "local_sensitivity",
     "make_card",
     "make_statement",
+    "mean_effect",
     "minimum_records",
+    "monotone",
     "noise_at_queries",
     "objective_noise",
+    "rank",
     "read_facts",
     "save_release",
     "smooth_bound",

@@ -12,6 +12,7 @@ from torch import Tensor
 from torchdpcate.data import Domain, TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance import NuisanceModel, nuisances_from_config
+from torchdpcate.privacy import Level
 from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.second_stage import FEATURE_MAPS, FeatureMap
 
@@ -61,6 +62,8 @@ class Release(ABC):
         """
         if not 0 < level < 1:
             raise InputError(f"level = {level}: give a probability strictly between 0 and 1")
+        if self.privacy.level != Level.CERTIFIED.value or not self.privacy.claims:
+            raise self._no_band()
         x = self._covariates(X)
         half = torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)) * self._noise_scale(x)
         effect, bound = self.effect_tensor(x), self.domain.outcome_range
@@ -97,8 +100,8 @@ class Release(ABC):
 
     def _no_band(self) -> InputError:
         return InputError(
-            f"interval: mechanism = {self.privacy.mechanism} has no public noise scale, so there is no honest band; "
-            "release with mechanism=output for one"
+            f"interval: mechanism = {self.privacy.mechanism} ({self.privacy.headline}) has no public noise scale that "
+            "one may rely on, so there is no honest band; release with mechanism=output for one"
         )
 
     def _covariates(self, X: Any) -> Tensor:
@@ -136,12 +139,12 @@ class FunctionRelease(Release):
         bound = self.domain.outcome_range
         x = self._view(x)
         with torch.no_grad():
-            return (self.nuisances.effect(x) + self.features(x) @ self.theta).clamp(-bound, bound)
+            return (self.nuisances.effect(x) + self.features.product(self.theta, x)).clamp(-bound, bound)
 
     def _noise_scale(self, x: Tensor) -> Tensor:
         if self.noise_scale is None:
             raise self._no_band()
-        return self.noise_scale * self.features(self._view(x)).norm(dim=1)
+        return self.noise_scale * self.features.norm(self._view(x))
 
     def _view(self, x: Tensor) -> Tensor:
         return x if self.columns is None else x[:, list(self.columns)]

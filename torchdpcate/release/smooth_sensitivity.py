@@ -5,7 +5,6 @@ import math
 import torch
 from torch import Tensor
 
-from torchdpcate.influence import operator_norm_bound
 from torchdpcate.influence.kernel import KernelInfluenceFunction
 from torchdpcate.privacy import (
     ApproximateEvent,
@@ -69,7 +68,7 @@ def local_sensitivity(problem: LinearProblem, J: Tensor) -> tuple[float, float]:
         J: Features at the queries, [d, p].
     """
     norm = torch.linalg.matrix_norm(J, 2).item()
-    return _sensitivities(problem, operator_norm_bound(J, problem.curvature, kappa=1.0), norm)
+    return _sensitivities(problem, torch.linalg.matrix_norm(problem.solve_curvature(J), 2).item(), norm)
 
 
 def kernel_local_sensitivity(stage: KernelStage, queries: Tensor) -> tuple[float, float]:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 # Settings, facts and paid-for numbers that the curator's files hold besides; every other entry is a secret.
 _PUBLIC = {
     "task", "data", "learner", "release", "mechanism", "level", "claim", "epsilon", "delta", "requested", "spent", "n",
-    "blocks", "seed", "huber_threshold", "head_parameters", "public", "privacy", "schema", "facts", "nuisances", "noise",
+    "blocks", "seed", "huber_threshold", "head_parameters", "public", "privacy", "schema", "facts", "nuisances",
+    "noise",
 }  # fmt: skip
 _SETTINGS = ("config.yaml", "ledger.json", "ledger.json.lock", "online/head.bin", "online/lock")
 _SHORTEST_WORD = 4
