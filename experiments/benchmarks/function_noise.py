@@ -1,8 +1,9 @@
 """Time of Gaussian-process function noise: a batch against a bare Cholesky, and queries one at a time against a batch.
 
 The batch is `GaussianProcess` at d queries, kernel matrix and draw included, beside `torch.linalg.cholesky` of the same
-matrix. Online, the same d queries go to an `OnlineService` at once and, in another one, one at a time, each on the disk
-before its answer leaves; "without flushing" takes the flush to the disk out, which no service may do.
+matrix. Online, the same d queries go to an `OnlineService` one at a time, each on the disk before its answer leaves,
+beside that batch; and to another service at once. "Without flushing" takes the flush to the disk out, which no service
+may do.
 
     python experiments/benchmarks/function_noise.py --threads 1
 """
@@ -56,16 +57,16 @@ def stages(q: int, records: int) -> dict[str, RKHSStage]:
 
 
 def batch(stage: RKHSStage, queries: torch.Tensor, repeats: int) -> float:
-    """Print and return the ratio of a batch release to the bare factor of the same matrix."""
+    """Print a batch release beside the bare factor of the same matrix; return its seconds."""
     covariance = stage.covariance(queries, queries)
     covariance.diagonal().add_(JITTER)
     bare, release = [], []
     for _ in range(repeats):
         bare.append(timed(lambda: torch.linalg.cholesky(covariance)))
         release.append(timed(lambda: GaussianProcess().prepare(stage, queries, BUDGET).draw(NoiseSource.system(), 1)))
-    ratio = median(r / b for r, b in zip(release, bare, strict=True))
-    print(f"  batch release {median(release):.2f} s, bare Cholesky {median(bare):.2f} s: ratio {ratio:.2f}")
-    return ratio
+    print(f"  batch release {median(release):.2f} s, bare Cholesky {median(bare):.2f} s")
+    print_ratio(median(r / b for r, b in zip(release, bare, strict=True)), BATCH_LIMIT)
+    return median(release)
 
 
 def service(stage: RKHSStage, folder: Path) -> OnlineService:
@@ -92,12 +93,14 @@ def service(stage: RKHSStage, folder: Path) -> OnlineService:
     )
 
 
-def online(stage: RKHSStage, queries: torch.Tensor, folder: Path, name: str) -> tuple[float, float, int]:
-    """Seconds for all queries at once, and for one after the other; rows of the factor at the end."""
-    together, single = (service(stage, folder / f"{name} {kind}") for kind in ("together", "single"))
+def online(stage: RKHSStage, queries: torch.Tensor, folder: Path, released: float) -> None:
+    """Print the time of all queries one after the other, beside that of one batch; and of all at once."""
+    together, single = service(stage, folder / "together"), service(stage, folder / "single")
     parts = [part.numpy() for part in queries.split(1)]
     at_once = timed(lambda: together.answer(queries))
-    return at_once, timed(lambda: [single.answer(part) for part in parts]), single._function.path.rows
+    seconds = timed(lambda: [single.answer(part) for part in parts])
+    print(f"one at a time {seconds:.2f} s, at once {at_once:.2f} s, {single._function.path.rows:,} rows")
+    print_ratio(seconds / released, ONLINE_LIMIT)
 
 
 def main() -> None:
@@ -116,19 +119,19 @@ def main() -> None:
             print(name)
             queries = stage.block.domain.grid(options.queries)
             stage.correction(queries[:2])  # the fit is not timed
-            print_limit(batch(stage, queries, options.repeats), BATCH_LIMIT)
-            with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-                for flushed in (True, False):
-                    how = "flushed" if flushed else "without flushing"
-                    with mock.patch.object(history, "_FLUSH", history._FLUSH if flushed else lambda _: None):
-                        at_once, single, rows = online(stage, queries, Path(folder), how)
-                    print(f"  online, {how}: at once {at_once:.2f} s, one at a time {single:.2f} s, {rows:,} rows")
-                    print_limit(single / at_once, ONLINE_LIMIT)
+            released = batch(stage, queries, options.repeats)
+            for how, flush in (("flushed", history._FLUSH), ("without flushing", lambda _: None)):
+                print(f"  online, {how}: ", end="")
+                with (
+                    tempfile.TemporaryDirectory(dir=options.folder) as folder,
+                    mock.patch.object(history, "_FLUSH", flush),
+                ):
+                    online(stage, queries, Path(folder), released)
 
 
-def print_limit(ratio: float, limit: float) -> None:
+def print_ratio(ratio: float, limit: float) -> None:
     """Print a ratio beside what is wanted."""
-    print(f"    ratio {ratio:.2f} (limit {limit:g}){'' if ratio <= limit else ': missed'}")
+    print(f"    ratio {ratio:.2f} (limit {limit:g}){'' if ratio <= limit else ': missed'}", flush=True)
 
 
 if __name__ == "__main__":

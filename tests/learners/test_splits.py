@@ -1,12 +1,17 @@
 """Disjoint blocks and cross-fitting: who enters what, who pays, and that the costs compose."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from tests.learners.test_learner import BUDGET, RECORDS, STUDY, learner
-from torchdpcate import DRLearner, PrivacyBudget
+from torchdpcate import DRLearner, PrivacyBudget, RLearner
+from torchdpcate.data import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.learners import CrossFit, DisjointSplit
+from torchdpcate.learners.splits import Fold
+from torchdpcate.nuisance import AveragedNuisances, NuisanceValues
 from torchdpcate.privacy import NoiseSource, compose
 from torchdpcate.release import load_release, verify_release
 from torchdpcate.second_stage import LinearSecondStage
@@ -65,6 +70,32 @@ def test_a_gaussian_release_spends_all_that_joint_accounting_leaves():
     model = learner(split=CrossFit(nuisance_share=0.5)).fit(*RECORDS)
     release = model.release_function("output")
     assert 0.999 * BUDGET.epsilon < release.privacy.epsilon <= BUDGET.epsilon
+
+
+@pytest.mark.parametrize("kind", [RLearner, DRLearner])
+def test_targets_keep_their_bound_whatever_the_other_folds_nuisances_say(kind):
+    """With the mean of two effects as offset, |s| could reach 1.475 and 20.5 outcome ranges' bounds of 1 and 20."""
+    model = learner(kind, split=CrossFit(), budget=None).fit(*RECORDS)
+    low, high = STUDY.domain.outcome_low, STUDY.domain.outcome_high
+
+    class Extreme(torch.nn.Module):
+        def __init__(self, mu0, mu1):
+            super().__init__()
+            self.mu0, self.mu1 = mu0, mu1
+
+        def predict(self, x):
+            one = torch.ones(len(x), dtype=torch.float64)
+            return NuisanceValues(0.05 * one, self.mu0 * one, self.mu1 * one)
+
+        def effect(self, x):
+            return torch.full((len(x),), self.mu1 - self.mu0, dtype=torch.float64)
+
+    first = replace(model._first, models={"fold_1": Extreme(low, low), "fold_2": Extreme(high, low)})
+    first.__dict__["nuisances"] = AveragedNuisances(list(first.models.values()))
+    blocks = {"fold_2": CausalData(STUDY.queries, torch.ones(20).double(), torch.full((20,), high).double())}
+    block = first.block(blocks, (Fold("fold_1", "fold_2"),), torch.device("cpu"))
+    assert (block.s.abs() <= block.bounds.target).all()
+    assert block.s.abs().max() == block.bounds.target  # it does bind
 
 
 def test_a_pair_of_networks_has_both_representations(tmp_path):

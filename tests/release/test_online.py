@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from tests.faults.test_disk import full_after
-from tests.release.helpers import DOMAIN, QUERIES, SCHEMA, nuisances, stage
+from tests.release.helpers import DOMAIN, QUERIES, SCHEMA, block, nuisances, stage
 from tests.release.test_gaussian_process import BUDGET, kernel_stage
 from torchdpcate.errors import BudgetError, InputError, ReleaseFileError
 from torchdpcate.privacy import Ledger, NoiseSource
@@ -27,11 +27,13 @@ from torchdpcate.release.mechanism import public_step
 from torchdpcate.release.online import STATE_FILE, NoisyFunction, OnlineService, OnlineTerms
 from torchdpcate.release.path import JITTER
 from torchdpcate.second_stage import Fourier, Representation
+from torchdpcate.second_stage.kernel import KernelStage, UnitKernel
+from torchdpcate.second_stage.kernel_solve import Loss
 
 MANY = DOMAIN.grid(40)
 
 
-def create(folder, fitted=None, noise=None, ledger=None) -> OnlineService:
+def create(folder, fitted=None, noise=None, ledger=None, eta=None, columns=None) -> OnlineService:
     """A service with a ledger and a statement, as a learner makes it."""
     noise = noise or NoiseSource.system()
     ledger = ledger or Ledger({"nuisance": BUDGET, "second_stage": BUDGET}, private=noise.private)
@@ -53,8 +55,8 @@ def create(folder, fitted=None, noise=None, ledger=None) -> OnlineService:
         )
 
     fitted = kernel_stage() if fitted is None else fitted
-    parts = {"budget": BUDGET, "charge": charge, "noise": noise, "statement": statement}
-    return OnlineService.create(folder, fitted, nuisances(), SCHEMA, **parts)
+    parts = {"budget": BUDGET, "charge": charge, "noise": noise, "statement": statement, "columns": columns}
+    return OnlineService.create(folder, fitted, eta or nuisances(), SCHEMA, **parts)
 
 
 def files(folder) -> dict[str, bytes]:
@@ -135,6 +137,23 @@ def test_a_close_query_gets_a_close_answer_also_after_a_restart(tmp_path):
     scale = service.privacy.public["noise_scale"]
     assert np.abs(before - after).max() < 8 * scale * (2 * JITTER) ** 0.5 + 1e-5
     assert np.abs(before - after).min() > 0
+
+
+def test_queries_alike_in_the_columns_that_were_chosen_differ_by_the_jitter_alone(tmp_path):
+    """Also within one block, and after a restart; 8 standard deviations of the jitter of both."""
+    chosen, records = DOMAIN.select((0,)), block()
+    records = dataclasses.replace(records, x=records.x[:, :1], domain=chosen)
+    fitted = KernelStage(records, UnitKernel("gaussian", 0.7, chosen), 0.02, Loss(0.05))
+    service = create(tmp_path / "online", fitted, eta=nuisances(chosen), columns=(0,))
+    x = MANY.clone()
+    x[20:, 0] = x[:20, 0]
+    first, again = service.answer(x), OnlineService.open(tmp_path / "online")
+    x[:, 1] *= 0.9
+    answers = np.concatenate([first, again.answer(x)]).reshape(4, 20)
+    scale = service.privacy.public["noise_scale"]
+    assert np.ptp(answers, 0).max() < 8 * scale * (2 * JITTER) ** 0.5
+    assert (np.diff(answers, axis=0) != 0).all()
+    assert again.release(x).answers.shape == (40,)
 
 
 def test_two_services_see_what_the_other_answered(service):

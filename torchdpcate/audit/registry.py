@@ -7,7 +7,10 @@ from torchdpcate.privacy.worst_case import WORST_CASES, WorstCase
 
 _ROOMS = (
     "torchdpcate.privacy",
+    "torchdpcate.privacy.selection",
     "torchdpcate.nuisance.worst_case",
+    "torchdpcate.nuisance.screening",
+    "torchdpcate.nuisance.convex",
     "torchdpcate.audit.one_run",
     "torchdpcate.release",
     "torchdpcate.audit.pipelines",

@@ -121,8 +121,9 @@ class FirstStage:
             return None
         trains = [fold.train for fold in self.split.folds]
         records, event = _joined([blocks[name] for name in trains]), self.screening_event
-        if event is None or ledger is None:
+        if self.budget is None or event is None:
             return self.screening.choose_openly(records, self.domain)
+        assert ledger is not None
         for name in trains:
             ledger.charge(name, SCREENING, event)
         return self.screening.choose(records, self.domain, event.epsilon, noise)
@@ -161,8 +162,9 @@ class TrainedFirstStage:
             return None
         folds = settings.split.choices
         s = torch.cat([self._pairs(blocks[fold.apply], fold)[1] for fold in folds]).abs()
-        if event is None or ledger is None:
+        if settings.budget is None or event is None:
             return torch.quantile(s, settings.purchase.quantile).item()
+        assert ledger is not None
         for fold in folds:
             ledger.charge(fold.apply, "Huber threshold: private quantile of |s|", event)
         bound = settings.score.bounds(self.domain).target
@@ -191,10 +193,12 @@ class TrainedFirstStage:
     def _regression(self, fold: Fold, device: torch.device) -> Regression:
         """Return the map from records to (s, w) by one fold's nuisances, and the offset of them all."""
         own, every, score = on_device(self.models[fold.train], device), self.nuisances, self.settings.score
-        every = on_device(every, device)
+        every, bound = on_device(every, device), score.bounds(self.domain).target
 
         def regression(x: Tensor, a: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-            return score.regression(a, y, own.predict(x), every.effect(x))
+            s, w = score.regression(a, y, own.predict(x), every.effect(x))
+            # binds only where the offset is not the fold's own effect: it keeps |s| within its public bound
+            return s.clamp(-bound, bound), w
 
         return regression
 

@@ -223,4 +223,4 @@ def _convex(budget: PrivacyBudget) -> Game:
 
     event = ApproximateEvent(budget.epsilon, budget.delta)
     guarantee = Guarantee(Level.CERTIFIED, budget)
-    return Game(draw, event, guarantee, evidence=lambda theta: theta @ direction, most_runs=10_000)
+    return Game(draw, event, guarantee, evidence=lambda theta: theta @ direction, most_runs=40_000)

@@ -17,7 +17,8 @@ class ScoreBounds:
 
     Attributes:
         weight: Bound of |w|.
-        target: Bound of |s|, in outcome units, for the offset zero or mu1 - mu0.
+        target: Bound of |s|, in outcome units, for the offset zero or these nuisances' own mu1 - mu0; for another
+            offset s is clipped to it.
         rho: Bound of rho = w^2.
         rho_phi: Bound of |rho phi|, in outcome units.
     """

@@ -16,8 +16,8 @@ from torchdpcate.privacy import (
     function_evidence,
     worst_case,
 )
-from torchdpcate.release.mechanism import Prepared, QueryMechanism, public_step
-from torchdpcate.release.path import JITTER
+from torchdpcate.release.mechanism import Prepared, QueryMechanism
+from torchdpcate.release.path import JITTER, LATTICE, answer_step
 from torchdpcate.release.worst_pairs import FAR, NEAR, linear_stage
 from torchdpcate.second_stage import FittedStage, RidgeSecondStage, RKHSStage, SecondStage
 
@@ -77,7 +77,8 @@ class GaussianProcess(QueryMechanism):
         covariance = rkhs.covariance(rows, rows)
         covariance.diagonal().add_(JITTER)
         scales = mechanism.scale * covariance.diagonal().sqrt().cpu()
-        draw = _draw(rkhs.correction(rows).cpu(), mechanism.scale, _root(covariance), public_step(rkhs.block.domain))
+        step = answer_step(rkhs.block.domain, mechanism.scale)
+        draw = _draw(rkhs.correction(rows).cpu(), mechanism.scale, _root(covariance), step)
         return Prepared(
             event=mechanism.event,
             guarantee=self.guarantee(budget),
@@ -106,7 +107,7 @@ def _draw(values: Tensor, scale: float, root: Tensor, step: float) -> Callable[[
     """Return the draw of values [d] plus scale GP noise, rounded to the public grid once all is added."""
 
     def draw(noise: NoiseSource, runs: int) -> Tensor:
-        paths = noise.gaussian(runs * len(values), 1.0).reshape(runs, -1) @ root.T
+        paths = noise.gaussian(runs * len(values), 1.0, LATTICE).reshape(runs, -1) @ root.T
         return torch.round((values + scale * paths) / step) * step
 
     return draw
@@ -124,6 +125,7 @@ AUDITED = torch.tensor([[NEAR], [0.5], [FAR], [0.25]], dtype=torch.float64)
 def _gaussian_process(budget: PrivacyBudget) -> Game:
     stages = [linear_stage((NEAR, y), n=100, ridge=0.1, threshold=0.01) for y in (-0.5, 0.5)]
     worlds = [GaussianProcess().prepare(stage, AUDITED, budget) for stage in stages]
+    assert worlds[0].event is not None
     shift = stages[1].correction(AUDITED) - stages[0].correction(AUDITED)
     covariance = stages[0].covariance(AUDITED, AUDITED) + JITTER * torch.eye(len(AUDITED), dtype=torch.float64)
     return Game(

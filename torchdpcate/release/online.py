@@ -29,8 +29,8 @@ from torchdpcate.release.correction import Correction, correction_from, correcti
 from torchdpcate.release.digest import DIGEST_KEY, release_digest
 from torchdpcate.release.gaussian_process import AUDITED, GaussianProcess
 from torchdpcate.release.history import History
-from torchdpcate.release.mechanism import Charge, public_step
-from torchdpcate.release.path import JITTER, Revealed, SamplePath
+from torchdpcate.release.mechanism import Charge
+from torchdpcate.release.path import JITTER, LATTICE, Revealed, SamplePath, answer_step
 from torchdpcate.release.release import QueryRelease, _load_nuisances, _prefixed
 from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.release.worst_pairs import NEAR, linear_stage
@@ -56,9 +56,13 @@ class _Stock:
         if self._owner != os.getpid():  # a fork has the same stock, and both would use it
             self._owner, self._left = os.getpid(), self._left[:0]
         if count > len(self._left):
-            self._left = self._noise.gaussian(max(count, _STOCK), 1.0)
+            self._left = self._noise.gaussian(max(count, _STOCK), 1.0, LATTICE)
         taken, self._left = self._left[:count], self._left[count:]
         return taken
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy begins with an empty stock: it must not use the same numbers again."""
+        return {**self.__dict__, "_left": self._left[:0]}
 
 
 class NoisyFunction:
@@ -351,7 +355,7 @@ class OnlineService:
         domain = self.schema.domain
         with torch.no_grad():
             effect = self._state.nuisances.effect(self._state.view(x)) + self._function.value(lifted, total)[:, 0]
-        bound, step = domain.outcome_range, public_step(domain)
+        bound, step = domain.outcome_range, answer_step(domain, self._state.scale)
         return (torch.round(effect / step) * step).clamp(-bound, bound)
 
     def _lift(self, x: Tensor) -> Tensor:

@@ -6,14 +6,32 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchdpcate.data import Domain
 from torchdpcate.errors import NumericalError
+from torchdpcate.privacy import NoiseSource
 
 JITTER = 1e-3
 """Variance of the independent noise that every query gets beside a unit kernel; it only ever adds noise."""
 
+LATTICE = 2.0**-50
+"""Spacing of the standard normal numbers that noise is mixed from: far finer than `answer_step`."""
+
 _CHUNK = 256  # queries worked out at once
-_SHARE = 1e-3  # of the slack that is left, which one query may use
-_NUGGET = 1e-12  # added to every row's variance, so that rounding errors do not grow; it only ever adds noise
+_SHARE = 1e-5  # of the slack that is left, which one query may use
+_NUGGET = 1e-13  # added to every row's variance, so that rounding errors do not grow; it only ever adds noise
+
+
+def answer_step(domain: Domain, scale: float) -> float:
+    r"""Return the public spacing of answers with noise of this scale.
+
+    Mixed noise lives on a lattice of its own, at most 2^-50 of the scale fine. Answers are rounded to a grid at least
+    2^24 times coarser, else their low bits would tell f modulo that lattice (Mironov 2012).
+
+    Args:
+        domain: Public bounds.
+        scale: Public scale of the noise, in outcome units.
+    """
+    return max(NoiseSource.grid(domain.outcome_range) * 2.0**-16, NoiseSource.grid(scale) / 32)
 
 
 class Revealed(NamedTuple):
@@ -111,7 +129,7 @@ class SamplePath:
     A query x gets :math:`v = l^\top \omega + d z`, with :math:`l = L^{-1} k_x`, :math:`d^2 = K(x, x) - \|l\|^2` and z
     standard normal. It becomes a row of L, :math:`(l^\top, d)`, and z one of omega. While all do, this is chol(K) z,
     whatever the blocks, and v has the law of the path given all values before it (theory note ``dp_cate``, row 5).
-    A row's variance is raised by 1e-12, above rounding error.
+    A row's variance is raised by 1e-13, above rounding error.
 
     A query whose d^2 is next to nothing is left out of L: later values then depend on it through the rows there
     are. So L stays about as small as the numerical rank of K, and answers do not run out. The d^2 left out add up to
