@@ -13,7 +13,15 @@ from omegaconf import OmegaConf
 from tests.nuisance.cases import Interrupt, Save, plan
 from torchdpcate.data import CausalData, Dataset1
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.nuisance import NuisanceConfig, Nuisances, Outcome, Propensity, default_trainer, train
+from torchdpcate.nuisance import (
+    ConvexNuisanceConfig,
+    NuisanceConfig,
+    Nuisances,
+    Outcome,
+    Propensity,
+    default_trainer,
+    train,
+)
 from torchdpcate.nuisance.averaging import TailAverage
 from torchdpcate.privacy import DPSGDEvent, GaussianEvent, Ledger, NoiseSource, PrivacyBudget, compose
 
@@ -245,4 +253,5 @@ def test_the_shipped_settings_are_valid_and_mlp_is_the_default():
     folder = Path(__file__).parents[2] / "conf" / "nuisance"
     shipped = {file.stem: instantiate(OmegaConf.load(file)) for file in folder.glob("*.yaml")}
     assert shipped["mlp"] == NuisanceConfig()
+    assert shipped.pop("convex") == ConvexNuisanceConfig()
     assert {name: config.width for name, config in shipped.items()} == {"mlp": 32, "narrow": 16, "linear": 0}

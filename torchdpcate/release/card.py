@@ -22,7 +22,15 @@ from torchdpcate.release.verify import check_statement
 
 CARD_JSON, CARD_HTML = "card.json", "card.html"
 CARD_FORMAT = 1
-_OTHER_PARTS = ("dp_sgd", "nuisances", "quantile")  # what trains the nuisances and buys the threshold
+# Audits of what else was charged, by the beginning of its label.
+_OTHER_PARTS = {
+    "DP-SGD": ("dp_sgd", "nuisances"),
+    "nuisances: joint objective": ("convex_nuisances",),
+    "nuisances: median": ("quantile",),
+    "Huber threshold": ("quantile",),
+    "screening": ("screening",),
+    "second stage: features": ("generalised_selection",),
+}
 
 
 def make_card(
@@ -220,7 +228,9 @@ def _audit(privacy: PrivacyStatement, audit: Mapping[str, Any]) -> dict[str, Any
         )
         squared = privacy.mechanism == "output" and privacy.public.get("threshold") == "squared loss"
         mechanism = "output_squared" if squared else privacy.mechanism
-        names = [name for name in (mechanism, *_OTHER_PARTS) if isinstance(audit.get(name), Mapping)]
+        labels = [charge["label"] for block in privacy.blocks for charge in block["charges"]]
+        parts = [n for start, names in _OTHER_PARTS.items() if any(s.startswith(start) for s in labels) for n in names]
+        names = [name for name in dict.fromkeys((mechanism, *parts)) if isinstance(audit.get(name), Mapping)]
         shown["lower_bounds"] = {name: _plain(audit[name]) for name in names} or "none shipped for this mechanism"
     if privacy.level != Level.CERTIFIED and audit.get("influence_truth"):
         neural = any(condition["name"] == "unique minimiser" for condition in privacy.conditions)
