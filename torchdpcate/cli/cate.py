@@ -84,10 +84,10 @@ def _learner(config: DictConfig, study: Study, budget: PrivacyBudget | None, **r
 
 
 def _fitted_to(config: DictConfig, mechanism: Mechanism) -> DictConfig:
-    """Fill in what the user left to the mechanism: the loss, and that answers are published where they are."""
-    settings: dict[str, Any] = {}
-    if "loss" in config.second_stage and config.second_stage.loss is None:
-        settings["second_stage"] = {"loss": mechanism.loss}
+    """Fill in what the user left to the mechanism: loss and noise, and that answers are published where they are."""
+    left = {name: getattr(mechanism, name) for name in ("loss", "noise_ratio")}
+    open_ = {k: v for k, v in left.items() if k in config.second_stage and config.second_stage[k] is None}
+    settings: dict[str, Any] = {"second_stage": open_}
     if not isinstance(mechanism, FunctionMechanism):
         settings["release"] = {"public_queries": True}
     return OmegaConf.merge(config, settings)  # type: ignore[return-value]

@@ -47,6 +47,7 @@ class GaussianProcess(QueryMechanism):
     accepts = (RidgeSecondStage,)
     online = True
     gaussian = True
+    noise_ratio = 0.1  # as output perturbation
 
     def check(self, recipe: SecondStage, weight_bound: float, n: int, budget: PrivacyBudget) -> None:
         """Refuse a loss without a bound; arguments and errors are the base class's."""

@@ -102,6 +102,7 @@ class Mechanism(ABC):
         name: The name users give.
         formula: The noise scale and its source, in one line.
         loss: The loss of a second stage it works with best, where the user has no wish.
+        noise_ratio: The noise it works with best, see ``RidgeSecondStage``, where the user has no wish.
         accepts: Kinds of second stage it has a guarantee, or at least a scale, for.
         free: Whether it is post-processing of what the nuisances paid for and spends nothing.
         online: Whether it can answer any number of queries for one price, at a trusted curator's service.
@@ -112,6 +113,7 @@ class Mechanism(ABC):
     name: ClassVar[str]
     formula: ClassVar[str]
     loss: ClassVar[str] = "huber"
+    noise_ratio: ClassVar[float] = 0.5
     accepts: ClassVar[tuple[type[SecondStage], ...]] = (SecondStage,)
     free: ClassVar[bool] = False
     online: ClassVar[bool] = False

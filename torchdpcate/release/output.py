@@ -23,6 +23,7 @@ class OutputPerturbation(FunctionMechanism):
 
     name = "output"
     gaussian = True
+    noise_ratio = 0.1  # its noise is what the ratio says, while objective perturbation's is far below that bound
     formula = (
         "s = Delta sigma_AG(epsilon, delta), Delta = 2 B tau / (ridge n) for the Huber loss, "
         "(2 B S / (ridge n)) (1 + B / (4 sqrt(ridge))) for the squared one; dp_cate row 2"

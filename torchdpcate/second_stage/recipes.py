@@ -108,9 +108,8 @@ class RidgeSecondStage(SecondStage):
         """Check the settings; drop the purchase where nothing is to be bought."""
         if self.loss not in self.losses:
             raise InputError(f"second_stage.loss = {self.loss}: choose {' or '.join(self.losses)}")
-        for name in ("ridge", "noise_ratio"):
-            value = getattr(self, name)
-            if value is not None and not (value > 0 and math.isfinite(value)):
+        for name, value in (("ridge", 1.0 if self.ridge is None else self.ridge), ("noise_ratio", self.noise_ratio)):
+            if not (value and value > 0 and math.isfinite(value)):
                 raise InputError(f"second_stage.{name} = {value}: the certificate needs a positive number")
         if self.threshold is not None and not self.threshold > 0:
             raise InputError(f"second_stage.threshold = {self.threshold}: give a positive number or null")
