@@ -187,6 +187,8 @@ class ConvexNuisanceConfig(NuisanceRecipe):
 
     def _prices(self, budget: PrivacyBudget, also: Sequence[Charge]) -> tuple[float, PrivacyBudget]:
         """Return the median's epsilon and the joint objective's budget: what other charges leave."""
+        if not all(isinstance(event, PureEvent) for event, _ in also):
+            raise InputError("nuisance=convex: shares its budget with pure events alone; use nuisance=mlp")
         pure = sum(event.epsilon * count for event, count in also if isinstance(event, PureEvent))
         left = (budget.epsilon - pure) * (1 - _ROUNDING)
         if left <= 0:

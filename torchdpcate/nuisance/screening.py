@@ -24,6 +24,7 @@ SCREENING = "screening of covariates"
 """What the ledger calls the charge."""
 
 _SCORE_SENSITIVITY = 2.0  # a record adds a number in [-1, 1] to each sum
+_EXACT = 2.0**-30
 _MEDIAN_SHARE = 0.07  # of the price of a screening
 _SIGN_SCALE = 0.02  # of the outcome range: residuals beyond it count alike
 _POINTS = 201  # of the public grid of the median
@@ -68,7 +69,9 @@ def relevance(records: CausalData, domain: Domain, median: float) -> Tensor:
     """
     u = domain.scale(records.x)
     r = ((records.y - median) / (_SIGN_SCALE * domain.outcome_range)).clamp(-1, 1)
-    return torch.stack([(r @ shape).abs() for shape in (torch.sin(math.pi / 2 * u), torch.cos(math.pi * u))]).amax(0)
+    # whole multiples of 2^-30 add up exactly (to eight million records), so that rounding cannot stretch the sensitivity
+    terms = (torch.round(r[:, None] * shape / _EXACT) for shape in (torch.sin(math.pi / 2 * u), torch.cos(math.pi * u)))
+    return torch.stack([(term.sum(0) * _EXACT).abs() for term in terms]).amax(0)
 
 
 @dataclass(frozen=True)
