@@ -69,7 +69,7 @@ def relevance(records: CausalData, domain: Domain, median: float) -> Tensor:
     """
     u = domain.scale(records.x)
     r = ((records.y - median) / (_SIGN_SCALE * domain.outcome_range)).clamp(-1, 1)
-    # whole multiples of 2^-30 add up exactly (to eight million records), so that rounding cannot stretch the sensitivity
+    # multiples of 2^-30 add up exactly (to eight million records): rounding cannot stretch the sensitivity
     terms = (torch.round(r[:, None] * shape / _EXACT) for shape in (torch.sin(math.pi / 2 * u), torch.cos(math.pi * u)))
     return torch.stack([(term.sum(0) * _EXACT).abs() for term in terms]).amax(0)
 
