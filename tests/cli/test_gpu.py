@@ -8,6 +8,8 @@ import torch
 from torchdpcate import LinearSecondStage, RLearner
 from torchdpcate.cli.main import main
 from torchdpcate.data import Dataset1
+from torchdpcate.learners.first_stage import on_device
+from torchdpcate.learners.splits import Fold
 from torchdpcate.nuisance import NuisanceConfig, default_trainer
 from torchdpcate.second_stage import FEATURE_MAPS
 
@@ -42,9 +44,10 @@ def test_the_second_stage_agrees_with_the_cpu(features):
 
     gpu = RLearner(study.domain, None, quick, stage, trainer=gpu_trainer).fit(*records)
     # Same nuisances, so that only the device of the second stage differs.
-    gpu.nuisances_ = cpu.nuisances_
-    block = gpu._block(study.records.to("cuda"), cpu.nuisances_.to("cuda"))
-    fitted = stage.fit(block, cpu.nuisances_, threshold=1.0)
-    cpu.nuisances_.cpu()
-    reference = stage.fit(cpu._block(study.records, cpu.nuisances_), cpu.nuisances_, threshold=1.0)
+    blocks = {name: study.records.subset(index) for name, index in cpu.blocks_.items()}
+    folds = (Fold("nuisance", "second_stage"),)
+    here, there = (cpu._first.block(blocks, folds, torch.device(name)) for name in ("cpu", "cuda"))
+    assert gpu.stage_.block.x.is_cuda
+    fitted = stage.fit(there, on_device(cpu.nuisances_, torch.device("cuda")), threshold=1.0)
+    reference = stage.fit(here, cpu.nuisances_, threshold=1.0)
     torch.testing.assert_close(fitted.theta.cpu(), reference.theta, rtol=1e-8, atol=1e-9)
