@@ -78,7 +78,8 @@ def relevance(records: CausalData, domain: Domain, median: float) -> Tensor:
 class Screening:
     r"""Chooses a few covariates by `top_k` of `relevance`; public settings, all of them.
 
-    The chosen columns are paid for, hence public from then on: whatever comes later may use them alone.
+    The chosen columns are paid for, hence public from then on: whatever comes later may use them alone. A weak
+    confounder that is dropped is not adjusted for.
 
     How many are chosen follows from public facts. Noise raises the best of q scores by about
     :math:`(4 k / \epsilon) \ln q` where k are chosen with epsilon, so k is the largest number for which that is at
