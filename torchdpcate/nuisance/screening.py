@@ -25,6 +25,7 @@ SCREENING = "screening of covariates"
 
 _SCORE_SENSITIVITY = 2.0  # a record adds a number in [-1, 1] to each sum
 _EXACT = 2.0**-30
+_BATCH = 2**24  # numbers of covariates worked on at once
 _MEDIAN_SHARE = 0.07  # of the price of a screening
 _SIGN_SCALE = 0.02  # of the outcome range: residuals beyond it count alike
 _POINTS = 201  # of the public grid of the median
@@ -69,6 +70,11 @@ def relevance(records: CausalData, domain: Domain, median: float) -> Tensor:
     """
     u = domain.scale(records.x)
     r = ((records.y - median) / (_SIGN_SCALE * domain.outcome_range)).clamp(-1, 1)
+    return torch.cat([_strengths(part, r) for part in u.split(max(1, _BATCH // len(r)), 1)])
+
+
+def _strengths(u: Tensor, r: Tensor) -> Tensor:
+    """Scores of some scaled columns u [n, k] against residuals r [n], [k]."""
     # multiples of 2^-30 add up exactly (to eight million records): rounding cannot stretch the sensitivity
     terms = (torch.round(r[:, None] * shape / _EXACT) for shape in (torch.sin(math.pi / 2 * u), torch.cos(math.pi * u)))
     return torch.stack([(term.sum(0) * _EXACT).abs() for term in terms]).amax(0)
