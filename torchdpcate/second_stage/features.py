@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdpcate.errors import InputError
+from torchdpcate.nuisance.convex import additive_legendre
 
 if TYPE_CHECKING:
     from torchdpcate.data import Domain
@@ -139,12 +140,8 @@ class Legendre(FeatureMap):
         return {"degree": self.degree}
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the polynomials, degree by degree, by the three-term recurrence."""
-        z = self.domain.scale(x.double())
-        polynomials = [torch.ones_like(z), z]
-        for k in range(1, self.degree):
-            polynomials.append(((2 * k + 1) * z * polynomials[-1] - k * polynomials[-2]) / (k + 1))
-        return torch.cat([z.new_ones(z.shape[0], 1), *polynomials[1:]], 1) / math.sqrt(self.dimension)
+        """Return the polynomials, degree by degree."""
+        return additive_legendre(self.domain.scale(x.double()), self.degree)
 
 
 class Fourier(FeatureMap):
