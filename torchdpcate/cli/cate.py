@@ -23,7 +23,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.evaluation import EffectCurves, effect_figure, pehe, save_figure
 from torchdpcate.learners import CATELearner
 from torchdpcate.privacy import NoiseSource, PrivacyBudget
-from torchdpcate.release import FunctionMechanism, Mechanism, Release, SmoothSensitivity, write_sums
+from torchdpcate.release import EffectRelease, FunctionMechanism, Mechanism, SmoothSensitivity, write_sums
 from torchdpcate.release.post_processing import noise_scales
 
 RELEASE_FILE = "release.safetensors"
@@ -127,13 +127,13 @@ def _check(config: DictConfig, study: Study, learner: CATELearner, mechanism: Me
 
 def _release(
     config: DictConfig, study: Study, learner: CATELearner, mechanism: Mechanism, points: torch.Tensor, folder: Path
-) -> tuple[Release, Release | None]:
+) -> tuple[EffectRelease, EffectRelease | None]:
     """Return the release, and what answers at the points of the figure; None if that would cost more."""
-    curve: Release | None
+    curve: EffectRelease | None
     if config.release.kind == "queries":
         _offer(study, learner, mechanism)
         include = config.release.include_nuisances
-        release: Release = learner.release_queries(_queries(study), mechanism, include_nuisances=include)
+        release: EffectRelease = learner.release_queries(_queries(study), mechanism, include_nuisances=include)
         curve = None
     elif isinstance(mechanism, FunctionMechanism):
         release = curve = learner.release_function(mechanism)
@@ -173,14 +173,14 @@ def _queries(study: Study) -> torch.Tensor:
     return study.queries
 
 
-def _write_release(release: Release, folder: Path) -> None:
+def _write_release(release: EffectRelease, folder: Path) -> None:
     folder.mkdir(parents=True)
     release.save(folder / RELEASE_FILE)
     write_text(folder / "privacy.json", release.privacy.to_json() + "\n")
     write_text(folder / "privacy.md", release.privacy.to_markdown())
 
 
-def _summary(config: DictConfig, study: Study, learner: CATELearner, release: Release) -> dict[str, Any]:
+def _summary(config: DictConfig, study: Study, learner: CATELearner, release: EffectRelease) -> dict[str, Any]:
     assert learner.ledger_ is not None
     scales = None if study.queries is None else noise_scales(release, study.queries)
     return {
@@ -207,7 +207,7 @@ def _summary(config: DictConfig, study: Study, learner: CATELearner, release: Re
     }
 
 
-def _errors(study: Study, learner: CATELearner, nonprivate: CATELearner, release: Release) -> dict[str, float]:
+def _errors(study: Study, learner: CATELearner, nonprivate: CATELearner, release: EffectRelease) -> dict[str, float]:
     """Return the errors at the queries; the truth is known, so the data are generated."""
     assert study.effect is not None
     truth, queries = study.effect, _queries(study)
@@ -244,7 +244,7 @@ def _draw(
     study: Study,
     learner: CATELearner,
     nonprivate: CATELearner | None,
-    release: Release | None,
+    release: EffectRelease | None,
     folder: Path,
 ) -> None:
     """Draw the effect against one covariate: the reader's figure, and the curator's beside it with its numbers."""
@@ -269,7 +269,7 @@ def _draw(
     EffectCurves(name, grid, effect, band, level, known).save(folder / "curator" / CURVES_FILE)
 
 
-def _show(summary: dict[str, Any], release: Release, folder: Path) -> None:
+def _show(summary: dict[str, Any], release: EffectRelease, folder: Path) -> None:
     table = Table(show_header=False, title="torchdpcate: released", title_justify="left")
     table.add_row("what", f"{release.kind} by {release.privacy.mechanism}, {summary['learner']} on {summary['data']}")
     table.add_row("guarantee", summary["level"])

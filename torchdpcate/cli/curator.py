@@ -10,7 +10,7 @@ from torch import Tensor
 from torchdpcate._files import atomic_path, write_text
 from torchdpcate.data import Study
 from torchdpcate.learners import CATELearner
-from torchdpcate.release import Mechanism, Release
+from torchdpcate.release import EffectRelease, Mechanism
 from torchdpcate.second_stage import RKHSStage
 
 
@@ -19,7 +19,7 @@ def write_curator(
     study: Study,
     learner: CATELearner,
     mechanism: Mechanism,
-    curve: Release | None,
+    curve: EffectRelease | None,
     points: Tensor,
     folder: Path,
 ) -> None:

@@ -31,7 +31,8 @@ def predict(release: str, input: str, output: str) -> None:
             Path(input),
             Path(output),
             loaded.schema,
-            loaded.effect_tensor,
+            loaded.answer,
+            column=loaded.column,
             on_progress=lambda done: progress.update(bar, completed=done),
         )
     print(f"{rows:,} effects ({loaded.privacy.headline}) written to {output}")

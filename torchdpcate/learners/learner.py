@@ -1,7 +1,7 @@
 """The R- and DR-learner: private nuisances, a second stage, and releases from them."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from torchdpcate.learners.splits import DisjointSplit, Split
 from torchdpcate.learners.tuning import Tuning
 from torchdpcate.nuisance import NuisanceConfig, NuisanceRecipe, Screening, default_trainer
 from torchdpcate.orthogonal import DRScore, RegressionScore, RScore
-from torchdpcate.privacy import Event, Ledger, Level, NoiseSource, PrivacyBudget, PureEvent
+from torchdpcate.privacy import NoiseSource, PrivacyBudget, PureEvent
 from torchdpcate.release import (
     FunctionMechanism,
     FunctionRelease,
@@ -31,16 +31,13 @@ from torchdpcate.release import (
     PrivateHead,
     QueryMechanism,
     QueryRelease,
-    make_statement,
     noise_at_queries,
 )
+from torchdpcate.release.account import Account, Till
 from torchdpcate.second_stage import FeatureMap, FittedStage, LinearSecondStage, RKHSStage, SecondStage
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
-
-# Composition leaves crumbs of a spent budget; a release from less than this share would be noise alone.
-_SMALLEST_SHARE = 1e-3
 
 
 class CATELearner(BaseEstimator):
@@ -139,7 +136,11 @@ class CATELearner(BaseEstimator):
         self.blocks_ = dict(self._split().blocks(records.n, self.seed))
         self._noise = self.noise or NoiseSource.system()
         self._check_budget()
-        self.ledger_ = self._open_ledger()
+        sizes = {name: len(index) for name, index in self.blocks_.items()}
+        self._account = None
+        if self.budget is not None:
+            self._account = Account.open(sizes, self.budget, self._noise, self.ledger_path)
+        self.ledger_ = None if self._account is None else self._account.ledger
         blocks = {name: records.subset(index) for name, index in self.blocks_.items()}
         first = self._first_stage().fit(blocks, self.ledger_, self._noise)
         self._first, self.nuisances_, self.columns_ = first, first.nuisances, first.columns
@@ -270,7 +271,7 @@ class CATELearner(BaseEstimator):
         if not chosen.online:
             raise InputError(f"mechanism = {chosen.name}: does not answer online; use mechanism=gaussian_process")
 
-        def create(budget: PrivacyBudget, charge: _Till, noise: NoiseSource) -> OnlineService:
+        def create(budget: PrivacyBudget, charge: Till, noise: NoiseSource) -> OnlineService:
             return OnlineService.create(
                 folder,
                 self.stage_,
@@ -334,15 +335,6 @@ class CATELearner(BaseEstimator):
                 "give privacy.delta above 0, for instance 1e-5"
             )
 
-    def _open_ledger(self) -> Ledger | None:
-        if self.budget is None:
-            return None
-        if self.ledger_path is not None and Path(self.ledger_path).exists():
-            raise InputError(f"ledger_path = {self.ledger_path}: exists already; give each fit a ledger of its own")
-        path = None if self.ledger_path is None else Path(self.ledger_path)
-        blocks = dict.fromkeys(self.blocks_, self.budget)
-        return Ledger(blocks, path, private=self._noise.private)
-
     def _trainer(self) -> "Callable[..., Trainer]":
         return self.trainer or default_trainer
 
@@ -404,46 +396,24 @@ class CATELearner(BaseEstimator):
         self, mechanism: Mechanism, run: Callable[..., Any], budget: PrivacyBudget | None
     ) -> tuple[Any, set[int]]:
         """Run a mechanism on what its blocks have left; return its result and ledger entries."""
-        ledger = self.ledger_
-        assert ledger is not None
-        assert self.budget is not None
+        account = self._account
+        assert account is not None
         blocks = [fold.apply for fold in self._split().folds]
-        till = _Till(ledger, blocks, f"release by {mechanism.name}")
-        if mechanism.free:
-            return run(self.budget, till, self._noise), till.own
-        if budget is None:
-            budget = _least([ledger.remaining(block, mechanism.gaussian) for block in blocks])
-            if budget is None or budget.epsilon < _SMALLEST_SHARE * self.budget.epsilon:
-                raise InputError("budget: nothing to speak of is left for a release; fit anew on new records")
-        return run(budget, till, self._noise), till.own
+        budget = account.budget if mechanism.free else budget
+        return account.spend(run, blocks, f"release by {mechanism.name}", budget, mechanism.gaussian)
 
     def _statement(
         self, mechanism: Mechanism, result: PrivateHead | PrivateAnswers | OnlineTerms, own: set[int]
     ) -> PrivacyStatement:
-        assert self.ledger_ is not None
-        public: Mapping[str, Any] = {**self._public, "ridge": self.stage_.ridge, **result.public}
-        return make_statement(
+        assert self._account is not None
+        return self._account.statement(
             result.guarantee,
-            self.ledger_,
-            self.sizes_,
-            own=own,
+            own,
             mechanism=mechanism.name,
             formula=mechanism.formula,
-            public=public,
-            private_noise=self._noise.private,
+            public={**self._public, "ridge": self.stage_.ridge, **result.public},
             bounds_origin=self.schema_.domain.origin,
         )
-
-
-class _Till:
-    """Takes one release's payment from every block that it looked at, and keeps the ledger's entries."""
-
-    def __init__(self, ledger: Ledger, blocks: Sequence[str], label: str) -> None:
-        self._ledger, self._blocks, self._label = ledger, blocks, label
-        self.own: set[int] = set()
-
-    def __call__(self, event: Event, level: Level, count: int) -> None:
-        self.own.update(self._ledger.charge(block, self._label, event, count, level=level) for block in self._blocks)
 
 
 class RLearner(CATELearner):
@@ -456,11 +426,3 @@ class DRLearner(CATELearner):
     """DR-learner (Kennedy 2023): doubly robust pseudo-outcomes. See ``CATELearner``."""
 
     score = DRScore()
-
-
-def _least(budgets: Sequence[PrivacyBudget | None]) -> PrivacyBudget | None:
-    """Return a budget that every block can pay; None if one cannot."""
-    known = [budget for budget in budgets if budget is not None]
-    if len(known) < len(budgets):
-        return None
-    return PrivacyBudget(min(budget.epsilon for budget in known), min(budget.delta for budget in known))

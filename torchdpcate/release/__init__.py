@@ -1,5 +1,6 @@
 """Releases: mechanisms, files, the privacy statement."""
 
+from torchdpcate.release.account import Account
 from torchdpcate.release.card import make_card, write_card
 from torchdpcate.release.digest import check_sums, write_sums
 from torchdpcate.release.dp_sgd_head import DPSGDHead
@@ -20,7 +21,7 @@ from torchdpcate.release.output import OutputPerturbation
 from torchdpcate.release.plug_in import PlugIn
 from torchdpcate.release.post_processing import clipped, mean_effect, monotone, rank
 from torchdpcate.release.registry import read_facts
-from torchdpcate.release.release import FunctionRelease, QueryRelease, Release
+from torchdpcate.release.release import EffectRelease, FunctionRelease, QueryRelease, Release
 from torchdpcate.release.smooth_sensitivity import SmoothSensitivity, local_sensitivity, smooth_bound
 from torchdpcate.release.statement import PrivacyStatement, make_statement
 from torchdpcate.release.statistics import StatisticsRelease, SufficientStatistics
@@ -28,7 +29,9 @@ from torchdpcate.release.verify import verify_release
 
 __all__ = [
     "FORMAT_VERSION",
+    "Account",
     "DPSGDHead",
+    "EffectRelease",
     "FunctionMechanism",
     "FunctionRelease",
     "GaussianProcess",

@@ -31,7 +31,7 @@ def rank(release: Effects, X: Any) -> "pd.DataFrame":
 
     Args:
         release: A release, or a view.
-        X: Public covariates [m, q], as for ``Release.effect``.
+        X: Public covariates [m, q], as for ``EffectRelease.effect``.
 
     Returns:
         A frame with columns ``effect`` and ``rank`` (1, 2, ...) whose index is the row's position in X; of equal
@@ -71,7 +71,7 @@ def mean_effect(release: Effects, X: Any, strata: Any = None, level: float = 0.9
 
     Args:
         release: A release, or a view.
-        X: Public covariates [m, q], as for ``Release.effect``.
+        X: Public covariates [m, q], as for ``EffectRelease.effect``.
         strata: Public labels of the rows, [m]; None takes all rows together.
         level: Probability in (0, 1).
 
@@ -80,7 +80,7 @@ def mean_effect(release: Effects, X: Any, strata: Any = None, level: float = 0.9
         ``low`` and ``high``, in outcome units; the last three are NaN where the release has no honest band.
 
     Raises:
-        InputError: No rows; labels missing or not one a row; a level outside (0, 1); as ``Release.effect``.
+        InputError: No rows; labels missing or not one a row; a level outside (0, 1); as ``EffectRelease.effect``.
 
     Example:
         >>> from torchdpcate.release.views import _example

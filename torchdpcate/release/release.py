@@ -18,14 +18,17 @@ from torchdpcate.second_stage import FEATURE_MAPS, FeatureMap
 
 
 class Release(ABC):
-    """Released treatment effects.
+    """What was released about the records, with its privacy statement.
 
     Attributes:
+        kind: Kind under which a file knows it.
+        column: What its answers are called in tables.
         privacy: The privacy statement.
         schema: Columns and public bounds of the covariates.
     """
 
     kind: ClassVar[str]
+    column: ClassVar[str]
     privacy: PrivacyStatement
     schema: TableSchema
 
@@ -33,6 +36,46 @@ class Release(ABC):
     def domain(self) -> Domain:
         """Public bounds of covariates and outcome."""
         return self.schema.domain
+
+    @abstractmethod
+    def answer(self, x: Tensor) -> Tensor:
+        """Return the release's answers at encoded covariates x [m, q], [m]: what ``torchdpcate predict`` writes."""
+
+    @abstractmethod
+    def tensors(self) -> dict[str, Tensor]:
+        """Return everything numeric that the release holds."""
+
+    @abstractmethod
+    def facts(self) -> dict[str, Any]:
+        """Return everything public that is needed to rebuild the release, as plain types."""
+
+    @classmethod
+    @abstractmethod
+    def build(
+        cls, tensors: dict[str, Tensor], facts: dict[str, Any], schema: TableSchema, privacy: PrivacyStatement
+    ) -> "Release":
+        """Rebuild a release from ``tensors`` and ``facts``."""
+
+    def save(self, path: str | Path) -> Path:
+        """Write the release to a safetensors file, whole or not at all, and return its path."""
+        from torchdpcate.release.file import save_release
+
+        return save_release(self, path)
+
+    def _covariates(self, X: Any) -> Tensor:
+        x = self.schema.matrix(X, "query")
+        self.domain.check_covariates(x, "query")
+        return x
+
+
+class EffectRelease(Release):
+    """Released treatment effects."""
+
+    column = "effect"
+
+    def answer(self, x: Tensor) -> Tensor:
+        """Return the released effects, [m]."""
+        return self.effect_tensor(x)
 
     def effect(self, X: Any) -> np.ndarray:
         """Return the released effects mu1 - mu0 at X, float64 [m], in outcome units.
@@ -77,41 +120,15 @@ class Release(ABC):
     def _noise_scale(self, x: Tensor) -> Tensor:
         """Return the public noise scale of each answer, [m]."""
 
-    @abstractmethod
-    def tensors(self) -> dict[str, Tensor]:
-        """Return everything numeric that the release holds."""
-
-    @abstractmethod
-    def facts(self) -> dict[str, Any]:
-        """Return everything public that is needed to rebuild the release, as plain types."""
-
-    @classmethod
-    @abstractmethod
-    def build(
-        cls, tensors: dict[str, Tensor], facts: dict[str, Any], schema: TableSchema, privacy: PrivacyStatement
-    ) -> "Release":
-        """Rebuild a release from ``tensors`` and ``facts``."""
-
-    def save(self, path: str | Path) -> Path:
-        """Write the release to a safetensors file, whole or not at all, and return its path."""
-        from torchdpcate.release.file import save_release
-
-        return save_release(self, path)
-
     def _no_band(self) -> InputError:
         return InputError(
             f"interval: mechanism = {self.privacy.mechanism} ({self.privacy.headline}) has no public noise scale that "
             "one may rely on, so there is no honest band; release with mechanism=output for one"
         )
 
-    def _covariates(self, X: Any) -> Tensor:
-        x = self.schema.matrix(X, "query")
-        self.domain.check_covariates(x, "query")
-        return x
-
 
 @dataclass(frozen=True, eq=False)
-class FunctionRelease(Release):
+class FunctionRelease(EffectRelease):
     """A whole CATE function: g(x) = mu1(x) - mu0(x) + psi(x)'theta, clipped to [-R, R].
 
     Attributes:
@@ -186,7 +203,7 @@ class FunctionRelease(Release):
 
 
 @dataclass(frozen=True, eq=False)
-class QueryRelease(Release):
+class QueryRelease(EffectRelease):
     """Effects at finitely many public queries; answers these and no others.
 
     Attributes:

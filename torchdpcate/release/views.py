@@ -12,11 +12,11 @@ from torchdpcate.data import TableSchema
 from torchdpcate.data.schema import Numeric
 from torchdpcate.errors import InputError
 from torchdpcate.privacy import Level
-from torchdpcate.release.release import QueryRelease, Release
+from torchdpcate.release.release import EffectRelease, QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.second_stage.features import batches
 
-Effects = Union[Release, "View"]
+Effects = Union[EffectRelease, "View"]
 """Whatever answers ``effect`` and ``interval``."""
 
 
@@ -41,11 +41,11 @@ class View(ABC):
         return self.release.schema
 
     def effect(self, X: Any) -> np.ndarray:
-        """Return the effects at X, float64 [m]; arguments and errors are ``Release.effect``'s."""
+        """Return the effects at X, float64 [m]; arguments and errors are ``EffectRelease.effect``'s."""
         return self.effect_tensor(self._covariates(X)).numpy()
 
     def interval(self, X: Any, level: float = 0.95) -> np.ndarray:
-        """Return the noise band [m, 2] of these effects; what it holds, and the errors, are ``Release.interval``'s."""
+        """Return the noise band [m, 2] of these effects; what it holds, and errors: see ``EffectRelease.interval``."""
         x = self._covariates(X)
         half = quantile(level) * _required_scale(self, x)
         effect, bound = self.effect_tensor(x), self.schema.domain.outcome_range
@@ -220,7 +220,7 @@ def _isotonic(values: Tensor) -> Tensor:
     return torch.from_numpy(fitted).view_as(values) - shift
 
 
-def _example() -> Release:
+def _example() -> EffectRelease:
     """Return the release of the examples above: effects -0.2 and 0.8 at the ends of [0, 1]."""
     from torchdpcate.data import Domain
 

@@ -61,6 +61,11 @@ class FeatureMap(nn.Module, ABC):
     def dimension(self) -> int:
         """Number of features p, known after ``setup``."""
 
+    @property
+    def largest_entry(self) -> float:
+        """Public bound of |psi_j(x)| over the domain; noise shaped like a cube is measured in it."""
+        return self.bound
+
     @abstractmethod
     def config(self) -> dict[str, Any]:
         """Return the constructor's arguments as plain types."""
@@ -105,6 +110,11 @@ class Identity(FeatureMap):
         """Return 1 + q."""
         return 1 + self.domain.dimension
 
+    @property
+    def largest_entry(self) -> float:
+        """Return 1 / sqrt(1 + q)."""
+        return 1 / math.sqrt(self.dimension)
+
     def config(self) -> dict[str, Any]:
         """Return no arguments."""
         return {}
@@ -134,6 +144,11 @@ class Legendre(FeatureMap):
     def dimension(self) -> int:
         """Return 1 + q * degree."""
         return 1 + self.domain.dimension * self.degree
+
+    @property
+    def largest_entry(self) -> float:
+        """Return 1 / sqrt(1 + q degree)."""
+        return 1 / math.sqrt(self.dimension)
 
     def config(self) -> dict[str, Any]:
         """Return the degree."""
@@ -175,6 +190,11 @@ class Fourier(FeatureMap):
     def dimension(self) -> int:
         """Return 2 m."""
         return 2 * self.pairs
+
+    @property
+    def largest_entry(self) -> float:
+        """Return 1 / sqrt(m)."""
+        return 1 / math.sqrt(self.pairs)
 
     def config(self) -> dict[str, Any]:
         """Return pairs, bandwidth and seed."""
