@@ -33,8 +33,8 @@ class Quiet(FixedNoise):
     def laplace(self, size, scale):
         return super().laplace(size, scale / 2)
 
-    def k_norm(self, size, dimension, scale):
-        return super().k_norm(size, dimension, scale / 2)
+    def k_norm(self, size, dimension, scale, order=2.0):
+        return super().k_norm(size, dimension, scale / 2, order)
 
     def _noisy_max(self, scores, epsilon, sensitivity):
         return super()._noisy_max(scores, 2 * epsilon, sensitivity)

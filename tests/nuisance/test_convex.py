@@ -41,24 +41,24 @@ def test_features_are_legendre_polynomials_of_norm_at_most_one(degree):
 
 def test_constants_by_hand():
     joint = joint_objective(1350, 15, 1.0, BUDGET, **SHARES)
-    epsilon, delta = 0.99 - joint.jacobian, 0.99e-5 / 16
+    epsilon, delta = 0.99 - joint.tilt.jacobian, 0.99e-5 / 7.6
     sigma = brentq(
         lambda s: norm.cdf(0.5 / s - epsilon * s) - math.exp(epsilon) * norm.cdf(-0.5 / s - epsilon * s) - delta,
         0.1,
         99,
     )
-    assert joint.tilt_scale == pytest.approx(2 * math.sqrt(1 + 4) * sigma, rel=1e-8)
-    assert joint.tilt_scale == pytest.approx(27.214319, rel=1e-7)
+    assert joint.tilt.scale == pytest.approx(2 * math.sqrt(1 + 4) * sigma, rel=1e-8)
+    assert joint.tilt.scale == pytest.approx(26.213662, rel=1e-7)
     alpha, (first, second) = joint.alpha, joint.ridges
     assert alpha**2 / (alpha**2 + 4) == pytest.approx(0.2)
-    assert joint.jacobian == pytest.approx(0.297)
-    assert (1 + alpha / 4 / (2 * first)) * (1 + 2 / (2 * second)) == pytest.approx(math.exp(joint.jacobian))
+    assert joint.tilt.jacobian == pytest.approx(0.297)
+    assert (1 + alpha / 4 / (2 * first)) * (1 + 2 / (2 * second)) == pytest.approx(math.exp(joint.tilt.jacobian))
 
 
 def test_large_samples_keep_a_least_ridge_and_give_back_what_it_saves():
     joint = joint_objective(10**7, 15, 1.0, BUDGET, **SHARES)
     assert joint.ridges == (1000.0, 1000.0)
-    assert joint.jacobian < 0.002
+    assert joint.tilt.jacobian < 0.002
 
 
 def problem(generator, n):
@@ -100,14 +100,31 @@ def test_sixteen_vertices_and_two_determinants_bound_the_loss(seed):
     psi[:2] = psi[:2].sign()
     theta = 2 * torch.randn(20_000, 3, generator=generator, dtype=torch.float64)
     (b, here), (other, there) = (tilt(theta, psi[k], a[k], s[k], joint) for k in ([0, 2, 3, 4], [1, 2, 3, 4]))
-    scale = joint.tilt_scale
+    scale = joint.tilt.scale
     loss = (other.square().sum(1) - b.square().sum(1)) / (2 * scale**2) + here - there
     ends = [vertices(psi[i].item(), a[i].item(), joint) for i in (0, 1)]
     shifts = (ends[0][:, None] - ends[1]).reshape(16, 3)
-    assert shifts.norm(dim=1).max() <= 2 * joint.gradient_bound + 1e-12
+    most = 2 * joint.gradient_bound
+    assert shifts.norm(dim=1).max() <= most + 1e-12
+    assert shifts.square().sum() <= (8 - 2 * 0.2) * most**2 + 1e-12
     worst = torch.stack([((b - h).square() - b.square()).sum(1) / (2 * scale**2) for h in shifts]).amax(0)
-    assert (loss - worst).max() <= joint.jacobian + 1e-9
+    assert (loss - worst).max() <= joint.tilt.jacobian + 1e-9
     assert (loss - worst).max() > 0  # without epsilon_J it would be wrong
+
+
+def test_opposite_records_attain_the_vertices():
+    joint = joint_objective(4, 3, 0.3, BUDGET, **SHARES)
+    ends = [vertices(psi, a, joint) for psi, a in ((1.0, 0.0), (1.0, 1.0))]
+    shifts = (ends[0][:, None] - ends[1]).reshape(16, 3)
+    assert shifts.square().sum().item() == pytest.approx(7.6 * 4 * joint.gradient_bound**2)
+    assert shifts.norm(dim=1).max() < 2 * joint.gradient_bound  # the longest is another pair's: both of one arm
+
+
+def test_an_arm_without_records_gets_the_tilt_alone():
+    joint = joint_objective(3, 3, 0.3, BUDGET, **SHARES)
+    psi, tilt = torch.ones(3, 1, dtype=torch.float64), torch.tensor([0.0, 0.0, 5.0], dtype=torch.float64)
+    theta = joint.minimise((psi, psi), torch.zeros(3), torch.zeros(3, dtype=torch.float64), tilt[None])[0]
+    assert theta[2].item() == pytest.approx(-5 / (2 * joint.ridges[1]))
 
 
 def solved(b, psi, a, s, joint):
@@ -128,11 +145,11 @@ def test_delta_of_the_exact_law_is_kept(seed):
     joint = joint_objective(5, 3, 0.3, PrivacyBudget(1.0, delta), **SHARES)
     psi, a, s = problem(generator, 6)
     psi[:2], s[:2], a[:2] = torch.tensor([[1.0], [1.0]]), torch.tensor([9.0, -9.0]), float(seed % 2)
-    b = joint.tilt_scale * torch.randn(50_000, 3, generator=generator, dtype=torch.float64)
+    b = joint.tilt.scale * torch.randn(50_000, 3, generator=generator, dtype=torch.float64)
     theta = solved(b, psi[[0, 2, 3, 4, 5]], a[[0, 2, 3, 4, 5]], s[[0, 2, 3, 4, 5]], joint)
     (same, here), (other, there) = (tilt(theta, psi[k], a[k], s[k], joint) for k in ([0, 2, 3, 4, 5], [1, 2, 3, 4, 5]))
     assert torch.allclose(same, b, atol=1e-6)
-    loss = (other.square().sum(1) - b.square().sum(1)) / (2 * joint.tilt_scale**2) + here - there
+    loss = (other.square().sum(1) - b.square().sum(1)) / (2 * joint.tilt.scale**2) + here - there
     excess = (1 - torch.exp(1 - loss)).clamp(min=0)
     found, error = excess.mean().item(), excess.std().item() / math.sqrt(50_000)
     assert found + 5 * error < delta
@@ -144,7 +161,7 @@ def test_the_minimiser_is_that_of_other_libraries():
     data, model = generated(2_000), ConvexNuisances(DOMAIN, degree=2)
     joint = joint_objective(data.n, 18, 0.25, None, **SHARES)
     psi = model.features(data.x)
-    theta = joint.draw(psi, data.a, data.y, NoiseSource.system())
+    theta = joint.draw(psi, data.a, data.y, NoiseSource.system())[0]
     logistic = LogisticRegression(C=joint.alpha / (2 * joint.ridges[0]), fit_intercept=False, tol=1e-10, max_iter=10**4)
     logistic.fit(psi[0].numpy(), data.a.numpy())
     assert torch.allclose(theta[:4], torch.as_tensor(logistic.coef_[0]), atol=1e-5)
@@ -201,7 +218,7 @@ def test_nothing_is_drawn_where_the_ledger_cannot_pay(monkeypatch):
 
 
 def test_a_fit_that_does_not_converge_releases_nothing(monkeypatch):
-    monkeypatch.setattr("torchdpcate.nuisance.joint_objective._MOST_STEPS", 1)
+    monkeypatch.setattr("torchdpcate.erm.solver._MOST_STEPS", 1)
     with pytest.raises(NumericalError, match="nothing is released"):
         ConvexNuisanceConfig().fit(
             generated(300), DOMAIN, budget=BUDGET, noise=NoiseSource.system(), ledger=None, block="n"

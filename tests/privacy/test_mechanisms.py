@@ -2,12 +2,13 @@ import math
 
 import pytest
 import torch
-from scipy.stats import kstest
+from scipy.stats import gamma, kstest
 
 from torchdpcate.errors import InputError
 from torchdpcate.privacy import (
     GaussianEvent,
     GaussianMechanism,
+    KNormMechanism,
     LaplaceMechanism,
     NoiseSource,
     PrivacyBudget,
@@ -17,6 +18,7 @@ from torchdpcate.privacy import (
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 MECHANISMS = [GaussianMechanism(BUDGET, 0.25), LaplaceMechanism(1.0, 0.25)]
+BALL, CUBE = KNormMechanism(1.0, 0.25), KNormMechanism(1.0, 0.25, order=math.inf)
 
 
 def test_scales_match_the_theory():
@@ -31,7 +33,7 @@ def test_events_cost_the_budget():
     assert LaplaceMechanism(0.5, 3.0).event == PureEvent(0.5)
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", [*MECHANISMS, BALL])
 def test_rounding_is_paid_for(mechanism):
     size, norm = 400, mechanism.norm
     scale = mechanism.released_scale(size)
@@ -41,6 +43,22 @@ def test_rounding_is_paid_for(mechanism):
     assert mechanism.scale < scale < 1.002 * mechanism.scale
     with pytest.raises(InputError, match="too many"):
         mechanism.released_scale(10**15)
+
+
+@pytest.mark.parametrize("mechanism", [BALL, CUBE])
+def test_k_norm_releases_are_the_value_plus_noise_of_the_norm(mechanism):
+    value = torch.full((10_000, 3), math.pi, dtype=torch.float64)
+    out = mechanism.add_noise(value, NoiseSource.system())
+    size = torch.linalg.vector_norm((out - value) / mechanism.released_scale(3), mechanism.norm, dim=1)
+    assert kstest(size.numpy(), gamma(3).cdf).pvalue > 1e-8  # false alarm
+    assert mechanism.event == PureEvent(1.0)
+
+
+def test_rounding_a_cube_costs_one_step_in_any_dimension():
+    # each coordinate moves by at most half a step on either side, and their largest counts
+    assert CUBE.released_scale(10) == CUBE.released_scale(10**9)
+    step = NoiseSource.grid(CUBE.released_scale(10))
+    assert CUBE.released_scale(10) >= (CUBE.sensitivity + step) / CUBE.epsilon
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -77,3 +95,5 @@ def test_pure_budgets_and_bad_sensitivities_are_refused():
         GaussianMechanism(BUDGET, 0.0)
     with pytest.raises(InputError, match="epsilon"):
         LaplaceMechanism(0.0, 1.0)
+    with pytest.raises(InputError, match="order = 1"):
+        KNormMechanism(1.0, 1.0, order=1)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.integrate import quad
-from scipy.stats import chisquare, kstest
+from scipy.stats import chisquare, gamma, kstest
 
 from torchdpcate.errors import InputError
 from torchdpcate.privacy import NoiseSource
@@ -42,6 +42,38 @@ def test_grid_is_a_power_of_two_near_a_millionth_of_the_scale(scale):
     step = NoiseSource.grid(scale)
     assert math.frexp(step)[0] == 0.5
     assert 2.0**-21 < step / scale <= 2.0**-20
+
+
+@pytest.mark.parametrize("order", [2.0, math.inf])
+@pytest.mark.parametrize(("dimension", "scale"), [(1, 2.5), (3, 1e-6), (7, 1.0)])
+def test_k_norm_lengths_are_gamma(noise, order, dimension, scale):
+    """The density exp(-||z||/s) makes the norm Gamma(p, s), whatever the norm is."""
+    draws = noise.k_norm(10_000, dimension, scale, order) / scale
+    assert draws.shape == (10_000, dimension)
+    assert kstest(torch.linalg.vector_norm(draws, order, dim=1).numpy(), gamma(dimension).cdf).pvalue > ALARM
+
+
+def test_k_norm_directions_are_uniform_on_the_ball_and_on_the_cube(noise):
+    round_, square = (noise.k_norm(10_000, 3, 1.0, order) for order in (2.0, math.inf))
+    # Archimedes: a coordinate of a uniform point of the sphere is uniform
+    assert kstest((round_[:, 0] / round_.norm(dim=1)).numpy(), "uniform", (-1, 2)).pvalue > ALARM
+    shape = square / square.abs().amax(1, keepdim=True)
+    face = shape.abs().argmax(1)
+    signs = shape.gather(1, face[:, None])[:, 0]
+    counts = torch.bincount(face + 3 * (signs > 0), minlength=6)  # the six faces are equally likely
+    assert chisquare(counts.numpy()).pvalue > ALARM
+    within = shape[face != 0, 0]  # and on a face the other coordinates are uniform
+    assert kstest(within.numpy(), "uniform", (-1, 2)).pvalue > ALARM
+
+
+def test_one_dimensional_cubes_are_laplace_noise(noise):
+    assert kstest((noise.k_norm(10_000, 1, 3.0, math.inf) / 3).flatten().numpy(), "laplace").pvalue > ALARM
+
+
+@pytest.mark.parametrize("order", [2.0, math.inf])
+def test_k_norm_noise_lies_on_the_public_grid(order):
+    steps = NoiseSource.system().k_norm(100, 4, 0.3, order) / NoiseSource.grid(0.3)
+    assert torch.equal(steps, steps.round())
 
 
 def test_system_noise_does_not_follow_torch_seeds():
@@ -136,6 +168,10 @@ def test_bad_arguments_are_named(noise):
         noise.gaussian(3, 0.0)
     with pytest.raises(InputError, match="size"):
         noise.laplace(-1, 1.0)
+    with pytest.raises(InputError, match="order = 3"):
+        noise.k_norm(2, 2, 1.0, order=3)
+    with pytest.raises(InputError, match="dimension"):
+        noise.k_norm(2, 0, 1.0)
     with pytest.raises(InputError, match="scores"):
         noise.select(torch.tensor([1.0, math.nan]), 1.0)
     with pytest.raises(InputError, match="scores"):

@@ -32,6 +32,15 @@ def test_norm_is_at_most_one_on_the_whole_domain(name):
     assert values.shape == (len(x), psi.dimension)
     assert values.dtype == torch.float64
     assert values.norm(dim=1).max().item() <= 1 + 1e-12
+    assert values.abs().max().item() <= psi.largest_entry + 1e-12
+
+
+def test_uncentred_covariates_lie_between_zero_and_one():
+    x = DOMAIN.grid(64)
+    psi = Identity(centred=False).setup(DOMAIN)
+    unit = (x - DOMAIN.covariate_low) / (DOMAIN.covariate_high - DOMAIN.covariate_low)
+    torch.testing.assert_close(psi(x), torch.cat([torch.ones(64, 1), unit], 1) / 2, rtol=0, atol=1e-15)
+    assert psi.twin()(x).equal(psi(x))
 
 
 @settings(max_examples=50, deadline=None)

@@ -179,7 +179,7 @@ class ConvexNuisanceConfig(NuisanceRecipe):
                 ledger.charge(block, "nuisances: median outcome", PureEvent(first))
                 ledger.charge(block, "nuisances: joint objective", ApproximateEvent(second.epsilon, second.delta))
             median = outcome_median(records, domain, first, noise)
-        theta = joint.draw(model.features(records.x), records.a, records.y - median, noise)
+        theta = noise.paid(joint.draw(model.features(records.x), records.a, records.y - median, noise)[0])
         model.median.fill_(median)
         model.propensity.copy_(theta[: len(model.propensity)])
         model.outcomes.copy_(theta[len(model.propensity) :].reshape(2, -1))
@@ -217,12 +217,12 @@ def _convex(budget: PrivacyBudget) -> Game:
     x[0], a[0] = 1.0, 1.0
     psi, outcomes = model.features(x), torch.zeros(2, 100, dtype=torch.float64)
     outcomes[:, 0] = torch.tensor([-0.5, 0.5])
-    zero = torch.zeros(6, dtype=torch.float64)
-    direction = joint.minimise(psi, a, outcomes[1], zero) - joint.minimise(psi, a, outcomes[0], zero)
+    zero = torch.zeros(1, 6, dtype=torch.float64)
+    direction = (joint.minimise(psi, a, outcomes[1], zero) - joint.minimise(psi, a, outcomes[0], zero))[0]
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        return torch.stack([joint.draw(psi, a, outcomes[world], noise) for _ in range(runs)])
+        return joint.draw(psi, a, outcomes[world], noise, runs)
 
     event = ApproximateEvent(budget.epsilon, budget.delta)
     guarantee = Guarantee(Level.CERTIFIED, budget)
-    return Game(draw, event, guarantee, evidence=lambda theta: theta @ direction, most_runs=40_000)
+    return Game(draw, event, guarantee, evidence=lambda theta: theta @ direction, most_runs=200_000)

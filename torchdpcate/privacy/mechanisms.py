@@ -1,5 +1,6 @@
 """Additive noise mechanisms for a vector of numbers, safe in floating point."""
 
+import math
 from abc import ABC, abstractmethod
 
 import torch
@@ -21,12 +22,12 @@ class AdditiveMechanism(ABC):
     sensitivity enlarged by ``p ** (1 / norm)`` steps, p the number of values (`released_scale`).
 
     Attributes:
-        norm: 1 or 2, the norm of the sensitivity.
+        norm: 1, 2 or infinity, the norm of the sensitivity.
         sensitivity: Replace-one sensitivity of the value.
         scale: Noise scale before that enlargement.
     """
 
-    norm: int
+    norm: float
     sensitivity: float
     scale: float
 
@@ -159,17 +160,19 @@ class LaplaceMechanism(AdditiveMechanism):
 
 
 class KNormMechanism(AdditiveMechanism):
-    r"""Noise with density proportional to exp(-||z||_2 / s) in p dimensions (Hardt & Talwar 2010).
+    r"""Noise with density proportional to exp(-||z|| / s) in p dimensions (Hardt & Talwar 2010).
 
-    Its direction is uniform and its length Gamma(p, s). Guarantee: certified epsilon, pure, in real arithmetic, if
-    ``sensitivity`` bounds the l2 distance of the values of any two neighbouring data sets.
+    In the Euclidean norm its direction is uniform and its length Gamma(p, s); in the norm of the largest entry it is a
+    uniform point of the cube times Gamma(p + 1, s). Guarantee: certified epsilon, pure, in real arithmetic, if
+    ``sensitivity`` bounds the distance in that norm of the values of any two neighbouring data sets.
 
     Args:
         epsilon: What one release costs.
-        sensitivity: Replace-one l2 sensitivity.
+        sensitivity: Replace-one sensitivity in the norm.
+        order: The norm: 2, or infinity for the largest entry.
 
     Raises:
-        InputError: If an argument is not positive.
+        InputError: If an argument is not positive, or the order another.
 
     Example:
         >>> mechanism = KNormMechanism(0.5, sensitivity=1.0)
@@ -177,9 +180,10 @@ class KNormMechanism(AdditiveMechanism):
         (2.0, torch.Size([3]))
     """
 
-    norm = 2
-
-    def __init__(self, epsilon: float, sensitivity: float) -> None:
+    def __init__(self, epsilon: float, sensitivity: float, order: float = 2.0) -> None:
+        if order not in (2, math.inf):
+            raise InputError(f"order = {order}: give 2 or infinity")
+        self.norm = order
         self.epsilon = positive("epsilon", epsilon)
         self.sensitivity = positive("sensitivity", sensitivity)
         self.scale = laplace_scale(self.epsilon, self.sensitivity)
@@ -190,15 +194,14 @@ class KNormMechanism(AdditiveMechanism):
         return PureEvent(self.epsilon)
 
     def _noise(self, like: Tensor, scale: float, noise: NoiseSource) -> Tensor:
-        return noise.k_norm(like.shape[0], like.shape[1], scale)
+        return noise.k_norm(like.shape[0], like.shape[1], scale, self.norm)
 
 
-def _line(mechanism: AdditiveMechanism, length: int, evidence: Evidence, guarantee: Guarantee) -> Game:
-    """Neighbours whose values lie one sensitivity apart along the first axis."""
-    values = torch.zeros(2, length, dtype=torch.float64)
-    values[1, 0] = mechanism.sensitivity
+def _pair(mechanism: AdditiveMechanism, shift: Tensor, evidence: Evidence, guarantee: Guarantee) -> Game:
+    """Neighbours with the values 0 and ``shift`` [p], one sensitivity apart."""
+    values = torch.stack([torch.zeros_like(shift), shift])
     return Game(
-        draw=lambda world, runs, noise: mechanism.add_noise(values[world].expand(runs, length), noise),
+        draw=lambda world, runs, noise: mechanism.add_noise(values[world].expand(runs, -1), noise),
         event=mechanism.event,
         guarantee=guarantee,
         evidence=evidence,
@@ -211,17 +214,28 @@ def _first(outputs: Tensor) -> Tensor:
 
 @worst_case("gaussian", GaussianMechanism, pair="two numbers one sensitivity apart")
 def _gaussian(budget: PrivacyBudget) -> Game:
-    return _line(GaussianMechanism(budget, 1.0), 1, _first, Guarantee(Level.CERTIFIED, budget))
+    return _pair(GaussianMechanism(budget, 1.0), _ONE[:1], _first, Guarantee(Level.CERTIFIED, budget))
 
 
 @worst_case("laplace", LaplaceMechanism, pair="two numbers one sensitivity apart")
 def _laplace(budget: PrivacyBudget) -> Game:
     pure = PrivacyBudget(budget.epsilon, 0.0)
-    return _line(LaplaceMechanism(budget.epsilon, 1.0), 1, _first, Guarantee(Level.CERTIFIED, pure))
+    return _pair(LaplaceMechanism(budget.epsilon, 1.0), _ONE[:1], _first, Guarantee(Level.CERTIFIED, pure))
+
+
+def _k_norm_game(budget: PrivacyBudget, order: float, shift: Tensor) -> Game:
+    mechanism, pure = KNormMechanism(budget.epsilon, 1.0, order), PrivacyBudget(budget.epsilon, 0.0)
+    return _pair(mechanism, shift, k_norm_evidence(shift, mechanism.scale, order), Guarantee(Level.CERTIFIED, pure))
 
 
 @worst_case("k_norm", KNormMechanism, pair="two points of the plane one sensitivity apart")
 def _k_norm(budget: PrivacyBudget) -> Game:
-    mechanism, pure = KNormMechanism(budget.epsilon, 1.0), PrivacyBudget(budget.epsilon, 0.0)
-    evidence = k_norm_evidence(torch.tensor([1.0, 0.0], dtype=torch.float64), mechanism.scale)
-    return _line(mechanism, 2, evidence, Guarantee(Level.CERTIFIED, pure))
+    return _k_norm_game(budget, 2.0, _ONE)
+
+
+@worst_case("cube", KNormMechanism, pair="two points of the plane, both coordinates one sensitivity apart")
+def _cube(budget: PrivacyBudget) -> Game:
+    return _k_norm_game(budget, math.inf, torch.ones_like(_ONE))
+
+
+_ONE = torch.tensor([1.0, 0.0], dtype=torch.float64)

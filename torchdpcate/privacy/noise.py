@@ -79,26 +79,36 @@ class NoiseSource(ABC):
             InputError: If ``size`` is negative or ``scale`` not positive.
         """
 
-    def k_norm(self, size: int, dimension: int, scale: float) -> Tensor:
-        r"""Independent vectors with density proportional to exp(-||z||_2 / scale), float64 [size, dimension].
+    def k_norm(self, size: int, dimension: int, scale: float, order: float = 2.0) -> Tensor:
+        r"""Independent vectors with density proportional to exp(-||z|| / scale), float64 [size, dimension].
 
-        A uniform direction times a length of law Gamma(dimension, scale), drawn in floating point and rounded to
-        `grid(scale)`: add it to values rounded alike.
+        For the Euclidean norm a uniform direction times a length of law Gamma(dimension, scale); for the largest
+        entry (``order`` infinity) a uniform point of the cube [-1, 1]^dimension times a factor of law
+        Gamma(dimension + 1, scale). Drawn in floating point and rounded to `grid(scale)`: add it to values rounded
+        alike.
 
         Args:
             size: How many.
             dimension: Of each.
             scale: Of the length.
+            order: The norm, 2 or infinity.
 
         Raises:
-            InputError: If ``size`` is negative, or ``dimension`` or ``scale`` not positive.
+            InputError: If ``size`` is negative, ``dimension`` or ``scale`` not positive, or ``order`` another.
         """
         shape = whole("size", size, least=0), whole("dimension", dimension, least=1)
         generator, scale = self.generator(), positive("scale", scale)
-        directions = torch.randn(shape, generator=generator, dtype=torch.float64)
+        if order == 2:
+            directions = torch.randn(shape, generator=generator, dtype=torch.float64)
+            directions, exponentials = directions / directions.norm(dim=1, keepdim=True), shape
+        elif order == math.inf:
+            directions = 2 * torch.rand(shape, generator=generator, dtype=torch.float64) - 1
+            exponentials = shape[0], shape[1] + 1  # the uniform point's own law of the largest entry takes one
+        else:
+            raise InputError(f"order = {order}: give 2 or infinity")
         # a Gamma(p) length is a sum of p exponentials
-        lengths = torch.empty(shape, dtype=torch.float64).exponential_(generator=generator).sum(1, keepdim=True)
-        draws, step = directions / directions.norm(dim=1, keepdim=True) * lengths * scale, self.grid(scale)
+        lengths = torch.empty(exponentials, dtype=torch.float64).exponential_(generator=generator).sum(1, keepdim=True)
+        draws, step = directions * lengths * scale, self.grid(scale)
         return torch.round(draws / step) * step
 
     @abstractmethod

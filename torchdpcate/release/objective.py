@@ -4,24 +4,14 @@ import math
 
 from torch import Tensor
 
+from torchdpcate.erm import SOLVER_SHARE, Tilt, WeightBounds, gaussian_tilt, jacobian, make_tilt
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import (
-    ApproximateEvent,
-    Game,
-    GaussianMechanism,
-    Guarantee,
-    Level,
-    NoiseSource,
-    PrivacyBudget,
-    analytic_gaussian_sigma,
-    worst_case,
-)
+from torchdpcate.privacy import Game, Guarantee, Level, NoiseSource, PrivacyBudget, worst_case
 from torchdpcate.release.mechanism import FunctionMechanism, Prepared
 from torchdpcate.release.worst_pairs import NEAR, function_game, linear_stage
 from torchdpcate.second_stage import FittedStage, LinearProblem, LinearSecondStage, SecondStage, solve_tilted
 
-# Share of the budget that pays for the solver's inexactness; its noise is about 1e-3 of the other, or less.
-_SOLVER_SHARE = 0.01
+_VERTICES = 2  # sum |h|^2 / (4 tau B)^2 over the four h = +-2 tau v +- 2 tau v'
 _SQUARED = (
     "second_stage.loss = squared: objective perturbation needs the Huber loss; "
     "use second_stage.loss=huber or mechanism=output"
@@ -34,7 +24,9 @@ def objective_noise(
     r"""Return (epsilon_J, sigma_b) of objective perturbation.
 
     .. math:: \varepsilon_J = \ln(1 + B^2/(n\lambda)),\quad
-        \sigma_b = 4\tau B\,\sigma_{AG}(\varepsilon - \varepsilon_J, \delta/4)
+        \sigma_b = 4\tau B\,\sigma_{AG}(\varepsilon - \varepsilon_J, \delta/2)
+
+    or `erm.tilt_sigma` in two dimensions where delta is too large for the first; see `erm.gaussian_tilt`.
 
     Args:
         epsilon: Budget of the tilt.
@@ -50,16 +42,18 @@ def objective_noise(
     Example:
         >>> jacobian, sigma = objective_noise(1, 1e-5, weight_bound=0.9, threshold=1, ridge=0.01, n=1350)
         >>> round(jacobian, 10), round(sigma, 8)
-        (0.0582689081, 15.34678203)
+        (0.0582689081, 14.77425053)
     """
-    jacobian = math.log1p(weight_bound**2 / (n * ridge))
-    if epsilon <= jacobian:
+    # with b tilting the sum, half of whose Hessian is at least n ridge, and curvature 2 in v'theta
+    spent = jacobian(WeightBounds.per_record(1.0), 2 * weight_bound**2, 2 * n * ridge)
+    if epsilon <= spent:
         needed = weight_bound**2 / (n * math.expm1(epsilon / 2))
         raise InputError(
-            f"second_stage.ridge = {ridge}: objective perturbation spends epsilon_J = {jacobian:.4g} of "
+            f"second_stage.ridge = {ridge}: objective perturbation spends epsilon_J = {spent:.4g} of "
             f"{epsilon:.4g} at n = {n}; give a ridge of at least {needed:.2g} or mechanism=output"
         )
-    return jacobian, 4 * threshold * weight_bound * analytic_gaussian_sigma(epsilon - jacobian, delta / 4)
+    shift = 4 * threshold * weight_bound
+    return spent, gaussian_tilt(epsilon, delta, shift, spent, dimension=2, vertices=_VERTICES)
 
 
 class ObjectivePerturbation(FunctionMechanism):
@@ -80,7 +74,7 @@ class ObjectivePerturbation(FunctionMechanism):
 
     name = "objective"
     formula = (
-        "sigma_b = 4 tau B sigma_AG(epsilon - ln(1 + B^2/(n ridge)), delta/4) with 99 % of epsilon and delta, the "
+        "sigma_b = 4 tau B sigma_AG(epsilon - ln(1 + B^2/(n ridge)), delta/2) with 99 % of epsilon and delta, the "
         "rest pays the solver's stop and the tilt's grid; dp_cate row 3"
     )
 
@@ -90,7 +84,7 @@ class ObjectivePerturbation(FunctionMechanism):
         if isinstance(recipe, LinearSecondStage):
             if recipe.loss == "squared":
                 raise InputError(_SQUARED)
-            share, ridge = 1 - _SOLVER_SHARE, recipe.ridge_for(weight_bound, n, budget)
+            share, ridge = 1 - SOLVER_SHARE, recipe.ridge_for(weight_bound, n, budget)
             objective_noise(
                 budget.epsilon * share, budget.delta, weight_bound=weight_bound, threshold=1.0, ridge=ridge, n=n
             )
@@ -101,39 +95,38 @@ class ObjectivePerturbation(FunctionMechanism):
         problem = linear.problem
         if problem.squared:
             raise InputError(_SQUARED)
-        tilt_scale, solver, jacobian = self._scales(problem, budget)
-        p = problem.psi.shape[1]
+        tilt = self._tilt(problem, budget)
 
         def draw(noise: NoiseSource, runs: int) -> Tensor:
-            tilts = noise.gaussian(runs * p, tilt_scale).reshape(runs, p) / problem.n
-            return solver.add_noise(solve_tilted(problem, tilts.to(problem.s)), noise)
+            return tilt.release(lambda tilts: solve_tilted(problem, tilts.to(problem.s) / problem.n), noise, runs)
 
-        bound = tilt_scale / (2 * problem.n * problem.ridge)
+        bound = tilt.scale / (2 * problem.n * problem.ridge)
         return Prepared(
-            event=ApproximateEvent(budget.epsilon, budget.delta),
+            event=tilt.event,
             guarantee=Guarantee(Level.CERTIFIED, budget, source="dp_cate row 3; Iyengar et al. 2019"),
             draw=draw,
-            public={"tilt_scale": tilt_scale, "epsilon_jacobian": jacobian, "threshold": problem.threshold},
-            noise_scale=math.hypot(bound, solver.released_scale(p)),
+            public={
+                "tilt_scale": tilt.scale,
+                "epsilon_jacobian": tilt.jacobian,
+                "threshold": problem.threshold,
+            },
+            noise_scale=math.hypot(bound, tilt.solver.released_scale(tilt.size)),
         )
 
     @staticmethod
-    def _scales(problem: LinearProblem, budget: PrivacyBudget) -> tuple[float, GaussianMechanism, float]:
-        """Return the tilt's standard deviation, the noise that covers solver and grid, and epsilon_J."""
-        share = 1 - _SOLVER_SHARE
-        jacobian, tilt_scale = objective_noise(
+    def _tilt(problem: LinearProblem, budget: PrivacyBudget) -> Tilt:
+        """Return the tilt of the summed objective, n times the mean one, with the noise for its stop and grid."""
+        n, share = problem.n, 1 - SOLVER_SHARE
+        spent, scale = objective_noise(
             budget.epsilon * share,
             budget.delta * share,
             weight_bound=problem.weight_bound,
             threshold=problem.threshold,
             ridge=problem.ridge,
-            n=problem.n,
+            n=n,
         )
-        rest = PrivacyBudget(budget.epsilon * _SOLVER_SHARE, budget.delta * _SOLVER_SHARE)
-        # tol of the summed objective is n times that of the mean; the n cancels (dp_cate row 3). A tilt drawn on a
-        # grid is a continuous one moved by half a step a coordinate, and theta moves by 1/(2 n ridge) of that.
-        grid = math.sqrt(problem.psi.shape[1]) * NoiseSource.grid(tilt_scale) / (2 * problem.n * problem.ridge)
-        return tilt_scale, GaussianMechanism(rest, problem.tolerance / problem.ridge + grid), jacobian
+        size, stop = problem.psi.shape[1], n * problem.tolerance
+        return make_tilt(budget, "gaussian", size, scale, spent, tolerance=stop, gamma=2 * n * problem.ridge)
 
 
 @worst_case(

@@ -96,7 +96,11 @@ class FeatureMap(nn.Module, ABC):
 
 
 class Identity(FeatureMap):
-    """Intercept and scaled covariates, (1, x) / sqrt(1 + q): a linear effect.
+    """Intercept and scaled covariates, (1, x) / sqrt(1 + q): a linear effect or rule.
+
+    Args:
+        centred: Whether covariates are scaled to [-1, 1], which halves what the same noise does to a rule, or to
+            [0, 1] as some papers do.
 
     Example:
         >>> from torchdpcate.data import Domain
@@ -104,6 +108,10 @@ class Identity(FeatureMap):
         >>> [round(v, 4) for v in psi(torch.tensor([[2.0]])).flatten().tolist()]
         [0.7071, 0.7071]
     """
+
+    def __init__(self, centred: bool = True) -> None:
+        super().__init__()
+        self.centred = centred
 
     @property
     def dimension(self) -> int:
@@ -116,12 +124,13 @@ class Identity(FeatureMap):
         return 1 / math.sqrt(self.dimension)
 
     def config(self) -> dict[str, Any]:
-        """Return no arguments."""
-        return {}
+        """Return whether covariates are centred."""
+        return {"centred": self.centred}
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (1, scaled x) / sqrt(1 + q)."""
         z = self.domain.scale(x.double())
+        z = z if self.centred else (z + 1) / 2
         return torch.cat([z.new_ones(z.shape[0], 1), z], 1) / math.sqrt(self.dimension)
 
 

@@ -7,7 +7,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.erm import Huber, newton
+from torchdpcate.errors import InputError
 from torchdpcate.second_stage.design import DenseDesign, Design
 
 
@@ -182,54 +183,22 @@ def solve_tilted(problem: LinearProblem, tilts: Tensor) -> Tensor:
     return torch.cat([_newton(problem, part)[0] for part in tilts.split(rows)])
 
 
-_MOST_STEPS = 200  # Newton steps before giving up
 _MOST_NUMBERS = 20_000_000  # in one batch of weighted features
 
 
 def _newton(problem: LinearProblem, tilts: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the minimisers [runs, p] of the tilted objectives and their gradient norms [runs].
+    """Return the minimisers [runs, p] of the tilted objectives and their gradient norms [runs]."""
+    share, loss = problem.w.square() / problem.n, Huber(problem.threshold)
 
-    Steps may be inexact: the gradient at the end is the true one.
-    """
-    share = problem.w.square() / problem.n
-    theta = torch.zeros_like(tilts)
-    value, gradient, inside = _evaluate(problem, theta, tilts)
-    for _ in range(_MOST_STEPS):
-        norm = gradient.norm(dim=1)
-        going = norm > problem.tolerance
-        if not bool(going.any()):
-            break
-        step = problem.design.solve(inside * share, problem.ridge, gradient / 2)
-        decrease = (gradient * step).sum(1)
-        length = going.to(tilts.dtype)  # a run that has arrived stays where it is
-        while True:
-            candidate = theta - length[:, None] * step
-            new_value, new_gradient, new_inside = _evaluate(problem, candidate, tilts)
-            # a smaller gradient counts only where the value is level: else the two rules may take turns for ever
-            level = new_value <= value + 1e-13 * value.abs()
-            better = (new_value <= value - 1e-4 * length * decrease) | (level & (new_gradient.norm(dim=1) < norm))
-            worse = going & ~better & (length > 1e-9)
-            if not bool(worse.any()):
-                break
-            length = torch.where(worse, length / 2, length)
-        theta, value, gradient, inside = candidate, new_value, new_gradient, new_inside
-    norm = gradient.norm(dim=1)
-    if not bool((norm <= problem.tolerance).all()):
-        raise NumericalError(
-            f"the linear head stopped at gradient norm {norm.max():.1e}, above {problem.tolerance:.1e}: "
-            "nothing is released; raise second_stage.ridge"
-        )
-    return theta, norm
+    def evaluate(theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Values [runs], gradients [runs, p], curvature of each record's loss [runs, n]."""
+        slopes = loss(problem.w * problem.design.apply(theta), problem.s)
+        value = slopes.value.mean(1) + problem.ridge * theta.square().sum(1) + (tilts * theta).sum(1)
+        pull = problem.design.adjoint(slopes.first * problem.w) / problem.n
+        return value, pull + 2 * problem.ridge * theta + tilts, slopes.second
 
+    def step(theta: Tensor, gradient: Tensor, second: Tensor) -> Tensor:
+        return problem.design.solve(second / 2 * share, problem.ridge, gradient / 2)
 
-def _evaluate(problem: LinearProblem, theta: Tensor, tilts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the tilted objectives [runs], their gradients [runs, p], which residuals are within tau [runs, n]."""
-    tau = problem.threshold
-    residual = problem.s - problem.w * problem.design.apply(theta)
-    inside = (residual.abs() <= tau).to(theta.dtype)
-    clipped = residual.clamp(-tau, tau)
-    # r^2 inside and 2 tau |r| - tau^2 outside, without infinity minus infinity when tau is infinite.
-    loss = (clipped * (2 * residual - clipped)).mean(1)
-    value = loss + problem.ridge * theta.square().sum(1) + (tilts * theta).sum(1)
-    gradient = -2 * problem.design.adjoint(clipped * problem.w) / problem.n + 2 * problem.ridge * theta + tilts
-    return value, gradient, inside
+    start, remedy = torch.zeros_like(tilts), "raise second_stage.ridge"
+    return newton(evaluate, step, start, problem.tolerance, what="the linear head", remedy=remedy)

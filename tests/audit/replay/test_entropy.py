@@ -132,7 +132,7 @@ def test_a_source_of_the_experiments_seed_is_found_in_every_draw():
         ("generator", "torchdpcate/nuisance/poisson.py"),
         ("generator", "torchdpcate/nuisance/engines.py"),
         ("paid", "torchdpcate/nuisance/engines.py"),
-        ("gaussian", "torchdpcate/release/objective.py"),
+        ("gaussian", "torchdpcate/erm/perturbation.py"),
         ("gaussian", "torchdpcate/privacy/mechanisms.py"),
         ("paid", "torchdpcate/release/mechanism.py"),
     }
@@ -169,7 +169,7 @@ def test_a_source_that_moves_a_global_generator_is_found(source, generators):
 def test_noise_of_the_global_seed_is_found_in_a_learner():
     found = check_fresh_noise(learner(), STUDY.records, SEED, FromTorch)
     in_the_run = {(r.kind, r.place.split(":")[0]) for r in found if "two runs" in r.how}
-    assert ("gaussian", "torchdpcate/release/objective.py") in in_the_run
+    assert ("gaussian", "torchdpcate/erm/perturbation.py") in in_the_run
     assert ("generator", "torchdpcate/nuisance/poisson.py") not in in_the_run
 
 

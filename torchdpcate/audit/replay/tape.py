@@ -94,10 +94,10 @@ class RecordingNoise(NoiseSource):
         """See `NoiseSource.laplace`."""
         return self.note("laplace", {"size": size, "scale": scale}, self.inner.laplace(size, scale))
 
-    def k_norm(self, size: int, dimension: int, scale: float) -> Tensor:
+    def k_norm(self, size: int, dimension: int, scale: float, order: float = 2.0) -> Tensor:
         """See `NoiseSource.k_norm`."""
-        facts = {"size": size, "dimension": dimension, "scale": scale}
-        return self.note("k_norm", facts, self.inner.k_norm(size, dimension, scale))
+        facts = {"size": size, "dimension": dimension, "scale": scale, "order": order}
+        return self.note("k_norm", facts, self.inner.k_norm(size, dimension, scale, order))
 
     def _noisy_max(self, scores: Tensor, epsilon: float, sensitivity: float) -> int:
         facts = {"candidates": len(scores), "epsilon": epsilon, "sensitivity": sensitivity}

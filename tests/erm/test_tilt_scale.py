@@ -1,0 +1,117 @@
+import math
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.stats import chi
+
+from torchdpcate.erm import gaussian_tilt, tilt_delta, tilt_sigma
+from torchdpcate.errors import InputError
+from torchdpcate.privacy import analytic_gaussian_sigma
+
+# policy_learning, section 8: epsilon, delta, xi, J, k, sigma
+SIGMAS = [
+    (1.0, 1e-5, 2.0, 0.25, 1, 10.117438),
+    (1.0, 1e-5, 2.0, 0.25, 2, 11.105875),
+    (1.0, 1e-5, 2.0, 0.25, 10, 15.319310),
+    (0.1, 1e-5, 2.0, 0.025, 2, 95.023488),
+    (1.0, 1e-6, 8.0, 0.1, 2, 41.700574),
+    (1.0, 1e-6, 8.0, 0.1, 5, 48.070572),
+]
+
+
+@pytest.mark.parametrize(("epsilon", "delta", "shift", "jacobian", "k", "sigma"), SIGMAS)
+def test_sigmas_of_the_note(epsilon, delta, shift, jacobian, k, sigma):
+    assert tilt_sigma(epsilon, delta, shift, jacobian, k) == pytest.approx(sigma, abs=6e-7)
+
+
+def test_deltas_of_the_note():
+    assert tilt_delta(12.0, 1.0, 2.0, 0.25, 1) == pytest.approx(3.356115e-7, rel=2e-7)
+    assert tilt_delta(12.0, 1.0, 2.0, 0.25, 2) == pytest.approx(2.023653e-6, rel=3e-7)
+
+
+def test_the_profile_is_below_the_closed_form():
+    q, e, shift = chi.isf(1e-5, 2), 0.75, 2.0
+    closed = shift / (2 * e) * (q + math.sqrt(q * q + 2 * e))
+    assert (q, closed) == pytest.approx((4.798526, 13.001179), abs=6e-7)
+    assert tilt_sigma(1.0, 1e-5, shift, 0.25, 2) < closed
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 8.0, 60.0])
+@pytest.mark.parametrize("delta", [1e-12, 1e-5, 0.3])
+@pytest.mark.parametrize("k", [1, 2, 7, 400])
+def test_sigma_inverts_delta_on_the_safe_side(epsilon, delta, k):
+    sigma = tilt_sigma(epsilon, delta, 3.0, epsilon / 10, k)
+    assert tilt_delta(sigma, epsilon, 3.0, epsilon / 10, k) <= delta
+    assert tilt_delta(sigma * (1 - 1e-9), epsilon, 3.0, epsilon / 10, k) > delta
+
+
+@pytest.mark.parametrize(("sigma", "k"), [(12.0, 1), (12.0, 2), (4.0, 3), (1.0, 5), (0.4, 2), (30.0, 60)])
+def test_delta_is_the_expectation(sigma, k):
+    s, law = 2.0 / sigma, chi(k)
+
+    def tail(x):
+        return max(0.0, 1 - math.exp(1.0 - (0.25 + s * s / 2 + s * x))) * law.pdf(x)
+
+    start = max((0.75 - s * s / 2) / s, 0.0)
+    expected = quad(tail, start, start + 40, points=[start + t for t in (0.1, 0.5, 1, 3, 8)], limit=500, epsabs=0)[0]
+    assert tilt_delta(sigma, 1.0, 2.0, 0.25, k) == pytest.approx(expected, rel=1e-9)
+
+
+def test_one_dimension_is_two_gaussian_mechanisms():
+    """The step of the proof that makes v = 2 vertices and k = 1 the same: chi_1 is |N|, and its two tails exclude."""
+    for epsilon, delta in ((0.1, 1e-5), (1.0, 1e-6), (5.0, 1e-3)):
+        assert tilt_sigma(epsilon, delta, 2.0, 0.0, 1) == pytest.approx(
+            analytic_gaussian_sigma(epsilon, delta / 2, 2.0), rel=1e-8
+        )
+
+
+def gaussian_delta(x, e):
+    """Delta at e of the Gaussian mechanism, as a function of the squared shift x."""
+    return tilt_delta(x**-0.5, e, 1.0, 0.0, 1) / 2
+
+
+@pytest.mark.parametrize("e", [0.05, 0.75, 3.0, 20.0])
+def test_delta_is_convex_in_the_squared_shift_as_far_as_the_proof_says_and_no_further(e):
+    end = 2 * (math.sqrt(1 + e * e) - 1)
+    x = np.linspace(0.2, 1.0, 60) * end
+    values = np.array([gaussian_delta(v, e) for v in x])
+    assert (np.diff(values, 2) > -1e-9 * values.max()).all()
+    beyond = np.array([gaussian_delta(v, e) for v in np.linspace(1.05, 1.3, 10) * end])
+    assert (np.diff(beyond, 2) < 0).all()
+
+
+@pytest.mark.parametrize("angle", np.linspace(0, np.pi / 2, 7))
+@pytest.mark.parametrize(("e", "delta"), [(0.75, 0.01), (2.0, 0.05), (0.3, 1e-3)])
+def test_the_worst_of_four_vertices_keeps_delta_at_every_angle(angle, e, delta):
+    """E[(1 - exp(e - max_k L_k))_+] over the plane, by a product rule, for two gradients of length 1."""
+    sigma = gaussian_tilt(e, delta, 2.0, 0.0, 2, vertices=2)
+    assert sigma == pytest.approx(analytic_gaussian_sigma(e, delta / 2, 2.0))
+    grid = np.linspace(-9, 9, 1_201)
+    N, M = np.meshgrid(grid, grid)
+    density = np.exp(-(N**2 + M**2) / 2) / (2 * np.pi) * (grid[1] - grid[0]) ** 2
+    g, other = np.array([1.0, 0.0]), np.array([math.cos(angle), math.sin(angle)])
+    losses = []
+    for h in ((p * g + q * other) / sigma for p in (-1, 1) for q in (-1, 1)):
+        losses.append(h @ h / 2 + h[0] * N + h[1] * M)
+    found = (np.maximum(0, -np.expm1(e - np.max(losses, axis=0))) * density).sum()
+    assert found <= delta * (1 + 1e-3)
+    if angle == 0:
+        assert found >= delta * (1 - 1e-2)  # parallel gradients attain it: v = 2 cannot be lowered
+
+
+def test_where_the_proof_of_the_hull_ends_the_profile_is_taken():
+    assert gaussian_tilt(0.1, 0.9, 2.0, 0.0, 2, vertices=2) == tilt_sigma(0.1, 0.9, 2.0, 0.0, 2)
+    assert gaussian_tilt(1.0, 1e-5, 2.0, 0.25, 10, vertices=None) == tilt_sigma(1.0, 1e-5, 2.0, 0.25, 10)
+    assert gaussian_tilt(1.0, 1e-5, 2.0, 0.25, 1, vertices=1e6) == tilt_sigma(1.0, 1e-5, 2.0, 0.25, 1)
+
+
+def test_bad_arguments_are_named():
+    with pytest.raises(InputError, match="determinants"):
+        tilt_sigma(1.0, 1e-5, 2.0, 1.0)
+    with pytest.raises(InputError, match="delta"):
+        tilt_sigma(1.0, 0.0, 2.0)
+    with pytest.raises(InputError, match="dimension"):
+        tilt_sigma(1.0, 1e-5, 2.0, 0.0, 0)
+    with pytest.raises(InputError, match="shift"):
+        tilt_delta(1.0, 1.0, -2.0)

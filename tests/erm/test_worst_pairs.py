@@ -1,0 +1,62 @@
+"""The games of this room: their evidence is the exact likelihood ratio, and the claim is nearly attained."""
+
+import math
+
+import pytest
+import torch
+
+from torchdpcate.audit import audit
+from torchdpcate.erm import HuberHinge, WeightBounds, calibrate_tilt, worst_pairs
+from torchdpcate.privacy import WORST_CASES, NoiseSource, PrivacyBudget, PureEvent
+
+BUDGET = PrivacyBudget(1.0, 1e-5)
+
+
+@pytest.mark.parametrize(("kind", "size"), [("gamma", 1), ("gaussian", 1), ("gamma", 2), ("box", 2)])
+def test_the_densities_are_densities(kind, size):
+    """They integrate to the constant of their law: over the line, or over the plane."""
+    direction = worst_pairs._LINE if size == 1 else worst_pairs._DIAGONAL
+    bounds, gamma = WeightBounds.per_record(2.0), 30.0
+    tilt = calibrate_tilt(
+        BUDGET, kind=kind, slope=1.0, bounds=bounds, curvature=1.0, gamma=gamma, size=size, largest_entry=1.0
+    )
+    s = tilt.scale
+    constant = {
+        ("gamma", 1): 2 * s,
+        ("gaussian", 1): s * math.sqrt(2 * math.pi),
+        ("gamma", 2): 2 * math.pi * s**2,
+        ("box", 2): 8 * s**2,  # the square's edge 8 r, times r-Gamma
+    }[kind, size]
+    half, points = 25 * s / gamma, 4_001 if size == 1 else 601
+    axis = torch.linspace(-half, half, points, dtype=torch.float64)
+    theta = torch.cartesian_prod(*[axis] * size).reshape(-1, size)
+    for data in worst_pairs._sums(direction):
+        density = worst_pairs._log_density(theta, tilt, gamma, data).exp()
+        total = density.sum().item() * (axis[1] - axis[0]).item() ** size
+        assert total == pytest.approx(constant, rel=0.02)
+
+
+@pytest.mark.parametrize("name", ["objective_gamma", "objective_box", "output_gamma", "cube"])
+def test_pure_claims_are_nearly_attained(name):
+    """The bound is wrong with probability 0.05; a true loss below the claim shows above it less than once in 10^6."""
+    result = audit(WORST_CASES[name], BUDGET, trials=60_000)
+    assert 0.8 < result.bound <= 1.0
+    assert not result.refuted
+    assert WORST_CASES[name].make(BUDGET).event == PureEvent(1.0)
+
+
+def test_half_of_the_noise_is_refuted(monkeypatch):
+    """Counting the replaced record's weight once, as W1 of the first stage's papers does, halves the noise."""
+    half = WeightBounds(2.0, 4.0, 2.0, own=True)
+    object.__setattr__(half, "first", 2.0)
+    monkeypatch.setattr(worst_pairs, "_BOUNDS", half)
+    assert audit(WORST_CASES["objective_gamma"], BUDGET, trials=60_000).refuted
+    assert audit(WORST_CASES["output_gamma"], BUDGET, trials=60_000).refuted
+
+
+def test_the_gaussian_game_tells_the_records_apart():
+    game = WORST_CASES["objective_gaussian"].make(BUDGET)
+    noise = NoiseSource.fixed(0)
+    here, there = (game.evidence(game.draw(world, 2_000, noise)).mean().item() for world in (0, 1))
+    assert there > here
+    assert HuberHinge(0.5) == worst_pairs._LOSS

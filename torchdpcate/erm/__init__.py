@@ -1,0 +1,45 @@
+"""Convex fits of a linear predictor, and the noise that makes them private; knows no records and no causality."""
+
+from torchdpcate.erm import worst_pairs as worst_pairs  # which declares them
+from torchdpcate.erm.bounds import WeightBounds
+from torchdpcate.erm.domains import Ball, ConvexDomain, L1Ball
+from torchdpcate.erm.losses import Huber, HuberHinge, Logistic, Loss, Slopes, Squared
+from torchdpcate.erm.perturbation import (
+    PERTURBATIONS,
+    SOLVER_SHARE,
+    Tilt,
+    calibrate_tilt,
+    grid_move,
+    jacobian,
+    make_tilt,
+    output_mechanism,
+)
+from torchdpcate.erm.solver import default_tolerance, minimise, newton
+from torchdpcate.erm.tilt_scale import gaussian_tilt, tilt_delta, tilt_sigma
+
+__all__ = [
+    "PERTURBATIONS",
+    "SOLVER_SHARE",
+    "Ball",
+    "ConvexDomain",
+    "Huber",
+    "HuberHinge",
+    "L1Ball",
+    "Logistic",
+    "Loss",
+    "Slopes",
+    "Squared",
+    "Tilt",
+    "WeightBounds",
+    "calibrate_tilt",
+    "default_tolerance",
+    "gaussian_tilt",
+    "grid_move",
+    "jacobian",
+    "make_tilt",
+    "minimise",
+    "newton",
+    "output_mechanism",
+    "tilt_delta",
+    "tilt_sigma",
+]

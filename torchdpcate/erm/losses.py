@@ -1,0 +1,177 @@
+"""Convex losses of a linear predictor u = psi'theta, with exact derivatives and the bounds that noise rests on."""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchdpcate.privacy.budget import positive
+
+
+class Slopes(NamedTuple):
+    """A loss and its derivatives in the linear predictor, each of the predictor's shape.
+
+    Attributes:
+        value: l(u, t).
+        first: dl/du.
+        second: d^2 l/du^2; at a kink of dl/du one of its two limits.
+    """
+
+    value: Tensor
+    first: Tensor
+    second: Tensor
+
+
+class Loss(ABC):
+    """A convex loss l(u, t) of the linear predictor u and the target t.
+
+    Attributes:
+        slope: sup |dl/du| over the public domain.
+        curvature: sup d^2 l/du^2.
+    """
+
+    slope: float
+    curvature: float
+
+    @abstractmethod
+    def __call__(self, u: Tensor, target: Tensor) -> Slopes:
+        """Return the loss and its two derivatives at u, for targets of a shape that broadcasts to u's."""
+
+
+@dataclass(frozen=True)
+class HuberHinge(Loss):
+    r"""The hinge loss with a rounded corner (Huber's hinge), for targets t = +-1.
+
+    With z = t u and h = ``smoothing`` it has slope 1 and curvature 1/(2h), and is
+
+    .. math:: l = 0 \ (z > 1 + h), \quad (1 + h - z)^2 / (4h) \ (|1 - z| \le h), \quad 1 - z \ (z < 1 - h).
+
+    Source: Chapelle (2007); Chaudhuri, Monteleoni & Sarwate (2011), section 3.4.2.
+
+    Args:
+        smoothing: h > 0.
+
+    Raises:
+        InputError: If ``smoothing`` is not positive.
+
+    Example:
+        >>> HuberHinge(0.5)(torch.tensor([0.0, 1.0, 2.0]), torch.tensor(1.0)).value.tolist()
+        [1.0, 0.125, 0.0]
+    """
+
+    smoothing: float = 0.5
+
+    def __post_init__(self) -> None:
+        positive("smoothing", self.smoothing)
+
+    @property
+    def slope(self) -> float:  # type: ignore[override]
+        """1."""
+        return 1.0
+
+    @property
+    def curvature(self) -> float:  # type: ignore[override]
+        """1/(2h)."""
+        return 1 / (2 * self.smoothing)
+
+    def __call__(self, u: Tensor, target: Tensor) -> Slopes:
+        """See `Loss`."""
+        h, z = self.smoothing, target * u
+        reach = (1 + h - z).clamp(0, 2 * h)  # how far into the rounded corner; 2h is its far end
+        value = reach.square() / (4 * h) + (1 - h - z).clamp_min(0)
+        bent = ((z - 1).abs() <= h).to(u)
+        return Slopes(value, -target * reach / (2 * h), target * target * bent / (2 * h))
+
+
+@dataclass(frozen=True)
+class Logistic(Loss):
+    """Logistic loss log(1 + exp(-t u)), t = +-1: slope 1, curvature 1/4.
+
+    Example:
+        >>> round(Logistic()(torch.zeros(1), torch.ones(1)).value.item(), 6)
+        0.693147
+    """
+
+    slope = 1.0
+    curvature = 0.25
+
+    def __call__(self, u: Tensor, target: Tensor) -> Slopes:
+        """See `Loss`."""
+        z = target * u
+        p = torch.sigmoid(-z)
+        return Slopes(torch.nn.functional.softplus(-z), -target * p, target * target * p * torch.sigmoid(z))
+
+
+@dataclass(frozen=True)
+class Huber(Loss):
+    r"""Huber's loss of the residual r = t - u: r^2 up to tau, then 2 tau |r| - tau^2. Slope 2 tau, curvature 2.
+
+    Args:
+        threshold: tau > 0; infinity is the squared loss, whose slope is not bounded.
+
+    Raises:
+        InputError: If ``threshold`` is not positive.
+
+    Example:
+        >>> Huber(1.0)(torch.tensor([0.0, 0.0]), torch.tensor([0.5, 3.0])).value.tolist()
+        [0.25, 5.0]
+    """
+
+    threshold: float
+
+    def __post_init__(self) -> None:
+        if self.threshold != math.inf:
+            positive("threshold", self.threshold)
+
+    @property
+    def slope(self) -> float:  # type: ignore[override]
+        """2 tau."""
+        return 2 * self.threshold
+
+    curvature = 2.0
+
+    def __call__(self, u: Tensor, target: Tensor) -> Slopes:
+        """See `Loss`."""
+        r, tau = target - u, self.threshold
+        clipped = r.clamp(-tau, tau)
+        # r^2 inside and 2 tau |r| - tau^2 outside, without infinity minus infinity when tau is infinite
+        return Slopes(clipped * (2 * r - clipped), -2 * clipped, 2 * (r.abs() <= tau).to(r))
+
+
+@dataclass(frozen=True)
+class Squared(Loss):
+    """Squared loss (t - u)^2 on a bounded domain, where |t - u| <= ``most_residual``.
+
+    Slope twice that, curvature 2. Without a bounded domain of theta it has no finite slope: use `Huber`.
+
+    Args:
+        most_residual: Public bound of |t - u| over records and domain, for instance M_y + M_inf s on an l1 ball of
+            radius s.
+
+    Raises:
+        InputError: If ``most_residual`` is not positive.
+
+    Example:
+        >>> Squared(3.0).slope
+        6.0
+    """
+
+    most_residual: float
+
+    def __post_init__(self) -> None:
+        positive("most_residual", self.most_residual)
+
+    @property
+    def slope(self) -> float:  # type: ignore[override]
+        """Twice the largest residual."""
+        return 2 * self.most_residual
+
+    curvature = 2.0
+
+    def __call__(self, u: Tensor, target: Tensor) -> Slopes:
+        """See `Loss`."""
+        r = target - u
+        return Slopes(r.square(), -2 * r, torch.full_like(r, 2.0))

@@ -1,0 +1,269 @@
+"""Objective and output perturbation of a weighted, strongly convex sum: how much noise, and the draw."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from torchdpcate.erm.bounds import WeightBounds
+from torchdpcate.erm.solver import default_tolerance
+from torchdpcate.erm.tilt_scale import gaussian_tilt
+from torchdpcate.errors import InputError
+from torchdpcate.privacy import (
+    AdditiveMechanism,
+    ApproximateEvent,
+    Event,
+    GaussianMechanism,
+    KNormMechanism,
+    NoiseSource,
+    PrivacyBudget,
+    PureEvent,
+)
+from torchdpcate.privacy.budget import positive, whole
+
+SOLVER_SHARE = 0.01
+"""Share of the budget that pays for the solver's stop and the tilt's grid; its noise is about 1e-3 of the other."""
+
+PERTURBATIONS = ("gamma", "box", "gaussian")
+"""Laws of the tilt: Euclidean K-norm noise, K-norm noise of the largest entry, Gaussian."""
+
+_VERTICES = 2  # sum |h|^2 / xi^2 over the four h = +-g +- g' for gradients g, g' of two records, each up to xi / 2
+
+
+def jacobian(bounds: WeightBounds, curvature: float, gamma: float) -> float:
+    r"""Largest log ratio J of the Hessians' determinants of two neighbours.
+
+    .. math:: J = \ln(1 + w_{max}\lambda/\gamma) \text{ if only the own term changes, else } \lambda W_2/\gamma
+
+    Args:
+        bounds: How the weights move.
+        curvature: lambda, of the loss in the linear predictor, with ||psi|| <= 1.
+        gamma: Strong convexity of the whole sum.
+
+    Raises:
+        InputError: If an argument is not positive.
+
+    Example:
+        >>> round(jacobian(WeightBounds.per_record(4.0), 1.0, 40.0), 7)
+        0.0953102
+        >>> round(jacobian(WeightBounds.with_spill(4.0, 21.908902), 1.0, 40.0), 7)
+        0.6477226
+    """
+    ratio = positive("curvature", curvature) / positive("gamma", gamma)
+    return math.log1p(bounds.most * ratio) if bounds.own else bounds.second * ratio
+
+
+@dataclass(frozen=True, eq=False)
+class Tilt:
+    r"""Objective perturbation, calibrated: minimise a strongly convex sum plus b'theta with b at random.
+
+    Guarantee:
+        Certified, by `event`, in real arithmetic: the minimiser's law on two neighbours differs by the law of b and by
+        the determinants (policy_learning, section 3), and `solver` hides, at `SOLVER_SHARE` of the budget, how far
+        the stop and the grid of b leave it from the exact minimiser (Iyengar et al. 2019).
+
+    Attributes:
+        kind: Law of b, one of `PERTURBATIONS`.
+        event: What one run is charged.
+        size: Number of coefficients p.
+        scale: sigma of each entry (gaussian), or 1/beta of the density exp(-beta ||b||) (gamma, box).
+        jacobian: J, what the determinants cost.
+        tolerance: The stop, public: largest norm of the summed gradient, or gradient mapping.
+        solver: The noise that covers stop and grid.
+    """
+
+    kind: str
+    event: Event
+    size: int
+    scale: float
+    jacobian: float
+    tolerance: float
+    solver: AdditiveMechanism
+
+    @property
+    def public(self) -> dict[str, Any]:
+        """Public constants, for the statement."""
+        return {"perturbation": self.kind, "tilt_scale": self.scale, "epsilon_jacobian": self.jacobian}
+
+    def draw(self, noise: NoiseSource, runs: int) -> Tensor:
+        """Return independent tilts b, float64 [runs, p] on the CPU."""
+        if self.kind == "gaussian":
+            return noise.gaussian(runs * self.size, self.scale).reshape(runs, self.size)
+        return noise.k_norm(runs, self.size, self.scale, math.inf if self.kind == "box" else 2.0)
+
+    def release(self, minimise: Callable[[Tensor], Tensor], noise: NoiseSource, runs: int) -> Tensor:
+        """Return independent runs of the mechanism, float64 [runs, p] on the CPU; charge `event` for each first.
+
+        Args:
+            minimise: Tilts [runs, p] -> minimisers [runs, p], each within `tolerance` (it raises otherwise).
+            noise: Where the noise comes from.
+            runs: How many.
+        """
+        return self.solver.add_noise(minimise(self.draw(noise, runs)), noise)
+
+
+def calibrate_tilt(
+    budget: PrivacyBudget,
+    *,
+    kind: str,
+    slope: float,
+    bounds: WeightBounds,
+    curvature: float,
+    gamma: float,
+    size: int,
+    largest_entry: float = 1.0,
+    constrained: bool = False,
+    tolerance: float | None = None,
+    remedy: str = "mechanism=output",
+) -> Tilt:
+    r"""Calibrate objective perturbation of sum w_i l(psi_i'theta, t_i) + (gamma/2)||theta||^2 + b'theta.
+
+    .. math::
+        \xi = \zeta W_1, \qquad \beta = (\varepsilon - J)/\xi \text{ (gamma)}, \qquad
+        \beta = (\varepsilon - J)/(\xi \max_j|\psi_j|) \text{ (box)}
+
+    and `gaussian_tilt` where only the own term changes with k = min(p, 2) and the four differences of two records'
+    gradients for vertices, else with k = p and none. All with 99 % of the budget; the rest pays for stop and grid.
+
+    Args:
+        budget: What one run may spend; a pure law ignores its delta.
+        kind: One of `PERTURBATIONS`.
+        slope: zeta of the loss.
+        bounds: How the weights move.
+        curvature: lambda of the loss.
+        gamma: Strong convexity of the whole sum.
+        size: Number of coefficients p.
+        largest_entry: Public bound of |psi_j|, at most 1.
+        constrained: Whether theta is confined to a convex set, where the same stop leaves it twice as far off.
+        tolerance: The stop; None takes `default_tolerance` plus a tenth of `grid_move`, which costs next to nothing
+            and needs no decrease of the objective that float64 could not resolve.
+        remedy: What to use instead where the determinants spend all of epsilon, for the error.
+
+    Raises:
+        InputError: If J >= epsilon, if the budget has no delta for a Gaussian, or an argument is outside its range.
+
+    Example:
+        >>> tilt = calibrate_tilt(PrivacyBudget(1 / 0.99, 0.0), kind="gamma", slope=1.0, curvature=1.0, gamma=40.0,
+        ...                       bounds=WeightBounds.per_record(4.0), size=3)
+        >>> round(tilt.jacobian, 7), round(1 / tilt.scale, 7)
+        (0.0953102, 0.1130862)
+    """
+    if kind not in PERTURBATIONS:
+        raise InputError(f"perturbation = {kind}: choose one of {', '.join(PERTURBATIONS)}")
+    size = whole("size", size, least=1)
+    spent, epsilon = jacobian(bounds, curvature, gamma), budget.epsilon * (1 - SOLVER_SHARE)
+    if spent >= epsilon:
+        half = epsilon / 2
+        needed = bounds.most * curvature / math.expm1(half) if bounds.own else curvature * bounds.second / half
+        raise InputError(
+            f"gamma = {gamma:.4g}: objective perturbation spends J = {spent:.4g} of epsilon = {epsilon:.4g}; give a "
+            f"gamma of at least {needed:.3g}, or {remedy}"
+        )
+    shift = positive("slope", slope) * bounds.first
+    if kind == "gaussian":
+        profile = (min(size, 2), _VERTICES) if bounds.own else (size, None)
+        scale = gaussian_tilt(epsilon, _delta(budget) * (1 - SOLVER_SHARE), shift, spent, *profile)
+    else:
+        scale = shift * (positive("largest_entry", largest_entry) if kind == "box" else 1.0) / (epsilon - spent)
+    default = default_tolerance(slope, bounds.most) + grid_move(size, scale) / 10
+    stop = default if tolerance is None else positive("tolerance", tolerance)
+    return make_tilt(
+        budget, kind, size, scale, spent, tolerance=stop, gamma=gamma, distance=2.0 if constrained else 1.0
+    )
+
+
+def grid_move(size: int, scale: float) -> float:
+    """How far rounding to its public grid moves a tilt of ``size`` numbers: half a step each, together sqrt(p) g/2."""
+    return math.sqrt(size) * NoiseSource.grid(scale) / 2
+
+
+def make_tilt(
+    budget: PrivacyBudget,
+    kind: str,
+    size: int,
+    scale: float,
+    jacobian: float,
+    *,
+    tolerance: float,
+    gamma: float,
+    distance: float = 1.0,
+) -> Tilt:
+    r"""Complete a tilt whose scale is proven by the noise that covers the solver's stop and the tilt's grid.
+
+    .. math:: r = (c\tau + m)/\gamma, \quad \text{noise for the sensitivity } 2r
+
+    with m = `grid_move`: b is a continuous draw moved by that, and the minimiser moves by 1/gamma of it.
+
+    Args:
+        budget: What one run may spend in all.
+        kind: One of `PERTURBATIONS`.
+        size: Number of coefficients p.
+        scale: Of the tilt, proven at 1 - `SOLVER_SHARE` of the budget.
+        jacobian: J.
+        tolerance: tau, the stop.
+        gamma: Strong convexity of the sum.
+        distance: c, so that the minimiser lies within c tau / gamma.
+    """
+    stray = (distance * tolerance + grid_move(size, scale)) / gamma
+    if kind == "gaussian":
+        rest = PrivacyBudget(budget.epsilon * SOLVER_SHARE, budget.delta * SOLVER_SHARE)
+        event: Event = ApproximateEvent(budget.epsilon, budget.delta)
+        solver: AdditiveMechanism = GaussianMechanism(rest, 2 * stray)
+    else:
+        event = PureEvent(budget.epsilon)
+        solver = KNormMechanism(budget.epsilon * SOLVER_SHARE, 2 * stray)
+    return Tilt(kind, event, size, scale, jacobian, tolerance, solver)
+
+
+def output_mechanism(
+    budget: PrivacyBudget,
+    *,
+    kind: str,
+    slope: float,
+    bounds: WeightBounds,
+    gamma: float,
+    tolerance: float,
+    constrained: bool = False,
+) -> AdditiveMechanism:
+    r"""Noise on the minimiser of the same sum without a tilt.
+
+    .. math:: \Delta = \zeta W_1 / \gamma + 2 r, \qquad r = \tau/\gamma, \text{ on a convex set } 2\tau/\gamma
+
+    Certified; attained but for r (policy_learning, section 5.1). Fit to the same ``tolerance`` tau on every data set.
+
+    Args:
+        budget: What one run may spend.
+        kind: gamma (pure, Euclidean K-norm noise) or gaussian.
+        slope: zeta of the loss.
+        bounds: How the weights move.
+        gamma: Strong convexity of the whole sum.
+        tolerance: tau, public.
+        constrained: Whether theta is confined to a convex set.
+
+    Raises:
+        InputError: If the budget has no delta for a Gaussian, or an argument is outside its range.
+
+    Example:
+        >>> bounds = WeightBounds.per_record(30.0)
+        >>> noise = output_mechanism(PrivacyBudget(1.0, 0.0), kind="gamma", slope=1.0, bounds=bounds, gamma=141.0,
+        ...                          tolerance=1e-12)
+        >>> round(noise.sensitivity, 6)
+        0.425532
+    """
+    distance = 2.0 if constrained else 1.0
+    tau = positive("tolerance", tolerance)
+    sensitivity = (positive("slope", slope) * bounds.first + 2 * distance * tau) / positive("gamma", gamma)
+    if kind == "gamma":
+        return KNormMechanism(budget.epsilon, sensitivity)
+    if kind == "gaussian":
+        _delta(budget)
+        return GaussianMechanism(budget, sensitivity)
+    raise InputError(f"perturbation = {kind}: output noise is gamma or gaussian")
+
+
+def _delta(budget: PrivacyBudget) -> float:
+    if budget.delta == 0:
+        raise InputError("delta = 0: perturbation = gaussian needs privacy.delta above 0, or use gamma or box")
+    return budget.delta

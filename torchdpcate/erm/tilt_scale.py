@@ -1,0 +1,141 @@
+"""How wide a Gaussian tilt must be: the chi profile of objective perturbation."""
+
+import math
+from functools import lru_cache
+
+from scipy.integrate import quad
+from scipy.optimize import brentq
+
+from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.privacy import analytic_gaussian_sigma
+from torchdpcate.privacy.budget import positive, probability, whole
+
+_DECAY = 45.0  # the integral ends where its integrand is below e^-45 of its largest
+
+
+def tilt_delta(sigma: float, epsilon: float, shift: float, jacobian: float = 0.0, dimension: int = 2) -> float:
+    r"""Delta at ``epsilon`` of a Gaussian tilt N(0, sigma^2 I) whose shift lies in a fixed subspace.
+
+    .. math:: \delta = E\big[(1 - e^{\varepsilon - Z})_+\big], \quad
+              Z = J + \frac{\xi^2}{2\sigma^2} + \frac{\xi}{\sigma}\chi_k
+
+    Args:
+        sigma: Standard deviation of each entry of the tilt.
+        epsilon: Positive.
+        shift: xi, the largest length of the difference of two neighbours' gradients.
+        jacobian: J, the largest log ratio of their determinants.
+        dimension: k of a subspace that contains that difference wherever it is taken.
+
+    Raises:
+        InputError: If an argument is outside its range.
+
+    Example:
+        >>> round(tilt_delta(12.0, 1.0, 2.0, 0.25) * 1e6, 6)
+        2.023653
+    """
+    ratio = positive("shift", shift) / positive("sigma", sigma)
+    return math.exp(_log_delta(ratio, positive("epsilon", epsilon) - jacobian, whole("dimension", dimension, least=1)))
+
+
+def tilt_sigma(epsilon: float, delta: float, shift: float, jacobian: float = 0.0, dimension: int = 2) -> float:
+    r"""Smallest sigma with `tilt_delta` at most ``delta``; at most 1e-9 of it above, never below. Certified.
+
+    Source: policy_learning, section 3; the form for one dimension is that of Redberg, Koskela & Wang (2023).
+
+    Args:
+        epsilon: Above ``jacobian``.
+        delta: In (0, 1).
+        shift: See `tilt_delta`.
+        jacobian: See `tilt_delta`.
+        dimension: See `tilt_delta`.
+
+    Raises:
+        InputError: If an argument is outside its range.
+        NumericalError: If no safe value is found.
+
+    Example:
+        >>> round(tilt_sigma(1.0, 1e-5, 2.0, 0.25), 6)
+        11.105875
+    """
+    left = positive("epsilon", epsilon) - jacobian
+    if left <= 0:
+        raise InputError(f"epsilon = {epsilon:g}: the determinants spend {jacobian:g} of it; nothing is left")
+    delta = probability("delta", delta, above_zero=True, why="a Gaussian tilt is never pure; use kind=gamma or box")
+    return _unit_sigma(left, delta, whole("dimension", dimension, least=1)) * positive("shift", shift)
+
+
+def gaussian_tilt(
+    epsilon: float, delta: float, shift: float, jacobian: float, dimension: int, vertices: float | None
+) -> float:
+    r"""The smaller of two proven scales: `tilt_sigma`, and :math:`\xi\,\sigma_{AG}(\varepsilon - J, \delta/v)`.
+
+    The second holds where the shift lies in the convex hull of fixed points h of length at most xi, with
+    :math:`v = \sum_h \|h\|^2 / \xi^2`. The Gaussian loss is convex in the shift, so delta is at most the sum over
+    the points of that of Gaussian mechanisms; and that of one is a convex function of :math:`x = \|h\|^2/\sigma^2`,
+    and zero at 0, as far as :math:`x \le 2(\sqrt{1 + (\varepsilon - J)^2} - 1)`, so that each is at most
+    :math:`\|h\|^2/\xi^2` times that of the longest. Beyond that the first is taken.
+
+    Args:
+        epsilon: See `tilt_sigma`.
+        delta: See `tilt_sigma`.
+        shift: See `tilt_sigma`.
+        jacobian: See `tilt_sigma`.
+        dimension: See `tilt_sigma`.
+        vertices: v; None where there is no such hull.
+
+    Raises:
+        InputError: If an argument is outside its range.
+
+    Example:
+        >>> round(gaussian_tilt(1.0, 1e-5, 2.0, 0.25, 2, vertices=2), 6)
+        10.117438
+    """
+    profile = tilt_sigma(epsilon, delta, shift, jacobian, dimension)
+    if vertices is None:
+        return profile
+    left = epsilon - jacobian
+    sigma = analytic_gaussian_sigma(left, delta / vertices)
+    convex = sigma**-2 <= 2 * (math.sqrt(1 + left**2) - 1)
+    return min(profile, shift * sigma) if convex else profile
+
+
+def _log_delta(ratio: float, left: float, k: int) -> float:
+    """Log of E[(1 - exp(left - Z))_+] with Z = ratio^2/2 + ratio chi_k, by quadrature to about 1e-12."""
+    start = left / ratio - ratio / 2  # chi at which the loss begins to count
+    first, mode = max(start, 0.0), math.sqrt(k - 1)
+
+    def log_density(x: float) -> float:
+        power = (k - 1) * math.log(x) if k > 1 and x > 0 else (0.0 if k == 1 else -math.inf)
+        return power - x * x / 2 - (k / 2 - 1) * math.log(2) - math.lgamma(k / 2)
+
+    top = max(first, mode)
+    height = log_density(top)
+    # -log density is 1-strongly convex: beyond the top it rises by at least rate t + t^2/2
+    rate = top - (k - 1) / top if top > 0 else 0.0
+    end = top + 2 * _DECAY / (rate + math.sqrt(rate * rate + 2 * _DECAY))
+
+    def integrand(x: float) -> float:
+        return -math.expm1(-ratio * (x - start)) * math.exp(log_density(x) - height)
+
+    pieces = [(first, top), (top, end)] if first < top else [(first, end)]
+    total = sum(quad(integrand, a, b, epsabs=0.0, epsrel=1e-12, limit=200)[0] for a, b in pieces)
+    return height + math.log(total) if total > 0 else -math.inf
+
+
+@lru_cache(maxsize=1024)
+def _unit_sigma(left: float, delta: float, k: int) -> float:
+    target = math.log(delta)
+
+    def excess(log_sigma: float) -> float:
+        return max(_log_delta(math.exp(-log_sigma), left, k), -1e300) - target
+
+    lower = upper = math.log((math.sqrt(k) + math.sqrt(2 * math.log(1.25 / delta))) / left + 1e-3)
+    while excess(upper) > 0:
+        upper += 1.0
+    while excess(lower) <= 0:
+        lower -= 1.0
+    root = math.exp(float(brentq(excess, lower, upper, xtol=1e-14, rtol=1e-14)))
+    for margin in (1e-11, 1e-10, 1e-9):
+        if excess(math.log(root * (1 + margin))) <= -1e-12:
+            return root * (1 + margin)
+    raise NumericalError(f"no safe tilt found for epsilon - J = {left:g}, delta = {delta:g}, dimension {k}")
