@@ -7,29 +7,53 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torchdpcate.data import CausalData, Dataset1, Dataset2, Domain, SemiSynthetic, Table, TableSchema
-    from torchdpcate.evaluation import PEHE
+    from torchdpcate.data import ITR, OWL, CausalData, Dataset1, Dataset2, Domain, SemiSynthetic, Table, TableSchema
+    from torchdpcate.evaluation import PEHE, DecisionAccuracy, PolicyValue
     from torchdpcate.learners import CrossFit, DisjointSplit, DRLearner, RLearner, Tuning
     from torchdpcate.nuisance import DPSGD, ConvexNuisanceConfig, NuisanceConfig, Screening
+    from torchdpcate.policy import (
+        KnownWeights,
+        OutcomeWeightedLearner,
+        PairwiseRule,
+        PrivatelyTunedRule,
+        PrivateWeights,
+        Shifted,
+        SignedResidual,
+        TwoStageRule,
+        tune_on_public,
+    )
     from torchdpcate.privacy import Ledger, NoiseSource, PrivacyBudget
-    from torchdpcate.release import FunctionRelease, OnlineService, QueryRelease, load_release
+    from torchdpcate.release import FunctionRelease, OnlineService, QueryRelease, RuleRelease, load_release
     from torchdpcate.second_stage import KernelSecondStage, LinearSecondStage, NeuralSecondStage, TangentSecondStage
 
 __version__ = "0.1.0"
 
 _ROOMS = {
-    "data": ("CausalData", "Dataset1", "Dataset2", "Domain", "SemiSynthetic", "Table", "TableSchema"),
-    "evaluation": ("PEHE",),
+    "data": ("ITR", "OWL", "CausalData", "Dataset1", "Dataset2", "Domain", "SemiSynthetic", "Table", "TableSchema"),
+    "evaluation": ("PEHE", "DecisionAccuracy", "PolicyValue"),
     "learners": ("CrossFit", "DRLearner", "DisjointSplit", "RLearner", "Tuning"),
     "nuisance": ("DPSGD", "ConvexNuisanceConfig", "NuisanceConfig", "Screening"),
+    "policy": (
+        "KnownWeights",
+        "OutcomeWeightedLearner",
+        "PairwiseRule",
+        "PrivateWeights",
+        "PrivatelyTunedRule",
+        "Shifted",
+        "SignedResidual",
+        "TwoStageRule",
+        "tune_on_public",
+    ),
     "privacy": ("Ledger", "NoiseSource", "PrivacyBudget"),
-    "release": ("FunctionRelease", "OnlineService", "QueryRelease", "load_release"),
+    "release": ("FunctionRelease", "OnlineService", "QueryRelease", "RuleRelease", "load_release"),
     "second_stage": ("KernelSecondStage", "LinearSecondStage", "NeuralSecondStage", "TangentSecondStage"),
 }
 _HOMES = {name: room for room, names in _ROOMS.items() for name in names}
 
 __all__ = [
     "DPSGD",
+    "ITR",
+    "OWL",
     "PEHE",
     "CausalData",
     "ConvexNuisanceConfig",
@@ -37,26 +61,38 @@ __all__ = [
     "DRLearner",
     "Dataset1",
     "Dataset2",
+    "DecisionAccuracy",
     "DisjointSplit",
     "Domain",
     "FunctionRelease",
     "KernelSecondStage",
+    "KnownWeights",
     "Ledger",
     "LinearSecondStage",
     "NeuralSecondStage",
     "NoiseSource",
     "NuisanceConfig",
     "OnlineService",
+    "OutcomeWeightedLearner",
+    "PairwiseRule",
+    "PolicyValue",
     "PrivacyBudget",
+    "PrivateWeights",
+    "PrivatelyTunedRule",
     "QueryRelease",
     "RLearner",
+    "RuleRelease",
     "Screening",
     "SemiSynthetic",
+    "Shifted",
+    "SignedResidual",
     "Table",
     "TableSchema",
     "TangentSecondStage",
     "Tuning",
+    "TwoStageRule",
     "load_release",
+    "tune_on_public",
 ]
 
 

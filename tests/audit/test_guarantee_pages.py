@@ -174,10 +174,11 @@ def grid_guesses(cover: GaussianMechanism | None) -> list[float]:
     """How often "D'" is guessed on D and on D' from whose tilt, worked out from theta, lies on the public grid."""
     stages = [linear_stage((NEAR, y), n=10, ridge=1.0, threshold=0.01) for y in (-0.5, 0.5)]
     problems, noise, said = [s.problem for s in stages], NoiseSource.system(), []
-    scale, proper, _ = ObjectivePerturbation._scales(problems[0], BUDGET)
+    proper = ObjectivePerturbation._tilt(problems[0], BUDGET)
+    scale = proper.scale
     for problem in problems:
-        tilts = noise.gaussian(4_000, scale).reshape(-1, 2)
-        theta = (cover or proper).add_noise(solve_tilted(problem, tilts / problem.n), noise)
+        tilts = proper.draw(noise, 4_000)
+        theta = (cover or proper.solver).add_noise(solve_tilted(problem, tilts / problem.n), noise)
         steps = [tilt(theta, p.v, p.s, p.ridge, p.threshold)[0] / noise.grid(scale) for p in problems]
         before, after = ((2 * math.pi * b).cos().sum(1) for b in steps)
         said.append((after > before).double().mean().item())

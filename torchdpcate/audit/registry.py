@@ -8,11 +8,16 @@ from torchdpcate.privacy.worst_case import WORST_CASES, WorstCase
 _ROOMS = (
     "torchdpcate.privacy",
     "torchdpcate.privacy.selection",
+    "torchdpcate.erm",
     "torchdpcate.nuisance.worst_case",
     "torchdpcate.nuisance.screening",
     "torchdpcate.nuisance.convex",
     "torchdpcate.audit.one_run",
     "torchdpcate.release",
+    "torchdpcate.policy",
+    "torchdpcate.policy.spill_pair",
+    "torchdpcate.policy.tuning",
+    "torchdpcate.policy.worst_case",
     "torchdpcate.audit.pipelines",
 )
 """Rooms that declare worst cases where they are imported; a new one adds its line."""

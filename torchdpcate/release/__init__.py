@@ -10,6 +10,7 @@ from torchdpcate.release.influence import InfluencePerturbation, minimum_records
 from torchdpcate.release.mechanism import (
     FunctionMechanism,
     Mechanism,
+    Prepared,
     PrivateAnswers,
     PrivateHead,
     QueryMechanism,
@@ -22,6 +23,7 @@ from torchdpcate.release.plug_in import PlugIn
 from torchdpcate.release.post_processing import clipped, mean_effect, monotone, rank
 from torchdpcate.release.registry import read_facts
 from torchdpcate.release.release import EffectRelease, FunctionRelease, QueryRelease, Release
+from torchdpcate.release.rule import RuleRelease
 from torchdpcate.release.smooth_sensitivity import SmoothSensitivity, local_sensitivity, smooth_bound
 from torchdpcate.release.statement import PrivacyStatement, make_statement
 from torchdpcate.release.statistics import StatisticsRelease, SufficientStatistics
@@ -42,12 +44,14 @@ __all__ = [
     "OnlineTerms",
     "OutputPerturbation",
     "PlugIn",
+    "Prepared",
     "PrivacyStatement",
     "PrivateAnswers",
     "PrivateHead",
     "QueryMechanism",
     "QueryRelease",
     "Release",
+    "RuleRelease",
     "SmoothSensitivity",
     "StatisticsRelease",
     "SufficientStatistics",

@@ -30,6 +30,7 @@ _OTHER_PARTS = {
     "Huber threshold": ("quantile",),
     "screening": ("screening",),
     "second stage: features": ("generalised_selection",),
+    "weights: private": ("private_propensity",),
 }
 
 

@@ -70,15 +70,13 @@ def _no_claim(privacy: PrivacyStatement) -> str:
 def own_words(release: Release) -> dict[str, Any]:
     """Return what a release knows of itself, by the keys of ``registry.FIELDS``."""
     privacy, schema = release.privacy, release.schema
-    function = release.kind == "function"
     outcome = f"{schema.outcome} in [{schema.domain.outcome_low:g}, {schema.domain.outcome_high:g}]"
     return {
         "basic.description": (
-            f"Estimated effect of {schema.treatment} on {schema.outcome} "
-            + ("as a function of the covariates" if function else "at a fixed list of public queries")
+            release.subject.format(treatment=schema.treatment, outcome=schema.outcome)
             + f" ({privacy.public.get('learner', 'two-stage learner')})."
         ),
-        "basic.data_product_type": "Machine learning model" if function else "Summary statistics",
+        "basic.data_product_type": release.product,
         "dp_variant.variant_name": _variant(privacy),
         "dp_variant.data_domain": (
             f"Tables of {privacy.n} records: treatment {schema.treatment} in {{0, 1}}, outcome {outcome}, "
@@ -114,10 +112,7 @@ def own_words(release: Release) -> dict[str, Any]:
         "implementation.composition": (
             "Parallel over disjoint blocks of records, sequential and adaptive within a block; see the event tree."
         ),
-        "implementation.post_processing": (
-            "The effect is outcome model 1 minus outcome model 0 plus a correction, clipped to the outcome's range; "
-            "evaluating it, and its noise band, uses released numbers alone."
-        ),
+        "implementation.post_processing": release.reading,
         "administrative.status": "Draft",
     }
 

@@ -23,12 +23,18 @@ class Release(ABC):
     Attributes:
         kind: Kind under which a file knows it.
         column: What its answers are called in tables.
+        subject: What it is about, with the names of treatment and outcome to be filled in.
+        product: Kind of product, in the words of the deployments registry.
+        reading: What happens to released numbers when they are read.
         privacy: The privacy statement.
         schema: Columns and public bounds of the covariates.
     """
 
     kind: ClassVar[str]
     column: ClassVar[str]
+    subject: ClassVar[str]
+    product: ClassVar[str]
+    reading: ClassVar[str]
     privacy: PrivacyStatement
     schema: TableSchema
 
@@ -72,6 +78,10 @@ class EffectRelease(Release):
     """Released treatment effects."""
 
     column = "effect"
+    reading = (
+        "The effect is outcome model 1 minus outcome model 0 plus a correction, clipped to the outcome's range; "
+        "evaluating it, and its noise band, uses released numbers alone."
+    )
 
     def answer(self, x: Tensor) -> Tensor:
         """Return the released effects, [m]."""
@@ -142,6 +152,8 @@ class FunctionRelease(EffectRelease):
     """
 
     kind = "function"
+    subject = "Estimated effect of {treatment} on {outcome} as a function of the covariates"
+    product = "Machine learning model"
 
     theta: Tensor
     features: FeatureMap
@@ -216,6 +228,8 @@ class QueryRelease(EffectRelease):
     """
 
     kind = "queries"
+    subject = "Estimated effect of {treatment} on {outcome} at a fixed list of public queries"
+    product = "Summary statistics"
 
     queries: Tensor
     answers: Tensor

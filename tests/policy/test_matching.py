@@ -1,0 +1,58 @@
+"""Totals of comparisons against all pairs at once."""
+
+import pytest
+import torch
+
+from torchdpcate.data import Domain
+from torchdpcate.policy import matching as module
+from torchdpcate.policy.matching import AllPairs, CellPairs, GaussianPairs, make_matching
+from torchdpcate.second_stage import features
+
+DOMAIN = Domain([0.0, 0.0], [1.0, 3.0], -1.0, 1.0, names=["age", "sex"])
+MATCHINGS = [AllPairs(), CellPairs(["sex"]), CellPairs([0, 1]), GaussianPairs(0.4)]
+
+
+def pairs(matching, x, a, r, sized):
+    """The totals from the whole matrix of comparisons."""
+    z = DOMAIN.scale(x)
+    if isinstance(matching, GaussianPairs):
+        kappa = (-(z[:, None] - z[None]).square().sum(2) / (2 * matching.bandwidth**2)).exp()
+    elif isinstance(matching, CellPairs):
+        columns = [DOMAIN.names.index(c) if isinstance(c, str) else c for c in matching.columns]
+        kappa = (x[:, None, columns] == x[None, :, columns]).all(2).double()
+    else:
+        kappa = torch.ones(len(a), len(a), dtype=torch.float64)
+    gap = r[:, None] - r[None]
+    weight = kappa * (a[:, None] != a[None]) * (gap.abs() if sized else 1)
+    label = (2 * a - 1)[:, None] * gap.sign()
+    return (weight * (label > 0)).sum(1), (weight * (label < 0)).sum(1)
+
+
+@pytest.mark.parametrize("sized", [True, False])
+@pytest.mark.parametrize("matching", MATCHINGS, ids=repr)
+@pytest.mark.parametrize("n", [2, 3, 50, 300])
+def test_totals_are_those_of_all_pairs(matching, sized, n, monkeypatch):
+    monkeypatch.setattr(features, "_CHUNK_ELEMENTS", 1000)  # several blocks, the last one short
+    generator = torch.Generator().manual_seed(n)
+    x = torch.rand(n, 2, generator=generator, dtype=torch.float64) * torch.tensor([1.0, 3.0])
+    x[:, 1] = x[:, 1].floor()
+    a = (torch.rand(n, generator=generator) < 0.4).double()
+    a[:2] = torch.tensor([0.0, 1.0])
+    r = ((torch.rand(n, generator=generator, dtype=torch.float64) - 0.5) * 20).round() / 20  # with ties
+    totals, expected = matching.totals(x, a, r, DOMAIN, sized), pairs(matching, x, a, r, sized)
+    torch.testing.assert_close(totals.treat, expected[0], rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(totals.leave, expected[1], rtol=1e-12, atol=1e-12)
+    assert min(totals.treat.min(), totals.leave.min()) >= 0
+
+
+@pytest.mark.parametrize("matching", MATCHINGS[1:3], ids=repr)
+def test_cells_of_one_arm_match_nobody(matching):
+    x, a = torch.tensor([[0.0, 0.0], [0.0, 1.0]], dtype=torch.float64), torch.tensor([0.0, 1.0]).double()
+    assert not matching.totals(x, a, a / 2, DOMAIN, True).matched
+    assert AllPairs().totals(x, a, a / 2, DOMAIN, True).matched
+
+
+def test_every_name_makes_a_matching():
+    assert {make_matching(name).name for name in module.MATCHINGS if name != "cells"} == {"all", "gaussian"}
+    assert make_matching(GaussianPairs(0.1)).public() == {"matching": "gaussian", "bandwidth": 0.1}
+    assert CellPairs(("sex",)).public() == {"matching": "cells", "columns": ["sex"]}

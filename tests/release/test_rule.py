@@ -1,0 +1,82 @@
+"""Released rules: what they answer, and what a file must hold to become one."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from tests.release.forgery import rewritten, statement
+from torchdpcate import load_release
+from torchdpcate.data import Domain, TableSchema
+from torchdpcate.errors import InputError, ReleaseFileError
+from torchdpcate.privacy import Level
+from torchdpcate.release import RuleRelease, make_card, save_release
+from torchdpcate.second_stage import Fourier, Identity
+
+DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], -2.0, 2.0, names=["age", "dose"])
+
+
+def rule(features=None, columns=None):
+    seen = DOMAIN if columns is None else DOMAIN.select(columns)
+    psi = (features or Identity()).setup(seen)
+    theta = torch.linspace(-1, 1, psi.dimension, dtype=torch.float64)
+    return RuleRelease(theta, psi, TableSchema.from_domain(DOMAIN), statement(Level.CERTIFIED), columns)
+
+
+def test_the_score_is_linear_and_its_sign_decides():
+    release, x = rule(), DOMAIN.grid(200)
+    score = (-1 + 0 * x[:, 0] + 1 * x[:, 1]) / 3**0.5
+    torch.testing.assert_close(release.score_tensor(x), score, rtol=0, atol=1e-15)
+    assert np.array_equal(release.decide(x), (score > 0).numpy().astype(np.int64))
+    assert release.decide([[0.5, 1.0]]).tolist() == [0]  # a score of zero treats nobody
+    assert release.column == "decision"
+
+
+@pytest.mark.parametrize("features", [Identity(), Identity(centred=False), Fourier(pairs=7, seed=3)])
+@pytest.mark.parametrize("columns", [None, (1,)])
+def test_a_file_gives_the_same_rule_back(features, columns, tmp_path):
+    release, x = rule(features, columns), DOMAIN.grid(50)
+    back = load_release(save_release(release, tmp_path / "rule.safetensors"))
+    assert isinstance(back, RuleRelease)
+    assert back.columns == columns
+    assert back.score(x).tolist() == release.score(x).tolist()
+    assert back.privacy == release.privacy
+
+
+def test_a_hidden_column_changes_nothing():
+    release, x = rule(columns=(1,)), DOMAIN.grid(50)
+    moved = torch.cat([1 - x[:, :1], x[:, 1:]], 1)
+    assert release.score(x).tolist() == release.score(moved).tolist()
+
+
+def test_frames_are_read_by_name_and_points_outside_refused():
+    release = rule()
+    frame = pd.DataFrame({"dose": [1.0], "age": [0.2], "other": ["x"]})
+    assert release.score(frame).tolist() == release.score([[0.2, 1.0]]).tolist()
+    with pytest.raises(InputError, match="dose"):
+        release.decide([[0.5, 2.0]])
+    with pytest.raises(InputError, match="is missing"):
+        release.decide(frame[["age"]])
+
+
+def test_a_rule_has_no_effects_and_a_card_says_what_it_is():
+    release = rule()
+    assert not hasattr(release, "effect")
+    card = make_card(release)
+    text = card["registry"]["deployment"]["basic"]["description"]
+    assert text.startswith("Rule that says for whom")
+    assert card["release"]["kind"] == "rule"
+
+
+def test_made_up_files_are_no_rules(tmp_path):
+    path = save_release(rule(), tmp_path / "rule.safetensors")
+    for facts in (
+        '{"features": {"name": "identity"}, "columns": [0]}',
+        '{"features": {"name": "identity"}, "columns": [7]}',
+        '{"features": {"name": "fourier", "pairs": 1000000000}, "columns": null}',
+        '{"features": {"name": "representation"}, "columns": null}',
+        '{"features": {"name": "os.system"}, "columns": null}',
+        "{}",
+    ):
+        with pytest.raises(ReleaseFileError):
+            load_release(rewritten(path, facts=facts))

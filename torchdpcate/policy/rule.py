@@ -1,0 +1,380 @@
+"""What every learner of a treatment rule does: weights, a weighted ERM, a private rule."""
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from torch import LongTensor, Tensor
+
+from torchdpcate.data import CausalData, Domain, TableSchema, public_split
+from torchdpcate.erm import Ball, ConvexDomain, HuberHinge, L1Ball, Logistic, Loss, Squared, WeightBounds
+from torchdpcate.errors import InputError
+from torchdpcate.policy.known import KnownWeights
+from torchdpcate.policy.mechanisms import RuleMechanism, make_rule_mechanism
+from torchdpcate.policy.noise_report import NoiseReport, check_gamma, explain_noise, needed_gamma
+from torchdpcate.policy.outcome import Outcome, Shifted, make_outcome
+from torchdpcate.policy.weight_scheme import WeightScheme, on_domain
+from torchdpcate.policy.weighted_erm import WeightedERM
+from torchdpcate.privacy import Event, Level, NoiseSource, PrivacyBudget
+from torchdpcate.release import Account, Prepared, RuleRelease
+from torchdpcate.release.account import Till
+from torchdpcate.second_stage import FeatureMap
+
+RECORDS, WEIGHTS = "records", "weights"
+"""Blocks of records: the rule's own, and the one that fits weights where they have a block of their own."""
+
+_LOSSES: dict[str, type[Loss]] = {"huber_hinge": HuberHinge, "logistic": Logistic, "squared": Squared}
+_JACOBIAN_SHARE = 0.1  # of epsilon, for the change of curvature; within 1 % of the best of a grid nearly everywhere
+_LEAST_RIDGE = 1e-3  # of n w_max, for conditioning and against overfitting
+
+
+def default_gamma(n: int, epsilon: float, bounds: WeightBounds, curvature: float) -> float:
+    r"""Return the ridge of the whole sum where the user has no wish: a public function of n and the budget.
+
+    The larger of :math:`10^{-3} n w_{max}` and the ridge at which the change of curvature costs a tenth of epsilon
+    (``needed_gamma``).
+
+    Args:
+        n: Number of records.
+        epsilon: What the release may spend.
+        bounds: Public bounds of the weights.
+        curvature: lambda, of the loss.
+
+    Example:
+        >>> round(default_gamma(1000, 1.0, WeightBounds.per_record(1.0), 1.0), 6)
+        9.508332
+    """
+    return max(needed_gamma(epsilon, bounds, curvature, _JACOBIAN_SHARE), _LEAST_RIDGE * n * bounds.most)
+
+
+class RuleLearner(BaseEstimator, ABC):
+    r"""Learner of a rule d(x) = 1{psi(x)'theta > 0} by weighted empirical risk minimisation.
+
+    .. math:: \min_\theta \sum_i m_i \omega_i\, \ell(\psi_i^\top\theta, t_i) + \tfrac\gamma2 \|\theta\|^2
+
+    with the outcome's magnitude m and the sign in the label t (``Outcome``), and weights omega = 1 / (2 pi(a|x))
+    (``WeightScheme``).
+
+    Guarantee:
+        ``fit`` spends what the weights cost, ``release`` the rest; both certified. Conditions: records are rows,
+        adjacency is replace-one, n, bounds and settings are public. Source: theory note ``policy_learning``, sections
+        3 to 5.
+
+    Args:
+        domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns in releases.
+        budget: Privacy budget of each block of records, hence of the whole; delta = 0 is pure. None fits without
+            privacy; such a learner releases nothing.
+        outcome: An ``Outcome`` or its name, ``signed_residual`` or ``shifted``.
+        features: Public feature map; None takes intercept and scaled covariates.
+        loss: ``huber_hinge``, ``logistic``, ``squared`` (needs a radius) or a ``Loss``.
+        gamma: Ridge of the whole sum; None takes ``default_gamma``.
+        mechanism: ``objective`` (default, least noise) or ``output``.
+        perturbation: ``gamma``, ``box`` or ``gaussian``; None takes the one with the least noise.
+        radius: Public bound of the coefficients, l2, or l1 for the squared loss; None leaves them free.
+        gamma_bound: Largest ridge that is worth a release; None takes the curvature of all records at their largest
+            weight. If the budget needs more, the learner refuses and says what accuracy to expect.
+        seed: Public seed of the split into blocks.
+        noise: Privacy noise; None takes the operating system's entropy.
+        ledger_path: File of the ledger, which must not exist; None keeps the ledger in memory.
+
+    Attributes:
+        weights_: Fitted weights. The curator's, but for what they call public.
+        problem_: The weighted ERM. The curator's, never to be published.
+        ledger_: What has been spent; None without privacy.
+        blocks_: Positions of the records of each block, public.
+    """
+
+    def __init__(
+        self,
+        domain: Domain | TableSchema,
+        budget: PrivacyBudget | None,
+        outcome: str | Outcome = "signed_residual",
+        features: FeatureMap | None = None,
+        loss: str | Loss = "huber_hinge",
+        gamma: float | None = None,
+        mechanism: str = "objective",
+        perturbation: str | None = None,
+        radius: float | None = None,
+        gamma_bound: float | None = None,
+        seed: int = 0,
+        noise: NoiseSource | None = None,
+        ledger_path: str | Path | None = None,
+    ) -> None:
+        self.domain = domain
+        self.budget = budget
+        self.outcome = outcome
+        self.features = features
+        self.loss = loss
+        self.gamma = gamma
+        self.mechanism = mechanism
+        self.perturbation = perturbation
+        self.radius = radius
+        self.gamma_bound = gamma_bound
+        self.seed = seed
+        self.noise = noise
+        self.ledger_path = ledger_path
+
+    @abstractmethod
+    def scheme(self) -> WeightScheme:
+        """Return how records are weighted."""
+
+    def fit(self, X: Any, A: Any, Y: Any) -> "RuleLearner":
+        """Fit the weights, paying for them where they cost something, and set up the weighted ERM.
+
+        Args:
+            X: Covariates within the domain: a frame with the schema's columns, or encoded columns [n, q] as NumPy or
+                torch.
+            A: Treatment [n] in {0, 1}.
+            Y: Outcome [n] within the domain; larger is better.
+
+        Returns:
+            The learner itself.
+
+        Raises:
+            InputError: Values outside the domain, one arm only, or settings that leave nothing to release.
+        """
+        self.schema_ = TableSchema.of(self.domain)
+        domain, scheme = self.schema_.domain, self.scheme()
+        records = CausalData.from_arrays(self.schema_.matrix(X), A, Y, domain)
+        domain.check_covariates(records.x)
+        domain.check_outcome(records.y)
+        self.check(records.n)
+        self.blocks_ = self._blocks(records.n)
+        self._noise, self._account = self.noise or NoiseSource.system(), None
+        if self.budget is not None:
+            self._account = Account.open(self.sizes_, self.budget, self._noise, self.ledger_path)
+        self.ledger_ = None if self._account is None else self._account.ledger
+        blocks = {name: records.subset(index) for name, index in self.blocks_.items()}
+        first = WEIGHTS if WEIGHTS in blocks else RECORDS
+        self.weights_ = scheme.fit(
+            blocks[first],
+            domain,
+            budget=self._first_budget(),
+            charge=_free if self._account is None else self._account.till([first], f"weights: {scheme.name}"),
+            noise=self._noise,
+        )
+        self.problem_ = self.problem(blocks[RECORDS])
+        return self
+
+    def check(self, n: int) -> None:
+        """Refuse, before anything is fitted or spent, what could not be released.
+
+        Args:
+            n: Number of records.
+
+        Raises:
+            InputError: Settings that do not fit each other, the domain or the budget; or a budget so small that the
+                ridge it needs outweighs all records, with the accuracy to expect.
+        """
+        domain, scheme = TableSchema.of(self.domain).domain, self.scheme()
+        sizes = {name: len(index) for name, index in self._blocks(n).items()}
+        first = sizes.get(WEIGHTS, n)
+        scheme.check(first, domain, self._first_budget())
+        make_outcome(self.outcome).public(domain)
+        self._loss(self._features(domain))
+        make_rule_mechanism(self.mechanism, self.perturbation or "gamma")
+        if self.budget is None:
+            return
+        facts = self._facts(sizes[RECORDS], domain, self.bounds(scheme.bounds(first, domain)))
+        curvature, bounds = facts["loss"].curvature, facts["bounds"]
+        largest = self.gamma_bound or sizes[RECORDS] * bounds.most * curvature
+        report = explain_noise(**facts)
+        if self.mechanism == "objective":
+            check_gamma(needed_gamma(report.rule_epsilon, bounds, curvature), largest, report)
+
+    def release(self, budget: PrivacyBudget | None = None) -> RuleRelease:
+        """Release the rule.
+
+        Args:
+            budget: What to spend of the block's budget; None spends all that is left.
+
+        Raises:
+            InputError: Not fitted, fitted without privacy, or a budget too small for the ridge.
+            BudgetError: The block cannot pay.
+        """
+        if not hasattr(self, "problem_"):
+            raise InputError("release: the learner is not fitted; call fit(X, A, Y) first")
+        account, problem = self._account, self.problem_
+        if account is None:
+            raise InputError("budget = None: this learner was fitted without privacy and releases nothing")
+        mechanism = self._mechanism(self.sizes_[RECORDS], problem.bounds)
+
+        def run(budget: PrivacyBudget, charge: Till, noise: NoiseSource) -> tuple[Prepared, Tensor]:
+            ready = mechanism.prepare(problem, budget)
+            return ready, ready.run(charge, noise)
+
+        (ready, theta), own = account.spend(run, [RECORDS], f"release by {mechanism.name}", budget)
+        domain = self.schema_.domain
+        statement = account.statement(
+            ready.guarantee,
+            own,
+            mechanism=mechanism.name,
+            formula=mechanism.formula,
+            public={**self._public(), **self.weights_.public, **ready.public},
+            bounds_origin=domain.origin,
+        )
+        return RuleRelease(theta, self._features(domain), self.schema_, statement, self._columns(domain))
+
+    def explain_noise(self) -> NoiseReport:
+        """Return what public facts say of the noise: which term dominates, and what to change. It costs nothing.
+
+        Raises:
+            InputError: Not fitted, or fitted without privacy.
+        """
+        if not hasattr(self, "problem_") or self.budget is None:
+            raise InputError("explain_noise: needs a budget and fit(X, A, Y) first")
+        return explain_noise(**self._facts(self.sizes_[RECORDS], self.schema_.domain, self.problem_.bounds))
+
+    def curator_score(self, X: Any) -> np.ndarray:
+        """Return the scores of the rule without noise, [m]. The curator's, never to be published."""
+        x = self._view(self.schema_.matrix(X), self.schema_.domain)
+        return self._features(self.schema_.domain).product(self.problem_.minimiser, x).numpy()
+
+    @property
+    def sizes_(self) -> dict[str, int]:
+        """Records per block, public."""
+        return {name: len(block) for name, block in self.blocks_.items()}
+
+    def problem(self, records: CausalData) -> WeightedERM:
+        """Return the weighted ERM of these records, the curator's.
+
+        Args:
+            records: Records of the rule's block, within the domain.
+
+        Raises:
+            InputError: Every weight is zero.
+        """
+        domain = self.schema_.domain
+        features = self._features(domain)
+        loss, convex = self._loss(features)
+        magnitude, sign = make_outcome(self.outcome).transform(records.y, domain)
+        omega, label = self.weights_.weights(records), (2 * records.a - 1) * sign
+        # the squared loss looks at the size of its target, the others at its sign
+        squared = isinstance(loss, Squared)
+        target, weights = (2 * label * magnitude, omega) if squared else (label, omega * magnitude)
+        if not bool((omega * magnitude > 0).any()):
+            raise InputError("outcome: every weight is zero; give bounds or a centre that tell the outcomes apart")
+        return WeightedERM(
+            features(self._view(records.x, domain)),
+            target,
+            weights,
+            loss,
+            self._gamma(records.n, self.bounds(self.weights_.bounds), loss),
+            self.bounds(self.weights_.bounds),
+            features.largest_entry,
+            convex,
+        )
+
+    def bounds(self, weights: WeightBounds) -> WeightBounds:
+        """Return the bounds of the weighted ERM's weights: those of omega, for magnitudes are at most one."""
+        return weights
+
+    def _facts(self, n: int, domain: Domain, bounds: WeightBounds) -> dict[str, Any]:
+        """Return the public facts that decide a rule's noise, as ``explain_noise`` takes them."""
+        assert self.budget is not None
+        features, scheme, outcome = self._features(domain), self.scheme(), make_outcome(self.outcome)
+        loss, _ = self._loss(features)
+        facts: dict[str, Any] = {
+            "n": n,
+            "size": features.dimension,
+            "loss": loss,
+            "bounds": bounds,
+            "gamma": self._gamma(n, bounds, loss),
+            "budget": self.budget,
+            "mechanism": self.mechanism,
+            "largest_entry": features.largest_entry,
+            "share": 0.0 if scheme.block is not None else scheme.share,
+            "shifted": isinstance(outcome, Shifted),
+        }
+        return facts | {"perturbation": self.perturbation or _least_noise(facts)}
+
+    def _mechanism(self, n: int, bounds: WeightBounds) -> RuleMechanism:
+        return make_rule_mechanism(self.mechanism, self._facts(n, self.schema_.domain, bounds)["perturbation"])
+
+    def _gamma(self, n: int, bounds: WeightBounds, loss: Loss) -> float:
+        if self.gamma is not None:
+            return self.gamma
+        if self.budget is None:
+            return _LEAST_RIDGE * n * bounds.most
+        return default_gamma(n, self._rule_budget(self.budget).epsilon, bounds, loss.curvature)
+
+    def _loss(self, features: FeatureMap) -> tuple[Loss, ConvexDomain | None]:
+        """Return the loss, and the set to which the coefficients are confined."""
+        if self.radius is not None and not self.radius > 0:
+            raise InputError(f"radius = {self.radius}: give a number above 0, or null for none")
+        if self.loss == "squared" or isinstance(self.loss, Squared):
+            if self.radius is None:
+                raise InputError("loss = squared: its slope is bounded for bounded coefficients alone; give a radius")
+            # targets lie in [-2, 2], and |psi'theta| <= max|psi_j| ||theta||_1
+            return Squared(2 + features.largest_entry * self.radius), L1Ball(self.radius)
+        domain = None if self.radius is None else Ball(self.radius)
+        if isinstance(self.loss, Loss):
+            return self.loss, domain
+        if self.loss not in _LOSSES:
+            raise InputError(f"loss = {self.loss}: choose one of {', '.join(sorted(_LOSSES))}")
+        return _LOSSES[self.loss](), domain
+
+    def _features(self, domain: Domain) -> FeatureMap:
+        """Return the feature map, fixed on the columns that the rule sees."""
+        columns = self._columns(domain)
+        return on_domain(self.features, domain if columns is None else domain.select(columns))
+
+    def _columns(self, domain: Domain) -> tuple[int, ...] | None:
+        """Return the columns that the rule sees: all but one that holds the propensity; None for all."""
+        scheme = self.scheme()
+        if not (isinstance(scheme, KnownWeights) and isinstance(scheme.propensity, str)):
+            return None
+        return tuple(j for j, name in enumerate(domain.names) if name != scheme.propensity)
+
+    def _view(self, x: Tensor, domain: Domain) -> Tensor:
+        columns = self._columns(domain)
+        return x if columns is None else x[:, list(columns)]
+
+    def _blocks(self, n: int) -> dict[str, LongTensor]:
+        block = self.scheme().block
+        if block is None:
+            return {RECORDS: torch.arange(n)}  # type: ignore[dict-item]
+        first, second = public_split(n, block, self.seed, "weights")
+        return {WEIGHTS: first, RECORDS: second}
+
+    def _first_budget(self) -> PrivacyBudget | None:
+        """Return what fitting the weights may spend; None without privacy, or where nothing is spent."""
+        scheme = self.scheme()
+        if self.budget is None or scheme.block is not None:
+            return self.budget
+        return _share(self.budget, scheme.share) if scheme.share > 0 else None
+
+    def _rule_budget(self, budget: PrivacyBudget) -> PrivacyBudget:
+        scheme = self.scheme()
+        return budget if scheme.block is not None else _share(budget, 1 - scheme.share)
+
+    def _public(self) -> dict[str, Any]:
+        """Return the settings as privacy statements tell them."""
+        scheme = self.scheme()
+        return {
+            "learner": type(self).__name__,
+            "weights": scheme.name,
+            "outcome": make_outcome(self.outcome).name,
+            **make_outcome(self.outcome).public(self.schema_.domain),
+            "loss": self.loss if isinstance(self.loss, str) else type(self.loss).__name__,
+            **({"radius": self.radius} if self.radius is not None else {}),
+            **({"split": scheme.block, "seed": self.seed} if scheme.block is not None else {}),
+        }
+
+
+def _least_noise(facts: dict[str, Any]) -> str:
+    """Return the kind of noise that is expected to be shortest, among those of the mechanism."""
+    lengths = explain_noise(**facts, perturbation="gamma").others
+    own = {name.split()[1]: length for name, length in lengths.items() if name.split()[0] == facts["mechanism"]}
+    return min(own, key=lambda kind: own[kind])
+
+
+def _share(budget: PrivacyBudget, share: float) -> PrivacyBudget:
+    return PrivacyBudget(budget.epsilon * share, budget.delta * share)
+
+
+def _free(event: Event, level: Level, count: int) -> None:
+    """Take no payment: the learner was given no budget."""

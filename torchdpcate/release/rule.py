@@ -1,0 +1,127 @@
+"""A released treatment rule: whom to treat, and nothing of the records."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdpcate.data import TableSchema
+from torchdpcate.release.release import RELEASES, Release, _prefixed, _require, _require_held, _stripped
+from torchdpcate.release.statement import PrivacyStatement
+from torchdpcate.second_stage import FEATURE_MAPS, FeatureMap
+
+
+@dataclass(frozen=True, eq=False)
+class RuleRelease(Release):
+    r"""A treatment rule: treat where the score is positive.
+
+    .. math:: s(x) = \psi(x)^\top\theta, \quad d(x) = 1\{s(x) > 0\}
+
+    Attributes:
+        theta: Coefficients that a mechanism paid for, float64 [p].
+        features: Public feature map.
+        schema: Columns and public bounds.
+        privacy: The privacy statement.
+        columns: Columns of the covariates that the features see; None for all.
+
+    Example:
+        >>> from torchdpcate.release.rule import _example
+        >>> rule = _example()
+        >>> rule.decide([[0.0], [1.0]]).tolist(), rule.score([[1.0]]).round(3).tolist()
+        ([0, 1], [0.707])
+    """
+
+    kind = "rule"
+    column = "decision"
+    subject = "Rule that says for whom {treatment} should be chosen, so that {outcome} be large"
+    product = "Machine learning model"
+    reading = "The decision is the sign of a released linear score; evaluating it uses released numbers alone."
+
+    theta: Tensor
+    features: FeatureMap
+    schema: TableSchema
+    privacy: PrivacyStatement
+    columns: tuple[int, ...] | None = None
+
+    def score(self, X: Any) -> np.ndarray:
+        """Return the score s(x) at X, float64 [m]; its sign decides, its size has no unit.
+
+        Args:
+            X: Covariates [m, q]: a pandas frame with the schema's columns, or an array or tensor of encoded columns
+                in the order of ``schema.domain.names``.
+
+        Raises:
+            InputError: Wrong columns, or a point outside the domain.
+        """
+        return self.score_tensor(self._covariates(X)).numpy()
+
+    def decide(self, X: Any) -> np.ndarray:
+        """Return whom to treat, int64 [m] of 0 and 1; arguments and errors are ``score``'s."""
+        return self.answer(self._covariates(X)).numpy()
+
+    def score_tensor(self, x: Tensor) -> Tensor:
+        """Return the score at encoded covariates x [m, q], [m]."""
+        with torch.no_grad():
+            return self.features.product(self.theta, x if self.columns is None else x[:, list(self.columns)])
+
+    def answer(self, x: Tensor) -> Tensor:
+        """Return the decisions at encoded covariates x [m, q], int64 [m]."""
+        return (self.score_tensor(x) > 0).long()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return theta and the feature map's buffers."""
+        return {"theta": self.theta, **_prefixed("features", self.features)}
+
+    def facts(self) -> dict[str, Any]:
+        """Return the feature map and the columns that it sees."""
+        names = {cls: name for name, cls in FEATURE_MAPS.items()}
+        return {
+            "features": {"name": names[type(self.features)], **self.features.config()},
+            "columns": None if self.columns is None else list(self.columns),
+        }
+
+    @classmethod
+    def build(
+        cls, tensors: dict[str, Tensor], facts: dict[str, Any], schema: TableSchema, privacy: PrivacyStatement
+    ) -> "RuleRelease":
+        """Rebuild a rule from ``tensors`` and ``facts``."""
+        config = dict(facts["features"])
+        _require_held(config, tensors)
+        columns = None if facts["columns"] is None else tuple(map(int, facts["columns"]))
+        features = FEATURE_MAPS[config.pop("name")](**config).setup(rule_domain(schema, columns))
+        features.load_state_dict(_stripped("features", tensors))
+        _require(tensors["theta"], (features.dimension,), "theta")
+        return cls(tensors["theta"], features, schema, privacy, columns)
+
+
+RELEASES[RuleRelease.kind] = RuleRelease
+
+
+def rule_domain(schema: TableSchema, columns: Sequence[int] | None) -> Any:
+    """Return the domain of the columns that a rule's features see."""
+    return schema.domain if columns is None else schema.domain.select(columns)
+
+
+def _example() -> RuleRelease:
+    """A rule on one covariate in [0, 1], for examples."""
+    from torchdpcate.data import Domain
+    from torchdpcate.privacy import Guarantee, Ledger, Level, PrivacyBudget
+    from torchdpcate.release.statement import make_statement
+    from torchdpcate.second_stage import Identity
+
+    domain, budget = Domain([0.0], [1.0], -1.0, 1.0), PrivacyBudget(1.0, 0.0)
+    statement = make_statement(
+        Guarantee(Level.HEURISTIC, budget, source="an example"),
+        Ledger({"records": budget}),
+        {"records": 1},
+        own=set(),
+        mechanism="none",
+        formula="none",
+        public={},
+        private_noise=True,
+    )
+    theta = torch.tensor([0.0, 1.0], dtype=torch.float64)
+    return RuleRelease(theta, Identity().setup(domain), TableSchema.from_domain(domain), statement)
