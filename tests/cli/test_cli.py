@@ -87,6 +87,12 @@ def test_a_run_writes_release_curator_and_summary(run):
     }
 
 
+def test_the_curators_settings_are_those_in_use(run):
+    config = yaml.safe_load((run / "curator" / "config.yaml").read_text())
+    assert {"data", "nuisance", "second_stage", "mechanism", "trainer"} <= set(config)
+    assert not {"rule", "weights", "outcome", "loss", "matching"} & set(config)
+
+
 def test_summary_has_the_contracts_keys(run):
     summary = json.loads((run / "summary.json").read_text())
     assert summary["task"] == "cate"

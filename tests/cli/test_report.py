@@ -10,7 +10,7 @@ from hypothesis import given
 
 from tests.faults.guards import answered
 from tests.faults.mutations import examples, json_faults
-from torchdpcate.cli.comparison import compare, error_table, markdown, method_of
+from torchdpcate.cli.comparison import budget_table, compare, markdown, method_of
 from torchdpcate.cli.main import main
 from torchdpcate.cli.report import report
 from torchdpcate.errors import InputError
@@ -72,7 +72,7 @@ def test_means_and_standard_errors_over_seeds():
             "PEHE": "0.3 ± 0.1",
             "plug-in": "0.4",
             "non-private": "0.1",
-            "constant": "0.7",
+            "constant effect": "0.7",
             "noise": "0.6",
             "level": "certified",
             "spent": "0.99",
@@ -114,16 +114,16 @@ def test_errors_by_method_and_budget():
         for d in ("b", "a")
         for m, e, p in (("output", 5.0, 0.2), ("output", 0.5, 0.9), ("plug_in", 5.0, 0.4))
     ]
-    table = error_table(frame(*runs))
+    table = budget_table(frame(*runs))
     assert list(table.columns) == ["data", "n", "method", "eps = 0.5", "eps = 5"]
     assert table["data"].tolist() == ["a"] * 4 + ["b"] * 4
     assert table.iloc[:4, 2:].to_numpy().tolist() == [
         ["output", "0.9", "0.2"],
         ["plug_in", "-", "0.4"],
         ["non-private", "0.1", "0.1 ± 0"],
-        ["constant", "0.7", "0.7 ± 0"],
+        ["constant effect", "0.7", "0.7 ± 0"],
     ]
-    assert error_table(frame({"pehe": None})) is None
+    assert budget_table(frame({"pehe": None})) is None
 
 
 def test_markdown_keeps_its_columns_whatever_a_cell_holds():

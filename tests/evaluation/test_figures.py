@@ -10,7 +10,7 @@ from hypothesis import given
 from tests.faults.guards import answered
 from tests.faults.mutations import examples, json_faults
 from torchdpcate.errors import InputError
-from torchdpcate.evaluation import EffectCurves, budget_figure, curves_figure, effect_figure, save_figure
+from torchdpcate.evaluation import EffectCurves, budget_figure, curves_figure, effect_figure, rule_figure, save_figure
 
 GRID = np.linspace(0, 1, 5)
 
@@ -71,6 +71,41 @@ def test_budget_figure_has_a_panel_a_problem_and_levels_for_what_no_budget_chang
     assert lines(b)["objective"].get_color() == lines(a)["objective"].get_color()
     shown = [text.get_text() for text in figure.legends[0].get_texts()]
     assert shown == ["objective", "output", "non-private", "constant effect"]
+
+
+@pytest.mark.parametrize("quantity", ["accuracy", "value"])
+def test_rules_are_drawn_between_treating_all_and_none(quantity):
+    errors = pd.DataFrame(
+        {
+            "epsilon": [1.0, 4.0] * 3,
+            "estimate": ["objective"] * 2 + ["treat all"] * 2 + ["treat none"] * 2,
+            quantity: [-0.2, 0.8, 0.4, 0.4, -0.1, -0.3],
+        }
+    )
+    figure = budget_figure(errors, quantity)
+    axes = figure.axes[0]
+    np.testing.assert_array_equal(lines(axes)["objective"].get_ydata(), [-0.2, 0.8])
+    assert set(lines(axes)["treat all"].get_ydata()) == {0.4}
+    assert set(lines(axes)["treat none"].get_ydata()) == {-0.2}
+    assert axes.get_yscale() == "linear"
+    assert quantity in axes.get_ylabel() or "decisions" in axes.get_ylabel()
+    assert ("curator only" in figure.get_suptitle()) == (quantity == "value")
+
+
+def test_rule_figure_draws_the_coefficients_by_name():
+    axes = rule_figure(["intercept", "$a{", "b"], np.array([0.5, -2.0, 1.0]), claim="claim").axes[0]
+    drawn = {text.get_text(): bar.get_width() for text, bar in zip(axes.get_yticklabels(), axes.patches, strict=True)}
+    assert drawn == {"intercept": 0.5, "$a{": -2.0, "b": 1.0}
+    assert list(drawn) == ["b", "$a{", "intercept"]  # the first is on top
+    assert "claim" in axes.get_title()
+    assert "not shown" not in axes.get_xlabel()
+
+
+def test_a_long_rule_shows_its_largest_coefficients():
+    axes = rule_figure([f"x{i}" for i in range(50)], np.linspace(-1, 2, 50)).axes[0]
+    assert len(axes.patches) == 30
+    assert "20 smaller ones not shown" in axes.get_xlabel()
+    assert min(abs(bar.get_width()) for bar in axes.patches) > 0.5
 
 
 def curves(shift: float = 0.0, band: bool = True, **others) -> EffectCurves:

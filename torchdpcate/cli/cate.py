@@ -1,32 +1,43 @@
 """The task ``cate``: from records to a released CATE, with what the curator wants to know about it."""
 
-import json
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
-from rich.console import Console
-from rich.table import Table
 
-from torchdpcate._files import write_text
-from torchdpcate.cli.curator import write_curator
-from torchdpcate.cli.settings import CURVES_FILE, choices, settings
+from torchdpcate.cli.curator import effect_facts, effect_numbers, write_curator
+from torchdpcate.cli.run import (
+    finish,
+    noise_source,
+    nothing_left_unpaid,
+    refuse_unused,
+    summary_of,
+    told_of_sweep,
+    warn,
+    write_release,
+)
+from torchdpcate.cli.settings import CURVES_FILE, RULE_GROUPS, choices, words
 from torchdpcate.data import Study
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation import EffectCurves, effect_figure, pehe, save_figure
 from torchdpcate.learners import CATELearner
-from torchdpcate.privacy import NoiseSource, PrivacyBudget
-from torchdpcate.release import EffectRelease, FunctionMechanism, Mechanism, SmoothSensitivity, write_sums
+from torchdpcate.privacy import PrivacyBudget
+from torchdpcate.release import EffectRelease, FunctionMechanism, Mechanism, SmoothSensitivity
 from torchdpcate.release.post_processing import noise_scales
 
-RELEASE_FILE = "release.safetensors"
+_TASK = "cate"
+_RULES = "it is of rules: choose task=owl, two_stage_rule or pairwise"
+_UNUSED = dict.fromkeys(("rule", *RULE_GROUPS), _RULES)
+_MEASURES = {
+    "pehe": "PEHE of the release",
+    "pehe_nonprivate": "PEHE non-private learner",
+    "pehe_plug_in": "PEHE free plug-in",
+    "pehe_constant": "PEHE constant effect",
+}
 
 
 def train_cate(config: DictConfig, folder: Path) -> None:
@@ -45,29 +56,32 @@ def train_cate(config: DictConfig, folder: Path) -> None:
     start = time.perf_counter()
     budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
     _check_settings(config)
+    config = OmegaConf.masked_copy(config, [str(name) for name in config if name not in _UNUSED])
     mechanism: Mechanism = instantiate(config.mechanism)
     config = _fitted_to(config, mechanism)
     study: Study = instantiate(config.data).load()
-    noise = NoiseSource.system() if config.privacy.noise_seed is None else NoiseSource.fixed(config.privacy.noise_seed)
-    learner = _learner(config, study, budget, noise=noise, ledger_path=folder / "curator" / "ledger.json")
+    learner = _learner(
+        config, study, budget, noise=noise_source(config), ledger_path=folder / "curator" / "ledger.json"
+    )
     _check(config, study, learner, mechanism)
 
     records = study.records
-    learner.fit(records.x, records.a, records.y)
+    with nothing_left_unpaid(folder):
+        learner.fit(records.x, records.a, records.y)
     points = _figure_points(config, study)
     release, curve = _release(config, study, learner, mechanism, points, folder)
-    _write_release(release, folder / "release")
+    write_release(release, folder / "release")
 
     summary, nonprivate = _summary(config, study, learner, release), None
     if study.effect is not None:
         nonprivate = _learner(config, study, None).fit(records.x, records.a, records.y)
         summary |= _errors(study, learner, nonprivate, release)
     _draw(config, study, learner, nonprivate, curve, folder)
-    write_sums(folder / "release")
-    write_curator(config, study, learner, mechanism, curve, points, folder / "curator")
-    summary["seconds"] = round(time.perf_counter() - start, 3)
-    write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
-    _show(summary, release, folder)
+    facts, numbers = effect_facts(learner), effect_numbers(study, learner, mechanism, points)
+    if curve is not None:
+        numbers["public.effect_in_figure"] = curve.effect_tensor(points)
+    write_curator(config, facts, numbers, folder / "curator")
+    finish(summary, _MEASURES, release, folder, start)
 
 
 def _learner(config: DictConfig, study: Study, budget: PrivacyBudget | None, **rest: Any) -> CATELearner:
@@ -95,14 +109,14 @@ def _fitted_to(config: DictConfig, mechanism: Mechanism) -> DictConfig:
 
 def _check_settings(config: DictConfig) -> None:
     """Refuse what no class below would ever see."""
+    refuse_unused(_TASK, _UNUSED)
     if config.release.kind not in ("function", "queries"):
         raise InputError(f"release.kind = {config.release.kind}: choose release=function or release=queries")
     if not 0 < float(config.figure.level) < 1:
         raise InputError(f"figure.level = {config.figure.level}: give a probability strictly between 0 and 1")
     if config.queries.count < 1:
         raise InputError(f"queries.count = {config.queries.count}: ask for at least one query")
-    given = HydraConfig.initialized() and any(word.startswith("features") for word in HydraConfig.get().overrides.task)
-    if given and "features" not in config.second_stage:
+    if any(key.split(".")[0] == "features" for key in words()) and "features" not in config.second_stage:
         raise InputError("features: this second stage has its own; leave features out or use second_stage=linear")
 
 
@@ -116,13 +130,7 @@ def _check(config: DictConfig, study: Study, learner: CATELearner, mechanism: Me
     _figure_covariate(config, study)
     if study.queries is not None:
         study.domain.check_covariates(study.queries, "query")
-    delta, n = float(config.privacy.delta), study.records.n
-    if delta > 1 / n:
-        warning = f"privacy.delta = {delta:g} is above 1/n = {1 / n:.2g}: it would allow publishing a whole record"
-        print(f"torchdpcate: warning: {warning}", file=sys.stderr)
-    if _sweeps() and study.effect is None:
-        warning = "each run of a sweep spends a budget of its own on the same records; what you publish adds up"
-        print(f"torchdpcate: warning: {warning}", file=sys.stderr)
+    warn(config, study)
 
 
 def _release(
@@ -140,15 +148,7 @@ def _release(
     else:
         service = learner.answer_online(folder / "curator" / "online", mechanism)
         release, curve = service.release(_queries(study)), service.release(points)
-    if not _sweeps():
-        return release, curve
-    tuning = {
-        "runs": None,
-        "text": f"run {HydraConfig.get().job.num} (counted from 0) of a sweep over the same records: each run spends a "
-        "budget of its own, what is published of them adds up, and a choice among them by what they showed of these "
-        "records is paid for nowhere",
-    }
-    return replace(release, privacy=replace(release.privacy, tuning=tuning)), curve  # type: ignore[type-var]
+    return told_of_sweep(release), curve
 
 
 def _offer(study: Study, learner: CATELearner, mechanism: Mechanism) -> None:
@@ -164,47 +164,15 @@ def _offer(study: Study, learner: CATELearner, mechanism: Mechanism) -> None:
         )
 
 
-def _sweeps() -> bool:
-    return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
-
-
 def _queries(study: Study) -> torch.Tensor:
     assert study.queries is not None
     return study.queries
 
 
-def _write_release(release: EffectRelease, folder: Path) -> None:
-    folder.mkdir(parents=True)
-    release.save(folder / RELEASE_FILE)
-    write_text(folder / "privacy.json", release.privacy.to_json() + "\n")
-    write_text(folder / "privacy.md", release.privacy.to_markdown())
-
-
 def _summary(config: DictConfig, study: Study, learner: CATELearner, release: EffectRelease) -> dict[str, Any]:
-    assert learner.ledger_ is not None
     scales = None if study.queries is None else noise_scales(release, study.queries)
-    return {
-        "task": "cate",
-        "data": study.name,
-        "learner": type(learner).__name__,
-        "release": release.kind,
-        "mechanism": release.privacy.mechanism,
-        "level": release.privacy.level,
-        "claim": release.privacy.claim,
-        "epsilon": release.privacy.epsilon,
-        "delta": release.privacy.delta,
-        "requested": {
-            "epsilon": float(config.privacy.epsilon),
-            "delta": float(config.privacy.delta),
-            "settings": settings(),
-        },
-        "spent": learner.ledger_.spent(),
-        "n": study.records.n,
-        "blocks": learner.sizes_,
-        "seed": config.seed,
-        "noise": None if scales is None else scales.mean().item(),
-        **choices(config),
-    }
+    noise = None if scales is None else scales.mean().item()
+    return {**summary_of(_TASK, config, study, learner, release), "noise": noise, **choices(config)}
 
 
 def _errors(study: Study, learner: CATELearner, nonprivate: CATELearner, release: EffectRelease) -> dict[str, float]:
@@ -267,32 +235,3 @@ def _draw(
     curator = effect_figure(grid, effect, None, covariate=name, others=known, claim=claim)
     save_figure(curator, folder / "curator" / "effect.png")
     EffectCurves(name, grid, effect, band, level, known).save(folder / "curator" / CURVES_FILE)
-
-
-def _show(summary: dict[str, Any], release: EffectRelease, folder: Path) -> None:
-    table = Table(show_header=False, title="torchdpcate: released", title_justify="left")
-    table.add_row("what", f"{release.kind} by {release.privacy.mechanism}, {summary['learner']} on {summary['data']}")
-    table.add_row("guarantee", summary["level"])
-    table.add_row("claim", summary["claim"])
-    for block, spent in summary["spent"].items() if summary["epsilon"] is not None else ():
-        size = summary["n"] if block == "total" else summary["blocks"][block]
-        table.add_row(f"spent, {block}", _spent(spent, size))
-    for name, text in {
-        "pehe": "PEHE of the release",
-        "pehe_nonprivate": "PEHE non-private learner",
-        "pehe_plug_in": "PEHE free plug-in",
-        "pehe_constant": "PEHE constant effect",
-    }.items():
-        if name in summary:
-            table.add_row(text, f"{summary[name]:.4g}")
-    table.add_row("release", str(folder / "release" / RELEASE_FILE))
-    table.add_row("curator's files", str(folder / "curator"))
-    table.add_row("seconds", f"{summary['seconds']:.1f}")
-    Console(markup=False, emoji=False).print(table)  # brackets in a folder's name are no markup
-
-
-def _spent(spent: dict[str, Any], size: int) -> str:
-    return (
-        f"epsilon {spent['epsilon']:.4g}, delta {spent['delta']:.3g} ({size:,} records); "
-        f"{spent['naive_epsilon']:.4g} if epsilons were added"
-    )

@@ -4,34 +4,37 @@ from typing import Any
 
 import pandas as pd
 
+from torchdpcate.cli.families import EFFECTS, Family, Measure
+
 PROBLEM = ["data", "n"]
 """What says which estimation problem a run solved."""
-_SETTINGS = ["learner", "release", "second_stage", "features", "split", "nuisance", "varied"]
-_METHOD = ["mechanism", *_SETTINGS]
 _BUDGET = "requested_epsilon"
-_REFERENCES = {"pehe_plug_in": "plug-in", "pehe_nonprivate": "non-private", "pehe_constant": "constant"}
 
 
-def compare(runs: pd.DataFrame) -> pd.DataFrame:
+def compare(runs: pd.DataFrame, family: Family = EFFECTS) -> pd.DataFrame:
     """Return one row for every problem, method and requested budget, as text.
 
-    A method is whatever differs between the runs apart from data, records, budget and seed. Errors are means over
+    A method is whatever differs between the runs apart from data, records, budget and seed. Measures are means over
     its runs with the standard error; ``noise`` is the mean public scale of the answers' noise, ``spent`` the largest
     epsilon of a run. What is not known or secret is a dash.
 
     Args:
         runs: One row a run.
+        family: What the runs are compared by.
     """
-    varying = [name for name in _varying(runs, _SETTINGS) if name != "release" or _tells(runs, ["mechanism"], name)]
+    varying = [n for n in _varying(runs, _settings(family)) if n != "release" or _tells(runs, ["mechanism"], n)]
     keys = [*PROBLEM, *varying, "mechanism", _BUDGET]
     groups = runs.groupby([*PROBLEM, _BUDGET, *keys[2:-1]], dropna=False)
     table = pd.DataFrame({"runs": groups.size().astype(str)})
-    if "pehe" in runs:
-        table["PEHE"] = _mean_and_error(groups["pehe"])
-    for name, title in _REFERENCES.items():
-        if name in runs:
-            table[title] = groups[name].mean().map(_short)
-    table["noise"] = groups["noise"].mean().map(_short)
+    for measure in family.measures:
+        if measure.key in runs:
+            table[measure.title] = _mean_and_error(groups[measure.key])
+        for name, title in measure.references.items():
+            if name in runs:
+                named = title if len(family.measures) == 1 else f"{measure.title} {title}"
+                table[named] = groups[name].mean().map(_short)
+    if "noise" in runs:
+        table["noise"] = groups["noise"].mean().map(_short)
     table["level"] = groups["level"].agg(lambda levels: ", ".join(sorted(set(levels))))
     table["spent"] = groups["spent_epsilon"].agg(lambda spent: spent.max(skipna=False)).map(_short)
     table = table.reset_index()
@@ -41,21 +44,20 @@ def compare(runs: pd.DataFrame) -> pd.DataFrame:
     return table.rename(columns={_BUDGET: "epsilon", "varied": "settings"})
 
 
-def error_table(runs: pd.DataFrame) -> pd.DataFrame | None:
-    """Return PEHE by method (rows) and requested budget (columns), as text; None where no truth is known.
+def budget_table(runs: pd.DataFrame, measure: Measure = EFFECTS.measures[0]) -> pd.DataFrame | None:
+    """Return a measure by method (rows) and requested budget (columns), as text; None where no run knows it.
 
     Below the methods of a problem stand what they are held against.
 
     Args:
         runs: One row a run, with its ``method``.
+        measure: The measure.
     """
-    known = runs.dropna(subset="pehe") if "pehe" in runs else runs[:0]
+    known = runs.dropna(subset=measure.key) if measure.key in runs else runs[:0]
     if known.empty:
         return None
-    lines = [known.assign(value=known["pehe"])]
-    for name, title in _REFERENCES.items():
-        if name in known and not (title == "plug-in" and (known["mechanism"] == "plug_in").any()):
-            lines.append(known.assign(method=title, value=known[name]))
+    lines = [known.assign(value=known[measure.key])]
+    lines += [known.assign(method=title, value=known[name]) for name, title in references(known, measure).items()]
     cells = _mean_and_error(pd.concat(lines).groupby([*PROBLEM, "method", _BUDGET], sort=False)["value"])
     table = cells.unstack(_BUDGET).fillna("-")
     table = table[sorted(table.columns)].rename(columns="eps = {:g}".format)
@@ -64,10 +66,20 @@ def error_table(runs: pd.DataFrame) -> pd.DataFrame | None:
     return table.astype(str)
 
 
-def method_of(runs: pd.DataFrame) -> pd.Series:
+def references(runs: pd.DataFrame, measure: Measure) -> dict[str, str]:
+    """Return what the runs are held against, names by columns; not what is one of the methods itself."""
+    methods = set(runs["mechanism"])
+    return {
+        name: title
+        for name, title in measure.references.items()
+        if name in runs and title.replace("-", "_") not in methods
+    }
+
+
+def method_of(runs: pd.DataFrame, family: Family = EFFECTS) -> pd.Series:
     """Return the shortest name of each run's method: its mechanism, and of its settings those that tell it apart."""
     named = ["mechanism"]
-    for column in _varying(runs, _SETTINGS):
+    for column in _varying(runs, _settings(family)):
         if _tells(runs, named, column):
             named.append(column)
     return runs[named].astype(str).agg(" ".join, axis=1)
@@ -78,10 +90,21 @@ def problem_of(runs: pd.DataFrame) -> pd.Series:
     return runs["data"] + ", n = " + runs["n"].map("{:,}".format)
 
 
+def varied(settings: pd.Series) -> pd.Series:
+    """Return each run's settings that others do not share, as text."""
+    keys = sorted({key for given in settings for key in given})
+    varying = [key for key in keys if len({given.get(key) for given in settings}) > 1]
+    return settings.map(lambda given: " ".join(f"{key}={given[key]}" for key in varying if key in given))
+
+
 def markdown(table: pd.DataFrame) -> str:
     """Return a table of texts as markdown."""
     rows = [list(table.columns), ["---"] * table.shape[1], *table.to_numpy().tolist()]
     return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |" for row in rows)
+
+
+def _settings(family: Family) -> list[str]:
+    return [*family.settings, "varied"]
 
 
 def _varying(runs: pd.DataFrame, columns: list[str]) -> list[str]:

@@ -13,6 +13,7 @@ Train and release. Hydra overrides choose everything; -m sweeps over comma-separ
   torchdpcate train data.n=3000 privacy.epsilon=2 run_dir=my_run
   torchdpcate train data=table data.path=FILE data.domain=DOMAIN.yaml
   torchdpcate train second_stage=neural release=queries mechanism=influence
+  torchdpcate train task=owl data=table data.path=FILE data.domain=DOMAIN.yaml weights.propensity=0.5
   torchdpcate train -m seed=0,1,2 privacy.epsilon=0.5,1,4
   torchdpcate train --cfg job          show the configuration and stop
 """
@@ -64,10 +65,12 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     commands.add_parser("train", help="train and release (see torchdpcate train --help)", add_help=False)
 
-    predict = commands.add_parser("predict", help="effects of a release at the rows of a table")
+    predict = commands.add_parser("predict", help="effects or decisions of a release at the rows of a table")
     predict.add_argument("release", help="release file")
     predict.add_argument("input", help="csv or parquet table with the covariates' columns")
-    predict.add_argument("-o", "--output", required=True, help="csv or parquet file to write, column effect")
+    predict.add_argument(
+        "-o", "--output", required=True, help="csv or parquet file to write, column effect or decision"
+    )
     predict.set_defaults(run=_predict)
 
     inspect = commands.add_parser("inspect", help="what a release guarantees")

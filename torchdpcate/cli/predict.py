@@ -11,7 +11,7 @@ from torchdpcate.release import load_release
 
 
 def predict(release: str, input: str, output: str) -> None:
-    """Write the effects at the rows of ``input`` to ``output``, in constant memory.
+    """Write the effects, or a rule's decisions, at the rows of ``input`` to ``output``, in constant memory.
 
     Args:
         release: Release file.
@@ -35,4 +35,4 @@ def predict(release: str, input: str, output: str) -> None:
             column=loaded.column,
             on_progress=lambda done: progress.update(bar, completed=done),
         )
-    print(f"{rows:,} effects ({loaded.privacy.headline}) written to {output}")
+    print(f"{rows:,} {loaded.column}s ({loaded.privacy.headline}) written to {output}")

@@ -1,13 +1,19 @@
 """What the user chose for a run, for summaries: groups by their names, and single settings."""
 
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 CURVES_FILE = "curves.json"
 CHOICES = ("second_stage", "features", "split", "nuisance")
-"""Groups that a summary names."""
+"""Groups that the summary of a CATE names."""
+RULE_GROUPS = ("weights", "outcome", "loss", "matching")
+"""Groups of which a rule is made, each learner of some of them."""
+_RULE_CHOICES = ("features", *RULE_GROUPS)
 # Said elsewhere in a summary, or of no consequence for what is released.
-_ELSEWHERE = {*CHOICES, "data", "data.n", "learner", "release", "mechanism", "privacy.epsilon", "seed", "run_dir"}
+_ELSEWHERE = {
+    *CHOICES, *_RULE_CHOICES, "task", "data", "data.n", "learner", "release", "mechanism", "privacy.epsilon", "seed",
+    "run_dir",
+}  # fmt: skip
 _IDLE = ("trainer", "figure", "hydra")
 
 
@@ -22,13 +28,38 @@ def choices(config: DictConfig) -> dict[str, str | None]:
     return names | ({} if "features" in config.second_stage else {"features": None})
 
 
+def rule_choices(config: DictConfig) -> dict[str, str | None]:
+    """Return the choice of every group that rules have by its name; None where this rule has none.
+
+    Args:
+        config: The configuration, resolved and without the groups that its rule does not use.
+    """
+    chosen = HydraConfig.get().runtime.choices if HydraConfig.initialized() else {}
+    return {name: str(chosen.get(name) or _class(config, name)) if name in config else None for name in _RULE_CHOICES}
+
+
+def unused_rule_groups(config: DictConfig) -> tuple[str, ...]:
+    """Return the groups of rules that this rule does not refer to.
+
+    Args:
+        config: The composed configuration, not resolved.
+    """
+    used = list(OmegaConf.to_container(config.rule, resolve=False).values())  # type: ignore[union-attr]
+    return tuple(name for name in RULE_GROUPS if f"${{{name}}}" not in used)
+
+
+def words() -> dict[str, str]:
+    """Return the words of the command line that choose something, as values by their keys."""
+    given = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
+    return dict(word.lstrip("+~").partition("=")[::2] for word in given)
+
+
 def settings() -> dict[str, str]:
     """Return every other word of the command line that may change a release, as a value by its key."""
-    words = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
-    pairs = (word.lstrip("+~").partition("=")[::2] for word in words)
-    return {key: value for key, value in pairs if key not in _ELSEWHERE and key.split(".")[0] not in _IDLE}
+    return {key: value for key, value in words().items() if key not in _ELSEWHERE and key.split(".")[0] not in _IDLE}
 
 
 def _class(config: DictConfig, group: str) -> str:
     """Return the class that a group's settings belong to."""
-    return str(config[group].get("_target_", group)).rpartition(".")[2]
+    node = config[group]
+    return str(node.get("_target_", group)).rpartition(".")[2] if isinstance(node, DictConfig) else str(node)

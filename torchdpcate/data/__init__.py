@@ -3,9 +3,11 @@
 from typing import TYPE_CHECKING, Any
 
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.generated import GeneratedStudy
 from torchdpcate.data.generators import Dataset1, Dataset2, OprescuGenerator
 from torchdpcate.data.queries import read_queries
 from torchdpcate.data.records import CausalData
+from torchdpcate.data.rule_generators import ITR, OWL, GaussianRuleStudy
 from torchdpcate.data.schema import Categorical, Covariate, Numeric, TableSchema
 from torchdpcate.data.semi_synthetic import SemiSynthetic
 from torchdpcate.data.split import public_generator, public_permutation, public_split
@@ -18,12 +20,16 @@ if TYPE_CHECKING:
     from torchdpcate.data.modules import RecordsModule
 
 __all__ = [
+    "ITR",
+    "OWL",
     "Categorical",
     "CausalData",
     "Covariate",
     "Dataset1",
     "Dataset2",
     "Domain",
+    "GaussianRuleStudy",
+    "GeneratedStudy",
     "GeneratedSurface",
     "GivenOutcomes",
     "Numeric",

@@ -3,18 +3,14 @@
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.queries import read_queries
-from torchdpcate.data.records import CausalData, check_treatment
-from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.split import public_generator, public_split
-from torchdpcate.data.study import Study, StudySource
-from torchdpcate.errors import InputError
+from torchdpcate.data.generated import GeneratedStudy
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.split import public_generator
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +21,7 @@ class Coefficients:
     gamma: Tensor
 
 
-class OprescuGenerator(StudySource):
+class OprescuGenerator(GeneratedStudy):
     r"""Partially linear model with a known effect, after Oprescu, Syrgkanis and Wu (2019), section 6.
 
     .. math::
@@ -33,24 +29,13 @@ class OprescuGenerator(StudySource):
         Y = \theta(X) A + X^\top\gamma + \varepsilon, \quad \eta, \varepsilon \sim U[-1, 1],
 
     where beta and gamma share a random support of :math:`k = \min(p, 5)` coordinates (as in the
-    authors' code), with entries from U[0, 0.3] and U[0, 1]. The seed draws everything; who knows it
-    knows the records, so these data protect nobody: they measure error and check guarantees.
+    authors' code), with entries from U[0, 0.3] and U[0, 1].
 
     The domain holds public facts of this law, true for every seed: covariates in [0, 1], and the
     tightest outcome bounds over all draws of beta, gamma, X, A and epsilon. The propensity is
     :math:`\pi(x) = (1 + \min(x^\top\beta, 1)) / 2 \ge 1/2`; as x'beta may reach 1.5, it has no
     bound below 1 that holds for every draw, so the overlap of 0.05 is a clip, not a fact
-    (:math:`\pi > 0.95` needs x'beta > 0.9, which is rare).
-
-    Args:
-        n: number of samples, records and held-out points together.
-        train_fraction: share that become records; the others are held out.
-        queries: ask for effects at this many held-out points (the first ones; all if fewer).
-        seed: public seed of coefficients, samples and split.
-        queries_path: csv or parquet of queries with columns x0, x1, ...; replaces held-out points.
-
-    Raises:
-        InputError: on `load`, n too small to split, or bad queries.
+    (:math:`\pi > 0.95` needs x'beta > 0.9, which is rare). Arguments and errors: see `GeneratedStudy`.
     """
 
     dimension: int
@@ -58,24 +43,6 @@ class OprescuGenerator(StudySource):
     treatment_coefficient = 0.3
     outcome_coefficient = 1.0
     overlap = 0.05
-
-    def __init__(
-        self,
-        n: int = 3000,
-        train_fraction: float = 0.9,
-        queries: int = 300,
-        seed: int = 0,
-        queries_path: str | Path | None = None,
-    ) -> None:
-        self.n = n
-        self.train_fraction = train_fraction
-        self.queries = queries
-        self.seed = seed
-        self.queries_path = queries_path
-
-    @abstractmethod
-    def effect(self, x: Tensor) -> Tensor:
-        """Return the true effect theta(x) [n] at x [n, p]."""
 
     @abstractmethod
     def outcome_bounds(self) -> tuple[float, float]:
@@ -98,22 +65,7 @@ class OprescuGenerator(StudySource):
     def domain(self) -> Domain:
         """Return the public facts of the law of these data."""
         low, high = self.outcome_bounds()
-        origin = f"generator {type(self).__name__}: known by construction"
-        return Domain([0.0] * self.dimension, [1.0] * self.dimension, low, high, self.overlap, origin=origin)
-
-    def load(self) -> Study:
-        """Draw the samples, and hold some out."""
-        if not isinstance(self.n, int) or self.n < 1:
-            raise InputError(f"data.n is {self.n}; give a positive whole number")
-        train, held_out = public_split(self.n, self.train_fraction, self.seed, "held-out")
-        samples, schema = self._sample(), TableSchema.from_domain(self.domain())
-        if self.queries_path is None:
-            queries = samples.x[held_out[: self.queries]]
-        else:
-            queries = read_queries(self.queries_path, schema)
-        records = samples.subset(train)
-        check_treatment(records.a)
-        return Study(records, schema, queries, self.effect(queries), type(self).__name__.lower(), self.effect)
+        return Domain([0.0] * self.dimension, [1.0] * self.dimension, low, high, self.overlap, origin=self._origin())
 
     def _sample(self) -> CausalData:
         generator = public_generator(self.seed, "samples")
@@ -127,7 +79,7 @@ class OprescuGenerator(StudySource):
 class Dataset1(OprescuGenerator):
     r"""Dataset 1 of Oprescu et al. (2019): p = 2, :math:`\theta(x) = e^{2 x_0} + 3 \sin(4 x_0)`.
 
-    Arguments and errors: see `OprescuGenerator`.
+    Arguments and errors: see `GeneratedStudy`.
 
     Example:
         >>> study = Dataset1(n=3000, seed=0).load()
@@ -154,7 +106,7 @@ class Dataset1(OprescuGenerator):
 class Dataset2(OprescuGenerator):
     r"""Dataset 2 of Oprescu et al. (2019): p = 30, :math:`\theta(x) = e^{2 x_0} + 3 \sin(4 x_1)`.
 
-    Arguments and errors: see `OprescuGenerator`.
+    Arguments and errors: see `GeneratedStudy`.
 
     Example:
         >>> Dataset2(n=3000, seed=0).load().records.x.shape

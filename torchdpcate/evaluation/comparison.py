@@ -22,17 +22,26 @@ _BANDS = 4  # more of them in one panel hide each other
 _LEVELS = {
     "non-private": REFERENCES["non-private"],
     "constant effect": {"color": "black", "ls": ":", "lw": 1.2},
+    "treat all": {"color": "black", "ls": ":", "lw": 1.2},
+    "treat none": {"color": "black", "ls": "-.", "lw": 1.0},
 }
-"""Errors that no budget changes, drawn as levels."""
+"""What no budget changes, drawn as levels."""
+_QUANTITIES = {
+    "pehe": ("PEHE (root mean squared error)", "curator only: shows non-private errors"),
+    "accuracy": ("share of best decisions", "curator only: shows the truth and a non-private rule"),
+    "value": ("value (estimated mean outcome)", "curator only: estimated on the records"),
+}
+"""What may be drawn against budget: the axis, and the mark of a figure that shows more than releases."""
 
 
-def budget_figure(errors: "pd.DataFrame") -> "Figure":
+def budget_figure(errors: "pd.DataFrame", quantity: str = "pehe") -> "Figure":
     """Draw error against budget: median over seeds with the range of all of them, a line an estimate.
 
     Args:
-        errors: One row a run and estimate with columns ``epsilon``, ``estimate`` (what was estimated) and ``pehe``.
-            A column ``panel``, if there is one, names the panel. What is estimated without privacy (``non-private``
-            and ``constant effect``) is drawn as a level.
+        errors: One row a run and estimate with columns ``epsilon``, ``estimate`` (what was estimated) and the
+            quantity's. A column ``panel``, if there is one, names the panel. What no budget changes (``non-private``,
+            ``constant effect``, ``treat all`` and ``treat none``) is drawn as a level.
+        quantity: ``pehe`` (on a logarithmic scale), or ``accuracy`` or ``value`` of a rule.
 
     Returns:
         A matplotlib figure; the caller saves it.
@@ -41,15 +50,16 @@ def budget_figure(errors: "pd.DataFrame") -> "Figure":
     names = list(dict.fromkeys(name for name in errors["estimate"] if name not in _LEVELS))
     columns, rows = _shape(len(panels), 2)
     figure, axes = new_grid(rows, columns, (1.6 + 4.6 * columns, 3.6 * rows))
+    label, marked = _QUANTITIES[quantity]
     for panel, (title, chosen) in zip(axes, panels, strict=False):
-        _errors_panel(panel, chosen, names)
+        _errors_panel(panel, chosen, names, quantity)
         panel.set_title(str(title), fontsize=9, parse_math=False)
     for panel in axes[len(panels) :]:
         panel.set_visible(False)
     for panel in axes[::columns]:
-        panel.set_ylabel("PEHE (root mean squared error)")
-    if "non-private" in set(errors["estimate"]):
-        figure.suptitle("curator only: shows non-private errors", fontsize=8)
+        panel.set_ylabel(label)
+    if quantity == "value" or "non-private" in set(errors["estimate"]):
+        figure.suptitle(marked, fontsize=8, x=0.02, ha="left")  # beside the legend's title
     _legend(figure, axes[: len(panels)], "median, range over seeds")
     return figure
 
@@ -91,25 +101,26 @@ def curves_figure(runs: Mapping[float, Mapping[str, EffectCurves]], title: str) 
     return figure
 
 
-def _errors_panel(axes: "Axes", errors: "pd.DataFrame", names: Sequence[str]) -> None:
+def _errors_panel(axes: "Axes", errors: "pd.DataFrame", names: Sequence[str], quantity: str) -> None:
     ticks = sorted(errors["epsilon"].unique())
     for i, name in enumerate(names):
-        groups = errors[errors["estimate"] == name].groupby("epsilon")["pehe"]
+        groups = errors[errors["estimate"] == name].groupby("epsilon")[quantity]
         middle = groups.median()
         # points beside each other: ranges on top of each other could not be read
         x = middle.index.to_numpy() * 1.03 ** (i - (len(names) - 1) / 2)
         reach = np.stack([middle - groups.min(), groups.max() - middle])
         axes.errorbar(x, middle.to_numpy(), reach, label=name, ms=4, elinewidth=0.8, lw=1.3, **_style(i))
     for name, style in _LEVELS.items():
-        level = errors.loc[errors["estimate"] == name, "pehe"].median()
+        level = errors.loc[errors["estimate"] == name, quantity].median()
         if math.isfinite(level):
             axes.axhline(level, label=name, zorder=1, **style)
     axes.set_xscale("log")
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
-    axes.set_yscale("log")
+    if quantity == "pehe":
+        axes.set_yscale("log")
+        axes.yaxis.set_minor_formatter("{x:g}")
     axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter("{x:g}")
     axes.tick_params(which="both", labelsize=8)
     axes.set_xlabel("epsilon")
 

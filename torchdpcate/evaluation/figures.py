@@ -1,6 +1,6 @@
-"""The figures of one run: effect against one covariate, for the reader and for the curator."""
+"""The figures of one run: effect against one covariate or the coefficients of a rule, for reader and curator."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ REFERENCES: dict[str, dict[str, Any]] = {
     "plug-in": {"color": "C2", "ls": ":", "lw": 1.5},
 }
 """How curves that are no release's are drawn, by name."""
+_MOST_BARS = 30
 
 
 def effect_figure(
@@ -57,6 +58,31 @@ def effect_figure(
     axes.set_ylabel("treatment effect")
     axes.set_title("\n".join(filter(None, [claim, CURATOR_ONLY if others else ""])), fontsize=9)
     axes.legend(fontsize=8, frameon=False)
+    return figure
+
+
+def rule_figure(names: Sequence[str], coefficients: np.ndarray, *, claim: str = "") -> "Figure":
+    """Draw the coefficients of a linear rule, the largest ones if there are many.
+
+    Args:
+        names: Names of the features.
+        coefficients: Released coefficients of features of one scale, [p].
+        claim: Guarantee, printed above.
+
+    Returns:
+        A matplotlib figure; the caller saves it.
+    """
+    largest = np.argsort(-np.abs(coefficients), kind="stable")[:_MOST_BARS]
+    shown = np.sort(largest)[::-1]  # matplotlib counts from below
+    figure, panels = new_grid(1, 1, (6.0, 1.0 + 0.28 * len(shown)))
+    axes, values = panels[0], coefficients[shown]
+    axes.barh(range(len(shown)), values, color=np.where(values > 0, "C0", "C1"), height=0.7)
+    axes.axvline(0, color="0.5", lw=0.8)
+    axes.set_yticks(range(len(shown)), [names[i] for i in shown], parse_math=False, fontsize=8)
+    axes.margins(y=0.02)
+    left_out = f"; {len(names) - len(shown)} smaller ones not shown" if len(names) > len(shown) else ""
+    axes.set_xlabel(f"coefficient of the covariate scaled to [-1, 1]{left_out}", fontsize=9)
+    axes.set_title("\n".join(filter(None, [claim, "treat where the sum is positive"])), fontsize=9)
     return figure
 
 

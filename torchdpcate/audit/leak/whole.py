@@ -57,34 +57,50 @@ def read_stated(folder: Path) -> Stated | None:
 def too_little_noise(stated: Stated | None, curator: Curator, alpha: float) -> list[Finding]:
     r"""Hold the noise of released coefficients against the least that their statement allows.
 
-    Output perturbation states its standard deviation s. Objective perturbation moves theta by at least
-    ||b|| / (2 n (1 + ridge)), b ~ N(0, tilt_scale^2 I), as its Hessian is at most 2 (B^2 + ridge), B <= 1. Either way
-    ||difference||^2 / s^2 is at least chi-squared with p degrees of freedom.
+    Output perturbation states its scale s. Objective perturbation moves theta by at least ||b|| / L, L the largest
+    curvature of the objective. For Gaussian noise ||difference||^2 / s^2 is then at least chi-squared with p degrees of
+    freedom; for noise of density exp(-||z|| / s), ||difference|| / s is at least Gamma(p).
     """
-    from scipy.stats import chi2
+    from scipy.stats import chi2, gamma
 
     theta, clean = None if stated is None else stated.tensors.get("theta"), curator.vectors.get("theta_without_noise")
     if stated is None or theta is None or clean is None or theta.shape != clean.shape:
         return []
-    least = _least_noise(stated)
-    moved = float(np.linalg.norm(theta - clean))
-    chance = float(chi2.cdf((moved / least) ** 2, len(clean))) if least else 1.0
+    law = _head_noise(stated) or _rule_noise(stated, curator)
+    if law is None:
+        return []
+    kind, least = law
+    moved, size = float(np.linalg.norm(theta - clean)), len(clean)
+    chance = float(chi2.cdf((moved / least) ** 2, size) if kind == "gaussian" else gamma.cdf(moved / least, size))
     if chance > alpha:
         return []
     what = f"coefficients with far less noise than stated: {moved:.3g} where {least:.3g} each is the least"
     return [Finding(stated.file, "theta", what, f"{moved:.6g}", chance)]
 
 
-def _least_noise(stated: Stated) -> float:
-    """Return the least standard deviation of a released coefficient, 0 where none is stated."""
+def _head_noise(stated: Stated) -> tuple[str, float] | None:
+    """Return law and least scale of the noise of a CATE's head: L is at most 2 n (B^2 + ridge), B <= 1."""
     try:
         if stated.privacy["mechanism"] == "output":
-            return float(stated.facts["noise_scale"])
+            return "gaussian", float(stated.facts["noise_scale"])
         public = stated.privacy["public"]
         n = next(block["n"] for block in stated.privacy["blocks"] if block["name"] == "second_stage")
-        return float(public["tilt_scale"]) / (2 * n * (1 + public["ridge"]))
+        return "gaussian", float(public["tilt_scale"]) / (2 * n * (1 + public["ridge"]))
     except (KeyError, TypeError, ValueError, StopIteration):
-        return 0.0
+        return None
+
+
+def _rule_noise(stated: Stated, curator: Curator) -> tuple[str, float] | None:
+    """Return law and least scale of a rule's noise; the curator's folder has L."""
+    try:
+        kind, public = stated.privacy["mechanism"].rpartition("_")[2], stated.privacy["public"]
+        if kind not in ("gamma", "box", "gaussian"):
+            return None
+        if "noise_scale" in public:
+            return kind, float(public["noise_scale"])
+        return kind, float(public["tilt_scale"]) / curator.public_vectors["hessian_bound"].item()
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
 
 
 def copied_files(run: Path) -> list[Finding]:

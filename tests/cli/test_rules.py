@@ -1,0 +1,342 @@
+"""The tasks of treatment rules as users run them: runs, sweeps, decisions, and one line for each mistake."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from tests.cli.test_cli import one_line
+from torchdpcate.audit.leak.scan import FALSE_ALARM, scan
+from torchdpcate.cli.main import main
+from torchdpcate.data import ITR, OWL
+from torchdpcate.evaluation import decision_accuracy, policy_value
+from torchdpcate.release import load_release
+
+LALONDE = Path(__file__).parents[2].parent / "shared" / "data" / "lalonde" / "nsw_dw.csv"
+SMALL = ["data.n=1200", "queries.count=60", "privacy.epsilon=4", "privacy.delta=0"]
+TASKS = {
+    "owl": ["task=owl"],
+    "owl by output": ["task=owl", "rule.mechanism=output", "outcome=shifted", "features=legendre"],
+    "two stages": ["task=two_stage_rule", "data.confounded=true"],
+    "two blocks": ["task=two_stage_rule", "weights.block=0.25", "loss=logistic"],
+    "balanced": ["task=two_stage_rule", "weights=entropy"],
+    "constant": ["task=two_stage_rule", "weights=constant", "rule.perturbation=gamma"],
+    "pairs": ["task=pairwise"],
+}
+DOMAIN = {
+    "treatment": "treat",
+    "outcome": {"name": "pay", "low": 0, "high": 10},
+    "covariates": {"age": {"low": 16, "high": 60}, "dose": {"low": 0, "high": 1}, "site": {"categories": list("abc")}},
+    "overlap": 0.2,
+}
+
+
+def summary(folder) -> dict:
+    return json.loads((Path(folder) / "summary.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Folders of runs on generated data, trained once each."""
+    root, done = tmp_path_factory.mktemp("rules"), {}
+
+    def folder(name: str) -> Path:
+        if name not in done:
+            done[name] = root / name.replace(" ", "_")
+            delta = ["privacy.delta=1e-5"] if name == "balanced" else []
+            assert main(["train", *SMALL, *TASKS[name], *delta, f"run_dir={done[name]}"]) == 0
+        return done[name]
+
+    return folder
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_task_trains_verifies_and_leaks_nothing(name, trained):
+    folder = trained(name)
+    written = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    figure = set() if "legendre" in str(TASKS[name]) else {"release/rule.png"}
+    assert {path for path in written if path.startswith("release/")} == {
+        "release/release.safetensors",
+        "release/privacy.json",
+        "release/privacy.md",
+        "release/SHA256SUMS",
+        *figure,
+    }
+    kept = ("config.yaml", "fit.json", "numbers.safetensors", "ledger.json", "noise.txt")
+    assert {f"curator/{file}" for file in kept} < written
+    assert main(["verify", str(folder / "release" / "release.safetensors")]) == 0
+    found = summary(folder)
+    assert found["release"] == "rule"
+    assert found["level"] == "certified"
+    assert found["epsilon"] == pytest.approx(4, rel=1e-4)
+    assert found["delta"] == found["requested"]["delta"]
+    report = scan(folder)
+    assert report.leaks == ()
+    assert report.notes == ()
+    assert sum(next(row for row in report.comparisons if "names" in row.against).expected) < FALSE_ALARM
+
+
+def test_a_summary_tells_accuracy_and_value_of_the_file(trained):
+    folder = trained("owl")
+    found, release = summary(folder), load_release(folder / "release" / "release.safetensors")
+    study = OWL(n=1200, queries=60).load()
+    decisions = release.answer(study.queries)
+    assert found["accuracy"] == decision_accuracy(decisions, study.effect)
+    assert found["accuracy_treat_all"] == float((study.effect > 0).double().mean())
+    assert found["accuracy_treat_none"] == pytest.approx(1 - found["accuracy_treat_all"])
+    records = study.records
+    half = torch.full_like(records.a, 0.5)
+    assert found["value"] == policy_value(release.answer(records.x), records.a, records.y, half)
+    assert found["value_treat_all"] == pytest.approx(records.y[records.a == 1].mean().item())
+    assert found["value_treat_none"] == pytest.approx(records.y[records.a == 0].mean().item())
+    assert found["accuracy_nonprivate"] > 0.97
+    assert found["value_nonprivate"] > found["value_treat_all"] + 1
+    # epsilon = 4 at n = 1,080: the rule agrees with the best one far beyond a coin's 60 tosses (chance below 1e-9)
+    assert found["accuracy"] > 0.9
+    names = ("task", "learner", "features", "weights", "outcome", "loss", "matching", "blocks", "n")
+    assert [found[name] for name in names] == [
+        "owl", "OutcomeWeightedLearner", "identity", "known", "signed_residual", "huber_hinge", None,
+        {"records": 1080}, 1080,
+    ]  # fmt: skip
+
+
+def test_values_of_estimated_propensities_use_what_was_paid_for(trained):
+    study = ITR(confounded=True, n=1200, queries=60).load()
+    truth = study.effect
+    assert summary(trained("two stages"))["value"] > 0  # bought
+    assert truth is not None
+    for name in ("constant", "balanced", "pairs"):
+        found = summary(trained(name))
+        assert found["value"] is found["value_treat_all"] is None
+        assert 0 <= found["accuracy"] <= 1
+    assert set(summary(trained("two blocks"))["blocks"]) == {"records", "weights"}
+
+
+def test_the_curator_keeps_the_noise_report_and_only_settings_in_use(trained):
+    folder = trained("two stages")
+    assert "expected agreement" in (folder / "curator" / "noise.txt").read_text()
+    config = yaml.safe_load((folder / "curator" / "config.yaml").read_text())
+    assert {"rule", "weights", "data", "privacy"} <= set(config)
+    assert not {"nuisance", "learner", "second_stage", "mechanism", "matching", "trainer"} & set(config)
+    numbers = load_file(folder / "curator" / "numbers.safetensors")
+    assert {"theta_without_noise", "score_at_queries_without_noise", "weight.mean", "arm.treated"} <= set(numbers)
+
+
+@pytest.mark.parametrize("name", ["owl", "owl by output", "constant"])
+def test_coefficients_with_too_little_noise_are_found(name, trained, tmp_path):
+    """A millionth of the noise: caught for every law (a false alarm has a chance of 5e-8)."""
+    folder = Path(shutil.copytree(trained(name), tmp_path / "r"))
+    path = folder / "release" / "release.safetensors"
+    clean = load_file(folder / "curator" / "numbers.safetensors")["theta_without_noise"]
+    with safe_open(path, "pt") as file:
+        metadata, tensors = file.metadata(), {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    tensors["theta"] = clean + 1e-6 * (tensors["theta"] - clean)
+    save_file(tensors, path, metadata)
+    assert "less noise than stated" in " ".join(leak.what for leak in scan(folder).leaks)
+
+
+def test_predict_writes_decisions(trained, tmp_path, capsys):
+    path = trained("owl") / "release" / "release.safetensors"
+    release = load_release(path)
+    x = release.domain.grid(50).numpy()
+    frame = pd.DataFrame(x, columns=list(release.schema.columns))
+    frame.to_csv(tmp_path / "in.csv", index=False)
+    assert main(["predict", str(path), str(tmp_path / "in.csv"), "-o", str(tmp_path / "out.parquet")]) == 0
+    assert "50 decisions (certified) written to" in capsys.readouterr().out
+    written = pd.read_parquet(tmp_path / "out.parquet")
+    assert list(written) == ["decision"]
+    assert written["decision"].dtype == np.int64
+    np.testing.assert_array_equal(written["decision"], release.decide(frame))
+    assert main(["predict", str(path), str(tmp_path / "in.csv"), "-o", str(tmp_path / "out.csv")]) == 0
+    assert set((tmp_path / "out.csv").read_text().splitlines()) == {"decision", "0", "1"}
+
+
+def test_inspect_and_card_of_a_rule(trained, tmp_path, capsys):
+    path = str(trained("owl") / "release" / "release.safetensors")
+    assert main(["inspect", path]) == 0
+    assert "release of rule" in capsys.readouterr().out
+    assert main(["inspect", path, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["kind"] == "rule"
+    assert main(["inspect", path, "--card", "-o", str(tmp_path)]) == 0
+    assert json.loads((tmp_path / "card.json").read_text())["guarantee"]["level"] == "certified"
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory):
+    """Two tasks over budgets, and a CATE beside them."""
+    folder = tmp_path_factory.mktemp("report") / "sweep"
+    words = ["data=owl", "data.n=800", "queries.count=40", "weights=known", "privacy.epsilon=1,8"]
+    assert main(["train", "-m", "task=owl,two_stage_rule", *words, f"run_dir={folder}"]) == 0
+    cate = ["data=owl", "data.n=800", "nuisance.batch_size=50", "nuisance.epochs=1", "trainer.progress=false"]
+    assert main(["train", *cate, "second_stage.ridge=0.05", f"run_dir={folder / 'cate'}"]) == 0
+    return folder
+
+
+def test_a_report_of_rules_and_effects_keeps_them_apart(sweep, capsys):
+    assert main(["report", str(sweep)]) == 0
+    page = (sweep / "report.md").read_text()
+    headings = re.findall(r"^# (.*)", page, re.M)
+    assert headings == [
+        "Error against budget",
+        "Methods side by side",
+        "Accuracy of rules against budget",
+        "Value of rules against budget",
+        "Rules side by side",
+    ]
+    rows = {
+        line.split(" | ")[2]: line.split(" | ")[3:] for line in page.split("# Value")[0].splitlines() if "owl" in line
+    }
+    truth = (OWL(n=800, queries=40).load().effect > 0).double().mean().item()
+    assert rows["treat all"][0] == f"{truth:.3g} ± 0"
+    accuracy = [summary(sweep / str(i))["accuracy"] for i in range(4)]
+    assert rows["objective_box OutcomeWeightedLearner"] == [f"{accuracy[0]:.3g}", f"{accuracy[1]:.3g} |"]
+    runs = pd.read_csv(sweep / "report.csv")
+    assert runs["task"].tolist() == ["cate", "owl", "owl", "two_stage_rule", "two_stage_rule"]
+    assert runs["accuracy"].isna().tolist() == [True, False, False, False, False]
+    assert {path.name for path in sweep.glob("*.png")} == {"accuracy_against_budget.png", "value_against_budget.png"}
+    shown = capsys.readouterr().out
+    assert "PairwiseRule" not in shown
+    assert "value treat all" in shown
+
+
+def test_runs_of_a_sweep_say_so(sweep):
+    statements = [json.loads(path.read_text()) for path in sorted(sweep.glob("[0-9]/release/privacy.json"))]
+    assert [statement["tuning"]["text"][:7] for statement in statements] == ["run 0 (", "run 1 (", "run 2 (", "run 3 ("]
+
+
+@pytest.mark.skipif(not LALONDE.is_file(), reason=f"{LALONDE} is not there")
+def test_real_records_of_a_trial_become_a_rule(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["data=table", f"data.path={LALONDE}", "data.domain=lalonde", "data.out_of_bounds=clip"]
+    words += ["weights.propensity=0.416", "outcome.centre=5000", "outcome.clip=15000", "privacy.epsilon=2"]
+    assert main(["train", "task=owl", *words, "run_dir=r"]) == 0
+    found = summary("r")
+    assert found["n"] == 445
+    assert "accuracy" not in found
+    records = pd.read_csv(LALONDE)
+    assert found["value_treat_all"] == pytest.approx(records["re78"].clip(upper=60000)[records["treat"] == 1].mean())
+    assert 4500 < found["value"] < 7500
+    assert scan("r").leaks == ()
+
+
+def table(n: int = 400) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    treat, age, dose = rng.integers(0, 2, n), rng.integers(16, 61, n), rng.uniform(0, 1, n)
+    frame = pd.DataFrame({"treat": treat, "age": age, "dose": dose, "site": rng.choice(list("abc"), n)})
+    return frame.assign(pay=np.clip(5 + (2 * treat - 1) * (4 * dose - 2) + rng.normal(0, 1, n), 0, 10))
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table().to_csv("people.csv", index=False)
+    Path("domain.yaml").write_text(yaml.safe_dump(DOMAIN))
+    return tmp_path
+
+
+TABLE = ["data=table", "data.path=people.csv", "data.domain=domain.yaml"]
+
+
+@pytest.mark.parametrize("task", ["owl", "two_stage_rule", "pairwise"])
+def test_a_table_becomes_a_rule_and_decisions(task, here):
+    cells = ["matching=cells", "matching.columns=['site=a','site=b']"] if task == "pairwise" else []
+    assert main(["train", f"task={task}", *TABLE, *cells, "privacy.epsilon=8", "run_dir=r"]) == 0
+    assert (summary("r")["value"] is None) == (task == "pairwise")
+    assert main(["predict", "r/release/release.safetensors", "people.csv", "-o", "decisions.csv"]) == 0
+    decision = pd.read_csv("decisions.csv")["decision"]
+    assert set(decision) <= {0, 1}
+    assert len(decision) == 400
+
+
+def test_a_propensity_column_is_used_and_the_rule_does_not_see_it(here):
+    frame = table().assign(chance=lambda f: np.where(f["site"] == "a", 0.25, 0.5))
+    frame.to_csv("people.csv", index=False)
+    domain = DOMAIN | {"covariates": DOMAIN["covariates"] | {"chance": {"low": 0.2, "high": 0.8}}}
+    Path("domain.yaml").write_text(yaml.safe_dump(domain))
+    assert main(["train", "task=owl", *TABLE, "weights.propensity=chance", "privacy.epsilon=4", "run_dir=r"]) == 0
+    release = load_release("r/release/release.safetensors")
+    assert release.features.domain.names == ("age", "dose", "site=a", "site=b", "site=c")
+    frame = frame.head(20)
+    np.testing.assert_array_equal(release.decide(frame), release.decide(frame.assign(chance=0.8)))
+    assert summary("r")["value"] is not None
+
+
+MISTAKES = {
+    "one arm": (lambda f: f.assign(treat=1), ["task=owl"], "treat.*no record with value 0"),
+    "outcome outside": (lambda f: f.assign(pay=f["pay"] + 20), ["task=owl"], "pay.*out_of_bounds=clip"),
+    "outcome of weight zero": (None, ["task=owl", "outcome.clip=0"], "outcome.clip = 0: makes every weight zero"),
+    "outcome beyond its bounds": (
+        None,
+        ["task=two_stage_rule", "outcome=shifted", "outcome.low=10", "outcome.high=12"],
+        "every outcome.*gets the same weight",
+    ),
+    "all outcomes at the centre": (lambda f: f.assign(pay=5), ["task=owl"], "every weight is zero"),
+    "epsilon too small": (None, ["task=owl", "privacy.epsilon=0.001"], "gamma_bound.*expect an accuracy of 0.5"),
+    "ridge too small": (None, ["task=owl", "rule.gamma=1e-6"], "gamma of at least"),
+    "ridge negative": (None, ["task=owl", "rule.gamma=-1"], "gamma = -1"),
+    "empty matched sets": (
+        lambda f: f.assign(treat=(f["site"] == "a").astype(int)),
+        ["task=pairwise", "matching=cells", "matching.columns=['site=a']"],
+        "matched sets are empty",
+    ),
+    "Gaussian noise without delta": (
+        None,
+        ["task=owl", "rule.perturbation=gaussian", "privacy.delta=0"],
+        r"privacy\.delta above 0",
+    ),
+    "propensity of nobody": (None, ["task=owl", "weights.propensity=1.5"], r"weights\.propensity = 1\.5"),
+    "trained features": (None, ["task=owl", "features=representation"], "features = representation"),
+    "tangent features": (None, ["task=pairwise", "features=tangent"], "features = tangent"),
+    "mechanism of an effect": (None, ["task=owl", "mechanism=output"], r"mechanism: not used.*use rule\.mechanism"),
+    "nuisance": (None, ["task=two_stage_rule", "nuisance.width=3"], "nuisance.width: not used.*weights"),
+    "second stage": (None, ["task=owl", "second_stage=neural"], "second_stage: not used by task=owl"),
+    "release": (None, ["task=pairwise", "release=queries"], "release: not used by task=pairwise"),
+    "split": (None, ["task=owl", "split=cross_fit"], r"weights\.block"),
+    "figure": (None, ["task=owl", "figure.covariate=age"], "figure.covariate: not used"),
+    "weights of pairs": (None, ["task=pairwise", "weights=known"], "weights: not used by task=pairwise"),
+    "matching without pairs": (None, ["task=owl", "matching=gaussian"], "matching: not used by task=owl"),
+    "rule of another task": (None, ["task=owl", "rule=pairwise"], "the task says which rule"),
+    "rule of an effect": (None, ["rule.gamma=3"], "rule.gamma: not used by task=cate.*task=owl"),
+    "weights of an effect": (None, ["weights=ipw"], "weights: not used by task=cate"),
+    "unknown setting": (None, ["task=owl", "rule.gama=1"], "rule.gama"),
+    "unknown mechanism": (None, ["task=owl", "rule.mechanism=magic"], "mechanism = magic"),
+    "nearest neighbours": (None, ["task=pairwise", "matching=nearest"], "matching"),
+    "squared loss": (None, ["task=owl", "loss=squared"], "radius"),
+    "shifted pairs": (None, ["task=pairwise", "outcome=shifted"], "signed_residual"),
+}
+
+
+@pytest.mark.parametrize("mistake", sorted(MISTAKES))
+def test_mistakes_give_one_line_and_leave_nothing(mistake, here, capsys):
+    change, words, message = MISTAKES[mistake]
+    if change is not None:
+        change(table()).to_csv("people.csv", index=False)
+    before = {path.name for path in here.iterdir()}
+    assert main(["train", *TABLE, *words, "run_dir=r"]) == 2
+    assert re.search(message, one_line(capsys))
+    assert {path.name for path in here.iterdir()} == before
+
+
+def test_a_fixed_noise_seed_claims_nothing_anywhere(here, capsys):
+    assert main(["train", "task=owl", *TABLE, "privacy.noise_seed=1", "run_dir=r"]) == 0
+    shown = capsys.readouterr().out
+    assert "NOT PRIVATE" in shown
+    assert "epsilon" not in shown
+    assert summary("r")["epsilon"] is None
+
+
+def test_what_was_paid_for_stays_when_records_are_refused(here, capsys):
+    """The propensity is bought before it shows that all weights are zero: the ledger must count it."""
+    table().assign(pay=5).to_csv("people.csv", index=False)
+    assert main(["train", "task=two_stage_rule", *TABLE, "run_dir=r"]) == 2
+    assert "every weight is zero" in one_line(capsys)
+    assert len(json.loads((here / "r" / "curator" / "ledger.json").read_text())["entries"]) == 1
+    assert not (here / "r" / "release").exists()

@@ -1,0 +1,178 @@
+"""The tasks ``owl``, ``two_stage_rule`` and ``pairwise``: from records to a released treatment rule."""
+
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+
+from torchdpcate._files import write_text
+from torchdpcate.cli.curator import rule_facts, rule_numbers, write_curator
+from torchdpcate.cli.run import (
+    finish,
+    noise_source,
+    nothing_left_unpaid,
+    refuse_unused,
+    summary_of,
+    told_of_sweep,
+    warn,
+    write_release,
+)
+from torchdpcate.cli.settings import RULE_GROUPS, rule_choices, unused_rule_groups, words
+from torchdpcate.data import Study
+from torchdpcate.errors import InputError
+from torchdpcate.evaluation import decision_accuracy, policy_value, rule_figure, save_figure
+from torchdpcate.policy import NoiseReport, RuleLearner
+from torchdpcate.privacy import PrivacyBudget
+from torchdpcate.release import RuleRelease
+from torchdpcate.second_stage import Identity, Representation, Tangent
+
+_OF_EFFECTS = {
+    "mechanism": "use rule.mechanism",
+    "nuisance": "its propensities are chosen by weights",
+    "learner": "the task is the learner",
+    "second_stage": "its settings are those of rule",
+    "release": "a rule is released as a whole",
+    "split": "blocks are those of weights.block",
+    "screen": "leave it out",
+    "tune": "it chooses the features of effects",
+    "trainer": "rules are fitted without one",
+    "figure": "leave it out",
+}
+_USED = ("task", "data", "rule", "features", *RULE_GROUPS, "privacy", "queries", "seed", "run_dir")
+_MEASURES = {
+    "accuracy": "accuracy of the release",
+    "accuracy_nonprivate": "accuracy non-private rule",
+    "value": "value of the release",
+    "value_nonprivate": "value non-private rule",
+    "value_treat_all": "value treat all",
+    "value_treat_none": "value treat none",
+}
+
+
+def train_rule(config: DictConfig, folder: Path, task: str) -> None:
+    """Fit, release, measure, and write ``release/``, ``curator/`` and ``summary.json`` into ``folder``.
+
+    Everything that can be refused without the records' privacy at stake is refused before the folder is made and
+    before anything is spent.
+
+    Args:
+        config: The composed configuration.
+        folder: Run folder, not there yet.
+        task: ``owl``, ``two_stage_rule`` or ``pairwise``.
+
+    Raises:
+        InputError: A user's mistake.
+    """
+    start = time.perf_counter()
+    budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
+    config = _checked(config, task)
+    study: Study = instantiate(config.data).load()
+    learner = _learner(
+        config, study, budget, noise=noise_source(config), ledger_path=folder / "curator" / "ledger.json"
+    )
+    learner.check(study.records.n)
+    if study.queries is not None:
+        study.domain.check_covariates(study.queries, "query")
+    warn(config, study)
+
+    records = study.records
+    with nothing_left_unpaid(folder):
+        learner.fit(records.x, records.a, records.y)
+    release = told_of_sweep(learner.release())
+    write_release(release, folder / "release")
+    _draw(release, folder / "release")
+
+    nonprivate = _learner(config, study, None).fit(records.x, records.a, records.y)
+    summary = summary_of(task, config, study, learner, release) | rule_choices(config)
+    summary |= _accuracies(study, nonprivate, release) | _values(study, learner, nonprivate, release)
+    write_curator(config, rule_facts(learner), rule_numbers(study, learner), folder / "curator")
+    noise = learner.explain_noise()
+    write_text(folder / "curator" / "noise.txt", f"{noise}\n")
+    finish(summary, _MEASURES, release, folder, start)
+    if release.privacy.claims:
+        _show_noise(noise)
+
+
+def _show_noise(noise: NoiseReport) -> None:
+    """Print what the curator's report of the noise comes to."""
+    print(
+        f"noise: about {noise.accuracy:.0%} of the decisions agree with those of the rule without noise if the records "
+        "speak as clearly as hoped (curator/noise.txt)"
+    )
+    for line in noise.advice[:1]:
+        print(f"noise: {line}")
+
+
+def _checked(config: DictConfig, task: str) -> DictConfig:
+    """Return the settings that this task uses; refuse words that choose any other."""
+    idle = {group: "its rule has none; leave it out" for group in unused_rule_groups(config)}
+    refuse_unused(task, _OF_EFFECTS | idle)
+    if "rule" in words():
+        raise InputError(
+            f"rule = {words()['rule']}: the task says which rule; use task=owl, two_stage_rule or pairwise"
+        )
+    if config.queries.count < 1:
+        raise InputError(f"queries.count = {config.queries.count}: ask for at least one query")
+    if isinstance(instantiate(config.features), Representation | Tangent):
+        raise InputError(
+            f"features = {words().get('features')}: made of trained nuisances, and a rule has none; choose identity, "
+            "legendre, fourier or nystrom"
+        )
+    config = config.copy()
+    OmegaConf.resolve(config)  # before what is not used goes: data may refer to it
+    return OmegaConf.masked_copy(config, [name for name in _USED if name not in idle])
+
+
+def _learner(config: DictConfig, study: Study, budget: PrivacyBudget | None, **rest: Any) -> RuleLearner:
+    # A partial: as keywords of instantiate, our dataclasses would be taken for configuration.
+    return instantiate(config.rule)(domain=study.schema, budget=budget, seed=config.seed, **rest)
+
+
+def _decisions(learner: RuleLearner, x: Tensor) -> Tensor:
+    """Return whom the rule without noise would treat."""
+    return (torch.as_tensor(learner.curator_score(x)) > 0).long()
+
+
+def _accuracies(study: Study, nonprivate: RuleLearner, release: RuleRelease) -> dict[str, float]:
+    """Return the shares of best decisions at the queries; nothing where the truth is unknown."""
+    if study.effect is None or study.queries is None:
+        return {}
+    decisions = {
+        "accuracy": release.answer(study.queries),
+        "accuracy_nonprivate": _decisions(nonprivate, study.queries),
+        "accuracy_treat_all": torch.ones_like(study.effect),
+        "accuracy_treat_none": torch.zeros_like(study.effect),
+    }
+    return {name: decision_accuracy(decision, study.effect) for name, decision in decisions.items()}
+
+
+def _values(
+    study: Study, learner: RuleLearner, nonprivate: RuleLearner, release: RuleRelease
+) -> dict[str, float | None]:
+    """Return the values estimated on the records, by the propensity that is known or was paid for."""
+    records = study.records
+    decisions = {
+        "value": release.answer(records.x),
+        "value_nonprivate": _decisions(nonprivate, records.x),
+        "value_treat_all": torch.ones_like(records.a),
+        "value_treat_none": torch.zeros_like(records.a),
+    }
+    propensity = learner.weights_.propensity(records.x)
+    if propensity is None:
+        return dict.fromkeys(decisions)
+    values = {name: policy_value(d, records.a, records.y, propensity) for name, d in decisions.items()}
+    return {name: value if math.isfinite(value) else None for name, value in values.items()}
+
+
+def _draw(release: RuleRelease, folder: Path) -> None:
+    """Draw the coefficients of a rule that is linear in the covariates."""
+    if not isinstance(release.features, Identity):
+        return
+    names = ["intercept", *release.features.domain.names]
+    save_figure(rule_figure(names, np.asarray(release.theta), claim=release.privacy.claim), folder / "rule.png")

@@ -1,0 +1,174 @@
+"""What the runs of every task have in common: noise, warnings, the release's folder, the summary, what is printed."""
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.table import Table
+
+from torchdpcate._files import write_text
+from torchdpcate.cli.settings import settings, words
+from torchdpcate.data import Study
+from torchdpcate.errors import InputError
+from torchdpcate.privacy import Ledger, NoiseSource
+from torchdpcate.release import Release, write_sums
+
+RELEASE_FILE = "release.safetensors"
+
+Any_Release = TypeVar("Any_Release", bound=Release)
+
+
+def noise_source(config: DictConfig) -> NoiseSource:
+    """Return the system's entropy, or the fixed noise of a test."""
+    seed = config.privacy.noise_seed
+    return NoiseSource.system() if seed is None else NoiseSource.fixed(seed)
+
+
+def refuse_unused(task: str, remedies: Mapping[str, str]) -> None:
+    """Refuse words of the command line that this task would ignore.
+
+    Args:
+        task: Name of the task.
+        remedies: What to use instead, by group.
+
+    Raises:
+        InputError: A word of one of these groups.
+    """
+    for key in words():
+        group = key.split(".")[0].split("/")[0]
+        if group in remedies:
+            raise InputError(f"{key}: not used by task={task}; {remedies[group]}")
+
+
+def warn(config: DictConfig, study: Study) -> None:
+    """Say on stderr what a user is allowed to do and should think about."""
+    delta, n = float(config.privacy.delta), study.records.n
+    if delta > 1 / n:
+        warning = f"privacy.delta = {delta:g} is above 1/n = {1 / n:.2g}: it would allow publishing a whole record"
+        print(f"torchdpcate: warning: {warning}", file=sys.stderr)
+    if sweeps() and study.effect is None:
+        warning = "each run of a sweep spends a budget of its own on the same records; what you publish adds up"
+        print(f"torchdpcate: warning: {warning}", file=sys.stderr)
+
+
+def sweeps() -> bool:
+    """Tell whether this run is one of a sweep."""
+    return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
+
+
+@contextmanager
+def nothing_left_unpaid(folder: Path) -> Iterator[None]:
+    """Remove the curator's folder where records are refused before anything was spent on them."""
+    try:
+        yield
+    except InputError:
+        ledger = folder / "curator" / "ledger.json"
+        if ledger.is_file() and not Ledger.load(ledger).entries:
+            shutil.rmtree(folder / "curator")
+            if not sweeps():
+                folder.rmdir()
+        raise
+
+
+def told_of_sweep(release: Any_Release) -> Any_Release:
+    """Return the release with a statement that says whether it is one of a sweep."""
+    if not sweeps():
+        return release
+    tuning = {
+        "runs": None,
+        "text": f"run {HydraConfig.get().job.num} (counted from 0) of a sweep over the same records: each run spends a "
+        "budget of its own, what is published of them adds up, and a choice among them by what they showed of these "
+        "records is paid for nowhere",
+    }
+    return replace(release, privacy=replace(release.privacy, tuning=tuning))  # type: ignore[type-var]
+
+
+def write_release(release: Release, folder: Path) -> None:
+    """Write the release and its privacy statement into a new folder."""
+    folder.mkdir(parents=True)
+    release.save(folder / RELEASE_FILE)
+    write_text(folder / "privacy.json", release.privacy.to_json() + "\n")
+    write_text(folder / "privacy.md", release.privacy.to_markdown())
+
+
+def summary_of(task: str, config: DictConfig, study: Study, learner: Any, release: Release) -> dict[str, Any]:
+    """Return what every task says of a run.
+
+    Args:
+        task: Name of the task.
+        config: The composed configuration.
+        study: The data.
+        learner: The fitted learner, with its ledger and its blocks' sizes.
+        release: What was released.
+    """
+    return {
+        "task": task,
+        "data": study.name,
+        "learner": type(learner).__name__,
+        "release": release.kind,
+        "mechanism": release.privacy.mechanism,
+        "level": release.privacy.level,
+        "claim": release.privacy.claim,
+        "epsilon": release.privacy.epsilon,
+        "delta": release.privacy.delta,
+        "requested": {
+            "epsilon": float(config.privacy.epsilon),
+            "delta": float(config.privacy.delta),
+            "settings": settings(),
+        },
+        "spent": learner.ledger_.spent(),
+        "n": study.records.n,
+        "blocks": learner.sizes_,
+        "seed": config.seed,
+    }
+
+
+def finish(summary: dict[str, Any], measures: Mapping[str, str], release: Release, folder: Path, start: float) -> None:
+    """Write the checksums and ``summary.json``, and print what was released.
+
+    Args:
+        summary: What is known of the run but for its seconds.
+        measures: How the numbers of the summary that are shown are called, by their keys.
+        release: What was released.
+        folder: Run folder, with the release in it.
+        start: When the run began, by ``time.perf_counter``.
+    """
+    write_sums(folder / "release")
+    summary["seconds"] = round(time.perf_counter() - start, 3)
+    write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+    table = Table(show_header=False, title="torchdpcate: released", title_justify="left")
+    for row in _shown(summary, measures, release):
+        table.add_row(*row)
+    table.add_row("release", str(folder / "release" / RELEASE_FILE))
+    table.add_row("curator's files", str(folder / "curator"))
+    table.add_row("seconds", f"{summary['seconds']:.1f}")
+    Console(markup=False, emoji=False).print(table)  # brackets in a folder's name are no markup
+
+
+def _shown(summary: Mapping[str, Any], measures: Mapping[str, str], release: Release) -> Iterable[tuple[str, str]]:
+    yield "what", f"{release.kind} by {release.privacy.mechanism}, {summary['learner']} on {summary['data']}"
+    yield "guarantee", summary["level"]
+    yield "claim", summary["claim"]
+    for block, spent in summary["spent"].items() if summary["epsilon"] is not None else ():
+        size = summary["n"] if block == "total" else summary["blocks"][block]
+        yield f"spent, {block}", _spent(spent, size)
+    for name, text in measures.items():
+        if summary.get(name) is not None:
+            yield text, f"{summary[name]:.4g}"
+
+
+def _spent(spent: Mapping[str, Any], size: int) -> str:
+    return (
+        f"epsilon {spent['epsilon']:.4g}, delta {spent['delta']:.3g} ({size:,} records); "
+        f"{spent['naive_epsilon']:.4g} if epsilons were added"
+    )

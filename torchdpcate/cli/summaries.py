@@ -1,0 +1,86 @@
+"""Reading ``summary.json``: every value of the type that ``train`` writes, or the whole file is refused."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from torchdpcate.cli.families import family_of
+from torchdpcate.errors import InputError
+
+WORDS, COUNTS = ("mechanism", "level"), ("seed", "n")
+_LARGEST = 1e100  # beyond it, no number of a run
+
+
+def read_summary(path: Path) -> dict[str, Any]:
+    """Return what is shown of a run, as a row of a table.
+
+    Args:
+        path: A run's ``summary.json``.
+
+    Raises:
+        InputError: Not a summary of a run, or damaged.
+    """
+    try:
+        if not os.path.isfile(path):  # reading a pipe would wait for ever
+            raise OSError
+        summary = json.loads(path.read_text(encoding="utf-8"))
+        family = family_of(summary["task"])
+        spent = summary["spent"]["total"]["epsilon"]
+        settings = {_text(key): _text(value) for key, value in summary["requested"].get("settings", {}).items()}
+        names = ("data", *family.settings)  # summaries of older runs lack some
+        return {
+            "folder": path.parent,
+            "run": _folder_name(path.parent),
+            "task": summary["task"],
+            **{name: "-" if summary.get(name) is None else _word(summary[name]) for name in names},
+            **{name: _word(summary[name]) for name in WORDS},
+            "settings": settings,
+            **{name: _whole(summary[name]) for name in COUNTS},
+            "requested_epsilon": _positive(summary["requested"]["epsilon"]),
+            "spent_epsilon": None if spent is None else _positive(spent),
+            **{name: _number(summary[name]) for name in family.keys if name in summary},
+            "seconds": _positive(summary["seconds"]),
+        }
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, OSError):
+        raise InputError(f"{path}: not a summary of a run, or damaged; remove it or run again") from None
+
+
+def _number(value: Any) -> float:
+    """Return a number; one that a run could not know is not a number."""
+    if value is None:
+        return float("nan")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _LARGEST:
+        raise ValueError
+    return float(value)
+
+
+def _positive(value: Any) -> float:
+    number = _number(value)
+    if not number >= 0:
+        raise ValueError
+    return number
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
+        raise ValueError
+    return value
+
+
+def _word(value: Any) -> str:
+    if not (isinstance(value, str) and value.isprintable() and len(value) < 100):
+        raise ValueError
+    return value
+
+
+def _text(value: Any) -> str:
+    """Return what a user may have written, fit for a terminal."""
+    if not isinstance(value, str):
+        raise ValueError
+    return "".join(letter if letter.isprintable() else "?" for letter in value[:1000])
+
+
+def _folder_name(folder: Path) -> str:
+    """Return the folder's name as text, whatever its bytes and the locale."""
+    return os.fsencode(folder.absolute().name).decode("utf-8", "backslashreplace")
