@@ -77,7 +77,7 @@ def test_every_task_trains_verifies_and_leaks_nothing(name, trained):
     assert found["release"] == "rule"
     assert found["level"] == "certified"
     assert found["epsilon"] == pytest.approx(4, rel=1e-4)
-    assert found["delta"] == found["requested"]["delta"]
+    assert found["delta"] == 0  # box noise is pure, whatever delta was allowed
     report = scan(folder)
     assert report.leaks == ()
     assert report.notes == ()

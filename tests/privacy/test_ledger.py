@@ -472,3 +472,14 @@ def test_no_sequence_of_accepted_charges_overspends(sequence):
         assert spent[name]["epsilon"] <= budget.epsilon
     assert spent["total"]["epsilon"] == max(spent[name]["epsilon"] for name in BLOCKS)
     assert all(math.isfinite(account["epsilon"]) for account in spent.values())
+
+
+def test_pure_charges_stay_pure_where_their_sum_fits():
+    ledger = Ledger({"block": PrivacyBudget(1.0, 1e-5)})
+    ledger.charge("block", "first", PureEvent(0.4))
+    ledger.charge("block", "second", PureEvent(0.6))
+    assert ledger.spent("block") == {"epsilon": 1.0, "delta": 0.0, "naive_epsilon": 1.0, "level": "certified"}
+    mixed = Ledger({"block": PrivacyBudget(1.0, 1e-5)})
+    mixed.charge("block", "first", PureEvent(0.4))
+    mixed.charge("block", "second", GaussianEvent(8.0))
+    assert mixed.spent("block")["delta"] == 1e-5

@@ -210,7 +210,7 @@ class Ledger:
         """What was spent: by composition, and beside it by adding epsilons.
 
         Counts what was used (`Entry.count`); what is only reserved shows in `remaining`. Each account holds
-        ``epsilon`` (composed; None if none holds), ``delta`` (the block's, or 0 if nothing was charged),
+        ``epsilon`` (composed; None if none holds), ``delta`` (0 if all was pure and fits, else the block's),
         ``naive_epsilon`` (basic composition, `naive_sum`) and ``level``, the weakest of its entries. A
         heuristic account has None for all three numbers, so that none reads like a claim; so has the total if
         one block is heuristic. Without private noise each account that has entries is heuristic.
@@ -338,10 +338,13 @@ def _account(entries: tuple[Entry, ...], budget: PrivacyBudget, private: bool) -
     if level is Level.HEURISTIC or (entries and not private):
         return {"epsilon": None, "delta": None, "naive_epsilon": None, "level": Level.HEURISTIC.value}
     charges = _charges(used, reserved=False)
+    pure = compose(charges, 0.0)
+    # pure events stay pure where their sum fits the budget; nothing at all costs nothing
+    delta = 0.0 if pure <= budget.epsilon else budget.delta
     return {
-        "epsilon": _finite(compose(charges, budget.delta)),
-        "delta": budget.delta if used else 0.0,
-        "naive_epsilon": _finite(naive_sum(charges, budget.delta).epsilon) if used else 0.0,
+        "epsilon": _finite(pure if delta == 0 else compose(charges, delta)),
+        "delta": delta,
+        "naive_epsilon": _finite(naive_sum(charges, delta).epsilon) if used else 0.0,
         "level": level.value,
     }
 
