@@ -103,7 +103,7 @@ def test_a_summary_tells_accuracy_and_value_of_the_file(trained):
     assert found["accuracy"] > 0.9
     names = ("task", "learner", "features", "weights", "outcome", "loss", "matching", "blocks", "n")
     assert [found[name] for name in names] == [
-        "owl", "OutcomeWeightedLearner", "identity", "known", "signed_residual", "huber_hinge", None,
+        "owl", "OutcomeWeightedLearner", "identity", "known", "bought_residual", "huber_hinge", None,
         {"records": 1080}, 1080,
     ]  # fmt: skip
 
@@ -216,7 +216,13 @@ def test_runs_of_a_sweep_say_so(sweep):
 def test_real_records_of_a_trial_become_a_rule(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ["data=table", f"data.path={LALONDE}", "data.domain=lalonde", "data.out_of_bounds=clip"]
-    words += ["weights.propensity=0.416", "outcome.centre=5000", "outcome.clip=15000", "privacy.epsilon=2"]
+    words += [
+        "weights.propensity=0.416",
+        "outcome=signed_residual",
+        "outcome.centre=5000",
+        "outcome.clip=15000",
+        "privacy.epsilon=2",
+    ]
     assert main(["train", "task=owl", *words, "run_dir=r"]) == 0
     found = summary("r")
     assert found["n"] == 445
@@ -272,13 +278,21 @@ def test_a_propensity_column_is_used_and_the_rule_does_not_see_it(here):
 MISTAKES = {
     "one arm": (lambda f: f.assign(treat=1), ["task=owl"], "treat.*no record with value 0"),
     "outcome outside": (lambda f: f.assign(pay=f["pay"] + 20), ["task=owl"], "pay.*out_of_bounds=clip"),
-    "outcome of weight zero": (None, ["task=owl", "outcome.clip=0"], "outcome.clip = 0: makes every weight zero"),
+    "outcome of weight zero": (
+        None,
+        ["task=owl", "outcome=signed_residual", "outcome.clip=0"],
+        "outcome.clip = 0: makes every weight zero",
+    ),
     "outcome beyond its bounds": (
         None,
         ["task=two_stage_rule", "outcome=shifted", "outcome.low=10", "outcome.high=12"],
         "every outcome.*gets the same weight",
     ),
-    "all outcomes at the centre": (lambda f: f.assign(pay=5), ["task=owl"], "every weight is zero"),
+    "all outcomes at the centre": (
+        lambda f: f.assign(pay=5),
+        ["task=owl", "outcome=signed_residual"],
+        "every weight is zero",
+    ),
     "epsilon too small": (None, ["task=owl", "privacy.epsilon=0.001"], "gamma_bound.*expect an accuracy of 0.5"),
     "ridge too small": (None, ["task=owl", "rule.gamma=1e-6"], "gamma of at least"),
     "ridge negative": (None, ["task=owl", "rule.gamma=-1"], "gamma = -1"),
@@ -336,7 +350,7 @@ def test_a_fixed_noise_seed_claims_nothing_anywhere(here, capsys):
 def test_what_was_paid_for_stays_when_records_are_refused(here, capsys):
     """The propensity is bought before it shows that all weights are zero: the ledger must count it."""
     table().assign(pay=5).to_csv("people.csv", index=False)
-    assert main(["train", "task=two_stage_rule", *TABLE, "run_dir=r"]) == 2
+    assert main(["train", "task=two_stage_rule", "outcome=signed_residual", *TABLE, "run_dir=r"]) == 2
     assert "every weight is zero" in one_line(capsys)
     assert len(json.loads((here / "r" / "curator" / "ledger.json").read_text())["entries"]) == 1
     assert not (here / "r" / "release").exists()

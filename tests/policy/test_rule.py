@@ -14,6 +14,7 @@ from torchdpcate.data import CausalData, Domain
 from torchdpcate.erm import HuberHinge, Squared, WeightBounds
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.policy import (
+    BoughtResidual,
     KnownWeights,
     OutcomeWeightedLearner,
     PrivateWeights,
@@ -103,16 +104,16 @@ def test_pure_budgets_give_pure_statements():
     assert rule.privacy.delta == 0
     assert rule.privacy.epsilon == pytest.approx(2.0, rel=1e-9)
     kinds = [charge["event"]["kind"] for block in rule.privacy.blocks for charge in block["charges"]]
-    assert kinds == ["pure", "pure"]
+    assert kinds == ["pure", "pure", "pure"]  # weights, outcome, rule
 
 
 def test_private_weights_take_their_share_and_a_block_takes_none():
     x, a, y = records(4000)
     shared = TwoStageRule(DOMAIN, PrivacyBudget(2.0, 0.0), weights=PrivateWeights(share=0.5)).fit(x, a, y)
-    assert shared.ledger_.spent("records")["epsilon"] == pytest.approx(1.0)
+    assert shared.ledger_.spent("records")["epsilon"] == pytest.approx(1.2)  # and a tenth for the outcome
     split = TwoStageRule(DOMAIN, PrivacyBudget(2.0, 0.0), weights=PrivateWeights(block=0.25)).fit(x, a, y)
     assert split.sizes_ == {"weights": 1000, "records": 3000}
-    assert split.ledger_.spent("records")["epsilon"] == 0
+    assert split.ledger_.spent("records")["epsilon"] == pytest.approx(0.2)
     rule = split.release()
     assert rule.privacy.epsilon == pytest.approx(2.0)
     assert [block["name"] for block in rule.privacy.blocks] == ["weights", "records"]
@@ -147,6 +148,27 @@ def test_the_propensity_column_is_weight_and_no_feature():
     rule = learner.release()
     moved = frame.assign(pi=0.31)
     assert np.array_equal(rule.score(frame), rule.score(moved))
+
+
+def test_bought_constants_are_where_the_outcomes_are():
+    x, a, y = records(4000)
+    wide = Domain([0.0, 0.0], [1.0, 1.0], outcome_low=-100.0, outcome_high=500.0, overlap=0.2)
+    bought = OutcomeWeightedLearner(wide, PrivacyBudget(4.0, 0.0)).fit(x, a, y)
+    # at epsilon 0.2 each the rank is off by more than 200 of 4,000 with a probability of 600 exp(-20)
+    assert abs(bought.outcome_.centre - y.median()) < 1.2  # a step of the grid is 1.2
+    assert 0.3 < bought.outcome_.clip < 1.5
+    rule = bought.release()
+    assert (rule.decide(x) == best(x)).mean() > 0.9
+    assert rule.privacy.public["outcome_clip"] == bought.outcome_.clip
+    assert rule.privacy.epsilon == pytest.approx(4.0)
+    labels = [charge["label"] for charge in rule.privacy.blocks[0]["charges"]]
+    assert labels == ["outcome: centre and clip", "release by objective_box"]
+
+
+def test_constants_are_bought_from_the_rule_s_records_alone():
+    x, a, y = records(4000)
+    split = TwoStageRule(DOMAIN, PrivacyBudget(2.0, 0.0), weights=PrivateWeights(block=0.25)).fit(x, a, y)
+    assert {entry.block for entry in split.ledger_.entries if "centre" in entry.label} == {"records"}
 
 
 def test_squared_loss_is_confined_to_its_ball():
@@ -193,6 +215,8 @@ def refused(match, budget=None, data=None, **settings):
 
 def test_mistakes_are_named():
     x, a, y = records()
+    refused("leave something for the rule", outcome=BoughtResidual(share=0.8), propensity=PrivateWeights(share=0.3))
+    refused("outcome.quantile = 2", outcome=BoughtResidual(quantile=2))
     refused("delta = 0", perturbation="gaussian")
     refused("mechanism = magic", mechanism="magic")
     refused("perturbation = box", mechanism="output", perturbation="box")

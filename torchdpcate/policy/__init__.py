@@ -4,7 +4,7 @@ from torchdpcate.policy.cross_validation import CrossValidatedRule
 from torchdpcate.policy.matching import MATCHINGS, AllPairs, CellPairs, GaussianPairs, Matching
 from torchdpcate.policy.mechanisms import ObjectiveRule, OutputRule, RuleMechanism
 from torchdpcate.policy.noise_report import NoiseReport, explain_noise
-from torchdpcate.policy.outcome import OUTCOMES, Outcome, Shifted, SignedResidual
+from torchdpcate.policy.outcome import OUTCOMES, BoughtResidual, Outcome, Shifted, SignedResidual
 from torchdpcate.policy.owl import OutcomeWeightedLearner
 from torchdpcate.policy.pairwise import PairwiseRule
 from torchdpcate.policy.public_tuning import GammaChoice, tune_on_public
@@ -28,6 +28,7 @@ __all__ = [
     "OUTCOMES",
     "WEIGHTS",
     "AllPairs",
+    "BoughtResidual",
     "CellPairs",
     "ConstantWeights",
     "CrossValidatedRule",

@@ -8,14 +8,38 @@ import torch
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from torchdpcate.data import Domain
+from torchdpcate.data import CausalData, Domain
 from torchdpcate.errors import InputError
+from torchdpcate.privacy import Level, NoiseSource, PureEvent, private_quantile
+from torchdpcate.release.mechanism import Charge
+
+_POINTS, _DECADES = 500, 4  # of the public grids from which constants are bought
 
 
 class Outcome(BaseEstimator, ABC):
-    """A public map of the outcome: large outcomes are good, whatever the map."""
+    """A map of the outcome whose constants are public or bought: large outcomes are good, whatever the map.
+
+    Attributes:
+        name: The name users give.
+        share: Share of the budget that buys the constants.
+    """
 
     name: ClassVar[str]
+    share: float = 0.0
+
+    def settle(
+        self, records: CausalData, domain: Domain, epsilon: float | None, charge: Charge, noise: NoiseSource
+    ) -> "Outcome":
+        """Return the map with its constants known: itself, where they are public.
+
+        Args:
+            records: The rule's records.
+            domain: Public bounds.
+            epsilon: What the constants may cost; None buys nothing, for a rule without privacy.
+            charge: Pays the ledger, before any noise is drawn.
+            noise: Where the noise comes from.
+        """
+        return self
 
     @abstractmethod
     def transform(self, y: Tensor, domain: Domain) -> tuple[Tensor, Tensor]:
@@ -131,7 +155,66 @@ class SignedResidual(Outcome):
         return centre, clip
 
 
-OUTCOMES: dict[str, type[Outcome]] = {cls.name: cls for cls in (Shifted, SignedResidual)}
+class BoughtResidual(Outcome):
+    r"""A ``SignedResidual`` whose constants are bought: the median outcome, and a quantile of the distances to it.
+
+    For outcomes whose bounds say little of where most of them lie, such as earnings: a public centre far from them
+    gives nearly all records the same sign, and then a wrong propensity decides for everybody.
+
+    Guarantee:
+        Certified, pure: each is a private quantile (docs/guarantees/quantile.md) for half of the share; then the map is
+        a public one.
+
+    Args:
+        share: Share of the budget that buys both, in (0, 1).
+        quantile: Share of the distances that the clip leaves as they are, in (0, 1).
+
+    Raises:
+        InputError: A share or a quantile outside (0, 1).
+
+    Example:
+        >>> y, domain = torch.linspace(0, 1, 2000).double(), Domain([0.0], [1.0], outcome_low=0.0, outcome_high=10.0)
+        >>> records, noise = CausalData(y[:, None], y.round(), y), NoiseSource.system()
+        >>> bought = BoughtResidual().settle(records, domain, 20.0, lambda event, level, count: None, noise)
+        >>> round(bought.centre, 1), round(bought.clip, 1)
+        (0.5, 0.5)
+    """
+
+    name = "bought_residual"
+
+    def __init__(self, share: float = 0.1, quantile: float = 0.9) -> None:
+        self.share = share
+        self.quantile = quantile
+
+    def settle(
+        self, records: CausalData, domain: Domain, epsilon: float | None, charge: Charge, noise: NoiseSource
+    ) -> "SignedResidual":
+        """Return the map with the constants that were bought; see ``Outcome.settle``."""
+        if epsilon is None:
+            centre = records.y.median().item()
+            distances = (records.y - centre).abs()
+            return SignedResidual(centre, torch.quantile(distances, self.quantile).item() or domain.outcome_range)
+        charge(PureEvent(epsilon), Level.CERTIFIED, 1)
+        grid = torch.linspace(domain.outcome_low, domain.outcome_high, _POINTS, dtype=torch.float64)
+        centre = private_quantile(records.y, grid, 0.5, epsilon / 2, noise)
+        widths = torch.logspace(-_DECADES, 0, _POINTS, dtype=torch.float64) * domain.outcome_range
+        return SignedResidual(
+            centre, private_quantile((records.y - centre).abs(), widths, self.quantile, epsilon / 2, noise)
+        )
+
+    def transform(self, y: Tensor, domain: Domain) -> tuple[Tensor, Tensor]:
+        """Refuse: the constants are not there before ``settle``."""
+        raise InputError("outcome = bought_residual: its constants are not bought yet; call fit first")
+
+    def public(self, domain: Domain) -> dict[str, Any]:
+        """Return no constants, for none is known yet; refuse settings out of range."""
+        for name in ("share", "quantile"):
+            if not 0 < getattr(self, name) < 1:
+                raise InputError(f"outcome.{name} = {getattr(self, name)}: give a number strictly between 0 and 1")
+        return {}
+
+
+OUTCOMES: dict[str, type[Outcome]] = {cls.name: cls for cls in (Shifted, SignedResidual, BoughtResidual)}
 """Outcome maps by their names."""
 
 

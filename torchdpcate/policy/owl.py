@@ -18,8 +18,8 @@ class OutcomeWeightedLearner(RuleLearner):
     .. math:: \min_\theta \sum_i \frac{m_i}{2\pi(a_i | x_i)}\, \ell(\psi_i^\top\theta, t_i) + \tfrac\gamma2\|\theta\|^2
 
     With ``outcome="shifted"`` m is the outcome above a public lower bound and t the treatment; with
-    ``signed_residual``, the default, m is the distance from a public centre and t changes its sign below it, which
-    needs half the noise for the same rule.
+    ``signed_residual`` m is the distance from a public centre and t changes its sign below it, which needs half the
+    noise for the same rule. The default, ``bought_residual``, buys centre and clip with a tenth of the budget.
 
     Args:
         domain: Public bounds.
@@ -53,7 +53,7 @@ class OutcomeWeightedLearner(RuleLearner):
         domain: Domain | TableSchema,
         budget: PrivacyBudget | None,
         propensity: float | str | WeightScheme = 0.5,
-        outcome: str | Outcome = "signed_residual",
+        outcome: str | Outcome = "bought_residual",
         features: FeatureMap | None = None,
         loss: str | Loss = "huber_hinge",
         gamma: float | None = None,

@@ -139,7 +139,7 @@ class PairwiseRule(RuleLearner):
         features, matching = self._features(domain), make_matching(self.matching)
         loss, convex = self._loss(features)
         modelled = 0.0 if self.residual_model is None else self.residual_model(records.x)
-        magnitude, sign = make_outcome(self.outcome).transform(records.y - modelled, domain)
+        magnitude, sign = self.outcome_.transform(records.y - modelled, domain)
         totals = matching.totals(records.x, records.a, magnitude * sign / 2, domain, self.gap == "difference")
         if not totals.matched:
             raise InputError(

@@ -59,15 +59,15 @@ class RuleLearner(BaseEstimator, ABC):
     (``WeightScheme``).
 
     Guarantee:
-        ``fit`` spends what the weights cost, ``release`` the rest; both certified. Conditions: records are rows,
-        adjacency is replace-one, n, bounds and settings are public. Source: theory note ``policy_learning``, sections
-        3 to 5.
+        ``fit`` spends what weights and outcome cost, ``release`` the rest; both certified. Conditions: records are
+        rows, adjacency is replace-one, n, bounds and settings are public. Source: theory note ``policy_learning``,
+        sections 3 to 5.
 
     Args:
         domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns in releases.
         budget: Privacy budget of each block of records, hence of the whole; delta = 0 is pure. None fits without
             privacy; such a learner releases nothing.
-        outcome: An ``Outcome`` or its name, ``signed_residual`` or ``shifted``.
+        outcome: An ``Outcome`` or its name: ``bought_residual``, ``signed_residual`` or ``shifted``.
         features: Public feature map; None takes intercept and scaled covariates.
         loss: ``huber_hinge``, ``logistic``, ``squared`` (needs a radius) or a ``Loss``.
         gamma: Ridge of the whole sum; None takes ``default_gamma``.
@@ -82,6 +82,7 @@ class RuleLearner(BaseEstimator, ABC):
 
     Attributes:
         weights_: Fitted weights. The curator's, but for what they call public.
+        outcome_: The outcome's map, its constants public or paid for.
         problem_: The weighted ERM. The curator's, never to be published.
         ledger_: What has been spent; None without privacy.
         blocks_: Positions of the records of each block, public.
@@ -91,7 +92,7 @@ class RuleLearner(BaseEstimator, ABC):
         self,
         domain: Domain | TableSchema,
         budget: PrivacyBudget | None,
-        outcome: str | Outcome = "signed_residual",
+        outcome: str | Outcome = "bought_residual",
         features: FeatureMap | None = None,
         loss: str | Loss = "huber_hinge",
         gamma: float | None = None,
@@ -155,6 +156,14 @@ class RuleLearner(BaseEstimator, ABC):
             budget=self._first_budget(),
             charge=_free if self._account is None else self._account.till([first], f"weights: {scheme.name}"),
             noise=self._noise,
+        )
+        outcome, budget = make_outcome(self.outcome), self.budget
+        self.outcome_ = outcome.settle(
+            blocks[RECORDS],
+            domain,
+            None if budget is None else outcome.share * budget.epsilon,
+            _free if self._account is None else self._account.till([RECORDS], "outcome: centre and clip"),
+            self._noise,
         )
         self.problem_ = self.problem(blocks[RECORDS])
         return self
@@ -250,7 +259,7 @@ class RuleLearner(BaseEstimator, ABC):
         domain = self.schema_.domain
         features = self._features(domain)
         loss, convex = self._loss(features)
-        magnitude, sign = make_outcome(self.outcome).transform(records.y, domain)
+        magnitude, sign = self.outcome_.transform(records.y, domain)
         omega, label = self.weights_.weights(records), (2 * records.a - 1) * sign
         # the squared loss looks at the size of its target, the others at its sign
         squared = isinstance(loss, Squared)
@@ -275,7 +284,7 @@ class RuleLearner(BaseEstimator, ABC):
     def _facts(self, n: int, domain: Domain, bounds: WeightBounds) -> dict[str, Any]:
         """Return the public facts that decide a rule's noise, as ``explain_noise`` takes them."""
         assert self.budget is not None
-        features, scheme, outcome = self._features(domain), self.scheme(), make_outcome(self.outcome)
+        features, outcome = self._features(domain), make_outcome(self.outcome)
         loss, _ = self._loss(features)
         facts: dict[str, Any] = {
             "n": n,
@@ -286,7 +295,7 @@ class RuleLearner(BaseEstimator, ABC):
             "budget": self.budget,
             "mechanism": self.mechanism,
             "largest_entry": features.largest_entry,
-            "share": 0.0 if scheme.block is not None else scheme.share,
+            "share": self._first_share(),
             "shifted": isinstance(outcome, Shifted),
         }
         return facts | {"perturbation": self.perturbation or _least_noise(facts)}
@@ -348,8 +357,15 @@ class RuleLearner(BaseEstimator, ABC):
         return _share(self.budget, scheme.share) if scheme.share > 0 else None
 
     def _rule_budget(self, budget: PrivacyBudget) -> PrivacyBudget:
+        return _share(budget, 1 - self._first_share())
+
+    def _first_share(self) -> float:
+        """Return the share of the budget that is spent on the rule's records before the rule."""
         scheme = self.scheme()
-        return budget if scheme.block is not None else _share(budget, 1 - scheme.share)
+        share = make_outcome(self.outcome).share + (0.0 if scheme.block is not None else scheme.share)
+        if not share < 1:
+            raise InputError(f"weights.share and outcome.share add up to {share:g}: leave something for the rule")
+        return share
 
     def _public(self) -> dict[str, Any]:
         """Return the settings as privacy statements tell them."""
@@ -358,7 +374,7 @@ class RuleLearner(BaseEstimator, ABC):
             "learner": type(self).__name__,
             "weights": scheme.name,
             "outcome": make_outcome(self.outcome).name,
-            **make_outcome(self.outcome).public(self.schema_.domain),
+            **self.outcome_.public(self.schema_.domain),
             "loss": self.loss if isinstance(self.loss, str) else type(self.loss).__name__,
             **({"radius": self.radius} if self.radius is not None else {}),
             **({"split": scheme.block, "seed": self.seed} if scheme.block is not None else {}),

@@ -52,7 +52,7 @@ class TwoStageRule(RuleLearner):
         domain: Domain | TableSchema,
         budget: PrivacyBudget | None,
         weights: str | WeightScheme = "private",
-        outcome: str | Outcome = "signed_residual",
+        outcome: str | Outcome = "bought_residual",
         features: FeatureMap | None = None,
         loss: str | Loss = "huber_hinge",
         gamma: float | None = None,

@@ -31,6 +31,7 @@ _OTHER_PARTS = {
     "screening": ("screening",),
     "second stage: features": ("generalised_selection",),
     "weights: private": ("private_propensity",),
+    "outcome: centre and clip": ("quantile",),
 }
 
 

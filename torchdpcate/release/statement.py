@@ -14,8 +14,8 @@ ADJACENCY = "replace one record; the number of records is public"
 UNIT = "one record (row): a person with several rows is protected only row by row"
 FLOATING_POINT = (
     "real arithmetic inside fits and DP-SGD (float64 and float32); what is released is rounded to a public "
-    "power-of-two grid and gets noise on that grid, discrete Gaussian or Laplace, or K-norm noise drawn in floating point "
-    "and rounded to it, as are the tilts of objectives; answers with Gaussian-process noise get noise mixed of "
+    "power-of-two grid and gets noise on that grid: discrete Gaussian or Laplace, or K-norm noise drawn in floating "
+    "point and rounded to it, as are the tilts of objectives; answers with Gaussian-process noise get noise mixed of "
     "discrete Gaussian numbers 2^50 times finer than itself, and are rounded to such a grid afterwards"
 )
 ENTROPY = "DP-SGD noise and Poisson sampling come from a generator seeded by the operating system's entropy"

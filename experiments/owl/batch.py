@@ -1,0 +1,88 @@
+"""Many data sets at once: weighted rules fitted and released side by side, one data set a run."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from torchdpcate.erm import (
+    SOLVER_SHARE,
+    ConvexDomain,
+    HuberHinge,
+    Loss,
+    WeightBounds,
+    calibrate_tilt,
+    default_tolerance,
+    jacobian,
+    minimise,
+    output_mechanism,
+)
+from torchdpcate.privacy import NoiseSource, PrivacyBudget
+
+HINGE = HuberHinge(0.5)
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Weighted problems of one kind, one a run; the bounds are public and the same for all.
+
+    Attributes:
+        psi: Features [runs, n, p], rows of norm at most one.
+        target: Labels [runs, n].
+        weights: Weights [runs, n], at most ``bounds.most``.
+        bounds: How far one record moves the weights.
+        largest_entry: Public bound of |psi_j|.
+        loss: Convex loss.
+        domain: Public set of coefficients; None leaves them free.
+    """
+
+    psi: Tensor
+    target: Tensor
+    weights: Tensor
+    bounds: WeightBounds
+    largest_entry: float = 1.0
+    loss: Loss = HINGE
+    domain: ConvexDomain | None = None
+
+    def fit(self, gamma: float, tilts: Tensor | None = None, tolerance: float | None = None) -> Tensor:
+        """Minimisers [runs, p] of the sums, tilted by b [runs, p]."""
+        tilts = self.psi.new_zeros(self.psi.shape[0], self.psi.shape[2]) if tilts is None else tilts
+        stop = tolerance or default_tolerance(self.loss.slope, self.bounds.most)
+        return minimise(self.psi, self.target, self.weights, self.loss, gamma, tilts, stop, self.domain)
+
+    def affordable(self, gamma: float, way: str, epsilon: float) -> bool:
+        """Whether the determinants leave something of epsilon (objective perturbation)."""
+        spent = jacobian(self.bounds, self.loss.curvature, gamma)
+        return way == "output" or spent < 0.99 * (1 - SOLVER_SHARE) * epsilon
+
+    def release(self, gamma: float, way: str, kind: str, budget: PrivacyBudget, noise: NoiseSource) -> Tensor:
+        """One release of each run's rule, [runs, p], each paid for by ``budget``."""
+        facts = {"kind": kind, "slope": self.loss.slope, "bounds": self.bounds, "gamma": gamma}
+        constrained = self.domain is not None
+        if way == "output":
+            stop = default_tolerance(self.loss.slope, self.bounds.most)
+            added = output_mechanism(budget, **facts, tolerance=stop, constrained=constrained)  # type: ignore[arg-type]
+            return added.add_noise(self.fit(gamma, tolerance=stop), noise)
+        tilt = calibrate_tilt(
+            budget,
+            **facts,  # type: ignore[arg-type]
+            curvature=self.loss.curvature,
+            size=self.psi.shape[2],
+            largest_entry=self.largest_entry,
+            constrained=constrained,
+        )
+        return tilt.release(lambda b: self.fit(gamma, b, tilt.tolerance), noise, self.psi.shape[0])
+
+
+def scores(psi: Tensor, theta: Tensor) -> Tensor:
+    """Linear predictors [runs, m] of features [runs, m, p] (or [m, p], shared) and rules [runs, p]."""
+    return (psi @ theta[:, :, None])[:, :, 0]
+
+
+def accuracy(psi: Tensor, theta: Tensor, effect: Tensor) -> Tensor:
+    """Share of decisions [runs] that are those of the best rule, for true effects of the shape of the scores."""
+    return ((scores(psi, theta) > 0) == (effect > 0)).double().mean(1)
+
+
+def mean_and_error(values: Tensor) -> tuple[float, float]:
+    """Mean over runs and its standard error."""
+    return values.mean().item(), (values.std() / len(values) ** 0.5).item()

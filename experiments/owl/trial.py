@@ -1,0 +1,96 @@
+"""The randomised trial of Giddens et al. (2023), many data sets at once, and the forms its outcome is given."""
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from experiments.owl.batch import Batch, scores
+from torchdpcate.data import OWL, CausalData
+from torchdpcate.erm import WeightBounds
+from torchdpcate.policy.outcome import BoughtResidual, Outcome, SignedResidual
+from torchdpcate.privacy import Event, Level, NoiseSource
+from torchdpcate.second_stage import Identity
+
+LAW = OWL()
+DOMAIN = LAW.domain()
+VALIDATION = 1000  # fresh records a data set
+
+
+@dataclass(frozen=True, eq=False)
+class Trials:
+    """Data sets of one size, side by side; outcomes not clipped yet.
+
+    Attributes:
+        x: Covariates [runs, n, 4].
+        a: Treatments [runs, n], 0 or 1.
+        y: Outcomes [runs, n].
+    """
+
+    x: Tensor
+    a: Tensor
+    y: Tensor
+
+    @classmethod
+    def draw(cls, runs: int, n: int, generator: torch.Generator) -> "Trials":
+        """Draw from the law of `OWL`, whose outcomes it clips and this does not."""
+        u = torch.rand(runs, n, LAW.dimension + 1, generator=generator, dtype=torch.float64)
+        x, a = u[..., :-1], (u[..., -1] < 0.5).double()
+        noise = LAW.noise_sd * torch.randn(runs, n, generator=generator, dtype=torch.float64)
+        return cls(x, a, LAW.baseline(x) + (a - 0.5) * LAW.effect(x) + noise)
+
+    def features(self, centred: bool) -> Tensor:
+        """Intercept and covariates over sqrt 5, [runs, n, 5]: covariates in [-1, 1] if centred, else in [0, 1]."""
+        features = Identity(centred).setup(DOMAIN)
+        return features(self.x.flatten(0, 1)).reshape(*self.y.shape, -1)
+
+    def problem(self, outcome: Outcome | None, centred: bool) -> Batch:
+        """Weighted problems, weights 2 times the shifted or signed outcome over its bound: W = 1 in these units.
+
+        Args:
+            outcome: Public form of the outcome. None is the paper's, shifted by the least outcome of each sample plus
+                0.001, over 15: it leaks, and may exceed 1.
+            centred: See `features`.
+        """
+        if outcome is None:
+            magnitude, sign = (self.y - self.y.amin(1, keepdim=True) + 0.001) / 15, torch.ones_like(self.y)
+        else:
+            magnitude, sign = outcome.transform(self.y, DOMAIN)
+        features = Identity(centred).setup(DOMAIN)
+        target = (2 * self.a - 1) * sign
+        return Batch(self.features(centred), target, magnitude, WeightBounds.per_record(1.0), features.largest_entry)
+
+    def bought(self, outcome: BoughtResidual, epsilon: float, noise: NoiseSource) -> Batch:
+        """Weighted problems whose centre and clip each data set buys for itself, with ``share`` of epsilon.
+
+        Args:
+            outcome: What is bought, and for which share.
+            epsilon: Budget in all; infinity buys nothing and takes the exact quantiles.
+            noise: Where the noise comes from.
+        """
+        price = None if math.isinf(epsilon) else outcome.share * epsilon
+        clipped = self.y.clamp(DOMAIN.outcome_low, DOMAIN.outcome_high)
+        settled = [
+            outcome.settle(CausalData(x, a, y), DOMAIN, price, _free, noise)
+            for x, a, y in zip(self.x, self.a, clipped, strict=True)
+        ]
+        centre, clip = torch.tensor([[s.centre, s.clip] for s in settled], dtype=torch.float64).T[:, :, None]
+        problem = self.problem(SignedResidual(), centred=True)
+        residual = clipped - centre
+        target = (2 * self.a - 1) * torch.where(residual >= 0, 1.0, -1.0)
+        return replace(problem, target=target, weights=(residual.abs() / clip).clamp(max=1))
+
+    def value(self, psi: Tensor, theta: Tensor) -> Tensor:
+        """Empirical value [runs] of the rules: mean outcome of those whom the coin treated as the rule says."""
+        followed = ((scores(psi, theta) > 0) == (self.a > 0)).double()
+        return (followed * self.y).sum(1) / followed.sum(1)
+
+    @property
+    def effect(self) -> Tensor:
+        """True effects [runs, n]; the best rule treats where they are positive."""
+        return LAW.effect(self.x)
+
+
+def _free(event: Event, level: Level, count: int) -> None:
+    """Take no payment: a simulation protects nobody."""
