@@ -17,7 +17,9 @@ from tests.cli.test_cli import one_line
 from torchdpcate.audit.leak.scan import FALSE_ALARM, scan
 from torchdpcate.cli.main import main
 from torchdpcate.data import ITR, OWL
+from torchdpcate.errors import InputError
 from torchdpcate.evaluation import decision_accuracy, policy_value
+from torchdpcate.policy import TwoStageRule
 from torchdpcate.release import load_release
 
 LALONDE = Path(__file__).parents[2].parent / "shared" / "data" / "lalonde" / "nsw_dw.csv"
@@ -347,10 +349,15 @@ def test_a_fixed_noise_seed_claims_nothing_anywhere(here, capsys):
     assert summary("r")["epsilon"] is None
 
 
-def test_what_was_paid_for_stays_when_records_are_refused(here, capsys):
-    """The propensity is bought before it shows that all weights are zero: the ledger must count it."""
-    table().assign(pay=5).to_csv("people.csv", index=False)
-    assert main(["train", "task=two_stage_rule", "outcome=signed_residual", *TABLE, "run_dir=r"]) == 2
-    assert "every weight is zero" in one_line(capsys)
-    assert len(json.loads((here / "r" / "curator" / "ledger.json").read_text())["entries"]) == 1
+def test_what_was_paid_for_stays_when_a_fit_is_refused(here, capsys, monkeypatch):
+    """What comes to light after the weights and the outcome were bought must not take their ledger away."""
+
+    def refuse(learner, records):
+        raise InputError("records: refused late")
+
+    monkeypatch.setattr(TwoStageRule, "problem", refuse)
+    table().to_csv("people.csv", index=False)
+    assert main(["train", "task=two_stage_rule", *TABLE, "run_dir=r"]) == 2
+    assert "refused late" in one_line(capsys)
+    assert len(json.loads((here / "r" / "curator" / "ledger.json").read_text())["entries"]) == 2
     assert not (here / "r" / "release").exists()

@@ -9,13 +9,15 @@ import pytest
 import torch
 from sklearn.base import clone
 
+from tests.release.forgery import restated
 from torchdpcate import load_release
 from torchdpcate.data import CausalData, Domain
 from torchdpcate.erm import HuberHinge, Squared, WeightBounds
-from torchdpcate.errors import BudgetError, InputError
+from torchdpcate.errors import BudgetError, InputError, VerificationError
 from torchdpcate.policy import (
     BoughtResidual,
     KnownWeights,
+    Outcome,
     OutcomeWeightedLearner,
     PrivateWeights,
     Shifted,
@@ -25,7 +27,8 @@ from torchdpcate.policy import (
     default_gamma,
 )
 from torchdpcate.privacy import NoiseSource, PrivacyBudget
-from torchdpcate.release import verify_release
+from torchdpcate.release import make_card, verify_release
+from torchdpcate.second_stage import Fourier
 
 DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], outcome_low=-2.0, outcome_high=2.0, overlap=0.2)
 
@@ -280,3 +283,67 @@ def test_empty_arm_in_the_weights_block_is_no_error():
     weights = PrivateWeights(block=0.25)
     learner = TwoStageRule(DOMAIN, PrivacyBudget(20.0, 0.0), weights=weights).fit(data.x, data.a, data.y)
     assert torch.isfinite(learner.release().theta).all()
+
+
+def everyone(**settings):
+    x, a, y = records(1200)
+    e = torch.full((1200, 1), 0.5, dtype=torch.float64)
+    domain = Domain([0, 0, 0.3], [1, 1, 0.6], -2.0, 2.0, overlap=0.2, names=["u", "v", "e"])
+    return domain, torch.cat([x, e], 1), a, y
+
+
+@pytest.mark.parametrize("weights", [KnownWeights("e"), "constant", "private", PrivateWeights(block=0.3), "ipw", "mmd"])
+@pytest.mark.parametrize("outcome", ["signed_residual", "bought_residual"])
+def test_every_release_agrees_with_itself(weights, outcome, tmp_path):
+    domain, x, a, y = everyone()
+    learner = TwoStageRule(domain, PrivacyBudget(4.0, 1e-5), weights=weights, outcome=outcome, gamma_bound=1e9)
+    rule = learner.fit(x[:400], a[:400], y[:400]).release()
+    path = rule.save(tmp_path / "rule.safetensors")
+    verify_release(path)
+    assert make_card(rule)["guarantee"]["level"] == "certified"
+    for label in ("weights: private", "outcome: centre and clip"):
+        charged = any(charge["label"] == label for block in rule.privacy.blocks for charge in block["charges"])
+        if charged:
+            with pytest.raises(VerificationError, match="no charge is for them"):
+                verify_release(restated(path, lambda privacy, label=label: forget(privacy, label)))
+
+
+def forget(privacy, label):
+    """Leave a charge out, its costs included, as if it had not been paid."""
+    for block in privacy["blocks"]:
+        block["charges"] = [charge for charge in block["charges"] if charge["label"] != label]
+
+
+def test_settings_changed_after_the_fit_change_no_release():
+    x, a, y = records()
+    learner = OutcomeWeightedLearner(DOMAIN, PrivacyBudget(4.0, 0.0)).fit(x, a, y)
+    learner.set_params(outcome="shifted", loss="logistic", features=Fourier(pairs=4), propensity=0.2)
+    rule = learner.release()
+    assert (rule.privacy.public["outcome"], rule.privacy.public["loss"]) == ("bought_residual", "huber_hinge")
+    assert rule.privacy.public["propensity"] == 0.5
+    assert rule.decide(x).shape == (1500,)
+    assert learner.curator_score(x).shape == (1500,)
+
+
+class Loud(Outcome):
+    """An outcome of one's own that breaks its promise."""
+
+    name = "loud"
+
+    def transform(self, y, domain):
+        return 3 * torch.ones_like(y), torch.ones_like(y)
+
+    def public(self, domain):
+        return {}
+
+
+def test_an_outcome_out_of_range_is_refused_before_anything_is_spent(tmp_path):
+    x, a, y = records()
+    path = tmp_path / "ledger.json"
+    learner = TwoStageRule(DOMAIN, PrivacyBudget(4.0, 0.0), outcome=Loud(), ledger_path=path)
+    with pytest.raises(InputError, match="magnitudes in"):
+        learner.fit(x, a, y)
+    nothing = TwoStageRule(DOMAIN, PrivacyBudget(4.0, 0.0), outcome="shifted", ledger_path=path)
+    with pytest.raises(InputError, match="every weight is zero"):
+        nothing.fit(x, a, torch.full_like(y, -2.0))
+    assert not path.exists() or json.loads(path.read_text())["entries"] == []

@@ -12,6 +12,7 @@ from torchdpcate.policy.cross_validation import CrossValidatedRule
 from torchdpcate.policy.pairwise import PairwiseRule
 from torchdpcate.policy.tuning import SELECTION, PrivatelyTunedRule, _rule_tuning, agreement
 from torchdpcate.privacy import Ledger, NoiseSource, PrivacyBudget
+from torchdpcate.release import make_card, verify_release
 from torchdpcate.second_stage import Identity, Legendre
 
 DOMAIN = Domain([-1.0] * 2, [1.0] * 2, -2.0, 2.0)
@@ -203,3 +204,27 @@ def test_refusals_come_before_any_spending(make, message, tmp_path):
     assert not path.exists()
     with pytest.raises(InputError, match="not fitted"):
         tuned.release()
+
+
+@pytest.mark.parametrize("weights", ["constant", "private"])
+def test_a_tuned_rule_agrees_with_itself_and_has_a_card(weights, tmp_path):
+    learner = TwoStageRule(DOMAIN, BUDGET, weights=weights)
+    rule = PrivatelyTunedRule(learner, [30.0, 300.0]).fit(*records(3000)).release()
+    verify_release(rule.save(tmp_path / "rule.safetensors"))
+    assert "rule_tuning" in make_card(rule, audit={"rule_tuning": {"bound": 0.5}})["audit"]["lower_bounds"]
+
+
+def test_an_arm_that_a_block_lacks_is_found_before_anything_is_spent(tmp_path):
+    x, a, y = records()
+    a[:] = 0
+    a[:3] = 1
+    path = tmp_path / "ledger.json"
+    with pytest.raises(InputError, match="no record with value 1"):
+        PrivatelyTunedRule(owl(ledger_path=path), [5.0, 50.0]).fit(x, a, y)
+    assert not path.exists()
+
+
+def test_a_heuristic_statement_has_no_number_of_a_mechanism():
+    rule = CrossValidatedRule(owl(), [5.0, 50.0]).fit(*records()).release()
+    assert rule.privacy.epsilon is None
+    assert not {"tilt_scale", "epsilon_jacobian", "solver_scale", "gamma"} & set(rule.privacy.public)

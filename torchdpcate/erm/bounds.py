@@ -38,7 +38,7 @@ class WeightBounds:
     def __post_init__(self) -> None:
         for name in ("most", "first", "second"):
             positive(f"bounds.{name}", getattr(self, name))
-        if self.own and (self.first < 2 * self.most or self.second < self.most):
+        if self.first < 2 * self.most or self.second < self.most:
             raise InputError(
                 f"bounds.first = {self.first:g}, second = {self.second:g}: a replaced record of weight up to "
                 f"{self.most:g} alone moves {2 * self.most:g} and {self.most:g}; give at least those"

@@ -1,14 +1,14 @@
 """Weights fitted to all records without privacy: never released, but with a certified bound of their spill."""
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
 
 from torchdpcate.data import CausalData, Domain
 from torchdpcate.erm.bounds import WeightBounds
-from torchdpcate.errors import InputError
+from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.policy.weight_scheme import FittedWeights, WeightScheme
 from torchdpcate.privacy import NoiseSource, PrivacyBudget
 from torchdpcate.privacy.budget import positive
@@ -56,8 +56,13 @@ class BalancingWeights(WeightScheme):
     ) -> "BalancedWeights":
         """Return the weights of these records; nothing is spent, for they only enter the rule's objective."""
         bounds = self.bounds(records.n, domain)
-        omega = self.balance(records, domain)
-        return BalancedWeights(bounds, {"ridge": self.ridge, "spill": bounds.spill}, records.x, records.a, omega)
+        try:
+            omega = self.balance(records, domain)
+        except NumericalError as error:
+            raise NumericalError(f"weights = {self.name}: {error}, that is weights.ridge") from None
+        public = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "features"}
+        told = {f"weights_{name}": value for name, value in public.items()} | {"spill": bounds.spill}
+        return BalancedWeights(bounds, told, records.x, records.a, omega)
 
     @abstractmethod
     def span(self, domain: Domain) -> tuple[float, float]:

@@ -66,7 +66,8 @@ class CrossValidatedRule(TunedRule):
         release = self.learner_.release()
         why = "the ridge was chosen by cross-validation on the same records, which nothing paid for"
         tuning = {"runs": len(self.gammas), "text": why}
-        return self._stated(release, Guarantee(Level.HEURISTIC, None, source=why), own, {}, tuning)
+        # settings alone: from a noise scale an epsilon could be read that nothing stands for
+        return self._stated(release, Guarantee(Level.HEURISTIC, None, source=why), own, self.learner_.settings_, tuning)
 
     def _chosen(self, records: CausalData) -> GammaChoice:
         order = public_permutation(records.n, self.learner.seed, "cross-validation")

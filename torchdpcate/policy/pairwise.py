@@ -138,7 +138,9 @@ class PairwiseRule(RuleLearner):
         domain = self.schema_.domain
         features, matching = self._features(domain), make_matching(self.matching)
         loss, convex = self._loss(features)
-        modelled = 0.0 if self.residual_model is None else self.residual_model(records.x)
+        modelled = torch.zeros_like(records.y) if self.residual_model is None else self.residual_model(records.x)
+        if modelled.shape != records.y.shape:
+            raise InputError(f"residual_model: gave shape {tuple(modelled.shape)} for {records.n} records; give [n]")
         magnitude, sign = self.outcome_.transform(records.y - modelled, domain)
         totals = matching.totals(records.x, records.a, magnitude * sign / 2, domain, self.gap == "difference")
         if not totals.matched:

@@ -83,6 +83,9 @@ class RuleLearner(BaseEstimator, ABC):
     Attributes:
         weights_: Fitted weights. The curator's, but for what they call public.
         outcome_: The outcome's map, its constants public or paid for.
+        features_: The feature map, on the columns that the rule sees.
+        columns_: Those columns, by position; None for all.
+        settings_: Public settings of the fit, as statements tell them.
         problem_: The weighted ERM. The curator's, never to be published.
         ledger_: What has been spent; None without privacy.
         blocks_: Positions of the records of each block, public.
@@ -144,11 +147,14 @@ class RuleLearner(BaseEstimator, ABC):
         domain.check_outcome(records.y)
         self.check(records.n)
         self.blocks_ = self._blocks(records.n)
-        self._noise, self._account = self.noise or NoiseSource.system(), None
-        if self.budget is not None:
-            self._account = Account.open(self.sizes_, self.budget, self._noise, self.ledger_path)
-        self.ledger_ = None if self._account is None else self._account.ledger
         blocks = {name: records.subset(index) for name, index in self.blocks_.items()}
+        outcome, budget = make_outcome(self.outcome), self.budget
+        if outcome.share == 0:
+            _magnitudes(outcome, blocks[RECORDS].y, domain)  # may refuse, before anything is spent
+        self._noise, self._account = self.noise or NoiseSource.system(), None
+        if budget is not None:
+            self._account = Account.open(self.sizes_, budget, self._noise, self.ledger_path)
+        self.ledger_ = None if self._account is None else self._account.ledger
         first = WEIGHTS if WEIGHTS in blocks else RECORDS
         self.weights_ = scheme.fit(
             blocks[first],
@@ -157,7 +163,6 @@ class RuleLearner(BaseEstimator, ABC):
             charge=_free if self._account is None else self._account.till([first], f"weights: {scheme.name}"),
             noise=self._noise,
         )
-        outcome, budget = make_outcome(self.outcome), self.budget
         self.outcome_ = outcome.settle(
             blocks[RECORDS],
             domain,
@@ -166,6 +171,7 @@ class RuleLearner(BaseEstimator, ABC):
             self._noise,
         )
         self.problem_ = self.problem(blocks[RECORDS])
+        self.features_, self.columns_, self.settings_ = self._features(domain), self._columns(domain), self._public()
         return self
 
     def check(self, n: int) -> None:
@@ -193,6 +199,9 @@ class RuleLearner(BaseEstimator, ABC):
         report = explain_noise(**facts)
         if self.mechanism == "objective":
             check_gamma(needed_gamma(report.rule_epsilon, bounds, curvature), largest, report)
+        zero = torch.zeros(1, facts["size"], dtype=torch.float64)
+        empty = WeightedERM(zero, zero[:, 0], zero[:, 0], facts["loss"], facts["gamma"], bounds)
+        make_rule_mechanism(self.mechanism, facts["perturbation"]).prepare(empty, self._rule_budget(self.budget))
 
     def release(self, budget: PrivacyBudget | None = None) -> RuleRelease:
         """Release the rule.
@@ -216,16 +225,15 @@ class RuleLearner(BaseEstimator, ABC):
             return ready, ready.run(charge, noise)
 
         (ready, theta), own = account.spend(run, [RECORDS], f"release by {mechanism.name}", budget)
-        domain = self.schema_.domain
         statement = account.statement(
             ready.guarantee,
             own,
             mechanism=mechanism.name,
             formula=mechanism.formula,
-            public={**self._public(), **self.weights_.public, **ready.public},
-            bounds_origin=domain.origin,
+            public={**self.settings_, **ready.public},
+            bounds_origin=self.schema_.domain.origin,
         )
-        return RuleRelease(theta, self._features(domain), self.schema_, statement, self._columns(domain))
+        return RuleRelease(theta, self.features_, self.schema_, statement, self.columns_)
 
     def explain_noise(self) -> NoiseReport:
         """Return what public facts say of the noise: which term dominates, and what to change. It costs nothing.
@@ -239,8 +247,9 @@ class RuleLearner(BaseEstimator, ABC):
 
     def curator_score(self, X: Any) -> np.ndarray:
         """Return the scores of the rule without noise, [m]. The curator's, never to be published."""
-        x = self._view(self.schema_.matrix(X), self.schema_.domain)
-        return self._features(self.schema_.domain).product(self.problem_.minimiser, x).numpy()
+        x = self.schema_.matrix(X)
+        x = x if self.columns_ is None else x[:, list(self.columns_)]
+        return self.features_.product(self.problem_.minimiser, x).numpy()
 
     @property
     def sizes_(self) -> dict[str, int]:
@@ -259,13 +268,11 @@ class RuleLearner(BaseEstimator, ABC):
         domain = self.schema_.domain
         features = self._features(domain)
         loss, convex = self._loss(features)
-        magnitude, sign = self.outcome_.transform(records.y, domain)
+        magnitude, sign = _magnitudes(self.outcome_, records.y, domain)
         omega, label = self.weights_.weights(records), (2 * records.a - 1) * sign
         # the squared loss looks at the size of its target, the others at its sign
         squared = isinstance(loss, Squared)
         target, weights = (2 * label * magnitude, omega) if squared else (label, omega * magnitude)
-        if not bool((omega * magnitude > 0).any()):
-            raise InputError("outcome: every weight is zero; give bounds or a centre that tell the outcomes apart")
         return WeightedERM(
             features(self._view(records.x, domain)),
             target,
@@ -378,7 +385,22 @@ class RuleLearner(BaseEstimator, ABC):
             "loss": self.loss if isinstance(self.loss, str) else type(self.loss).__name__,
             **({"radius": self.radius} if self.radius is not None else {}),
             **({"split": scheme.block, "seed": self.seed} if scheme.block is not None else {}),
+            **self.weights_.public,
         }
+
+
+def _magnitudes(outcome: Outcome, y: Tensor, domain: Domain) -> tuple[Tensor, Tensor]:
+    """Return an outcome's magnitudes and signs, on whose range the guarantee rests.
+
+    Raises:
+        InputError: A magnitude outside [0, 1], a sign other than 1 and -1, or magnitudes that are all zero.
+    """
+    magnitude, sign = outcome.transform(y, domain)
+    if not bool(((magnitude >= 0) & (magnitude <= 1)).all() & (sign.abs() == 1).all()):
+        raise InputError(f"outcome = {outcome}: give magnitudes in [0, 1] and signs of 1 and -1")
+    if not bool((magnitude > 0).any()):
+        raise InputError("outcome: every weight is zero; give bounds or a centre that tell the outcomes apart")
+    return magnitude, sign
 
 
 def _least_noise(facts: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator, clone
 from torch import LongTensor
 
 from torchdpcate.data import CausalData, TableSchema
+from torchdpcate.data.records import check_treatment
 from torchdpcate.errors import InputError
 from torchdpcate.policy.rule import RuleLearner
 from torchdpcate.privacy import ApproximateEvent, Event, Guarantee, Ledger, Level, NoiseSource, PureEvent
@@ -51,6 +52,8 @@ class TunedRule(BaseEstimator, ABC):
         self.check(records.n)
         self._noise = learner.noise or NoiseSource.system()
         self.blocks_ = self._blocks(records.n)
+        for name, index in self.blocks_.items():  # before anything is spent
+            check_treatment(records.a[index], f"treatment of block {name}")
         assert learner.budget is not None
         self._account = Account.open(self.sizes_, learner.budget, self._noise, learner.ledger_path)
         self._release = self._fit({name: records.subset(index) for name, index in self.blocks_.items()})
@@ -123,7 +126,7 @@ class TunedRule(BaseEstimator, ABC):
             own=own,
             mechanism=told.mechanism,
             formula=told.formula,
-            public={**told.public, **public},
+            public=public,
             private_noise=self._noise.private,
             bounds_origin=told.bounds_origin,
             tuning=tuning,

@@ -17,6 +17,7 @@ from torchdpcate.policy.tuned_rule import TunedRule
 from torchdpcate.policy.weighted_erm import WeightedERM
 from torchdpcate.privacy import Game, Guarantee, Level, NoiseSource, PrivacyBudget, PureEvent, worst_case
 from torchdpcate.release import RuleRelease
+from torchdpcate.release.account import CANDIDATE
 from torchdpcate.second_stage import FeatureMap
 
 SELECTION = "selection"
@@ -131,17 +132,17 @@ class PrivatelyTunedRule(TunedRule):
         count = len(self._settings())
         if len(rest) < 2 * count:
             raise InputError(f"n = {n}: too few records for {count} candidates; give fewer, or bring more records")
-        parts = {f"candidate {k + 1}": part for k, part in enumerate(rest.tensor_split(count))}
+        parts = {f"{CANDIDATE} {k + 1}": part for k, part in enumerate(rest.tensor_split(count))}
         return {**parts, SELECTION: selection}  # type: ignore[dict-item]
 
     def _fit(self, blocks: Mapping[str, CausalData]) -> RuleRelease:
         names, settings = list(blocks)[:-1], self._settings()
         level, own, trained, rules = self.learner.scheme().level, set(), [], []
         for name, chosen in zip(names, settings, strict=True):
-            own |= self._pay(name, f"{name}: weights and rule", level)
+            own |= self._pay(name, f"{name}: weights, outcome and rule", level)
             trained.append(self._trained(blocks[name], **chosen))
             rules.append(trained[-1].release())
-        own |= self._pay(SELECTION, "weights and choice among the candidates", level)
+        own |= self._pay(SELECTION, "choice among candidates, by weights of its own", level)
         judge = self._trained(blocks[SELECTION], gamma=None)
         best = self._best(judge, blocks[SELECTION].subset(judge.blocks_[RECORDS]), rules)
         self.chosen_, self.learner_ = settings[best], trained[best]
@@ -150,7 +151,8 @@ class PrivatelyTunedRule(TunedRule):
             f"{len(rules)} candidates were trained on disjoint parts of the records and one was chosen privately on "
             "another part; all of it is in this ledger"
         )
-        public = {"candidates": [_words(candidate) for candidate in settings], "selection_block": self.block}
+        tried = {"candidates": [_words(candidate) for candidate in settings], "selection_block": self.block}
+        public = {**rules[best].privacy.public, **tried}
         return self._stated(rules[best], guarantee, own, public, {"runs": len(rules), "text": text})
 
     def _best(self, judge: RuleLearner, records: CausalData, rules: Sequence[RuleRelease]) -> int:

@@ -49,7 +49,9 @@ class AdditiveMechanism(ABC):
         # a grid step is at most 2^-20 of the scale that it is chosen for, which is the enlarged one
         share = size ** (1 / self.norm) * 2.0**-20 * self.scale / self.sensitivity
         if share > 0.1:
-            raise InputError(f"size = {size}: too many numbers for noise of {self.scale:g}; release fewer")
+            raise InputError(
+                f"size = {size}: too many numbers for noise of {self.scale:g}; release fewer, or give more epsilon"
+            )
         return self.scale / (1 - share)
 
     def add_noise(self, values: Tensor, noise: NoiseSource) -> Tensor:

@@ -11,6 +11,9 @@ from torchdpcate.release.statement import PrivacyStatement, make_statement
 
 Result = TypeVar("Result")
 
+CANDIDATE = "candidate"
+"""First word of the charge of a whole rule, weights and release, that is one of several to be chosen from."""
+
 # Composition leaves crumbs of a spent budget; a release from less than this share would be noise alone.
 _SMALLEST_SHARE = 1e-3
 

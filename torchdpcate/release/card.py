@@ -32,6 +32,7 @@ _OTHER_PARTS = {
     "second stage: features": ("generalised_selection",),
     "weights: private": ("private_propensity",),
     "outcome: centre and clip": ("quantile",),
+    "choice among candidates": ("rule_tuning",),
 }
 
 

@@ -11,15 +11,19 @@ from torchdpcate.errors import InputError, ReleaseFileError, VerificationError
 from torchdpcate.nuisance.screening import SCREENING
 from torchdpcate.privacy import DPSGDEvent, Level, compose, event_from_dict, naive_sum
 from torchdpcate.privacy.accounting import Charge
+from torchdpcate.release.account import CANDIDATE
 from torchdpcate.release.digest import NO_SIGNATURE, SUMS_FILE, check_sums
 from torchdpcate.release.file import ReleaseFile, read_release_file
 from torchdpcate.release.plug_in import PlugIn
+from torchdpcate.release.rule import RuleRelease
 from torchdpcate.release.statement import ADJACENCY, UNIT, PrivacyStatement, claim_sentence
 
 # Closed forms are good to the first, Fourier transforms of another machine to the second; another version of the
 # accountant may discretise otherwise.
 _CLOSED, _CONVOLVED, _OTHER_VERSION = 1e-9, 1e-6, 1e-3
 _MOST_EVENTS, _MOST_CHARGES = 10**7, 1000  # about a minute; more than any run
+# Settings of a rule that cost something, and how their charge begins.
+_BOUGHT = (("weights", "private", "weights: private"), ("outcome", "bought_residual", "outcome: "))
 _LEVELS = list(Level)  # from the strongest to the weakest
 
 
@@ -182,7 +186,8 @@ def _own_charge(privacy: PrivacyStatement) -> Iterator[str]:
     if not privacy.claims:
         return
     charges = [charge for block in privacy.blocks for charge in block["charges"]]
-    own = any(charge["label"] == f"release by {privacy.mechanism}" for charge in charges)
+    paid = (f"release by {privacy.mechanism}", f"{CANDIDATE} ")
+    own = any(charge["label"].startswith(paid) for charge in charges)
     if not own and privacy.mechanism != PlugIn.name:
         yield f"no charge is for a release by {privacy.mechanism}"
     yield from (f"the charge {c['label']!r} is stated with a count of 0" for c in charges if c.get("count") == 0)
@@ -196,10 +201,19 @@ def _unpaid(file: ReleaseFile, privacy: PrivacyStatement) -> Iterator[str]:
     fitted = dp_sgd or any(label.startswith("nuisances:") for label in labels)
     if privacy.claims and any(name.startswith("nuisances.") for name in file.tensors) and not fitted:
         yield "it holds nuisances, but no charge is for their training"
-    if privacy.claims and json.loads(file.metadata["facts"]).get("columns") and SCREENING not in labels:
+    if privacy.claims and _screened(file) and SCREENING not in labels:
         yield "it uses chosen columns, but no charge is for choosing them"
+    for name, value, label in _BOUGHT:
+        paid = any(charged.startswith((label, f"{CANDIDATE} ")) for charged in labels)
+        if privacy.claims and privacy.public.get(name) == value and not paid:
+            yield f"its {name} are called {value}, but no charge is for them"
     if privacy.mechanism == PlugIn.name and bool(file.tensors["theta"].any()):
         yield "it is called a plug-in, which has no coefficients of its own, but holds some"
+
+
+def _screened(file: ReleaseFile) -> bool:
+    """Whether columns were chosen; a rule leaves out no column but one that holds the propensity."""
+    return file.metadata["class"] != RuleRelease.kind and bool(json.loads(file.metadata["facts"]).get("columns"))
 
 
 def _words(privacy: PrivacyStatement) -> Iterator[str]:
