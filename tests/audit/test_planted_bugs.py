@@ -49,6 +49,15 @@ class Quiet(FixedNoise):
         ("quantile", 8_000),
         ("output", 20_000),
         ("objective", 150_000),
+        ("cube", 8_000),
+        ("objective_gamma", 8_000),
+        ("objective_box", 8_000),
+        ("output_gamma", 20_000),
+        ("output_gaussian", 8_000),
+        ("private_propensity", 8_000),
+        ("outcome_weighted_learner", 8_000),
+        ("balancing_weights", 20_000),
+        ("pairwise", 8_000),
     ],
 )
 def test_half_the_noise_is_refuted(name, trials):

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
@@ -35,6 +36,7 @@ NOT_PROTECTED = (
     "everything in the curator's folder",
     "what else is or will be published about the same records: its budget adds up with this one",
 )
+_version = cache(version)  # looking one up reads files
 _LIBRARIES = ("torchdpcate", "torch", "opacus", "dp-accounting", "opendp")
 
 
@@ -77,7 +79,7 @@ class PrivacyStatement:
     unit: str = UNIT
     assumptions: list[str] = field(default_factory=lambda: list(ASSUMPTIONS))
     not_protected: list[str] = field(default_factory=lambda: list(NOT_PROTECTED))
-    versions: dict[str, str] = field(default_factory=lambda: {name: version(name) for name in _LIBRARIES})
+    versions: dict[str, str] = field(default_factory=lambda: {name: _version(name) for name in _LIBRARIES})
     accountant: dict[str, str] = field(default_factory=dict)
     bounds_origin: str = ""
     tuning: dict[str, Any] = field(default_factory=dict)
@@ -211,7 +213,7 @@ def claim_sentence(epsilon: float, delta: float, level: str) -> str:
 def _accountant() -> dict[str, str]:
     return {
         "name": "torchdpcate.privacy.compose, with privacy loss distributions of dp-accounting",
-        "version": version("dp-accounting"),
+        "version": _version("dp-accounting"),
         "neighbouring_relation": "replace one record",
     }
 
