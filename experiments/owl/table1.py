@@ -21,7 +21,7 @@ from experiments.owl.page import write_page
 from experiments.owl.references import EPSILONS, NOTE, PAPER, SIZES
 from experiments.owl.trial import VALIDATION, Trials
 from torchdpcate.policy.outcome import BoughtResidual, Outcome, Shifted, SignedResidual
-from torchdpcate.policy.rule import default_gamma
+from torchdpcate.policy.ridge import default_gamma
 from torchdpcate.privacy import NoiseSource, PrivacyBudget
 
 DELTA = 1e-5  # of the Gaussian rows

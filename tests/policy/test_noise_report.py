@@ -10,7 +10,8 @@ from torchdpcate.errors import InputError
 from torchdpcate.policy import WeightedERM
 from torchdpcate.policy.mechanisms import make_rule_mechanism
 from torchdpcate.policy.noise_law import expected_accuracy, noise_length
-from torchdpcate.policy.noise_report import KINDS, check_gamma, explain_noise, needed_gamma
+from torchdpcate.policy.noise_report import KINDS, explain_noise
+from torchdpcate.policy.ridge import check_gamma, needed_gamma
 from torchdpcate.privacy import NoiseSource, PrivacyBudget
 
 BUDGET = PrivacyBudget(1.0, 1e-5)

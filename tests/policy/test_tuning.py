@@ -159,11 +159,12 @@ def test_the_audited_pair_moves_every_utility_by_the_whole_bound():
     game, noise = _rule_tuning(PrivacyBudget(4.0, 0.0)), NoiseSource.fixed(0)
     first = [(game.draw(world, 3000, noise) == 0).double().mean().item() for world in (0, 1)]
     # exact: the largest of one candidate and 29 rivals, exponential noise of scale 1/2 each
-    u = torch.rand(1_000_000, 30, dtype=torch.float64).log().neg() / 2
+    generator = torch.Generator().manual_seed(0)
+    u = torch.rand(1_000_000, 30, dtype=torch.float64, generator=generator).log().neg() / 2
     exact = [((u[:, 0] + own) > (u[:, 1:].amax(1) + rest)).double().mean().item() for own, rest in ((1, 0), (0, 1))]
     for seen, expected in zip(first, exact, strict=True):
         assert seen == pytest.approx(expected, abs=5 * (expected * (1 - expected) / 3000) ** 0.5 + 2e-3)
-    assert 10 < exact[0] / exact[1] < 55  # e^4 = 54.6
+    assert 10 < exact[0] / exact[1] < 58  # e^4 = 54.6, and a million draws tell it to 2 %
 
 
 def test_cross_validation_claims_nothing(tmp_path):

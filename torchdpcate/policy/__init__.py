@@ -8,7 +8,8 @@ from torchdpcate.policy.outcome import OUTCOMES, BoughtResidual, Outcome, Shifte
 from torchdpcate.policy.owl import OutcomeWeightedLearner
 from torchdpcate.policy.pairwise import PairwiseRule
 from torchdpcate.policy.public_tuning import GammaChoice, tune_on_public
-from torchdpcate.policy.rule import RuleLearner, default_gamma
+from torchdpcate.policy.ridge import default_gamma
+from torchdpcate.policy.rule import RuleLearner
 from torchdpcate.policy.tuning import PrivatelyTunedRule
 from torchdpcate.policy.two_stage import TwoStageRule
 from torchdpcate.policy.weighted_erm import WeightedERM

@@ -8,7 +8,6 @@ from torchdpcate.erm import Loss, WeightBounds, calibrate_tilt, default_toleranc
 from torchdpcate.errors import InputError
 from torchdpcate.policy.noise_law import expected_accuracy, noise_length, separable_pull, signal_for
 from torchdpcate.privacy import PrivacyBudget
-from torchdpcate.privacy.budget import positive, probability
 
 KINDS = (
     ("objective", "gamma"),
@@ -21,26 +20,6 @@ KINDS = (
 
 _GOOD = 0.9  # accuracy for which the number of records is worked out
 _WORTH = 1.15  # a factor below is not worth advice
-
-
-def needed_gamma(epsilon: float, bounds: WeightBounds, curvature: float, share: float = 0.5) -> float:
-    r"""Return the ridge at which the determinants' cost J is ``share`` of epsilon.
-
-    .. math:: \gamma = \frac{\lambda w_{max}}{e^{s\varepsilon} - 1} \text{ if a record moves its own term alone, else }
-              \gamma = \frac{\lambda W_2}{s\varepsilon}
-
-    Args:
-        epsilon: What the rule may spend.
-        bounds: Of the weights.
-        curvature: lambda, of the loss.
-        share: s in (0, 1).
-
-    Example:
-        >>> round(needed_gamma(1.0, WeightBounds.per_record(4.0), 1.0, share=0.25) / 400, 8)
-        0.03520812
-    """
-    spent = positive("epsilon", epsilon) * probability("share", share, above_zero=True)
-    return curvature * bounds.most / math.expm1(spent) if bounds.own else curvature * bounds.second / spent
 
 
 @dataclass(frozen=True)
@@ -183,25 +162,6 @@ def explain_noise(
         records_needed=math.ceil(n * signal_for(_GOOD, perturbation, chosen.scale, size) / pull),
     )
     return replace(report, advice=_advice(report, bounds.most, shifted, spill_remedy))
-
-
-def check_gamma(needed: float, largest: float, report: NoiseReport) -> None:
-    """Refuse a ridge that would leave noise alone.
-
-    Args:
-        needed: Ridge that the budget asks for, see `needed_gamma`.
-        largest: Public bound, for instance the curvature of all records at their largest weight.
-        report: Of the release that would be made.
-
-    Raises:
-        InputError: The needed ridge is above the bound; says what accuracy to expect.
-    """
-    if needed > largest:
-        raise InputError(
-            f"epsilon = {report.epsilon:g}: needs gamma = {needed:.3g}, above the bound gamma_bound = {largest:.3g}; "
-            f"expect an accuracy of {report.accuracy:.2f} where a coin has 0.50; give more epsilon, about "
-            f"{report.records_needed} records, or a larger gamma_bound to release it all the same"
-        )
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,14 @@ from sklearn.base import BaseEstimator
 from torch import LongTensor, Tensor
 
 from torchdpcate.data import CausalData, Domain, TableSchema, public_split
-from torchdpcate.erm import Ball, ConvexDomain, HuberHinge, L1Ball, Logistic, Loss, Squared, WeightBounds
+from torchdpcate.erm import ConvexDomain, Loss, Squared, WeightBounds
 from torchdpcate.errors import InputError
 from torchdpcate.policy.known import KnownWeights
+from torchdpcate.policy.loss import make_loss
 from torchdpcate.policy.mechanisms import RuleMechanism, make_rule_mechanism
-from torchdpcate.policy.noise_report import NoiseReport, check_gamma, explain_noise, needed_gamma
+from torchdpcate.policy.noise_report import NoiseReport, explain_noise
 from torchdpcate.policy.outcome import Outcome, Shifted, make_outcome
+from torchdpcate.policy.ridge import LEAST_RIDGE, check_gamma, default_gamma, needed_gamma
 from torchdpcate.policy.weight_scheme import WeightScheme, on_domain
 from torchdpcate.policy.weighted_erm import WeightedERM
 from torchdpcate.privacy import Event, Level, NoiseSource, PrivacyBudget
@@ -25,29 +27,6 @@ from torchdpcate.second_stage import FeatureMap
 
 RECORDS, WEIGHTS = "records", "weights"
 """Blocks of records: the rule's own, and the one that fits weights where they have a block of their own."""
-
-_LOSSES: dict[str, type[Loss]] = {"huber_hinge": HuberHinge, "logistic": Logistic, "squared": Squared}
-_JACOBIAN_SHARE = 0.1  # of epsilon, for the change of curvature; within 1 % of the best of a grid nearly everywhere
-_LEAST_RIDGE = 1e-3  # of n w_max, for conditioning and against overfitting
-
-
-def default_gamma(n: int, epsilon: float, bounds: WeightBounds, curvature: float) -> float:
-    r"""Return the ridge of the whole sum where the user has no wish: a public function of n and the budget.
-
-    The larger of :math:`10^{-3} n w_{max}` and the ridge at which the change of curvature costs a tenth of epsilon
-    (``needed_gamma``).
-
-    Args:
-        n: Number of records.
-        epsilon: What the release may spend.
-        bounds: Public bounds of the weights.
-        curvature: lambda, of the loss.
-
-    Example:
-        >>> round(default_gamma(1000, 1.0, WeightBounds.per_record(1.0), 1.0), 6)
-        9.508332
-    """
-    return max(needed_gamma(epsilon, bounds, curvature, _JACOBIAN_SHARE), _LEAST_RIDGE * n * bounds.most)
 
 
 class RuleLearner(BaseEstimator, ABC):
@@ -314,24 +293,12 @@ class RuleLearner(BaseEstimator, ABC):
         if self.gamma is not None:
             return self.gamma
         if self.budget is None:
-            return _LEAST_RIDGE * n * bounds.most
+            return LEAST_RIDGE * n * bounds.most
         return default_gamma(n, self._rule_budget(self.budget).epsilon, bounds, loss.curvature)
 
     def _loss(self, features: FeatureMap) -> tuple[Loss, ConvexDomain | None]:
         """Return the loss, and the set to which the coefficients are confined."""
-        if self.radius is not None and not self.radius > 0:
-            raise InputError(f"radius = {self.radius}: give a number above 0, or null for none")
-        if self.loss == "squared" or isinstance(self.loss, Squared):
-            if self.radius is None:
-                raise InputError("loss = squared: its slope is bounded for bounded coefficients alone; give a radius")
-            # targets lie in [-2, 2], and |psi'theta| <= max|psi_j| ||theta||_1
-            return Squared(2 + features.largest_entry * self.radius), L1Ball(self.radius)
-        domain = None if self.radius is None else Ball(self.radius)
-        if isinstance(self.loss, Loss):
-            return self.loss, domain
-        if self.loss not in _LOSSES:
-            raise InputError(f"loss = {self.loss}: choose one of {', '.join(sorted(_LOSSES))}")
-        return _LOSSES[self.loss](), domain
+        return make_loss(self.loss, self.radius, features.largest_entry)
 
     def _features(self, domain: Domain) -> FeatureMap:
         """Return the feature map, fixed on the columns that the rule sees."""
