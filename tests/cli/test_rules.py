@@ -32,6 +32,8 @@ TASKS = {
     "balanced": ["task=two_stage_rule", "weights=entropy"],
     "constant": ["task=two_stage_rule", "weights=constant", "rule.perturbation=gamma"],
     "pairs": ["task=pairwise"],
+    "tuned": ["task=owl", "tune=ridge", "tune.gammas=[10,100]"],
+    "tuned in blocks": ["task=two_stage_rule", "weights.block=0.25", "tune=ridge", "tune.gammas=[10,100]"],
 }
 DOMAIN = {
     "treatment": "treat",
@@ -322,6 +324,9 @@ MISTAKES = {
     "rule of another task": (None, ["task=owl", "rule=pairwise"], "the task says which rule"),
     "rule of an effect": (None, ["rule.gamma=3"], "rule.gamma: not used by task=cate.*task=owl"),
     "weights of an effect": (None, ["weights=ipw"], "weights: not used by task=cate"),
+    "tuning of effects": (None, ["task=owl", "tune=private"], "task=owl use tune=ridge"),
+    "tuning of a rule": (None, ["tune=ridge"], "task=cate use tune=private"),
+    "no candidates": (None, ["task=owl", "tune=ridge", "tune.gammas=[]"], "gammas is empty"),
     "unknown setting": (None, ["task=owl", "rule.gama=1"], "rule.gama"),
     "unknown mechanism": (None, ["task=owl", "rule.mechanism=magic"], "mechanism = magic"),
     "nearest neighbours": (None, ["task=pairwise", "matching=nearest"], "matching"),

@@ -110,6 +110,8 @@ def _fitted_to(config: DictConfig, mechanism: Mechanism) -> DictConfig:
 def _check_settings(config: DictConfig) -> None:
     """Refuse what no class below would ever see."""
     refuse_unused(_TASK, _UNUSED)
+    if words().get("tune") == "ridge":
+        raise InputError("tune = ridge: chooses the ridge of a rule; with task=cate use tune=private")
     if config.release.kind not in ("function", "queries"):
         raise InputError(f"release.kind = {config.release.kind}: choose release=function or release=queries")
     if not 0 < float(config.figure.level) < 1:

@@ -27,7 +27,7 @@ from torchdpcate.cli.settings import RULE_GROUPS, rule_choices, unused_rule_grou
 from torchdpcate.data import Study
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation import decision_accuracy, policy_value, rule_figure, save_figure
-from torchdpcate.policy import NoiseReport, RuleLearner
+from torchdpcate.policy import NoiseReport, PrivatelyTunedRule, RuleLearner
 from torchdpcate.privacy import PrivacyBudget
 from torchdpcate.release import RuleRelease
 from torchdpcate.second_stage import Identity, Representation, Tangent
@@ -40,11 +40,10 @@ _OF_EFFECTS = {
     "release": "a rule is released as a whole",
     "split": "blocks are those of weights.block",
     "screen": "leave it out",
-    "tune": "it chooses the features of effects",
     "trainer": "rules are fitted without one",
     "figure": "leave it out",
 }
-_USED = ("task", "data", "rule", "features", *RULE_GROUPS, "privacy", "queries", "seed", "run_dir")
+_USED = ("task", "data", "rule", "features", *RULE_GROUPS, "tune", "privacy", "queries", "seed", "run_dir")
 _MEASURES = {
     "accuracy": "accuracy of the release",
     "accuracy_nonprivate": "accuracy non-private rule",
@@ -88,11 +87,12 @@ def train_rule(config: DictConfig, folder: Path, task: str) -> None:
     write_release(release, folder / "release")
     _draw(release, folder / "release")
 
-    nonprivate = _learner(config, study, None).fit(records.x, records.a, records.y)
+    fitted = learner.learner_ if isinstance(learner, PrivatelyTunedRule) else learner
+    nonprivate = _rule(config, study, None).fit(records.x, records.a, records.y)
     summary = summary_of(task, config, study, learner, release) | rule_choices(config)
-    summary |= _accuracies(study, nonprivate, release) | _values(study, learner, nonprivate, release)
-    write_curator(config, rule_facts(learner), rule_numbers(study, learner), folder / "curator")
-    noise = learner.explain_noise()
+    summary |= _accuracies(study, nonprivate, release) | _values(study, fitted, nonprivate, release)
+    write_curator(config, rule_facts(fitted), rule_numbers(study, fitted), folder / "curator")
+    noise = fitted.explain_noise()
     write_text(folder / "curator" / "noise.txt", f"{noise}\n")
     finish(summary, _MEASURES, release, folder, start)
     if release.privacy.claims:
@@ -117,6 +117,8 @@ def _checked(config: DictConfig, task: str) -> DictConfig:
         raise InputError(
             f"rule = {words()['rule']}: the task says which rule; use task=owl, two_stage_rule or pairwise"
         )
+    if words().get("tune") == "private":
+        raise InputError(f"tune = private: chooses the features of effects; with task={task} use tune=ridge")
     if config.queries.count < 1:
         raise InputError(f"queries.count = {config.queries.count}: ask for at least one query")
     if isinstance(instantiate(config.features), Representation | Tangent):
@@ -129,7 +131,13 @@ def _checked(config: DictConfig, task: str) -> DictConfig:
     return OmegaConf.masked_copy(config, [name for name in _USED if name not in idle])
 
 
-def _learner(config: DictConfig, study: Study, budget: PrivacyBudget | None, **rest: Any) -> RuleLearner:
+def _learner(config: DictConfig, study: Study, budget: PrivacyBudget, **rest: Any) -> RuleLearner | PrivatelyTunedRule:
+    """Return the rule's learner, or one that tries several and chooses privately."""
+    rule = _rule(config, study, budget, **rest)
+    return rule if config.tune is None else instantiate(config.tune, _convert_="all")(rule)
+
+
+def _rule(config: DictConfig, study: Study, budget: PrivacyBudget | None, **rest: Any) -> RuleLearner:
     # A partial: as keywords of instantiate, our dataclasses would be taken for configuration.
     return instantiate(config.rule)(domain=study.schema, budget=budget, seed=config.seed, **rest)
 
