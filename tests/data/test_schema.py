@@ -215,3 +215,23 @@ def test_shipped_domains_load() -> None:
     assert lalonde.domain.dimension == 8
     assert acic.domain.dimension == 55 + 6 + 16 + 5
     assert len(twins.covariates) == 30
+
+
+def test_a_schema_without_a_covariate_keeps_the_others():
+    facts = {
+        "treatment": "t",
+        "outcome": {"name": "y", "low": 0, "high": 1},
+        "covariates": {
+            "a": {"low": 0, "high": 2},
+            "b": {"categories": ["u", "v", "w"]},
+            "c": {"low": 0.2, "high": 0.8},
+        },
+    }
+    schema = TableSchema.from_dict(facts)
+    less = schema.without("c")
+    assert less.columns == ("a", "b")
+    assert less.domain == schema.domain.select(range(4))
+    assert (less.treatment, less.outcome) == ("t", "y")
+    for name, kept in (("z", schema), ("a", schema.without("b").without("c"))):
+        with pytest.raises(InputError, match="cannot be left out"):
+            kept.without(name)

@@ -149,8 +149,9 @@ def test_the_propensity_column_is_weight_and_no_feature():
     assert learner.problem_.size == 3
     assert learner.problem_.bounds == WeightBounds.per_record(0.5 / 0.3)
     rule = learner.release()
-    moved = frame.assign(pi=0.31)
-    assert np.array_equal(rule.score(frame), rule.score(moved))
+    assert rule.schema.columns == ("u", "v")  # a reader need not know how people came to be treated
+    assert np.array_equal(rule.score(frame), rule.score(x))
+    assert learner.curator_score(frame).shape == (1500,)
 
 
 def test_bought_constants_are_where_the_outcomes_are():

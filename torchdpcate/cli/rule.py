@@ -90,7 +90,7 @@ def train_rule(config: DictConfig, folder: Path, task: str) -> None:
     fitted = learner.learner_ if isinstance(learner, PrivatelyTunedRule) else learner
     nonprivate = _rule(config, study, None).fit(records.x, records.a, records.y)
     summary = summary_of(task, config, study, learner, release) | rule_choices(config)
-    summary |= _accuracies(study, nonprivate, release) | _values(study, fitted, nonprivate, release)
+    summary |= _accuracies(study, fitted, nonprivate, release) | _values(study, fitted, nonprivate, release)
     write_curator(config, rule_facts(fitted), rule_numbers(study, fitted), folder / "curator")
     noise = fitted.explain_noise()
     write_text(folder / "curator" / "noise.txt", f"{noise}\n")
@@ -147,12 +147,12 @@ def _decisions(learner: RuleLearner, x: Tensor) -> Tensor:
     return (torch.as_tensor(learner.curator_score(x)) > 0).long()
 
 
-def _accuracies(study: Study, nonprivate: RuleLearner, release: RuleRelease) -> dict[str, float]:
+def _accuracies(study: Study, learner: RuleLearner, nonprivate: RuleLearner, release: RuleRelease) -> dict[str, float]:
     """Return the shares of best decisions at the queries; nothing where the truth is unknown."""
     if study.effect is None or study.queries is None:
         return {}
     decisions = {
-        "accuracy": release.answer(study.queries),
+        "accuracy": release.answer(learner.view(study.queries)),
         "accuracy_nonprivate": _decisions(nonprivate, study.queries),
         "accuracy_treat_all": torch.ones_like(study.effect),
         "accuracy_treat_none": torch.zeros_like(study.effect),
@@ -166,7 +166,7 @@ def _values(
     """Return the values estimated on the records, by the propensity that is known or was paid for."""
     records = study.records
     decisions = {
-        "value": release.answer(records.x),
+        "value": release.answer(learner.view(records.x)),
         "value_nonprivate": _decisions(nonprivate, records.x),
         "value_treat_all": torch.ones_like(records.a),
         "value_treat_none": torch.zeros_like(records.a),

@@ -231,6 +231,17 @@ class TableSchema:
         facts["outcome"] |= {"low": low, "high": high, "origin": origin}
         return TableSchema.from_dict(facts)
 
+    def without(self, covariate: str) -> "TableSchema":
+        """Return this schema without one of its covariates, by the column's name in the table.
+
+        Raises:
+            InputError: there is no such covariate, or no other.
+        """
+        facts = self.to_dict()
+        if facts["covariates"].pop(covariate, None) is None or not facts["covariates"]:
+            raise InputError(f"covariate {covariate!r} cannot be left out of {listed(self.columns)}")
+        return TableSchema.from_dict(facts)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain types in the form of the yaml file; `from_dict` is the inverse."""
         return {

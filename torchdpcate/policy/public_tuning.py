@@ -132,7 +132,7 @@ def choose_gamma(
     for row, index in zip(kept, held, strict=True):
         row[index] = True
     propensity = torch.stack([_propensity(trial, records) for trial in trials])
-    psi, rows = _features(trials[0], records.x), []
+    psi, rows = trials[0].features_(trials[0].view(records.x)), []
     for gamma in gammas:
         try:
             theta = _noisy(trials[0], problems.with_gamma(gamma), len(drawn[0]), noise)
@@ -194,12 +194,6 @@ def _noisy(trial: RuleLearner, problems: Resamples, n: int, noise: NoiseSource) 
         return problems.minimiser
     mechanism = copy(trial).set_params(gamma=problems.gamma)._mechanism(n, problems.bounds)
     return mechanism.prepare(problems, trial._rule_budget(trial.budget)).draw(noise, len(problems.psi))
-
-
-def _features(trial: RuleLearner, x: Tensor) -> Tensor:
-    """Features [n, p] of the trial at covariates x [n, q]."""
-    domain = trial.schema_.domain
-    return trial._features(domain)(trial._view(x, domain))
 
 
 def _propensity(trial: RuleLearner, records: CausalData) -> Tensor:

@@ -63,7 +63,7 @@ class RuleLearner(BaseEstimator, ABC):
         weights_: Fitted weights. The curator's, but for what they call public.
         outcome_: The outcome's map, its constants public or paid for.
         features_: The feature map, on the columns that the rule sees.
-        columns_: Those columns, by position; None for all.
+        released_schema_: Those columns: what a reader needs.
         settings_: Public settings of the fit, as statements tell them.
         problem_: The weighted ERM. The curator's, never to be published.
         ledger_: What has been spent; None without privacy.
@@ -125,6 +125,7 @@ class RuleLearner(BaseEstimator, ABC):
         domain.check_covariates(records.x)
         domain.check_outcome(records.y)
         self.check(records.n)
+        self.released_schema_, self.columns_ = self._seen(self.schema_), self._columns(domain)
         self.blocks_ = self._blocks(records.n)
         blocks = {name: records.subset(index) for name, index in self.blocks_.items()}
         outcome, budget = make_outcome(self.outcome), self.budget
@@ -150,7 +151,7 @@ class RuleLearner(BaseEstimator, ABC):
             self._noise,
         )
         self.problem_ = self.problem(blocks[RECORDS])
-        self.features_, self.columns_, self.settings_ = self._features(domain), self._columns(domain), self._public()
+        self.features_, self.settings_ = self._features(domain), self._public()
         return self
 
     def check(self, n: int) -> None:
@@ -212,7 +213,7 @@ class RuleLearner(BaseEstimator, ABC):
             public={**self.settings_, **ready.public},
             bounds_origin=self.schema_.domain.origin,
         )
-        return RuleRelease(theta, self.features_, self.schema_, statement, self.columns_)
+        return RuleRelease(theta, self.features_, self.released_schema_, statement)
 
     def explain_noise(self) -> NoiseReport:
         """Return what public facts say of the noise: which term dominates, and what to change. It costs nothing.
@@ -226,9 +227,12 @@ class RuleLearner(BaseEstimator, ABC):
 
     def curator_score(self, X: Any) -> np.ndarray:
         """Return the scores of the rule without noise, [m]. The curator's, never to be published."""
-        x = self.schema_.matrix(X)
-        x = x if self.columns_ is None else x[:, list(self.columns_)]
+        x = self.view(self.schema_.matrix(X))
         return self.features_.product(self.problem_.minimiser, x).numpy()
+
+    def view(self, x: Tensor) -> Tensor:
+        """Return the columns that the rule sees, [m, k], of covariates x [m, q]."""
+        return x if self.columns_ is None else x[:, list(self.columns_)]
 
     @property
     def sizes_(self) -> dict[str, int]:
@@ -253,7 +257,7 @@ class RuleLearner(BaseEstimator, ABC):
         squared = isinstance(loss, Squared)
         target, weights = (2 * label * magnitude, omega) if squared else (label, omega * magnitude)
         return WeightedERM(
-            features(self._view(records.x, domain)),
+            features(self.view(records.x)),
             target,
             weights,
             loss,
@@ -305,16 +309,19 @@ class RuleLearner(BaseEstimator, ABC):
         columns = self._columns(domain)
         return on_domain(self.features, domain if columns is None else domain.select(columns))
 
-    def _columns(self, domain: Domain) -> tuple[int, ...] | None:
-        """Return the columns that the rule sees: all but one that holds the propensity; None for all."""
+    def _hidden(self) -> str | None:
+        """Return the covariate that holds the propensity, which is weight and no feature; None if none does."""
         scheme = self.scheme()
-        if not (isinstance(scheme, KnownWeights) and isinstance(scheme.propensity, str)):
-            return None
-        return tuple(j for j, name in enumerate(domain.names) if name != scheme.propensity)
+        return scheme.propensity if isinstance(scheme, KnownWeights) and isinstance(scheme.propensity, str) else None
 
-    def _view(self, x: Tensor, domain: Domain) -> Tensor:
-        columns = self._columns(domain)
-        return x if columns is None else x[:, list(columns)]
+    def _seen(self, schema: TableSchema) -> TableSchema:
+        hidden = self._hidden()
+        return schema if hidden is None else schema.without(hidden)
+
+    def _columns(self, domain: Domain) -> tuple[int, ...] | None:
+        """Return the columns that the rule sees, by position; None for all."""
+        hidden = self._hidden()
+        return None if hidden is None else tuple(j for j, name in enumerate(domain.names) if name != hidden)
 
     def _blocks(self, n: int) -> dict[str, LongTensor]:
         block = self.scheme().block

@@ -1,6 +1,5 @@
 """A released treatment rule: whom to treat, and nothing of the records."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,9 +22,8 @@ class RuleRelease(Release):
     Attributes:
         theta: Coefficients that a mechanism paid for, float64 [p].
         features: Public feature map.
-        schema: Columns and public bounds.
+        schema: Columns that the rule sees, and public bounds.
         privacy: The privacy statement.
-        columns: Columns of the covariates that the features see; None for all.
 
     Example:
         >>> from torchdpcate.release.rule import _example
@@ -44,7 +42,6 @@ class RuleRelease(Release):
     features: FeatureMap
     schema: TableSchema
     privacy: PrivacyStatement
-    columns: tuple[int, ...] | None = None
 
     def score(self, X: Any) -> np.ndarray:
         """Return the score s(x) at X, float64 [m]; its sign decides, its size has no unit.
@@ -65,7 +62,7 @@ class RuleRelease(Release):
     def score_tensor(self, x: Tensor) -> Tensor:
         """Return the score at encoded covariates x [m, q], [m]."""
         with torch.no_grad():
-            return self.features.product(self.theta, x if self.columns is None else x[:, list(self.columns)])
+            return self.features.product(self.theta, x)
 
     def answer(self, x: Tensor) -> Tensor:
         """Return the decisions at encoded covariates x [m, q], int64 [m]."""
@@ -76,12 +73,9 @@ class RuleRelease(Release):
         return {"theta": self.theta, **_prefixed("features", self.features)}
 
     def facts(self) -> dict[str, Any]:
-        """Return the feature map and the columns that it sees."""
+        """Return the feature map."""
         names = {cls: name for name, cls in FEATURE_MAPS.items()}
-        return {
-            "features": {"name": names[type(self.features)], **self.features.config()},
-            "columns": None if self.columns is None else list(self.columns),
-        }
+        return {"features": {"name": names[type(self.features)], **self.features.config()}}
 
     @classmethod
     def build(
@@ -90,19 +84,13 @@ class RuleRelease(Release):
         """Rebuild a rule from ``tensors`` and ``facts``."""
         config = dict(facts["features"])
         _require_held(config, tensors)
-        columns = None if facts["columns"] is None else tuple(map(int, facts["columns"]))
-        features = FEATURE_MAPS[config.pop("name")](**config).setup(rule_domain(schema, columns))
+        features = FEATURE_MAPS[config.pop("name")](**config).setup(schema.domain)
         features.load_state_dict(_stripped("features", tensors))
         _require(tensors["theta"], (features.dimension,), "theta")
-        return cls(tensors["theta"], features, schema, privacy, columns)
+        return cls(tensors["theta"], features, schema, privacy)
 
 
 RELEASES[RuleRelease.kind] = RuleRelease
-
-
-def rule_domain(schema: TableSchema, columns: Sequence[int] | None) -> Any:
-    """Return the domain of the columns that a rule's features see."""
-    return schema.domain if columns is None else schema.domain.select(columns)
 
 
 def _example() -> RuleRelease:

@@ -15,7 +15,6 @@ from torchdpcate.release.account import CANDIDATE
 from torchdpcate.release.digest import NO_SIGNATURE, SUMS_FILE, check_sums
 from torchdpcate.release.file import ReleaseFile, read_release_file
 from torchdpcate.release.plug_in import PlugIn
-from torchdpcate.release.rule import RuleRelease
 from torchdpcate.release.statement import ADJACENCY, UNIT, PrivacyStatement, claim_sentence
 
 # Closed forms are good to the first, Fourier transforms of another machine to the second; another version of the
@@ -201,7 +200,7 @@ def _unpaid(file: ReleaseFile, privacy: PrivacyStatement) -> Iterator[str]:
     fitted = dp_sgd or any(label.startswith("nuisances:") for label in labels)
     if privacy.claims and any(name.startswith("nuisances.") for name in file.tensors) and not fitted:
         yield "it holds nuisances, but no charge is for their training"
-    if privacy.claims and _screened(file) and SCREENING not in labels:
+    if privacy.claims and json.loads(file.metadata["facts"]).get("columns") and SCREENING not in labels:
         yield "it uses chosen columns, but no charge is for choosing them"
     for name, value, label in _BOUGHT:
         paid = any(charged.startswith((label, f"{CANDIDATE} ")) for charged in labels)
@@ -209,11 +208,6 @@ def _unpaid(file: ReleaseFile, privacy: PrivacyStatement) -> Iterator[str]:
             yield f"its {name} are called {value}, but no charge is for them"
     if privacy.mechanism == PlugIn.name and bool(file.tensors["theta"].any()):
         yield "it is called a plug-in, which has no coefficients of its own, but holds some"
-
-
-def _screened(file: ReleaseFile) -> bool:
-    """Whether columns were chosen; a rule leaves out no column but one that holds the propensity."""
-    return file.metadata["class"] != RuleRelease.kind and bool(json.loads(file.metadata["facts"]).get("columns"))
 
 
 def _words(privacy: PrivacyStatement) -> Iterator[str]:
