@@ -1,14 +1,14 @@
 """Matched learning in its certified form: every record compared with those of the other arm, by a public normaliser."""
 
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchdpcate.data import CausalData, Domain, TableSchema
-from torchdpcate.erm import Loss, Squared, WeightBounds
+from torchdpcate.erm import Squared, WeightBounds
 from torchdpcate.errors import InputError
 from torchdpcate.policy.matching import Matching, make_matching
 from torchdpcate.policy.mechanisms import ObjectiveRule
@@ -16,14 +16,14 @@ from torchdpcate.policy.outcome import Outcome, SignedResidual, make_outcome
 from torchdpcate.policy.rule import RuleLearner
 from torchdpcate.policy.weighted_erm import WeightedERM
 from torchdpcate.policy.weights import ConstantWeights, WeightScheme
-from torchdpcate.privacy import Game, NoiseSource, PrivacyBudget, k_norm_evidence, worst_case
+from torchdpcate.privacy import Game, PrivacyBudget, k_norm_evidence, worst_case
 from torchdpcate.release.worst_pairs import DOMAIN, NEAR
-from torchdpcate.second_stage import FeatureMap
 
 GAPS = ("difference", "sign")
 """What a pair weighs: the difference of its residuals as a share of their range, or one whatever the difference."""
 
 
+@dataclass(eq=False, repr=False)
 class PairwiseRule(RuleLearner):
     r"""Matched learning with a public kernel and normaliser.
 
@@ -42,22 +42,12 @@ class PairwiseRule(RuleLearner):
 
     Args:
         domain: See ``RuleLearner``.
-        budget: See ``RuleLearner``.
+        budget: See ``RuleLearner``, and for all other arguments; its losses are those of labels.
         matching: kappa: ``all``, ``gaussian``, or a ``Matching``.
         gap: g: ``difference`` (least noise) or ``sign``.
         residual_model: Public m(x) [B, q] -> [B], taken from the outcome before ``outcome`` centres and clips it; of
             each record by itself, and never fitted to these records. None takes nothing away.
         outcome: ``signed_residual``, or a ``SignedResidual`` with its clip K.
-        features: See ``RuleLearner``.
-        loss: ``huber_hinge``, ``logistic`` or a ``Loss`` of labels.
-        gamma: See ``RuleLearner``.
-        mechanism: See ``RuleLearner``.
-        perturbation: See ``RuleLearner``.
-        radius: See ``RuleLearner``.
-        gamma_bound: See ``RuleLearner``.
-        seed: See ``RuleLearner``.
-        noise: See ``RuleLearner``.
-        ledger_path: See ``RuleLearner``.
 
     Example:
         >>> generator = torch.Generator().manual_seed(0)
@@ -69,43 +59,10 @@ class PairwiseRule(RuleLearner):
         [0, 1]
     """
 
-    def __init__(
-        self,
-        domain: Domain | TableSchema,
-        budget: PrivacyBudget | None,
-        matching: str | Matching = "all",
-        gap: str = "difference",
-        residual_model: Callable[[Tensor], Tensor] | None = None,
-        outcome: str | Outcome = "signed_residual",
-        features: FeatureMap | None = None,
-        loss: str | Loss = "huber_hinge",
-        gamma: float | None = None,
-        mechanism: str = "objective",
-        perturbation: str | None = None,
-        radius: float | None = None,
-        gamma_bound: float | None = None,
-        seed: int = 0,
-        noise: NoiseSource | None = None,
-        ledger_path: str | Path | None = None,
-    ) -> None:
-        super().__init__(
-            domain,
-            budget,
-            outcome=outcome,
-            features=features,
-            loss=loss,
-            gamma=gamma,
-            mechanism=mechanism,
-            perturbation=perturbation,
-            radius=radius,
-            gamma_bound=gamma_bound,
-            seed=seed,
-            noise=noise,
-            ledger_path=ledger_path,
-        )
-        self.matching = matching
-        self.gap = gap
-        self.residual_model = residual_model
+    matching: str | Matching = "all"
+    gap: str = "difference"
+    residual_model: Callable[[Tensor], Tensor] | None = None
+    outcome: str | Outcome = field(default="signed_residual", kw_only=True)
 
     def scheme(self) -> WeightScheme:
         """Return constant weights: the comparisons are the weights."""

@@ -1,6 +1,7 @@
 """What every learner of a treatment rule does: weights, a weighted ERM, a private rule."""
 
 from abc import ABC, abstractmethod
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ RECORDS, WEIGHTS = "records", "weights"
 """Blocks of records: the rule's own, and the one that fits weights where they have a block of their own."""
 
 
+@dataclass(eq=False, repr=False)
 class RuleLearner(BaseEstimator, ABC):
     r"""Learner of a rule d(x) = 1{psi(x)'theta > 0} by weighted empirical risk minimisation.
 
@@ -70,35 +72,20 @@ class RuleLearner(BaseEstimator, ABC):
         blocks_: Positions of the records of each block, public.
     """
 
-    def __init__(
-        self,
-        domain: Domain | TableSchema,
-        budget: PrivacyBudget | None,
-        outcome: str | Outcome = "bought_residual",
-        features: FeatureMap | None = None,
-        loss: str | Loss = "huber_hinge",
-        gamma: float | None = None,
-        mechanism: str = "objective",
-        perturbation: str | None = None,
-        radius: float | None = None,
-        gamma_bound: float | None = None,
-        seed: int = 0,
-        noise: NoiseSource | None = None,
-        ledger_path: str | Path | None = None,
-    ) -> None:
-        self.domain = domain
-        self.budget = budget
-        self.outcome = outcome
-        self.features = features
-        self.loss = loss
-        self.gamma = gamma
-        self.mechanism = mechanism
-        self.perturbation = perturbation
-        self.radius = radius
-        self.gamma_bound = gamma_bound
-        self.seed = seed
-        self.noise = noise
-        self.ledger_path = ledger_path
+    domain: Domain | TableSchema
+    budget: PrivacyBudget | None
+    _: KW_ONLY
+    outcome: str | Outcome = "bought_residual"
+    features: FeatureMap | None = None
+    loss: str | Loss = "huber_hinge"
+    gamma: float | None = None
+    mechanism: str = "objective"
+    perturbation: str | None = None
+    radius: float | None = None
+    gamma_bound: float | None = None
+    seed: int = 0
+    noise: NoiseSource | None = None
+    ledger_path: str | Path | None = None
 
     @abstractmethod
     def scheme(self) -> WeightScheme:
