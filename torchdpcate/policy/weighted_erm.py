@@ -55,8 +55,8 @@ class WeightedERM:
         low, high = self.weights.aminmax()
         if not bool((low >= 0) & (high <= self.bounds.most * (1 + 1e-9))):
             raise InputError(
-                f"weights in [{low.item():g}, {high.item():g}]: they must lie between 0 and their public bound "
-                f"{self.bounds.most:g}; clip them, or state a larger bound"
+                f"weights: some lie outside [0, {self.bounds.most:g}], where their public bound {self.bounds.most:g} "
+                "keeps them; clip them, or state a larger bound"
             )
 
     @property
