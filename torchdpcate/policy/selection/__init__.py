@@ -1,0 +1,1 @@
+"""Private choice of one policy from a public library, by doubly robust scores."""
