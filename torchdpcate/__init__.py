@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from torchdpcate.candidates import PolicyLibrary
     from torchdpcate.data import ITR, OWL, CausalData, Dataset1, Dataset2, Domain, SemiSynthetic, Table, TableSchema
     from torchdpcate.evaluation import PEHE, DecisionAccuracy, PolicyValue
     from torchdpcate.learners import CrossFit, DisjointSplit, DRLearner, RLearner, Tuning
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
         KnownWeights,
         OutcomeWeightedLearner,
         PairwiseRule,
+        PolicySelector,
         PrivatelyTunedRule,
         PrivateWeights,
         Shifted,
@@ -23,12 +25,13 @@ if TYPE_CHECKING:
         tune_on_public,
     )
     from torchdpcate.privacy import Ledger, NoiseSource, PrivacyBudget
-    from torchdpcate.release import FunctionRelease, OnlineService, QueryRelease, RuleRelease, load_release
+    from torchdpcate.release import FunctionRelease, OnlineService, PolicyRelease, QueryRelease, RuleRelease, load_release
     from torchdpcate.second_stage import KernelSecondStage, LinearSecondStage, NeuralSecondStage, TangentSecondStage
 
 __version__ = "0.1.0"
 
 _ROOMS = {
+    "candidates": ("PolicyLibrary",),
     "data": ("ITR", "OWL", "CausalData", "Dataset1", "Dataset2", "Domain", "SemiSynthetic", "Table", "TableSchema"),
     "evaluation": ("PEHE", "DecisionAccuracy", "PolicyValue"),
     "learners": ("CrossFit", "DRLearner", "DisjointSplit", "RLearner", "Tuning"),
@@ -37,6 +40,7 @@ _ROOMS = {
         "KnownWeights",
         "OutcomeWeightedLearner",
         "PairwiseRule",
+        "PolicySelector",
         "PrivateWeights",
         "PrivatelyTunedRule",
         "Shifted",
@@ -45,7 +49,7 @@ _ROOMS = {
         "tune_on_public",
     ),
     "privacy": ("Ledger", "NoiseSource", "PrivacyBudget"),
-    "release": ("FunctionRelease", "OnlineService", "QueryRelease", "RuleRelease", "load_release"),
+    "release": ("FunctionRelease", "OnlineService", "PolicyRelease", "QueryRelease", "RuleRelease", "load_release"),
     "second_stage": ("KernelSecondStage", "LinearSecondStage", "NeuralSecondStage", "TangentSecondStage"),
 }
 _HOMES = {name: room for room, names in _ROOMS.items() for name in names}
@@ -75,6 +79,9 @@ __all__ = [
     "OnlineService",
     "OutcomeWeightedLearner",
     "PairwiseRule",
+    "PolicyLibrary",
+    "PolicyRelease",
+    "PolicySelector",
     "PolicyValue",
     "PrivacyBudget",
     "PrivateWeights",

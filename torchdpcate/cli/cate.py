@@ -20,7 +20,7 @@ from torchdpcate.cli.run import (
     warn,
     write_release,
 )
-from torchdpcate.cli.settings import CURVES_FILE, RULE_GROUPS, choices, words
+from torchdpcate.cli.settings import CURVES_FILE, RULE_GROUPS, SELECTION_GROUPS, choices, words
 from torchdpcate.data import Study
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation import EffectCurves, effect_figure, pehe, save_figure
@@ -31,7 +31,8 @@ from torchdpcate.release.post_processing import noise_scales
 
 _TASK = "cate"
 _RULES = "it is of rules: choose task=owl, two_stage_rule or pairwise"
-_UNUSED = dict.fromkeys(("rule", *RULE_GROUPS), _RULES)
+_POLICIES = "it is of choices among policies: choose task=policy_selection"
+_UNUSED = dict.fromkeys(("rule", *RULE_GROUPS), _RULES) | dict.fromkeys(SELECTION_GROUPS, _POLICIES)
 _MEASURES = {
     "pehe": "PEHE of the release",
     "pehe_nonprivate": "PEHE non-private learner",
@@ -57,7 +58,9 @@ def train_cate(config: DictConfig, folder: Path) -> None:
     budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
     _check_settings(config)
     config = OmegaConf.masked_copy(config, [str(name) for name in config if name not in _UNUSED])
-    mechanism: Mechanism = instantiate(config.mechanism)
+    mechanism = instantiate(config.mechanism)
+    if not isinstance(mechanism, Mechanism):
+        raise InputError(f"mechanism = {words().get('mechanism')}: chooses a policy; use it with task=policy_selection")
     config = _fitted_to(config, mechanism)
     study: Study = instantiate(config.data).load()
     learner = _learner(

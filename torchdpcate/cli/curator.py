@@ -13,6 +13,7 @@ from torchdpcate._files import atomic_path, write_text
 from torchdpcate.data import Study
 from torchdpcate.learners import CATELearner
 from torchdpcate.policy import RuleLearner
+from torchdpcate.policy.selection.selector import PolicySelector
 from torchdpcate.release import Mechanism
 from torchdpcate.second_stage import RKHSStage
 
@@ -102,15 +103,54 @@ def rule_numbers(study: Study, learner: RuleLearner) -> dict[str, Tensor]:
     }
 
 
+def selection_facts(selector: PolicySelector) -> dict[str, Any]:
+    """Return what the curator's folder says of a choice among policies."""
+    return {
+        "spread": selector.spread_,
+        "certificate": selector.nuisances().certificate,
+        "public": dict(selector.certified_.public),
+    }
+
+
+def selection_numbers(study: Study, selector: PolicySelector) -> dict[str, Tensor]:
+    """Return the secrets of a choice among policies: the records', utilities, law of the choice, nuisances unpaid for.
+
+    Args:
+        study: The data.
+        selector: The fitted selector.
+    """
+    assert selector.mechanism_ is not None
+    x, nuisances = study.queries, selector.certified_.nuisances
+    mark = "" if selector.certified_.spill_blocks else "public."
+    fitted = {} if x is None else {"propensity": nuisances.propensity(x), "outcome": nuisances.outcome(x)}
+    cuts = _numbers_of([family.config() for family in selector.library_.families])
+    return {
+        **_record_numbers(study),
+        "utility": selector.utilities_,
+        "probability": selector.mechanism_.probabilities(selector.utilities_),
+        **{f"{mark}{name}_at_queries": values.flatten() for name, values in fitted.items()},
+        **({"public.policies": torch.tensor(cuts, dtype=torch.float64)} if cuts else {}),
+    }
+
+
+def _numbers_of(value: Any) -> list[float]:
+    """Return the numbers of plain types, in any depth."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list):
+        return [number for entry in value for number in _numbers_of(entry)]
+    return [float(value)] if isinstance(value, int | float) else []
+
+
 def _record_numbers(study: Study) -> dict[str, Tensor]:
     """Return the arms' sizes and the means of outcome and covariates."""
-    records, treated = study.records, study.records.a == 1
+    records, actions = study.records, study.schema.actions
+    names = ("control", "treated") if actions == (0, 1) else tuple(map(str, actions))
+    arms = {name: records.a == action for name, action in zip(names, actions, strict=True)}
     return {
-        "arm.treated": treated.sum(),
-        "arm.control": (~treated).sum(),
+        **{f"arm.{name}": arm.sum() for name, arm in arms.items()},
         "mean.outcome": records.y.mean(),
-        "mean.outcome.treated": records.y[treated].mean(),
-        "mean.outcome.control": records.y[~treated].mean(),
+        **{f"mean.outcome.{name}": records.y[arm].mean() for name, arm in arms.items()},
         **{f"mean.covariate.{name}": x.mean() for name, x in zip(study.domain.names, records.x.T, strict=True)},
     }
 

@@ -1,4 +1,4 @@
-"""Which runs are comparable, and by what: effects by their error, rules by accuracy and value."""
+"""Which runs are comparable, and by what: effects by error, rules by accuracy and value, choices by regret."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -110,7 +110,34 @@ RULES = Family(
         ),
     ),
 )
-FAMILIES = (EFFECTS, RULES)
+SELECTIONS = Family(
+    tasks=("policy_selection",),
+    heading="Choices of a policy side by side",
+    note="What the choice is expected to come to by its exact law; without a known truth regret is a dash.",
+    settings=("certificate", "policies", "nuisance"),
+    measures=(
+        Measure(
+            key="regret_expected",
+            title="regret",
+            heading="Regret of the choice against budget",
+            note="True mean outcome lost against the library's best policy, expected of the choice: mean ± standard "
+            "error over runs. Non-private: the policy of the best estimate.",
+            figure="regret_against_budget.png",
+            references={"regret_nonprivate": "non-private", "regret_uniform": "uniform choice"},
+        ),
+        Measure(
+            key="value_expected",
+            title="value",
+            heading="Value of the choice against budget",
+            note="Mean outcome if the policy decided, estimated by the same doubly robust scores, expected of the "
+            "choice: mean ± standard error over runs.",
+            figure="choice_against_budget.png",
+            references={"value_nonprivate": "non-private", "value_uniform": "uniform choice"},
+        ),
+    ),
+    numbers=("regret", "value", "estimated_regret", "spread"),
+)
+FAMILIES = (EFFECTS, RULES, SELECTIONS)
 
 
 def family_of(task: str) -> Family:

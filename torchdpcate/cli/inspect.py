@@ -5,7 +5,7 @@ from pathlib import Path
 
 from torchdpcate.audit import shipped_results
 from torchdpcate.errors import InputError
-from torchdpcate.release import load_release, make_card, read_facts, write_card
+from torchdpcate.release import PolicyRelease, load_release, make_card, read_facts, write_card
 
 
 def inspect(release: str, as_json: bool = False) -> None:
@@ -21,6 +21,8 @@ def inspect(release: str, as_json: bool = False) -> None:
     loaded = load_release(release)
     if as_json:
         facts = {"kind": loaded.kind, "privacy": loaded.privacy.to_dict(), "schema": loaded.schema.to_dict()}
+        if isinstance(loaded, PolicyRelease):
+            facts["policy"] = loaded.name
         print(json.dumps(facts, indent=2))
         return
     from rich.console import Console
@@ -28,6 +30,8 @@ def inspect(release: str, as_json: bool = False) -> None:
 
     domain = loaded.domain
     print(f"release of {loaded.kind}: {domain.dimension} covariates, outcome range {domain.outcome_range:g}")
+    if isinstance(loaded, PolicyRelease):
+        print(f"policy: {loaded.name}")
     Console().print(Markdown(loaded.privacy.to_markdown()))
 
 

@@ -1,5 +1,7 @@
 """What the user chose for a run, for summaries: groups by their names, and single settings."""
 
+import os
+
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
@@ -8,13 +10,18 @@ CHOICES = ("second_stage", "features", "split", "nuisance")
 """Groups that the summary of a CATE names."""
 RULE_GROUPS = ("weights", "outcome", "loss", "matching")
 """Groups of which a rule is made, each learner of some of them."""
+SELECTION_GROUPS = ("policies", "certificate", "selection")
+"""Groups of which a choice among policies is made."""
+NUISANCE_GROUPS = ("nuisance", "trainer")
+"""Groups of nuisances that are trained."""
 _RULE_CHOICES = ("features", *RULE_GROUPS)
 # Said elsewhere in a summary, or of no consequence for what is released.
 _ELSEWHERE = {
-    *CHOICES, *_RULE_CHOICES, "task", "data", "data.n", "learner", "release", "mechanism", "privacy.epsilon", "seed",
-    "run_dir",
+    *CHOICES, *_RULE_CHOICES, *SELECTION_GROUPS, "task", "data", "data.n", "learner", "release", "mechanism",
+    "privacy.epsilon", "seed", "run_dir",
 }  # fmt: skip
 _IDLE = ("trainer", "figure", "hydra")
+_LONGEST = 60  # letters of a file's name in a summary
 
 
 def choices(config: DictConfig) -> dict[str, str | None]:
@@ -46,6 +53,31 @@ def unused_rule_groups(config: DictConfig) -> tuple[str, ...]:
     """
     used = list(OmegaConf.to_container(config.rule, resolve=False).values())  # type: ignore[union-attr]
     return tuple(name for name in RULE_GROUPS if f"${{{name}}}" not in used)
+
+
+def selection_choices(config: DictConfig) -> dict[str, str | None]:
+    """Return the choice of every group that tells choices among policies apart by its name.
+
+    Args:
+        config: The configuration without the groups that this choice does not use.
+    """
+    chosen = HydraConfig.get().runtime.choices if HydraConfig.initialized() else {}
+    path = config.policies.path
+    return {
+        "certificate": str(chosen.get("certificate") or _class(config, "certificate")),
+        "policies": str(chosen.get("policies")) if path is None else os.path.basename(str(path))[:_LONGEST],
+        "nuisance": str(chosen.get("nuisance") or _class(config, "nuisance")) if "nuisance" in config else None,
+    }
+
+
+def unused_nuisance_groups(config: DictConfig) -> tuple[str, ...]:
+    """Return the groups of trained nuisances that this certificate does not refer to.
+
+    Args:
+        config: The composed configuration, not resolved.
+    """
+    used = list(OmegaConf.to_container(config.certificate, resolve=False).values())  # type: ignore[union-attr]
+    return tuple(name for name in NUISANCE_GROUPS if f"${{{name}}}" not in used)
 
 
 def words() -> dict[str, str]:

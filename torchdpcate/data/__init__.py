@@ -3,12 +3,14 @@
 from typing import TYPE_CHECKING, Any
 
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.fingerprint import fingerprint
 from torchdpcate.data.generated import GeneratedStudy
 from torchdpcate.data.generators import Dataset1, Dataset2, OprescuGenerator
 from torchdpcate.data.queries import read_queries
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.rule_generators import ITR, OWL, GaussianRuleStudy
 from torchdpcate.data.schema import Categorical, Covariate, Numeric, TableSchema
+from torchdpcate.data.selection_generators import RareRegion, RareRegionStudy, RealRareRegion
 from torchdpcate.data.semi_synthetic import SemiSynthetic
 from torchdpcate.data.split import public_generator, public_permutation, public_split
 from torchdpcate.data.stream import stream_effects
@@ -34,6 +36,9 @@ __all__ = [
     "GivenOutcomes",
     "Numeric",
     "OprescuGenerator",
+    "RareRegion",
+    "RareRegionStudy",
+    "RealRareRegion",
     "RecordsModule",
     "SemiSynthetic",
     "Study",
@@ -41,6 +46,7 @@ __all__ = [
     "Surface",
     "Table",
     "TableSchema",
+    "fingerprint",
     "public_generator",
     "public_permutation",
     "public_split",

@@ -1,19 +1,20 @@
 """The records (x, a, y) as float64 tensors."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from torchdpcate.data._arrays import plural, to_float64, to_matrix
+from torchdpcate.data._arrays import listed, plural, to_float64, to_matrix
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 
 
 @dataclass(frozen=True, eq=False)
 class CausalData:
-    """Records: covariates x [n, q], treatment a [n] in {0, 1}, outcome y [n], all float64.
+    """Records: covariates x [n, q], treatment a [n] (0 or 1, or a label of K arms), outcome y [n], all float64.
 
     The constructor trusts its arguments; `from_arrays` checks them.
 
@@ -28,25 +29,28 @@ class CausalData:
     y: Tensor
 
     @classmethod
-    def from_arrays(cls, X: Any, A: Any, Y: Any, domain: Domain | None = None) -> "CausalData":
+    def from_arrays(
+        cls, X: Any, A: Any, Y: Any, domain: Domain | None = None, actions: Sequence[int] = (0, 1)
+    ) -> "CausalData":
         """Check and convert NumPy, torch or pandas arrays.
 
         Args:
             X: covariates [n, q].
-            A: treatment [n], 0/1 or bool.
+            A: treatment [n], one of `actions`, or bool for 0 and 1.
             Y: outcome [n].
             domain: if given, X must have its columns, and a DataFrame is read by its names. Bounds
                 are not checked here.
+            actions: labels of the arms.
 
         Raises:
             InputError: wrong shapes, missing or infinite values (which column, how many), treatment
-                not 0/1, or only one arm.
+                not among the actions, or an arm without records.
         """
         x = domain.matrix(X) if domain is not None else to_matrix(X)
         a, y = _column(A, "treatment"), _column(Y, "outcome")
         if not len(x) == len(a) == len(y):
             raise InputError(f"X, A and Y have {len(x)}, {len(a)} and {len(y)} records; they must be as many")
-        check_treatment(a)
+        check_treatment(a, actions=actions)
         return cls(x, a, y)
 
     @property
@@ -66,19 +70,22 @@ class CausalData:
         return CausalData(self.x.to(device), self.a.to(device), self.y.to(device))
 
 
-def check_treatment(a: Tensor, name: str = "treatment") -> None:
-    """Refuse a treatment [n] that is not 0/1, or of one arm only.
+def check_treatment(a: Tensor, name: str = "treatment", actions: Sequence[int] = (0, 1)) -> None:
+    """Refuse a treatment [n] that is not one of the actions, or an action that nobody got.
 
     Raises:
-        InputError: says how many values are neither 0 nor 1, or which arm is empty.
+        InputError: says how many values are no action, or which arm is empty.
     """
-    other = int(((a != 0) & (a != 1)).sum())
+    arms = torch.tensor(list(actions), dtype=a.dtype, device=a.device)
+    members = a == arms[:, None]
+    words = " and ".join(filter(None, (listed(actions[:-1], len(actions)), str(actions[-1]))))
+    other = int((~members.any(0)).sum())
     if other:
-        raise InputError(f"{name} has {plural(other, 'value')} other than 0 and 1; code the arms as 0 and 1")
-    treated = int(a.sum())
-    if treated in (0, len(a)):
-        arm = int(treated == 0)
-        raise InputError(f"{name} has no record with value {arm}; both arms, 0 and 1, are needed")
+        raise InputError(f"{name} has {plural(other, 'value')} other than {words}; code the arms as {words}")
+    empty = (~members.any(1)).nonzero().flatten().tolist()
+    if empty:
+        which = "both" if len(actions) == 2 else "all"
+        raise InputError(f"{name} has no record with value {actions[empty[0]]}; {which} arms, {words}, are needed")
 
 
 def _column(value: Any, what: str) -> Tensor:

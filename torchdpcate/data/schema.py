@@ -152,6 +152,7 @@ class TableSchema:
         covariates: the covariates, in order; columns not named in a schema are never read.
         domain: public bounds of the *encoded* columns (categories become 0/1 columns).
         outcome_origin: where the outcome's bounds come from, if other than the domain's; never compared.
+        arms: categories of the treatment column, in the order of `actions`; empty if it holds 0 and 1.
 
     Example:
         >>> schema = TableSchema.from_dict({
@@ -168,8 +169,11 @@ class TableSchema:
     covariates: tuple[Covariate, ...]
     domain: Domain
     outcome_origin: str = field(default="", compare=False)
+    arms: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.arms:
+            Categorical(self.treatment, self.arms)  # may refuse
         names = [self.treatment, self.outcome, *self.columns]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -184,6 +188,24 @@ class TableSchema:
         return tuple(covariate.name for covariate in self.covariates)
 
     @property
+    def actions(self) -> tuple[int, ...]:
+        """Labels of the arms: 0 and 1 if there are two, 1 to K if there are more."""
+        return tuple(range(1, len(self.arms) + 1)) if len(self.arms) > 2 else (0, 1)
+
+    def two_arms(self) -> "TableSchema":
+        """Return this schema if it has two arms.
+
+        Raises:
+            InputError: it has more.
+        """
+        if len(self.actions) > 2:
+            raise InputError(
+                f"treatment {self.treatment!r} has {len(self.actions)} arms, and effects and rules compare two; keep "
+                "the records of two arms, or choose among policies with PolicySelector"
+            )
+        return self
+
+    @property
     def origins(self) -> dict[str, str]:
         """Where the bounds of the outcome and of each covariate come from, by the column's name in the table."""
         own = {self.outcome: self.outcome_origin, **{c.name: c.origin for c in self.covariates}}
@@ -192,7 +214,8 @@ class TableSchema:
     @property
     def text_columns(self) -> frozenset[str]:
         """Columns whose values are words, to be read as text."""
-        return frozenset(c.name for c in self.covariates if isinstance(c, Categorical) and c.is_text)
+        text = [c.name for c in self.covariates if isinstance(c, Categorical) and c.is_text]
+        return frozenset([*text, self.treatment] if self.arms and isinstance(self.arms[0], str) else text)
 
     def encode(self, frame: "pd.DataFrame") -> Tensor:
         """Return the covariates of `frame` as numbers, float64 [n, q]; bounds are not checked here.
@@ -207,6 +230,18 @@ class TableSchema:
             raise InputError(f"column {missing[0]!r} is missing{_and_more(missing)}; there are: {there}")
         encoded = [covariate.encode(frame[covariate.name]) for covariate in self.covariates]
         return torch.from_numpy(np.concatenate(encoded, axis=1))
+
+    def encode_treatment(self, frame: "pd.DataFrame") -> Tensor:
+        """Return the treatment of `frame` as labels, float64 [n].
+
+        Raises:
+            InputError: missing, non-numeric or unknown values; says how many.
+        """
+        column = frame[self.treatment]
+        if not self.arms:
+            return torch.from_numpy(numeric_column(column, self.treatment))
+        codes = category_codes(column, self.treatment, self.arms)
+        return torch.from_numpy(codes).double() + self.actions[0]
 
     def matrix(self, X: Any, what: str = "X") -> Tensor:
         """Return covariates as numbers, float64 [n, q]; bounds are not checked here.
@@ -245,7 +280,7 @@ class TableSchema:
     def to_dict(self) -> dict[str, Any]:
         """Return plain types in the form of the yaml file; `from_dict` is the inverse."""
         return {
-            "treatment": self.treatment,
+            "treatment": {"name": self.treatment, "categories": list(self.arms)} if self.arms else self.treatment,
             "outcome": {
                 "name": self.outcome,
                 "low": self.domain.outcome_low,
@@ -261,8 +296,9 @@ class TableSchema:
     def from_dict(cls, facts: Mapping[str, Any]) -> "TableSchema":
         """Build a schema from the entries of a domain file.
 
-        An entry ``origin`` says in words where the bounds come from: of all, at the top; of one column, in its
-        own entry.
+        The treatment is the name of a column of 0 and 1, or has the entries ``name`` and ``categories``: two become 0
+        and 1 in the order listed, more become 1 to K. An entry ``origin`` says in words where the bounds come from: of
+        all, at the top; of one column, in its own entry.
 
         Raises:
             InputError: an entry is missing, unknown or invalid.
@@ -279,7 +315,8 @@ class TableSchema:
         )
         overlap, origin = entries.get("overlap", 0.05), entries.get("origin", IN_CODE)
         domain = Domain(low, high, outcome_low, outcome_high, overlap, names, origin)
-        return cls(str(entries["treatment"]), str(outcome["name"]), covariates, domain, _origin("outcome", outcome))
+        treatment, arms = _treatment(entries["treatment"])
+        return cls(treatment, str(outcome["name"]), covariates, domain, _origin("outcome", outcome), arms)
 
     @classmethod
     def from_yaml(cls, path: str | Path) -> "TableSchema":
@@ -324,12 +361,25 @@ def _covariate(name: str, entry: Any) -> Covariate:
     """Build a covariate from its yaml entry."""
     what = f"covariate {name!r}"
     if isinstance(entry, Mapping) and "categories" in entry:
-        levels = _entries(entry, what, {"categories"}, {"origin"})["categories"]
-        if isinstance(levels, str | Mapping) or not hasattr(levels, "__iter__"):
-            raise InputError(f"categories of {name!r} are {levels!r}; write a list")
-        return Categorical(name, tuple(levels), _origin(what, entry))
+        _entries(entry, what, {"categories"}, {"origin"})
+        return Categorical(name, _levels(name, entry), _origin(what, entry))
     bounds = _entries(entry, what, {"low", "high"}, {"origin"})
     return Numeric(name, bounds["low"], bounds["high"], _origin(what, bounds))
+
+
+def _treatment(entry: Any) -> tuple[str, tuple[Any, ...]]:
+    """Return the treatment's column and its categories, if it has any."""
+    if not isinstance(entry, Mapping):
+        return str(entry), ()
+    name = str(_entries(entry, "treatment", {"name", "categories"}, set())["name"])
+    return name, _levels(name, entry)
+
+
+def _levels(name: str, entry: Mapping[str, Any]) -> tuple[Any, ...]:
+    levels = entry["categories"]
+    if isinstance(levels, str | Mapping) or not hasattr(levels, "__iter__"):
+        raise InputError(f"categories of {name!r} are {levels!r}; write a list")
+    return tuple(levels)
 
 
 def _origin(what: str, entry: Mapping[str, Any]) -> str:

@@ -66,12 +66,12 @@ class Table(StudySource):
         frame = read_frame(self.path, columns, schema.text_columns)
         with about(self.path):
             x = within_domain(schema.encode(frame), schema.domain, self.out_of_bounds)
-            a = torch.from_numpy(numeric_column(frame[schema.treatment], schema.treatment))
-            check_treatment(a, f"treatment column {schema.treatment!r}")
+            a = schema.encode_treatment(frame)
+            check_treatment(a, f"treatment column {schema.treatment!r}", schema.actions)
             y = torch.from_numpy(numeric_column(frame[schema.outcome], schema.outcome))
             y = outcome_within(y, schema, self.out_of_bounds)
         rows = public_subsample(len(y), self.n, self.seed)
-        records = CausalData.from_arrays(x[rows], a[rows], y[rows])
+        records = CausalData.from_arrays(x[rows], a[rows], y[rows], actions=schema.actions)
         queries = schema.grid(self.queries) if self.queries_path is None else read_queries(self.queries_path, schema)
         return Study(records, schema, queries, None, table_name(self.path))
 

@@ -24,12 +24,15 @@ _LEVELS = {
     "constant effect": {"color": "black", "ls": ":", "lw": 1.2},
     "treat all": {"color": "black", "ls": ":", "lw": 1.2},
     "treat none": {"color": "black", "ls": "-.", "lw": 1.0},
+    "uniform choice": {"color": "black", "ls": ":", "lw": 1.2},
 }
 """What no budget changes, drawn as levels."""
 _QUANTITIES = {
     "pehe": ("PEHE (root mean squared error)", "curator only: shows non-private errors"),
     "accuracy": ("share of best decisions", "curator only: shows the truth and a non-private rule"),
     "value": ("value (estimated mean outcome)", "curator only: estimated on the records"),
+    "regret_expected": ("expected regret (mean outcome lost)", "curator only: shows the truth"),
+    "value_expected": ("expected value (estimated mean outcome)", "curator only: estimated on the records"),
 }
 """What may be drawn against budget: the axis, and the mark of a figure that shows more than releases."""
 
@@ -40,8 +43,9 @@ def budget_figure(errors: "pd.DataFrame", quantity: str = "pehe") -> "Figure":
     Args:
         errors: One row a run and estimate with columns ``epsilon``, ``estimate`` (what was estimated) and the
             quantity's. A column ``panel``, if there is one, names the panel. What no budget changes (``non-private``,
-            ``constant effect``, ``treat all`` and ``treat none``) is drawn as a level.
-        quantity: ``pehe`` (on a logarithmic scale), or ``accuracy`` or ``value`` of a rule.
+            ``constant effect``, ``treat all``, ``treat none`` and ``uniform choice``) is drawn as a level.
+        quantity: ``pehe`` (on a logarithmic scale), ``accuracy`` or ``value`` of a rule, or ``regret_expected`` or
+            ``value_expected`` of a choice among policies.
 
     Returns:
         A matplotlib figure; the caller saves it.

@@ -127,7 +127,7 @@ class CATELearner(BaseEstimator):
         Raises:
             InputError: Values outside the domain, one arm only, too few records, delta = 0.
         """
-        self.schema_ = TableSchema.of(self.domain)
+        self.schema_ = TableSchema.of(self.domain).two_arms()
         domain = self.schema_.domain
         self._public = {"learner": type(self).__name__, "split": self._split().fact, "seed": self.seed}
         records = CausalData.from_arrays(self.schema_.matrix(X), A, Y, domain)
@@ -170,7 +170,7 @@ class CATELearner(BaseEstimator):
         if self.tune is not None:
             self.tune.candidates(self._stage())
         self._check_budget()
-        domain, split = TableSchema.of(self.domain).domain, self._split()
+        domain, split = TableSchema.of(self.domain).two_arms().domain, self._split()
         sizes = {name: len(index) for name, index in split.blocks(n, self.seed).items()}
         self._trainer()()
         self._first_stage().check(sizes)

@@ -10,6 +10,15 @@ from torchdpcate.policy.pairwise import PairwiseRule
 from torchdpcate.policy.public_tuning import GammaChoice, tune_on_public
 from torchdpcate.policy.ridge import default_gamma
 from torchdpcate.policy.rule import RuleLearner
+from torchdpcate.policy.selection import (
+    CERTIFICATES,
+    FixedNuisances,
+    FrozenNuisances,
+    LearnedNuisances,
+    PolicySelector,
+    PrivateNuisances,
+    StableNuisances,
+)
 from torchdpcate.policy.tuning import PrivatelyTunedRule
 from torchdpcate.policy.two_stage import TwoStageRule
 from torchdpcate.policy.weighted_erm import WeightedERM
@@ -25,6 +34,7 @@ from torchdpcate.policy.weights import (
 )
 
 __all__ = [
+    "CERTIFICATES",
     "MATCHINGS",
     "OUTCOMES",
     "WEIGHTS",
@@ -33,9 +43,12 @@ __all__ = [
     "CellPairs",
     "ConstantWeights",
     "CrossValidatedRule",
+    "FixedNuisances",
+    "FrozenNuisances",
     "GammaChoice",
     "GaussianPairs",
     "KnownWeights",
+    "LearnedNuisances",
     "LogisticWeights",
     "MMDWeights",
     "Matching",
@@ -45,12 +58,15 @@ __all__ = [
     "OutcomeWeightedLearner",
     "OutputRule",
     "PairwiseRule",
+    "PolicySelector",
+    "PrivateNuisances",
     "PrivateWeights",
     "PrivatelyTunedRule",
     "RuleLearner",
     "RuleMechanism",
     "Shifted",
     "SignedResidual",
+    "StableNuisances",
     "TiltingWeights",
     "TwoStageRule",
     "WeightScheme",

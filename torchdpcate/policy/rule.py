@@ -106,7 +106,7 @@ class RuleLearner(BaseEstimator, ABC):
         Raises:
             InputError: Values outside the domain, one arm only, or settings that leave nothing to release.
         """
-        self.schema_ = TableSchema.of(self.domain)
+        self.schema_ = TableSchema.of(self.domain).two_arms()
         domain, scheme = self.schema_.domain, self.scheme()
         records = CausalData.from_arrays(self.schema_.matrix(X), A, Y, domain)
         domain.check_covariates(records.x)
@@ -151,7 +151,7 @@ class RuleLearner(BaseEstimator, ABC):
             InputError: Settings that do not fit each other, the domain or the budget; or a budget so small that the
                 ridge it needs outweighs all records, with the accuracy to expect.
         """
-        domain, scheme = TableSchema.of(self.domain).domain, self.scheme()
+        domain, scheme = TableSchema.of(self.domain).two_arms().domain, self.scheme()
         sizes = {name: len(index) for name, index in self._blocks(n).items()}
         first = sizes.get(WEIGHTS, n)
         scheme.check(first, domain, self._first_budget())

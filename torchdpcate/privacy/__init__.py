@@ -37,6 +37,15 @@ from torchdpcate.privacy.mechanisms import (
 )
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.quantile import private_quantile
+from torchdpcate.privacy.selection_mechanisms import (
+    SELECTIONS,
+    ExponentialMechanism,
+    PermuteAndFlip,
+    ReportNoisyMax,
+    SelectionMechanism,
+    expected_regret,
+    make_selection,
+)
 from torchdpcate.privacy.worst_case import (
     WORST_CASES,
     Game,
@@ -48,6 +57,7 @@ from torchdpcate.privacy.worst_case import (
 )
 
 __all__ = [
+    "SELECTIONS",
     "WORST_CASES",
     "AdditiveMechanism",
     "ApproximateEvent",
@@ -56,6 +66,7 @@ __all__ = [
     "DPSGDEvent",
     "Entry",
     "Event",
+    "ExponentialMechanism",
     "Game",
     "GaussianEvent",
     "GaussianMechanism",
@@ -65,8 +76,11 @@ __all__ = [
     "Ledger",
     "Level",
     "NoiseSource",
+    "PermuteAndFlip",
     "PrivacyBudget",
     "PureEvent",
+    "ReportNoisyMax",
+    "SelectionMechanism",
     "WorstCase",
     "analytic_gaussian_sigma",
     "classical_gaussian_sigma",
@@ -74,11 +88,13 @@ __all__ = [
     "dp_sgd_epsilon",
     "dp_sgd_noise_multiplier",
     "event_from_dict",
+    "expected_regret",
     "function_evidence",
     "gaussian_epsilon",
     "gaussian_evidence",
     "k_norm_evidence",
     "laplace_scale",
+    "make_selection",
     "naive_sum",
     "privacy_curve",
     "private_quantile",

@@ -126,25 +126,34 @@ class NoiseSource(ABC):
     @abstractmethod
     def _noisy_max(self, scores: Tensor, epsilon: float, sensitivity: float) -> int: ...
 
-    def select(self, scores: Tensor, epsilon: float, sensitivity: float = 1.0) -> int:
+    def _gumbel_max(self, scores: Tensor, epsilon: float, sensitivity: float) -> int:
+        raise NotImplementedError(f"{type(self).__name__} draws no Gumbel noise")
+
+    def select(self, scores: Tensor, epsilon: float, sensitivity: float = 1.0, law: str = "exponential") -> int:
         r"""Index of a high score, epsilon-differentially private.
 
-        Permute-and-flip, that is the largest of scores plus exponential noise of scale
-        :math:`2\Delta/\epsilon` (McKenna & Sheldon 2020; Ding et al. 2021): the exponential mechanism's
-        guarantee, and never a worse expected score.
+        The largest of scores plus noise of scale :math:`2\Delta/\epsilon`. Exponential noise is permute-and-flip
+        (McKenna & Sheldon 2020; Ding et al. 2021), which has the guarantee of the exponential mechanism and never a
+        worse expected score; Gumbel noise is the exponential mechanism itself.
 
         Args:
             scores: Shape [k], finite; higher is better.
             epsilon: Privacy cost.
-            sensitivity: Delta, the most that replacing one record moves any score.
+            sensitivity: Delta, the most that replacing one record moves any score; or half the range by which it
+                moves them against each other.
+            law: Of the noise: ``exponential`` or ``gumbel``.
 
         Raises:
-            InputError: If the scores are empty, not a vector or not finite, or a number is not positive.
+            InputError: If the scores are empty, not a vector or not finite, a number is not positive, or the law
+                another.
         """
         if scores.ndim != 1 or scores.numel() == 0 or not bool(torch.isfinite(scores).all()):
             raise InputError(f"scores of shape {tuple(scores.shape)}: give a vector of finite numbers")
+        if law not in ("exponential", "gumbel"):
+            raise InputError(f"law = {law!r}: give exponential or gumbel")
         checked = positive("epsilon", epsilon), positive("sensitivity", sensitivity)
-        return self._noisy_max(scores.detach().cpu().double(), *checked)
+        largest = self._noisy_max if law == "exponential" else self._gumbel_max
+        return largest(scores.detach().cpu().double(), *checked)
 
     def __copy__(self) -> "NoiseSource":
         return self
@@ -180,14 +189,16 @@ class SystemNoise(NoiseSource):
         return torch.tensor(draws, dtype=torch.int64).double() * step
 
     def _noisy_max(self, scores: Tensor, epsilon: float, sensitivity: float) -> int:
-        dp = _opendp()
-        space = dp.vector_domain(dp.atom_domain(T=float, nan=False)), dp.linf_distance(T=float)
         scale = 2 * sensitivity / epsilon
-        mechanism = dp.m.make_noisy_max(*space, dp.max_divergence(), scale=scale)
+        mechanism = _opendp_noisy_max(scale)
         while mechanism.map(sensitivity) > epsilon:  # its map rounds up, so the last bit may be missing
             scale *= 1 + 1e-15
-            mechanism = dp.m.make_noisy_max(*space, dp.max_divergence(), scale=scale)
+            mechanism = _opendp_noisy_max(scale)
         return int(mechanism(scores.tolist()))
+
+    def _gumbel_max(self, scores: Tensor, epsilon: float, sensitivity: float) -> int:
+        scale = 2 * sensitivity / epsilon * (1 + 1e-15)  # never below the quotient, however it is rounded
+        return int(_opendp_noisy_max(scale, gumbel=True)(scores.tolist()))
 
     def generator(self, device: str | torch.device = "cpu") -> torch.Generator:
         """See `NoiseSource.generator`; seeded from the operating system's entropy.
@@ -240,6 +251,10 @@ class FixedNoise(NoiseSource):
         noise = self._exponential(scores.numel()) * (2 * sensitivity / epsilon)
         return int((scores + noise).argmax())
 
+    def _gumbel_max(self, scores: Tensor, epsilon: float, sensitivity: float) -> int:
+        noise = -self._exponential(scores.numel()).log() * (2 * sensitivity / epsilon)
+        return int((scores + noise).argmax())
+
     def _exponential(self, size: int) -> Tensor:
         return torch.empty(size, dtype=torch.float64).exponential_(generator=self._own)
 
@@ -274,6 +289,15 @@ def _opendp_laplace(scale: float) -> Any:
     dp = _opendp()
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
     return dp.m.make_laplace(*space, scale=scale)
+
+
+@lru_cache(maxsize=16)
+def _opendp_noisy_max(scale: float, gumbel: bool = False) -> Any:
+    dp = _opendp()
+    space = dp.vector_domain(dp.atom_domain(T=float, nan=False)), dp.linf_distance(T=float)
+    # the measure chooses the noise: exponential, or Gumbel
+    measure = dp.zero_concentrated_divergence() if gumbel else dp.max_divergence()
+    return dp.m.make_noisy_max(*space, measure, scale=scale)
 
 
 _TWISTER_BYTES = 5056  # torch's CPU generator state: 24 bytes of bookkeeping, 624 words of 8 bytes, the rest

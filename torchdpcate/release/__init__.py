@@ -20,6 +20,7 @@ from torchdpcate.release.offer import noise_at_queries
 from torchdpcate.release.online import OnlineService, OnlineTerms
 from torchdpcate.release.output import OutputPerturbation
 from torchdpcate.release.plug_in import PlugIn
+from torchdpcate.release.policy import PolicyRelease
 from torchdpcate.release.post_processing import clipped, mean_effect, monotone, rank
 from torchdpcate.release.registry import read_facts
 from torchdpcate.release.release import EffectRelease, FunctionRelease, QueryRelease, Release
@@ -44,6 +45,7 @@ __all__ = [
     "OnlineTerms",
     "OutputPerturbation",
     "PlugIn",
+    "PolicyRelease",
     "Prepared",
     "PrivacyStatement",
     "PrivateAnswers",

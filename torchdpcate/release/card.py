@@ -201,7 +201,7 @@ def _bounds(release: Release) -> dict[str, Any]:
     ]
     return {
         "origin": schema.domain.origin,
-        "treatment": schema.treatment,
+        "treatment": facts["treatment"],
         "outcome": {**facts["outcome"], "origin": origins[schema.outcome]},
         "overlap": {"least_propensity": schema.domain.overlap, "origin": schema.domain.origin},
         "covariates": covariates,

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from torchdpcate.data import TableSchema
 from torchdpcate.privacy import Level
 from torchdpcate.release.release import Release
 from torchdpcate.release.statement import PrivacyStatement
@@ -79,7 +80,7 @@ def own_words(release: Release) -> dict[str, Any]:
         "basic.data_product_type": release.product,
         "dp_variant.variant_name": _variant(privacy),
         "dp_variant.data_domain": (
-            f"Tables of {privacy.n} records: treatment {schema.treatment} in {{0, 1}}, outcome {outcome}, "
+            f"Tables of {privacy.n} records: treatment {schema.treatment} in {_arms(schema)}, outcome {outcome}, "
             f"{len(schema.covariates)} covariates within public bounds."
         ),
         "dp_variant.unprotected_quantities": _sentence(
@@ -115,6 +116,12 @@ def own_words(release: Release) -> dict[str, Any]:
         "implementation.post_processing": release.reading,
         "administrative.status": "Draft",
     }
+
+
+def _arms(schema: TableSchema) -> str:
+    """Write the labels of the arms, with the categories they stand for."""
+    words = [f"{label} ({arm})" for label, arm in zip(schema.actions, schema.arms, strict=False)]
+    return f"{{{', '.join(words or map(str, schema.actions))}}}"
 
 
 def _of_a_sweep(privacy: PrivacyStatement) -> bool:

@@ -1,0 +1,139 @@
+"""Libraries: what they are made of, what is refused, and the yaml list."""
+
+import pytest
+import torch
+
+from tests.candidates.cases import BINARY, DOMAIN, older, points
+from torchdpcate.candidates import (
+    POLICY_FAMILIES,
+    Constants,
+    FunctionPolicies,
+    LinearPolicies,
+    PolicyLibrary,
+    Thresholds,
+    TreePolicies,
+)
+from torchdpcate.errors import InputError
+
+YAML = """
+- kind: constants
+  actions: [0, 1]
+- kind: thresholds
+  covariate: age
+  cuts: [20, 4e1]
+- kind: linear
+  covariates: [age, bmi]
+  coefficients: [[1, -2]]
+- kind: trees
+  names: [old and slim]
+  trees:
+    - {covariate: age, cut: 60, above: {covariate: bmi, cut: 30, above: 0, below: 1}, below: 0}
+- tests.candidates.cases:older
+"""
+NAMES = (
+    "always 0",
+    "always 1",
+    "age > 20",
+    "age > 40",
+    "age - 2 bmi > 0",
+    "old and slim",
+    "tests.candidates.cases:older",
+)
+
+
+def test_a_yaml_list_becomes_a_library(tmp_path):
+    path = tmp_path / "policies.yaml"
+    path.write_text(YAML)
+    library = PolicyLibrary.of(path)
+    assert library.names == NAMES
+    assert [type(family) for family in library.families] == list(POLICY_FAMILIES.values())
+    ready, x = library.setup(DOMAIN, BINARY), points()
+    age, bmi = x[:, 0], x[:, 1]
+    slim = (age > 60) & (bmi <= 30)
+    columns = [age < -1, age > -1, age > 20, age > 40, age - 2 * bmi > 0, slim, age > 40]
+    assert torch.equal(ready.decide(x), torch.stack(columns, 1).to(torch.int8))
+    back = PolicyLibrary.from_config(library.config())
+    assert back.config() == library.config()
+    assert torch.equal(back.setup(DOMAIN, BINARY).decide(x), ready.decide(x))
+    assert PolicyLibrary.of(str(path)).names == NAMES
+
+
+def test_every_policy_by_its_number():
+    library = PolicyLibrary.of([Constants([0, 1]), Thresholds("age", [20, 40]), older]).setup(DOMAIN, BINARY)
+    decided, x = library.decide(points()), points()
+    for index, name in enumerate(library.names):
+        one = library.one(index)
+        assert one.names == (name,)
+        assert torch.equal(one.decide(x), decided[:, index : index + 1])
+    assert library.one(-1).names == library.names[-1:]
+    with pytest.raises(IndexError):
+        library.one(len(library))
+
+
+def test_what_a_library_can_be_made_of():
+    library = PolicyLibrary([Constants([0])])
+    assert PolicyLibrary.of(library) is library
+    assert PolicyLibrary.of(Constants([0])).names == ("always 0",)
+    assert PolicyLibrary.of(older).names == ("older",)
+    assert PolicyLibrary.of("tests.candidates.cases:older").names == ("tests.candidates.cases:older",)
+    assert PolicyLibrary.of({"kind": "constants", "actions": [0]}).names == ("always 0",)
+    assert PolicyLibrary.of(c for c in (Constants([0]), Constants([1]))).names == ("always 0", "always 1")
+
+
+def test_fingerprints_of_all_families():
+    library = PolicyLibrary(
+        [Constants([0], fitted_on="a" * 64), Constants([1]), Thresholds("age", [1], fitted_on="b" * 64)]
+    )
+    assert library.fitted_on == {"a" * 64, "b" * 64}
+
+
+@pytest.mark.parametrize(
+    ("policies", "words"),
+    [
+        ([], "policies is empty; give one policy at least"),
+        ([Thresholds("age", [1, 1])], "the name 'age > 1' is there twice; give each policy its own by names"),
+        ([Constants([0]), Constants([1], names=["always 0"])], "the name 'always 0' is there twice"),
+        ([Constants([0]), Constants([0], names=["never"])], "'always 0' and 'never' are the same policy; give it once"),
+        ([LinearPolicies([[0.0]]), LinearPolicies([[-0.0]], names=["b"])], "'linear 1' and 'b' are the same policy"),
+        ([TreePolicies([0, 0])], "'tree 1' and 'tree 2' are the same policy"),
+        ([FunctionPolicies([older, older], names=["a", "b"])], "'a' and 'b' are the same policy"),
+        (7, "policies is of type int; give a policy family, a function"),
+        ([Constants([0]), object()], r"policies\[1\] is of type object"),
+        ([Constants], r"policies\[0\] is of type ABCMeta"),
+        (["policies.yaml"], r"policies\[0\] is 'policies.yaml'"),
+        ([{"kind": "thresholds", "covariate": "age"}], r"policies\[0\]: thresholds needs 'cuts'"),
+        ("nowhere.yaml", "policies = nowhere.yaml: no such file, and no import path"),
+    ],
+)
+def test_what_is_no_library_is_refused_in_one_line(policies, words):
+    with pytest.raises(InputError, match=words) as caught:
+        PolicyLibrary.of(policies)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_same_policy_in_other_words_is_found_by_setup():
+    library = PolicyLibrary([Thresholds("age", [1]), Thresholds("age", [1], 1, 0)])
+    with pytest.raises(InputError, match="are the same policy"):
+        library.setup(DOMAIN, BINARY)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "it holds no list; start each policy with '- kind: ...'"),
+        ("kind: constants", "it holds no list"),
+        ("- kind: constants\n  actions: [0", "policies.yaml: "),
+        ("- kind: constants\n  actions: [yes]", r"policies\[0\]: actions is \[True\]; actions are whole numbers"),
+        ("- kind: constants\n- 3", r"policies\[0\]: constants needs 'actions'"),
+        ("- {kind: thresholds, covariate: age, cuts: [a]}", r"policies\[0\]: cuts\[0\] is 'a'; give a number"),
+        ("- {kind: functions, functions: [!!python/name:os.system x]}", "it has the tag"),
+        ("- &a {kind: constants, actions: [0]}\n- *a", "it has the alias"),
+    ],
+)
+def test_errors_of_a_file_name_it_and_the_entry(tmp_path, text, words):
+    path = tmp_path / "policies.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=words) as caught:
+        PolicyLibrary.of(path)
+    assert str(caught.value).startswith(f"policy file {path}: ")
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,119 @@
+"""Treatments of K arms: labels, domain files and tables; who refuses them."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from torchdpcate import DRLearner, PrivacyBudget, RLearner
+from torchdpcate.data import CausalData, Domain, Table, TableSchema
+from torchdpcate.errors import InputError
+from torchdpcate.policy import OutcomeWeightedLearner
+
+FACTS = {
+    "treatment": {"name": "segment", "categories": ["none", "men", "women"]},
+    "outcome": {"name": "visit", "low": 0, "high": 1},
+    "covariates": {"age": {"low": 0, "high": 90}},
+    "overlap": 0.3,
+}
+TWO = FACTS | {"treatment": {"name": "segment", "categories": ["none", "men"]}}
+NUMBERS = FACTS | {"treatment": {"name": "segment", "categories": [0, 2, 1]}}
+
+
+def table(path, segments):
+    frame = pd.DataFrame({"segment": segments, "visit": 0.5, "age": np.arange(len(segments))})
+    frame.to_csv(path, index=False)
+    return path
+
+
+def test_labels_of_arms():
+    three, two = TableSchema.from_dict(FACTS), TableSchema.from_dict(TWO)
+    assert (three.treatment, three.arms, three.actions) == ("segment", ("none", "men", "women"), (1, 2, 3))
+    assert (two.actions, TableSchema.from_dict(FACTS | {"treatment": "segment"}).actions) == ((0, 1), (0, 1))
+    assert TableSchema.from_domain(Domain([0], [1], 0, 1)).actions == (0, 1)
+    for schema in (three, two, TableSchema.from_dict(NUMBERS)):
+        assert TableSchema.from_dict(json.loads(json.dumps(schema.to_dict()))) == schema
+        assert schema.with_outcome_bounds(0, 2).arms == schema.arms
+    assert three != two
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_tables_with_arms(tmp_path, ending):
+    path = table(tmp_path / "t.csv", ["women", "none", "men", "none"])
+    if ending == "parquet":
+        pd.read_csv(path).to_parquet(path.with_suffix(".parquet"))
+    records = Table(path.with_suffix(f".{ending}"), FACTS).load().records
+    assert records.a.tolist() == [3, 1, 2, 1]
+    assert records.a.dtype == torch.float64
+    assert Table(table(tmp_path / "u.csv", ["men", "none", "none"]), TWO).load().records.a.tolist() == [1, 0, 0]
+    assert Table(table(tmp_path / "v.csv", [1, 0, 2]), NUMBERS).load().records.a.tolist() == [3, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("segments", "words"),
+    [
+        (["women", "child", "men", "none"], "column 'segment' has 1 value outside its declared categories"),
+        (["women", None, "men", "none"], "column 'segment' has 1 missing value"),
+        (["women", "none"], "treatment column 'segment' has no record with value 2; all arms, 1, 2 and 3, are needed"),
+    ],
+)
+def test_tables_whose_arms_are_not_as_declared(tmp_path, segments, words):
+    with pytest.raises(InputError, match=words):
+        Table(table(tmp_path / "t.csv", segments), FACTS).load()
+
+
+@pytest.mark.parametrize(
+    ("treatment", "words"),
+    [
+        ({"name": "segment"}, "treatment has no entry 'categories'"),
+        ({"name": "segment", "categories": "men"}, "categories of 'segment' are 'men'; write a list"),
+        ({"name": "segment", "categories": ["men"]}, "list two or more, each once"),
+        ({"name": "segment", "categories": ["men", "men"]}, "list two or more, each once"),
+        ({"name": "segment", "categories": [True, False]}, "true/false"),
+        ({"name": "age", "categories": ["a", "b"]}, "column 'age' has two roles"),
+        ({"name": "segment", "categories": ["a", "b"], "low": 1}, "treatment has the unknown entry 'low'"),
+    ],
+)
+def test_arms_that_are_none(treatment, words):
+    with pytest.raises(InputError, match=words):
+        TableSchema.from_dict(FACTS | {"treatment": treatment})
+
+
+def test_arrays_with_arms():
+    x, y = [[0.0]] * 4, [0.0] * 4
+    assert CausalData.from_arrays(x, [1, 3, 2, 1], y, actions=(1, 2, 3)).a.tolist() == [1, 3, 2, 1]
+    with pytest.raises(InputError, match="treatment has 2 values other than 1, 2 and 3; code the arms as 1, 2 and 3"):
+        CausalData.from_arrays(x, [0, 1, 2, 4], y, actions=(1, 2, 3))
+    with pytest.raises(InputError, match="treatment has no record with value 3; all arms, 1, 2 and 3, are needed"):
+        CausalData.from_arrays(x, [1, 1, 2, 2], y, actions=(1, 2, 3))
+    with pytest.raises(InputError, match="treatment has 2 values other than 0 and 1; code the arms as 0 and 1"):
+        CausalData.from_arrays(x, [0, 1, 2, 3], y)
+    with pytest.raises(InputError, match="treatment has no record with value 0; both arms, 0 and 1, are needed"):
+        CausalData.from_arrays(x, [1, 1, 1, 1], y)
+
+
+@pytest.mark.parametrize("learner", [RLearner, DRLearner, OutcomeWeightedLearner])
+def test_learners_of_effects_and_rules_refuse_more_than_two_arms(learner):
+    fitted = learner(TableSchema.from_dict(FACTS), PrivacyBudget(1.0, 1e-5))
+    words = "treatment 'segment' has 3 arms, and effects and rules compare two; .* PolicySelector"
+    with pytest.raises(InputError, match=words):
+        fitted.fit([[1.0]] * 9, [1, 2, 3] * 3, [0.0] * 9)
+    with pytest.raises(InputError, match=words):
+        fitted.check(*[9, "objective"] if learner is not OutcomeWeightedLearner else [9])
+
+
+def test_the_three_arms_of_the_e_mail_trial(shared_data):
+    study = Table(shared_data / "hillstrom" / "hillstrom.csv.gz", "hillstrom").load()
+    records = study.records
+    assert study.schema.actions == (1, 2, 3)
+    assert records.n == 64000
+    members = records.a[:, None] == torch.tensor([1.0, 2.0, 3.0])
+    assert members.sum(0).tolist() == [21306, 21307, 21387]
+    visits = (members * records.y[:, None]).sum(0) / members.sum(0)
+    torch.testing.assert_close(
+        visits, torch.tensor([0.10617, 0.18276, 0.15140], dtype=torch.float64), atol=5e-6, rtol=0
+    )
+    assert study.schema.domain.dimension == 11
+    assert study.schema.origins["history"].startswith("largest sum in published descriptions")

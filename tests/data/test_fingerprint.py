@@ -1,0 +1,46 @@
+"""Fingerprints tell the same records, in whatever form and order, and no others."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from torchdpcate.data import CausalData, Domain, fingerprint
+from torchdpcate.errors import InputError
+
+RNG = np.random.default_rng(0)
+X, A, Y = RNG.integers(0, 3, (50, 3)).astype(float), RNG.permutation(np.arange(50) % 2), RNG.normal(size=50)
+OWN = fingerprint(X, A, Y)
+
+
+def test_the_same_records_in_any_form_and_order():
+    order = RNG.permutation(50)
+    records = CausalData.from_arrays(X, A, Y)
+    assert len(OWN) == 64
+    assert set(OWN) <= set("0123456789abcdef")
+    assert fingerprint(X[order], A[order], Y[order]) == OWN
+    assert fingerprint(records.x, records.a, records.y) == OWN
+    assert fingerprint(pd.DataFrame(X), A.astype(bool), pd.Series(Y)) == OWN
+    assert fingerprint(torch.from_numpy(X).float(), A, Y[:, None]) == OWN
+    assert fingerprint(np.where(X == 0, -0.0, X), A, Y) == OWN
+    domain = Domain([0.0] * 3, [2.0] * 3, -9.0, 9.0, names=["a", "b", "c"])
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])[["c", "a", "b"]]
+    framed = CausalData.from_arrays(frame, A, Y, domain)
+    assert fingerprint(framed.x, framed.a, framed.y) == OWN
+
+
+def test_any_other_records():
+    others = [(X.copy(), A.copy(), Y.copy()) for _ in range(3)]
+    others[0][0][7, 1] += 1
+    others[1][1][7] = 1 - A[7]
+    others[2][2][7] = np.nextafter(Y[7], 10)
+    others += [(X[1:], A[1:], Y[1:]), (X[:, ::-1].copy(), A, Y), (X, A, Y[::-1].copy()), (X.reshape(-1, 1)[:50], A, Y)]
+    found = [fingerprint(*other) for other in others]
+    assert len({OWN, *found}) == len(others) + 1
+
+
+def test_other_shapes_are_refused():
+    with pytest.raises(InputError, match="X, A and Y have 50, 49 and 50 records"):
+        fingerprint(X, A[1:], Y)
+    with pytest.raises(InputError, match="outcome must be numbers"):
+        fingerprint(X, A, ["a"] * 50)

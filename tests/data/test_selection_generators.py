@@ -1,0 +1,131 @@
+"""Rare-region generators: the law against closed forms, and the difficulty of the choice that they pose."""
+
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+
+from torchdpcate.data.selection_generators import RareRegion, RareRegionStudy, RealRareRegion
+from torchdpcate.errors import InputError
+
+ACIC = Path(__file__).parents[2].parent / "shared" / "data" / "acic2016"
+needs_acic = pytest.mark.skipif(not (ACIC / "x.csv").is_file(), reason=f"{ACIC} is not there")
+N = 200_000
+SDS = 6.0  # two-sided normal tail 2e-9 for each mean of N terms
+
+
+def near(values: Tensor, mean: float) -> bool:
+    return abs(float(values.mean()) - mean) < SDS * float(values.std()) / math.sqrt(len(values))
+
+
+def tail(t: float) -> float:
+    return math.erfc(t / math.sqrt(2)) / 2
+
+
+@pytest.fixture(scope="module")
+def gaussian():
+    return RareRegion(n=N, train_fraction=0.99, seed=1).load().records
+
+
+def test_records_follow_the_stated_law(gaussian) -> None:
+    study, (x, a, y) = RareRegion(), (gaussian.x, gaussian.a, gaussian.y)
+    domain, pi, mean = study.domain(), study.propensity(gaussian.x), study.outcome(gaussian.x)
+    domain.check_covariates(x)
+    domain.check_outcome(y)
+    assert float(torch.minimum(pi, 1 - pi).min()) >= domain.overlap
+    assert near(study.inside(x).double(), tail(0.7) ** 2)
+    density = math.exp(-4.5) / math.sqrt(2 * math.pi)
+    assert near(x[:, 5] ** 2, 1 - 6 * density + 16 * tail(3.0))  # second moment of a normal clipped at 3
+    assert near(a - pi, 0.0)
+    residual = y - torch.where(a == 1, mean[:, 1], mean[:, 0])
+    assert near(residual, 0.0)
+    assert near(residual**2, 0.1**2 / 3)
+    torch.testing.assert_close(mean[:, 1] - mean[:, 0], study.effect(x))
+    inside = torch.tensor([[0.71, 0.8, *[0.0] * 18], [0.8, 0.7, *[0.0] * 18]], dtype=torch.float64)
+    assert study.effect(inside).tolist() == [0.5, -0.06]  # the region is open
+    assert study.propensity(inside).tolist() == [0.1, 0.5]
+
+
+def test_the_outcome_stays_in_its_bounds_whatever_is_drawn() -> None:
+    for study in (RareRegion(), RareRegion(region={"x2": 0.0})):
+        domain = study.domain()
+        x = torch.stack([domain.covariate_low, domain.covariate_high])
+        assert float(study.outcome(x).min()) - 0.1 >= domain.outcome_low
+        assert float(study.outcome(x).max()) + 0.1 <= domain.outcome_high
+
+
+def regret_of_uniform_choice(study: RareRegionStudy, x: Tensor) -> float:
+    """Return it among thresholds at four fifths of each covariate's bounds, in both directions."""
+    domain, effect = study.domain(), study.effect(x)
+    values = [float(effect.mean()) - float((effect * above).mean()) for above in thresholds(domain, x)]
+    values += [float((effect * above).mean()) for above in thresholds(domain, x)]
+    assert len(values) == 160
+    return max(values) - sum(values) / len(values)
+
+
+def thresholds(domain, x: Tensor):
+    for j in range(domain.dimension):
+        for share in (0.2, 0.4, 0.6, 0.8):
+            width = domain.covariate_high[j] - domain.covariate_low[j]
+            yield x[:, j] > domain.covariate_low[j] + share * width
+
+
+def test_a_uniform_choice_has_the_regret_of_the_closed_form(gaussian) -> None:
+    everybody = 0.56 * tail(0.7) ** 2 - 0.06
+    best = 0.56 * tail(0.7) ** 2 - 0.06 * tail(0.6)  # treat where x0 > 0.6: the region, and few besides
+    # effects have deviation 0.13, so each mean is known to 0.0003
+    assert regret_of_uniform_choice(RareRegion(), gaussian.x) == pytest.approx(best - everybody / 2, abs=0.002)
+    assert best - everybody / 2 == pytest.approx(0.0299, abs=5e-5)
+
+
+def test_samples_follow_the_seed() -> None:
+    first, again, other = (RareRegion(seed=seed, n=500).load() for seed in (5, 5, 6))
+    assert torch.equal(first.records.y, again.records.y)
+    assert not torch.equal(first.records.x, other.records.x)
+    assert first.name == "rare_region"
+    assert first.truth is not None
+    assert torch.equal(first.effect, first.truth(first.queries))
+
+
+@needs_acic
+def test_real_covariates_are_read_in_their_own_units() -> None:
+    source = RealRareRegion(ACIC / "x.csv", n=4000, train_fraction=0.75)
+    study, columns = source.load(), pd.read_csv(ACIC / "columns.csv").set_index("column")
+    names = list(study.domain.names)
+    assert (study.records.n, len(study.queries), study.name) == (3000, 300, "x_rare_region")
+    assert names == [name for name in columns.index if columns["dtype"][name] != "str"][:20]
+    assert study.domain.covariate_low.tolist() == columns["min"][names].astype(float).tolist()
+    assert study.domain.covariate_high.tolist() == columns["max"][names].astype(float).tolist()
+    frame = pd.read_csv(ACIC / "x.csv")
+    everyone = torch.tensor(frame[names].to_numpy(float))
+    assert torch.equal(source.inside(everyone), torch.tensor(((frame["x_1"] > 31) & (frame["x_6"] > 140)).to_numpy()))
+    assert 0.05 < float(source.inside(everyone).double().mean()) < 0.08
+    assert regret_of_uniform_choice(source, everyone) == pytest.approx(0.0303, abs=5e-5)
+
+
+MISTAKES = {
+    "no region": (lambda: RareRegion(region={}), "data.region"),
+    "no mapping": (lambda: RareRegion(region="x0"), "data.region"),
+    "no number": (lambda: RareRegion(region={"x0": "high"}), "data.region.x0"),
+    "no covariate": (lambda: RareRegion(region={"age": 3}).load(), "data.region names age"),
+    "everything": (lambda: RareRegion(region={f"x{j}": 0 for j in range(20)}).load(), "not all"),
+    "nobody": (lambda: RareRegion(n=0).load(), "data.n is 0"),
+    "no file": (lambda: RealRareRegion("nowhere.csv").load(), "nowhere.csv"),
+    "policy": (lambda: RealRareRegion("x.csv", out_of_bounds="drop"), "data.out_of_bounds"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_named(mistake) -> None:
+    make, message = MISTAKES[mistake]
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+@needs_acic
+def test_more_rows_than_there_are_is_refused() -> None:
+    with pytest.raises(InputError, match="hold 4802 records"):
+        RealRareRegion(ACIC / "x.csv", n=5000).load()

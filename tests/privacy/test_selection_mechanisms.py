@@ -1,0 +1,306 @@
+"""Laws are checked against closed forms and brute force; draws by chi-squared tests, each false alarm below 1e-8."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.stats import chisquare, laplace
+
+from torchdpcate.errors import InputError
+from torchdpcate.privacy import (
+    SELECTIONS,
+    ExponentialMechanism,
+    Level,
+    NoiseSource,
+    PermuteAndFlip,
+    PrivacyBudget,
+    PureEvent,
+    ReportNoisyMax,
+    expected_regret,
+    make_selection,
+)
+from torchdpcate.privacy.noise import FixedNoise
+from torchdpcate.privacy.selection_law import exponential_law, laplace_law
+from torchdpcate.privacy.selection_mechanisms import _exponential, _permute_and_flip, _report_noisy_max
+
+ALARM = 1e-8
+NOTE = torch.tensor([30.0, 20.0, 0.0])  # of the theory note, section 8
+KINDS = list(SELECTIONS.values())
+
+
+def gaps(count: int, width: float, seed: int = 0) -> torch.Tensor:
+    values = width * torch.rand(count, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return values - values.min()
+
+
+def by_permutations(heads: torch.Tensor) -> torch.Tensor:
+    """Permute-and-flip itself: candidates in random order, the first whose coin shows heads."""
+    chances = torch.zeros_like(heads)
+    for order in itertools.permutations(range(len(heads))):
+        still = 1.0 / math.factorial(len(heads))
+        for i in order:  # the best shows heads for sure, so one round of coins ends it
+            chances[i] += still * heads[i]
+            still = still * (1 - heads[i])
+    return chances
+
+
+def by_inclusion_and_exclusion(heads: torch.Tensor) -> torch.Tensor:
+    chances = torch.zeros_like(heads)
+    for i in range(len(heads)):
+        others = [j for j in range(len(heads)) if j != i]
+        for size in range(len(heads)):
+            for subset in itertools.combinations(others, size):
+                chances[i] += heads[i] * (-1) ** size * heads[list(subset)].prod() / (size + 1)
+    return chances
+
+
+def test_values_of_the_theory_note():
+    exponential = ExponentialMechanism(1.0, 20.0).probabilities(NOTE)
+    flip = PermuteAndFlip(1.0, 20.0).probabilities(NOTE)
+    assert exponential.tolist() == pytest.approx([0.546549, 0.331499, 0.121952], abs=5e-7)
+    assert flip.tolist() == pytest.approx([0.630281, 0.280709, 0.089009], abs=5e-7)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 6])
+@pytest.mark.parametrize("width", [0.0, 0.3, 4.0])
+def test_permute_and_flip_has_the_law_of_its_coins(count, width):
+    d = gaps(count, width, count)
+    assert torch.allclose(exponential_law(d), by_permutations(torch.exp(-d)), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_exponential_noise_against_inclusion_and_exclusion(seed):
+    d = gaps(10, 3.0, seed)
+    assert torch.allclose(exponential_law(d), by_inclusion_and_exclusion(torch.exp(-d)), rtol=1e-11, atol=0)
+
+
+@pytest.mark.parametrize("count", [2, 129, 10_000])
+@pytest.mark.parametrize("gap", [0.0, 1e-3, 1.0, 7.0, 9.2, 30.0])
+def test_one_ahead_of_many_equal_rivals_has_a_closed_form(count, gap):
+    # P(first) = int (1 - v q)^(M - 1) dv: it decays within 1 / (M q) of v = 0
+    q, d = math.exp(-gap), torch.full((count,), gap, dtype=torch.float64)
+    d[0] = 0.0
+    first = -math.expm1(count * math.log1p(-q)) / (count * q) if gap else 1 / count
+    chances = exponential_law(d)
+    assert chances[0].item() == pytest.approx(first, rel=1e-11)
+    assert chances.sum().item() == pytest.approx(1, abs=1e-12)
+
+
+@pytest.mark.parametrize("width", [0.0, 1.0, 6.0, 60.0])
+def test_laplace_noise_against_quadrature_over_each_candidate(width):
+    d = gaps(5, width, 3)
+
+    def chance(i):
+        rivals = np.delete(d.numpy(), i)
+        kinks = np.clip([-d[i], *(-rivals)], -50, 50)
+        f = lambda x: laplace.pdf(x + float(d[i])) * np.prod(laplace.cdf(x + rivals))  # noqa: E731
+        return quad(f, -50, 50, points=kinks, limit=500, epsabs=1e-13)[0]
+
+    assert laplace_law(d).tolist() == pytest.approx([chance(i) for i in range(5)], abs=1e-10)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("count", "width"), [(1, 0), (2, 1e4), (160, 0), (160, 300), (10_000, 0), (10_000, 25)])
+def test_laws_sum_to_one(kind, count, width):
+    chances = kind(1.0, 2.0).probabilities(-gaps(count, width))
+    assert chances.min() >= 0
+    assert chances.sum().item() == pytest.approx(1, abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_laws_of_many_rows_are_those_of_each_and_ignore_a_common_shift(kind):
+    mechanism = kind(0.7, 3.0)
+    rows = torch.stack([gaps(9, 8.0, seed) for seed in range(6)]).reshape(2, 3, 9)
+    together = mechanism.probabilities(rows)
+    assert torch.allclose(together[1, 2], mechanism.probabilities(rows[1, 2]), atol=1e-14)
+    assert torch.allclose(together, mechanism.probabilities(rows + 1024), atol=1e-10)
+
+
+@pytest.mark.parametrize("source", [NoiseSource.system, lambda: NoiseSource.fixed(5)])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("utilities", "epsilon", "spread"), [([30, 20, 0], 1.0, 20.0), ([0.5, 0, -2, 0.5], 0.6, 1.5)])
+def test_choices_have_the_stated_law(source, kind, utilities, epsilon, spread):
+    mechanism, utilities = kind(epsilon, spread), torch.tensor(utilities, dtype=torch.float64)
+    counts = torch.bincount(mechanism.select(utilities, source(), 5_000), minlength=len(utilities))
+    assert chisquare(counts.numpy(), 5_000 * mechanism.probabilities(utilities).numpy()).pvalue > ALARM
+
+
+UTILITIES = st.lists(st.floats(-30, 30), min_size=1, max_size=12)
+
+
+@given(UTILITIES, st.floats(0.05, 20))
+@settings(deadline=None)
+def test_permute_and_flip_never_regrets_more_than_the_exponential_mechanism(utilities, epsilon):
+    u = torch.tensor(utilities, dtype=torch.float64)
+    flip, exponential = (
+        expected_regret(u, kind(epsilon, 1.0).probabilities(u)).item()
+        for kind in (PermuteAndFlip, ExponentialMechanism)
+    )
+    assert flip <= exponential + 1e-9
+
+
+def worst_loss(kind, epsilon: float, spread: float, moved: float, candidates: int, runs: int = 400) -> float:
+    """Largest log ratio of laws over random neighbours whose utilities move within a range ``moved``."""
+    generator = torch.Generator().manual_seed(candidates)
+    shape = (runs, candidates)
+    u = torch.randn(shape, generator=generator, dtype=torch.float64) * 3 * spread / epsilon
+    u[::2] = 0  # ties, and each of the worst corners
+    corner = (torch.rand(shape, generator=generator) < 0.5).double()
+    corner[::2] = 1.0
+    corner[::2, 0] = 0.0
+    partial = torch.rand(shape, generator=generator, dtype=torch.float64)
+    moves = torch.where(torch.arange(runs)[:, None] % 4 == 1, partial, corner)
+    # a floor, because a ratio of two chances that the law knows to 1e-12 says nothing of tiny ones
+    before, after = (kind(epsilon, spread).probabilities(v).clamp(min=1e-6) for v in (u, u + moved * moves))
+    return (before / after).log().abs().max().item()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("candidates", [2, 3, 10, 60])
+def test_no_neighbour_within_the_spread_changes_the_law_by_more_than_epsilon(kind, candidates):
+    assert worst_loss(kind, 1.3, 7.0, 7.0, candidates) <= 1.3 + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("kind", "candidates"), [(PermuteAndFlip, 2), (ExponentialMechanism, 60), (ReportNoisyMax, 10)]
+)
+def test_the_spread_is_tight(kind, candidates):
+    assert worst_loss(kind, 1.3, 7.0, 7.0, candidates) > 0.97 * 1.3
+    # a bound of one utility's movement alone, taken for the spread, is refuted
+    assert worst_loss(kind, 1.3, 3.5, 7.0, candidates) > 1.5 * 1.3
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "loss"),
+    [
+        (_permute_and_flip, PermuteAndFlip, 1.0),
+        (_exponential, ExponentialMechanism, math.log((1 + 9 * math.e) / 10)),
+        (_report_noisy_max, ReportNoisyMax, 0.9995),
+    ],
+)
+def test_the_declared_pairs_come_near_their_claim(make, kind, loss):
+    assert ratio_of(make, kind) == pytest.approx(loss, abs=1e-4)
+
+
+def ratio_of(make, kind) -> float:
+    """Log ratio of the first candidate's chance in the two worlds of the declared game."""
+    chances, honest = [], kind.select
+
+    def noted(self, utilities, noise, runs):
+        chances.append(self.probabilities(utilities)[0].item())
+        return honest(self, utilities, noise, runs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kind, "select", noted)
+        for world in (0, 1):
+            make(PrivacyBudget(1.0, 1e-5)).draw(world, 1, NoiseSource.fixed(0))
+    return math.log(chances[0] / chances[1])
+
+
+def test_gumbel_noise_has_the_scale_that_opendp_prices():
+    import opendp.prelude as dp
+
+    dp.enable_features("contrib")
+    space = dp.vector_domain(dp.atom_domain(T=float, nan=False)), dp.linf_distance(T=float)
+    mechanism = dp.m.make_noisy_max(
+        *space, dp.zero_concentrated_divergence(), scale=ExponentialMechanism(0.8, 6.0).scale
+    )
+    # epsilon^2 / 8 for utilities that move by half the spread either way
+    assert mechanism.map(3.0) == pytest.approx(0.8**2 / 8)
+
+
+class Silent(FixedNoise):
+    """No noise: what is left is rounding and the breaking of ties."""
+
+    def laplace(self, size, scale):
+        return torch.zeros(size, dtype=torch.float64)
+
+
+def test_ties_of_noise_on_a_grid_go_to_the_first():
+    mechanism = ReportNoisyMax(1.0, 1.0)
+    step = NoiseSource.grid(mechanism.scale)
+    assert mechanism.select(torch.tensor([0.0, 0.6, 1.4, 0.9]) * step, Silent(0), 2).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("epsilon", [1e-4, 0.3, 20.0])
+def test_the_scale_of_report_noisy_max_answers_for_rounding(epsilon):
+    mechanism = ReportNoisyMax(epsilon, math.pi)
+    step, generator = NoiseSource.grid(mechanism.scale), torch.Generator().manual_seed(0)
+    before = 10 * torch.rand(200, 6, dtype=torch.float64, generator=generator)
+    after = before + math.pi * torch.rand(200, 6, dtype=torch.float64, generator=generator).round()
+    moved = (torch.round(after / step) - torch.round(before / step)) * step
+    spread = (moved.amax(1) - moved.amin(1)).max().item()
+    assert math.pi < spread <= mechanism.scale * epsilon
+    assert mechanism.scale * epsilon >= math.pi + 2 * step
+    assert mechanism.scale == pytest.approx(math.pi / epsilon, rel=2.2e-6 / epsilon)
+
+
+def test_far_away_utilities_keep_their_differences():
+    # the noise moves nothing by 300 scales but with probability e^-299
+    utilities = torch.tensor([2.0**40, 2.0**40 + 300], dtype=torch.float64)
+    for kind in KINDS:
+        assert kind(1.0, 1.0).select(utilities, NoiseSource.system(), 3).tolist() == [1, 1, 1]
+
+
+def test_what_is_chosen_is_handed_out_as_paid_for():
+    class Noted(FixedNoise):
+        def __init__(self):
+            super().__init__(0)
+            self.outputs = []
+
+        def paid(self, output):
+            self.outputs.append(output)
+            return output
+
+    for kind in KINDS:
+        noise = Noted()
+        chosen = kind(1.0, 1.0).select(torch.zeros(4), noise, runs=5)
+        assert chosen.dtype == torch.int64
+        assert chosen.shape == (5,)
+        assert noise.outputs[-1] is chosen
+
+
+@pytest.mark.parametrize("name", SELECTIONS)
+def test_price_and_claim(name):
+    mechanism = make_selection(name, 0.4, 20.0)
+    assert mechanism.name == name
+    assert mechanism.event == PureEvent(0.4)
+    assert mechanism.guarantee.level is Level.CERTIFIED
+    assert mechanism.guarantee.budget == PrivacyBudget(0.4, 0.0)
+    assert mechanism.scale == pytest.approx(50.0, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda kind: kind(0.0, 1.0), "epsilon"),
+        (lambda kind: kind(1.0, -2.0), "spread"),
+        (lambda kind: kind(1.0, math.inf), "spread"),
+        (lambda kind: kind(1.0, 1.0).select(torch.zeros(0), FixedNoise(0)), "utilities"),
+        (lambda kind: kind(1.0, 1.0).select(torch.zeros(2, 2), FixedNoise(0)), "utilities"),
+        (lambda kind: kind(1.0, 1.0).select(torch.tensor([0.0, math.nan]), FixedNoise(0)), "utilities"),
+        (lambda kind: kind(1.0, 1.0).probabilities(torch.tensor([0.0, -math.inf])), "utilities"),
+        (lambda kind: kind(1.0, 1.0).probabilities(torch.tensor(0.0)), "utilities"),
+        (lambda kind: kind(1.0, 1.0).select(torch.zeros(2), FixedNoise(0), runs=0), "runs"),
+    ],
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_bad_arguments_are_named(kind, call, name):
+    with pytest.raises(InputError, match=name):
+        call(kind)
+
+
+def test_what_only_one_mechanism_refuses():
+    with pytest.raises(InputError, match="mechanism = 'argmax'"):
+        make_selection("argmax", 1.0, 1.0)
+    with pytest.raises(InputError, match="epsilon = 1e-06"):
+        ReportNoisyMax(1e-6, 1.0)
+    with pytest.raises(InputError, match="utilities"):
+        ReportNoisyMax(1.0, 1.0).select(torch.tensor([0.0, 1e200]), FixedNoise(0))
+    with pytest.raises(InputError, match="law = 'laplace'"):
+        FixedNoise(0).select(torch.zeros(2), 1.0, law="laplace")

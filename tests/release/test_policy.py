@@ -1,0 +1,166 @@
+"""Released choices of a policy: what they decide, and what a file must hold to become one."""
+
+import json
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from safetensors import safe_open
+
+from tests.candidates.cases import BINARY, DOMAIN, THREE, older, points
+from tests.candidates.test_families import families
+from tests.faults.guards import answered
+from tests.faults.mutations import examples, json_faults
+from tests.release.forgery import rewritten, statement
+from torchdpcate import load_release
+from torchdpcate.candidates import Constants, FunctionPolicies, LinearPolicies, Thresholds, TreePolicies
+from torchdpcate.data import TableSchema
+from torchdpcate.errors import InputError, ReleaseFileError
+from torchdpcate.privacy import Level
+from torchdpcate.release import PolicyRelease, make_card, save_release, verify_release
+from torchdpcate.release.file import read_release_file
+
+SCHEMA = TableSchema.from_domain(DOMAIN)
+ARMS = TableSchema.from_dict(SCHEMA.to_dict() | {"treatment": {"name": "mail", "categories": ["none", "men", "women"]}})
+
+NODE = {"covariate": "bmi", "cut": 30}
+
+
+def released(policy, actions=BINARY, schema=SCHEMA) -> PolicyRelease:
+    return PolicyRelease(policy.setup(DOMAIN, actions), actions, schema, statement(Level.CERTIFIED))
+
+
+def test_a_policy_gives_labels():
+    release, x = released(Thresholds("age", [40], 3, 1), THREE, ARMS), points()
+    expected = np.where(x[:, 0] > 40, 3, 1)
+    assert release.decide(x).dtype == np.int64
+    assert np.array_equal(release.decide(x), expected)
+    assert np.array_equal(release.answer(x).numpy(), expected)
+    assert (release.name, release.kind, release.column) == ("age > 40: 3, else 1", "policy", "decision")
+    frame = pd.DataFrame(x.numpy(), columns=list(DOMAIN.names))[["dose", "bmi", "age"]]
+    assert np.array_equal(release.decide(frame), expected)
+    with pytest.raises(InputError, match="query 'age' has 1 value outside"):
+        release.decide([[91.0, 20.0, 0.0]])
+
+
+@given(families())
+@settings(max_examples=60, deadline=None)
+def test_a_file_gives_the_same_policy_back(tmp_path_factory, family):
+    release, x = released(family.one(0), THREE, ARMS), points(50)
+    path = save_release(release, tmp_path_factory.mktemp("r") / "policy.safetensors")
+    back = load_release(path)
+    assert isinstance(back, PolicyRelease)
+    assert (back.name, back.actions, back.schema, back.privacy) == (release.name, THREE, ARMS, release.privacy)
+    if isinstance(family, FunctionPolicies):
+        with pytest.raises(InputError, match=r"give it by bind\(function\)"):
+            back.decide(x)
+        back = back.bind(lambda x: np.full(len(x), 3))
+    assert np.array_equal(back.decide(x), release.decide(x))
+    again = save_release(back, path.with_name("again.safetensors"))
+    assert read_release_file(again).metadata == read_release_file(path).metadata
+
+
+def test_loading_imports_nothing(tmp_path, monkeypatch):
+    (tmp_path / "planted.py").write_text("raise SystemExit('imported')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    path = save_release(released(FunctionPolicies([older])), tmp_path / "policy.safetensors")
+    facts = {"policy": {"kind": "functions", "functions": ["planted:f"], "names": ["f"]}, "actions": [0, 1]}
+    release = load_release(rewritten(path, facts=json.dumps(facts)))
+    with pytest.raises(InputError, match="policy 'f' is a function, of which a release holds the name alone"):
+        release.decide(points(3))
+    assert make_card(release)["release"]["kind"] == "policy"
+    assert "planted" not in sys.modules
+
+
+def test_bind_is_for_functions_that_decide_row_by_row():
+    with pytest.raises(InputError, match="bind: policy 'always 0' is no function"):
+        released(Constants([0])).bind(older)
+    release = released(FunctionPolicies([older]))
+    with pytest.raises(InputError, match="other rows"):
+        release.bind(lambda x: x[:, 0] > x[:, 0].mean())
+    assert np.array_equal(release.bind(older).decide(points()), release.decide(points()))
+
+
+def test_a_fingerprint_stays_with_the_curator(tmp_path):
+    policy = Thresholds("age", [40], fitted_on="ab" * 32)
+    path = save_release(released(policy), tmp_path / "policy.safetensors")
+    assert b"abababab" not in path.read_bytes()
+    assert load_release(path).policy.fitted_on is None
+    with safe_open(path, "pt") as file:
+        assert not list(file.keys())
+
+
+def test_a_card_says_what_it_is(tmp_path):
+    card = make_card(released(Thresholds("age", [40], 3, 1), THREE, ARMS))
+    words = card["registry"]["deployment"]
+    assert words["basic"]["description"].startswith("Policy of a public library that says which mail")
+    assert "treatment mail in {1 (none), 2 (men), 3 (women)}, outcome y" in words["dp_variant"]["data_domain"]
+    assert card["bounds"]["treatment"] == {"name": "mail", "categories": ["none", "men", "women"]}
+    two = make_card(released(Constants([0])))
+    assert "treatment a in {0, 1}, outcome y" in two["registry"]["deployment"]["dp_variant"]["data_domain"]
+    assert two["bounds"]["treatment"] == "a"
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {},
+        {"policy": {"kind": "constants", "actions": [0], "names": ["a"]}},
+        {"policy": {"kind": "constants", "actions": [0], "names": ["a"]}, "actions": []},
+        {"policy": {"kind": "constants", "actions": [0], "names": ["a"]}, "actions": [0, 1.5]},
+        {"policy": {"kind": "constants", "actions": [2], "names": ["a"]}, "actions": [0, 1]},
+        {"policy": {"kind": "constants", "actions": [0, 1], "names": ["a", "b"]}, "actions": [0, 1]},
+        {"policy": {"kind": "os.system", "actions": [0]}, "actions": [0, 1]},
+        {"policy": {"kind": "thresholds", "covariate": ["height"], "cuts": [1]}, "actions": [0, 1]},
+        {"policy": {"kind": "linear", "coefficients": [[1.0]]}, "actions": [0, 1]},
+        {"policy": {"kind": "trees", "trees": [{}]}, "actions": [0, 1]},
+        {"policy": {"kind": "functions", "functions": [3]}, "actions": [0, 1]},
+        {"policy": ["constants"], "actions": [0, 1]},
+    ],
+)
+def test_made_up_files_are_no_policies(tmp_path, facts):
+    path = save_release(released(Constants([0])), tmp_path / "policy.safetensors")
+    with pytest.raises(ReleaseFileError):
+        load_release(rewritten(path, facts=json.dumps(facts)))
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        Thresholds("age", [40], 3, 1),
+        LinearPolicies([[[1.0, 2.0], [0.0, 1.0], [3.0, -1.0]]], covariates=["age", "dose"]),
+        TreePolicies([{"covariate": "age", "cut": 9, "above": 2, "below": {**NODE, "above": 1, "below": 3}}]),
+    ],
+    ids=["thresholds", "linear", "trees"],
+)
+def test_replaced_facts_are_refused_or_decide(tmp_path, policy):
+    path, release = tmp_path / "policy.safetensors", released(policy, THREE, ARMS)
+
+    def read() -> None:
+        decided = load_release(path).decide(points(5))
+        assert decided.shape == (5,)
+
+    @examples(60)
+    @given(json_faults(release.facts()))
+    def check(text):
+        rewritten(save_release(release, path), facts=text)
+        answered(read)
+
+    check()
+
+
+def test_a_release_holds_one_policy_on_its_own_actions():
+    for policy, actions in ((Constants([0, 1]), BINARY), (LinearPolicies([1.0, 0.0, 0.0]), (0, 2))):
+        with pytest.raises(InputError, match="give one policy, set up on the actions of the release"):
+            PolicyRelease(policy.setup(DOMAIN, BINARY), actions, SCHEMA, statement())
+    with pytest.raises(InputError, match="give one policy, set up"):
+        PolicyRelease(TreePolicies([0]), BINARY, SCHEMA, statement())
+
+
+def test_a_policys_file_can_be_verified(tmp_path):
+    path = save_release(released(Thresholds("age", [40])), tmp_path / "policy.safetensors")
+    assert torch.equal(load_release(path).answer(points()), released(Thresholds("age", [40])).answer(points()))
+    verify_release(path)

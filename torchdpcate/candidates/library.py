@@ -1,0 +1,171 @@
+"""A library of public policies: what a selector chooses from."""
+
+import os
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchdpcate.candidates.constants import Constants
+from torchdpcate.candidates.family import PolicyFamily
+from torchdpcate.candidates.functions import FunctionPolicies
+from torchdpcate.candidates.linear import LinearPolicies
+from torchdpcate.candidates.thresholds import Thresholds
+from torchdpcate.candidates.trees import TreePolicies
+from torchdpcate.data import Domain
+from torchdpcate.data._yaml import read_yaml
+from torchdpcate.errors import InputError
+
+POLICY_FAMILIES: dict[str, type[PolicyFamily]] = {
+    cls.kind: cls for cls in (Constants, Thresholds, LinearPolicies, TreePolicies, FunctionPolicies)
+}
+"""Families of policies by the kind under which files know them."""
+
+_ONE = "a policy family, a function, an import path 'package.module:function' or entries with a kind"
+
+
+class PolicyLibrary:
+    """Public policies of one kind or several, each once.
+
+    Args:
+        families: The families; their policies are counted through in this order.
+
+    Attributes:
+        families: The families.
+        names: Names of all policies.
+
+    Raises:
+        InputError: No policy, a name twice, or a policy twice.
+
+    Example:
+        >>> from torchdpcate.candidates import Constants, Thresholds
+        >>> from torchdpcate.data import Domain
+        >>> library = PolicyLibrary.of([Constants([0, 1]), Thresholds("x0", [0.5])])
+        >>> library.names
+        ('always 0', 'always 1', 'x0 > 0.5')
+        >>> library.setup(Domain([0.0], [1.0], 0.0, 1.0), (0, 1)).decide(torch.tensor([[0.7]])).tolist()
+        [[0, 1, 1]]
+    """
+
+    def __init__(self, families: Sequence[PolicyFamily]) -> None:
+        self.families = tuple(families)
+        self.names = tuple(name for family in self.families for name in family.names)
+        self._ends = list(accumulate(map(len, self.families)))
+        if not self.names:
+            raise InputError("policies is empty; give one policy at least")
+        self._refuse_twice()
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __repr__(self) -> str:
+        return f"PolicyLibrary({len(self)} policies)"
+
+    @classmethod
+    def of(cls, policies: Any) -> "PolicyLibrary":
+        """Return the library that is meant.
+
+        Args:
+            policies: A library, a family, a function of encoded covariates as NumPy [n, q] that gives labels [n], an
+                import path ``package.module:function``, entries with a ``kind`` (as in yaml), a list of these, or the
+                path of a yaml file with such a list.
+
+        Raises:
+            InputError: None of these, no such file, or see the class.
+        """
+        if isinstance(policies, PolicyLibrary):
+            return policies
+        if isinstance(policies, Path) or (isinstance(policies, str) and not _is_import_path(policies)):
+            return cls._read(Path(policies))
+        single = isinstance(policies, str | Mapping) or not isinstance(policies, Iterable)
+        listed = [policies] if single else list(policies)
+        return cls([_family(entry, "policies" if single else f"policies[{i}]") for i, entry in enumerate(listed)])
+
+    @classmethod
+    def from_config(cls, config: Sequence[Mapping[str, Any]]) -> "PolicyLibrary":
+        """Rebuild a library from ``config``, not set up."""
+        return cls.of(list(config))
+
+    def config(self) -> list[dict[str, Any]]:
+        """Return the families as plain types: the list that a yaml file holds."""
+        return [family.config() for family in self.families]
+
+    @property
+    def fitted_on(self) -> set[str]:
+        """Fingerprints of the records that policies were made from."""
+        return {family.fitted_on for family in self.families if family.fitted_on is not None}
+
+    def setup(self, domain: Domain, actions: Sequence[int]) -> "PolicyLibrary":
+        """Return this library with covariates and actions looked up; arguments and errors are the families'."""
+        return PolicyLibrary([family.setup(domain, actions) for family in self.families])
+
+    def decide(self, x: Tensor) -> Tensor:
+        """Return the position of each policy's action at encoded covariates x [n, q], int8 [n, M]."""
+        return torch.cat([family.decide(x) for family in self.families], 1)
+
+    def one(self, index: int) -> PolicyFamily:
+        """Return the family of policy ``index`` alone."""
+        index = range(len(self))[index]
+        family = bisect_right(self._ends, index)
+        return self.families[family].one(index - ([0, *self._ends][family]))
+
+    @classmethod
+    def _read(cls, path: Path) -> "PolicyLibrary":
+        """Read a yaml list of policies."""
+        if not os.path.isfile(path):
+            raise InputError(f"policies = {path}: no such file, and no import path package.module:function")
+        try:
+            entries = read_yaml(path)
+            if not isinstance(entries, list):
+                raise InputError("it holds no list; start each policy with '- kind: ...'")
+            return cls.of(entries)
+        except InputError as error:
+            raise InputError(f"policy file {path}: {error}") from None
+
+    def _refuse_twice(self) -> None:
+        seen: set[str] = set()
+        for name in self.names:
+            if name in seen:
+                raise InputError(f"policies: the name {name!r} is there twice; give each policy its own by names")
+            seen.add(name)
+        known: dict[Any, str] = {}
+        keys = ((family.kind, key) for family in self.families for key in family.keys())  # noqa: SIM118 - not a dict
+        for key, name in zip(keys, self.names, strict=True):
+            if key in known:
+                raise InputError(f"policies: {known[key]!r} and {name!r} are the same policy; give it once")
+            known[key] = name
+
+
+def policy_family(config: Mapping[str, Any]) -> PolicyFamily:
+    """Return the family that ``PolicyFamily.config`` described, not set up.
+
+    Raises:
+        InputError: An unknown kind, or see ``PolicyFamily.from_config``.
+    """
+    kind = config.get("kind")
+    if not isinstance(kind, str) or kind not in POLICY_FAMILIES:
+        raise InputError(f"kind is {kind!r}; choose one of {', '.join(POLICY_FAMILIES)}")
+    return POLICY_FAMILIES[kind].from_config(config)
+
+
+def _family(entry: Any, what: str) -> PolicyFamily:
+    if isinstance(entry, PolicyFamily):
+        return entry
+    if (isinstance(entry, str) and _is_import_path(entry)) or (callable(entry) and not isinstance(entry, type)):
+        return FunctionPolicies([entry])
+    if not isinstance(entry, Mapping):
+        shown = repr(entry) if isinstance(entry, str) else f"of type {type(entry).__name__}"
+        raise InputError(f"{what} is {shown}; give {_ONE}")
+    try:
+        return policy_family(entry)
+    except InputError as error:
+        raise InputError(f"{what}: {error}") from None
+
+
+def _is_import_path(text: str) -> bool:
+    return re.fullmatch(r"[^\W\d][\w.]*:[^\W\d][\w.]*", text) is not None and not text.endswith((".yaml", ".yml"))

@@ -1,0 +1,139 @@
+"""``torchdpcate audit spillover``: how far one replaced training record moves the utilities of a public library."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from torch import Tensor
+
+from torchdpcate._files import write_text
+from torchdpcate.audit import make_folder
+from torchdpcate.audit.spillover import SpilloverReport, spillover_audit, spillover_figure
+from torchdpcate.cli.policy_selection import TASK, make_library, make_nuisances
+from torchdpcate.cli.train import _quoted
+from torchdpcate.data import CausalData, RareRegionStudy, Study, StudySource, public_split
+from torchdpcate.data._shipped import conf_dir
+from torchdpcate.errors import AuditFailure, InputError
+from torchdpcate.evaluation import save_figure
+from torchdpcate.policy.selection.nuisances import FittedNuisances, SelectionFacts
+from torchdpcate.privacy.budget import whole
+
+_DEFAULT = ("stability", "none")
+_NEIGHBOURS, _WIDTH = 64, 130
+
+
+def spillover(words: Sequence[str]) -> None:
+    """Audit the learners of a configuration, print what was found, and write it where ``folder=FOLDER`` says.
+
+    Args:
+        words: Words of ``train task=policy_selection``; ``certificate`` may name several with commas between. Besides
+            ``neighbours=N``, refits of each search, and ``folder=FOLDER``.
+
+    Raises:
+        InputError: A user's mistake.
+        AuditFailure: A neighbour refutes a certificate.
+    """
+    folder, neighbours, certificates, rest = _parse(words)
+    configs = {name: _compose([*rest, f"certificate={name}"]) for name in certificates}
+    config = next(iter(configs.values()))
+    source: StudySource = instantiate(config.data)
+    study = source.load()
+    facts, train, score = _blocks(config, study)
+    library = make_library(config, study.schema).setup(facts.domain, facts.actions)
+    learners = {name: make_nuisances(chosen) for name, chosen in configs.items()}
+    for learner in learners.values():
+        learner.check(facts, None)
+    if folder is not None:
+        make_folder(folder)  # before minutes of work that could then not be written
+    rare, truth = None, None
+    if isinstance(source, RareRegionStudy):
+        high = dict(zip(facts.domain.names, facts.domain.covariate_high.tolist(), strict=True))
+        rare, truth = {name: (low, high[name]) for name, low in source.region.items()}, _Truth(source)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, transient=True) as progress:
+        bar = progress.add_task("audit", total=None)
+        report = spillover_audit(
+            train,
+            score,
+            facts,
+            library,
+            learners,
+            epsilon=config.privacy.epsilon,
+            neighbours=neighbours,
+            rare=rare,
+            truth=truth,
+            seed=config.seed,
+            on_progress=lambda name, done, total: progress.update(bar, description=name, completed=done, total=total),
+        )
+    console = Console()
+    console.width = max(console.width, _WIDTH)  # wider than the terminal rather than cut
+    console.print(report)
+    if folder is not None:
+        _write(report, folder)
+    if report.refuted:
+        names = ", ".join(spill.name for spill in report.learners if spill.refuted)
+        raise AuditFailure(f"spillover: a neighbour refutes the certificate of {names}")
+
+
+@dataclass(frozen=True, eq=False)
+class _Truth(FittedNuisances):
+    """The law of a generator of two arms, in the place of nuisances."""
+
+    source: RareRegionStudy
+
+    def propensity(self, x: Tensor) -> Tensor:
+        second = self.source.propensity(x)
+        return torch.stack([1 - second, second], dim=1)
+
+    def outcome(self, x: Tensor) -> Tensor:
+        return self.source.outcome(x)
+
+
+def _parse(words: Sequence[str]) -> tuple[Path | None, int, tuple[str, ...], list[str]]:
+    """Return our own words: folder, neighbours and certificates; and the others, Hydra's."""
+    own, rest = {}, []
+    for word in words:
+        key, equals, value = word.partition("=")
+        if key not in ("folder", "neighbours", "certificate"):
+            rest.append(word)
+        elif key in own or not value:
+            raise InputError(f"audit spillover: {word}: give each key once, with a value")
+        else:
+            own[key] = value
+    configured = any(word.startswith("certificate.") for word in rest)
+    chosen = own["certificate"].split(",") if "certificate" in own else _DEFAULT[: 1 if configured else None]
+    neighbours = own.get("neighbours", str(_NEIGHBOURS))
+    if not neighbours.isdecimal():
+        raise InputError(f"neighbours = {neighbours}: give a whole number above 0")
+    folder = Path(own["folder"]) if "folder" in own else None
+    return folder, whole("neighbours", int(neighbours), least=1), tuple(dict.fromkeys(chosen)), rest
+
+
+def _compose(words: Sequence[str]) -> DictConfig:
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        return compose("config", overrides=[f"task={TASK}", *map(_quoted, words)])
+
+
+def _blocks(config: DictConfig, study: Study) -> tuple[SelectionFacts, CausalData, CausalData]:
+    """Return the public facts, the training and the scoring block, split as ``PolicySelector`` splits them."""
+    records, domain, actions = study.records, study.domain, study.schema.actions
+    arm = torch.searchsorted(torch.tensor(actions, dtype=torch.float64), records.a)
+    positions = CausalData(records.x, arm.double(), records.y)
+    first, second = public_split(records.n, config.selection.split, config.seed, "policy selection")
+    floor = domain.overlap if config.selection.floor is None else float(config.selection.floor)
+    facts = SelectionFacts(domain, actions, floor, len(first), len(second))
+    return facts, positions.subset(first), positions.subset(second)
+
+
+def _write(report: SpilloverReport, folder: Path) -> None:
+    write_text(folder / "spillover.json", json.dumps(report.to_dict(), indent=2) + "\n")
+    save_figure(spillover_figure(report), folder / "spillover.png")
+    for name in ("spillover.json", "spillover.png"):
+        print(f"written: {folder / name}")

@@ -1,0 +1,282 @@
+"""Private choice of the best policy of a public library."""
+
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from sklearn.base import BaseEstimator
+from torch import LongTensor, Tensor
+
+from torchdpcate.candidates import PolicyLibrary
+from torchdpcate.data import CausalData, Domain, TableSchema, fingerprint, public_split
+from torchdpcate.errors import InputError
+from torchdpcate.policy.selection.certificates import make_nuisances
+from torchdpcate.policy.selection.nuisances import ScoreNuisances, SelectionFacts
+from torchdpcate.policy.selection.plan import SelectionPlan, plan
+from torchdpcate.policy.selection.scores import dr_scores, score_grid
+from torchdpcate.policy.selection.utilities import utilities
+from torchdpcate.privacy import Guarantee, NoiseSource, PrivacyBudget
+from torchdpcate.privacy.selection_mechanisms import SelectionMechanism, make_selection
+from torchdpcate.release import Account, PolicyRelease
+from torchdpcate.release.account import Till
+
+NUISANCE, SCORING = "nuisance", "scoring"
+"""Blocks of records: the one that nuisances learn from, where they learn, and the one that scores policies."""
+
+
+@dataclass(eq=False, repr=False)
+class PolicySelector(BaseEstimator):
+    r"""Chooses a policy of a public library by doubly robust scores, privately.
+
+    .. math::
+        U(\pi) = \sum_{i \in \text{scoring}} \phi_i(\pi(x_i)), \quad
+        \phi_i(a) = \mu_a(x_i) + \frac{1\{a_i = a\}}{e_a(x_i)} (y_i - \mu_a(x_i)),
+        \quad P(\pi) \text{ by } \frac{\epsilon\, U(\pi)}{\Delta}
+
+    with the spread :math:`\Delta \ge \sup (\max_\pi \Delta U - \min_\pi \Delta U)` over replaced records. A replaced
+    scoring record moves one score; a replaced training record moves the nuisances and with them every score, which is
+    why learned nuisances need a certificate.
+
+    Guarantee:
+        Certified, pure epsilon (with private nuisances theirs). Records lie in one block each, so the whole costs what
+        the dearer block does: with ``stability`` both pay for the choice, with ``private_nuisances`` the training block
+        pays for the nuisances. Conditions: records are rows, adjacency is replace-one; n, bounds, policies and settings
+        are public. Source: theory note ``policy_learning``, section 6.
+
+    Args:
+        domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns in releases.
+        budget: Privacy budget of each block of records, hence of the whole. None fits without privacy; such a selector
+            releases nothing.
+        policies: The library: a ``PolicyLibrary``, or what ``PolicyLibrary.of`` takes. Given before the records are
+            read.
+        nuisance: ``ScoreNuisances``, or a ``NuisanceRecipe`` with ``certificate="private_nuisances"``; None takes the
+            certificate's default.
+        certificate: ``stability`` (ridge fits with public constants), ``private_nuisances``, ``frozen`` (public
+            functions fitted on other data) or ``fixed`` (public numbers); None takes the nuisances' own.
+        mechanism: ``permute_and_flip``, ``exponential`` or ``report_noisy_max``.
+        actions: Labels of the actions; None takes the schema's, 0 and 1 unless it says otherwise.
+        floor: Smallest propensity, at most 1 / K; None takes the domain's overlap bound.
+        split: Share of the records that train nuisances, where nuisances are trained.
+        seed: Public seed of the split.
+        noise: Privacy noise; None takes the operating system's entropy.
+        ledger_path: File of the ledger, which must not exist; None keeps the ledger in memory.
+
+    Attributes:
+        library_: The policies, on the domain's columns.
+        certified_: Nuisances with the public spread. The nuisances are the curator's, unless they were paid for.
+        utilities_: U per policy. The curator's, never to be published.
+        spread_: Delta, public.
+        mechanism_: The mechanism with its budget and spread; None without privacy.
+        ledger_: What has been spent; None without privacy.
+        blocks_: Positions of the records of each block, public.
+
+    Example:
+        >>> import torch
+        >>> from torchdpcate import Domain, PrivacyBudget
+        >>> from torchdpcate.candidates import Constants, Thresholds
+        >>> X, A = torch.rand(4000, 1, dtype=torch.float64), torch.arange(4000) % 2
+        >>> Y = (A * (2 * X[:, 0] - 1)).clamp(-1, 1)
+        >>> policies = [Constants([0, 1]), Thresholds("x0", [0.25, 0.5, 0.75])]
+        >>> domain, budget = Domain([0.0], [1.0], -1, 1, overlap=0.25), PrivacyBudget(4.0, 0.0)
+        >>> release = PolicySelector(domain, budget, policies=policies).fit(X, A, Y).release()
+        >>> release.name, release.decide([[0.2], [0.8]]).tolist(), release.privacy.level
+        ('x0 > 0.5', [0, 1], 'certified')
+    """
+
+    domain: Domain | TableSchema
+    budget: PrivacyBudget | None
+    _: KW_ONLY
+    policies: Any
+    nuisance: Any = None
+    certificate: str | None = None
+    mechanism: str = "permute_and_flip"
+    actions: tuple[int, ...] | None = None
+    floor: float | None = None
+    split: float = 0.5
+    seed: int = 0
+    noise: NoiseSource | None = None
+    ledger_path: str | Path | None = None
+
+    def fit(self, X: Any, A: Any, Y: Any) -> "PolicySelector":
+        """Get the nuisances, paying for them where they cost something, and score every policy.
+
+        Args:
+            X: Covariates within the domain: a frame with the schema's columns, or encoded columns [n, q] as NumPy or
+                torch.
+            A: Action [n], one of the labels.
+            Y: Outcome [n] within the domain; larger is better.
+
+        Returns:
+            The selector itself.
+
+        Raises:
+            InputError: Values outside the domain, an action that is none or that nobody got, a library made from these
+                very records, nuisances without a certificate, or settings that leave nothing to release.
+        """
+        self.schema_ = TableSchema.of(self.domain)
+        domain, actions = self.schema_.domain, self._actions()
+        records = CausalData.from_arrays(self.schema_.matrix(X), A, Y, domain, actions)
+        domain.check_covariates(records.x)
+        domain.check_outcome(records.y)
+        self.check(records.n)
+        self.library_ = PolicyLibrary.of(self.policies).setup(domain, actions)
+        nuisances = self.nuisances()
+        self._refuse_own_records(nuisances, fingerprint(records.x, records.a, records.y))
+        self.blocks_ = self._blocks(records.n)
+        arm = torch.searchsorted(torch.tensor(actions, dtype=torch.float64), records.a)
+        positions = CausalData(records.x, arm.double(), records.y)
+        blocks = {name: positions.subset(index) for name, index in self.blocks_.items()}
+        self._noise = self.noise or NoiseSource.system()
+        self._account = self.mechanism_ = None
+        if self.budget is not None:
+            self._account = Account.open(self.sizes_, self.budget, self._noise, self.ledger_path)
+        self.ledger_ = None if self._account is None else self._account.ledger
+        self.certified_ = nuisances.fit(
+            blocks.get(NUISANCE),
+            self._facts(records.n),
+            budget=self.budget,
+            noise=self._noise,
+            ledger=self.ledger_,
+            block=NUISANCE,
+            seed=self.seed,
+        )
+        self.utilities_, self.spread_ = self._score(blocks[SCORING])
+        if self.budget is not None:
+            self.mechanism_ = make_selection(self.mechanism, self.budget.epsilon, self.spread_)
+        return self
+
+    def check(self, n: int) -> None:
+        """Refuse, before anything is fitted or spent, what could not be released.
+
+        Args:
+            n: Number of records.
+
+        Raises:
+            InputError: Settings that do not fit each other, the domain, the policies or the budget.
+        """
+        facts = self._facts(n)
+        PolicyLibrary.of(self.policies).setup(facts.domain, facts.actions)
+        make_selection(self.mechanism, 1.0, 1.0)
+        self.nuisances().check(facts, self.budget)
+
+    def nuisances(self) -> ScoreNuisances:
+        """Return where the nuisances come from.
+
+        Raises:
+            InputError: Learned nuisances without a certificate.
+        """
+        return make_nuisances(self.nuisance, self.certificate)
+
+    def release(self, budget: PrivacyBudget | None = None) -> PolicyRelease:
+        """Choose a policy and release it.
+
+        Args:
+            budget: What to spend of the blocks' budget; None spends all that is left.
+
+        Raises:
+            InputError: Not fitted, or fitted without privacy.
+            BudgetError: A block cannot pay.
+        """
+        if not hasattr(self, "utilities_"):
+            raise InputError("release: the selector is not fitted; call fit(X, A, Y) first")
+        account, certified = self._account, self.certified_
+        if account is None:
+            raise InputError("budget = None: this selector was fitted without privacy and releases nothing")
+
+        def run(budget: PrivacyBudget, charge: Till, noise: NoiseSource) -> tuple[SelectionMechanism, int]:
+            mechanism = make_selection(self.mechanism, budget.epsilon, self.spread_)
+            charge(mechanism.event, certified.level)
+            return mechanism, int(mechanism.select(self.utilities_, noise)[0])
+
+        pays = [name for name in self.blocks_ if name == SCORING or certified.spill_blocks]
+        (mechanism, chosen), own = account.spend(run, pays, f"choice of a policy by {self.mechanism}", budget)
+        statement = account.statement(
+            Guarantee(certified.level, PrivacyBudget(mechanism.epsilon, 0.0), source="policy_learning section 6"),
+            own,
+            mechanism=mechanism.name,
+            formula=mechanism.formula,
+            public={**self.settings_, "spread": self.spread_},
+            bounds_origin=self.schema_.domain.origin,
+        )
+        return PolicyRelease(self.library_.one(chosen), self._actions(), self.schema_, statement)
+
+    def plan(self, n: int) -> SelectionPlan:
+        """Return the regret to expect of n records by public facts, and a split and a ridge that lessen it; free.
+
+        Args:
+            n: Number of records.
+
+        Raises:
+            InputError: No budget, or settings out of their ranges.
+        """
+        if self.budget is None:
+            raise InputError("budget = None: without privacy there is nothing to plan")
+        facts = self._facts(n)
+        return plan(
+            n,
+            len(PolicyLibrary.of(self.policies)),
+            self.budget.epsilon,
+            floor=facts.floor,
+            features=1 + facts.domain.dimension,
+            outcome_range=facts.domain.outcome_range,
+            actions=facts.arms,
+        )
+
+    @property
+    def sizes_(self) -> dict[str, int]:
+        """Records per block, public."""
+        return {name: len(block) for name, block in self.blocks_.items()}
+
+    @property
+    def settings_(self) -> dict[str, Any]:
+        """Public settings of the fit, as statements tell them."""
+        return {
+            "learner": type(self).__name__,
+            "certificate": self.nuisances().certificate,
+            "policies": len(self.library_),
+            "actions": list(self._actions()),
+            "floor": self._floor(),
+            **({"split": self.split, "seed": self.seed} if NUISANCE in self.blocks_ else {}),
+            **self.certified_.public,
+        }
+
+    def _score(self, records: CausalData) -> tuple[Tensor, float]:
+        """Return U of every policy, and the spread with what rounding the scores adds to it."""
+        nuisances, domain = self.certified_.nuisances, self.schema_.domain
+        scores = dr_scores(records.a.long(), records.y, nuisances.propensity(records.x), nuisances.outcome(records.x))
+        bound = (
+            max(abs(domain.outcome_low), abs(domain.outcome_high)) + domain.outcome_range / self._facts(records.n).floor
+        )
+        step = score_grid(records.n, bound)
+        # each score is rounded by half a step at most: two policies, two neighbours
+        rounded = 2 * step * (records.n if self.certified_.spill_blocks else 1)
+        return utilities(torch.round(scores / step) * step, self.library_, records.x), self.certified_.spread + rounded
+
+    def _facts(self, n: int) -> SelectionFacts:
+        domain = TableSchema.of(self.domain).domain
+        sizes = {name: len(index) for name, index in self._blocks(n).items()}
+        return SelectionFacts(domain, self._actions(), self._floor(), sizes.get(NUISANCE, 0), sizes[SCORING])
+
+    def _floor(self) -> float:
+        return TableSchema.of(self.domain).domain.overlap if self.floor is None else self.floor
+
+    def _blocks(self, n: int) -> dict[str, LongTensor]:
+        if not self.nuisances().trains:
+            return {SCORING: torch.arange(n)}  # type: ignore[dict-item]
+        first, second = public_split(n, self.split, self.seed, "policy selection")
+        return {NUISANCE: first, SCORING: second}
+
+    def _actions(self) -> tuple[int, ...]:
+        actions = tuple(TableSchema.of(self.domain).actions if self.actions is None else self.actions)
+        if len(actions) < 2 or list(actions) != sorted(set(actions)):
+            raise InputError(f"actions = {list(actions)}: give two labels or more, each once, in increasing order")
+        return actions
+
+    def _refuse_own_records(self, nuisances: ScoreNuisances, own: str) -> None:
+        for name, made_of in (("policies", self.library_.fitted_on), ("nuisance", nuisances.fitted_on)):
+            if own in made_of:
+                raise InputError(
+                    f"{name}: made from these very records, so not public; make them of other data, or before the "
+                    "records are read"
+                )

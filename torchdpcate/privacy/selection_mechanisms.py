@@ -1,0 +1,294 @@
+"""Private choice of one candidate, where one record moves utilities by a bounded range, and the law of the choice."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from torchdpcate.errors import InputError
+from torchdpcate.privacy.budget import PrivacyBudget, positive, whole
+from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.guarantee import Guarantee, Level
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.selection_law import exponential_law, laplace_law
+from torchdpcate.privacy.worst_case import Game, worst_case
+
+_MANY = 10  # candidates of the audit: more come nearer to epsilon, but are seldom chosen
+
+
+@dataclass(frozen=True)
+class SelectionMechanism(ABC):
+    r"""Chooses the largest of utilities plus noise of scale spread / epsilon; certified, pure epsilon.
+
+    What is chosen depends on differences of utilities alone. So the noise answers for their bounded range
+
+    .. math:: \Delta_{BR} = \sup_{D \sim D'} \big[\max_i (U_i - U'_i) - \min_i (U_i - U'_i)\big],
+
+    which is at most twice, and may be as little as half as much as, the two-sided bound of |U_i - U'_i| asks for.
+    Charge `event` first. Source: Dong, Durfee & Rogers (2020), policy_learning section 6.1.
+
+    Attributes:
+        epsilon: Privacy cost of one choice.
+        spread: Delta_BR, public, in the utilities' units.
+        name: Its name in `SELECTIONS`.
+        formula: Its law, in words.
+
+    Raises:
+        InputError: If epsilon or spread is not positive.
+    """
+
+    epsilon: float
+    spread: float
+    name: ClassVar[str]
+    formula: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", positive("epsilon", self.epsilon))
+        object.__setattr__(self, "spread", positive("spread", self.spread))
+
+    @property
+    def scale(self) -> float:
+        """Scale of the noise, in the utilities' units."""
+        return self.spread / self.epsilon
+
+    @property
+    def event(self) -> PureEvent:
+        """The event to charge to a ledger before each choice."""
+        return PureEvent(self.epsilon)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Certified, pure epsilon, if ``spread`` bounds the range by which one record moves the utilities."""
+        source = f"policy_learning section 6.1; {self.formula}"
+        return Guarantee(Level.CERTIFIED, PrivacyBudget(self.epsilon, 0.0), source=source)
+
+    def probabilities(self, utilities: Tensor) -> Tensor:
+        """Exact law of the chosen index, for expected regrets and tests. The curator's: it shows the utilities.
+
+        Args:
+            utilities: [..., M], finite; one law a row.
+
+        Returns:
+            float64 [..., M]; rows sum to one.
+
+        Raises:
+            InputError: If the utilities are empty or not finite.
+        """
+        exact = _finite(utilities)
+        return self._law((exact.amax(-1, keepdim=True) - exact) / self.scale)
+
+    def select(self, utilities: Tensor, noise: NoiseSource, runs: int = 1) -> Tensor:
+        """Indices of high utilities, one independent choice a run; each run costs `event`.
+
+        Float utilities must be exact on a public grid: rounding that follows the records would stretch their spread.
+
+        Args:
+            utilities: [M], finite.
+            noise: Where the noise comes from.
+            runs: Number of choices.
+
+        Returns:
+            int64 [runs].
+
+        Raises:
+            InputError: If the utilities are empty, not a vector or not finite, or runs is not a whole number above 0.
+        """
+        if utilities.ndim != 1:
+            raise InputError(f"utilities of shape {tuple(utilities.shape)}: give a vector, one number a candidate")
+        return noise.paid(self._draw(_finite(utilities), noise, whole("runs", runs, least=1)))
+
+    @abstractmethod
+    def _law(self, gaps: Tensor) -> Tensor:
+        """Probabilities from how far each utility is behind the best, [..., M] in units of the scale."""
+
+    @abstractmethod
+    def _draw(self, utilities: Tensor, noise: NoiseSource, runs: int) -> Tensor: ...
+
+
+class ExponentialMechanism(SelectionMechanism):
+    r"""The exponential mechanism, drawn as the largest of utilities plus Gumbel noise (OpenDP's exact sampler).
+
+    .. math:: P(i) \propto \exp(\epsilon U_i / \Delta_{BR})
+
+    Source: McSherry & Talwar (2007); Durfee & Rogers (2019) for the Gumbel noise. In compositions it costs only
+    epsilon^2 / 8 of zero-concentrated privacy.
+
+    Example:
+        >>> ExponentialMechanism(1.0, spread=20.0).probabilities(torch.tensor([30.0, 20.0, 0.0]))
+        tensor([0.5465, 0.3315, 0.1220], dtype=torch.float64)
+    """
+
+    name = "exponential"
+    formula = "P(i) proportional to exp(epsilon U_i / spread)"
+
+    def _law(self, gaps: Tensor) -> Tensor:
+        return torch.softmax(-gaps, -1)
+
+    def _draw(self, utilities: Tensor, noise: NoiseSource, runs: int) -> Tensor:
+        return _each(utilities, self, noise, runs, "gumbel")
+
+
+class PermuteAndFlip(SelectionMechanism):
+    r"""Permute-and-flip: the largest of utilities plus exponential noise; its expected regret is never the larger.
+
+    With p_j = exp(-(max U - U_j) / scale),
+
+    .. math:: P(i) = p_i \int_0^1 \prod_{j \ne i} (1 - v p_j)\, dv .
+
+    Source: McKenna & Sheldon (2020); Ding et al. (2021) for the exponential noise.
+
+    Example:
+        >>> mechanism, utilities = PermuteAndFlip(1.0, spread=20.0), torch.tensor([30.0, 20.0, 0.0])
+        >>> mechanism.probabilities(utilities)
+        tensor([0.6303, 0.2807, 0.0890], dtype=torch.float64)
+        >>> mechanism.select(1000 * utilities, NoiseSource.system(), runs=3)
+        tensor([0, 0, 0])
+    """
+
+    name = "permute_and_flip"
+    formula = "the largest of U_i plus exponential noise of scale spread / epsilon"
+
+    def _law(self, gaps: Tensor) -> Tensor:
+        return exponential_law(gaps)
+
+    def _draw(self, utilities: Tensor, noise: NoiseSource, runs: int) -> Tensor:
+        return _each(utilities, self, noise, runs, "exponential")
+
+
+class ReportNoisyMax(SelectionMechanism):
+    r"""The largest of utilities plus Laplace noise; kept for comparison, permute-and-flip is better at the same price.
+
+    Utilities are rounded to the noise's public grid, of step g, for which the spread is enlarged by 2 g. Ties go to
+    the first candidate. Source: Dwork & Roth (2014), section 3.3, with the bounded range.
+
+    Raises:
+        InputError: If epsilon is so small that the rounding would matter.
+
+    Example:
+        >>> mechanism = ReportNoisyMax(1.0, spread=20.0)
+        >>> mechanism.probabilities(torch.tensor([30.0, 20.0, 0.0]))
+        tensor([0.5573, 0.3324, 0.1104], dtype=torch.float64)
+    """
+
+    name = "report_noisy_max"
+    formula = "the largest of U_i plus Laplace noise of scale spread / epsilon"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self._share > 0.1:
+            raise InputError(f"epsilon = {self.epsilon:g}: too small for noise on a grid; give more")
+
+    @property
+    def _share(self) -> float:
+        # rounding widens the spread by two grid steps, each at most 2^-20 of the scale that it is chosen for
+        return 2 * 2.0**-20 / self.epsilon
+
+    @property
+    def scale(self) -> float:
+        """See ``SelectionMechanism.scale``; rounding included."""
+        return self.spread / self.epsilon / (1 - self._share)
+
+    def _law(self, gaps: Tensor) -> Tensor:
+        return laplace_law(gaps)
+
+    def _draw(self, utilities: Tensor, noise: NoiseSource, runs: int) -> Tensor:
+        step = noise.grid(self.scale)
+        if bool(utilities.abs().max() >= 2.0**62 * step):
+            raise InputError("utilities: too large for the grid of the noise; permute_and_flip has no such limit")
+        # whole steps add up exactly; argmax gives ties to the first
+        sums = torch.round(utilities / step).long() + self._steps(noise, runs, len(utilities), step)
+        return sums.argmax(1)
+
+    def _steps(self, noise: NoiseSource, runs: int, candidates: int, step: float) -> Tensor:
+        draws = noise.laplace(runs * candidates, self.scale).reshape(runs, candidates)
+        return torch.round(draws / step).long()
+
+
+SELECTIONS: dict[str, type[SelectionMechanism]] = {
+    kind.name: kind for kind in (PermuteAndFlip, ExponentialMechanism, ReportNoisyMax)
+}
+"""Every mechanism of selection by name."""
+
+
+def make_selection(name: str, epsilon: float, spread: float) -> SelectionMechanism:
+    """Return the mechanism of this name.
+
+    Raises:
+        InputError: There is none, or see `SelectionMechanism`.
+
+    Example:
+        >>> make_selection("permute_and_flip", 1.0, 20.0).scale
+        20.0
+    """
+    if name not in SELECTIONS:
+        raise InputError(f"mechanism = {name!r}: choose from {', '.join(SELECTIONS)}")
+    return SELECTIONS[name](epsilon, spread)
+
+
+def expected_regret(utilities: Tensor, probabilities: Tensor) -> Tensor:
+    r"""Return how far the choice is expected to fall short of the best: max U - E U_I.
+
+    Args:
+        utilities: [..., M].
+        probabilities: Law of the choice, [..., M].
+
+    Returns:
+        float64 [...], in the utilities' units; the curator's.
+
+    Example:
+        >>> expected_regret(torch.tensor([30.0, 20.0, 0.0]), torch.tensor([0.5, 0.5, 0.0]))
+        tensor(5., dtype=torch.float64)
+    """
+    exact = _finite(utilities)
+    return ((exact.amax(-1, keepdim=True) - exact) * probabilities).sum(-1)
+
+
+def _finite(utilities: Tensor) -> Tensor:
+    if utilities.ndim == 0 or utilities.shape[-1] == 0 or not bool(torch.isfinite(utilities).all()):
+        raise InputError(f"utilities of shape {tuple(utilities.shape)}: give finite numbers, one a candidate")
+    return utilities.detach().cpu().double()
+
+
+def _each(utilities: Tensor, mechanism: SelectionMechanism, noise: NoiseSource, runs: int, law: str) -> Tensor:
+    # a spread is at most twice the sensitivity of each utility, so half of it asks for the noise that it needs
+    chosen = [noise.select(utilities, mechanism.epsilon, mechanism.spread / 2, law) for _ in range(runs)]
+    return torch.tensor(chosen, dtype=torch.int64)
+
+
+def _game(mechanism: SelectionMechanism, candidates: int) -> Game:
+    """Equal utilities before; after, the first lies half a spread lower and all others half a spread higher."""
+    worlds = torch.zeros(2, candidates, dtype=torch.float64)
+    worlds[1] += mechanism.spread / 2
+    worlds[1, 0] -= mechanism.spread
+
+    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
+        return mechanism.select(worlds[world], noise, runs).double()
+
+    return Game(
+        draw, mechanism.event, mechanism.guarantee, evidence=lambda chosen: chosen[:, 0].sign(), most_runs=40_000
+    )
+
+
+@worst_case("permute_and_flip", PermuteAndFlip, pair="two equal utilities; one record moves them a whole spread apart")
+def _permute_and_flip(budget: PrivacyBudget) -> Game:
+    return _game(PermuteAndFlip(budget.epsilon, 1.0), 2)
+
+
+@worst_case(
+    "exponential_mechanism",
+    ExponentialMechanism,
+    pair="10 equal utilities; one record moves the first a whole spread below the others",
+)
+def _exponential(budget: PrivacyBudget) -> Game:
+    return _game(ExponentialMechanism(budget.epsilon, 1.0), _MANY)
+
+
+@worst_case(
+    "report_noisy_max",
+    ReportNoisyMax,
+    pair="10 equal utilities; one record moves the first a whole spread below the others",
+)
+def _report_noisy_max(budget: PrivacyBudget) -> Game:
+    return _game(ReportNoisyMax(budget.epsilon, 1.0), _MANY)

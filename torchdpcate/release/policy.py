@@ -1,0 +1,117 @@
+"""A released choice among public policies: which one, and what it decides."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdpcate.candidates import FunctionPolicies, PolicyFamily, check_actions, policy_family
+from torchdpcate.candidates.functions import Function
+from torchdpcate.data import TableSchema
+from torchdpcate.errors import InputError
+from torchdpcate.release.release import RELEASES, Release
+from torchdpcate.release.statement import PrivacyStatement
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyRelease(Release):
+    """The policy that a selection mechanism chose from a public library.
+
+    Only the choice was made from records, and a mechanism paid for it; the policy itself is public. A policy that is a
+    Python function is told by its import path, which loading a file never imports: give the function by ``bind``.
+
+    Attributes:
+        policy: A family of one policy, set up.
+        actions: Labels of the actions.
+        schema: Columns that the policy sees, and public bounds.
+        privacy: The privacy statement.
+
+    Example:
+        >>> from torchdpcate.release.policy import _example
+        >>> release = _example()
+        >>> release.name, release.decide([[0.2], [0.8]]).tolist()
+        ('x0 > 0.5', [0, 1])
+    """
+
+    kind = "policy"
+    column = "decision"
+    subject = "Policy of a public library that says which {treatment} to choose for whom, so that {outcome} be large"
+    product = "Machine learning model"
+    reading = "The chosen policy is public; evaluating it uses the released choice alone."
+
+    policy: PolicyFamily
+    actions: tuple[int, ...]
+    schema: TableSchema
+    privacy: PrivacyStatement
+
+    def __post_init__(self) -> None:
+        if len(self.policy) != 1 or self.policy.actions != tuple(self.actions):
+            raise InputError("policy: give one policy, set up on the actions of the release")
+
+    @property
+    def name(self) -> str:
+        """The policy's name."""
+        return self.policy.names[0]
+
+    def decide(self, X: Any) -> np.ndarray:
+        """Return the labels of the chosen actions, int64 [m].
+
+        Args:
+            X: Covariates [m, q]: a pandas frame with the schema's columns, or an array or tensor of encoded columns
+                in the order of ``schema.domain.names``.
+
+        Raises:
+            InputError: Wrong columns, a point outside the domain, or a function that was not given by ``bind``.
+        """
+        return self.answer(self._covariates(X)).numpy()
+
+    def answer(self, x: Tensor) -> Tensor:
+        """Return the labels at encoded covariates x [m, q], int64 [m]."""
+        return torch.tensor(self.actions)[self.policy.decide(x)[:, 0].long()]
+
+    def bind(self, function: Function) -> "PolicyRelease":
+        """Return this release with the function that its policy names.
+
+        Args:
+            function: From encoded covariates as NumPy [m, q] to labels [m]. Nobody can tell that it is the one that
+                was chosen; take it from the import path of ``policy``.
+
+        Raises:
+            InputError: The policy is no function, or the function does not decide row by row.
+        """
+        if not isinstance(self.policy, FunctionPolicies):
+            raise InputError(f"bind: policy {self.name!r} is no function, and decides as it is")
+        return replace(self, policy=self.policy.bind(function))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return nothing: the policy is public, and told by ``facts``."""
+        return {}
+
+    def facts(self) -> dict[str, Any]:
+        """Return the policy and the labels of the actions."""
+        # A fingerprint of records, whosever they are, is nobody's to publish.
+        policy = {key: value for key, value in self.policy.config().items() if key != "fitted_on"}
+        return {"policy": policy, "actions": list(self.actions)}
+
+    @classmethod
+    def build(
+        cls, tensors: dict[str, Tensor], facts: dict[str, Any], schema: TableSchema, privacy: PrivacyStatement
+    ) -> "PolicyRelease":
+        """Rebuild a release from ``tensors`` and ``facts``; nothing is imported."""
+        actions, policy = check_actions(facts["actions"]), policy_family(facts["policy"])
+        place = policy.unbound if isinstance(policy, FunctionPolicies) else policy.setup
+        return cls(place(schema.domain, actions), actions, schema, privacy)
+
+
+RELEASES[PolicyRelease.kind] = PolicyRelease
+
+
+def _example() -> PolicyRelease:
+    """A threshold on one covariate in [0, 1], for examples."""
+    from torchdpcate.candidates import Thresholds
+    from torchdpcate.release.rule import _example as rule
+
+    schema, privacy = rule().schema, rule().privacy
+    return PolicyRelease(Thresholds("x0", [0.5]).setup(schema.domain, (0, 1)), (0, 1), schema, privacy)
