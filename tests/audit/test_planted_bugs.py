@@ -18,7 +18,7 @@ from opacus.optimizers import DPOptimizer
 from torchdpcate.audit import audit, find
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance import poisson, worst_case
-from torchdpcate.privacy import NoiseSource, PrivacyBudget
+from torchdpcate.privacy import NoiseSource, PrivacyBudget, selection_mechanisms
 from torchdpcate.privacy.noise import FixedNoise
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
@@ -39,6 +39,9 @@ class Quiet(FixedNoise):
     def _noisy_max(self, scores, epsilon, sensitivity):
         return super()._noisy_max(scores, 2 * epsilon, sensitivity)
 
+    def _gumbel_max(self, scores, epsilon, sensitivity):
+        return super()._gumbel_max(scores, 2 * epsilon, sensitivity)
+
 
 @pytest.mark.parametrize(
     ("name", "trials"),
@@ -58,11 +61,34 @@ class Quiet(FixedNoise):
         ("outcome_weighted_learner", 8_000),
         ("balancing_weights", 20_000),
         ("pairwise", 8_000),
+        ("permute_and_flip", 8_000),
+        ("exponential_mechanism", 8_000),
+        ("report_noisy_max", 8_000),
     ],
 )
 def test_half_the_noise_is_refuted(name, trials):
     result = audit(find(name), BUDGET, trials=trials, noise=Quiet(0))
     assert result.refuted, result
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("permute_and_flip", "PermuteAndFlip"),
+        ("exponential_mechanism", "ExponentialMechanism"),
+        ("report_noisy_max", "ReportNoisyMax"),
+    ],
+)
+def test_a_spread_that_is_what_one_utility_moves_by_is_refuted(monkeypatch, name, kind):
+    """Utilities move against each other by twice as much; with the true spread the same attack finds nothing."""
+    assert not audit(find(name), BUDGET, trials=8_000, noise=NoiseSource.fixed(0)).refuted
+    honest = getattr(selection_mechanisms, kind)
+
+    def draw(self, *given):
+        return honest(self.epsilon, self.spread / 2)._draw(*given)
+
+    monkeypatch.setattr(selection_mechanisms, kind, type(kind, (honest,), {"_draw": draw}))
+    assert audit(find(name), BUDGET, trials=8_000, noise=NoiseSource.fixed(0)).refuted
 
 
 def attack_dp_sgd(epsilon: float = 4.0, trials: int = 6_000):

@@ -5,7 +5,9 @@ from torchdpcate.audit import registry
 from torchdpcate.learners import MECHANISMS, CATELearner
 from torchdpcate.nuisance import DPSGD
 from torchdpcate.policy import ObjectiveRule, OutputRule, PrivateWeights, RuleLearner
+from torchdpcate.policy.selection import PolicySelector
 from torchdpcate.privacy import AdditiveMechanism, Level, PrivacyBudget, private_quantile
+from torchdpcate.privacy.selection_mechanisms import SELECTIONS
 from torchdpcate.release import Mechanism
 
 
@@ -19,7 +21,7 @@ def test_every_mechanism_and_learner_is_attacked():
     attacked = {case.of for case in registry().values()}
     spending = {mechanism for mechanism in leaves(Mechanism) if not mechanism.free}
     assert leaves(AdditiveMechanism) | spending | leaves(CATELearner) | leaves(RuleLearner) <= attacked
-    assert {DPSGD, PrivateWeights, private_quantile} <= attacked
+    assert {DPSGD, PrivateWeights, PolicySelector, private_quantile, *SELECTIONS.values()} <= attacked
     ways = {cls(kind).name for cls in (ObjectiveRule, OutputRule) for kind in cls.kinds}
     assert ways <= set(registry())
     assert {name for name, mechanism in MECHANISMS.items() if not mechanism.free} <= set(registry())

@@ -52,6 +52,7 @@ def test_a_policy_that_looks_at_other_rows_is_refused():
     for function in (
         lambda x: x[:, 0] > x[:, 0].mean(),
         lambda x: np.arange(len(x)) % 2,
+        lambda x: np.arange(len(x)) > 20,
         lambda x: generator.integers(0, 2, len(x)),
         lambda x: np.full(len(x), len(x) > 1),
     ):

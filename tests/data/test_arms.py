@@ -48,6 +48,8 @@ def test_tables_with_arms(tmp_path, ending):
     assert records.a.tolist() == [3, 1, 2, 1]
     assert records.a.dtype == torch.float64
     assert Table(table(tmp_path / "u.csv", ["men", "none", "none"]), TWO).load().records.a.tolist() == [1, 0, 0]
+    words = FACTS | {"treatment": {"name": "segment", "categories": ["0", "1", "01"]}}
+    assert Table(table(tmp_path / "w.csv", ["01", "0", "1"]), words).load().records.a.tolist() == [3, 1, 2]
     assert Table(table(tmp_path / "v.csv", [1, 0, 2]), NUMBERS).load().records.a.tolist() == [3, 1, 2]
 
 

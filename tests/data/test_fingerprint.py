@@ -37,6 +37,7 @@ def test_any_other_records():
     others += [(X[1:], A[1:], Y[1:]), (X[:, ::-1].copy(), A, Y), (X, A, Y[::-1].copy()), (X.reshape(-1, 1)[:50], A, Y)]
     found = [fingerprint(*other) for other in others]
     assert len({OWN, *found}) == len(others) + 1
+    assert fingerprint([[0.0], [0.0]], [0, 0], [0, 0]) != fingerprint([[0.0] * 4], [0], [0])
 
 
 def test_other_shapes_are_refused():

@@ -73,6 +73,10 @@ class JournalNoise(SystemNoise):
         self._journal.write("select")
         return super()._noisy_max(scores, epsilon, sensitivity)
 
+    def _gumbel_max(self, scores: Tensor, epsilon: float, sensitivity: float) -> int:
+        self._journal.write("select")
+        return super()._gumbel_max(scores, epsilon, sensitivity)
+
 
 def journal_steps(journal: Journal) -> None:
     """Write down each DP-SGD step just before its noise is drawn."""

@@ -8,6 +8,7 @@ from torchdpcate.privacy.worst_case import WORST_CASES, WorstCase
 _ROOMS = (
     "torchdpcate.privacy",
     "torchdpcate.privacy.selection",
+    "torchdpcate.privacy.selection_mechanisms",
     "torchdpcate.erm",
     "torchdpcate.nuisance.worst_case",
     "torchdpcate.nuisance.screening",
@@ -18,6 +19,7 @@ _ROOMS = (
     "torchdpcate.policy.spill_pair",
     "torchdpcate.policy.tuning",
     "torchdpcate.policy.worst_case",
+    "torchdpcate.policy.selection.worst_case",
     "torchdpcate.audit.pipelines",
 )
 """Rooms that declare worst cases where they are imported; a new one adds its line."""

@@ -22,7 +22,8 @@ from torchdpcate.data import CausalData, RareRegionStudy, Study, StudySource, pu
 from torchdpcate.data._shipped import conf_dir
 from torchdpcate.errors import AuditFailure, InputError
 from torchdpcate.evaluation import save_figure
-from torchdpcate.policy.selection.nuisances import FittedNuisances, SelectionFacts
+from torchdpcate.policy.selection.learned import LearnedNuisances
+from torchdpcate.policy.selection.nuisances import FittedNuisances, ScoreNuisances, SelectionFacts
 from torchdpcate.privacy.budget import whole
 
 _DEFAULT = ("stability", "none")
@@ -47,7 +48,7 @@ def spillover(words: Sequence[str]) -> None:
     study = source.load()
     facts, train, score = _blocks(config, study)
     library = make_library(config, study.schema).setup(facts.domain, facts.actions)
-    learners = {name: make_nuisances(chosen) for name, chosen in configs.items()}
+    learners = {_name(learner): learner for learner in map(make_nuisances, configs.values())}
     for learner in learners.values():
         learner.check(facts, None)
     if folder is not None:
@@ -96,11 +97,18 @@ class _Truth(FittedNuisances):
         return self.source.outcome(x)
 
 
+def _name(learner: ScoreNuisances) -> str:
+    return type(learner.outcome if isinstance(learner, LearnedNuisances) else learner).__name__
+
+
 def _parse(words: Sequence[str]) -> tuple[Path | None, int, tuple[str, ...], list[str]]:
     """Return our own words: folder, neighbours and certificates; and the others, Hydra's."""
-    own, rest = {}, []
+    own: dict[str, str] = {}
+    rest: list[str] = []
     for word in words:
-        key, equals, value = word.partition("=")
+        key, _, value = word.partition("=")
+        if key == "task":
+            raise InputError(f"audit spillover: {word}: it is of task={TASK} alone; leave it out")
         if key not in ("folder", "neighbours", "certificate"):
             rest.append(word)
         elif key in own or not value:

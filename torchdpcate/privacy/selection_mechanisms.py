@@ -26,8 +26,8 @@ class SelectionMechanism(ABC):
 
     .. math:: \Delta_{BR} = \sup_{D \sim D'} \big[\max_i (U_i - U'_i) - \min_i (U_i - U'_i)\big],
 
-    which is at most twice, and may be as little as half as much as, the two-sided bound of |U_i - U'_i| asks for.
-    Charge `event` first. Source: Dong, Durfee & Rogers (2020), policy_learning section 6.1.
+    which never exceeds twice the bound of a single |U_i - U'_i|, and is often far smaller. Charge `event` first.
+    Source: Dong, Durfee & Rogers (2020), policy_learning section 6.1.
 
     Attributes:
         epsilon: Privacy cost of one choice.
@@ -158,7 +158,7 @@ class PermuteAndFlip(SelectionMechanism):
 
 
 class ReportNoisyMax(SelectionMechanism):
-    r"""The largest of utilities plus Laplace noise; kept for comparison, permute-and-flip is better at the same price.
+    r"""The largest of utilities plus Laplace noise; kept for comparison, see docs/guarantees/report_noisy_max.md.
 
     Utilities are rounded to the noise's public grid, of step g, for which the spread is enlarged by 2 g. Ties go to
     the first candidate. Source: Dwork & Roth (2014), section 3.3, with the bounded range.

@@ -9,11 +9,14 @@ import pytest
 import torch
 from scipy.stats import binom
 
+from torchdpcate.data import Domain
 from torchdpcate.errors import InputError
+from torchdpcate.policy.selection.fixed import FixedNuisances
 from torchdpcate.policy.selection.guess import NuisanceFacts, private_nuisances
+from torchdpcate.policy.selection.nuisances import SelectionFacts
 from torchdpcate.policy.selection.plan import TRAINED, plan, regret_bound
 from torchdpcate.policy.selection.scores import dr_scores
-from torchdpcate.privacy import ExponentialMechanism, PermuteAndFlip
+from torchdpcate.privacy import ExponentialMechanism, NoiseSource, PermuteAndFlip
 
 FACTS = {"floor": 0.1, "features": 21}
 ALARM = 1e-6
@@ -33,8 +36,13 @@ def test_the_spread_is_that_of_the_certificate():
     stable = regret_bound(1500, 1500, 160, 1.0, ridge=50.0, radius=math.sqrt(21), **FACTS)
     assert stable.spread == pytest.approx(2.862845, abs=1e-6)
     assert stable.split == 0.5
-    assert regret_bound(1500, 0, 160, 1.0, certificate="fixed", **FACTS).spread == 2.0
-    assert regret_bound(1500, 0, 160, 1.0, certificate="fixed", actions=4, outcome_range=3.0, **FACTS).spread == 12.0
+    for actions, width in ((2, 1.0), (4, 3.0)):
+        facts = SelectionFacts(Domain([0.0], [1.0], 0.0, width), tuple(range(actions)), 0.1, 0, 1500)
+        constants = FixedNuisances().fit(
+            None, facts, budget=None, noise=NoiseSource.fixed(0), ledger=None, block="", seed=0
+        )
+        common = {"certificate": "fixed", "actions": actions, "outcome_range": width}
+        assert regret_bound(1500, 0, 160, 1.0, **common, **FACTS).spread == pytest.approx(constants.spread)
     for certificate in ("frozen", "private_nuisances"):
         assert regret_bound(1500, 1500, 160, 1.0, certificate=certificate, **FACTS).spread == pytest.approx(20.0)
 

@@ -137,6 +137,7 @@ def _draws(noise: NoiseSource) -> dict[str, Tensor]:
         "laplace": noise.laplace(_NUMBERS, 1.0),
         "k_norm": noise.k_norm(_NUMBERS, 2, 1.0),
         "select": torch.tensor([noise.select(even, 1.0) for _ in range(_NUMBERS)]).double(),
+        "gumbel": torch.tensor([noise.select(even, 1.0, law="gumbel") for _ in range(_NUMBERS)]).double(),
         "generator": torch.rand(_NUMBERS, generator=stream, dtype=torch.float64),
     }
 

@@ -103,6 +103,10 @@ class RecordingNoise(NoiseSource):
         facts = {"candidates": len(scores), "epsilon": epsilon, "sensitivity": sensitivity}
         return self.note("select", facts, self.inner.select(scores, epsilon, sensitivity))
 
+    def _gumbel_max(self, scores: Tensor, epsilon: float, sensitivity: float) -> int:
+        facts = {"candidates": len(scores), "epsilon": epsilon, "sensitivity": sensitivity, "law": "gumbel"}
+        return self.note("select", facts, self.inner.select(scores, epsilon, sensitivity, "gumbel"))
+
     def generator(self, device: str | torch.device = "cpu") -> torch.Generator:
         """See `NoiseSource.generator`; what is drawn from the stream is noted by `watched`."""
         stream = self.inner.generator(device)

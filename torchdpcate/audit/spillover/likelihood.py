@@ -16,8 +16,8 @@ def log_likelihood_ratio(name: str, epsilon: float, spread: float, before: Tenso
 
     .. math:: \max_\pi \big| \log P(\pi \mid U) - \log P(\pi \mid U') \big|
 
-    which pure epsilon-DP bounds by epsilon for every pair of neighbours. Nothing is sampled: the laws' relative error is
-    below 1e-12. The curator's.
+    which pure epsilon-DP bounds by epsilon for every pair of neighbours. Nothing is sampled; the relative error of the
+    laws is below 1e-12. The curator's.
 
     Args:
         name: Of the mechanism, one of ``MECHANISMS``.

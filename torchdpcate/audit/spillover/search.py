@@ -71,8 +71,8 @@ def spillover_audit(
         The report.
 
     Raises:
-        InputError: Blocks that do not fit the facts, a library that is not set up, learners that are paid for or not
-            deterministic, or an unknown or empty rare region.
+        InputError: No learner, blocks that do not fit the facts, a learner that is paid for or not deterministic, or an
+            unknown or empty rare region.
 
     Example:
         >>> from torchdpcate.candidates import Thresholds
@@ -92,6 +92,8 @@ def spillover_audit(
             f"facts: {facts.training} training and {facts.scoring} scoring records, but the blocks have {train.n} and "
             f"{score.n}"
         )
+    if not nuisances:
+        raise InputError("nuisances is empty: no learner to audit")
     for name, recipe in nuisances.items():
         if recipe.certificate == "private_nuisances":
             raise InputError(
