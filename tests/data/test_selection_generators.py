@@ -42,7 +42,7 @@ def test_records_follow_the_stated_law(gaussian) -> None:
     assert near(a - pi, 0.0)
     residual = y - torch.where(a == 1, mean[:, 1], mean[:, 0])
     assert near(residual, 0.0)
-    assert near(residual**2, 0.1**2 / 3)
+    assert near(residual**2, 0.07**2 / 3)
     torch.testing.assert_close(mean[:, 1] - mean[:, 0], study.effect(x))
     inside = torch.tensor([[0.71, 0.8, *[0.0] * 18], [0.8, 0.7, *[0.0] * 18]], dtype=torch.float64)
     assert study.effect(inside).tolist() == [0.5, -0.06]  # the region is open
@@ -53,8 +53,8 @@ def test_the_outcome_stays_in_its_bounds_whatever_is_drawn() -> None:
     for study in (RareRegion(), RareRegion(region={"x2": 0.0})):
         domain = study.domain()
         x = torch.stack([domain.covariate_low, domain.covariate_high])
-        assert float(study.outcome(x).min()) - 0.1 >= domain.outcome_low
-        assert float(study.outcome(x).max()) + 0.1 <= domain.outcome_high
+        assert float(study.outcome(x).min()) - 0.07 >= domain.outcome_low
+        assert float(study.outcome(x).max()) + 0.07 <= domain.outcome_high
 
 
 def regret_of_uniform_choice(study: RareRegionStudy, x: Tensor) -> float:

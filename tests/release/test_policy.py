@@ -102,6 +102,8 @@ def test_a_card_says_what_it_is(tmp_path):
     two = make_card(released(Constants([0])))
     assert "treatment a in {0, 1}, outcome y" in two["registry"]["deployment"]["dp_variant"]["data_domain"]
     assert two["bounds"]["treatment"] == "a"
+    own = make_card(released(Constants([2]), THREE))
+    assert "treatment a in {1, 2, 3}, outcome y" in own["registry"]["deployment"]["dp_variant"]["data_domain"]
 
 
 @pytest.mark.parametrize(

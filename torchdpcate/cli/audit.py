@@ -91,9 +91,7 @@ def _parse(words: list[str]) -> dict[str, object]:
     for word in words:
         key, equals, _ = word.partition("=")
         if not equals or key not in _CHOICES:
-            raise InputError(
-                f"audit: {word}: give --all, leak RUN, spillover, or KEY=VALUE with a key of {', '.join(_CHOICES)}"
-            )
+            raise InputError(f"audit: {word}: give --all, leak RUN, or KEY=VALUE with a key of {', '.join(_CHOICES)}")
         if key in given or word.endswith("="):
             raise InputError(f"audit: {word}: give each key once, with a value")
         try:

@@ -26,12 +26,12 @@ class RareRegionStudy(GeneratedStudy):
         S = \{x_j > t_j \text{ for all } j \in \text{region}\}, \quad
         \tau(x) = \begin{cases} 0.5 & x \in S \\ -0.06 & \text{else} \end{cases}, \quad
         P(A = 1 | x) = \begin{cases} 0.1 & x \in S \\ 0.5 & \text{else} \end{cases}, \quad
-        Y = 0.3 + 0.09\, u_b(x) + A\, \tau(x) + U[-0.1, 0.1],
+        Y = 0.38 + 0.04\, u_b(x) + A\, \tau(x) + U[-0.07, 0.07],
 
     with :math:`u_b` in [-1, 1] the first covariate outside the region, scaled by its bounds. The outcome lies in [0, 1]
-    whatever is drawn, so the means are exact. Most policies cost about as much as they gain, and the records that tell
-    the good ones apart are few: the hard case for private selection, where a learned score's spill matters. Other
-    arguments and errors: see `GeneratedStudy`.
+    whatever is drawn, so the means are exact. Most policies cost more than they gain, and the records that tell the
+    good ones apart are few: the hard case for private selection, where a learned score's spill matters, and where a
+    constant propensity misses much of the gain. Other arguments and errors: see `GeneratedStudy`.
 
     Args:
         region: thresholds :math:`t_j` by covariate, in the covariates' own units; None takes the generator's.
@@ -41,7 +41,8 @@ class RareRegionStudy(GeneratedStudy):
     """
 
     gain, cost = 0.5, 0.06
-    _rare, _usual, _noise = 0.1, 0.5, 0.1
+    _rare, _usual = 0.1, 0.5
+    _baseline, _slope, _noise = 0.38, 0.04, 0.07
     usual_region: ClassVar[Mapping[str, float]]
 
     def __init__(
@@ -97,7 +98,7 @@ class RareRegionStudy(GeneratedStudy):
         """Return E[Y | x, a], [n, 2]: of the untreated and of the treated."""
         domain = self.domain()
         other = next(j for j, name in enumerate(domain.names) if name not in self.region)
-        untreated = 0.3 + 0.09 * domain.scale(x)[:, other]
+        untreated = self._baseline + self._slope * domain.scale(x)[:, other]
         return torch.stack([untreated, untreated + self.effect(x)], dim=1)
 
     def _of(self, x: Tensor, within: float, elsewhere: float) -> Tensor:

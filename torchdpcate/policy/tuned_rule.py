@@ -45,7 +45,7 @@ class TunedRule(BaseEstimator, ABC):
         Raises:
             InputError: See ``RuleLearner.fit``; too few records for the blocks; a candidate that could not be released.
         """
-        learner, schema = self.learner, TableSchema.of(self.learner.domain)
+        learner, schema = self.learner, TableSchema.of(self.learner.domain).two_arms()
         records = CausalData.from_arrays(schema.matrix(X), A, Y, schema.domain)
         schema.domain.check_covariates(records.x)
         schema.domain.check_outcome(records.y)

@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from torchdpcate.data import TableSchema
 from torchdpcate.privacy import Level
 from torchdpcate.release.release import Release
 from torchdpcate.release.statement import PrivacyStatement
@@ -80,7 +79,7 @@ def own_words(release: Release) -> dict[str, Any]:
         "basic.data_product_type": release.product,
         "dp_variant.variant_name": _variant(privacy),
         "dp_variant.data_domain": (
-            f"Tables of {privacy.n} records: treatment {schema.treatment} in {_arms(schema)}, outcome {outcome}, "
+            f"Tables of {privacy.n} records: treatment {schema.treatment} in {_arms(release)}, outcome {outcome}, "
             f"{len(schema.covariates)} covariates within public bounds."
         ),
         "dp_variant.unprotected_quantities": _sentence(
@@ -118,10 +117,12 @@ def own_words(release: Release) -> dict[str, Any]:
     }
 
 
-def _arms(schema: TableSchema) -> str:
+def _arms(release: Release) -> str:
     """Write the labels of the arms, with the categories they stand for."""
-    words = [f"{label} ({arm})" for label, arm in zip(schema.actions, schema.arms, strict=False)]
-    return f"{{{', '.join(words or map(str, schema.actions))}}}"
+    schema = release.schema
+    named = dict(zip(schema.actions, schema.arms, strict=False))
+    labels = getattr(release, "actions", schema.actions)  # a choice of a policy may have its own
+    return f"{{{', '.join(f'{label} ({named[label]})' if label in named else str(label) for label in labels)}}}"
 
 
 def _of_a_sweep(privacy: PrivacyStatement) -> bool:

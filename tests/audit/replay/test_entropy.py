@@ -18,7 +18,7 @@ from torchdpcate.privacy.noise import FixedNoise, SystemNoise
 
 STUDY = Dataset1(n=200, queries=4, seed=3).load()
 SEED = 11
-KINDS = {"gaussian", "laplace", "k_norm", "select", "generator"}
+KINDS = {"gaussian", "laplace", "k_norm", "select", "gumbel", "generator"}
 SEEDS = "the same under the same seeds"
 GLOBAL = "moves a global generator, whose seed is known"
 FORKED = "the same in a process and a child forked from it"

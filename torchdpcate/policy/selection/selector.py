@@ -190,7 +190,7 @@ class PolicySelector(BaseEstimator):
             return mechanism, int(mechanism.select(self.utilities_, noise)[0])
 
         pays = [name for name in self.blocks_ if name == SCORING or certified.spill_blocks]
-        (mechanism, chosen), own = account.spend(run, pays, f"choice of a policy by {self.mechanism}", budget)
+        (mechanism, chosen), own = account.spend(run, pays, f"release by {self.mechanism}", budget)
         statement = account.statement(
             Guarantee(certified.level, PrivacyBudget(mechanism.epsilon, 0.0), source="policy_learning section 6"),
             own,

@@ -108,10 +108,11 @@ class StableNuisances(ScoreNuisances):
         """See ``ScoreNuisances.fit``; nothing is spent, for nothing is released.
 
         Raises:
-            InputError: A subclass of its own solver whose two fits differ.
+            InputError: A subclass of its own solver whose two fits differ; not as many records as ``facts`` says.
             NumericalError: A gradient norm above the tolerance.
         """
-        assert train is not None
+        if train is None or train.n != facts.training:
+            raise InputError(f"train: the certificate is that of {facts.training} training records; give as many")
         features, records, ridges = (
             on_domain(self.features, facts.domain),
             self._block(train, facts),

@@ -72,7 +72,7 @@ def turned_utilities() -> tuple[Tensor, Tensor, float]:
 @worst_case(
     "stable_nuisances",
     StableNuisances,
-    pair="a treated training record lies where all scoring records do, or opposite: it turns the nuisances of them all",
+    pair="a treated training record lies where half of all scoring records do, or where the others do: all scores turn",
 )
 def _stable(budget: PrivacyBudget) -> Game:
     *worlds, spread = turned_utilities()

@@ -1,0 +1,172 @@
+"""Stable nuisances: default ridges, spreads, refusals, and fits that meet what the certificate rests on."""
+
+import math
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from torchdpcate.data import CausalData, Domain
+from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.policy.selection.linear_fits import Coefficients
+from torchdpcate.policy.selection.nuisances import SelectionFacts
+from torchdpcate.policy.selection.stable import CONSTANTS, StableNuisances
+from torchdpcate.privacy import Level, NoiseSource
+from torchdpcate.second_stage import Legendre
+
+DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], outcome_low=-1.0, outcome_high=3.0, overlap=0.1)
+FREE = {"budget": None, "noise": NoiseSource.fixed(0), "ledger": None, "block": "nuisance", "seed": 0}
+
+
+def facts(arms: int = 2, training: int = 300, scoring: int = 400, floor: float = 0.1) -> SelectionFacts:
+    return SelectionFacts(DOMAIN, tuple(range(arms)), floor, training, scoring)
+
+
+def records(n: int, arms: int = 2, seed: int = 0) -> CausalData:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.rand(n, 2, generator=generator, dtype=torch.float64) * torch.tensor([1.0, 2.0]) - torch.tensor([0.0, 1.0])
+    y = 4 * torch.rand(n, generator=generator, dtype=torch.float64) - 1
+    return CausalData(x, torch.randint(arms, (n,), generator=generator).double(), y)
+
+
+@pytest.mark.parametrize("arms", [2, 3])
+@pytest.mark.parametrize("constants", CONSTANTS)
+def test_default_ridges_are_the_smallest_that_spill_no_more_than_a_record(arms, constants):
+    nuisances = StableNuisances(constants=constants)
+    ridge, other = nuisances.ridges(facts(arms))
+    bound = nuisances.bound(facts(arms))
+    if constants == "paper":
+        assert bound.paper(400) == pytest.approx(2 * 4 * 11)
+    else:
+        assert bound.spill(400) == pytest.approx(2 * bound.own)
+        assert nuisances.spread(facts(arms)) == pytest.approx(2 * bound.own)
+    assert ridge == other
+    smaller = replace(nuisances, ridge=0.99 * ridge, propensity_ridge=0.99 * ridge)
+    assert smaller.spread(facts(arms)) > nuisances.spread(facts(arms))
+
+
+def test_localised_spreads_are_the_smallest():
+    spreads = [StableNuisances(50 / 21, 50 / 21, constants=name).spread(facts(2, 1500, 1500)) for name in CONSTANTS]
+    assert spreads == pytest.approx([4 * 2.862845, 4 * 27.200361, 4 * 57.228204], rel=1e-6)
+
+
+@pytest.mark.parametrize("given", [{"ridge": 5.0}, {"propensity_ridge": 5.0}])
+def test_one_ridge_given_leaves_the_rest_to_the_other(given):
+    nuisances = StableNuisances(**given)
+    ridges = dict(zip(("ridge", "propensity_ridge"), nuisances.ridges(facts()), strict=True))
+    assert ridges.items() >= given.items()
+    bound = nuisances.bound(facts())
+    assert bound.spill(400) == pytest.approx(2 * bound.own)
+    with pytest.raises(InputError, match=r"= 0.001: alone it lets a training record spill more"):
+        StableNuisances(**dict.fromkeys(given, 1e-3)).check(facts(), None)
+
+
+@pytest.mark.parametrize("arms", [2, 3])
+@pytest.mark.parametrize("features", [None, Legendre(3)])
+def test_functions_lie_where_the_certificate_says(arms, features):
+    nuisances = StableNuisances(features=features)
+    nuisances.check(facts(arms), None)
+    certified = nuisances.fit(records(300, arms), facts(arms), **FREE)
+    x = records(400, arms, seed=1).x
+    e, mu, bound = certified.nuisances.propensity(x), certified.nuisances.outcome(x), nuisances.bound(facts(arms))
+    assert e.shape == mu.shape == (400, arms)
+    assert e.dtype == mu.dtype == torch.float64
+    torch.testing.assert_close(e.sum(1), torch.ones(400, dtype=torch.float64))
+    assert e.min() >= bound.floor >= 0.1
+    assert (mu - 1).abs().max() <= bound.outcome_range - 2
+    assert certified.level is Level.CERTIFIED
+    assert certified.spill_blocks
+    assert certified.public["spill"] <= certified.spread == nuisances.spread(facts(arms))
+
+
+def test_a_replaced_record_spreads_all_sums_within_the_certificate():
+    """Worst policies of each pair of neighbours: every scoring record counts where the change is on one side."""
+    nuisances, train, score = StableNuisances(), records(300), records(400, seed=1)
+    generator = torch.Generator().manual_seed(2)
+    index, new = torch.randint(300, (200,), generator=generator), records(200, seed=3)
+    new.y[:] = torch.where(new.y > 1, 3.0, -1.0)
+    before, after = nuisances.fit(train, facts(), **FREE).nuisances, nuisances.refit(train, facts(), index, new)
+    scores = []
+    for functions in (before, after):
+        mu, e = functions.outcome(score.x), functions.propensity(score.x)
+        own = torch.nn.functional.one_hot(score.a.long(), 2)
+        scores.append(mu + own * (score.y[:, None] - mu) / e)
+    moved = scores[1] - scores[0]
+    spread = (moved.amax(-1) - moved.amin(-1)).sum(-1)
+    assert 0.01 < spread.max() / nuisances.bound(facts()).spill(400) < 1
+
+
+def test_refits_are_fits_of_neighbours():
+    nuisances, train, new, given = StableNuisances(), records(100), records(3, seed=1), facts(training=100)
+    replaced = nuisances.refit(train, given, torch.tensor([4, 50, 99]), new)
+    x, a, y = train.x.clone(), train.a.clone(), train.y.clone()
+    x[50], a[50], y[50] = new.x[1], new.a[1], new.y[1]
+    own = nuisances.fit(CausalData(x, a, y), given, **FREE).nuisances
+    for function in ("propensity", "outcome"):
+        both = getattr(replaced, function)(new.x)[1], getattr(own, function)(new.x)
+        torch.testing.assert_close(*both, rtol=0, atol=1e-9)
+
+
+@dataclass(frozen=True)
+class Restless(StableNuisances):
+    """A learner that starts at random and stops early."""
+
+    def solve(self, records, ridge, propensity_ridge):
+        found = super().solve(records, ridge, propensity_ridge)
+        return Coefficients(found.means, found.logits + 1e-3 * torch.rand(found.logits.shape))
+
+
+@dataclass(frozen=True)
+class Sloppy(StableNuisances):
+    """A learner that is always as wrong."""
+
+    def solve(self, records, ridge, propensity_ridge):
+        found = super().solve(records, ridge, propensity_ridge)
+        return Coefficients(found.means, found.logits + 1e-6)
+
+
+def test_a_learner_whose_two_fits_differ_is_refused():
+    with pytest.raises(InputError, match="nuisance = Restless: two fits of the same records differ"):
+        Restless().fit(records(300), facts(), **FREE)
+
+
+def test_a_learner_that_misses_the_minimum_is_refused_unless_the_tolerance_covers_it():
+    with pytest.raises(NumericalError, match="nothing is released"):
+        Sloppy().fit(records(300), facts(), **FREE)
+    ridges = {"ridge": 0.1, "propensity_ridge": 0.1}
+    certified = Sloppy(tolerance=1e-4, **ridges).fit(records(300), facts(), **FREE)
+    assert certified.spread > StableNuisances(**ridges).spread(facts())
+
+
+def test_a_certificate_for_other_sizes_is_refused():
+    with pytest.raises(InputError, match="that of 300 training records"):
+        StableNuisances().fit(records(30), facts(), **FREE)
+
+
+def test_arms_without_training_records_get_the_middle():
+    train = records(300, 3)
+    train.a[train.a == 2] = 0
+    certified = StableNuisances().fit(train, facts(3), **FREE)
+    assert certified.nuisances.outcome(train.x)[:, 2].tolist() == [1.0] * 300
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        (facts(3, floor=0.4), r"floor zeta = 0.4: K = 3 propensities .* at most 1 / K = 0.3333"),
+        (facts(floor=0.0), "floor zeta = 0"),
+        (facts(floor=-0.1), "floor zeta = -0.1"),
+        (facts(training=0), "split: leaves 0 records to train"),
+        (facts(scoring=0), "0 to score"),
+        (facts(floor=math.nan), "floor"),
+    ],
+)
+def test_public_refusals(given, match):
+    with pytest.raises(InputError, match=match):
+        StableNuisances().check(given, None)
+
+
+def test_settings_out_of_range_are_refused():
+    for settings in ({"ridge": 0.0}, {"propensity_ridge": -1.0}, {"tolerance": 0.0}, {"constants": "loose"}):
+        with pytest.raises(InputError, match=rf"nuisance\.{next(iter(settings))}"):
+            StableNuisances(**settings)
