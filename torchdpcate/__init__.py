@@ -25,7 +25,14 @@ if TYPE_CHECKING:
         tune_on_public,
     )
     from torchdpcate.privacy import Ledger, NoiseSource, PrivacyBudget
-    from torchdpcate.release import FunctionRelease, OnlineService, PolicyRelease, QueryRelease, RuleRelease, load_release
+    from torchdpcate.release import (
+        FunctionRelease,
+        OnlineService,
+        PolicyRelease,
+        QueryRelease,
+        RuleRelease,
+        load_release,
+    )
     from torchdpcate.second_stage import KernelSecondStage, LinearSecondStage, NeuralSecondStage, TangentSecondStage
 
 __version__ = "0.1.0"

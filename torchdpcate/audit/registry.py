@@ -20,6 +20,7 @@ _ROOMS = (
     "torchdpcate.policy.tuning",
     "torchdpcate.policy.worst_case",
     "torchdpcate.policy.selection.worst_case",
+    "torchdpcate.policy.selection.stable_pair",
     "torchdpcate.audit.pipelines",
 )
 """Rooms that declare worst cases where they are imported; a new one adds its line."""

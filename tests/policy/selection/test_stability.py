@@ -117,7 +117,7 @@ def test_neighbours_attain_the_betas_and_never_pass_them(ridge, arms):
     ("arms", "ridge", "floor", "least"), [(2, 50 / 21, 0.1, 0.7), (2, 0.2, 0.1, 0.4), (3, 1.8, 0.1, 0.3)]
 )
 def test_no_scoring_record_spills_more_than_certified(arms, ridge, floor, least):
-    m, new = 400, candidates(arms)
+    m, new = 200, candidates(arms)
     index = torch.zeros(len(new.z), dtype=torch.long)
     bound = spill_bound(m, radius=1.0, ridge=ridge, propensity_ridge=ridge, floor=floor, actions=arms)
     means = (RidgeFits(crowd(m, arms), ridge).refit(index, new) @ new.psi.T).clamp(-0.5, 0.5).mT

@@ -19,12 +19,18 @@ from torchdpcate.policy.selection.nuisances import (
 )
 from torchdpcate.policy.selection.scores import project_to_floor
 from torchdpcate.policy.selection.spread import score_spread
-from torchdpcate.privacy import Ledger, Level, NoiseSource, PrivacyBudget
+from torchdpcate.privacy import Condition, Ledger, Level, NoiseSource, PrivacyBudget
 
 _POINTS = 8  # of the domain, at which a function is tried
 _SAME = 1e-9  # of its values: what rounding does where points are taken one by one
 
 Function = Callable[[np.ndarray], Any]
+
+_PUBLIC_FUNCTIONS = Condition(
+    "public nuisances",
+    "the functions given as nuisances were made without these records, and their value at a point depends on that "
+    "point alone; tried at public points",
+)
 
 
 @dataclass(frozen=True)
@@ -35,9 +41,9 @@ class FrozenNuisances(ScoreNuisances):
     most S = R / zeta apart, less where a part is a public number: a spread of 2 S, and no spill.
 
     Guarantee:
-        Certified: a score is a public function of its own record. Conditions: the functions owe nothing to these
-        records, and their value at a point depends on that point alone (tried at a few public points before the
-        records are read). Source: theory note ``policy_learning``, section 6.1.
+        Conditional: a score is a public function of its own record, if the functions owe nothing to these records and
+        their value at a point depends on that point alone (tried at a few public points before the records are read,
+        which proves neither). Source: theory note ``policy_learning``, section 6.1.
 
     Args:
         propensity: A callable or an object with ``predict_proba``: from covariates, NumPy [n, q], to propensities
@@ -108,8 +114,9 @@ class FrozenNuisances(ScoreNuisances):
             functions,
             2 * score_spread(facts.domain, propensity, outcome),
             spill_blocks=False,
-            level=Level.CERTIFIED,
+            level=Level.CONDITIONAL,
             public={"propensity": _described(self.propensity), "outcome": _described(self.outcome)},
+            conditions=(_PUBLIC_FUNCTIONS,),
         )
 
     def _functions(self, facts: SelectionFacts) -> "FrozenFunctions":

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchdpcate.data import CausalData, Domain
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import Ledger, Level, NoiseSource, PrivacyBudget
+from torchdpcate.privacy import Condition, Ledger, Level, NoiseSource, PrivacyBudget
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ class CertifiedNuisances:
             that its block pays for the choice of a policy too.
         level: How far the spread is proved.
         public: Public constants, for the statement.
+        conditions: What else the spread rests on, where that cannot be proved.
     """
 
     nuisances: FittedNuisances
@@ -77,6 +78,7 @@ class CertifiedNuisances:
     spill_blocks: bool
     level: Level
     public: dict[str, Any]
+    conditions: tuple[Condition, ...] = ()
 
 
 class ScoreNuisances(ABC):

@@ -1,6 +1,6 @@
 """Private choice of the best policy of a public library."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,7 @@ import torch
 from sklearn.base import BaseEstimator
 from torch import LongTensor, Tensor
 
-from torchdpcate.candidates import PolicyLibrary
+from torchdpcate.candidates import FunctionPolicies, PolicyLibrary
 from torchdpcate.data import CausalData, Domain, TableSchema, fingerprint, public_split
 from torchdpcate.errors import InputError
 from torchdpcate.policy.selection.certificates import make_nuisances
@@ -16,13 +16,18 @@ from torchdpcate.policy.selection.nuisances import ScoreNuisances, SelectionFact
 from torchdpcate.policy.selection.plan import SelectionPlan, plan
 from torchdpcate.policy.selection.scores import dr_scores, score_grid
 from torchdpcate.policy.selection.utilities import utilities
-from torchdpcate.privacy import Guarantee, NoiseSource, PrivacyBudget
+from torchdpcate.privacy import Condition, Guarantee, Level, NoiseSource, PrivacyBudget
 from torchdpcate.privacy.selection_mechanisms import SelectionMechanism, make_selection
 from torchdpcate.release import Account, PolicyRelease
 from torchdpcate.release.account import Till
 
 NUISANCE, SCORING = "nuisance", "scoring"
 """Blocks of records: the one that nuisances learn from, where they learn, and the one that scores policies."""
+
+_ROW_BY_ROW = Condition(
+    "row by row",
+    "policies that are Python functions decide on each record by its own covariates alone; tried at public points",
+)
 
 
 @dataclass(eq=False, repr=False)
@@ -39,10 +44,12 @@ class PolicySelector(BaseEstimator):
     why learned nuisances need a certificate.
 
     Guarantee:
-        Certified, pure epsilon (with private nuisances theirs). Records lie in one block each, so the whole costs what
-        the dearer block does: with ``stability`` both pay for the choice, with ``private_nuisances`` the training block
-        pays for the nuisances. Conditions: records are rows, adjacency is replace-one; n, bounds, policies and settings
-        are public. Source: theory note ``policy_learning``, section 6.
+        Certified, pure epsilon (with private nuisances theirs); conditional where policies or nuisances are Python
+        functions, which are tried at public points and not proved to look at one record at a time. Records lie in one
+        block each, so the whole costs what the dearer block does: with ``stability`` both pay for the choice, with
+        ``private_nuisances`` the training block pays for the nuisances. Conditions: records are rows, adjacency is
+        replace-one; n, bounds, policies and settings are public. Source: theory note ``policy_learning``, section 6;
+        docs/guarantees/policy_selector.md.
 
     Args:
         domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns in releases.
@@ -180,19 +187,20 @@ class PolicySelector(BaseEstimator):
         """
         if not hasattr(self, "utilities_"):
             raise InputError("release: the selector is not fitted; call fit(X, A, Y) first")
-        account, certified = self._account, self.certified_
+        account = self._account
         if account is None:
             raise InputError("budget = None: this selector was fitted without privacy and releases nothing")
 
         def run(budget: PrivacyBudget, charge: Till, noise: NoiseSource) -> tuple[SelectionMechanism, int]:
             mechanism = make_selection(self.mechanism, budget.epsilon, self.spread_)
-            charge(mechanism.event, certified.level)
+            charge(mechanism.event, guarantee.level)
             return mechanism, int(mechanism.select(self.utilities_, noise)[0])
 
-        pays = [name for name in self.blocks_ if name == SCORING or certified.spill_blocks]
+        guarantee = self._guarantee()
+        pays = [name for name in self.blocks_ if name == SCORING or self.certified_.spill_blocks]
         (mechanism, chosen), own = account.spend(run, pays, f"release by {self.mechanism}", budget)
         statement = account.statement(
-            Guarantee(certified.level, PrivacyBudget(mechanism.epsilon, 0.0), source="policy_learning section 6"),
+            replace(guarantee, budget=PrivacyBudget(mechanism.epsilon, 0.0)),
             own,
             mechanism=mechanism.name,
             formula=mechanism.formula,
@@ -240,6 +248,14 @@ class PolicySelector(BaseEstimator):
             **({"split": self.split, "seed": self.seed} if NUISANCE in self.blocks_ else {}),
             **self.certified_.public,
         }
+
+    def _guarantee(self) -> Guarantee:
+        """Return level and conditions of the choice."""
+        conditions = self.certified_.conditions
+        if any(isinstance(family, FunctionPolicies) for family in self.library_.families):
+            conditions += (_ROW_BY_ROW,)
+        level = Level.CONDITIONAL if conditions else self.certified_.level
+        return Guarantee(level, self.budget, conditions, source="policy_learning section 6")
 
     def _score(self, records: CausalData) -> tuple[Tensor, float]:
         """Return U of every policy, and the spread with what rounding the scores adds to it."""

@@ -6,7 +6,7 @@ from torch import Tensor
 from torchdpcate.candidates import PolicyLibrary
 from torchdpcate.errors import InputError
 
-_BLOCK = 2**20  # decisions in memory at once: a few MB, which stay in cache
+_BLOCK = 2**21  # decisions in memory at once: some MB, which larger caches hold
 
 
 def utilities(scores: Tensor, library: PolicyLibrary, x: Tensor) -> Tensor:
@@ -16,7 +16,7 @@ def utilities(scores: Tensor, library: PolicyLibrary, x: Tensor) -> Tensor:
         U(\pi) = \sum_i \phi_i(\pi(x_i))
         = \sum_i \phi_i(0) + \sum_{a \ge 1} \sum_i 1\{\pi(x_i) = a\} (\phi_i(a) - \phi_i(0))
 
-    one matrix product for each block of records and action but the first. Decisions of a million pairs of record and
+    one matrix product for each block of records and action but the first. Decisions of two million pairs of record and
     policy are in memory at once, however many there are.
 
     Args:
