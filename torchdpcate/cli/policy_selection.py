@@ -12,7 +12,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from torchdpcate._files import atomic_path
+from torchdpcate._files import atomic_path, write_text
 from torchdpcate.candidates import PolicyLibrary
 from torchdpcate.cli.curator import selection_facts, selection_numbers, write_curator
 from torchdpcate.cli.run import (
@@ -103,6 +103,7 @@ def select_policy(config: DictConfig, folder: Path) -> None:
     with atomic_path(folder / "curator" / "policies.csv") as temporary:
         table.to_csv(temporary, index=False)
     _draw(table, chosen, release, folder / "curator")
+    write_text(folder / "curator" / "plan.txt", f"{selector.plan(records.n)}\n")
     finish(summary, _MEASURES, release, folder, start)
     print(f"policy: {release.name}")
 

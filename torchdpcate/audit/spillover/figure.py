@@ -84,6 +84,7 @@ def _panel(
                 ha="right",
                 textcoords="offset points",
                 color="C0",
+                bbox=_WHITE,
                 parse_math=False,
             )
     axes.axvline(limit[0], color="black", lw=1.2, ls="--", zorder=1)

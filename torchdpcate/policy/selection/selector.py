@@ -1,5 +1,6 @@
 """Private choice of the best policy of a public library."""
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -209,11 +210,13 @@ class PolicySelector(BaseEstimator):
         )
         return PolicyRelease(self.library_.one(chosen), self._actions(), self.schema_, statement)
 
-    def plan(self, n: int) -> SelectionPlan:
+    def plan(self, n: int, errors: Mapping[str, tuple[float, float]] | None = None) -> SelectionPlan:
         """Return the regret to expect of n records by public facts, and a split and a ridge that lessen it; free.
 
         Args:
             n: Number of records.
+            errors: What is known of the nuisances, see ``plan``; ``{"fixed": (0.3, 0.0)}`` says that propensities are
+                those of a trial. Guessed for the others.
 
         Raises:
             InputError: No budget, or settings out of their ranges.
@@ -229,6 +232,7 @@ class PolicySelector(BaseEstimator):
             features=1 + facts.domain.dimension,
             outcome_range=facts.domain.outcome_range,
             actions=facts.arms,
+            errors=errors,
         )
 
     @property
