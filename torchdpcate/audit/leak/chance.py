@@ -48,7 +48,7 @@ def grid_step(values: np.ndarray, sizes: tuple[int, ...] = ()) -> np.ndarray:
     slack = np.where(lowest >= 2.0**29, 2.0**-24, _ULP) * safe
     top = np.floor(np.log10(safe))
     for digits in range(1, 15):
-        unit = 10.0 ** (top - digits + 1)
+        unit = np.maximum(10.0 ** (top - digits + 1), np.finfo(np.float64).tiny)  # probabilities may be that small
         on_it = (np.abs(safe - np.rint(safe / unit) * unit) <= slack) & (unit > 20 * slack)
         step = np.where(on_it, np.maximum(step, unit), step)
     for n in sizes:
