@@ -42,6 +42,7 @@ RUNS = {
         "privacy.delta=1e-5",
     ],
     "arms": ["policies=constants", "certificate=fixed"],
+    "public guess": ["certificate.guess={propensity:0.5,outcome:[0.38,0.33]}"],
 }
 DOMAIN = {
     "treatment": "treat",
@@ -126,9 +127,12 @@ def test_a_summary_tells_values_and_regrets_of_the_file(trained):
     assert table["probability"].sum() == pytest.approx(1)
     assert found["regret_expected"] == pytest.approx(table["probability"] @ table["regret"])
     assert found["regret_nonprivate"] == pytest.approx(table["regret"][table["utility"].argmax()])
-    assert found["value_nonprivate"] == pytest.approx(table["utility"].max() / found["blocks"]["scoring"])
+    middle = study.domain.outcome_middle  # utilities are sums of outcomes less it
+    assert found["value_nonprivate"] == pytest.approx(middle + table["utility"].max() / found["blocks"]["scoring"])
     assert found["estimated_regret"] == pytest.approx(found["value_nonprivate"] - found["value_expected"])
-    assert 0 <= found["regret_nonprivate"] < found["regret_expected"] < found["regret_uniform"] < 0.05
+    # what is best by the scores need not be best: fits pulled to their guess see little of a rare region
+    assert 0 <= found["regret_nonprivate"] < found["regret_uniform"]
+    assert found["regret_expected"] < found["regret_uniform"] < 0.05
     names = ("task", "learner", "mechanism", "certificate", "policies", "nuisance", "n")
     assert [found[name] for name in names] == [
         "policy_selection", "PolicySelector", "permute_and_flip", "stability", "thresholds", None, 1800,
@@ -136,10 +140,10 @@ def test_a_summary_tells_values_and_regrets_of_the_file(trained):
 
 
 def test_the_law_of_the_choice_is_the_mechanisms(trained):
-    """The exponential mechanism's chances are exp(epsilon U / spread), normalised."""
+    """The exponential mechanism's chances are exp(epsilon U / spread), normalised, with what the guess has left."""
     folder = trained("exponential")
     table, found = pd.read_csv(folder / "curator" / "policies.csv"), summary(folder)
-    weights = np.exp(4 * (table["utility"] - table["utility"].max()) / found["spread"])
+    weights = np.exp(0.9 * 4 * (table["utility"] - table["utility"].max()) / found["spread"])
     np.testing.assert_allclose(table["probability"], weights / weights.sum(), rtol=1e-6)
     assert found["blocks"] == {"nuisance": 720, "scoring": 1080}
     facts = json.loads((folder / "curator" / "fit.json").read_text())
@@ -151,10 +155,10 @@ def test_the_law_of_the_choice_is_the_mechanisms(trained):
 
 def test_certificates_spend_where_they_must(trained):
     spent = {name: summary(trained(name))["spent"] for name in ("stable", "private")}
-    for name in spent:
+    for name, choice in (("stable", 0.9 * 4), ("private", 4)):  # a tenth buys a guess of the stable ones
         assert {block: spent[name][block]["epsilon"] for block in ("nuisance", "scoring")} == {
             "nuisance": pytest.approx(4, rel=1e-4),
-            "scoring": pytest.approx(4, rel=1e-4),
+            "scoring": pytest.approx(choice, rel=1e-4),
         }
     assert spent["private"]["scoring"]["delta"] == 0
     assert summary(trained("private"))["nuisance"] == "linear"

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import torch
 
-from torchdpcate.data import CausalData, Domain, fingerprint
+from torchdpcate.data import CausalData, Domain, TableSchema, fingerprint
 from torchdpcate.errors import InputError
 
 RNG = np.random.default_rng(0)
@@ -20,20 +20,35 @@ def test_the_same_records_in_any_form_and_order():
     assert set(OWN) <= set("0123456789abcdef")
     assert fingerprint(X[order], A[order], Y[order]) == OWN
     assert fingerprint(records.x, records.a, records.y) == OWN
-    assert fingerprint(pd.DataFrame(X), A.astype(bool), pd.Series(Y)) == OWN
+    assert fingerprint(X.astype("f4"), A.astype(bool), pd.Series(Y.astype("f4"))) == OWN
+    assert fingerprint(X, A + 1, Y) == OWN
     assert fingerprint(torch.from_numpy(X).float(), A, Y[:, None]) == OWN
     assert fingerprint(np.where(X == 0, -0.0, X), A, Y) == OWN
-    domain = Domain([0.0] * 3, [2.0] * 3, -9.0, 9.0, names=["a", "b", "c"])
-    frame = pd.DataFrame(X, columns=["a", "b", "c"])[["c", "a", "b"]]
+    domain = Domain([0.0] * 3, [2.0] * 3, -9.0, 9.0, names=["u", "v", "w"])
+    frame = pd.DataFrame(X, columns=["u", "v", "w"])[["w", "u", "v"]]
     framed = CausalData.from_arrays(frame, A, Y, domain)
     assert fingerprint(framed.x, framed.a, framed.y) == OWN
+    assert fingerprint(frame, A, Y, TableSchema.from_domain(domain)) == OWN
+
+
+def test_a_frame_is_encoded_by_its_schema():
+    facts = {
+        "treatment": "t",
+        "outcome": {"name": "y", "low": 0, "high": 1},
+        "covariates": {"age": {"low": 0, "high": 9}, "arm": {"categories": ["a", "b", "c"]}},
+    }
+    schema = TableSchema.from_dict(facts)
+    frame = pd.DataFrame({"arm": ["a", "c"], "age": [1.0, 2.0]})
+    assert fingerprint(frame, [0, 1], [0.0, 1.0], schema) == fingerprint(schema.matrix(frame), [0, 1], [0.0, 1.0])
+    with pytest.raises(InputError, match="give schema"):
+        fingerprint(frame, [0, 1], [0.0, 1.0])
 
 
 def test_any_other_records():
     others = [(X.copy(), A.copy(), Y.copy()) for _ in range(3)]
     others[0][0][7, 1] += 1
     others[1][1][7] = 1 - A[7]
-    others[2][2][7] = np.nextafter(Y[7], 10)
+    others[2][2][7] = Y[7] + 1e-3
     others += [(X[1:], A[1:], Y[1:]), (X[:, ::-1].copy(), A, Y), (X, A, Y[::-1].copy()), (X.reshape(-1, 1)[:50], A, Y)]
     found = [fingerprint(*other) for other in others]
     assert len({OWN, *found}) == len(others) + 1

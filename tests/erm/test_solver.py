@@ -186,7 +186,7 @@ def test_ill_conditioned_constrained_fits_meet_their_stop():
 
 def test_a_fit_that_misses_its_stop_raises(monkeypatch):
     monkeypatch.setattr(solver, "_MOST_STEPS", 1)
-    with pytest.raises(NumericalError, match=r"the fit stopped at gradient norm .* nothing is released; raise gamma"):
+    with pytest.raises(NumericalError, match=r"the fit stopped at a gradient norm .* nothing is released; raise gamma"):
         minimise(*problem(), HuberHinge(0.5), 0.1, torch.zeros(1, 4), 1e-9)
 
 

@@ -28,6 +28,41 @@ def test_pages_show_their_csv_files(table, committed):
     assert shown == pages.PAGES[table](committed[table])
 
 
+def test_the_readme_tells_the_tables_numbers(committed):
+    told = " ".join((FOLDER / "README.md").read_text(encoding="utf-8").split())
+
+    def shown(row, epsilon="1", mechanism="permute_and_flip", data="acic"):
+        keys = {"row": row, "mechanism": mechanism, "epsilon": epsilon}
+        return f"{committed['table3'].find(data, 'regret', **keys).mean:.4f}"
+
+    names = ("as printed", "bounded range", "localised gradient", "localised fits")
+    printed, bounded, gradient, fits = (shown(f"control, {name}") for name in names)
+    assert f"{printed} with the noise as printed, {bounded} with the bounded range, {gradient} with the" in told
+    assert f"gradient and {fits} with the library's" in told
+    constants, everybody = shown("constants"), shown("constants, all records")
+    assert f"regret {constants}, and {everybody} if all 3,000 records score" in told
+    assert f"regret is {shown('constants, guess 0.4')}, and {shown('constants, guess 0')} with 0" in told
+    ridges = shown("ridge, smallest"), shown("ridge, bought")
+    assert "no extra noise has regret {}, about a bought guess, the library's default, {},".format(*ridges) in told
+    assert f"({shown('private, convex')} convex, {shown('private, DP-SGD')} DP-SGD)" in told
+    assert f"({shown('private, convex', '8')} and {shown('private, DP-SGD', '8')} at 8)" in told
+    assert f"at the same spread are far better ({shown('truth, bounded range', '4')})" in told
+    half = shown("constants", "0.5"), shown("constants", "0.5", "exponential")
+    assert "{} against {})".format(*half) in told
+    beside = [shown(f"control, {name}", "1", "exponential", "gaussian") for name in names[:3]]
+    assert (
+        "as printed {} (note 0.0262), bounded range {} (0.0234), localised gradient {} (0.0214)".format(*beside) in told
+    )
+    movement, ratios = committed["table1"], committed["table5"]
+    tree, near = (movement.find("acic", "movement", row=row) for row in ("deep tree", "1 neighbour"))
+    share = [f"{movement.find('acic', 'above floor', row=cell.row).mean:.0%}" for cell in (tree, near)]
+    assert f"up to {tree.largest:.1f}, three times 2 B_psi = 22, in {share[0]} of the data sets" in told
+    assert f"Nearest neighbours did so in {share[1]}" in told
+    assert f"The ridge moved by at most {movement.find('acic', 'movement', row='ridge 50').largest:.4f}" in told
+    naive = ratios.having("acic", "ratio", row="deep tree", calibration="naive, 2 B_psi")
+    assert f"the deep tree loses up to {max(cell.largest for cell in naive):.2f} times epsilon" in told
+
+
 def test_appendix_g_and_the_note_have_our_constants():
     bound, loose = calibrations.printed(), calibrations.localised_gradient()
     assert bound.rho == pytest.approx(APPENDIX_G["rho"], abs=5e-10)
@@ -42,7 +77,7 @@ def test_appendix_g_and_the_note_have_our_constants():
 def test_committed_spreads_are_those_of_the_library(committed):
     facts = GAUSSIAN.facts()
     expected = {f"control, {name}": width for name, width in calibrations.spreads(design.CONTROL, facts).items()}
-    expected["default ridge"] = StableNuisances().bound(facts).spread(design.N)
+    expected["ridge, smallest"] = StableNuisances(guess=None).bound(facts).spread(design.N)
     expected |= {"constants": 2.0, "constants, guess 0.4": 2.4, "constants, guess 0": 4.0}
     for data in design.NAMES:
         for row, width in expected.items():

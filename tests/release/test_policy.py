@@ -6,7 +6,6 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from hypothesis import given, settings
 from safetensors import safe_open
 
@@ -20,7 +19,7 @@ from torchdpcate.candidates import Constants, FunctionPolicies, LinearPolicies, 
 from torchdpcate.data import TableSchema
 from torchdpcate.errors import InputError, ReleaseFileError
 from torchdpcate.privacy import Level
-from torchdpcate.release import PolicyRelease, make_card, save_release, verify_release
+from torchdpcate.release import PolicyRelease, make_card, save_release
 from torchdpcate.release.file import read_release_file
 
 SCHEMA = TableSchema.from_domain(DOMAIN)
@@ -160,9 +159,3 @@ def test_a_release_holds_one_policy_on_its_own_actions():
             PolicyRelease(policy.setup(DOMAIN, BINARY), actions, SCHEMA, statement())
     with pytest.raises(InputError, match="give one policy, set up"):
         PolicyRelease(TreePolicies([0]), BINARY, SCHEMA, statement())
-
-
-def test_a_policys_file_can_be_verified(tmp_path):
-    path = save_release(released(Thresholds("age", [40])), tmp_path / "policy.safetensors")
-    assert torch.equal(load_release(path).answer(points()), released(Thresholds("age", [40])).answer(points()))
-    verify_release(path)

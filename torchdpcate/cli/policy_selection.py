@@ -31,11 +31,12 @@ from torchdpcate.errors import InputError
 from torchdpcate.evaluation import policy_figure, save_figure
 from torchdpcate.policy.selection.frozen import FrozenNuisances
 from torchdpcate.policy.selection.nuisances import ScoreNuisances
-from torchdpcate.policy.selection.selector import SCORING, PolicySelector
+from torchdpcate.policy.selection.selector import PolicySelector
 from torchdpcate.policy.selection.utilities import utilities
 from torchdpcate.privacy import PrivacyBudget
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS, SelectionMechanism
 from torchdpcate.release import PolicyRelease
+from torchdpcate.release.policy import SCORING
 
 TASK = "policy_selection"
 _OF_RULES = "it is of rules: choose task=owl, two_stage_rule or pairwise"
@@ -87,6 +88,7 @@ def select_policy(config: DictConfig, folder: Path) -> None:
         config, study, budget, noise=noise_source(config), ledger_path=folder / "curator" / "ledger.json"
     )
     selector.check(study.records.n)
+    plan = selector.plan(study.records.n)
     warn(config, study)
 
     records = study.records
@@ -103,7 +105,7 @@ def select_policy(config: DictConfig, folder: Path) -> None:
     with atomic_path(folder / "curator" / "policies.csv") as temporary:
         table.to_csv(temporary, index=False)
     _draw(table, chosen, release, folder / "curator")
-    write_text(folder / "curator" / "plan.txt", f"{selector.plan(records.n)}\n")
+    write_text(folder / "curator" / "plan.txt", f"{plan}\n")
     finish(summary, _MEASURES, release, folder, start)
     print(f"policy: {release.name}")
 
@@ -195,7 +197,7 @@ def _policies(study: Study, selector: PolicySelector) -> pd.DataFrame:
     table = {
         "policy": list(selector.library_.names),
         "utility": scores.numpy(),
-        "value": (scores / selector.sizes_[SCORING]).numpy(),
+        "value": (scores / selector.sizes_[SCORING] + study.domain.outcome_middle).numpy(),
         "probability": selector.mechanism_.probabilities(scores).numpy(),
     }
     gains = _true_gains(study, selector)

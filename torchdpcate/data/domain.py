@@ -13,6 +13,7 @@ from torchdpcate.errors import InputError
 IN_CODE = "given in code by the curator"
 """Origin of bounds that nobody said more about."""
 
+_RESOLUTION = 2.0**-40  # least range of outcomes, in units of their size
 _CLIP = "widen the domain, or clip with data.out_of_bounds=clip"
 _MOVE = "move these queries into the domain"
 
@@ -76,6 +77,11 @@ class Domain:
         for name, low, high in bounds:
             check_bounds(f"covariate {name!r}", low, high)
         self.outcome_low, self.outcome_high = check_bounds("outcome", outcome_low, outcome_high, strict=True)
+        if self.outcome_range < _RESOLUTION * max(abs(self.outcome_low), abs(self.outcome_high)):
+            raise InputError(
+                f"bounds of outcome are [{self.outcome_low!r}, {self.outcome_high!r}]: float64 cannot tell outcomes so "
+                "far from zero apart; subtract a public number from them"
+            )
         self.overlap = to_number("overlap", overlap)
         if not 0.0 < self.overlap < 0.5:
             raise InputError(f"overlap is {self.overlap:g}; it must lie between 0 and 0.5, both excluded")
@@ -93,6 +99,11 @@ class Domain:
     def dimension(self) -> int:
         """Number q of (encoded) covariate columns."""
         return len(self.covariate_low)
+
+    @property
+    def outcome_middle(self) -> float:
+        """Middle of the outcome's bounds."""
+        return self.outcome_low + self.outcome_range / 2
 
     @property
     def outcome_range(self) -> float:

@@ -4,40 +4,47 @@ import hashlib
 from typing import Any
 
 import numpy as np
+import torch
 
-from torchdpcate.data._arrays import to_float64, to_matrix
+from torchdpcate.data._arrays import is_frame, to_float64, to_matrix
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 
 
-def fingerprint(X: Any, A: Any, Y: Any) -> str:
-    """Return the SHA-256 of records as ``CausalData`` holds them, whatever their order.
+def fingerprint(X: Any, A: Any, Y: Any, schema: TableSchema | None = None) -> str:
+    """Return the SHA-256 of records as a selector sees them, whatever their order, precision and coding of actions.
 
     A policy made from records carries their fingerprint, and a selector refuses one with its own. It tells the same
-    records, not a part of them. It is the curator's: whoever guesses all the records can check the guess by it.
+    records, not a part of them, nor records that were clipped since. It is the curator's: whoever guesses all the
+    records can check the guess by it.
 
     Args:
-        X: Covariates [n, q], encoded.
-        A: Treatment [n].
+        X: Covariates [n, q], encoded; or with a schema a frame of its columns.
+        A: Treatment [n]; its values count by their order alone.
         Y: Outcome [n].
+        schema: Encodes the covariates and puts them in order; needed for a frame.
 
     Returns:
         64 hexadecimal digits.
 
     Raises:
-        InputError: Other shapes, or what is no number.
+        InputError: A frame without a schema, other shapes, or what is no number.
 
     Example:
         >>> one = fingerprint([[0.1], [0.2]], [0, 1], [1.0, 2.0])
-        >>> one == fingerprint([[0.2], [0.1]], [1, 0], [2.0, 1.0])
+        >>> one == fingerprint([[0.2], [0.1]], [2, 1], [2.0, 1.0])
         True
     """
-    x = to_matrix(X)
+    if schema is None and is_frame(X):
+        raise InputError("X is a frame: give schema, so that its columns are encoded and ordered as a selector does it")
+    x = to_matrix(X) if schema is None else schema.matrix(X)
     columns = [to_float64(value, name).reshape(-1, 1) for value, name in ((A, "treatment"), (Y, "outcome"))]
     if not len(x) == len(columns[0]) == len(columns[1]):
         raise InputError(
             f"X, A and Y have {len(x)}, {len(columns[0])} and {len(columns[1])} records; they must be as many"
         )
-    # adding zero makes -0.0 the number 0.0
-    table = np.concatenate([part.cpu().numpy() for part in (x, *columns)], 1).astype("<f8") + 0.0
+    columns[0] = torch.unique(columns[0], return_inverse=True)[1].double()
+    # float32 numbers and their float64 copies are the same records; adding zero makes -0.0 the number 0.0
+    table = np.concatenate([part.cpu().numpy() for part in (x, *columns)], 1).astype("<f4") + np.float32(0)
     rows = table[np.lexsort(table.T)]
     return hashlib.sha256(f"{rows.shape}".encode() + rows.tobytes()).hexdigest()

@@ -189,8 +189,11 @@ class TableSchema:
 
     @property
     def actions(self) -> tuple[int, ...]:
-        """Labels of the arms: 0 and 1 if there are two, 1 to K if there are more."""
-        return tuple(range(1, len(self.arms) + 1)) if len(self.arms) > 2 else (0, 1)
+        """Labels of the arms: 0 and 1 if there are two; if there are more, their own whole numbers, or 1 to K."""
+        if len(self.arms) < 3:
+            return 0, 1
+        whole = all(isinstance(arm, int) for arm in self.arms) and list(self.arms) == sorted(self.arms)
+        return tuple(self.arms) if whole else tuple(range(1, len(self.arms) + 1))
 
     def two_arms(self) -> "TableSchema":
         """Return this schema if it has two arms.
@@ -241,7 +244,7 @@ class TableSchema:
         if not self.arms:
             return torch.from_numpy(numeric_column(column, self.treatment))
         codes = category_codes(column, self.treatment, self.arms)
-        return torch.from_numpy(codes).double() + self.actions[0]
+        return torch.tensor(self.actions, dtype=torch.float64)[torch.from_numpy(codes)]
 
     def matrix(self, X: Any, what: str = "X") -> Tensor:
         """Return covariates as numbers, float64 [n, q]; bounds are not checked here.

@@ -87,9 +87,7 @@ def newton(
         theta, value, gradient, norm = candidate, new_value, new_gradient, new_norm
     if bool((norm <= tolerance).all()):  # nan is not: a factor that failed shows here
         return theta, norm
-    raise NumericalError(
-        f"{what} stopped at gradient norm {norm.max():.1e}, above {tolerance:.1e}: nothing is released; {remedy}"
-    )
+    raise NumericalError(f"{what} stopped at a gradient norm above {tolerance:.1e}: nothing is released; {remedy}")
 
 
 def _gradient_norm(theta: Tensor, gradient: Tensor) -> Tensor:

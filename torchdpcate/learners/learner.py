@@ -33,7 +33,7 @@ from torchdpcate.release import (
     QueryRelease,
     noise_at_queries,
 )
-from torchdpcate.release.account import Account, Till
+from torchdpcate.release.account import Account, Till, forget
 from torchdpcate.second_stage import FeatureMap, FittedStage, LinearSecondStage, RKHSStage, SecondStage
 
 if TYPE_CHECKING:
@@ -127,6 +127,7 @@ class CATELearner(BaseEstimator):
         Raises:
             InputError: Values outside the domain, one arm only, too few records, delta = 0.
         """
+        forget(self)
         self.schema_ = TableSchema.of(self.domain).two_arms()
         domain = self.schema_.domain
         self._public = {"learner": type(self).__name__, "split": self._split().fact, "seed": self.seed}

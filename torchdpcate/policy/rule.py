@@ -23,7 +23,7 @@ from torchdpcate.policy.weight_scheme import WeightScheme, on_domain
 from torchdpcate.policy.weighted_erm import WeightedERM
 from torchdpcate.privacy import Event, Level, NoiseSource, PrivacyBudget
 from torchdpcate.release import Account, Prepared, RuleRelease
-from torchdpcate.release.account import Till
+from torchdpcate.release.account import Till, forget
 from torchdpcate.second_stage import FeatureMap
 
 RECORDS, WEIGHTS = "records", "weights"
@@ -106,6 +106,7 @@ class RuleLearner(BaseEstimator, ABC):
         Raises:
             InputError: Values outside the domain, one arm only, or settings that leave nothing to release.
         """
+        forget(self)
         self.schema_ = TableSchema.of(self.domain).two_arms()
         domain, scheme = self.schema_.domain, self.scheme()
         records = CausalData.from_arrays(self.schema_.matrix(X), A, Y, domain)

@@ -14,6 +14,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.policy.rule import RuleLearner
 from torchdpcate.privacy import ApproximateEvent, Event, Guarantee, Ledger, Level, NoiseSource, PureEvent
 from torchdpcate.release import Account, RuleRelease, make_statement
+from torchdpcate.release.account import forget
 
 
 class TunedRule(BaseEstimator, ABC):
@@ -45,6 +46,7 @@ class TunedRule(BaseEstimator, ABC):
         Raises:
             InputError: See ``RuleLearner.fit``; too few records for the blocks; a candidate that could not be released.
         """
+        forget(self)
         learner, schema = self.learner, TableSchema.of(self.learner.domain).two_arms()
         records = CausalData.from_arrays(schema.matrix(X), A, Y, schema.domain)
         schema.domain.check_covariates(records.x)

@@ -72,6 +72,17 @@ class Ledger:
                 else:
                     write_text(self._path, dump(self._blocks, self._private, ()))
 
+    def __copy__(self) -> "Ledger":
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Ledger":
+        return self  # a copy of a learner spends from the same budget
+
+    def __reduce__(self) -> Any:
+        if self._path is None:
+            raise TypeError("a ledger in memory is not pickled, for each copy would spend its budget: give ledger_path")
+        return Ledger.load, (self._path,)
+
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Ledger":
         """The ledger kept in a file; it stays tied to the file.

@@ -18,6 +18,16 @@ CANDIDATE = "candidate"
 _SMALLEST_SHARE = 1e-3
 
 
+def forget(learner: Any) -> None:
+    """Remove what an earlier fit left, its account included: a fit that is refused must leave nothing to release.
+
+    Args:
+        learner: An estimator; all that its constructor does not take is of an earlier fit.
+    """
+    for name in vars(learner).keys() - learner.get_params(deep=False).keys():
+        delattr(learner, name)
+
+
 @dataclass(frozen=True, eq=False)
 class Account:
     """The ledger of one fit over disjoint blocks of records, each of which may spend the whole budget.

@@ -27,6 +27,7 @@ _OTHER_PARTS = {
     "DP-SGD": ("dp_sgd", "nuisances"),
     "nuisances: joint objective": ("convex_nuisances",),
     "nuisances: median": ("quantile",),
+    "nuisances: shares and means": ("laplace",),
     "Huber threshold": ("quantile",),
     "screening": ("screening",),
     "second stage: features": ("generalised_selection",),

@@ -14,6 +14,9 @@ from torchdpcate.errors import InputError
 from torchdpcate.release.release import RELEASES, Release
 from torchdpcate.release.statement import PrivacyStatement
 
+NUISANCE, SCORING = "nuisance", "scoring"
+"""Blocks of records: the one that nuisances learn from, where they learn, and the one that scores policies."""
+
 
 @dataclass(frozen=True, eq=False)
 class PolicyRelease(Release):

@@ -23,7 +23,7 @@ ENTROPY = "DP-SGD noise and Poisson sampling come from a generator seeded by the
 ASSUMPTIONS = (
     FLOATING_POINT,
     ENTROPY,
-    "bounds, split, queries and settings are public facts, not read off the records",
+    "bounds, split, queries, policies and settings are public facts, not read off the records",
 )
 TUNING = {
     "runs": 1,

@@ -16,13 +16,18 @@ from torchdpcate.release.digest import NO_SIGNATURE, SUMS_FILE, check_sums
 from torchdpcate.release.file import ReleaseFile, read_release_file
 from torchdpcate.release.plug_in import PlugIn
 from torchdpcate.release.statement import ADJACENCY, UNIT, PrivacyStatement, claim_sentence
+from torchdpcate.release.verify_policy import policy_problems
 
 # Closed forms are good to the first, Fourier transforms of another machine to the second; another version of the
 # accountant may discretise otherwise.
 _CLOSED, _CONVOLVED, _OTHER_VERSION = 1e-9, 1e-6, 1e-3
 _MOST_EVENTS, _MOST_CHARGES = 10**7, 1000  # about a minute; more than any run
 # Settings of a rule that cost something, and how their charge begins.
-_BOUGHT = (("weights", "private", "weights: private"), ("outcome", "bought_residual", "outcome: "))
+_BOUGHT = (
+    ("weights", "private", "weights: private"),
+    ("outcome", "bought_residual", "outcome: "),
+    ("guess", "bought", "nuisances: shares and means"),
+)
 _LEVELS = list(Level)  # from the strongest to the weakest
 
 
@@ -52,7 +57,10 @@ def verify_release(path: str | Path) -> list[tuple[str, str]]:
             raise
         raise VerificationError(f"{file.path}: changed or damaged: {problems[0]}") from None
     stated, wrong = check_statement(privacy)
-    findings, problems = [_checksum(file), *stated], [*problems, *wrong, *_unpaid(file, privacy)]
+    findings, problems = (
+        [_checksum(file), *stated],
+        [*problems, *wrong, *_unpaid(file, privacy), *policy_problems(file, privacy)],
+    )
     if (file.path.parent / SUMS_FILE).is_file():
         beside, changed = _sums(file.path)
         findings.append(beside)

@@ -85,7 +85,7 @@ def minimise(system: DualSystem, s: Tensor, loss: Loss, tolerance: float, start:
         step = _newton_step(system, excess, loss.inside(residual))
         u = u + (step if loss.truncated else _line_search(system, loss, u, residual, step) * step)
     raise NumericalError(
-        f"the kernel head stopped at gradient norm {norm:.1e}, above {tolerance:.1e}: nothing is released; "
+        f"the kernel head stopped at a gradient norm above {tolerance:.1e}: nothing is released; "
         "raise second_stage.ridge"
     )
 

@@ -252,8 +252,7 @@ class ReplaceOne:
         worst = float(norms.max()) if len(norms) else 0.0
         if not worst <= self.problem.tolerance:
             raise NumericalError(
-                f"a refit stopped at gradient norm {worst:.1e}, above {self.problem.tolerance:.1e}: "
-                "raise second_stage.ridge"
+                f"a refit stopped at a gradient norm above {self.problem.tolerance:.1e}: raise second_stage.ridge"
             )
 
 

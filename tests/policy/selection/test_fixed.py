@@ -56,7 +56,7 @@ def test_a_column_is_the_second_arms_propensity_and_clipped_to_the_floor():
         (3, 0.1, {"propensity": (0.5, 0.3, 0.3)}, "add up to one"),
         (3, 0.1, {"propensity": "score"}, "one column is for two actions"),
         (2, 0.1, {"propensity": "weight"}, "no such covariate; choose one of age, score"),
-        (2, 0.1, {"outcome": 4.0}, r"nuisance\.outcome has 2 values outside"),
+        (2, 0.1, {"outcome": 4.0}, r"outcome has 2 values outside"),
         (2, 0.1, {"outcome": (1.0,)}, "has 1 numbers"),
         (2, 0.1, {"outcome": lambda x: x}, "is of type function"),
         (3, 0.4, {}, "floor zeta = 0.4: K = 3"),

@@ -32,5 +32,5 @@ def test_nearest_neighbours_by_arm_and_an_arm_without_records():
 
 
 def test_what_is_no_learner_is_refused():
-    with pytest.raises(InputError, match=r"nuisance\.propensity is of type KNeighborsRegressor"):
+    with pytest.raises(InputError, match=r"propensity is of type KNeighborsRegressor"):
         LearnedNuisances(KNeighborsRegressor(1), KNeighborsRegressor(1)).check(FACTS, None)

@@ -1,5 +1,9 @@
 """The selector as a whole: blocks, prices, refusals, and what it releases."""
 
+import copy
+import pickle
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,11 +11,9 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 
 from torchdpcate.candidates import Constants, FunctionPolicies, PolicyLibrary, Thresholds
 from torchdpcate.data import Domain, fingerprint
-from torchdpcate.errors import BudgetError, InputError
+from torchdpcate.errors import BudgetError, InputError, VerificationError
 from torchdpcate.nuisance import ConvexNuisanceConfig
 from torchdpcate.policy.selection import (
-    NUISANCE,
-    SCORING,
     FixedNuisances,
     FrozenNuisances,
     LearnedNuisances,
@@ -19,9 +21,12 @@ from torchdpcate.policy.selection import (
     PrivateNuisances,
     StableNuisances,
 )
+from torchdpcate.policy.selection.shrinkage import Guess
 from torchdpcate.policy.selection.worst_case import _selector
 from torchdpcate.privacy import PrivacyBudget
-from torchdpcate.release import load_release
+from torchdpcate.release import load_release, make_card, verify_release
+from torchdpcate.release.policy import NUISANCE, SCORING
+from torchdpcate.second_stage import Identity
 
 DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], outcome_low=-0.5, outcome_high=0.5, overlap=0.1)
 BUDGET = PrivacyBudget(4.0, 0.0)
@@ -227,13 +232,36 @@ def upper_half(x):
 
 
 def test_the_statement_tells_public_settings_alone():
-    chosen = selector().fit(*records(400))
+    nuisance = StableNuisances(guess=Guess(0.4, 0.1))
+    chosen = selector(nuisance=nuisance).fit(*records(400))
     public = chosen.release().privacy.public
     assert public["certificate"] == "stability"
     assert public["policies"] == 5
     assert public["spread"] == chosen.spread_
-    other = selector().fit(*records(400, seed=9))
+    other = selector(nuisance=nuisance).fit(*records(400, seed=9))
     assert other.release().privacy.public == public  # nothing of it follows the records
+
+
+@pytest.mark.parametrize("share", [0.1, 0.4])
+def test_a_bought_guess_and_the_choice_together_cost_the_budget(share, tmp_path):
+    chosen = selector(nuisance=StableNuisances(share=share)).fit(*records(2000))
+    assert chosen.mechanism_.epsilon == pytest.approx((1 - share) * 4.0)  # what the choice will have
+    assert chosen.ledger_.remaining(SCORING).epsilon == 4.0
+    release = chosen.release()
+    paid = [(entry.block, entry.label, entry.event.epsilon) for entry in chosen.ledger_.entries]
+    assert paid == [
+        (NUISANCE, "nuisances: shares and means of the arms", pytest.approx(share * 4.0)),
+        (NUISANCE, "release by permute_and_flip", pytest.approx((1 - share) * 4.0)),
+        (SCORING, "release by permute_and_flip", pytest.approx((1 - share) * 4.0)),
+    ]
+    assert release.privacy.epsilon <= 4.0
+    assert release.privacy.public["guess"] == "bought"
+    verify_release(release.save(tmp_path / "release.safetensors"))
+    assert "laplace" in make_card(release, audit={"laplace": {"bound": 0.9}})["audit"]["lower_bounds"]
+    blocks = [{**block, "charges": block["charges"][-1:]} for block in release.privacy.blocks]
+    unpaid = replace(release, privacy=replace(release.privacy, blocks=blocks))
+    with pytest.raises(VerificationError, match="its guess are called bought, but no charge is for them"):
+        verify_release(unpaid.save(tmp_path / "unpaid.safetensors"))
 
 
 def test_plan_says_what_to_expect():
@@ -253,3 +281,69 @@ def test_fixed_nuisances_by_name_of_a_column():
     x = torch.stack([x[:, 0], torch.full((500,), 0.5, dtype=torch.float64)], 1)
     chosen = PolicySelector(domain, BUDGET, policies=POLICIES, nuisance=FixedNuisances("coin")).fit(x, a, y)
     assert chosen.spread_ == pytest.approx(2 * 0.5 / 0.2, rel=1e-6)
+
+
+def test_a_refused_fit_leaves_nothing_of_an_earlier_one():
+    x, a, y = records(400)
+    chosen = selector(certificate="fixed").fit(x, a, y)
+    chosen.release()
+    chosen.set_params(policies=[Thresholds("x0", [0.3], fitted_on=fingerprint(x, a, y))])
+    with pytest.raises(InputError, match="made from these very records"):
+        chosen.fit(x, a, y)
+    with pytest.raises(InputError, match="not fitted"):
+        chosen.release()
+
+
+def test_a_statement_tells_the_fit_whatever_is_set_since():
+    chosen = selector().fit(*records(400))
+    chosen.set_params(certificate="fixed", floor=0.01, split=0.9, seed=7, actions=(0, 1, 2))
+    public = chosen.release().privacy.public
+    assert (public["certificate"], public["floor"], public["split"], public["actions"]) == (
+        "stability",
+        0.1,
+        0.5,
+        [0, 1],
+    )
+
+
+def test_copies_spend_one_budget():
+    chosen = selector(certificate="fixed").fit(*records(400))
+    other = copy.deepcopy(chosen)
+    chosen.release()
+    with pytest.raises(InputError, match="left"):
+        other.release()
+    with pytest.raises(TypeError, match="ledger_path"):
+        pickle.dumps(chosen)
+
+
+class Batchwise(Thresholds):
+    """Decides by the mean of the rows that it sees: no policy of one record."""
+
+    def _decide(self, x):
+        return (x[:, :1] > x[:, :1].mean()).to(torch.int8)
+
+
+def test_policies_of_code_that_is_not_ours_are_conditional():
+    release = selector(policies=[Batchwise("x0", [0.5])], certificate="fixed").fit(*records(400)).release()
+    assert release.privacy.level == "conditional"
+
+
+def test_the_offset_of_outcomes_costs_nothing():
+    x, a, y = records(400)
+    far = Domain([0.0, -1.0], [1.0, 1.0], outcome_low=1e6 - 0.5, outcome_high=1e6 + 0.5, overlap=0.1)
+    near = selector(certificate="fixed").fit(x, a, y)
+    shifted = PolicySelector(far, BUDGET, policies=POLICIES, certificate="fixed").fit(x, a, y + 1e6)
+    assert shifted.spread_ == near.spread_
+    assert torch.allclose(shifted.utilities_, near.utilities_, atol=1e-7)
+
+
+class Centred(Identity):
+    """Features less their mean over the rows that are seen."""
+
+    def forward(self, x):
+        return super().forward(x) - super().forward(x).mean(0)
+
+
+def test_features_that_nobody_vouches_for_are_refused():
+    with pytest.raises(InputError, match="features = Centred"):
+        selector(nuisance=StableNuisances(features=Centred())).fit(*records(200))

@@ -10,8 +10,9 @@ from torchdpcate.data import CausalData, Domain
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.policy.selection.linear_fits import Coefficients
 from torchdpcate.policy.selection.nuisances import SelectionFacts
+from torchdpcate.policy.selection.shrinkage import LABEL, Guess
 from torchdpcate.policy.selection.stable import CONSTANTS, StableNuisances
-from torchdpcate.privacy import Level, NoiseSource
+from torchdpcate.privacy import Ledger, Level, NoiseSource, PrivacyBudget
 from torchdpcate.second_stage import Legendre
 
 DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], outcome_low=-1.0, outcome_high=3.0, overlap=0.1)
@@ -20,6 +21,11 @@ FREE = {"budget": None, "noise": NoiseSource.fixed(0), "ledger": None, "block": 
 
 def facts(arms: int = 2, training: int = 300, scoring: int = 400, floor: float = 0.1) -> SelectionFacts:
     return SelectionFacts(DOMAIN, tuple(range(arms)), floor, training, scoring)
+
+
+def stable(*ridges: float, **settings) -> StableNuisances:
+    """Nuisances about equal shares and the middle."""
+    return StableNuisances(*ridges, **{"guess": None, **settings})
 
 
 def records(n: int, arms: int = 2, seed: int = 0) -> CausalData:
@@ -32,7 +38,7 @@ def records(n: int, arms: int = 2, seed: int = 0) -> CausalData:
 @pytest.mark.parametrize("arms", [2, 3])
 @pytest.mark.parametrize("constants", CONSTANTS)
 def test_default_ridges_are_the_smallest_that_spill_no_more_than_a_record(arms, constants):
-    nuisances = StableNuisances(constants=constants)
+    nuisances = stable(constants=constants)
     ridge, other = nuisances.ridges(facts(arms))
     bound = nuisances.bound(facts(arms))
     if constants == "paper":
@@ -46,25 +52,25 @@ def test_default_ridges_are_the_smallest_that_spill_no_more_than_a_record(arms, 
 
 
 def test_localised_spreads_are_the_smallest():
-    spreads = [StableNuisances(50 / 21, 50 / 21, constants=name).spread(facts(2, 1500, 1500)) for name in CONSTANTS]
+    spreads = [stable(50 / 21, 50 / 21, constants=name).spread(facts(2, 1500, 1500)) for name in CONSTANTS]
     assert spreads == pytest.approx([4 * 2.862845, 4 * 27.200361, 4 * 57.228204], rel=1e-6)
 
 
 @pytest.mark.parametrize("given", [{"ridge": 5.0}, {"propensity_ridge": 5.0}])
 def test_one_ridge_given_leaves_the_rest_to_the_other(given):
-    nuisances = StableNuisances(**given)
+    nuisances = stable(**given)
     ridges = dict(zip(("ridge", "propensity_ridge"), nuisances.ridges(facts()), strict=True))
     assert ridges.items() >= given.items()
     bound = nuisances.bound(facts())
     assert bound.spill(400) == pytest.approx(2 * bound.own)
     with pytest.raises(InputError, match=r"= 0.001: alone it lets a training record spill more"):
-        StableNuisances(**dict.fromkeys(given, 1e-3)).check(facts(), None)
+        stable(**dict.fromkeys(given, 1e-3)).check(facts(), None)
 
 
 @pytest.mark.parametrize("arms", [2, 3])
 @pytest.mark.parametrize("features", [None, Legendre(3)])
 def test_functions_lie_where_the_certificate_says(arms, features):
-    nuisances = StableNuisances(features=features)
+    nuisances = stable(features=features)
     nuisances.check(facts(arms), None)
     certified = nuisances.fit(records(300, arms), facts(arms), **FREE)
     x = records(400, arms, seed=1).x
@@ -81,7 +87,7 @@ def test_functions_lie_where_the_certificate_says(arms, features):
 
 def test_a_replaced_record_spreads_all_sums_within_the_certificate():
     """Worst policies of each pair of neighbours: every scoring record counts where the change is on one side."""
-    nuisances, train, score = StableNuisances(), records(300), records(400, seed=1)
+    nuisances, train, score = stable(), records(300), records(400, seed=1)
     generator = torch.Generator().manual_seed(2)
     index, new = torch.randint(300, (200,), generator=generator), records(200, seed=3)
     new.y[:] = torch.where(new.y > 1, 3.0, -1.0)
@@ -97,7 +103,7 @@ def test_a_replaced_record_spreads_all_sums_within_the_certificate():
 
 
 def test_refits_are_fits_of_neighbours():
-    nuisances, train, new, given = StableNuisances(), records(100), records(3, seed=1), facts(training=100)
+    nuisances, train, new, given = stable(), records(100), records(3, seed=1), facts(training=100)
     replaced = nuisances.refit(train, given, torch.tensor([4, 50, 99]), new)
     x, a, y = train.x.clone(), train.a.clone(), train.y.clone()
     x[50], a[50], y[50] = new.x[1], new.a[1], new.y[1]
@@ -134,19 +140,19 @@ def test_a_learner_that_misses_the_minimum_is_refused_unless_the_tolerance_cover
     with pytest.raises(NumericalError, match="nothing is released"):
         Sloppy().fit(records(300), facts(), **FREE)
     ridges = {"ridge": 0.1, "propensity_ridge": 0.1}
-    certified = Sloppy(tolerance=1e-4, **ridges).fit(records(300), facts(), **FREE)
-    assert certified.spread > StableNuisances(**ridges).spread(facts())
+    certified = Sloppy(tolerance=1e-4, guess=None, **ridges).fit(records(300), facts(), **FREE)
+    assert certified.spread > stable(**ridges).spread(facts())
 
 
 def test_a_certificate_for_other_sizes_is_refused():
     with pytest.raises(InputError, match="that of 300 training records"):
-        StableNuisances().fit(records(30), facts(), **FREE)
+        stable().fit(records(30), facts(), **FREE)
 
 
 def test_arms_without_training_records_get_the_middle():
     train = records(300, 3)
     train.a[train.a == 2] = 0
-    certified = StableNuisances().fit(train, facts(3), **FREE)
+    certified = stable().fit(train, facts(3), **FREE)
     assert certified.nuisances.outcome(train.x)[:, 2].tolist() == [1.0] * 300
 
 
@@ -163,10 +169,127 @@ def test_arms_without_training_records_get_the_middle():
 )
 def test_public_refusals(given, match):
     with pytest.raises(InputError, match=match):
-        StableNuisances().check(given, None)
+        stable().check(given, None)
 
 
 def test_settings_out_of_range_are_refused():
-    for settings in ({"ridge": 0.0}, {"propensity_ridge": -1.0}, {"tolerance": 0.0}, {"constants": "loose"}):
-        with pytest.raises(InputError, match=rf"nuisance\.{next(iter(settings))}"):
-            StableNuisances(**settings)
+    for settings in (
+        {"ridge": 0.0},
+        {"propensity_ridge": -1.0},
+        {"tolerance": 0.0},
+        {"constants": "loose"},
+        {"share": 1.0},
+        {"share": 0.0},
+        {"guess": "mine"},
+        {"guess": 0.5},
+        {"guess": {"propensities": 0.5}},
+    ):
+        with pytest.raises(InputError, match=next(iter(settings))):
+            stable(**settings)
+
+
+GUESSES = {2: {"propensity": 0.2, "outcome": [0.0, 2.0]}, 3: Guess((0.7, 0.15, 0.15), (-0.5, 0.5, 2.0))}
+
+
+@pytest.mark.parametrize("arms", [2, 3])
+@pytest.mark.parametrize("constants", CONSTANTS)
+def test_fits_about_a_guess_lie_where_the_certificate_says(arms, constants):
+    nuisances = StableNuisances(guess=GUESSES[arms], constants=constants)
+    nuisances.check(facts(arms), None)
+    certified = nuisances.fit(records(300, arms), facts(arms), **FREE)
+    x = records(400, arms, seed=1).x
+    e, mu, bound = certified.nuisances.propensity(x), certified.nuisances.outcome(x), nuisances.bound(facts(arms))
+    torch.testing.assert_close(e.sum(1), torch.ones(400, dtype=torch.float64))
+    assert e.min() >= bound.floor >= 0.1
+    assert certified.public["spill"] <= certified.spread == nuisances.spread(facts(arms))
+    assert certified.public["guess"] == "public"
+    if constants == "localised":
+        assert bound.spill(400) == pytest.approx(2 * bound.own)
+        for a, own in enumerate(bound.arms):
+            assert e[:, a].min() >= own.least
+            assert torch.maximum(3 - mu[:, a], mu[:, a] + 1).max() <= own.residual
+
+
+def test_large_ridges_leave_the_guess():
+    certified = StableNuisances(1e9, 1e9, guess=GUESSES[3]).fit(records(300, 3), facts(3), **FREE)
+    x = records(5, 3).x
+    mixed = 0.7 * torch.tensor([0.7, 0.15, 0.15]).double() + 0.1
+    torch.testing.assert_close(certified.nuisances.propensity(x)[0], mixed, rtol=0, atol=1e-8)
+    means = torch.tensor([-0.5, 0.5, 2.0]).double()
+    torch.testing.assert_close(certified.nuisances.outcome(x)[0], means, rtol=0, atol=1e-8)
+
+
+def test_a_guess_that_says_nothing_changes_no_fit():
+    train, x = records(300), records(50, seed=1).x
+    ridges = {"ridge": 0.5, "propensity_ridge": 0.5}
+    plain = stable(**ridges).fit(train, facts(), **FREE)
+    neutral = stable(guess=Guess(), **ridges).fit(train, facts(), **FREE)
+    for function in ("propensity", "outcome"):
+        assert torch.equal(getattr(plain.nuisances, function)(x), getattr(neutral.nuisances, function)(x))
+    assert neutral.public["score_spread"] == pytest.approx(plain.public["score_spread"])
+    assert neutral.public["spill"] < plain.public["spill"]
+
+
+def test_neighbours_about_a_guess_keep_it():
+    """A guess that was bought is public: refits about it stay within the certificate."""
+    train, score = records(300), records(400, seed=1)
+    nuisances = StableNuisances().settle(train, facts())
+    assert nuisances.guess.outcome == pytest.approx([train.y[train.a == a].mean().item() for a in (0, 1)])
+    index, new = torch.randint(300, (200,), generator=torch.Generator().manual_seed(2)), records(200, seed=3)
+    new.y[:] = torch.where(new.y > 1, 3.0, -1.0)
+    before, after = nuisances.fit(train, facts(), **FREE).nuisances, nuisances.refit(train, facts(), index, new)
+    own, scores = torch.nn.functional.one_hot(score.a.long(), 2), []
+    for functions in (before, after):
+        mu, e = functions.outcome(score.x), functions.propensity(score.x)
+        scores.append(mu + own * (score.y[:, None] - mu) / e)
+    moved = scores[1] - scores[0]
+    spread = (moved.amax(-1) - moved.amin(-1)).sum(-1)
+    assert 0.01 < spread.max() / nuisances.bound(facts()).spill(400) < 1
+
+
+def test_a_guess_is_bought_from_the_training_block_alone():
+    ledger = Ledger({"nuisance": PrivacyBudget(2.0, 0.0), "scoring": PrivacyBudget(2.0, 0.0)})
+    paid = {**FREE, "budget": PrivacyBudget(2.0, 0.0), "noise": NoiseSource.system(), "ledger": ledger}
+    nuisances = StableNuisances(share=0.25)
+    nuisances.check(facts(), paid["budget"])
+    certified = nuisances.fit(records(300), facts(), **paid)
+    (entry,) = ledger.entries
+    assert (entry.block, entry.label, entry.event.epsilon, entry.level) == ("nuisance", LABEL, 0.5, Level.CERTIFIED)
+    assert certified.public["guess"] == "bought"
+    again = StableNuisances(guess=Guess(certified.public["guess_propensity"], certified.public["guess_outcome"]))
+    assert again.fit(records(300), facts(), **FREE).spread == certified.spread  # it follows from the guess
+
+
+def test_a_guess_is_needed_before_its_certificate():
+    for ask in (StableNuisances().ridges, StableNuisances().bound, StableNuisances().spread):
+        with pytest.raises(InputError, match="guess = bought: is not bought yet"):
+            ask(facts())
+
+
+@pytest.mark.parametrize("given", [{"ridge": 1e-3}, {"propensity_ridge": 1e-3}])
+def test_once_a_guess_is_paid_for_a_small_ridge_is_no_reason_to_refuse(given):
+    with pytest.raises(InputError, match="alone it lets"):
+        StableNuisances(**given, guess=Guess()).check(facts(), None)
+    nuisances = StableNuisances(**given)
+    nuisances.check(facts(), PrivacyBudget(1.0, 0.0))
+    certified = nuisances.fit(records(300), facts(), **FREE)
+    assert (certified.public["ridge"], certified.public["propensity_ridge"]) == (1e-3, 1e-3)
+    assert certified.spread == certified.public["spill"] > 2 * certified.public["score_spread"]
+
+
+@pytest.mark.parametrize(
+    ("guess", "match"),
+    [
+        ({"propensity": [0.5, 0.3, 0.2]}, "propensity has 3 numbers"),
+        ({"propensity": 0.05}, "none lies below the floor"),
+        ({"outcome": 5.0}, "outcome has 2 values outside"),
+    ],
+)
+def test_guesses_that_do_not_fit_are_refused_before_anything_is_spent(guess, match):
+    with pytest.raises(InputError, match=match):
+        StableNuisances(guess=guess).check(facts(), None)
+
+
+def test_a_budget_too_small_to_buy_a_guess_is_refused_before_it_is_spent():
+    with pytest.raises(InputError, match="give more epsilon"):
+        StableNuisances().check(facts(), PrivacyBudget(1e-6, 0.0))

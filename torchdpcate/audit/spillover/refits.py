@@ -1,7 +1,6 @@
 """Exact refits: the utilities that a learner's nuisances give when one training record is replaced."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -49,9 +48,8 @@ class Refits:
         library: PolicyLibrary,
         seed: int,
     ) -> None:
-        if isinstance(recipe, StableNuisances):  # its default ridges are sought once
-            ridge, propensity_ridge = recipe.ridges(facts)
-            recipe = replace(recipe, ridge=ridge, propensity_ridge=propensity_ridge)
+        if isinstance(recipe, StableNuisances):  # a guess is paid for, so it stays; default ridges are sought once
+            recipe = recipe.settle(train, facts)
         self.recipe, self.train, self.score, self.facts, self.library = recipe, train, score, facts, library
         self._seed = seed
         self.certified = self._fit(train)

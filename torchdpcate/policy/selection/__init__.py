@@ -8,13 +8,11 @@ from torchdpcate.policy.selection.nuisances import CertifiedNuisances, FittedNui
 from torchdpcate.policy.selection.plan import RegretBound, SelectionPlan, regret_bound
 from torchdpcate.policy.selection.private import PrivateNuisances
 from torchdpcate.policy.selection.scores import dr_scores, project_to_floor, score_grid
-from torchdpcate.policy.selection.selector import NUISANCE, SCORING, PolicySelector
+from torchdpcate.policy.selection.selector import PolicySelector
 from torchdpcate.policy.selection.stable import StableNuisances
 
 __all__ = [
     "CERTIFICATES",
-    "NUISANCE",
-    "SCORING",
     "CertifiedNuisances",
     "FittedNuisances",
     "FixedNuisances",

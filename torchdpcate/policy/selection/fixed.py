@@ -131,13 +131,13 @@ def constant_propensity(value: Numbers, facts: SelectionFacts) -> Tensor:
         return torch.full((arms,), 1 / arms, dtype=torch.float64)
     if isinstance(value, int | float):
         if arms != 2:
-            raise InputError(f"nuisance.propensity = {value:g}: there are {arms} actions; give a number for each")
-        value = (1 - number("nuisance.propensity", value), float(value))
+            raise InputError(f"propensity = {value:g}: there are {arms} actions; give a number for each")
+        value = (1 - number("propensity", value), float(value))
     e = _numbers("propensity", value, facts)
     # decimals such as 0.1 + 0.2 + 0.7 miss one by rounding alone
     if bool((e < facts.floor - 1e-12).any()) or abs(e.sum().item() - 1) > 1e-9:
         raise InputError(
-            f"nuisance.propensity = {e.tolist()}: propensities add up to one, and none lies below the floor zeta = "
+            f"propensity = {e.tolist()}: propensities add up to one, and none lies below the floor zeta = "
             f"{facts.floor:g}; correct them, or lower the floor"
         )
     return project_to_floor(e, facts.floor)
@@ -153,18 +153,16 @@ def constant_outcome(value: Numbers, facts: SelectionFacts) -> Tensor:
     if value is None:
         value = (domain.outcome_low + domain.outcome_high) / 2
     means = _numbers("outcome", [value] * facts.arms if isinstance(value, int | float) else value, facts)
-    domain.check_outcome(means, "nuisance.outcome")
+    domain.check_outcome(means, "outcome")
     return means
 
 
 def _numbers(name: str, values: Sequence[float], facts: SelectionFacts) -> Tensor:
     if not hasattr(values, "__len__"):
-        raise InputError(f"nuisance.{name} is of type {type(values).__name__}; give numbers, one for each action")
+        raise InputError(f"{name} is of type {type(values).__name__}; give numbers, one for each action")
     if len(values) != facts.arms:
-        raise InputError(
-            f"nuisance.{name} has {len(values)} numbers; there are {facts.arms} actions: give one for each"
-        )
-    return torch.tensor([number(f"nuisance.{name}", value) for value in values], dtype=torch.float64)
+        raise InputError(f"{name} has {len(values)} numbers; there are {facts.arms} actions: give one for each")
+    return torch.tensor([number(name, value) for value in values], dtype=torch.float64)
 
 
 def _column_range(name: str, facts: SelectionFacts) -> Tensor:
@@ -172,14 +170,14 @@ def _column_range(name: str, facts: SelectionFacts) -> Tensor:
     domain, floor = facts.domain, facts.floor
     if name not in domain.names:
         names = ", ".join(domain.names)
-        raise InputError(f"nuisance.propensity = {name!r}: no such covariate; choose one of {names}")
+        raise InputError(f"propensity = {name!r}: no such covariate; choose one of {names}")
     if facts.arms != 2:
-        raise InputError(f"nuisance.propensity = {name!r}: one column is for two actions; there are {facts.arms}")
+        raise InputError(f"propensity = {name!r}: one column is for two actions; there are {facts.arms}")
     column = domain.names.index(name)
     low, high = float(domain.covariate_low[column]), float(domain.covariate_high[column])
     if not 0 <= low <= high <= 1:
         raise InputError(
-            f"nuisance.propensity = {name!r}: its public bounds [{low:g}, {high:g}] must lie between 0 and 1; narrow "
+            f"propensity = {name!r}: its public bounds [{low:g}, {high:g}] must lie between 0 and 1; narrow "
             "them in the domain"
         )
     second = torch.tensor([low, high], dtype=torch.float64).clamp(floor, 1 - floor)

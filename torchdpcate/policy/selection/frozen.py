@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchdpcate.candidates.family import check_source
 from torchdpcate.data import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.policy.selection.fixed import constant_outcome, constant_propensity
@@ -71,8 +72,8 @@ class FrozenNuisances(ScoreNuisances):
     fitted_on: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        if isinstance(self.fitted_on, str):
-            object.__setattr__(self, "fitted_on", (self.fitted_on,))
+        given = [self.fitted_on] if isinstance(self.fitted_on, str | bytes) else self.fitted_on
+        object.__setattr__(self, "fitted_on", tuple(check_source(source) for source in given))
 
     def check(self, facts: SelectionFacts, budget: PrivacyBudget | None) -> None:
         """See ``ScoreNuisances.check``; also tries the functions at a few points of the domain."""
@@ -88,7 +89,7 @@ class FrozenNuisances(ScoreNuisances):
             alone = torch.cat([values(point[None]) for point in points])
             if bool(((values(points) - alone).abs() > _SAME * (1 + alone.abs())).any()):
                 raise InputError(
-                    f"nuisance.{name}: its value at a point changes with the points beside it, so that one record "
+                    f"{name}: its value at a point changes with the points beside it, so that one record "
                     "would move the scores of others; give a function of one point"
                 )
 
@@ -163,11 +164,11 @@ class FrozenFunctions(FittedNuisances):
     def _checked(self, name: str, values: Tensor, x: Tensor) -> Tensor:
         if values.shape != (len(x), self.facts.arms):
             raise InputError(
-                f"nuisance.{name}: gives shape {list(values.shape)} for {len(x)} records; give one value an action, "
+                f"{name}: gives shape {list(values.shape)} for {len(x)} records; give one value an action, "
                 f"[{len(x)}, {self.facts.arms}]"
             )
         if not bool(torch.isfinite(values).all()):
-            raise InputError(f"nuisance.{name}: gives values that are missing or infinite; give finite ones")
+            raise InputError(f"{name}: gives values that are missing or infinite; give finite ones")
         return values
 
 
@@ -179,7 +180,7 @@ def _outcome_function(given: Any, arms: int) -> Function | None:
     if callable(given) or not isinstance(given, Sequence) or not all(hasattr(model, "predict") for model in given):
         return given if callable(given) else None
     if len(given) != arms:
-        raise InputError(f"nuisance.outcome has {len(given)} models; there are {arms} actions: give one for each")
+        raise InputError(f"outcome has {len(given)} models; there are {arms} actions: give one for each")
     return lambda x: np.stack([np.asarray(model.predict(x)) for model in given], 1)
 
 

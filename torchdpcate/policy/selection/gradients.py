@@ -10,8 +10,6 @@ from collections.abc import Callable
 from torchdpcate.privacy.budget import positive
 
 _STEPS = 200  # of fixed points and bisections: far beyond what float64 resolves
-_FLATTEST = 1.2784645427610738  # where v sigmoid(-v) is largest
-_PEAK = 0.2784645427610738  # its value there
 _PROVED = 1.5  # largest |theta'x| for which the distance of logistic gradients is proved
 
 
@@ -74,25 +72,28 @@ def ridge_gradient_distance(radius: float, ridge: float) -> float:
     return radius * math.sqrt(1 - c * c) * (1 + 2 * z * c)
 
 
-def logistic_norm(radius: float, ridge: float) -> float:
-    r"""Return the largest norm of logistic coefficients.
+def logistic_norm(radius: float, ridge: float, offset: float = 0.0) -> float:
+    r"""Return the largest norm of logistic coefficients, the logit being an offset o plus theta'x.
 
-    .. math:: \lambda r = R_x\, \sigma(-R_x r), \quad\text{or}\quad \lambda r^2 = \max_v v \sigma(-v) = 0.27846...
+    .. math:: \lambda r = R_x \sigma(|o| - R_x r), \quad\text{or}\quad \lambda r^2 = \max_v v \sigma(|o| - v) = v^* - 1
 
-    where the first would have R_x r > 1.27846...; attained by records that all agree.
+    where the first would have R_x r > v*, the place of the maximum, 1.27846... for o = 0; attained by records that all
+    agree, with the rarer action.
 
     Args:
         radius: R_x.
         ridge: lambda.
+        offset: o.
 
     Example:
         >>> round(logistic_norm(21**0.5, 50.0) * 21**0.5, 6)
         0.190099
     """
-    radius, ridge = positive("radius", radius), positive("ridge", ridge)
-    if ridge * _FLATTEST < radius**2 * _sigmoid(-_FLATTEST):
-        return math.sqrt(_PEAK / ridge)
-    z = _root(lambda z: ridge * z - radius**2 * _sigmoid(-z), _FLATTEST)
+    radius, ridge, offset = positive("radius", radius), positive("ridge", ridge), abs(offset)
+    flattest = _root(lambda v: v * sigmoid(v - offset) - 1, offset + 2)
+    if ridge * flattest < radius**2 * sigmoid(offset - flattest):
+        return math.sqrt((flattest - 1) / ridge)
+    z = _root(lambda z: ridge * z - radius**2 * sigmoid(offset - z), flattest)
     return z / radius
 
 
@@ -113,30 +114,32 @@ def logistic_gradient_bound(radius: float, ridge: float, localised: bool = False
         return radius
     r = radius / ridge
     for _ in range(_STEPS):  # from above: every step is a bound
-        r = radius * _sigmoid(radius * r) / ridge
-    return radius * _sigmoid(radius * r)
+        r = radius * sigmoid(radius * r) / ridge
+    return radius * sigmoid(radius * r)
 
 
-def logistic_gradient_distance(radius: float, ridge: float) -> float:
+def logistic_gradient_distance(radius: float, ridge: float, offset: float = 0.0) -> float:
     r"""Return the largest distance of two records' gradients at one minimiser, at most 2 G_e.
 
-    .. math:: 2 R_x \max_c \sqrt{1 - c^2}\, \sigma(z c), \qquad z = R_x r \le 3/2
+    .. math:: 2 R_x \max_c \sqrt{1 - c^2}\, \sigma(|o| + z c), \qquad z = R_x r \le \min\{3/2,
+        16 \sigma(|o| + z)^2 \sigma(-|o| - z)\}
 
-    with r of `logistic_norm`; beyond that 2 R_x sigmoid(z).
+    with r of `logistic_norm`; beyond that 2 R_x sigmoid(|o| + z).
 
     Args:
         radius: R_x.
         ridge: lambda.
+        offset: o of the logit.
 
     Example:
         >>> round(logistic_gradient_distance(1.0, 1.0), 6), logistic_gradient_distance(1.0, 1e-3) <= 2
         (1.01918, True)
     """
-    z = radius * logistic_norm(radius, ridge)
-    if z > _PROVED:
-        return 2 * radius * _sigmoid(z)
-    c = _root(lambda c: c - z * (1 - c * c) * _sigmoid(-z * c), 1.0)
-    return 2 * radius * math.sqrt(1 - c * c) * _sigmoid(z * c)
+    z, offset = radius * logistic_norm(radius, ridge, offset), abs(offset)
+    if z > min(_PROVED, 16 * sigmoid(offset + z) ** 2 * sigmoid(-offset - z)):
+        return 2 * radius * sigmoid(offset + z)
+    c = _root(lambda c: c - z * (1 - c * c) * sigmoid(-offset - z * c), 1.0)
+    return 2 * radius * math.sqrt(1 - c * c) * sigmoid(offset + z * c)
 
 
 def multinomial_norm(radius: float, ridge: float, actions: int) -> float:
@@ -197,7 +200,8 @@ def _multinomial_gradient(radius: float, norm: float, actions: int) -> float:
     return radius * math.sqrt((1 - least) * (1 - least + min(most, 1 - least)))
 
 
-def _sigmoid(u: float) -> float:
+def sigmoid(u: float) -> float:
+    """Return 1 / (1 + exp(-u)), without overflow."""
     return 1 / (1 + math.exp(-u)) if u >= 0 else math.exp(u) / (1 + math.exp(u))
 
 

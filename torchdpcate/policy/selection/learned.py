@@ -52,9 +52,7 @@ class LearnedNuisances(ScoreNuisances):
         for name, method in (("outcome", "predict"), ("propensity", "predict_proba")):
             learner = getattr(self, name)
             if not (hasattr(learner, "fit") and hasattr(learner, method)):
-                raise InputError(
-                    f"nuisance.{name} is of type {type(learner).__name__}; give a learner with fit and {method}"
-                )
+                raise InputError(f"{name} is of type {type(learner).__name__}; give a learner with fit and {method}")
 
     def fit(
         self,

@@ -1,7 +1,7 @@
-"""Ridge and logistic fits of the mean loss, to a stated gradient norm; and those of many neighbouring data sets."""
+"""Ridge and logistic fits of the mean loss, to a stated gradient norm; those of neighbours; and their functions."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -9,6 +9,9 @@ import torch
 from torch import Tensor
 
 from torchdpcate.erm import newton
+from torchdpcate.policy.selection.nuisances import FittedNuisances, SelectionFacts
+from torchdpcate.policy.selection.scores import project_to_floor
+from torchdpcate.second_stage import FeatureMap
 
 _NUMBERS = 2_000_000  # of probabilities in one batch of data sets
 
@@ -17,7 +20,7 @@ class Coefficients(NamedTuple):
     """Coefficients of linear nuisances; leading dimensions are data sets.
 
     Attributes:
-        means: Of the outcome models, in ranges about the middle, [..., K, p].
+        means: Of the outcome models, in ranges about their guesses, [..., K, p].
         logits: Of the propensity: of K logits, or of the second arm's alone where K = 2, [..., C, p].
     """
 
@@ -31,15 +34,17 @@ class Block:
 
     Attributes:
         psi: Features, float64 [m, p].
-        z: Outcomes in ranges about the middle, [m], in [-1/2, 1/2].
+        z: Outcomes in ranges about the guess of their arm, [m], in [-1, 1]; about the middle in [-1/2, 1/2].
         arm: Positions of the actions, int64 [m].
         arms: K.
+        offset: What the K logits are without coefficients, [K, 1]; the first is zero.
     """
 
     psi: Tensor
     z: Tensor
     arm: Tensor
     arms: int
+    offset: Tensor | float = 0.0
 
     @property
     def free(self) -> slice:
@@ -48,7 +53,7 @@ class Block:
 
     def take(self, index: Tensor) -> "Block":
         """Return the records at these positions."""
-        return Block(self.psi[index], self.z[index], self.arm[index], self.arms)
+        return replace(self, psi=self.psi[index], z=self.z[index], arm=self.arm[index])
 
 
 class RidgeFits:
@@ -90,7 +95,7 @@ class RidgeFits:
 class LogisticFits:
     r"""Logistic (K = 2) or multinomial fits of the propensity, by Newton steps.
 
-    .. math:: \frac1m \sum_i -\log \mathrm{softmax}_{a_i}(\Theta \psi_i) + \tfrac\lambda2 \|\Theta\|^2
+    .. math:: \frac1m \sum_i -\log \mathrm{softmax}_{a_i}(o + \Theta \psi_i) + \tfrac\lambda2 \|\Theta\|^2
 
     Args:
         block: The training records.
@@ -140,7 +145,7 @@ class LogisticFits:
     def evaluate(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return values [runs], gradients [runs, C p] and theta again, for the curvature."""
         block = self.block
-        logits = _logits(theta.reshape(-1, *self.size) @ block.psi.T)
+        logits = _logits(theta.reshape(-1, *self.size) @ block.psi.T, block.offset)
         logs = logits.log_softmax(1)  # [runs, K, m]
         value = -logs.gather(1, block.arm.expand(len(theta), 1, -1)).mean((1, 2))
         excess = logs.exp() - torch.nn.functional.one_hot(block.arm, block.arms).T
@@ -154,7 +159,8 @@ class LogisticFits:
     def _hessian(self, theta: Tensor) -> Tensor:
         """Return the Hessian [1, C p, C p] at one theta [1, C p]."""
         psi, (count, p) = self.block.psi, self.size
-        e = _logits(theta.reshape(-1, *self.size) @ psi.T).softmax(1)[0, self.block.free]  # [C, m]
+        logits = _logits(theta.reshape(-1, *self.size) @ psi.T, self.block.offset)
+        e = logits.softmax(1)[0, self.block.free]  # [C, m]
         H = psi.new_empty(count, p, count, p)
         for c in range(count):
             for d in range(c + 1):
@@ -162,18 +168,18 @@ class LogisticFits:
         return (H.reshape(count * p, -1) + self.ridge * torch.eye(count * p).to(psi))[None]
 
     def _newton(self, evaluate: Callable, step: Callable, start: Tensor) -> Tensor:
-        remedy = "raise nuisance.propensity_ridge or nuisance.tolerance"
+        remedy = "raise propensity_ridge or tolerance"
         return newton(evaluate, step, start, self.tolerance, what="the propensity", remedy=remedy)[0]
 
 
-def _logits(u: Tensor) -> Tensor:
+def _logits(u: Tensor, offset: Tensor | float) -> Tensor:
     """Return K logits [runs, K, m] of the free ones: with one alone the first arm's is zero."""
-    return torch.cat([torch.zeros_like(u), u], 1) if u.shape[1] == 1 else u
+    return offset + (torch.cat([torch.zeros_like(u), u], 1) if u.shape[1] == 1 else u)
 
 
 def _own_losses(theta: Tensor, records: Block) -> tuple[Tensor, Tensor]:
     """Return loss [runs] and gradient [runs, C p] of record r at the coefficients theta[r], [runs, C, p]."""
-    logs = _logits(theta @ records.psi[:, :, None])[:, :, 0].log_softmax(1)
+    logs = _logits(theta @ records.psi[:, :, None], records.offset)[:, :, 0].log_softmax(1)
     excess = logs.exp() - torch.nn.functional.one_hot(records.arm, records.arms)
     gradient = (excess[:, records.free, None] * records.psi[:, None]).flatten(1)
     return -logs.gather(1, records.arm[:, None])[:, 0], gradient
@@ -189,3 +195,42 @@ def gradient_norms(block: Block, found: Coefficients, ridge: float, propensity_r
     fits = LogisticFits(block, propensity_ridge, 0.0)
     propensity = fits.evaluate(found.logits.reshape(1, -1))[1].norm()
     return torch.stack([RidgeFits(block, ridge).gradient_norm(found.means), propensity])
+
+
+def offset(shares: Tensor) -> Tensor:
+    """Return the K logits of these shares, [K, 1], the first of them zero."""
+    return (shares / shares[0]).log()[:, None]
+
+
+@dataclass(frozen=True, eq=False)
+class LinearNuisances(FittedNuisances):
+    """Functions of linear fits, of one data set or of many side by side: functions give [..., n, K].
+
+    Attributes:
+        facts: Public facts.
+        features: The feature map, set up.
+        coefficients: The curator's.
+        shares: Guesses of the arms' shares, [K].
+        means: Guesses of their mean outcomes, [K].
+    """
+
+    facts: SelectionFacts
+    features: FeatureMap
+    coefficients: Coefficients
+    shares: Tensor
+    means: Tensor
+
+    def propensity(self, x: Tensor) -> Tensor:
+        """See ``FittedNuisances.propensity``: projected to the floor for two arms, mixed with it for more."""
+        u = self.features.product(self.coefficients.logits, x).mT
+        arms, floor = self.facts.arms, self.facts.floor
+        if arms == 2:
+            u = torch.cat([torch.zeros_like(u), u], -1)
+        e = (u + offset(self.shares)[:, 0]).softmax(-1)
+        return project_to_floor(e, floor) if arms == 2 else (1 - arms * floor) * e + floor
+
+    def outcome(self, x: Tensor) -> Tensor:
+        """See ``FittedNuisances.outcome``."""
+        domain = self.facts.domain
+        deviation = self.features.product(self.coefficients.means, x).mT
+        return domain.clip_outcome(self.means + domain.outcome_range * deviation)

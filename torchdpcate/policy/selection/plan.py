@@ -4,7 +4,7 @@ V is a policy's mean outcome, pi the best of M policies, pi^ the one chosen by n
 elsewhere: a training block of m records, other data, or nothing. But for probability beta
 
 .. math::
-    V(\pi) - V(\hat\pi) \le S \sqrt{\frac{2}{n} \log\frac{2 (M - 1)}{\beta}} + \frac{2}{e_{min}} r_\mu r_e
+    V(\pi) - V(\hat\pi) \le S \sqrt{\frac{2}{n} \log\frac{2 (M - 1)}{\beta}} + \frac{K}{e_{min}} r_\mu r_e
     + \frac{\Delta_{BR}}{n \epsilon} \log\frac{2 M}{\beta} .
 
 *Concentration*, given the nuisances: a record's scores of two actions differ by at most S. So the mean of
@@ -12,11 +12,11 @@ phi(pi) - phi(pi'), n numbers in [-S, S], misses its expectation by t on one sid
 exp(-n t^2 / (2 S^2)) (Hoeffding 1963). M - 1 rivals share beta / 2.
 
 *Remainder*: the expected score of pi is V(pi) + E sum_a 1{pi(X) = a} (e_a - e0_a) (mu_a - mu0_a) / e_a, e0 and mu0 the
-truth. Two policies differ where they disagree, in two arms. With e_a >= e_min and Cauchy-Schwarz each arm adds at most
-r_mu r_e / e_min, r the L2 errors of that arm's models.
+truth. In the difference of two policies each of the K arms counts where one of them chooses it and the other does not.
+With e_a >= e_min and Cauchy-Schwarz it adds at most r_mu r_e / e_min, r the L2 errors of that arm's models.
 
 *Privacy*: a choice by exponential or Gumbel noise of scale Delta_BR / epsilon is t or more behind the largest sum with
-probability at most M exp(-t epsilon / Delta_BR), here beta / 2.
+probability at most M exp(-t epsilon / Delta_BR), here beta / 2. Report-noisy-max, which nobody needs, may take longer.
 
 This is the paper's Theorem 2 with the bounded range in place of its sensitivity. A library is compared with its own
 best policy, so approximation loses nothing. S, e_min and Delta_BR are certified. The L2 errors nobody knows: give them,
@@ -306,7 +306,7 @@ def _bound(
     if given is not None:
         planned = replace(planned, outcome_error=given[0], propensity_error=given[1])
     S, several = planned.own, policies > 1
-    spoiled = 2 / planned.least * planned.outcome_error * planned.propensity_error
+    spoiled = facts.actions / planned.least * planned.outcome_error * planned.propensity_error
     return RegretBound(
         certificate=certificate,
         scoring=n,

@@ -9,7 +9,7 @@ import torch
 from sklearn.base import BaseEstimator
 from torch import LongTensor, Tensor
 
-from torchdpcate.candidates import FunctionPolicies, PolicyLibrary
+from torchdpcate.candidates import Constants, LinearPolicies, PolicyLibrary, Thresholds, TreePolicies
 from torchdpcate.data import CausalData, Domain, TableSchema, fingerprint, public_split
 from torchdpcate.errors import InputError
 from torchdpcate.policy.selection.certificates import make_nuisances
@@ -20,14 +20,13 @@ from torchdpcate.policy.selection.utilities import utilities
 from torchdpcate.privacy import Condition, Guarantee, Level, NoiseSource, PrivacyBudget
 from torchdpcate.privacy.selection_mechanisms import SelectionMechanism, make_selection
 from torchdpcate.release import Account, PolicyRelease
-from torchdpcate.release.account import Till
+from torchdpcate.release.account import Till, forget
+from torchdpcate.release.policy import NUISANCE, SCORING
 
-NUISANCE, SCORING = "nuisance", "scoring"
-"""Blocks of records: the one that nuisances learn from, where they learn, and the one that scores policies."""
-
+_ROW_BY_ROW_BY_CONSTRUCTION = (Constants, Thresholds, LinearPolicies, TreePolicies)
 _ROW_BY_ROW = Condition(
     "row by row",
-    "policies that are Python functions decide on each record by its own covariates alone; tried at public points",
+    "policies that are Python code decide on each record by its own covariates alone; tried at public points",
 )
 
 
@@ -47,10 +46,10 @@ class PolicySelector(BaseEstimator):
     Guarantee:
         Certified, pure epsilon (with private nuisances theirs); conditional where policies or nuisances are Python
         functions, which are tried at public points and not proved to look at one record at a time. Records lie in one
-        block each, so the whole costs what the dearer block does: with ``stability`` both pay for the choice, with
-        ``private_nuisances`` the training block pays for the nuisances. Conditions: records are rows, adjacency is
-        replace-one; n, bounds, policies and settings are public. Source: theory note ``policy_learning``, section 6;
-        docs/guarantees/policy_selector.md.
+        block each, so the whole costs what the dearer block does: with ``stability`` both pay for the choice (the
+        training block after its guess of the nuisances), with ``private_nuisances`` the training block pays for the
+        nuisances. Conditions: records are rows, adjacency is replace-one; n, bounds, policies and settings are public.
+        Source: theory note ``policy_learning``, section 6; docs/guarantees/policy_selector.md.
 
     Args:
         domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns in releases.
@@ -73,9 +72,11 @@ class PolicySelector(BaseEstimator):
     Attributes:
         library_: The policies, on the domain's columns.
         certified_: Nuisances with the public spread. The nuisances are the curator's, unless they were paid for.
-        utilities_: U per policy. The curator's, never to be published.
+        utilities_: U per policy, of outcomes less the middle of their bounds. The curator's, never to be published.
         spread_: Delta, public.
-        mechanism_: The mechanism with its budget and spread; None without privacy.
+        mechanism_: The mechanism with the spread and all of the budget that is left; None without privacy.
+        actions_: Labels of the actions.
+        settings_: Public settings of the fit, as statements tell them.
         ledger_: What has been spent; None without privacy.
         blocks_: Positions of the records of each block, public.
 
@@ -122,6 +123,7 @@ class PolicySelector(BaseEstimator):
             InputError: Values outside the domain, an action that is none or that nobody got, a library made from these
                 very records, nuisances without a certificate, or settings that leave nothing to release.
         """
+        forget(self)
         self.schema_ = TableSchema.of(self.domain)
         domain, actions = self.schema_.domain, self._actions()
         records = CausalData.from_arrays(self.schema_.matrix(X), A, Y, domain, actions)
@@ -151,7 +153,10 @@ class PolicySelector(BaseEstimator):
         )
         self.utilities_, self.spread_ = self._score(blocks[SCORING])
         if self.budget is not None:
-            self.mechanism_ = make_selection(self.mechanism, self.budget.epsilon, self.spread_)
+            assert self._account is not None
+            left = self._account.left(self._pays())  # a training block may have bought a guess
+            self.mechanism_ = make_selection(self.mechanism, left.epsilon, self.spread_)
+        self.actions_, self.settings_ = actions, self._public(nuisances)
         return self
 
     def check(self, n: int) -> None:
@@ -198,17 +203,16 @@ class PolicySelector(BaseEstimator):
             return mechanism, int(mechanism.select(self.utilities_, noise)[0])
 
         guarantee = self._guarantee()
-        pays = [name for name in self.blocks_ if name == SCORING or self.certified_.spill_blocks]
-        (mechanism, chosen), own = account.spend(run, pays, f"release by {self.mechanism}", budget)
+        (mechanism, chosen), own = account.spend(run, self._pays(), f"release by {self.mechanism}", budget)
         statement = account.statement(
             replace(guarantee, budget=PrivacyBudget(mechanism.epsilon, 0.0)),
             own,
             mechanism=mechanism.name,
             formula=mechanism.formula,
-            public={**self.settings_, "spread": self.spread_},
+            public=self.settings_,
             bounds_origin=self.schema_.domain.origin,
         )
-        return PolicyRelease(self.library_.one(chosen), self._actions(), self.schema_, statement)
+        return PolicyRelease(self.library_.one(chosen), self.actions_, self.schema_, statement)
 
     def plan(self, n: int, errors: Mapping[str, tuple[float, float]] | None = None) -> SelectionPlan:
         """Return the regret to expect of n records by public facts, and a split and a ridge that lessen it; free.
@@ -240,23 +244,27 @@ class PolicySelector(BaseEstimator):
         """Records per block, public."""
         return {name: len(block) for name, block in self.blocks_.items()}
 
-    @property
-    def settings_(self) -> dict[str, Any]:
-        """Public settings of the fit, as statements tell them."""
+    def _public(self, nuisances: ScoreNuisances) -> dict[str, Any]:
+        """Return the settings as privacy statements tell them."""
         return {
             "learner": type(self).__name__,
-            "certificate": self.nuisances().certificate,
+            "certificate": nuisances.certificate,
             "policies": len(self.library_),
             "actions": list(self._actions()),
             "floor": self._floor(),
             **({"split": self.split, "seed": self.seed} if NUISANCE in self.blocks_ else {}),
             **self.certified_.public,
+            "spread": self.spread_,
         }
+
+    def _pays(self) -> list[str]:
+        """Return the blocks that pay for the choice."""
+        return [name for name in self.blocks_ if name == SCORING or self.certified_.spill_blocks]
 
     def _guarantee(self) -> Guarantee:
         """Return level and conditions of the choice."""
         conditions = self.certified_.conditions
-        if any(isinstance(family, FunctionPolicies) for family in self.library_.families):
+        if any(type(family) not in _ROW_BY_ROW_BY_CONSTRUCTION for family in self.library_.families):
             conditions += (_ROW_BY_ROW,)
         level = Level.CONDITIONAL if conditions else self.certified_.level
         return Guarantee(level, self.budget, conditions, source="policy_learning section 6")
@@ -264,11 +272,11 @@ class PolicySelector(BaseEstimator):
     def _score(self, records: CausalData) -> tuple[Tensor, float]:
         """Return U of every policy, and the spread with what rounding the scores adds to it."""
         nuisances, domain = self.certified_.nuisances, self.schema_.domain
-        scores = dr_scores(records.a.long(), records.y, nuisances.propensity(records.x), nuisances.outcome(records.x))
-        bound = (
-            max(abs(domain.outcome_low), abs(domain.outcome_high)) + domain.outcome_range / self._facts(records.n).floor
-        )
-        step = score_grid(records.n, bound)
+        # less the middle of the bounds, which all policies share: the grid then owes nothing to the outcome's offset
+        outcome, y = nuisances.outcome(records.x) - domain.outcome_middle, records.y - domain.outcome_middle
+        scores = dr_scores(records.a.long(), y, nuisances.propensity(records.x), outcome)
+        largest = domain.outcome_range * (0.5 + 1 / self._floor())
+        step = score_grid(records.n, largest)
         # each score is rounded by half a step at most: two policies, two neighbours
         rounded = 2 * step * (records.n if self.certified_.spill_blocks else 1)
         return utilities(torch.round(scores / step) * step, self.library_, records.x), self.certified_.spread + rounded

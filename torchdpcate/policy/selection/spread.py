@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdpcate.data import Domain
+from torchdpcate.errors import NumericalError
 from torchdpcate.nuisance import ConvexNuisances, NuisanceModel, Nuisances
 
 
@@ -24,6 +25,9 @@ def score_spread(domain: Domain, propensity: Tensor, outcome: Tensor) -> float:
         propensity: Least and largest propensity of each arm over the domain, [K, 2], positive.
         outcome: Least and largest outcome model of each arm over the domain, [K, 2].
 
+    Raises:
+        NumericalError: An end of an interval is not finite.
+
     Returns:
         S in outcome units; R / zeta where the intervals are all that floor and domain allow.
 
@@ -33,6 +37,8 @@ def score_spread(domain: Domain, propensity: Tensor, outcome: Tensor) -> float:
         >>> score_spread(Domain([0], [1], -0.5, 0.5), half, middle)
         1.0
     """
+    if not bool(torch.isfinite(propensity).all() & torch.isfinite(outcome).all()):
+        raise NumericalError("nuisances are not finite over the domain: nothing is released")
     arms, worst = len(propensity), 0.0
     ends = (domain.outcome_low, domain.outcome_high)
     mu, e = outcome.tolist(), propensity.tolist()

@@ -31,7 +31,14 @@ from torchdpcate.privacy.budget import number, positive, whole
 
 
 def outcome_stability(
-    radius: float, ridge: float, m: int, *, localised: bool = True, tolerance: float = 0.0, crossing: bool = False
+    radius: float,
+    ridge: float,
+    m: int,
+    *,
+    localised: bool = True,
+    tolerance: float = 0.0,
+    crossing: bool = False,
+    half: float = 0.5,
 ) -> float:
     r"""Return beta_mu, the most by which one replaced training record moves an arm's outcome model anywhere.
 
@@ -47,6 +54,7 @@ def outcome_stability(
         localised: Whether gradients are bounded where the minimisers can be.
         tolerance: tau, the largest gradient norm of a fit.
         crossing: Whether the record leaves or enters the arm.
+        half: Largest distance of an outcome from what coefficients of zero say, in ranges.
 
     Example:
         >>> round(1e4 * outcome_stability(21**0.5, 50.0, 1500, localised=False), 6)
@@ -55,7 +63,7 @@ def outcome_stability(
     bound = ridge_gradient_bound(radius, ridge, localised)
     if not crossing:
         bound = ridge_gradient_distance(radius, ridge) if localised else 2 * bound
-    return _moved(radius, bound, ridge, m, tolerance)
+    return moved(radius, 2 * half * bound, ridge, m, tolerance)
 
 
 def propensity_stability(
@@ -92,9 +100,9 @@ def propensity_stability(
     """
     if whole("actions", actions, least=2) == 2:
         bound = logistic_gradient_distance(radius, ridge) if localised else 2 * logistic_gradient_bound(radius, ridge)
-        return _moved(radius, bound, ridge, m, tolerance) / 4
+        return moved(radius, bound, ridge, m, tolerance) / 4
     bound = 2 * multinomial_gradient_bound(radius, ridge, actions, localised)
-    return (1 - actions * floor) * math.sqrt(2) / 4 * _moved(radius, bound, ridge, m, tolerance)
+    return (1 - actions * floor) * math.sqrt(2) / 4 * moved(radius, bound, ridge, m, tolerance)
 
 
 def projected_stability(beta: float, actions: int) -> float:
@@ -208,6 +216,7 @@ def spill_bound(
     outcome_range: float = 1.0,
     localised: bool = True,
     tolerance: float = 0.0,
+    half: float = 0.5,
 ) -> SpillBound:
     r"""Return what a replaced training record does to scores whose nuisances are ridge and logistic fits.
 
@@ -225,6 +234,8 @@ def spill_bound(
         outcome_range: R.
         localised: See above; else as printed.
         tolerance: tau, the largest gradient norm of a fit, outcomes in units of their range.
+        half: Largest distance of an outcome from what coefficients of zero say, in ranges; localised bounds are for a
+            half, others in ``deviations``.
 
     Example:
         >>> printed = dict(radius=21**0.5, ridge=50.0, propensity_ridge=50.0, floor=0.1)
@@ -233,17 +244,19 @@ def spill_bound(
         >>> round(spill_bound(1500, **printed).spread(1500), 6)
         2.862845
     """
+    if localised and half != 0.5:
+        raise InputError(f"half = {half:g}: localised bounds are for outcomes about the middle; see deviation_bound")
     common: dict[str, Any] = {"localised": localised, "tolerance": tolerance}
     least, reach = floor, outcome_range
     if localised:
         least = max(floor, least_propensity(radius, propensity_ridge, actions, floor, tolerance))
         reach = outcome_range * min(1.0, 0.5 + outcome_reach(radius, ridge, tolerance))
     return SpillBound(
-        outcome_range * outcome_stability(radius, ridge, m, **common),
+        outcome_range * outcome_stability(radius, ridge, m, half=half, **common),
         propensity_stability(radius, propensity_ridge, m, actions=actions, floor=floor, **common),
         least,
         reach,
-        crossing=outcome_range * outcome_stability(radius, ridge, m, crossing=True, **common),
+        crossing=outcome_range * outcome_stability(radius, ridge, m, crossing=True, half=half, **common),
     )
 
 
@@ -265,5 +278,6 @@ def least_propensity(radius: float, ridge: float, actions: int, floor: float, to
     return (1 - actions * floor) * multinomial_range(reach, actions)[0] + floor
 
 
-def _moved(radius: float, bound: float, ridge: float, m: int, tolerance: float) -> float:
+def moved(radius: float, bound: float, ridge: float, m: int, tolerance: float) -> float:
+    """Return R_x (bound / m + 2 tau) / lambda: the most that theta'x moves if gradients are ``bound`` apart."""
     return radius * (bound / whole("m", m, least=1) + 2 * number("tolerance", tolerance)) / ridge

@@ -1,27 +1,36 @@
 """Nuisances by deterministic ridge fits, which one replaced training record moves by no more than a public bound."""
 
 import math
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import torch
 from torch import LongTensor, Tensor
 
 from torchdpcate.data import CausalData
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.policy.selection.linear_fits import Block, Coefficients, LogisticFits, RidgeFits, gradient_norms
+from torchdpcate.policy.selection.deviations import deviation_bound
+from torchdpcate.policy.selection.linear_fits import (
+    Block,
+    Coefficients,
+    LinearNuisances,
+    LogisticFits,
+    RidgeFits,
+    gradient_norms,
+    offset,
+)
 from torchdpcate.policy.selection.nuisances import (
     CertifiedNuisances,
-    FittedNuisances,
     ScoreNuisances,
     SelectionFacts,
 )
-from torchdpcate.policy.selection.scores import project_to_floor
+from torchdpcate.policy.selection.shrinkage import BOUGHT, Guess, buy_guess, purchase
 from torchdpcate.policy.selection.stability import SpillBound, spill_bound
 from torchdpcate.policy.weight_scheme import on_domain
 from torchdpcate.privacy import Ledger, Level, NoiseSource, PrivacyBudget
-from torchdpcate.privacy.budget import positive
-from torchdpcate.second_stage import FeatureMap
+from torchdpcate.privacy.budget import number, positive
+from torchdpcate.second_stage import FEATURE_MAPS, FeatureMap
 
 CONSTANTS = ("localised", "bounded_range", "paper")
 """How the spread is bounded: where fits can be; as the paper prints it; and with its two-sided sensitivity."""
@@ -38,19 +47,26 @@ class StableNuisances(ScoreNuisances):
 
     .. math::
         \frac1m \sum_i 1\{a_i = a\} \tfrac12 (z_i - b_a^\top \psi_i)^2 + \tfrac\lambda2 \|b_a\|^2, \quad
-        \frac1m \sum_i -\log \mathrm{softmax}_{a_i}(\Theta\psi_i) + \tfrac{\lambda_e}2 \|\Theta\|^2
+        \frac1m \sum_i -\log \mathrm{softmax}_{a_i}(\log e + \Theta\psi_i) + \tfrac{\lambda_e}2 \|\Theta\|^2
 
-    with z the outcome in ranges about the middle. A replaced training record moves all n scores, whose sums it spreads
-    by at most ``SpillBound.spill``; a replaced scoring record moves one, by at most 2 S. The spread is the larger.
+    with z the outcome in ranges about a guess of its arm's mean, and e guesses of the arms' shares: the ridges, which
+    the certificate wants large, pull to the guesses. A replaced training record moves all n scores, whose sums it
+    spreads by at most ``SpillBound.spill``; a replaced scoring record moves one, by at most 2 S. The spread is the
+    larger.
 
     Guarantee:
-        Certified: the spread holds for all neighbours in the public domain. Fits are checked to a public gradient norm,
-        which enters it. Both blocks pay for the choice. Source: theory note ``policy_learning``, section 6.2;
+        Certified: the spread holds for all neighbours in the public domain, whatever the guesses are worth. Fits are
+        checked to a public gradient norm, which enters it. Both blocks pay for the choice; a bought guess is paid by
+        the training block (pure epsilon, see ``buy_guess``). Source: theory note ``policy_learning``, section 6.2;
         docs/guarantees/stable_nuisances.md.
 
     Args:
+        guess: What fits are shrunk towards: ``bought`` (default) buys the arms' shares and mean outcomes from the
+            training block; a ``Guess``, or a mapping with its arguments, gives public numbers; None takes 1 / K and the
+            middle of the outcome's bounds.
+        share: Share of the training block's budget that buys a guess, in (0, 1).
         ridge: lambda of the outcome models; None takes the smallest for which a training record does no more than a
-            scoring one, a public number.
+            scoring one, a public number once the guess is.
         propensity_ridge: lambda_e; None likewise, and where both are None they are equal.
         constants: ``localised`` (default) bounds gradients, propensities and outcome models where such fits can be;
             ``bounded_range`` takes the printed constants; ``paper`` their two-sided sensitivity, for comparison.
@@ -58,13 +74,13 @@ class StableNuisances(ScoreNuisances):
         features: Public feature map; None takes intercept and scaled covariates.
 
     Raises:
-        InputError: A number that is not positive, or unknown constants.
+        InputError: A number that is not positive, a share outside (0, 1), unknown constants, or no guess.
 
     Example:
         >>> from torchdpcate.data import Domain
         >>> facts = SelectionFacts(Domain([0.0], [1.0], 0.0, 1.0), (0, 1), floor=0.1, training=1500, scoring=1500)
         >>> for constants in CONSTANTS:
-        ...     nuisances = StableNuisances(constants=constants)
+        ...     nuisances = StableNuisances(constants=constants, guess=None)
         ...     print(constants, round(nuisances.ridges(facts)[0], 3), round(nuisances.spread(facts), 3))
         localised 0.832 4.011
         bounded_range 3.199 20.0
@@ -79,20 +95,41 @@ class StableNuisances(ScoreNuisances):
     constants: str = "localised"
     tolerance: float = 1e-11
     features: FeatureMap | None = None
+    guess: Guess | Mapping[str, Any] | str | None = BOUGHT
+    share: float = 0.1
 
     def __post_init__(self) -> None:
         for name in ("ridge", "propensity_ridge", "tolerance"):
             value = getattr(self, name)
             if value is not None:
-                positive(f"nuisance.{name}", value)
+                positive(name, value)
         if self.constants not in CONSTANTS:
-            raise InputError(f"nuisance.constants = {self.constants!r}: choose one of {', '.join(CONSTANTS)}")
+            raise InputError(f"constants = {self.constants!r}: choose one of {', '.join(CONSTANTS)}")
+        if not 0 < number("share", self.share) < 1:
+            raise InputError(f"share = {self.share:g}: give a number strictly between 0 and 1")
+        if isinstance(self.guess, Mapping):
+            if not set(self.guess) <= {"propensity", "outcome"}:
+                raise InputError(f"guess = {dict(self.guess)}: give propensity and outcome")
+            object.__setattr__(self, "guess", Guess(**self.guess))
+        if not (self.guess is None or self.guess == BOUGHT or isinstance(self.guess, Guess)):
+            raise InputError(f"guess = {self.guess!r}: give {BOUGHT}, public numbers (propensity and outcome), or none")
 
     def check(self, facts: SelectionFacts, budget: PrivacyBudget | None) -> None:
-        """See ``ScoreNuisances.check``; also refuses a ridge beside which no other is large enough."""
+        """See ``ScoreNuisances.check``; also refuses features that nobody vouches for, and a guess without a budget.
+
+        With a public guess, too, a ridge beside which no other is enough.
+        """
         super().check(facts, budget)
-        on_domain(self.features, facts.domain)
-        self.ridges(facts)
+        features = on_domain(self.features, facts.domain)
+        if type(features) not in FEATURE_MAPS.values():
+            raise InputError(
+                f"features = {type(features).__name__}: the certificate rests on features of norm at most one that see "
+                f"one record at a time, which is proved for {', '.join(FEATURE_MAPS)}"
+            )
+        if self.guess != BOUGHT:
+            self.ridges(facts)
+        elif budget is not None:
+            purchase(self.share * budget.epsilon, facts)
 
     def fit(
         self,
@@ -105,14 +142,62 @@ class StableNuisances(ScoreNuisances):
         block: str,
         seed: int,
     ) -> CertifiedNuisances:
-        """See ``ScoreNuisances.fit``; nothing is spent, for nothing is released.
+        """See ``ScoreNuisances.fit``; a bought guess is all that is spent, for nothing else is released.
 
         Raises:
             InputError: A subclass of its own solver whose two fits differ; not as many records as ``facts`` says.
+            BudgetError: The block cannot pay for a guess.
             NumericalError: A gradient norm above the tolerance.
         """
         if train is None or train.n != facts.training:
             raise InputError(f"train: the certificate is that of {facts.training} training records; give as many")
+        settled = self.settle(train, facts, budget=budget, noise=noise, ledger=ledger, block=block)
+        certified = settled._fit(train, facts)
+        return replace(certified, public={"guess": _word(self.guess), **certified.public})
+
+    def settle(
+        self,
+        train: CausalData,
+        facts: SelectionFacts,
+        *,
+        budget: PrivacyBudget | None = None,
+        noise: NoiseSource | None = None,
+        ledger: Ledger | None = None,
+        block: str = "",
+    ) -> "StableNuisances":
+        """Return these nuisances with their guess, bought if need be, and their ridges; all of it public.
+
+        A ridge that was given and spills too much alone is no reason to refuse once a guess has been paid for: the
+        other one is then set equal.
+
+        Args:
+            train: The training block.
+            facts: Public facts.
+            budget: What the block may spend, of which ``share`` buys a guess; None takes the exact numbers.
+            noise: Where privacy noise comes from.
+            ledger: Pays.
+            block: The ledger's name of the training block.
+
+        Raises:
+            BudgetError: The block cannot pay for a guess.
+        """
+        settled = self
+        if self.guess == BOUGHT:
+            epsilon = None if budget is None else self.share * budget.epsilon
+            guess = buy_guess(train, facts, epsilon, noise=noise, ledger=ledger, block=block)
+            settled = replace(self, guess=guess)
+        try:
+            ridges = settled.ridges(facts)
+        except InputError:
+            if self.guess != BOUGHT:
+                raise
+            given = self.ridge if self.ridge is not None else self.propensity_ridge
+            assert given is not None
+            ridges = given, given
+        return replace(settled, ridge=ridges[0], propensity_ridge=ridges[1])
+
+    def _fit(self, train: CausalData, facts: SelectionFacts) -> CertifiedNuisances:
+        """Fit what is settled."""
         features, records, ridges = (
             on_domain(self.features, facts.domain),
             self._block(train, facts),
@@ -130,10 +215,12 @@ class StableNuisances(ScoreNuisances):
         if not bool((norms <= self.tolerance).all()):  # nan is not
             raise NumericalError(
                 f"nuisances stopped at a gradient norm above {self.tolerance:.1e}: nothing is released; raise "
-                "nuisance.ridge, nuisance.propensity_ridge or nuisance.tolerance"
+                "ridge, propensity_ridge or tolerance"
             )
-        bound, n = self.bound(facts), facts.scoring
+        bound, n, (shares, means) = self.bound(facts), facts.scoring, self._numbers(facts)
         public = {
+            "guess_propensity": shares.tolist(),
+            "guess_outcome": means.tolist(),
             "ridge": ridges[0],
             "propensity_ridge": ridges[1],
             "constants": self.constants,
@@ -143,7 +230,7 @@ class StableNuisances(ScoreNuisances):
             "spill": bound.paper(n) if self.constants == "paper" else bound.spill(n),
         }
         return CertifiedNuisances(
-            LinearNuisances(facts, features, found),
+            LinearNuisances(facts, features, found, shares, means),
             self.spread(facts),
             spill_blocks=True,
             level=Level.CERTIFIED,
@@ -166,6 +253,8 @@ class StableNuisances(ScoreNuisances):
     ) -> "LinearNuisances":
         """Return the nuisances of many neighbours of a training block, side by side: for audits.
 
+        A guess must be public numbers, which the records do not move: see ``settle``.
+
         Args:
             train: The training block.
             facts: Public facts.
@@ -178,7 +267,8 @@ class StableNuisances(ScoreNuisances):
         base, new, ridges = self._block(train, facts), self._block(records, facts), self.ridges(facts)
         means = RidgeFits(base, ridges[0]).refit(index, new)
         logits = LogisticFits(base, ridges[1], self.tolerance).refit(index, new)
-        return LinearNuisances(facts, on_domain(self.features, facts.domain), Coefficients(means, logits))
+        features, coefficients = on_domain(self.features, facts.domain), Coefficients(means, logits)
+        return LinearNuisances(facts, features, coefficients, *self._numbers(facts))
 
     def bound(self, facts: SelectionFacts) -> SpillBound:
         """Return the certificate, from public facts alone."""
@@ -209,8 +299,8 @@ class StableNuisances(ScoreNuisances):
         if excess(high) > 0:
             name, other = ("propensity_ridge", "ridge") if given[0] is None else ("ridge", "propensity_ridge")
             raise InputError(
-                f"nuisance.{name} = {given[1] if given[0] is None else given[0]:g}: alone it lets a training record "
-                f"spill more than a scoring record does; raise it, or give nuisance.{other} too"
+                f"{name} = {given[1] if given[0] is None else given[0]:g}: alone it lets a training record spill more "
+                f"than a scoring record does; raise it, or give {other} too"
             )
         for _ in range(_STEPS):
             middle = math.sqrt(low * high)
@@ -219,49 +309,39 @@ class StableNuisances(ScoreNuisances):
         return (free if given[0] is None else given[0]), (free if given[1] is None else given[1])
 
     def _bound(self, facts: SelectionFacts, ridge: float, propensity_ridge: float) -> SpillBound:
+        domain, (shares, means) = facts.domain, self._numbers(facts)
+        common: dict[str, Any] = {
+            "radius": FeatureMap.bound,
+            "ridge": ridge,
+            "propensity_ridge": propensity_ridge,
+            "floor": facts.floor,
+            "tolerance": self.tolerance,
+        }
+        if self.guess is not None and self.constants == "localised":
+            return deviation_bound(facts.training, shares.tolist(), means.tolist(), domain=domain, **common)
+        far = max((means - domain.outcome_low).max().item(), (domain.outcome_high - means).max().item())
         return spill_bound(
             facts.training,
-            radius=FeatureMap.bound,
-            ridge=ridge,
-            propensity_ridge=propensity_ridge,
-            floor=facts.floor,
             actions=facts.arms,
-            outcome_range=facts.domain.outcome_range,
+            outcome_range=domain.outcome_range,
             localised=self.constants == "localised",
-            tolerance=self.tolerance,
+            half=0.5 if self.guess is None else far / domain.outcome_range,
+            **common,
         )
 
+    def _numbers(self, facts: SelectionFacts) -> tuple[Tensor, Tensor]:
+        """Return the guesses of shares and means, [K] each."""
+        if isinstance(self.guess, str):
+            raise InputError(f"guess = {self.guess}: is not bought yet; call fit or settle first")
+        guess = self.guess or Guess()
+        assert isinstance(guess, Guess)
+        return guess.numbers(facts)
+
     def _block(self, records: CausalData, facts: SelectionFacts) -> Block:
-        domain = facts.domain
-        z = (records.y - (domain.outcome_low + domain.outcome_high) / 2) / domain.outcome_range
-        return Block(on_domain(self.features, domain)(records.x), z, records.a.long(), facts.arms)
+        (shares, means), arm = self._numbers(facts), records.a.long()
+        z = (records.y - means[arm]) / facts.domain.outcome_range
+        return Block(on_domain(self.features, facts.domain)(records.x), z, arm, facts.arms, offset(shares))
 
 
-@dataclass(frozen=True, eq=False)
-class LinearNuisances(FittedNuisances):
-    """Fitted `StableNuisances`, of one data set or of many side by side: functions give [..., n, K].
-
-    Attributes:
-        facts: Public facts.
-        features: The feature map, set up.
-        coefficients: The curator's.
-    """
-
-    facts: SelectionFacts
-    features: FeatureMap
-    coefficients: Coefficients
-
-    def propensity(self, x: Tensor) -> Tensor:
-        """See ``FittedNuisances.propensity``: projected to the floor for two arms, mixed with it for more."""
-        u = self.features.product(self.coefficients.logits, x).mT
-        arms, floor = self.facts.arms, self.facts.floor
-        if arms == 2:
-            return project_to_floor(torch.cat([torch.zeros_like(u), u], -1).softmax(-1), floor)
-        return (1 - arms * floor) * u.softmax(-1) + floor
-
-    def outcome(self, x: Tensor) -> Tensor:
-        """See ``FittedNuisances.outcome``."""
-        domain = self.facts.domain
-        middle = (domain.outcome_low + domain.outcome_high) / 2
-        means = self.features.product(self.coefficients.means, x).mT
-        return domain.clip_outcome(middle + domain.outcome_range * means)
+def _word(guess: Any) -> Any:
+    return guess if guess is None or isinstance(guess, str) else "public"

@@ -53,7 +53,7 @@ def turned_utilities() -> tuple[Tensor, Tensor, float]:
     treats, and but for one as many lie opposite, where the second alone does: worth the same in one of the worlds, the
     policies are a spread apart in the other.
     """
-    nuisances, n = StableNuisances(features=_FEATURES), _FACTS.scoring
+    nuisances, n = StableNuisances(features=_FEATURES, guess=None), _FACTS.scoring
     features = on_domain(_FEATURES, _DOMAIN)
     places = torch.tensor([_place(features, angle) for angle in (0.0, math.pi)], dtype=torch.float64)
     x = places.repeat_interleave(torch.tensor([n - n // 2, n // 2]))[:, None]

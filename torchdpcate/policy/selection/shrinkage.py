@@ -1,0 +1,125 @@
+"""What stable nuisances are shrunk towards: public guesses of shares and means, or such as are bought."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchdpcate.data import CausalData
+from torchdpcate.policy.selection.fixed import Numbers, constant_outcome, constant_propensity
+from torchdpcate.policy.selection.nuisances import SelectionFacts
+from torchdpcate.policy.selection.scores import project_to_floor
+from torchdpcate.privacy import LaplaceMechanism, Ledger, Level, NoiseSource
+
+BOUGHT = "bought"
+"""Says that a guess is to be bought."""
+
+LABEL = "nuisances: shares and means of the arms"
+"""What the ledger calls the purchase."""
+
+_SENSITIVITY = 2.0  # in l1, of K halves of counts and K sums of outcomes about the middle, in ranges
+_NEVER_ZERO = 1e-9  # noise that is none
+
+
+@dataclass(frozen=True)
+class Guess:
+    """Public numbers that nuisances deviate from; how good they are decides about accuracy, never about privacy.
+
+    Args:
+        propensity: P(A = second action) of two arms, or one number an arm; None takes 1 / K for each.
+        outcome: Mean outcomes: one number for all arms, or one an arm; None takes the middle of the bounds.
+
+    Example:
+        >>> from torchdpcate.data import Domain
+        >>> facts = SelectionFacts(Domain([0.0], [1.0], 0.0, 1.0), (0, 1), floor=0.1, training=5, scoring=5)
+        >>> [numbers.tolist() for numbers in Guess(0.25, [0.5, 0.75]).numbers(facts)]
+        [[0.75, 0.25], [0.5, 0.75]]
+    """
+
+    propensity: Numbers = None
+    outcome: Numbers = None
+
+    def numbers(self, facts: SelectionFacts) -> tuple[Tensor, Tensor]:
+        """Return propensities and outcomes of the arms, [K] each.
+
+        Raises:
+            InputError: Not as many as arms, shares below the floor or not adding up to one, outcomes out of bounds.
+        """
+        return constant_propensity(self.propensity, facts), constant_outcome(self.outcome, facts)
+
+
+def buy_guess(
+    train: CausalData,
+    facts: SelectionFacts,
+    epsilon: float | None,
+    *,
+    noise: NoiseSource | None = None,
+    ledger: Ledger | None = None,
+    block: str = "",
+) -> Guess:
+    r"""Return the shares of the arms and their mean outcomes in a training block, with Laplace noise.
+
+    Released are K halves of counts and K sums of :math:`(y - \text{middle}) / R`. A replaced record moves two counts
+    by one, or none, and sums by at most one in all, for each lies within a half: 2 in l1. What follows is
+    post-processing, linear Bayes for numbers that are uniform over their ranges (variance 1/12), so that noise
+    beyond what records can outweigh pulls to equal shares and to the middle:
+
+    .. math::
+        \hat e_a = \frac{m \hat n_a + 4k^2 / K}{m^2 + 4k^2}, \quad
+        \bar z = \frac{m \sum_a \hat s_a}{m^2 + K k^2}, \quad
+        \hat z_a = \frac{m \hat e_a \hat s_a + k^2 \bar z}{(m \hat e_a)^2 + k^2}, \qquad k^2 = 12 \cdot 2 b^2
+
+    with b the scale of the noise and the shares projected to the simplex; at last they are projected to the floor, and
+    the means clipped to the bounds.
+
+    Guarantee:
+        Certified, pure epsilon for the training block, charged before the noise is drawn. Source: docs/guarantees/
+        laplace.md and stable_nuisances.md.
+
+    Args:
+        train: The training block, actions as positions.
+        facts: Public facts.
+        epsilon: What it costs; None takes the exact numbers, without privacy.
+        noise: Where privacy noise comes from.
+        ledger: Pays.
+        block: The ledger's name of the training block.
+
+    Raises:
+        BudgetError: The block cannot pay.
+
+    Example:
+        >>> from torchdpcate.data import Domain
+        >>> facts = SelectionFacts(Domain([0.0], [1.0], 0.0, 1.0), (0, 1), floor=0.1, training=4, scoring=4)
+        >>> x, a, y = torch.zeros(4, 1), torch.tensor([0, 0, 0, 1]), torch.tensor([0.0, 0.25, 0.5, 0.75])
+        >>> guess = buy_guess(CausalData(x.double(), a.double(), y.double()), facts, None)
+        >>> [[round(number, 6) for number in numbers] for numbers in (guess.propensity, guess.outcome)]
+        [[0.75, 0.25], [0.25, 0.75]]
+    """
+    domain, K, m = facts.domain, facts.arms, facts.training
+    middle = (domain.outcome_low + domain.outcome_high) / 2
+    own = torch.nn.functional.one_hot(train.a.long(), K).double()
+    value = torch.cat([own.sum(0) / 2, ((train.y - middle) / domain.outcome_range) @ own])
+    scale = _NEVER_ZERO
+    if epsilon is not None:
+        assert noise is not None
+        mechanism, scale = purchase(epsilon, facts)
+        if ledger is not None:
+            ledger.charge(block, LABEL, mechanism.event, level=Level.CERTIFIED)
+        value = mechanism.release(value, noise)
+    counts, sums, k2 = 2 * value[:K], value[K:], 24 * scale**2
+    shares = (m * counts + 4 * k2 / K) / (m * m + 4 * k2)
+    shares = project_to_floor(shares, 0.0)
+    overall, counts = m * sums.sum() / (m * m + K * k2), m * shares
+    z = ((counts * sums + k2 * overall) / (counts**2 + k2)).clamp(-0.5, 0.5)
+    means = domain.clip_outcome(middle + domain.outcome_range * z)
+    return Guess(project_to_floor(shares, facts.floor).tolist(), means.tolist())
+
+
+def purchase(epsilon: float, facts: SelectionFacts) -> tuple[LaplaceMechanism, float]:
+    """Return the mechanism that buys a guess, and the scale of its noise.
+
+    Raises:
+        InputError: So little epsilon that rounding would matter.
+    """
+    mechanism = LaplaceMechanism(epsilon, _SENSITIVITY)
+    return mechanism, mechanism.released_scale(2 * facts.arms)
