@@ -19,8 +19,9 @@ With e_a >= e_min and Cauchy-Schwarz it adds at most r_mu r_e / e_min, r the L2 
 probability at most M exp(-t epsilon / Delta_BR), here beta / 2. Report-noisy-max, which nobody needs, may take longer.
 
 This is the paper's Theorem 2 with the bounded range in place of its sensitivity. A library is compared with its own
-best policy, so approximation loses nothing. S, e_min and Delta_BR are certified. The L2 errors nobody knows: give them,
-or take guesses (``guess``). Source: theory note ``policy_learning``, section 6.
+best policy, so approximation loses nothing. S, e_min and Delta_BR are certified, for stable fits about 1 / K and the
+middle: what a bought guess makes of them is known once it is paid for. The L2 errors nobody knows: give them, or take
+guesses (``guess``). Source: theory note ``policy_learning``, section 6.
 """
 
 import math

@@ -17,7 +17,6 @@ BOUGHT = "bought"
 LABEL = "nuisances: shares and means of the arms"
 """What the ledger calls the purchase."""
 
-_SENSITIVITY = 2.0  # in l1, of K halves of counts and K sums of outcomes about the middle, in ranges
 _NEVER_ZERO = 1e-9  # noise that is none
 
 
@@ -59,15 +58,17 @@ def buy_guess(
 ) -> Guess:
     r"""Return the shares of the arms and their mean outcomes in a training block, with Laplace noise.
 
-    Released are K halves of counts and K sums of :math:`(y - \text{middle}) / R`. A replaced record moves two counts
-    by one, or none, and sums by at most one in all, for each lies within a half: 2 in l1. What follows is
-    post-processing, linear Bayes for numbers that are uniform over their ranges (variance 1/12), so that noise
-    beyond what records can outweigh pulls to equal shares and to the middle:
+    Released are halves of counts, of two arms that of the second alone, for m is public, and K sums of
+    :math:`(y - \text{middle}) / R`. A replaced record moves two counts by one, or none, and sums by at most one in all,
+    for each term lies within a half: 2 in l1, and 3/2 for two arms. What follows is post-processing, linear Bayes for
+    shares and a common mean that are uniform over their ranges (variance 1/12) and arms that differ from it by a tenth
+    of the range, so that noise which the records do not outweigh pulls to equal shares, alike arms and the middle:
 
     .. math::
         \hat e_a = \frac{m \hat n_a + 4k^2 / K}{m^2 + 4k^2}, \quad
         \bar z = \frac{m \sum_a \hat s_a}{m^2 + K k^2}, \quad
-        \hat z_a = \frac{m \hat e_a \hat s_a + k^2 \bar z}{(m \hat e_a)^2 + k^2}, \qquad k^2 = 12 \cdot 2 b^2
+        \hat z_a = \frac{m \hat e_a \hat s_a + l^2 \bar z}{(m \hat e_a)^2 + l^2}, \qquad
+        k^2 = 12 \cdot 2 b^2, \quad l^2 = 100 \cdot 2 b^2
 
     with b the scale of the noise and the shares projected to the simplex; at last they are projected to the floor, and
     the means clipped to the bounds.
@@ -98,7 +99,7 @@ def buy_guess(
     domain, K, m = facts.domain, facts.arms, facts.training
     middle = (domain.outcome_low + domain.outcome_high) / 2
     own = torch.nn.functional.one_hot(train.a.long(), K).double()
-    value = torch.cat([own.sum(0) / 2, ((train.y - middle) / domain.outcome_range) @ own])
+    value = torch.cat([own.sum(0)[_counted(K)] / 2, ((train.y - middle) / domain.outcome_range) @ own])
     scale = _NEVER_ZERO
     if epsilon is not None:
         assert noise is not None
@@ -106,11 +107,14 @@ def buy_guess(
         if ledger is not None:
             ledger.charge(block, LABEL, mechanism.event, level=Level.CERTIFIED)
         value = mechanism.release(value, noise)
-    counts, sums, k2 = 2 * value[:K], value[K:], 24 * scale**2
+    counts, sums, k2 = 2 * value[:-K], value[-K:], 24 * scale**2
+    l2 = 200 * scale**2
+    if K == 2:
+        counts = torch.cat([m - counts, counts])
     shares = (m * counts + 4 * k2 / K) / (m * m + 4 * k2)
     shares = project_to_floor(shares, 0.0)
     overall, counts = m * sums.sum() / (m * m + K * k2), m * shares
-    z = ((counts * sums + k2 * overall) / (counts**2 + k2)).clamp(-0.5, 0.5)
+    z = ((counts * sums + l2 * overall) / (counts**2 + l2)).clamp(-0.5, 0.5)
     means = domain.clip_outcome(middle + domain.outcome_range * z)
     return Guess(project_to_floor(shares, facts.floor).tolist(), means.tolist())
 
@@ -121,5 +125,11 @@ def purchase(epsilon: float, facts: SelectionFacts) -> tuple[LaplaceMechanism, f
     Raises:
         InputError: So little epsilon that rounding would matter.
     """
-    mechanism = LaplaceMechanism(epsilon, _SENSITIVITY)
-    return mechanism, mechanism.released_scale(2 * facts.arms)
+    counted = len(range(facts.arms)[_counted(facts.arms)])
+    mechanism = LaplaceMechanism(epsilon, 1 + min(counted, 2) / 2)
+    return mechanism, mechanism.released_scale(counted + facts.arms)
+
+
+def _counted(arms: int) -> slice:
+    """Return the arms whose records are counted: of two the second, for the rest is the other."""
+    return slice(1, 2) if arms == 2 else slice(0, arms)
