@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -17,7 +17,7 @@ from experiments.policy_selection.movement import Moves
 from torchdpcate.data import CausalData
 from torchdpcate.nuisance import ConvexNuisanceConfig, NuisanceConfig, NuisanceRecipe
 from torchdpcate.policy.selection.fixed import FixedNuisances
-from torchdpcate.policy.selection.nuisances import CertifiedNuisances, ScoreNuisances
+from torchdpcate.policy.selection.nuisances import CertifiedNuisances, Purse, ScoreNuisances
 from torchdpcate.policy.selection.private import PrivateNuisances
 from torchdpcate.policy.selection.scores import dr_scores
 from torchdpcate.policy.selection.stable import StableNuisances
@@ -74,15 +74,9 @@ def fitted(
     """Nuisances of a draw; their noise is a fixed one, so that numbers can be had again: not private."""
     train: CausalData | None = draw.train if recipe.trains else None
     seed = draw.seed if epsilon is None else 1000 * draw.seed + round(10 * epsilon)
-    return recipe.fit(
-        train,
-        population.facts(scoring),
-        budget=None if epsilon is None else PrivacyBudget(epsilon, DELTA),
-        noise=NoiseSource.fixed(seed),
-        ledger=None,
-        block="nuisance",
-        seed=draw.seed,
-    )
+    budget = None if epsilon is None else PrivacyBudget(epsilon, DELTA)
+    facts = replace(population.facts(scoring), seed=draw.seed)
+    return recipe.fit(train, facts, Purse(budget, NoiseSource.fixed(seed)))
 
 
 def choice_rows(

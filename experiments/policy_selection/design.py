@@ -26,7 +26,6 @@ from torchdpcate.policy.selection.learned import LearnedNuisances
 from torchdpcate.policy.selection.nuisances import FittedNuisances, ScoreNuisances, SelectionFacts
 from torchdpcate.policy.selection.stable import StableNuisances
 from torchdpcate.policy.selection.utilities import utilities
-from torchdpcate.privacy import NoiseSource
 
 M = N = 1500  # records that train and that score
 ROWS = 4802  # of ACIC 2016
@@ -115,8 +114,7 @@ class Population:
     @cached_property
     def true_nuisances(self) -> FittedNuisances:
         """The same as functions of tensors."""
-        free: dict[str, Any] = {"budget": None, "noise": NoiseSource.fixed(0), "ledger": None, "block": "", "seed": 0}
-        return self.truth.fit(None, self.facts(), **free).nuisances
+        return self.truth.fit(None, self.facts()).nuisances
 
     def learners(self, draw: Draw) -> dict[str, ScoreNuisances]:
         """Nuisances of table 1, by name, from those that learn nothing to those that nobody vouches for."""

@@ -72,7 +72,7 @@ def test_a_training_block_that_did_not_pay(tmp_path):
 
 def test_a_guess_that_is_called_bought(tmp_path):
     free = released(nuisance=StableNuisances(guess=None))
-    assert "no charge is for it" in refused(with_public(free, guess="bought"), tmp_path)
+    assert "no charge is for them" in refused(with_public(free, guess="bought"), tmp_path)
 
 
 def upper(x):

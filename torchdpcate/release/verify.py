@@ -15,6 +15,7 @@ from torchdpcate.release.account import CANDIDATE
 from torchdpcate.release.digest import NO_SIGNATURE, SUMS_FILE, check_sums
 from torchdpcate.release.file import ReleaseFile, read_release_file
 from torchdpcate.release.plug_in import PlugIn
+from torchdpcate.release.policy import GUESS
 from torchdpcate.release.statement import ADJACENCY, UNIT, PrivacyStatement, claim_sentence
 from torchdpcate.release.verify_policy import policy_problems
 
@@ -26,7 +27,7 @@ _MOST_EVENTS, _MOST_CHARGES = 10**7, 1000  # about a minute; more than any run
 _BOUGHT = (
     ("weights", "private", "weights: private"),
     ("outcome", "bought_residual", "outcome: "),
-    ("guess", "bought", "nuisances: shares and means"),
+    ("guess", "bought", GUESS),
 )
 _LEVELS = list(Level)  # from the strongest to the weakest
 

@@ -7,7 +7,7 @@ from typing import Any
 from torchdpcate.candidates import FunctionPolicies
 from torchdpcate.privacy import Level
 from torchdpcate.release.file import ReleaseFile
-from torchdpcate.release.policy import NUISANCE, SCORING, PolicyRelease
+from torchdpcate.release.policy import GUESS, NUISANCE, SCORING, PolicyRelease
 from torchdpcate.release.statement import PrivacyStatement
 
 _PAYERS = {
@@ -17,8 +17,6 @@ _PAYERS = {
     "fixed": ((SCORING,), (SCORING,)),
 }
 """By certificate: which blocks there are, and which of them pay for the choice."""
-
-_GUESS = "nuisances: shares and means of the arms"
 
 
 def policy_problems(file: ReleaseFile, privacy: PrivacyStatement) -> Iterator[str]:
@@ -56,11 +54,9 @@ def _payments(privacy: PrivacyStatement, certificate: str) -> Iterator[str]:
         yield "a block whose records move the choice did not pay for it"
     kinds = [charge.get("event", {}).get("kind") for charge in charges.get(NUISANCE, ())]
     labels = {charge["label"] for charge in charges.get(NUISANCE, ())}
-    fitted = "dp_sgd" in kinds or any(label.startswith("nuisances:") for label in labels - {_GUESS})
+    fitted = "dp_sgd" in kinds or any(label.startswith("nuisances:") for label in labels - {GUESS})
     if certificate == "private_nuisances" and not fitted:
         yield "its nuisances are called private, but no charge is for their training"
-    if privacy.public.get("guess") == "bought" and _GUESS not in labels:
-        yield "its guess is called bought, but no charge is for it"
 
 
 def _constants(public: dict[str, Any]) -> Iterator[str]:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data import CausalData
-from torchdpcate.policy.selection.nuisances import CertifiedNuisances, FittedNuisances, ScoreNuisances
+from torchdpcate.policy.selection.nuisances import EMPTY, CertifiedNuisances, FittedNuisances, ScoreNuisances
 from torchdpcate.policy.selection.scores import project_to_floor
 from torchdpcate.privacy import Level
 
@@ -41,7 +41,7 @@ class CellMeans(ScoreNuisances):
     e: Tensor | None = None
     mu: Tensor | None = None
 
-    def fit(self, train: CausalData, facts, *, budget, noise, ledger, block, seed) -> CertifiedNuisances:
+    def fit(self, train: CausalData, facts, purse=EMPTY) -> CertifiedNuisances:
         cell, arm = (train.x[:, 0] > EDGE).long(), train.a.long()
         counts, sums = torch.zeros(2, facts.arms, dtype=torch.float64), torch.zeros(2, facts.arms, dtype=torch.float64)
         counts.index_put_((cell, arm), torch.ones(train.n, dtype=torch.float64), accumulate=True)

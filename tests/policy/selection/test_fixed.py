@@ -7,10 +7,8 @@ from torchdpcate.data import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.policy.selection.fixed import FixedNuisances
 from torchdpcate.policy.selection.nuisances import SelectionFacts
-from torchdpcate.privacy import NoiseSource
 
 DOMAIN = Domain([0.0, 0.2], [1.0, 0.7], outcome_low=-1.0, outcome_high=3.0, names=["age", "score"])
-FREE = {"budget": None, "noise": NoiseSource.fixed(0), "ledger": None, "block": "", "seed": 0}
 
 
 def facts(arms: int = 2, floor: float = 0.1) -> SelectionFacts:
@@ -31,7 +29,7 @@ def facts(arms: int = 2, floor: float = 0.1) -> SelectionFacts:
 def test_spreads(arms, settings, spread):
     nuisances = FixedNuisances(**settings)
     nuisances.check(facts(arms), None)
-    certified = nuisances.fit(None, facts(arms), **FREE)
+    certified = nuisances.fit(None, facts(arms))
     assert certified.spread == pytest.approx(spread)
     assert not certified.spill_blocks
     x = DOMAIN.grid(50)
@@ -41,7 +39,7 @@ def test_spreads(arms, settings, spread):
 
 
 def test_a_column_is_the_second_arms_propensity_and_clipped_to_the_floor():
-    certified = FixedNuisances("score").fit(None, facts(floor=0.4), **FREE)
+    certified = FixedNuisances("score").fit(None, facts(floor=0.4))
     x = torch.tensor([[0.0, 0.2], [0.0, 0.5], [0.0, 0.7]], dtype=torch.float64)
     assert certified.nuisances.propensity(x)[:, 1].tolist() == pytest.approx([0.4, 0.5, 0.6])
 

@@ -9,10 +9,8 @@ from torchdpcate.data import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.policy.selection.frozen import FrozenNuisances
 from torchdpcate.policy.selection.nuisances import SelectionFacts
-from torchdpcate.privacy import NoiseSource
 
 DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], outcome_low=-1.0, outcome_high=3.0)
-FREE = {"budget": None, "noise": NoiseSource.fixed(0), "ledger": None, "block": "", "seed": 0}
 
 
 def facts(arms: int = 2) -> SelectionFacts:
@@ -26,7 +24,7 @@ def test_fitted_objects_of_other_data(arms):
     outcome = [Ridge().fit(x[a == arm], y[a == arm]) for arm in range(arms)]
     nuisances = FrozenNuisances(LogisticRegression().fit(x, a), outcome, fitted_on="ab" * 32)
     nuisances.check(facts(arms), None)
-    certified = nuisances.fit(None, facts(arms), **FREE)
+    certified = nuisances.fit(None, facts(arms))
     grid = DOMAIN.grid(50)
     e, mu = certified.nuisances.propensity(grid), certified.nuisances.outcome(grid)
     assert e.min() >= 0.1
@@ -39,9 +37,9 @@ def test_fitted_objects_of_other_data(arms):
 
 
 def test_numbers_beside_functions_lower_the_spread():
-    known = FrozenNuisances(0.5, lambda x: np.stack([x[:, 0], x[:, 1]], 1)).fit(None, facts(), **FREE)
+    known = FrozenNuisances(0.5, lambda x: np.stack([x[:, 0], x[:, 1]], 1)).fit(None, facts())
     assert known.spread == pytest.approx(2 * 4 / 0.5)
-    column = FrozenNuisances(lambda x: x[:, 0]).fit(None, facts(), **FREE)
+    column = FrozenNuisances(lambda x: x[:, 0]).fit(None, facts())
     assert column.spread == pytest.approx(2 * 2 / 0.1)
     x = torch.tensor([[0.0, 0.0], [0.3, 0.0], [1.0, 0.0]], dtype=torch.float64)
     assert column.nuisances.propensity(x)[:, 1].tolist() == pytest.approx([0.1, 0.3, 0.9])

@@ -11,11 +11,10 @@ from torchdpcate.data import CausalData, Domain
 from torchdpcate.errors import InputError
 from torchdpcate.policy.selection.learned import LearnedNuisances
 from torchdpcate.policy.selection.nuisances import SelectionFacts
-from torchdpcate.privacy import Level, NoiseSource
+from torchdpcate.privacy import Level
 
 DOMAIN = Domain([0.0], [1.0], outcome_low=0.0, outcome_high=1.0)
 FACTS = SelectionFacts(DOMAIN, (1, 2, 3), 0.1, 6, 6)
-FREE = {"budget": None, "noise": NoiseSource.fixed(0), "ledger": None, "block": "", "seed": 0}
 
 
 def test_nearest_neighbours_by_arm_and_an_arm_without_records():
@@ -23,7 +22,7 @@ def test_nearest_neighbours_by_arm_and_an_arm_without_records():
     train = CausalData(x, torch.tensor([0.0, 2, 0, 2, 0, 2]), torch.arange(6).double() / 4)
     nuisances = LearnedNuisances(KNeighborsRegressor(1), KNeighborsClassifier(1))
     nuisances.check(FACTS, None)
-    certified = nuisances.fit(train, FACTS, **FREE)
+    certified = nuisances.fit(train, FACTS)
     assert certified.nuisances.outcome(x[:1]).tolist() == [[0.0, 0.5, 0.25]]
     np.testing.assert_allclose(certified.nuisances.propensity(x[1:2])[0], [0.1, 0.1, 0.8])
     assert certified.nuisances.outcome(x).max() <= 1  # clipped

@@ -16,7 +16,7 @@ from torchdpcate.policy.selection.guess import NuisanceFacts, private_nuisances
 from torchdpcate.policy.selection.nuisances import SelectionFacts
 from torchdpcate.policy.selection.plan import TRAINED, plan, regret_bound
 from torchdpcate.policy.selection.scores import dr_scores
-from torchdpcate.privacy import ExponentialMechanism, NoiseSource, PermuteAndFlip
+from torchdpcate.privacy import ExponentialMechanism, PermuteAndFlip
 
 FACTS = {"floor": 0.1, "features": 21}
 ALARM = 1e-6
@@ -38,9 +38,7 @@ def test_the_spread_is_that_of_the_certificate():
     assert stable.split == 0.5
     for actions, width in ((2, 1.0), (4, 3.0)):
         facts = SelectionFacts(Domain([0.0], [1.0], 0.0, width), tuple(range(actions)), 0.1, 0, 1500)
-        constants = FixedNuisances().fit(
-            None, facts, budget=None, noise=NoiseSource.fixed(0), ledger=None, block="", seed=0
-        )
+        constants = FixedNuisances().fit(None, facts)
         common = {"certificate": "fixed", "actions": actions, "outcome_range": width}
         assert regret_bound(1500, 0, 160, 1.0, **common, **FACTS).spread == pytest.approx(constants.spread)
     for certificate in ("frozen", "private_nuisances"):

@@ -6,7 +6,7 @@ import torch
 from torchdpcate.data import CausalData, Domain
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance import ConvexNuisanceConfig, NuisanceConfig
-from torchdpcate.policy.selection.nuisances import SelectionFacts
+from torchdpcate.policy.selection.nuisances import Purse, SelectionFacts
 from torchdpcate.policy.selection.private import PrivateNuisances
 from torchdpcate.privacy import Ledger, NoiseSource, PrivacyBudget
 
@@ -31,8 +31,7 @@ def fitted(nuisances: PrivateNuisances, given: SelectionFacts, budget: PrivacyBu
     ledger = Ledger({"nuisance": BUDGET})
     nuisances.check(given, budget)
     train = records(given.training, given.arms)
-    noise = NoiseSource.system()
-    certified = nuisances.fit(train, given, budget=budget, noise=noise, ledger=ledger, block="nuisance", seed=0)
+    certified = nuisances.fit(train, given, Purse(budget, NoiseSource.system(), ledger, "nuisance"))
     return certified, ledger
 
 

@@ -7,9 +7,10 @@ import torch
 
 from torchdpcate.data import CausalData, Domain
 from torchdpcate.errors import BudgetError, InputError
-from torchdpcate.policy.selection.nuisances import SelectionFacts
-from torchdpcate.policy.selection.shrinkage import LABEL, buy_guess, purchase
+from torchdpcate.policy.selection.nuisances import Purse, SelectionFacts
+from torchdpcate.policy.selection.shrinkage import buy_guess, purchase
 from torchdpcate.privacy import LaplaceMechanism, Ledger, NoiseSource, PrivacyBudget
+from torchdpcate.release.policy import GUESS
 
 DOMAIN = Domain([0.0], [1.0], outcome_low=-10.0, outcome_high=30.0)
 
@@ -54,7 +55,7 @@ def test_the_sensitivity_covers_every_neighbour_and_is_attained(arms, monkeypatc
     Watched.seen.clear()
     for arm in range(arms):
         for y in (-10.0, 0.0, 10.0, 30.0):
-            buy_guess(records([0, 1, arm], [3.0, -4.0, y]), facts(3, arms), 1.0, noise=NoiseSource.fixed(0))
+            buy_guess(records([0, 1, arm], [3.0, -4.0, y]), facts(3, arms), 1.0, Purse(noise=NoiseSource.fixed(0)))
     stated = {sensitivity for sensitivity, _ in Watched.seen}
     values = torch.stack([value for _, value in Watched.seen])
     assert stated == {torch.cdist(values, values, p=1).max().item()} == {1.5 if arms == 2 else 2.0}
@@ -62,20 +63,20 @@ def test_the_sensitivity_covers_every_neighbour_and_is_attained(arms, monkeypatc
 
 def test_the_ledger_pays_before_the_noise_and_a_poor_one_gives_nothing():
     ledger = Ledger({"train": PrivacyBudget(0.3, 0.0)})
-    buy_guess(many(100), facts(100), 0.2, noise=NoiseSource.system(), ledger=ledger, block="train")
-    assert [(entry.label, entry.event.epsilon) for entry in ledger.entries] == [(LABEL, 0.2)]
+    buy_guess(many(100), facts(100), 0.2, Purse(None, NoiseSource.system(), ledger, "train"))
+    assert [(entry.label, entry.event.epsilon) for entry in ledger.entries] == [(GUESS, 0.2)]
 
     class Silent(NoiseSource):
         private = True
         gaussian = laplace = generator = _noisy_max = None
 
     with pytest.raises(BudgetError):
-        buy_guess(many(100), facts(100), 0.2, noise=Silent(), ledger=ledger, block="train")
+        buy_guess(many(100), facts(100), 0.2, Purse(None, Silent(), ledger, "train"))
 
 
 def test_with_many_records_it_is_near_the_truth():
     """Noise of scale 20: a hundredth of 2,000 treated, of a sum of 400: beyond 15 scales once in 10^6."""
-    guess = buy_guess(many(20_000), facts(20_000), 0.1, noise=NoiseSource.system())
+    guess = buy_guess(many(20_000), facts(20_000), 0.1)
     assert guess.propensity == pytest.approx([0.9, 0.1], abs=15 * 40 / 20_000)
     assert guess.outcome[0] == pytest.approx(10.0, abs=40 * 15 * 20 / 17_000)
     assert guess.outcome[1] == pytest.approx(2.0, abs=2 * 40 * 15 * 20 / 1_400)
@@ -83,7 +84,7 @@ def test_with_many_records_it_is_near_the_truth():
 
 @pytest.mark.parametrize("arms", [2, 4])
 def test_where_noise_drowns_the_records_it_says_next_to_nothing(arms):
-    guess = buy_guess(many(50, arms), facts(50, arms), 1e-3, noise=NoiseSource.system())
+    guess = buy_guess(many(50, arms), facts(50, arms), 1e-3)
     # the noise of a sum, of scale 2000, has a weight of 50 / 10^8; thirty scales
     assert guess.propensity == pytest.approx([1 / arms] * arms, abs=0.02)
     assert guess.outcome == pytest.approx([10.0] * arms, abs=40 * 0.1)
@@ -94,7 +95,7 @@ def test_where_noise_drowns_the_records_it_says_next_to_nothing(arms):
 @pytest.mark.parametrize("seed", range(20))
 def test_it_is_always_a_guess_that_may_be_given(seed):
     given = facts(30, 3, floor=0.2)
-    guess = buy_guess(many(30, 3), given, 0.05, noise=NoiseSource.fixed(seed))
+    guess = buy_guess(many(30, 3), given, 0.05, Purse(noise=NoiseSource.fixed(seed)))
     shares, means = guess.numbers(given)
     assert shares.min() >= 0.2
     assert shares.sum() == pytest.approx(1)

@@ -9,14 +9,14 @@ import torch
 from torchdpcate.data import CausalData, Domain
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.policy.selection.linear_fits import Coefficients
-from torchdpcate.policy.selection.nuisances import SelectionFacts
-from torchdpcate.policy.selection.shrinkage import LABEL, Guess
+from torchdpcate.policy.selection.nuisances import Purse, SelectionFacts
+from torchdpcate.policy.selection.shrinkage import Guess
 from torchdpcate.policy.selection.stable import CONSTANTS, StableNuisances
 from torchdpcate.privacy import Ledger, Level, NoiseSource, PrivacyBudget
+from torchdpcate.release.policy import GUESS
 from torchdpcate.second_stage import Legendre
 
 DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], outcome_low=-1.0, outcome_high=3.0, overlap=0.1)
-FREE = {"budget": None, "noise": NoiseSource.fixed(0), "ledger": None, "block": "nuisance", "seed": 0}
 
 
 def facts(arms: int = 2, training: int = 300, scoring: int = 400, floor: float = 0.1) -> SelectionFacts:
@@ -72,7 +72,7 @@ def test_one_ridge_given_leaves_the_rest_to_the_other(given):
 def test_functions_lie_where_the_certificate_says(arms, features):
     nuisances = stable(features=features)
     nuisances.check(facts(arms), None)
-    certified = nuisances.fit(records(300, arms), facts(arms), **FREE)
+    certified = nuisances.fit(records(300, arms), facts(arms))
     x = records(400, arms, seed=1).x
     e, mu, bound = certified.nuisances.propensity(x), certified.nuisances.outcome(x), nuisances.bound(facts(arms))
     assert e.shape == mu.shape == (400, arms)
@@ -91,7 +91,7 @@ def test_a_replaced_record_spreads_all_sums_within_the_certificate():
     generator = torch.Generator().manual_seed(2)
     index, new = torch.randint(300, (200,), generator=generator), records(200, seed=3)
     new.y[:] = torch.where(new.y > 1, 3.0, -1.0)
-    before, after = nuisances.fit(train, facts(), **FREE).nuisances, nuisances.refit(train, facts(), index, new)
+    before, after = nuisances.fit(train, facts()).nuisances, nuisances.refit(train, facts(), index, new)
     scores = []
     for functions in (before, after):
         mu, e = functions.outcome(score.x), functions.propensity(score.x)
@@ -107,7 +107,7 @@ def test_refits_are_fits_of_neighbours():
     replaced = nuisances.refit(train, given, torch.tensor([4, 50, 99]), new)
     x, a, y = train.x.clone(), train.a.clone(), train.y.clone()
     x[50], a[50], y[50] = new.x[1], new.a[1], new.y[1]
-    own = nuisances.fit(CausalData(x, a, y), given, **FREE).nuisances
+    own = nuisances.fit(CausalData(x, a, y), given).nuisances
     for function in ("propensity", "outcome"):
         both = getattr(replaced, function)(new.x)[1], getattr(own, function)(new.x)
         torch.testing.assert_close(*both, rtol=0, atol=1e-9)
@@ -133,26 +133,26 @@ class Sloppy(StableNuisances):
 
 def test_a_learner_whose_two_fits_differ_is_refused():
     with pytest.raises(InputError, match="nuisance = Restless: two fits of the same records differ"):
-        Restless().fit(records(300), facts(), **FREE)
+        Restless().fit(records(300), facts())
 
 
 def test_a_learner_that_misses_the_minimum_is_refused_unless_the_tolerance_covers_it():
     with pytest.raises(NumericalError, match="nothing is released"):
-        Sloppy().fit(records(300), facts(), **FREE)
+        Sloppy().fit(records(300), facts())
     ridges = {"ridge": 0.1, "propensity_ridge": 0.1}
-    certified = Sloppy(tolerance=1e-4, guess=None, **ridges).fit(records(300), facts(), **FREE)
+    certified = Sloppy(tolerance=1e-4, guess=None, **ridges).fit(records(300), facts())
     assert certified.spread > stable(**ridges).spread(facts())
 
 
 def test_a_certificate_for_other_sizes_is_refused():
     with pytest.raises(InputError, match="that of 300 training records"):
-        stable().fit(records(30), facts(), **FREE)
+        stable().fit(records(30), facts())
 
 
 def test_arms_without_training_records_get_the_middle():
     train = records(300, 3)
     train.a[train.a == 2] = 0
-    certified = stable().fit(train, facts(3), **FREE)
+    certified = stable().fit(train, facts(3))
     assert certified.nuisances.outcome(train.x)[:, 2].tolist() == [1.0] * 300
 
 
@@ -196,7 +196,7 @@ GUESSES = {2: {"propensity": 0.2, "outcome": [0.0, 2.0]}, 3: Guess((0.7, 0.15, 0
 def test_fits_about_a_guess_lie_where_the_certificate_says(arms, constants):
     nuisances = StableNuisances(guess=GUESSES[arms], constants=constants)
     nuisances.check(facts(arms), None)
-    certified = nuisances.fit(records(300, arms), facts(arms), **FREE)
+    certified = nuisances.fit(records(300, arms), facts(arms))
     x = records(400, arms, seed=1).x
     e, mu, bound = certified.nuisances.propensity(x), certified.nuisances.outcome(x), nuisances.bound(facts(arms))
     torch.testing.assert_close(e.sum(1), torch.ones(400, dtype=torch.float64))
@@ -211,7 +211,7 @@ def test_fits_about_a_guess_lie_where_the_certificate_says(arms, constants):
 
 
 def test_large_ridges_leave_the_guess():
-    certified = StableNuisances(1e9, 1e9, guess=GUESSES[3]).fit(records(300, 3), facts(3), **FREE)
+    certified = StableNuisances(1e9, 1e9, guess=GUESSES[3]).fit(records(300, 3), facts(3))
     x = records(5, 3).x
     mixed = 0.7 * torch.tensor([0.7, 0.15, 0.15]).double() + 0.1
     torch.testing.assert_close(certified.nuisances.propensity(x)[0], mixed, rtol=0, atol=1e-8)
@@ -222,8 +222,8 @@ def test_large_ridges_leave_the_guess():
 def test_a_guess_that_says_nothing_changes_no_fit():
     train, x = records(300), records(50, seed=1).x
     ridges = {"ridge": 0.5, "propensity_ridge": 0.5}
-    plain = stable(**ridges).fit(train, facts(), **FREE)
-    neutral = stable(guess=Guess(), **ridges).fit(train, facts(), **FREE)
+    plain = stable(**ridges).fit(train, facts())
+    neutral = stable(guess=Guess(), **ridges).fit(train, facts())
     for function in ("propensity", "outcome"):
         assert torch.equal(getattr(plain.nuisances, function)(x), getattr(neutral.nuisances, function)(x))
     assert neutral.public["score_spread"] == pytest.approx(plain.public["score_spread"])
@@ -237,7 +237,7 @@ def test_neighbours_about_a_guess_keep_it():
     assert nuisances.guess.outcome == pytest.approx([train.y[train.a == a].mean().item() for a in (0, 1)])
     index, new = torch.randint(300, (200,), generator=torch.Generator().manual_seed(2)), records(200, seed=3)
     new.y[:] = torch.where(new.y > 1, 3.0, -1.0)
-    before, after = nuisances.fit(train, facts(), **FREE).nuisances, nuisances.refit(train, facts(), index, new)
+    before, after = nuisances.fit(train, facts()).nuisances, nuisances.refit(train, facts(), index, new)
     own, scores = torch.nn.functional.one_hot(score.a.long(), 2), []
     for functions in (before, after):
         mu, e = functions.outcome(score.x), functions.propensity(score.x)
@@ -249,15 +249,15 @@ def test_neighbours_about_a_guess_keep_it():
 
 def test_a_guess_is_bought_from_the_training_block_alone():
     ledger = Ledger({"nuisance": PrivacyBudget(2.0, 0.0), "scoring": PrivacyBudget(2.0, 0.0)})
-    paid = {**FREE, "budget": PrivacyBudget(2.0, 0.0), "noise": NoiseSource.system(), "ledger": ledger}
+    purse = Purse(PrivacyBudget(2.0, 0.0), NoiseSource.system(), ledger, "nuisance")
     nuisances = StableNuisances(share=0.25)
-    nuisances.check(facts(), paid["budget"])
-    certified = nuisances.fit(records(300), facts(), **paid)
+    nuisances.check(facts(), purse.budget)
+    certified = nuisances.fit(records(300), facts(), purse)
     (entry,) = ledger.entries
-    assert (entry.block, entry.label, entry.event.epsilon, entry.level) == ("nuisance", LABEL, 0.5, Level.CERTIFIED)
+    assert (entry.block, entry.label, entry.event.epsilon, entry.level) == ("nuisance", GUESS, 0.5, Level.CERTIFIED)
     assert certified.public["guess"] == "bought"
     again = StableNuisances(guess=Guess(certified.public["guess_propensity"], certified.public["guess_outcome"]))
-    assert again.fit(records(300), facts(), **FREE).spread == certified.spread  # it follows from the guess
+    assert again.fit(records(300), facts()).spread == certified.spread  # it follows from the guess
 
 
 def test_a_guess_is_needed_before_its_certificate():
@@ -272,7 +272,7 @@ def test_once_a_guess_is_paid_for_a_small_ridge_is_no_reason_to_refuse(given):
         StableNuisances(**given, guess=Guess()).check(facts(), None)
     nuisances = StableNuisances(**given)
     nuisances.check(facts(), PrivacyBudget(1.0, 0.0))
-    certified = nuisances.fit(records(300), facts(), **FREE)
+    certified = nuisances.fit(records(300), facts())
     assert (certified.public["ridge"], certified.public["propensity_ridge"]) == (1e-3, 1e-3)
     assert certified.spread == certified.public["spill"] > 2 * certified.public["score_spread"]
 

@@ -1,6 +1,7 @@
 """Exact refits: the utilities that a learner's nuisances give when one training record is replaced."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -13,7 +14,6 @@ from torchdpcate.policy.selection.nuisances import CertifiedNuisances, FittedNui
 from torchdpcate.policy.selection.scores import dr_scores, score_grid
 from torchdpcate.policy.selection.stable import StableNuisances
 from torchdpcate.policy.selection.utilities import utilities
-from torchdpcate.privacy import NoiseSource
 
 _NUMBERS = 2**22  # scores in memory at once
 
@@ -50,8 +50,8 @@ class Refits:
     ) -> None:
         if isinstance(recipe, StableNuisances):  # a guess is paid for, so it stays; default ridges are sought once
             recipe = recipe.settle(train, facts)
-        self.recipe, self.train, self.score, self.facts, self.library = recipe, train, score, facts, library
-        self._seed = seed
+        self.recipe, self.train, self.score, self.library = recipe, train, score, library
+        self.facts = replace(facts, seed=seed)
         self.certified = self._fit(train)
         self.base = self._utilities([self.certified.nuisances])[0]
         if not torch.equal(self.base, self._utilities([self._fit(train).nuisances])[0]):
@@ -101,12 +101,4 @@ class Refits:
         return self.sums(torch.round(self.scores(fits) / step) * step)
 
     def _fit(self, train: CausalData) -> CertifiedNuisances:
-        return self.recipe.fit(
-            train if self.recipe.trains else None,
-            self.facts,
-            budget=None,
-            noise=NoiseSource.system(),
-            ledger=None,
-            block="nuisance",
-            seed=self._seed,
-        )
+        return self.recipe.fit(train if self.recipe.trains else None, self.facts)

@@ -4,7 +4,13 @@ from torchdpcate.policy.selection.certificates import CERTIFICATES, make_nuisanc
 from torchdpcate.policy.selection.fixed import FixedNuisances
 from torchdpcate.policy.selection.frozen import FrozenNuisances
 from torchdpcate.policy.selection.learned import LearnedNuisances
-from torchdpcate.policy.selection.nuisances import CertifiedNuisances, FittedNuisances, ScoreNuisances, SelectionFacts
+from torchdpcate.policy.selection.nuisances import (
+    CertifiedNuisances,
+    FittedNuisances,
+    Purse,
+    ScoreNuisances,
+    SelectionFacts,
+)
 from torchdpcate.policy.selection.plan import RegretBound, SelectionPlan, regret_bound
 from torchdpcate.policy.selection.private import PrivateNuisances
 from torchdpcate.policy.selection.scores import dr_scores, project_to_floor, score_grid
@@ -20,6 +26,7 @@ __all__ = [
     "LearnedNuisances",
     "PolicySelector",
     "PrivateNuisances",
+    "Purse",
     "RegretBound",
     "ScoreNuisances",
     "SelectionFacts",

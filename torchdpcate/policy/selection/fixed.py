@@ -10,14 +10,16 @@ from torch import Tensor
 from torchdpcate.data import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.policy.selection.nuisances import (
+    EMPTY,
     CertifiedNuisances,
     FittedNuisances,
+    Purse,
     ScoreNuisances,
     SelectionFacts,
 )
 from torchdpcate.policy.selection.scores import project_to_floor
 from torchdpcate.policy.selection.spread import score_spread
-from torchdpcate.privacy import Ledger, Level, NoiseSource, PrivacyBudget
+from torchdpcate.privacy import Level, PrivacyBudget
 from torchdpcate.privacy.budget import number
 
 Numbers = float | Sequence[float] | None
@@ -44,8 +46,7 @@ class FixedNuisances(ScoreNuisances):
     Example:
         >>> from torchdpcate.data import Domain
         >>> facts = SelectionFacts(Domain([0.0], [1.0], 0.0, 1.0), (0, 1), floor=0.1, training=0, scoring=100)
-        >>> free = dict(budget=None, noise=NoiseSource.system(), ledger=None, block="", seed=0)
-        >>> FixedNuisances(0.5).fit(None, facts, **free).spread
+        >>> FixedNuisances(0.5).fit(None, facts).spread
         2.0
     """
 
@@ -60,17 +61,7 @@ class FixedNuisances(ScoreNuisances):
         super().check(facts, budget)
         self._ranges(facts)
 
-    def fit(
-        self,
-        train: CausalData | None,
-        facts: SelectionFacts,
-        *,
-        budget: PrivacyBudget | None,
-        noise: NoiseSource,
-        ledger: Ledger | None,
-        block: str,
-        seed: int,
-    ) -> CertifiedNuisances:
+    def fit(self, train: CausalData | None, facts: SelectionFacts, purse: Purse = EMPTY) -> CertifiedNuisances:
         """See ``ScoreNuisances.fit``; nothing is fitted and nothing spent."""
         propensity, outcome = self._ranges(facts)
         column = facts.domain.names.index(self.propensity) if isinstance(self.propensity, str) else None

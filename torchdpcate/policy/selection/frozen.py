@@ -13,14 +13,16 @@ from torchdpcate.data import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.policy.selection.fixed import constant_outcome, constant_propensity
 from torchdpcate.policy.selection.nuisances import (
+    EMPTY,
     CertifiedNuisances,
     FittedNuisances,
+    Purse,
     ScoreNuisances,
     SelectionFacts,
 )
 from torchdpcate.policy.selection.scores import project_to_floor
 from torchdpcate.policy.selection.spread import score_spread
-from torchdpcate.privacy import Condition, Ledger, Level, NoiseSource, PrivacyBudget
+from torchdpcate.privacy import Condition, Level, PrivacyBudget
 
 _POINTS = 8  # of the domain, at which a function is tried
 _SAME = 1e-9  # of its values: what rounding does where points are taken one by one
@@ -57,9 +59,8 @@ class FrozenNuisances(ScoreNuisances):
     Example:
         >>> from torchdpcate.data import Domain
         >>> facts = SelectionFacts(Domain([0.0], [1.0], 0.0, 1.0), (0, 1), floor=0.1, training=0, scoring=100)
-        >>> free = dict(budget=None, noise=NoiseSource.system(), ledger=None, block="", seed=0)
         >>> nuisances = FrozenNuisances(lambda x: 0.2 + 0.6 * x[:, 0], lambda x: np.hstack([x, 1 - x]))
-        >>> certified = nuisances.fit(None, facts, **free)
+        >>> certified = nuisances.fit(None, facts)
         >>> certified.spread, certified.nuisances.outcome(torch.tensor([[0.25]])).tolist()
         (20.0, [[0.25, 0.75]])
     """
@@ -93,17 +94,7 @@ class FrozenNuisances(ScoreNuisances):
                     "would move the scores of others; give a function of one point"
                 )
 
-    def fit(
-        self,
-        train: CausalData | None,
-        facts: SelectionFacts,
-        *,
-        budget: PrivacyBudget | None,
-        noise: NoiseSource,
-        ledger: Ledger | None,
-        block: str,
-        seed: int,
-    ) -> CertifiedNuisances:
+    def fit(self, train: CausalData | None, facts: SelectionFacts, purse: Purse = EMPTY) -> CertifiedNuisances:
         """See ``ScoreNuisances.fit``; nothing is fitted and nothing spent."""
         functions = self._functions(facts)
         propensity, outcome = facts.propensity_range(), facts.outcome_range()

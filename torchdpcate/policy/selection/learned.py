@@ -11,13 +11,15 @@ from torch import Tensor
 from torchdpcate.data import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.policy.selection.nuisances import (
+    EMPTY,
     CertifiedNuisances,
     FittedNuisances,
+    Purse,
     ScoreNuisances,
     SelectionFacts,
 )
 from torchdpcate.policy.selection.scores import project_to_floor
-from torchdpcate.privacy import Ledger, Level, NoiseSource, PrivacyBudget
+from torchdpcate.privacy import Level, PrivacyBudget
 
 
 @dataclass(frozen=True)
@@ -54,17 +56,7 @@ class LearnedNuisances(ScoreNuisances):
             if not (hasattr(learner, "fit") and hasattr(learner, method)):
                 raise InputError(f"{name} is of type {type(learner).__name__}; give a learner with fit and {method}")
 
-    def fit(
-        self,
-        train: CausalData | None,
-        facts: SelectionFacts,
-        *,
-        budget: PrivacyBudget | None,
-        noise: NoiseSource,
-        ledger: Ledger | None,
-        block: str,
-        seed: int,
-    ) -> CertifiedNuisances:
+    def fit(self, train: CausalData | None, facts: SelectionFacts, purse: Purse = EMPTY) -> CertifiedNuisances:
         """See ``ScoreNuisances.fit``; the spread is infinite."""
         from sklearn.base import clone
 

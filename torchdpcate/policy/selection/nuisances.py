@@ -1,7 +1,7 @@
 """What a selector asks of nuisances: functions of K arms, and what one record does at most to scores made of them."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
@@ -22,6 +22,7 @@ class SelectionFacts:
         floor: zeta, the least propensity, at most 1 / K.
         training: Records m of the block that nuisances learn from; 0 where nothing is trained.
         scoring: Records n that score the policies.
+        seed: Public seed of initial weights.
     """
 
     domain: Domain
@@ -29,6 +30,7 @@ class SelectionFacts:
     floor: float
     training: int
     scoring: int
+    seed: int = 0
 
     @property
     def arms(self) -> int:
@@ -44,6 +46,27 @@ class SelectionFacts:
         """Return what the domain alone says of the outcome models: least and largest, [K, 2]."""
         ends = torch.tensor([self.domain.outcome_low, self.domain.outcome_high], dtype=torch.float64)
         return ends.expand(self.arms, 2)
+
+
+@dataclass(frozen=True, eq=False)
+class Purse:
+    """What fitting nuisances may spend of a training block's budget, and where it is written down.
+
+    Attributes:
+        budget: What they may spend; None fits without privacy.
+        noise: Where privacy noise comes from.
+        ledger: Pays, before any noise is drawn; None without privacy.
+        block: The ledger's name of the training block.
+    """
+
+    budget: PrivacyBudget | None = None
+    noise: NoiseSource = field(default_factory=NoiseSource.system)
+    ledger: Ledger | None = None
+    block: str = ""
+
+
+EMPTY = Purse()
+"""Spends nothing: what is fitted is the curator's."""
 
 
 class FittedNuisances(ABC):
@@ -116,27 +139,13 @@ class ScoreNuisances(ABC):
             )
 
     @abstractmethod
-    def fit(
-        self,
-        train: CausalData | None,
-        facts: SelectionFacts,
-        *,
-        budget: PrivacyBudget | None,
-        noise: NoiseSource,
-        ledger: Ledger | None,
-        block: str,
-        seed: int,
-    ) -> CertifiedNuisances:
+    def fit(self, train: CausalData | None, facts: SelectionFacts, purse: Purse = EMPTY) -> CertifiedNuisances:
         """Return nuisances with their spread, paying for them where they cost something.
 
         Args:
             train: The training block, its actions as positions 0 to K - 1; None where nothing is trained.
             facts: Public facts.
-            budget: What the training block may spend; None fits without privacy.
-            noise: Where privacy noise comes from.
-            ledger: Pays, before any noise is drawn; None without privacy.
-            block: The ledger's name of the training block.
-            seed: Public seed of initial weights.
+            purse: What it may spend.
 
         Raises:
             InputError: See ``check``.

@@ -11,14 +11,16 @@ from torchdpcate.data import CausalData, Domain
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance import ConvexNuisanceConfig, NuisanceModel, NuisanceRecipe, default_trainer
 from torchdpcate.policy.selection.nuisances import (
+    EMPTY,
     CertifiedNuisances,
     FittedNuisances,
+    Purse,
     ScoreNuisances,
     SelectionFacts,
 )
 from torchdpcate.policy.selection.scores import project_to_floor
 from torchdpcate.policy.selection.spread import nuisance_range, score_spread
-from torchdpcate.privacy import Ledger, Level, NoiseSource, PrivacyBudget
+from torchdpcate.privacy import Level, PrivacyBudget
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -66,17 +68,7 @@ class PrivateNuisances(ScoreNuisances):
             )
         self._recipe.check(facts.training, _with_floor(facts), _share(budget, self._fits(facts)), ())
 
-    def fit(
-        self,
-        train: CausalData | None,
-        facts: SelectionFacts,
-        *,
-        budget: PrivacyBudget | None,
-        noise: NoiseSource,
-        ledger: Ledger | None,
-        block: str,
-        seed: int,
-    ) -> CertifiedNuisances:
+    def fit(self, train: CausalData | None, facts: SelectionFacts, purse: Purse = EMPTY) -> CertifiedNuisances:
         """See ``ScoreNuisances.fit``; without a budget the functions are not private."""
         assert train is not None
         fits, domain, models = self._fits(facts), _with_floor(facts), []
@@ -87,13 +79,13 @@ class PrivateNuisances(ScoreNuisances):
                 self._recipe.fit(
                     CausalData(train.x, own, train.y),
                     domain,
-                    budget=_share(budget, fits),
+                    budget=_share(purse.budget, fits),
                     also=(),
-                    noise=noise,
-                    ledger=ledger,
-                    block=block,
+                    noise=purse.noise,
+                    ledger=purse.ledger,
+                    block=purse.block,
                     trainer=self.trainer or default_trainer,
-                    seed=seed,
+                    seed=facts.seed,
                 )
             )
         nuisances = TrainedNuisances(facts, tuple(models))

@@ -13,7 +13,7 @@ from torchdpcate.candidates import Constants, LinearPolicies, PolicyLibrary, Thr
 from torchdpcate.data import CausalData, Domain, TableSchema, fingerprint, public_split
 from torchdpcate.errors import InputError
 from torchdpcate.policy.selection.certificates import make_nuisances
-from torchdpcate.policy.selection.nuisances import ScoreNuisances, SelectionFacts
+from torchdpcate.policy.selection.nuisances import Purse, ScoreNuisances, SelectionFacts
 from torchdpcate.policy.selection.plan import SelectionPlan, plan
 from torchdpcate.policy.selection.scores import dr_scores, score_grid
 from torchdpcate.policy.selection.utilities import utilities
@@ -145,11 +145,7 @@ class PolicySelector(BaseEstimator):
         self.certified_ = nuisances.fit(
             blocks.get(NUISANCE),
             self._facts(records.n),
-            budget=self.budget,
-            noise=self._noise,
-            ledger=self.ledger_,
-            block=NUISANCE,
-            seed=self.seed,
+            Purse(self.budget, self._noise, self.ledger_, NUISANCE),
         )
         self.utilities_, self.spread_ = self._score(blocks[SCORING])
         if self.budget is not None:
@@ -284,7 +280,7 @@ class PolicySelector(BaseEstimator):
     def _facts(self, n: int) -> SelectionFacts:
         domain = TableSchema.of(self.domain).domain
         sizes = {name: len(index) for name, index in self._blocks(n).items()}
-        return SelectionFacts(domain, self._actions(), self._floor(), sizes.get(NUISANCE, 0), sizes[SCORING])
+        return SelectionFacts(domain, self._actions(), self._floor(), sizes.get(NUISANCE, 0), sizes[SCORING], self.seed)
 
     def _floor(self) -> float:
         return TableSchema.of(self.domain).domain.overlap if self.floor is None else self.floor

@@ -7,15 +7,13 @@ from torch import Tensor
 
 from torchdpcate.data import CausalData
 from torchdpcate.policy.selection.fixed import Numbers, constant_outcome, constant_propensity
-from torchdpcate.policy.selection.nuisances import SelectionFacts
+from torchdpcate.policy.selection.nuisances import EMPTY, Purse, SelectionFacts
 from torchdpcate.policy.selection.scores import project_to_floor
-from torchdpcate.privacy import LaplaceMechanism, Ledger, Level, NoiseSource
+from torchdpcate.privacy import LaplaceMechanism, Level
+from torchdpcate.release.policy import GUESS
 
 BOUGHT = "bought"
 """Says that a guess is to be bought."""
-
-LABEL = "nuisances: shares and means of the arms"
-"""What the ledger calls the purchase."""
 
 _NEVER_ZERO = 1e-9  # noise that is none
 
@@ -47,15 +45,7 @@ class Guess:
         return constant_propensity(self.propensity, facts), constant_outcome(self.outcome, facts)
 
 
-def buy_guess(
-    train: CausalData,
-    facts: SelectionFacts,
-    epsilon: float | None,
-    *,
-    noise: NoiseSource | None = None,
-    ledger: Ledger | None = None,
-    block: str = "",
-) -> Guess:
+def buy_guess(train: CausalData, facts: SelectionFacts, epsilon: float | None, purse: Purse = EMPTY) -> Guess:
     r"""Return the shares of the arms and their mean outcomes in a training block, with Laplace noise.
 
     Released are halves of counts, of two arms that of the second alone, for m is public, and K sums of
@@ -81,9 +71,7 @@ def buy_guess(
         train: The training block, actions as positions.
         facts: Public facts.
         epsilon: What it costs; None takes the exact numbers, without privacy.
-        noise: Where privacy noise comes from.
-        ledger: Pays.
-        block: The ledger's name of the training block.
+        purse: Where it is paid from.
 
     Raises:
         BudgetError: The block cannot pay.
@@ -102,11 +90,10 @@ def buy_guess(
     value = torch.cat([own.sum(0)[_counted(K)] / 2, ((train.y - middle) / domain.outcome_range) @ own])
     scale = _NEVER_ZERO
     if epsilon is not None:
-        assert noise is not None
         mechanism, scale = purchase(epsilon, facts)
-        if ledger is not None:
-            ledger.charge(block, LABEL, mechanism.event, level=Level.CERTIFIED)
-        value = mechanism.release(value, noise)
+        if purse.ledger is not None:
+            purse.ledger.charge(purse.block, GUESS, mechanism.event, level=Level.CERTIFIED)
+        value = mechanism.release(value, purse.noise)
     counts, sums, k2 = 2 * value[:-K], value[-K:], 24 * scale**2
     l2 = 200 * scale**2
     if K == 2:

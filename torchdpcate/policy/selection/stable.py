@@ -21,14 +21,16 @@ from torchdpcate.policy.selection.linear_fits import (
     offset,
 )
 from torchdpcate.policy.selection.nuisances import (
+    EMPTY,
     CertifiedNuisances,
+    Purse,
     ScoreNuisances,
     SelectionFacts,
 )
 from torchdpcate.policy.selection.shrinkage import BOUGHT, Guess, buy_guess, purchase
 from torchdpcate.policy.selection.stability import SpillBound, spill_bound
 from torchdpcate.policy.weight_scheme import on_domain
-from torchdpcate.privacy import Ledger, Level, NoiseSource, PrivacyBudget
+from torchdpcate.privacy import Level, PrivacyBudget
 from torchdpcate.privacy.budget import number, positive
 from torchdpcate.second_stage import FEATURE_MAPS, FeatureMap
 
@@ -131,17 +133,7 @@ class StableNuisances(ScoreNuisances):
         elif budget is not None:
             purchase(self.share * budget.epsilon, facts)
 
-    def fit(
-        self,
-        train: CausalData | None,
-        facts: SelectionFacts,
-        *,
-        budget: PrivacyBudget | None,
-        noise: NoiseSource,
-        ledger: Ledger | None,
-        block: str,
-        seed: int,
-    ) -> CertifiedNuisances:
+    def fit(self, train: CausalData | None, facts: SelectionFacts, purse: Purse = EMPTY) -> CertifiedNuisances:
         """See ``ScoreNuisances.fit``; a bought guess is all that is spent, for nothing else is released.
 
         Raises:
@@ -151,20 +143,11 @@ class StableNuisances(ScoreNuisances):
         """
         if train is None or train.n != facts.training:
             raise InputError(f"train: the certificate is that of {facts.training} training records; give as many")
-        settled = self.settle(train, facts, budget=budget, noise=noise, ledger=ledger, block=block)
+        settled = self.settle(train, facts, purse)
         certified = settled._fit(train, facts)
         return replace(certified, public={"guess": _word(self.guess), **certified.public})
 
-    def settle(
-        self,
-        train: CausalData,
-        facts: SelectionFacts,
-        *,
-        budget: PrivacyBudget | None = None,
-        noise: NoiseSource | None = None,
-        ledger: Ledger | None = None,
-        block: str = "",
-    ) -> "StableNuisances":
+    def settle(self, train: CausalData, facts: SelectionFacts, purse: Purse = EMPTY) -> "StableNuisances":
         """Return these nuisances with their guess, bought if need be, and their ridges; all of it public.
 
         A ridge that was given and spills too much alone is no reason to refuse once a guess has been paid for: the
@@ -173,19 +156,15 @@ class StableNuisances(ScoreNuisances):
         Args:
             train: The training block.
             facts: Public facts.
-            budget: What the block may spend, of which ``share`` buys a guess; None takes the exact numbers.
-            noise: Where privacy noise comes from.
-            ledger: Pays.
-            block: The ledger's name of the training block.
+            purse: What may be spent, of which ``share`` buys a guess; without a budget the exact numbers are taken.
 
         Raises:
             BudgetError: The block cannot pay for a guess.
         """
         settled = self
         if self.guess == BOUGHT:
-            epsilon = None if budget is None else self.share * budget.epsilon
-            guess = buy_guess(train, facts, epsilon, noise=noise, ledger=ledger, block=block)
-            settled = replace(self, guess=guess)
+            epsilon = None if purse.budget is None else self.share * purse.budget.epsilon
+            settled = replace(self, guess=buy_guess(train, facts, epsilon, purse))
         try:
             ridges = settled.ridges(facts)
         except InputError:

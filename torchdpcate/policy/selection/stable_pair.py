@@ -61,9 +61,9 @@ def turned_utilities() -> tuple[Tensor, Tensor, float]:
     nearer = int(places[0] > places[1])
     cuts = Thresholds("x0", [places.mean().item()] * 2, above=[nearer, 1 - nearer], below=[1 - nearer, nearer])
     library = PolicyLibrary.of(cuts).setup(_DOMAIN, _FACTS.actions)
-    worlds, free = [], {"budget": None, "noise": NoiseSource.system(), "ledger": None, "block": "", "seed": 0}
+    worlds = []
     for train in turning_pair():
-        certified = nuisances.fit(train, _FACTS, **free)  # type: ignore[arg-type]
+        certified = nuisances.fit(train, _FACTS)
         functions = certified.nuisances
         worlds.append(utilities(dr_scores(arm, y, functions.propensity(x), functions.outcome(x)), library, x))
     return worlds[0], worlds[1], certified.spread
