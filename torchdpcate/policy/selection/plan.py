@@ -151,13 +151,13 @@ class SelectionPlan:
         return min(self.bounds.values(), key=_size)
 
     def __str__(self) -> str:
-        rows = ["certificate        regret  concentration  remainder  privacy  split   ridge  spread"]
+        rows = ["certificate         regret  concentration  remainder   privacy  split    ridge    spread"]
         for name, b in sorted(self.bounds.items(), key=lambda item: _size(item[1])):
             split = "-" if b.split is None else f"{b.split:.2f}"
             ridge = "-" if b.ridge is None else f"{b.ridge:.3g}"
             rows.append(
-                f"{name:<17}{b.total:>8.3g}{b.concentration:>15.3g}{b.remainder:>11.3g}{b.privacy:>9.3g}"
-                f"{split:>7}{ridge:>8}{b.spread:>8.3g}"
+                f"{name:<17}{b.total:>9.3g}{b.concentration:>15.3g}{b.remainder:>11.3g}{b.privacy:>10.3g}"
+                f"{split:>7}{ridge:>9}{b.spread:>10.3g}"
             )
         first = self.best
         facts = f"{first.policies} policies, epsilon = {first.epsilon:g}: regret per record but for probability "
