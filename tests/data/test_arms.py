@@ -33,6 +33,9 @@ def test_labels_of_arms():
     assert (three.treatment, three.arms, three.actions) == ("segment", ("none", "men", "women"), (1, 2, 3))
     assert (two.actions, TableSchema.from_dict(FACTS | {"treatment": "segment"}).actions) == ((0, 1), (0, 1))
     assert TableSchema.from_domain(Domain([0], [1], 0, 1)).actions == (0, 1)
+    # whole numbers in increasing order are their own labels; others would be taken for one another
+    assert TableSchema.from_dict(FACTS | {"treatment": {"name": "t", "categories": [0, 1, 4]}}).actions == (0, 1, 4)
+    assert TableSchema.from_dict(NUMBERS).actions == (1, 2, 3)
     for schema in (three, two, TableSchema.from_dict(NUMBERS)):
         assert TableSchema.from_dict(json.loads(json.dumps(schema.to_dict()))) == schema
         assert schema.with_outcome_bounds(0, 2).arms == schema.arms
@@ -47,6 +50,8 @@ def test_tables_with_arms(tmp_path, ending):
     records = Table(path.with_suffix(f".{ending}"), FACTS).load().records
     assert records.a.tolist() == [3, 1, 2, 1]
     assert records.a.dtype == torch.float64
+    own = FACTS | {"treatment": {"name": "segment", "categories": [0, 1, 4]}}
+    assert Table(table(tmp_path / "w.csv", [4, 0, 1, 4]), own).load().records.a.tolist() == [4, 0, 1, 4]
     assert Table(table(tmp_path / "u.csv", ["men", "none", "none"]), TWO).load().records.a.tolist() == [1, 0, 0]
     words = FACTS | {"treatment": {"name": "segment", "categories": ["0", "1", "01"]}}
     assert Table(table(tmp_path / "w.csv", ["01", "0", "1"]), words).load().records.a.tolist() == [3, 1, 2]

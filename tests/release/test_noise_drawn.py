@@ -86,6 +86,8 @@ class Recorder(NoiseSource):
         self.log.append(Selected(scores.clone(), epsilon, sensitivity, index))
         return index
 
+    _gumbel_max = _noisy_max
+
 
 def kinds(log: list) -> list[type]:
     return [type(entry) for entry in log]

@@ -18,10 +18,11 @@ from torchdpcate.audit import make_folder
 from torchdpcate.audit.spillover import SpilloverReport, spillover_audit, spillover_figure
 from torchdpcate.cli.policy_selection import TASK, make_library, make_nuisances
 from torchdpcate.cli.train import _quoted
-from torchdpcate.data import CausalData, RareRegionStudy, Study, StudySource, public_split
+from torchdpcate.data import CausalData, RareRegionStudy, Study, StudySource
 from torchdpcate.data._shipped import conf_dir
 from torchdpcate.errors import AuditFailure, InputError
 from torchdpcate.evaluation import save_figure
+from torchdpcate.policy.selection.blocks import by_position, training_and_scoring
 from torchdpcate.policy.selection.learned import LearnedNuisances
 from torchdpcate.policy.selection.nuisances import FittedNuisances, ScoreNuisances, SelectionFacts
 from torchdpcate.privacy.budget import whole
@@ -132,9 +133,8 @@ def _compose(words: Sequence[str]) -> DictConfig:
 def _blocks(config: DictConfig, study: Study) -> tuple[SelectionFacts, CausalData, CausalData]:
     """Return the public facts, the training and the scoring block, split as ``PolicySelector`` splits them."""
     records, domain, actions = study.records, study.domain, study.schema.actions
-    arm = torch.searchsorted(torch.tensor(actions, dtype=torch.float64), records.a)
-    positions = CausalData(records.x, arm.double(), records.y)
-    first, second = public_split(records.n, config.selection.split, config.seed, "policy selection")
+    positions = by_position(records, actions)
+    first, second = training_and_scoring(records.n, config.selection.split, config.seed)
     floor = domain.overlap if config.selection.floor is None else float(config.selection.floor)
     facts = SelectionFacts(domain, actions, floor, len(first), len(second))
     return facts, positions.subset(first), positions.subset(second)

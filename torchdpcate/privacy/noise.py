@@ -126,8 +126,8 @@ class NoiseSource(ABC):
     @abstractmethod
     def _noisy_max(self, scores: Tensor, epsilon: float, sensitivity: float) -> int: ...
 
-    def _gumbel_max(self, scores: Tensor, epsilon: float, sensitivity: float) -> int:
-        raise NotImplementedError(f"{type(self).__name__} draws no Gumbel noise")
+    @abstractmethod
+    def _gumbel_max(self, scores: Tensor, epsilon: float, sensitivity: float) -> int: ...
 
     def select(self, scores: Tensor, epsilon: float, sensitivity: float = 1.0, law: str = "exponential") -> int:
         r"""Index of a high score, epsilon-differentially private.

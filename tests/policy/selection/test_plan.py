@@ -119,6 +119,20 @@ def test_the_remainder_is_attained():
     assert bound.remainder == pytest.approx((bias[0] - bias[1]).item())
 
 
+def test_the_remainder_of_three_arms_counts_each():
+    # on each third of the covariates another two of three arms are compared, and both models err there alone: 0.24
+    wide = {**FACTS, "floor": 0.05}
+    bound = regret_bound(100, 0, 2, 1.0, certificate="fixed", actions=3, errors=(0.2, 0.02), **wide)
+    two = regret_bound(100, 0, 2, 1.0, certificate="fixed", errors=(0.2, 0.02), **wide)
+    assert bound.remainder * bound_least(3) == pytest.approx(3 * 0.2 * 0.02)
+    assert two.remainder * bound_least(2) == pytest.approx(2 * 0.2 * 0.02)
+
+
+def bound_least(arms: int) -> float:
+    """Propensities of constants: 1 / K."""
+    return 1 / arms
+
+
 def total(certificate: str, n=20_000, m=20_000, M=50, epsilon=1.0, floor=0.1, **more) -> float:
     facts = {"floor": floor, "features": 5, "errors": (0.1, 0.02), "ridge": 1.0, "outcome_range": 1.0, **more}
     return regret_bound(n, m, M, epsilon, certificate=certificate, **facts).total

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from torchdpcate.data import Domain
+from torchdpcate.errors import NumericalError
 from torchdpcate.nuisance import AveragedNuisances, ConvexNuisances, Nuisances
 from torchdpcate.policy.selection.scores import dr_scores
 from torchdpcate.policy.selection.spread import nuisance_range, score_spread
@@ -32,6 +33,11 @@ def test_constants():
     # the middle one of three arms apart: an untreated record's scores differ by 3 - (-1)
     apart = torch.tensor([[-1.0, -1.0], [3.0, 3.0], [3.0, 3.0]])
     assert score_spread(DOMAIN, torch.ones(3, 2), apart) == 4.0
+
+
+def test_intervals_that_are_not_finite_are_no_spread():
+    with pytest.raises(NumericalError, match="not finite"):
+        score_spread(DOMAIN, torch.tensor([[0.5, float("nan")], [0.5, 0.5]]), torch.zeros(2, 2))
 
 
 @pytest.mark.parametrize("arms", [2, 3])

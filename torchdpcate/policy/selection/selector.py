@@ -10,8 +10,9 @@ from sklearn.base import BaseEstimator
 from torch import LongTensor, Tensor
 
 from torchdpcate.candidates import Constants, LinearPolicies, PolicyLibrary, Thresholds, TreePolicies
-from torchdpcate.data import CausalData, Domain, TableSchema, fingerprint, public_split
+from torchdpcate.data import CausalData, Domain, TableSchema, fingerprint
 from torchdpcate.errors import InputError
+from torchdpcate.policy.selection.blocks import by_position, training_and_scoring
 from torchdpcate.policy.selection.certificates import make_nuisances
 from torchdpcate.policy.selection.nuisances import Purse, ScoreNuisances, SelectionFacts
 from torchdpcate.policy.selection.plan import SelectionPlan, plan
@@ -134,8 +135,7 @@ class PolicySelector(BaseEstimator):
         nuisances = self.nuisances()
         self._refuse_own_records(nuisances, fingerprint(records.x, records.a, records.y))
         self.blocks_ = self._blocks(records.n)
-        arm = torch.searchsorted(torch.tensor(actions, dtype=torch.float64), records.a)
-        positions = CausalData(records.x, arm.double(), records.y)
+        positions = by_position(records, actions)
         blocks = {name: positions.subset(index) for name, index in self.blocks_.items()}
         self._noise = self.noise or NoiseSource.system()
         self._account = self.mechanism_ = None
@@ -288,7 +288,7 @@ class PolicySelector(BaseEstimator):
     def _blocks(self, n: int) -> dict[str, LongTensor]:
         if not self.nuisances().trains:
             return {SCORING: torch.arange(n)}  # type: ignore[dict-item]
-        first, second = public_split(n, self.split, self.seed, "policy selection")
+        first, second = training_and_scoring(n, self.split, self.seed)
         return {NUISANCE: first, SCORING: second}
 
     def _actions(self) -> tuple[int, ...]:
