@@ -2,8 +2,9 @@
 
 from torchdpcate.erm import worst_pairs as worst_pairs  # which declares them
 from torchdpcate.erm.bounds import WeightBounds
+from torchdpcate.erm.descent import newton
 from torchdpcate.erm.domains import Ball, ConvexDomain, L1Ball
-from torchdpcate.erm.losses import Huber, HuberHinge, Logistic, Loss, Slopes, Squared
+from torchdpcate.erm.losses import CrossEntropy, Huber, HuberHinge, Logistic, Loss, Slopes, Squared
 from torchdpcate.erm.perturbation import (
     PERTURBATIONS,
     SOLVER_SHARE,
@@ -14,7 +15,8 @@ from torchdpcate.erm.perturbation import (
     make_tilt,
     output_mechanism,
 )
-from torchdpcate.erm.solver import default_tolerance, minimise, newton
+from torchdpcate.erm.solver import default_tolerance, minimise
+from torchdpcate.erm.streaming import minimise_batches, summed, summed_gradient
 from torchdpcate.erm.tilt_scale import gaussian_tilt, tilt_delta, tilt_sigma
 
 __all__ = [
@@ -22,6 +24,7 @@ __all__ = [
     "SOLVER_SHARE",
     "Ball",
     "ConvexDomain",
+    "CrossEntropy",
     "Huber",
     "HuberHinge",
     "L1Ball",
@@ -38,8 +41,11 @@ __all__ = [
     "jacobian",
     "make_tilt",
     "minimise",
+    "minimise_batches",
     "newton",
     "output_mechanism",
+    "summed",
+    "summed_gradient",
     "tilt_delta",
     "tilt_sigma",
 ]

@@ -106,6 +106,29 @@ class Logistic(Loss):
 
 
 @dataclass(frozen=True)
+class CrossEntropy(Loss):
+    r"""Logistic loss of a share t in [0, 1], log(1 + e^u) - t u: slope 1, curvature 1/4.
+
+    For t = 0 and 1 it is `Logistic` with labels -1 and +1. Its mean model is sigmoid(u), which stays in [0, 1] as an
+    outcome model of scaled outcomes must (Papke & Wooldridge 1996).
+
+    Example:
+        >>> round(CrossEntropy()(torch.zeros(1), torch.full((1,), 0.25)).first.item(), 6)
+        0.25
+    """
+
+    slope = 1.0
+    curvature = 0.25
+
+    def __call__(self, u: Tensor, target: Tensor) -> Slopes:
+        """See `Loss`."""
+        p = torch.sigmoid(u)
+        # log(1 + e^u) - t u, from two terms that are both positive: nothing large is subtracted
+        value = target * torch.nn.functional.softplus(-u) + (1 - target) * torch.nn.functional.softplus(u)
+        return Slopes(value, p - target, p * torch.sigmoid(-u))
+
+
+@dataclass(frozen=True)
 class Huber(Loss):
     r"""Huber's loss of the residual r = t - u: r^2 up to tau, then 2 tau |r| - tau^2. Slope 2 tau, curvature 2.
 

@@ -87,6 +87,16 @@ class Tilt:
         """Public constants, for the statement."""
         return {"perturbation": self.kind, "tilt_scale": self.scale, "epsilon_jacobian": self.jacobian}
 
+    @property
+    def deviation(self) -> float:
+        r"""Standard deviation of each entry of b.
+
+        .. math:: s\sqrt{(p+1)(p+2)/3} \text{ (box)}, \quad s\sqrt{p+1} \text{ (gamma)}, \quad \sigma \text{ (gaussian)}
+        """
+        p = self.size
+        spread = {"box": math.sqrt((p + 1) * (p + 2) / 3), "gamma": math.sqrt(p + 1), "gaussian": 1.0}
+        return self.scale * spread[self.kind]
+
     def draw(self, noise: NoiseSource, runs: int) -> Tensor:
         """Return independent tilts b, float64 [runs, p] on the CPU."""
         if self.kind == "gaussian":

@@ -1,23 +1,15 @@
 """Minimisers of weighted, tilted, strongly convex sums: damped Newton steps, many runs at once, certified stops."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
+from torchdpcate.erm.descent import newton
 from torchdpcate.erm.domains import ConvexDomain
 from torchdpcate.erm.losses import Loss
-from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.errors import InputError
 
-Evaluate = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
-"""theta [runs, p] -> value [runs], gradient [runs, p], and whatever the step needs of the curvature [runs, ...]."""
-Step = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(theta, gradient, curvature) -> what to take away from theta, [runs, p]."""
-Measure = Callable[[Tensor, Tensor], Tensor]
-"""(theta, gradient) -> how far from stationary, [runs]."""
-
-_MOST_STEPS = 200  # Newton steps before giving up
-_MOST_NUMBERS = 500_000  # of features, times the runs of one batch: what a processor's cache holds
+MOST_NUMBERS = 500_000
+"""Features, times the runs of one batch, that a processor's cache holds."""
 
 
 def default_tolerance(slope: float, most: float) -> float:
@@ -31,67 +23,6 @@ def default_tolerance(slope: float, most: float) -> float:
         2e-09
     """
     return 1e-9 * slope * most
-
-
-def newton(
-    evaluate: Evaluate,
-    step: Step,
-    start: Tensor,
-    tolerance: float,
-    *,
-    measure: Measure | None = None,
-    what: str = "the fit",
-    remedy: str = "raise gamma",
-) -> tuple[Tensor, Tensor]:
-    """Damped Newton steps with backtracking, side by side on the rows of ``start``.
-
-    Steps may be inexact: how far from stationary the end is, is measured at the end itself.
-
-    Args:
-        evaluate: The objective; see `Evaluate`.
-        step: The direction; see `Step`.
-        start: First point, [runs, p].
-        tolerance: Largest measure at the end.
-        measure: How far from stationary a point is; None takes the norm of the gradient.
-        what: What is fitted, for the error.
-        remedy: What to change, for the error.
-
-    Returns:
-        The minimisers [runs, p] and their measures [runs].
-
-    Raises:
-        NumericalError: The tolerance was not reached; nothing may be released.
-    """
-    far = measure or _gradient_norm
-    theta = start
-    value, gradient, curvature = evaluate(theta)
-    norm = far(theta, gradient)
-    for _ in range(_MOST_STEPS):
-        going = norm > tolerance
-        if not bool(going.any()):
-            break
-        direction = step(theta, gradient, curvature)
-        decrease = (gradient * direction).sum(1)
-        length = going.to(theta)  # a run that has arrived stays where it is
-        while True:
-            candidate = theta - length[:, None] * direction
-            new_value, new_gradient, curvature = evaluate(candidate)
-            new_norm = far(candidate, new_gradient)
-            # a smaller gradient counts only where the value is level: else the two rules may take turns for ever
-            level = new_value <= value + 1e-13 * value.abs()
-            better = (new_value <= value - 1e-4 * length * decrease) | (level & (new_norm < norm))
-            worse = going & ~better & (length > 1e-9)
-            if not bool(worse.any()):
-                break
-            length = torch.where(worse, length / 2, length)
-        theta, value, gradient, norm = candidate, new_value, new_gradient, new_norm
-    if bool((norm <= tolerance).all()):  # nan is not: a factor that failed shows here
-        return theta, norm
-    raise NumericalError(f"{what} stopped at a gradient norm above {tolerance:.1e}: nothing is released; {remedy}")
-
-
-def _gradient_norm(theta: Tensor, gradient: Tensor) -> Tensor:
-    return gradient.norm(dim=1)
 
 
 def minimise(
@@ -109,9 +40,9 @@ def minimise(
     .. math:: F(\theta) = \sum_i w_i\,\ell(\psi_i^\top\theta, t_i) + \tfrac{\gamma}{2}\|\theta\|^2 + b^\top\theta
 
     Without a domain the end's gradient norm is at most tau = ``tolerance``, so that it lies within tau / gamma of the
-    minimiser. On a domain the norm of the gradient mapping G = L (theta - P(theta - F'(theta) / L)) is, L a bound of
-    the curvature, and the distance at most 2 tau / gamma (Nesterov 2004, theorem 2.2.7). More features than records
-    are fine, for gamma is positive.
+    minimiser; in real arithmetic it is reached on all data, see `newton`. On a domain the norm of the gradient mapping
+    G = L (theta - P(theta - F'(theta) / L)) is, L a bound of the curvature, and the distance at most 2 tau / gamma
+    (Nesterov 2004, theorem 2.2.7). More features than records are fine, for gamma is positive.
 
     Args:
         psi: Features, [n, p], or [runs, n, p] for a data set a run.
@@ -127,8 +58,9 @@ def minimise(
         The minimisers, float64 [runs, p].
 
     Raises:
-        InputError: If gamma is not positive.
-        NumericalError: The tolerance was not reached; nothing may be released.
+        InputError: If gamma is not positive, or there are not as many tilts as data sets.
+        NumericalError: The tolerance was not reached, without a domain because it is finer than float64 can tell;
+            nothing may be released.
 
     Example:
         >>> from torchdpcate.erm import Squared
@@ -137,13 +69,10 @@ def minimise(
         [[0.5, 1.0]]
     """
     runs, p = tilts.shape
-    ridges = torch.as_tensor(gamma, dtype=torch.float64, device=psi.device).expand(runs)
-    if not bool((ridges > 0).all()):
-        raise InputError(
-            f"gamma = {ridges.min().item():g}: the sum is not strongly convex (nor has it one minimiser with more "
-            "features than records); give a gamma above 0"
-        )
-    rows = max(1, _MOST_NUMBERS // max(1, psi.shape[-2] * p))
+    ridges = positive_ridges(gamma, runs, psi.device)
+    if psi.ndim == 3 and len(psi) != runs:
+        raise InputError(f"tilts: {runs} rows for {len(psi)} data sets; give one for each")
+    rows = max(1, MOST_NUMBERS // max(1, psi.shape[-2] * p))
     parts = []
     for k in range(0, runs, rows):
         batch = slice(k, k + rows)
@@ -152,6 +81,27 @@ def minimise(
         problem = TiltedSum(features, targets, masses, loss, ridges[batch], tilts[batch].to(features))
         parts.append(problem.solve(tolerance, domain))
     return torch.cat(parts) if parts else tilts.double()
+
+
+def positive_ridges(gamma: float | Tensor, runs: int, device: torch.device) -> Tensor:
+    """Return gamma of each run, float64 [runs].
+
+    Raises:
+        InputError: If one is not positive.
+    """
+    ridges = torch.as_tensor(gamma, dtype=torch.float64, device=device).expand(runs)
+    if not bool((ridges > 0).all()):
+        raise InputError(
+            f"gamma = {ridges.min().item():g}: the sum is not strongly convex (nor has it one minimiser with more "
+            "features than records); give a gamma above 0"
+        )
+    return ridges
+
+
+def newton_direction(gradient: Tensor, hessian: Tensor) -> Tensor:
+    """Return H^-1 g, [runs, p]; not a number where H is not positive definite."""
+    factor = torch.linalg.cholesky_ex(hessian).L
+    return torch.cholesky_solve(gradient[:, :, None], factor)[:, :, 0]
 
 
 class TiltedSum:
@@ -165,7 +115,7 @@ class TiltedSum:
         """Minimisers [runs, p]; see `minimise`."""
         start = torch.zeros_like(self.tilts)
         if domain is None:
-            return newton(self.evaluate, self._newton_step, start, tolerance)[0]
+            return newton(self.evaluate, self._newton_step, start, tolerance, bounds=self._curvatures)[0]
         most = self._most_curvature()
 
         def measure(theta: Tensor, gradient: Tensor) -> Tensor:
@@ -187,14 +137,18 @@ class TiltedSum:
         return value, pull + self.gamma[:, None] * theta + self.tilts, self.weights * slopes.second
 
     def _newton_step(self, theta: Tensor, gradient: Tensor, second: Tensor) -> Tensor:
-        factor = torch.linalg.cholesky_ex(self.hessian(second)).L
-        return torch.cholesky_solve(gradient[:, :, None], factor)[:, :, 0]
+        return newton_direction(gradient, self.hessian(second))
 
     def hessian(self, second: Tensor) -> Tensor:
         """Hessians [runs, p, p] from each record's weighted curvature [runs, n]."""
         H = (self.psi.mT * second[:, None]) @ self.psi
         H.diagonal(dim1=1, dim2=2).add_(self.gamma[:, None])
         return H
+
+    def _curvatures(self) -> tuple[Tensor, Tensor]:
+        """Least and largest eigenvalue [runs] that the Hessian can have anywhere; the trace bounds the largest."""
+        norms = (self.weights * self.psi.square().sum(-1)).sum(-1)
+        return self.gamma, self.loss.curvature * norms + self.gamma
 
     def _most_curvature(self) -> Tensor:
         """L [runs]: the largest eigenvalue that the Hessian can have anywhere, a little rounded up."""

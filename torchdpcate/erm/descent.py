@@ -1,0 +1,136 @@
+"""Damped Newton steps, side by side on many objectives, and the gradient steps that finish what those cannot."""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from torchdpcate.errors import NumericalError
+
+Evaluate = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
+"""theta [runs, p] -> value [runs], gradient [runs, p], and whatever the step needs of the curvature [runs, ...]."""
+Step = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(theta, gradient, curvature) -> what to take away from theta, [runs, p]."""
+Measure = Callable[[Tensor, Tensor], Tensor]
+"""(theta, gradient) -> how far from stationary, [runs]."""
+Bounds = Callable[[], tuple[Tensor, Tensor]]
+"""() -> least and largest curvature that the objective has anywhere, [runs] each; asked for where they are needed."""
+
+_MOST_STEPS = 200  # Newton steps before gradient steps take over, or the fit gives up
+
+
+def newton(
+    evaluate: Evaluate,
+    step: Step,
+    start: Tensor,
+    tolerance: float,
+    *,
+    measure: Measure | None = None,
+    what: str = "the fit",
+    remedy: str = "raise gamma",
+    bounds: Bounds | None = None,
+) -> tuple[Tensor, Tensor]:
+    r"""Damped Newton steps with backtracking, side by side on the rows of ``start``.
+
+    Steps may be inexact: how far from stationary the end is, is measured at the end itself. That Newton steps get
+    there is certain for no data, and an error would tell something of those where they do not. Given ``bounds``, 200
+    of them are followed by `descend`, which in real arithmetic reaches every stop, on all data:
+
+    .. math:: k \le 2 + 2\sqrt{L/\mu}\, \ln\!\big(3\sqrt2\, (L/\mu)\, \|F'(\theta_0)\| / \tau\big)
+
+    steps are enough, a number that has a bound which is public as n, the largest weight and gamma are.
+
+    Args:
+        evaluate: The objective; see `Evaluate`.
+        step: The direction; see `Step`.
+        start: First point, [runs, p].
+        tolerance: Largest measure at the end.
+        measure: How far from stationary a point is; None takes the norm of the gradient.
+        what: What is fitted, for the error.
+        remedy: What to change, for the error.
+        bounds: Gives mu and L, [runs] each, between which the Hessian's eigenvalues lie everywhere; for a smooth,
+            strongly convex objective without ``measure``.
+
+    Returns:
+        The minimisers [runs, p] and their measures [runs].
+
+    Raises:
+        NumericalError: The tolerance was not reached, given ``bounds`` because it is finer than float64 can tell;
+            nothing may be released.
+    """
+    far = measure or _gradient_norm
+    theta = start
+    value, gradient, curvature = evaluate(theta)
+    norm = far(theta, gradient)
+    begin = value, norm
+    for _ in range(_MOST_STEPS):
+        going = norm > tolerance
+        if not bool(going.any()):
+            break
+        direction = step(theta, gradient, curvature)
+        decrease = (gradient * direction).sum(1)
+        length = going.to(theta)  # a run that has arrived stays where it is
+        while True:
+            candidate = theta - length[:, None] * direction
+            new_value, new_gradient, curvature = evaluate(candidate)
+            new_norm = far(candidate, new_gradient)
+            # a smaller gradient counts only where the value is level: else the two rules may take turns for ever
+            level = new_value <= value + 1e-13 * value.abs()
+            better = (new_value <= value - 1e-4 * length * decrease) | (level & (new_norm < norm))
+            worse = going & ~better & (length > 1e-9)
+            if not bool(worse.any()):
+                break
+            length = torch.where(worse, length / 2, length)
+        theta, value, gradient, norm = candidate, new_value, new_gradient, new_norm
+    if bounds is not None and not bool((norm <= tolerance).all()):
+        # from a point that is no higher than the start: its distance to the minimiser is then bounded by the start's
+        lower = (value <= begin[0])[:, None]
+        theta, norm = descend(evaluate, torch.where(lower, theta, start), tolerance, *bounds(), begin[1])
+    if bool((norm <= tolerance).all()):  # nan is not: a factor that failed shows here
+        return theta, norm
+    raise NumericalError(f"{what} stopped at a gradient norm above {tolerance:.1e}: nothing is released; {remedy}")
+
+
+def descend(
+    evaluate: Evaluate, start: Tensor, tolerance: float, least: Tensor, most: Tensor, steepness: Tensor
+) -> tuple[Tensor, Tensor]:
+    r"""Accelerated gradient steps with constant momentum, side by side on the rows of ``start``.
+
+    .. math:: \theta_{k+1} = y_k - F'(y_k)/L, \quad
+        y_{k+1} = \theta_{k+1} + \tfrac{1 - r}{1 + r} (\theta_{k+1} - \theta_k), \quad r = \sqrt{\mu/L}
+
+    Nesterov (2004, theorem 2.2.3): :math:`F(\theta_k) - F^* \le (1 - r)^k (F(\theta_0) - F^* +
+    \tfrac\mu2\|\theta_0 - \theta^*\|^2)`. If F(theta_0) is at most F at a point where the gradient has norm G, the
+    bracket is at most G^2 / mu, and :math:`\|F'(y_k)\| \le L (2\|\theta_k - \theta^*\| + \|\theta_{k-1} -
+    \theta^*\|) \le 3\sqrt2 (L/\mu)\, G (1 - r)^{(k-1)/2}`. The steps are counted from that; their number needs
+    nothing of where it leads.
+
+    Args:
+        evaluate: The objective, mu-strongly convex and L-smooth.
+        start: First point, [runs, p].
+        tolerance: Largest norm of the gradient at the end.
+        least: mu, [runs].
+        most: L, [runs].
+        steepness: G, [runs].
+
+    Returns:
+        Points [runs, p] and the norms of their gradients [runs], in real arithmetic at most ``tolerance``.
+    """
+    ratio = (least / most).sqrt()
+    momentum = ((1 - ratio) / (1 + ratio))[:, None]
+    needed = 2 / ratio * (3 * math.sqrt(2) * most / least * steepness / tolerance).clamp_min(1.0).log()
+    point = ahead = start
+    for _ in range(3 + math.ceil(needed.max().item())):
+        gradient = evaluate(ahead)[1]
+        norm = gradient.norm(dim=1)
+        going = (norm > tolerance)[:, None]
+        if not bool(going.any()):
+            break
+        new = ahead - gradient / most[:, None]
+        ahead, point = torch.where(going, new + momentum * (new - point), ahead), new
+    return ahead, norm
+
+
+def _gradient_norm(theta: Tensor, gradient: Tensor) -> Tensor:
+    return gradient.norm(dim=1)
