@@ -19,8 +19,8 @@ from torch import Tensor
 
 from torchdpcate.candidates import LinearPolicies, PolicyFamily, PolicyLibrary, Thresholds
 from torchdpcate.data import Domain
-from torchdpcate.policy.selection.scores import score_grid
 from torchdpcate.policy.selection.utilities import utilities
+from torchdpcate.privacy import sum_grid
 
 BOUND = 11.0  # of a score: outcomes of range one, propensities of at least a tenth
 SECONDS_LIMIT, RATIO_LIMIT, MIB_LIMIT = 2.0, 1.0, 300.0
@@ -35,7 +35,7 @@ def records(n: int, q: int, K: int) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)
     x = 2 * torch.rand(n, q, generator=generator, dtype=torch.float64) - 1
     scores = BOUND * (2 * torch.rand(n, K, generator=generator, dtype=torch.float64) - 1)
-    step = score_grid(n, BOUND)
+    step = sum_grid(n, BOUND)
     return torch.round(scores / step) * step, x
 
 

@@ -218,7 +218,8 @@ def test_nothing_is_drawn_where_the_ledger_cannot_pay(monkeypatch):
 
 
 def test_a_fit_that_does_not_converge_releases_nothing(monkeypatch):
-    monkeypatch.setattr("torchdpcate.erm.solver._MOST_STEPS", 1)
+    monkeypatch.setattr("torchdpcate.erm.descent._MOST_STEPS", 1)
+    monkeypatch.setattr("torchdpcate.erm.descent.descend", lambda evaluate, start, *_: (start, start.norm(dim=1) + 1))
     with pytest.raises(NumericalError, match="nothing is released"):
         ConvexNuisanceConfig().fit(
             generated(300), DOMAIN, budget=BUDGET, noise=NoiseSource.system(), ledger=None, block="n"

@@ -10,10 +10,9 @@ from tests.policy.neighbours import confounded, with_first
 from torchdpcate.data import Domain
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.policy.propensity import PrivatePropensity, PrivateWeights, largest_weight
-from torchdpcate.policy.weight_scheme import on_domain
 from torchdpcate.privacy import ApproximateEvent, Level, NoiseSource, PrivacyBudget, PureEvent
 from torchdpcate.privacy.noise import FixedNoise
-from torchdpcate.second_stage import Fourier, Identity, Legendre
+from torchdpcate.second_stage import Fourier, Identity, Legendre, on_domain
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 

@@ -188,7 +188,7 @@ def test_tilted_huber_fits_solved_together_are_stationary(rows, monkeypatch):
 
 
 def test_a_missed_tolerance_releases_nothing(monkeypatch):
-    monkeypatch.setattr("torchdpcate.erm.solver._MOST_STEPS", 1)
+    monkeypatch.setattr("torchdpcate.erm.descent._MOST_STEPS", 1)
     with pytest.raises(NumericalError, match="nothing is released"):
         solve(random_problem(0.1))
 

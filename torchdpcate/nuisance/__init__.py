@@ -9,6 +9,7 @@ from torchdpcate.nuisance.networks import Outcome, Propensity
 from torchdpcate.nuisance.nuisances import Nuisances
 from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.poisson import PoissonSampler, poisson_loader
+from torchdpcate.nuisance.ranges import nuisance_range
 from torchdpcate.nuisance.recipe import NuisanceRecipe
 from torchdpcate.nuisance.record_loss import RecordLossModule
 from torchdpcate.nuisance.screening import Screening
@@ -32,6 +33,7 @@ __all__ = [
     "RecordLossModule",
     "Screening",
     "default_trainer",
+    "nuisance_range",
     "nuisances_from_config",
     "poisson_loader",
     "train",

@@ -10,11 +10,11 @@ from torch import Tensor
 from torchdpcate.data import CausalData, Domain
 from torchdpcate.erm import PERTURBATIONS, Logistic, Tilt, WeightBounds, calibrate_tilt, default_tolerance, minimise
 from torchdpcate.errors import InputError
-from torchdpcate.policy.weight_scheme import InversePropensity, WeightScheme, on_domain
+from torchdpcate.policy.weight_scheme import InversePropensity, WeightScheme
 from torchdpcate.privacy import Game, Guarantee, Level, NoiseSource, PrivacyBudget, worst_case
 from torchdpcate.privacy.budget import positive
 from torchdpcate.release.mechanism import Charge
-from torchdpcate.second_stage import FeatureMap
+from torchdpcate.second_stage import FeatureMap, on_domain
 
 Fits = Callable[[Tensor], Tensor]
 """Tilts [runs, p] -> coefficients [runs, p]."""

@@ -19,12 +19,12 @@ from torchdpcate.policy.mechanisms import RuleMechanism, make_rule_mechanism
 from torchdpcate.policy.noise_report import NoiseReport, explain_noise
 from torchdpcate.policy.outcome import Outcome, Shifted, make_outcome
 from torchdpcate.policy.ridge import LEAST_RIDGE, check_gamma, default_gamma, needed_gamma
-from torchdpcate.policy.weight_scheme import WeightScheme, on_domain
+from torchdpcate.policy.weight_scheme import WeightScheme
 from torchdpcate.policy.weighted_erm import WeightedERM
 from torchdpcate.privacy import Event, Level, NoiseSource, PrivacyBudget
 from torchdpcate.release import Account, Prepared, RuleRelease
 from torchdpcate.release.account import Till, forget
-from torchdpcate.second_stage import FeatureMap
+from torchdpcate.second_stage import FeatureMap, on_domain
 
 RECORDS, WEIGHTS = "records", "weights"
 """Blocks of records: the rule's own, and the one that fits weights where they have a block of their own."""

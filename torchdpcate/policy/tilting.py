@@ -9,8 +9,7 @@ from torch import Tensor
 from torchdpcate.data import CausalData, Domain
 from torchdpcate.erm import Ball, Loss, Slopes, minimise
 from torchdpcate.policy.balancing import BalancingWeights, largest_inverse
-from torchdpcate.policy.weight_scheme import on_domain
-from torchdpcate.second_stage import FeatureMap
+from torchdpcate.second_stage import FeatureMap, on_domain
 
 _STRAY = 1e-10  # how far the fit of an arm may stop from the minimiser
 

@@ -6,7 +6,6 @@ their own record have none.
 """
 
 from abc import ABC, abstractmethod
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,7 +17,6 @@ from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.errors import InputError
 from torchdpcate.privacy import Level, NoiseSource, PrivacyBudget
 from torchdpcate.release.mechanism import Charge
-from torchdpcate.second_stage import FeatureMap, Identity
 
 _ROUNDING = 1e-9  # of the largest weight, which may exceed its bound by rounding alone
 
@@ -133,12 +131,3 @@ class WeightScheme(ABC):
             BudgetError: The block cannot pay.
             NumericalError: The fit missed its tolerance.
         """
-
-
-def on_domain(features: FeatureMap | None, domain: Domain) -> FeatureMap:
-    """Return a copy of the feature map, fixed on the domain; None is `Identity`.
-
-    Raises:
-        InputError: A map that needs trained nuisances.
-    """
-    return deepcopy(features or Identity()).setup(domain)

@@ -26,6 +26,7 @@ from torchdpcate.privacy.events import (
     PureEvent,
     event_from_dict,
 )
+from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.ledger_file import Entry
@@ -36,7 +37,9 @@ from torchdpcate.privacy.mechanisms import (
     LaplaceMechanism,
 )
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.polytope import root_norm, root_simplices
 from torchdpcate.privacy.quantile import private_quantile
+from torchdpcate.privacy.root_polytope import RootPolytopeMechanism
 from torchdpcate.privacy.selection_mechanisms import (
     SELECTIONS,
     ExponentialMechanism,
@@ -80,6 +83,7 @@ __all__ = [
     "PrivacyBudget",
     "PureEvent",
     "ReportNoisyMax",
+    "RootPolytopeMechanism",
     "SelectionMechanism",
     "WorstCase",
     "analytic_gaussian_sigma",
@@ -98,8 +102,11 @@ __all__ = [
     "naive_sum",
     "privacy_curve",
     "private_quantile",
+    "root_norm",
+    "root_simplices",
     "smooth_sensitivity_multiplier",
     "smoothness",
+    "sum_grid",
     "theorem1_multiplier",
     "worst_case",
 ]

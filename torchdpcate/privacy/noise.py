@@ -16,6 +16,7 @@ from torch import Tensor
 
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.privacy.budget import positive, whole
+from torchdpcate.privacy.polytope import CELLS, root_simplices
 
 
 class NoiseSource(ABC):
@@ -109,6 +110,26 @@ class NoiseSource(ABC):
         # a Gamma(p) length is a sum of p exponentials
         lengths = torch.empty(exponentials, dtype=torch.float64).exponential_(generator=generator).sum(1, keepdim=True)
         draws, step = directions * lengths * scale, self.grid(scale)
+        return torch.round(draws / step) * step
+
+    def root_polytope(self, size: int, scale: float) -> Tensor:
+        r"""Independent vectors with density proportional to exp(-||z||_K / scale), K the root polytope; [size, 4].
+
+        Four exponentials, times the corners of one of the simplices that K is cut into; see ``root_simplices``. Drawn
+        in floating point and rounded to `grid(scale)`: add it to values rounded alike.
+
+        Args:
+            size: How many.
+            scale: Of the length in the norm of K.
+
+        Raises:
+            InputError: If ``size`` is negative or ``scale`` not positive.
+        """
+        shape = whole("size", size, least=0), CELLS
+        generator, scale, simplices = self.generator(), positive("scale", scale), root_simplices()
+        which = torch.randint(len(simplices), shape[:1], generator=generator)
+        lengths = torch.empty(shape, dtype=torch.float64).exponential_(generator=generator)
+        draws, step = (lengths[:, None] @ simplices[which])[:, 0] * scale, self.grid(scale)
         return torch.round(draws / step) * step
 
     @abstractmethod

@@ -7,6 +7,7 @@ from torchdpcate.second_stage.features import (
     Identity,
     Legendre,
     Representation,
+    on_domain,
 )
 from torchdpcate.second_stage.kernel import KernelSecondStage, KernelStage
 from torchdpcate.second_stage.linear import (
@@ -70,6 +71,7 @@ __all__ = [
     "ThresholdPurchase",
     "fit_neural_head",
     "huber_sensitivity",
+    "on_domain",
     "sensitivity",
     "solve",
     "solve_tilted",

@@ -2,6 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -265,3 +266,12 @@ FEATURE_MAPS: dict[str, type[FeatureMap]] = {
     "representation": Representation,
 }
 """Feature maps by the name under which a release file knows them; ``nystrom`` and ``tangent`` add their own."""
+
+
+def on_domain(features: FeatureMap | None, domain: "Domain") -> FeatureMap:
+    """Return a copy of the feature map, fixed on the domain; None is `Identity`.
+
+    Raises:
+        InputError: A map that needs trained nuisances.
+    """
+    return deepcopy(features or Identity()).setup(domain)

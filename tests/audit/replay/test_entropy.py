@@ -18,7 +18,7 @@ from torchdpcate.privacy.noise import FixedNoise, SystemNoise
 
 STUDY = Dataset1(n=200, queries=4, seed=3).load()
 SEED = 11
-KINDS = {"gaussian", "laplace", "k_norm", "select", "gumbel", "generator"}
+KINDS = {"gaussian", "laplace", "k_norm", "root_polytope", "select", "gumbel", "generator"}
 SEEDS = "the same under the same seeds"
 GLOBAL = "moves a global generator, whose seed is known"
 FORKED = "the same in a process and a child forked from it"
@@ -154,7 +154,7 @@ def test_a_source_that_repeats_is_found_and_named(source, kind, how):
     found = check_source(source, SEED)
     assert ways(found, kind) == how
     others = {r.kind for r in found} - {kind, "noise"}
-    assert others <= ({"k_norm"} if kind == "generator" else set())  # which draws from a stream
+    assert others <= ({"k_norm", "root_polytope"} if kind == "generator" else set())  # which draw from a stream
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ def test_a_secret_scale_is_free_where_the_step_is_given_and_the_step_is_not():
         ("laplace", (2, 1.0), (2, 1.5), "scale"),
         ("k_norm", (1, 2, 1.0), (1, 2, 1.5), "scale"),
         ("k_norm", (1, 2, 1.0), (1, 3, 1.0), "dimension"),
+        ("root_polytope", (1, 1.0), (1, 1.5), "scale"),
         ("select", (torch.zeros(3), 1.0), (torch.zeros(4), 1.0), "candidates"),
         ("select", (torch.zeros(3), 1.0), (torch.zeros(3), 2.0), "epsilon"),
         ("select", (torch.zeros(3), 1.0, 1.0), (torch.zeros(3), 1.0, 2.0), "sensitivity"),
@@ -130,5 +131,6 @@ def test_recording_passes_on_the_flag_and_the_numbers_of_its_source():
     recording, plain = RecordingNoise(NoiseSource.fixed(3)), NoiseSource.fixed(3)
     for noise in (recording, plain):
         noise.drawn = [noise.gaussian(3, 2.0), noise.laplace(2, 1.0), noise.k_norm(2, 3, 1.0)]
+        noise.drawn += [noise.root_polytope(2, 1.0)]
         noise.drawn += [torch.rand(3, generator=noise.generator()), torch.tensor(noise.select(torch.zeros(99), 1.0))]
     assert all(torch.equal(one, other) for one, other in zip(recording.drawn, plain.drawn, strict=True))

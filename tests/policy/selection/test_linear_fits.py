@@ -68,6 +68,6 @@ def test_refits_in_batches_are_the_same(monkeypatch):
 
 
 def test_a_missed_tolerance_releases_nothing(monkeypatch):
-    monkeypatch.setattr("torchdpcate.erm.solver._MOST_STEPS", 8)
+    monkeypatch.setattr("torchdpcate.erm.descent._MOST_STEPS", 8)
     with pytest.raises(NumericalError, match=r"nothing is released; raise propensity_ridge"):
         LogisticFits(block(50, 2), 0.1, 1e-30).fit()

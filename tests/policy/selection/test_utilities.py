@@ -9,8 +9,8 @@ from torchdpcate.candidates import Constants, FunctionPolicies, LinearPolicies, 
 from torchdpcate.data import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.policy.selection import utilities as module
-from torchdpcate.policy.selection.scores import score_grid
 from torchdpcate.policy.selection.utilities import utilities
+from torchdpcate.privacy import sum_grid
 
 DOMAIN = Domain([-1.0] * 3, [1.0] * 3, 0.0, 1.0)
 
@@ -23,7 +23,7 @@ def world(n: int, K: int, M: int, seed: int = 0):
     linear = LinearPolicies(torch.randn(shape, generator=generator, dtype=torch.float64))
     actions = (0, 1) if K == 2 else tuple(range(1, K + 1))
     library = PolicyLibrary.of([Constants(actions), linear]).setup(DOMAIN, actions)
-    step = score_grid(n, 11.0)
+    step = sum_grid(n, 11.0)
     return torch.round(scores / step) * step, library, x
 
 

@@ -26,7 +26,7 @@ Source = Callable[[], NoiseSource]
 """Makes the noise source of one run, as that run would."""
 
 _NUMBERS = 32  # numbers compared of each kind: at 6 bits a number or more, honest ones meet below once in 2^190
-_ADDED = ("gaussian", "laplace", "k_norm")
+_ADDED = ("gaussian", "laplace", "k_norm", "root_polytope")
 _SECONDS = 60.0  # that a forked process may take
 
 
@@ -136,6 +136,7 @@ def _draws(noise: NoiseSource) -> dict[str, Tensor]:
         "gaussian": noise.gaussian(_NUMBERS, 1.0),
         "laplace": noise.laplace(_NUMBERS, 1.0),
         "k_norm": noise.k_norm(_NUMBERS, 2, 1.0),
+        "root_polytope": noise.root_polytope(_NUMBERS, 1.0),
         "select": torch.tensor([noise.select(even, 1.0) for _ in range(_NUMBERS)]).double(),
         "gumbel": torch.tensor([noise.select(even, 1.0, law="gumbel") for _ in range(_NUMBERS)]).double(),
         "generator": torch.rand(_NUMBERS, generator=stream, dtype=torch.float64),

@@ -99,6 +99,10 @@ class RecordingNoise(NoiseSource):
         facts = {"size": size, "dimension": dimension, "scale": scale, "order": order}
         return self.note("k_norm", facts, self.inner.k_norm(size, dimension, scale, order))
 
+    def root_polytope(self, size: int, scale: float) -> Tensor:
+        """See `NoiseSource.root_polytope`."""
+        return self.note("root_polytope", {"size": size, "scale": scale}, self.inner.root_polytope(size, scale))
+
     def _noisy_max(self, scores: Tensor, epsilon: float, sensitivity: float) -> int:
         facts = {"candidates": len(scores), "epsilon": epsilon, "sensitivity": sensitivity}
         return self.note("select", facts, self.inner.select(scores, epsilon, sensitivity))

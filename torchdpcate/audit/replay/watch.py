@@ -13,7 +13,7 @@ from torchdpcate.nuisance import DPSGD
 from torchdpcate.privacy import Ledger
 
 _CHANGES = ("charge", "advance", "settle", "reopen")
-_DRAWS = ("gaussian", "laplace", "k_norm", "select")
+_DRAWS = ("gaussian", "laplace", "k_norm", "root_polytope", "select")
 # what chooses records for a batch adds no noise to what comes of it
 _COINS = ("uniform_", "bernoulli", "bernoulli_", "randperm", "randint")
 

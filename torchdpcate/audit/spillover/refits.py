@@ -11,9 +11,10 @@ from torchdpcate.candidates import PolicyLibrary
 from torchdpcate.data import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.policy.selection.nuisances import CertifiedNuisances, FittedNuisances, ScoreNuisances, SelectionFacts
-from torchdpcate.policy.selection.scores import dr_scores, score_grid
+from torchdpcate.policy.selection.scores import dr_scores
 from torchdpcate.policy.selection.stable import StableNuisances
 from torchdpcate.policy.selection.utilities import utilities
+from torchdpcate.privacy import sum_grid
 
 _NUMBERS = 2**22  # scores in memory at once
 
@@ -97,7 +98,7 @@ class Refits:
         """U of several fits, [R, M], exact sums of scores on the public grid, as a selector has them."""
         domain = self.facts.domain
         bound = max(abs(domain.outcome_low), abs(domain.outcome_high)) + domain.outcome_range / self.facts.floor
-        step = score_grid(self.score.n, bound)
+        step = sum_grid(self.score.n, bound)
         return self.sums(torch.round(self.scores(fits) / step) * step)
 
     def _fit(self, train: CausalData) -> CertifiedNuisances:

@@ -13,7 +13,7 @@ from torchdpcate.policy.selection.nuisances import (
 )
 from torchdpcate.policy.selection.plan import RegretBound, SelectionPlan, regret_bound
 from torchdpcate.policy.selection.private import PrivateNuisances
-from torchdpcate.policy.selection.scores import dr_scores, project_to_floor, score_grid
+from torchdpcate.policy.selection.scores import dr_scores, project_to_floor
 from torchdpcate.policy.selection.selector import PolicySelector
 from torchdpcate.policy.selection.stable import StableNuisances
 
@@ -36,5 +36,4 @@ __all__ = [
     "make_nuisances",
     "project_to_floor",
     "regret_bound",
-    "score_grid",
 ]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchdpcate.data import CausalData, Domain
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance import ConvexNuisanceConfig, NuisanceModel, NuisanceRecipe, default_trainer
+from torchdpcate.nuisance import ConvexNuisanceConfig, NuisanceModel, NuisanceRecipe, default_trainer, nuisance_range
 from torchdpcate.policy.selection.nuisances import (
     EMPTY,
     CertifiedNuisances,
@@ -19,7 +19,7 @@ from torchdpcate.policy.selection.nuisances import (
     SelectionFacts,
 )
 from torchdpcate.policy.selection.scores import project_to_floor
-from torchdpcate.policy.selection.spread import nuisance_range, score_spread
+from torchdpcate.policy.selection.spread import score_spread
 from torchdpcate.privacy import Level, PrivacyBudget
 
 if TYPE_CHECKING:

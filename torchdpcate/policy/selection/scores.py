@@ -1,14 +1,9 @@
-"""Doubly robust scores of records and actions, the floor of propensities, and the public grid of exact sums."""
-
-import math
+"""Doubly robust scores of records and actions, and the floor of propensities."""
 
 import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.budget import positive, whole
-
-_BITS = 51  # of a sum of n scores; two more hold what adding and subtracting such sums needs on the way
 
 
 def dr_scores(arm: Tensor, y: Tensor, propensity: Tensor, outcome: Tensor) -> Tensor:
@@ -86,28 +81,3 @@ def project_to_floor(p: Tensor, floor: float) -> Tensor:
     kept = (sorted_above * ranks > excess).sum(-1, keepdim=True).clamp(min=1)
     tau = excess.gather(-1, kept - 1) / kept
     return floor + (above - tau).clamp(min=0)
-
-
-def score_grid(n: int, bound: float) -> float:
-    r"""Return the spacing of the grid on which sums of n scores are exact in float64, whatever the order.
-
-    A power of two with :math:`n \cdot \text{bound} < 2^{51}` steps. Scores rounded to it are whole numbers of steps,
-    and float64 adds whole numbers below 2^53 without error: utilities of the same records are the same number on every
-    machine, and their low bits tell nothing about the order of summation (Mironov 2012). Rounding moves a score by half
-    a step.
-
-    Args:
-        n: Scores in a sum, public.
-        bound: Public bound of their absolute value.
-
-    Raises:
-        InputError: No positive number, or more scores than float64 can add exactly.
-
-    Example:
-        >>> score_grid(100_000, 11.0) == 2.0**-30
-        True
-    """
-    n, bound = whole("n", n, least=1), positive("bound", bound)
-    if n > 2 ** (_BITS - 10):
-        raise InputError(f"n = {n}: sums of so many scores are not exact; give at most 2^{_BITS - 10} records")
-    return math.ldexp(1.0, math.frexp(n * bound)[1] - _BITS)

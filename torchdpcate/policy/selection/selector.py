@@ -16,9 +16,9 @@ from torchdpcate.policy.selection.blocks import by_position, training_and_scorin
 from torchdpcate.policy.selection.certificates import make_nuisances
 from torchdpcate.policy.selection.nuisances import Purse, ScoreNuisances, SelectionFacts
 from torchdpcate.policy.selection.plan import SelectionPlan, plan
-from torchdpcate.policy.selection.scores import dr_scores, score_grid
+from torchdpcate.policy.selection.scores import dr_scores
 from torchdpcate.policy.selection.utilities import utilities
-from torchdpcate.privacy import Condition, Guarantee, Level, NoiseSource, PrivacyBudget
+from torchdpcate.privacy import Condition, Guarantee, Level, NoiseSource, PrivacyBudget, sum_grid
 from torchdpcate.privacy.selection_mechanisms import SelectionMechanism, make_selection
 from torchdpcate.release import Account, PolicyRelease
 from torchdpcate.release.account import Till, forget
@@ -272,7 +272,7 @@ class PolicySelector(BaseEstimator):
         outcome, y = nuisances.outcome(records.x) - domain.outcome_middle, records.y - domain.outcome_middle
         scores = dr_scores(records.a.long(), y, nuisances.propensity(records.x), outcome)
         largest = domain.outcome_range * (0.5 + 1 / self._floor())
-        step = score_grid(records.n, largest)
+        step = sum_grid(records.n, largest)
         # each score is rounded by half a step at most: two policies, two neighbours
         rounded = 2 * step * (records.n if self.certified_.spill_blocks else 1)
         return utilities(torch.round(scores / step) * step, self.library_, records.x), self.certified_.spread + rounded

@@ -29,10 +29,9 @@ from torchdpcate.policy.selection.nuisances import (
 )
 from torchdpcate.policy.selection.shrinkage import BOUGHT, Guess, buy_guess, purchase
 from torchdpcate.policy.selection.stability import SpillBound, spill_bound
-from torchdpcate.policy.weight_scheme import on_domain
 from torchdpcate.privacy import Level, PrivacyBudget
 from torchdpcate.privacy.budget import number, positive
-from torchdpcate.second_stage import FEATURE_MAPS, FeatureMap
+from torchdpcate.second_stage import FEATURE_MAPS, FeatureMap, on_domain
 
 CONSTANTS = ("localised", "bounded_range", "paper")
 """How the spread is bounded: where fits can be; as the paper prints it; and with its two-sided sensitivity."""

@@ -11,10 +11,9 @@ from torchdpcate.policy.selection.nuisances import SelectionFacts
 from torchdpcate.policy.selection.scores import dr_scores
 from torchdpcate.policy.selection.stable import StableNuisances
 from torchdpcate.policy.selection.utilities import utilities
-from torchdpcate.policy.weight_scheme import on_domain
 from torchdpcate.privacy import Game, Guarantee, Level, NoiseSource, PrivacyBudget, worst_case
 from torchdpcate.privacy.selection_mechanisms import PermuteAndFlip
-from torchdpcate.second_stage import FeatureMap, Fourier
+from torchdpcate.second_stage import FeatureMap, Fourier, on_domain
 
 _DOMAIN = Domain([0.0], [1.0], outcome_low=-0.5, outcome_high=0.5, overlap=0.1)
 # Far more scoring than training records: then the default ridge is large, and the suprema that the certificate adds up

@@ -21,7 +21,7 @@ def utilities(scores: Tensor, library: PolicyLibrary, x: Tensor) -> Tensor:
 
     Args:
         scores: phi, float64 [..., n, K]; leading dimensions are nuisances side by side. On the grid of
-            ``score_grid(n, bound)`` all sums are exact; float32 would not do.
+            ``sum_grid(n, bound)`` all sums are exact; float32 would not do.
         library: The policies, set up on the domain.
         x: Encoded covariates [n, q].
 
