@@ -3,10 +3,12 @@
 from typing import TYPE_CHECKING, Any
 
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.effect_generators import Confounded
 from torchdpcate.data.fingerprint import fingerprint
 from torchdpcate.data.generated import GeneratedStudy
 from torchdpcate.data.generators import Dataset1, Dataset2, OprescuGenerator
 from torchdpcate.data.queries import read_queries
+from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.rule_generators import ITR, OWL, GaussianRuleStudy
 from torchdpcate.data.schema import Categorical, Covariate, Numeric, TableSchema
@@ -14,9 +16,10 @@ from torchdpcate.data.selection_generators import RareRegion, RareRegionStudy, R
 from torchdpcate.data.semi_synthetic import SemiSynthetic
 from torchdpcate.data.split import public_generator, public_permutation, public_split
 from torchdpcate.data.stream import stream_effects
-from torchdpcate.data.study import Study, StudySource
+from torchdpcate.data.study import StreamedStudy, Study, StudySource
 from torchdpcate.data.surfaces import GeneratedSurface, GivenOutcomes, Surface
 from torchdpcate.data.table import Table
+from torchdpcate.data.table_stream import TableStream
 
 if TYPE_CHECKING:
     from torchdpcate.data.modules import RecordsModule
@@ -26,6 +29,7 @@ __all__ = [
     "OWL",
     "Categorical",
     "CausalData",
+    "Confounded",
     "Covariate",
     "Dataset1",
     "Dataset2",
@@ -39,13 +43,16 @@ __all__ = [
     "RareRegion",
     "RareRegionStudy",
     "RealRareRegion",
+    "RecordStream",
     "RecordsModule",
     "SemiSynthetic",
+    "StreamedStudy",
     "Study",
     "StudySource",
     "Surface",
     "Table",
     "TableSchema",
+    "TableStream",
     "fingerprint",
     "public_generator",
     "public_permutation",

@@ -62,6 +62,10 @@ class GeneratedStudy(StudySource):
     def domain(self) -> Domain:
         """Return the public facts of the law of these data."""
 
+    def average_effect(self, estimand: str) -> float | None:
+        """Return the true ATE, ATT, ATC or ATO under the law; None where the law has none in closed form."""
+        return None
+
     @abstractmethod
     def _sample(self) -> CausalData:
         """Draw n samples from the seed."""
@@ -78,7 +82,7 @@ class GeneratedStudy(StudySource):
             queries = read_queries(self.queries_path, schema)
         records = samples.subset(train)
         check_treatment(records.a)
-        return Study(records, schema, queries, self.effect(queries), self.name, self.effect)
+        return Study(records, schema, queries, self.effect(queries), self.name, self.effect, self.average_effect)
 
     def _origin(self) -> str:
         return f"generator {type(self).__name__}: known by construction"

@@ -76,16 +76,38 @@ def check_treatment(a: Tensor, name: str = "treatment", actions: Sequence[int] =
     Raises:
         InputError: says how many values are no action, or which arm is empty.
     """
+    check_arms(arm_sizes(a, name, actions), name, actions)
+
+
+def arm_sizes(a: Tensor, name: str = "treatment", actions: Sequence[int] = (0, 1)) -> Tensor:
+    """Return how many of the treatments [n] are each of the actions, [K].
+
+    Raises:
+        InputError: says how many values are no action.
+    """
     arms = torch.tensor(list(actions), dtype=a.dtype, device=a.device)
     members = a == arms[:, None]
-    words = " and ".join(filter(None, (listed(actions[:-1], len(actions)), str(actions[-1]))))
     other = int((~members.any(0)).sum())
     if other:
+        words = _in_words(actions)
         raise InputError(f"{name} has {plural(other, 'value')} other than {words}; code the arms as {words}")
-    empty = (~members.any(1)).nonzero().flatten().tolist()
+    return members.sum(1)
+
+
+def check_arms(sizes: Tensor, name: str = "treatment", actions: Sequence[int] = (0, 1)) -> None:
+    """Refuse arms of which one, of sizes [K], has no record.
+
+    Raises:
+        InputError: says which.
+    """
+    empty = (sizes == 0).nonzero().flatten().tolist()
     if empty:
-        which = "both" if len(actions) == 2 else "all"
+        which, words = "both" if len(actions) == 2 else "all", _in_words(actions)
         raise InputError(f"{name} has no record with value {actions[empty[0]]}; {which} arms, {words}, are needed")
+
+
+def _in_words(actions: Sequence[int]) -> str:
+    return " and ".join(filter(None, (listed(actions[:-1], len(actions)), str(actions[-1]))))
 
 
 def _column(value: Any, what: str) -> Tensor:

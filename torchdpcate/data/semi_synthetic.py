@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from torchdpcate.data._frames import about, read_frame
+from torchdpcate.data._rows import check_policy, outcome_within, within_domain
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.queries import read_queries
 from torchdpcate.data.records import CausalData
@@ -13,7 +14,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_split
 from torchdpcate.data.study import Study, StudySource
 from torchdpcate.data.surfaces import GeneratedSurface, Surface
-from torchdpcate.data.table import check_policy, outcome_within, public_subsample, table_name, within_domain
+from torchdpcate.data.table import public_subsample, table_name
 
 
 class SemiSynthetic(StudySource):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate._files import atomic_path
-from torchdpcate.data._frames import arrow_path, file_kind, iter_frames
+from torchdpcate.data._frames import among_rows, arrow_path, file_kind, iter_frames
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 
@@ -48,7 +48,7 @@ def stream_effects(
     done = 0
     with _whole_or_nothing(Path(output), column) as write:
         for frame in iter_frames(input, schema.columns, schema.text_columns, batch_rows):
-            with _among_rows(input, done + 1, done + len(frame)):
+            with among_rows(input, done + 1, done + len(frame)):
                 x = schema.encode(frame)
                 schema.domain.check_covariates(x, "query")
             write(effect_fn(x))
@@ -115,12 +115,3 @@ class _CsvWriter:
     def close(self) -> None:
         self._writer.close()
         self._file.close()
-
-
-@contextmanager
-def _among_rows(path: str | Path, first: int, last: int) -> Iterator[None]:
-    """Say in which rows of which file an InputError arose."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"{path}, rows {first} to {last}: {error}") from None

@@ -3,10 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 
@@ -22,6 +24,8 @@ class Study:
         effect: true effects [d] at the queries, or None where unknown.
         name: name of the data, for summaries and figures.
         truth: the true effect [m] at any encoded covariates [m, q]; returns None, or is None, where it is unknown.
+        average: the true average effect of an estimand (ATE, ATT, ATC or ATO) under the law of the data; returns None,
+            or is None, where it is unknown.
     """
 
     records: CausalData
@@ -30,6 +34,31 @@ class Study:
     effect: Tensor | None
     name: str
     truth: Callable[[Tensor], Tensor | None] | None = None
+    average: Callable[[str], float | None] | None = None
+
+    @property
+    def domain(self) -> Domain:
+        """Public bounds of the encoded columns."""
+        return self.schema.domain
+
+
+@dataclass(frozen=True, eq=False)
+class StreamedStudy:
+    """Records that are read batch by batch, of a table whose truth nobody knows.
+
+    Args:
+        records: the private records.
+        name: name of the data, for summaries and figures.
+    """
+
+    records: RecordStream
+    name: str
+    effect: ClassVar[None] = None
+
+    @property
+    def schema(self) -> TableSchema:
+        """The public facts of the table."""
+        return self.records.schema
 
     @property
     def domain(self) -> Domain:

@@ -7,14 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdpcate.data._columns import numeric_column
 from torchdpcate.data._frames import about, read_frame
+from torchdpcate.data._rows import check_policy, encode_records, record_columns
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.queries import read_queries
 from torchdpcate.data.records import CausalData, check_treatment
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_permutation
-from torchdpcate.data.study import Study, StudySource
+from torchdpcate.data.study import StreamedStudy, Study, StudySource
+from torchdpcate.data.table_stream import TableStream
 from torchdpcate.errors import InputError
 
 
@@ -30,9 +31,11 @@ class Table(StudySource):
         n: use only n records, a subsample drawn by `seed` without looking at them (the first n
             rows would be one arm in files sorted by treatment); all if left out.
         seed: public seed of the subsample.
+        stream: whether to read the records batch by batch, for what can be learnt in constant memory: then `open`
+            takes the place of `load`.
 
     Raises:
-        InputError: on `load`, whatever in the file is not as declared (which column, how many).
+        InputError: on `load` or `open`, whatever in the file is not as declared (which column, how many).
 
     Example:
         >>> study = Table("trial.csv", "trial.yaml").load()  # doctest: +SKIP
@@ -49,6 +52,7 @@ class Table(StudySource):
         queries: int = 300,
         n: int | None = None,
         seed: int = 0,
+        stream: bool = False,
     ) -> None:
         self.path = path
         self.domain = domain
@@ -57,57 +61,30 @@ class Table(StudySource):
         self.queries = queries
         self.n = n
         self.seed = seed
+        self.stream = stream
+
+    def open(self) -> StreamedStudy:
+        """Read the table once, to check and count it, and return records that are read anew at each use."""
+        if self.n is not None:
+            raise InputError(f"data.n is {self.n}; a stream has all records of the table: leave data.n out")
+        return StreamedStudy(TableStream(self.path, self.domain, self.out_of_bounds), table_name(self.path))
 
     def load(self) -> Study:
         """Read, check and encode the table."""
+        if self.stream:
+            raise InputError(
+                "data.stream is true, and this reads all records at once; leave it out, or take task=average_effect"
+            )
         schema = TableSchema.of(self.domain)
         check_policy(self.out_of_bounds)
-        columns = (schema.treatment, schema.outcome, *schema.columns)
-        frame = read_frame(self.path, columns, schema.text_columns)
+        frame = read_frame(self.path, record_columns(schema), schema.text_columns)
         with about(self.path):
-            x = within_domain(schema.encode(frame), schema.domain, self.out_of_bounds)
-            a = schema.encode_treatment(frame)
-            check_treatment(a, f"treatment column {schema.treatment!r}", schema.actions)
-            y = torch.from_numpy(numeric_column(frame[schema.outcome], schema.outcome))
-            y = outcome_within(y, schema, self.out_of_bounds)
-        rows = public_subsample(len(y), self.n, self.seed)
-        records = CausalData.from_arrays(x[rows], a[rows], y[rows], actions=schema.actions)
+            read = encode_records(frame, schema, self.out_of_bounds)
+            check_treatment(read.a, f"treatment column {schema.treatment!r}", schema.actions)
+        rows = public_subsample(read.n, self.n, self.seed)
+        records = CausalData.from_arrays(read.x[rows], read.a[rows], read.y[rows], actions=schema.actions)
         queries = schema.grid(self.queries) if self.queries_path is None else read_queries(self.queries_path, schema)
         return Study(records, schema, queries, None, table_name(self.path))
-
-
-def within_domain(x: Tensor, domain: Domain, out_of_bounds: str) -> Tensor:
-    """Clip covariates [n, q] into the domain, or refuse those outside.
-
-    Raises:
-        InputError: values outside, and `out_of_bounds` is ``"refuse"``.
-    """
-    if out_of_bounds == "clip":
-        return domain.clip_covariates(x)
-    domain.check_covariates(x)
-    return x
-
-
-def outcome_within(y: Tensor, schema: TableSchema, out_of_bounds: str) -> Tensor:
-    """Clip outcomes [n] into their bounds, or refuse those outside.
-
-    Raises:
-        InputError: values outside, and `out_of_bounds` is ``"refuse"``.
-    """
-    if out_of_bounds == "clip":
-        return schema.domain.clip_outcome(y)
-    schema.domain.check_outcome(y, f"outcome {schema.outcome!r}")
-    return y
-
-
-def check_policy(out_of_bounds: str) -> None:
-    """Refuse anything but ``"refuse"`` and ``"clip"``.
-
-    Raises:
-        InputError: `out_of_bounds` is neither.
-    """
-    if out_of_bounds not in ("refuse", "clip"):
-        raise InputError(f"data.out_of_bounds is {out_of_bounds!r}; choose refuse or clip")
 
 
 def public_subsample(total: int, n: int | None, seed: int) -> Tensor:

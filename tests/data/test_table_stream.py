@@ -1,0 +1,173 @@
+"""Records in batches: those of the whole table, in constant memory; every mistake is one line that names the rows."""
+
+import os
+import tracemalloc
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import torch
+
+from torchdpcate.data import CausalData, Confounded, StreamedStudy, Table, TableStream
+from torchdpcate.errors import InputError
+
+BATCH = 1000
+
+
+def write(frame: pd.DataFrame, path):
+    frame.to_parquet(path, row_group_size=700) if path.suffix == ".parquet" else frame.to_csv(path, index=False)
+    return path
+
+
+def whole(stream: TableStream) -> CausalData:
+    batches = list(stream)
+    return CausalData(*(torch.cat([getattr(batch, name) for batch in batches]) for name in ("x", "a", "y")))
+
+
+@pytest.fixture
+def big(frame) -> pd.DataFrame:
+    rows = frame.sample(5500, replace=True, random_state=0).reset_index(drop=True)
+    rows["age"] = np.random.default_rng(0).uniform(16, 60, len(rows))
+    return rows
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet"])
+def test_the_batches_are_the_whole_table_at_each_reading(tmp_path, big, domain_file, ending) -> None:
+    path = write(big, tmp_path / f"t.{ending}")
+    stream, table = TableStream(path, domain_file, batch_rows=BATCH), Table(path, domain_file).load()
+    assert stream.n == 5500
+    assert stream.schema == table.schema
+    assert max(batch.n for batch in stream) <= BATCH
+    for _ in range(2):
+        read = whole(stream)
+        for name in ("x", "a", "y"):
+            assert torch.equal(getattr(read, name), getattr(table.records, name))
+
+
+def test_files_are_laid_end_to_end_and_empty_ones_passed_over(tmp_path, big, domain_file) -> None:
+    parts = [big[:0], big[:1500], big[:0], big[1500:]]
+    kinds = ["csv", "parquet", "parquet", "csv"]
+    paths = [write(part, tmp_path / f"{i}.{kind}") for i, (part, kind) in enumerate(zip(parts, kinds, strict=True))]
+    stream = TableStream(paths, domain_file, batch_rows=BATCH)
+    assert (stream.n, min(batch.n for batch in stream)) == (5500, 500)
+    assert whole(stream).y.tolist() == big["y"].tolist()
+
+
+def test_an_arm_may_lie_in_one_batch(tmp_path, big, domain_file) -> None:
+    path = write(big.sort_values("treat"), tmp_path / "t.parquet")
+    assert TableStream(path, domain_file, batch_rows=BATCH).n == 5500
+    words = "t.parquet: treatment column 'treat' has no record with value 0; both arms, 0 and 1, are needed"
+    with pytest.raises(InputError, match=words):
+        TableStream(write(big[big["treat"] == 1], path), domain_file)
+
+
+def test_out_of_bounds_is_refused_or_clipped(tmp_path, big, domain_file) -> None:
+    big.loc[4321, "age"], big.loc[7, "y"] = 99.0, 12.0
+    path = write(big, tmp_path / "t.csv")
+    with pytest.raises(InputError, match=r"t.csv, rows 1 to 1000: outcome 'y' has 1 value outside .*\[0, 10\]"):
+        TableStream(path, domain_file, batch_rows=BATCH)
+    read = whole(TableStream(path, domain_file, "clip", batch_rows=BATCH))
+    assert (read.x[4321, 0], read.y[7]) == (60.0, 10.0)
+    with pytest.raises(InputError, match=r"data.out_of_bounds is 'ignore'; choose refuse or clip"):
+        TableStream(path, domain_file, "ignore")
+
+
+@pytest.mark.parametrize(
+    ("row", "column", "value", "words"),
+    [
+        (4321, "age", 99.0, r"rows 4001 to 5000: covariate 'age' has 1 value outside .* \[16, 60\]"),
+        (4321, "age", "old", "rows 4001 to 5000: column 'age' has 1 non-numeric value"),
+        (5, "y", None, "rows 1 to 1000: column 'y' has 1 missing value"),
+        (5499, "race", "green", "rows 5001 to 5500: column 'race' has 1 value outside"),
+        (2000, "treat", 2, "rows 2001 to 3000: treatment column 'treat' has 1 value other than 0 and 1"),
+        (2000, "treat", None, "rows 2001 to 3000: column 'treat' has 1 missing value"),
+    ],
+)
+def test_bad_rows_are_named_in_one_line(tmp_path, big, domain_file, row, column, value, words) -> None:
+    big[column] = big[column].astype(object)
+    big.loc[row, column] = value
+    with pytest.raises(InputError, match=f"t.csv, {words}") as caught:
+        TableStream(write(big, tmp_path / "t.csv"), domain_file, batch_rows=BATCH)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("gone.csv", None, "does not exist"),
+        ("t.xlsx", b"", "neither csv nor parquet"),
+        ("t.csv", b"treat,y,age,sex,race\n", "holds no rows"),
+        ("t.csv", b"treat,y,age,sex\n1,2,30,0\n", "column 'race' is missing"),
+        ("t.parquet", b"PAR1 is not enough", "cannot be read"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_in_one_line(tmp_path, domain_file, name, content, words) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=words) as caught:
+        TableStream(tmp_path / name, domain_file)
+    assert name in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("change", ["longer", "same size", "gone"])
+def test_a_file_that_changes_between_readings_is_refused(tmp_path, big, domain_file, change) -> None:
+    path = write(big, tmp_path / "t.csv")
+    stream = TableStream(path, domain_file, batch_rows=BATCH)
+    assert len(list(stream)) > 1
+    if change == "gone":
+        path.unlink()
+    else:
+        times = os.stat(path)
+        write(big[:1] if change == "longer" else big, path)
+        if change == "longer":
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        else:
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns + 1))
+    with pytest.raises(InputError, match=r"t.csv' has changed since it was first read"):
+        next(iter(stream))
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, big, domain_file) -> None:
+    path = write(big, tmp_path / "t.parquet")
+    batches = iter(TableStream(path, domain_file, batch_rows=BATCH))
+    next(batches)
+    os.utime(path, ns=(0, 0))
+    with pytest.raises(InputError, match="has changed"):
+        list(batches)
+
+
+def test_a_table_opens_as_a_stream_where_that_was_asked_for(tmp_path, frame, domain_file) -> None:
+    path = write(frame, tmp_path / "t.csv")
+    table = Table(path, domain_file, stream=True)
+    study = table.open()
+    assert isinstance(study, StreamedStudy)
+    assert (study.records.n, study.name, study.domain.dimension) == (40, "t", 5)
+    with pytest.raises(InputError, match=r"data.stream is true, and this reads all records at once"):
+        table.load()
+    with pytest.raises(InputError, match=r"data.n is 20; a stream has all records"):
+        Table(path, domain_file, stream=True, n=20).open()
+    with pytest.raises(InputError, match="batch_rows is 0"):
+        TableStream(path, domain_file, batch_rows=0)
+
+
+@pytest.mark.parametrize(("ending", "most"), [("csv", 48e6), ("parquet", 12e6)])
+def test_memory_does_not_grow_with_the_file(tmp_path, ending, most) -> None:
+    """The records would take 38 MB and their text 70; Arrow looks 40 MB of text ahead, however much there is."""
+    drawn = Confounded().draw(4000, torch.Generator().manual_seed(0))
+    rows = pd.DataFrame(drawn.x, columns=Confounded().domain().names).assign(a=drawn.a, y=drawn.y)
+    path = tmp_path / f"t.{ending}"
+    if ending == "csv":
+        header, text = rows.to_csv(index=False).split("\n", 1)
+        path.write_text(header + "\n" + text * 200)
+    else:
+        write(pd.concat([rows] * 200), path)
+    tracemalloc.start()
+    stream = TableStream(path, Confounded().domain(), batch_rows=4000)
+    held = [pa.total_allocated_bytes() for _ in stream]
+    python = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert stream.n == 800_000
+    assert python < 4e6
+    assert max(held) < most
