@@ -32,6 +32,9 @@ _QUANTITIES = {
     "accuracy": ("share of best decisions", "curator only: shows the truth and a non-private rule"),
     "value": ("value (estimated mean outcome)", "curator only: estimated on the records"),
     "regret_expected": ("expected regret (mean outcome lost)", "curator only: shows the truth"),
+    "estimate": ("estimated average effect", "curator only: shows estimates that were not released"),
+    "error": ("absolute error of the average effect", "curator only: shows the truth"),
+    "width": ("width of the 95 % interval", ""),
     "value_expected": ("expected value (estimated mean outcome)", "curator only: estimated on the records"),
 }
 """What may be drawn against budget: the axis, and the mark of a figure that shows more than releases."""
@@ -44,8 +47,8 @@ def budget_figure(errors: "pd.DataFrame", quantity: str = "pehe") -> "Figure":
         errors: One row a run and estimate with columns ``epsilon``, ``estimate`` (what was estimated) and the
             quantity's. A column ``panel``, if there is one, names the panel. What no budget changes (``non-private``,
             ``constant effect``, ``treat all``, ``treat none`` and ``uniform choice``) is drawn as a level.
-        quantity: ``pehe`` (on a logarithmic scale), ``accuracy`` or ``value`` of a rule, or ``regret_expected`` or
-            ``value_expected`` of a choice among policies.
+        quantity: ``pehe`` (on a logarithmic scale), ``accuracy`` or ``value`` of a rule, ``regret_expected`` or
+            ``value_expected`` of a choice among policies, or ``estimate``, ``error`` or ``width`` of an average effect.
 
     Returns:
         A matplotlib figure; the caller saves it.

@@ -34,6 +34,16 @@ _OTHER_PARTS = {
     "weights: private": ("private_propensity",),
     "outcome: centre and clip": ("quantile",),
     "choice among candidates": ("rule_tuning",),
+    "weights: propensity by objective": ("balancing_objective", "objective_box"),
+    "weights: propensity by noisy_gradient": ("noisy_gradient",),
+    "weights: propensity by k_norm_gradient": ("k_norm_gradient",),
+    "outcome model: by objective": ("objective_box",),
+    "outcome model: by noisy_gradient": ("noisy_gradient",),
+    "release by balanced_difference: difference": ("covariate_balancing_effect",),
+    "release by balanced_difference: balance": ("balance_statistics",),
+    "release by balanced_difference: difference_in_means": ("outcome_table",),
+    "release by outcome_table: balance": ("balance_statistics",),
+    "release by difference_in_means": ("outcome_table",),
 }
 
 
@@ -79,6 +89,7 @@ def make_card(
     card: dict[str, Any] = {
         "card_format": CARD_FORMAT,
         "release": {"kind": release.kind, "mechanism": privacy.mechanism, "versions": dict(privacy.versions)},
+        **({"summary": summary} if (summary := release.summary()) else {}),
         "guarantee": _guarantee(privacy),
         "event_tree": _event_tree(privacy),
         "bounds": _bounds(release),

@@ -72,6 +72,7 @@ def card_html(card: Mapping[str, Any]) -> str:
         f'<p class="level {_text(colour)}">{_text(guarantee["headline"])}</p></header>',
         f'<p class="words">{_text(guarantee["in_words"])}</p>',
         _registry(card, "About this release", _ABOUT),
+        _summary(card.get("summary", {})),
         _guarantee(guarantee),
         _event_tree(card["event_tree"]),
         _bounds(card["bounds"], card["split"]),
@@ -89,6 +90,20 @@ def card_html(card: Mapping[str, Any]) -> str:
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
         f"<style>{_STYLE}</style></head>\n<body>\n" + "\n".join(filter(None, parts)) + "\n</body></html>\n"
     )
+
+
+def _summary(summary: Mapping[str, Any]) -> str:
+    rows = [(name.replace("_", " "), _found(value)) for name, value in summary.items()]
+    return _section("What it says", _rows(rows)) if rows else ""
+
+
+def _found(value: Any) -> str:
+    """Markup of a number, of an interval, or of words."""
+    if value is None:
+        return "none that is honest"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return " to ".join(map(_number, value)) if isinstance(value, list) else _number(value)
 
 
 def _guarantee(guarantee: Mapping[str, Any]) -> str:

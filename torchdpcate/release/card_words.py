@@ -133,7 +133,9 @@ def _of_a_sweep(privacy: PrivacyStatement) -> bool:
 def _use_of_the_records(privacy: PrivacyStatement) -> dict[str, str]:
     """Say which release of the records this is; where nothing is claimed a charge has no count and is one."""
     charges = [charge for block in privacy.blocks for charge in block["charges"]]
-    releases = sum(c["label"].startswith("release by") and c.get("count", 1) >= 1 for c in charges)
+    paid = [c["label"] for c in charges if c["label"].startswith("release by") and c.get("count", 1) >= 1]
+    # what is bought in parts, "release by ...: part", is one release
+    releases = sum(": " not in label for label in paid) + len({label.split(": ")[0] for label in paid if ": " in label})
     which, used = f"Release {max(releases, 1)} of the same records", "by the releases of the event tree"
     if _of_a_sweep(privacy):
         which = f"Release {max(releases, 1)} of this run, one of the runs of a sweep over the same records"

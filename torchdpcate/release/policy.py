@@ -91,6 +91,10 @@ class PolicyRelease(Release):
             raise InputError(f"bind: policy {self.name!r} is no function, and decides as it is")
         return replace(self, policy=self.policy.bind(function))
 
+    def summary(self) -> dict[str, Any]:
+        """Return the policy's name."""
+        return {"policy": self.name}
+
     def tensors(self) -> dict[str, Tensor]:
         """Return nothing: the policy is public, and told by ``facts``."""
         return {}

@@ -62,6 +62,10 @@ class Release(ABC):
     ) -> "Release":
         """Rebuild a release from ``tensors`` and ``facts``."""
 
+    def summary(self) -> dict[str, Any]:
+        """Return what cards and ``torchdpcate inspect`` tell beside the statement, as plain types; often nothing."""
+        return {}
+
     def save(self, path: str | Path) -> Path:
         """Write the release to a safetensors file, whole or not at all, and return its path."""
         from torchdpcate.release.file import save_release

@@ -17,6 +17,7 @@ from torchdpcate.release.file import ReleaseFile, read_release_file
 from torchdpcate.release.plug_in import PlugIn
 from torchdpcate.release.policy import GUESS
 from torchdpcate.release.statement import ADJACENCY, UNIT, PrivacyStatement, claim_sentence
+from torchdpcate.release.verify_average import average_problems
 from torchdpcate.release.verify_policy import policy_problems
 
 # Closed forms are good to the first, Fourier transforms of another machine to the second; another version of the
@@ -52,16 +53,15 @@ def verify_release(path: str | Path) -> list[tuple[str, str]]:
     file = read_release_file(path)
     problems: list[str] = [] if file.fault is None else [file.fault]
     try:
-        privacy = file.build().privacy
+        release = file.build()
     except ReleaseFileError:
         if not problems:
             raise
         raise VerificationError(f"{file.path}: changed or damaged: {problems[0]}") from None
+    privacy = release.privacy
     stated, wrong = check_statement(privacy)
-    findings, problems = (
-        [_checksum(file), *stated],
-        [*problems, *wrong, *_unpaid(file, privacy), *policy_problems(file, privacy)],
-    )
+    kind = (*policy_problems(file, privacy), *average_problems(release))
+    findings, problems = [_checksum(file), *stated], [*problems, *wrong, *_unpaid(file, privacy), *kind]
     if (file.path.parent / SUMS_FILE).is_file():
         beside, changed = _sums(file.path)
         findings.append(beside)

@@ -1,0 +1,261 @@
+"""Released average effects: what they say, and what a file must hold to become one."""
+
+import json
+import math
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from safetensors.torch import save_file
+
+from tests.faults.guards import answered
+from tests.faults.mutations import examples, json_faults
+from tests.release.forgery import rewritten, statement
+from torchdpcate import load_release
+from torchdpcate.cli.inspect import inspect
+from torchdpcate.data import Domain, TableSchema
+from torchdpcate.errors import InputError, ReleaseFileError
+from torchdpcate.orthogonal import Weighting
+from torchdpcate.privacy import Level
+from torchdpcate.release import (
+    AverageEffectRelease,
+    BalanceTable,
+    Estimate,
+    IntervalLaw,
+    ReleasedWeights,
+    make_card,
+    save_release,
+    write_card,
+)
+from torchdpcate.release.card_words import own_words
+from torchdpcate.release.digest import DIGEST_KEY, release_digest
+from torchdpcate.release.file import read_release_file
+from torchdpcate.second_stage import Fourier, Identity, Legendre
+
+DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], -2.0, 2.0, names=["age", "dose"])
+SCHEMA = TableSchema.from_domain(DOMAIN)
+LAW = IntervalLaw(0.1, (0.05, 0.02))
+MAIN = Estimate(0.25, LAW)
+BALANCE = BalanceTable(
+    ["age", "dose"], before=[0.3, -0.2], before_sd=[0.1, 0.1], expected=[0.01, 0.0], expected_sd=[0.2, 0.2]
+)
+
+
+def weights(features=None, estimand: str = "ATT", eta: float = 0.2) -> ReleasedWeights:
+    psi = (features or Identity()).setup(DOMAIN)
+    return ReleasedWeights(torch.linspace(-3, 3, psi.dimension, dtype=torch.float64), psi, Weighting(estimand, eta))
+
+
+def released(main: Estimate = MAIN, **parts) -> AverageEffectRelease:
+    numbers = {"difference": 10.5, "size": 100.0}
+    return AverageEffectRelease("ATT", main, numbers, SCHEMA, statement(Level.CERTIFIED), **parts)
+
+
+def full(features=None) -> AverageEffectRelease:
+    w = weights(features)
+    beside = Estimate(0.5, IntervalLaw(0.2, (), (0.1, -0.1, 0.0, 0.2)))
+    return released(weights=w, outcome_theta=w.theta / 7, balance=BALANCE, beside=beside)
+
+
+def test_the_interval_is_the_estimate_and_its_law():
+    release = released()
+    assert release.estimate == 0.25
+    half = LAW.half_width(0.9)
+    np.testing.assert_allclose(release.interval(0.9), [0.25 - half, 0.25 + half])
+    assert release.interval().tolist() == release.interval(0.95).tolist()
+    assert release.interval(0.99)[1] > release.interval(0.95)[1]
+
+
+def test_the_interval_stays_within_what_is_possible():
+    low, high = released(Estimate(3.9, IntervalLaw(10.0))).interval()
+    assert (low, high) == (-4.0, 4.0)
+    assert released(Estimate(-4.0, IntervalLaw(1e300, (1e300,)))).interval().tolist() == [-4.0, 4.0]
+    for level in (0, 1, 2, math.nan):
+        with pytest.raises(InputError, match="level"):
+            released().interval(level)
+
+
+def test_a_swamped_denominator_gives_the_whole_range_and_says_so():
+    with pytest.warns(UserWarning, match="noise swamps the denominator"):
+        assert released(Estimate(0.1, LAW, swamped=True)).interval(0.5).tolist() == [-4.0, 4.0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        released().interval()
+        assert released(Estimate(0.1, LAW, swamped=True)).summary()["interval"] == [-4.0, 4.0]
+
+
+def test_no_interval_where_none_is_honest():
+    release = released(Estimate(0.1, None))
+    with pytest.raises(InputError, match="no honest interval"):
+        release.interval()
+    assert release.summary()["interval"] is None
+
+
+def test_propensities_and_weights_of_anybody():
+    release, x = released(weights=weights()), DOMAIN.grid(50)
+    g = (-3 + 0 * x[:, 0] + 3 * x[:, 1]) / math.sqrt(3)
+    e = torch.sigmoid(g).clamp(0.2, 0.8)
+    np.testing.assert_allclose(release.propensity(x), e)
+    frame = pd.DataFrame(x.numpy(), columns=["age", "dose"])[["dose", "age"]]
+    np.testing.assert_allclose(release.propensity(frame), e)
+    a = (torch.arange(50) % 2).numpy()
+    np.testing.assert_allclose(release.weights_of(x, a), np.where(a == 1, 1.0, e / (1 - e)))
+    assert release.weights.clipped_share(x) == pytest.approx(((e == 0.2) | (e == 0.8)).double().mean().item())
+    for treatments in ([1.0], np.full(50, 2.0)):
+        with pytest.raises(InputError, match="a 0 or a 1 for each of the 50 rows"):
+            release.weights_of(x, treatments)
+    with pytest.raises(InputError, match="outside"):
+        release.propensity([[2.0, 0.0]])
+    for ask in (lambda: released().propensity(x), lambda: released().weights_of(x, a)):
+        with pytest.raises(InputError, match="releases no propensity"):
+            ask()
+
+
+def test_it_has_no_column():
+    with pytest.raises(InputError, match="one number and gives no column; see it with torchdpcate inspect"):
+        released().answer(DOMAIN.grid(3))
+    assert released().difference_in_means is None
+    assert full().difference_in_means.value == 0.5
+
+
+@pytest.mark.parametrize("features", [Identity(), Identity(centred=False), Legendre(2), Fourier(pairs=5, seed=3)])
+def test_a_file_gives_the_same_release_back(features, tmp_path):
+    release, x = full(features), DOMAIN.grid(20)
+    path = save_release(release, tmp_path / "effect.safetensors")
+    back = load_release(path)
+    assert isinstance(back, AverageEffectRelease)
+    for name in ("estimand", "main", "numbers", "schema", "privacy", "beside"):
+        assert getattr(back, name) == getattr(release, name), name
+    assert back.balance.columns() == BALANCE.columns()
+    assert back.interval(0.9).tolist() == release.interval(0.9).tolist()
+    assert back.propensity(x).tolist() == release.propensity(x).tolist()
+    assert torch.equal(back.outcome_theta, release.outcome_theta)
+    again = save_release(back, path.with_name("again.safetensors"))
+    assert read_release_file(again).metadata == read_release_file(path).metadata
+
+
+@pytest.mark.parametrize("main", [Estimate(0.1, None), Estimate(0.1, IntervalLaw(0.0)), Estimate(0.1, LAW, True)])
+def test_a_bare_release_comes_back_too(main, tmp_path):
+    back = load_release(released(main).save(tmp_path / "effect.safetensors"))
+    assert back.main == main
+    assert (back.weights, back.outcome_theta, back.balance, back.beside) == (None, None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("estimand",), "all"),
+        (("numbers",), ["difference"]),
+        (("numbers",), ["size", "size"]),
+        (("numbers",), ["difference", "a\nb"]),
+        (("main", "law"), None),
+        (("main", "law"), {"laplace": 1, "polytope": False}),
+        (("main", "law"), {"laplace": -2, "polytope": True}),
+        (("main", "swamped"), "no"),
+        (("beside",), {"law": None, "swamped": False}),
+        (("balance",), ["age"]),
+        (("weights", "eta"), 0.7),
+        (("weights", "estimand"), "LATE"),
+        (("weights", "features"), {"name": "representation"}),
+        (("weights", "features"), {"name": "fourier", "pairs": 10**9}),
+        (("weights",), None),
+    ],
+)
+def test_made_up_facts_are_refused(path, value, tmp_path):
+    facts = full().facts()
+    place = facts
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    file = save_release(full(), tmp_path / "effect.safetensors")
+    with pytest.raises(ReleaseFileError):
+        load_release(rewritten(file, facts=json.dumps(facts)))
+
+
+def test_replaced_facts_are_refused_or_answer(tmp_path):
+    path, release = tmp_path / "effect.safetensors", full()
+
+    def read() -> None:
+        low, high = load_release(path).interval()
+        assert -4 <= low <= high <= 4
+
+    @examples(60)
+    @given(json_faults(release.facts()))
+    def check(text):
+        rewritten(save_release(release, path), facts=text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            answered(read)
+
+    check()
+
+
+@pytest.mark.parametrize("name", [*full().tensors()])
+def test_tensors_that_do_not_fit_are_refused(name, tmp_path):
+    path = save_release(full(), tmp_path / "effect.safetensors")
+    metadata, sound = (getattr(read_release_file(path), part) for part in ("metadata", "tensors"))
+    metadata = {key: text for key, text in metadata.items() if key != DIGEST_KEY}
+    for wrong in (torch.cat([sound[name], sound[name][:1]]), sound[name].float(), sound[name] * math.nan):
+        tensors = {**sound, name: wrong}
+        save_file(tensors, path, metadata | {DIGEST_KEY: release_digest(metadata, tensors)})
+        with pytest.raises(ReleaseFileError):
+            load_release(path)
+
+
+def test_what_no_reader_could_use_is_refused():
+    with pytest.raises(InputError, match="estimand = 'LATE': choose one of"):
+        AverageEffectRelease("LATE", MAIN, {}, SCHEMA, statement())
+    with pytest.raises(InputError, match="outcome_theta: give weights too"):
+        released(outcome_theta=torch.zeros(3))
+    for columns in ({"before": [1.0]}, {"after": [1.0, math.nan]}):
+        with pytest.raises(InputError, match="give 2 finite numbers"):
+            BalanceTable(["age", "dose"], **columns)
+
+
+def test_the_balance_table_as_a_frame():
+    frame = BALANCE.frame()
+    assert list(frame.index) == ["age", "dose"]
+    assert list(frame.columns) == ["before", "before_sd", "expected", "expected_sd"]
+    assert frame.loc["dose", "before"] == -0.2
+    assert BalanceTable(["age"]).frame().shape == (1, 0)
+
+
+def test_card_and_inspect_show_estimate_and_interval(tmp_path, capsys):
+    release = full()
+    card = make_card(release)
+    assert card["summary"]["estimate"] == 0.25
+    assert card["summary"]["interval"] == pytest.approx(release.interval().tolist())
+    assert card["registry"]["deployment"]["basic"]["description"].startswith("Estimated average effect of a on y")
+    write_card(card, tmp_path)
+    page = (tmp_path / "card.html").read_text()
+    assert f"{card['summary']['interval'][0]:.6g} to {card['summary']['interval'][1]:.6g}" in page
+    path = str(release.save(tmp_path / "effect.safetensors"))
+    inspect(path)
+    shown = capsys.readouterr().out
+    assert "estimand: ATT\nestimate: 0.25\ninterval: 0.0" in shown
+    assert "difference in means: 0.5" in shown
+    inspect(path, as_json=True)
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["kind"] == "average_effect"
+    assert facts["estimate"] == 0.25
+    assert facts["interval"] == card["summary"]["interval"]
+    inspect(str(released(Estimate(0.1, None)).save(tmp_path / "none.safetensors")))
+    assert "interval: none that is honest" in capsys.readouterr().out
+
+
+def test_parts_of_one_release_are_one_release():
+    release = released()
+    charge = {"level": "certified", "count": 1, "event": {"kind": "pure", "epsilon": 0.1}}
+    parts = [{"label": f"release by output: {part}", **charge} for part in ("difference", "size", "spread")]
+    blocks = [dict(block, charges=[]) for block in release.privacy.blocks]
+
+    def words(charges) -> str:
+        blocks[0]["charges"] = charges
+        vars(release.privacy)["blocks"] = blocks
+        return own_words(release)["deployment_model.release_type_details"]
+
+    assert words(parts).startswith("Release 1 of the same records")
+    assert words([{"label": "release by output", **charge}] * 2 + parts).startswith("Release 3 of the same records")

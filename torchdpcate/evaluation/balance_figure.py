@@ -1,0 +1,178 @@
+"""The figures of an average effect: balance of the arms, and estimates with their intervals."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from torchdpcate.errors import InputError
+from torchdpcate.evaluation.balance_table import BalanceTable
+from torchdpcate.evaluation.figures import new_grid
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+CURATOR_ONLY = "curator only: shows numbers without noise"
+_MOST_FEATURES = 40
+_TWO_SIDED = 1.96
+_LARGEST_BALANCED = 0.1  # of half a range: the usual mark for a difference that is small
+_POINTS = {"before": ("C1", "o", -0.14), "after": ("C0", "D", 0.14)}
+"""Colour, marker and place beside its row's line of either column."""
+
+
+class IntervalRow(NamedTuple):
+    """A line of `interval_figure`.
+
+    Attributes:
+        label: What was estimated, or how.
+        value: The estimate.
+        low: Lower end of its interval; None where it has none.
+        high: Upper end.
+        secret: Whether it has no privacy guarantee.
+    """
+
+    label: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    secret: bool = False
+
+
+def balance_figure(table: BalanceTable | None, *, nonprivate: BalanceTable | None = None, claim: str = "") -> "Figure":
+    """Draw how far treated and controls differ in every feature, before and after weighting (a love plot).
+
+    Points are released statistics with bars of 1.96 deviations of their noise; the band is what the fit is expected to
+    leave after weighting, by public facts and released numbers alone. Rows are sorted by the largest difference, and
+    if there are many the largest are shown.
+
+    Args:
+        table: From a release; None where it has none.
+        nonprivate: The same without noise, drawn as hollow points; the figure then says that it is for the curator.
+        claim: Guarantee, printed above.
+
+    Returns:
+        A matplotlib figure; the caller saves it.
+
+    Raises:
+        InputError: A table without numbers, or two tables of other features.
+    """
+    tables = [one for one in (table, nonprivate) if one is not None and one.columns()]
+    if not tables:
+        raise InputError("table: it holds no numbers; buy balance statistics, or fit with loss=balancing")
+    if len({tuple(one.names) for one in tables}) > 1:
+        raise InputError("nonprivate: its features are not those of the table")
+    shown, every = _largest(tables[0]), tables[0].names
+    rows = np.arange(len(shown))
+    figure, panels = new_grid(1, 1, (6.4, 1.5 + 0.3 * len(shown)))
+    axes = panels[0]
+    axes.axvline(0, color="0.5", lw=0.8, zorder=0)
+    for mark in (-_LARGEST_BALANCED, _LARGEST_BALANCED):
+        axes.axvline(mark, color="0.75", lw=0.8, ls=":", zorder=0)
+    if table is not None:
+        _draw_expected(axes, table, shown)
+    for column, (colour, marker, place) in _POINTS.items():
+        for source, secret in ((table, False), (nonprivate, True)):
+            _draw_points(axes, source, column, shown, rows + place, color=colour, marker=marker, secret=secret)
+    axes.set_yticks(rows, [every[i] for i in shown], parse_math=False, fontsize=8)
+    axes.locator_params(axis="x", nbins=6)
+    axes.set_ylim(len(shown) - 0.5, -0.5)
+    left_out = f"; {len(every) - len(shown)} smaller ones not shown" if len(every) > len(shown) else ""
+    axes.set_xlabel(f"mean of the treated minus mean of the controls, in half ranges{left_out}", fontsize=9)
+    axes.set_title("\n".join(filter(None, [claim, CURATOR_ONLY if nonprivate is not None else ""])), fontsize=9)
+    figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+    return figure
+
+
+def interval_figure(
+    rows: Sequence[IntervalRow | tuple], *, level: float = 0.95, truth: float | None = None, claim: str = ""
+) -> "Figure":
+    """Draw estimates with their intervals, one below the other (a forest plot).
+
+    Args:
+        rows: `IntervalRow`, or tuples (label, value, low, high, secret) of which the last three may be left out. Where
+            one is secret, the figure says that it is for the curator.
+        level: Probability of the intervals.
+        truth: The true effect, where it is known, as a line.
+        claim: Guarantee, printed above.
+
+    Returns:
+        A matplotlib figure; the caller saves it.
+
+    Raises:
+        InputError: No rows.
+    """
+    lines = [IntervalRow(*row) for row in rows]
+    if not lines:
+        raise InputError("rows: give at least one estimate")
+    figure, panels = new_grid(1, 1, (6.4, 1.3 + 0.42 * len(lines)))
+    axes = panels[0]
+    axes.axvline(0, color="0.5", lw=0.8, zorder=0)
+    if truth is not None:
+        axes.axvline(truth, color="black", lw=1.2, ls="--", zorder=0, label="truth")
+    for place, line in enumerate(lines):
+        _draw_interval(axes, line, place)
+    axes.locator_params(axis="x", nbins=6)
+    axes.set_yticks(range(len(lines)), [line.label for line in lines], parse_math=False, fontsize=8)
+    axes.set_ylim(len(lines) - 0.5, -0.5)
+    axes.set_xlabel(f"effect in outcome units, with {level:.0%} intervals", fontsize=9)
+    secret = truth is not None or any(line.secret for line in lines)
+    axes.set_title("\n".join(filter(None, [claim, CURATOR_ONLY if secret else ""])), fontsize=9)
+    if truth is not None:
+        figure.legend(loc="outside lower center", fontsize=8, frameon=False)
+    return figure
+
+
+def _largest(table: BalanceTable) -> list[int]:
+    """Return the rows that are shown, the largest difference first."""
+    by = next(column for name in ("before", "after", "expected") if (column := getattr(table, name)) is not None)
+    return np.argsort(-np.abs(np.asarray(by)), kind="stable")[:_MOST_FEATURES].tolist()
+
+
+def _draw_expected(axes: "Axes", table: BalanceTable, shown: list[int]) -> None:
+    """Draw the band of what is expected after weighting, row by row."""
+    if table.expected is None:
+        return
+    deviation = [0.0] * len(table.names) if table.expected_sd is None else table.expected_sd
+    for place, i in enumerate(shown):
+        low, high = (table.expected[i] + side * _TWO_SIDED * deviation[i] for side in (-1, 1))
+        label = "expected after weighting, from public facts" if place == 0 else None
+        axes.fill_betweenx([place - 0.4, place + 0.4], low, high, color="C0", alpha=0.15, lw=0, label=label)
+
+
+def _draw_points(
+    axes: "Axes",
+    table: BalanceTable | None,
+    column: str,
+    shown: list[int],
+    places: np.ndarray,
+    *,
+    color: str,
+    marker: str,
+    secret: bool,
+) -> None:
+    """Draw one column; hollow where it is without noise."""
+    values = None if table is None else getattr(table, column)
+    if values is None:
+        return
+    noise = getattr(table, f"{column}_sd")
+    bars = None if noise is None or secret else _TWO_SIDED * np.asarray(noise)[shown]
+    axes.errorbar(
+        np.asarray(values)[shown],
+        places,
+        xerr=bars,
+        fmt=marker,
+        ms=6 if secret else 4,
+        color=color,
+        mfc="none" if secret else color,
+        lw=1.2,
+        label=f"{column} weighting{', without noise' if secret else ''}",
+    )
+
+
+def _draw_interval(axes: "Axes", line: IntervalRow, place: int) -> None:
+    """Draw one estimate; hollow and grey where it is without noise."""
+    colour = "0.45" if line.secret else "C0"
+    if line.low is not None and line.high is not None:
+        axes.plot([line.low, line.high], [place, place], color=colour, lw=2, solid_capstyle="butt")
+    axes.plot([line.value], [place], marker="o", ms=6, color=colour, mfc="white" if line.secret else colour)

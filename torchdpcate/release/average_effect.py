@@ -1,0 +1,234 @@
+"""A released average effect: one number, its interval, the weights behind it, and nothing of the records."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdpcate.data import TableSchema
+from torchdpcate.errors import InputError
+from torchdpcate.evaluation import BalanceTable
+from torchdpcate.evaluation.balance_table import COLUMNS
+from torchdpcate.orthogonal import ESTIMANDS
+from torchdpcate.release.estimate import Estimate
+from torchdpcate.release.interval_law import IntervalLaw
+from torchdpcate.release.release import RELEASES, Release, _require
+from torchdpcate.release.released_weights import ReleasedWeights
+from torchdpcate.release.statement import PrivacyStatement
+
+LEVEL = 0.95
+"""Probability of the interval that cards and ``torchdpcate inspect`` show."""
+
+
+@dataclass(frozen=True, eq=False)
+class AverageEffectRelease(Release):
+    r"""A weighted average effect of records, with an interval that counts sampling and all noise.
+
+    Attributes:
+        estimand: ``ATE``, ``ATT``, ``ATC`` or ``ATO``: the average over everybody, the treated, the controls, or those
+            who might be either.
+        main: The estimate.
+        numbers: Sums that were paid for, by name, for outcomes scaled to [0, 1]; the estimate follows from them.
+        schema: Columns and public bounds.
+        privacy: The privacy statement.
+        weights: Released propensity; None where the estimate uses none, or none that is released.
+        outcome_theta: Coefficients of the released outcome model, in the features of ``weights``, [p]; None without.
+        balance: How far the arms differ before and after weighting; None where nothing is known of it.
+        beside: The private difference in means, where it was asked for.
+
+    Raises:
+        InputError: An estimand that there is not, or an outcome model without features.
+
+    Example:
+        >>> from torchdpcate.release.average_effect import _example
+        >>> release = _example()
+        >>> release.estimate, release.interval(0.95).round(3).tolist()
+        (0.25, [0.152, 0.348])
+    """
+
+    kind = "average_effect"
+    column = "effect"
+    subject = "Estimated average effect of {treatment} on {outcome}"
+    product = "Summary statistics"
+    reading = (
+        "The estimate and its interval follow from released sums and public facts; the weights of any person follow "
+        "from released coefficients."
+    )
+
+    estimand: str
+    main: Estimate
+    numbers: dict[str, float]
+    schema: TableSchema
+    privacy: PrivacyStatement
+    weights: ReleasedWeights | None = field(default=None)
+    outcome_theta: Tensor | None = None
+    balance: BalanceTable | None = None
+    beside: Estimate | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no reader could use."""
+        if self.estimand not in ESTIMANDS:
+            raise InputError(f"estimand = {self.estimand!r}: choose one of {', '.join(ESTIMANDS)}")
+        if self.outcome_theta is not None and self.weights is None:
+            raise InputError("outcome_theta: give weights too, whose features the outcome model shares")
+
+    @property
+    def estimate(self) -> float:
+        """The estimate, in outcome units."""
+        return self.main.value
+
+    @property
+    def difference_in_means(self) -> Estimate | None:
+        """The private difference in means, which adjusts for nothing; None where it was not asked for."""
+        return self.beside
+
+    def interval(self, level: float = LEVEL) -> np.ndarray:
+        """Return the confidence interval [2] of the effect, in outcome units.
+
+        It holds the effect with about this probability over sampling and noise, where the records are many, treated
+        and controls overlap and nothing confounds; see the mechanism's page. Where noise swamps a denominator it is
+        the whole range of effects, and a warning says so.
+
+        Args:
+            level: Probability in (0, 1).
+
+        Raises:
+            InputError: No honest interval is known for this estimate, or a level outside (0, 1).
+        """
+        return np.array(self.main.interval(level, self.domain.outcome_range))
+
+    def propensity(self, X: Any) -> np.ndarray:
+        """Return the released propensity, clipped to [eta, 1 - eta], at X, float64 [m].
+
+        Args:
+            X: Covariates [m, q]: a pandas frame with the schema's columns, or an array or tensor of encoded columns
+                in the order of ``schema.domain.names``.
+
+        Raises:
+            InputError: Wrong columns, a point outside the domain, or a release without weights.
+        """
+        return self._weights("propensity").propensity(self._covariates(X)).numpy()
+
+    def weights_of(self, X: Any, A: Any) -> np.ndarray:
+        """Return the weights of people with covariates X and treatment A [m] in {0, 1}, float64 [m].
+
+        Raises:
+            InputError: As ``propensity``; or treatments that are not 0 or 1, or not one a row.
+        """
+        released, x = self._weights("weights_of"), self._covariates(X)
+        z = torch.as_tensor(np.asarray(A), dtype=torch.float64)
+        if z.shape != x.shape[:1] or not bool(((z == 0) | (z == 1)).all()):
+            raise InputError(f"A of shape {tuple(z.shape)}: give a 0 or a 1 for each of the {len(x)} rows of X")
+        return released.weights(x, z).numpy()
+
+    def answer(self, x: Tensor) -> Tensor:
+        """Refuse: there is nothing to say row by row.
+
+        Raises:
+            InputError: Always.
+        """
+        raise InputError(
+            "release of average_effect: it is one number and gives no column; see it with torchdpcate inspect"
+        )
+
+    def summary(self) -> dict[str, Any]:
+        """Return estimand, estimate, interval and, where it was asked for, the difference in means."""
+        found = {
+            "estimand": self.estimand,
+            "estimate": self.estimate,
+            "interval": self._shown(self.main),
+            "interval_level": LEVEL,
+            "swamped_by_noise": self.main.swamped,
+        }
+        if self.beside is not None:
+            found |= {
+                "difference_in_means": self.beside.value,
+                "difference_in_means_interval": self._shown(self.beside),
+            }
+        return found
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the estimates' numbers, the sums, all coefficients and the balance table."""
+        found = {"main": self.main.tensor(), "numbers": _vector(self.numbers.values())}
+        if self.beside is not None:
+            found["beside"] = self.beside.tensor()
+        if self.weights is not None:
+            found |= self.weights.tensors()
+        if self.outcome_theta is not None:
+            found["outcome_theta"] = self.outcome_theta
+        if self.balance is not None:
+            found |= {f"balance.{name}": _vector(column) for name, column in self.balance.columns().items()}
+        return found
+
+    def facts(self) -> dict[str, Any]:
+        """Return estimand, clip, feature map, and names and parts of the numbers."""
+        facts: dict[str, Any] = {"estimand": self.estimand, "main": self.main.facts(), "numbers": list(self.numbers)}
+        facts["beside"] = None if self.beside is None else self.beside.facts()
+        facts["balance"] = None if self.balance is None else list(self.balance.names)
+        facts["weights"] = None if self.weights is None else self.weights.facts()
+        return facts
+
+    @classmethod
+    def build(
+        cls, tensors: dict[str, Tensor], facts: dict[str, Any], schema: TableSchema, privacy: PrivacyStatement
+    ) -> "AverageEffectRelease":
+        """Rebuild a release from ``tensors`` and ``facts``."""
+        names, beside, weights = facts["numbers"], facts["beside"], facts["weights"]
+        _require_names(names)
+        _require(tensors["numbers"], (len(names),), "numbers")
+        outcome = tensors.get("outcome_theta")
+        if outcome is not None:
+            _require(outcome, tuple(tensors["theta"].shape), "outcome_theta")
+        return cls(
+            facts["estimand"],
+            Estimate.build(tensors["main"], facts["main"]),
+            dict(zip(names, tensors["numbers"].tolist(), strict=True)),
+            schema,
+            privacy,
+            None if weights is None else ReleasedWeights.build(tensors, weights, schema.domain),
+            outcome,
+            None if facts["balance"] is None else _load_balance(tensors, facts["balance"]),
+            None if beside is None else Estimate.build(tensors["beside"], beside),
+        )
+
+    def _weights(self, name: str) -> ReleasedWeights:
+        if self.weights is None:
+            raise InputError(f"{name}: mechanism = {self.privacy.mechanism} releases no propensity, hence no weights")
+        return self.weights
+
+    def _shown(self, estimate: Estimate) -> list[float] | None:
+        """Return the interval that is shown, or None where none is honest."""
+        if estimate.law is None and not estimate.swamped:
+            return None
+        return list(estimate.range(LEVEL, self.domain.outcome_range))
+
+
+RELEASES[AverageEffectRelease.kind] = AverageEffectRelease
+
+
+def _vector(values: Any) -> Tensor:
+    return torch.tensor(list(values), dtype=torch.float64)
+
+
+def _require_names(names: Any) -> None:
+    """Refuse, in a file, names that are no printable words, or that stand twice."""
+    if not all(isinstance(name, str) and name.isprintable() for name in names) or len(set(names)) < len(names):
+        raise ValueError("names that are none")
+
+
+def _load_balance(tensors: dict[str, Tensor], names: list[str]) -> BalanceTable:
+    _require_names(names)
+    found = {column: tensors[f"balance.{column}"] for column in COLUMNS if f"balance.{column}" in tensors}
+    for column, values in found.items():
+        _require(values, (len(names),), column)
+    return BalanceTable(names, **{column: values.tolist() for column, values in found.items()})
+
+
+def _example() -> AverageEffectRelease:
+    """An effect of 0.25 on outcomes in [-1, 1], for examples."""
+    from torchdpcate.release.rule import _example as rule
+
+    schema, privacy = rule().schema, rule().privacy
+    return AverageEffectRelease("ATE", Estimate(0.25, IntervalLaw(0.05)), {}, schema, privacy)

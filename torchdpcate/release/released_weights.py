@@ -1,0 +1,72 @@
+"""Released weights: the propensity as a function of the covariates."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchdpcate.data import Domain
+from torchdpcate.orthogonal import Weighting
+from torchdpcate.release.release import _prefixed, _require, _require_held, _stripped
+from torchdpcate.second_stage import FEATURE_MAPS, FeatureMap
+
+
+@dataclass(frozen=True, eq=False)
+class ReleasedWeights:
+    r"""Weights as functions of the covariates: e(x) = sigmoid(psi(x)'theta), clipped to [eta, 1 - eta].
+
+    Attributes:
+        theta: Coefficients that a mechanism paid for, float64 [p].
+        features: Public feature map.
+        weighting: Estimand and clip.
+
+    Example:
+        >>> from torchdpcate.data import Domain
+        >>> from torchdpcate.second_stage import Identity
+        >>> theta = torch.tensor([0.0, 4.0], dtype=torch.float64)
+        >>> features = Identity().setup(Domain([0.0], [1.0], 0.0, 1.0))
+        >>> released, x = ReleasedWeights(theta, features, Weighting("ATE", 0.1)), torch.tensor([[0.5], [1.0]])
+        >>> released.propensity(x.double()).round(decimals=3).tolist(), released.clipped_share(x.double())
+        ([0.5, 0.9], 0.5)
+    """
+
+    theta: Tensor
+    features: FeatureMap
+    weighting: Weighting
+
+    def propensity(self, x: Tensor) -> Tensor:
+        """Return the clipped propensity at encoded covariates x [m, q], [m]."""
+        return self.weighting.propensity(self._predictor(x))
+
+    def weights(self, x: Tensor, z: Tensor) -> Tensor:
+        """Return the weights of records with encoded covariates x [m, q] and treatments z [m] in {0, 1}, [m]."""
+        return self.weighting.weights(self._predictor(x), z)
+
+    def clipped_share(self, x: Tensor) -> float:
+        """Return the share of rows of x [m, q] whose propensity lies beyond [eta, 1 - eta]."""
+        return (self._predictor(x).abs() > self.weighting.reach).double().mean().item()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the coefficients and the feature map's buffers."""
+        return {"theta": self.theta, **_prefixed("features", self.features)}
+
+    def facts(self) -> dict[str, Any]:
+        """Return estimand, clip and feature map, as plain types."""
+        names = {cls: name for name, cls in FEATURE_MAPS.items()}
+        features = {"name": names[type(self.features)], **self.features.config()}
+        return {"estimand": self.weighting.estimand, "eta": self.weighting.eta, "features": features}
+
+    @classmethod
+    def build(cls, tensors: dict[str, Tensor], facts: dict[str, Any], domain: Domain) -> "ReleasedWeights":
+        """Rebuild weights from ``tensors`` and ``facts``."""
+        config = dict(facts["features"])
+        _require_held(config, tensors)
+        features = FEATURE_MAPS[config.pop("name")](**config).setup(domain)
+        features.load_state_dict(_stripped("features", tensors))
+        _require(tensors["theta"], (features.dimension,), "theta")
+        return cls(tensors["theta"], features, Weighting(facts["estimand"], facts["eta"]))
+
+    def _predictor(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self.features.product(self.theta, x)
