@@ -8,7 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torchdpcate.candidates import PolicyLibrary
-    from torchdpcate.data import ITR, OWL, CausalData, Dataset1, Dataset2, Domain, SemiSynthetic, Table, TableSchema
+    from torchdpcate.data import (
+        ITR,
+        OWL,
+        CausalData,
+        Confounded,
+        Dataset1,
+        Dataset2,
+        Domain,
+        SemiSynthetic,
+        Table,
+        TableSchema,
+        TableStream,
+    )
+    from torchdpcate.effects import (
+        CovariateBalancingEffect,
+        DifferenceInMeansEffect,
+        DoublyRobustEffect,
+        HorvitzThompsonEffect,
+        SubsampleAggregateEffect,
+    )
     from torchdpcate.evaluation import PEHE, DecisionAccuracy, PolicyValue
     from torchdpcate.learners import CrossFit, DisjointSplit, DRLearner, RLearner, Tuning
     from torchdpcate.nuisance import DPSGD, ConvexNuisanceConfig, NuisanceConfig, Screening
@@ -26,6 +45,7 @@ if TYPE_CHECKING:
     )
     from torchdpcate.privacy import Ledger, NoiseSource, PrivacyBudget
     from torchdpcate.release import (
+        AverageEffectRelease,
         FunctionRelease,
         OnlineService,
         PolicyRelease,
@@ -39,7 +59,26 @@ __version__ = "0.1.0"
 
 _ROOMS = {
     "candidates": ("PolicyLibrary",),
-    "data": ("ITR", "OWL", "CausalData", "Dataset1", "Dataset2", "Domain", "SemiSynthetic", "Table", "TableSchema"),
+    "data": (
+        "ITR",
+        "OWL",
+        "CausalData",
+        "Confounded",
+        "Dataset1",
+        "Dataset2",
+        "Domain",
+        "SemiSynthetic",
+        "Table",
+        "TableSchema",
+        "TableStream",
+    ),
+    "effects": (
+        "CovariateBalancingEffect",
+        "DifferenceInMeansEffect",
+        "DoublyRobustEffect",
+        "HorvitzThompsonEffect",
+        "SubsampleAggregateEffect",
+    ),
     "evaluation": ("PEHE", "DecisionAccuracy", "PolicyValue"),
     "learners": ("CrossFit", "DRLearner", "DisjointSplit", "RLearner", "Tuning"),
     "nuisance": ("DPSGD", "ConvexNuisanceConfig", "NuisanceConfig", "Screening"),
@@ -56,7 +95,15 @@ _ROOMS = {
         "tune_on_public",
     ),
     "privacy": ("Ledger", "NoiseSource", "PrivacyBudget"),
-    "release": ("FunctionRelease", "OnlineService", "PolicyRelease", "QueryRelease", "RuleRelease", "load_release"),
+    "release": (
+        "AverageEffectRelease",
+        "FunctionRelease",
+        "OnlineService",
+        "PolicyRelease",
+        "QueryRelease",
+        "RuleRelease",
+        "load_release",
+    ),
     "second_stage": ("KernelSecondStage", "LinearSecondStage", "NeuralSecondStage", "TangentSecondStage"),
 }
 _HOMES = {name: room for room, names in _ROOMS.items() for name in names}
@@ -66,16 +113,22 @@ __all__ = [
     "ITR",
     "OWL",
     "PEHE",
+    "AverageEffectRelease",
     "CausalData",
+    "Confounded",
     "ConvexNuisanceConfig",
+    "CovariateBalancingEffect",
     "CrossFit",
     "DRLearner",
     "Dataset1",
     "Dataset2",
     "DecisionAccuracy",
+    "DifferenceInMeansEffect",
     "DisjointSplit",
     "Domain",
+    "DoublyRobustEffect",
     "FunctionRelease",
+    "HorvitzThompsonEffect",
     "KernelSecondStage",
     "KnownWeights",
     "Ledger",
@@ -100,8 +153,10 @@ __all__ = [
     "SemiSynthetic",
     "Shifted",
     "SignedResidual",
+    "SubsampleAggregateEffect",
     "Table",
     "TableSchema",
+    "TableStream",
     "TangentSecondStage",
     "Tuning",
     "TwoStageRule",

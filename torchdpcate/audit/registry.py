@@ -21,6 +21,7 @@ _ROOMS = (
     "torchdpcate.policy.worst_case",
     "torchdpcate.policy.selection.worst_case",
     "torchdpcate.policy.selection.stable_pair",
+    "torchdpcate.effects.worst_case",
     "torchdpcate.audit.pipelines",
 )
 """Rooms that declare worst cases where they are imported; a new one adds its line."""

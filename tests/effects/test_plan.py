@@ -1,0 +1,94 @@
+"""What a covariate balancing effect buys, by public facts alone."""
+
+import math
+
+import pytest
+
+from tests.effects.confounded import DOMAIN, FEATURES
+from torchdpcate import PrivacyBudget
+from torchdpcate.effects.balanced_difference import BalancedDifference
+from torchdpcate.effects.noisy_gradient import NoisyGradient
+from torchdpcate.effects.objective import ObjectiveFit
+from torchdpcate.effects.outcome_table import OutcomeTable
+from torchdpcate.effects.plan import LARGEST_RATIO, make_plan, noiseless_plan, share_out
+from torchdpcate.effects.readout import ReadoutFacts
+from torchdpcate.errors import InputError
+from torchdpcate.orthogonal import Weighting
+from torchdpcate.second_stage import Fourier, on_domain
+
+ATE = Weighting("ATE", 0.1)
+CENTRED, FLAT = ReadoutFacts(100, ATE, 0.3, 0.7), ReadoutFacts(100, ATE)
+BUDGET = PrivacyBudget(1.0, 0.0)
+
+
+def test_default_shares_are_those_of_the_note():
+    prices = share_out(2.0, BalancedDifference(), CENTRED, None)
+    expected = {"stage_one": 0.30, "outcome_model": 0.15, "difference": 0.40, "size": 0.05, "spread": 0.10}
+    assert prices == pytest.approx({name: 2 * share for name, share in expected.items()}, rel=1e-8)
+    assert sum(prices.values()) <= 2.0
+
+
+@pytest.mark.parametrize("readout", [BalancedDifference(), OutcomeTable()])
+@pytest.mark.parametrize("shares", [None, {"stage_one": 5.0}, {"balance": 0.2, "difference_in_means": 0.1}])
+def test_shares_never_add_up_to_more_than_the_budget_and_leave_nothing(readout, shares):
+    prices = share_out(0.7, readout, CENTRED, shares)
+    assert 0.7 * (1 - 1e-8) < sum(prices.values()) <= 0.7
+    assert ("balance" in prices) == bool(shares and "balance" in shares)
+
+
+def test_equal_bounds_leave_the_outcome_model_out():
+    assert "outcome_model" not in share_out(1.0, BalancedDifference(), FLAT, None)
+    assert "outcome_model" not in share_out(1.0, OutcomeTable(), CENTRED, None)
+
+
+def test_the_loss_follows_the_public_ratio():
+    """Section 3.1: the balancing loss while r = sigma_V / n is at most 0.05; sigma_V in the note's scale."""
+    few, many = (make_plan(n, FEATURES, ATE, BUDGET) for n in (5_000, 50_000))
+    assert not few.balancing
+    assert few.ratio > LARGEST_RATIO
+    assert many.balancing
+    assert many.ratio == pytest.approx(few.ratio / 10, rel=1e-9)
+    d, epsilon = 5, 0.99 * 0.30
+    sigma = math.sqrt((d + 1) * (d + 2) / 3) * 2 * ATE.largest / (0.6 * epsilon)
+    assert few.ratio == pytest.approx(sigma / 5_000, rel=1e-6)
+    assert many.facts.imbalance == pytest.approx(sigma, rel=1e-6)
+    assert few.facts.imbalance == 0
+
+
+def test_the_noisy_gradient_is_taken_beyond_thirty_features_with_a_delta():
+    wide = on_domain(Fourier(pairs=20), DOMAIN)
+    both = PrivacyBudget(1.0, 1e-6)
+    assert make_plan(10_000, wide, ATE, both).fitters == (NoisyGradient.name, NoisyGradient.name)
+    assert make_plan(10_000, wide, ATE, BUDGET).fitters == (ObjectiveFit.name, ObjectiveFit.name)
+    assert make_plan(10_000, FEATURES, ATE, both).fitters == (ObjectiveFit.name, ObjectiveFit.name)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"loss": "probit"}, "loss"),
+        ({"fitter": "newton"}, "fitter"),
+        ({"readout": "sum"}, "readout"),
+        ({"outcome_bounds": (0.7, 0.3)}, "outcome_bounds"),
+        ({"outcome_bounds": (-0.1, 0.3)}, "outcome_bounds"),
+        ({"shares": {"stage_two": 1.0}}, "shares.stage_two"),
+        ({"shares": {"difference": 0.0}}, "shares.difference"),
+        ({"shares": {"balance": -1.0}}, "shares.balance"),
+        ({"slope_bound": -1.0}, "slope_bound"),
+        ({"fitter": "noisy_gradient"}, "delta"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_by_name(settings, named):
+    with pytest.raises(InputError, match=named):
+        make_plan(5_000, FEATURES, ATE, BUDGET, **settings)
+
+
+def test_a_budget_too_small_for_any_number_is_refused_before_it_is_spent():
+    with pytest.raises(InputError, match="epsilon"):
+        make_plan(5_000, FEATURES, ATE, PrivacyBudget(1e-7, 0.0))
+
+
+def test_a_plan_without_noise_has_no_imbalance():
+    settings = {"readout": "balanced_difference", "outcome_bounds": (0.3, 0.7)}
+    plan = noiseless_plan(100, FEATURES, ATE, balancing=True, **settings)
+    assert plan.facts.imbalance == plan.propensity.imbalance == 0

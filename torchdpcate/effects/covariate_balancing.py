@@ -1,0 +1,304 @@
+"""Private average effects by covariate balancing: weights, an outcome model, a balanced difference."""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchdpcate.data import TableSchema
+from torchdpcate.effects.balance import BalanceStatistics, expected_balance
+from torchdpcate.effects.difference_in_means import difference_in_means
+from torchdpcate.effects.fitter import Fitter
+from torchdpcate.effects.learner import RECORDS, AverageEffectLearner
+from torchdpcate.effects.plan import (
+    BALANCE,
+    DIFFERENCE,
+    LARGEST_RATIO,
+    BalancingPlan,
+    make_plan,
+    make_readout,
+    noiseless_plan,
+)
+from torchdpcate.effects.readout import Conclusion, Pay, Readout, Total, Weighted, free
+from torchdpcate.effects.records import Batch, Records, arm, outcome, predictor
+from torchdpcate.errors import InputError
+from torchdpcate.privacy import Condition, Level, NoiseSource
+from torchdpcate.release import BalanceTable, ReleasedWeights
+from torchdpcate.second_stage import FeatureMap, on_domain
+
+
+@dataclass(frozen=True, eq=False)
+class Learnt:
+    """What stage one fixes.
+
+    Attributes:
+        theta: Coefficients of the propensity, [runs, p].
+        model: Coefficients of the outcome model, [runs, p]; None where there is none.
+    """
+
+    theta: Tensor
+    model: Tensor | None
+
+
+def learn(records: Records, plan: BalancingPlan, noise: NoiseSource, pay: Pay | None = None, runs: int = 1) -> Learnt:
+    """Fit propensity and outcome model privately: one run for each data set, or ``runs`` of them on one.
+
+    Args:
+        records: One data set, or several side by side.
+        plan: Public plan.
+        noise: Where the noise comes from.
+        pay: Takes the payments; None where nothing is charged, in simulations.
+        runs: How many.
+    """
+    first, second = plan.propensity, plan.outcome
+    runs = max(runs, records.sets)
+    if pay is not None:
+        pay(f"weights: propensity by {plan.fitters[0]}", first.event, first.level, first.count)
+    theta = noise.paid(first.draw(records, arm, noise, runs))
+    if second is None:
+        return Learnt(theta, None)
+    if pay is not None:
+        pay(f"outcome model: by {plan.fitters[1]}", second.event, second.level, second.count)
+    return Learnt(theta, noise.paid(second.draw(records, outcome, noise, runs)))
+
+
+def total_of(records: Records, plan: BalancingPlan, learnt: Learnt) -> Total:
+    """Return what sums over the records with the weights and centres that were learnt."""
+
+    def weighted(batch: Batch) -> Weighted:
+        g = predictor(batch.psi, learnt.theta)
+        z, y = batch.z.expand_as(g), batch.y.expand_as(g)
+        m = torch.full_like(g, (plan.facts.low + plan.facts.high) / 2)
+        if learnt.model is not None:
+            m = torch.sigmoid(predictor(batch.psi, learnt.model)).clamp(plan.facts.low, plan.facts.high)
+        return Weighted(z, y, plan.weighting.weights(g, z), m)
+
+    return lambda terms: records.total(lambda batch: terms(weighted(batch)))
+
+
+def estimate_batch(records: Records, plan: BalancingPlan, noise: NoiseSource, runs: int = 1) -> Conclusion:
+    """Run the whole mechanism on each data set, or ``runs`` times on one; for simulations and audits.
+
+    Args:
+        records: One data set, or several side by side.
+        plan: Public plan.
+        noise: Where the noise comes from.
+        runs: How many runs on one data set.
+    """
+    learnt = learn(records, plan, noise, runs=runs)
+    return plan.readout.run(total_of(records, plan, learnt), plan.facts, plan.prices, free, noise)
+
+
+@dataclass(eq=False, repr=False)
+class CovariateBalancingEffect(AverageEffectLearner):
+    r"""Average effect of records whose weights balance treated and controls, with an honest interval.
+
+    Stage one fits the propensity e(x) = sigmoid(psi(x)'theta) by a covariate balancing scoring rule
+    (``BalancingLoss``), whose stationarity is balance, or where that costs too much noise by logistic regression; and
+    an outcome model m(x). Stage two releases the balanced difference of y - m(x) (or the weighted outcome table), all
+    with pure noise.
+
+    Guarantee:
+        Certified: pure epsilon, the sum over all parts (objective perturbation and Laplace noise on sums whose
+        sensitivities are public); (epsilon, delta) with a Gaussian fitter; conditional with
+        ``fitter="k_norm_gradient"``. The interval counts sampling and all noise; its coverage is asymptotic and
+        rests on overlap. Conditions: those of ``AverageEffectLearner``. Source: theory note ``covariate_balancing``;
+        after Ohnishi & Awan (2024), corrected; docs/guarantees/balancing_objective.md and balanced_difference.md.
+
+    Args:
+        domain: See ``AverageEffectLearner``, and for all arguments not named here.
+        budget: Of the whole; delta = 0 is pure.
+        basis: Public feature map that is balanced; None takes intercept and scaled covariates.
+        loss: ``balancing``, ``logistic``, or ``auto``: balancing while its noise is at most 0.05 a record.
+        fitter: ``objective``, ``noisy_gradient``, ``k_norm_gradient`` or a ``Fitter``; None takes the noisy gradient
+            beyond 30 features if the budget has a delta, else objective perturbation.
+        readout: ``balanced_difference`` or ``outcome_table``.
+        outcome_bounds: Public bounds (lo, hi) of the outcome model, for outcomes scaled to [0, 1]; equal ones leave
+            the model out.
+        shares: Parts of the budget by name, in place of the defaults, divided by their sum: ``stage_one`` .30,
+            ``outcome_model`` .15, ``difference`` .40, ``size`` .05, ``spread`` .10 (or ``table`` .60 and ``variance``
+            .10 instead of the last four); ``balance`` and ``difference_in_means`` are 0 unless asked for.
+        slope_bound: Public bound B of how far the outcome model's slopes are off, in the interval; None takes .25, and
+            .5 for the table.
+        public_sample: Covariates of a public sample [m, q]; a warning says so if most of its propensities are clipped.
+
+    Attributes:
+        plan_: Public plan; None without privacy.
+        weights_: Released propensity (the curator's where there is no budget).
+
+    Example:
+        >>> import torch
+        >>> from torchdpcate import Domain, PrivacyBudget
+        >>> X, A = torch.rand(4000, 2), torch.arange(4000) % 2
+        >>> Y = (0.3 + 0.4 * A) * torch.ones(4000)
+        >>> learner = CovariateBalancingEffect(Domain([0, 0], [1, 1], 0.0, 1.0), PrivacyBudget(4.0, 0.0), eta=0.2)
+        >>> release = learner.fit(X, A, Y).release()
+        >>> low, high = release.interval(0.95)
+        >>> bool(low < 0.4 < high), release.privacy.level
+        (True, 'certified')
+    """
+
+    _: KW_ONLY
+    basis: FeatureMap | None = None
+    loss: str = "auto"
+    fitter: str | Fitter | None = None
+    readout: str | Readout = "balanced_difference"
+    outcome_bounds: tuple[float, float] = (0.3, 0.7)
+    shares: Mapping[str, float] | None = None
+    slope_bound: float | None = None
+    public_sample: Any = None
+
+    @property
+    def method(self) -> str:  # type: ignore[override]
+        """Name of the readout."""
+        return make_readout(self.readout).name
+
+    @property
+    def formula(self) -> str:  # type: ignore[override]
+        """Noise scales of the readout."""
+        return make_readout(self.readout).formula
+
+    def features(self) -> FeatureMap:
+        """Return the basis, set up on the domain."""
+        return on_domain(self.basis, TableSchema.of(self.domain).domain)
+
+    def check(self, n: int) -> None:
+        """See ``AverageEffectLearner``."""
+        self._make_plan(n)
+        if self.public_sample is not None:
+            self._sample()
+
+    @property
+    def level(self) -> Level:
+        """Level of what is released: the fits'."""
+        return max((fit.level for fit in self._plan.fits), key=list(Level).index)
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """Conditions of the fits."""
+        return tuple(condition for fit in self._plan.fits for condition in fit.conditions)
+
+    def _make_plan(self, n: int) -> BalancingPlan:
+        features, weighting = self.features(), self.weighting
+        settings: dict[str, Any] = {"readout": self.readout, "outcome_bounds": self.outcome_bounds}
+        if self.budget is None:
+            return noiseless_plan(n, features, weighting, balancing=self.loss != "logistic", **settings)
+        return make_plan(
+            n,
+            features,
+            weighting,
+            self.budget,
+            loss=self.loss,
+            fitter=self.fitter,
+            shares=self.shares,
+            slope_bound=self.slope_bound,
+            **settings,
+        )
+
+    def _learn(self, records: Records) -> None:
+        self._plan = plan = self._make_plan(records.n)
+        if self.budget is not None and plan.balancing and plan.ratio > LARGEST_RATIO:
+            warnings.warn(
+                f"loss = {self.loss}: noise of {plan.ratio:.2g} a record in the balance (above {LARGEST_RATIO}); "
+                "intervals that do not count it (slope_bound = 0) undercover; loss=auto fits the logistic loss instead",
+                stacklevel=4,
+            )
+        self._learnt = learn(records, plan, self._noise, self._payer(self._account, [RECORDS], set()))
+        self.weights_ = ReleasedWeights(self._learnt.theta[0], plan.features, plan.weighting)
+        if self.public_sample is not None:
+            self._look_at_sample()
+
+    def _conclude(self, records: Records, pay: Pay) -> Conclusion:
+        plan = self._plan
+        return plan.readout.run(total_of(records, plan, self._learnt), plan.facts, plan.prices, pay, self._noise)
+
+    def _without_noise(self, records: Records) -> Conclusion:
+        plan = self._plan
+        bounds = plan.facts.low, plan.facts.high
+        exact = noiseless_plan(
+            records.n,
+            plan.features,
+            plan.weighting,
+            balancing=plan.balancing,
+            readout=plan.readout,
+            outcome_bounds=bounds,
+        )
+        learnt = learn(records, exact, self._noise)
+        return exact.readout.without_noise(total_of(records, exact, learnt), exact.facts)
+
+    def _extras(self, conclusion: Conclusion, pay: Pay) -> dict[str, Any]:
+        plan, records, size = self._plan, self._records, plan_size(conclusion)
+        theta, table = self._learnt.theta, None
+        if plan.balancing:
+            table = expected_balance(theta[0], plan.features, plan.propensity, size)
+        if BALANCE in plan.prices:
+            statistics, own = BalanceStatistics(plan.prices[BALANCE], plan.weighting), _named(pay, BALANCE)
+            bought = statistics.run(records, theta, plan.features, size, own, self._noise)
+            table = bought if table is None else replace(bought, expected=table.expected, expected_sd=table.expected_sd)
+        beside = None
+        if DIFFERENCE in plan.prices:
+            found = difference_in_means(records, plan.prices[DIFFERENCE], self._noise, _named(pay, DIFFERENCE))
+            beside = self._estimate(found)
+        model = self._learnt.model
+        return {
+            "weights": self.weights_,
+            "outcome_theta": None if model is None else model[0],
+            "balance": table,
+            "beside": beside,
+        }
+
+    def curator_balance(self) -> BalanceTable:
+        """Return the imbalance before and after weighting as it is. The curator's, never to be published."""
+        if not hasattr(self, "_records"):
+            raise InputError("curator_balance: the learner is not fitted; call fit(X, A, Y) first")
+        plan = self._plan
+        statistics = BalanceStatistics(1.0, plan.weighting)
+        return statistics.without_noise(self._records, self._learnt.theta, plan.features)
+
+    def _public(self) -> dict[str, Any]:
+        """Return the settings and constants of the plan, as statements tell them."""
+        plan = self._plan
+        fits = {"weights": plan.propensity, "outcome_model": plan.outcome}
+        constants = {
+            f"{name}_{key}": value for name, fit in fits.items() if fit is not None for key, value in fit.public.items()
+        }
+        return {
+            "loss": "balancing" if plan.balancing else "logistic",
+            "basis": type(plan.features).__name__,
+            "noise_per_record": plan.ratio,
+            **({"outcome_bounds": [plan.facts.low, plan.facts.high]} if plan.outcome is not None else {}),
+            "slope_bound": plan.facts.slope_bound if plan.balancing else 0.0,
+            **{f"epsilon_{name}": price for name, price in plan.prices.items()},
+            **plan.readout.public(plan.facts, plan.prices),
+            **constants,
+        }
+
+    def _sample(self) -> Tensor:
+        """Return the public sample as encoded covariates, [m, q]."""
+        schema = TableSchema.of(self.domain)
+        x = schema.matrix(self.public_sample, "public_sample")
+        schema.domain.check_covariates(x, "query")
+        return x
+
+    def _look_at_sample(self) -> None:
+        share = self.weights_.clipped_share(self._sample())
+        if share > 0.5:
+            warnings.warn(
+                f"eta = {self.weighting.eta:g}: the propensity of {share:.0%} of the public sample lies beyond [eta, "
+                "1 - eta] and is clipped, which changes whom the effect is an average of; take a smaller eta, or "
+                "estimand=ATO",
+                stacklevel=5,
+            )
+
+
+def plan_size(conclusion: Conclusion) -> float:
+    """Return the released N of the one run of a conclusion."""
+    return conclusion.size[0].item()
+
+
+def _named(pay: Pay, name: str) -> Pay:
+    """Return what charges parts under a further name."""
+    return lambda part, *charge, **further: pay(f"{name} ({part})", *charge, **further)
