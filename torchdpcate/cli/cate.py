@@ -20,7 +20,7 @@ from torchdpcate.cli.run import (
     warn,
     write_release,
 )
-from torchdpcate.cli.settings import CURVES_FILE, RULE_GROUPS, SELECTION_GROUPS, choices, words
+from torchdpcate.cli.settings import AVERAGE_GROUPS, CURVES_FILE, RULE_GROUPS, SELECTION_GROUPS, choices, words
 from torchdpcate.data import Study
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation import EffectCurves, effect_figure, pehe, save_figure
@@ -32,7 +32,12 @@ from torchdpcate.release.post_processing import noise_scales
 _TASK = "cate"
 _RULES = "it is of rules: choose task=owl, two_stage_rule or pairwise"
 _POLICIES = "it is of choices among policies: choose task=policy_selection"
-_UNUSED = dict.fromkeys(("rule", *RULE_GROUPS), _RULES) | dict.fromkeys(SELECTION_GROUPS, _POLICIES)
+_AVERAGES = "it is of average effects: choose task=average_effect"
+_UNUSED = {
+    **dict.fromkeys(("rule", *RULE_GROUPS), _RULES),
+    **dict.fromkeys(SELECTION_GROUPS, _POLICIES),
+    **dict.fromkeys(AVERAGE_GROUPS, _AVERAGES),
+}
 _MEASURES = {
     "pehe": "PEHE of the release",
     "pehe_nonprivate": "PEHE non-private learner",

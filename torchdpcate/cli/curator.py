@@ -10,11 +10,13 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from torchdpcate._files import atomic_path, write_text
-from torchdpcate.data import Study
+from torchdpcate.data import StreamedStudy, Study
+from torchdpcate.effects.learner import AverageEffectLearner
+from torchdpcate.evaluation import BalanceTable
 from torchdpcate.learners import CATELearner
 from torchdpcate.policy import RuleLearner
 from torchdpcate.policy.selection.selector import PolicySelector
-from torchdpcate.release import Mechanism
+from torchdpcate.release import Estimate, Mechanism
 from torchdpcate.second_stage import RKHSStage
 
 
@@ -133,6 +135,29 @@ def selection_numbers(study: Study, selector: PolicySelector) -> dict[str, Tenso
     }
 
 
+def average_facts(learner: AverageEffectLearner) -> dict[str, Any]:
+    """Return what the curator's folder says of the fit of an average effect."""
+    return {"public": dict(learner.settings_)}
+
+
+def average_numbers(
+    study: Study | StreamedStudy, others: Mapping[str, Estimate], balance: BalanceTable | None
+) -> dict[str, Tensor]:
+    """Return the secrets of an average effect: the records', estimates that are not released, the balance.
+
+    Args:
+        study: The data.
+        others: Estimates that are not released, by name.
+        balance: Imbalance before and after weighting, without noise; None where it is not known.
+    """
+    columns = {} if balance is None else balance.columns()
+    return {
+        **_record_numbers(study),
+        **{f"unreleased.{name}": torch.tensor(estimate.value) for name, estimate in others.items()},
+        **{f"balance.{name}": torch.tensor(column) for name, column in columns.items()},
+    }
+
+
 def _numbers_of(value: Any) -> list[float]:
     """Return the numbers of plain types, in any depth."""
     if isinstance(value, Mapping):
@@ -142,16 +167,22 @@ def _numbers_of(value: Any) -> list[float]:
     return [float(value)] if isinstance(value, int | float) else []
 
 
-def _record_numbers(study: Study) -> dict[str, Tensor]:
+def _record_numbers(study: Study | StreamedStudy) -> dict[str, Tensor]:
     """Return the arms' sizes and the means of outcome and covariates."""
-    records, actions = study.records, study.schema.actions
+    actions, domain, sums = study.schema.actions, study.domain, torch.zeros(())
+    labels = torch.tensor(actions, dtype=torch.float64)[:, None]
+    for batch in [study.records] if isinstance(study, Study) else study.records:
+        arms = (batch.a == labels).double()
+        rows = torch.cat([torch.ones_like(batch.y)[:, None], batch.y[:, None], batch.x], 1)
+        sums = sums + arms @ rows  # of each arm: size, outcomes, covariates
+    size, outcome = sums[:, 0], sums[:, 1]
+    means = sums.sum(0)[1:] / size.sum()
     names = ("control", "treated") if actions == (0, 1) else tuple(map(str, actions))
-    arms = {name: records.a == action for name, action in zip(names, actions, strict=True)}
     return {
-        **{f"arm.{name}": arm.sum() for name, arm in arms.items()},
-        "mean.outcome": records.y.mean(),
-        **{f"mean.outcome.{name}": records.y[arm].mean() for name, arm in arms.items()},
-        **{f"mean.covariate.{name}": x.mean() for name, x in zip(study.domain.names, records.x.T, strict=True)},
+        **{f"arm.{name}": count for name, count in zip(names, size, strict=True)},
+        "mean.outcome": means[0],
+        **{f"mean.outcome.{name}": mean for name, mean in zip(names, outcome / size, strict=True)},
+        **{f"mean.covariate.{name}": mean for name, mean in zip(domain.names, means[1:], strict=True)},
     }
 
 

@@ -1,4 +1,4 @@
-"""Which runs are comparable, and by what: effects by error, rules by accuracy and value, choices by regret."""
+"""Which runs are comparable, and by what: effects by error, rules by value, choices by regret, averages by interval."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ class Measure:
         title: Its name in tables.
         heading: Heading of its table.
         note: What the table's numbers are.
-        figure: File of its figure.
+        figure: File of its figure; None where means over runs are told in tables alone.
         references: What it is held against, names by their keys in a summary.
     """
 
@@ -21,7 +21,7 @@ class Measure:
     title: str
     heading: str
     note: str
-    figure: str
+    figure: str | None
     references: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -137,7 +137,47 @@ SELECTIONS = Family(
     ),
     numbers=("regret", "value", "estimated_regret", "spread"),
 )
-FAMILIES = (EFFECTS, RULES, SELECTIONS)
+AVERAGES = Family(
+    tasks=("average_effect",),
+    heading="Average effects side by side",
+    note="Means over runs; without a known truth error and coverage are dashes.",
+    settings=("effect", "estimand", "features", "nuisance"),
+    measures=(
+        Measure(
+            key="estimate",
+            title="estimate",
+            heading="Average effects against budget",
+            note="Mean ± standard error over runs. Difference in means: private, at the whole budget; it adjusts for "
+            "nothing.",
+            figure="estimate_against_budget.png",
+            references={"estimate_nonprivate": "non-private", "difference_in_means": "difference in means"},
+        ),
+        Measure(
+            key="error",
+            title="error",
+            heading="Error of average effects against budget",
+            note="Absolute error: mean ± standard error over runs.",
+            figure="average_error_against_budget.png",
+            references={"error_nonprivate": "non-private", "error_difference_in_means": "difference in means"},
+        ),
+        Measure(
+            key="width",
+            title="interval width",
+            heading="Width of intervals against budget",
+            note="Of the 95 % interval: mean ± standard error over runs.",
+            figure="width_against_budget.png",
+        ),
+        Measure(
+            key="covered",
+            title="coverage",
+            heading="Coverage of intervals against budget",
+            note="Share of runs whose 95 % interval holds the truth.",
+            figure=None,
+        ),
+    ),
+    numbers=("low", "high", "truth", "clipped"),
+)
+FAMILIES = (EFFECTS, RULES, SELECTIONS, AVERAGES)
 
 
 def family_of(task: str) -> Family:

@@ -2,10 +2,11 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from torchdpcate.audit import shipped_results
 from torchdpcate.errors import InputError
-from torchdpcate.release import PolicyRelease, load_release, make_card, read_facts, write_card
+from torchdpcate.release import load_release, make_card, read_facts, write_card
 
 
 def inspect(release: str, as_json: bool = False) -> None:
@@ -21,17 +22,15 @@ def inspect(release: str, as_json: bool = False) -> None:
     loaded = load_release(release)
     if as_json:
         facts = {"kind": loaded.kind, "privacy": loaded.privacy.to_dict(), "schema": loaded.schema.to_dict()}
-        if isinstance(loaded, PolicyRelease):
-            facts["policy"] = loaded.name
-        print(json.dumps(facts, indent=2))
+        print(json.dumps(facts | loaded.summary(), indent=2))
         return
     from rich.console import Console
     from rich.markdown import Markdown
 
     domain = loaded.domain
     print(f"release of {loaded.kind}: {domain.dimension} covariates, outcome range {domain.outcome_range:g}")
-    if isinstance(loaded, PolicyRelease):
-        print(f"policy: {loaded.name}")
+    for name, value in loaded.summary().items():
+        print(f"{name.replace('_', ' ')}: {_short(value)}")
     Console().print(Markdown(loaded.privacy.to_markdown()))
 
 
@@ -54,6 +53,17 @@ def card(release: str, output: str | None = None, facts: str | None = None) -> N
     missing = made["to_be_filled_in_by_the_curator"]
     if missing:
         print(f"{len(missing)} fields are the curator's to fill in (--facts FILE.yaml): {', '.join(missing)}")
+
+
+def _short(value: Any) -> str:
+    """Write a number, an interval or words for people."""
+    if isinstance(value, list):
+        return " to ".join(map(_short, value))
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none that is honest" if value is None else str(value)
 
 
 def check_options(as_json: bool, as_card: bool, output: str | None, facts: str | None) -> None:

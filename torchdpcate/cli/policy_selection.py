@@ -25,7 +25,14 @@ from torchdpcate.cli.run import (
     warn,
     write_release,
 )
-from torchdpcate.cli.settings import NUISANCE_GROUPS, RULE_GROUPS, selection_choices, unused_nuisance_groups, words
+from torchdpcate.cli.settings import (
+    AVERAGE_GROUPS,
+    NUISANCE_GROUPS,
+    RULE_GROUPS,
+    selection_choices,
+    unused_nuisance_groups,
+    words,
+)
 from torchdpcate.data import Study, TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation import policy_figure, save_figure
@@ -50,6 +57,7 @@ _OF_OTHERS = {
     "tune": "leave it out",
     "figure": "leave it out",
     **dict.fromkeys(("rule", *RULE_GROUPS), _OF_RULES),
+    **dict.fromkeys(AVERAGE_GROUPS, "it is of average effects: choose task=average_effect"),
 }
 _USED = (
     "task", "data", "policies", "certificate", "selection", "mechanism", *NUISANCE_GROUPS, "privacy", "queries", "seed",

@@ -7,7 +7,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from torchdpcate.data import stream_effects
 from torchdpcate.errors import InputError
-from torchdpcate.release import load_release
+from torchdpcate.release import AverageEffectRelease, load_release
 
 
 def predict(release: str, input: str, output: str) -> None:
@@ -22,6 +22,10 @@ def predict(release: str, input: str, output: str) -> None:
         InputError: A damaged release, missing columns, or rows outside the domain.
     """
     loaded = load_release(release)
+    if isinstance(loaded, AverageEffectRelease):
+        raise InputError(
+            f"{release}: is an average effect, one number and no column; torchdpcate inspect shows it with its interval"
+        )
     if os.path.exists(input) and os.path.exists(output) and os.path.samefile(input, output):
         raise InputError(f"output {output} is the input; give another name")
     columns = (TextColumn("predicting"), BarColumn(), TextColumn("{task.completed:,} rows"), TimeElapsedColumn())

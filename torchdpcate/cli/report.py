@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from torchdpcate._files import atomic_path, write_text
+from torchdpcate.cli.average_figures import report_figures
 from torchdpcate.cli.comparison import (
     PROBLEM,
     budget_table,
@@ -21,7 +22,7 @@ from torchdpcate.cli.comparison import (
     references,
     varied,
 )
-from torchdpcate.cli.families import EFFECTS, FAMILIES, Family, Measure
+from torchdpcate.cli.families import AVERAGES, EFFECTS, FAMILIES, Family, Measure
 from torchdpcate.cli.settings import CURVES_FILE
 from torchdpcate.cli.summaries import COUNTS, WORDS, read_summary
 from torchdpcate.errors import InputError
@@ -109,7 +110,7 @@ def _figures(runs: pd.DataFrame, family: Family) -> dict[str, "Figure"]:
     figures = {}
     for measure in family.measures if runs["requested_epsilon"].nunique() > 1 else ():
         drawn = _drawn(runs, measure)
-        if not drawn.empty:
+        if measure.figure is not None and not drawn.empty:
             figures[measure.figure] = budget_figure(drawn, measure.key)
     for (data, n), chosen in runs.groupby(PROBLEM):
         first = chosen[chosen["seed"] == chosen["seed"].min()]
@@ -118,7 +119,7 @@ def _figures(runs: pd.DataFrame, family: Family) -> dict[str, "Figure"]:
             name = re.sub(r"[^\w.-]+", "_", str(data))
             title = f"{problem_of(first).iloc[0]}, seed {first['seed'].iloc[0]}"
             figures[f"effect_{name}_n{n}.png"] = curves_figure(curves, title)
-    return figures
+    return figures | (report_figures(runs) if family is AVERAGES else {})
 
 
 def _drawn(runs: pd.DataFrame, measure: Measure) -> pd.DataFrame:

@@ -23,7 +23,14 @@ from torchdpcate.cli.run import (
     warn,
     write_release,
 )
-from torchdpcate.cli.settings import RULE_GROUPS, SELECTION_GROUPS, rule_choices, unused_rule_groups, words
+from torchdpcate.cli.settings import (
+    AVERAGE_GROUPS,
+    RULE_GROUPS,
+    SELECTION_GROUPS,
+    rule_choices,
+    unused_rule_groups,
+    words,
+)
 from torchdpcate.data import Study
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation import decision_accuracy, policy_value, rule_figure, save_figure
@@ -43,6 +50,7 @@ _OF_EFFECTS = {
     "trainer": "rules are fitted without one",
     "figure": "leave it out",
     **dict.fromkeys(SELECTION_GROUPS, "it is of choices among policies: choose task=policy_selection"),
+    **dict.fromkeys(AVERAGE_GROUPS, "it is of average effects: choose task=average_effect"),
 }
 _USED = ("task", "data", "rule", "features", *RULE_GROUPS, "tune", "privacy", "queries", "seed", "run_dir")
 _MEASURES = {

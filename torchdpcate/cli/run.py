@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,7 +19,7 @@ from rich.table import Table
 
 from torchdpcate._files import write_text
 from torchdpcate.cli.settings import settings, words
-from torchdpcate.data import Study
+from torchdpcate.data import StreamedStudy, Study
 from torchdpcate.errors import InputError
 from torchdpcate.privacy import Ledger, NoiseSource
 from torchdpcate.release import Release, write_sums
@@ -50,15 +51,31 @@ def refuse_unused(task: str, remedies: Mapping[str, str]) -> None:
             raise InputError(f"{key}: not used by task={task}; {remedies[group]}")
 
 
-def warn(config: DictConfig, study: Study) -> None:
+def warn(config: DictConfig, study: Study | StreamedStudy) -> None:
     """Say on stderr what a user is allowed to do and should think about."""
     delta, n = float(config.privacy.delta), study.records.n
     if delta > 1 / n:
-        warning = f"privacy.delta = {delta:g} is above 1/n = {1 / n:.2g}: it would allow publishing a whole record"
-        print(f"torchdpcate: warning: {warning}", file=sys.stderr)
+        say_warning(f"privacy.delta = {delta:g} is above 1/n = {1 / n:.2g}: it would allow publishing a whole record")
     if sweeps() and study.effect is None:
-        warning = "each run of a sweep spends a budget of its own on the same records; what you publish adds up"
-        print(f"torchdpcate: warning: {warning}", file=sys.stderr)
+        say_warning("each run of a sweep spends a budget of its own on the same records; what you publish adds up")
+
+
+def say_warning(warning: str) -> None:
+    """Print a warning on stderr, as one line."""
+    print(f"torchdpcate: warning: {' '.join(warning.split())}", file=sys.stderr)
+
+
+@contextmanager
+def warnings_said() -> Iterator[None]:
+    """Print the library's own warnings as one line each; those of other libraries pass."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for warning in caught:
+        if warning.category is UserWarning:
+            say_warning(str(warning.message))
+        else:
+            warnings.showwarning(warning.message, warning.category, warning.filename, warning.lineno)
 
 
 def sweeps() -> bool:
@@ -101,7 +118,9 @@ def write_release(release: Release, folder: Path) -> None:
     write_text(folder / "privacy.md", release.privacy.to_markdown())
 
 
-def summary_of(task: str, config: DictConfig, study: Study, learner: Any, release: Release) -> dict[str, Any]:
+def summary_of(
+    task: str, config: DictConfig, study: Study | StreamedStudy, learner: Any, release: Release
+) -> dict[str, Any]:
     """Return what every task says of a run.
 
     Args:

@@ -1,6 +1,7 @@
 """What the user chose for a run, for summaries: groups by their names, and single settings."""
 
 import os
+from collections.abc import Sequence
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
@@ -12,13 +13,15 @@ RULE_GROUPS = ("weights", "outcome", "loss", "matching")
 """Groups of which a rule is made, each learner of some of them."""
 SELECTION_GROUPS = ("policies", "certificate", "selection")
 """Groups of which a choice among policies is made."""
+AVERAGE_GROUPS = ("effect",)
+"""Groups of which an average effect is made."""
 NUISANCE_GROUPS = ("nuisance", "trainer")
 """Groups of nuisances that are trained."""
 _RULE_CHOICES = ("features", *RULE_GROUPS)
 # Said elsewhere in a summary, or of no consequence for what is released.
 _ELSEWHERE = {
-    *CHOICES, *_RULE_CHOICES, *SELECTION_GROUPS, "task", "data", "data.n", "learner", "release", "mechanism",
-    "privacy.epsilon", "seed", "run_dir",
+    *CHOICES, *_RULE_CHOICES, *SELECTION_GROUPS, *AVERAGE_GROUPS, "effect.estimand", "effect.public_sample", "task",
+    "data", "data.n", "data.stream", "learner", "release", "mechanism", "privacy.epsilon", "seed", "run_dir",
 }  # fmt: skip
 _IDLE = ("trainer", "figure", "hydra")
 _LONGEST = 60  # letters of a file's name in a summary
@@ -51,8 +54,7 @@ def unused_rule_groups(config: DictConfig) -> tuple[str, ...]:
     Args:
         config: The composed configuration, not resolved.
     """
-    used = list(OmegaConf.to_container(config.rule, resolve=False).values())  # type: ignore[union-attr]
-    return tuple(name for name in RULE_GROUPS if f"${{{name}}}" not in used)
+    return _unused(config.rule, RULE_GROUPS)
 
 
 def selection_choices(config: DictConfig) -> dict[str, str | None]:
@@ -76,8 +78,28 @@ def unused_nuisance_groups(config: DictConfig) -> tuple[str, ...]:
     Args:
         config: The composed configuration, not resolved.
     """
-    used = list(OmegaConf.to_container(config.certificate, resolve=False).values())  # type: ignore[union-attr]
-    return tuple(name for name in NUISANCE_GROUPS if f"${{{name}}}" not in used)
+    return _unused(config.certificate, NUISANCE_GROUPS)
+
+
+def average_choices(config: DictConfig) -> dict[str, str | None]:
+    """Return the choice of every group that tells average effects apart by its name, and the estimand.
+
+    Args:
+        config: The configuration without the groups that this effect does not use.
+    """
+    chosen = HydraConfig.get().runtime.choices if HydraConfig.initialized() else {}
+    names = ("effect", "features", "nuisance")
+    known = {name: str(chosen.get(name) or _class(config, name)) if name in config else None for name in names}
+    return known | {"estimand": str(config.effect.get("estimand", "ATE"))}
+
+
+def unused_average_groups(config: DictConfig) -> tuple[str, ...]:
+    """Return the groups of features and trained nuisances that this average effect does not refer to.
+
+    Args:
+        config: The composed configuration, not resolved.
+    """
+    return _unused(config.effect, ("features", *NUISANCE_GROUPS))
 
 
 def words() -> dict[str, str]:
@@ -89,6 +111,12 @@ def words() -> dict[str, str]:
 def settings() -> dict[str, str]:
     """Return every other word of the command line that may change a release, as a value by its key."""
     return {key: value for key, value in words().items() if key not in _ELSEWHERE and key.split(".")[0] not in _IDLE}
+
+
+def _unused(node: DictConfig, groups: Sequence[str]) -> tuple[str, ...]:
+    """Return the groups that a group's settings, not resolved, do not refer to."""
+    used = list(OmegaConf.to_container(node, resolve=False).values())  # type: ignore[union-attr]
+    return tuple(name for name in groups if f"${{{name}}}" not in used)
 
 
 def _class(config: DictConfig, group: str) -> str:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "task", "data", "learner", "release", "mechanism", "level", "claim", "epsilon", "delta", "requested", "spent", "n",
     "blocks", "seed", "huber_threshold", "head_parameters", "public", "privacy", "schema", "facts", "nuisances",
-    "noise", "gamma", "hessian_bound", "rule_parameters", "spread", "certificate",
+    "noise", "gamma", "hessian_bound", "rule_parameters", "spread", "certificate", "effect", "estimand", "estimate",
+    "low", "high", "width", "clipped",
 }  # fmt: skip
 _SETTINGS = ("config.yaml", "noise.txt", "ledger.json", "ledger.json.lock", "online/head.bin", "online/lock")
 _SHORTEST_WORD = 4
@@ -128,7 +129,8 @@ def _read_records(curator: Curator, config: Mapping[str, Any]) -> None:
     from hydra.utils import instantiate
 
     try:
-        study: Study = instantiate(dict(config["data"])).load()
+        settings = {name: value for name, value in config["data"].items() if name != "stream"}  # here all at once
+        study: Study = instantiate(settings).load()
         table = _raw_table(config["data"].get("path"))
     except Exception as error:  # moved files, changed tables, a class that is not there: the scan goes on without
         reason = " ".join(str(error.__cause__ or error).split())[:160]

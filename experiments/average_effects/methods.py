@@ -1,0 +1,116 @@
+"""What is run on each data set: certified mechanisms, peers, the printed mechanism, and what has no privacy."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from experiments.average_effects.designs import Design, Sample
+from experiments.average_effects.literal import hajek, literal
+from torchdpcate import PrivacyBudget
+from torchdpcate.effects.covariate_balancing import estimate_batch
+from torchdpcate.effects.difference_in_means import difference_in_means, plain_difference
+from torchdpcate.effects.doubly_robust_plan import doubly_robust, plan_doubly_robust
+from torchdpcate.effects.horvitz_thompson import horvitz_thompson, plan_horvitz_thompson
+from torchdpcate.effects.plan import make_plan
+from torchdpcate.effects.readout import Conclusion
+from torchdpcate.effects.subsample_aggregate import plan_subsample, subsample_aggregate
+from torchdpcate.orthogonal import Weighting
+from torchdpcate.privacy import NoiseSource
+from torchdpcate.release.interval_law import half_width
+
+LEVEL = 0.95
+DELTA = 1e-5  # of the doubly robust estimator, whose private nuisances are not pure
+
+
+@dataclass(frozen=True)
+class Found:
+    """Estimates and half widths of intervals, [runs]; nan where there is no interval."""
+
+    estimate: Tensor
+    half: Tensor
+
+
+Method = Callable[[Design, Sample, float, int], dict[str, Found]]
+"""From design, data sets, epsilon and a noise seed to what rows are called and what they found."""
+
+
+def covariate_balancing(name: str, eta: float, loss: str = "auto", readout: str = "balanced_difference") -> Method:
+    """The library's ``CovariateBalancingEffect`` with these settings."""
+
+    def run(design: Design, sample: Sample, epsilon: float, seed: int) -> dict[str, Found]:
+        budget, weighting = PrivacyBudget(epsilon, 0.0), Weighting("ATE", eta)
+        plan = make_plan(sample.records.n, design.features, weighting, budget, loss=loss, readout=readout)
+        return {name: found(estimate_batch(sample.records, plan, NoiseSource.fixed(seed)))}
+
+    return run
+
+
+def peers(eta: float) -> Method:
+    """After Lee et al. (2019), after Guha & Reiter (2024), and the private difference in means."""
+
+    def run(design: Design, sample: Sample, epsilon: float, seed: int) -> dict[str, Found]:
+        records, weighting, noise = sample.records, Weighting("ATE", eta), NoiseSource.fixed(seed)
+        facts = (records.n, design.features, weighting, epsilon)
+        lee = horvitz_thompson(records, plan_horvitz_thompson(*facts), noise, records.sets)
+        guha = subsample_aggregate(records, plan_subsample(*facts), noise)
+        difference = difference_in_means(records, epsilon, noise)
+        return {"LGPR": found(lee), "GR": found(guha), "difference in means": found(difference)}
+
+    return run
+
+
+def aipw(eta: float) -> Method:
+    """The library's ``DoublyRobustEffect`` with its defaults, (epsilon, 1e-5)."""
+
+    def run(design: Design, sample: Sample, epsilon: float, seed: int) -> dict[str, Found]:
+        plan = plan_doubly_robust(sample.records.n, design.domain, Weighting("ATE", eta), PrivacyBudget(epsilon, DELTA))
+        return {"AIPW": found(doubly_robust(sample.records, plan, NoiseSource.fixed(seed)))}
+
+    return run
+
+
+def as_printed(design: Design, sample: Sample, epsilon: float, seed: int) -> dict[str, Found]:
+    """The paper's own mechanism; not private. Its second row has the intervals of the note's simulation."""
+    phi, bound = sample.printed
+    batch, generator = sample.records.batch, torch.Generator().manual_seed(seed)
+    drawn = literal(phi, bound, batch.z, batch.y, design.literal_eta, epsilon, generator)
+    return {
+        "literal": Found(drawn.estimate, drawn.half),
+        "literal, note's interval": Found(drawn.estimate, drawn.note_half),
+    }
+
+
+def without_noise(design: Design, sample: Sample, epsilon: float, seed: int) -> dict[str, Found]:
+    """The paper's estimator and the plain difference in means, neither private."""
+    batch = sample.records.batch
+    return {
+        "no privacy, balanced": Found(*hajek(sample.printed[0], batch.z, batch.y)),
+        "no privacy, difference in means": found(plain_difference(sample.records)),
+    }
+
+
+def found(conclusion: Conclusion) -> Found:
+    """Estimate and exact half width; the whole range where noise swamps the denominator."""
+    none = ~conclusion.gaussian.isfinite()
+    gaussian = conclusion.gaussian.nan_to_num(0.0, posinf=0.0)
+    half = half_width(LEVEL, gaussian, conclusion.laplace, conclusion.polytope)
+    half = torch.where(conclusion.swamped, 2.0, half)
+    return Found(conclusion.estimate, half.masked_fill(none, math.nan))
+
+
+def methods(design: Design) -> dict[str, Method]:
+    """What is run with privacy on a design, by the name of its noise."""
+    eta = design.literal_eta
+    own = {
+        "certified": covariate_balancing(f"certified, eta = {eta:g}", eta),
+        "table": covariate_balancing(f"certified, outcome table, eta = {eta:g}", eta, readout="outcome_table"),
+    }
+    if eta != 0.1:
+        own["certified 0.1"] = covariate_balancing("certified, eta = 0.1", 0.1)
+    else:
+        for loss in ("balancing", "logistic"):
+            own[loss] = covariate_balancing(f"certified, {loss} loss, eta = {eta:g}", eta, loss)
+    return {"literal": as_printed, **own, "peers": peers(eta), "aipw": aipw(eta)}

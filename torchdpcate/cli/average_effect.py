@@ -1,0 +1,282 @@
+"""The task ``average_effect``: from records to a released average effect with its interval."""
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+
+from torchdpcate._files import atomic_path
+from torchdpcate.cli.average_figures import draw_curator
+from torchdpcate.cli.curator import average_facts, average_numbers, write_curator
+from torchdpcate.cli.run import (
+    finish,
+    noise_source,
+    nothing_left_unpaid,
+    refuse_unused,
+    say_warning,
+    summary_of,
+    told_of_sweep,
+    warn,
+    warnings_said,
+    write_release,
+)
+from torchdpcate.cli.settings import (
+    NUISANCE_GROUPS,
+    RULE_GROUPS,
+    SELECTION_GROUPS,
+    average_choices,
+    unused_average_groups,
+    words,
+)
+from torchdpcate.data import CausalData, StreamedStudy, Study, read_queries
+from torchdpcate.effects.difference_in_means import DifferenceInMeansEffect
+from torchdpcate.effects.learner import AverageEffectLearner
+from torchdpcate.errors import InputError
+from torchdpcate.evaluation import BalanceTable
+from torchdpcate.nuisance import ConvexNuisanceConfig
+from torchdpcate.privacy import PrivacyBudget
+from torchdpcate.release import AverageEffectRelease, Estimate
+
+TASK = "average_effect"
+_OF_OTHERS = {
+    "mechanism": "use effect.fitter and effect.readout",
+    "learner": "effect is the learner",
+    "second_stage": "an average effect has none",
+    "release": "an average effect is released as a whole",
+    "split": "use effect.split, with effect=doubly_robust",
+    "screen": "leave it out",
+    "tune": "leave it out",
+    "queries": "an average effect is one number",
+    "figure": "leave it out",
+    **dict.fromkeys(("rule", *RULE_GROUPS), "it is of rules: choose task=owl, two_stage_rule or pairwise"),
+    **dict.fromkeys(SELECTION_GROUPS, "it is of choices among policies: choose task=policy_selection"),
+}
+_USED = ("task", "data", "effect", "features", *NUISANCE_GROUPS, "privacy", "seed", "run_dir")
+_SAMPLE = "public_sample"
+NONPRIVATE, PRIVATE_MEANS, MEANS = (
+    "non-private",
+    "difference in means, private at the whole budget",
+    "difference in means, non-private",
+)
+"""Estimates that the curator sees beside the release, and that are not released."""
+_MEASURES = {
+    "estimate": "estimate",
+    "low": "95 % interval from",
+    "high": "95 % interval to",
+    "truth": "truth",
+    "estimate_nonprivate": "estimate non-private",
+    "difference_in_means": "difference in means, private",
+    "difference_in_means_nonprivate": "difference in means, non-private",
+    "clipped": "clipped share of the public sample",
+}
+
+_ERRORS = {
+    "estimate": "error",
+    "estimate_nonprivate": "error_nonprivate",
+    "difference_in_means": "error_difference_in_means",
+    "difference_in_means_nonprivate": "error_difference_in_means_nonprivate",
+}
+
+
+def estimate_average(config: DictConfig, folder: Path) -> None:
+    """Estimate, release, measure, and write ``release/``, ``curator/`` and ``summary.json`` into ``folder``.
+
+    Everything that can be refused without the records' privacy at stake is refused before the folder is made and
+    before anything is spent.
+
+    Args:
+        config: The composed configuration.
+        folder: Run folder, not there yet.
+
+    Raises:
+        InputError: A user's mistake.
+    """
+    start = time.perf_counter()
+    budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
+    config = _checked(config)
+    study = _load(config)
+    sample = _public_sample(config, study)
+    ledger = folder / "curator" / "ledger.json"
+    learner = make_learner(config, study, budget, sample, noise=noise_source(config), ledger_path=ledger)
+    learner.check(study.records.n)
+    warn(config, study)
+
+    with nothing_left_unpaid(folder), warnings_said():
+        _fit(learner, study)
+    release = told_of_sweep(learner.release())
+    write_release(release, folder / "release")
+
+    others = _others(config, study, learner, budget)
+    balance = learner.curator_balance() if hasattr(learner, "curator_balance") else None
+    summary = summary_of(TASK, config, study, learner, release) | average_choices(config)
+    summary |= _measures(study, release, others)
+    if sample is not None and release.weights is not None:
+        summary["clipped"] = release.weights.clipped_share(sample)
+    write_curator(config, average_facts(learner), average_numbers(study, others, balance), folder / "curator")
+    _write_tables(others, balance, study.domain.outcome_range, folder / "curator")
+    draw_curator(release, others, balance, summary["truth"], folder / "curator")
+    finish(summary, _MEASURES, release, folder, start)
+    _say_interval(release, summary)
+
+
+def make_learner(
+    config: DictConfig, study: Study | StreamedStudy, budget: PrivacyBudget | None, sample: Tensor | None, **rest: Any
+) -> AverageEffectLearner:
+    """Return the learner of a configuration.
+
+    Args:
+        config: The configuration, resolved.
+        study: The data.
+        budget: Privacy budget; None estimates without privacy.
+        sample: Covariates of a public sample, [m, q]; None where there is none.
+        rest: Further arguments of the learner.
+
+    Raises:
+        InputError: Settings that make no learner.
+    """
+    settings = {} if sample is None else {_SAMPLE: sample}
+    make = instantiate(OmegaConf.masked_copy(config.effect, [str(name) for name in config.effect if name != _SAMPLE]))
+    recipe = make.keywords.get("nuisance")
+    if isinstance(recipe, ConvexNuisanceConfig) and recipe.threshold is None:
+        # an average effect is one of means, and a smaller threshold pulls outcomes of two values to the more frequent
+        settings["nuisance"] = replace(recipe, threshold=study.domain.outcome_range)
+    # A partial: as keywords of instantiate, our dataclasses would be taken for configuration.
+    return make(domain=study.schema, budget=budget, **settings, **rest)
+
+
+def _checked(config: DictConfig) -> DictConfig:
+    """Return the settings that this task uses; refuse words that choose any other."""
+    idle = {
+        "features": "only effect=covariate_balancing has a basis",
+        **dict.fromkeys(NUISANCE_GROUPS, "only effect=doubly_robust trains nuisances"),
+    }
+    idle = {name: idle[name] for name in unused_average_groups(config)}
+    refuse_unused(TASK, _OF_OTHERS | idle)
+    config = config.copy()
+    OmegaConf.resolve(config)  # before what is not used goes: data may refer to it
+    return OmegaConf.masked_copy(config, [name for name in _USED if name not in idle])
+
+
+def _load(config: DictConfig) -> Study | StreamedStudy:
+    """Return the records, or where they are read batch by batch."""
+    source = instantiate(config.data)
+    if not getattr(source, "stream", False):
+        return source.load()
+    learner = instantiate(config.effect).func
+    if not learner.streams:
+        given = words().get("effect", learner.__name__)
+        raise InputError(f"data.stream = true: effect = {given} needs all records at once; leave data.stream out")
+    return source.open()
+
+
+def _public_sample(config: DictConfig, study: Study | StreamedStudy) -> Tensor | None:
+    """Return the covariates of the public sample, [m, q].
+
+    Raises:
+        InputError: It cannot be read, or is the records themselves.
+    """
+    given = config.effect.get(_SAMPLE)
+    if given is None:
+        return None
+    paths = config.data.get("path") or []
+    for path in [paths] if isinstance(paths, str) else paths:
+        if os.path.exists(given) and os.path.exists(path) and os.path.samefile(given, path):
+            raise InputError(
+                f"effect.{_SAMPLE} = {given}: holds the records, which are not public; give a sample of other people, "
+                "or leave it out"
+            )
+    return read_queries(str(given), study.schema)
+
+
+def _fit(learner: AverageEffectLearner, study: Study | StreamedStudy) -> AverageEffectLearner:
+    records = study.records
+    if isinstance(records, CausalData):
+        return learner.fit(records.x, records.a, records.y)
+    return learner.fit_stream(records)
+
+
+def _others(
+    config: DictConfig, study: Study | StreamedStudy, learner: AverageEffectLearner, budget: PrivacyBudget
+) -> dict[str, Estimate]:
+    """Return the estimates that the release is held against; none of them is released.
+
+    The private difference in means has the whole budget to itself, unless it is the release.
+    """
+    means = DifferenceInMeansEffect(study.schema, budget, noise=noise_source(config))
+    _fit(means, study)
+    found = {NONPRIVATE: learner.curator_estimate(), MEANS: means.curator_estimate()}
+    if not isinstance(learner, DifferenceInMeansEffect):
+        found[PRIVATE_MEANS] = means.release().main
+    return found
+
+
+def _measures(
+    study: Study | StreamedStudy, release: AverageEffectRelease, others: Mapping[str, Estimate]
+) -> dict[str, float | int | None]:
+    """Return the estimate with its interval, what it is held against, and errors where the truth is known."""
+    truth, interval = true_average(study, release.estimand), release.summary()["interval"]
+    low, high = interval or (None, None)
+    values = {
+        "estimate": release.estimate,
+        "estimate_nonprivate": others[NONPRIVATE].value,
+        "difference_in_means": others[PRIVATE_MEANS].value if PRIVATE_MEANS in others else None,
+        "difference_in_means_nonprivate": others[MEANS].value,
+    }
+    errors = {
+        _ERRORS[name]: None if truth is None or value is None else abs(value - truth) for name, value in values.items()
+    }
+    covered = None if truth is None or interval is None else int(low <= truth <= high)
+    width = None if interval is None else high - low
+    return {**values, "low": low, "high": high, "width": width, "truth": truth, **errors, "covered": covered}
+
+
+def true_average(study: Study | StreamedStudy, estimand: str) -> float | None:
+    """Return the true effect of an estimand: the law's, or the mean over the records; None where it is not known.
+
+    Args:
+        study: The data.
+        estimand: ``ATE``, ``ATT``, ``ATC`` or ``ATO``.
+    """
+    if not isinstance(study, Study):
+        return None
+    of_law = None if study.average is None else study.average(estimand)
+    effect = None if of_law is not None or study.truth is None else study.truth(study.records.x)
+    members = {"ATE": study.records.a >= 0, "ATT": study.records.a > 0.5, "ATC": study.records.a < 0.5}
+    if effect is None or estimand not in members:
+        return of_law
+    return effect[members[estimand]].mean().item()
+
+
+def _write_tables(others: Mapping[str, Estimate], balance: BalanceTable | None, bound: float, folder: Path) -> None:
+    """Write what the curator is to see beside the release: estimates, and the balance without noise."""
+    import pandas as pd
+
+    rows = [
+        (name, estimate.value, *((None, None) if estimate.law is None else estimate.range(0.95, bound)))
+        for name, estimate in others.items()
+    ]
+    tables = {"estimates.csv": pd.DataFrame(rows, columns=["estimate", "value", "low", "high"]).set_index("estimate")}
+    if balance is not None:
+        tables["balance.csv"] = balance.frame().rename_axis("feature")
+    for name, table in tables.items():
+        with atomic_path(folder / name) as temporary:
+            table.to_csv(temporary)
+
+
+def _say_interval(release: AverageEffectRelease, summary: Mapping[str, Any]) -> None:
+    """Print the estimate and its interval as one line, and a warning where the interval says nothing."""
+    if release.main.swamped:
+        say_warning(
+            "the privacy noise swamps the denominator of the estimate, so that any effect is possible; the interval is "
+            "the whole range. More records, a larger privacy.epsilon or a larger effect.eta would help"
+        )
+    interval = (
+        "no interval" if summary["low"] is None else f"95 % interval [{summary['low']:.4g}, {summary['high']:.4g}]"
+    )
+    print(f"{release.estimand}: {release.estimate:.4g}, {interval}")

@@ -1,0 +1,112 @@
+"""The figures of average effects: the curator's of a run, and a report's, from release numbers alone."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from torchdpcate.cli.comparison import PROBLEM, problem_of
+from torchdpcate.cli.run import RELEASE_FILE
+from torchdpcate.errors import InputError
+from torchdpcate.evaluation import BalanceTable, IntervalRow, balance_figure, interval_figure, save_figure
+from torchdpcate.evaluation.balance_figure import CURATOR_ONLY
+from torchdpcate.release import AverageEffectRelease, Estimate, load_release
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_LEVEL = 0.95
+_MOST_BALANCES, _MOST_INTERVALS = 12, 40  # figures, and lines of one
+
+
+def draw_curator(
+    release: AverageEffectRelease,
+    others: Mapping[str, Estimate],
+    balance: BalanceTable | None,
+    truth: float | None,
+    folder: Path,
+) -> None:
+    """Draw ``interval.png`` and, where the balance is known, ``balance.png`` into the curator's folder.
+
+    Args:
+        release: What was released.
+        others: Estimates that were not, by name.
+        balance: Imbalance before and after weighting, without noise.
+        truth: The true effect; None where it is not known.
+        folder: The curator's folder.
+    """
+    bound, claim = release.domain.outcome_range, release.privacy.claim
+    rows = released_rows(release, "released")
+    rows += [_row(name, estimate, bound, secret=True) for name, estimate in others.items()]
+    save_figure(interval_figure(rows, level=_LEVEL, truth=truth, claim=claim), folder / "interval.png")
+    if balance is None:
+        return
+    if release.balance is None:
+        figure = balance_figure(balance, claim=CURATOR_ONLY)
+    else:
+        figure = balance_figure(release.balance, nonprivate=balance, claim=claim)
+    save_figure(figure, folder / "balance.png")
+
+
+def report_figures(runs: pd.DataFrame) -> "dict[str, Figure]":
+    """Return the figures of average effects by the names of their files; all numbers in them are released ones.
+
+    Estimates of one problem with their intervals lie below each other; a balance figure is drawn for a run of its
+    own, and of several runs for those that bought one.
+
+    Args:
+        runs: One row a run, with its ``method``.
+    """
+    loaded = {i: found for i, path in runs["folder"].items() if (found := _released(path)) is not None}
+    known = runs.loc[list(loaded)]
+    figures: dict[str, Figure] = {}
+    for problem, chosen in known.groupby(PROBLEM):
+        mark = "" if len(known.groupby(PROBLEM)) == 1 else "_{}_n{}".format(*problem)
+        rows = [row for i in chosen.index for row in released_rows(loaded[i], _label(known.loc[i], chosen))]
+        claim = loaded[chosen.index[0]].privacy.claim if len(chosen) == 1 else problem_of(chosen).iloc[0]
+        figures[f"interval{mark}.png"] = interval_figure(rows[:_MOST_INTERVALS], level=_LEVEL, claim=claim)
+    balances = {i: release.balance for i, release in loaded.items() if release.balance is not None}
+    if len(runs) > 1:
+        bought = [i for i, balance in balances.items() if balance.before is not None]
+        balances = {i: balances[i] for i in bought[:_MOST_BALANCES]}
+    for i, balance in balances.items():
+        mark = "" if len(runs) == 1 else f"_{known.loc[i, 'run']}"
+        figures[f"balance{mark}.png"] = balance_figure(balance, claim=loaded[i].privacy.claim)
+    return figures
+
+
+def released_rows(release: AverageEffectRelease, label: str) -> list[IntervalRow]:
+    """Return the lines of a release's estimate, and of the difference in means if it was bought.
+
+    Args:
+        release: What was released.
+        label: What the estimate is called.
+    """
+    bound = release.domain.outcome_range
+    beside = release.difference_in_means
+    rows = [_row(label, release.main, bound)]
+    return rows if beside is None else [*rows, _row(f"{label}: difference in means", beside, bound)]
+
+
+def _row(label: str, estimate: Estimate, bound: float, secret: bool = False) -> IntervalRow:
+    none = estimate.law is None and not estimate.swamped
+    low, high = (None, None) if none else estimate.range(_LEVEL, bound)
+    return IntervalRow(label, estimate.value, low, high, secret)
+
+
+def _label(run: pd.Series, beside: pd.DataFrame) -> str:
+    """Return what tells a run from those beside it."""
+    parts = [str(run["method"])]
+    parts += [f"epsilon {run['requested_epsilon']:g}"] if beside["requested_epsilon"].nunique() > 1 else []
+    parts += [f"seed {run['seed']}"] if beside["seed"].nunique() > 1 else []
+    return ", ".join(parts)
+
+
+def _released(folder: Path) -> AverageEffectRelease | None:
+    """Return a run's release; None where it has been moved away or is damaged."""
+    try:
+        found = load_release(folder / "release" / RELEASE_FILE)
+    except (InputError, OSError):
+        return None
+    return found if isinstance(found, AverageEffectRelease) else None
