@@ -32,8 +32,8 @@ from experiments.average_effects.words import (
 _ABOUT = (
     "What the theory note `covariate_balancing` has in section 6, and what the paper has as the note carries it, "
     "beside ours. The note's simulations have 100 to 200 runs, so that their errors are known to 10 or 15 %. "
-    "Scenario 1 is rebuilt from a few words (README): the paper's printed mechanism there is the least comparable. Certified lines "
-    "choose their loss themselves; the note's of scenario 1 are logistic, its outcome table's from the balancing loss."
+    "Scenario 1 is rebuilt from a few words (README), which the printed mechanism feels most. Certified lines choose "
+    "their loss themselves; the note's of scenario 1 are logistic, its outcome table's from the balancing loss."
 )
 _LALONDE = (
     "Effect of the programme on having earnings in 1978, without privacy. The interval's variance takes the pooled "

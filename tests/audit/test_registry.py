@@ -2,6 +2,9 @@
 
 import torchdpcate.learners
 from torchdpcate.audit import registry
+from torchdpcate.effects import AverageEffectLearner, DifferenceInMeansEffect
+from torchdpcate.effects.fitter import Fitter
+from torchdpcate.effects.readout import Readout
 from torchdpcate.learners import MECHANISMS, CATELearner
 from torchdpcate.nuisance import DPSGD
 from torchdpcate.policy import ObjectiveRule, OutputRule, PrivateWeights, RuleLearner
@@ -22,6 +25,9 @@ def test_every_mechanism_and_learner_is_attacked():
     spending = {mechanism for mechanism in leaves(Mechanism) if not mechanism.free}
     assert leaves(AdditiveMechanism) | spending | leaves(CATELearner) | leaves(RuleLearner) <= attacked
     assert {DPSGD, PrivateWeights, PolicySelector, private_quantile, *SELECTIONS.values()} <= attacked
+    # a difference in means is an outcome table with equal weights
+    averages = leaves(AverageEffectLearner) - {DifferenceInMeansEffect}
+    assert averages | leaves(Fitter) | leaves(Readout) <= attacked
     ways = {cls(kind).name for cls in (ObjectiveRule, OutputRule) for kind in cls.kinds}
     assert ways <= set(registry())
     assert {name for name, mechanism in MECHANISMS.items() if not mechanism.free} <= set(registry())

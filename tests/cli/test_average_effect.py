@@ -92,10 +92,12 @@ def test_a_summary_tells_what_the_file_says(name, trained):
     truth = Confounded().average_effect(release.estimand)
     assert found["truth"] == pytest.approx(truth)
     assert found["error"] == pytest.approx(abs(release.estimate - truth))
-    assert found["error_nonprivate"] == pytest.approx(abs(found["estimate_nonprivate"] - truth))
     # without adjustment 0.09 too much, sampling moves it by 0.02; any adjustment is nearer
     assert 0.03 < found["error_difference_in_means_nonprivate"] < 0.15
-    if name != "means":
+    if name == "means":
+        assert found["estimate_nonprivate"] is found["difference_in_means"] is None
+    else:
+        assert found["error_nonprivate"] == pytest.approx(abs(found["estimate_nonprivate"] - truth))
         assert found["error_nonprivate"] < found["error_difference_in_means_nonprivate"]
         assert found["difference_in_means"] == pytest.approx(found["difference_in_means_nonprivate"], abs=0.1)
     if name == "inverse weights":
@@ -130,8 +132,8 @@ def test_the_curator_keeps_settings_in_use_and_estimates_that_were_not_released(
     assert {"nuisance", "trainer"} < set(yaml.safe_load((trained("doubly robust") / "curator/config.yaml").read_text()))
     table, found = pd.read_csv(folder / "estimates.csv", index_col=0), summary(trained("balancing"))
     assert table["value"].tolist() == [
-        found["estimate_nonprivate"],
         found["difference_in_means_nonprivate"],
+        found["estimate_nonprivate"],
         found["difference_in_means"],
     ]
     assert (table["low"] < table["value"]).all()
@@ -153,7 +155,7 @@ def test_an_estimate_without_noise_in_the_release_is_found(trained, tmp_path):
     folder = Path(shutil.copytree(trained("balancing"), tmp_path / "r"))
     secret = summary(folder)["estimate_nonprivate"]
     (folder / "release" / "note.md").write_text(f"without noise it is {secret!r}\n")
-    assert "non-private" in " ".join(leak.what for leak in scan(folder).leaks)
+    assert re.search("non-?private", " ".join(leak.what for leak in scan(folder).leaks))
 
 
 def test_predict_refuses_and_inspect_shows(trained, tmp_path, capsys):
@@ -172,13 +174,10 @@ def test_predict_refuses_and_inspect_shows(trained, tmp_path, capsys):
     assert (shown["kind"], shown["estimate"]) == ("average_effect", release.estimate)
 
 
-def test_the_estimate_and_its_interval_are_printed(tmp_path, capsys):
-    assert main(["train", *SMALL, "data.n=1000", f"run_dir={tmp_path / 'r'}"]) == 0
-    found = summary(tmp_path / "r")
-    expected = f"ATE: {found['estimate']:.4g}, 95 % interval [{found['low']:.4g}, {found['high']:.4g}]"
-    assert capsys.readouterr().out.splitlines()[-1] == expected
-    assert main(["train", *SMALL, "data.n=1000", "effect=horvitz_thompson", f"run_dir={tmp_path / 'h'}"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].endswith(", no interval")
+def test_an_estimate_without_an_interval_says_so(tmp_path, capsys):
+    assert main(["train", *SMALL, "data.n=500", "effect=horvitz_thompson", f"run_dir={tmp_path / 'h'}"]) == 0
+    shown = capsys.readouterr().out.splitlines()[-1]
+    assert shown == f"ATE: {summary(tmp_path / 'h')['estimate']:.4g}, no interval"
 
 
 def test_noise_that_swamps_the_denominator_is_said(tmp_path, capsys):
@@ -186,7 +185,8 @@ def test_noise_that_swamps_the_denominator_is_said(tmp_path, capsys):
     assert main(["train", *SMALL, *words, f"run_dir={tmp_path / 'r'}"]) == 0
     shown = capsys.readouterr()
     assert shown.err.count("warning: the privacy noise swamps the denominator") == 1
-    assert shown.out.splitlines()[-1].endswith("95 % interval [-1, 1]")
+    estimate = summary(tmp_path / "r")["estimate"]
+    assert shown.out.splitlines()[-1] == f"ATT: {estimate:.4g}, 95 % interval [-1, 1]"
 
 
 def test_a_report_draws_intervals_and_balance_from_releases(trained, tmp_path, capsys):
@@ -202,7 +202,7 @@ def test_a_report_draws_intervals_and_balance_from_releases(trained, tmp_path, c
 
 def test_a_sweep_is_reported_by_error_width_and_coverage(tmp_path):
     folder = tmp_path / "sweep"
-    words = [*SMALL[:1], "data.n=1500", "privacy.delta=0", "effect=covariate_balancing,difference_in_means"]
+    words = [*SMALL[:1], "data.n=900", "privacy.delta=0", "effect=covariate_balancing,difference_in_means"]
     assert main(["train", "-m", *words, "privacy.epsilon=1,4", f"run_dir={folder}"]) == 0
     assert main(["report", str(folder)]) == 0
     page = (folder / "report.md").read_text()
@@ -281,16 +281,15 @@ def here(tmp_path, monkeypatch):
 TABLE = ["task=average_effect", "data=table", "data.path=people.csv", "data.domain=domain.yaml", "privacy.delta=0"]
 
 
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_a_stream_of_files_is_estimated(here, ending):
-    for i, part in enumerate((table()[:150], table()[150:])):
-        part.to_csv(f"{i}.csv", index=False) if ending == "csv" else part.to_parquet(f"{i}.parquet")
-    paths = f"data.path=[0.{ending},1.{ending}]"
-    assert main(["train", *TABLE, paths, "data.stream=true", "privacy.epsilon=50", "run_dir=r"]) == 0
+def test_a_stream_of_files_is_estimated(here):
+    table()[:150].to_csv("0.csv", index=False)
+    table()[150:].to_parquet("1.parquet")
+    assert main(["train", *TABLE, "data.path=[0.csv,1.parquet]", STREAM, "privacy.epsilon=50", "run_dir=r"]) == 0
     found = summary("r")
     assert found["n"] == 400
     assert found["estimate_nonprivate"] == pytest.approx(2, abs=0.5)
     assert found["low"] < 2 < found["high"]
+    assert scan("r").leaks == ()
 
 
 def test_a_public_sample_tells_whether_propensities_are_clipped(here, capsys):
@@ -340,32 +339,21 @@ MISTAKES = {
         [STREAM],
         "people.csv, rows 1 to 400: outcome 'pay' has 400 values",
     ),
-    "outcome missing": (change(pay=None), [], "missing"),
-    "no file": (None, [STREAM, "data.path=gone.csv"], "gone.csv.*does not exist"),
     "eta of nobody": (None, ["effect.eta=0"], r"eta = 0: .*\(0, 0.5\]"),
     "eta of all": (None, ["effect.eta=0.6"], r"eta = 0.6: .*\(0, 0.5\]"),
-    "unknown estimand": (None, ["effect.estimand=LATE"], "estimand = 'LATE'.*ATE, ATT, ATC, ATO"),
+    "unknown estimand": (None, ["effect.estimand=LATE"], "estimand = 'LATE': choose one of ATE"),
     "estimand of another": (None, ["effect=horvitz_thompson", "effect.estimand=ATT"], "effect.estimand"),
-    "overlap, doubly robust": (
-        None,
-        ["effect=doubly_robust", "effect.estimand=ATO", "privacy.delta=1e-5"],
-        "estimand = 'ATO'",
-    ),
     "unknown loss": (None, ["effect.loss=magic"], "loss = 'magic'"),
     "unknown fitter": (None, ["effect.fitter=magic"], "fitter = 'magic'"),
-    "unknown readout": (None, ["effect.readout=magic"], "readout = 'magic'"),
     "unknown effect": (None, ["effect=magic"], "magic"),
     "unknown share": (None, ["+effect.shares.sum=0.5"], "shares.sum: no part"),
     "a part for nothing": (None, ["+effect.shares.stage_one=0"], "shares.stage_one = 0"),
-    "negative share": (None, ["effect.shares.balance=-1"], "shares.balance = -1"),
     "bounds exchanged": (None, ["effect.outcome_bounds=[0.7,0.3]"], "outcome_bounds"),
-    "negative slope": (None, ["effect.slope_bound=-1"], "slope_bound = -1"),
     "gaussian without delta": (None, ["effect.fitter=noisy_gradient"], "delta"),
     "one group": (None, ["effect=subsample_aggregate", "effect.groups=1"], "groups"),
     "penalty of nothing": (None, ["effect=horvitz_thompson", "effect.least_penalty=0"], "least_penalty"),
     "networks without delta": (None, ["effect=doubly_robust"], "delta = 0"),
     "features that are trained": (None, ["features=representation"], "nuisances"),
-    "tangents": (None, ["features=tangent"], "tangent|nuisances"),
     "epsilon of nothing": (None, ["privacy.epsilon=0"], "epsilon"),
     "sample is not there": (None, ["effect.public_sample=gone.csv"], "gone.csv.*does not exist"),
     "sample of the records": (None, ["effect.public_sample=people.csv"], "holds the records, which are not public"),
@@ -377,19 +365,13 @@ MISTAKES = {
     "groups of a stream": (None, [STREAM, "effect=subsample_aggregate"], "effect = subsample_aggregate needs all"),
     "part of a stream": (None, [STREAM, "data.n=100"], "data.n is 100; a stream has all records"),
     "stream of an effect": (None, ["task=cate", STREAM], "data.stream is true.*task=average_effect"),
-    "stream of a generator": (None, ["data=confounded", STREAM], "stream"),
     "mechanism": (None, ["mechanism=output"], "mechanism: not used by task=average_effect; use effect.fitter"),
     "nuisance": (None, ["nuisance=mlp"], "nuisance: not used.*only effect=doubly_robust"),
-    "trainer": (None, ["trainer=gpu"], "trainer: not used"),
     "features": (None, ["effect=difference_in_means", "features=legendre"], "features: not used.*has a basis"),
     "learner": (None, ["learner=dr"], "learner: not used.*effect is the learner"),
-    "second stage": (None, ["second_stage=neural"], "second_stage: not used"),
-    "release": (None, ["release=queries"], "release: not used"),
     "split": (None, ["split=cross_fit"], "use effect.split"),
     "queries": (None, ["queries.count=5"], "queries.count: not used.*one number"),
-    "figure": (None, ["figure.level=0.9"], "figure.level: not used"),
     "weights": (None, ["weights=private"], "weights: not used.*of rules"),
-    "policies": (None, ["policies=constants"], "policies: not used.*task=policy_selection"),
     "unknown setting": (None, ["effect.eeta=0.1"], "effect.eeta"),
     "average of an effect": (
         None,
@@ -397,7 +379,6 @@ MISTAKES = {
         "effect: not used.*task=average_effect",
     ),
     "average of a rule": (None, ["task=owl", "effect.eta=0.1"], "effect.eta: not used.*task=average_effect"),
-    "average of a choice": (None, ["task=policy_selection", "effect.eta=0.1"], "effect.eta: not used"),
 }
 
 

@@ -81,8 +81,8 @@ def test_half_of_the_noise_is_refuted(name, monkeypatch):
     """Counting the replaced record once."""
     assert not audit(WORST_CASES[name], BUDGET, trials=8_000, noise=NoiseSource.fixed(2)).refuted
     if name == "noisy_gradient":
-        plain = noisy_gradient.GradientNoise
-        monkeypatch.setattr(noisy_gradient, "GradientNoise", lambda b, s, t: plain(b, s / 2, t))
+        plain = noisy_gradient.GaussianMechanism
+        monkeypatch.setattr(noisy_gradient, "GaussianMechanism", lambda b, s, count: plain(b, s / 2, count))
     else:
         half = objective.WeightBounds.per_record(1.0)
         object.__setattr__(half, "first", 1.0)

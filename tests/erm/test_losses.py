@@ -5,19 +5,21 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchdpcate.erm import Huber, HuberHinge, Logistic, Squared
+from torchdpcate.erm import CrossEntropy, Huber, HuberHinge, Logistic, Squared
 from torchdpcate.errors import InputError
 
 LABELS = [HuberHinge(0.5), HuberHinge(0.01), HuberHinge(3.0), Logistic()]
 NUMBERS = [Huber(0.7), Huber(40.0), Squared(30.0)]
+SHARES = [CrossEntropy()]
 POINTS = st.lists(st.floats(-15, 15), min_size=1, max_size=20)
 
 
-@pytest.mark.parametrize("loss", LABELS + NUMBERS)
+@pytest.mark.parametrize("loss", LABELS + NUMBERS + SHARES)
 @given(points=POINTS, positive=st.booleans(), y=st.floats(-15, 15))
 @settings(max_examples=40, deadline=None)
 def test_slopes_are_the_derivatives_and_within_the_bounds(loss, points, positive, y):
-    target = torch.tensor((1.0 if positive else -1.0) if loss in LABELS else y, dtype=torch.float64)
+    label = 1.0 if positive else -1.0
+    target = torch.tensor(label if loss in LABELS else (y + 15) / 30 if loss in SHARES else y, dtype=torch.float64)
     u = torch.tensor(points, dtype=torch.float64)
     slopes, step = loss(u, target), 1e-6
     first = (loss(u + step, target).value - loss(u - step, target).value) / (2 * step)
@@ -30,9 +32,9 @@ def test_slopes_are_the_derivatives_and_within_the_bounds(loss, points, positive
     assert ((slopes.second >= 0) & (slopes.second <= loss.curvature * (1 + 1e-12))).all()
 
 
-@pytest.mark.parametrize("loss", [*LABELS, Huber(0.7), Squared(5.0)])
+@pytest.mark.parametrize("loss", [*LABELS, Huber(0.7), Squared(5.0), CrossEntropy()])
 def test_the_bounds_are_attained(loss):
-    u = torch.linspace(-4, 4, 8_001, dtype=torch.float64) * (10 if isinstance(loss, Logistic) else 1)
+    u = torch.linspace(-4, 4, 8_001, dtype=torch.float64) * (10 if isinstance(loss, Logistic | CrossEntropy) else 1)
     slopes = loss(u, torch.tensor(1.0, dtype=torch.float64))
     assert slopes.first.abs().max().item() == pytest.approx(loss.slope, rel=1e-6)
     assert slopes.second.max().item() == pytest.approx(loss.curvature, rel=1e-6)
@@ -54,3 +56,14 @@ def test_shapes_that_are_not_positive_are_refused(make, name):
     for bad in (0.0, -1.0, math.nan):
         with pytest.raises(InputError, match=name):
             make(bad)
+
+
+def test_cross_entropy_of_labels_is_logistic_and_of_shares_a_mean_of_both():
+    u = torch.linspace(-900, 900, 61, dtype=torch.float64)
+    ends = [CrossEntropy()(u, torch.tensor(t, dtype=torch.float64)) for t in (0.0, 1.0)]
+    for end, label in zip(ends, (-1.0, 1.0), strict=True):
+        for found, expected in zip(end, Logistic()(u, torch.tensor(label)), strict=True):
+            torch.testing.assert_close(found, expected)
+    between = CrossEntropy()(u, torch.tensor(0.3, dtype=torch.float64))
+    for found, low, high in zip(between, *ends, strict=True):
+        torch.testing.assert_close(found, 0.7 * low + 0.3 * high)

@@ -97,3 +97,15 @@ def test_pure_budgets_and_bad_sensitivities_are_refused():
         LaplaceMechanism(0.0, 1.0)
     with pytest.raises(InputError, match="order = 1"):
         KNormMechanism(1.0, 1.0, order=1)
+
+
+@pytest.mark.parametrize("count", [2, 300])
+def test_gaussian_releases_that_share_a_budget_compose_to_it(count):
+    budget = PrivacyBudget(1.0, 1e-5)
+    one, many = GaussianMechanism(budget, 2.0), GaussianMechanism(budget, 2.0, count)
+    assert many.scale == pytest.approx(math.sqrt(count) * one.scale, rel=1e-12)
+    assert many.event.noise_multiplier == pytest.approx(many.scale / 2, rel=1e-12)
+    assert compose([(many.event, count)], 1e-5) == pytest.approx(1.0, rel=1e-6)
+    assert GaussianMechanism(budget, 2.0, 1).event == one.event
+    with pytest.raises(InputError, match="count"):
+        GaussianMechanism(budget, 2.0, 0)

@@ -10,6 +10,7 @@ from torchdpcate.data import Domain
 from torchdpcate.effects import (
     CovariateBalancingEffect,
     DifferenceInMeansEffect,
+    DoublyRobustEffect,
     HorvitzThompsonEffect,
     SubsampleAggregateEffect,
 )
@@ -85,12 +86,21 @@ LEARNERS = {
     "difference in means": lambda: DifferenceInMeansEffect(DOMAIN, PURE),
     "horvitz_thompson": lambda: HorvitzThompsonEffect(DOMAIN, PURE),
     "subsample_aggregate": lambda: SubsampleAggregateEffect(DOMAIN, PURE),
+    "aipw": lambda: DoublyRobustEffect(DOMAIN, PrivacyBudget(8.0, 1e-6)),
+    "aipw of the treated, noise alone": lambda: DoublyRobustEffect(DOMAIN, PrivacyBudget(0.05, 1e-6), estimand="ATT"),
 }
 
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_an_honest_release_verifies(name, tmp_path):
     assert verify_release(fitted(LEARNERS[name]()).save(tmp_path / "release.safetensors"))
+
+
+@pytest.mark.parametrize("name", ["horvitz_thompson", "subsample_aggregate", "aipw"])
+def test_a_peers_estimate_must_follow_from_its_numbers(name, tmp_path):
+    release = fitted(LEARNERS[name]())
+    moved = replace(release, main=replace(release.main, value=release.estimate + 0.01))
+    assert "its estimate does not follow" in refused(moved, tmp_path)
 
 
 def test_one_that_holds_everything_verifies(tmp_path):

@@ -22,6 +22,9 @@ _ROOMS = (
     "torchdpcate.policy.selection.worst_case",
     "torchdpcate.policy.selection.stable_pair",
     "torchdpcate.effects.worst_case",
+    "torchdpcate.effects.worst_case_stage_one",
+    "torchdpcate.effects.worst_case_gradient",
+    "torchdpcate.effects.worst_case_peers",
     "torchdpcate.audit.pipelines",
 )
 """Rooms that declare worst cases where they are imported; a new one adds its line."""

@@ -34,10 +34,9 @@ from torchdpcate.cli.settings import (
     unused_average_groups,
     words,
 )
-from torchdpcate.data import CausalData, StreamedStudy, Study, read_queries
-from torchdpcate.effects.difference_in_means import DifferenceInMeansEffect
-from torchdpcate.effects.learner import AverageEffectLearner
-from torchdpcate.errors import InputError
+from torchdpcate.data import CausalData, StreamedStudy, Study, read_queries, record_average
+from torchdpcate.effects import AverageEffectLearner, DifferenceInMeansEffect
+from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.evaluation import BalanceTable
 from torchdpcate.nuisance import ConvexNuisanceConfig
 from torchdpcate.privacy import PrivacyBudget
@@ -65,6 +64,11 @@ NONPRIVATE, PRIVATE_MEANS, MEANS = (
     "difference in means, non-private",
 )
 """Estimates that the curator sees beside the release, and that are not released."""
+_UNRELEASED = {
+    "estimate_nonprivate": NONPRIVATE,
+    "difference_in_means": PRIVATE_MEANS,
+    "difference_in_means_nonprivate": MEANS,
+}
 _MEASURES = {
     "estimate": "estimate",
     "low": "95 % interval from",
@@ -140,7 +144,7 @@ def make_learner(
     Raises:
         InputError: Settings that make no learner.
     """
-    settings = {} if sample is None else {_SAMPLE: sample}
+    settings: dict[str, Any] = {} if sample is None else {_SAMPLE: sample}
     make = instantiate(OmegaConf.masked_copy(config.effect, [str(name) for name in config.effect if name != _SAMPLE]))
     recipe = make.keywords.get("nuisance")
     if isinstance(recipe, ConvexNuisanceConfig) and recipe.threshold is None:
@@ -206,13 +210,18 @@ def _others(
 ) -> dict[str, Estimate]:
     """Return the estimates that the release is held against; none of them is released.
 
-    The private difference in means has the whole budget to itself, unless it is the release.
+    The private difference in means has the whole budget to itself. Where that is the release, there is no other.
     """
     means = DifferenceInMeansEffect(study.schema, budget, noise=noise_source(config))
     _fit(means, study)
-    found = {NONPRIVATE: learner.curator_estimate(), MEANS: means.curator_estimate()}
-    if not isinstance(learner, DifferenceInMeansEffect):
-        found[PRIVATE_MEANS] = means.release().main
+    found = {MEANS: means.curator_estimate()}
+    if isinstance(learner, DifferenceInMeansEffect):
+        return found
+    try:
+        found[NONPRIVATE] = learner.curator_estimate()
+    except NumericalError:  # without a private fit's ridge, records of little overlap may have no weights that balance
+        say_warning("the estimate without privacy could not be computed: treated and controls overlap too little")
+    found[PRIVATE_MEANS] = means.release().main
     return found
 
 
@@ -221,19 +230,18 @@ def _measures(
 ) -> dict[str, float | int | None]:
     """Return the estimate with its interval, what it is held against, and errors where the truth is known."""
     truth, interval = true_average(study, release.estimand), release.summary()["interval"]
-    low, high = interval or (None, None)
-    values = {
-        "estimate": release.estimate,
-        "estimate_nonprivate": others[NONPRIVATE].value,
-        "difference_in_means": others[PRIVATE_MEANS].value if PRIVATE_MEANS in others else None,
-        "difference_in_means_nonprivate": others[MEANS].value,
+    values = {"estimate": release.estimate} | {
+        name: others[key].value if key in others else None for name, key in _UNRELEASED.items()
     }
     errors = {
         _ERRORS[name]: None if truth is None or value is None else abs(value - truth) for name, value in values.items()
     }
-    covered = None if truth is None or interval is None else int(low <= truth <= high)
-    width = None if interval is None else high - low
-    return {**values, "low": low, "high": high, "width": width, "truth": truth, **errors, "covered": covered}
+    ends: dict[str, float | int | None] = dict.fromkeys(("low", "high", "width", "covered"))
+    if interval is not None:
+        low, high = interval
+        ends = {"low": low, "high": high, "width": high - low}
+        ends["covered"] = None if truth is None else int(low <= truth <= high)
+    return {**values, **ends, "truth": truth, **errors}
 
 
 def true_average(study: Study | StreamedStudy, estimand: str) -> float | None:
@@ -245,12 +253,11 @@ def true_average(study: Study | StreamedStudy, estimand: str) -> float | None:
     """
     if not isinstance(study, Study):
         return None
-    of_law = None if study.average is None else study.average(estimand)
-    effect = None if of_law is not None or study.truth is None else study.truth(study.records.x)
-    members = {"ATE": study.records.a >= 0, "ATT": study.records.a > 0.5, "ATC": study.records.a < 0.5}
-    if effect is None or estimand not in members:
-        return of_law
-    return effect[members[estimand]].mean().item()
+    known = None if study.average is None else study.average(estimand)
+    if known is not None or study.truth is None:
+        return known
+    effect = study.truth(study.records.x)
+    return None if effect is None else record_average(effect, study.records.a, estimand)
 
 
 def _write_tables(others: Mapping[str, Estimate], balance: BalanceTable | None, bound: float, folder: Path) -> None:

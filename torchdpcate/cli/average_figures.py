@@ -58,21 +58,22 @@ def report_figures(runs: pd.DataFrame) -> "dict[str, Figure]":
     Args:
         runs: One row a run, with its ``method``.
     """
-    loaded = {i: found for i, path in runs["folder"].items() if (found := _released(path)) is not None}
-    known = runs.loc[list(loaded)]
+    loaded = {name: found for name, path in zip(runs["run"], runs["folder"], strict=True) if (found := _released(path))}
+    known = runs[runs["run"].isin(list(loaded))]
     figures: dict[str, Figure] = {}
     for problem, chosen in known.groupby(PROBLEM):
         mark = "" if len(known.groupby(PROBLEM)) == 1 else "_{}_n{}".format(*problem)
-        rows = [row for i in chosen.index for row in released_rows(loaded[i], _label(known.loc[i], chosen))]
-        claim = loaded[chosen.index[0]].privacy.claim if len(chosen) == 1 else problem_of(chosen).iloc[0]
+        labels = zip(chosen["run"], _labels(chosen), strict=True)
+        rows = [row for name, label in labels for row in released_rows(loaded[name], label)]
+        claim = loaded[chosen["run"].iloc[0]].privacy.claim if len(chosen) == 1 else problem_of(chosen).iloc[0]
         figures[f"interval{mark}.png"] = interval_figure(rows[:_MOST_INTERVALS], level=_LEVEL, claim=claim)
-    balances = {i: release.balance for i, release in loaded.items() if release.balance is not None}
+    balances = {name: release.balance for name, release in loaded.items() if release.balance is not None}
     if len(runs) > 1:
-        bought = [i for i, balance in balances.items() if balance.before is not None]
-        balances = {i: balances[i] for i in bought[:_MOST_BALANCES]}
-    for i, balance in balances.items():
-        mark = "" if len(runs) == 1 else f"_{known.loc[i, 'run']}"
-        figures[f"balance{mark}.png"] = balance_figure(balance, claim=loaded[i].privacy.claim)
+        bought = [name for name, balance in balances.items() if balance.before is not None]
+        balances = {name: balances[name] for name in bought[:_MOST_BALANCES]}
+    for name, balance in balances.items():
+        mark = "" if len(runs) == 1 else f"_{name}"
+        figures[f"balance{mark}.png"] = balance_figure(balance, claim=loaded[name].privacy.claim)
     return figures
 
 
@@ -95,12 +96,14 @@ def _row(label: str, estimate: Estimate, bound: float, secret: bool = False) -> 
     return IntervalRow(label, estimate.value, low, high, secret)
 
 
-def _label(run: pd.Series, beside: pd.DataFrame) -> str:
-    """Return what tells a run from those beside it."""
-    parts = [str(run["method"])]
-    parts += [f"epsilon {run['requested_epsilon']:g}"] if beside["requested_epsilon"].nunique() > 1 else []
-    parts += [f"seed {run['seed']}"] if beside["seed"].nunique() > 1 else []
-    return ", ".join(parts)
+def _labels(runs: pd.DataFrame) -> list[str]:
+    """Return what tells each run from those beside it."""
+    parts = [runs["method"].astype(str)]
+    if runs["requested_epsilon"].nunique() > 1:
+        parts.append(runs["requested_epsilon"].map("epsilon {:g}".format))
+    if runs["seed"].nunique() > 1:
+        parts.append(runs["seed"].map("seed {}".format))
+    return [", ".join(words) for words in zip(*parts, strict=True)]
 
 
 def _released(folder: Path) -> AverageEffectRelease | None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchdpcate._files import atomic_path, write_text
 from torchdpcate.data import StreamedStudy, Study
-from torchdpcate.effects.learner import AverageEffectLearner
+from torchdpcate.effects import AverageEffectLearner
 from torchdpcate.evaluation import BalanceTable
 from torchdpcate.learners import CATELearner
 from torchdpcate.policy import RuleLearner
@@ -150,12 +150,11 @@ def average_numbers(
         others: Estimates that are not released, by name.
         balance: Imbalance before and after weighting, without noise; None where it is not known.
     """
-    columns = {} if balance is None else balance.columns()
-    return {
-        **_record_numbers(study),
-        **{f"unreleased.{name}": torch.tensor(estimate.value) for name, estimate in others.items()},
-        **{f"balance.{name}": torch.tensor(column) for name, column in columns.items()},
-    }
+    numbers: dict[str, Any] = {f"unreleased.{name}": estimate.value for name, estimate in others.items()}
+    if balance is not None:
+        numbers |= {f"balance.{name}": column for name, column in balance.columns().items()}
+    tensors = {name: torch.tensor(value, dtype=torch.float64) for name, value in numbers.items()}
+    return {**_record_numbers(study), **tensors}
 
 
 def _numbers_of(value: Any) -> list[float]:

@@ -16,7 +16,7 @@ from torchdpcate.data.selection_generators import RareRegion, RareRegionStudy, R
 from torchdpcate.data.semi_synthetic import SemiSynthetic
 from torchdpcate.data.split import public_generator, public_permutation, public_split
 from torchdpcate.data.stream import stream_effects
-from torchdpcate.data.study import StreamedStudy, Study, StudySource
+from torchdpcate.data.study import StreamedStudy, Study, StudySource, record_average
 from torchdpcate.data.surfaces import GeneratedSurface, GivenOutcomes, Surface
 from torchdpcate.data.table import Table
 from torchdpcate.data.table_stream import TableStream
@@ -58,6 +58,7 @@ __all__ = [
     "public_permutation",
     "public_split",
     "read_queries",
+    "record_average",
     "stream_effects",
 ]
 

@@ -12,7 +12,7 @@ from torchdpcate.data.queries import read_queries
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_split
-from torchdpcate.data.study import Study, StudySource
+from torchdpcate.data.study import Study, StudySource, record_average
 from torchdpcate.data.surfaces import GeneratedSurface, Surface
 from torchdpcate.data.table import public_subsample, table_name
 
@@ -86,9 +86,10 @@ class SemiSynthetic(StudySource):
         train, held_out = public_split(len(rows), self.train_fraction, self.seed, "held-out")
         records = CausalData.from_arrays(x[rows[train]], drawn.a[train], y[train])
         name, truth = f"{table_name(self.path)}_{surface.name}", partial(surface.effect_at, schema=schema)
+        average = partial(record_average, drawn.effect[train], records.a)
         if self.queries_path is not None or self.public_queries:
             given = self.queries_path
             queries = schema.grid(self.queries) if given is None else read_queries(given, schema)
-            return Study(records, schema, queries, surface.effect_at(queries, schema), name, truth)
+            return Study(records, schema, queries, surface.effect_at(queries, schema), name, truth, average)
         held_out = held_out[: self.queries]  # type: ignore[assignment]
-        return Study(records, schema, x[rows[held_out]], drawn.effect[held_out], name, truth)
+        return Study(records, schema, x[rows[held_out]], drawn.effect[held_out], name, truth, average)

@@ -24,8 +24,8 @@ class Study:
         effect: true effects [d] at the queries, or None where unknown.
         name: name of the data, for summaries and figures.
         truth: the true effect [m] at any encoded covariates [m, q]; returns None, or is None, where it is unknown.
-        average: the true average effect of an estimand (ATE, ATT, ATC or ATO) under the law of the data; returns None,
-            or is None, where it is unknown.
+        average: the true average effect of an estimand (ATE, ATT, ATC or ATO) under the law of the data, or over the
+            records; returns None, or is None, where it is unknown.
     """
 
     records: CausalData
@@ -64,6 +64,20 @@ class StreamedStudy:
     def domain(self) -> Domain:
         """Public bounds of the encoded columns."""
         return self.schema.domain
+
+
+def record_average(effect: Tensor, a: Tensor, estimand: str) -> float | None:
+    """Return the average over records of true effects [n]: of all (ATE), the treated (ATT) or the controls (ATC).
+
+    None for the ATO, whose average needs the propensity.
+
+    Example:
+        >>> import torch
+        >>> record_average(torch.tensor([1.0, 2.0, 6.0]), torch.tensor([0, 1, 1]), "ATT")
+        4.0
+    """
+    members = {"ATE": a >= 0, "ATT": a > 0.5, "ATC": a < 0.5}
+    return effect[members[estimand]].mean().item() if estimand in members else None
 
 
 class StudySource(ABC):

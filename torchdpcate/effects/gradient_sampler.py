@@ -16,13 +16,16 @@ from torchdpcate.privacy import NoiseSource
 
 _MOST_TRIES = 32  # proposals at once for a run on one data set
 _MOST_NUMBERS = 4_000_000  # predictors of proposals that are looked at together
+_LIFT = (
+    100.0  # of a record's loss: tilted sums near zero would hide from the solver how finely float64 tells them apart
+)
 
 
 class CurvedBalancingLoss(BalancingLoss):
     """The balancing loss, continued by parabolas where it is clipped.
 
-    Where nothing is clipped it is the same. Elsewhere it only tells that a solution lies outside, and a curvature that
-    does not vanish lets the solver get there fast.
+    Where nothing is clipped it is the same but for a constant. Elsewhere it only tells that a solution lies outside,
+    and a curvature that does not vanish lets the solver get there fast.
 
     Example:
         >>> from torchdpcate.orthogonal import Weighting
@@ -36,7 +39,8 @@ class CurvedBalancingLoss(BalancingLoss):
         inside = u.clamp(-self.weighting.reach, self.weighting.reach)
         value, first, second = super().__call__(inside, target)
         beyond = u - inside
-        return Slopes(value + (first + second / 2 * beyond) * beyond, first + second * beyond, second)
+        value = value + (first + second / 2 * beyond) * beyond + _LIFT
+        return Slopes(value, first + second * beyond, second)
 
 
 @dataclass(frozen=True, eq=False)

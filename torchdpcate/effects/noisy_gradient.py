@@ -9,60 +9,18 @@ import torch
 from torch import Tensor
 
 from torchdpcate.effects.fitter import Fitter, PreparedFit
-from torchdpcate.effects.objective import ridge_of
+from torchdpcate.effects.objective import ridge_of, typical_curvature
 from torchdpcate.effects.records import Records, Target
 from torchdpcate.erm import Loss, summed_gradient
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import (
-    AdditiveMechanism,
-    GaussianEvent,
-    NoiseSource,
-    PrivacyBudget,
-    analytic_gaussian_sigma,
-)
+from torchdpcate.privacy import GaussianMechanism, NoiseSource, PrivacyBudget
 from torchdpcate.privacy.budget import positive, probability, whole
 from torchdpcate.second_stage import FeatureMap
 
 _RIDGE_SHARE = 0.4  # the ridge is the one with which objective perturbation would spend so much of epsilon
-_TYPICAL = 1.0  # curvature of balancing losses at the true propensity: on average 1 (ATE), e (ATT), 1 - e (ATC)
 _LEAST_STEPS, _STEPS_A_FEATURE, _MOST_STEPS = 600, 12, 100_000
 _WANDERING = 0.5  # variance of an iterate that is expected at most
 _LONGEST = 0.5  # step, over the inverse of the sum's typical curvature
-
-
-class GradientNoise(AdditiveMechanism):
-    r"""Gaussian noise on one of T summed gradients that are released one after the other.
-
-    .. math:: \sigma = \Delta \sqrt{T}\, \sigma_{AG}(\varepsilon, \delta)
-
-    Each is a Gaussian mechanism of multiplier sqrt(T) sigma_AG; T of them, each chosen after those before, compose to
-    exactly one of sigma_AG (Dong, Roth & Su 2022, corollary 3.3).
-
-    Args:
-        budget: What all T may cost; delta > 0.
-        sensitivity: Replace-one l2 sensitivity of each gradient.
-        steps: T.
-
-    Example:
-        >>> noise = GradientNoise(PrivacyBudget(2.0, 1e-6), 1.0, steps=9)
-        >>> round(noise.scale / 3, 6)
-        2.230476
-    """
-
-    norm = 2
-
-    def __init__(self, budget: PrivacyBudget, sensitivity: float, steps: int) -> None:
-        self.sensitivity = positive("sensitivity", sensitivity)
-        self.multiplier = math.sqrt(steps) * analytic_gaussian_sigma(budget.epsilon, budget.delta)
-        self.scale = self.multiplier * self.sensitivity
-
-    @property
-    def event(self) -> GaussianEvent:
-        """One step."""
-        return GaussianEvent(self.multiplier)
-
-    def _noise(self, like: Tensor, scale: float, noise: NoiseSource) -> Tensor:
-        return noise.gaussian(like.numel(), scale).reshape(like.shape)
 
 
 @dataclass(frozen=True)
@@ -125,9 +83,9 @@ class NoisyGradient(Fitter):
         p = features.dimension
         steps = self.steps or max(_LEAST_STEPS, _STEPS_A_FEATURE * p)
         ridge = self.ridge or ridge_of(loss.curvature, _RIDGE_SHARE * budget.epsilon)
-        mechanism = GradientNoise(budget, 2 * loss.slope, steps)
+        mechanism = GaussianMechanism(budget, 2 * loss.slope, count=steps)
         scale = mechanism.released_scale(p)  # refuses before anything is paid
-        length = self.length or length_of(n * min(loss.curvature, _TYPICAL), p, scale, self.momentum)
+        length = self.length or length_of(n * typical_curvature(loss), p, scale, self.momentum)
         if length * ridge > 1:
             raise InputError(
                 f"length = {length:g}: with ridge = {ridge:g} give at most {1 / ridge:.3g}, or steps diverge"

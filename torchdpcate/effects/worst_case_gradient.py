@@ -13,8 +13,8 @@ from torchdpcate.second_stage import on_domain
 
 _LOSS = BalancingLoss(Weighting("ATE", 0.43))
 _FEATURES = on_domain(None, Domain([-1.0], [1.0], 0.0, 1.0))
-_FITTER = KNormGradient(ridge=40.0)  # a large one, so that few records fill the set and many proposals are kept
-_OTHERS = ((-1.0, 0.0, 6), (-1.0, 1.0, 12), (1.0, 0.0, 4))
+_FITTER = KNormGradient(ridge=18.0)  # a large one, so that few records fill the set and many proposals are kept
+_OTHERS = ((-1.0, 1.0, 7), (0.0, 0.0, 16), (0.0, 1.0, 9))
 
 
 def _records(world: int) -> StackedRecords:
@@ -44,5 +44,5 @@ def _gradient(budget: PrivacyBudget) -> Game:
         event=fit.event,
         guarantee=Guarantee(fit.level, pure, fit.conditions, source="covariate_balancing section 3.5"),
         evidence=lambda theta: _log_density(theta, 1, ridge, scale) - _log_density(theta, 0, ridge, scale),
-        most_runs=20_000,
+        most_runs=60_000,
     )

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.budget import PrivacyBudget, positive
+from torchdpcate.privacy.budget import PrivacyBudget, positive, whole
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, laplace_scale
 from torchdpcate.privacy.events import Event, GaussianEvent, PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
@@ -94,14 +94,16 @@ class GaussianMechanism(AdditiveMechanism):
     """Gaussian noise by the analytic calibration (Balle & Wang 2018).
 
     Guarantee: certified (epsilon, delta) if ``sensitivity`` bounds the l2 distance of the values of any two
-    neighbouring data sets.
+    neighbouring data sets. With ``count`` that is for so many releases together, each of which may depend on those
+    before: they have sqrt(count) times the noise, and compose to exactly one (Dong, Roth & Su 2022, corollary 3.3).
 
     Args:
-        budget: What one release may cost; delta > 0.
-        sensitivity: Replace-one l2 sensitivity.
+        budget: What one release may cost, or ``count`` of them together; delta > 0.
+        sensitivity: Replace-one l2 sensitivity of each.
+        count: How many releases there will be; charge `event` so often.
 
     Raises:
-        InputError: If delta is 0 or the sensitivity is not positive.
+        InputError: If delta is 0, or the sensitivity or the count not positive.
 
     Example:
         >>> mechanism = GaussianMechanism(PrivacyBudget(1.0, 1e-5), sensitivity=2.0)
@@ -113,15 +115,16 @@ class GaussianMechanism(AdditiveMechanism):
 
     norm = 2
 
-    def __init__(self, budget: PrivacyBudget, sensitivity: float) -> None:
-        self.budget = budget
+    def __init__(self, budget: PrivacyBudget, sensitivity: float, count: int = 1) -> None:
+        self.budget, self.count = budget, whole("count", count, least=1)
         self.sensitivity = positive("sensitivity", sensitivity)
         self.scale = analytic_gaussian_sigma(budget.epsilon, budget.delta, self.sensitivity)
+        self.scale *= math.sqrt(count)
 
     @property
     def event(self) -> GaussianEvent:
         """`GaussianEvent` of the calibrated multiplier."""
-        return GaussianEvent(analytic_gaussian_sigma(self.budget.epsilon, self.budget.delta))
+        return GaussianEvent(analytic_gaussian_sigma(self.budget.epsilon, self.budget.delta) * math.sqrt(self.count))
 
     def _noise(self, like: Tensor, scale: float, noise: NoiseSource) -> Tensor:
         return noise.gaussian(like.numel(), scale).reshape(like.shape)

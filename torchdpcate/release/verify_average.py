@@ -153,12 +153,27 @@ def _subsample_aggregate(release: AverageEffectRelease, of: Weighting) -> Iterat
     yield from _mean(release, int(release.privacy.public["groups"]))
 
 
+def _aipw(release: AverageEffectRelease, of: Weighting) -> Iterator[str]:
+    public = release.privacy.public
+    n = next(block["n"] for block in release.privacy.blocks if block["name"] == "records")
+    least, most = public["size_range"]
+    noise = float(public.get("size_scale", 0.0))
+    size = release.numbers.get("size", float(n))
+    divisor = max(min(size, n * most), n * least, SCALES * noise, 1e-9)
+    effect = min(max(release.numbers["score"] / divisor, -1.0), 1.0)
+    if not _same(release.estimate, effect * release.domain.outcome_range):
+        yield "its estimate does not follow from its numbers"
+    if release.main.swamped is not (divisor <= SCALES * noise):
+        yield "its interval does not follow from its numbers"
+
+
 _READOUTS: dict[str, Callable[[AverageEffectRelease, Weighting], Iterator[str]]] = {
     "balanced_difference": _balanced_difference,
     "outcome_table": _outcome_table,
     "difference_in_means": _difference_in_means,
     "horvitz_thompson": _horvitz_thompson,
     "subsample_aggregate": _subsample_aggregate,
+    "aipw": _aipw,
 }
 
 

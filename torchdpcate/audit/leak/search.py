@@ -16,7 +16,7 @@ UNLIKELY = 0.01
 
 _SAME = 2.0**-50
 _SMALL = range(3, 129)  # ages scaled to [0, 1] are thirds, fortieths, ...: so may a public share be
-_PLAIN = {"the", "and", "head", "without", "noise"}  # in a curator's names, but no names
+_PLAIN = {"the", "and", "head", "without", "noise", "covariate"}  # in a curator's names, but no names
 _PATH = re.compile(r"(?<![\w:/.~])(?:~|[A-Za-z]:)?(?:/[\w.@+-]+){2,}|(?<!\w)[A-Za-z]:\\{1,2}[\w.@+\\-]+")
 
 

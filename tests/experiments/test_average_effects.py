@@ -1,0 +1,163 @@
+"""The tables of average effects say what their numbers say, and the code still gives such numbers."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from rich.progress import Progress
+from scipy import stats
+
+from experiments.average_effects import lalonde, methods, pages, runs, tables
+from experiments.average_effects.cells import Cells, summarise
+from experiments.average_effects.designs import DESIGNS, scenario_effect
+from experiments.average_effects.literal import BalancingSum, printed_sampler
+from experiments.average_effects.references import LALONDE
+
+FOLDER = Path(tables.__file__).parent
+DATA = Path(__file__).parents[3] / "shared" / "data" / "lalonde"
+CONFOUNDED = DESIGNS["confounded"]
+
+
+@pytest.fixture(scope="module")
+def committed() -> dict[str, Cells]:
+    return {design: Cells.read(FOLDER / pages.file_of(design)) for design in DESIGNS}
+
+
+def eight() -> BalancingSum:
+    """The eight records of the theory note's section 7."""
+    x = [[0.6, 0.2], [-0.4, 0.5], [0.1, -0.7], [0.9, -0.1], [-0.8, -0.3], [0.3, 0.4], [-0.2, -0.6], [0.5, 0.8]]
+    phi = torch.cat([torch.ones(8, 1), torch.tensor(x)], 1).double()
+    return BalancingSum(phi[None], torch.tensor([[1.0, 0, 1, 1, 0, 0, 1, 0]]).double())
+
+
+@pytest.mark.parametrize("page", pages.PAGES)
+def test_pages_show_their_csv_files(page):
+    shown = (FOLDER / f"{page}.md").read_text(encoding="utf-8").partition("\n## Reading it")[0]
+    assert shown == pages.PAGES[page](FOLDER)
+
+
+def test_certified_errors_are_about_a_tenth_where_adjustment_matters(committed):
+    cells = committed["confounded"]
+    for row in ("certified, eta = 0.1", "certified, logistic loss, eta = 0.1", "certified, balancing loss, eta = 0.1"):
+        for epsilon in (0.5, 1.0):
+            assert cells.get(5_000, "literal", epsilon).mse > 7 * cells.get(5_000, row, epsilon).mse
+
+
+def test_certified_intervals_hold_the_truth_where_adjustment_matters(committed):
+    cells = committed["confounded"]
+    found = [cells.get(n, "certified, eta = 0.1", e) for n in (5_000, 50_000) for e in (0.5, 1.0, 5.0)]
+    assert all(cell.repeats == 300 and cell.coverage >= 0.93 for cell in found)
+
+
+def test_the_printed_loss_is_the_notes():
+    total, theta = eight(), torch.tensor([[0.3, -0.7, 1.1]]).double()
+    assert total.gradient(theta[None])[0, 0].tolist() == pytest.approx([3.36721163, -4.60379367, 8.07553055])
+    assert torch.logdet(total.hessian(theta)).item() == pytest.approx(5.31080236)
+
+
+def test_gradients_are_at_least_what_the_sampler_thinks():
+    batch = CONFOUNDED.sample(60, range(1)).records.batch
+    total = BalancingSum(batch.psi[..., :3], batch.z)
+    theta = total.minimiser()
+    assert total.gradient(theta[None]).norm() <= 60 * 1e-8
+    delta = torch.randn(1, 1000, 3, generator=torch.Generator().manual_seed(0)).double()
+    bound = total.phi.norm(dim=2).max().item()
+    low = total.least_gradient(total.hessian(theta), delta, bound)
+    size = total.gradient(theta[:, None] + delta).norm(dim=2)
+    assert bool((low <= size).all())
+    near = total.least_gradient(total.hessian(theta), 1e-4 * delta, bound)
+    along = torch.einsum("rki,rij,rkj->rk", delta, total.hessian(theta), delta) / delta.norm(dim=2)
+    assert (near / (1e-4 * along)).min() > 0.999
+
+
+def test_the_printed_sampler_has_the_law_that_it_is_said_to_have():
+    """In one dimension, against the density on a grid; a false alarm once in a million."""
+    generator = torch.Generator().manual_seed(0)
+    n, eta, epsilon, draws = 40, 0.2, 4.0, 4000
+    phi = torch.rand(1, n, 1, generator=generator).double()
+    z = (torch.rand(1, n, generator=generator) < 0.6).double()
+    total = BalancingSum(phi.expand(draws, -1, -1), z.expand(draws, -1))
+    theta, tried = printed_sampler(total, 1.0, eta, epsilon, generator)
+    one, centre = BalancingSum(phi, z), BalancingSum(phi, z).minimiser()[0]
+    grid = torch.linspace(-40, 40, 40_001).double()
+    size = one.gradient(grid[None, :, None])[0, :, 0].abs()
+    power = torch.maximum(size, n * eta / (1 - eta) * (grid - centre).abs()) * (epsilon * eta / 4)
+    law = torch.cumulative_trapezoid((-power).exp(), grid)
+    law = torch.cat([law.new_zeros(1), law]) / law[-1]
+    assert law[1] < 1e-6
+    assert law[-2] > 1 - 1e-6
+
+    def cdf(values):
+        right = torch.searchsorted(grid, torch.as_tensor(values)).clamp(1, len(grid) - 1)
+        return law[right].numpy()
+
+    assert stats.kstest(theta[:, 0].numpy(), cdf).pvalue > 1e-6
+    assert tried.min() >= 1
+    assert tried.double().mean() < 200
+
+
+def test_designs_are_what_they_are_said_to_be():
+    assert scenario_effect() == pytest.approx(0.2213, abs=5e-6)
+    rows = {}
+    for name, design in DESIGNS.items():
+        sample = design.sample(200_000, range(1))
+        batch = sample.records.batch
+        z, y = batch.z[0], batch.y[0]
+        difference = (z * y).sum() / z.sum() - ((1 - z) * y).sum() / (1 - z).sum()
+        rows[name] = (difference.item() - design.truth, 2 * ((2 * z - 1) * y).mean().item() / design.truth - 1)
+        assert sample.printed[0].norm(dim=2).max() <= sample.printed[1] + 1e-12
+        assert batch.psi.norm(dim=2).max() <= 1 + 1e-12
+    assert abs(rows["scenario 1"][0]) < 0.012  # five standard errors
+    assert rows["scenario 1"][1] == pytest.approx(0.25, abs=0.06)  # Horvitz-Thompson with e = 1/2
+    assert rows["scenario 2"][0] == pytest.approx(0.035, abs=0.012)
+    assert rows["confounded"][0] == pytest.approx(0.0905, abs=0.012)
+
+
+def test_data_sets_do_not_depend_on_their_batch():
+    both, second = CONFOUNDED.sample(50, range(2)), CONFOUNDED.sample(50, range(1, 2))
+    for ours, alone in zip(both.records.batch, second.records.batch, strict=True):
+        assert torch.equal(ours[1], alone[0])
+
+
+def test_a_killed_study_goes_on_where_it_was(tmp_path, monkeypatch):
+    def study() -> list[runs.Line]:
+        with Progress(disable=True) as progress:
+            return runs.run(CONFOUNDED, 5, tmp_path, progress, (300,))
+
+    monkeypatch.setattr(runs, "RECORDS_AT_ONCE", 900)  # batches of three and two
+    monkeypatch.setattr(runs, "methods", lambda design: {"peers": methods.peers(0.1)})
+    whole = study()
+    path = tmp_path / "confounded.jsonl"
+    text = path.read_text(encoding="utf-8")
+    assert text.count("\n") == 2
+    path.write_text(text[:-50], encoding="utf-8")
+    assert study() == whole
+    monkeypatch.setattr(runs, "_batch", None)  # nothing is left to do
+    assert study() == whole
+    cells = Cells(summarise(CONFOUNDED, whole))
+    cell = cells.get(300, "difference in means", 5.0)
+    lines = [line for line in whole if (line.row, line.epsilon) == ("difference in means", "5")]
+    errors = [estimate - CONFOUNDED.truth for line in lines for estimate in line.estimate]
+    assert cell.repeats == 5
+    assert cell.bias == pytest.approx(sum(errors) / 5)
+    assert cell.mse == pytest.approx(sum(error**2 for error in errors) / 5)
+    assert math.isnan(cells.get(300, "LGPR", 5.0).coverage)
+
+
+def test_a_small_study_shows_what_the_tables_show():
+    sample = CONFOUNDED.sample(5_000, range(15))
+    own = methods.methods(CONFOUNDED)
+    found = {row: f for name in ("literal", "certified") for row, f in own[name](CONFOUNDED, sample, 1.0, 1).items()}
+    error = {row: (f.estimate - CONFOUNDED.truth).square().mean().item() for row, f in found.items()}
+    assert error["literal"] > 3 * error["certified, eta = 0.1"]
+    assert found["certified, eta = 0.1"].half.max() < 0.06
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="needs shared/data/lalonde beside the checkout")
+def test_estimates_on_lalondes_data_are_the_notes():
+    for sample, features, _, estimate, low, high in lalonde.estimates(DATA):
+        note, note_low, note_high = LALONDE[sample, features]
+        assert estimate == pytest.approx(note, abs=1e-4 if "clipped" in features else 1e-6)
+        if note_low is not None:
+            assert (low, high) == pytest.approx((note_low, note_high), abs=5e-5)
