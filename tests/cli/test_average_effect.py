@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from tests.cli.test_cli import one_line
 from torchdpcate.audit.leak.scan import FALSE_ALARM, scan
-from torchdpcate.cli.average_effect import true_average
+from torchdpcate.cli.average_measures import true_average
 from torchdpcate.cli.main import main
 from torchdpcate.data import Confounded, Dataset1
 from torchdpcate.release import load_release

@@ -116,6 +116,19 @@ def test_given_outcomes_keep_rows_and_records_together(tmp_path) -> None:
     assert torch.equal(records.a, (records.x[:, 0] * 99).round() % 2)
 
 
+def test_the_average_effect_is_that_of_the_records(tmp_path) -> None:
+    frame = pd.DataFrame({"x0": [i / 99 for i in range(100)]})
+    frame["y0"], frame["y1"], frame["z"] = 0.0, 4 * frame["x0"], [0, 1] * 50
+    path = tmp_path / "t.csv"
+    frame.to_csv(path, index=False)
+    study = SemiSynthetic(path, Domain([0], [1], 0, 1), GivenOutcomes(treatment="z", bounds=[0, 4])).load()
+    x, a = study.records.x[:, 0], study.records.a
+    assert study.average("ATE") == pytest.approx(4 * x.mean().item())
+    assert study.average("ATT") == pytest.approx(4 * x[a == 1].mean().item())
+    assert study.average("ATC") == pytest.approx(4 * x[a == 0].mean().item())
+    assert study.average("ATO") is None
+
+
 def test_given_outcomes_refuse_what_does_not_fit(covariates, tmp_path) -> None:
     file = tmp_path / "o.csv"
     given_frame()[:100].to_csv(file, index=False)

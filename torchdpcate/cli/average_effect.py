@@ -11,8 +11,8 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from torchdpcate._files import atomic_path
 from torchdpcate.cli.average_figures import draw_curator
+from torchdpcate.cli.average_measures import fit_study, measures, unreleased, write_tables
 from torchdpcate.cli.curator import average_facts, average_numbers, write_curator
 from torchdpcate.cli.run import (
     finish,
@@ -34,13 +34,12 @@ from torchdpcate.cli.settings import (
     unused_average_groups,
     words,
 )
-from torchdpcate.data import CausalData, StreamedStudy, Study, read_queries, record_average
-from torchdpcate.effects import AverageEffectLearner, DifferenceInMeansEffect
-from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.evaluation import BalanceTable
+from torchdpcate.data import StreamedStudy, Study, read_queries
+from torchdpcate.effects import AverageEffectLearner
+from torchdpcate.errors import InputError
 from torchdpcate.nuisance import ConvexNuisanceConfig
 from torchdpcate.privacy import PrivacyBudget
-from torchdpcate.release import AverageEffectRelease, Estimate
+from torchdpcate.release import AverageEffectRelease
 
 TASK = "average_effect"
 _OF_OTHERS = {
@@ -58,17 +57,6 @@ _OF_OTHERS = {
 }
 _USED = ("task", "data", "effect", "features", *NUISANCE_GROUPS, "privacy", "seed", "run_dir")
 _SAMPLE = "public_sample"
-NONPRIVATE, PRIVATE_MEANS, MEANS = (
-    "non-private",
-    "difference in means, private at the whole budget",
-    "difference in means, non-private",
-)
-"""Estimates that the curator sees beside the release, and that are not released."""
-_UNRELEASED = {
-    "estimate_nonprivate": NONPRIVATE,
-    "difference_in_means": PRIVATE_MEANS,
-    "difference_in_means_nonprivate": MEANS,
-}
 _MEASURES = {
     "estimate": "estimate",
     "low": "95 % interval from",
@@ -78,13 +66,6 @@ _MEASURES = {
     "difference_in_means": "difference in means, private",
     "difference_in_means_nonprivate": "difference in means, non-private",
     "clipped": "clipped share of the public sample",
-}
-
-_ERRORS = {
-    "estimate": "error",
-    "estimate_nonprivate": "error_nonprivate",
-    "difference_in_means": "error_difference_in_means",
-    "difference_in_means_nonprivate": "error_difference_in_means_nonprivate",
 }
 
 
@@ -112,18 +93,18 @@ def estimate_average(config: DictConfig, folder: Path) -> None:
     warn(config, study)
 
     with nothing_left_unpaid(folder), warnings_said():
-        _fit(learner, study)
+        fit_study(learner, study)
     release = told_of_sweep(learner.release())
     write_release(release, folder / "release")
 
-    others = _others(config, study, learner, budget)
+    others = unreleased(config, study, learner, budget)
     balance = learner.curator_balance() if hasattr(learner, "curator_balance") else None
     summary = summary_of(TASK, config, study, learner, release) | average_choices(config)
-    summary |= _measures(study, release, others)
+    summary |= measures(study, release, others)
     if sample is not None and release.weights is not None:
         summary["clipped"] = release.weights.clipped_share(sample)
     write_curator(config, average_facts(learner), average_numbers(study, others, balance), folder / "curator")
-    _write_tables(others, balance, study.domain.outcome_range, folder / "curator")
+    write_tables(others, balance, study.domain.outcome_range, folder / "curator")
     draw_curator(release, others, balance, summary["truth"], folder / "curator")
     finish(summary, _MEASURES, release, folder, start)
     _say_interval(release, summary)
@@ -196,84 +177,6 @@ def _public_sample(config: DictConfig, study: Study | StreamedStudy) -> Tensor |
                 "or leave it out"
             )
     return read_queries(str(given), study.schema)
-
-
-def _fit(learner: AverageEffectLearner, study: Study | StreamedStudy) -> AverageEffectLearner:
-    records = study.records
-    if isinstance(records, CausalData):
-        return learner.fit(records.x, records.a, records.y)
-    return learner.fit_stream(records)
-
-
-def _others(
-    config: DictConfig, study: Study | StreamedStudy, learner: AverageEffectLearner, budget: PrivacyBudget
-) -> dict[str, Estimate]:
-    """Return the estimates that the release is held against; none of them is released.
-
-    The private difference in means has the whole budget to itself. Where that is the release, there is no other.
-    """
-    means = DifferenceInMeansEffect(study.schema, budget, noise=noise_source(config))
-    _fit(means, study)
-    found = {MEANS: means.curator_estimate()}
-    if isinstance(learner, DifferenceInMeansEffect):
-        return found
-    try:
-        found[NONPRIVATE] = learner.curator_estimate()
-    except NumericalError:  # without a private fit's ridge, records of little overlap may have no weights that balance
-        say_warning("the estimate without privacy could not be computed: treated and controls overlap too little")
-    found[PRIVATE_MEANS] = means.release().main
-    return found
-
-
-def _measures(
-    study: Study | StreamedStudy, release: AverageEffectRelease, others: Mapping[str, Estimate]
-) -> dict[str, float | int | None]:
-    """Return the estimate with its interval, what it is held against, and errors where the truth is known."""
-    truth, interval = true_average(study, release.estimand), release.summary()["interval"]
-    values = {"estimate": release.estimate} | {
-        name: others[key].value if key in others else None for name, key in _UNRELEASED.items()
-    }
-    errors = {
-        _ERRORS[name]: None if truth is None or value is None else abs(value - truth) for name, value in values.items()
-    }
-    ends: dict[str, float | int | None] = dict.fromkeys(("low", "high", "width", "covered"))
-    if interval is not None:
-        low, high = interval
-        ends = {"low": low, "high": high, "width": high - low}
-        ends["covered"] = None if truth is None else int(low <= truth <= high)
-    return {**values, **ends, "truth": truth, **errors}
-
-
-def true_average(study: Study | StreamedStudy, estimand: str) -> float | None:
-    """Return the true effect of an estimand: the law's, or the mean over the records; None where it is not known.
-
-    Args:
-        study: The data.
-        estimand: ``ATE``, ``ATT``, ``ATC`` or ``ATO``.
-    """
-    if not isinstance(study, Study):
-        return None
-    known = None if study.average is None else study.average(estimand)
-    if known is not None or study.truth is None:
-        return known
-    effect = study.truth(study.records.x)
-    return None if effect is None else record_average(effect, study.records.a, estimand)
-
-
-def _write_tables(others: Mapping[str, Estimate], balance: BalanceTable | None, bound: float, folder: Path) -> None:
-    """Write what the curator is to see beside the release: estimates, and the balance without noise."""
-    import pandas as pd
-
-    rows = [
-        (name, estimate.value, *((None, None) if estimate.law is None else estimate.range(0.95, bound)))
-        for name, estimate in others.items()
-    ]
-    tables = {"estimates.csv": pd.DataFrame(rows, columns=["estimate", "value", "low", "high"]).set_index("estimate")}
-    if balance is not None:
-        tables["balance.csv"] = balance.frame().rename_axis("feature")
-    for name, table in tables.items():
-        with atomic_path(folder / name) as temporary:
-            table.to_csv(temporary)
 
 
 def _say_interval(release: AverageEffectRelease, summary: Mapping[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """How the runs of a sweep compare: one row a method and budget, with means over seeds."""
 
+import re
 from typing import Any
 
 import pandas as pd
@@ -72,7 +73,7 @@ def references(runs: pd.DataFrame, measure: Measure) -> dict[str, str]:
     return {
         name: title
         for name, title in measure.references.items()
-        if name in runs and title.replace("-", "_") not in methods
+        if name in runs and re.sub("[- ]", "_", title) not in methods
     }
 
 

@@ -12,6 +12,7 @@ from torchdpcate.data import TableSchema
 from torchdpcate.effects.balance import BalanceStatistics, expected_balance
 from torchdpcate.effects.difference_in_means import difference_in_means
 from torchdpcate.effects.fitter import Fitter
+from torchdpcate.effects.gradient_map import KNormGradient
 from torchdpcate.effects.learner import RECORDS, AverageEffectLearner
 from torchdpcate.effects.plan import (
     BALANCE,
@@ -199,6 +200,12 @@ class CovariateBalancingEffect(AverageEffectLearner):
 
     def _learn(self, records: Records) -> None:
         self._plan = plan = self._make_plan(records.n)
+        if plan.fitters[0] == KNormGradient.name:
+            warnings.warn(
+                f"fitter = {KNormGradient.name}: draws until a proposal is kept, for ever if the records' propensities "
+                f"go beyond eta = {self.weighting.eta:g}; to stop it by hand tells of them; fitter=objective ends",
+                stacklevel=4,
+            )
         if self.budget is not None and plan.balancing and plan.ratio > LARGEST_RATIO:
             warnings.warn(
                 f"loss = {self.loss}: noise of {plan.ratio:.2g} a record in the balance (above {LARGEST_RATIO}); "

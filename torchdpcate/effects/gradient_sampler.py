@@ -16,9 +16,6 @@ from torchdpcate.privacy import NoiseSource
 
 _MOST_TRIES = 32  # proposals at once for a run on one data set
 _MOST_NUMBERS = 4_000_000  # predictors of proposals that are looked at together
-_LIFT = (
-    100.0  # of a record's loss: tilted sums near zero would hide from the solver how finely float64 tells them apart
-)
 
 
 class CurvedBalancingLoss(BalancingLoss):
@@ -39,7 +36,7 @@ class CurvedBalancingLoss(BalancingLoss):
         inside = u.clamp(-self.weighting.reach, self.weighting.reach)
         value, first, second = super().__call__(inside, target)
         beyond = u - inside
-        value = value + (first + second / 2 * beyond) * beyond + _LIFT
+        value = value + (first + second / 2 * beyond) * beyond
         return Slopes(value, first + second * beyond, second)
 
 

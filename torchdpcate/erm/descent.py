@@ -75,8 +75,9 @@ def newton(
             candidate = theta - length[:, None] * direction
             new_value, new_gradient, curvature = evaluate(candidate)
             new_norm = far(candidate, new_gradient)
-            # a smaller gradient counts only where the value is level: else the two rules may take turns for ever
-            level = new_value <= value + 1e-13 * value.abs()
+            # a smaller gradient counts only where the value is level: else the two rules may take turns for ever;
+            # a sum that has come near zero is told apart no finer than where it began
+            level = new_value <= value + 1e-13 * torch.maximum(value.abs(), begin[0].abs())
             better = (new_value <= value - 1e-4 * length * decrease) | (level & (new_norm < norm))
             worse = going & ~better & (length > 1e-9)
             if not bool(worse.any()):

@@ -1,0 +1,131 @@
+"""What the curator is to see beside a released average effect: estimates that are not released, and errors."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from torchdpcate._files import atomic_path
+from torchdpcate.cli.run import noise_source, say_warning
+from torchdpcate.data import CausalData, StreamedStudy, Study, record_average
+from torchdpcate.effects import AverageEffectLearner, DifferenceInMeansEffect
+from torchdpcate.errors import NumericalError
+from torchdpcate.evaluation import BalanceTable
+from torchdpcate.privacy import PrivacyBudget
+from torchdpcate.release import AverageEffectRelease, Estimate
+
+NONPRIVATE, PRIVATE_MEANS, MEANS = (
+    "non-private",
+    "difference in means, private at the whole budget",
+    "difference in means, non-private",
+)
+"""Estimates that the curator sees beside the release, and that are not released."""
+_UNRELEASED = {
+    "estimate_nonprivate": NONPRIVATE,
+    "difference_in_means": PRIVATE_MEANS,
+    "difference_in_means_nonprivate": MEANS,
+}
+_ERRORS = {
+    "estimate": "error",
+    "estimate_nonprivate": "error_nonprivate",
+    "difference_in_means": "error_difference_in_means",
+    "difference_in_means_nonprivate": "error_difference_in_means_nonprivate",
+}
+
+
+def fit_study(learner: AverageEffectLearner, study: Study | StreamedStudy) -> AverageEffectLearner:
+    """Fit a learner on the records of a study, whole or batch by batch, and return it."""
+    records = study.records
+    if isinstance(records, CausalData):
+        return learner.fit(records.x, records.a, records.y)
+    return learner.fit_stream(records)
+
+
+def unreleased(
+    config: DictConfig, study: Study | StreamedStudy, learner: AverageEffectLearner, budget: PrivacyBudget
+) -> dict[str, Estimate]:
+    """Return the estimates that the release is held against; none of them is released.
+
+    The private difference in means has the whole budget to itself. Where that is the release, there is no other.
+
+    Args:
+        config: The composed configuration.
+        study: The data.
+        learner: The fitted learner.
+        budget: Privacy budget of the run.
+    """
+    means = DifferenceInMeansEffect(study.schema, budget, noise=noise_source(config))
+    fit_study(means, study)
+    found = {MEANS: means.curator_estimate()}
+    if isinstance(learner, DifferenceInMeansEffect):
+        return found
+    try:
+        found[NONPRIVATE] = learner.curator_estimate()
+    except NumericalError:  # without a private fit's ridge, records of little overlap may have no weights that balance
+        say_warning("the estimate without privacy could not be computed: treated and controls overlap too little")
+    found[PRIVATE_MEANS] = means.release().main
+    return found
+
+
+def measures(
+    study: Study | StreamedStudy, release: AverageEffectRelease, others: Mapping[str, Estimate]
+) -> dict[str, float | int | None]:
+    """Return the estimate with its interval, what it is held against, and errors where the truth is known.
+
+    Args:
+        study: The data.
+        release: What was released.
+        others: Estimates that were not, from `unreleased`.
+    """
+    truth, interval = true_average(study, release.estimand), release.summary()["interval"]
+    values = {"estimate": release.estimate} | {
+        name: others[key].value if key in others else None for name, key in _UNRELEASED.items()
+    }
+    errors = {
+        _ERRORS[name]: None if truth is None or value is None else abs(value - truth) for name, value in values.items()
+    }
+    ends: dict[str, float | int | None] = dict.fromkeys(("low", "high", "width", "covered"))
+    if interval is not None:
+        low, high = interval
+        ends = {"low": low, "high": high, "width": high - low}
+        ends["covered"] = None if truth is None else int(low <= truth <= high)
+    return {**values, **ends, "truth": truth, **errors}
+
+
+def true_average(study: Study | StreamedStudy, estimand: str) -> float | None:
+    """Return the true effect of an estimand: the law's, or the mean over the records; None where it is not known.
+
+    Args:
+        study: The data.
+        estimand: ``ATE``, ``ATT``, ``ATC`` or ``ATO``.
+    """
+    if not isinstance(study, Study):
+        return None
+    known = None if study.average is None else study.average(estimand)
+    if known is not None or study.truth is None:
+        return known
+    effect = study.truth(study.records.x)
+    return None if effect is None else record_average(effect, study.records.a, estimand)
+
+
+def write_tables(others: Mapping[str, Estimate], balance: BalanceTable | None, bound: float, folder: Path) -> None:
+    """Write ``estimates.csv`` and, where it is known, ``balance.csv``.
+
+    Args:
+        others: Estimates that were not released, by name.
+        balance: Imbalance before and after weighting, without noise.
+        bound: Largest effect there can be.
+        folder: The curator's folder.
+    """
+    import pandas as pd
+
+    rows = [
+        (name, estimate.value, *((None, None) if estimate.law is None else estimate.range(0.95, bound)))
+        for name, estimate in others.items()
+    ]
+    tables = {"estimates.csv": pd.DataFrame(rows, columns=["estimate", "value", "low", "high"]).set_index("estimate")}
+    if balance is not None:
+        tables["balance.csv"] = balance.frame().rename_axis("feature")
+    for name, table in tables.items():
+        with atomic_path(folder / name) as temporary:
+            table.to_csv(temporary)
