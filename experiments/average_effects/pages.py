@@ -1,5 +1,6 @@
 """The pages of the tables, from their csv files alone."""
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from experiments.average_effects.words import (
 
 Shown = Callable[[Cell | None], str]
 PUBLISHED = "published (the paper)"
+COVERAGE = "coverage"
 FIRST, SECOND = "scenario 1", "scenario 2"
 
 
@@ -63,7 +65,9 @@ def confounded(folder: Path) -> str:
     parts = ["# The confounded design, where adjustment matters\n", RUN, paragraph(_CONFOUNDED)]
     parts += ["## Mean squared error of the printed mechanism over the certified one's\n", paragraph(_FACTORS)]
     parts += [table(_factors(cells)), "## Errors\n", paragraph(_MSE), *_error_tables(cells, {})]
-    return "\n".join([*parts, "## Intervals\n", paragraph(_INTERVALS), *_interval_tables(cells, {})])
+    parts += ["## Intervals\n", paragraph(_INTERVALS), *_interval_tables(cells, {})]
+    more = Cells.read(folder / file_of(COVERAGE))
+    return "\n".join([*parts, "## Coverage by more repeats\n", paragraph(_MORE), table(_coverage(more))])
 
 
 def _errors(folder: Path, design: str, number: int, about: str, published: Numbers) -> str:
@@ -123,6 +127,17 @@ def _factors(cells: Cells) -> list[list[str]]:
     return lines
 
 
+def _coverage(cells: Cells) -> list[list[str]]:
+    lines = [["N", "mechanism", "repeats", *(f"covered, %, eps = {e:g}" for e in EPSILONS)]]
+    for n in cells.sizes:
+        for row in cells.rows:
+            found = [cells.get(n, row, e) for e in EPSILONS]
+            errors = [100 * math.sqrt(cell.coverage * (1 - cell.coverage) / cell.repeats) for cell in found]
+            shown = [f"{coverage(cell)} ± {error:.1f}" for cell, error in zip(found, errors, strict=True)]
+            lines.append([f"{n:,}", ROWS[row][0], f"{found[0].repeats:,}", *shown])
+    return lines
+
+
 _MSE = (
     "Mean squared error times 1000 ± its standard error, and bias times 100, over the repeats. All rows of a column "
     "have the same total epsilon; rows without privacy have none. *None holds*: the density is no mechanism for any "
@@ -153,6 +168,8 @@ _CONFOUNDED = (
 _FACTORS = (
     "How many times larger the printed mechanism's error is at the same nominal epsilon; the note's: its section 6."
 )
+
+_MORE = "The same intervals of the default mechanism with more data sets and noise of their own, ± standard error."
 
 PAGES: dict[str, Callable[[Path], str]] = {
     "table3": table3,

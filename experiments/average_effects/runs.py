@@ -41,27 +41,44 @@ class Line:
     half: list[float | None]
 
 
-def run(design: Design, repeats: int, folder: Path, progress: Progress, sizes: tuple[int, ...] = SIZES) -> list[Line]:
-    """Return all lines of a design, by reading those that are done and doing the others.
+@dataclass(frozen=True)
+class Study:
+    """What is run on a design.
 
-    Args:
+    Attributes:
+        name: Of files; its noise is its own.
         design: Where records come from.
         repeats: Data sets of each size, of seeds 0, 1, ...
+        sizes: Records of a data set.
+        names: Of the methods; None runs all, and what has no privacy.
+    """
+
+    name: str
+    design: Design
+    repeats: int
+    sizes: tuple[int, ...] = SIZES
+    names: tuple[str, ...] | None = None
+
+
+def run(study: Study, folder: Path, progress: Progress) -> list[Line]:
+    """Return all lines of a study, by reading those that are done and doing the others.
+
+    Args:
+        study: What is run.
         folder: Of what is done; remove it to start anew.
         progress: Shows where we are.
-        sizes: Records of a data set.
     """
-    path = folder / f"{design.name.replace(' ', '_')}.jsonl"
+    path = folder / f"{study.name.replace(' ', '_')}.jsonl"
     done = {(entry["n"], entry["first"], entry["runs"]): entry["lines"] for entry in _read(path)}
-    batches = [(n, batch) for n in sizes for batch in _batches(n, repeats)]
-    task = progress.add_task(design.title, total=sum(n * len(batch) for n, batch in batches))
+    batches = [(n, batch) for n in study.sizes for batch in _batches(n, study.repeats)]
+    task = progress.add_task(study.name, total=sum(n * len(batch) for n, batch in batches))
     lines: list[Line] = []
     with path.open("a", encoding="utf-8") as file:
         for n, batch in batches:
             key = (n, batch.start, len(batch))
             if key not in done:
                 begun = time.process_time()
-                done[key] = list(_batch(design, n, batch))
+                done[key] = list(_batch(study, n, batch))
                 entry = {"n": n, "first": batch.start, "runs": len(batch), "seconds": time.process_time() - begun}
                 file.write(json.dumps(entry | {"lines": done[key]}) + "\n")
                 file.flush()
@@ -82,13 +99,15 @@ def _batches(n: int, repeats: int) -> Iterator[range]:
         yield range(first, min(repeats, first + step))
 
 
-def _batch(design: Design, n: int, repeats: range) -> Iterator[tuple[str, str, list[float], list[float | None]]]:
+def _batch(study: Study, n: int, repeats: range) -> Iterator[tuple[str, str, list[float], list[float | None]]]:
+    design, names = study.design, study.names
     sample = design.sample(n, repeats)
-    for row, found in without_noise(design, sample, 0.0, 0).items():
-        yield row, FREE, *_lists(found)
+    if names is None:
+        for row, found in without_noise(design, sample, 0.0, 0).items():
+            yield row, FREE, *_lists(found)
     for name, method in methods(design).items():
-        for epsilon in EPSILONS:
-            seed = zlib.crc32(f"{design.name}, {n}, {repeats.start}, {name}, {epsilon:g}".encode())
+        for epsilon in EPSILONS if names is None or name in names else ():
+            seed = zlib.crc32(f"{study.name}, {n}, {repeats.start}, {name}, {epsilon:g}".encode())
             for row, found in method(design, sample, epsilon, seed).items():
                 yield row, f"{epsilon:g}", *_lists(found)
 

@@ -15,14 +15,23 @@ from experiments.average_effects import lalonde
 from experiments.average_effects.cells import Cells, summarise
 from experiments.average_effects.designs import DESIGNS
 from experiments.average_effects.figures import draw_coverage, draw_mse
-from experiments.average_effects.pages import PAGES, file_of, write_page
-from experiments.average_effects.runs import SIZES, run, seconds, single_thread
+from experiments.average_effects.pages import COVERAGE, PAGES, file_of, write_page
+from experiments.average_effects.runs import SIZES, Study, run, seconds, single_thread
+
+LONG = (5_000, 50_000)  # records of a data set where coverage is looked at with more repeats
+
+
+def studies(repeats: int, long: int, sizes: tuple[int, ...]) -> list[Study]:
+    """All designs by all methods; and coverage where adjustment matters, by more repeats."""
+    own = [Study(design.name, design, repeats, sizes) for design in DESIGNS.values()]
+    return [*own, Study(COVERAGE, DESIGNS["confounded"], long, LONG, ("certified",))]
 
 
 def main() -> None:
     """Run what is not done, and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=300)
+    parser.add_argument("--long", type=int, default=2000, help="repeats of the study of coverage")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--lalonde", type=Path, help="folder with nsw_dw.csv and psid_controls.csv")
     parser.add_argument("--work", type=Path, default=Path("runs/average_effects"))
@@ -32,9 +41,9 @@ def main() -> None:
     for folder in (words.work, words.out):
         folder.mkdir(parents=True, exist_ok=True)
     with Progress() as progress:
-        for design in DESIGNS.values():
-            lines = run(design, words.repeats, words.work, progress, tuple(words.sizes))
-            Cells(summarise(design, lines)).write(words.out / file_of(design.name))
+        for study in studies(words.repeats, words.long, tuple(words.sizes)):
+            lines = run(study, words.work, progress)
+            Cells(summarise(study.design, lines)).write(words.out / file_of(study.name))
     if words.lalonde is not None:
         lalonde.write(words.lalonde, words.out / "lalonde.csv")
     for page in PAGES:

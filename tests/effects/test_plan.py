@@ -47,11 +47,12 @@ def test_the_loss_follows_the_public_ratio():
     assert not few.balancing
     assert few.ratio > LARGEST_RATIO
     assert many.balancing
-    assert many.ratio == pytest.approx(few.ratio / 10, rel=1e-9)
+    assert many.ratio == pytest.approx(few.ratio / 10, rel=2e-3)
     d, epsilon = 5, 0.99 * 0.30
     sigma = math.sqrt((d + 1) * (d + 2) / 3) * 2 * ATE.largest / (0.6 * epsilon)
-    assert few.ratio == pytest.approx(sigma / 5_000, rel=1e-6)
-    assert many.facts.imbalance == pytest.approx(sigma, rel=1e-6)
+    # the noise that hides the solver's stop adds a little, the more the more records there are
+    assert few.ratio == pytest.approx(sigma / 5_000, rel=1e-4)
+    assert many.facts.imbalance == pytest.approx(sigma, rel=2e-3)
     assert few.facts.imbalance == 0
 
 

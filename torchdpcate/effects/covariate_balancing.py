@@ -206,10 +206,11 @@ class CovariateBalancingEffect(AverageEffectLearner):
                 f"go beyond eta = {self.weighting.eta:g}; to stop it by hand tells of them; fitter=objective ends",
                 stacklevel=4,
             )
-        if self.budget is not None and plan.balancing and plan.ratio > LARGEST_RATIO:
+        if plan.noise > LARGEST_RATIO:
+            counted = "only as far as slope_bound goes" if plan.balancing else "nowhere"
             warnings.warn(
-                f"loss = {self.loss}: noise of {plan.ratio:.2g} a record in the balance (above {LARGEST_RATIO}); "
-                "intervals that do not count it (slope_bound = 0) undercover; loss=auto fits the logistic loss instead",
+                f"noise of {plan.noise:.2g} a record in the {plan.loss} fit of the weights (above {LARGEST_RATIO}): "
+                f"the interval counts it {counted} and may undercover; take fewer features, more epsilon or a larger eta",
                 stacklevel=4,
             )
         self._learnt = learn(records, plan, self._noise, self._payer(self._account, [RECORDS], set()))
@@ -272,9 +273,9 @@ class CovariateBalancingEffect(AverageEffectLearner):
             f"{name}_{key}": value for name, fit in fits.items() if fit is not None for key, value in fit.public.items()
         }
         return {
-            "loss": "balancing" if plan.balancing else "logistic",
+            "loss": plan.loss,
             "basis": type(plan.features).__name__,
-            "noise_per_record": plan.ratio,
+            "noise_per_record": plan.noise,
             **({"outcome_bounds": [plan.facts.low, plan.facts.high]} if plan.outcome is not None else {}),
             "slope_bound": plan.facts.slope_bound if plan.balancing else 0.0,
             **{f"epsilon_{name}": price for name, price in plan.prices.items()},

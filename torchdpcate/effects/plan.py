@@ -32,7 +32,7 @@ READOUTS: dict[str, type[Readout]] = {cls.name: cls for cls in (BalancedDifferen
 LOSSES = ("auto", "balancing", "logistic")
 
 _STAGE_ONE_SHARE, _OUTCOME_SHARE = 0.30, 0.15
-_NONPRIVATE_RIDGE = 1e-9  # a record
+_NONPRIVATE_RIDGE = 1e-7  # a record; a smaller one leaves no minimiser in float64 where overlap is poor
 _ROUNDING = 1e-9  # of the budget, so that shares never add up to more
 
 
@@ -64,6 +64,16 @@ class BalancingPlan:
     readout: Readout
     facts: ReadoutFacts
     prices: Mapping[str, float]
+
+    @property
+    def loss(self) -> str:
+        """Name of the loss of stage one."""
+        return "balancing" if self.balancing else "logistic"
+
+    @property
+    def noise(self) -> float:
+        """Noise per record in the balance that stage one leaves; public."""
+        return self.propensity.imbalance / self.facts.n
 
     @property
     def fits(self) -> tuple[PreparedFit, ...]:
