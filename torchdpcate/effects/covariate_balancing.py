@@ -210,7 +210,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
             counted = "only as far as slope_bound goes" if plan.balancing else "nowhere"
             warnings.warn(
                 f"noise of {plan.noise:.2g} a record in the {plan.loss} fit of the weights (above {LARGEST_RATIO}): "
-                f"the interval counts it {counted} and may undercover; take fewer features, more epsilon or a larger eta",
+                f"the interval counts it {counted} and may undercover; take fewer features, more epsilon or eta",
                 stacklevel=4,
             )
         self._learnt = learn(records, plan, self._noise, self._payer(self._account, [RECORDS], set()))

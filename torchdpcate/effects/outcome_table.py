@@ -41,7 +41,7 @@ class OutcomeTable(Readout):
     name: ClassVar[str] = "outcome_table"
     formula: ClassVar[str] = (
         "root-polytope noise of radius W/epsilon on the table of weighted outcomes (Laplace noise of scale "
-        "2 W_z/epsilon where the arms' bounds differ), then Laplace noise on the variance; covariate_balancing section 3.3"
+        "2 W_z/epsilon where the arms' bounds differ), then Laplace noise on the variance; covariate_balancing 3.3"
     )
     parts: ClassVar[Mapping[str, float]] = {"table": 0.60, "variance": 0.10}
     slope_bound: ClassVar[float] = 0.5
