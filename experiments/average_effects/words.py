@@ -43,8 +43,8 @@ def thousandths(value: float) -> str:
 
 
 def printed(value: float) -> str:
-    """A published mean squared error times 1000, as it is printed."""
-    return f"{1000 * value:.4g}"
+    """A published mean squared error times 1000; they have five decimals."""
+    return f"{1000 * value:.2f}"
 
 
 def mse(cell: Cell | None) -> str:

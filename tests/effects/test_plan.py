@@ -56,6 +56,22 @@ def test_the_loss_follows_the_public_ratio():
     assert few.facts.imbalance == 0
 
 
+def test_noise_in_the_weights_counts_where_no_outcome_model_takes_it_away():
+    plans = {
+        name: make_plan(5_000, FEATURES, ATE, BUDGET, loss="logistic", **settings)
+        for name, settings in {
+            "model": {},
+            "table": {"readout": "outcome_table"},
+            "constant": {"outcome_bounds": (0.5, 0.5)},
+        }.items()
+    }
+    assert plans["model"].facts.imbalance == 0
+    assert plans["model"].facts.slope_bound == 0.25
+    for name in ("table", "constant"):
+        assert plans[name].facts.imbalance == pytest.approx(4 * plans[name].propensity.imbalance)
+        assert plans[name].facts.slope_bound == 0.5
+
+
 def test_the_noisy_gradient_is_taken_beyond_thirty_features_with_a_delta():
     wide = on_domain(Fourier(pairs=20), DOMAIN)
     both = PrivacyBudget(1.0, 1e-6)

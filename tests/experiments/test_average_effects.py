@@ -37,6 +37,56 @@ def test_pages_show_their_csv_files(page):
     assert shown == pages.PAGES[page](FOLDER)
 
 
+def test_the_readme_tells_the_tables_numbers(committed):
+    told = " ".join((FOLDER / "README.md").read_text(encoding="utf-8").split())
+    own, more = committed["confounded"], Cells.read(FOLDER / pages.file_of(pages.COVERAGE))
+    best, scenario = "certified, eta = 0.1", committed["scenario 1"]
+
+    def errors(cells, row, n=5_000):
+        return [f"{cells.get(n, row, e).mse:.5f}" for e in runs.EPSILONS]
+
+    def covered(cells, row, n=5_000):
+        return [f"{100 * cells.get(n, row, e).coverage:.1f}" for e in runs.EPSILONS]
+
+    def factors(n):
+        return [f"{own.get(n, 'literal', e).mse / own.get(n, best, e).mse:.1f}" for e in runs.EPSILONS]
+
+    assert "error is {}, {} and {} times the certified one's".format(*factors(5_000)) in told
+    assert "{}, {} and {} at N = 100,000".format(*factors(100_000)) in told
+    printed, ours, plain = (errors(own, row) for row in ("literal", best, "difference in means"))
+    assert f"({printed[0]} against {ours[0]} at epsilon = 0.5" in told
+    assert f"adjusts for nothing: {plain[0]})" in told
+    assert "in {}, {} and {} % of 2,000 data sets with N = 5,000".format(*covered(more, best)) in told
+    assert "and in {}, {} and {} % with N = 50,000".format(*covered(more, best, 50_000)) in told
+    assert f"big table {covered(own, best)[1]} % do at N = 5,000 and epsilon = 1" in told
+    wide, narrow = (sorted(covered(own, row)) for row in ("literal", "literal, note's interval"))
+    assert f"covers {wide[0]} to {wide[2]} % on the confounded" in told
+    assert f"covers {narrow[0]} to {narrow[2]} %: the" in told
+    longer = sorted(own.get(5_000, "literal", e).length / own.get(5_000, best, e).length for e in runs.EPSILONS)
+    assert f"makes it {longer[0]:.1f} to {longer[2]:.1f} times as long" in told
+    rows = ("difference in means", best, "certified, eta = 0.05", "literal")
+    free, tenth, twentieth, literal = (scenario.get(5_000, row, 0.5).mse for row in rows)
+    assert f"({free:.6f} at epsilon = 0.5 and N = 5,000" in told
+    assert (
+        f"balancing {tenth:.6f} with eta = 0.1 and {twentieth:.5f} with eta = 0.05; as printed {literal:.5f})" in told
+    )
+    assert f"{errors(own, 'LGPR')[0]} on the confounded design at epsilon = 0.5" in told
+    assert f"bias of {committed['scenario 2'].get(50_000, 'LGPR', 5.0).bias:.4f} that stays" in told
+    assert f"{own.get(100_000, 'GR', 1.0).mse:.6f} on the confounded design" in told
+    aipw, table = sorted(covered(own, "AIPW")), covered(own, "certified, outcome table, eta = 0.1")
+    assert f"truth in {aipw[0]} to {aipw[2]} % of the confounded" in told
+    assert f"{table[0]} % at epsilon = 0.5 and {table[1]} % at epsilon = 1 on the confounded design" in told
+    far = committed["scenario 2"].get(100_000, best, 5.0)
+    spread = math.sqrt(far.mse - far.bias**2)
+    assert f"off by {-far.bias:.4f} at N = 100,000, {-far.bias / spread:.1f} of its standard deviation" in told
+    assert f"covers {100 * far.coverage:.1f} % at epsilon = 5" in told
+    assert f"({committed['scenario 2'].get(100_000, 'literal', 5.0).mse:.7f} against {far.mse:.7f})" in told
+    assert "({}, {}, {} against 0.00797, 0.00471, 0.00044 on the confounded design)".format(*printed) in told
+    assert "({}, {}, {} against 0.01425, 0.00378, 0.00043)".format(*errors(scenario, "literal")) in told
+    lengths = [f"{scenario.get(5_000, 'literal', e).length:.3f}" for e in runs.EPSILONS]
+    assert "({}, {}, {} against 0.70, 0.50, 0.22)".format(*lengths) in told
+
+
 def test_certified_errors_are_about_a_tenth_where_adjustment_matters(committed):
     cells = committed["confounded"]
     for row in ("certified, eta = 0.1", "certified, logistic loss, eta = 0.1", "certified, balancing loss, eta = 0.1"):

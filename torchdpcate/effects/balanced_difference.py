@@ -47,7 +47,6 @@ class BalancedDifference(Readout):
         "covariate_balancing sections 3.4 and 3.6"
     )
     parts: ClassVar[Mapping[str, float]] = {"difference": 0.40, "size": 0.05, "spread": 0.10}
-    slope_bound: ClassVar[float] = 0.25
 
     def run(
         self, total: Total, facts: ReadoutFacts, prices: Mapping[str, float], pay: Pay, noise: NoiseSource

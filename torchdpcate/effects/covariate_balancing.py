@@ -118,12 +118,12 @@ class CovariateBalancingEffect(AverageEffectLearner):
             beyond 30 features if the budget has a delta, else objective perturbation.
         readout: ``balanced_difference`` or ``outcome_table``.
         outcome_bounds: Public bounds (lo, hi) of the outcome model, for outcomes scaled to [0, 1]; equal ones leave
-            the model out.
+            the model out. Wider ones cost noise, and take away bias where the propensity's model is wrong.
         shares: Parts of the budget by name, in place of the defaults, divided by their sum: ``stage_one`` .30,
             ``outcome_model`` .15, ``difference`` .40, ``size`` .05, ``spread`` .10 (or ``table`` .60 and ``variance``
             .10 instead of the last four); ``balance`` and ``difference_in_means`` are 0 unless asked for.
         slope_bound: Public bound B of how far the outcome model's slopes are off, in the interval; None takes .25, and
-            .5 for the table.
+            .5 where there is no model.
         public_sample: Covariates of a public sample [m, q]; a warning says so if most of its propensities are clipped.
 
     Attributes:
@@ -207,7 +207,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
                 stacklevel=4,
             )
         if plan.noise > LARGEST_RATIO:
-            counted = "only as far as slope_bound goes" if plan.balancing else "nowhere"
+            counted = "only as far as slope_bound goes" if plan.facts.imbalance > 0 else "nowhere"
             warnings.warn(
                 f"noise of {plan.noise:.2g} a record in the {plan.loss} fit of the weights (above {LARGEST_RATIO}): "
                 f"the interval counts it {counted} and may undercover; take fewer features, more epsilon or eta",
@@ -277,7 +277,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
             "basis": type(plan.features).__name__,
             "noise_per_record": plan.noise,
             **({"outcome_bounds": [plan.facts.low, plan.facts.high]} if plan.outcome is not None else {}),
-            "slope_bound": plan.facts.slope_bound if plan.balancing else 0.0,
+            "slope_bound": plan.facts.slope_bound if plan.facts.imbalance > 0 else 0.0,
             **{f"epsilon_{name}": price for name, price in plan.prices.items()},
             **plan.readout.public(plan.facts, plan.prices),
             **constants,

@@ -89,7 +89,7 @@ def learn_propensity(
     """
     if pay is not None:
         pay(f"weights: propensity by {ObjectiveFit.name}", fit.event, fit.level, fit.count)
-    return noise.paid(fit.draw(records, arm, noise, runs))
+    return noise.paid(fit.draw(records, arm, noise, max(runs, records.sets)))
 
 
 def release_sum(

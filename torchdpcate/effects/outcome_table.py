@@ -44,7 +44,6 @@ class OutcomeTable(Readout):
         "2 W_z/epsilon where the arms' bounds differ), then Laplace noise on the variance; covariate_balancing 3.3"
     )
     parts: ClassVar[Mapping[str, float]] = {"table": 0.60, "variance": 0.10}
-    slope_bound: ClassVar[float] = 0.5
 
     def run(
         self, total: Total, facts: ReadoutFacts, prices: Mapping[str, float], pay: Pay, noise: NoiseSource

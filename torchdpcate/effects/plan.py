@@ -1,7 +1,7 @@
 """What a covariate balancing effect buys, for how much, by which mechanisms: all of it public, before any record."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -31,6 +31,11 @@ FITTERS: dict[str, type[Fitter]] = {cls.name: cls for cls in (ObjectiveFit, Nois
 READOUTS: dict[str, type[Readout]] = {cls.name: cls for cls in (BalancedDifference, OutcomeTable)}
 LOSSES = ("auto", "balancing", "logistic")
 
+_AMPLIFIED = {"ATE": 4.0, "ATT": 2.0, "ATC": 2.0, "ATO": 1.0}
+"""By how much noise in the logistic score shows in the balance of the estimand's weights, at propensities of 1/2: the
+slope of both arms' weights over e (1 - e)."""
+_MODEL_SLOPE_BOUND = 0.25  # B of the interval where there is an outcome model
+_PLAIN_SLOPE_BOUND = 0.5  # B where no outcome model takes the slopes away
 _STAGE_ONE_SHARE, _OUTCOME_SHARE = 0.30, 0.15
 _NONPRIVATE_RIDGE = 1e-7  # a record; a smaller one leaves no minimiser in float64 where overlap is poor
 _ROUNDING = 1e-9  # of the budget, so that shares never add up to more
@@ -110,7 +115,7 @@ def make_plan(
         readout: Stage two.
         outcome_bounds: Public bounds (lo, hi) of the outcome model, for outcomes in [0, 1].
         shares: Parts of the budget by name, in place of the defaults; divided by their sum.
-        slope_bound: B of the interval; None takes the readout's.
+        slope_bound: B of the interval; None takes 0.25, and 0.5 where there is no outcome model.
 
     Raises:
         InputError: An unknown name, or settings that do not fit each other or the budget.
@@ -134,8 +139,9 @@ def make_plan(
     model = None
     if second is not None:
         model = second.prepare(CrossEntropy(), n, features, PrivacyBudget(prices[OUTCOME_MODEL], delta))
-    if balancing:
-        facts = ReadoutFacts(n, weighting, facts.low, facts.high, propensity.imbalance, facts.slope_bound)
+    if balancing or model is None:
+        imbalance = propensity.imbalance * (1.0 if balancing else _AMPLIFIED[weighting.estimand])
+        facts = replace(facts, imbalance=imbalance)
     chosen.public(facts, prices)  # which refuses noise that no number could carry
     names = first.name, second.name if second is not None else "none"
     return BalancingPlan(weighting, features, balancing, ratio, propensity, model, names, chosen, facts, prices)
@@ -231,7 +237,8 @@ def _facts(
             f"outcome_bounds = ({low:g}, {high:g}): give two numbers in [0, 1], the lower first (outcomes are scaled "
             "to that); equal ones leave the outcome model out"
         )
-    slope = readout.slope_bound if slope_bound is None else number("slope_bound", slope_bound)
+    default = _MODEL_SLOPE_BOUND if low < high else _PLAIN_SLOPE_BOUND
+    slope = default if slope_bound is None else number("slope_bound", slope_bound)
     if slope < 0:
         raise InputError(f"slope_bound = {slope:g}: give a number of at least 0")
     return ReadoutFacts(n, weighting, low, high, 0.0, slope)

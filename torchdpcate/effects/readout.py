@@ -64,7 +64,8 @@ class ReadoutFacts:
         weighting: Estimand and clip, which bound the weights.
         low: Least value of the outcome model, of outcomes in [0, 1].
         high: Its largest.
-        imbalance: See `PreparedFit`; 0 where the weights are not from a balancing loss.
+        imbalance: Standard deviation of an entry of sum t w phi by the noise of stage one; 0 where an outcome model
+            makes it second order, as the logistic loss leaves it.
         slope_bound: B, public bound of how far the outcome model's coefficients (in phi) are off, for the interval.
     """
 
@@ -107,13 +108,11 @@ class Readout(ABC):
         name: Of the mechanism.
         formula: Its noise scales, with their source.
         parts: What it buys, by name, with the default share of the whole budget.
-        slope_bound: Default of `ReadoutFacts.slope_bound`.
     """
 
     name: ClassVar[str]
     formula: ClassVar[str]
     parts: ClassVar[Mapping[str, float]]
-    slope_bound: ClassVar[float]
 
     @abstractmethod
     def run(
