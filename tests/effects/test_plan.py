@@ -56,6 +56,14 @@ def test_the_loss_follows_the_public_ratio():
     assert few.facts.imbalance == 0
 
 
+def test_the_overlap_is_balanced_by_the_logistic_loss_and_its_noise_always_counts():
+    """Review: relabelled beyond the ratio, the same fit lost its noise in the interval, which then covered 85 %."""
+    for loss in ("auto", "balancing", "logistic"):
+        plan = make_plan(500, FEATURES, Weighting("ATO", 0.1), PrivacyBudget(0.5, 0.0), loss=loss)
+        assert plan.balancing
+        assert plan.facts.imbalance == plan.propensity.imbalance > 0
+
+
 def test_noise_in_the_weights_counts_where_no_outcome_model_takes_it_away():
     plans = {
         name: make_plan(5_000, FEATURES, ATE, BUDGET, loss="logistic", **settings)
@@ -88,6 +96,7 @@ def test_the_noisy_gradient_is_taken_beyond_thirty_features_with_a_delta():
         ({"readout": "sum"}, "readout"),
         ({"outcome_bounds": (0.7, 0.3)}, "outcome_bounds"),
         ({"outcome_bounds": (-0.1, 0.3)}, "outcome_bounds"),
+        ({"outcome_bounds": None}, "outcome_bounds"),
         ({"shares": {"stage_two": 1.0}}, "shares.stage_two"),
         ({"shares": {"difference": 0.0}}, "shares.difference"),
         ({"shares": {"balance": -1.0}}, "shares.balance"),

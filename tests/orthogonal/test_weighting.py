@@ -43,7 +43,7 @@ def test_at_one_half_all_records_weigh_the_same() -> None:
     assert of.largest == of.smallest == 2
 
 
-@pytest.mark.parametrize("eta", [0.0, -0.1, 0.51, math.nan])
+@pytest.mark.parametrize("eta", [0.0, -0.1, 1e-12, 0.51, math.nan])
 def test_a_clip_out_of_range_is_refused(eta: float) -> None:
     with pytest.raises(InputError, match="eta"):
         Weighting("ATE", eta)
@@ -52,3 +52,12 @@ def test_a_clip_out_of_range_is_refused(eta: float) -> None:
 def test_an_unknown_estimand_is_refused() -> None:
     with pytest.raises(InputError, match="ATE, ATC, ATT, ATO"):
         Weighting("LATE", ETA)
+
+
+@pytest.mark.parametrize("estimand", ESTIMANDS)
+@pytest.mark.parametrize("eta", [1e-9, 1e-4, 0.1, 0.499999])
+def test_no_record_weighs_more_than_the_constants_say(estimand: str, eta: float) -> None:
+    of, g = Weighting(estimand, eta), torch.linspace(-60, 60, 4001, dtype=torch.float64)
+    weights = torch.stack([of.weights(g, torch.full_like(g, z)) for z in (0.0, 1.0)])
+    assert weights.max().item() <= of.largest * (1 + 1e-15)
+    assert weights.min().item() >= of.smallest * (1 - 1e-15)

@@ -103,10 +103,13 @@ class AverageEffectLearner(BaseEstimator, ABC):
         forget(self)
         if not self.streams:
             raise InputError(f"{type(self).__name__}: needs all records at once; use fit(X, A, Y)")
-        schema = TableSchema.of(self.domain).two_arms()
-        if stream.schema.domain != schema.domain:
-            raise InputError("stream: its columns or bounds are not those of the learner's domain; give both the same")
-        return self._fit(StreamedRecords(stream, self.features(), schema.domain))
+        schema, read = TableSchema.of(self.domain).two_arms(), stream.schema.two_arms()
+        same = read == schema if isinstance(self.domain, TableSchema) else read.domain == schema.domain
+        if not same or read.actions != schema.actions:
+            raise InputError("stream: its columns, arms or bounds are not the learner's; give both the same domain")
+        records = StreamedRecords(stream, self.features(), schema.domain)
+        records.check()
+        return self._fit(records)
 
     @abstractmethod
     def check(self, n: int) -> None:

@@ -16,7 +16,7 @@ from torchdpcate.second_stage import FeatureMap
 
 _STEEP_SHARE, _FLAT_SHARE = 0.6, 0.85
 _FLAT = 0.25  # curvature of the logistic loss, up to which little of epsilon need go to the ridge
-_LEAST_RIDGE = 1e-9  # of the curvature; below it float64 has nothing to solve with
+_LEAST_RIDGE = 1e-3  # of the curvature; below it the noise that hides the solver's stop would outgrow the tilt
 
 
 @dataclass(frozen=True)

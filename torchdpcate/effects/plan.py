@@ -231,7 +231,10 @@ def _facts(
 ) -> ReadoutFacts:
     if not isinstance(readout, BalancedDifference):
         bounds = (0.5, 0.5)
-    low, high = (number("outcome_bounds", bound) for bound in bounds)
+    try:
+        low, high = (number("outcome_bounds", bound) for bound in bounds)
+    except (TypeError, ValueError):
+        raise InputError(f"outcome_bounds = {bounds!r}: give a pair of numbers, such as (0.3, 0.7)") from None
     if not 0 <= low <= high <= 1:
         raise InputError(
             f"outcome_bounds = ({low:g}, {high:g}): give two numbers in [0, 1], the lower first (outcomes are scaled "
@@ -260,9 +263,10 @@ def _propensity(
     """Return whether the balancing loss is fitted, its noise per record r, and the fit."""
     if loss not in LOSSES:
         raise InputError(f"loss = {loss!r}: choose one of {', '.join(LOSSES)}")
-    if loss == "logistic":
+    if loss == "logistic" and weighting.estimand != "ATO":  # whose balancing loss it is
         return False, 0.0, fitter.prepare(Logistic(), n, features, budget)
     fit = fitter.prepare(BalancingLoss(weighting), n, features, budget)
     ratio = fit.imbalance / n
-    balancing = loss == "balancing" or ratio <= LARGEST_RATIO or isinstance(fitter, KNormGradient)
+    forced = loss == "balancing" or weighting.estimand == "ATO" or isinstance(fitter, KNormGradient)
+    balancing = forced or ratio <= LARGEST_RATIO
     return balancing, ratio, fit if balancing else fitter.prepare(Logistic(), n, features, budget)

@@ -9,7 +9,10 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data import CausalData, Domain, RecordStream
+from torchdpcate.data.records import arm_sizes, check_arms
 from torchdpcate.erm import Loss, minimise, minimise_batches, summed
+from torchdpcate.errors import InputError
+from torchdpcate.privacy.budget import whole
 from torchdpcate.second_stage import FeatureMap
 
 
@@ -103,8 +106,9 @@ class StackedRecords(Records):
 
     @classmethod
     def of(cls, records: CausalData, features: FeatureMap, domain: Domain) -> "StackedRecords":
-        """Return records within the domain as a batch."""
-        return cls(make_batch(records, features, domain))
+        """Return records within the domain as a batch of its own: the caller's arrays may change."""
+        copied = CausalData(records.x.clone(), records.a.clone(), records.y)
+        return cls(make_batch(copied, features, domain))
 
     @property
     def n(self) -> int:  # type: ignore[override]
@@ -148,7 +152,7 @@ class StreamedRecords(Records):
     @property
     def n(self) -> int:  # type: ignore[override]
         """Number of records."""
-        return self.stream.n
+        return whole("stream.n", self.stream.n, least=1)
 
     @property
     def size(self) -> int:  # type: ignore[override]
@@ -156,13 +160,43 @@ class StreamedRecords(Records):
         return self.features.dimension
 
     def batches(self) -> Iterator[Batch]:
-        """See `Records`."""
+        """See `Records`.
+
+        Raises:
+            InputError: Not as many records as the stream said.
+        """
+        n = 0
         for records in self.stream:
-            yield make_batch(records, self.features, self.domain)
+            n += records.n
+            yield make_batch(_within(records, self.domain), self.features, self.domain)
+        if n != self.n:
+            raise InputError(f"stream: {n} records, where it said n = {self.n}; give a stream that stays as it is")
+
+    def check(self) -> None:
+        """Read everything once, and refuse what sums over these records must not rest on.
+
+        Raises:
+            InputError: Values outside the domain or missing, treatments other than 0 and 1, an arm without records, or
+                another number of records than the stream says.
+        """
+        sizes = torch.zeros(2, dtype=torch.long)
+        for records in self.stream:
+            self.domain.check_covariates(records.x)
+            self.domain.check_outcome(records.y)
+            sizes += arm_sizes(records.a)
+        check_arms(sizes)
+        if int(sizes.sum()) != self.n:
+            raise InputError(f"stream: {int(sizes.sum())} records, where it says n = {self.n}; correct n")
 
     def minimise(self, loss: Loss, target: Target, gamma: float, tilts: Tensor, tolerance: float) -> Tensor:
         """See `Records`; each Newton step is a pass."""
         return minimise_batches(self._pairs(target), loss, gamma, tilts, tolerance)
+
+
+def _within(records: CausalData, domain: Domain) -> CausalData:
+    """Move records into the domain: what was checked once may be read otherwise later, and sums must not follow it."""
+    x, y = domain.clip_covariates(torch.nan_to_num(records.x)), torch.nan_to_num(records.y)
+    return CausalData(x, (records.a > 0.5).double(), y)
 
 
 def make_batch(records: CausalData, features: FeatureMap, domain: Domain) -> Batch:

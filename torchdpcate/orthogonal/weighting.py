@@ -12,6 +12,8 @@ from torchdpcate.privacy.budget import number
 ESTIMANDS = {"ATE": (-1, -1), "ATC": (-1, 0), "ATT": (0, -1), "ATO": (0, 0)}
 """Powers (alpha, beta) of the Beta family by estimand: everybody, the controls, the treated, the overlap."""
 
+_LEAST = 1e-9  # of eta: below it float64 cannot tell 1 - eta from one well enough
+
 
 @dataclass(frozen=True)
 class Weighting:
@@ -45,7 +47,8 @@ class Weighting:
         """Refuse an estimand that there is not, and a clip out of range."""
         if self.estimand not in ESTIMANDS:
             raise InputError(f"estimand = {self.estimand!r}: choose one of {', '.join(ESTIMANDS)}")
-        if not 0 < number("eta", self.eta) <= 0.5:
+        object.__setattr__(self, "eta", number("eta", self.eta))
+        if not _LEAST <= self.eta <= 0.5:
             raise InputError(
                 f"eta = {self.eta:g}: the clip of the propensity must lie in (0, 0.5]; 0.1 keeps weights to 10"
             )
@@ -92,8 +95,8 @@ class Weighting:
 
     @property
     def _ends(self) -> Tensor:
-        """Weights of controls and treated at e = eta and 1 - eta, [2, 2]."""
-        e = torch.tensor([self.eta, 1 - self.eta], dtype=torch.float64)
+        """Weights of controls and treated at either clip, as records have them, [2, 2]."""
+        e = self.propensity(torch.tensor([-self.reach, self.reach], dtype=torch.float64))
         return torch.stack([self.at(e, torch.zeros_like(e)), self.at(e, torch.ones_like(e))])
 
     def propensity(self, g: Tensor) -> Tensor:
