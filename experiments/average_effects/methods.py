@@ -10,12 +10,12 @@ from torch import Tensor
 from experiments.average_effects.designs import Design, Sample
 from experiments.average_effects.literal import hajek, literal
 from torchdpcate import PrivacyBudget
-from torchdpcate.effects.covariate_balancing import estimate_batch
 from torchdpcate.effects.difference_in_means import difference_in_means, plain_difference
 from torchdpcate.effects.doubly_robust_plan import doubly_robust, plan_doubly_robust
 from torchdpcate.effects.horvitz_thompson import horvitz_thompson, plan_horvitz_thompson
 from torchdpcate.effects.plan import make_plan
 from torchdpcate.effects.readout import Conclusion
+from torchdpcate.effects.stages import estimate_batch
 from torchdpcate.effects.subsample_aggregate import plan_subsample, subsample_aggregate
 from torchdpcate.orthogonal import Weighting
 from torchdpcate.privacy import NoiseSource

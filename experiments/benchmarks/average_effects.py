@@ -20,9 +20,9 @@ import torch
 from pyarrow import parquet
 
 from torchdpcate import Confounded, CovariateBalancingEffect, PrivacyBudget, TableStream
-from torchdpcate.effects.covariate_balancing import estimate_batch
 from torchdpcate.effects.plan import BalancingPlan, make_plan
 from torchdpcate.effects.records import Batch, StackedRecords, make_batch
+from torchdpcate.effects.stages import estimate_batch
 from torchdpcate.orthogonal import Weighting
 from torchdpcate.privacy import NoiseSource
 from torchdpcate.release.interval_law import half_width

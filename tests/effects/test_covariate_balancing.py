@@ -12,9 +12,10 @@ import torch
 from tests.effects.confounded import DOMAIN, EFFECT, FEATURES, arrays, data_sets
 from torchdpcate import Domain, NoiseSource, PrivacyBudget, load_release
 from torchdpcate.effects.balancing_loss import BalancingLoss
-from torchdpcate.effects.covariate_balancing import CovariateBalancingEffect, estimate_batch, learn
+from torchdpcate.effects.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.effects.plan import make_plan
 from torchdpcate.effects.records import Batch, StackedRecords, predictor
+from torchdpcate.effects.stages import estimate_batch, learn
 from torchdpcate.erm import minimise
 from torchdpcate.errors import InputError
 from torchdpcate.orthogonal import ESTIMANDS, Weighting

@@ -10,11 +10,12 @@ from torch import Tensor
 from torchdpcate.data import Domain
 from torchdpcate.effects.balance import COUNT, BalanceStatistics
 from torchdpcate.effects.balanced_difference import BalancedDifference
-from torchdpcate.effects.covariate_balancing import CovariateBalancingEffect, Learnt, learn, total_of
+from torchdpcate.effects.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.effects.outcome_table import CELLS, OutcomeTable
 from torchdpcate.effects.plan import make_plan
 from torchdpcate.effects.readout import Readout, ReadoutFacts, Weighted, free
 from torchdpcate.effects.records import Batch, StackedRecords, Target, arm, outcome
+from torchdpcate.effects.stages import Learnt, learn, total_of
 from torchdpcate.erm import CrossEntropy, Logistic, Loss
 from torchdpcate.orthogonal import Weighting
 from torchdpcate.privacy import (
