@@ -29,12 +29,21 @@ def test_weights_and_constants_are_those_of_the_table(estimand: str) -> None:
     assert math.isclose(of.most_control, most_control, rel_tol=1e-13)
     assert math.isclose(of.curvature, curvature, rel_tol=1e-13)
     assert math.isclose(of.largest, torch.cat(arms).amax().item(), rel_tol=1e-13)
-    assert math.isclose(of.smallest, torch.cat(arms).amin().item(), rel_tol=1e-13)
+    assert math.isclose(of.smallest, torch.cat(arms).amin().item() if of.symmetric else 0.0, rel_tol=1e-13)
 
 
 def test_the_propensity_is_clipped_to_eta() -> None:
     e = Weighting("ATE", ETA).propensity(torch.tensor([-50.0, 0.0, 50.0], dtype=torch.float64))
     torch.testing.assert_close(e, torch.tensor([ETA, 0.5, 1 - ETA], dtype=torch.float64), rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize(("estimand", "sign"), [("ATT", 1.0), ("ATC", -1.0)])
+def test_the_treated_and_the_controls_are_clipped_where_a_weight_could_grow_alone(estimand: str, sign: float) -> None:
+    of, g = Weighting(estimand, ETA), sign * torch.tensor([-9.0, 0.0, 9.0], dtype=torch.float64)
+    other = torch.full_like(g, float(estimand == "ATC"))
+    expected = torch.tensor([math.exp(-9.0), 1.0, (1 - ETA) / ETA], dtype=torch.float64)
+    torch.testing.assert_close(of.weights(g, other), expected, rtol=1e-12, atol=0)
+    assert of.clipped(g).tolist() == [False, False, True]
 
 
 def test_at_one_half_all_records_weigh_the_same() -> None:

@@ -1,5 +1,6 @@
 """Covariate balancing scoring rules with clipped scores, as convex losses of a linear predictor."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -17,7 +18,8 @@ class BalancingLoss(Loss):
 
     .. math:: \ell = A_t (1 + e^{-v}) - B_t v, \qquad A_+ = B_- = 1\{\alpha = -1\}, \quad A_- = B_+ = 1\{\beta = -1\}
 
-    for \|v\| <= L, extended linearly beyond (the clipped score); for the ATO the logistic loss, unclipped. Its slope is
+    for \|v\| <= L, extended linearly beyond (the clipped score; for ATT and ATC below -L alone, where a weight could
+    grow); for the ATO the logistic loss, unclipped. Its slope is
     -w_1 for the treated and +w_0 for controls, so that the minimiser of the sum has sum t w psi = 0.
 
     Slope W (1 for the ATO), curvature kappa of the `Weighting`. Source: Zhao (2019); theory note
@@ -53,8 +55,8 @@ class BalancingLoss(Loss):
         treated = target > 0
         curved = torch.where(treated, float(alpha == -1), float(beta == -1)).to(u)
         linear = torch.where(treated, float(beta == -1), float(alpha == -1)).to(u)
-        inside = v.clamp(-reach, reach)
+        inside = v.clamp(-reach, reach if self.weighting.symmetric else math.inf)
         power = curved * torch.exp(-inside)
         slope = -power - linear
         value = curved + power - linear * inside + slope * (v - inside)
-        return Slopes(value, target * slope, target * target * power * (v.abs() <= reach))
+        return Slopes(value, target * slope, target * target * power * (v == inside))

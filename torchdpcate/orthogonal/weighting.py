@@ -23,13 +23,15 @@ class Weighting:
         e = \sigma(\mathrm{clip}(g, -L, L)), \quad L = \mathrm{logit}(1 - \eta)
 
     so that w_1 is 1/e (ATE), (1-e)/e (ATC), 1 (ATT), 1-e (ATO), and w_0 is 1/(1-e), 1, e/(1-e), e. Both are monotone in
-    e, so their suprema are those at eta and 1 - eta.
+    e, so their suprema are those at eta and 1 - eta. For ATT and ATC g is clipped on the one side alone where a weight
+    could grow: above for ATT, below for ATC. On the other side weights fall to 0, and must: where few are treated, a
+    floor under the controls' e/(1-e) would outweigh all the treated.
 
-    Source: Zhao (2019), table 1; theory note ``covariate_balancing``, section 1.
+    Source: Zhao (2019), table 1; theory note ``covariate_balancing``, section 1, which clips both sides for all.
 
     Args:
         estimand: One of `ESTIMANDS`.
-        eta: Public clip of the propensity, in (0, 0.5]; at 0.5 all records of an arm weigh the same.
+        eta: Public clip of the propensity, in (0, 0.5]; at 0.5 all records weigh the same for ATE and ATO.
 
     Raises:
         InputError: If an argument is outside its range.
@@ -65,7 +67,7 @@ class Weighting:
 
     @property
     def reach(self) -> float:
-        """L, the largest |logit| that is not clipped."""
+        """L, the largest |logit| that is not clipped on a side that is."""
         return math.log1p(-self.eta) - math.log(self.eta)
 
     @property
@@ -85,8 +87,8 @@ class Weighting:
 
     @property
     def smallest(self) -> float:
-        """w_min, the smallest weight of either arm."""
-        return self._ends.amin().item()
+        """w_min, the smallest weight of either arm; 0 for ATT and ATC."""
+        return self._ends.amin().item() if self.symmetric else 0.0
 
     @property
     def curvature(self) -> float:
@@ -99,15 +101,26 @@ class Weighting:
         e = self.propensity(torch.tensor([-self.reach, self.reach], dtype=torch.float64))
         return torch.stack([self.at(e, torch.zeros_like(e)), self.at(e, torch.ones_like(e))])
 
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Least and largest linear predictor that is not clipped."""
+        low, high = -self.reach, self.reach
+        return (-math.inf if self.estimand == "ATT" else low), (math.inf if self.estimand == "ATC" else high)
+
     def propensity(self, g: Tensor) -> Tensor:
         """Return the clipped propensity e at linear predictors g, of g's shape."""
-        return torch.sigmoid(g.clamp(-self.reach, self.reach))
+        return torch.sigmoid(g.clamp(*self.limits))
+
+    def clipped(self, g: Tensor) -> Tensor:
+        """Return which linear predictors g are clipped, of g's shape."""
+        low, high = self.limits
+        return (g < low) | (g > high)
 
     def weights(self, g: Tensor, z: Tensor) -> Tensor:
         """Return the weights of records with linear predictors g [..., n] and treatments z [..., n] in {0, 1}."""
         return self.at(self.propensity(g), z)
 
     def at(self, e: Tensor, z: Tensor) -> Tensor:
-        """Return the weights at propensities e in [eta, 1-eta], with z as for ``weights``."""
+        """Return the weights at clipped propensities e, with z as for ``weights``."""
         alpha, beta = self.powers
         return torch.where(z > 0.5, e**alpha * (1 - e) ** (beta + 1), e ** (alpha + 1) * (1 - e) ** beta)

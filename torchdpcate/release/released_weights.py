@@ -45,7 +45,7 @@ class ReleasedWeights:
 
     def clipped_share(self, x: Tensor) -> float:
         """Return the share of rows of x [m, q] whose propensity lies beyond [eta, 1 - eta]."""
-        return (self._predictor(x).abs() > self.weighting.reach).double().mean().item()
+        return self.weighting.clipped(self._predictor(x)).double().mean().item()
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the coefficients and the feature map's buffers."""
