@@ -97,13 +97,13 @@ def test_no_interval_where_none_is_honest():
 def test_propensities_and_weights_of_anybody():
     release, x = released(weights=weights()), DOMAIN.grid(50)
     g = (-3 + 0 * x[:, 0] + 3 * x[:, 1]) / math.sqrt(3)
-    e = torch.sigmoid(g).clamp(0.2, 0.8)
+    e = torch.sigmoid(g).clamp(max=0.8)  # of the ATT weights could grow above alone
     np.testing.assert_allclose(release.propensity(x), e)
     frame = pd.DataFrame(x.numpy(), columns=["age", "dose"])[["dose", "age"]]
     np.testing.assert_allclose(release.propensity(frame), e)
     a = (torch.arange(50) % 2).numpy()
     np.testing.assert_allclose(release.weights_of(x, a), np.where(a == 1, 1.0, e / (1 - e)))
-    assert release.weights.clipped_share(x) == pytest.approx(((e == 0.2) | (e == 0.8)).double().mean().item())
+    assert release.weights.clipped_share(x) == pytest.approx((e == 0.8).double().mean().item())
     for treatments in ([1.0], np.full(50, 2.0)):
         with pytest.raises(InputError, match="a 0 or a 1 for each of the 50 rows"):
             release.weights_of(x, treatments)
@@ -158,6 +158,12 @@ def test_a_bare_release_comes_back_too(main, tmp_path):
         (("beside",), {"law": None, "swamped": False}),
         (("balance",), ["age"]),
         (("weights", "eta"), 0.7),
+        (("weights", "eta"), "0.2"),
+        (("weights", "eta"), True),
+        (("weights", "hidden"), 33.0),
+        (("hidden",), 33.0),
+        (("main", "hidden"), 33.0),
+        (("main", "law", "hidden"), 33.0),
         (("weights", "estimand"), "LATE"),
         (("weights", "features"), {"name": "representation"}),
         (("weights", "features"), {"name": "fourier", "pairs": 10**9}),
@@ -203,6 +209,17 @@ def test_tensors_that_do_not_fit_are_refused(name, tmp_path):
         save_file(tensors, path, metadata | {DIGEST_KEY: release_digest(metadata, tensors)})
         with pytest.raises(ReleaseFileError):
             load_release(path)
+
+
+@pytest.mark.parametrize("name", ["balance.secret", "features.secret", "secret", "beside", "balance.before"])
+def test_tensors_that_nobody_asked_for_are_refused(name, tmp_path):
+    path = save_release(released(weights=weights()), tmp_path / "effect.safetensors")
+    file = read_release_file(path)
+    metadata = {key: text for key, text in file.metadata.items() if key != DIGEST_KEY}
+    tensors = file.tensors | {name: torch.zeros(3, dtype=torch.float64)}
+    save_file(tensors, path, metadata | {DIGEST_KEY: release_digest(metadata, tensors)})
+    with pytest.raises(ReleaseFileError):
+        load_release(path)
 
 
 def test_what_no_reader_could_use_is_refused():

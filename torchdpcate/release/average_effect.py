@@ -1,5 +1,6 @@
 """A released average effect: one number, its interval, the weights behind it, and nothing of the records."""
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -174,14 +175,14 @@ class AverageEffectRelease(Release):
     def build(
         cls, tensors: dict[str, Tensor], facts: dict[str, Any], schema: TableSchema, privacy: PrivacyStatement
     ) -> "AverageEffectRelease":
-        """Rebuild a release from ``tensors`` and ``facts``."""
+        """Rebuild a release from ``tensors`` and ``facts``, and refuse whatever else they hold."""
         names, beside, weights = facts["numbers"], facts["beside"], facts["weights"]
         _require_names(names)
         _require(tensors["numbers"], (len(names),), "numbers")
         outcome = tensors.get("outcome_theta")
         if outcome is not None:
             _require(outcome, tuple(tensors["theta"].shape), "outcome_theta")
-        return cls(
+        release = cls(
             facts["estimand"],
             Estimate.build(tensors["main"], facts["main"]),
             dict(zip(names, tensors["numbers"].tolist(), strict=True)),
@@ -192,6 +193,8 @@ class AverageEffectRelease(Release):
             None if facts["balance"] is None else _load_balance(tensors, facts["balance"]),
             None if beside is None else Estimate.build(tensors["beside"], beside),
         )
+        _require_nothing_else(release, tensors, facts)
+        return release
 
     def _weights(self, name: str) -> ReleasedWeights:
         if self.weights is None:
@@ -216,6 +219,15 @@ def _require_names(names: Any) -> None:
     """Refuse, in a file, names that are no printable words, or that stand twice."""
     if not all(isinstance(name, str) and name.isprintable() for name in names) or len(set(names)) < len(names):
         raise ValueError("names that are none")
+
+
+def _require_nothing_else(release: AverageEffectRelease, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+    """Refuse, in a file, tensors and facts that the release would not write: nobody would see them, or check them."""
+    strange = tensors.keys() ^ release.tensors().keys()
+    if strange:
+        raise ValueError(f"tensors that are none of its own, or are missing: {', '.join(sorted(strange))}")
+    if json.dumps(facts, sort_keys=True) != json.dumps(release.facts(), sort_keys=True):
+        raise ValueError("facts that are none of its own, or are written otherwise")
 
 
 def _load_balance(tensors: dict[str, Tensor], names: list[str]) -> BalanceTable:
