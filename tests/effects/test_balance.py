@@ -7,10 +7,11 @@ import torch
 
 from tests.effects.confounded import DOMAIN, FEATURES, arrays
 from torchdpcate import NoiseSource
-from torchdpcate.effects.balance import BalanceStatistics, cube_deviation, names_of
+from torchdpcate.effects.balance import BalanceStatistics, names_of
 from torchdpcate.effects.readout import free
 from torchdpcate.effects.records import Batch, StackedRecords
 from torchdpcate.orthogonal import ESTIMANDS, Weighting
+from torchdpcate.privacy import k_norm_deviation
 from torchdpcate.second_stage import Legendre, on_domain
 
 THETA = torch.tensor([[0.2, 1.0, -0.5, 0.3, 0.1]], dtype=torch.float64)
@@ -75,4 +76,4 @@ def test_features_have_names():
 
 def test_deviation_of_a_cube_of_noise():
     """The note's section 7: 3.741657 at d = 5."""
-    assert math.isclose(cube_deviation(5, 1.0), 3.741657, abs_tol=5e-7)
+    assert math.isclose(k_norm_deviation(5, math.inf), 3.741657, abs_tol=5e-7)

@@ -12,13 +12,13 @@ from torchdpcate.audit import audit
 from torchdpcate.data import RecordStream, TableSchema
 from torchdpcate.effects import worst_case_gradient
 from torchdpcate.effects.balancing_loss import BalancingLoss
-from torchdpcate.effects.gradient_map import KNormGradient, gradient_deviation, gradient_sensitivity, solver_cover
+from torchdpcate.effects.gradient_map import KNormGradient, gradient_sensitivity, solver_cover
 from torchdpcate.effects.gradient_sampler import CurvedBalancingLoss, GradientSampler, cell_loss
 from torchdpcate.effects.records import Batch, StackedRecords, StreamedRecords, arm
 from torchdpcate.erm import Logistic
 from torchdpcate.errors import InputError
 from torchdpcate.orthogonal import Weighting
-from torchdpcate.privacy import WORST_CASES, Level, PureEvent
+from torchdpcate.privacy import WORST_CASES, Level, PureEvent, k_norm_deviation
 from torchdpcate.second_stage import on_domain
 
 ATE = BalancingLoss(Weighting("ATE", 0.1))
@@ -127,7 +127,7 @@ def test_draws_are_as_imbalanced_as_announced():
         phi = data.slopes(ATE, arm, theta)[1] / FEATURES.largest_entry
         # a law of the second order in the noise: a tenth is four standard errors of 1500 entries' root mean square
         assert phi.square().mean().sqrt().item() == pytest.approx(fit.imbalance, rel=0.1)
-    assert gradient_deviation(5, 2) < gradient_deviation(5, math.inf)
+    assert k_norm_deviation(5, 2) < k_norm_deviation(5, math.inf)
 
 
 class Stream(RecordStream):

@@ -62,9 +62,9 @@ _MEASURES = {
     "low": "95 % interval from",
     "high": "95 % interval to",
     "truth": "truth",
-    "estimate_nonprivate": "estimate non-private",
-    "difference_in_means": "difference in means, private",
-    "difference_in_means_nonprivate": "difference in means, non-private",
+    "estimate_nonprivate": "unreleased: estimate without noise",
+    "difference_in_means": "unreleased: difference in means at the whole budget",
+    "difference_in_means_nonprivate": "unreleased: difference in means without noise",
     "clipped": "clipped share of the public sample",
 }
 

@@ -10,7 +10,7 @@ from torchdpcate.effects.fitter import PreparedFit
 from torchdpcate.effects.readout import Pay, exact_sum
 from torchdpcate.effects.records import Batch, Records, Terms, predictor
 from torchdpcate.orthogonal import Weighting
-from torchdpcate.privacy import KNormMechanism, LaplaceMechanism, NoiseSource, sum_grid
+from torchdpcate.privacy import KNormMechanism, LaplaceMechanism, NoiseSource, k_norm_deviation, sum_grid
 from torchdpcate.release import BalanceTable
 from torchdpcate.second_stage import FeatureMap, Identity
 
@@ -91,7 +91,7 @@ class BalanceStatistics:
         exact = records.total(self.terms(theta, features, share, n))
         moved = noise.paid(mechanism.add_noise(exact, noise))[0] * unit
         plain, half = n * share * (1 - share), features.dimension - 1
-        deviation = unit * cube_deviation(2 * half, mechanism.released_scale(2 * half))
+        deviation = unit * mechanism.released_scale(2 * half) * k_norm_deviation(2 * half, math.inf)
         # p is off by that, and with it the centre of z: times the mean of phi, which is at most 1
         off = count.released_scale(1) * math.sqrt(2) / plain
         return BalanceTable(
@@ -137,15 +137,3 @@ class BalanceStatistics:
             before=(sums[:half] / plain).tolist(),
             after=(sums[half:] / size[0, 0]).tolist(),
         )
-
-
-def cube_deviation(size: int, scale: float) -> float:
-    r"""Return the standard deviation of an entry of K-norm noise of the largest entry.
-
-    .. math:: s \sqrt{(d + 1)(d + 2) / 3}
-
-    Example:
-        >>> round(cube_deviation(5, 1.0), 6)
-        3.741657
-    """
-    return scale * math.sqrt((size + 1) * (size + 2) / 3)

@@ -14,7 +14,15 @@ from torchdpcate.effects.gradient_sampler import CurvedBalancingLoss, GradientSa
 from torchdpcate.effects.records import Batch, Records, StackedRecords, Target, arm
 from torchdpcate.erm import SOLVER_SHARE, Loss, default_tolerance
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import Condition, KNormMechanism, Level, NoiseSource, PrivacyBudget, PureEvent
+from torchdpcate.privacy import (
+    Condition,
+    KNormMechanism,
+    Level,
+    NoiseSource,
+    PrivacyBudget,
+    PureEvent,
+    k_norm_deviation,
+)
 from torchdpcate.privacy.budget import positive
 from torchdpcate.second_stage import FeatureMap
 
@@ -121,7 +129,7 @@ class KNormGradient(Fitter):
             "solver_scale": solver_scale,
             "dry_run_acceptance": share,
         }
-        deviation = gradient_deviation(size, self.order) * scale / largest
+        deviation = k_norm_deviation(size, self.order) * scale / largest
         return PreparedFit(PureEvent(budget.epsilon), public, draw, deviation, ridge, Level.CONDITIONAL, _CONDITIONS)
 
 
@@ -144,18 +152,6 @@ def gradient_sensitivity(loss: BalancingLoss, largest_entry: float, order: float
         10.0
     """
     return 2 * loss.slope * (largest_entry if order == math.inf else 1.0)
-
-
-def gradient_deviation(size: int, order: float) -> float:
-    r"""Return the standard deviation of an entry of K-norm noise of scale 1 in p dimensions.
-
-    .. math:: \sqrt{(p+1)(p+2)/3} \text{ for the largest entry}, \qquad \sqrt{p+1} \text{ for the Euclidean norm}
-
-    Example:
-        >>> round(gradient_deviation(5, math.inf), 6), round(gradient_deviation(5, 2), 6)
-        (3.741657, 2.44949)
-    """
-    return math.sqrt((size + 1) * (size + 2) / 3) if order == math.inf else math.sqrt(size + 1)
 
 
 def solver_cover(sampler: GradientSampler, n: int, size: int, epsilon: float) -> KNormMechanism:

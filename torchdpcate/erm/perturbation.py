@@ -20,6 +20,7 @@ from torchdpcate.privacy import (
     NoiseSource,
     PrivacyBudget,
     PureEvent,
+    k_norm_deviation,
 )
 from torchdpcate.privacy.budget import positive, whole
 
@@ -93,9 +94,9 @@ class Tilt:
 
         .. math:: s\sqrt{(p+1)(p+2)/3} \text{ (box)}, \quad s\sqrt{p+1} \text{ (gamma)}, \quad \sigma \text{ (gaussian)}
         """
-        p = self.size
-        spread = {"box": math.sqrt((p + 1) * (p + 2) / 3), "gamma": math.sqrt(p + 1), "gaussian": 1.0}
-        return self.scale * spread[self.kind]
+        if self.kind == "gaussian":
+            return self.scale
+        return self.scale * k_norm_deviation(self.size, math.inf if self.kind == "box" else 2.0)
 
     def draw(self, noise: NoiseSource, runs: int) -> Tensor:
         """Return independent tilts b, float64 [runs, p] on the CPU."""

@@ -35,6 +35,7 @@ from torchdpcate.privacy.mechanisms import (
     GaussianMechanism,
     KNormMechanism,
     LaplaceMechanism,
+    k_norm_deviation,
 )
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.polytope import root_norm, root_simplices
@@ -96,6 +97,7 @@ __all__ = [
     "function_evidence",
     "gaussian_epsilon",
     "gaussian_evidence",
+    "k_norm_deviation",
     "k_norm_evidence",
     "laplace_scale",
     "make_selection",

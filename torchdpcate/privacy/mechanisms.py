@@ -202,6 +202,23 @@ class KNormMechanism(AdditiveMechanism):
         return noise.k_norm(like.shape[0], like.shape[1], scale, self.norm)
 
 
+def k_norm_deviation(dimension: int, order: float = 2.0) -> float:
+    r"""Standard deviation of an entry of K-norm noise of scale 1.
+
+    .. math:: \sqrt{p + 1} \text{ (2)}, \qquad \sqrt{(p + 1)(p + 2) / 3} \text{ (infinity)}
+
+    Args:
+        dimension: p.
+        order: The norm: 2, or infinity.
+
+    Example:
+        >>> round(k_norm_deviation(5), 6), round(k_norm_deviation(5, math.inf), 6)
+        (2.44949, 3.741657)
+    """
+    variance = dimension + 1 if order == 2 else (dimension + 1) * (dimension + 2) / 3
+    return math.sqrt(variance)
+
+
 def _pair(mechanism: AdditiveMechanism, shift: Tensor, evidence: Evidence, guarantee: Guarantee) -> Game:
     """Neighbours with the values 0 and ``shift`` [p], one sensitivity apart."""
     values = torch.stack([torch.zeros_like(shift), shift])
