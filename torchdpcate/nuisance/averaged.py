@@ -66,7 +66,7 @@ class AveragedNuisances(NuisanceModel):
         Raises:
             InputError: a member that is an average itself, which no fit makes.
         """
-        found = {}
+        found: dict[str, tuple[int, ...]] = {}
         for i, member in enumerate(config["members"]):
             if member.get("kind") == cls.kind:
                 raise InputError("members: an average of averages; give the nuisances that were trained")

@@ -258,8 +258,7 @@ def _unbounded(charges: tuple[Charge, ...], delta: float, coarse: float) -> floa
         return gaussian_epsilon(charges[0][0].noise_multiplier, delta)
     if _wide(charges):
         # a mixture of a pair with itself and of a pair at distance 2 is at most the latter: no gain from sampling
-        precision = sum(n * (_distance(event) / event.noise_multiplier) ** 2 for event, n in charges)
-        return gaussian_epsilon(1 / math.sqrt(precision), delta)
+        return gaussian_epsilon(1 / math.sqrt(sum(n * _shift(event) ** 2 for event, n in charges)), delta)
     return _convolved(charges, delta, coarse)
 
 
@@ -268,9 +267,10 @@ def _wide(charges: Sequence[Charge]) -> bool:
     return sum(_width(*charge) for charge in charges) > _WIDEST
 
 
-def _distance(event: Event) -> int:
-    """How far apart the means of an event's pair are, in units of what its noise multiplier refers to."""
-    return 2 if isinstance(event, DPSGDEvent) else 1
+def _shift(event: Event) -> float:
+    """How far apart the means of a Gaussian or unsampled DP-SGD event's pair are, in standard deviations."""
+    assert isinstance(event, DPSGDEvent | GaussianEvent)
+    return (2 if isinstance(event, DPSGDEvent) else 1) / event.noise_multiplier
 
 
 def _left(charges: Iterable[Charge], delta: float) -> float | None:
