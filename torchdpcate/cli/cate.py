@@ -69,7 +69,12 @@ def train_cate(config: DictConfig, folder: Path) -> None:
     config = _fitted_to(config, mechanism)
     study: Study = instantiate(config.data).load()
     learner = _learner(
-        config, study, budget, noise=noise_source(config), ledger_path=folder / "curator" / "ledger.json"
+        config,
+        study,
+        budget,
+        noise=noise_source(config),
+        ledger_path=folder / "curator" / "ledger.json",
+        filter="gaussian" if mechanism.gaussian else "sums",
     )
     _check(config, study, learner, mechanism)
 
