@@ -30,7 +30,9 @@ def test_the_known_attack_has_its_known_delta(monkeypatch):
     monkeypatch.setattr(adaptive, "largest_charges", lambda *_: KNOWN)
     delta = choose_by_first_loss(BUDGET, "sums")
     assert delta(1.0) == pytest.approx(2.653e-5, abs=5e-9)
-    assert adaptive._epsilon(delta, BUDGET) == pytest.approx(1.118, abs=5e-4)
+    # the choice that is best at epsilon = 1 has 1e-5 at 1.118; choices that are best there have more
+    assert delta(1.118) > 1e-5
+    assert adaptive._epsilon(delta, BUDGET) > 1.118
 
 
 def test_of_the_known_attack_a_filter_leaves_nothing(monkeypatch):
@@ -88,4 +90,4 @@ def test_an_accountant_in_place_of_the_filter_is_refuted(monkeypatch):
     short = WorstCase(case.name, case.of, case.attack, case.pair, lambda b: AdaptiveGame(b, (choose_by_first_loss,)))
     result = audit(short, BUDGET)
     assert result.refuted
-    assert result.bound == pytest.approx(1.118, abs=2e-3)
+    assert result.bound > 1.118

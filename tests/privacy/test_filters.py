@@ -78,7 +78,12 @@ def test_what_a_gaussian_leaves_a_gaussian_filter_that_keeps_some_delta():
 
 @pytest.mark.parametrize(
     "event",
-    [GaussianEvent(4.3295972941), PureEvent(0.5398), ApproximateEvent(0.001, 9.999e-6), ApproximateEvent(0.3, 9.997e-6)],
+    [
+        GaussianEvent(4.3295972941),
+        PureEvent(0.5398),
+        ApproximateEvent(0.001, 9.999e-6),
+        ApproximateEvent(0.3, 9.997e-6),
+    ],
 )
 def test_the_branches_of_the_known_attack_are_not_all_accepted(event):
     """Each fits an accountant; by default those that need more than the reserved pair do not."""

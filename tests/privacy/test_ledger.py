@@ -2,6 +2,8 @@ import contextlib
 import json
 import math
 import os
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -501,3 +503,208 @@ def test_pure_charges_stay_pure_where_their_sum_fits():
     mixed.charge("block", "first", PureEvent(0.4))
     mixed.charge("block", "second", GaussianEvent(12.0))
     assert mixed.spent("block")["delta"] == 1e-5
+
+
+def test_threads_cannot_overspend_a_ledger_in_memory():
+    """Each charge takes long enough for another thread to come between its reading and its writing."""
+
+    class Slow(SumFilter):
+        def cost(self, event, count, left):
+            time.sleep(0.01)
+            return super().cost(event, count, left)
+
+    ledger = Ledger({"block": PrivacyBudget(1.0, DELTA)}, filter=Slow())
+    ledger.charge("block", "first", GaussianEvent(9.0))
+    start = threading.Barrier(8)
+
+    def charge(index):
+        start.wait()
+        try:
+            return ledger.charge("block", str(index), PureEvent(0.2))
+        except BudgetError:
+            return None
+
+    with ThreadPoolExecutor(8) as pool:
+        made = [entry for entry in pool.map(charge, range(8)) if entry is not None]
+    assert sorted(made) == [entry.id for entry in ledger.entries[1:]]
+    assert len(made) == int(SumFilter().reserve([(GaussianEvent(9.0), 1)], PrivacyBudget(1.0, DELTA)).size / 0.2)
+    assert ledger.spent("block")["epsilon"] <= 1.0
+
+
+def in_a_fork(work):
+    """What ``work`` returns, in words, in a forked process."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            answer = repr(work())
+        except BaseException as error:
+            answer = f"{type(error).__name__}: {error}"
+        os.write(write, answer.encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write)
+    with os.fdopen(read) as file:
+        return file.read()
+
+
+def test_a_fork_cannot_spend_a_ledger_in_memory(path):
+    ledger = Ledger(BLOCKS)
+    for work in (
+        lambda: ledger.charge("nuisance", "x", PureEvent(0.5)),
+        lambda: ledger.remaining("nuisance"),
+        lambda: ledger.entries,
+    ):
+        answer = in_a_fork(work)
+        assert answer.startswith("InputError: ledger: is in the memory of process")
+        assert "ledger_path" in answer
+    kept = Ledger(BLOCKS, path)
+    assert in_a_fork(lambda: kept.charge("nuisance", "x", PureEvent(0.75))) == "0"
+    with pytest.raises(BudgetError):
+        kept.charge("nuisance", "y", PureEvent(0.75))
+
+
+def test_nothing_gives_back_what_was_used():
+    ledger = Ledger(BLOCKS)
+    used = ledger.charge("nuisance", "a", PureEvent(0.5), count=2)
+    with pytest.raises(InputError, match="has used 2"):
+        ledger.settle(used, 1)
+    ledger.settle(used, 2)
+    run = ledger.charge("second", "run", STEP, count=6, planned=200)
+    ledger.advance(run, 12)
+    ledger.advance(run, 18)
+    with pytest.raises(InputError, match="has used 12"):
+        ledger.settle(run, 11)  # the chunk before the last was taken, or the last had not begun
+    ledger.settle(run, 13)
+    assert ledger.entry(run).count == 13
+    with pytest.raises(InputError, match="has used 13"):
+        ledger.settle(run, 12)
+
+
+def test_a_run_that_stops_early_leaves_no_room_for_another_choice():
+    ledger = Ledger(BLOCKS)
+    run = ledger.charge("nuisance", "training", STEP, count=0, planned=211)
+    before = ledger.remaining("nuisance")
+    ledger.advance(run, 6)
+    ledger.settle(run, 6)
+    assert ledger.remaining("nuisance") == before
+
+
+@pytest.mark.parametrize("edit", ["epsilon", "count", "order", "cut", "budget", "filter", "downgrade"])
+def test_an_edited_file_is_refused(path, edit):
+    ledger = Ledger(BLOCKS, path)
+    ledger.charge("nuisance", "a", PureEvent(0.75))
+    ledger.charge("second", "b", PureEvent(0.5), count=2)
+    content = json.loads(path.read_text())
+    entries = content["entries"]
+    if edit == "epsilon":
+        entries[0]["event"]["epsilon"] = 1e-9
+    elif edit == "count":
+        entries[1].update(count=1, planned=1, used=1)
+    elif edit == "order":
+        content["entries"] = [{**entries[1], "id": 0}, {**entries[0], "id": 1}]
+    elif edit == "cut":
+        content["entries"], content["chain"] = entries[:1], content["chain"][:2]
+        content["revision"] += 1
+    elif edit == "budget":
+        content["blocks"]["nuisance"]["epsilon"] = 100.0
+    elif edit == "filter":
+        content["filter"] = {"kind": "gaussian", "delta": 0.0}
+    else:
+        content["version"] = 1
+    path.write_text(json.dumps(content))
+    for call in (lambda: Ledger.load(path), lambda: ledger.charge("nuisance", "c", PureEvent(0.1))):
+        with pytest.raises(InputError, match="ledger"):
+            call()
+
+
+def test_a_file_put_back_is_told_by_every_ledger_of_the_process(path):
+    ledger = Ledger(BLOCKS, path)
+    empty = path.read_text()
+    ledger.charge("nuisance", "a", PureEvent(0.75))
+    newest = path.read_text()
+    path.write_text(empty)
+    for call in (lambda: Ledger.load(path), lambda: Ledger(BLOCKS, path), lambda: ledger.remaining("nuisance")):
+        with pytest.raises(InputError, match="entries were lost"):
+            call()
+    path.write_text(newest)
+    assert Ledger.load(path).remaining("nuisance").epsilon == 0.25
+    path.unlink()
+    Ledger(BLOCKS, path)
+    with pytest.raises(InputError, match="another one is in its place"):
+        ledger.charge("nuisance", "b", PureEvent(0.1))
+
+
+def test_of_two_copies_one_goes_on(path):
+    ledger, copy = Ledger(BLOCKS, path), path.with_name("copy.json")
+    copy.write_text(path.read_text())
+    twin = Ledger.load(copy)
+    ledger.charge("nuisance", "a", PureEvent(1.0))
+    with pytest.raises(InputError, match="lost"):
+        twin.charge("nuisance", "b", PureEvent(1.0))
+
+
+def test_a_hard_link_is_refused(path):
+    ledger = Ledger(BLOCKS, path)
+    os.link(path, path.with_name("other.json"))
+    for call in (lambda: Ledger.load(path), lambda: ledger.charge("nuisance", "a", PureEvent(0.1))):
+        with pytest.raises(InputError, match="2 names"):
+            call()
+    path.with_name("other.json").unlink()
+    ledger.charge("nuisance", "a", PureEvent(0.1))
+
+
+def first_version(*entries, budget=BLOCKS["nuisance"]) -> str:
+    lines = [
+        {
+            "id": i,
+            "block": "nuisance",
+            "label": "x",
+            "count": n,
+            "planned": n,
+            "event": e.to_dict(),
+            "level": "certified",
+        }
+        for i, (e, n) in enumerate(entries)
+    ]
+    content = {"format": "torchdpcate ledger", "version": 1, "private": True}
+    return json.dumps({**content, "blocks": {"nuisance": budget.to_dict()}, "entries": lines})
+
+
+def test_a_file_of_the_first_version_is_taken_for_a_sequence_chosen_by_looking(path):
+    path.parent.mkdir()
+    first = GaussianEvent(analytic_gaussian_sigma(0.5, DELTA / 2))
+    path.write_text(first_version((first, 1), (PureEvent(0.2), 2)))
+    ledger = Ledger.load(path)
+    reserve = SumFilter().reserve([(first, 1)], BLOCKS["nuisance"])
+    assert [entry.cost for entry in ledger.entries] == [None, (0.4, 0.0)]
+    assert ledger.remaining("nuisance").epsilon == pytest.approx(reserve.size - 0.4)
+    ledger.charge("nuisance", "more", PureEvent(0.1))
+    assert Ledger.load(path).entries == ledger.entries
+    assert json.loads(path.read_text())["version"] == 2
+
+
+@pytest.mark.parametrize("second", [PureEvent(0.5398), GaussianEvent(4.3296), ApproximateEvent(0.3, 9.997e-6)])
+def test_a_file_of_the_first_version_that_no_filter_would_have_accepted_says_so(path, second):
+    path.parent.mkdir()
+    path.write_text(first_version((GaussianEvent(7.3511489379), 1), (second, 1)))
+    ledger = Ledger.load(path)
+    assert ledger.remaining("nuisance") is None
+    spent = ledger.spent("nuisance")["epsilon"]
+    assert spent is None or spent > 1.0
+    with pytest.raises(BudgetError, match="nothing is left"):
+        ledger.charge("nuisance", "more", PureEvent(1e-3))
+
+
+def test_a_plan_covers_blocks_without_an_entry_and_this_thread_alone():
+    ledger = Ledger(BLOCKS)
+    ledger.charge("second", "seen", PureEvent(0.1))
+    ledger.open_plan()
+    with ThreadPoolExecutor(1) as pool:
+        ledger.charge("nuisance", "a", PureEvent(0.1))
+        pool.submit(ledger.charge, "nuisance", "b", PureEvent(0.1)).result()
+    ledger.charge("nuisance", "c", PureEvent(0.1))
+    ledger.charge("second", "d", PureEvent(0.1))
+    ledger.close_plan()
+    ledger.charge("nuisance", "e", PureEvent(0.1))
+    assert [entry.fixed for entry in ledger.entries] == [True, True, False, True, False, False]

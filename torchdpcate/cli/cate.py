@@ -161,7 +161,7 @@ def _release(
     elif isinstance(mechanism, FunctionMechanism):
         release = curve = learner.release_function(mechanism)
     else:
-        service = learner.answer_online(folder / "curator" / "online", mechanism)
+        service = learner.answer_online(folder / "curator" / "online", mechanism, counter=config.release.get("counter"))
         release, curve = service.release(_queries(study)), service.release(points)
     return told_of_sweep(release), curve
 

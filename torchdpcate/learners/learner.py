@@ -263,6 +263,7 @@ class CATELearner(BaseEstimator):
         folder: str | Path,
         mechanism: "str | Mechanism" = "gaussian_process",
         budget: PrivacyBudget | None = None,
+        counter: str | Path | None = None,
     ) -> OnlineService:
         """Set up a service of the curator's that answers any number of queries for one price.
 
@@ -270,9 +271,11 @@ class CATELearner(BaseEstimator):
             folder: Folder of the service, made here; it holds secrets and must never be published.
             mechanism: A mechanism that can: ``gaussian_process``.
             budget: What to spend of the second-stage block; None spends all that is left.
+            counter: New file outside the folder, best where no backup reaches, that tells a folder which was copied
+                or put back: each would answer with new noise. With None nothing tells it.
 
         Raises:
-            InputError: A mechanism that cannot, a second stage without a bound, or a folder that is there.
+            InputError: A mechanism that cannot, a second stage without a bound, or a folder or counter that is there.
             BudgetError: The block cannot pay.
         """
         chosen = self._ready(mechanism)
@@ -290,6 +293,7 @@ class CATELearner(BaseEstimator):
                 noise=noise,
                 statement=lambda terms: self._statement(chosen, terms, charge.own),
                 columns=self.columns_,
+                counter=counter,
             )
 
         return self._spend(chosen, create, budget)[0]

@@ -152,6 +152,8 @@ class SumFilter(Filter):
         """See `Filter.left`."""
         total = self.total(costs)
         size, delta = reserve.size - total.size, max(reserve.delta - total.delta, 0.0)
+        if total.delta > reserve.delta * (1 + _ROUNDING):
+            return None
         while size > 0 and math.fsum([*(c.size for c in costs), size]) > reserve.size:
             size = math.nextafter(size, 0.0)
         return FilterCost(size, delta) if size > 0 else None
@@ -214,6 +216,8 @@ class GaussianFilter(Filter):
     def left(self, reserve: FilterCost, costs: Sequence[FilterCost]) -> FilterCost | None:
         """See `Filter.left`."""
         total = self.total(costs)
+        if total.delta > reserve.delta * (1 + _ROUNDING):
+            return None
         free = math.fsum([reserve.size**2, *(-(c.size**2) for c in costs)])
         size = math.sqrt(free) * (1 - _INWARDS) if free > _INWARDS * reserve.size**2 else 0.0
         return FilterCost(size, max(reserve.delta - total.delta, 0.0)) if size else None

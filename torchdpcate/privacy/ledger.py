@@ -371,7 +371,7 @@ class Ledger:
         left = self._left(entries, new.block) or FilterCost(0.0, 0.0)
         cost = self.filter.cost(new.event, new.planned, left)
         if cost is None:
-            raise self._refusal(entries, new, math.inf)
+            raise self._refusal(entries, new, f"has filter={self.filter.kind}, in which it would count without bound")
         return cost
 
     def _left(self, entries: tuple[Entry, ...], block: str) -> FilterCost | None:
@@ -390,24 +390,23 @@ class Ledger:
     def _afford(self, entries: tuple[Entry, ...], new: Entry) -> None:
         """Refuse ``entries`` if the block of ``new``, one of them, would overspend."""
         budget, mine = self._budget(new.block), _of(entries, new.block)
-        fixed, costs = _fixed_charges(mine, reserved=True), _costs(mine)
-        if new.fixed:
+        fixed, others = _fixed_charges(mine, reserved=True), tuple(e for e in entries if e.id != new.id)
+        if new.cost is None:
             cost = compose(fixed, budget.delta)
-            if cost <= budget.epsilon:
-                return
-        else:
-            reserve = self.filter.reserve(fixed, budget)
-            if reserve is not None and self.filter.fits(reserve, costs):
-                return
-            cost = self.filter.compose(fixed, costs, budget.delta)
-        raise self._refusal(tuple(e for e in entries if e.id != new.id), new, cost)
+            if cost > budget.epsilon:
+                of = f"would spend epsilon = {cost:.6g} of {budget.epsilon:.6g} at delta = {budget.delta:.6g}"
+                raise self._refusal(others, new, of)
+            return
+        reserve = self.filter.reserve(fixed, budget)
+        if reserve is None or not self.filter.fits(reserve, _costs(mine)):
+            size, delta = new.cost
+            raise self._refusal(others, new, f"counts {self.filter.unit} = {size:.6g}, delta = {delta:.6g} for it")
 
-    def _refusal(self, entries: tuple[Entry, ...], new: Entry, cost: float) -> BudgetError:
-        budget, left = self._budget(new.block), self._remaining(entries, new.block)
+    def _refusal(self, entries: tuple[Entry, ...], new: Entry, why: str) -> BudgetError:
+        left = self._remaining(entries, new.block)
         what = "nothing" if left is None else f"epsilon = {left.epsilon:.6g}, delta = {left.delta:.6g}"
         return BudgetError(
-            f"charge {new.label!r} of {new.planned} x {new.event}: block {new.block!r} would spend epsilon = "
-            f"{cost:.6g} of {budget.epsilon:.6g} at delta = {budget.delta:.6g}; {what} is left: "
+            f"charge {new.label!r} of {new.planned} x {new.event}: block {new.block!r} {why}; {what} is left: "
             "use more noise or fewer steps, or raise the budget"
         )
 
@@ -508,6 +507,11 @@ def _account(book: Book, block: str, budget: PrivacyBudget) -> dict[str, Any]:
     if level is Level.HEURISTIC or (entries and not book.private):
         return {"epsilon": None, "delta": None, "naive_epsilon": None, "level": Level.HEURISTIC.value}
     fixed, costs = _fixed_charges(used, reserved=False), _costs(entries)
+    reserve = book.filter.reserve(_fixed_charges(entries, reserved=True), budget) if costs else None
+    if costs and (reserve is None or not book.filter.fits(reserve, costs)):
+        # of an old file: accepted by no filter, so that other outputs may have been answered by all of the reserve
+        whole, least = book.filter.total(costs), reserve or FilterCost(0.0, 0.0)
+        costs = [FilterCost(max(whole.size, least.size), max(whole.delta, least.delta))]
     pure = book.filter.compose(fixed, costs, 0.0)
     # pure events stay pure where their sum fits the budget; nothing at all costs nothing
     delta = 0.0 if pure <= budget.epsilon else budget.delta

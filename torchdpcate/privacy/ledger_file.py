@@ -69,7 +69,9 @@ class Entry:
         """Inverse of `to_dict`."""
         identity, count, planned, reserved, used = (whole(name, values[name], least=0) for name in _COUNTS)
         if not used <= count <= planned <= reserved:
-            raise InputError(f"count = {count}: goes from used = {used} to planned = {planned} <= reserved = {reserved}")
+            raise InputError(
+                f"count = {count}: goes from used = {used} to planned = {planned} <= reserved = {reserved}"
+            )
         event, level, cost = event_from_dict(values["event"]), Level.of(values["level"]), values["cost"]
         if cost is not None:
             cost = FilterCost(number("size", cost["size"]), probability("delta", cost["delta"]))
