@@ -143,7 +143,7 @@ def parse(path: Path) -> Book:
         raise InputError(f"ledger {path}: there is no such file; restore it, the budget is not known")
     if found.st_nlink > 1:
         raise InputError(
-            f"ledger {path}: has {found.st_nlink} names (hard links), and each would count on its own; remove the others"
+            f"ledger {path}: has {found.st_nlink} names (hard links), each would count alone; remove the others"
         )
     try:
         content = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
