@@ -16,6 +16,7 @@ from torchdpcate.data import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance import default_trainer, train
 from torchdpcate.privacy import Ledger, NoiseSource, PrivacyBudget
+from torchdpcate.privacy.ledger import _LATEST
 
 pytestmark = pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 
@@ -63,6 +64,7 @@ def resume(interrupted, tmp_path) -> Callable[[bytes], Ledger]:
         checkpoint, ledger = tmp_path / "c.ckpt", tmp_path / "ledger.json"
         checkpoint.write_bytes(data)
         ledger.write_bytes(interrupted[1].read_bytes())
+        _LATEST.clear()  # as in another process, which has seen no other copy
         run(Ledger.load(ledger), checkpoint)
         return Ledger.load(ledger)
 

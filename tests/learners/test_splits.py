@@ -12,7 +12,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.learners import CrossFit, DisjointSplit
 from torchdpcate.learners.splits import Fold
 from torchdpcate.nuisance import AveragedNuisances, NuisanceValues
-from torchdpcate.privacy import NoiseSource, compose
+from torchdpcate.privacy import ApproximateEvent, GaussianEvent, NoiseSource, compose
 from torchdpcate.release import load_release, verify_release
 from torchdpcate.second_stage import LinearSecondStage
 
@@ -49,14 +49,20 @@ def test_both_folds_fit_the_second_stage_by_the_other_folds_nuisances(crossed):
     assert crossed.stage_.problem.n == len(x)  # the sensitivity is that of all records
 
 
-@pytest.mark.parametrize("mechanism", ["output", "objective", "dp_sgd_head"])
-def test_costs_of_the_two_stages_compose_in_each_fold(mechanism, tmp_path):
-    model = learner(split=CrossFit()).fit(*RECORDS)
+@pytest.mark.parametrize(
+    ("mechanism", "filter"),
+    [("output", "gaussian"), ("output", "sums"), ("objective", "sums"), ("dp_sgd_head", "sums")],
+)
+def test_costs_of_the_two_stages_compose_in_each_fold(mechanism, filter, tmp_path):
+    model = learner(split=CrossFit(), filter=filter).fit(*RECORDS)
     release = model.release_function(mechanism)
     spent = model.ledger_.spent()
     for fold in ("fold_1", "fold_2"):
-        charges = [(e.event, e.count) for e in model.ledger_.entries if e.block == fold]
-        assert len(charges) == 3  # DP-SGD, threshold, release
+        entries = [e for e in model.ledger_.entries if e.block == fold]
+        assert [e.fixed for e in entries] == [True, True, False]  # DP-SGD, threshold, release
+        charges = [(e.event, e.count) for e in entries[:2]]
+        cost = entries[2].cost
+        charges.append((GaussianEvent(1 / cost.size) if filter == "gaussian" else ApproximateEvent(*cost), 1))
         assert spent[fold]["epsilon"] == pytest.approx(compose(charges, BUDGET.delta))
         assert compose(charges[:1], BUDGET.delta) < spent[fold]["epsilon"] <= BUDGET.epsilon
     assert release.privacy.epsilon == max(spent[fold]["epsilon"] for fold in ("fold_1", "fold_2"))
@@ -67,7 +73,7 @@ def test_costs_of_the_two_stages_compose_in_each_fold(mechanism, tmp_path):
 
 
 def test_a_gaussian_release_spends_all_that_joint_accounting_leaves():
-    model = learner(split=CrossFit(nuisance_share=0.5)).fit(*RECORDS)
+    model = learner(split=CrossFit(nuisance_share=0.5), filter="gaussian").fit(*RECORDS)
     release = model.release_function("output")
     assert 0.999 * BUDGET.epsilon < release.privacy.epsilon <= BUDGET.epsilon
 

@@ -13,7 +13,7 @@ from tests.nuisance.cases import Foreign, Interrupt, Save, fit, plan
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.nuisance import DPSGDPlan, default_trainer, train
 from torchdpcate.nuisance.step_account import StepAccount
-from torchdpcate.privacy import Ledger, NoiseSource, PrivacyBudget, compose, dp_sgd_epsilon
+from torchdpcate.privacy import Ledger, NoiseSource, PrivacyBudget, compose, dp_sgd_epsilon, ledger
 
 BLOCKS = {"nuisance": PrivacyBudget(1000.0, 1e-5)}
 
@@ -137,7 +137,7 @@ def test_steps_repeated_since_the_checkpoint_are_paid_again(dataset, path, tmp_p
     assert counts(path) == (20, 20)
 
 
-def test_a_crash_that_could_not_settle_wastes_one_chunk(dataset, path, tmp_path):
+def test_a_crash_that_could_not_settle_wastes_one_chunk(dataset, path, tmp_path, monkeypatch):
     checkpoint, crashed = tmp_path / "run.ckpt", tmp_path / "crashed.json"
 
     class Copy(Save):
@@ -147,6 +147,7 @@ def test_a_crash_that_could_not_settle_wastes_one_chunk(dataset, path, tmp_path)
                 shutil.copy(path, crashed)
 
     fit(Foreign(), dataset, plan(), ledger=ledger_at(path), callbacks=[Copy(8, checkpoint)])
+    monkeypatch.setattr(ledger, "_LATEST", {})  # as in another process, which has not seen the run go on
     assert counts(crashed) == (12, 20)
     private = resume(dataset, crashed, checkpoint)
     assert (private.steps, private.spent) == (8 + 8, 20)

@@ -2,6 +2,8 @@ import contextlib
 import json
 import math
 import os
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -22,6 +24,7 @@ from torchdpcate.privacy import (
     compose,
     dp_sgd_noise_multiplier,
 )
+from torchdpcate.privacy.filters import SumFilter
 
 DELTA = 1e-5
 RATE = 128 / 1350
@@ -40,6 +43,7 @@ def contents(path):
 
 def test_a_block_composes_sequentially_and_blocks_in_parallel():
     ledger = Ledger(BLOCKS)
+    ledger.open_plan()
     assert ledger.charge("nuisance", "training", STEP, count=211) == 0
     assert ledger.charge("second", "head", PureEvent(1.5)) == 1
     assert ledger.charge("second", "more", GaussianEvent(20.0)) == 2
@@ -53,6 +57,7 @@ def test_a_block_composes_sequentially_and_blocks_in_parallel():
 
 def test_composition_is_below_adding_epsilons_and_both_are_shown():
     ledger = Ledger(BLOCKS)
+    ledger.open_plan()
     for label in "abc":
         ledger.charge("second", label, GaussianEvent(10.0))
     account = ledger.spent("second")
@@ -84,6 +89,7 @@ def test_calibrated_dp_sgd_fits_beside_other_charges():
     also = [(PureEvent(0.2), 1)]
     sigma = dp_sgd_noise_multiplier(1.0, DELTA, RATE, 211, also=also)
     ledger = Ledger(BLOCKS)
+    ledger.open_plan()
     ledger.charge("nuisance", "threshold", PureEvent(0.2))
     ledger.charge("nuisance", "training", DPSGDEvent(sigma, RATE), count=0, planned=211)
     left = ledger.remaining("nuisance")
@@ -169,12 +175,16 @@ def test_what_a_gaussian_charge_leaves_can_be_charged():
 
 def test_more_is_left_for_a_gaussian_and_it_can_be_charged():
     steps = DPSGDEvent(noise_multiplier=6.0, sampling_rate=0.01)
-    ledger = Ledger(BLOCKS)
-    ledger.charge("nuisance", "DP-SGD", steps, count=2000)
-    left, gaussian = ledger.remaining("nuisance"), ledger.remaining("nuisance", gaussian=True)
+    ledger, sums = Ledger(BLOCKS, filter="gaussian"), Ledger(BLOCKS)
+    for one in (ledger, sums):
+        one.charge("nuisance", "DP-SGD", steps, count=2000)
+    left, gaussian = sums.remaining("nuisance"), ledger.remaining("nuisance", gaussian=True)
     assert gaussian.epsilon > 1.5 * left.epsilon
+    assert sums.remaining("nuisance", gaussian=True) == left  # the filter was chosen before
     event = GaussianEvent(analytic_gaussian_sigma(gaussian.epsilon, gaussian.delta))
     ledger.charge("nuisance", "the rest", event)
+    with pytest.raises(BudgetError):
+        sums.charge("nuisance", "the rest", event)
     assert 0.999 < ledger.spent()["nuisance"]["epsilon"] / BLOCKS["nuisance"].epsilon <= 1
 
 
@@ -232,7 +242,9 @@ def test_a_planned_run_is_reserved_advanced_and_settled():
     assert (ledger.entry(run).count, ledger.entry(run).planned) == (97, 97)
     with pytest.raises(InputError, match="reopen"):
         ledger.settle(run, 98)
-    ledger.charge("nuisance", "more", PureEvent(0.3))  # what was not used is free again
+    assert ledger.spent("nuisance")["epsilon"] == compose([(STEP, 97)], DELTA)
+    with pytest.raises(BudgetError):
+        ledger.charge("nuisance", "more", PureEvent(0.3))  # who stops by what was seen may not spend it otherwise
 
 
 def test_a_settled_entry_of_no_steps_costs_nothing():
@@ -246,14 +258,17 @@ def test_a_resumed_run_pays_for_the_steps_it_repeats(path):
     ledger = Ledger(BLOCKS, path)
     run = ledger.charge("nuisance", "training", STEP, count=0, planned=150)
     ledger.advance(run, 60)
+    ledger.settle(run, 60)
     ledger = Ledger.load(path)  # after a crash; the checkpoint is of step 50, so 10 steps are made again
-    ledger.reopen(run, planned=60 + 100)
-    ledger.advance(run, 160)
-    ledger.settle(run, 160)
-    assert Ledger.load(path).entry(run).count == 160
+    with pytest.raises(BudgetError, match="charged for 150"):
+        ledger.reopen(run, planned=60 + 100)
+    ledger.reopen(run, planned=150)
+    ledger.advance(run, 150)
+    ledger.settle(run, 150)
+    assert Ledger.load(path).entry(run).count == 150
     with pytest.raises(BudgetError):
         ledger.reopen(run, planned=5000)
-    assert ledger.entry(run).planned == 160
+    assert ledger.entry(run).planned == 150
     with pytest.raises(InputError, match="planned"):
         ledger.reopen(run, planned=100)
 
@@ -279,6 +294,9 @@ def test_reload_is_equal_and_strict_json(path):
         "planned": 211,
         "event": STEP.to_dict(),
         "level": "certified",
+        "reserved": 211,
+        "used": 0,
+        "cost": None,
     }
 
 
@@ -305,7 +323,7 @@ def test_a_failed_write_charges_nothing_and_leaves_the_file(path, monkeypatch, s
         "charge": lambda: ledger.charge("second", "head", PureEvent(1.0)),
         "advance": lambda: ledger.advance(0, 50),
         "settle": lambda: ledger.settle(0, 1),
-        "reopen": lambda: ledger.reopen(0, 200),
+        "reopen": lambda: ledger.reopen(0, 90),
     }
     with monkeypatch.context() as patch:
         patch.setattr(os, step, fail)
@@ -372,7 +390,8 @@ def damage(content):
     yield "not json"
     yield content[: len(content) // 2]
     yield "[]"
-    yield content.replace('"version": 1', '"version": 2')
+    yield content.replace('"version": 2', '"version": 1')
+    yield content.replace('"version": 2', '"version": 3')
     yield content.replace('"id": 0', '"id": 3')
     yield content.replace('"block": "nuisance"', '"block": "other"')
     yield content.replace('"kind": "pure"', '"kind": "free"')
@@ -467,8 +486,9 @@ def test_no_sequence_of_accepted_charges_overspends(sequence):
             assert ledger.to_json() == before
     spent = ledger.spent()
     for name, budget in BLOCKS.items():
-        reserved = [(e.event, max(e.count, e.planned)) for e in ledger.entries if e.block == name]
-        assert compose(reserved, budget.delta) <= budget.epsilon
+        mine = [e for e in ledger.entries if e.block == name]
+        fixed, costs = [(e.event, e.reserved) for e in mine if e.fixed], [e.cost for e in mine if not e.fixed]
+        assert SumFilter().compose(fixed, costs, budget.delta) <= budget.epsilon
         assert spent[name]["epsilon"] <= budget.epsilon
     assert spent["total"]["epsilon"] == max(spent[name]["epsilon"] for name in BLOCKS)
     assert all(math.isfinite(account["epsilon"]) for account in spent.values())
@@ -481,5 +501,210 @@ def test_pure_charges_stay_pure_where_their_sum_fits():
     assert ledger.spent("block") == {"epsilon": 1.0, "delta": 0.0, "naive_epsilon": 1.0, "level": "certified"}
     mixed = Ledger({"block": PrivacyBudget(1.0, 1e-5)})
     mixed.charge("block", "first", PureEvent(0.4))
-    mixed.charge("block", "second", GaussianEvent(8.0))
+    mixed.charge("block", "second", GaussianEvent(12.0))
     assert mixed.spent("block")["delta"] == 1e-5
+
+
+def test_threads_cannot_overspend_a_ledger_in_memory():
+    """Each charge takes long enough for another thread to come between its reading and its writing."""
+
+    class Slow(SumFilter):
+        def cost(self, event, count, left):
+            time.sleep(0.01)
+            return super().cost(event, count, left)
+
+    ledger = Ledger({"block": PrivacyBudget(1.0, DELTA)}, filter=Slow())
+    ledger.charge("block", "first", GaussianEvent(9.0))
+    start = threading.Barrier(8)
+
+    def charge(index):
+        start.wait()
+        try:
+            return ledger.charge("block", str(index), PureEvent(0.2))
+        except BudgetError:
+            return None
+
+    with ThreadPoolExecutor(8) as pool:
+        made = [entry for entry in pool.map(charge, range(8)) if entry is not None]
+    assert sorted(made) == [entry.id for entry in ledger.entries[1:]]
+    assert len(made) == int(SumFilter().reserve([(GaussianEvent(9.0), 1)], PrivacyBudget(1.0, DELTA)).size / 0.2)
+    assert ledger.spent("block")["epsilon"] <= 1.0
+
+
+def in_a_fork(work):
+    """What ``work`` returns, in words, in a forked process."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            answer = repr(work())
+        except BaseException as error:
+            answer = f"{type(error).__name__}: {error}"
+        os.write(write, answer.encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write)
+    with os.fdopen(read) as file:
+        return file.read()
+
+
+def test_a_fork_cannot_spend_a_ledger_in_memory(path):
+    ledger = Ledger(BLOCKS)
+    for work in (
+        lambda: ledger.charge("nuisance", "x", PureEvent(0.5)),
+        lambda: ledger.remaining("nuisance"),
+        lambda: ledger.entries,
+    ):
+        answer = in_a_fork(work)
+        assert answer.startswith("InputError: ledger: is in the memory of process")
+        assert "ledger_path" in answer
+    kept = Ledger(BLOCKS, path)
+    assert in_a_fork(lambda: kept.charge("nuisance", "x", PureEvent(0.75))) == "0"
+    with pytest.raises(BudgetError):
+        kept.charge("nuisance", "y", PureEvent(0.75))
+
+
+def test_nothing_gives_back_what_was_used():
+    ledger = Ledger(BLOCKS)
+    used = ledger.charge("nuisance", "a", PureEvent(0.5), count=2)
+    with pytest.raises(InputError, match="has used 2"):
+        ledger.settle(used, 1)
+    ledger.settle(used, 2)
+    run = ledger.charge("second", "run", STEP, count=6, planned=200)
+    ledger.advance(run, 12)
+    ledger.advance(run, 18)
+    with pytest.raises(InputError, match="has used 12"):
+        ledger.settle(run, 11)  # the chunk before the last was taken, or the last had not begun
+    ledger.settle(run, 13)
+    assert ledger.entry(run).count == 13
+    with pytest.raises(InputError, match="has used 13"):
+        ledger.settle(run, 12)
+
+
+def test_a_run_that_stops_early_leaves_no_room_for_another_choice():
+    ledger = Ledger(BLOCKS)
+    run = ledger.charge("nuisance", "training", STEP, count=0, planned=211)
+    before = ledger.remaining("nuisance")
+    ledger.advance(run, 6)
+    ledger.settle(run, 6)
+    assert ledger.remaining("nuisance") == before
+
+
+@pytest.mark.parametrize("edit", ["epsilon", "count", "order", "cut", "budget", "filter", "downgrade"])
+def test_an_edited_file_is_refused(path, edit):
+    ledger = Ledger(BLOCKS, path)
+    ledger.charge("nuisance", "a", PureEvent(0.75))
+    ledger.charge("second", "b", PureEvent(0.5), count=2)
+    content = json.loads(path.read_text())
+    entries = content["entries"]
+    if edit == "epsilon":
+        entries[0]["event"]["epsilon"] = 1e-9
+    elif edit == "count":
+        entries[1].update(count=1, planned=1, used=1)
+    elif edit == "order":
+        content["entries"] = [{**entries[1], "id": 0}, {**entries[0], "id": 1}]
+    elif edit == "cut":
+        content["entries"], content["chain"] = entries[:1], content["chain"][:2]
+        content["revision"] += 1
+    elif edit == "budget":
+        content["blocks"]["nuisance"]["epsilon"] = 100.0
+    elif edit == "filter":
+        content["filter"] = {"kind": "gaussian", "delta": 0.0}
+    else:
+        content["version"] = 1
+    path.write_text(json.dumps(content))
+    for call in (lambda: Ledger.load(path), lambda: ledger.charge("nuisance", "c", PureEvent(0.1))):
+        with pytest.raises(InputError, match="ledger"):
+            call()
+
+
+def test_a_file_put_back_is_told_by_every_ledger_of_the_process(path):
+    ledger = Ledger(BLOCKS, path)
+    empty = path.read_text()
+    ledger.charge("nuisance", "a", PureEvent(0.75))
+    newest = path.read_text()
+    path.write_text(empty)
+    for call in (lambda: Ledger.load(path), lambda: Ledger(BLOCKS, path), lambda: ledger.remaining("nuisance")):
+        with pytest.raises(InputError, match="entries were lost"):
+            call()
+    path.write_text(newest)
+    assert Ledger.load(path).remaining("nuisance").epsilon == 0.25
+    path.unlink()
+    Ledger(BLOCKS, path)
+    with pytest.raises(InputError, match="another one is in its place"):
+        ledger.charge("nuisance", "b", PureEvent(0.1))
+
+
+def test_of_two_copies_one_goes_on(path):
+    ledger, copy = Ledger(BLOCKS, path), path.with_name("copy.json")
+    copy.write_text(path.read_text())
+    twin = Ledger.load(copy)
+    ledger.charge("nuisance", "a", PureEvent(1.0))
+    with pytest.raises(InputError, match="lost"):
+        twin.charge("nuisance", "b", PureEvent(1.0))
+
+
+def test_a_hard_link_is_refused(path):
+    ledger = Ledger(BLOCKS, path)
+    os.link(path, path.with_name("other.json"))
+    for call in (lambda: Ledger.load(path), lambda: ledger.charge("nuisance", "a", PureEvent(0.1))):
+        with pytest.raises(InputError, match="2 names"):
+            call()
+    path.with_name("other.json").unlink()
+    ledger.charge("nuisance", "a", PureEvent(0.1))
+
+
+def first_version(*entries, budget=BLOCKS["nuisance"]) -> str:
+    lines = [
+        {
+            "id": i,
+            "block": "nuisance",
+            "label": "x",
+            "count": n,
+            "planned": n,
+            "event": e.to_dict(),
+            "level": "certified",
+        }
+        for i, (e, n) in enumerate(entries)
+    ]
+    content = {"format": "torchdpcate ledger", "version": 1, "private": True}
+    return json.dumps({**content, "blocks": {"nuisance": budget.to_dict()}, "entries": lines})
+
+
+def test_a_file_of_the_first_version_is_taken_for_a_sequence_chosen_by_looking(path):
+    path.parent.mkdir()
+    first = GaussianEvent(analytic_gaussian_sigma(0.5, DELTA / 2))
+    path.write_text(first_version((first, 1), (PureEvent(0.2), 2)))
+    ledger = Ledger.load(path)
+    reserve = SumFilter().reserve([(first, 1)], BLOCKS["nuisance"])
+    assert [entry.cost for entry in ledger.entries] == [None, (0.4, 0.0)]
+    assert ledger.remaining("nuisance").epsilon == pytest.approx(reserve.size - 0.4)
+    ledger.charge("nuisance", "more", PureEvent(0.1))
+    assert Ledger.load(path).entries == ledger.entries
+    assert json.loads(path.read_text())["version"] == 2
+
+
+@pytest.mark.parametrize("second", [PureEvent(0.5398), GaussianEvent(4.3296), ApproximateEvent(0.3, 9.997e-6)])
+def test_a_file_of_the_first_version_that_no_filter_would_have_accepted_says_so(path, second):
+    path.parent.mkdir()
+    path.write_text(first_version((GaussianEvent(7.3511489379), 1), (second, 1)))
+    ledger = Ledger.load(path)
+    assert ledger.remaining("nuisance") is None
+    spent = ledger.spent("nuisance")["epsilon"]
+    assert spent is None or spent > 1.0
+    with pytest.raises(BudgetError, match="nothing is left"):
+        ledger.charge("nuisance", "more", PureEvent(1e-3))
+
+
+def test_a_plan_covers_blocks_without_an_entry_and_this_thread_alone():
+    ledger = Ledger(BLOCKS)
+    ledger.charge("second", "seen", PureEvent(0.1))
+    ledger.open_plan()
+    with ThreadPoolExecutor(1) as pool:
+        ledger.charge("nuisance", "a", PureEvent(0.1))
+        pool.submit(ledger.charge, "nuisance", "b", PureEvent(0.1)).result()
+    ledger.charge("nuisance", "c", PureEvent(0.1))
+    ledger.charge("second", "d", PureEvent(0.1))
+    ledger.close_plan()
+    ledger.charge("nuisance", "e", PureEvent(0.1))
+    assert [entry.fixed for entry in ledger.entries] == [True, True, False, True, False, False]

@@ -20,7 +20,8 @@ Rates are bounded by Clopper & Pearson (1934) on runs that chose neither thresho
 delta) or pure claim the bound is the largest epsilon that the rates refute at that delta. A Gaussian or DP-SGD claim is
 a whole trade-off curve: the bound is the epsilon, at that delta, of the most private curve of its kind that the rates
 do not refute, so it exceeds the claim exactly where the rates refute the claimed curve. Where a bound exceeds its
-claim, all is run again up to four times, and only five in a row refute it."""
+claim, all is run again up to four times, and only five in a row refute it. Of adaptive charges the best strategy's
+epsilon is computed, without runs."""
 
 _LEAST = 1e-2  # epsilon at which a bound of nearly nothing is drawn
 

@@ -25,6 +25,7 @@ _ROOMS = (
     "torchdpcate.effects.worst_case_stage_one",
     "torchdpcate.effects.worst_case_gradient",
     "torchdpcate.effects.worst_case_peers",
+    "torchdpcate.audit.adaptive",
     "torchdpcate.audit.pipelines",
 )
 """Rooms that declare worst cases where they are imported; a new one adds its line."""

@@ -69,7 +69,12 @@ def train_cate(config: DictConfig, folder: Path) -> None:
     config = _fitted_to(config, mechanism)
     study: Study = instantiate(config.data).load()
     learner = _learner(
-        config, study, budget, noise=noise_source(config), ledger_path=folder / "curator" / "ledger.json"
+        config,
+        study,
+        budget,
+        noise=noise_source(config),
+        ledger_path=folder / "curator" / "ledger.json",
+        filter="gaussian" if mechanism.gaussian else "sums",
     )
     _check(config, study, learner, mechanism)
 
@@ -156,7 +161,7 @@ def _release(
     elif isinstance(mechanism, FunctionMechanism):
         release = curve = learner.release_function(mechanism)
     else:
-        service = learner.answer_online(folder / "curator" / "online", mechanism)
+        service = learner.answer_online(folder / "curator" / "online", mechanism, counter=config.release.get("counter"))
         release, curve = service.release(_queries(study)), service.release(points)
     return told_of_sweep(release), curve
 

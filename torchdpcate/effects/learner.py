@@ -204,6 +204,8 @@ class AverageEffectLearner(BaseEstimator, ABC):
             **self._public(),
         }
         self._records, self._released = records, False
+        if self._account is not None:
+            self._account.close()
         return self
 
     def _extras(self, conclusion: Conclusion, pay: Pay) -> dict[str, Any]:

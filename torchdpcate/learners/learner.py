@@ -65,6 +65,9 @@ class CATELearner(BaseEstimator):
         ledger_path: File of the ledger, which must not exist; None keeps the ledger in memory.
         screen: Private choice of a few covariates before anything else; None keeps all.
         tune: Private choice of the second stage's features and ridge; None keeps those given.
+        filter: How releases after ``fit`` are counted, which nothing that was seen may decide: ``sums`` of epsilons and
+            deltas, by any mechanism; or ``gaussian``, for Gaussian mechanisms alone (``gaussian_process``, ``output``,
+            ``answer_online``), which then have less noise, above all with cross-fitting.
 
     Attributes:
         nuisances_: Trained nuisances (private if ``budget`` is given).
@@ -99,6 +102,7 @@ class CATELearner(BaseEstimator):
         ledger_path: str | Path | None = None,
         screen: Screening | None = None,
         tune: Tuning | None = None,
+        filter: str = "sums",
     ) -> None:
         self.domain = domain
         self.budget = budget
@@ -111,6 +115,7 @@ class CATELearner(BaseEstimator):
         self.ledger_path = ledger_path
         self.screen = screen
         self.tune = tune
+        self.filter = filter
 
     def fit(self, X: Any, A: Any, Y: Any) -> "CATELearner":
         """Train the nuisances, buy the threshold and set up the second stage.
@@ -140,7 +145,7 @@ class CATELearner(BaseEstimator):
         sizes = {name: len(index) for name, index in self.blocks_.items()}
         self._account = None
         if self.budget is not None:
-            self._account = Account.open(sizes, self.budget, self._noise, self.ledger_path)
+            self._account = Account.open(sizes, self.budget, self._noise, self.ledger_path, self.filter)
         self.ledger_ = None if self._account is None else self._account.ledger
         blocks = {name: records.subset(index) for name, index in self.blocks_.items()}
         first = self._first_stage().fit(blocks, self.ledger_, self._noise)
@@ -156,6 +161,8 @@ class CATELearner(BaseEstimator):
             trainer=self._trainer(),
             seed=self.seed,
         )
+        if self._account is not None:
+            self._account.close()
         return self
 
     def check(self, n: int, mechanism: "str | Mechanism") -> None:
@@ -256,6 +263,7 @@ class CATELearner(BaseEstimator):
         folder: str | Path,
         mechanism: "str | Mechanism" = "gaussian_process",
         budget: PrivacyBudget | None = None,
+        counter: str | Path | None = None,
     ) -> OnlineService:
         """Set up a service of the curator's that answers any number of queries for one price.
 
@@ -263,9 +271,11 @@ class CATELearner(BaseEstimator):
             folder: Folder of the service, made here; it holds secrets and must never be published.
             mechanism: A mechanism that can: ``gaussian_process``.
             budget: What to spend of the second-stage block; None spends all that is left.
+            counter: New file outside the folder, best where no backup reaches, that tells a folder which was copied
+                or put back: each would answer with new noise. With None nothing tells it.
 
         Raises:
-            InputError: A mechanism that cannot, a second stage without a bound, or a folder that is there.
+            InputError: A mechanism that cannot, a second stage without a bound, or a folder or counter that is there.
             BudgetError: The block cannot pay.
         """
         chosen = self._ready(mechanism)
@@ -283,6 +293,7 @@ class CATELearner(BaseEstimator):
                 noise=noise,
                 statement=lambda terms: self._statement(chosen, terms, charge.own),
                 columns=self.columns_,
+                counter=counter,
             )
 
         return self._spend(chosen, create, budget)[0]

@@ -140,6 +140,8 @@ class RuleLearner(BaseEstimator, ABC):
         )
         self.problem_ = self.problem(blocks[RECORDS])
         self.features_, self.settings_ = self._features(domain), self._public()
+        if self._account is not None:
+            self._account.close()
         return self
 
     def check(self, n: int) -> None:

@@ -59,6 +59,7 @@ class TunedRule(BaseEstimator, ABC):
         assert learner.budget is not None
         self._account = Account.open(self.sizes_, learner.budget, self._noise, learner.ledger_path)
         self._release = self._fit({name: records.subset(index) for name, index in self.blocks_.items()})
+        self._account.close()
         return self
 
     def check(self, n: int) -> None:

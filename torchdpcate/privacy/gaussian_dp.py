@@ -76,7 +76,7 @@ def gaussian_dp(charges: Sequence[Charge], delta: float) -> GaussianDP:
         mu = _cover(charges, delta) if delta else None
         return GaussianDP(None, Reach.VOID) if mu is None else GaussianDP(mu, Reach.CURVE, delta)
     gaussian = all(isinstance(event, GaussianEvent | DPSGDEvent) for event, _ in charges)
-    mu = math.sqrt(math.fsum(count * _single(event) ** 2 for event, count in charges))
+    mu = math.sqrt(math.fsum(count * event_mu(event) ** 2 for event, count in charges))
     return GaussianDP(mu, Reach.EXACT if gaussian else Reach.WHOLE)
 
 
@@ -87,8 +87,8 @@ def gaussian_curve(mu: float, epsilons: np.ndarray) -> np.ndarray:
     return -np.exp(high) * np.expm1(np.minimum(low - high, 0.0))
 
 
-def _single(event: object) -> float:
-    """Mu of one event that is not subsampled."""
+def event_mu(event: object) -> float:
+    """Return mu of one event that is not subsampled; of an (epsilon, delta) event that of its epsilon."""
     if isinstance(event, GaussianEvent):
         return 1 / event.noise_multiplier
     if isinstance(event, DPSGDEvent):

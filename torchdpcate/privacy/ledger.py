@@ -2,8 +2,9 @@
 
 import math
 import os
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,14 +13,29 @@ from filelock import FileLock
 
 from torchdpcate._files import write_text
 from torchdpcate.errors import BudgetError, InputError
-from torchdpcate.privacy.accounting import Charge, compose, naive_sum
+from torchdpcate.privacy.accounting import Charge, compose
 from torchdpcate.privacy.budget import PrivacyBudget, whole
 from torchdpcate.privacy.events import Event
+from torchdpcate.privacy.filters import Filter, FilterCost, make_filter
 from torchdpcate.privacy.guarantee import Level
-from torchdpcate.privacy.ledger_file import Entry, dump, parse
-from torchdpcate.privacy.what_is_left import what_is_left
+from torchdpcate.privacy.ledger_file import Book, Entry, parse
 
 _LEVELS = list(Level)  # from the strongest to the weakest
+
+_LATEST: dict[str, tuple[int, str]] = {}
+"""Revision and digest of every ledger that this process has seen, by its id: a file that is put back is told."""
+
+_lock = threading.RLock()  # one for all ledgers, for several may be of one file
+
+
+def _new_lock() -> None:
+    """Replace the lock in a forked process: another thread of its parent may have held it."""
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_new_lock)
 
 Result = TypeVar("Result")
 
@@ -27,23 +43,32 @@ Result = TypeVar("Result")
 class Ledger:
     """Privacy accounts of disjoint blocks of records.
 
-    Within a block charges compose sequentially and adaptively (`compose`); across blocks in parallel, because
-    a record is in one block and replacing it leaves the others alone: the total is the largest epsilon and
-    the largest delta. A charge that would overspend is refused. The file is written whole before a call
-    returns, and read anew under a lock before each change, so that a crash may waste budget but never spend
-    it twice, and two processes cannot overspend together.
+    Across blocks charges compose in parallel, because a record is in one block and replacing it leaves the others
+    alone: the total is the largest epsilon and the largest delta. Within a block there are two kinds. *Fixed* charges
+    have parameters that depend on no output of the block: the first one of every block, and all that are made between
+    `open_plan` and `close_plan`, as a fit makes them; they compose tightly (`compose`). All *later* ones may have been
+    chosen by looking, and pass a privacy filter, to which the whole budget belongs that the fixed ones leave. A charge
+    that would overspend is refused.
 
-    A ledger whose file exists takes up its entries; the blocks must be the same.
+    The file is written whole before a call returns, and read anew under a lock before each change, so that a crash may
+    waste budget but never spend it twice, and neither two threads nor two processes can overspend together. Its entries
+    are chained by digests, and a file older than what this process has seen is refused. A ledger in memory is of one
+    process alone.
+
+    A ledger whose file exists takes up its entries; blocks and filter must be the same.
 
     Args:
         blocks: Budget of each block, by name.
         path: Where it is kept; None for memory alone.
         private: Whether the noise is private (`NoiseSource.private`). Charges are counted and refused alike
             without it, but nothing is claimed: see `spent`.
+        filter: How later charges count: ``sums`` of epsilons and deltas, whatever their events; ``gaussian``, by the
+            squares of mu, for Gaussian and pure events alone, which is less for Gaussian ones; or a `Filter`. It cannot
+            be changed, for a choice by what was seen would void it.
 
     Raises:
-        InputError: If there are no blocks, a name or budget is not allowed, or the file is damaged or of
-            other blocks.
+        InputError: If there are no blocks, a name, budget or filter is not allowed, or the file is damaged, older than
+            what this process has seen, of other blocks, or has a second name (a hard link).
 
     Example:
         >>> from torchdpcate.privacy import PureEvent
@@ -55,22 +80,31 @@ class Ledger:
     """
 
     def __init__(
-        self, blocks: Mapping[str, PrivacyBudget], path: str | os.PathLike | None = None, private: bool = True
+        self,
+        blocks: Mapping[str, PrivacyBudget],
+        path: str | os.PathLike | None = None,
+        private: bool = True,
+        filter: str | Filter = "sums",
     ) -> None:
         if not blocks or "total" in blocks or not all(isinstance(b, PrivacyBudget) for b in blocks.values()):
             raise InputError(f"blocks = {dict(blocks)!r}: name at least one with a PrivacyBudget, none 'total'")
-        self._blocks = {str(name): budget for name, budget in blocks.items()}
+        book = Book({str(name): budget for name, budget in blocks.items()}, bool(private), make_filter(filter))
+        kept = getattr(book.filter, "delta", None)
+        if kept is not None and any(budget.delta <= kept for budget in blocks.values()):
+            raise InputError(f"filter = {book.filter}: needs blocks of a delta above {kept:g}; use filter=sums")
         # One file has one lock, by whatever name or link it is reached, and from whatever folder later.
         self._path = None if path is None else Path(os.path.realpath(path))
-        self._private = bool(private)
-        self._entries: tuple[Entry, ...] = ()
+        self._book, self._process = book, os.getpid()
+        self._planning: tuple[int, frozenset[str]] | None = None  # thread, and the blocks without an entry before
         if self._path is not None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._locked():
+            with self._alone(), FileLock(f"{self._path}.lock"):
                 if self._path.exists():
-                    self._entries = self._read()
+                    self._book = replace(book, id="")
+                    self._book = self._read()
                 else:
-                    write_text(self._path, dump(self._blocks, self._private, ()))
+                    write_text(self._path, book.dump())
+                    _remember(book)
 
     def __copy__(self) -> "Ledger":
         return self
@@ -90,28 +124,47 @@ class Ledger:
         Raises:
             InputError: If the file is missing, damaged, or of another format.
         """
-        blocks, private, _ = parse(Path(path))
-        return cls(blocks, path, private)
+        book = parse(Path(path))
+        return cls(book.blocks, path, book.private, book.filter)
 
     @property
     def blocks(self) -> dict[str, PrivacyBudget]:
         """Budget of each block."""
-        return dict(self._blocks)
+        return dict(self._book.blocks)
 
     @property
     def entries(self) -> tuple[Entry, ...]:
         """All entries, in the order of their charge."""
-        return self._seen()
+        return self._seen().entries
+
+    @property
+    def filter(self) -> Filter:
+        """How charges count that were chosen after an output."""
+        return self._book.filter
 
     @property
     def private(self) -> bool:
         """Whether the noise charged for is private."""
-        return self._private
+        return self._book.private
 
     @property
     def path(self) -> Path | None:
         """Where the ledger is kept, if anywhere."""
         return self._path
+
+    def open_plan(self) -> None:
+        """Begin with charges whose parameters are public: settings, n, bounds, and what other blocks released.
+
+        Blocks that have an entry by now are left out: whatever they are charged may follow what came of it. The list of
+        the charges must be public too, not only the parameters of each: see docs/guarantees/composition.md.
+        """
+        with self._alone():
+            known = {entry.block for entry in self._seen().entries}
+            self._planning = threading.get_ident(), frozenset(self._book.blocks.keys() - known)
+
+    def close_plan(self) -> None:
+        """End `open_plan`: whatever is charged from here on passes the filter. Nothing happens if none is open."""
+        self._planning = None
 
     def charge(
         self,
@@ -136,7 +189,8 @@ class Ledger:
             The entry's number, for `advance`, `settle` and `reopen`.
 
         Raises:
-            BudgetError: If it would overspend; the message says what is left. Nothing is charged then.
+            BudgetError: If it would overspend, or the filter of the block cannot count such an event; the message says
+                what is left. Nothing is charged then.
             InputError: If an argument is not allowed or the file is damaged.
             OSError: If the file cannot be written. Nothing is charged then.
         """
@@ -146,7 +200,10 @@ class Ledger:
         level = Level.of(level)
 
         def change(entries: tuple[Entry, ...]) -> tuple[tuple[Entry, ...], int]:
-            new = Entry(len(entries), block, str(label), event, count, most, level)
+            used = count if planned is None else 0
+            new = Entry(len(entries), block, str(label), event, count, most, level, reserved=most, used=used)
+            if not self._is_fixed(entries, block):
+                new = replace(new, cost=self._cost(entries, new))
             self._afford((*entries, new), new)
             return (*entries, new), new.id
 
@@ -154,6 +211,8 @@ class Ledger:
 
     def advance(self, entry: int, count: int) -> None:
         """Raise an open entry's count, before the noise of those steps is drawn.
+
+        The steps that were counted before are taken by now: `settle` gives none of them back.
 
         Args:
             entry: Its number.
@@ -167,47 +226,70 @@ class Ledger:
             new = whole("count", count, least=0)
             if not old.count <= new <= old.planned:
                 raise InputError(f"count = {new}: entry {entry} goes from {old.count} up to planned = {old.planned}")
-            return replace(old, count=new)
+            return replace(old, count=new, used=old.count)
 
         self._replace(entry, change)
 
     def settle(self, entry: int, count: int) -> None:
-        """End an entry with the count really used, which frees the rest.
+        """End an entry with the count really used.
+
+        What was counted before the last `advance` was used, and so was all of a charge that was never open. What is not
+        used is not spent; but when to stop may have been decided by looking, so it stays reserved and nothing else
+        may use it, unless nothing of the block was used at all.
 
         Args:
             entry: Its number.
             count: How often the event really happened, at most ``planned``.
 
         Raises:
-            InputError: If the count exceeds ``planned``.
+            InputError: If the count exceeds ``planned``, or is below what was used.
         """
 
         def change(old: Entry) -> Entry:
             new = whole("count", count, least=0)
             if new > old.planned:
                 raise InputError(f"count = {new}: entry {entry} planned {old.planned}; reopen it first")
-            return replace(old, count=new, planned=new)
+            if new < old.used:
+                raise InputError(f"count = {new}: entry {entry} has used {old.used}, which nothing gives back")
+            return replace(old, count=new, planned=new, used=new)
 
-        self._replace(entry, change)
+        def on_all(entries: tuple[Entry, ...]) -> tuple[tuple[Entry, ...], None]:
+            new = change(_find(entries, entry))
+            entries = _with(entries, new)
+            return (entries if _used(entries, new.block) else _with(entries, replace(new, reserved=0))), None
+
+        self._change(on_all)
 
     def reopen(self, entry: int, planned: int) -> None:
-        """Plan more of an entry, as when an interrupted run is resumed.
+        """Take up an entry that was settled, as when an interrupted run is resumed.
 
-        Steps that a resumed run repeats are paid again: ``planned`` is the present count plus those to do.
+        Steps that a resumed run repeats are paid again: of ``planned`` those are left that were not counted before.
 
         Args:
             entry: Its number.
-            planned: How often the event may happen in all, at least the present count.
+            planned: How often the event may happen in all, from the present count to what was planned when it was
+                charged: to plan more after an output is a choice by looking, and a charge of its own.
 
         Raises:
-            BudgetError: If the budget does not cover it; the entry then stays as it was.
+            BudgetError: If it is more than was charged; the entry then stays as it was.
             InputError: If it is less than the present count.
         """
 
-        def change(old: Entry) -> Entry:
-            return replace(old, planned=whole("planned", planned, least=old.count))
+        def on_all(entries: tuple[Entry, ...]) -> tuple[tuple[Entry, ...], None]:
+            old = _find(entries, entry)
+            new = replace(old, planned=whole("planned", planned, least=old.count), used=old.count)
+            if new.planned <= old.reserved:
+                return _with(entries, new), None
+            if _used(entries, old.block) or not old.fixed:
+                raise BudgetError(
+                    f"planned = {new.planned}: entry {entry} was charged for {old.reserved} x {old.event}; "
+                    "charge the rest anew"
+                )
+            entries = _with(entries, replace(new, reserved=new.planned))
+            self._afford(entries, _find(entries, entry))
+            return entries, None
 
-        self._replace(entry, change, afford=True)
+        self._change(on_all)
 
     def entry(self, entry: int) -> Entry:
         """An entry by its number.
@@ -215,12 +297,15 @@ class Ledger:
         Raises:
             InputError: If there is none.
         """
-        return _find(self._seen(), entry)
+        return _find(self._seen().entries, entry)
 
     def spent(self, block: str | None = None) -> dict[str, Any]:
         """What was spent: by composition, and beside it by adding epsilons.
 
-        Counts what was used (`Entry.count`); what is only reserved shows in `remaining`. Each account holds
+        Counts what was used (`Entry.count`) of fixed charges, and all that the filter took for later ones; what is
+        only reserved shows in `remaining`. It is the price of these charges if neither their number nor when to end
+        was decided by looking; whoever decided what, all that a block gives away costs at most its budget. Each
+        account holds
         ``epsilon`` (composed; None if none holds), ``delta`` (0 if all was pure and fits, else the block's),
         ``naive_epsilon`` (basic composition, `naive_sum`) and ``level``, the weakest of its entries. A
         heuristic account has None for all three numbers, so that none reads like a claim; so has the total if
@@ -235,10 +320,10 @@ class Ledger:
         Raises:
             InputError: If there is no such block.
         """
-        entries = self._seen()
+        book = self._seen()
         if block is not None:
-            return _account(_of(entries, block), self._budget(block), self._private)
-        accounts = {name: _account(_of(entries, name), b, self._private) for name, b in self._blocks.items()}
+            return _account(book, block, self._budget(block))
+        accounts = {name: _account(book, name, budget) for name, budget in book.blocks.items()}
         return {**accounts, "total": _total(list(accounts.values()))}
 
     def remaining(self, block: str, gaussian: bool = False) -> PrivacyBudget | None:
@@ -249,83 +334,140 @@ class Ledger:
 
         Where only pure and approximate events were charged and their epsilons add up, this is epsilon less
         theirs and delta less theirs. Gaussian and DP-SGD events hold at any delta for some epsilon, so that
-        what is left trades one for the other: of a few shares of the free delta that one is taken at which
+        what they leave trades one for the other: of a few shares of the free delta that one is taken at which
         Gaussian noise can be smallest, with the largest epsilon found that composes, to 1e-4 of it. Delta is
-        0 where no share of it leaves any epsilon.
+        0 where no share of it leaves any epsilon. What the fixed charges leave belongs to the filter; later ones
+        take from it what they count there.
 
         Args:
             block: Name of the block.
-            gaussian: Whether the next charge is a `GaussianEvent`: it composes more cheaply, so that more is left.
+            gaussian: Whether the next charge is a `GaussianEvent`: with ``filter=gaussian`` it takes less than others
+                of its epsilon and delta, so that more is left.
 
         Raises:
             InputError: If there is no such block.
         """
-        return what_is_left(_charges(_of(self._seen(), block), reserved=True), self._budget(block), gaussian)
+        return self._remaining(self._seen().entries, block, gaussian)
 
     def to_json(self) -> str:
         """The ledger as strict JSON, as in its file."""
-        return dump(self._blocks, self._private, self._seen())
+        return self._seen().dump()
 
     def _budget(self, block: str) -> PrivacyBudget:
         try:
-            return self._blocks[block]
+            return self._book.blocks[block]
         except KeyError as error:
-            raise InputError(f"block = {block!r}: choose from {', '.join(self._blocks)}") from error
+            raise InputError(f"block = {block!r}: choose from {', '.join(self._book.blocks)}") from error
+
+    def _is_fixed(self, entries: tuple[Entry, ...], block: str) -> bool:
+        """Whether the next charge of a block cannot depend on an output of it."""
+        if not any(e.reserved for e in _of(entries, block)):
+            return True
+        thread, blocks = self._planning or (None, frozenset())
+        return block in blocks and thread == threading.get_ident()
+
+    def _cost(self, entries: tuple[Entry, ...], new: Entry) -> FilterCost:
+        """Return what a later charge counts, in the filter of its block."""
+        left = self._left(entries, new.block) or FilterCost(0.0, 0.0)
+        cost = self.filter.cost(new.event, new.planned, left)
+        if cost is None:
+            raise self._refusal(entries, new, f"has filter={self.filter.kind}, in which it would count without bound")
+        return cost
+
+    def _left(self, entries: tuple[Entry, ...], block: str) -> FilterCost | None:
+        """Return what the filter still gives; None if nothing."""
+        mine = _of(entries, block)
+        reserve = self.filter.reserve(_fixed_charges(mine, reserved=True), self._budget(block))
+        return None if reserve is None else self.filter.left(reserve, _costs(mine))
+
+    def _remaining(self, entries: tuple[Entry, ...], block: str, gaussian: bool = False) -> PrivacyBudget | None:
+        budget = self._budget(block)
+        if not any(e.reserved for e in _of(entries, block)):
+            return budget  # the first charge is fixed, whatever it is
+        left = self._left(entries, block)
+        return None if left is None else self.filter.budget(left, budget, gaussian)
 
     def _afford(self, entries: tuple[Entry, ...], new: Entry) -> None:
         """Refuse ``entries`` if the block of ``new``, one of them, would overspend."""
-        budget = self._budget(new.block)
-        mine = _of(entries, new.block)
-        cost = compose(_charges(mine, reserved=True), budget.delta)
-        if cost <= budget.epsilon:
+        budget, mine = self._budget(new.block), _of(entries, new.block)
+        fixed, others = _fixed_charges(mine, reserved=True), tuple(e for e in entries if e.id != new.id)
+        if new.cost is None:
+            cost = compose(fixed, budget.delta)
+            if cost > budget.epsilon:
+                of = f"would spend epsilon = {cost:.6g} of {budget.epsilon:.6g} at delta = {budget.delta:.6g}"
+                raise self._refusal(others, new, of)
             return
-        others = tuple(e for e in mine if e.id != new.id)
-        left = what_is_left(_charges(others, reserved=True), budget)
+        reserve = self.filter.reserve(fixed, budget)
+        if reserve is None or not self.filter.fits(reserve, _costs(mine)):
+            size, delta = new.cost
+            raise self._refusal(others, new, f"counts {self.filter.unit} = {size:.6g}, delta = {delta:.6g} for it")
+
+    def _refusal(self, entries: tuple[Entry, ...], new: Entry, why: str) -> BudgetError:
+        left = self._remaining(entries, new.block)
         what = "nothing" if left is None else f"epsilon = {left.epsilon:.6g}, delta = {left.delta:.6g}"
-        raise BudgetError(
-            f"charge {new.label!r} of {new.planned} x {new.event}: block {new.block!r} would spend epsilon = "
-            f"{cost:.6g} of {budget.epsilon:.6g} at delta = {budget.delta:.6g}; {what} is left: "
+        return BudgetError(
+            f"charge {new.label!r} of {new.planned} x {new.event}: block {new.block!r} {why}; {what} is left: "
             "use more noise or fewer steps, or raise the budget"
         )
 
-    def _replace(self, entry: int, change: Callable[[Entry], Entry], afford: bool = False) -> None:
-        def on_all(entries: tuple[Entry, ...]) -> tuple[tuple[Entry, ...], None]:
-            new = change(_find(entries, entry))
-            result = tuple(new if e.id == entry else e for e in entries)
-            if afford:
-                self._afford(result, new)
-            return result, None
-
-        self._change(on_all)
+    def _replace(self, entry: int, change: Callable[[Entry], Entry]) -> None:
+        self._change(lambda entries: (_with(entries, change(_find(entries, entry))), None))
 
     def _change(self, change: Callable[[tuple[Entry, ...]], tuple[tuple[Entry, ...], Result]]) -> Result:
         """Apply a change to the entries on disk; the new ones are written before anyone sees them."""
-        with self._locked():
-            entries, result = change(self._read())
+        with self._alone(), nullcontext() if self._path is None else FileLock(f"{self._path}.lock"):
+            book = self._read()
+            entries, result = change(book.entries)
+            changed = book.changed(entries)
             if self._path is not None:
-                write_text(self._path, dump(self._blocks, self._private, entries))
-            self._entries = entries
+                write_text(self._path, changed.dump())
+                _remember(changed)
+            self._book = changed
             return result
 
-    def _seen(self) -> tuple[Entry, ...]:
-        """The present entries; reading needs no lock, because the file is only ever replaced whole."""
-        self._entries = self._read()
-        return self._entries
+    def _seen(self) -> Book:
+        """The present book; reading needs no lock on the file, because it is only ever replaced whole."""
+        with self._alone():
+            self._book = self._read()
+            return self._book
 
-    def _read(self) -> tuple[Entry, ...]:
+    def _read(self) -> Book:
         if self._path is None:
-            return self._entries
-        blocks, private, entries = parse(self._path)
-        if blocks != self._blocks or private != self._private:
+            return self._book
+        book, known = parse(self._path), self._book
+        if (book.blocks, book.private, book.filter) != (known.blocks, known.private, known.filter):
             raise InputError(
-                f"ledger {self._path}: its blocks, budgets or private = {private} differ; use another path"
+                f"ledger {self._path}: its blocks, budgets, filter = {book.filter} or private = {book.private} differ; "
+                "use another path"
             )
-        if len(entries) < len(self._entries):
-            raise InputError(f"ledger {self._path}: entries were lost; restore it, the budget is not known")
-        return entries
+        if known.id and book.id != known.id:
+            raise InputError(f"ledger {self._path}: another one is in its place; restore it, the budget is not known")
+        revision, digest = _LATEST.get(book.id, (0, "")) if book.id else (0, "")
+        if book.revision < revision:
+            raise InputError(
+                f"ledger {self._path}: entries were lost, it is older than what this process has written or read; "
+                "restore the newest one, the budget is not known"
+            )
+        if book.revision == revision and digest and book.digest != digest:
+            raise InputError(f"ledger {self._path}: it was changed, or is a copy that went its own way; restore it")
+        _remember(book)
+        return book
 
-    def _locked(self) -> AbstractContextManager[Any]:
-        return nullcontext() if self._path is None else FileLock(f"{self._path}.lock")
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other threads out; a process that is not the ledger's is refused where there is no file to share."""
+        if self._path is None and os.getpid() != self._process:
+            raise InputError(
+                f"ledger: is in the memory of process {self._process}, and this is {os.getpid()}: each would spend "
+                "the whole budget; give ledger_path, or release in the process that fitted"
+            )
+        with _lock:
+            yield
+
+
+def _remember(book: Book) -> None:
+    if book.id and book.revision >= _LATEST.get(book.id, (0, ""))[0]:
+        _LATEST[book.id] = book.revision, book.digest
 
 
 def _find(entries: tuple[Entry, ...], entry: int) -> Entry:
@@ -339,23 +481,44 @@ def _of(entries: tuple[Entry, ...], block: str) -> tuple[Entry, ...]:
     return tuple(e for e in entries if e.block == block)
 
 
-def _charges(entries: tuple[Entry, ...], reserved: bool) -> list[Charge]:
-    return [(e.event, e.planned if reserved else e.count) for e in entries]
+def _with(entries: tuple[Entry, ...], new: Entry) -> tuple[Entry, ...]:
+    return tuple(new if e.id == new.id else e for e in entries)
 
 
-def _account(entries: tuple[Entry, ...], budget: PrivacyBudget, private: bool) -> dict[str, Any]:
+def _used(entries: tuple[Entry, ...], block: str) -> bool:
+    """Whether anything may have been seen that depends on a block."""
+    return any(e.count or e.cost is not None for e in _of(entries, block))
+
+
+def _fixed_charges(entries: tuple[Entry, ...], reserved: bool) -> list[Charge]:
+    """Charges whose parameters were fixed before any output of their block, as reserved or as used."""
+    return [(e.event, e.reserved if reserved else e.count) for e in entries if e.fixed]
+
+
+def _costs(entries: tuple[Entry, ...]) -> list[FilterCost]:
+    """What the later charges count in the filter."""
+    return [e.cost for e in entries if e.cost is not None]
+
+
+def _account(book: Book, block: str, budget: PrivacyBudget) -> dict[str, Any]:
+    entries = _of(book.entries, block)
     used = tuple(e for e in entries if e.count)
     level = max((e.level for e in used), key=_LEVELS.index, default=Level.CERTIFIED)
-    if level is Level.HEURISTIC or (entries and not private):
+    if level is Level.HEURISTIC or (entries and not book.private):
         return {"epsilon": None, "delta": None, "naive_epsilon": None, "level": Level.HEURISTIC.value}
-    charges = _charges(used, reserved=False)
-    pure = compose(charges, 0.0)
+    fixed, costs = _fixed_charges(used, reserved=False), _costs(entries)
+    reserve = book.filter.reserve(_fixed_charges(entries, reserved=True), budget) if costs else None
+    if costs and (reserve is None or not book.filter.fits(reserve, costs)):
+        # of an old file: accepted by no filter, so that other outputs may have been answered by all of the reserve
+        whole, least = book.filter.total(costs), reserve or FilterCost(0.0, 0.0)
+        costs = [FilterCost(max(whole.size, least.size), max(whole.delta, least.delta))]
+    pure = book.filter.compose(fixed, costs, 0.0)
     # pure events stay pure where their sum fits the budget; nothing at all costs nothing
     delta = 0.0 if pure <= budget.epsilon else budget.delta
     return {
-        "epsilon": _finite(pure if delta == 0 else compose(charges, delta)),
+        "epsilon": _finite(pure if delta == 0 else book.filter.compose(fixed, costs, delta)),
         "delta": delta,
-        "naive_epsilon": _finite(naive_sum(charges, delta).epsilon) if used else 0.0,
+        "naive_epsilon": _finite(book.filter.naive(fixed, costs, delta)) if used or costs else 0.0,
         "level": level.value,
     }
 

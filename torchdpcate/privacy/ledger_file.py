@@ -1,19 +1,27 @@
-"""The file of a ledger: strict JSON, written whole or not at all."""
+"""The file of a ledger: strict JSON, written whole or not at all, its entries chained by digests."""
 
+import hashlib
 import json
 import os
+import secrets
+import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.budget import PrivacyBudget, whole
+from torchdpcate.privacy.accounting import compose
+from torchdpcate.privacy.budget import PrivacyBudget, number, probability, whole
 from torchdpcate.privacy.events import Event, event_from_dict
+from torchdpcate.privacy.filters import Filter, FilterCost, SumFilter, filter_from
 from torchdpcate.privacy.guarantee import Level
 
 _FORMAT = "torchdpcate ledger"
-_VERSION = 1
+_VERSION = 2
+_NAMES = {"format", "version", "id", "revision", "private", "filter", "blocks", "entries", "chain"}
+_FIRST_NAMES = {"format", "version", "private", "blocks", "entries"}
+_COUNTS = ("id", "count", "planned", "reserved", "used")
 
 
 @dataclass(frozen=True)
@@ -28,6 +36,9 @@ class Entry:
         count: How often it happened so far; never too small.
         planned: How often it may happen; an entry with ``count < planned`` is open.
         level: How far the claim is proved.
+        reserved: How often it might have happened, which no later charge may use again.
+        used: How often it happened for certain; ``count`` never falls below it.
+        cost: What it counts in the block's filter; None where its parameters were fixed before any output.
     """
 
     id: int
@@ -37,52 +48,163 @@ class Entry:
     count: int
     planned: int
     level: Level
+    reserved: int
+    used: int
+    cost: FilterCost | None = None
+
+    @property
+    def fixed(self) -> bool:
+        """Whether its parameters were fixed before any output of its block."""
+        return self.cost is None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionary, for the file."""
         fields = {name: getattr(self, name) for name in ("id", "block", "label", "count", "planned")}
-        return {**fields, "event": self.event.to_dict(), "level": self.level.value}
+        cost = None if self.cost is None else {"size": self.cost.size, "delta": self.cost.delta}
+        more = {"reserved": self.reserved, "used": self.used, "cost": cost}
+        return {**fields, "event": self.event.to_dict(), "level": self.level.value, **more}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Entry":
         """Inverse of `to_dict`."""
-        number, count, planned = (whole(name, values[name], least=0) for name in ("id", "count", "planned"))
-        if count > planned:
-            raise InputError(f"count = {count}: more than planned = {planned}")
-        event, level = event_from_dict(values["event"]), Level.of(values["level"])
-        return cls(number, str(values["block"]), str(values["label"]), event, count, planned, level)
+        identity, count, planned, reserved, used = (whole(name, values[name], least=0) for name in _COUNTS)
+        if not used <= count <= planned <= reserved:
+            raise InputError(
+                f"count = {count}: goes from used = {used} to planned = {planned} <= reserved = {reserved}"
+            )
+        event, level, cost = event_from_dict(values["event"]), Level.of(values["level"]), values["cost"]
+        if cost is not None:
+            cost = FilterCost(number("size", cost["size"]), probability("delta", cost["delta"]))
+        block, label = str(values["block"]), str(values["label"])
+        return cls(identity, block, label, event, count, planned, level, reserved, used, cost)
 
 
-def dump(blocks: Mapping[str, PrivacyBudget], private: bool, entries: tuple[Entry, ...]) -> str:
-    """A ledger as strict JSON."""
-    content = {
-        "format": _FORMAT,
-        "version": _VERSION,
-        "private": private,
-        "blocks": {name: budget.to_dict() for name, budget in blocks.items()},
-        "entries": [entry.to_dict() for entry in entries],
-    }
-    return json.dumps(content, indent=1, allow_nan=False)
+@dataclass(frozen=True)
+class Book:
+    """All that a ledger's file says.
+
+    Attributes:
+        blocks: Budget of each block.
+        private: Whether the noise is private.
+        filter: How charges count that were chosen after an output.
+        entries: In the order of their charge.
+        id: Random name of the ledger, which a copy shares; empty in a file of version 1.
+        revision: How often it was changed.
+    """
+
+    blocks: Mapping[str, PrivacyBudget]
+    private: bool
+    filter: Filter
+    entries: tuple[Entry, ...] = ()
+    id: str = field(default_factory=lambda: secrets.token_hex(16))
+    revision: int = 0
+
+    def changed(self, entries: tuple[Entry, ...]) -> "Book":
+        """Return the book with other entries, one revision later."""
+        return replace(self, entries=entries, revision=self.revision + 1, id=self.id or secrets.token_hex(16))
+
+    @property
+    def digest(self) -> str:
+        """The last digest of the chain, which depends on all that the file says."""
+        return self._chain()[-1]
+
+    def dump(self) -> str:
+        """Return the book as strict JSON."""
+        content = {**self._head(), "entries": [entry.to_dict() for entry in self.entries], "chain": self._chain()}
+        return json.dumps(content, indent=1, allow_nan=False)
+
+    def _head(self) -> dict[str, Any]:
+        return {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "id": self.id,
+            "revision": self.revision,
+            "private": self.private,
+            "filter": self.filter.config(),
+            "blocks": {name: budget.to_dict() for name, budget in self.blocks.items()},
+        }
+
+    def _chain(self) -> list[str]:
+        """Return SHA-256 of the head, and then of each entry with the digest before it."""
+        digests = [""]
+        for part in (self._head(), *(entry.to_dict() for entry in self.entries)):
+            text = json.dumps(part, sort_keys=True, allow_nan=False)
+            digests.append(hashlib.sha256(f"{digests[-1]}{text}".encode()).hexdigest())
+        return digests[1:]
 
 
-def parse(path: Path) -> tuple[dict[str, PrivacyBudget], bool, tuple[Entry, ...]]:
-    """Blocks, privacy of the noise and entries of a ledger's file; an `InputError` if it is not sound."""
-    if not os.path.isfile(path):  # reading a pipe would wait for ever
+def parse(path: Path) -> Book:
+    """What a ledger's file says; an `InputError` if it is not sound."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        found = None
+    if found is None or not stat.S_ISREG(found.st_mode):  # reading a pipe would wait for ever
         raise InputError(f"ledger {path}: there is no such file; restore it, the budget is not known")
+    if found.st_nlink > 1:
+        raise InputError(
+            f"ledger {path}: has {found.st_nlink} names (hard links), each would count alone; remove the others"
+        )
     try:
         content = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
-        if content["format"] != _FORMAT or content["version"] != _VERSION:
+        if content["format"] != _FORMAT or content["version"] not in (1, _VERSION):
             raise InputError(f"format {content['format']!r}, version {content['version']!r}")
-        blocks = {name: PrivacyBudget.from_dict(budget) for name, budget in content["blocks"].items()}
-        entries = tuple(Entry.from_dict(values) for values in content["entries"])
-        if [e.id for e in entries] != list(range(len(entries))) or any(e.block not in blocks for e in entries):
+        book = _first_version(content) if content["version"] == 1 else _book(content)
+        if [e.id for e in book.entries] != list(range(len(book.entries))):
             raise InputError("its entries do not belong together")
-        if not isinstance(content["private"], bool):
-            raise InputError("private is not a truth value")
-        return blocks, content["private"], entries
+        return book
     except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError) as error:
         why = " ".join(str(error).split())[:200]  # an InputError is a ValueError
         raise InputError(f"ledger {path}: damaged or of another format ({why}); restore it from a copy") from error
+
+
+def _book(content: Mapping[str, Any]) -> Book:
+    if content.keys() != _NAMES:
+        raise InputError(f"its names are not {', '.join(sorted(_NAMES))}")
+    entries = tuple(Entry.from_dict(values) for values in content["entries"])
+    revision, identity = whole("revision", content["revision"], least=0), str(content["id"])
+    book = Book(_blocks(content), _private(content), filter_from(content["filter"]), entries, identity, revision)
+    if any(e.block not in book.blocks for e in entries):
+        raise InputError("its entries do not belong together")
+    if book._chain() != content["chain"] or not identity:
+        raise InputError("its entries are not those that were written: edited, reordered or cut")
+    return book
+
+
+def _first_version(content: Mapping[str, Any]) -> Book:
+    """A file of version 1, which does not say what was fixed: all but a block's first charge may have been chosen."""
+    if content.keys() != _FIRST_NAMES:
+        raise InputError(f"its names are not {', '.join(sorted(_FIRST_NAMES))}")
+    blocks, rule = _blocks(content), SumFilter()
+    entries: list[Entry] = []
+    for values in content["entries"]:
+        new = Entry.from_dict({**values, "reserved": values["planned"], "used": values["count"], "cost": None})
+        budget, before = blocks[new.block], [e for e in entries if e.block == new.block]
+        if before:
+            reserve = rule.reserve([(e.event, e.reserved) for e in before if e.fixed], budget)
+            costs = [e.cost for e in before if e.cost is not None]
+            left = None if reserve is None else rule.left(reserve, costs)
+            cost = None if left is None else rule.cost(new.event, max(new.planned, 1), left)
+            new = replace(new, cost=cost or _alone(new, budget))
+        entries.append(new)
+    return Book(blocks, _private(content), rule, tuple(entries), id="")
+
+
+def _alone(entry: Entry, budget: PrivacyBudget) -> FilterCost:
+    """What a charge counts that no filter would have accepted: all of the block's delta, or all of its epsilon."""
+    cost = SumFilter().cost(entry.event, max(entry.planned, 1), FilterCost(budget.epsilon, 0.0))
+    epsilon = compose([(entry.event, max(entry.planned, 1))], budget.delta)
+    return cost or FilterCost(epsilon, budget.delta)
+
+
+def _blocks(content: Mapping[str, Any]) -> dict[str, PrivacyBudget]:
+    return {name: PrivacyBudget.from_dict(budget) for name, budget in content["blocks"].items()}
+
+
+def _private(content: Mapping[str, Any]) -> bool:
+    if not isinstance(content["private"], bool):
+        raise InputError("private is not a truth value")
+    return content["private"]
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -46,23 +46,38 @@ class Account:
 
     @classmethod
     def open(
-        cls, sizes: Mapping[str, int], budget: PrivacyBudget, noise: NoiseSource, path: str | Path | None = None
+        cls,
+        sizes: Mapping[str, int],
+        budget: PrivacyBudget,
+        noise: NoiseSource,
+        path: str | Path | None = None,
+        filter: str = "sums",
     ) -> "Account":
-        """Open an account with nothing spent yet.
+        """Open an account with nothing spent yet, and a plan: what is paid until `close` has public parameters.
 
         Args:
             sizes: Records per block, public.
             budget: Privacy budget of each block.
             noise: Where the privacy noise comes from.
             path: File of the ledger, which must not exist; None keeps the ledger in memory.
+            filter: How the ledger counts what is paid after `close`, see ``Ledger``.
 
         Raises:
-            InputError: The file is there already.
+            InputError: The file is there already, or there is no such filter.
         """
         if path is not None and Path(path).exists():
             raise InputError(f"ledger_path = {path}: exists already; give each fit a ledger of its own")
         blocks = dict.fromkeys(sizes, budget)
-        return cls(Ledger(blocks, None if path is None else Path(path), private=noise.private), sizes, budget, noise)
+        ledger = Ledger(blocks, None if path is None else Path(path), private=noise.private, filter=filter)
+        ledger.open_plan()
+        return cls(ledger, sizes, budget, noise)
+
+    def close(self) -> None:
+        """End the plan: whatever is paid from here on may be chosen by what was seen, and passes the ledger's filter.
+
+        A fit closes its account before it returns.
+        """
+        self.ledger.close_plan()
 
     def till(self, blocks: Sequence[str], label: str) -> "Till":
         """Return what takes a payment of this label from each of these blocks."""
@@ -73,7 +88,7 @@ class Account:
 
         Args:
             blocks: Names of the blocks.
-            gaussian: Whether the next charge is a Gaussian event, which composes more cheaply.
+            gaussian: Whether the next charge is a Gaussian event, which a Gaussian filter counts more cheaply.
 
         Raises:
             InputError: Nothing to speak of is left.
@@ -91,7 +106,7 @@ class Account:
         budget: PrivacyBudget | None = None,
         gaussian: bool = False,
     ) -> tuple[Result, set[int]]:
-        """Run something that pays from these blocks; return its result and its ledger entries.
+        """Close the plan, and run something that pays from these blocks; return its result and its ledger entries.
 
         Args:
             run: (budget, charge, noise) -> result.
@@ -104,6 +119,7 @@ class Account:
             InputError: Nothing to speak of is left.
             BudgetError: A block cannot pay.
         """
+        self.close()
         till = self.till(blocks, label)
         return run(budget or self.left(blocks, gaussian), till, self.noise), till.own
 

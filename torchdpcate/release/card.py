@@ -10,8 +10,8 @@ from typing import Any
 
 from torchdpcate._files import atomic_path
 from torchdpcate.errors import InputError, VerificationError
-from torchdpcate.privacy import Level, event_from_dict
-from torchdpcate.privacy.gaussian_dp import GaussianDP, Reach, gaussian_dp
+from torchdpcate.privacy import DPSGDEvent, GaussianEvent, Level, PureEvent, event_from_dict
+from torchdpcate.privacy.gaussian_dp import GaussianDP, Reach, event_mu, gaussian_dp
 from torchdpcate.release.card_html import card_html
 from torchdpcate.release.card_words import describe, level_in_words, own_words
 from torchdpcate.release.digest import SUMS_FILE, check_sums, file_sum, write_sums
@@ -187,6 +187,12 @@ def _block_mu(block: Mapping[str, Any]) -> GaussianDP:
     charges = [(event_from_dict(c["event"]), c["count"]) for c in block["charges"] if "event" in c and "count" in c]
     if len(charges) < len(block["charges"]):
         return GaussianDP(None, Reach.NONE)
+    if any(isinstance(event, DPSGDEvent) and event.sampling_rate < 1 for event, _ in charges):
+        # beside a curve that ends at delta, a pure charge that was chosen later counts as its Gaussian
+        charges = [
+            (GaussianEvent(1 / event_mu(event)) if "later" in c and isinstance(event, PureEvent) else event, count)
+            for c, (event, count) in zip(block["charges"], charges, strict=True)
+        ]
     return gaussian_dp(charges, block.get("delta") or 0.0)
 
 

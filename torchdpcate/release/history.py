@@ -14,20 +14,23 @@ answer leaves. What follows from it, wherever a process or the machine stops:
 - A slot of the head that was torn, or damaged, is told by its checksum. The other one is behind, and what it does not
   count is whole, so it is taken up.
 
-Digests tell damage, not a forger; and a copy of the whole folder, put back later, agrees with itself. Never run a
-service from a copy, nor from a backup that is older than its last answer.
+Digests tell damage, not a forger; and a copy of the whole folder, put back later, agrees with itself. A counter outside
+the folder tells it (``counter``), written after the head and before the answer leaves. Without one, never run a service
+from a copy, nor from a backup that is older than its last answer: each such run is a second release.
 """
 
 import hashlib
 import os
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from filelock import FileLock
 
 from torchdpcate.errors import ReleaseFileError
+from torchdpcate.release.counter import Counter, Head
 
 HISTORY_FILE, HEAD_FILE, LOCK_FILE = "history.bin", "head.bin", "lock"
 
@@ -36,13 +39,10 @@ _SLOT = struct.Struct("<QQ32s")  # entries, bytes of the history, digest of the 
 _DIGEST = 32
 _FLUSH = getattr(os, "fdatasync", os.fsync)  # leaves the file's times behind, which nobody asks for
 _SLOT_BYTES = _SLOT.size + _DIGEST
+_PUT_BACK = "its counter has seen other answers than are in it, so the folder is a copy or was put back"
 
 
-class _Head(NamedTuple):
-    entries: int
-    end: int
-    digest: bytes
-
+class _Head(Head):
     def pack(self, run: bytes) -> bytes:
         body = _SLOT.pack(*self)
         return body + hashlib.sha256(run + body).digest()
@@ -57,20 +57,31 @@ class History:
         folder: Where the files are.
         run: Identifier of the run; a history of another one is refused.
         width: Numbers a row.
-
-    Attributes:
-        lock: A context in which every other asker waits.
+        counter: Tells a folder that was put back; None where nothing does.
     """
 
-    def __init__(self, folder: Path, run: str, width: int) -> None:
+    def __init__(self, folder: Path, run: str, width: int, counter: Counter | None = None) -> None:
         self.folder = Path(folder)
         self._run = hashlib.sha256(f"torchdpcate history {run} {width}".encode()).digest()
         self._width = width
-        self.lock = FileLock(self.folder / LOCK_FILE)
+        self._counter, self._lock = counter, FileLock(self.folder / LOCK_FILE)
         self._seen, self._slot = _Head(0, _DIGEST, self._run), 0
+
+    @property
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """A context in which every other asker waits, with a counter those of a copied folder too."""
+        with self._lock:
+            if self._counter is None:
+                yield
+            else:
+                with self._counter.lock:
+                    yield
 
     def create(self) -> None:
         """Write an empty history; the folder is there and holds none."""
+        if self._counter is not None:
+            self._counter.create(self._seen)
         for name, data in ((HISTORY_FILE, self._run), (HEAD_FILE, self._seen.pack(self._run) * 2)):
             (self.folder / name).touch(exist_ok=False)
             _write(self.folder / name, data, 0)
@@ -81,16 +92,32 @@ class History:
         Raises:
             ReleaseFileError: Entries are missing, changed or of another run; nothing may be answered.
         """
-        head, size = self._head(), self._size()
+        head, size, counted = self._head(), self._size(), self._counted()
         if head == self._seen and size == head.end:
-            return np.empty((0, self._width))
-        if size < head.end or head.entries < self._seen.entries:
-            raise self._refusal("entries are missing")
-        rows, reached = self._entries(self._seen, head.end)
-        if reached != head:
-            raise self._refusal("its entries are not those that were written")
-        self._seen = head
-        return np.concatenate([rows, self._take_up(size)])
+            rows = np.empty((0, self._width))
+        else:
+            if size < head.end or head.entries < self._seen.entries:
+                raise self._refusal("entries are missing")
+            rows, reached = self._entries(self._seen, head.end)
+            if reached != head:
+                raise self._refusal("its entries are not those that were written")
+            self._seen = head
+            rows = np.concatenate([rows, self._take_up(size)])
+        if counted is not None and self._counter is not None:
+            if counted.entries > self._seen.entries:
+                raise self._refusal(_PUT_BACK)
+            if counted.entries < self._seen.entries:  # stopped before it was counted: it never left
+                self._counter.advance(self._seen)
+        return rows
+
+    def _counted(self) -> Head | None:
+        """Return how far the counter has seen this history come; refuse a history that is not that one."""
+        if self._counter is None:
+            return None
+        counted = self._counter.read()
+        if self._bytes(counted.end - _DIGEST, counted.end) != counted.digest:
+            raise self._refusal(_PUT_BACK)
+        return counted
 
     def append(self, rows: np.ndarray) -> None:
         """Add rows [k, width]; on return they are on the disk, and an answer may leave.
@@ -107,6 +134,8 @@ class History:
         """Count what is on the disk, in the slot that is not the present head's."""
         slot = 1 - self._slot
         _write(self.folder / HEAD_FILE, head.pack(self._run), slot * _SLOT_BYTES)
+        if self._counter is not None:
+            self._counter.advance(head)
         self._seen, self._slot = head, slot
 
     def _take_up(self, size: int) -> np.ndarray:

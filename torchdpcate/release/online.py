@@ -26,6 +26,7 @@ from torchdpcate.privacy import (
     worst_case,
 )
 from torchdpcate.release.correction import Correction, correction_from, correction_of
+from torchdpcate.release.counter import Counter
 from torchdpcate.release.digest import DIGEST_KEY, release_digest
 from torchdpcate.release.gaussian_process import AUDITED, GaussianProcess
 from torchdpcate.release.history import History
@@ -138,6 +139,7 @@ class _State:
     privacy: PrivacyStatement
     scale: float
     columns: tuple[int, ...] | None = None
+    counter: str | None = None
 
     def view(self, x: Tensor) -> Tensor:
         """Return the columns of the covariates that nuisances and f see."""
@@ -147,7 +149,7 @@ class _State:
         from safetensors.torch import save_file
 
         facts = {**self.correction.facts(), "nuisances": self.nuisances.config()}
-        facts |= {"scale": self.scale, "columns": self.columns}
+        facts |= {"scale": self.scale, "columns": self.columns, "counter": self.counter}
         metadata = {
             "format": _FORMAT,
             "format_version": _FORMAT_VERSION,
@@ -184,7 +186,9 @@ class _State:
             domain = schema.domain if columns is None else schema.domain.select(columns)
             correction = correction_from(own, facts, domain, nuisances)
             privacy = PrivacyStatement.from_dict(json.loads(metadata["privacy"]))
-            return cls(metadata["run"], correction, nuisances, schema, privacy, float(facts["scale"]), columns)
+            counter = None if facts.get("counter") is None else str(facts["counter"])
+            scale = float(facts["scale"])
+            return cls(metadata["run"], correction, nuisances, schema, privacy, scale, columns, counter)
         except Exception as error:  # whatever Python raises on contents that somebody made up
             raise ReleaseFileError(f"{path}: damaged or changed ({type(error).__name__}: {error})") from error
 
@@ -221,6 +225,7 @@ class OnlineService:
         noise: NoiseSource,
         statement: Callable[[OnlineTerms], PrivacyStatement],
         columns: tuple[int, ...] | None = None,
+        counter: str | Path | None = None,
     ) -> "OnlineService":
         """Pay once, and set up a service in a new folder.
 
@@ -234,12 +239,17 @@ class OnlineService:
             noise: Where the noise comes from.
             statement: Makes the privacy statement of the answers, after the charge.
             columns: Columns of the covariates that nuisances and stage see; None for all.
+            counter: File outside the folder that tells a folder which was copied or put back; it must not exist. With
+                None nothing tells it, see ``docs/guarantees/online.md``.
 
         Raises:
-            InputError: A second stage without a sensitivity bound, or a folder that is there or cannot be made.
+            InputError: A second stage without a sensitivity bound, or a folder or counter that is there or cannot be
+                made.
             BudgetError: The block cannot pay.
         """
-        folder, terms = Path(folder), OnlineTerms.of(stage, budget)
+        folder, terms, run = Path(folder), OnlineTerms.of(stage, budget), secrets.token_hex(16)
+        counter = None if counter is None else os.path.realpath(counter)
+        _refuse_counter(counter, run, folder)
         correction = correction_of(stage, nuisances)
         try:
             folder.mkdir(parents=True)
@@ -250,8 +260,7 @@ class OnlineService:
         except BaseException:
             folder.rmdir()
             raise
-        run = secrets.token_hex(16)
-        state = _State(run, correction, nuisances, schema, statement(terms), terms.scale, columns)
+        state = _State(run, correction, nuisances, schema, statement(terms), terms.scale, columns, counter)
         _history(folder, state).create()
         state.save(folder / STATE_FILE)  # last: a folder without it is no service
         return cls(folder, state, noise)
@@ -395,7 +404,17 @@ class OnlineService:
 
 
 def _history(folder: Path, state: _State) -> History:
-    return History(folder, state.run, state.schema.domain.dimension + 5)
+    counter = None if state.counter is None else Counter(Path(state.counter), state.run, folder)
+    return History(folder, state.run, state.schema.domain.dimension + 5, counter)
+
+
+def _refuse_counter(path: str | None, run: str, folder: Path) -> None:
+    """Refuse, before anything is paid, a counter that could not be made."""
+    if path is None:
+        return
+    Counter(Path(path), run, folder)
+    if os.path.lexists(path) or not os.access(os.path.dirname(path), os.W_OK):
+        raise InputError(f"counter = {path}: exists already, or its folder cannot be written to; choose another")
 
 
 @worst_case(

@@ -20,10 +20,15 @@ FLOATING_POINT = (
     "discrete Gaussian numbers 2^50 times finer than itself, and are rounded to such a grid afterwards"
 )
 ENTROPY = "DP-SGD noise and Poisson sampling come from a generator seeded by the operating system's entropy"
+ENDING = (
+    "nothing that was seen made the curator spend less of these records' budget than would have been spent otherwise; "
+    "whatever was decided by looking, the budget of each block bounds all that is released from it"
+)
 ASSUMPTIONS = (
     FLOATING_POINT,
     ENTROPY,
     "bounds, split, queries, policies and settings are public facts, not read off the records",
+    ENDING,
 )
 TUNING = {
     "runs": 1,
@@ -222,6 +227,7 @@ def _block(name: str, n: int, ledger: Ledger, spent: Mapping[str, Any] | None) -
     charges = [
         {"label": e.label, "level": (e.level if ledger.private else Level.HEURISTIC).value}
         | ({} if spent is None else {"event": e.event.to_dict(), "count": e.count})
+        | ({} if spent is None or e.cost is None else {"later": ledger.filter.cost_to_dict(e.cost)})
         for e in ledger.entries
         if e.block == name
     ]

@@ -6,6 +6,7 @@ from typing import Any
 
 from torchdpcate.errors import InputError
 from torchdpcate.privacy import Level, event_from_dict
+from torchdpcate.privacy.filters import cost_from
 
 Check = Callable[[Any], bool]
 
@@ -32,6 +33,8 @@ def check_fields(fields: Mapping[str, Any]) -> None:
             _check(charge, _CHARGE, "charge of the privacy statement")
             if "event" in charge:
                 event_from_dict(charge["event"])
+            if "later" in charge:
+                cost_from(charge["later"])
     for condition in fields.get("conditions", ()):
         _check(condition, _CONDITION, "condition of the privacy statement")
 
@@ -132,6 +135,7 @@ _CHARGE: dict[str, Check] = {
     "level": _is_level,
     "event": lambda value: isinstance(value, dict),
     "count": _is_count,
+    "later": lambda value: isinstance(value, dict),
 }
 _CONDITION: dict[str, Check] = {
     "name": _is_words,

@@ -9,8 +9,9 @@ from typing import Any
 
 from torchdpcate.errors import InputError, ReleaseFileError, VerificationError
 from torchdpcate.nuisance.screening import SCREENING
-from torchdpcate.privacy import DPSGDEvent, Level, compose, event_from_dict, naive_sum
+from torchdpcate.privacy import DPSGDEvent, Level, event_from_dict
 from torchdpcate.privacy.accounting import Charge
+from torchdpcate.privacy.filters import stated_cost
 from torchdpcate.release.account import CANDIDATE
 from torchdpcate.release.digest import NO_SIGNATURE, SUMS_FILE, check_sums
 from torchdpcate.release.file import ReleaseFile, read_release_file
@@ -142,7 +143,7 @@ def _block(block: dict[str, Any], same: bool) -> tuple[str, list[str]]:
     if counted > _MOST_EVENTS or len(charges) > _MOST_CHARGES or len(sampled) > _MOST_SAMPLED:
         return "", [f"block {name!r} counts more events than can be composed"]
     try:
-        found = {"epsilon": compose(charges, delta), "naive_epsilon": naive_sum(charges, delta).epsilon}
+        found = dict(zip(("epsilon", "naive_epsilon"), stated_cost(block["charges"], delta), strict=True))
     except (InputError, ArithmeticError, ValueError, MemoryError) as error:
         return "", [f"block {name!r} has events that do not compose ({error})"]
     problems = []

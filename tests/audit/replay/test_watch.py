@@ -68,7 +68,7 @@ def test_two_ledgers_are_told_apart():
     with watched(noise):
         for _ in range(2):
             ledger = Ledger({"all": PrivacyBudget(1.0, 0.0)})
-            ledger.settle(ledger.charge("all", "sum", PureEvent(0.5)), 0)
+            ledger.settle(ledger.charge("all", "sum", PureEvent(0.5)), 1)
     assert [call.facts["ledger"] for call in noise.tape] == [0, 0, 1, 1]
     with watched(noise):
         ledger = Ledger({"all": PrivacyBudget(1.0, 0.0)})

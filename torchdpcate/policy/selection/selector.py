@@ -153,6 +153,8 @@ class PolicySelector(BaseEstimator):
             left = self._account.left(self._pays())  # a training block may have bought a guess
             self.mechanism_ = make_selection(self.mechanism, left.epsilon, self.spread_)
         self.actions_, self.settings_ = actions, self._public(nuisances)
+        if self._account is not None:
+            self._account.close()
         return self
 
     def check(self, n: int) -> None:

@@ -1,0 +1,348 @@
+"""Privacy filters: what may still be charged when each charge is chosen after seeing the outputs before it."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar, NamedTuple
+
+from scipy.special import log_ndtr
+
+from torchdpcate.errors import InputError
+from torchdpcate.privacy.accounting import Charge, compose, naive_sum
+from torchdpcate.privacy.budget import PrivacyBudget, number, probability
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon
+from torchdpcate.privacy.events import (
+    ApproximateEvent,
+    DPSGDEvent,
+    Event,
+    GaussianEvent,
+    PureEvent,
+    event_from_dict,
+)
+from torchdpcate.privacy.gaussian_dp import event_mu
+from torchdpcate.privacy.what_is_left import what_is_left
+
+_ROUNDING = 1e-12  # of deltas, as in `accounting`: below it are shares such as delta / 3
+_INWARDS = 1e-9  # by which a budget made of mu is lessened, far above the rounding of its inverse
+_SHARE_TOLERANCE = 1e-3  # of the share that subsampled steps take, relative; on the safe side
+_CRUMBS = 1e-6  # of a block's epsilon and delta; less is not offered
+
+
+class FilterCost(NamedTuple):
+    """What charges count in a filter.
+
+    Attributes:
+        size: Sum of epsilons (`SumFilter`), or mu (`GaussianFilter`).
+        delta: Sum of deltas.
+    """
+
+    size: float
+    delta: float
+
+
+class Filter(ABC):
+    """A rule that says when to stop, and holds whatever the parameters of the charges depend on.
+
+    Attributes:
+        kind: The name that users and files give.
+        unit: What the size of its costs is called.
+    """
+
+    kind: ClassVar[str]
+    unit: ClassVar[str]
+
+    @abstractmethod
+    def reserve(self, fixed: Sequence[Charge], budget: PrivacyBudget) -> FilterCost | None:
+        """Return what all later charges of a block may come to beside its fixed ones; None if nothing."""
+
+    @abstractmethod
+    def cost(self, event: Event, count: int, left: FilterCost) -> FilterCost | None:
+        """Return what a charge counts, chosen so that it fits into what is left; None if there is no such number."""
+
+    @abstractmethod
+    def total(self, costs: Sequence[FilterCost]) -> FilterCost:
+        """Return what charges come to together."""
+
+    @abstractmethod
+    def left(self, reserve: FilterCost, costs: Sequence[FilterCost]) -> FilterCost | None:
+        """Return what is left of a reserve, of which `fits` is true; None if nothing is."""
+
+    @abstractmethod
+    def budget(self, left: FilterCost, block: PrivacyBudget, gaussian: bool) -> PrivacyBudget | None:
+        """Return (epsilon, delta) of which every event fits, or every Gaussian one; None if next to nothing."""
+
+    @abstractmethod
+    def events(self, cost: FilterCost) -> tuple[list[Charge], float]:
+        """Return events, and a delta beside them, that dominate all charges of this cost together."""
+
+    @abstractmethod
+    def covers(self, cost: FilterCost, event: Event, count: int) -> bool:
+        """Whether a stated cost is at least the event's, to a relative 1e-9."""
+
+    @abstractmethod
+    def config(self) -> dict[str, Any]:
+        """Return what `filter_from` takes."""
+
+    def fits(self, reserve: FilterCost, costs: Sequence[FilterCost]) -> bool:
+        """Whether charges stay within a reserve."""
+        total = self.total(costs)
+        return total.size <= reserve.size and total.delta <= reserve.delta * (1 + _ROUNDING)
+
+    def compose(self, fixed: Sequence[Charge], costs: Sequence[FilterCost], delta: float) -> float:
+        """Return the epsilon of fixed charges and later ones of these costs at ``delta``; infinite if none holds."""
+        if not costs:
+            return compose(fixed, delta)
+        later, spent = self.events(self.total(costs))
+        if spent > delta * (1 + _ROUNDING):
+            return math.inf
+        return compose([*fixed, *later], max(delta - spent, 0.0))
+
+    def naive(self, fixed: Sequence[Charge], costs: Sequence[FilterCost], delta: float) -> float:
+        """Return `naive_sum` of the fixed charges and of what each later one counts."""
+        parts = [self.events(cost) for cost in costs]
+        rest = delta - math.fsum(spent for _, spent in parts)
+        return naive_sum([*fixed, *(charge for later, _ in parts for charge in later)], max(rest, 0.0)).epsilon
+
+    def cost_to_dict(self, cost: FilterCost) -> dict[str, float]:
+        """Plain dictionary of a cost."""
+        return {self.unit: cost.size, "delta": cost.delta}
+
+
+@dataclass(frozen=True)
+class SumFilter(Filter):
+    r"""Epsilons and deltas add up: :math:`\sum \epsilon_i \le \epsilon_r,\ \sum \delta_i \le \delta_r`.
+
+    Whoever chooses the charges by the outputs before, all of them together are :math:`(\epsilon_r, \delta_r)`-private
+    (Rogers et al. 2016; docs/guarantees/composition.md). A Gaussian charge counts with the delta that takes the same
+    share of both.
+    """
+
+    kind: ClassVar[str] = "sums"
+    unit: ClassVar[str] = "epsilon"
+
+    def reserve(self, fixed: Sequence[Charge], budget: PrivacyBudget) -> FilterCost | None:
+        """See `Filter.reserve`: the budget that `what_is_left` finds."""
+        return _sum_reserve(tuple(fixed), budget)
+
+    def cost(self, event: Event, count: int, left: FilterCost) -> FilterCost | None:
+        """See `Filter.cost`."""
+        if isinstance(event, PureEvent | ApproximateEvent):
+            return FilterCost(count * event.epsilon, count * getattr(event, "delta", 0.0))
+        if left.delta <= 0 or not left.size > 0:
+            return None
+        charge = [(event, count)]
+        whole = compose(charge, left.delta)
+        if whole > left.size:
+            return FilterCost(whole, left.delta) if math.isfinite(whole) else None
+        fine = isinstance(event, GaussianEvent) or (isinstance(event, DPSGDEvent) and event.sampling_rate == 1)
+        low, high = 0.0, 1.0
+        while high - low > (_INWARDS if fine else _SHARE_TOLERANCE) * high and high > _CRUMBS:
+            share = (low + high) / 2
+            enough = compose(charge, share * left.delta) <= share * left.size
+            low, high = (low, share) if enough else (share, high)
+        return FilterCost(high * left.size, high * left.delta)
+
+    def total(self, costs: Sequence[FilterCost]) -> FilterCost:
+        """See `Filter.total`."""
+        return FilterCost(math.fsum(c.size for c in costs), math.fsum(c.delta for c in costs))
+
+    def left(self, reserve: FilterCost, costs: Sequence[FilterCost]) -> FilterCost | None:
+        """See `Filter.left`."""
+        total = self.total(costs)
+        size, delta = reserve.size - total.size, max(reserve.delta - total.delta, 0.0)
+        if total.delta > reserve.delta * (1 + _ROUNDING):
+            return None
+        while size > 0 and math.fsum([*(c.size for c in costs), size]) > reserve.size:
+            size = math.nextafter(size, 0.0)
+        return FilterCost(size, delta) if size > 0 else None
+
+    def budget(self, left: FilterCost, block: PrivacyBudget, gaussian: bool) -> PrivacyBudget | None:
+        """See `Filter.budget`."""
+        delta = left.delta if left.delta > _CRUMBS * block.delta else 0.0
+        return PrivacyBudget(left.size, delta) if delta or not gaussian else None
+
+    def events(self, cost: FilterCost) -> tuple[list[Charge], float]:
+        """See `Filter.events`."""
+        return [(ApproximateEvent(*cost) if cost.delta > 0 else PureEvent(cost.size), 1)], 0.0
+
+    def covers(self, cost: FilterCost, event: Event, count: int) -> bool:
+        """See `Filter.covers`."""
+        return compose([(event, count)], cost.delta * (1 + _ROUNDING)) <= cost.size * (1 + _INWARDS)
+
+    def config(self) -> dict[str, Any]:
+        """See `Filter.config`."""
+        return {"kind": self.kind}
+
+
+@dataclass(frozen=True)
+class GaussianFilter(Filter):
+    r"""Squares of mu add up: :math:`\sum \mu_i^2 \le M^2,\ \sum \delta_i \le D`.
+
+    Fully adaptive composition of Gaussian differential privacy (Smith & Thakurta 2022; Koskela, Tobaben & Honkela
+    2023; docs/guarantees/composition.md): all charges together are dominated by one Gaussian mechanism of multiplier
+    1/M and a loss without bound of probability D. A pure event counts
+    :math:`\mu = -2\Phi^{-1}(1/(1 + e^\epsilon))`.
+
+    Attributes:
+        delta: D, what is kept for (epsilon, delta) events; 0 takes Gaussian and pure ones alone.
+
+    Raises:
+        InputError: If ``delta`` is outside [0, 1).
+    """
+
+    delta: float = 0.0
+    kind: ClassVar[str] = "gaussian"
+    unit: ClassVar[str] = "mu"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "delta", probability("delta", self.delta))
+
+    def reserve(self, fixed: Sequence[Charge], budget: PrivacyBudget) -> FilterCost | None:
+        r"""See `Filter.reserve`: the largest M of which a Gaussian of multiplier 1/M fits, at delta less D."""
+        return None if budget.delta <= self.delta else _gaussian_reserve(tuple(fixed), budget, self.delta)
+
+    def cost(self, event: Event, count: int, left: FilterCost) -> FilterCost | None:
+        """See `Filter.cost`."""
+        if isinstance(event, DPSGDEvent) and event.sampling_rate < 1:
+            return None
+        return FilterCost(math.sqrt(count) * event_mu(event), count * getattr(event, "delta", 0.0))
+
+    def total(self, costs: Sequence[FilterCost]) -> FilterCost:
+        """See `Filter.total`."""
+        return FilterCost(math.sqrt(math.fsum(c.size**2 for c in costs)), math.fsum(c.delta for c in costs))
+
+    def left(self, reserve: FilterCost, costs: Sequence[FilterCost]) -> FilterCost | None:
+        """See `Filter.left`."""
+        total = self.total(costs)
+        if total.delta > reserve.delta * (1 + _ROUNDING):
+            return None
+        free = math.fsum([reserve.size**2, *(-(c.size**2) for c in costs)])
+        size = math.sqrt(free) * (1 - _INWARDS) if free > _INWARDS * reserve.size**2 else 0.0
+        return FilterCost(size, max(reserve.delta - total.delta, 0.0)) if size else None
+
+    def budget(self, left: FilterCost, block: PrivacyBudget, gaussian: bool) -> PrivacyBudget | None:
+        """See `Filter.budget`."""
+        multiplier = (1 + _INWARDS) / left.size
+        if gaussian:
+            epsilon, delta = gaussian_epsilon(multiplier, block.delta - self.delta), block.delta - self.delta
+        else:
+            delta = left.delta if left.delta > _CRUMBS * block.delta else 0.0
+            epsilon = float(log_ndtr(left.size / 2) - log_ndtr(-left.size / 2)) * (1 - _INWARDS)
+            epsilon = min(epsilon, gaussian_epsilon(multiplier, delta)) if delta else epsilon
+        return PrivacyBudget(epsilon, delta) if epsilon > _CRUMBS * block.epsilon else None
+
+    def events(self, cost: FilterCost) -> tuple[list[Charge], float]:
+        """See `Filter.events`."""
+        return [(GaussianEvent(1 / cost.size), 1)], cost.delta
+
+    def covers(self, cost: FilterCost, event: Event, count: int) -> bool:
+        """See `Filter.covers`."""
+        least = self.cost(event, count, cost)
+        return least is not None and all(own <= given * (1 + _INWARDS) for own, given in zip(least, cost, strict=True))
+
+    def config(self) -> dict[str, Any]:
+        """See `Filter.config`."""
+        return {"kind": self.kind, "delta": self.delta}
+
+
+FILTERS: dict[str, type[SumFilter] | type[GaussianFilter]] = {leaf.kind: leaf for leaf in (SumFilter, GaussianFilter)}
+"""Filters by name."""
+
+
+def make_filter(filter: "str | Filter") -> Filter:
+    """Return a filter by its name.
+
+    Raises:
+        InputError: There is none of this name.
+
+    Example:
+        >>> make_filter("gaussian")
+        GaussianFilter(delta=0.0)
+    """
+    if isinstance(filter, Filter):
+        return filter
+    if filter not in FILTERS:
+        raise InputError(f"filter = {filter!r}: choose from {', '.join(FILTERS)}")
+    return FILTERS[filter]()
+
+
+def filter_from(values: Mapping[str, Any]) -> Filter:
+    """Inverse of `Filter.config`.
+
+    Raises:
+        InputError: The kind is unknown, or a field missing or superfluous.
+    """
+    try:
+        fields = dict(values)
+        return FILTERS[fields.pop("kind")](**fields)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"filter = {values!r}: not a filter ({error}); kinds are {', '.join(FILTERS)}") from error
+
+
+def cost_from(values: Mapping[str, Any]) -> tuple[Filter, FilterCost]:
+    """Return the filter and the cost that a dictionary of `Filter.cost_to_dict` tells.
+
+    Raises:
+        InputError: It is none.
+
+    Example:
+        >>> cost_from({"epsilon": 0.5, "delta": 0.0})
+        (SumFilter(), FilterCost(size=0.5, delta=0.0))
+    """
+    for leaf in FILTERS.values():
+        if isinstance(values, Mapping) and values.keys() == {leaf.unit, "delta"}:
+            size, delta = number(leaf.unit, values[leaf.unit]), probability("delta", values["delta"])
+            if size > 0:
+                return leaf(), FilterCost(size, delta)
+    raise InputError(f"cost = {values!r}: give delta and a positive {' or '.join(c.unit for c in FILTERS.values())}")
+
+
+def stated_cost(charges: Sequence[Mapping[str, Any]], delta: float) -> tuple[float, float]:
+    """Return epsilon at ``delta``, composed and by `naive_sum`, of the charges of one block of a privacy statement.
+
+    Args:
+        charges: Each with ``event`` and ``count``, and ``later`` if it passed the filter (`Filter.cost_to_dict`).
+        delta: The block's.
+
+    Raises:
+        InputError: Not an event, costs of two filters, or a cost that is less than its event's.
+
+    Example:
+        >>> stated_cost([{"event": {"kind": "pure", "epsilon": 0.5}, "count": 2}], 0.0)
+        (1.0, 1.0)
+    """
+    fixed: list[Charge] = []
+    costs: list[FilterCost] = []
+    rule: Filter = SumFilter()
+    for charge in charges:
+        event, count = event_from_dict(charge["event"]), charge["count"]
+        if "later" not in charge:
+            fixed.append((event, count))
+            continue
+        own, cost = cost_from(charge["later"])
+        if costs and own.kind != rule.kind:
+            raise InputError("charges of one block count in two filters")
+        if not own.covers(cost, event, count):
+            raise InputError(f"{count} x {event} counts less than it costs")
+        rule = own
+        costs.append(cost)
+    return rule.compose(fixed, costs, delta), rule.naive(fixed, costs, delta)
+
+
+@lru_cache(maxsize=1024)
+def _sum_reserve(fixed: tuple[Charge, ...], budget: PrivacyBudget) -> FilterCost | None:
+    left = what_is_left(list(fixed), budget)
+    return None if left is None else FilterCost(left.epsilon, left.delta)
+
+
+@lru_cache(maxsize=1024)
+def _gaussian_reserve(fixed: tuple[Charge, ...], budget: PrivacyBudget, kept: float) -> FilterCost | None:
+    epsilon, delta = budget.epsilon, budget.delta - kept
+    if all(isinstance(e, GaussianEvent) or (isinstance(e, DPSGDEvent) and e.sampling_rate == 1) for e, _ in fixed):
+        whole = analytic_gaussian_sigma(epsilon, delta) ** -2
+        free = math.fsum([whole, *(-n * event_mu(e) ** 2 for e, n in fixed)])
+        return FilterCost(math.sqrt(free), kept) if free > _CRUMBS**2 * whole else None
+    left = what_is_left(list(fixed), PrivacyBudget(epsilon, delta), gaussian=True)
+    return None if left is None else FilterCost(1 / analytic_gaussian_sigma(left.epsilon, left.delta), kept)
