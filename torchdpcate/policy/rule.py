@@ -10,7 +10,7 @@ import torch
 from sklearn.base import BaseEstimator
 from torch import LongTensor, Tensor
 
-from torchdpcate.data import CausalData, Domain, TableSchema, public_split
+from torchdpcate.data import CausalData, Domain, TableSchema, checked_records, public_split
 from torchdpcate.erm import ConvexDomain, Loss, Squared, WeightBounds
 from torchdpcate.errors import InputError
 from torchdpcate.policy.known import KnownWeights
@@ -69,7 +69,7 @@ class RuleLearner(BaseEstimator, ABC):
         settings_: Public settings of the fit, as statements tell them.
         problem_: The weighted ERM. The curator's, never to be published.
         ledger_: What has been spent; None without privacy.
-        blocks_: Positions of the records of each block, public.
+        blocks_: Positions of the records of each block, public; with privacy in an order that nobody knows.
     """
 
     domain: Domain | TableSchema
@@ -107,11 +107,13 @@ class RuleLearner(BaseEstimator, ABC):
             InputError: Values outside the domain, one arm only, or settings that leave nothing to release.
         """
         forget(self)
+        schema, noise = TableSchema.of(self.domain).two_arms(), self.noise or NoiseSource.system()
+        return self._fit(checked_records(schema, X, A, Y, None if self.budget is None else noise))
+
+    def _fit(self, records: CausalData) -> "RuleLearner":
+        """Fit to records within the domain, in an order that owes nothing to them."""
         self.schema_ = TableSchema.of(self.domain).two_arms()
         domain, scheme = self.schema_.domain, self.scheme()
-        records = CausalData.from_arrays(self.schema_.matrix(X), A, Y, domain)
-        domain.check_covariates(records.x)
-        domain.check_outcome(records.y)
         self.check(records.n)
         self.released_schema_, self.columns_ = self._seen(self.schema_), self._columns(domain)
         self.blocks_ = self._blocks(records.n)

@@ -18,7 +18,7 @@ from torchdpcate.privacy.noise import FixedNoise, SystemNoise
 
 STUDY = Dataset1(n=200, queries=4, seed=3).load()
 SEED = 11
-KINDS = {"gaussian", "laplace", "k_norm", "root_polytope", "select", "gumbel", "generator"}
+KINDS = {"gaussian", "laplace", "k_norm", "root_polytope", "select", "gumbel", "generator", "permutation"}
 SEEDS = "the same under the same seeds"
 GLOBAL = "moves a global generator, whose seed is known"
 FORKED = "the same in a process and a child forked from it"

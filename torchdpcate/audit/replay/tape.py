@@ -118,6 +118,10 @@ class RecordingNoise(NoiseSource):
         self.streams.append(stream)
         return stream
 
+    def permutation(self, n: int) -> Tensor:
+        """See `NoiseSource.permutation`; neighbours get the same order, and so differ in one place."""
+        return self.note("permutation", {"size": n}, self.inner.permutation(n))
+
     def paid(self, output: Any) -> Any:
         """See `NoiseSource.paid`."""
         return self.note("paid", {"form": form(output)}, output)
