@@ -1,4 +1,4 @@
-"""The order of a fit's records: random in every private fit, and such that sorted files of neighbours make neighbours."""
+"""The order of a fit's records: random in every private fit, so that sorted files of neighbours make neighbours."""
 
 from collections.abc import Callable
 from typing import Any
