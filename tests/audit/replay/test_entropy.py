@@ -129,6 +129,7 @@ def test_a_source_of_the_experiments_seed_is_found_in_every_draw():
     assert {r.kind for r in found if r.how == SEEDS} == KINDS
     in_the_run = {(r.kind, r.place.split(":")[0]) for r in found if "two runs" in r.how}
     assert in_the_run == {
+        ("permutation", "torchdpcate/data/checked.py"),
         ("generator", "torchdpcate/nuisance/poisson.py"),
         ("generator", "torchdpcate/nuisance/engines.py"),
         ("paid", "torchdpcate/nuisance/engines.py"),
