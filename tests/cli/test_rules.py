@@ -292,19 +292,9 @@ MISTAKES = {
         ["task=two_stage_rule", "outcome=shifted", "outcome.low=10", "outcome.high=12"],
         "every outcome.*gets the same weight",
     ),
-    "all outcomes at the centre": (
-        lambda f: f.assign(pay=5),
-        ["task=owl", "outcome=signed_residual"],
-        "every weight is zero",
-    ),
     "epsilon too small": (None, ["task=owl", "privacy.epsilon=0.001"], "gamma_bound.*expect an accuracy of 0.5"),
     "ridge too small": (None, ["task=owl", "rule.gamma=1e-6"], "gamma of at least"),
     "ridge negative": (None, ["task=owl", "rule.gamma=-1"], "gamma = -1"),
-    "empty matched sets": (
-        lambda f: f.assign(treat=(f["site"] == "a").astype(int)),
-        ["task=pairwise", "matching=cells", "matching.columns=['site=a']"],
-        "matched sets are empty",
-    ),
     "Gaussian noise without delta": (
         None,
         ["task=owl", "rule.perturbation=gaussian", "privacy.delta=0"],

@@ -5,7 +5,18 @@ import math
 import pytest
 import torch
 
-from torchdpcate.erm import CrossEntropy, HuberHinge, Logistic, descent, minimise, minimise_batches, newton
+from torchdpcate.erm import (
+    Ball,
+    CrossEntropy,
+    HuberHinge,
+    L1Ball,
+    Logistic,
+    Squared,
+    descent,
+    minimise,
+    minimise_batches,
+    newton,
+)
 from torchdpcate.errors import NumericalError
 
 
@@ -33,6 +44,45 @@ def test_gradient_steps_finish_what_newton_steps_leave(loss, streamed, monkeypat
     for steps in (0, 1):
         monkeypatch.setattr(descent, "_MOST_STEPS", steps)
         assert (fit() - exact).norm(dim=1).max() <= 2e-8 / 0.3
+
+
+@pytest.mark.parametrize(("loss", "domain"), [(Logistic(), Ball(0.3)), (Squared(3.0), L1Ball(0.5))], ids=repr)
+def test_projected_gradient_steps_finish_what_newton_steps_leave(loss, domain, monkeypatch):
+    psi, target = problem()
+
+    def fit():
+        return minimise(psi, target, torch.ones(60), loss, 0.3, TILTS, 1e-8, domain)
+
+    exact = fit()
+    order = 2 if isinstance(domain, Ball) else 1
+    assert torch.linalg.vector_norm(exact, order, dim=1).max() == pytest.approx(domain.radius)  # it binds
+    monkeypatch.setattr(descent, "_MOST_STEPS", 0)
+    assert (fit() - exact).norm(dim=1).max() <= 4e-8 / 0.3
+
+
+@pytest.mark.parametrize("condition", [1.0, 100.0, 1e4])
+def test_the_counted_projected_steps_are_enough(condition):
+    """A quadratic whose minimiser on the ball lies on its boundary."""
+    scales, ball = torch.logspace(0, math.log10(condition), 12, dtype=torch.float64), Ball(1.0)
+    centre = torch.full((12,), 2.0, dtype=torch.float64)
+
+    def evaluate(theta):
+        calls.append(1)
+        return (scales * (theta - centre).square()).sum(1) / 2, scales * (theta - centre), theta
+
+    def measure(theta, gradient):
+        return condition * (theta - ball.project(theta - gradient / condition)).norm(dim=1)
+
+    calls = []
+    start = torch.zeros(1, 12, dtype=torch.float64)
+    ends = [torch.full((1,), end, dtype=torch.float64) for end in (1.0, condition)]
+    steep = evaluate(start)[1].norm(dim=1)
+    calls.clear()
+    theta, norm = descent.descend_within(evaluate, start, 1e-9, *ends, steep, ball.project, measure)
+    assert bool((norm <= 1e-9).all())
+    assert theta.norm() == pytest.approx(1.0)
+    counted = 2 + math.ceil(2 * math.sqrt(condition) * math.log(2 * math.sqrt(2) * condition * steep.max() / 1e-9))
+    assert len(calls) <= 2 * counted + 1
 
 
 def test_newton_steps_that_lead_astray_are_left_behind():

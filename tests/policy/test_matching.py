@@ -48,8 +48,8 @@ def test_totals_are_those_of_all_pairs(matching, sized, n, monkeypatch):
 @pytest.mark.parametrize("matching", MATCHINGS[1:3], ids=repr)
 def test_cells_of_one_arm_match_nobody(matching):
     x, a = torch.tensor([[0.0, 0.0], [0.0, 1.0]], dtype=torch.float64), torch.tensor([0.0, 1.0]).double()
-    assert not matching.totals(x, a, a / 2, DOMAIN, True).matched
-    assert AllPairs().totals(x, a, a / 2, DOMAIN, True).matched
+    assert not torch.cat(matching.totals(x, a, a / 2, DOMAIN, True)).any()
+    assert torch.cat(AllPairs().totals(x, a, a / 2, DOMAIN, True)).any()
 
 
 def test_every_name_makes_a_matching():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from torchdpcate.data import Domain
+from torchdpcate.data import CausalData, Domain
 from torchdpcate.erm import HuberHinge, jacobian, minimise
 from torchdpcate.errors import InputError
 from torchdpcate.policy.matching import CellPairs, GaussianPairs
@@ -198,15 +198,58 @@ def test_settings_without_a_guarantee_are_refused_before_anything_is_spent(setti
     assert not path.exists()
 
 
-def test_empty_matched_sets_release_nothing():
+def test_empty_matched_sets_release_the_noise_of_the_ridge_alone():
+    """One record more in the other arm's cell would be matched: a refusal would tell that it is not there."""
     x, a, y = records(50)
     x[:, 1] = a  # no cell holds both arms
-    learner = PairwiseRule(DOMAIN, BUDGET, CellPairs(["x1"]))
-    with pytest.raises(InputError, match="matched sets are empty"):
-        learner.fit(x, a, y)
-    with pytest.raises(InputError, match="not fitted"):
-        learner.release()
-    assert all(account["epsilon"] == 0 for account in learner.ledger_.spent().values())
+    learner = PairwiseRule(DOMAIN, BUDGET, CellPairs(["x1"])).fit(x, a, y)
+    assert not learner.problem_.weights.any()
+    assert not learner.problem_.minimiser.any()
+    release = learner.release()
+    assert release.theta.any()
+    assert (release.privacy.level, release.privacy.epsilon) == ("certified", pytest.approx(BUDGET.epsilon))
+
+
+def test_a_residual_model_is_tried_and_makes_the_claim_conditional():
+    x, a, y = records(200)
+    release = PairwiseRule(DOMAIN, BUDGET, residual_model=lambda x: 0.5 * x[:, 0]).fit(x, a, y).release()
+    assert release.privacy.level == "conditional"
+    assert [condition["name"] for condition in release.privacy.conditions] == ["residual model"]
+    for leak in (lambda x: x[:, 0] - x[:, 0].mean(), lambda x: torch.arange(len(x)).double() / 1e3):
+        with pytest.raises(InputError, match="one record at a time"):
+            PairwiseRule(DOMAIN, BUDGET, residual_model=leak).fit(x, a, y)
+
+
+def test_a_residual_model_that_fails_on_one_record_neither_refuses_nor_weighs_more():
+    x, a, y = records(200)
+
+    def holes(x):
+        return torch.where(x[:, 0] == rare, torch.nan, 0.1 * x[:, 0])
+
+    rare = x[7, 0].clone()
+    problem = PairwiseRule(DOMAIN, BUDGET, residual_model=holes).fit(x, a, y).problem_
+    assert bool(((problem.weights >= 0) & (problem.weights <= 1)).all())
+
+
+class Shouting(SignedResidual):
+    """Keeps its promise at the outcomes that are tried, and breaks it between them."""
+
+    def transform(self, y, domain):
+        magnitude, sign = super().transform(y, domain)
+        return torch.where(y == SECRET, 50.0, magnitude), sign
+
+
+SECRET = 0.123456789
+
+
+def test_pairs_have_magnitudes_within_their_range_whatever_the_outcome_map_says():
+    x, a, y = records(60)
+    y[5] = SECRET
+    learner = PairwiseRule(DOMAIN, BUDGET, outcome=Shouting()).fit(x, a, y)
+    ends = PairwiseRule(DOMAIN, BUDGET).fit(x, a, torch.where(y == SECRET, DOMAIN.outcome_high, y))
+    raised = CausalData(x, a, torch.where(y == SECRET, DOMAIN.outcome_high, y))
+    torch.testing.assert_close(learner.problem(CausalData(x, a, y)).weights, ends.problem(raised).weights)
+    assert learner.release().privacy.level == "conditional"
 
 
 def test_the_declared_pair_comes_near_the_claim():

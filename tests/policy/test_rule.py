@@ -1,6 +1,5 @@
 """Learners of rules: what they minimise, what they spend, what they refuse."""
 
-import json
 import math
 
 import numpy as np
@@ -243,7 +242,6 @@ def test_mistakes_are_named():
     refused("outcome.clip = 0", outcome=SignedResidual(clip=0.0))
     refused("same weight", outcome=SignedResidual(centre=5.0, clip=1.0))
     refused("same weight", outcome=Shifted(low=3.0, high=4.0))
-    refused("every weight is zero", outcome=Shifted(low=1.0, high=2.0), data=(x, a, torch.zeros_like(y)))
     refused("propensity", propensity=1.5)
     refused("no such covariate", propensity="age")
     refused("outside its declared bounds", data=(x, a, y + 5))
@@ -283,7 +281,7 @@ def test_the_statement_holds_public_facts_alone():
     public = rule.privacy.public
     assert public["weights"] == KnownWeights.name
     assert {"gamma", "tilt_scale", "epsilon_jacobian", "outcome_centre", "outcome_clip", "propensity"} <= set(public)
-    json.dumps(rule.privacy.to_dict())
+    rule.privacy.to_json()
     assert not any(np.isclose(v, y.mean()) for v in public.values() if isinstance(v, float))
 
 
@@ -356,7 +354,40 @@ def test_an_outcome_out_of_range_is_refused_before_anything_is_spent(tmp_path):
     learner = TwoStageRule(DOMAIN, PrivacyBudget(4.0, 0.0), outcome=Loud(), ledger_path=path)
     with pytest.raises(InputError, match="magnitudes in"):
         learner.fit(x, a, y)
-    nothing = TwoStageRule(DOMAIN, PrivacyBudget(4.0, 0.0), outcome="shifted", ledger_path=path)
-    with pytest.raises(InputError, match="every weight is zero"):
-        nothing.fit(x, a, torch.full_like(y, -2.0))
-    assert not path.exists() or json.loads(path.read_text())["entries"] == []
+    assert not path.exists()
+
+
+def test_weights_that_are_all_zero_release_the_noise_of_the_ridge_alone():
+    """One outcome above the bound would weigh something: a refusal would tell that it is not there."""
+    x, a, y = records()
+    for outcome in ("shifted", Shifted(low=1.0, high=2.0)):
+        learner = TwoStageRule(DOMAIN, PrivacyBudget(4.0, 0.0), outcome=outcome, weights="constant")
+        learner.fit(x, a, torch.full_like(y, -2.0))
+        assert not learner.problem_.minimiser.any()
+        release = learner.release()
+        assert release.theta.any()
+        assert (release.privacy.level, release.privacy.epsilon) == ("certified", pytest.approx(4.0))
+
+
+class Own(Outcome):
+    """An outcome of one's own; ``leaky`` it looks at all records."""
+
+    name = "own"
+
+    def __init__(self, leaky=False):
+        self.leaky = leaky
+
+    def transform(self, y, domain):
+        centre = y.mean() if self.leaky else 0.25
+        return ((y - centre).abs() / 4).clamp(max=1.0), torch.where(y > centre, 1.0, -1.0).to(y)
+
+    def public(self, domain):
+        return {}
+
+
+def test_an_outcome_of_ones_own_is_tried_and_makes_the_claim_conditional():
+    x, a, y = records()
+    release = OutcomeWeightedLearner(DOMAIN, PrivacyBudget(4.0, 0.0), outcome=Own()).fit(x, a, y).release()
+    assert release.privacy.level == "conditional"
+    assert [condition["name"] for condition in release.privacy.conditions] == ["outcome"]
+    refused("one outcome at a time", outcome=Own(leaky=True))

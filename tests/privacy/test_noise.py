@@ -3,6 +3,7 @@
 import copy
 import math
 import pickle
+import secrets
 
 import numpy as np
 import pytest
@@ -42,6 +43,31 @@ def test_grid_is_a_power_of_two_near_a_millionth_of_the_scale(scale):
     step = NoiseSource.grid(scale)
     assert math.frexp(step)[0] == 0.5
     assert 2.0**-21 < step / scale <= 2.0**-20
+
+
+def test_every_order_of_four_records_is_as_likely_as_any_other():
+    noise = NoiseSource.system()
+    draws = torch.stack([noise.permutation(4) for _ in range(12_000)])
+    counts = torch.unique(draws @ torch.tensor([64, 16, 4, 1]), return_counts=True)[1]
+    assert len(counts) == 24
+    assert chisquare(counts.numpy()).pvalue > ALARM
+
+
+def test_keys_that_are_the_same_are_drawn_anew(monkeypatch):
+    """Else the order of a sort would decide between them, and not all orders would be as likely."""
+    keys = [np.array([3, 5, 3], dtype=np.int64), np.array([7, 1, -2], dtype=np.int64)]
+    monkeypatch.setattr(secrets, "token_bytes", lambda size: keys.pop(0).tobytes())
+    assert NoiseSource.system().permutation(3).tolist() == [2, 1, 0]
+    assert keys == []
+
+
+def test_a_fixed_source_leaves_the_order_and_its_other_draws_alone():
+    noise, other = NoiseSource.fixed(3), NoiseSource.fixed(3)
+    assert noise.permutation(5).tolist() == [0, 1, 2, 3, 4]
+    assert torch.equal(noise.gaussian(4, 1.0), other.gaussian(4, 1.0))
+    for n in (0, -1, 2.5):
+        with pytest.raises(InputError, match="n = "):
+            NoiseSource.system().permutation(n)
 
 
 @pytest.mark.parametrize("order", [2.0, math.inf])

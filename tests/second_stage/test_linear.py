@@ -187,10 +187,22 @@ def test_tilted_huber_fits_solved_together_are_stationary(rows, monkeypatch):
     assert thetas.std(0).min().item() > 0.01
 
 
-def test_a_missed_tolerance_releases_nothing(monkeypatch):
-    monkeypatch.setattr("torchdpcate.erm.descent._MOST_STEPS", 1)
+def test_a_fit_ends_where_newton_steps_do_not(monkeypatch):
+    """A refusal would tell something of the records: gradient steps finish, as many as public facts bound."""
+    monkeypatch.setattr("torchdpcate.erm.descent._MOST_STEPS", 0)
+    for threshold in (0.1, math.inf):
+        problem = random_problem(threshold)
+        fit = solve(problem)
+        assert fit.gradient_norm <= problem.tolerance
+        tilts = torch.randn(3, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        assert torch.isfinite(solve_tilted(problem, 0.01 * tilts)).all()
+
+
+def test_a_tolerance_finer_than_numbers_can_tell_releases_nothing(monkeypatch):
+    monkeypatch.setattr(LinearProblem, "tolerance", 1e-30)
+    tilts = torch.randn(5, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     with pytest.raises(NumericalError, match="nothing is released"):
-        solve(random_problem(0.1))
+        solve_tilted(random_problem(), tilts)
 
 
 def test_steps_that_lower_value_and_gradient_in_turns_end():

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from torchdpcate.data.checked import checked_records
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.effect_generators import Confounded
 from torchdpcate.data.fingerprint import fingerprint
@@ -53,6 +54,7 @@ __all__ = [
     "Table",
     "TableSchema",
     "TableStream",
+    "checked_records",
     "fingerprint",
     "public_generator",
     "public_permutation",

@@ -17,6 +17,7 @@ from torchdpcate.data.split import public_permutation
 from torchdpcate.data.study import StreamedStudy, Study, StudySource
 from torchdpcate.data.table_stream import TableStream
 from torchdpcate.errors import InputError
+from torchdpcate.privacy.noise import NoiseSource
 
 
 class Table(StudySource):
@@ -28,9 +29,8 @@ class Table(StudySource):
         out_of_bounds: ``"refuse"`` values outside their declared bounds, or ``"clip"`` them.
         queries_path: file of public queries (same covariate columns); otherwise a public grid.
         queries: size of the public grid.
-        n: use only n records, a subsample drawn by `seed` without looking at them (the first n
-            rows would be one arm in files sorted by treatment); all if left out.
-        seed: public seed of the subsample.
+        n: use only n records; all if left out. Which ones is drawn from the system's entropy at each loading: positions
+            drawn by a public seed would be many other records as soon as one record moves in a sorted file.
         stream: whether to read the records batch by batch, for what can be learnt in constant memory: then `open`
             takes the place of `load`.
 
@@ -51,7 +51,6 @@ class Table(StudySource):
         queries_path: str | Path | None = None,
         queries: int = 300,
         n: int | None = None,
-        seed: int = 0,
         stream: bool = False,
     ) -> None:
         self.path = path
@@ -60,7 +59,6 @@ class Table(StudySource):
         self.queries_path = queries_path
         self.queries = queries
         self.n = n
-        self.seed = seed
         self.stream = stream
 
     def open(self) -> StreamedStudy:
@@ -81,23 +79,38 @@ class Table(StudySource):
         with about(self.path):
             read = encode_records(frame, schema, self.out_of_bounds)
             check_treatment(read.a, f"treatment column {schema.treatment!r}", schema.actions)
-        rows = public_subsample(read.n, self.n, self.seed)
+        rows = secret_subsample(read.n, self.n)
         records = CausalData.from_arrays(read.x[rows], read.a[rows], read.y[rows], actions=schema.actions)
         queries = schema.grid(self.queries) if self.queries_path is None else read_queries(self.queries_path, schema)
         return Study(records, schema, queries, None, table_name(self.path))
 
 
-def public_subsample(total: int, n: int | None, seed: int) -> Tensor:
-    """Return the positions of n records out of `total`, drawn by the seed alone; all if n is None.
+def secret_subsample(total: int, n: int | None) -> Tensor:
+    """Return the positions of n records out of `total`, drawn from the system's entropy; all if n is None.
 
     Raises:
         InputError: n is not a whole number from 1 to `total`.
     """
     if n is None:
         return torch.arange(total)
+    return NoiseSource.system().permutation(total)[: _among(total, n)].sort().values
+
+
+def public_subsample(total: int, n: int | None, seed: int) -> Tensor:
+    """Return the positions of n rows out of `total`, drawn by the seed alone; all if n is None. Of public rows only.
+
+    Raises:
+        InputError: n is not a whole number from 1 to `total`.
+    """
+    if n is None:
+        return torch.arange(total)
+    return public_permutation(total, seed, "subsample")[: _among(total, n)].sort().values
+
+
+def _among(total: int, n: int) -> int:
     if not isinstance(n, int) or not 1 <= n <= total:
         raise InputError(f"data.n is {n}; the data hold {total} records, ask for 1 to {total}")
-    return public_permutation(total, seed, "subsample")[:n].sort().values
+    return n
 
 
 def table_name(path: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from sklearn.base import BaseEstimator
 
-from torchdpcate.data import CausalData, Domain, RecordStream, TableSchema
+from torchdpcate.data import Domain, RecordStream, TableSchema, checked_records
 from torchdpcate.effects.readout import Conclusion, Pay
 from torchdpcate.effects.records import Records, StackedRecords, StreamedRecords
 from torchdpcate.errors import InputError
@@ -86,9 +86,8 @@ class AverageEffectLearner(BaseEstimator, ABC):
         """
         forget(self)
         schema = TableSchema.of(self.domain).two_arms()
-        records = CausalData.from_arrays(schema.matrix(X), A, Y, schema.domain)
-        schema.domain.check_covariates(records.x)
-        schema.domain.check_outcome(records.y)
+        noise = None if self.budget is None else self.noise or NoiseSource.system()
+        records = checked_records(schema, X, A, Y, noise)
         return self._fit(StackedRecords.of(records, self.features(), schema.domain))
 
     def fit_stream(self, stream: RecordStream) -> "AverageEffectLearner":

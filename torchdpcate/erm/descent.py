@@ -14,6 +14,8 @@ Step = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(theta, gradient, curvature) -> what to take away from theta, [runs, p]."""
 Measure = Callable[[Tensor, Tensor], Tensor]
 """(theta, gradient) -> how far from stationary, [runs]."""
+Project = Callable[[Tensor], Tensor]
+"""theta [runs, p] -> the nearest points of a convex set."""
 Bounds = Callable[[], tuple[Tensor, Tensor]]
 """() -> least and largest curvature that the objective has anywhere, [runs] each; asked for where they are needed."""
 
@@ -30,6 +32,7 @@ def newton(
     what: str = "the fit",
     remedy: str = "raise gamma",
     bounds: Bounds | None = None,
+    project: Project | None = None,
 ) -> tuple[Tensor, Tensor]:
     r"""Damped Newton steps with backtracking, side by side on the rows of ``start``.
 
@@ -50,7 +53,8 @@ def newton(
         what: What is fitted, for the error.
         remedy: What to change, for the error.
         bounds: Gives mu and L, [runs] each, between which the Hessian's eigenvalues lie everywhere; for a smooth,
-            strongly convex objective without ``measure``.
+            strongly convex objective, measured by its gradient or, with ``project``, by its gradient mapping.
+        project: On the convex set to which theta is confined, that holds ``start``; None confines it to none.
 
     Returns:
         The minimisers [runs, p] and their measures [runs].
@@ -63,7 +67,7 @@ def newton(
     theta = start
     value, gradient, curvature = evaluate(theta)
     norm = far(theta, gradient)
-    begin = value, norm
+    begin = value, gradient.norm(dim=1)
     for _ in range(_MOST_STEPS):
         going = norm > tolerance
         if not bool(going.any()):
@@ -87,7 +91,11 @@ def newton(
     if bounds is not None and not bool((norm <= tolerance).all()):
         # from a point that is no higher than the start: its distance to the minimiser is then bounded by the start's
         lower = (value <= begin[0])[:, None]
-        theta, norm = descend(evaluate, torch.where(lower, theta, start), tolerance, *bounds(), begin[1])
+        first, rest = torch.where(lower, theta, start), (tolerance, *bounds(), begin[1])
+        if project is None:
+            theta, norm = descend(evaluate, first, *rest)
+        else:
+            theta, norm = descend_within(evaluate, first, *rest, project, far)
     if bool((norm <= tolerance).all()):  # nan is not: a factor that failed shows here
         return theta, norm
     raise NumericalError(f"{what} stopped at a gradient norm above {tolerance:.1e}: nothing is released; {remedy}")
@@ -131,6 +139,52 @@ def descend(
         new = ahead - gradient / most[:, None]
         ahead, point = torch.where(going, new + momentum * (new - point), ahead), new
     return ahead, norm
+
+
+def descend_within(
+    evaluate: Evaluate,
+    start: Tensor,
+    tolerance: float,
+    least: Tensor,
+    most: Tensor,
+    steepness: Tensor,
+    project: Project,
+    measure: Measure,
+) -> tuple[Tensor, Tensor]:
+    r"""As `descend` on a convex set: each gradient step is projected, and the gradient mapping is what has to be small.
+
+    .. math:: \theta_{k+1} = P(y_k - F'(y_k)/L), \quad G(\theta) = L (\theta - P(\theta - F'(\theta)/L))
+
+    The rate is the same (Nesterov 2004, section 2.2.4). The bracket is again at most G^2 / mu, for
+    :math:`\langle F'(\theta_0), \theta_0 - \theta^*\rangle \ge \mu\|\theta_0 - \theta^*\|^2` on a convex set too; and
+    as a gradient step takes no point away from the minimiser, :math:`\|G(\theta_k)\| \le 2L\|\theta_k - \theta^*\|
+    \le 2\sqrt2 (L/\mu)\, G (1 - r)^{k/2}`.
+
+    Args:
+        evaluate: See `descend`, and for all up to ``steepness``.
+        start: First point, [runs, p], in the set.
+        tolerance: Largest measure at the end.
+        least: mu, [runs].
+        most: L, [runs].
+        steepness: G, [runs].
+        project: On the set.
+        measure: Norm of the gradient mapping, by this L or a smaller one that bounds the curvature too.
+
+    Returns:
+        Points of the set [runs, p] and their measures [runs], in real arithmetic at most ``tolerance``.
+    """
+    ratio = (least / most).sqrt()
+    momentum = ((1 - ratio) / (1 + ratio))[:, None]
+    needed = 2 / ratio * (2 * math.sqrt(2) * most / least * steepness / tolerance).clamp_min(1.0).log()
+    point = ahead = start
+    for _ in range(2 + math.ceil(needed.max().item())):
+        norm = measure(point, evaluate(point)[1])
+        going = (norm > tolerance)[:, None]
+        if not bool(going.any()):
+            break
+        new = torch.where(going, project(ahead - evaluate(ahead)[1] / most[:, None]), point)
+        ahead, point = new + momentum * (new - point), new
+    return point, measure(point, evaluate(point)[1])
 
 
 def _gradient_norm(theta: Tensor, gradient: Tensor) -> Tensor:

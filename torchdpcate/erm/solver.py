@@ -1,5 +1,7 @@
 """Minimisers of weighted, tilted, strongly convex sums: damped Newton steps, many runs at once, certified stops."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -59,8 +61,8 @@ def minimise(
 
     Raises:
         InputError: If gamma is not positive, or there are not as many tilts as data sets.
-        NumericalError: The tolerance was not reached, without a domain because it is finer than float64 can tell;
-            nothing may be released.
+        NumericalError: The tolerance was not reached, because it is finer than float64 can tell; nothing may be
+            released.
 
     Example:
         >>> from torchdpcate.erm import Squared
@@ -125,7 +127,8 @@ class TiltedSum:
             enough = 1e-3 * measure(theta, gradient).clamp_min(tolerance)
             return theta - _constrained_quadratic(theta, gradient, self.hessian(second), domain, enough)
 
-        return newton(self.evaluate, step, start, tolerance, measure=measure)[0]
+        ends: dict[str, Any] = {"bounds": lambda: (self.gamma, most), "project": domain.project}
+        return newton(self.evaluate, step, start, tolerance, measure=measure, **ends)[0]
 
     def evaluate(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Values [runs], gradients [runs, p] and each record's weighted curvature [runs, n]."""

@@ -11,7 +11,7 @@ import torch
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from torchdpcate.data import CausalData, Domain, TableSchema
+from torchdpcate.data import CausalData, Domain, TableSchema, checked_records
 from torchdpcate.errors import InputError
 from torchdpcate.learners.first_stage import FirstStage, on_device
 from torchdpcate.learners.mechanisms import make_mechanism
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 class CATELearner(BaseEstimator):
     """Two-stage learner of E[Y(1) - Y(0) | x].
 
-    The records are split by position with a public seed (``DisjointSplit`` or ``CrossFit``). One part trains
-    (pi, mu0, mu1) with privacy and sells the Huber threshold; the other fits g = g0 + f with g0 = mu1 - mu0. A
-    record lies in one block, so a release costs (max epsilon, max delta) over the blocks.
+    The records are put into a random order that nobody sees and then split by position (``DisjointSplit`` or
+    ``CrossFit``). One part trains (pi, mu0, mu1) with privacy and sells the Huber threshold; the other fits g = g0 + f
+    with g0 = mu1 - mu0. A record lies in one block, so a release costs (max epsilon, max delta) over the blocks.
 
     Guarantee:
         ``fit`` spends the nuisances' budget (certified); each release spends from the blocks that fitted the
@@ -76,7 +76,8 @@ class CATELearner(BaseEstimator):
         second_stage_: Settings of the second stage, those that tuning chose.
         threshold_: Huber threshold that was bought, in outcome units; None if none was.
         stage_: The fitted second stage. The curator's, never to be published.
-        blocks_: Positions of the records of each block, public: they follow from n, ``split`` and ``seed``.
+        blocks_: Positions of the records of each block, public: they follow from n, ``split`` and ``seed``. With
+            privacy they are positions in an order that nobody knows, see ``checked_records``.
 
     Example:
         >>> from torchdpcate import Dataset1
@@ -134,13 +135,10 @@ class CATELearner(BaseEstimator):
         """
         forget(self)
         self.schema_ = TableSchema.of(self.domain).two_arms()
-        domain = self.schema_.domain
         self._public = {"learner": type(self).__name__, "split": self._split().fact, "seed": self.seed}
-        records = CausalData.from_arrays(self.schema_.matrix(X), A, Y, domain)
-        domain.check_covariates(records.x)
-        domain.check_outcome(records.y)
-        self.blocks_ = dict(self._split().blocks(records.n, self.seed))
         self._noise = self.noise or NoiseSource.system()
+        records = checked_records(self.schema_, X, A, Y, None if self.budget is None else self._noise)
+        self.blocks_ = dict(self._split().blocks(records.n, self.seed))
         self._check_budget()
         sizes = {name: len(index) for name, index in self.blocks_.items()}
         self._account = None

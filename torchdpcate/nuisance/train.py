@@ -61,7 +61,7 @@ def train(
         ckpt_path: checkpoint to resume from, with its ledger entry.
 
     Returns:
-        The module itself, trained, in eval mode, on the device of the records.
+        The module itself, trained, in eval mode, on the device of the records; it keeps no hold of them.
 
     Raises:
         InputError: `batch_size` exceeds the records, a plan comes without a noise source, or the checkpoint is
@@ -93,9 +93,19 @@ def train(
         if average:
             callbacks.append(TailAverage(steps, average))
         # Weights alone, whatever the environment says: a checkpoint is a pickle, and could hold code.
-        trainer_factory(callbacks=callbacks, **limits).fit(module, loader, ckpt_path=ckpt_path, weights_only=True)
+        try:
+            trainer_factory(callbacks=callbacks, **limits).fit(module, loader, ckpt_path=ckpt_path, weights_only=True)
+        finally:
+            _let_go(module)
     check_weights(module)
     return module.to(records.x.device).eval()
+
+
+def _let_go(module: LightningModule) -> None:
+    """Take from a module what its fit left on it: the trainer, whose loaders hold the records, and gradients."""
+    module.trainer = None
+    for parameter in module.parameters():
+        parameter.grad = None
 
 
 def _check_readable(path: str | Path) -> None:

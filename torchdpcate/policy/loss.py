@@ -4,7 +4,8 @@ from torchdpcate.erm import Ball, ConvexDomain, HuberHinge, L1Ball, Logistic, Lo
 from torchdpcate.errors import InputError
 
 _LOSSES: dict[str, type[Loss]] = {"huber_hinge": HuberHinge, "logistic": Logistic}
-_MOST_TARGET = 2.0  # of the squared loss: twice a label times a magnitude
+MOST_TARGET = 2.0
+"""Of the squared loss: twice a label times a magnitude."""
 
 
 def make_loss(loss: str | Loss, radius: float | None, largest_entry: float) -> tuple[Loss, ConvexDomain | None]:
@@ -31,7 +32,7 @@ def make_loss(loss: str | Loss, radius: float | None, largest_entry: float) -> t
     if loss == "squared" or isinstance(loss, Squared):
         if radius is None:
             raise InputError("loss = squared: its slope is bounded for bounded coefficients alone; give a radius")
-        return Squared(_MOST_TARGET + largest_entry * radius), L1Ball(radius)
+        return Squared(MOST_TARGET + largest_entry * radius), L1Ball(radius)
     domain = None if radius is None else Ball(radius)
     if isinstance(loss, Loss):
         return loss, domain

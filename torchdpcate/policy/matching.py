@@ -20,12 +20,10 @@ class PairTotals(NamedTuple):
     Attributes:
         treat: [n], the sum over opposite records of kappa g where a_i sign(r_i - r_j) = +1.
         leave: [n], the same for -1.
-        matched: Whether any two records of opposite arms have kappa > 0.
     """
 
     treat: Tensor
     leave: Tensor
-    matched: bool
 
 
 class Matching(ABC):
@@ -120,18 +118,17 @@ class GaussianPairs(Matching):
         z, treated = domain.scale(x) / self.bandwidth, a > 0.5
         treat, leave = torch.zeros_like(r), torch.zeros_like(r)
         ones, zeros = treated.nonzero().flatten(), (~treated).nonzero().flatten()
-        matched, half = False, z.square().sum(1) / 2
+        half = z.square().sum(1) / 2
         # a comparison speaks for the same label on both sides: a_i sign(r_i - r_j) = a_j sign(r_j - r_i)
         for rows in batches(ones, max(1, len(zeros))):
             gap = r[rows, None] - r[zeros]
             # -||z - z'||^2 / 2 by a matrix product; rounding must not make it positive
             kappa = torch.addmm(-half[rows, None] - half[zeros], z[rows], z[zeros].T).clamp_(max=0).exp_()
-            matched = matched or bool((kappa > 0).any())
             kappa *= gap if sized else gap.sign()
             for total, part in ((treat, kappa.clamp(min=0)), (leave, kappa.neg().clamp(min=0))):
                 total[rows] = part.sum(1)
                 total[zeros] += part.sum(0)
-        return PairTotals(treat, leave, matched)
+        return PairTotals(treat, leave)
 
     def public(self) -> dict[str, Any]:
         """Return the name and the bandwidth."""
@@ -172,7 +169,6 @@ def _ranked(cell: Tensor, a: Tensor, r: Tensor, sized: bool) -> PairTotals:
     width = len(r) + 1
     key = cell * width + rank
     treat, leave = torch.zeros_like(r), torch.zeros_like(r)
-    matched = False
     for arm in (0, 1):
         mine = a == arm
         order = key[~mine].sort()
@@ -186,5 +182,4 @@ def _ranked(cell: Tensor, a: Tensor, r: Tensor, sized: bool) -> PairTotals:
             below, above = (low - start).to(r), (end - high).to(r)
         # a treated record above its opposite speaks for treatment, and so does an untreated one below
         treat[mine], leave[mine] = (below, above) if arm else (above, below)
-        matched = matched or bool((end > start).any())
-    return PairTotals(treat.clamp(min=0), leave.clamp(min=0), matched)
+    return PairTotals(treat.clamp(min=0), leave.clamp(min=0))

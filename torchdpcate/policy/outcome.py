@@ -14,6 +14,7 @@ from torchdpcate.privacy import Level, NoiseSource, PureEvent, private_quantile
 from torchdpcate.release.mechanism import Charge
 
 _POINTS, _DECADES = 500, 4  # of the public grids from which constants are bought
+_TRIED = 65  # public outcomes at which a map is tried
 
 
 class Outcome(BaseEstimator, ABC):
@@ -229,3 +230,49 @@ def make_outcome(outcome: "str | Outcome") -> Outcome:
     if outcome not in OUTCOMES:
         raise InputError(f"outcome = {outcome}: choose one of {', '.join(sorted(OUTCOMES))}")
     return OUTCOMES[outcome]()
+
+
+def magnitudes(outcome: Outcome, y: Tensor, domain: Domain) -> tuple[Tensor, Tensor]:
+    """Return magnitudes [n] and signs [n] of outcomes y [n], moved into the ranges that the guarantee rests on.
+
+    A map that keeps its contract is not changed; what another one says of a record neither breaks the bound nor stops
+    the fit, which would tell that the record is there.
+
+    Args:
+        outcome: The map, settled.
+        y: Outcomes.
+        domain: Public bounds.
+
+    Example:
+        >>> domain = Domain([0.0], [1.0], outcome_low=0.0, outcome_high=4.0)
+        >>> [part.tolist() for part in magnitudes(SignedResidual(), torch.tensor([0.0, 3.0]), domain)]
+        [[1.0, 0.5], [-1.0, 1.0]]
+    """
+    magnitude, sign = outcome.transform(y, domain)
+    return torch.nan_to_num(magnitude, nan=0.0).clamp(0, 1), torch.where(sign > 0, 1.0, -1.0).to(y)
+
+
+def try_outcome(outcome: Outcome, domain: Domain) -> None:
+    """Refuse a map by what it does at public outcomes: all of the interval, turned round, and one by one.
+
+    Args:
+        outcome: The map, settled.
+        domain: Public bounds.
+
+    Raises:
+        InputError: A magnitude outside [0, 1] or a sign other than 1 and -1; magnitudes that are zero everywhere; or a
+            map that does not look at one outcome at a time.
+    """
+    y = torch.linspace(domain.outcome_low, domain.outcome_high, _TRIED, dtype=torch.float64)
+    magnitude, sign = whole = outcome.transform(y, domain)
+    if not bool(((magnitude >= 0) & (magnitude <= 1)).all() & (sign.abs() == 1).all()):
+        raise InputError(f"outcome = {outcome}: give magnitudes in [0, 1] and signs of 1 and -1")
+    if not bool((magnitude > 0).any()):
+        raise InputError("outcome: every weight is zero; give bounds or a centre that tell the outcomes apart")
+    turned = [part.flip(0) for part in outcome.transform(y.flip(0), domain)]
+    alone = [torch.cat(parts) for parts in zip(*(outcome.transform(one, domain) for one in y.split(1)), strict=True)]
+    if not all(torch.allclose(a, b) for other in (turned, alone) for a, b in zip(whole, other, strict=True)):
+        raise InputError(
+            f"outcome = {outcome}: its value for one outcome changes with the outcomes beside it, so that one record "
+            "would move the weights of others; write a map of one outcome at a time"
+        )

@@ -10,14 +10,16 @@ from torch import Tensor
 from torchdpcate.data import CausalData, Domain, TableSchema
 from torchdpcate.erm import Squared, WeightBounds
 from torchdpcate.errors import InputError
-from torchdpcate.policy.matching import Matching, make_matching
+from torchdpcate.policy.matching import MATCHINGS, Matching, make_matching
 from torchdpcate.policy.mechanisms import ObjectiveRule
-from torchdpcate.policy.outcome import Outcome, SignedResidual, make_outcome
+from torchdpcate.policy.outcome import Outcome, SignedResidual, magnitudes, make_outcome
 from torchdpcate.policy.rule import RuleLearner
 from torchdpcate.policy.weighted_erm import WeightedERM
 from torchdpcate.policy.weights import ConstantWeights, WeightScheme
-from torchdpcate.privacy import Game, PrivacyBudget, k_norm_evidence, worst_case
+from torchdpcate.privacy import Condition, Game, PrivacyBudget, k_norm_evidence, worst_case
 from torchdpcate.release.worst_pairs import DOMAIN, NEAR
+
+_POINTS, _ALIKE = 32, 1e-6  # public points at which a model is tried, and ranges of the outcome that rounding may add
 
 GAPS = ("difference", "sign")
 """What a pair weighs: the difference of its residuals as a share of their range, or one whatever the difference."""
@@ -36,9 +38,9 @@ class PairwiseRule(RuleLearner):
     It is a weighted ERM with two terms a record, one for either label (`PairTotals`).
 
     Guarantee:
-        Certified, as ``RuleLearner``; W_1 = 2 and W_2 = 2 with ``gap="difference"``, W_1 = 4 and W_2 = 2 with
-        ``"sign"`` (theory note ``policy_learning``, section 5.4, has 4 for both; see `pair_bounds`). Nearest-neighbour
-        matching has no such bound and is not offered.
+        Certified, as ``RuleLearner``, and conditional with a ``residual_model``, which is Python code; W_1 = 2 and
+        W_2 = 2 with ``gap="difference"``, W_1 = 4 and W_2 = 2 with ``"sign"`` (theory note ``policy_learning``, section
+        5.4, has 4 for both; see `pair_bounds`). Nearest-neighbour matching has no such bound and is not offered.
 
     Args:
         domain: See ``RuleLearner``.
@@ -46,7 +48,8 @@ class PairwiseRule(RuleLearner):
         matching: kappa: ``all``, ``gaussian``, or a ``Matching``.
         gap: g: ``difference`` (least noise) or ``sign``.
         residual_model: Public m(x) [B, q] -> [B], taken from the outcome before ``outcome`` centres and clips it; of
-            each record by itself, and never fitted to these records. None takes nothing away.
+            each record by itself, which is tried at public points, and never fitted to these records. None takes
+            nothing away.
         outcome: ``signed_residual``, or a ``SignedResidual`` with its clip K.
 
     Example:
@@ -77,7 +80,21 @@ class PairwiseRule(RuleLearner):
             raise InputError(f"outcome = {self.outcome}: pairs compare residuals; use signed_residual")
         if self.loss == "squared" or isinstance(self.loss, Squared):
             raise InputError("loss = squared: pairs have labels; use huber_hinge or logistic")
+        self._try_model(TableSchema.of(self.domain).domain)
         super().check(n)
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """See ``RuleLearner.conditions``; also a matching and a residual model of the user's."""
+        own = []
+        if type(make_matching(self.matching)) not in MATCHINGS.values():
+            own.append(Condition("matching", "the matching compares two records by these two alone; not tried"))
+        if self.residual_model is not None:
+            text = (
+                "the residual model looks at one record at a time and was not fitted to these; tried at public points"
+            )
+            own.append(Condition("residual model", text))
+        return (*super().conditions, *own)
 
     def bounds(self, weights: WeightBounds) -> WeightBounds:
         """Return `pair_bounds`; the constant weights do not enter."""
@@ -90,32 +107,47 @@ class PairwiseRule(RuleLearner):
             records: Records of the rule's block, within the domain.
 
         Raises:
-            InputError: No two records of opposite arms are compared.
+            InputError: A residual model that gives another shape than [n].
         """
         domain = self.schema_.domain
         features, matching = self._features(domain), make_matching(self.matching)
         loss, convex = self._loss(features)
-        modelled = torch.zeros_like(records.y) if self.residual_model is None else self.residual_model(records.x)
-        if modelled.shape != records.y.shape:
-            raise InputError(f"residual_model: gave shape {tuple(modelled.shape)} for {records.n} records; give [n]")
-        magnitude, sign = self.outcome_.transform(records.y - modelled, domain)
+        magnitude, sign = magnitudes(self.outcome_, records.y - self._modelled(records.x), domain)
         totals = matching.totals(records.x, records.a, magnitude * sign / 2, domain, self.gap == "difference")
-        if not totals.matched:
-            raise InputError(
-                f"matching = {matching.name}: the matched sets are empty, for no two records of opposite arms are "
-                "compared; use wider cells, a larger bandwidth, or matching=all"
-            )
+        # no pair at all leaves the ridge alone, which has a minimiser like any other
+        weights = (torch.cat([totals.treat, totals.leave]) / (records.n - 1)).clamp(0, 1)
         psi, one = features(records.x), torch.ones_like(records.y)
         return WeightedERM(
             torch.cat([psi, psi]),
             torch.cat([one, -one]),
-            torch.cat([totals.treat, totals.leave]) / (records.n - 1),
+            weights,
             loss,
             self._gamma(records.n, self.bounds(self.weights_.bounds), loss),
             self.bounds(self.weights_.bounds),
             features.largest_entry,
             convex,
         )
+
+    def _modelled(self, x: Tensor) -> Tensor:
+        """Return m(x), [n]; where the model gives no number, nothing is taken from the outcome."""
+        if self.residual_model is None:
+            return x.new_zeros(len(x), dtype=torch.float64)
+        found = torch.as_tensor(self.residual_model(x.clone()), dtype=torch.float64)
+        if found.shape != (len(x),):
+            raise InputError(f"residual_model: gave shape {tuple(found.shape)} for {len(x)} records; give [n]")
+        return torch.nan_to_num(found, nan=0.0)
+
+    def _try_model(self, domain: Domain) -> None:
+        """Refuse a residual model that looks at more than one record at a time, as far as public points show it."""
+        points = domain.grid(_POINTS)
+        whole, turned = self._modelled(points), self._modelled(points.flip(0)).flip(0)
+        alone = torch.cat([self._modelled(point) for point in points.split(1)])
+        for other in (turned, alone):
+            if not torch.allclose(whole, other, rtol=0.0, atol=_ALIKE * domain.outcome_range):
+                raise InputError(
+                    "residual_model: its value at a point changes with the points beside it, so that one record would "
+                    "move the residuals of others; give a function of one record at a time"
+                )
 
     def _facts(self, n: int, domain: Domain, bounds: WeightBounds) -> dict[str, Any]:
         # half of all pairs are of opposite arms, if the arms are equally large

@@ -1,7 +1,7 @@
 """What every learner of a treatment rule does: weights, a weighted ERM, a private rule."""
 
 from abc import ABC, abstractmethod
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +10,18 @@ import torch
 from sklearn.base import BaseEstimator
 from torch import LongTensor, Tensor
 
-from torchdpcate.data import CausalData, Domain, TableSchema, public_split
+from torchdpcate.data import CausalData, Domain, TableSchema, checked_records, public_split
 from torchdpcate.erm import ConvexDomain, Loss, Squared, WeightBounds
 from torchdpcate.errors import InputError
 from torchdpcate.policy.known import KnownWeights
 from torchdpcate.policy.loss import make_loss
 from torchdpcate.policy.mechanisms import RuleMechanism, make_rule_mechanism
 from torchdpcate.policy.noise_report import NoiseReport, explain_noise
-from torchdpcate.policy.outcome import Outcome, Shifted, make_outcome
+from torchdpcate.policy.outcome import OUTCOMES, Outcome, Shifted, magnitudes, make_outcome, try_outcome
 from torchdpcate.policy.ridge import LEAST_RIDGE, check_gamma, default_gamma, needed_gamma
 from torchdpcate.policy.weight_scheme import WeightScheme
 from torchdpcate.policy.weighted_erm import WeightedERM
-from torchdpcate.privacy import Event, Level, NoiseSource, PrivacyBudget
+from torchdpcate.privacy import Condition, Event, Guarantee, Level, NoiseSource, PrivacyBudget
 from torchdpcate.release import Account, Prepared, RuleRelease
 from torchdpcate.release.account import Till, forget
 from torchdpcate.second_stage import FeatureMap, on_domain
@@ -69,7 +69,7 @@ class RuleLearner(BaseEstimator, ABC):
         settings_: Public settings of the fit, as statements tell them.
         problem_: The weighted ERM. The curator's, never to be published.
         ledger_: What has been spent; None without privacy.
-        blocks_: Positions of the records of each block, public.
+        blocks_: Positions of the records of each block, public; with privacy in an order that nobody knows.
     """
 
     domain: Domain | TableSchema
@@ -104,21 +104,22 @@ class RuleLearner(BaseEstimator, ABC):
             The learner itself.
 
         Raises:
-            InputError: Values outside the domain, one arm only, or settings that leave nothing to release.
+            InputError: Values outside the domain, one arm only, or settings that leave nothing to release; a user's
+                outcome map that is none.
         """
         forget(self)
+        schema, noise = TableSchema.of(self.domain).two_arms(), self.noise or NoiseSource.system()
+        return self._fit(checked_records(schema, X, A, Y, None if self.budget is None else noise))
+
+    def _fit(self, records: CausalData) -> "RuleLearner":
+        """Fit to records within the domain, in an order that owes nothing to them."""
         self.schema_ = TableSchema.of(self.domain).two_arms()
         domain, scheme = self.schema_.domain, self.scheme()
-        records = CausalData.from_arrays(self.schema_.matrix(X), A, Y, domain)
-        domain.check_covariates(records.x)
-        domain.check_outcome(records.y)
         self.check(records.n)
         self.released_schema_, self.columns_ = self._seen(self.schema_), self._columns(domain)
         self.blocks_ = self._blocks(records.n)
         blocks = {name: records.subset(index) for name, index in self.blocks_.items()}
         outcome, budget = make_outcome(self.outcome), self.budget
-        if outcome.share == 0:
-            _magnitudes(outcome, blocks[RECORDS].y, domain)  # may refuse, before anything is spent
         self._noise, self._account = self.noise or NoiseSource.system(), None
         if budget is not None:
             self._account = Account.open(self.sizes_, budget, self._noise, self.ledger_path)
@@ -138,6 +139,8 @@ class RuleLearner(BaseEstimator, ABC):
             _free if self._account is None else self._account.till([RECORDS], "outcome: centre and clip"),
             self._noise,
         )
+        if outcome.share > 0:
+            try_outcome(self.outcome_, domain)
         self.problem_ = self.problem(blocks[RECORDS])
         self.features_, self.settings_ = self._features(domain), self._public()
         if self._account is not None:
@@ -158,7 +161,10 @@ class RuleLearner(BaseEstimator, ABC):
         sizes = {name: len(index) for name, index in self._blocks(n).items()}
         first = sizes.get(WEIGHTS, n)
         scheme.check(first, domain, self._first_budget())
-        make_outcome(self.outcome).public(domain)
+        outcome = make_outcome(self.outcome)
+        outcome.public(domain)
+        if outcome.share == 0:
+            try_outcome(outcome, domain)
         self._loss(self._features(domain))
         make_rule_mechanism(self.mechanism, self.perturbation or "gamma")
         if self.budget is None:
@@ -196,7 +202,7 @@ class RuleLearner(BaseEstimator, ABC):
 
         (ready, theta), own = account.spend(run, [RECORDS], f"release by {mechanism.name}", budget)
         statement = account.statement(
-            ready.guarantee,
+            self.with_conditions(ready.guarantee),
             own,
             mechanism=mechanism.name,
             formula=mechanism.formula,
@@ -234,14 +240,11 @@ class RuleLearner(BaseEstimator, ABC):
 
         Args:
             records: Records of the rule's block, within the domain.
-
-        Raises:
-            InputError: Every weight is zero.
         """
         domain = self.schema_.domain
         features = self._features(domain)
         loss, convex = self._loss(features)
-        magnitude, sign = _magnitudes(self.outcome_, records.y, domain)
+        magnitude, sign = magnitudes(self.outcome_, records.y, domain)
         omega, label = self.weights_.weights(records), (2 * records.a - 1) * sign
         # the squared loss looks at the size of its target, the others at its sign
         squared = isinstance(loss, Squared)
@@ -256,6 +259,19 @@ class RuleLearner(BaseEstimator, ABC):
             features.largest_entry,
             convex,
         )
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """What a release rests on that is tried, and cannot be proved: code of the user's."""
+        known = type(make_outcome(self.outcome)) in OUTCOMES.values()
+        return () if known else (Condition("outcome", "the outcome map looks at one record at a time; tried"),)
+
+    def with_conditions(self, guarantee: Guarantee) -> Guarantee:
+        """Return a guarantee with `conditions`, conditional where there are any."""
+        if not self.conditions:
+            return guarantee
+        level = Level.CONDITIONAL if guarantee.level is Level.CERTIFIED else guarantee.level
+        return replace(guarantee, level=level, conditions=(*guarantee.conditions, *self.conditions))
 
     def bounds(self, weights: WeightBounds) -> WeightBounds:
         """Return the bounds of the weighted ERM's weights: those of omega, for magnitudes are at most one."""
@@ -351,20 +367,6 @@ class RuleLearner(BaseEstimator, ABC):
             **({"split": scheme.block, "seed": self.seed} if scheme.block is not None else {}),
             **self.weights_.public,
         }
-
-
-def _magnitudes(outcome: Outcome, y: Tensor, domain: Domain) -> tuple[Tensor, Tensor]:
-    """Return an outcome's magnitudes and signs, on whose range the guarantee rests.
-
-    Raises:
-        InputError: A magnitude outside [0, 1], a sign other than 1 and -1, or magnitudes that are all zero.
-    """
-    magnitude, sign = outcome.transform(y, domain)
-    if not bool(((magnitude >= 0) & (magnitude <= 1)).all() & (sign.abs() == 1).all()):
-        raise InputError(f"outcome = {outcome}: give magnitudes in [0, 1] and signs of 1 and -1")
-    if not bool((magnitude > 0).any()):
-        raise InputError("outcome: every weight is zero; give bounds or a centre that tell the outcomes apart")
-    return magnitude, sign
 
 
 def _least_noise(facts: dict[str, Any]) -> str:

@@ -8,8 +8,7 @@ from typing import Any
 from sklearn.base import BaseEstimator, clone
 from torch import LongTensor
 
-from torchdpcate.data import CausalData, TableSchema
-from torchdpcate.data.records import check_treatment
+from torchdpcate.data import CausalData, TableSchema, checked_records
 from torchdpcate.errors import InputError
 from torchdpcate.policy.rule import RuleLearner
 from torchdpcate.privacy import ApproximateEvent, Event, Guarantee, Ledger, Level, NoiseSource, PureEvent
@@ -28,7 +27,7 @@ class TunedRule(BaseEstimator, ABC):
         learner_: The learner with the settings that were chosen, fitted. The curator's, never to be published; it has
             nothing left to release with.
         ledger_: What has been spent.
-        blocks_: Positions of the records of each block, public.
+        blocks_: Positions of the records of each block, public; in an order that nobody knows.
     """
 
     learner: RuleLearner
@@ -48,14 +47,10 @@ class TunedRule(BaseEstimator, ABC):
         """
         forget(self)
         learner, schema = self.learner, TableSchema.of(self.learner.domain).two_arms()
-        records = CausalData.from_arrays(schema.matrix(X), A, Y, schema.domain)
-        schema.domain.check_covariates(records.x)
-        schema.domain.check_outcome(records.y)
-        self.check(records.n)
         self._noise = learner.noise or NoiseSource.system()
+        records = checked_records(schema, X, A, Y, self._noise)
+        self.check(records.n)
         self.blocks_ = self._blocks(records.n)
-        for name, index in self.blocks_.items():  # before anything is spent
-            check_treatment(records.a[index], f"treatment of block {name}")
         assert learner.budget is not None
         self._account = Account.open(self.sizes_, learner.budget, self._noise, learner.ledger_path)
         self._release = self._fit({name: records.subset(index) for name, index in self.blocks_.items()})
@@ -107,7 +102,7 @@ class TunedRule(BaseEstimator, ABC):
     def _trained(self, records: CausalData, **settings: Any) -> RuleLearner:
         """Return the learner with these settings, fitted; it keeps a ledger of its own, for `_pay` paid for it all."""
         own = clone(self.learner).set_params(noise=self._noise, ledger_path=None, **settings)
-        return own.fit(records.x, records.a, records.y)
+        return own._fit(records)  # in the order that the blocks go by
 
     def _pay(self, block: str, label: str, level: Level) -> set[int]:
         """Charge a block's whole budget, before anything is drawn for it; return the ledger's entries."""

@@ -32,7 +32,8 @@ def agreement(problem: WeightedERM, theta: Tensor) -> Tensor:
 
     .. math:: U(\theta) = \sum_i w_i 1\{(\psi_i^\top\theta > 0) = (t_i > 0)\}
 
-    Replacing a record moves it by at most W_2 of the weights: what the others lose, or gain, and the record's own.
+    w_i are the problem's `stakes`: also with the squared loss the weights times the magnitudes. Replacing a record
+    moves U by at most W_2 of the weights: what the others lose, or gain, and the record's own.
 
     Args:
         problem: The weighted ERM, the curator's.
@@ -46,7 +47,7 @@ def agreement(problem: WeightedERM, theta: Tensor) -> Tensor:
         [1.0, 2.0]
     """
     agrees = (theta @ problem.psi.T > 0) == (problem.target > 0)
-    return (agrees * problem.weights).sum(1)
+    return (agrees * problem.stakes).sum(1)
 
 
 def choose(utilities: Tensor, sensitivity: float, epsilon: float, noise: NoiseSource) -> int:
@@ -146,7 +147,8 @@ class PrivatelyTunedRule(TunedRule):
         judge = self._trained(blocks[SELECTION], gamma=None)
         best = self._best(judge, blocks[SELECTION].subset(judge.blocks_[RECORDS]), rules)
         self.chosen_, self.learner_ = settings[best], trained[best]
-        guarantee = Guarantee(level, self._account.budget, source="policy_learning section 3; Chaudhuri et al. 2011")
+        source = "policy_learning section 3; Chaudhuri et al. 2011"
+        guarantee = self.learner.with_conditions(Guarantee(level, self._account.budget, source=source))
         text = (
             f"{len(rules)} candidates were trained on disjoint parts of the records and one was chosen privately on "
             "another part; all of it is in this ledger"

@@ -5,8 +5,9 @@ from functools import cached_property
 
 from torch import Tensor
 
-from torchdpcate.erm import ConvexDomain, Loss, WeightBounds, default_tolerance, minimise
+from torchdpcate.erm import ConvexDomain, Loss, Squared, WeightBounds, default_tolerance, minimise
 from torchdpcate.errors import InputError
+from torchdpcate.policy.loss import MOST_TARGET
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +69,16 @@ class WeightedERM:
     def size(self) -> int:
         """Number of coefficients p."""
         return self.psi.shape[1]
+
+    @property
+    def stakes(self) -> Tensor:
+        """What each term's label weighs, in [0, ``bounds.most``]: magnitudes are in targets where the loss is squared.
+
+        Such targets are at most ``MOST_TARGET``, so that a weight's bounds are those of its stake.
+        """
+        if not isinstance(self.loss, Squared):
+            return self.weights
+        return self.weights * (self.target.abs() / MOST_TARGET).clamp(max=1.0)
 
     @property
     def tolerance(self) -> float:

@@ -136,6 +136,29 @@ class NoiseSource(ABC):
     def generator(self, device: str | torch.device = "cpu") -> torch.Generator:
         """A new torch generator on ``device``, a different stream at each call."""
 
+    def permutation(self, n: int) -> Tensor:
+        """A uniformly random order of n records, int64 [n], which nobody may see or keep.
+
+        The order of independent numbers of 64 bits from the operating system's entropy, whatever else this source
+        draws from. Where two of them are the same all are drawn anew, so that each of the n! orders has the same
+        probability.
+
+        Args:
+            n: How many records.
+
+        Raises:
+            InputError: If ``n`` is not a whole number of at least 1.
+
+        Example:
+            >>> sorted(NoiseSource.system().permutation(4).tolist())
+            [0, 1, 2, 3]
+        """
+        count = whole("n", n, least=1)
+        while True:
+            keys, order = torch.frombuffer(bytearray(secrets.token_bytes(8 * count)), dtype=torch.int64).sort()
+            if not bool((keys[1:] == keys[:-1]).any()):
+                return order
+
     def paid(self, output: Any) -> Any:
         """Return what a mechanism that drew from this source is about to hand out: the output itself.
 
@@ -278,6 +301,10 @@ class FixedNoise(NoiseSource):
 
     def _exponential(self, size: int) -> Tensor:
         return torch.empty(size, dtype=torch.float64).exponential_(generator=self._own)
+
+    def permutation(self, n: int) -> Tensor:
+        """The order as it is, so that a test knows where each record lies."""
+        return torch.arange(whole("n", n, least=1))
 
     def generator(self, device: str | torch.device = "cpu") -> torch.Generator:
         """See `NoiseSource.generator`; the k-th call always gives the same stream."""

@@ -153,7 +153,7 @@ def solve(problem: LinearProblem) -> LinearFit:
         The fit, with a gradient norm of at most ``problem.tolerance``.
 
     Raises:
-        NumericalError: The tolerance was not reached; nothing may be released.
+        NumericalError: The tolerance is finer than float64 can tell; nothing may be released.
 
     Example:
         >>> psi = torch.eye(2, dtype=torch.float64)
@@ -177,7 +177,7 @@ def solve_tilted(problem: LinearProblem, tilts: Tensor) -> Tensor:
         Minimisers [runs, p], each with a gradient norm (tilt included) of at most ``problem.tolerance``.
 
     Raises:
-        NumericalError: The tolerance was not reached; nothing may be released.
+        NumericalError: The tolerance is finer than float64 can tell; nothing may be released.
     """
     rows = max(1, _MOST_NUMBERS // math.prod(problem.design.shape))
     return torch.cat([_newton(problem, part)[0] for part in tilts.split(rows)])
@@ -200,5 +200,10 @@ def _newton(problem: LinearProblem, tilts: Tensor) -> tuple[Tensor, Tensor]:
     def step(theta: Tensor, gradient: Tensor, second: Tensor) -> Tensor:
         return problem.design.solve(second / 2 * share, problem.ridge, gradient / 2)
 
+    def bounds() -> tuple[Tensor, Tensor]:
+        # a record's loss curves by 2 ||v||^2 at most: public, so that the steps have a public bound on all records
+        least = torch.full_like(tilts[:, 0], 2 * problem.ridge)
+        return least, least + 2 * problem.weight_bound**2
+
     start, remedy = torch.zeros_like(tilts), "raise second_stage.ridge"
-    return newton(evaluate, step, start, problem.tolerance, what="the linear head", remedy=remedy)
+    return newton(evaluate, step, start, problem.tolerance, what="the linear head", remedy=remedy, bounds=bounds)

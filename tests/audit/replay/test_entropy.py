@@ -18,7 +18,7 @@ from torchdpcate.privacy.noise import FixedNoise, SystemNoise
 
 STUDY = Dataset1(n=200, queries=4, seed=3).load()
 SEED = 11
-KINDS = {"gaussian", "laplace", "k_norm", "root_polytope", "select", "gumbel", "generator"}
+KINDS = {"gaussian", "laplace", "k_norm", "root_polytope", "select", "gumbel", "generator", "permutation"}
 SEEDS = "the same under the same seeds"
 GLOBAL = "moves a global generator, whose seed is known"
 FORKED = "the same in a process and a child forked from it"
@@ -129,6 +129,7 @@ def test_a_source_of_the_experiments_seed_is_found_in_every_draw():
     assert {r.kind for r in found if r.how == SEEDS} == KINDS
     in_the_run = {(r.kind, r.place.split(":")[0]) for r in found if "two runs" in r.how}
     assert in_the_run == {
+        ("permutation", "torchdpcate/data/checked.py"),
         ("generator", "torchdpcate/nuisance/poisson.py"),
         ("generator", "torchdpcate/nuisance/engines.py"),
         ("paid", "torchdpcate/nuisance/engines.py"),

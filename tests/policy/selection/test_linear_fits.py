@@ -67,7 +67,20 @@ def test_refits_in_batches_are_the_same(monkeypatch):
     torch.testing.assert_close(LogisticFits(records, 0.05, 1e-12).refit(index, new), whole, rtol=0, atol=1e-11)
 
 
-def test_a_missed_tolerance_releases_nothing(monkeypatch):
+@pytest.mark.parametrize("arms", [2, 4])
+def test_a_fit_ends_where_newton_steps_do_not(arms, monkeypatch):
+    """A refusal would tell something of the records: gradient steps finish, as many as public facts bound."""
+    records, new = block(60, arms), block(2, arms, seed=1)
+    fits = LogisticFits(records, 0.01, 1e-12)
+    index = torch.arange(2)
+    found = fits.fit(), fits.refit(index, new)
+    monkeypatch.setattr("torchdpcate.erm.descent._MOST_STEPS", 0)
+    fits = LogisticFits(records, 0.01, 1e-12)
+    for one, other in zip(found, (fits.fit(), fits.refit(index, new)), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-9)
+
+
+def test_a_tolerance_finer_than_numbers_can_tell_releases_nothing(monkeypatch):
     monkeypatch.setattr("torchdpcate.erm.descent._MOST_STEPS", 8)
     with pytest.raises(NumericalError, match=r"nothing is released; raise propensity_ridge"):
         LogisticFits(block(50, 2), 0.1, 1e-30).fit()

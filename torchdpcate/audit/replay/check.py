@@ -73,6 +73,7 @@ def replay(
     repeat by itself; then on each neighbour. Noise and paid-for outputs are those of the first run throughout, so
     that all else a reader gets has to be the same: order, places, sizes and scales of the draws, ledger, release,
     public facts, blocks, exceptions, warnings and printed text. A scale drawn with a step of its own may be secret.
+    The records keep their order: neighbours as lists that differ in one place are what a random order makes of tables.
     On any data set each output needs a charge and a draw before it (`unpaid`). The blocks that train may differ in
     one record.
 
@@ -98,7 +99,7 @@ def replay(
           result at result.largest outcome: 2.0 on D, 4.0 on a neighbour
     """
     _check(records, neighbours)
-    recording = RecordingNoise(noise)
+    recording = RecordingNoise(noise, keep_order=True)
     _run(pipeline, records, recording)
     found = unpaid(recording.tape)
     on_d, again = _run_again(pipeline, records, recording)

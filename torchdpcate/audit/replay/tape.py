@@ -62,6 +62,7 @@ class RecordingNoise(NoiseSource):
 
     Args:
         inner: Where the noise comes from; None takes the operating system's entropy.
+        keep_order: Whether records stay in their order, so that neighbours differ in a place that is known.
 
     Attributes:
         tape: The calls so far.
@@ -74,8 +75,8 @@ class RecordingNoise(NoiseSource):
         ['gaussian', 'paid']
     """
 
-    def __init__(self, inner: NoiseSource | None = None) -> None:
-        self.inner = inner or NoiseSource.system()
+    def __init__(self, inner: NoiseSource | None = None, keep_order: bool = False) -> None:
+        self.inner, self.keep_order = inner or NoiseSource.system(), keep_order
         self.private = self.inner.private
         self.tape: list[Call] = []
         self.streams: list[torch.Generator] = []
@@ -117,6 +118,10 @@ class RecordingNoise(NoiseSource):
         stream.set_state(self.note("generator", {"device": stream.device.type}, stream.get_state()))
         self.streams.append(stream)
         return stream
+
+    def permutation(self, n: int) -> Tensor:
+        """See `NoiseSource.permutation`; the order as it is, where it is to be kept."""
+        return self.note("permutation", {"size": n}, torch.arange(n) if self.keep_order else self.inner.permutation(n))
 
     def paid(self, output: Any) -> Any:
         """See `NoiseSource.paid`."""

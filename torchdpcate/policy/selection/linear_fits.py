@@ -168,8 +168,13 @@ class LogisticFits:
         return (H.reshape(count * p, -1) + self.ridge * torch.eye(count * p).to(psi))[None]
 
     def _newton(self, evaluate: Callable, step: Callable, start: Tensor) -> Tensor:
+        def bounds() -> tuple[Tensor, Tensor]:
+            # a softmax curves by half of ||psi||^2 at most (Boehning 1992): the steps have a bound that is public
+            least = torch.full_like(start[:, 0], self.ridge)
+            return least, least + FeatureMap.bound**2 / 2
+
         remedy = "raise propensity_ridge or tolerance"
-        return newton(evaluate, step, start, self.tolerance, what="the propensity", remedy=remedy)[0]
+        return newton(evaluate, step, start, self.tolerance, what="the propensity", remedy=remedy, bounds=bounds)[0]
 
 
 def _logits(u: Tensor, offset: Tensor | float) -> Tensor:

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator
 from torch import LongTensor, Tensor
 
 from torchdpcate.candidates import Constants, LinearPolicies, PolicyLibrary, Thresholds, TreePolicies
-from torchdpcate.data import CausalData, Domain, TableSchema, fingerprint
+from torchdpcate.data import CausalData, Domain, TableSchema, checked_records, fingerprint
 from torchdpcate.errors import InputError
 from torchdpcate.policy.selection.blocks import by_position, training_and_scoring
 from torchdpcate.policy.selection.certificates import make_nuisances
@@ -79,7 +79,7 @@ class PolicySelector(BaseEstimator):
         actions_: Labels of the actions.
         settings_: Public settings of the fit, as statements tell them.
         ledger_: What has been spent; None without privacy.
-        blocks_: Positions of the records of each block, public.
+        blocks_: Positions of the records of each block, public; with privacy in an order that nobody knows.
 
     Example:
         >>> import torch
@@ -127,9 +127,8 @@ class PolicySelector(BaseEstimator):
         forget(self)
         self.schema_ = TableSchema.of(self.domain)
         domain, actions = self.schema_.domain, self._actions()
-        records = CausalData.from_arrays(self.schema_.matrix(X), A, Y, domain, actions)
-        domain.check_covariates(records.x)
-        domain.check_outcome(records.y)
+        self._noise = self.noise or NoiseSource.system()
+        records = checked_records(self.schema_, X, A, Y, None if self.budget is None else self._noise, actions)
         self.check(records.n)
         self.library_ = PolicyLibrary.of(self.policies).setup(domain, actions)
         nuisances = self.nuisances()
@@ -137,7 +136,6 @@ class PolicySelector(BaseEstimator):
         self.blocks_ = self._blocks(records.n)
         positions = by_position(records, actions)
         blocks = {name: positions.subset(index) for name, index in self.blocks_.items()}
-        self._noise = self.noise or NoiseSource.system()
         self._account = self.mechanism_ = None
         if self.budget is not None:
             self._account = Account.open(self.sizes_, self.budget, self._noise, self.ledger_path)

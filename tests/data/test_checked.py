@@ -1,0 +1,161 @@
+"""The order of a fit's records: random in every private fit, so that sorted files of neighbours make neighbours."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from torchdpcate import (
+    ConvexNuisanceConfig,
+    CovariateBalancingEffect,
+    Domain,
+    DoublyRobustEffect,
+    NoiseSource,
+    OutcomeWeightedLearner,
+    PairwiseRule,
+    PolicySelector,
+    PrivacyBudget,
+    PrivatelyTunedRule,
+    RLearner,
+    SubsampleAggregateEffect,
+    TableSchema,
+)
+from torchdpcate.candidates import Constants
+from torchdpcate.data import checked_records
+from torchdpcate.errors import InputError
+from torchdpcate.policy import CrossValidatedRule
+from torchdpcate.policy.selection import FixedNuisances
+from torchdpcate.privacy.noise import SystemNoise
+
+DOMAIN = Domain([0.0], [1.0], 0.0, 1.0, overlap=0.1)
+SCHEMA = TableSchema.from_domain(DOMAIN)
+N = 400
+BUDGET, PURE = PrivacyBudget(4.0, 1e-5), PrivacyBudget(4.0, 0.0)
+
+
+class Given(SystemNoise):
+    """System noise whose order of records is given, and which counts how often it is asked for one."""
+
+    def __init__(self, order: Tensor) -> None:
+        self.order, self.asked = order, 0
+
+    def permutation(self, n: int) -> Tensor:
+        self.asked += 1
+        return self.order
+
+
+def table() -> tuple[Tensor, Tensor, Tensor]:
+    """Records sorted by their outcomes."""
+    random = torch.Generator().manual_seed(4)
+    x = torch.rand(N, 1, generator=random, dtype=torch.float64)
+    a = (torch.rand(N, generator=random) < 0.5).double()
+    y = torch.rand(N, generator=random, dtype=torch.float64).sort().values
+    return x, a, (y > 0.5).double() * 0.999 + y * 1e-3
+
+
+def replaced() -> tuple[tuple[Tensor, Tensor, Tensor], Tensor]:
+    """The same table with its least outcome replaced by the largest there can be, sorted anew; and where each was."""
+    x, a, y = table()
+    y[0] = 1.0
+    order = y.argsort(stable=True)
+    return (x[order], a[order], y[order]), order
+
+
+def fitted(make: Callable[..., Any], records: tuple[Tensor, ...], noise: NoiseSource | None) -> Any:
+    return make(noise).fit(*records)
+
+
+SPLIT: dict[str, tuple[Callable[..., Any], Callable[[Any], Tensor]]] = {
+    "cate": (
+        lambda noise: RLearner(DOMAIN, BUDGET, nuisance=ConvexNuisanceConfig(degree=1), noise=noise),
+        lambda learner: learner.stage_.block.x[:, 0],
+    ),
+    "owl": (lambda noise: OutcomeWeightedLearner(DOMAIN, PURE, noise=noise), lambda rule: rule.problem_.psi[:, 1]),
+    "pairwise": (lambda noise: PairwiseRule(DOMAIN, PURE, noise=noise), lambda rule: rule.problem_.psi[:N, 1]),
+    "tuned": (
+        lambda noise: PrivatelyTunedRule(OutcomeWeightedLearner(DOMAIN, PURE, noise=noise), gammas=[30.0, 60.0]),
+        lambda tuned: tuned.learner_.problem_.psi[:, 1],
+    ),
+    "cross-validated": (
+        lambda noise: CrossValidatedRule(OutcomeWeightedLearner(DOMAIN, PURE, noise=noise), gammas=[30.0]),
+        lambda tuned: tuned.learner_.problem_.psi[:, 1],
+    ),
+    "selection": (
+        lambda noise: PolicySelector(
+            DOMAIN, PURE, policies=[Constants([0, 1])], nuisance=FixedNuisances(), noise=noise
+        ),
+        lambda selector: selector.utilities_,
+    ),
+    "subsample": (
+        lambda noise: SubsampleAggregateEffect(DOMAIN, PURE, noise=noise),
+        lambda learner: learner._records.batch.y,
+    ),
+    "aipw": (lambda noise: DoublyRobustEffect(DOMAIN, BUDGET, noise=noise), lambda e: e._records.batch.y),
+    "balancing": (lambda noise: CovariateBalancingEffect(DOMAIN, PURE, noise=noise), lambda e: e._records.batch.y),
+}
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_every_private_fit_asks_for_one_random_order(name):
+    make, look = SPLIT[name]
+    backwards, kept = Given(torch.arange(N).flip(0)), Given(torch.arange(N))
+    one, other = (look(fitted(make, table(), noise)) for noise in (backwards, kept))
+    assert (backwards.asked, kept.asked) == (1, 1)
+    if name not in ("selection", "tuned"):  # a sum has no order, and the tuned rule may have chosen another candidate
+        assert one.shape == other.shape
+        assert not torch.equal(one, other)
+
+
+def test_orders_of_two_fits_owe_nothing_to_the_file_or_the_seed():
+    orders = [fitted(SPLIT["subsample"][0], table(), None)._records.batch.y for _ in range(2)]
+    assert not torch.equal(*orders)
+    for order in orders:
+        assert not torch.equal(order, table()[2])
+        assert torch.equal(order.sort().values, table()[2])
+
+
+def test_a_fit_without_privacy_and_one_with_fixed_noise_keep_the_order():
+    x, a, y = table()
+    plain = SubsampleAggregateEffect(DOMAIN, None).fit(x, a, y)
+    fixed = SubsampleAggregateEffect(DOMAIN, PURE, noise=NoiseSource.fixed(1)).fit(x, a, y)
+    assert torch.equal(plain._records.batch.y, y)
+    assert torch.equal(fixed._records.batch.y, y)
+
+
+def test_rows_stay_whole():
+    x, a, y = table()
+    records = checked_records(SCHEMA, x, a, y, NoiseSource.system())
+    found = torch.cat([records.x, records.a[:, None], records.y[:, None]], 1)
+    assert sorted(map(tuple, found.tolist())) == sorted(map(tuple, torch.stack([x[:, 0], a, y], 1).tolist()))
+
+
+def test_records_are_checked_first():
+    x, a, y = table()
+    with pytest.raises(InputError, match="outcome"):
+        checked_records(SCHEMA, x, a, y + 1, NoiseSource.system())
+    with pytest.raises(InputError, match="covariate"):
+        checked_records(SCHEMA, x - 1, a, y, None)
+
+
+def test_one_record_moves_nearly_all_groups_of_a_sorted_file_and_one_group_of_coupled_orders():
+    """By position alone the sum of estimates moves by more than the 2 that its noise covers; coupled it does not."""
+
+    def groups(records: tuple[Tensor, ...], order: Tensor) -> Tensor:
+        learner = SubsampleAggregateEffect(DOMAIN, PURE, groups=100, noise=Given(order)).fit(*records)
+        release = learner.curator_estimate()
+        batch = learner._records.batch
+        return torch.stack([batch.x[:, 0], batch.z, batch.y]), 100 * release.value
+
+    after, where = replaced()
+    as_they_stand = torch.arange(N)
+    (rows, total), (moved_rows, moved) = groups(table(), as_they_stand), groups(after, as_they_stand)
+    assert abs(moved - total) > 10
+    assert (rows != moved_rows).any(0).sum() == N
+    # the same order of the same records: what stood at ``where`` stands elsewhere in the sorted file
+    for seed in range(5):
+        order = torch.randperm(N, generator=torch.Generator().manual_seed(seed))
+        (rows, total), (moved_rows, moved) = groups(table(), order), groups(after, where.argsort()[order])
+        assert abs(moved - total) <= 2
+        assert (rows != moved_rows).any(0).sum() == 1

@@ -1,0 +1,209 @@
+"""A release in memory holds no record: not in an attribute, a closure, a view's storage or a pickle."""
+
+import copy
+import pickle
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.release.object_graph import arrays
+from torchdpcate import (
+    ConvexNuisanceConfig,
+    CovariateBalancingEffect,
+    CrossFit,
+    DifferenceInMeansEffect,
+    Domain,
+    DoublyRobustEffect,
+    DRLearner,
+    HorvitzThompsonEffect,
+    KernelSecondStage,
+    LinearSecondStage,
+    NeuralSecondStage,
+    NuisanceConfig,
+    OutcomeWeightedLearner,
+    PairwiseRule,
+    PolicySelector,
+    PrivacyBudget,
+    PrivatelyTunedRule,
+    PrivateWeights,
+    RLearner,
+    Screening,
+    SubsampleAggregateEffect,
+    TangentSecondStage,
+    Tuning,
+    TwoStageRule,
+)
+from torchdpcate.candidates import Constants, FunctionPolicies, Thresholds
+from torchdpcate.policy.selection import FixedNuisances, FrozenNuisances, PrivateNuisances
+from torchdpcate.privacy import NoiseSource
+from torchdpcate.second_stage import Fourier, Legendre, Nystrom, Representation, Tangent
+
+N, BLOCK = 1_086, 543  # no other size of these fits
+DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.1)
+BUDGET, PURE = PrivacyBudget(6.0, 1e-5), PrivacyBudget(6.0, 0.0)
+QUICK = NuisanceConfig(width=8, batch_size=60, epochs=1)
+CONVEX = ConvexNuisanceConfig(degree=1)
+QUERIES = DOMAIN.grid(2)
+
+
+def planted() -> tuple[Tensor, Tensor, Tensor]:
+    """Records whose numbers nobody else has: odd multiples of 2^-23, which float32 holds exactly too."""
+    random = torch.Generator().manual_seed(5)
+    odd = (2 * torch.randint(2**21, (N, 3), generator=random) + 1).double() / 2**23
+    x = torch.stack([odd[:, 0], 2 * odd[:, 1] - 0.5], 1)
+    a = (torch.rand(N, generator=random) < 0.5).double()
+    return x, a, 1.5 * odd[:, 2] - 0.75
+
+
+RECORDS = planted()
+
+
+def held(start: Any) -> list[str]:
+    """Where an object holds a covariate or an outcome of a record, or an array as long as the records or a block."""
+    own = np.unique(torch.cat([RECORDS[0].flatten(), RECORDS[2]]).numpy())
+    found = []
+    for path, array in arrays(start):
+        if array.dtype.kind == "f" and np.isin(array.astype(np.float64), own).any():
+            found.append(f"a number of a record at {path}")
+        if {N, BLOCK} & set(array.shape):
+            found.append(f"{array.shape} at {path}")
+    return found
+
+
+def cate(kind: type = RLearner, release: str = "function", mechanism: str = "objective", **settings: Any) -> Any:
+    learner = kind(DOMAIN, BUDGET, **{"nuisance": CONVEX, **settings}).fit(*RECORDS)
+    if release == "function":
+        return learner.release_function(mechanism)
+    return learner.release_queries(QUERIES, mechanism, include_nuisances=release == "with nuisances")
+
+
+def rule(kind: type, **settings: Any) -> Any:
+    return kind(DOMAIN, PURE, **settings).fit(*RECORDS).release()
+
+
+def tuned() -> Any:
+    learner = OutcomeWeightedLearner(DOMAIN, PURE)
+    return PrivatelyTunedRule(learner, gammas=[30.0, 300.0]).fit(*RECORDS).release()
+
+
+def selection(**settings: Any) -> Any:
+    policies = settings.pop("policies", [Constants([0, 1]), Thresholds("x0", [0.25, 0.5])])
+    return PolicySelector(DOMAIN, settings.pop("budget", PURE), policies=policies, **settings).fit(*RECORDS).release()
+
+
+def effect(kind: type, budget: PrivacyBudget = PURE, **settings: Any) -> Any:
+    return kind(DOMAIN, budget, eta=0.2, **settings).fit(*RECORDS).release()
+
+
+KINDS: dict[str, Callable[[], Any]] = {
+    "objective, networks": partial(cate, nuisance=QUICK),
+    "objective, networks, DR": partial(cate, DRLearner, nuisance=QUICK),
+    "objective, cross-fitted networks": partial(cate, nuisance=QUICK, split=CrossFit()),
+    "objective, representation": partial(
+        cate, nuisance=QUICK, second_stage=LinearSecondStage(features=Representation())
+    ),
+    "objective, tangent features": partial(cate, nuisance=QUICK, second_stage=LinearSecondStage(features=Tangent())),
+    "objective, tuned": partial(cate, tune=Tuning(features=(Legendre(1), Legendre(2)))),
+    "objective, screened": partial(cate, screen=Screening(most=1)),
+    "objective, convex, DR": partial(cate, DRLearner),
+    "objective, Fourier": partial(cate, second_stage=LinearSecondStage(features=Fourier(5))),
+    "objective, Nystrom": partial(cate, second_stage=LinearSecondStage(features=Nystrom(5))),
+    "output": partial(cate, mechanism="output"),
+    "statistics": partial(cate, mechanism="statistics", second_stage=LinearSecondStage(loss="squared")),
+    "dp_sgd_head": partial(cate, mechanism="dp_sgd_head"),
+    "plug_in": partial(cate, mechanism="plug_in", nuisance=QUICK),
+    "queries by objective": partial(cate, release="queries"),
+    "queries with networks": partial(cate, release="with nuisances", nuisance=QUICK),
+    "smooth_sensitivity": partial(cate, release="with nuisances", mechanism="smooth_sensitivity"),
+    "influence": partial(cate, release="queries", mechanism="influence"),
+    "influence, neural": partial(
+        cate, release="with nuisances", mechanism="influence", nuisance=QUICK, second_stage=NeuralSecondStage(width=4)
+    ),
+    "gaussian_process": partial(
+        cate, release="queries", mechanism="gaussian_process", second_stage=KernelSecondStage()
+    ),
+    "gaussian_process, tangent": partial(
+        cate, release="queries", mechanism="gaussian_process", nuisance=QUICK, second_stage=TangentSecondStage()
+    ),
+    "owl": partial(rule, OutcomeWeightedLearner),
+    "owl by output": partial(rule, OutcomeWeightedLearner, mechanism="output"),
+    "owl, private propensity": partial(rule, OutcomeWeightedLearner, propensity=PrivateWeights()),
+    "two_stage": partial(rule, TwoStageRule),
+    "two_stage, ipw": partial(rule, TwoStageRule, weights="ipw"),
+    "two_stage, entropy": partial(rule, TwoStageRule, weights="entropy", gamma_bound=1e9),
+    "two_stage, mmd": partial(rule, TwoStageRule, weights="mmd", gamma_bound=1e9),
+    "pairwise": partial(rule, PairwiseRule),
+    "pairwise, Gaussian": partial(rule, PairwiseRule, matching="gaussian"),
+    "tuned rule": tuned,
+    "selection, stability": selection,
+    "selection, private nuisances": partial(
+        selection, budget=BUDGET, nuisance=PrivateNuisances(CONVEX), certificate="private_nuisances"
+    ),
+    "selection, private networks": partial(
+        selection, budget=BUDGET, nuisance=PrivateNuisances(QUICK), certificate="private_nuisances"
+    ),
+    "selection, fixed": partial(selection, nuisance=FixedNuisances()),
+    "selection, frozen": partial(
+        selection, nuisance=FrozenNuisances(propensity=lambda x: 0.5 + 0 * x[:, 0], outcome=None)
+    ),
+    "selection among functions": partial(selection, policies=FunctionPolicies([lambda x: x[:, 0] > 0.5])),
+    "covariate_balancing": partial(effect, CovariateBalancingEffect),
+    "outcome_table": partial(effect, CovariateBalancingEffect, readout="outcome_table"),
+    "difference_in_means": partial(effect, DifferenceInMeansEffect),
+    "horvitz_thompson": partial(effect, HorvitzThompsonEffect),
+    "subsample_aggregate": partial(effect, SubsampleAggregateEffect),
+    "aipw": partial(effect, DoublyRobustEffect, BUDGET),
+    "aipw, networks": partial(effect, DoublyRobustEffect, BUDGET, nuisance=QUICK),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_no_record_can_be_reached_from_a_release(name):
+    release = KINDS[name]()
+    assert held(release) == []
+    assert held(copy.deepcopy(release)) == []
+
+
+def test_a_pickled_release_holds_no_record():
+    release = KINDS["objective, networks"]()
+    text = pickle.dumps(release)
+    assert held(pickle.loads(text)) == []
+    for part in (RECORDS[0][:, 0], RECORDS[2]):
+        for width in (np.float32, np.float64):
+            assert part[0].numpy().astype(width).tobytes() not in text
+
+
+def test_what_a_reader_keeps_of_an_online_service_holds_no_record(tmp_path):
+    # the service itself is the curator's: it has the function without noise
+    learner = RLearner(DOMAIN, BUDGET, nuisance=CONVEX, second_stage=KernelSecondStage()).fit(*RECORDS)
+    service = learner.answer_online(tmp_path / "online")
+    service.answer(QUERIES.numpy())
+    assert held(service.release(QUERIES)) == []
+    assert held(learner.stage_) != []
+
+
+def test_the_search_finds_records_wherever_they_are_kept():
+    x, _, y = RECORDS
+    row = x[3].clone()
+    weight = torch.zeros(1, requires_grad=True)
+    graph = (weight * row).sum()
+    module = torch.nn.Linear(1, 1)
+    module.register_forward_hook(lambda *_: y)
+    module.weight.grad = row[:1, None].float()
+    held_back = {
+        "a view": torch.cat([torch.zeros(2), y])[:2],
+        "a closure": lambda: row,
+        "a partial": partial(print, row.numpy()),
+        "a graph": graph,
+        "a hook": module,
+        "a method": NoiseSource.system().__class__,
+        "a list of numbers": [{"deep": (float(y[0]), 1.0)}],
+        "a generator": (value for value in [row]),
+    }
+    found = {name: bool(held(value)) for name, value in held_back.items()}
+    assert found == {name: name != "a method" for name in held_back}

@@ -1,0 +1,42 @@
+"""The records of one fit: checked against their public bounds, and of a private fit in a random order."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.privacy.noise import NoiseSource
+
+
+def checked_records(
+    schema: TableSchema, X: Any, A: Any, Y: Any, noise: NoiseSource | None, actions: Sequence[int] = (0, 1)
+) -> CausalData:
+    """Return the records of a fit, within their public bounds; with a noise source in a uniformly random order.
+
+    Blocks, folds and groups of records go by position. A claim for tables that differ in one record, wherever it stands
+    and however the tables are sorted, needs positions that owe nothing to the records: any two such tables can be
+    written as lists that differ in the first place alone, and a random order of either list is a random order of its
+    table (docs/guarantees/common.md). Nobody may learn the order, and nothing keeps it.
+
+    Args:
+        schema: Columns and public bounds.
+        X: Covariates: a frame with the schema's columns, or encoded columns [n, q] as NumPy or torch.
+        A: Treatment [n], one of the actions.
+        Y: Outcome [n].
+        noise: Where the order comes from; None keeps the order, for fits without privacy.
+        actions: Labels of the arms.
+
+    Raises:
+        InputError: Wrong shapes, missing values, values outside the domain, or an arm without records.
+
+    Example:
+        >>> from torchdpcate.data import Domain
+        >>> schema = TableSchema.from_domain(Domain([0.0], [1.0], 0.0, 1.0))
+        >>> records = checked_records(schema, [[0.1], [0.2], [0.3]], [0, 1, 1], [0.0, 1.0, 1.0], NoiseSource.system())
+        >>> sorted(zip(records.x[:, 0].tolist(), records.a.tolist(), records.y.tolist()))
+        [(0.1, 0.0, 0.0), (0.2, 1.0, 1.0), (0.3, 1.0, 1.0)]
+    """
+    records = CausalData.from_arrays(schema.matrix(X), A, Y, schema.domain, actions)
+    schema.domain.check_covariates(records.x)
+    schema.domain.check_outcome(records.y)
+    return records if noise is None else records.subset(noise.permutation(records.n))
