@@ -12,10 +12,10 @@ from torchdpcate.effects.doubly_robust_plan import (
     ranges_of,
     score_records,
 )
-from torchdpcate.effects.learner import AverageEffectLearner
+from torchdpcate.effects.learner import RECORDS, AverageEffectLearner
 from torchdpcate.effects.readout import Conclusion, Pay
 from torchdpcate.effects.records import Records, StackedRecords
-from torchdpcate.effects.score_sums import conclude, prices_of, release_scores, released_scale
+from torchdpcate.effects.score_sums import conclude, prices_of, release_scores, released_scale, sensitivities
 from torchdpcate.nuisance import NuisanceRecipe
 from torchdpcate.privacy.budget import whole
 
@@ -122,9 +122,11 @@ class DoublyRobustEffect(AverageEffectLearner):
         if plan.budget is None:
             return facts
         prices, ranges = prices_of(plan.budget.epsilon, plan.score), ranges_of([self.nuisances_], plan)
-        units = {"score": ranges.change.item(), "size": ranges.size_change.item()}
+        units = sensitivities(ranges, len(plan.blocks[RECORDS]))
         scales = {
-            f"{part}_scale": released_scale(price) * units[part] for part, price in prices.items() if part in units
+            f"{part}_scale": released_scale(price) * units[part].item()
+            for part, price in prices.items()
+            if part in units
         }
         size_range = [ranges.least.amin().item(), ranges.most.amax().item()]
         return {
