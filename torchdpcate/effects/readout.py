@@ -74,7 +74,7 @@ class Conclusion:
         laplace: Scales of independent Laplace parts, [runs, k].
         polytope: What a draw of root-polytope noise with W/epsilon = 1 is multiplied by and summed, [runs, 4]; None
             where there is none.
-        swamped: Whether noise swamps a denominator, so that no interval but the whole range is honest, [runs].
+        swamped: Whether noise swamps a denominator, so that the interval must be the whole range, [runs].
         size: N, what imbalances are divided by, [runs].
         released: Paid-for sums by name, [runs] each.
     """

@@ -184,7 +184,8 @@ class SubsampleAggregateEffect(AverageEffectLearner):
 
     A public permutation makes M groups. Each fits its own logistic propensity, clips it to [eta, 1 - eta] and takes the
     Hajek contrast of weighted outcomes; a group with an empty arm counts 0. The mean over groups gets Laplace noise of
-    scale 4 / (M epsilon): it does not depend on eta, but small groups are biased, and M is only the root of n.
+    scale 4 / (M epsilon): it does not depend on eta, but small groups are biased, and M is only the root of n. The
+    interval does not count that bias, and rests on log-odds of treatment that are linear in the covariates.
 
     Guarantee:
         Certified, pure: half of epsilon for the sum of estimates, half for their squared deviations, which the interval
