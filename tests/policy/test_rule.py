@@ -28,6 +28,7 @@ from torchdpcate.policy import (
     WeightedERM,
     default_gamma,
 )
+from torchdpcate.policy.ridge import needed_gamma
 from torchdpcate.privacy import NoiseSource, PrivacyBudget
 from torchdpcate.release import make_card, verify_release
 from torchdpcate.second_stage import Fourier
@@ -360,3 +361,11 @@ def test_an_outcome_out_of_range_is_refused_before_anything_is_spent(tmp_path):
     with pytest.raises(InputError, match="every weight is zero"):
         nothing.fit(x, a, torch.full_like(y, -2.0))
     assert not path.exists() or json.loads(path.read_text())["entries"] == []
+
+
+@pytest.mark.parametrize("epsilon", [1e4, 1e8])
+@pytest.mark.parametrize("own", [True, False])
+def test_a_budget_without_end_has_a_ridge(own, epsilon):
+    bounds = WeightBounds.per_record(1.0) if own else WeightBounds.with_spill(1.0, 2.0)
+    assert default_gamma(400, epsilon, bounds, 1.0) == pytest.approx(0.4)
+    assert 0 < needed_gamma(epsilon, bounds, 1.0) < 1e-3

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from sklearn.base import BaseEstimator
 
-from torchdpcate.data import CausalData, Domain, RecordStream, TableSchema
+from torchdpcate.data import Domain, RecordStream, TableSchema
 from torchdpcate.effects.readout import Conclusion, Pay
 from torchdpcate.effects.records import Records, StackedRecords, StreamedRecords
 from torchdpcate.errors import InputError
@@ -88,7 +88,7 @@ class AverageEffectLearner(BaseEstimator, ABC):
         """
         forget(self)
         schema = TableSchema.of(self.domain).two_arms()
-        records = CausalData.from_arrays(schema.matrix(X), A, Y, schema.domain)
+        records = schema.records(X, A, Y)
         schema.domain.check_covariates(records.x)
         schema.domain.check_outcome(records.y)
         return self._fit(StackedRecords.of(records, self.features(), schema.domain))

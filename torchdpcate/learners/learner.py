@@ -131,7 +131,7 @@ class CATELearner(BaseEstimator):
         self.schema_ = TableSchema.of(self.domain).two_arms()
         domain = self.schema_.domain
         self._public = {"learner": type(self).__name__, "split": self._split().fact, "seed": self.seed}
-        records = CausalData.from_arrays(self.schema_.matrix(X), A, Y, domain)
+        records = self.schema_.records(X, A, Y)
         domain.check_covariates(records.x)
         domain.check_outcome(records.y)
         self.blocks_ = dict(self._split().blocks(records.n, self.seed))

@@ -109,7 +109,7 @@ class RuleLearner(BaseEstimator, ABC):
         forget(self)
         self.schema_ = TableSchema.of(self.domain).two_arms()
         domain, scheme = self.schema_.domain, self.scheme()
-        records = CausalData.from_arrays(self.schema_.matrix(X), A, Y, domain)
+        records = self.schema_.records(X, A, Y)
         domain.check_covariates(records.x)
         domain.check_outcome(records.y)
         self.check(records.n)

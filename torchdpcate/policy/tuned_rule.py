@@ -48,7 +48,7 @@ class TunedRule(BaseEstimator, ABC):
         """
         forget(self)
         learner, schema = self.learner, TableSchema.of(self.learner.domain).two_arms()
-        records = CausalData.from_arrays(schema.matrix(X), A, Y, schema.domain)
+        records = schema.records(X, A, Y)
         schema.domain.check_covariates(records.x)
         schema.domain.check_outcome(records.y)
         self.check(records.n)

@@ -127,7 +127,7 @@ class PolicySelector(BaseEstimator):
         forget(self)
         self.schema_ = TableSchema.of(self.domain)
         domain, actions = self.schema_.domain, self._actions()
-        records = CausalData.from_arrays(self.schema_.matrix(X), A, Y, domain, actions)
+        records = self.schema_.records(X, A, Y, actions)
         domain.check_covariates(records.x)
         domain.check_outcome(records.y)
         self.check(records.n)
