@@ -113,7 +113,8 @@ def interval_figure(
     lines = [IntervalRow(*row) for row in rows]
     if not lines:
         raise InputError("rows: give at least one estimate")
-    figure, panels = new_grid(1, 1, (6.4, 1.3 + 0.42 * len(lines)))
+    below = textwrap.wrap(f"they hold it if {holds_if}", _LETTERS) if holds_if else []
+    figure, panels = new_grid(1, 1, (6.4, 1.3 + 0.42 * len(lines) + 0.17 * len(below)))
     axes = panels[0]
     axes.axvline(0, color="0.5", lw=0.8, zorder=0)
     if truth is not None:
@@ -123,7 +124,6 @@ def interval_figure(
     axes.locator_params(axis="x", nbins=6)
     axes.set_yticks(range(len(lines)), [line.label for line in lines], parse_math=False, fontsize=8)
     axes.set_ylim(len(lines) - 0.5, -0.5)
-    below = textwrap.wrap(f"they hold it if {holds_if}", _LETTERS) if holds_if else []
     axes.set_xlabel("\n".join([f"effect in outcome units, with {level:.0%} intervals", *below]), fontsize=9)
     secret = truth is not None or any(line.secret for line in lines)
     axes.set_title("\n".join(filter(None, [claim, CURATOR_ONLY if secret else ""])), fontsize=9)

@@ -45,7 +45,7 @@ class View(ABC):
         return self.effect_tensor(self._covariates(X)).numpy()
 
     def interval(self, X: Any, level: float = 0.95) -> np.ndarray:
-        """Return the noise band of the second stage [m, 2]; what it holds and errors: see ``EffectRelease.interval``."""
+        """Return the noise band of the second stage, [m, 2]; what it holds: see ``EffectRelease.interval``."""
         x = self._covariates(X)
         half = quantile(level) * _required_scale(self, x)
         effect, bound = self.effect_tensor(x), self.schema.domain.outcome_range
