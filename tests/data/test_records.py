@@ -3,7 +3,8 @@ import pandas as pd
 import pytest
 import torch
 
-from torchdpcate.data import CausalData, Domain
+from torchdpcate import CovariateBalancingEffect, OutcomeWeightedLearner, PolicySelector, RLearner
+from torchdpcate.data import CausalData, Domain, TableSchema
 from torchdpcate.errors import InputError
 
 X = [[0.1, 1.0], [0.2, 2.0], [0.3, 3.0]]
@@ -64,3 +65,38 @@ def test_subset_and_to() -> None:
     assert records.subset(torch.tensor([2, 0])).y.tolist() == [3.0, 1.0]
     assert records.subset(records.a == 1).n == 2
     assert records.to("cpu").x.device.type == "cpu"
+
+
+def test_labels_that_pair_other_rows_than_positions_are_refused() -> None:
+    x, a, y = pd.DataFrame(X, columns=["x0", "x1"]), pd.Series([0, 1, 1]), pd.Series([0.0, 0.5, 1.0])
+    schema = TableSchema.of(Domain([0, 0], [5, 5], 0, 1))
+    turned = y.iloc[[2, 0, 1]]
+    words = r"^X and Y have different indexes: .*\.loc\[X\.index\].*reset_index\(drop=True\)"
+    for build in (schema.records, lambda *table: CausalData.from_arrays(*table, schema.domain)):
+        with pytest.raises(InputError, match=words):
+            build(x, a, turned)
+        with pytest.raises(InputError, match="X and A have different indexes"):
+            build(x, a.iloc[::-1], y)
+        with pytest.raises(InputError, match="A and Y have different indexes"):
+            build(x.to_numpy(), a, turned)
+        with pytest.raises(InputError, match="3, 3 and 2 records"):
+            build(x, a, y[:2])
+        assert build(x.iloc[[2, 0, 1]], a.iloc[[2, 0, 1]], turned).y.tolist() == [1.0, 0.0, 0.5]
+        assert build(x.iloc[[2, 0, 1]], a.iloc[[2, 0, 1]], [1.0, 0.0, 0.5]).n == 3  # no labels, no quarrel
+        assert build(x, a.to_numpy(), turned.reset_index(drop=True)).n == 3
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        RLearner(Domain([0.0], [1.0], 0.0, 1.0), None),
+        OutcomeWeightedLearner(Domain([0.0], [1.0], 0.0, 1.0), None, propensity=0.5),
+        PolicySelector(Domain([0.0], [1.0], 0.0, 1.0), None, policies=[{"kind": "constants", "actions": [0, 1]}]),
+        CovariateBalancingEffect(Domain([0.0], [1.0], 0.0, 1.0), None),
+    ],
+    ids=lambda learner: type(learner).__name__,
+)
+def test_every_learner_refuses_them(learner) -> None:
+    frame = pd.DataFrame({"x0": np.linspace(0, 1, 40), "a": np.arange(40) % 2, "y": np.linspace(0, 1, 40)})
+    with pytest.raises(InputError, match="X and Y have different indexes"):
+        learner.fit(frame[["x0"]], frame["a"], frame["y"].sample(frac=1, random_state=0))

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.effects.confounded import DOMAIN, EFFECT, FEATURES, arrays, data_sets
+from tests.sums import given
 from torchdpcate import Domain, PrivacyBudget
 from torchdpcate.audit import audit, find
 from torchdpcate.effects.doubly_robust import DoublyRobustEffect
@@ -224,3 +225,16 @@ def test_attack_finds_most_of_epsilon_and_never_more():
     result = audit(find("aipw"), BUDGET, trials=5000, noise=NoiseSource.fixed(3))
     assert result.bound > 0.6
     assert not result.refuted
+
+
+@pytest.mark.parametrize("estimand", ESTIMANDS)
+def test_sums_are_the_same_bit_by_bit_in_any_order_of_the_records(estimand, monkeypatch):
+    scored, score = random_records(1, 5_000), EfficientScore(estimand)
+    ranges, order = ScoreRanges.widest(Weighting(estimand, 0.1)), torch.randperm(5_000)
+    sums = []
+    for part in (scored, Scored(*(column[:, order] for column in scored))):
+        seen = given(monkeypatch)
+        release_scores(part, ranges, score, 1.0, NoiseSource.fixed(0))
+        sums.append(torch.cat(seen))
+        monkeypatch.undo()
+    assert torch.equal(*sums)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.effects.confounded import DOMAIN, EFFECT, FEATURES, arrays, data_sets
+from tests.sums import given
 from torchdpcate import Domain, PrivacyBudget
 from torchdpcate.audit import audit, find
 from torchdpcate.effects.horvitz_thompson import (
@@ -53,7 +54,7 @@ def test_no_neighbour_moves_the_sum_by_more_than_its_sensitivity_and_one_attains
     z, y = kinds.repeat_interleave(len(x), 0).T
     every = Batch(x.repeat(6, 1)[:, None], FEATURES(x).repeat(6, 1)[:, None], z[:, None], y[:, None])
     theta = 20 * torch.randn(50, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    terms = torch.cat([horvitz_thompson_terms(every, ATE, row.expand(len(z), -1)) for row in theta], 1)
+    terms = torch.cat([horvitz_thompson_terms(every, ATE, row.expand(len(z), -1), 5000) for row in theta], 1)
     most = (terms.amax(0) - terms.amin(0)).amax().item()
     assert most == pytest.approx(plan_horvitz_thompson(5000, FEATURES, ATE, 1.0).total.sensitivity)
 
@@ -77,10 +78,10 @@ def test_the_sum_is_the_textbook_one_and_its_noise_has_the_stated_scale():
 def test_data_sets_side_by_side_give_what_each_gives_alone():
     records = data_sets(3, 300, seed=0)
     theta = torch.randn(3, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    together = records.total(lambda batch: horvitz_thompson_terms(batch, ATE, theta))
+    together = records.total(lambda batch: horvitz_thompson_terms(batch, ATE, theta, records.n))
     for k in range(3):
         alone = StackedRecords(Batch(*(part[k] for part in records.batch)))
-        found = alone.total(lambda batch, k=k: horvitz_thompson_terms(batch, ATE, theta[k : k + 1]))
+        found = alone.total(lambda batch, k=k: horvitz_thompson_terms(batch, ATE, theta[k : k + 1], records.n))
         assert together[k].item() == pytest.approx(found.item())
 
 
@@ -162,3 +163,14 @@ def test_attack_finds_most_of_epsilon_and_never_more():
     result = audit(find("horvitz_thompson"), PURE, trials=5000, noise=NoiseSource.fixed(3))
     assert result.bound > 0.6
     assert not result.refuted
+
+
+def test_the_sum_is_the_same_bit_by_bit_in_any_order_of_the_records(monkeypatch):
+    batch, plan = data_sets(1, 5_000, 0).batch, plan_horvitz_thompson(5000, FEATURES, ATE, 1.0)
+    psi = torch.round(batch.psi[0] * 1024) / 1024  # with these coefficients no score is rounded
+    one = Batch(batch.x[0], psi, batch.z[0], batch.y[0] * 0.7)
+    order, theta = torch.randperm(5_000), torch.tensor([[0.25, 1.0, 0.5, -0.5, -1.0]], dtype=torch.float64)
+    seen = given(monkeypatch)
+    for part in (one, Batch(*(column[order] for column in one))):
+        release_sum(StackedRecords(part), plan, theta, NoiseSource.fixed(0))
+    assert torch.equal(*seen)

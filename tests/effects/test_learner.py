@@ -12,6 +12,7 @@ from torchdpcate.effects import (
     AverageEffectLearner,
     CovariateBalancingEffect,
     DifferenceInMeansEffect,
+    DoublyRobustEffect,
     HorvitzThompsonEffect,
     SubsampleAggregateEffect,
 )
@@ -131,3 +132,19 @@ def test_an_unfitted_learner_releases_nothing():
         learners()[0].release()
     with pytest.raises(InputError, match="not fitted"):
         learners()[0].curator_estimate()
+
+
+@pytest.mark.parametrize(
+    ("learner", "words"),
+    [
+        (DifferenceInMeansEffect(DOMAIN, PrivacyBudget(1.0, 0.0)), "treatment was randomised"),
+        (HorvitzThompsonEffect(DOMAIN, PrivacyBudget(1.0, 0.0)), "the log-odds of treatment are linear in the cov"),
+        (SubsampleAggregateEffect(DOMAIN, PrivacyBudget(1.0, 0.0)), "the log-odds of treatment are linear in the cov"),
+        (DoublyRobustEffect(DOMAIN, PrivacyBudget(1.0, 1e-5)), "the released propensity or the released outcome mod"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.method,
+)
+def test_every_release_says_which_models_must_follow_the_truth(learner, words):
+    release = learner.fit(*arrays(2_000, 0)).release()
+    assert release.privacy.public["holds_if"].startswith(words)
+    assert release.summary()["holds_if"] == release.holds_if == release.privacy.public["holds_if"]

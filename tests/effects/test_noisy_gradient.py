@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from tests.sums import given
 from torchdpcate.data import Domain
 from torchdpcate.effects.balancing_loss import BalancingLoss
 from torchdpcate.effects.noisy_gradient import NoisyGradient, length_of
@@ -157,3 +158,20 @@ def test_settings_and_budgets_that_cannot_be_released_are_refused():
     with pytest.raises(InputError, match="too many numbers for noise"):
         NoisyGradient(100_000).prepare(ATE, 500, LINE, PrivacyBudget(1e-3, 1e-6))
     assert isinstance(NoisyGradient().prepare(ATE, 500, LINE, BUDGET).event, GaussianEvent)
+
+
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_gradients_are_the_same_bit_by_bit_in_any_order_of_the_records(pieces, monkeypatch):
+    sample, order, seen = records(5_000), torch.randperm(5_000), given(monkeypatch)
+    turned = Batch(*(part[order] for part in sample.batch))
+
+    class Pieces(StackedRecords):
+        def batches(self):
+            yield from (
+                Batch(*parts) for parts in zip(*(part.tensor_split(pieces) for part in self.batch), strict=True)
+            )
+
+    fit = NoisyGradient(3).prepare(ATE, 5_000, LINE, BUDGET)
+    for one in (sample, Pieces(turned)):
+        fit.draw(one, arm, NoiseSource.fixed(0), 2)
+    assert torch.equal(seen[0], seen[3])  # the first ones, where no score is rounded

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.effects.confounded import DOMAIN, EFFECT, FEATURES, arrays, data_sets
+from tests.sums import given
 from torchdpcate import Domain, PrivacyBudget
 from torchdpcate.audit import audit, find
 from torchdpcate.effects.records import Batch, StackedRecords
@@ -204,3 +205,11 @@ def test_attack_finds_what_the_pair_gives_away():
     result = audit(find("subsample_aggregate"), PURE, trials=5000, noise=NoiseSource.fixed(3))
     assert result.bound > 0.45
     assert not result.refuted
+
+
+def test_sums_are_the_same_bit_by_bit_in_any_order_of_the_groups(monkeypatch):
+    estimates = 2 * torch.rand(1, 700, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) - 1
+    plan, seen = plan_subsample(500_000, FEATURES, ATE, 1.0, groups=700), given(monkeypatch)
+    for part in (estimates, estimates[:, torch.randperm(700)]):
+        release_mean(part, plan, NoiseSource.fixed(0))
+    assert torch.equal(torch.cat(seen[:2]), torch.cat(seen[2:]))

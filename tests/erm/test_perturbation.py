@@ -22,6 +22,7 @@ from torchdpcate.erm import (
     jacobian,
     minimise,
     output_mechanism,
+    ridge_ratio,
     tilt_sigma,
 )
 from torchdpcate.errors import InputError
@@ -314,3 +315,9 @@ def test_output_mechanisms_pay_for_their_stop():
         output_mechanism(PURE, kind="box", tolerance=0.1, **common)
     with pytest.raises(InputError, match="perturbation = cauchy"):
         calibrate_tilt(PURE, kind="cauchy", bounds=OWN, **COMMON)
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 1.0, 30.0])
+def test_the_ridge_ratio_is_one_over_expm1_and_never_overflows(epsilon):
+    assert ridge_ratio(epsilon) == pytest.approx(1 / math.expm1(epsilon), rel=1e-12)
+    assert [ridge_ratio(large) for large in (1e3, 1e8)] == [1e-300, 1e-300]

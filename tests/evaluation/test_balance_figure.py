@@ -104,3 +104,8 @@ def test_a_forest_plot_of_what_is_not_private_says_so(secret, truth):
 def test_figures_are_saved(tmp_path):
     save_figure(interval_figure([("a", 0.0, -0.1, 0.1)]), tmp_path / "i.png")
     assert (tmp_path / "i.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_intervals_say_what_they_rest_on():
+    axes = interval_figure([("a", 0.1, 0.0, 0.2)], holds_if="treatment was randomised").axes[0]
+    assert axes.get_xlabel().splitlines()[1] == "they hold it if treatment was randomised"

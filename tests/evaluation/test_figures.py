@@ -22,6 +22,8 @@ def test_effect_figure_draws_the_release_and_its_band():
     assert axes.collections[0].get_datalim(axes.transData).y1 == 2
     assert "age" in axes.get_xlabel()
     assert "curator" not in axes.get_title()
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels == ["released", "95% noise band of the second stage alone (no confidence interval)"]
 
 
 def test_a_figure_with_nonprivate_curves_says_curator_only():
@@ -128,7 +130,7 @@ def test_curves_figure_has_a_panel_a_budget_and_a_line_a_mechanism():
     assert len(small.collections) == 0
     assert small.get_ylim() == (-1, 3)  # twice the truth's span, whatever a release does
     assert "curator only" in figure.get_suptitle()
-    assert "90% noise band" in figure.legends[0].get_title().get_text()
+    assert "90% noise band of the second stage alone" in figure.legends[0].get_title().get_text()
     assert figure.get_supxlabel().startswith("age")
 
 

@@ -270,3 +270,18 @@ def test_bad_settings_are_named(bad):
 def test_charges_that_leave_nothing_are_refused():
     with pytest.raises(InputError, match="epsilon"):
         ConvexNuisanceConfig().check(1350, DOMAIN, BUDGET, [(PureEvent(0.5), 2)])
+
+
+@pytest.mark.parametrize("epsilon", [1e4, 1e6, 1e8])
+def test_a_budget_without_end_gives_the_fit_without_privacy(epsilon):
+    """No number overflows: the ridges are those of a fit without privacy, and so are the coefficients."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(2_000, 1, generator=generator, dtype=torch.float64)
+    a = (torch.rand(2_000, generator=generator) < 0.3 + 0.4 * x[:, 0]).double()
+    data, domain = CausalData(x, a, 0.2 + 0.5 * a * x[:, 0]), Domain([0.0], [1.0], 0.0, 1.0)
+    fits = []
+    for budget in (None, PrivacyBudget(epsilon, 1e-5)):
+        recipe = ConvexNuisanceConfig(degree=1, threshold=1.0)
+        found = recipe.fit(data, domain, budget=budget, noise=NoiseSource.system(), ledger=None, block="b")
+        fits.append(torch.stack(list(found.predict(x))))
+    torch.testing.assert_close(fits[1], fits[0], rtol=0, atol=0.02)

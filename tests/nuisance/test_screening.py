@@ -1,10 +1,12 @@
+import math
+
 import pytest
 import torch
 
 from torchdpcate.data import CausalData, Dataset2, Domain
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.screening import Screening, outcome_median, relevance
-from torchdpcate.privacy import NoiseSource, PrivacyBudget, PureEvent
+from torchdpcate.nuisance.screening import Screening, _strengths, outcome_median, relevance
+from torchdpcate.privacy import NoiseSource, PrivacyBudget, PureEvent, sum_grid
 
 DOMAIN = Domain([0.0] * 4, [1.0] * 4, outcome_low=-1.0, outcome_high=1.0)
 
@@ -104,3 +106,14 @@ def test_the_two_covariates_of_the_effect_are_found():
 def test_bad_settings_are_named(bad):
     with pytest.raises(InputError, match=next(iter(bad))):
         Screening(**bad)
+
+
+def test_sums_of_more_than_eight_million_records_are_exact():
+    """They are the sums of whole numbers of steps, in int64; multiples of 2^-30 of so many are none."""
+    n = 2**24
+    near = torch.full((n, 1), 2.0**-20, dtype=torch.float64)  # its cosine is next to 1
+    near[::2] = 2.0**-10
+    r = torch.ones(n, dtype=torch.float64)
+    step = sum_grid(n, 1.0)
+    whole = torch.round((math.pi * near[:2]).cos() / step).long().sum().item() * (n // 2)
+    assert _strengths(near, r).tolist() == [whole * step]

@@ -159,3 +159,9 @@ def test_a_ridge_too_small_for_the_budget_is_refused_before_anything_is_spent():
 def test_settings_out_of_range_are_refused(settings):
     with pytest.raises(InputError, match=f"weights.{next(iter(settings))} = "):
         PrivateWeights(**settings)
+
+
+@pytest.mark.parametrize("epsilon", [1e4, 1e6, 1e8])
+def test_a_budget_without_end_has_a_ridge(epsilon):
+    ridge = PrivateWeights().ridge_for(400, 5, PrivacyBudget(epsilon, 0.0))
+    assert 4e-7 <= ridge < 1e-4

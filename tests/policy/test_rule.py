@@ -27,6 +27,7 @@ from torchdpcate.policy import (
     WeightedERM,
     default_gamma,
 )
+from torchdpcate.policy.ridge import needed_gamma
 from torchdpcate.privacy import NoiseSource, PrivacyBudget
 from torchdpcate.release import make_card, verify_release
 from torchdpcate.second_stage import Fourier
@@ -391,3 +392,11 @@ def test_an_outcome_of_ones_own_is_tried_and_makes_the_claim_conditional():
     assert release.privacy.level == "conditional"
     assert [condition["name"] for condition in release.privacy.conditions] == ["outcome"]
     refused("one outcome at a time", outcome=Own(leaky=True))
+
+
+@pytest.mark.parametrize("epsilon", [1e4, 1e8])
+@pytest.mark.parametrize("own", [True, False])
+def test_a_budget_without_end_has_a_ridge(own, epsilon):
+    bounds = WeightBounds.per_record(1.0) if own else WeightBounds.with_spill(1.0, 2.0)
+    assert default_gamma(400, epsilon, bounds, 1.0) == pytest.approx(0.4)
+    assert 0 < needed_gamma(epsilon, bounds, 1.0) < 1e-3

@@ -5,6 +5,7 @@ import math
 import pickle
 import secrets
 
+import mpmath
 import numpy as np
 import pytest
 import torch
@@ -13,6 +14,7 @@ from scipy.stats import chisquare, gamma, kstest
 
 from torchdpcate.errors import InputError
 from torchdpcate.privacy import NoiseSource
+from torchdpcate.privacy import noise as noise_module
 
 ALARM = 1e-8
 SOURCES = {"system": NoiseSource.system, "fixed": lambda: NoiseSource.fixed(7)}
@@ -207,3 +209,24 @@ def test_bad_arguments_are_named(noise):
     with pytest.raises(InputError, match="seed"):
         NoiseSource.fixed(-1)
     assert noise.gaussian(0, 1.0).shape == (0,)
+
+
+@pytest.mark.parametrize("scale", [1.0, 3.7, 1.999 * 2**-30])
+def test_gaussian_noise_is_rounded_continuous_noise_but_for_a_part_in_1e20(scale, monkeypatch):
+    """In 60 digits: the law that OpenDP is asked for against cells of a normal one, up to forty deviations."""
+    asked = []
+    dp = noise_module._opendp()
+    make = dp.m.make_gaussian
+    monkeypatch.setattr(dp.m, "make_gaussian", lambda *space, scale: asked.append(scale) or make(*space, scale=scale))
+    NoiseSource.system().gaussian(1, scale)
+    with mpmath.workdps(60):
+        steps = mpmath.sqrt(mpmath.mpf(asked[0]) ** 2 - mpmath.mpf(1) / 12)
+        assert 1 <= steps * NoiseSource.grid(scale) / scale < 1 + 1e-15
+
+        def log_ratio(z: int) -> mpmath.mpf:
+            """Log of the cell's mass over the discrete one, over what it is at zero."""
+            cell = mpmath.quad(lambda u: mpmath.exp(-(z * u + u * u / 2) / steps**2), [-0.5, 0, 0.5])
+            middle = mpmath.quad(lambda u: mpmath.exp(-u * u / 2 / steps**2), [-0.5, 0, 0.5])
+            return mpmath.log(cell / middle) - mpmath.mpf(z) ** 2 / 2 * (1 / steps**2 - 1 / mpmath.mpf(asked[0]) ** 2)
+
+        assert max(abs(log_ratio(int(x * steps))) for x in (1, 3, 10, 40)) < 1e-20

@@ -11,7 +11,16 @@ from scipy.special import eval_legendre
 from torchdpcate.data import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance import Nuisances
-from torchdpcate.second_stage import FEATURE_MAPS, FeatureMap, Fourier, Identity, Legendre, Representation, tangent
+from torchdpcate.second_stage import (
+    FEATURE_MAPS,
+    FeatureMap,
+    Fourier,
+    Identity,
+    Legendre,
+    Products,
+    Representation,
+    tangent,
+)
 from torchdpcate.second_stage.nystrom import Nystrom
 
 DOMAIN = Domain([-1.0, 10.0, 0.0], [3.0, 20.0, 1.0], 0.0, 1.0)
@@ -182,3 +191,16 @@ def test_representation_is_the_clipped_hidden_layer():
 def test_bad_settings_are_refused(build, message):
     with pytest.raises(InputError, match=message):
         build()
+
+
+@pytest.mark.parametrize("squares", [False, True])
+def test_products_are_all_pairs_of_scaled_covariates(squares):
+    x = DOMAIN.grid(64)
+    psi = Products(squares).setup(DOMAIN)
+    a, b, c = DOMAIN.scale(x).T
+    expected = [torch.ones(64), a, b, c, a * b, a * c, b * c]
+    expected += [eval_legendre(2, z) for z in (a, b, c)] if squares else []
+    assert psi.dimension == len(expected)
+    torch.testing.assert_close(psi(x), torch.stack(expected, 1) / len(expected) ** 0.5, rtol=0, atol=1e-14)
+    assert psi.twin()(x).equal(psi(x))
+    assert Products(squares).setup(Domain([0.0], [1.0], 0.0, 1.0)).dimension == 2 + squares

@@ -39,7 +39,8 @@ def draw_curator(
     bound, claim = release.domain.outcome_range, release.privacy.claim
     rows = released_rows(release, "released")
     rows += [_row(name, estimate, bound, secret=True) for name, estimate in others.items()]
-    save_figure(interval_figure(rows, level=_LEVEL, truth=truth, claim=claim), folder / "interval.png")
+    figure = interval_figure(rows, level=_LEVEL, truth=truth, claim=claim, holds_if=release.holds_if or "")
+    save_figure(figure, folder / "interval.png")
     if balance is None:
         return
     if release.balance is None:
@@ -66,7 +67,11 @@ def report_figures(runs: pd.DataFrame) -> "dict[str, Figure]":
         labels = zip(chosen["run"], _labels(chosen), strict=True)
         rows = [row for name, label in labels for row in released_rows(loaded[name], label)]
         claim = loaded[chosen["run"].iloc[0]].privacy.claim if len(chosen) == 1 else problem_of(chosen).iloc[0]
-        figures[f"interval{mark}.png"] = interval_figure(rows[:_MOST_INTERVALS], level=_LEVEL, claim=claim)
+        rests = {loaded[name].holds_if for name in chosen["run"]}
+        common = (rests.pop() or "") if len(rests) == 1 else ""
+        figures[f"interval{mark}.png"] = interval_figure(
+            rows[:_MOST_INTERVALS], level=_LEVEL, claim=claim, holds_if=common
+        )
     balances = {name: release.balance for name, release in loaded.items() if release.balance is not None}
     if len(runs) > 1:
         bought = [name for name, balance in balances.items() if balance.before is not None]

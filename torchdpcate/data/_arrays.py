@@ -40,6 +40,31 @@ def is_frame(value: Any) -> bool:
     return hasattr(value, "columns") and hasattr(value, "to_numpy")
 
 
+def check_aligned(**arguments: Any) -> None:
+    """Refuse pandas arguments whose indexes differ: rows are paired by position, which labels then contradict.
+
+    Args:
+        arguments: What is given, by its name; what has no index, or is of another length, is not looked at.
+
+    Raises:
+        InputError: Names two arguments and what to do.
+    """
+    labelled = [(name, value) for name, value in arguments.items() if _is_pandas(value)]
+    for name, value in labelled[1:]:
+        first, reference = labelled[0]
+        if len(value) == len(reference) and not value.index.equals(reference.index):
+            raise InputError(
+                f"{first} and {name} have different indexes: rows are paired by position, and their labels say "
+                f"otherwise; align them by {name}.loc[{first}.index], or where positions are right drop the labels of "
+                "both by reset_index(drop=True)"
+            )
+
+
+def _is_pandas(value: Any) -> bool:
+    """Tell a pandas frame or series without importing pandas."""
+    return hasattr(value, "index") and hasattr(value, "to_numpy") and hasattr(value, "iloc")
+
+
 def to_matrix(value: Any, names: Sequence[str] | None = None, what: str = "X") -> Tensor:
     """Return `value` as a float64 matrix [n, q] of finite numbers.
 

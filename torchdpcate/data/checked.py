@@ -36,7 +36,7 @@ def checked_records(
         >>> sorted(zip(records.x[:, 0].tolist(), records.a.tolist(), records.y.tolist()))
         [(0.1, 0.0, 0.0), (0.2, 1.0, 1.0), (0.3, 1.0, 1.0)]
     """
-    records = CausalData.from_arrays(schema.matrix(X), A, Y, schema.domain, actions)
+    records = schema.records(X, A, Y, actions)
     schema.domain.check_covariates(records.x)
     schema.domain.check_outcome(records.y)
     return records if noise is None else records.subset(noise.permutation(records.n))

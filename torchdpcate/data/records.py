@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdpcate.data._arrays import listed, plural, to_float64, to_matrix
+from torchdpcate.data._arrays import check_aligned, listed, plural, to_float64, to_matrix
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 
@@ -44,8 +44,9 @@ class CausalData:
 
         Raises:
             InputError: wrong shapes, missing or infinite values (which column, how many), treatment
-                not among the actions, or an arm without records.
+                not among the actions, an arm without records, or pandas arrays of different indexes.
         """
+        check_aligned(X=X, A=A, Y=Y)
         x = domain.matrix(X) if domain is not None else to_matrix(X)
         a, y = _column(A, "treatment"), _column(Y, "outcome")
         if not len(x) == len(a) == len(y):

@@ -2,7 +2,7 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate.data._arrays import listed, plural
+from torchdpcate.data._arrays import check_aligned, listed, plural
 from torchdpcate.data._columns import category_codes, numeric_column
 from torchdpcate.data._shipped import shipped
 from torchdpcate.data._yaml import read_yaml
 from torchdpcate.data.domain import IN_CODE, Domain, check_bounds, check_origin, to_number, unit_grid
+from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 
 if TYPE_CHECKING:
@@ -257,6 +258,21 @@ class TableSchema:
         """
         named = hasattr(X, "columns") and any(name in X.columns for name in self.columns)
         return self.encode(X) if named else self.domain.matrix(X, what)
+
+    def records(self, X: Any, A: Any, Y: Any, actions: Sequence[int] = (0, 1)) -> CausalData:
+        """Return records; the one place where learners take arrays. Bounds are not checked here.
+
+        Args:
+            X: covariates, see `matrix`.
+            A: treatment [n], one of `actions`.
+            Y: outcome [n].
+            actions: labels of the arms.
+
+        Raises:
+            InputError: see `matrix` and `CausalData.from_arrays`.
+        """
+        check_aligned(X=X, A=A, Y=Y)
+        return CausalData.from_arrays(self.matrix(X), A, Y, self.domain, actions)
 
     def grid(self, count: int) -> Tensor:
         """Return `count` public points of the domain, float64 [count, q]; categories are respected."""

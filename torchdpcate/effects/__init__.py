@@ -1,4 +1,4 @@
-"""Average effects: weights, outcome models, sums with noise, estimates with honest intervals."""
+"""Average effects: weights, outcome models, sums with noise, estimates with intervals."""
 
 from torchdpcate.effects.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.effects.difference_in_means import DifferenceInMeansEffect

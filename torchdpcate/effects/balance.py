@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from torchdpcate.effects.fitter import PreparedFit
-from torchdpcate.effects.readout import Pay, exact_sum
+from torchdpcate.effects.readout import Pay
 from torchdpcate.effects.records import Batch, Records, Terms, predictor
 from torchdpcate.orthogonal import Weighting
-from torchdpcate.privacy import KNormMechanism, LaplaceMechanism, NoiseSource, k_norm_deviation, sum_grid
+from torchdpcate.privacy import KNormMechanism, LaplaceMechanism, NoiseSource, exact_sum, k_norm_deviation, sum_grid
 from torchdpcate.release import BalanceTable
 from torchdpcate.second_stage import FeatureMap, Identity
 

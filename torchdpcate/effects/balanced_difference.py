@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from torchdpcate.effects.readout import Conclusion, Pay, Readout, ReadoutFacts, Total, Weighted, exact_sum
-from torchdpcate.privacy import LaplaceMechanism, NoiseSource, sum_grid
+from torchdpcate.effects.readout import Conclusion, Pay, Readout, ReadoutFacts, Total, Weighted
+from torchdpcate.privacy import LaplaceMechanism, NoiseSource, exact_sum, sum_grid
 
 UPPER = math.log(5)
 """One-sided 90 % quantile of Laplace noise, in its scale: 1.609438."""

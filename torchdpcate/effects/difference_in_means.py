@@ -58,7 +58,8 @@ class DifferenceInMeansEffect(AverageEffectLearner):
 
     .. math:: \tau = \mu_1 - \mu_0, \quad \mu_z = \frac{\sum_{z_i = z} y_i}{\#\{z_i = z\}}
 
-    In a randomised trial it estimates all four estimands; elsewhere it is what adjustment is held against.
+    In a randomised trial it estimates all four estimands; elsewhere it is what adjustment is held against, and its
+    interval does not hold the effect.
 
     Guarantee:
         Certified, pure: an ``OutcomeTable`` with equal weights. Source: theory note ``covariate_balancing``, sections

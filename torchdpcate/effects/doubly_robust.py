@@ -12,10 +12,10 @@ from torchdpcate.effects.doubly_robust_plan import (
     ranges_of,
     score_records,
 )
-from torchdpcate.effects.learner import AverageEffectLearner
+from torchdpcate.effects.learner import RECORDS, AverageEffectLearner
 from torchdpcate.effects.readout import Conclusion, Pay
 from torchdpcate.effects.records import Records, StackedRecords
-from torchdpcate.effects.score_sums import conclude, prices_of, release_scores, released_scale
+from torchdpcate.effects.score_sums import conclude, prices_of, release_scores, released_scale, sensitivities
 from torchdpcate.nuisance import NuisanceRecipe
 from torchdpcate.privacy.budget import whole
 
@@ -37,7 +37,9 @@ class DoublyRobustEffect(AverageEffectLearner):
         Certified (epsilon, delta) with delta > 0: each record is in one block. Sensitivities of the sums are suprema
         over the domain for the released nuisances, for the ATE at most 2/eta and about 1/eta^2. The interval counts
         sampling and the noise of the sums, not the product of both nuisances' errors: with 5,000 records and epsilon =
-        0.5 intervals of 95 % covered 89 % on a confounded design, from epsilon = 1 on 95 %. Source: Robins, Rotnitzky &
+        0.5 intervals of 95 % covered 89 % on a confounded design, from epsilon = 1 on 95 %. It rests on a propensity or
+        outcome models that follow the truth: where ``nuisance`` can give neither, as linear ones cannot where both
+        depend on a product of covariates, it may never hold the effect. Source: Robins, Rotnitzky &
         Zhao (1994), Chernozhukov et al. (2018); theory note ``covariate_balancing``, section 3.6;
         docs/guarantees/aipw.md.
 
@@ -122,9 +124,11 @@ class DoublyRobustEffect(AverageEffectLearner):
         if plan.budget is None:
             return facts
         prices, ranges = prices_of(plan.budget.epsilon, plan.score), ranges_of([self.nuisances_], plan)
-        units = {"score": ranges.change.item(), "size": ranges.size_change.item()}
+        units = sensitivities(ranges, len(plan.blocks[RECORDS]))
         scales = {
-            f"{part}_scale": released_scale(price) * units[part] for part, price in prices.items() if part in units
+            f"{part}_scale": released_scale(price) * units[part].item()
+            for part, price in prices.items()
+            if part in units
         }
         size_range = [ranges.least.amin().item(), ranges.most.amax().item()]
         return {

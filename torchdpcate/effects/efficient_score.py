@@ -119,6 +119,11 @@ class ScoreRanges:
         return ScoreRanges(*(part.expand(runs, -1) for part in (self.low, self.high, self.least, self.most)))
 
     @property
+    def largest(self) -> float:
+        """Largest |a| of any run."""
+        return torch.maximum(self.high.abs(), self.low.abs()).amax().item()
+
+    @property
     def change(self) -> Tensor:
         """Most by which one record moves sum a, [runs]."""
         return self.high.amax(1) - self.low.amin(1)

@@ -15,7 +15,7 @@ from torchdpcate.effects.readout import Conclusion, Pay, free
 from torchdpcate.effects.records import Batch, Records, arm, predictor
 from torchdpcate.erm import Logistic
 from torchdpcate.orthogonal import Weighting
-from torchdpcate.privacy import LaplaceMechanism, NoiseSource, PrivacyBudget
+from torchdpcate.privacy import LaplaceMechanism, NoiseSource, PrivacyBudget, exact_sum, sum_grid
 from torchdpcate.privacy.budget import positive
 from torchdpcate.release import ReleasedWeights
 from torchdpcate.second_stage import FeatureMap
@@ -70,9 +70,9 @@ def plan_horvitz_thompson(
         ridge = n * positive("least_penalty", least_penalty) * features.largest_entry**2
         if ridge > fit.ridge:
             fit = ObjectiveFit(share=_share(ridge, fit)).prepare(Logistic(), n, features, budget)
-    return HorvitzThompsonPlan(
-        weighting, fit, LaplaceMechanism(budget.epsilon, weighting.most_treated + weighting.most_control)
-    )
+    # terms are rounded so that sums are exact, each by half a step
+    moved = weighting.most_treated + weighting.most_control + sum_grid(n, weighting.largest)
+    return HorvitzThompsonPlan(weighting, fit, LaplaceMechanism(budget.epsilon, moved))
 
 
 def learn_propensity(
@@ -109,7 +109,7 @@ def release_sum(
         pay: Takes the payment; None where nothing is charged.
     """
     (pay or free)("sum", plan.total.event)
-    exact = records.total(lambda batch: horvitz_thompson_terms(batch, plan.weighting, theta))
+    exact = records.total(lambda batch: horvitz_thompson_terms(batch, plan.weighting, theta, records.n))
     noisy = noise.paid(plan.total.add_noise(exact, noise)[:, 0])
     return _conclusion(noisy, records.n, plan.total.released_scale(1))
 
@@ -125,10 +125,18 @@ def _share(ridge: float, fit: PreparedFit) -> float:
     return 1 - kept * math.log1p(Logistic.curvature / ridge)
 
 
-def horvitz_thompson_terms(batch: Batch, weighting: Weighting, theta: Tensor) -> Tensor:
-    """Return z y / e - (1 - z) y / (1 - e), summed over a batch, [runs, 1], for coefficients theta [runs, p]."""
+def horvitz_thompson_terms(batch: Batch, weighting: Weighting, theta: Tensor, n: int) -> Tensor:
+    """Return z y / e - (1 - z) y / (1 - e), summed over a batch, [runs, 1]; see ``exact_sum``.
+
+    Args:
+        batch: Some records.
+        weighting: Estimand ATE and clip.
+        theta: Coefficients of the propensity, [runs, p].
+        n: Records in all batches.
+    """
     g = predictor(batch.psi, theta)
-    return (arm(batch) * weighting.weights(g, batch.z.expand_as(g)) * batch.y).sum(-1)[:, None]
+    terms = arm(batch) * weighting.weights(g, batch.z.expand_as(g)) * batch.y
+    return exact_sum(terms, n, weighting.largest)[:, None]
 
 
 def _conclusion(total: Tensor, n: int, scale: float) -> Conclusion:
@@ -215,7 +223,7 @@ class HorvitzThompsonEffect(AverageEffectLearner):
     def _without_noise(self, records: Records) -> Conclusion:
         of = self.weights_
         theta = learn_propensity(records, exact_fit(Logistic(), records.n, of.features), self._noise)
-        exact = records.total(lambda batch: horvitz_thompson_terms(batch, of.weighting, theta))[:, 0]
+        exact = records.total(lambda batch: horvitz_thompson_terms(batch, of.weighting, theta, records.n))[:, 0]
         return _conclusion(exact, records.n, 0.0)
 
     def _extras(self, conclusion: Conclusion, pay: Pay) -> dict[str, Any]:

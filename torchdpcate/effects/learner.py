@@ -16,6 +16,7 @@ from torchdpcate.orthogonal import Weighting
 from torchdpcate.privacy import Condition, Event, Guarantee, Level, NoiseSource, PrivacyBudget
 from torchdpcate.release import Account, AverageEffectRelease, Estimate, IntervalLaw
 from torchdpcate.release.account import forget
+from torchdpcate.release.holds_if import HOLDS_IF, holds_if
 from torchdpcate.second_stage import FeatureMap, on_domain
 
 RECORDS = "records"
@@ -32,7 +33,8 @@ class AverageEffectLearner(BaseEstimator, ABC):
     Guarantee:
         ``fit`` pays for what is learnt first, ``release`` for the estimate; see each learner. Conditions: records are
         rows, adjacency is replace-one; n, bounds and settings are public. That the effect is causal rests on
-        unconfoundedness and overlap, which are no part of the claim.
+        unconfoundedness and overlap; that estimate and interval are right, on the models that each release names under
+        ``holds_if``. Neither is part of the claim.
 
     Args:
         domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns in releases.
@@ -67,7 +69,7 @@ class AverageEffectLearner(BaseEstimator, ABC):
     streams: ClassVar[bool] = True
     """Whether it can be fitted in constant memory."""
     intervals: ClassVar[bool] = True
-    """Whether it has an honest interval."""
+    """Whether it has an interval that counts sampling."""
 
     def fit(self, X: Any, A: Any, Y: Any) -> "AverageEffectLearner":
         """Learn what comes before the estimate, paying for it.
@@ -202,6 +204,9 @@ class AverageEffectLearner(BaseEstimator, ABC):
             "eta": weighting.eta,
             **self._public(),
         }
+        condition = holds_if(self._method, self.settings_)
+        if condition is not None:
+            self.settings_[HOLDS_IF] = condition
         self._records, self._released = records, False
         if self._account is not None:
             self._account.close()

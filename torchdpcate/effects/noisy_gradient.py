@@ -13,7 +13,7 @@ from torchdpcate.effects.objective import ridge_of, typical_curvature
 from torchdpcate.effects.records import Records, Target
 from torchdpcate.erm import Loss, summed_gradient
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import GaussianMechanism, NoiseSource, PrivacyBudget
+from torchdpcate.privacy import GaussianMechanism, NoiseSource, PrivacyBudget, sum_grid
 from torchdpcate.privacy.budget import positive, probability, whole
 from torchdpcate.second_stage import FeatureMap
 
@@ -83,7 +83,9 @@ class NoisyGradient(Fitter):
         p = features.dimension
         steps = self.steps or max(_LEAST_STEPS, _STEPS_A_FEATURE * p)
         ridge = self.ridge or ridge_of(loss.curvature, _RIDGE_SHARE * budget.epsilon)
-        mechanism = GaussianMechanism(budget, 2 * loss.slope, count=steps)
+        # entries of gradients are rounded so that sums are exact, each by half a step
+        pull = loss.slope * features.largest_entry
+        mechanism = GaussianMechanism(budget, 2 * loss.slope + math.sqrt(p) * sum_grid(n, pull), count=steps)
         scale = mechanism.released_scale(p)  # refuses before anything is paid
         length = self.length or length_of(n * typical_curvature(loss), p, scale, self.momentum)
         if length * ridge > 1:
@@ -96,7 +98,7 @@ class NoisyGradient(Fitter):
                 return ((batch.psi, target(batch)) for batch in records.batches())
 
             def gradient(theta: Tensor) -> Tensor:
-                return mechanism.add_noise(summed_gradient(pairs, loss, theta), noise) + ridge * theta
+                return mechanism.add_noise(summed_gradient(pairs, loss, theta, n, pull), noise) + ridge * theta
 
             return _descend(gradient, torch.zeros(runs, p, dtype=torch.float64), steps, length, self.momentum)
 

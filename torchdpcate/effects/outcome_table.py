@@ -8,9 +8,16 @@ import torch
 from torch import Tensor
 
 from torchdpcate.effects.balanced_difference import SCALES, UPPER
-from torchdpcate.effects.readout import Conclusion, Pay, Readout, ReadoutFacts, Total, Weighted, exact_sum
+from torchdpcate.effects.readout import Conclusion, Pay, Readout, ReadoutFacts, Total, Weighted
 from torchdpcate.orthogonal import Weighting
-from torchdpcate.privacy import AdditiveMechanism, LaplaceMechanism, NoiseSource, RootPolytopeMechanism, sum_grid
+from torchdpcate.privacy import (
+    AdditiveMechanism,
+    LaplaceMechanism,
+    NoiseSource,
+    RootPolytopeMechanism,
+    exact_sum,
+    sum_grid,
+)
 
 CELLS = ("treated_high", "treated_low", "control_high", "control_low")
 """T_11, T_10, T_01, T_00."""

@@ -5,11 +5,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-import torch
 from torch import Tensor
 
 from torchdpcate.orthogonal import Weighting
-from torchdpcate.privacy import Event, Level, NoiseSource, sum_grid
+from torchdpcate.privacy import Event, Level, NoiseSource
 
 
 class Weighted(NamedTuple):
@@ -41,18 +40,6 @@ class Pay(Protocol):
 
 def free(part: str, *charge: Any, **further: Any) -> None:
     """Take no payment: a simulation, or a learner without a budget."""
-
-
-def exact_sum(terms: Tensor, n: int, bound: float) -> Tensor:
-    """Return the sum of terms [..., b] over the last dimension, exact: each is rounded to a public grid.
-
-    Args:
-        terms: Terms, at most ``bound`` in size.
-        n: How many there are in all batches.
-        bound: Public; `sum_grid` of both adds to what one record moves.
-    """
-    step = sum_grid(n, bound)
-    return (torch.round(terms / step) * step).sum(-1)
 
 
 @dataclass(frozen=True)
@@ -87,7 +74,7 @@ class Conclusion:
         laplace: Scales of independent Laplace parts, [runs, k].
         polytope: What a draw of root-polytope noise with W/epsilon = 1 is multiplied by and summed, [runs, 4]; None
             where there is none.
-        swamped: Whether noise swamps a denominator, so that no interval but the whole range is honest, [runs].
+        swamped: Whether noise swamps a denominator, so that the interval must be the whole range, [runs].
         size: N, what imbalances are divided by, [runs].
         released: Paid-for sums by name, [runs] each.
     """

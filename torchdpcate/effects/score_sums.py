@@ -8,7 +8,7 @@ from torch import Tensor
 from torchdpcate.effects.balanced_difference import SCALES, UPPER
 from torchdpcate.effects.efficient_score import EfficientScore, Scored, ScoreRanges
 from torchdpcate.effects.readout import Conclusion, Pay, free
-from torchdpcate.privacy import LaplaceMechanism, NoiseSource
+from torchdpcate.privacy import LaplaceMechanism, NoiseSource, exact_sum, sum_grid
 
 SHARES = {"score": 0.75, "size": 0.05, "spread": 0.20}
 """Parts of the budget; without a size to buy (ATE) the other two share it all. About best for n from 2,500 to 25,000
@@ -27,6 +27,14 @@ def prices_of(epsilon: float, score: EfficientScore) -> dict[str, float]:
     needed = {part: share for part, share in SHARES.items() if part != "size" or score.estimand != "ATE"}
     all_of_it = sum(needed.values()) * (1 + _ROUNDING)
     return {part: epsilon * share / all_of_it for part, share in needed.items()}
+
+
+def sensitivities(ranges: ScoreRanges, n: int) -> dict[str, Tensor]:
+    """Return Delta_A and Delta_B of n records, [runs] each: the ranges' widths and one step of the sum's exact grid."""
+    return {
+        "score": ranges.change + sum_grid(n, ranges.largest),
+        "size": ranges.size_change + sum_grid(n, 1.0),
+    }
 
 
 def released_scale(price: float) -> float:
@@ -48,7 +56,8 @@ def release_scores(
         Q = \sum_i (a_i - \tau b_i)^2
 
     each with Laplace noise of scale Delta/epsilon for its part of epsilon: Delta_A the width of the range of a, Delta_B
-    that of b (for the ATE b = 1, and B = n is public), and Delta_Q = sup (a - tau b)^2 at the effect just released.
+    that of b (for the ATE b = 1, and B = n is public), and Delta_Q = sup (a - tau b)^2 at the effect just released; all
+    plus a step of the public grid on which the sum is exact (``exact_sum``).
 
     Args:
         scored: Records with nuisances that were paid for, none of whose records they were trained on.
@@ -60,6 +69,8 @@ def release_scores(
     """
     mechanisms = {part: LaplaceMechanism(price, 1.0) for part, price in prices_of(epsilon, score).items()}
     a, b = score.terms(scored)
+    n = a.shape[1]
+    moved = sensitivities(ranges, n)
 
     def buy(part: str, exact: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
         """Return a sum with noise and its scale, both [runs]; the unit is its sensitivity."""
@@ -68,15 +79,16 @@ def release_scores(
         noisy = noise.paid(mechanism.add_noise((exact / unit)[:, None], noise)[:, 0] * unit)
         return noisy, unit * mechanism.released_scale(1)
 
-    total, noise_a = buy("score", a.sum(1), ranges.change)
-    size, noise_b = b.sum(1), torch.zeros_like(total)
+    total, noise_a = buy("score", exact_sum(a, n, ranges.largest), moved["score"])
+    size, noise_b = exact_sum(b, n, 1.0), torch.zeros_like(total)
     if "size" in mechanisms:
-        size, noise_b = buy("size", size, ranges.size_change)
-    n = a.shape[1]
+        size, noise_b = buy("size", size, moved["size"])
     tau, divisor = effect(total, size, noise_b, ranges, n)
-    reach = ranges.reach(tau)
-    spread, noise_q = buy("spread", (a - tau[:, None] * b).square().sum(1), reach.square())
-    upper = (spread + UPPER * noise_q).clamp(torch.zeros_like(reach), n * reach.square())
+    most = ranges.reach(tau).square()
+    widest = most.amax().item()
+    squares = exact_sum((a - tau[:, None] * b).square(), n, widest)
+    spread, noise_q = buy("spread", squares, most + sum_grid(n, widest))
+    upper = (spread + UPPER * noise_q).clamp(torch.zeros_like(most), n * most)
     sums = {"score": total, **({"size": size} if "size" in mechanisms else {}), "spread": spread}
     return _conclusion(tau, divisor, upper, torch.stack([noise_a, tau.abs() * noise_b], 1), noise_b, sums)
 
@@ -84,9 +96,10 @@ def release_scores(
 def conclude(scored: Scored, ranges: ScoreRanges, score: EfficientScore) -> Conclusion:
     """Conclude from the sums as they are. The curator's, never to be published."""
     a, b = score.terms(scored)
-    total, size = a.sum(1), b.sum(1)
+    n = a.shape[1]
+    total, size = exact_sum(a, n, ranges.largest), exact_sum(b, n, 1.0)
     none = torch.zeros_like(total)
-    tau, divisor = effect(total, size, none, ranges, a.shape[1])
+    tau, divisor = effect(total, size, none, ranges, n)
     spread = (a - tau[:, None] * b).square().sum(1)
     sums = {"score": total, "size": size, "spread": spread}
     return _conclusion(tau, divisor, spread, none[:, None], none, sums)

@@ -15,7 +15,7 @@ from torchdpcate.effects.records import Records, StackedRecords
 from torchdpcate.erm import Logistic, minimise
 from torchdpcate.errors import InputError
 from torchdpcate.orthogonal import Weighting
-from torchdpcate.privacy import LaplaceMechanism, NoiseSource
+from torchdpcate.privacy import LaplaceMechanism, NoiseSource, exact_sum, sum_grid
 from torchdpcate.privacy.budget import positive, whole
 from torchdpcate.second_stage import FeatureMap
 
@@ -83,7 +83,8 @@ def plan_subsample(
     if not 2 <= many <= n:
         raise InputError(f"groups = {many}: n = {n} records make no two groups; bring more records, or fewer groups")
     share, scaled = epsilon * _HALF, positive("ridge", ridge) * features.largest_entry**2
-    spread = LaplaceMechanism(share, _RANGE**2 * (1 - 1 / many))
+    # sums are exact; one estimate moves the mean, and with it the rounding of every squared deviation
+    spread = LaplaceMechanism(share, _RANGE**2 * (1 - 1 / many) + 2 * many * sum_grid(many, _RANGE**2))
     return SubsamplePlan(weighting, many, scaled, seed, LaplaceMechanism(share, _RANGE), spread)
 
 
@@ -138,7 +139,7 @@ def release_mean(estimates: Tensor, plan: SubsamplePlan, noise: NoiseSource, pay
     """
     pay = pay or free
     pay("sum", plan.total.event)
-    total = noise.paid(plan.total.add_noise(estimates.sum(1, keepdim=True), noise)[:, 0])
+    total = noise.paid(plan.total.add_noise(sum_of(estimates)[:, None], noise)[:, 0])
     pay("spread", plan.spread.event)
     spread = noise.paid(plan.spread.add_noise(squared_deviations(estimates)[:, None], noise)[:, 0])
     return _conclusion(total, spread, plan.groups, plan.total.released_scale(1), plan.spread.released_scale(1))
@@ -150,9 +151,16 @@ def subsample_aggregate(records: StackedRecords, plan: SubsamplePlan, noise: Noi
     return release_mean(estimates if len(estimates) > 1 else estimates.expand(runs, -1), plan, noise)
 
 
+def sum_of(estimates: Tensor) -> Tensor:
+    """Return the sum, [runs], of estimates [runs, M]; see ``exact_sum``."""
+    return exact_sum(estimates, estimates.shape[1], _RANGE / 2)
+
+
 def squared_deviations(estimates: Tensor) -> Tensor:
-    """Return the sum of squared deviations from the mean, [runs], of estimates [runs, M]."""
-    return (estimates - estimates.mean(1, keepdim=True)).square().sum(1)
+    """Return the sum of squared deviations from the mean, [runs], of estimates [runs, M]; see ``exact_sum``."""
+    groups = estimates.shape[1]
+    deviations = estimates - sum_of(estimates)[:, None] / groups
+    return exact_sum(deviations.square(), groups, _RANGE**2)
 
 
 def _conclusion(total: Tensor, spread: Tensor, groups: int, noise_total: float, noise_spread: float) -> Conclusion:
@@ -176,7 +184,8 @@ class SubsampleAggregateEffect(AverageEffectLearner):
 
     A public permutation makes M groups. Each fits its own logistic propensity, clips it to [eta, 1 - eta] and takes the
     Hajek contrast of weighted outcomes; a group with an empty arm counts 0. The mean over groups gets Laplace noise of
-    scale 4 / (M epsilon): it does not depend on eta, but small groups are biased, and M is only the root of n.
+    scale 4 / (M epsilon): it does not depend on eta, but small groups are biased, and M is only the root of n. The
+    interval does not count that bias, and rests on log-odds of treatment that are linear in the covariates.
 
     Guarantee:
         Certified, pure: half of epsilon for the sum of estimates, half for their squared deviations, which the interval
@@ -235,7 +244,7 @@ class SubsampleAggregateEffect(AverageEffectLearner):
     def _without_noise(self, records: Records) -> Conclusion:
         assert isinstance(records, StackedRecords)
         estimates = group_estimates(records, self._plan)
-        return _conclusion(estimates.sum(1), squared_deviations(estimates), self._plan.groups, 0.0, 0.0)
+        return _conclusion(sum_of(estimates), squared_deviations(estimates), self._plan.groups, 0.0, 0.0)
 
     def _public(self) -> dict[str, Any]:
         plan, groups = self._plan, {"groups": self._plan.groups, "ridge": self.ridge, "seed": self.seed}

@@ -103,7 +103,7 @@ def _horvitz_thompson(budget: PrivacyBudget) -> Game:
     def log_density(shown: Tensor, records: Crowd) -> Tensor:
         """Of the coefficients, and of the sum's noise given them."""
         theta, total = shown[:, :-1], shown[:, -1]
-        exact = records.total(lambda batch: horvitz_thompson_terms(batch, _ATE, theta))[:, 0]
+        exact = records.total(lambda batch: horvitz_thompson_terms(batch, _ATE, theta, records.n))[:, 0]
         return records.log_density(theta, *tilted) - (total - exact).abs() / plan.total.released_scale(1)
 
     return Game(

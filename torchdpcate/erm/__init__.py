@@ -14,6 +14,7 @@ from torchdpcate.erm.perturbation import (
     jacobian,
     make_tilt,
     output_mechanism,
+    ridge_ratio,
 )
 from torchdpcate.erm.solver import default_tolerance, minimise
 from torchdpcate.erm.streaming import minimise_batches, summed, summed_gradient
@@ -44,6 +45,7 @@ __all__ = [
     "minimise_batches",
     "newton",
     "output_mechanism",
+    "ridge_ratio",
     "summed",
     "summed_gradient",
     "tilt_delta",

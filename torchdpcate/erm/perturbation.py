@@ -56,6 +56,23 @@ def jacobian(bounds: WeightBounds, curvature: float, gamma: float) -> float:
     return math.log1p(bounds.most * ratio) if bounds.own else bounds.second * ratio
 
 
+def ridge_ratio(epsilon: float) -> float:
+    r"""Least ridge, over what one record adds to a Hessian, at which the ratio of determinants costs at most epsilon.
+
+    .. math:: \frac1{e^\varepsilon - 1} = \frac{e^{-\varepsilon}}{1 - e^{-\varepsilon}}
+
+    of which the second form overflows nowhere; at least 1e-300.
+
+    Args:
+        epsilon: Positive.
+
+    Example:
+        >>> round(ridge_ratio(1.0), 6), ridge_ratio(1e8)
+        (0.581977, 1e-300)
+    """
+    return max(math.exp(-epsilon) / -math.expm1(-epsilon), 1e-300)
+
+
 @dataclass(frozen=True, eq=False)
 class Tilt:
     r"""Objective perturbation, calibrated: minimise a strongly convex sum plus b'theta with b at random.
@@ -167,7 +184,7 @@ def calibrate_tilt(
     spent, epsilon = jacobian(bounds, curvature, gamma), budget.epsilon * (1 - SOLVER_SHARE)
     if spent >= epsilon:
         half = epsilon / 2
-        needed = bounds.most * curvature / math.expm1(half) if bounds.own else curvature * bounds.second / half
+        needed = bounds.most * curvature * ridge_ratio(half) if bounds.own else curvature * bounds.second / half
         raise InputError(
             f"gamma = {gamma:.4g}: objective perturbation spends J = {spent:.4g} of epsilon = {epsilon:.4g}; give a "
             f"gamma of at least {needed:.3g}, or {remedy}"

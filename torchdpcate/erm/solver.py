@@ -106,6 +106,11 @@ def newton_direction(gradient: Tensor, hessian: Tensor) -> Tensor:
     return torch.cholesky_solve(gradient[:, :, None], factor)[:, :, 0]
 
 
+def linear_predictor(psi: Tensor, theta: Tensor) -> Tensor:
+    """Return psi'theta, [runs, n], for features [n, p] or [runs, n, p] and coefficients [runs, p]."""
+    return theta @ psi.T if psi.ndim == 2 else (psi @ theta[:, :, None])[:, :, 0]
+
+
 class TiltedSum:
     """F of one batch of runs: features [n, p] or [runs, n, p], the rest alike, gamma [runs], tilts [runs, p]."""
 
@@ -132,7 +137,7 @@ class TiltedSum:
 
     def evaluate(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Values [runs], gradients [runs, p] and each record's weighted curvature [runs, n]."""
-        u = theta @ self.psi.T if self.psi.ndim == 2 else (self.psi @ theta[:, :, None])[:, :, 0]
+        u = linear_predictor(self.psi, theta)
         slopes = self.loss(u, self.target)
         pulls = self.weights * slopes.first
         pull = pulls @ self.psi if self.psi.ndim == 2 else (pulls[:, None] @ self.psi)[:, 0]

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from torchdpcate.erm.descent import newton
 from torchdpcate.erm.losses import Loss
-from torchdpcate.erm.solver import MOST_NUMBERS, TiltedSum, newton_direction, positive_ridges
+from torchdpcate.erm.solver import MOST_NUMBERS, TiltedSum, linear_predictor, newton_direction, positive_ridges
+from torchdpcate.privacy import exact_sum
 
 Batches = Callable[[], Iterable[tuple[Tensor, Tensor]]]
 """Reads all records anew: features [b, p] or [runs, b, p] and targets [b] or [runs, b], batch by batch."""
@@ -44,26 +45,30 @@ def summed(batches: Batches, loss: Loss, theta: Tensor) -> tuple[Tensor, Tensor,
     return value, gradient, hessian
 
 
-def summed_gradient(batches: Batches, loss: Loss, theta: Tensor) -> Tensor:
-    r"""Return the gradient [runs, p] of a sum over all records at theta [runs, p] alone; see `summed`.
+def summed_gradient(batches: Batches, loss: Loss, theta: Tensor, n: int, bound: float) -> Tensor:
+    r"""Return the gradient [runs, p] of a sum over all records at theta [runs, p] alone, exact on a public grid.
 
     .. math:: F'(\theta) = \sum_i \ell'(\psi_i^\top\theta, t_i)\, \psi_i
+
+    The low bits of such a sum tell nothing about the order of the records, see ``privacy.exact_sum``.
 
     Args:
         batches: Reads the records.
         loss: The loss.
         theta: Where, one point a run.
+        n: How many records there are, public.
+        bound: Public bound of |l' psi_j|; `sum_grid` of both adds to what one record moves an entry by.
 
     Example:
         >>> from torchdpcate.erm import Squared
         >>> psi, t = torch.eye(2).double(), torch.tensor([1.0, 2.0]).double()
-        >>> summed_gradient(lambda: [(psi, t)], Squared(2.0), torch.zeros(1, 2).double()).tolist()
+        >>> summed_gradient(lambda: [(psi, t)], Squared(2.0), torch.zeros(1, 2).double(), 2, 4.0).tolist()
         [[-2.0, -4.0]]
     """
-    none, flat, gradient = theta.new_zeros(len(theta)), torch.zeros_like(theta), torch.zeros_like(theta)
+    gradient = torch.zeros_like(theta)
     for psi, target in _pieces(batches(), len(theta)):
-        part = TiltedSum(psi, target, torch.ones_like(target), loss, none, flat)
-        gradient = gradient + part.evaluate(theta)[1]
+        pulls = loss(linear_predictor(psi, theta), target).first
+        gradient = gradient + exact_sum(pulls[:, :, None] * psi, n, bound, dim=1)
     return gradient
 
 

@@ -1,5 +1,6 @@
 """The figures of an average effect: balance of the arms, and estimates with their intervals."""
 
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 CURATOR_ONLY = "curator only: shows numbers without noise"
 _MOST_FEATURES = 40
+_LETTERS = 90  # of a line below the figure
 _TWO_SIDED = 1.96
 _LARGEST_BALANCED = 0.1  # of half a range: the usual mark for a difference that is small
 _POINTS = {"before": ("C1", "o", -0.14), "after": ("C0", "D", 0.14)}
@@ -85,7 +87,12 @@ def balance_figure(table: BalanceTable | None, *, nonprivate: BalanceTable | Non
 
 
 def interval_figure(
-    rows: Sequence[IntervalRow | tuple], *, level: float = 0.95, truth: float | None = None, claim: str = ""
+    rows: Sequence[IntervalRow | tuple],
+    *,
+    level: float = 0.95,
+    truth: float | None = None,
+    claim: str = "",
+    holds_if: str = "",
 ) -> "Figure":
     """Draw estimates with their intervals, one below the other (a forest plot).
 
@@ -95,6 +102,7 @@ def interval_figure(
         level: Probability of the intervals.
         truth: The true effect, where it is known, as a line.
         claim: Guarantee, printed above.
+        holds_if: What the intervals rest on, printed below.
 
     Returns:
         A matplotlib figure; the caller saves it.
@@ -105,7 +113,8 @@ def interval_figure(
     lines = [IntervalRow(*row) for row in rows]
     if not lines:
         raise InputError("rows: give at least one estimate")
-    figure, panels = new_grid(1, 1, (6.4, 1.3 + 0.42 * len(lines)))
+    below = textwrap.wrap(f"they hold it if {holds_if}", _LETTERS) if holds_if else []
+    figure, panels = new_grid(1, 1, (6.4, 1.3 + 0.42 * len(lines) + 0.17 * len(below)))
     axes = panels[0]
     axes.axvline(0, color="0.5", lw=0.8, zorder=0)
     if truth is not None:
@@ -115,7 +124,7 @@ def interval_figure(
     axes.locator_params(axis="x", nbins=6)
     axes.set_yticks(range(len(lines)), [line.label for line in lines], parse_math=False, fontsize=8)
     axes.set_ylim(len(lines) - 0.5, -0.5)
-    axes.set_xlabel(f"effect in outcome units, with {level:.0%} intervals", fontsize=9)
+    axes.set_xlabel("\n".join([f"effect in outcome units, with {level:.0%} intervals", *below]), fontsize=9)
     secret = truth is not None or any(line.secret for line in lines)
     axes.set_title("\n".join(filter(None, [claim, CURATOR_ONLY if secret else ""])), fontsize=9)
     if truth is not None:

@@ -101,7 +101,11 @@ def curves_figure(runs: Mapping[float, Mapping[str, EffectCurves]], title: str) 
     below = f"{everything[0].covariate} (other covariates at mid-range)"
     figure.supxlabel(below, fontsize=9, parse_math=False)
     banded = next((curves for curves in everything if curves.band is not None), None)
-    bands = "" if banded is None else f"thin lines: {banded.level:.0%} noise band\n(no confidence interval)"
+    bands = (
+        ""
+        if banded is None
+        else f"thin lines: {banded.level:.0%} noise band of the second stage alone\n(no confidence interval)"
+    )
     marked = [CURATOR_ONLY] if any(curves.others for curves in everything) else []
     figure.suptitle("\n".join([title, *marked]), fontsize=10, parse_math=False)
     _legend(figure, axes[: len(runs)], bands)

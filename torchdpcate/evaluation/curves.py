@@ -22,7 +22,7 @@ class EffectCurves:
         covariate: Name of the covariate.
         grid: Its values, [m].
         released: Released effects, [m].
-        band: Noise band [m, 2], or None where there is no honest one.
+        band: Noise band of the second stage [m, 2], or None where no public scale is known.
         level: Probability of the band.
         others: Further curves [m] by name, such as ``truth`` and ``non-private``.
     """

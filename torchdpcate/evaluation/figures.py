@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+BAND = "noise band of the second stage alone (no confidence interval)"
+"""What the band of released effects holds: neither the noise of the nuisances nor sampling."""
 CURATOR_ONLY = "curator only: shows non-private curves"
 REFERENCES: dict[str, dict[str, Any]] = {
     "truth": {"color": "black", "ls": "--", "lw": 1.5},
@@ -36,7 +38,7 @@ def effect_figure(
     Args:
         grid: Values of the covariate, [m].
         released: Released effects, [m].
-        band: Noise band [m, 2], or None where there is no honest one.
+        band: Noise band of the second stage [m, 2], or None where no public scale is known.
         covariate: Name of the covariate.
         others: Further curves by name, such as the truth or the non-private effect; the figure then says
             that it is for the curator alone.
@@ -49,7 +51,7 @@ def effect_figure(
     figure, axes = new_figure()
     axes.plot(grid, released, color="C0", lw=2, label="released")
     if band is not None:
-        label = f"{level:.0%} noise band (no confidence interval)"
+        label = f"{level:.0%} {BAND}"
         axes.fill_between(grid, band[:, 0], band[:, 1], color="C0", alpha=0.15, lw=0, label=label)
     for name, values in (others or {}).items():
         axes.plot(grid, values, label=name, **REFERENCES.get(name, {"color": "C3"}))

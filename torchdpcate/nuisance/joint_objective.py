@@ -8,7 +8,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdpcate.erm import SOLVER_SHARE, Huber, Logistic, Loss, Tilt, gaussian_tilt, grid_move, make_tilt, minimise
+from torchdpcate.erm import (
+    SOLVER_SHARE,
+    Huber,
+    Logistic,
+    Loss,
+    Tilt,
+    gaussian_tilt,
+    grid_move,
+    make_tilt,
+    minimise,
+    ridge_ratio,
+)
 from torchdpcate.privacy import NoiseSource, PrivacyBudget
 
 _LEAST_RIDGE = 1e-4  # of the mean objective, for conditioning
@@ -113,8 +124,8 @@ def joint_objective(
         return JointObjective(alpha, threshold, (alpha * least, least), tolerance, None)
     epsilon, delta = (part * (1 - SOLVER_SHARE) for part in (budget.epsilon, budget.delta))
     ridges = (
-        max(alpha / (8 * math.expm1(0.2 * jacobian_share * epsilon)), alpha * least),
-        max(1 / math.expm1(0.8 * jacobian_share * epsilon), least),
+        max(alpha / 8 * ridge_ratio(0.2 * jacobian_share * epsilon), alpha * least),
+        max(ridge_ratio(0.8 * jacobian_share * epsilon), least),
     )
     jacobian = math.log1p(alpha / (8 * ridges[0])) + math.log1p(1 / ridges[1])
     # two records, each with a direction in the propensity's block and one in its arm's

@@ -15,6 +15,7 @@ from torchdpcate.privacy import (
     NoiseSource,
     PrivacyBudget,
     PureEvent,
+    exact_sum,
     private_quantile,
     worst_case,
 )
@@ -24,7 +25,6 @@ SCREENING = "screening of covariates"
 """What the ledger calls the charge."""
 
 _SCORE_SENSITIVITY = 2.0  # a record adds a number in [-1, 1] to each sum
-_EXACT = 2.0**-30
 _BATCH = 2**24  # numbers of covariates worked on at once
 _MEDIAN_SHARE = 0.07  # of the price of a screening
 _SIGN_SCALE = 0.02  # of the outcome range: residuals beyond it count alike
@@ -75,9 +75,12 @@ def relevance(records: CausalData, domain: Domain, median: float) -> Tensor:
 
 def _strengths(u: Tensor, r: Tensor) -> Tensor:
     """Scores of some scaled columns u [n, k] against residuals r [n], [k]."""
-    # multiples of 2^-30 add up exactly (to eight million records): rounding cannot stretch the sensitivity
-    terms = (torch.round(r[:, None] * shape / _EXACT) for shape in (torch.sin(math.pi / 2 * u), torch.cos(math.pi * u)))
-    return torch.stack([(term.sum(0) * _EXACT).abs() for term in terms]).amax(0)
+    # -1 and 1 lie on the grid of exact sums: rounding keeps terms between them and cannot stretch the sensitivity
+    sums = [
+        exact_sum(r[:, None] * wave, len(r), 1.0, dim=0)
+        for wave in (torch.sin(math.pi / 2 * u), torch.cos(math.pi * u))
+    ]
+    return torch.stack(sums).abs().amax(0)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,16 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data import CausalData, Domain
-from torchdpcate.erm import PERTURBATIONS, Logistic, Tilt, WeightBounds, calibrate_tilt, default_tolerance, minimise
+from torchdpcate.erm import (
+    PERTURBATIONS,
+    Logistic,
+    Tilt,
+    WeightBounds,
+    calibrate_tilt,
+    default_tolerance,
+    minimise,
+    ridge_ratio,
+)
 from torchdpcate.errors import InputError
 from torchdpcate.policy.weight_scheme import InversePropensity, WeightScheme
 from torchdpcate.privacy import Game, Guarantee, Level, NoiseSource, PrivacyBudget, worst_case
@@ -23,6 +32,7 @@ _EQUAL = WeightBounds.per_record(1.0)  # every record weighs one in the propensi
 _JACOBIAN_SHARE = 0.3  # of epsilon that the default ridge leaves to the change of curvature
 _NOISE = 200.0  # times p / (n epsilon^2): the ridge below which noise swamps the propensity
 _NONPRIVATE_RIDGE = 1e-4  # a record
+_LEAST_RIDGE = 1e-9  # a record, below which the noise that hides the stop of the fit would grow without end
 
 
 @dataclass(frozen=True)
@@ -109,8 +119,8 @@ class PrivateWeights(WeightScheme):
             return self.ridge
         if budget is None:
             return _NONPRIVATE_RIDGE * n
-        determinants = Logistic.curvature / math.expm1(_JACOBIAN_SHARE * budget.epsilon)
-        return max(determinants, _NOISE * size / (n * budget.epsilon**2))
+        determinants = Logistic.curvature * ridge_ratio(_JACOBIAN_SHARE * budget.epsilon)
+        return max(determinants, _NOISE * size / (n * budget.epsilon**2), _LEAST_RIDGE * n)
 
     def fit(
         self,

@@ -1,9 +1,8 @@
 """The ridge of a rule: how much a budget needs, the default, and when it leaves noise alone."""
 
-import math
 from typing import TYPE_CHECKING
 
-from torchdpcate.erm import WeightBounds
+from torchdpcate.erm import WeightBounds, ridge_ratio
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import positive, probability
 
@@ -31,7 +30,7 @@ def needed_gamma(epsilon: float, bounds: WeightBounds, curvature: float, share: 
         0.03520812
     """
     spent = positive("epsilon", epsilon) * probability("share", share, above_zero=True)
-    return curvature * bounds.most / math.expm1(spent) if bounds.own else curvature * bounds.second / spent
+    return curvature * bounds.most * ridge_ratio(spent) if bounds.own else curvature * bounds.second / spent
 
 
 def default_gamma(n: int, epsilon: float, bounds: WeightBounds, curvature: float) -> float:

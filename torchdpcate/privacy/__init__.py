@@ -26,7 +26,7 @@ from torchdpcate.privacy.events import (
     PureEvent,
     event_from_dict,
 )
-from torchdpcate.privacy.exact_sums import sum_grid
+from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.ledger_file import Entry
@@ -93,6 +93,7 @@ __all__ = [
     "dp_sgd_epsilon",
     "dp_sgd_noise_multiplier",
     "event_from_dict",
+    "exact_sum",
     "expected_regret",
     "function_evidence",
     "gaussian_epsilon",

@@ -1,6 +1,8 @@
-"""The public grid on which sums over records are exact in floating point."""
+"""Sums over records that are exact in floating point, on a public grid."""
 
 import math
+
+from torch import Tensor
 
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import positive, whole
@@ -31,3 +33,28 @@ def sum_grid(n: int, bound: float) -> float:
     if n > 2 ** (_BITS - 10):
         raise InputError(f"n = {n}: sums of so many numbers are not exact; give at most 2^{_BITS - 10} records")
     return math.ldexp(1.0, math.frexp(n * bound)[1] - _BITS)
+
+
+def exact_sum(terms: Tensor, n: int, bound: float, dim: int = -1) -> Tensor:
+    r"""Return the sum of terms over one dimension, exact: each is moved to [-bound, bound] and to `sum_grid`.
+
+    .. math:: \sum_i g \cdot \mathrm{round}(\mathrm{clip}(v_i, -B, B) / g), \qquad g = \text{sum\_grid}(n, B)
+
+    the same number in whatever order and in however many parts it is summed. Two values of an interval of width D move
+    by at most D + g: add g to what one record moves the sum by.
+
+    Args:
+        terms: Finite numbers.
+        n: How many there are in all parts of the sum, public.
+        bound: B, public, of their absolute value.
+        dim: The dimension of the records.
+
+    Example:
+        >>> import torch
+        >>> terms = torch.tensor([1.0, 2.0**-60, -1.0, 3.0], dtype=torch.float64)
+        >>> exact_sum(terms, 4, 2.0).item(), exact_sum(terms.flip(0), 4, 2.0).item()
+        (2.0, 2.0)
+    """
+    step = sum_grid(n, bound)
+    # whole numbers whose sum stays below 2^53; a power of two divides and multiplies without error
+    return terms.clamp(-bound, bound).div_(step).round_().sum(dim).mul_(step)

@@ -319,6 +319,9 @@ class FixedNoise(NoiseSource):
         return "NoiseSource.fixed(...)"
 
 
+_CELL = 12**-0.5  # standard deviation of a number that is uniform over one step: what rounding adds
+
+
 @lru_cache(maxsize=1)
 def _opendp() -> ModuleType:
     import opendp.prelude as dp
@@ -328,9 +331,10 @@ def _opendp() -> ModuleType:
 
 
 def _opendp_gaussian(scale: float) -> Any:
+    """Discrete Gaussian numbers of a scale in steps, and of the variance of rounded continuous ones (common.md)."""
     dp = _opendp()
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
-    return dp.m.make_gaussian(*space, scale=scale)
+    return dp.m.make_gaussian(*space, scale=math.nextafter(math.hypot(scale, _CELL), math.inf))
 
 
 def _opendp_laplace(scale: float) -> Any:

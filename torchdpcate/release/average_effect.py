@@ -14,6 +14,7 @@ from torchdpcate.evaluation import BalanceTable
 from torchdpcate.evaluation.balance_table import COLUMNS
 from torchdpcate.orthogonal import ESTIMANDS
 from torchdpcate.release.estimate import Estimate
+from torchdpcate.release.holds_if import HOLDS_IF, holds_if
 from torchdpcate.release.interval_law import IntervalLaw
 from torchdpcate.release.release import RELEASES, Release, _require
 from torchdpcate.release.released_weights import ReleasedWeights
@@ -89,16 +90,23 @@ class AverageEffectRelease(Release):
         """Return the confidence interval [2] of the effect, in outcome units.
 
         It holds the effect with about this probability over sampling and noise, where the records are many, treated
-        and controls overlap and nothing confounds; see the mechanism's page. Where noise swamps a denominator it is
-        the whole range of effects, and a warning says so.
+        and controls overlap, nothing confounds but the covariates, and the models follow the truth that ``holds_if``
+        names: for balancing weights the log-odds of treatment or the mean outcome must be linear in the basis. Where
+        both are wrong it may never hold the effect, and nothing in the release shows that. Where noise swamps a
+        denominator it is the whole range of effects, and a warning says so.
 
         Args:
             level: Probability in (0, 1).
 
         Raises:
-            InputError: No honest interval is known for this estimate, or a level outside (0, 1).
+            InputError: No interval is known for this estimate, or a level outside (0, 1).
         """
         return np.array(self.main.interval(level, self.domain.outcome_range))
+
+    @property
+    def holds_if(self) -> str | None:
+        """Which models must follow the truth for estimate and interval, in words; None where that is not known."""
+        return holds_if(self.privacy.mechanism, self.privacy.public)
 
     def propensity(self, X: Any) -> np.ndarray:
         """Return the released propensity, clipped to [eta, 1 - eta], at X, float64 [m].
@@ -135,7 +143,7 @@ class AverageEffectRelease(Release):
         )
 
     def summary(self) -> dict[str, Any]:
-        """Return estimand, estimate, interval and, where it was asked for, the difference in means."""
+        """Return estimand, estimate, interval, what they rest on, and a difference in means that was asked for."""
         found = {
             "estimand": self.estimand,
             "estimate": self.estimate,
@@ -143,6 +151,8 @@ class AverageEffectRelease(Release):
             "interval_level": LEVEL,
             "swamped_by_noise": self.main.swamped,
         }
+        if self.holds_if is not None:
+            found[HOLDS_IF] = self.holds_if
         if self.beside is not None:
             found |= {
                 "difference_in_means": self.beside.value,
@@ -202,7 +212,7 @@ class AverageEffectRelease(Release):
         return self.weights
 
     def _shown(self, estimate: Estimate) -> list[float] | None:
-        """Return the interval that is shown, or None where none is honest."""
+        """Return the interval that is shown, or None where none is known."""
         if estimate.law is None and not estimate.swamped:
             return None
         return list(estimate.range(LEVEL, self.domain.outcome_range))

@@ -20,7 +20,7 @@ class Estimate:
 
     Attributes:
         value: The estimate.
-        law: Law of its error, sampling and noise together; None where no honest interval is known.
+        law: Law of its error, sampling and noise together; None where no interval is known.
         swamped: Whether noise swamps a denominator of it, so that the data say nothing.
 
     Example:
@@ -41,7 +41,7 @@ class Estimate:
             bound: Largest effect there can be, for instance the outcome's range.
 
         Raises:
-            InputError: No honest interval is known, or a level outside (0, 1).
+            InputError: No interval is known, or a level outside (0, 1).
         """
         if self.swamped:
             warnings.warn(

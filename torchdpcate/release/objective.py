@@ -4,7 +4,7 @@ import math
 
 from torch import Tensor
 
-from torchdpcate.erm import SOLVER_SHARE, Tilt, WeightBounds, gaussian_tilt, jacobian, make_tilt
+from torchdpcate.erm import SOLVER_SHARE, Tilt, WeightBounds, gaussian_tilt, jacobian, make_tilt, ridge_ratio
 from torchdpcate.errors import InputError
 from torchdpcate.privacy import Game, Guarantee, Level, NoiseSource, PrivacyBudget, worst_case
 from torchdpcate.release.mechanism import FunctionMechanism, Prepared
@@ -47,7 +47,7 @@ def objective_noise(
     # with b tilting the sum, half of whose Hessian is at least n ridge, and curvature 2 in v'theta
     spent = jacobian(WeightBounds.per_record(1.0), 2 * weight_bound**2, 2 * n * ridge)
     if epsilon <= spent:
-        needed = weight_bound**2 / (n * math.expm1(epsilon / 2))
+        needed = weight_bound**2 / n * ridge_ratio(epsilon / 2)
         raise InputError(
             f"second_stage.ridge = {ridge}: objective perturbation spends epsilon_J = {spent:.4g} of "
             f"{epsilon:.4g} at n = {n}; give a ridge of at least {needed:.2g} or mechanism=output"

@@ -85,7 +85,7 @@ class EffectRelease(Release):
     column = "effect"
     reading = (
         "The effect is outcome model 1 minus outcome model 0 plus a correction, clipped to the outcome's range; "
-        "evaluating it, and its noise band, uses released numbers alone."
+        "evaluating it, and the noise band of its second stage, uses released numbers alone."
     )
 
     def answer(self, x: Tensor) -> Tensor:
@@ -105,18 +105,19 @@ class EffectRelease(Release):
         return self.effect_tensor(self._covariates(X)).numpy()
 
     def interval(self, X: Any, level: float = 0.95) -> np.ndarray:
-        """Return the noise band [m, 2] of the released effects, in outcome units.
+        """Return the noise band of the second stage [m, 2] about the released effects, in outcome units.
 
-        With probability of at least ``level`` over the privacy noise, the band holds the median of what the
-        mechanism answers on these records (for output perturbation: the answer without noise). It says
-        nothing about sampling error: it is no confidence interval of the effect.
+        With probability of at least ``level`` over the noise of the second stage, the band holds the median of what its
+        mechanism answers on these records with these nuisances (for output perturbation: the answer without noise). It
+        holds that noise alone: not the noise that the nuisances were trained with, which is often the larger part, and
+        no sampling error. It is no confidence interval of the effect.
 
         Args:
             X: Covariates, as for ``effect``.
             level: Probability in (0, 1).
 
         Raises:
-            InputError: No public noise scale, hence no honest band; or a level outside (0, 1).
+            InputError: No public noise scale, hence no band; or a level outside (0, 1).
         """
         if not 0 < level < 1:
             raise InputError(f"level = {level}: give a probability strictly between 0 and 1")

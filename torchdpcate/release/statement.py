@@ -17,7 +17,8 @@ FLOATING_POINT = (
     "real arithmetic inside fits and DP-SGD (float64 and float32); what is released is rounded to a public "
     "power-of-two grid and gets noise on that grid: discrete Gaussian or Laplace, or K-norm noise drawn in floating "
     "point and rounded to it, as are the tilts of objectives; answers with Gaussian-process noise get noise mixed of "
-    "discrete Gaussian numbers 2^50 times finer than itself, and are rounded to such a grid afterwards"
+    "discrete Gaussian numbers 2^50 times finer than itself, and are rounded to such a grid afterwards; their law is "
+    "taken to be that of exact Gaussian noise, though up to a millionth of it may be unevenness of that lattice"
 )
 ENTROPY = "DP-SGD noise and Poisson sampling come from a generator seeded by the operating system's entropy"
 ENDING = (

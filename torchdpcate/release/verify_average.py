@@ -8,6 +8,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.orthogonal import Weighting
 from torchdpcate.privacy import GaussianEvent, compose, event_from_dict
 from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.holds_if import HOLDS_IF
 from torchdpcate.release.release import Release
 from torchdpcate.release.verify_average_facts import NUISANCE, RECORDS, AverageFacts, as_number
 from torchdpcate.release.verify_average_law import READOUTS, TABLE
@@ -94,6 +95,8 @@ def _settings(release: AverageEffectRelease) -> Iterator[str]:
     public = release.privacy.public
     if public.get("estimand") != release.estimand:
         yield f"it estimates the {release.estimand}, but its statement tells another estimand"
+    if public.get(HOLDS_IF, release.holds_if) != release.holds_if:
+        yield f"{HOLDS_IF} is not what its mechanism rests on"
     if release.weights is not None:
         of = release.weights.weighting
         if (of.estimand, of.eta) != (public.get("estimand"), public.get("eta")):

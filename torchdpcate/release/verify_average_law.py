@@ -117,7 +117,8 @@ def horvitz_thompson(facts: AverageFacts) -> Iterator[str]:
     of, release = facts.weighting, facts.release
     if of.estimand != "ATE":
         yield f"a Horvitz-Thompson estimate is none of the {of.estimand}"
-    mechanism = LaplaceMechanism(facts.price("sum"), of.most_treated + of.most_control)
+    moved = of.most_treated + of.most_control + sum_grid(facts.n, of.largest)
+    mechanism = LaplaceMechanism(facts.price("sum"), moved)
     yield from facts.scale("sum", mechanism, name="sum_scale")
     yield from facts.far("sum", facts.n * of.largest, facts.number("sum_scale"))
     effect, unit = min(max(release.numbers["sum"] / facts.n, -1.0), 1.0), release.domain.outcome_range
@@ -133,7 +134,10 @@ def subsample_aggregate(facts: AverageFacts) -> Iterator[str]:
     if isinstance(groups, bool) or not isinstance(groups, int) or not 2 <= groups <= facts.n:
         yield f"{groups} groups cannot be made of its records"
         return
-    change = {"sum": 2.0, "spread": 4.0 * (1 - 1 / groups)}
+    change = {
+        "sum": 2.0,
+        "spread": 4.0 * (1 - 1 / groups) + 2 * groups * sum_grid(groups, 4.0),
+    }
     for part, moved in change.items():
         yield from facts.scale(part, LaplaceMechanism(facts.price(part), moved), name=f"{part}_scale")
     noise, noise_q = facts.number("sum_scale"), facts.number("spread_scale")
@@ -163,25 +167,29 @@ def aipw(facts: AverageFacts) -> Iterator[str]:
     noise_a, noise_b = facts.number("score_scale"), 0.0
     change = noise_a / unit_noise
     yield from compared("score", change, smallest, least=True)
-    if change > 2 * largest * (1 + CLOSE):
+    step = sum_grid(n, largest)  # at most what rounding for exact sums adds
+    if change > 2 * largest * (1 + CLOSE) + step:
         yield "the noise of score is more than what was paid asks for"
     if bought:
         noise_b = facts.number("size_scale")
         unit_size = LaplaceMechanism(facts.price("size"), 1.0).released_scale(1)
-        yield from compared("size", noise_b, (most - least) * unit_size)
+        yield from compared("size", noise_b, (most - least + sum_grid(n, 1.0)) * unit_size)
         yield from facts.far("size", n * most, noise_b)
     divisor = max(min(numbers["size"] if bought else float(n), n * most), n * least, SCALES * noise_b, 1e-9)
     effect = min(max(numbers["score"] / divisor, -1.0), 1.0)
     unit_noise = LaplaceMechanism(facts.price("spread"), 1.0).released_scale(1)
-    reaches = max(change - abs(effect) * (most - least), 0.0) / 2, largest + abs(effect) * most
+    reaches = max(change - step - abs(effect) * (most - least), 0.0) / 2, largest + abs(effect) * most
     yield from facts.far("score", n * largest, noise_a)
-    yield from facts.far("spread", n * reaches[1] ** 2, unit_noise * reaches[1] ** 2)
-    narrow, wide = (
-        math.sqrt(min(max(numbers["spread"] + UPPER * unit_noise * reach**2, 0.0), n * reach**2)) / divisor
-        for reach in reaches
-    )
+    narrow, wide = (_squares(numbers["spread"], reach**2, n, unit_noise) / divisor for reach in reaches)
+    yield from facts.far("spread", n * reaches[1] ** 2, unit_noise * (reaches[1] ** 2 + sum_grid(n, reaches[1] ** 2)))
     laplace = (noise_a / divisor, abs(effect) * noise_b / divisor)
     yield from _compare(facts, _Law(effect, divisor <= SCALES * noise_b, narrow, wide, laplace))
+
+
+def _squares(spread: float, most: float, n: int, unit_noise: float) -> float:
+    """Return the root of a bought sum of n squares of at most ``most``, with the bound of its noise."""
+    noise = unit_noise * (most + sum_grid(n, most)) if most else 0.0
+    return math.sqrt(min(max(spread + UPPER * noise, 0.0), n * most))
 
 
 READOUTS: dict[str, tuple[Callable[[AverageFacts], Iterator[str]], tuple[str, ...]]] = {

@@ -114,7 +114,8 @@ def _noisy_gradient(
     if facts.number(f"{what}_steps") != steps:
         problems.append(f"the steps of its {what} are not those that were charged")
     share = math.sqrt(features.dimension) * 2.0**-20 * multiplier  # that noise loses to its grid
-    scale = 2 * loss[0] * multiplier / (1 - share)
+    rounding = math.sqrt(features.dimension) * sum_grid(facts.n, loss[0] * features.largest_entry)
+    scale = (2 * loss[0] + rounding) * multiplier / (1 - share)
     problems += compared(f"{what} (gradient)", facts.number(f"{what}_gradient_scale"), scale, close=_FITTED)
     return scale / math.sqrt(steps - steps // 3)
 

@@ -45,7 +45,7 @@ class View(ABC):
         return self.effect_tensor(self._covariates(X)).numpy()
 
     def interval(self, X: Any, level: float = 0.95) -> np.ndarray:
-        """Return the noise band [m, 2] of these effects; what it holds, and errors: see ``EffectRelease.interval``."""
+        """Return the noise band of the second stage, [m, 2]; what it holds: see ``EffectRelease.interval``."""
         x = self._covariates(X)
         half = quantile(level) * _required_scale(self, x)
         effect, bound = self.effect_tensor(x), self.schema.domain.outcome_range
@@ -77,7 +77,7 @@ class Clipped(View):
         return self.release.effect_tensor(x).clamp(self.low, self.high)
 
     def interval(self, X: Any, level: float = 0.95) -> np.ndarray:
-        """Return the release's noise band, clipped, [m, 2]."""
+        """Return the noise band of the release's second stage, clipped, [m, 2]."""
         # a monotone map takes medians to medians and bands to bands
         _required_scale(self, self._covariates(X))
         return self.release.interval(X, level).clip(self.low, self.high)
@@ -133,7 +133,7 @@ class Monotone(View):
 def clipped(release: Effects, low: float, high: float) -> View:
     """Return a view whose effects are clipped to [low, high]. Free: post-processing.
 
-    Its noise band is the release's, clipped, and holds the median of the clipped effect.
+    Its noise band (of the second stage) is the release's, clipped, and holds the median of the clipped effect.
 
     Args:
         release: A release, or another view.

@@ -6,6 +6,7 @@ from torchdpcate.second_stage.features import (
     Fourier,
     Identity,
     Legendre,
+    Products,
     Representation,
     on_domain,
 )
@@ -60,6 +61,7 @@ __all__ = [
     "NormalEquations",
     "Nystrom",
     "ParametricStage",
+    "Products",
     "RKHSStage",
     "Regression",
     "Representation",

@@ -173,6 +173,53 @@ class Legendre(FeatureMap):
         return additive_legendre(self.domain.scale(x.double()), self.degree)
 
 
+class Products(FeatureMap):
+    r"""Intercept, covariates and their pairwise products, over the root of their number: interactions.
+
+    .. math:: \psi(x) = \frac1{\sqrt p} \big(1, z_j, z_j z_k, P_2(z_j)\big), \qquad j < k, \quad z \in [-1, 1]^q
+
+    with the squares :math:`P_2(z) = (3 z^2 - 1) / 2` if they are asked for. No number in brackets is beyond 1, so the
+    norm is at most 1.
+
+    Args:
+        squares: Whether squares are among them.
+
+    Example:
+        >>> from torchdpcate.data import Domain
+        >>> psi = Products().setup(Domain([0.0, 0.0], [1.0, 1.0], 0.0, 1.0))
+        >>> psi(torch.tensor([[1.0, 0.25]])).tolist(), Products(squares=True).setup(psi.domain).dimension
+        ([[0.5, 0.5, -0.25, -0.25]], 6)
+    """
+
+    def __init__(self, squares: bool = False) -> None:
+        super().__init__()
+        self.squares = squares
+
+    @property
+    def dimension(self) -> int:
+        """Return 1 + q + q (q - 1) / 2, and q more with squares."""
+        q = self.domain.dimension
+        return 1 + q + q * (q - 1) // 2 + q * self.squares
+
+    @property
+    def largest_entry(self) -> float:
+        """Return the inverse root of the dimension."""
+        return 1 / math.sqrt(self.dimension)
+
+    def config(self) -> dict[str, Any]:
+        """Return whether squares are among them."""
+        return {"squares": self.squares}
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return intercept, covariates, products row by row of the upper triangle, squares."""
+        z = self.domain.scale(x.double())
+        first, second = torch.triu_indices(z.shape[1], z.shape[1], 1, device=z.device)
+        parts = [z.new_ones(z.shape[0], 1), z, z[:, first] * z[:, second]]
+        if self.squares:
+            parts.append((3 * z.square() - 1) / 2)
+        return torch.cat(parts, 1) / math.sqrt(self.dimension)
+
+
 class Fourier(FeatureMap):
     """Paired random Fourier features of the Gaussian kernel, norm exactly one.
 
@@ -270,6 +317,7 @@ class Representation(FeatureMap):
 FEATURE_MAPS: dict[str, type[FeatureMap]] = {
     "identity": Identity,
     "legendre": Legendre,
+    "products": Products,
     "fourier": Fourier,
     "representation": Representation,
 }

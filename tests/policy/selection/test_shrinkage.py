@@ -5,6 +5,7 @@ from typing import ClassVar
 import pytest
 import torch
 
+from tests.sums import given
 from torchdpcate.data import CausalData, Domain
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.policy.selection.nuisances import Purse, SelectionFacts
@@ -100,3 +101,15 @@ def test_it_is_always_a_guess_that_may_be_given(seed):
     assert shares.min() >= 0.2
     assert shares.sum() == pytest.approx(1)
     DOMAIN.check_outcome(means)
+
+
+def test_sums_are_the_same_bit_by_bit_in_any_order_of_the_records(monkeypatch):
+    generator, seen = torch.Generator().manual_seed(0), given(monkeypatch)
+    train = CausalData(
+        torch.zeros(5_000, 1).double(),
+        (torch.rand(5_000, generator=generator) < 0.3).double(),
+        40 * torch.rand(5_000, generator=generator, dtype=torch.float64) - 10,
+    )
+    for part in (train, train.subset(torch.randperm(5_000))):
+        buy_guess(part, facts(5_000), 1.0)
+    assert torch.equal(*seen)

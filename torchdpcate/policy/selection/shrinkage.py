@@ -9,13 +9,14 @@ from torchdpcate.data import CausalData
 from torchdpcate.policy.selection.fixed import Numbers, constant_outcome, constant_propensity
 from torchdpcate.policy.selection.nuisances import EMPTY, Purse, SelectionFacts
 from torchdpcate.policy.selection.scores import project_to_floor
-from torchdpcate.privacy import LaplaceMechanism, Level
+from torchdpcate.privacy import LaplaceMechanism, Level, exact_sum
 from torchdpcate.release.policy import GUESS
 
 BOUGHT = "bought"
 """Says that a guess is to be bought."""
 
 _NEVER_ZERO = 1e-9  # noise that is none
+_REACH = 0.5  # of an outcome from the middle of its bounds, over their range
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ def buy_guess(train: CausalData, facts: SelectionFacts, epsilon: float | None, p
 
     Released are halves of counts, of two arms that of the second alone, for m is public, and K sums of
     :math:`(y - \text{middle}) / R`. A replaced record moves two counts by one, or none, and sums by at most one in all,
-    for each term lies within a half: 2 in l1, and 3/2 for two arms. What follows is post-processing, linear Bayes for
+    for each term lies within a half: 2 in l1, and 3/2 for two arms. Sums are exact (``exact_sum``), and a half lies on
+    their grid, so that rounding adds nothing. What follows is post-processing, linear Bayes for
     shares and a common mean that are uniform over their ranges (variance 1/12) and arms that differ from it by a tenth
     of the range, so that noise which the records do not outweigh pulls to equal shares, alike arms and the middle:
 
@@ -87,7 +89,8 @@ def buy_guess(train: CausalData, facts: SelectionFacts, epsilon: float | None, p
     domain, K, m = facts.domain, facts.arms, facts.training
     middle = (domain.outcome_low + domain.outcome_high) / 2
     own = torch.nn.functional.one_hot(train.a.long(), K).double()
-    value = torch.cat([own.sum(0)[_counted(K)] / 2, ((train.y - middle) / domain.outcome_range) @ own])
+    sums = exact_sum(((train.y - middle) / domain.outcome_range)[:, None] * own, m, _REACH, dim=0)
+    value = torch.cat([own.sum(0)[_counted(K)] / 2, sums])
     scale = _NEVER_ZERO
     if epsilon is not None:
         mechanism, scale = purchase(epsilon, facts)
