@@ -14,6 +14,7 @@ from torchdpcate.privacy import (
     DPSGDEvent,
     GaussianEvent,
     PureEvent,
+    accounting,
     analytic_gaussian_sigma,
     compose,
     dp_sgd_epsilon,
@@ -21,6 +22,7 @@ from torchdpcate.privacy import (
     naive_sum,
     privacy_curve,
 )
+from torchdpcate.privacy.calibration import gaussian_epsilon
 
 DELTA = 1e-5
 RATE = 128 / 1350
@@ -241,3 +243,29 @@ def test_the_curve_of_a_pure_event_is_that_of_randomised_response(bound):
 def test_the_curve_of_nothing_is_refused():
     with pytest.raises(InputError, match="charges"):
         privacy_curve([], [1.0])
+
+
+def test_losses_too_wide_to_discretise_have_a_closed_form_that_is_never_smaller(monkeypatch):
+    charges = [(DPSGDEvent(0.6, 0.2), 100), (GaussianEvent(2.0), 1)]
+    exact = compose(charges, DELTA)
+    monkeypatch.setattr(accounting, "_WIDEST", 0.0)
+    accounting._compose.cache_clear()
+    closed = compose(charges, DELTA)
+    accounting._compose.cache_clear()
+    # a sampled step is at most one without sampling, whose two means are two clip norms apart
+    assert closed == pytest.approx(gaussian_epsilon(1 / math.sqrt(100 * (2 / 0.6) ** 2 + 1 / 4), DELTA), rel=1e-12)
+    assert closed > exact
+
+
+@pytest.mark.parametrize(
+    "charges",
+    [
+        [(DPSGDEvent(1e-3, 0.5), 10**7)],
+        [(DPSGDEvent(0.01, 1.0), 10**5), (PureEvent(1.0), 1)],
+        [(GaussianEvent(1e-4), 3), (PureEvent(0.1), 3)],
+        [(PureEvent(1.0), 9_000_000), (GaussianEvent(1.0), 5)],
+    ],
+)
+def test_events_that_protect_nothing_still_have_a_finite_cost(charges):
+    assert 1e6 < compose(charges, DELTA) < math.inf
+    assert privacy_curve(charges, [1.0]).tolist() == [1.0]

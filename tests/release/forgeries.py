@@ -1,4 +1,4 @@
-"""Forgeries of releases, by somebody who knows the format, redoes every sum, and makes the costs fit what was edited."""
+"""Forgeries of releases by somebody who knows the format, redoes every sum, and makes the costs fit what was edited."""
 
 import json
 import math

@@ -59,6 +59,20 @@ class AveragedNuisances(NuisanceModel):
         """Modules of the shapes that `config` describes, with fresh weights."""
         return cls([nuisances_from_config(member) for member in config["members"]])
 
+    @classmethod
+    def shapes(cls, config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+        """Shapes of the members' weights, by member and name.
+
+        Raises:
+            InputError: a member that is an average itself, which no fit makes.
+        """
+        found: dict[str, tuple[int, ...]] = {}
+        for i, member in enumerate(config["members"]):
+            if member.get("kind") == cls.kind:
+                raise InputError("members: an average of averages; give the nuisances that were trained")
+            found |= {f"members.{i}.{name}": shape for name, shape in nuisance_shapes(member).items()}
+        return found
+
 
 def nuisances_from_config(config: Mapping[str, Any]) -> NuisanceModel:
     """Nuisances of the kind and shape that `config` describes, with fresh weights.
@@ -66,9 +80,28 @@ def nuisances_from_config(config: Mapping[str, Any]) -> NuisanceModel:
     Raises:
         InputError: a kind that there is not.
     """
+    return _kind(config).from_config({name: value for name, value in config.items() if name != "kind"})
+
+
+def nuisance_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Shapes of the weights of the nuisances that `config` describes, by name; nothing is made.
+
+    Raises:
+        InputError: a kind that there is not.
+
+    Example:
+        >>> from torchdpcate.data import Domain
+        >>> one = Nuisances(Domain([0], [1], 0, 1), width=4)
+        >>> nuisance_shapes(one.config()) == {k: tuple(v.shape) for k, v in one.state_dict().items()}
+        True
+    """
+    return _kind(config).shapes(config)
+
+
+def _kind(config: Mapping[str, Any]) -> type[NuisanceModel]:
+    """The class that `config` names; networks if it names none."""
     kinds: dict[str, type[NuisanceModel]] = {cls.kind: cls for cls in (Nuisances, ConvexNuisances, AveragedNuisances)}
-    settings = dict(config)
-    kind = settings.pop("kind", Nuisances.kind)
+    kind = config.get("kind", Nuisances.kind)
     if kind not in kinds:
         raise InputError(f"nuisances of kind {kind!r}: this version knows {', '.join(kinds)}")
-    return kinds[kind].from_config(settings)
+    return kinds[kind]

@@ -105,6 +105,13 @@ class ConvexNuisances(NuisanceModel):
         settings = {name: value for name, value in config.items() if name != "kind"}
         return cls(Domain.from_dict(settings.pop("domain")), **settings)
 
+    @classmethod
+    def shapes(cls, config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+        """Shapes of the coefficients and of the median."""
+        inputs = len(config["domain"]["covariate_low"])
+        propensity, outcome = (1 + inputs * config[name] for name in ("propensity_degree", "degree"))
+        return {"propensity": (propensity,), "outcomes": (2, outcome), "median": (1,)}
+
 
 @dataclass(frozen=True)
 class ConvexNuisanceConfig(NuisanceRecipe):

@@ -47,6 +47,11 @@ class NuisanceModel(nn.Module, ABC):
     def from_config(cls, config: Mapping[str, Any]) -> NuisanceModel:
         """Module of the shape that `config` describes, with fresh weights."""
 
+    @classmethod
+    @abstractmethod
+    def shapes(cls, config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+        """Shapes of the weights of the module that `config` describes, without making it."""
+
     def effect(self, x: Tensor) -> Tensor:
         """The plug-in effect mu1 - mu0 `[B]` at raw covariates `x` `[B, q]`."""
         values = self.predict(x)

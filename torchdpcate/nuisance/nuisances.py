@@ -120,3 +120,15 @@ class Nuisances(RecordLossModule, NuisanceModel):
         """Module of the shape that `config` describes, with fresh weights."""
         settings = dict(config)
         return cls(Domain.from_dict(settings.pop("domain")), **settings)
+
+    @classmethod
+    def shapes(cls, config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+        """Shapes of the weights and biases of both networks, by their names."""
+        inputs, width = len(config["domain"]["covariate_low"]), config["width"]
+        found: dict[str, tuple[int, ...]] = {}
+        for network, outputs in (("propensity", 1), ("outcome", 2)):
+            layers = ((0, inputs, width), (2, width, outputs)) if width else ((0, inputs, outputs),)
+            for position, entering, leaving in layers:
+                found[f"{network}.net.{position}.weight"] = (leaving, entering)
+                found[f"{network}.net.{position}.bias"] = (leaving,)
+        return found

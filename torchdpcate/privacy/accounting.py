@@ -20,6 +20,7 @@ Charge = tuple[Event, int]
 _INTERVAL = 1e-4  # of the discretised privacy loss, where nothing asks for another
 _MOST_BINS = 500_000  # about half a second
 _LARGEST_LOSS = 100.0  # of one event in a discretised composition
+_WIDEST = 1e4  # range of losses that is discretised; beyond it no epsilon protects, and closed forms say so at once
 _NUMERICAL_DELTA = 1e-12  # kept back for the rounding of the Fourier transforms
 
 
@@ -80,7 +81,7 @@ def privacy_curve(charges: Sequence[Charge], epsilons: Any, coarse: float = 1.0)
         raise InputError("charges = []: nothing was charged, so there is no curve")
     (event, count), *others = merged
     if others or (count > 1 and not isinstance(event, GaussianEvent)) or isinstance(event, DPSGDEvent):
-        if any(getattr(e, "epsilon", 0.0) > _LARGEST_LOSS for e, _ in merged):
+        if any(getattr(e, "epsilon", 0.0) > _LARGEST_LOSS for e, _ in merged) or _wide(merged):
             return np.ones_like(epsilons)  # too large for a discretised composition, and no privacy anyway
         total = _total_loss(merged, coarse)
         return np.clip(np.asarray(total.get_delta_for_epsilon(epsilons)) + _lost(total), 0.0, 1.0)
@@ -227,7 +228,7 @@ def _compose(charges: tuple[Charge, ...], delta: float, coarse: float = 1.0) -> 
     basic = _basic(charges, delta, coarse)
     bounded = [event for event, _ in charges if isinstance(event, PureEvent | ApproximateEvent)]
     alone = len(charges) == 1 and (charges[0][1] == 1 or not bounded)
-    if alone or delta == 0 or any(event.epsilon > _LARGEST_LOSS for event in bounded):
+    if alone or delta == 0 or any(event.epsilon > _LARGEST_LOSS for event in bounded) or _wide(charges):
         return basic
     return min(basic, _convolved(charges, delta, coarse))
 
@@ -255,7 +256,21 @@ def _unbounded(charges: tuple[Charge, ...], delta: float, coarse: float) -> floa
         return math.inf
     if len(charges) == 1 and isinstance(charges[0][0], GaussianEvent):
         return gaussian_epsilon(charges[0][0].noise_multiplier, delta)
+    if _wide(charges):
+        # a mixture of a pair with itself and of a pair at distance 2 is at most the latter: no gain from sampling
+        return gaussian_epsilon(1 / math.sqrt(sum(n * _shift(event) ** 2 for event, n in charges)), delta)
     return _convolved(charges, delta, coarse)
+
+
+def _wide(charges: Sequence[Charge]) -> bool:
+    """Whether the losses range too far to be discretised."""
+    return sum(_width(*charge) for charge in charges) > _WIDEST
+
+
+def _shift(event: Event) -> float:
+    """How far apart the means of a Gaussian or unsampled DP-SGD event's pair are, in standard deviations."""
+    assert isinstance(event, DPSGDEvent | GaussianEvent)
+    return (2 if isinstance(event, DPSGDEvent) else 1) / event.noise_multiplier
 
 
 def _left(charges: Iterable[Charge], delta: float) -> float | None:

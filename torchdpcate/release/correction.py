@@ -11,6 +11,7 @@ from torch import Tensor
 from torchdpcate.data import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance import NuisanceModel
+from torchdpcate.release.parts import load_features, named_tensors
 from torchdpcate.second_stage import FEATURE_MAPS, FeatureMap, FittedStage, LinearStage
 from torchdpcate.second_stage.kernel import KernelStage, UnitKernel
 
@@ -77,7 +78,7 @@ class FeatureCorrection(Correction):
 
     def tensors(self) -> dict[str, Tensor]:
         """Return theta and the map's buffers."""
-        return {"theta": self.theta, **{f"features.{k}": v for k, v in self.features.state_dict().items()}}
+        return {"theta": self.theta, **named_tensors("features", self.features)}
 
     def facts(self) -> dict[str, Any]:
         """Return the map's name and settings."""
@@ -171,8 +172,4 @@ def correction_from(
     if "kernel" in facts:
         kernel = UnitKernel(**facts["kernel"], domain=domain)
         return KernelCorrection(tensors["points"], tensors["coefficients"], kernel)
-    config = dict(facts["features"])
-    features = FEATURE_MAPS[config.pop("name")](**config).setup(domain, nuisances)
-    start = "features."
-    features.load_state_dict({k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)})
-    return FeatureCorrection(tensors["theta"], features)
+    return FeatureCorrection(tensors["theta"], load_features(tensors, facts["features"], domain, nuisances))

@@ -11,6 +11,8 @@ from torchdpcate.errors import InputError
 from torchdpcate.privacy.polytope import CELLS
 from torchdpcate.release.interval_law import IntervalLaw
 
+_MOST_PARTS = 1000  # Laplace parts in a file; an estimate has a few, and each costs time
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -81,6 +83,8 @@ class Estimate:
             ValueError: They do not fit together.
         """
         parts, swamped = facts["law"], facts["swamped"]
+        if parts is not None and not 0 <= parts["laplace"] <= _MOST_PARTS:
+            raise ValueError("more parts of noise than any estimate has")
         count = 1 if parts is None else 2 + parts["laplace"] + CELLS * bool(parts["polytope"])
         if tuple(numbers.shape) != (count,) or numbers.dtype != torch.float64 or not bool(numbers.isfinite().all()):
             raise ValueError(f"an estimate of {tuple(numbers.shape)} numbers, not {count}")

@@ -139,8 +139,8 @@ LABELS: Mapping[str, tuple[str, ...]] = {
 }
 """How the labels of charges begin, by kind of release."""
 
-CHARGE_KEYS = frozenset(("label", "level", "event", "count"))
-"""What a charge may say."""
+CHARGE_KEYS = frozenset(("label", "level", "event", "count", "later"))
+"""What a charge may say; ``later`` is what a filter of charges counts."""
 
 BLOCK_KEYS = frozenset(("name", "n", "charges", "epsilon", "delta", "naive_epsilon", "level"))
 """What a block of records may say."""

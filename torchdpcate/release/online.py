@@ -30,8 +30,9 @@ from torchdpcate.release.digest import DIGEST_KEY, release_digest
 from torchdpcate.release.gaussian_process import AUDITED, GaussianProcess, public_constants
 from torchdpcate.release.history import History
 from torchdpcate.release.mechanism import Charge
+from torchdpcate.release.parts import load_nuisances, named_tensors
 from torchdpcate.release.path import JITTER, LATTICE, Revealed, SamplePath, answer_step
-from torchdpcate.release.release import QueryRelease, _load_nuisances, _prefixed
+from torchdpcate.release.release import QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.release.worst_pairs import NEAR, linear_stage
 from torchdpcate.second_stage import FittedStage
@@ -158,7 +159,9 @@ class _State:
             "privacy": json.dumps(self.privacy.to_dict()),
         }
         own = {f"correction.{name}": tensor for name, tensor in self.correction.tensors().items()}
-        tensors = {name: t.contiguous().clone() for name, t in (own | _prefixed("nuisances", self.nuisances)).items()}
+        tensors = {
+            name: t.contiguous().clone() for name, t in (own | named_tensors("nuisances", self.nuisances)).items()
+        }
         metadata[DIGEST_KEY] = release_digest(metadata, tensors)
         with atomic_path(path) as temporary:
             save_file(tensors, temporary, metadata=metadata)
@@ -177,7 +180,7 @@ class _State:
                 raise ValueError("it does not match its checksum")
             facts = json.loads(metadata["facts"])
             schema = TableSchema.from_dict(json.loads(metadata["schema"]))
-            nuisances = _load_nuisances(tensors, facts)
+            nuisances = load_nuisances(tensors, facts["nuisances"])
             own = {n.removeprefix("correction."): t for n, t in tensors.items() if n.startswith("correction.")}
             columns = None if facts["columns"] is None else tuple(map(int, facts["columns"]))
             domain = schema.domain if columns is None else schema.domain.select(columns)

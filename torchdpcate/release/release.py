@@ -11,8 +11,9 @@ from torch import Tensor
 
 from torchdpcate.data import Domain, TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance import NuisanceModel, nuisances_from_config
+from torchdpcate.nuisance import NuisanceModel
 from torchdpcate.privacy import Level
+from torchdpcate.release.parts import load_features, load_nuisances, named_tensors
 from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.second_stage import FEATURE_MAPS, FeatureMap
 
@@ -186,8 +187,8 @@ class FunctionRelease(EffectRelease):
         """Return theta, the feature map's buffers and the nuisances' weights."""
         return {
             "theta": self.theta,
-            **_prefixed("features", self.features),
-            **_prefixed("nuisances", self.nuisances),
+            **named_tensors("features", self.features),
+            **named_tensors("nuisances", self.nuisances),
         }
 
     def facts(self) -> dict[str, Any]:
@@ -205,13 +206,10 @@ class FunctionRelease(EffectRelease):
         cls, tensors: dict[str, Tensor], facts: dict[str, Any], schema: TableSchema, privacy: PrivacyStatement
     ) -> "FunctionRelease":
         """Rebuild a release from ``tensors`` and ``facts``."""
-        nuisances = _load_nuisances(tensors, facts)
-        config = dict(facts["features"])
-        _require_held(config, tensors)
+        nuisances = load_nuisances(tensors, facts["nuisances"])
         columns = None if facts.get("columns") is None else tuple(map(int, facts["columns"]))
         domain = schema.domain if columns is None else schema.domain.select(columns)
-        features = FEATURE_MAPS[config.pop("name")](**config).setup(domain, nuisances)
-        features.load_state_dict(_stripped("features", tensors))
+        features = load_features(tensors, facts["features"], domain, nuisances)
         _require(tensors["theta"], (features.dimension,), "theta")
         return cls(
             tensors["theta"], features, nuisances, schema, privacy, _scale(facts["noise_scale"]), columns=columns
@@ -273,7 +271,7 @@ class QueryRelease(EffectRelease):
         """Return queries, answers and, where there are any, public scales and nuisances."""
         optional = {} if self.noise_scales is None else {"noise_scales": self.noise_scales}
         if self.nuisances is not None:
-            optional |= _prefixed("nuisances", self.nuisances)
+            optional |= named_tensors("nuisances", self.nuisances)
         return {"queries": self.queries, "answers": self.answers, **optional}
 
     def facts(self) -> dict[str, Any]:
@@ -286,7 +284,7 @@ class QueryRelease(EffectRelease):
         cls, tensors: dict[str, Tensor], facts: dict[str, Any], schema: TableSchema, privacy: PrivacyStatement
     ) -> "QueryRelease":
         """Rebuild a release from ``tensors`` and ``facts``."""
-        nuisances = _load_nuisances(tensors, facts) if "nuisances" in facts else None
+        nuisances = load_nuisances(tensors, facts["nuisances"]) if "nuisances" in facts else None
         d = tensors["answers"].shape[0]
         _require(tensors["answers"], (d,), "answers")
         _require(tensors["queries"], (d, schema.domain.dimension), "queries")
@@ -313,29 +311,3 @@ def _scale(value: Any) -> float | None:
     scale = torch.tensor(value, dtype=torch.float64)
     _require(scale, (), "noise_scale")
     return scale.item()
-
-
-def _require_held(config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """Refuse, before memory is taken for them, networks and features larger than the file that describes them."""
-    held = sum(tensor.numel() for tensor in tensors.values())
-    for name in ("degree", "pairs", "points", "width"):
-        size = config.get(name, 0)
-        if not isinstance(size, int) or size > held:
-            raise ValueError(f"{name} = {size} in a file of {held} numbers")
-
-
-def _prefixed(prefix: str, module: torch.nn.Module) -> dict[str, Tensor]:
-    return {f"{prefix}.{name}": tensor.cpu() for name, tensor in module.state_dict().items()}
-
-
-def _stripped(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    start = len(prefix) + 1
-    return {name[start:]: t for name, t in tensors.items() if name.startswith(f"{prefix}.")}
-
-
-def _load_nuisances(tensors: dict[str, Tensor], facts: dict[str, Any]) -> NuisanceModel:
-    for config in (facts["nuisances"], *facts["nuisances"].get("members", ())):
-        _require_held(config, tensors)
-    nuisances = nuisances_from_config(facts["nuisances"]).double().eval().requires_grad_(False)
-    nuisances.load_state_dict(_stripped("nuisances", tensors))
-    return nuisances

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from torchdpcate.data import Domain
 from torchdpcate.orthogonal import Weighting
-from torchdpcate.release.release import _prefixed, _require, _require_held, _stripped
+from torchdpcate.release.parts import load_features, named_tensors
+from torchdpcate.release.release import _require
 from torchdpcate.second_stage import FEATURE_MAPS, FeatureMap
 
 
@@ -49,7 +50,7 @@ class ReleasedWeights:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the coefficients and the feature map's buffers."""
-        return {"theta": self.theta, **_prefixed("features", self.features)}
+        return {"theta": self.theta, **named_tensors("features", self.features)}
 
     def facts(self) -> dict[str, Any]:
         """Return estimand, clip and feature map, as plain types."""
@@ -60,10 +61,7 @@ class ReleasedWeights:
     @classmethod
     def build(cls, tensors: dict[str, Tensor], facts: dict[str, Any], domain: Domain) -> "ReleasedWeights":
         """Rebuild weights from ``tensors`` and ``facts``."""
-        config = dict(facts["features"])
-        _require_held(config, tensors)
-        features = FEATURE_MAPS[config.pop("name")](**config).setup(domain)
-        features.load_state_dict(_stripped("features", tensors))
+        features = load_features(tensors, facts["features"], domain)
         _require(tensors["theta"], (features.dimension,), "theta")
         return cls(tensors["theta"], features, Weighting(facts["estimand"], facts["eta"]))
 

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data import TableSchema
-from torchdpcate.release.release import RELEASES, Release, _prefixed, _require, _require_held, _stripped
+from torchdpcate.release.parts import load_features, named_tensors
+from torchdpcate.release.release import RELEASES, Release, _require
 from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.second_stage import FEATURE_MAPS, FeatureMap
 
@@ -70,7 +71,7 @@ class RuleRelease(Release):
 
     def tensors(self) -> dict[str, Tensor]:
         """Return theta and the feature map's buffers."""
-        return {"theta": self.theta, **_prefixed("features", self.features)}
+        return {"theta": self.theta, **named_tensors("features", self.features)}
 
     def facts(self) -> dict[str, Any]:
         """Return the feature map."""
@@ -82,10 +83,7 @@ class RuleRelease(Release):
         cls, tensors: dict[str, Tensor], facts: dict[str, Any], schema: TableSchema, privacy: PrivacyStatement
     ) -> "RuleRelease":
         """Rebuild a rule from ``tensors`` and ``facts``."""
-        config = dict(facts["features"])
-        _require_held(config, tensors)
-        features = FEATURE_MAPS[config.pop("name")](**config).setup(schema.domain)
-        features.load_state_dict(_stripped("features", tensors))
+        features = load_features(tensors, facts["features"], schema.domain)
         _require(tensors["theta"], (features.dimension,), "theta")
         return cls(tensors["theta"], features, schema, privacy)
 

@@ -15,7 +15,8 @@ from torchdpcate.release.statement import ADJACENCY, UNIT, PrivacyStatement, cla
 # Closed forms are good to the first, Fourier transforms of another machine to the second; another version of the
 # accountant may discretise otherwise.
 _CLOSED, _CONVOLVED, _OTHER_VERSION = 1e-9, 1e-6, 1e-3
-_MOST_EVENTS, _MOST_CHARGES = 10**7, 1000  # about a minute; more than any run
+# More than any run, and at most about half a minute: a sampled event takes most of a second.
+_MOST_EVENTS, _MOST_CHARGES, _MOST_SAMPLED = 10**7, 1000, 16
 _LEVELS = list(Level)  # from the strongest to the weakest
 
 
@@ -70,7 +71,9 @@ def _block(block: dict[str, Any], same: bool) -> tuple[str, list[str]]:
     if delta is None or block.get("epsilon") is None or block.get("naive_epsilon") is None:
         return "", [f"block {name!r} does not say what it cost"]
     charges = [(event_from_dict(charge["event"]), charge["count"]) for charge in block["charges"]]
-    if sum(count for _, count in charges) > _MOST_EVENTS or len(charges) > _MOST_CHARGES:
+    sampled = {event for event, _ in charges if isinstance(event, DPSGDEvent)}
+    counted = sum(count for _, count in charges)
+    if counted > _MOST_EVENTS or len(charges) > _MOST_CHARGES or len(sampled) > _MOST_SAMPLED:
         return "", [f"block {name!r} counts more events than can be composed"]
     try:
         found = {"epsilon": compose(charges, delta), "naive_epsilon": naive_sum(charges, delta).epsilon}

@@ -51,6 +51,10 @@ class FeatureMap(nn.Module, ABC):
     def _setup(self, width: int, nuisances: "NuisanceModel | None") -> None:
         """Register the buffers of the map for covariates of this width."""
 
+    def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the buffers that ``setup`` makes for this many covariates, without making them."""
+        return {}
+
     def twin(self, nuisances: "NuisanceModel | None" = None) -> "FeatureMap":
         """Return the same map on the CPU, tied to these nuisances: for a release."""
         copy = type(self)(**self.config()).setup(self.domain, nuisances)
@@ -195,6 +199,10 @@ class Fourier(FeatureMap):
         generator = torch.Generator().manual_seed(self.seed)
         draws = torch.randn(width, self.pairs, dtype=torch.float64, generator=generator)
         self.register_buffer("frequencies", draws / (self.bandwidth or math.sqrt(width)))
+
+    def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
+        """Return that of the frequencies; see the base class."""
+        return {"frequencies": (width, self.pairs)}
 
     @property
     def dimension(self) -> int:

@@ -69,10 +69,21 @@ class Nystrom(FeatureMap):
         inverse = torch.linalg.solve_triangular(factor, torch.eye(len(factor), dtype=torch.float64), upper=False)
         self.register_buffer("whitening", inverse.T.contiguous())
 
+    def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
+        """Return those of points and whitening matrix; see the base class."""
+        per_axis = self._per_axis(width)
+        count = per_axis**width if per_axis else self.points
+        return {"landmarks": (count, width), "whitening": (count, count)}
+
+    def _per_axis(self, width: int) -> int:
+        """Values of each covariate on a regular grid; 0 where there is none."""
+        per_axis = math.floor(self.points ** (1 / width) + 1e-9)  # a root may fall short by its last bit
+        return per_axis if width == 1 or per_axis >= _LEAST_PER_AXIS else 0
+
     def _public_points(self, width: int) -> Tensor:
         """Points of the scaled box, [m, q]."""
-        per_axis = math.floor(self.points ** (1 / width) + 1e-9)  # a root may fall short by its last bit
-        if width == 1 or per_axis >= _LEAST_PER_AXIS:
+        per_axis = self._per_axis(width)
+        if per_axis:
             axis = torch.linspace(-1, 1, per_axis, dtype=torch.float64) if per_axis > 1 else torch.zeros(1).double()
             return torch.cartesian_prod(*[axis] * width).reshape(-1, width)
         engine = torch.quasirandom.SobolEngine(width, scramble=True, seed=self.seed)

@@ -1,0 +1,120 @@
+"""Small release files that ask for much memory or time: each carries a checksum that fits, and is refused at once."""
+
+import json
+import resource
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from tests.faults.guards import bounded
+from tests.release import forgery
+from tests.release.test_file import function_release
+from torchdpcate.errors import ReleaseFileError, VerificationError
+from torchdpcate.privacy import DPSGDEvent, GaussianEvent, PureEvent
+from torchdpcate.release import load_release, verify_release
+from torchdpcate.release.digest import DIGEST_KEY, release_digest
+
+MEMORY_KIB = 100_000
+SECONDS = 60  # no timing: unbounded, each of them takes minutes
+
+
+def networks(facts, schema, tensors):
+    """Two networks of widths that no tensor has."""
+    facts["nuisances"]["width"] = 200_000
+    facts["nuisances"]["domain"] |= {"covariate_low": [0.0] * 2000, "covariate_high": [1.0] * 2000, "names": None}
+    tensors["pad"] = torch.zeros(200_000, dtype=torch.float64)
+
+
+def convex(facts, schema, tensors):
+    """Polynomials of a high degree."""
+    domain = facts["nuisances"]["domain"]
+    facts["nuisances"] = {"kind": "convex", "domain": domain, "degree": 2, "propensity_degree": 150_000_000}
+
+
+def nested(facts, schema, tensors):
+    """Averages of averages of averages."""
+    one = inner = facts["nuisances"]
+    for _ in range(200):
+        inner = {"kind": "averaged", "members": [inner, one]}
+    facts["nuisances"] = inner
+
+
+def wide_members(facts, schema, tensors):
+    """Averages whose members are wide."""
+    one = {**facts["nuisances"], "width": 60_000_000}
+    facts["nuisances"] = {"kind": "averaged", "members": [{"kind": "averaged", "members": [one, one]}] * 2}
+
+
+def many_members(facts, schema, tensors):
+    """An average of 20,000 networks, none of which the file holds."""
+    facts["nuisances"] = {"kind": "averaged", "members": [{**facts["nuisances"], "width": 500}] * 20_000}
+    tensors["pad"] = torch.zeros(1000, dtype=torch.float64)
+
+
+def fourier(facts, schema, tensors):
+    """As many frequencies as the file has numbers, for thousands of covariates."""
+    facts["features"] = {"name": "fourier", "pairs": 100_000, "bandwidth": 1.0, "seed": 0}
+    schema["covariates"] = {f"c{i}": {"low": 0, "high": 1} for i in range(5000)}
+    tensors["pad"] = torch.zeros(100_000, dtype=torch.float64)
+
+
+def nystrom(facts, schema, tensors):
+    """A square matrix on as many points as the file has numbers."""
+    facts["features"] = {"name": "nystrom", "points": 100_000, "bandwidth": 1.0, "seed": 0}
+    tensors["pad"] = torch.zeros(100_000, dtype=torch.float64)
+
+
+def legendre(facts, schema, tensors):
+    """A degree that is no whole number."""
+    facts["features"]["degree"] = 1e9
+
+
+def spoiled(folder, edit):
+    path = function_release().save(folder / "bomb.safetensors")
+    with safe_open(path, "pt") as file:
+        metadata, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    facts, schema = json.loads(metadata["facts"]), json.loads(metadata["schema"])
+    edit(facts, schema, tensors)
+    metadata |= {"facts": json.dumps(facts), "schema": json.dumps(schema)}
+    metadata[DIGEST_KEY] = release_digest(metadata, tensors)
+    save_file(tensors, path, metadata=metadata)
+    return path
+
+
+@pytest.mark.parametrize("edit", [networks, convex, nested, wide_members, many_members, fourier, nystrom, legendre])
+def test_files_that_describe_more_than_they_hold_take_no_memory(edit, tmp_path):
+    path = spoiled(tmp_path, edit)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with bounded(SECONDS), pytest.raises(ReleaseFileError, match="do not fit together"):
+        load_release(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MEMORY_KIB
+
+
+CHARGES = {
+    "tiny noise, ten million steps": [(DPSGDEvent(1e-3, 0.5), 10**7)],
+    "small noise": [(DPSGDEvent(0.05, 0.5), 1000)],
+    "no sampling": [(DPSGDEvent(0.01, 1.0), 100_000), (PureEvent(1.0), 1)],
+    "tiny noise beside a pure charge": [(GaussianEvent(1e-4), 3), (PureEvent(0.1), 3)],
+    "a noise that float64 cannot square": [(GaussianEvent(1e-200), 1), (PureEvent(0.1), 3)],
+    "nine million pure charges": [(PureEvent(1.0), 9_000_000), (GaussianEvent(1.0), 5)],
+    "large pure charges": [(PureEvent(500.0), 10_000), (DPSGDEvent(1.0, 0.1), 1000)],
+    "300 sampled events": [(DPSGDEvent(1 + i / 1000, 0.01 + i / 1e5), 9000) for i in range(300)],
+}
+
+
+@pytest.mark.parametrize("charges", CHARGES.values(), ids=CHARGES.keys())
+def test_events_that_would_take_minutes_to_compose_are_answered_at_once(charges, tmp_path):
+    path = forgery.release(forgery.statement()).save(tmp_path / "bomb.safetensors")
+
+    def edit(privacy):
+        named = [{"label": f"DP-SGD {i}", "level": "certified"} for i in range(len(charges))]
+        events = [{"event": event.to_dict(), "count": count} for event, count in charges]
+        privacy["blocks"][0]["charges"] = [a | b for a, b in zip(named, events, strict=True)]
+
+    forgery.restated(path, edit)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with bounded(SECONDS), pytest.raises(VerificationError):
+        verify_release(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 4 * MEMORY_KIB
