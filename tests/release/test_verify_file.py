@@ -2,11 +2,13 @@
 
 import json
 import re
+import resource
 
 import numpy as np
 import pytest
 import torch
 
+from tests.faults.guards import bounded
 from tests.release import forgeries as forge
 from torchdpcate import (
     CausalData,
@@ -287,6 +289,25 @@ def test_sizes_that_are_not_those_of_the_split_are_refused(made, tmp_path):
     path = forge.forged(made("objective"), another, tmp_path / "release.safetensors")
     with pytest.raises(VerificationError, match=r"do not hold 0\.5 and 0.5 of n = 700 records"):
         verify_release(path)
+
+
+@pytest.mark.parametrize(
+    "features",
+    [
+        {"name": "nystrom", "points": 10**5, "bandwidth": None, "seed": 0},
+        {"name": "fourier", "pairs": 10**9, "bandwidth": None, "seed": 0},
+        {"name": "legendre", "degree": 10**8},
+    ],
+)
+def test_a_feature_map_that_is_told_and_not_held_takes_no_memory(features, made, tmp_path):
+    def edit(draft):
+        draft.facts["head"]["features"] = features
+
+    path = forge.forged(made("queries"), edit, tmp_path / "release.safetensors")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with bounded(60), pytest.raises(VerificationError, match="are not those of one release by its mechanism"):
+        verify_release(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
 
 
 def test_the_program_says_what_is_not_signed(made, capsys, tmp_path):

@@ -5,6 +5,7 @@ on facts that no statement tells stays as the file says: the plan of DP-SGD, sca
 query release where only its nuisances know it.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -42,6 +43,8 @@ SCORES: dict[str, type[RegressionScore]] = {"RLearner": RScore, "DRLearner": DRS
 _CLOSE = 1e-6  # how well scales agree, some of which are found by search
 _UNKNOWN_SIZE = 1e-2  # the same, where the number of coefficients is not told: rounding takes so little
 _SQUARED = "squared loss"
+# Of a map that a query release tells, and does not hold: what fits into memory, and some seconds.
+_MOST_FEATURES, _MOST_NUMBERS, _MOST_WORK = 10**5, 2 * 10**7, 10**9
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,10 +83,18 @@ class EffectFacts:
         if kind is None:
             return None
         domain = self.release.domain if self._columns is None else self.release.domain.select(self._columns)
+        if any(config.get(name, 0) > _MOST_FEATURES for name in ("degree", "pairs", "points")):
+            raise ValueError("more features than anybody takes")
+        features = kind(**config)
+        if sum(map(math.prod, features.shapes(domain.dimension).values())) > _MOST_NUMBERS:
+            raise ValueError("a map that takes more memory than verification has")
         try:
-            return kind(**config).setup(domain, self.release.nuisances)
+            features = features.setup(domain, self.release.nuisances)
         except InputError:  # made of nuisances that are not here
             return None
+        if features.dimension * len(self.release.queries) > _MOST_WORK:
+            raise ValueError("more features at more queries than verification works out")
+        return features
 
     @property
     def size(self) -> int:

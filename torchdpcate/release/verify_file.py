@@ -70,8 +70,9 @@ def verify_release(path: str | Path) -> list[tuple[str, str]]:
         raise VerificationError(f"{file.path}: changed or damaged: {problems[0]}") from None
     findings, wrong = check_statement(release.privacy)
     by_us = release.privacy.versions.get("torchdpcate") == version("torchdpcate")
-    folder, others = beside(file, release, file.version == FORMAT_VERSION and by_us)
-    problems += [*wrong, *_problems(file, release), *others]
+    problems += [*wrong, *_problems(file, release)]
+    folder, others = beside(file, release, file.version == FORMAT_VERSION and by_us, cards=not problems)
+    problems += others
     if problems:
         raise VerificationError(f"{file.path}: changed or inconsistent: {'; '.join(dict.fromkeys(problems))}")
     return [_checksum(file), *findings, ("numbers", NOT_SIGNED), folder]
