@@ -122,8 +122,8 @@ CONDITIONS: Mapping[str, tuple[str, ...]] = {
 }
 """Names of the conditions that a mechanism's own guarantee rests on."""
 
-COMMON_CONDITIONS: tuple[str, ...] = ()
-"""Names of conditions that any release may rest on."""
+COMMON_CONDITIONS = ("feature map", "loss", "outcome", "matching", "residual model")
+"""Names of conditions that any release may rest on: what a user brought in place of the library's."""
 
 OPEN_CONDITIONS = frozenset(READOUTS)
 """Mechanisms whose parts bring conditions of their own."""
