@@ -1,35 +1,61 @@
 """Releases with statements that agree with themselves, and edits of their files by somebody who knows the format."""
 
 import json
+import math
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from tests.release.helpers import QUERIES, SCHEMA
+from tests.release.helpers import DOMAIN, QUERIES, SCHEMA
+from torchdpcate.orthogonal import RScore
 from torchdpcate.privacy import (
     ApproximateEvent,
     Condition,
     DPSGDEvent,
-    GaussianEvent,
+    Event,
+    GaussianMechanism,
     Guarantee,
     Ledger,
     Level,
     PrivacyBudget,
     PureEvent,
 )
-from torchdpcate.release import PrivacyStatement, QueryRelease, make_statement
+from torchdpcate.release import (
+    InfluencePerturbation,
+    Mechanism,
+    ObjectivePerturbation,
+    OutputPerturbation,
+    PrivacyStatement,
+    QueryRelease,
+    make_statement,
+)
 from torchdpcate.release.digest import release_digest
+from torchdpcate.release.worst_pairs import given_stage
+from torchdpcate.second_stage import Legendre, LinearProblem, sensitivity
 
 BUDGET = PrivacyBudget(2.0, 1e-5)
 SIZES = {"nuisance": 500, "second_stage": 501}
-PUBLIC = {"learner": "RLearner", "split": 0.5, "seed": 7, "ridge": 0.01, "epsilon_jacobian": 0.12}
+RIDGE, THRESHOLD = 1.0, 0.5
+LEARNER = {"learner": "RLearner", "split": 0.5, "seed": 7, "ridge": RIDGE}
+FEATURES = Legendre(2).setup(DOMAIN)
+HEAD = {"features": {"name": "legendre", "degree": 2}, "columns": None}
 C2 = "smooth scale: needs n >= 9,000 records"
 
 
+def problem(threshold: float) -> LinearProblem:
+    """The public facts of the second stage."""
+    n, bounds, zero = SIZES["second_stage"], RScore().bounds(DOMAIN), torch.zeros(1, dtype=torch.float64)
+    psi = zero[None].expand(n, FEATURES.dimension)
+    return LinearProblem(psi, zero.expand(n), zero.expand(n), RIDGE, bounds.weight, bounds.target, threshold)
+
+
 def guarantee(level: Level, holds: bool | None = None) -> Guarantee:
-    """A guarantee of the level; a conditional one on a condition that holds as given."""
+    """A guarantee of the level; a conditional one on the mechanism's conditions, or on one that is known to fail."""
+    if level is Level.CONDITIONAL and holds is None:
+        return InfluencePerturbation().guarantee(given_stage(problem(math.inf)), BUDGET, len(QUERIES))
     conditions = {
         Level.CERTIFIED: (),
         Level.CONDITIONAL: (Condition("C1", "local sensitivity", True), Condition("C2", C2, holds)),
@@ -38,31 +64,50 @@ def guarantee(level: Level, holds: bool | None = None) -> Guarantee:
     return Guarantee(level, BUDGET, conditions, "a source")
 
 
+def mechanism(level: Level, gaussian: bool) -> tuple[Mechanism, Event, dict[str, Any]]:
+    """A mechanism of the level, its charge and its public constants."""
+    if level is not Level.CERTIFIED:
+        return InfluencePerturbation(), ApproximateEvent(2.0, 1e-5), {"damping": 0.0}
+    if gaussian:
+        noise = GaussianMechanism(BUDGET, sensitivity(problem(THRESHOLD)))
+        scale = noise.released_scale(FEATURES.dimension)
+        told = {"sensitivity": noise.sensitivity, "noise_scale": scale, "threshold": THRESHOLD}
+        return OutputPerturbation(), noise.event, told
+    tilt = ObjectivePerturbation.tilt(problem(THRESHOLD), BUDGET)
+    told = {"tilt_scale": tilt.scale, "epsilon_jacobian": tilt.jacobian, "threshold": THRESHOLD}
+    return ObjectivePerturbation(), tilt.event, told
+
+
 def statement(
     level: Level = Level.CERTIFIED, holds: bool | None = None, private: bool = True, gaussian: bool = False
 ) -> PrivacyStatement:
     """The statement of a learner's first release, as a ledger gives it."""
     ledger = Ledger({"nuisance": BUDGET, "second_stage": BUDGET}, private=private)
-    ledger.charge("nuisance", "DP-SGD", DPSGDEvent(2.5, 0.05), 100)
+    ledger.charge("nuisance", "DP-SGD", DPSGDEvent(2.04, 0.05), 100)
     ledger.charge("nuisance", "Huber threshold: private quantile of |s|", PureEvent(0.1))
-    event = GaussianEvent(2.5) if gaussian else ApproximateEvent(2.0, 1e-5)
-    mechanism = "influence" if level is not Level.CERTIFIED else "output"
-    own = ledger.charge("second_stage", f"release by {mechanism}", event, level=level)
+    made_by, event, public = mechanism(level, gaussian)
+    own = ledger.charge("second_stage", f"release by {made_by.name}", event, level=level)
     return make_statement(
         guarantee(level, holds),
         ledger,
         SIZES,
         own={own},
-        mechanism=mechanism,
-        formula="sd = gamma 5 sqrt(2 ln n ln(2/delta)) / (epsilon n)",
-        public=PUBLIC,
+        mechanism=made_by.name,
+        formula=made_by.formula,
+        public=LEARNER | public,
         private_noise=private,
         bounds_origin=SCHEMA.domain.origin,
     )
 
 
 def release(privacy: PrivacyStatement) -> QueryRelease:
-    return QueryRelease(QUERIES, torch.linspace(-1, 1, 8, dtype=torch.float64), SCHEMA, privacy)
+    """A release of answers with this statement, and the noise scales of its mechanism."""
+    scale = privacy.public.get("noise_scale")
+    if "tilt_scale" in privacy.public:
+        scale = ObjectivePerturbation.band(problem(THRESHOLD), ObjectivePerturbation.tilt(problem(THRESHOLD), BUDGET))
+    answers = torch.linspace(-1, 1, len(QUERIES), dtype=torch.float64)
+    scales = None if scale is None else scale * FEATURES.norm(QUERIES)
+    return QueryRelease(QUERIES, answers, SCHEMA, privacy, scales, head=HEAD)
 
 
 def rewritten(path: Path, **changes: str | None) -> Path:

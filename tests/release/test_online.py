@@ -18,7 +18,7 @@ from tests.faults.test_disk import full_after
 from tests.release.helpers import DOMAIN, QUERIES, SCHEMA, block, nuisances, stage
 from tests.release.test_gaussian_process import BUDGET, kernel_stage
 from torchdpcate.errors import BudgetError, InputError, ReleaseFileError
-from torchdpcate.privacy import Ledger, NoiseSource
+from torchdpcate.privacy import DPSGDEvent, Ledger, NoiseSource, dp_sgd_noise_multiplier
 from torchdpcate.release import QueryRelease, history, load_release, make_statement, verify_release
 from torchdpcate.release.correction import correction_from, correction_of
 from torchdpcate.release.gaussian_process import GaussianProcess
@@ -50,7 +50,8 @@ def create(folder, fitted=None, noise=None, ledger=None, eta=None, columns=None)
             own=own,
             mechanism=GaussianProcess.name,
             formula=GaussianProcess.formula,
-            public=terms.public,
+            public={"learner": "RLearner", "split": 0.2, "seed": 0, "ridge": fitted.ridge, **terms.public},
+            bounds_origin=SCHEMA.domain.origin,
             private_noise=noise.private,
         )
 
@@ -325,7 +326,11 @@ def test_a_fork_never_shares_its_stock_of_noise(service):
     assert theirs.tolist() != numbers == stock.take(4).tolist()
 
 
-def test_answers_make_a_release_for_readers(service, tmp_path):
+def test_answers_make_a_release_for_readers(tmp_path):
+    ledger = Ledger({"nuisance": BUDGET, "second_stage": BUDGET})
+    multiplier = dp_sgd_noise_multiplier(BUDGET.epsilon, BUDGET.delta, 0.2, 20)
+    ledger.charge("nuisance", "DP-SGD", DPSGDEvent(multiplier, 0.2), 20)
+    service = create(tmp_path / "service", ledger=ledger)
     release = service.release(QUERIES)
     assert isinstance(release, QueryRelease)
     path = release.save(tmp_path / "answers.safetensors")

@@ -34,6 +34,7 @@ from torchdpcate.release import (
     noise_at_queries,
 )
 from torchdpcate.release.account import Account, Till, forget
+from torchdpcate.release.correction import head_of
 from torchdpcate.second_stage import FeatureMap, FittedStage, LinearSecondStage, RKHSStage, SecondStage
 
 if TYPE_CHECKING:
@@ -254,7 +255,8 @@ class CATELearner(BaseEstimator):
             answers = (self._offset(queries) + private.values).clamp(-bound, bound)
             scales, privacy = private.noise_scales, self._statement(chosen, private, own)
         nuisances = self.nuisances_ if include_nuisances else None
-        return QueryRelease(queries, answers, self.schema_, privacy, scales, nuisances)
+        head = head_of(self.stage_, self.columns_)
+        return QueryRelease(queries, answers, self.schema_, privacy, scales, nuisances, head)
 
     def answer_online(
         self,

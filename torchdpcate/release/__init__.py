@@ -33,7 +33,7 @@ from torchdpcate.release.rule import RuleRelease
 from torchdpcate.release.smooth_sensitivity import SmoothSensitivity, local_sensitivity, smooth_bound
 from torchdpcate.release.statement import PrivacyStatement, make_statement
 from torchdpcate.release.statistics import StatisticsRelease, SufficientStatistics
-from torchdpcate.release.verify import verify_release
+from torchdpcate.release.verify_file import verify_release
 
 __all__ = [
     "FORMAT_VERSION",

@@ -1,7 +1,7 @@
 """What a service needs of a fitted second stage: f and its kernel at any point. The curator's."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,6 +136,33 @@ def correction_of(stage: FittedStage, nuisances: NuisanceModel | None = None) ->
         points = stage.kernel.units(stage.block.x).cpu()
         return KernelCorrection(points, stage.unit * stage.coefficients.cpu(), stage.kernel)
     raise InputError("second_stage: answers online need second_stage=kernel_ridge, linear or tangent")
+
+
+def head_of(stage: FittedStage, columns: Sequence[int] | None) -> dict[str, Any] | None:
+    """Return what is public of a second stage's kernel, as plain types, for a release of answers.
+
+    Args:
+        stage: The fitted second stage.
+        columns: Columns of the covariates that it sees; None for all.
+
+    Returns:
+        Feature map (by its name alone where it is not the library's) or kernel, and columns; None for a stage without.
+    """
+    if isinstance(stage, KernelStage):
+        kernel = {"name": stage.kernel.name, "bandwidth": stage.kernel.bandwidth}
+        return with_columns({"kernel": kernel}, columns)
+    if not isinstance(stage, LinearStage):
+        return None
+    names = {cls: name for name, cls in FEATURE_MAPS.items()}
+    kind, told = type(stage.features), {"name": type(stage.features).__name__}
+    if kind in names:
+        told = {"name": names[kind], **stage.features.config()}
+    return with_columns({"features": told}, columns)
+
+
+def with_columns(head: Mapping[str, Any], columns: Sequence[int] | None) -> dict[str, Any]:
+    """Return what is public of a second stage, with the columns of the covariates that it sees; None for all."""
+    return {**head, "columns": None if columns is None else list(columns)}
 
 
 def correction_from(

@@ -65,7 +65,9 @@ class ReleaseFile:
                 schema = {"origin": _NO_ORIGIN, **schema}
             statement = PrivacyStatement.from_dict(privacy)
             kind = RELEASES[self.metadata["class"]]
-            return kind.build(self.tensors, facts, TableSchema.from_dict(schema), statement)
+            release = kind.build(self.tensors, facts, TableSchema.from_dict(schema), statement)
+            _require_nothing_else(self.tensors, release)
+            return release
         except Exception as error:  # whatever Python raises on contents that somebody made up
             raise ReleaseFileError(
                 f"{self.path}: the release's contents do not fit together ({type(error).__name__}); "
@@ -155,6 +157,13 @@ def _require_numbers(tensors: dict[str, Tensor]) -> None:
     for name, tensor in tensors.items():
         if not bool(tensor.isfinite().all()):
             raise ValueError(f"{name} holds what is no number")
+
+
+def _require_nothing_else(tensors: dict[str, Tensor], release: Release) -> None:
+    """Refuse tensors that the release would not write: nobody would see them."""
+    strange = tensors.keys() ^ release.tensors().keys()
+    if strange:
+        raise ValueError(f"tensors that are none of its own, or are missing: {', '.join(sorted(strange))}")
 
 
 def _read(text: str) -> dict[str, Any]:

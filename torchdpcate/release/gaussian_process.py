@@ -1,6 +1,8 @@
 """Gaussian-process function noise at finitely many queries: exact, by Cholesky."""
 
+import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,6 +22,7 @@ from torchdpcate.release.mechanism import Prepared, QueryMechanism
 from torchdpcate.release.path import JITTER, LATTICE, answer_step
 from torchdpcate.release.worst_pairs import FAR, NEAR, linear_stage
 from torchdpcate.second_stage import FittedStage, RidgeSecondStage, RKHSStage, SecondStage
+from torchdpcate.second_stage.kernel import KernelStage
 
 
 class GaussianProcess(QueryMechanism):
@@ -84,9 +87,22 @@ class GaussianProcess(QueryMechanism):
             event=mechanism.event,
             guarantee=self.guarantee(budget),
             draw=lambda noise, runs: draw(noise, runs)[:, place],
-            public={"sensitivity": mechanism.sensitivity, "noise_scale": mechanism.scale, "jitter": JITTER},
+            public=public_constants(rkhs, mechanism.sensitivity, mechanism.scale),
             noise_scales=scales[place],
         )
+
+
+def public_constants(stage: RKHSStage, sensitivity: float, scale: float) -> dict[str, Any]:
+    """Return what statements tell of function noise.
+
+    Args:
+        stage: The fitted second stage.
+        sensitivity: Delta.
+        scale: r.
+    """
+    threshold = stage.loss.threshold if isinstance(stage, KernelStage) else getattr(stage, "threshold", math.inf)
+    told = threshold if threshold < math.inf else "squared loss"
+    return {"sensitivity": sensitivity, "noise_scale": scale, "jitter": JITTER, "threshold": told}
 
 
 def _root(covariance: Tensor) -> Tensor:

@@ -95,12 +95,11 @@ class ObjectivePerturbation(FunctionMechanism):
         problem = linear.problem
         if problem.squared:
             raise InputError(_SQUARED)
-        tilt = self._tilt(problem, budget)
+        tilt = self.tilt(problem, budget)
 
         def draw(noise: NoiseSource, runs: int) -> Tensor:
             return tilt.release(lambda tilts: solve_tilted(problem, tilts.to(problem.s) / problem.n), noise, runs)
 
-        bound = tilt.scale / (2 * problem.n * problem.ridge)
         return Prepared(
             event=tilt.event,
             guarantee=Guarantee(Level.CERTIFIED, budget, source="dp_cate row 3; Iyengar et al. 2019"),
@@ -110,12 +109,22 @@ class ObjectivePerturbation(FunctionMechanism):
                 "epsilon_jacobian": tilt.jacobian,
                 "threshold": problem.threshold,
             },
-            noise_scale=math.hypot(bound, tilt.solver.released_scale(tilt.size)),
+            noise_scale=self.band(problem, tilt),
         )
 
     @staticmethod
-    def _tilt(problem: LinearProblem, budget: PrivacyBudget) -> Tilt:
-        """Return the tilt of the summed objective, n times the mean one, with the noise for its stop and grid."""
+    def band(problem: LinearProblem, tilt: Tilt) -> float:
+        """Return the public bound of the noise per unit of ||psi(x)||: that of the tilt, and the solver's."""
+        return math.hypot(tilt.scale / (2 * problem.n * problem.ridge), tilt.solver.released_scale(tilt.size))
+
+    @staticmethod
+    def tilt(problem: LinearProblem, budget: PrivacyBudget) -> Tilt:
+        """Return the tilt of the summed objective, n times the mean one, with the noise for its stop and grid.
+
+        Args:
+            problem: The regression, of which public facts alone are looked at.
+            budget: What the release may spend.
+        """
         n, share = problem.n, 1 - SOLVER_SHARE
         spent, scale = objective_noise(
             budget.epsilon * share,

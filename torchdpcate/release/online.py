@@ -25,10 +25,10 @@ from torchdpcate.privacy import (
     function_evidence,
     worst_case,
 )
-from torchdpcate.release.correction import Correction, correction_from, correction_of
+from torchdpcate.release.correction import Correction, correction_from, correction_of, with_columns
 from torchdpcate.release.counter import Counter
 from torchdpcate.release.digest import DIGEST_KEY, release_digest
-from torchdpcate.release.gaussian_process import AUDITED, GaussianProcess
+from torchdpcate.release.gaussian_process import AUDITED, GaussianProcess, public_constants
 from torchdpcate.release.history import History
 from torchdpcate.release.mechanism import Charge
 from torchdpcate.release.parts import load_nuisances, named_tensors
@@ -40,8 +40,10 @@ from torchdpcate.second_stage import FittedStage
 
 STATE_FILE = "state.safetensors"
 _FORMAT, _FORMAT_VERSION = "torchdpcate-online", "1"
-_EXCESS = 1e-3  # share by which the variance is raised, to pay for queries that are no rows of their own
-_SLACK = _EXCESS * JITTER
+EXCESS = 1e-3
+"""Share by which the variance is raised, to pay for queries that are no rows of their own."""
+
+_SLACK = EXCESS * JITTER
 _BATCH = 4_096  # answers worked out at once
 _STOCK = 1_024  # numbers drawn at once
 _AGREE = 1e-6  # of the outcome range, between an answer in the history and the same one worked out anew
@@ -122,9 +124,9 @@ class OnlineTerms:
             InputError: A second stage without a sensitivity bound.
         """
         mechanism = GaussianProcess()
-        _, gaussian = mechanism.calibrate(stage, budget)
-        scale = gaussian.scale * (1 + _EXCESS) ** 0.5
-        public = {"sensitivity": gaussian.sensitivity, "noise_scale": scale, "jitter": JITTER, "answers": "online"}
+        rkhs, gaussian = mechanism.calibrate(stage, budget)
+        scale = gaussian.scale * (1 + EXCESS) ** 0.5
+        public = {**public_constants(rkhs, gaussian.sensitivity, scale), "answers": "online"}
         return cls(gaussian.event, mechanism.guarantee(budget), public, scale)
 
 
@@ -331,7 +333,8 @@ class OnlineService:
         answers = self.answer_tensor(X)
         x = self.schema.matrix(X, "query") + 0.0
         scales = torch.cat([self._function.noise_scales(self._lift(part)) for part in x.split(_BATCH)])
-        return QueryRelease(x, answers, self.schema, self.privacy, scales)
+        head = with_columns(self._state.correction.facts(), self._state.columns)
+        return QueryRelease(x, answers, self.schema, self.privacy, scales, head=head)
 
     def _ask(self, x: Tensor, keys: list[bytes]) -> dict[bytes, float]:
         """Return all answers so far, after those to these queries are among them."""

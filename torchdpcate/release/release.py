@@ -228,6 +228,8 @@ class QueryRelease(EffectRelease):
         privacy: The privacy statement.
         noise_scales: Public noise scale of each answer, [d], or None where the scale is secret.
         nuisances: DP-trained nuisances, if they were asked for.
+        head: What is public of the second stage (feature map or kernel, and the columns that it sees), as plain types:
+            noise scales follow from it. None where there is no such thing.
     """
 
     kind = "queries"
@@ -240,6 +242,7 @@ class QueryRelease(EffectRelease):
     privacy: PrivacyStatement
     noise_scales: Tensor | None = None
     nuisances: NuisanceModel | None = None
+    head: dict[str, Any] | None = None
 
     def effect_tensor(self, x: Tensor) -> Tensor:
         """Return the stored answers of the rows of x, [m]."""
@@ -273,8 +276,9 @@ class QueryRelease(EffectRelease):
         return {"queries": self.queries, "answers": self.answers, **optional}
 
     def facts(self) -> dict[str, Any]:
-        """Return the nuisances' shapes, if they are part of the release."""
-        return {} if self.nuisances is None else {"nuisances": self.nuisances.config()}
+        """Return what is public of the second stage, and the nuisances' shapes if they are part of the release."""
+        head = {} if self.head is None else {"head": self.head}
+        return head if self.nuisances is None else {**head, "nuisances": self.nuisances.config()}
 
     @classmethod
     def build(
@@ -287,7 +291,8 @@ class QueryRelease(EffectRelease):
         _require(tensors["queries"], (d, schema.domain.dimension), "queries")
         if "noise_scales" in tensors:
             _require(tensors["noise_scales"], (d,), "noise_scales")
-        return cls(tensors["queries"], tensors["answers"], schema, privacy, tensors.get("noise_scales"), nuisances)
+        scales, head = tensors.get("noise_scales"), facts.get("head")
+        return cls(tensors["queries"], tensors["answers"], schema, privacy, scales, nuisances, head)
 
 
 RELEASES: dict[str, type[Release]] = {cls.kind: cls for cls in (FunctionRelease, QueryRelease)}

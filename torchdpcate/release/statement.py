@@ -42,8 +42,9 @@ NOT_PROTECTED = (
     "everything in the curator's folder",
     "what else is or will be published about the same records: its budget adds up with this one",
 )
+LIBRARIES = ("torchdpcate", "torch", "opacus", "dp-accounting", "opendp")
+"""Libraries whose versions a statement tells."""
 _version = cache(version)  # looking one up reads files
-_LIBRARIES = ("torchdpcate", "torch", "opacus", "dp-accounting", "opendp")
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class PrivacyStatement:
     unit: str = UNIT
     assumptions: list[str] = field(default_factory=lambda: list(ASSUMPTIONS))
     not_protected: list[str] = field(default_factory=lambda: list(NOT_PROTECTED))
-    versions: dict[str, str] = field(default_factory=lambda: {name: _version(name) for name in _LIBRARIES})
+    versions: dict[str, str] = field(default_factory=lambda: {name: _version(name) for name in LIBRARIES})
     accountant: dict[str, str] = field(default_factory=dict)
     bounds_origin: str = ""
     tuning: dict[str, Any] = field(default_factory=dict)
@@ -200,7 +201,7 @@ def make_statement(
         public=dict(public) if private_noise else {},
         private_noise=private_noise,
         assumptions=list(ASSUMPTIONS) if private_noise else [],
-        accountant=_accountant() if claims else {},
+        accountant=accountant_of(_version("dp-accounting")) if claims else {},
         bounds_origin=bounds_origin,
         tuning=dict(tuning),
     )
@@ -216,10 +217,15 @@ def claim_sentence(epsilon: float, delta: float, level: str) -> str:
     return f"({epsilon:.6g}, {delta:.6g})-differentially private, {level}, replace-one"
 
 
-def _accountant() -> dict[str, str]:
+def accountant_of(version: str) -> dict[str, str]:
+    """Return what a statement says of the accountant.
+
+    Args:
+        version: Of dp-accounting.
+    """
     return {
         "name": "torchdpcate.privacy.compose, with privacy loss distributions of dp-accounting",
-        "version": _version("dp-accounting"),
+        "version": version,
         "neighbouring_relation": "replace one record",
     }
 

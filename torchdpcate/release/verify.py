@@ -1,76 +1,24 @@
-"""Verification: does a release's statement follow from its own event tree, and is the file as it was written?"""
+"""Verification of a statement by itself: its costs from its own event tree, its level, its sentence, its sizes."""
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
-from torchdpcate.errors import InputError, ReleaseFileError, VerificationError
-from torchdpcate.nuisance.screening import SCREENING
+from torchdpcate.errors import InputError
 from torchdpcate.privacy import DPSGDEvent, Level, event_from_dict
 from torchdpcate.privacy.accounting import Charge
 from torchdpcate.privacy.filters import stated_cost
 from torchdpcate.release.account import CANDIDATE
-from torchdpcate.release.digest import NO_SIGNATURE, SUMS_FILE, check_sums
-from torchdpcate.release.file import ReleaseFile, read_release_file
 from torchdpcate.release.plug_in import PlugIn
-from torchdpcate.release.policy import GUESS
 from torchdpcate.release.statement import ADJACENCY, UNIT, PrivacyStatement, claim_sentence
-from torchdpcate.release.verify_average import average_problems
-from torchdpcate.release.verify_policy import policy_problems
 
 # Closed forms are good to the first, Fourier transforms of another machine to the second; another version of the
 # accountant may discretise otherwise.
 _CLOSED, _CONVOLVED, _OTHER_VERSION = 1e-9, 1e-6, 1e-3
 # More than any run, and at most about half a minute: a sampled event takes most of a second.
 _MOST_EVENTS, _MOST_CHARGES, _MOST_SAMPLED = 10**7, 1000, 16
-# Settings of a rule that cost something, and how their charge begins.
-_BOUGHT = (
-    ("weights", "private", "weights: private"),
-    ("outcome", "bought_residual", "outcome: "),
-    ("guess", "bought", GUESS),
-)
 _LEVELS = list(Level)  # from the strongest to the weakest
-
-
-def verify_release(path: str | Path) -> list[tuple[str, str]]:
-    """Check a release file against itself; whether the mechanisms did what it says is for audits to ask.
-
-    Recomputed are the cost of every block from its events, the total over the blocks, the level, the sentence of
-    the claim, and the checksums of the file and of a ``SHA256SUMS`` beside it. A checksum is no signature: a file
-    that was made up as a whole passes.
-
-    Args:
-        path: Release file.
-
-    Returns:
-        What was checked and what came out, for people to read.
-
-    Raises:
-        ReleaseFileError: No such file, a damaged one, one of a newer format, or not a release.
-        VerificationError: The file was changed, or does not agree with itself; says where.
-    """
-    file = read_release_file(path)
-    problems: list[str] = [] if file.fault is None else [file.fault]
-    try:
-        release = file.build()
-    except ReleaseFileError:
-        if not problems:
-            raise
-        raise VerificationError(f"{file.path}: changed or damaged: {problems[0]}") from None
-    privacy = release.privacy
-    stated, wrong = check_statement(privacy)
-    kind = (*policy_problems(file, privacy), *average_problems(release))
-    findings, problems = [_checksum(file), *stated], [*problems, *wrong, *_unpaid(file, privacy), *kind]
-    if (file.path.parent / SUMS_FILE).is_file():
-        beside, changed = _sums(file.path)
-        findings.append(beside)
-        problems += changed
-    if problems:
-        raise VerificationError(f"{file.path}: changed or inconsistent: {'; '.join(problems)}")
-    return findings
 
 
 def check_statement(privacy: PrivacyStatement) -> tuple[list[tuple[str, str]], list[str]]:
@@ -82,20 +30,6 @@ def check_statement(privacy: PrivacyStatement) -> tuple[list[tuple[str, str]], l
     findings, problems = _accounting(privacy)
     problems += [*_level(privacy), *_words(privacy), *_own_charge(privacy)]
     return [*findings, ("level", f"{privacy.headline}; no charge is weaker")], problems
-
-
-def _checksum(file: ReleaseFile) -> tuple[str, str]:
-    if file.stated_digest is None:
-        return "checksum", f"none: a file of format version {file.version}, so a changed one cannot be told"
-    return "checksum", f"matches ({NO_SIGNATURE}): {file.stated_digest}"
-
-
-def _sums(path: Path) -> tuple[tuple[str, str], list[str]]:
-    report = check_sums(path.parent)
-    text = f"{len(report.matching)} files match"
-    text += f"; not here: {', '.join(report.absent)}" if report.absent else ""
-    text += f"; not listed: {', '.join(report.unlisted)}" if report.unlisted else ""
-    return (SUMS_FILE, text), [f"{name} is not as in {SUMS_FILE}" for name in report.changed]
 
 
 def _accounting(privacy: PrivacyStatement) -> tuple[list[tuple[str, str]], list[str]]:
@@ -203,24 +137,6 @@ def _own_charge(privacy: PrivacyStatement) -> Iterator[str]:
     if not own and privacy.mechanism != PlugIn.name:
         yield f"no charge is for a release by {privacy.mechanism}"
     yield from (f"the charge {c['label']!r} is stated with a count of 0" for c in charges if c.get("count") == 0)
-
-
-def _unpaid(file: ReleaseFile, privacy: PrivacyStatement) -> Iterator[str]:
-    """Released nuisances, and chosen columns, that no charge paid for."""
-    charges = [charge for block in privacy.blocks for charge in block["charges"]]
-    dp_sgd = any(charge.get("event", {}).get("kind") == "dp_sgd" for charge in charges)
-    labels = [charge["label"] for charge in charges]
-    fitted = dp_sgd or any(label.startswith("nuisances:") for label in labels)
-    if privacy.claims and any(name.startswith("nuisances.") for name in file.tensors) and not fitted:
-        yield "it holds nuisances, but no charge is for their training"
-    if privacy.claims and json.loads(file.metadata["facts"]).get("columns") and SCREENING not in labels:
-        yield "it uses chosen columns, but no charge is for choosing them"
-    for name, value, label in _BOUGHT:
-        paid = any(charged.startswith((label, f"{CANDIDATE} ")) for charged in labels)
-        if privacy.claims and privacy.public.get(name) == value and not paid:
-            yield f"its {name} are called {value}, but no charge is for them"
-    if privacy.mechanism == PlugIn.name and bool(file.tensors["theta"].any()):
-        yield "it is called a plug-in, which has no coefficients of its own, but holds some"
 
 
 def _words(privacy: PrivacyStatement) -> Iterator[str]:
