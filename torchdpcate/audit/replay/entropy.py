@@ -26,7 +26,7 @@ Source = Callable[[], NoiseSource]
 """Makes the noise source of one run, as that run would."""
 
 _NUMBERS = 32  # numbers compared of each kind: at 6 bits a number or more, honest ones meet below once in 2^190
-_ADDED = ("gaussian", "laplace", "k_norm", "root_polytope")
+_ADDED = ("gaussian", "fine_gaussian", "laplace", "k_norm", "root_polytope")
 _SECONDS = 60.0  # that a forked process may take
 
 
@@ -52,7 +52,7 @@ def check_fresh_noise(
 
     The pipeline runs twice on the same records, with torch, NumPy, Python and Lightning seeded by ``seed`` before each
     run. Draws, streams and paid-for outputs that are the same are reported; so is a run that drew nothing from the
-    source it was given. Single numbers and selections repeat by chance and are not compared; `check_source` draws
+    source it was given. Single numbers, coins and selections repeat by chance and are not compared; `check_source` draws
     enough of them.
 
     Args:
@@ -134,11 +134,14 @@ def _draws(noise: NoiseSource) -> dict[str, Tensor]:
     stream = noise.generator()
     return {
         "gaussian": noise.gaussian(_NUMBERS, 1.0),
+        "fine_gaussian": noise.fine_gaussian(_NUMBERS, 1.0),
         "laplace": noise.laplace(_NUMBERS, 1.0),
         "k_norm": noise.k_norm(_NUMBERS, 2, 1.0),
         "root_polytope": noise.root_polytope(_NUMBERS, 1.0),
         "select": torch.tensor([noise.select(even, 1.0) for _ in range(_NUMBERS)]).double(),
         "gumbel": torch.tensor([noise.select(even, 1.0, law="gumbel") for _ in range(_NUMBERS)]).double(),
+        "uniform": noise.uniform(_NUMBERS),
+        "coins": noise.coins(6 * _NUMBERS, 0.5).double(),
         "generator": torch.rand(_NUMBERS, generator=stream, dtype=torch.float64),
     }
 
@@ -186,14 +189,14 @@ def _tape(pipeline: Pipeline, records: CausalData, seed: int, source: Source) ->
 
 
 def _by_place(tape: Sequence[Call]) -> dict[tuple[str, str], list[Tensor]]:
-    """The numbers of each call at one place; selections are left out, and what holds a single number.
+    """The numbers of each call at one place; coins and selections are left out, and what holds a single number.
 
     Additive noise is taken in units of its own size: its scale may be bought, and then differs between two runs.
     """
     found: dict[tuple[str, str], list[Tensor]] = defaultdict(list)
     for call in tape:
         parts = [leaf.double().flatten() for leaf in tree_leaves(call.output) if isinstance(leaf, Tensor)]
-        if call.kind in (*_ADDED, "generator", "paid") and sum(map(len, parts)) > 1:
+        if call.kind in (*_ADDED, "uniform", "generator", "paid") and sum(map(len, parts)) > 1:
             numbers = torch.cat(parts)
             found[call.kind, call.place].append(numbers / numbers.norm() if call.kind in _ADDED else numbers)
     return found
