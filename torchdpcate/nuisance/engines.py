@@ -51,9 +51,9 @@ class _Guarded:
         return ready
 
     def add_noise(self) -> None:
-        """Leave the clipped sums plus noise in `grad`: on a grid, in float64, and only then rounded to the weights' type.
+        """Leave the clipped sums plus noise in `grad`: on a grid, in float64, then rounded to the weights' type.
 
-        Torch's own float32 noise lies on a lattice of 24 bits, which would give the sums away.
+        Torch's own float32 normals lie on 2^24 circles, which would give the sums away.
         """
         step = self.noise.fine_grid(self.noise_scale)
         sums = [p.summed_grad for p in self.params]  # type: ignore[attr-defined]

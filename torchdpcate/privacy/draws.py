@@ -22,10 +22,10 @@ def uniforms(take: Bytes, count: int) -> np.ndarray:
 
 
 def fractions(take: Bytes, count: int) -> np.ndarray:
-    """Return uniform numbers in (0, 1], 128 bits rounded to float64, which small ones have 53 bits of too; [count].
+    r"""Return uniform numbers in (0, 1], 128 bits rounded to float64, which small ones have 53 bits of too; [count].
 
     Example:
-        >>> fractions(bytes, 1).tolist() == [2.0**-129], fractions(lambda count: b"\\xff" * count, 1).tolist()
+        >>> fractions(bytes, 1).tolist() == [2.0**-129], fractions(lambda count: b"\xff" * count, 1).tolist()
         (True, [1.0])
     """
     high, low = words(take, 2 * count).reshape(2, count)

@@ -52,8 +52,8 @@ def check_fresh_noise(
 
     The pipeline runs twice on the same records, with torch, NumPy, Python and Lightning seeded by ``seed`` before each
     run. Draws, streams and paid-for outputs that are the same are reported; so is a run that drew nothing from the
-    source it was given. Single numbers, coins and selections repeat by chance and are not compared; `check_source` draws
-    enough of them.
+    source it was given. Single numbers, coins and selections repeat by chance and are not compared; `check_source`
+    draws enough of them.
 
     Args:
         pipeline: What is checked.
