@@ -14,7 +14,6 @@ from typing import Any
 
 import filelock
 import torch
-from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
 from torch import Tensor
 
 import torchdpcate
@@ -22,6 +21,7 @@ import torchdpcate.privacy.ledger as ledger_module
 from torchdpcate.data import Dataset1
 from torchdpcate.learners import RLearner
 from torchdpcate.nuisance import NuisanceConfig, default_trainer
+from torchdpcate.nuisance.engines import _Guarded
 from torchdpcate.nuisance.step_account import StepAccount
 from torchdpcate.privacy import Ledger, PrivacyBudget
 from torchdpcate.privacy.noise import SystemNoise
@@ -81,15 +81,14 @@ class JournalNoise(SystemNoise):
 def journal_steps(journal: Journal) -> None:
     """Write down each DP-SGD step just before its noise is drawn."""
 
-    def noted(add_noise: Callable[[DPOptimizer], None]) -> Callable[[DPOptimizer], None]:
-        def write_and_add(optimizer: DPOptimizer) -> None:
+    def noted(add_noise: Callable[[_Guarded], None]) -> Callable[[_Guarded], None]:
+        def write_and_add(optimizer: _Guarded) -> None:
             journal.write("step")
             add_noise(optimizer)
 
         return write_and_add
 
-    for kind in (DPOptimizer, DPOptimizerFastGradientClipping):
-        kind.add_noise = noted(kind.add_noise)  # type: ignore[method-assign]
+    _Guarded.add_noise = noted(_Guarded.add_noise)  # type: ignore[method-assign]
 
 
 def learner(folder: Path, noise: SystemNoise) -> RLearner:

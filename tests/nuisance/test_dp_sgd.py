@@ -14,10 +14,12 @@ from torch.func import functional_call, grad, vmap
 from torch.utils.data import DataLoader, TensorDataset
 
 from tests.nuisance.cases import Foreign, Interrupt, N, Q, Recorder, fit, plan
+from torchdpcate.data import Domain
 from torchdpcate.errors import BudgetError, InputError, NumericalError
 from torchdpcate.nuisance import (
     DPSGD,
     DPSGDPlan,
+    NuisanceConfig,
     Nuisances,
     RecordLossModule,
     default_trainer,
@@ -69,7 +71,7 @@ def test_clipped_sums_equal_torch_func(module, dataset, mode):
     fit(module, dataset, run, mode=mode, callbacks=[recorder], trainer={"precision": "64-true"})
     clipped = kept = 0
     for weights, batch, used in zip(recorder.weights, recorder.batches, recorder.grads, strict=True):
-        expected, norms = clipped_sum(module, weights, batch, CLIP)
+        expected, norms = clipped_sum(module, weights, batch, run.clip_norm)
         clipped, kept = clipped + int((norms > CLIP).sum()), kept + int((norms < CLIP).sum())
         for e, g in zip(expected, used, strict=True):
             # Opacus divides by norm + 1e-6, so its factors are smaller by up to 2.5e-6
@@ -458,3 +460,87 @@ def test_plan_refuses_bad_values():
         with pytest.raises(InputError, match=next(iter(bad))):
             plan(**bad)
     assert DPSGDPlan(1.0, 1.0, 1 / 7, 5).epoch == 7
+
+
+# ---- precision of noise and clipping
+
+
+def circles(noise):
+    """How many pairs lie on a circle of torch's float32 normals, and of how many: radius^2 = -2 ln(k / 2^24).
+
+    Torch fills sixteen numbers at once, eight cosines and eight sines. Where k is small it is known to a tenth.
+    """
+    pairs = noise[: noise.numel() // 16 * 16].reshape(-1, 2, 8)
+    k = 2.0**24 * torch.exp(-pairs.square().sum(1) / 2).flatten()
+    k = k[(k > 0.3) & (k < 2**15)]
+    return int((k - k.round()).abs().lt(0.1).sum()), len(k)
+
+
+def test_float32_normals_of_torch_lie_on_circles():
+    parts = torch.randn(40_000, generator=torch.Generator().manual_seed(0))
+    hits, of = circles(parts.double())
+    assert of > 25
+    assert hits == of
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_noise_is_on_no_circle_of_float32(dataset, mode):
+    recorder, run = Recorder(), plan(noise_multiplier=3.0, max_grad_norm=0.2, steps=400)
+    fit(Flat(), dataset, run, mode=mode, callbacks=[recorder])
+    # six times sixteen weights, which torch would have filled by themselves; over the expected ten records
+    noise = torch.cat([used[0].flatten()[:96].double() for used in recorder.grads]) * (10 / 0.6)
+    hits, of = circles(noise)
+    # a fifth of about 38 lie there by chance: P(Binomial(38, 0.2) > 25) < 1e-9
+    assert of > 15
+    assert hits < 0.6 * of + 3
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_sum_and_its_noise_lie_on_a_grid_that_owes_nothing_to_the_records(module, dataset, mode):
+    recorder, run = Recorder(), plan(noise_multiplier=0.5, max_grad_norm=0.25, sampling_rate=1.0, steps=2)
+    some = torch.utils.data.Subset(dataset, range(32))  # an expected batch by which division is exact
+    fit(module, some, run, mode=mode, callbacks=[recorder], trainer={"precision": "64-true"})
+    step = 2.0**-3 * 2.0**-40
+    for used in recorder.grads:
+        halves = torch.cat([g.flatten() for g in used]) * 32 / step * 2
+        assert bool((halves % 2 == 1).all())
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("width", "q"), [(8, Q), (64, 40)])
+def test_no_clipped_gradient_is_longer_than_the_clip_norm(mode, width, q):
+    """Of one record far above the clip norm, its length in float64: without room for rounding some are longer."""
+    wide, norms = Domain([0.0] * q, [1.0] * q, -5.0, 5.0), []
+    run = plan(noise_multiplier=SILENT, max_grad_norm=1.0, sampling_rate=1.0, steps=4)
+    for seed in range(12):
+        torch.manual_seed(seed)
+        module, recorder = Steep(wide, width=width), Recorder()
+        data = TensorDataset(torch.rand(1, q), torch.ones(1), torch.full((1,), 5.0))
+        fit(module, data, run, mode=mode, callbacks=[recorder])
+        norms += [torch.cat([g.flatten() for g in used]).double().norm().item() for used in recorder.grads]
+    assert max(norms) <= 1.0
+    # what rounding does is a small part of the room left for it
+    assert max(norms) <= run.clip_norm * (1 + 2.0**-19)
+    assert min(norms) > run.clip_norm * (1 - 2.0**-19)
+
+
+class Steep(Nuisances):
+    """Gradients so long that Opacus' own 1e-6 in the divisor is nothing."""
+
+    def record_loss(self, batch):
+        return 1e5 * super().record_loss(batch)
+
+
+def test_refuses_runs_beyond_the_precision_of_the_noise(dataset):
+    with pytest.raises(InputError, match=r"steps=.* 2\^40"):
+        plan(steps=2**38).check_precision(160)
+    with pytest.raises(InputError, match="noise_multiplier"):
+        plan(noise_multiplier=1e7).check_precision(160)
+    with pytest.raises(InputError, match="noise_multiplier"):
+        fit(Foreign(), dataset, plan(noise_multiplier=1e9))
+    plan(steps=4000).check_precision(2_000_000)
+
+
+def test_refuses_a_delta_beyond_the_tails_before_anything_is_trained(domain):
+    with pytest.raises(InputError, match="delta"):
+        NuisanceConfig(batch_size=10, epochs=1).check(N, domain, PrivacyBudget(1.0, 1e-30), ())

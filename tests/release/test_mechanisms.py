@@ -44,6 +44,9 @@ class ForbiddenNoise(NoiseSource):
     def generator(self, device="cpu"):
         raise AssertionError("not used")
 
+    def _bytes(self, count):
+        raise AssertionError("not used")
+
     def _noisy_max(self, scores, epsilon, sensitivity):
         raise AssertionError("not used")
 

@@ -81,6 +81,9 @@ class Recorder(NoiseSource):
     def generator(self, device="cpu"):
         return self.inner.generator(device)
 
+    def _bytes(self, count):
+        raise AssertionError("no mechanism of this room draws anything else")
+
     def _noisy_max(self, scores, epsilon, sensitivity):
         index = self.inner.select(scores, epsilon, sensitivity)
         self.log.append(Selected(scores.clone(), epsilon, sensitivity, index))

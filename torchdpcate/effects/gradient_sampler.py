@@ -91,7 +91,7 @@ class GradientSampler:
             asked = waiting[: max(1, _MOST_NUMBERS // (records.n * tries))]
             of = _chosen(records, asked) if several else records
             theta, chance = self.propose(of, target, noise, floor[asked].repeat(tries))
-            coins = torch.rand(tries, len(asked), generator=noise.generator(), dtype=torch.float64)
+            coins = noise.uniform(tries * len(asked)).reshape(tries, -1)
             kept = coins < chance.reshape(coins.shape)
             found, first = kept.any(0), kept.int().argmax(0)
             proposals = theta.reshape(*coins.shape, -1)
@@ -123,7 +123,7 @@ class GradientSampler:
 
         On the grid itself u would show which data set's gradient at theta lies there.
         """
-        cells = torch.rand(runs, size, generator=noise.generator(), dtype=torch.float64) - 0.5
+        cells = noise.uniform(runs * size).reshape(runs, size) - 0.5
         return noise.k_norm(runs, size, self.scale, self.order) + noise.grid(self.scale) * cells
 
 

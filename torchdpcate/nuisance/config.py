@@ -103,10 +103,10 @@ class NuisanceConfig(NuisanceRecipe):
 
     def check(self, n: int, domain: Domain, budget: PrivacyBudget | None, also: Sequence[Charge]) -> None:
         """Refuse settings that do not fit a block of `n` records; see `NuisanceRecipe.check`."""
-        self._untrained(domain, seed=0)
+        module = self._untrained(domain, seed=0)
         self.steps(n)
         if budget is not None:
-            self.plan(n, budget, also)
+            self.plan(n, budget, also).check_precision(sum(p.numel() for p in module.parameters()))
 
     def fit(
         self,

@@ -102,6 +102,7 @@ class DPSGD(Callback):
         sampler = check_trainer(trainer, pl_module, self.plan)
         if self.noise.private and not sampler.private:
             raise InputError("train_dataloaders: the sampler's noise source is fixed; use NoiseSource.system()")
+        self.plan.check_precision(sum(p.numel() for p in pl_module.parameters() if p.requires_grad))
         mode = choose_mode(pl_module) if self.mode == "auto" else self.mode
         self._undo.enter_context(_exact_products())
         self._engine = ENGINES[mode](pl_module, self.plan)

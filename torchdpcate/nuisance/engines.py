@@ -18,6 +18,7 @@ from torchdpcate.privacy import NoiseSource
 _handlers = list(logging.getLogger().handlers)
 from opacus.grad_sample import GradSampleHooks, GradSampleHooksFastGradientClipping  # noqa: E402
 from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping  # noqa: E402
+from opacus.optimizers.optimizer import _mark_as_processed  # noqa: E402
 from opacus.validators import ModuleValidator  # noqa: E402
 
 # Opacus calls logging.basicConfig when imported; a library must leave the user's root logger alone
@@ -25,7 +26,6 @@ for _handler in set(logging.getLogger().handlers) - set(_handlers):
     logging.getLogger().removeHandler(_handler)
 
 Guard = Callable[[], None]
-Paid = Callable[[list[Tensor]], list[Tensor]]
 
 _UNTRAINED = "it must be in the loss of every batch, inside a layer of the module; else set requires_grad=False"
 
@@ -33,11 +33,12 @@ _UNTRAINED = "it must be in the loss of every batch, inside a layer of the modul
 class _Guarded:
     """Mixin: a step is checked and counted before its noise is drawn, by whatever road `step` is reached.
 
-    The inner optimizer gets the noisy gradients from `paid`, as the noise source hands them out.
+    The inner optimizer gets the noisy gradients from the noise source's `paid`, as it hands them out.
     """
 
     guard: Guard
-    paid: Paid
+    noise: NoiseSource
+    noise_scale: float
     params: list[nn.Parameter]
 
     def pre_step(self, closure: Callable[[], float] | None = None) -> Any:
@@ -45,9 +46,23 @@ class _Guarded:
         ready = super().pre_step(closure)  # type: ignore[misc]
         if ready:
             parameters = self.params
-            for p, grad in zip(parameters, self.paid([p.grad for p in parameters]), strict=True):  # type: ignore[misc]
+            for p, grad in zip(parameters, self.noise.paid([p.grad for p in parameters]), strict=True):
                 p.grad = grad
         return ready
+
+    def add_noise(self) -> None:
+        """Leave the clipped sums plus noise in `grad`: on a grid, in float64, then rounded to the weights' type.
+
+        Torch's own float32 normals lie on 2^24 circles, which would give the sums away.
+        """
+        step = self.noise.fine_grid(self.noise_scale)
+        sums = [p.summed_grad for p in self.params]  # type: ignore[attr-defined]
+        total = torch.cat([part.detach().flatten().double() for part in sums])
+        drawn = self.noise.fine_gaussian(len(total), self.noise_scale).to(total.device)
+        noisy = torch.round(total / step) * step + drawn
+        for p, part in zip(self.params, noisy.split([p.numel() for p in self.params]), strict=True):
+            p.grad = part.reshape(p.shape).to(p.dtype)
+            _mark_as_processed(p.summed_grad)  # type: ignore[attr-defined]
 
 
 class _GuardedOptimizer(_Guarded, DPOptimizer):
@@ -99,11 +114,11 @@ class Engine(ABC):
         wrapped = self.optimizer_class(
             optimizer,
             noise_multiplier=self.plan.noise_multiplier,
-            max_grad_norm=self.plan.max_grad_norm,
+            max_grad_norm=self.plan.clip_norm,
             expected_batch_size=expected_batch,
-            generator=noise.generator(self.module.device),
         )
-        wrapped.guard, wrapped.paid = guard, noise.paid
+        wrapped.guard, wrapped.noise = guard, noise
+        wrapped.noise_scale = self.plan.noise_multiplier * self.plan.max_grad_norm
         return wrapped
 
     @abstractmethod
@@ -168,7 +183,7 @@ class GhostEngine(Engine):
         if not hasattr(self.module, "record_losses"):
             raise InputError("mode='ghost' needs record_losses [B]; use a RecordLossModule, or mode='hooks'")
         hooks = GradSampleHooksFastGradientClipping(
-            self.module, loss_reduction="sum", max_grad_norm=self.plan.max_grad_norm
+            self.module, loss_reduction="sum", max_grad_norm=self.plan.clip_norm
         )
         vars(self.module)["backward"] = self.backward
         self._records: int | None = None

@@ -8,6 +8,15 @@ from dataclasses import asdict, dataclass
 from torchdpcate.errors import InputError
 from torchdpcate.privacy import DPSGDEvent
 
+ROUNDING = 2.0**-16
+"""Share of the clip norm that is left for the rounding of norms and products in float32, and of sums to the grid."""
+
+MOST_DRAWS = 2**40
+"""Numbers up to which the precision of `NoiseSource.fine_gaussian` moves no epsilon by more than 2e-8."""
+
+MOST_NOISE = 2.0**22
+"""Noise multiplier times root of the trained numbers at which the noise's grid takes a quarter of `ROUNDING`."""
+
 
 @dataclass(frozen=True)
 class DPSGDPlan:
@@ -18,7 +27,8 @@ class DPSGDPlan:
     .. math::
         \frac{1}{q n} \Big(\sum_{i \in S} g_i \min\{1, C / \|g_i\|\} + \sigma C Z\Big),
 
-    where each record is in S with probability q, independently, and Z is standard normal.
+    where each record is in S with probability q, independently, and Z is standard normal. Gradients are clipped to
+    `clip_norm`, a little below C, which leaves room for rounding.
 
     Args:
         noise_multiplier: :math:`\sigma`, noise over clip norm; above 0.
@@ -48,6 +58,28 @@ class DPSGDPlan:
             raise InputError(f"sampling_rate={self.sampling_rate!r} must be in (0, 1]")
         if not (isinstance(self.steps, int) and self.steps >= 1):
             raise InputError(f"steps={self.steps!r} must be a whole number, at least 1")
+
+    @property
+    def clip_norm(self) -> float:
+        """What gradients are clipped to, C (1 - 2^-16), so that as computed and rounded none is longer than C."""
+        return self.max_grad_norm * (1 - ROUNDING)
+
+    def check_precision(self, numbers: int) -> None:
+        """Refuse a run on so many trained numbers that the grid and the precision of its noise would count.
+
+        Raises:
+            InputError: `steps` times them exceeds 2^40, or the noise is too coarse for `clip_norm` to leave room.
+        """
+        if self.steps * numbers > MOST_DRAWS:
+            raise InputError(
+                f"steps={self.steps} of {numbers} numbers each: the noise is exact enough for 2^40 numbers in all; "
+                f"give at most {MOST_DRAWS // numbers} steps"
+            )
+        if self.noise_multiplier * math.sqrt(numbers) > MOST_NOISE:
+            raise InputError(
+                f"noise_multiplier={self.noise_multiplier:g} with {numbers} numbers: the grid of so much noise is too "
+                f"coarse; give at most {MOST_NOISE / math.sqrt(numbers):.3g}, by a larger epsilon or fewer weights"
+            )
 
     @property
     def event(self) -> DPSGDEvent:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
@@ -19,7 +18,8 @@ class PoissonSampler(Sampler):
 
     The sample is secret: amplification by sampling holds only against who cannot tell who was in it.  So the
     coins come from the noise source, not from the experiment's seed, and are never saved in a checkpoint.
-    Batches have no fixed size and may be empty; every step counts.
+    Batches have no fixed size and may be empty; every step counts. The chance of each record is q to within 2^-64, and
+    never above it.
 
     Args:
         size: number of records n.
@@ -47,7 +47,7 @@ class PoissonSampler(Sampler):
         self.sampling_rate = sampling_rate
         self.steps = steps
         self.private = noise.private
-        self._generator = noise.generator()
+        self._noise = noise
 
     def __len__(self) -> int:
         """Number of batches in one pass."""
@@ -55,10 +55,8 @@ class PoissonSampler(Sampler):
 
     def __iter__(self) -> Iterator[Tensor]:
         """Yield the indices `[B]` of each batch, in increasing order."""
-        coins = torch.empty(self.size, dtype=torch.float64)
         for _ in range(self.steps):
-            # float64 coins: float32 ones would round q to a multiple of 2^-24
-            yield (coins.uniform_(generator=self._generator) < self.sampling_rate).nonzero().squeeze(1)
+            yield self._noise.coins(self.size, self.sampling_rate).nonzero().squeeze(1)
 
 
 class PoissonLoader(DataLoader):

@@ -386,7 +386,7 @@ def test_a_statistic_of_the_batches_is_reported():
 
 def test_a_clip_norm_taken_from_the_records_is_reported():
     kinds = found(dp_sgd(clip=lambda records: float(records.y.max())))
-    assert any("engines.py" in place for place in kinds["std of draw"])
+    assert any("engines.py" in place for place in kinds["scale of fine_gaussian"])
     assert "plan of dp_sgd" in kinds
     assert "result" not in kinds  # the ledger's entry has no clip norm, and the weights are kept
 

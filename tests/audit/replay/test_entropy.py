@@ -18,7 +18,19 @@ from torchdpcate.privacy.noise import FixedNoise, SystemNoise
 
 STUDY = Dataset1(n=200, queries=4, seed=3).load()
 SEED = 11
-KINDS = {"gaussian", "laplace", "k_norm", "root_polytope", "select", "gumbel", "generator", "permutation"}
+KINDS = {
+    "gaussian",
+    "fine_gaussian",
+    "uniform",
+    "coins",
+    "laplace",
+    "k_norm",
+    "root_polytope",
+    "select",
+    "gumbel",
+    "generator",
+    "permutation",
+}
 SEEDS = "the same under the same seeds"
 GLOBAL = "moves a global generator, whose seed is known"
 FORKED = "the same in a process and a child forked from it"
@@ -130,8 +142,7 @@ def test_a_source_of_the_experiments_seed_is_found_in_every_draw():
     in_the_run = {(r.kind, r.place.split(":")[0]) for r in found if "two runs" in r.how}
     assert in_the_run == {
         ("permutation", "torchdpcate/data/checked.py"),
-        ("generator", "torchdpcate/nuisance/poisson.py"),
-        ("generator", "torchdpcate/nuisance/engines.py"),
+        ("fine_gaussian", "torchdpcate/nuisance/engines.py"),
         ("paid", "torchdpcate/nuisance/engines.py"),
         ("gaussian", "torchdpcate/erm/perturbation.py"),
         ("gaussian", "torchdpcate/privacy/mechanisms.py"),
@@ -154,8 +165,7 @@ def test_a_source_of_the_experiments_seed_is_found_in_every_draw():
 def test_a_source_that_repeats_is_found_and_named(source, kind, how):
     found = check_source(source, SEED)
     assert ways(found, kind) == how
-    others = {r.kind for r in found} - {kind, "noise"}
-    assert others <= ({"k_norm", "root_polytope"} if kind == "generator" else set())  # which draw from a stream
+    assert {r.kind for r in found} <= {kind, "noise"}
 
 
 @pytest.mark.parametrize(
@@ -171,7 +181,7 @@ def test_noise_of_the_global_seed_is_found_in_a_learner():
     found = check_fresh_noise(learner(), STUDY.records, SEED, FromTorch)
     in_the_run = {(r.kind, r.place.split(":")[0]) for r in found if "two runs" in r.how}
     assert ("gaussian", "torchdpcate/erm/perturbation.py") in in_the_run
-    assert ("generator", "torchdpcate/nuisance/poisson.py") not in in_the_run
+    assert ("fine_gaussian", "torchdpcate/nuisance/engines.py") not in in_the_run
 
 
 def test_a_pipeline_that_ignores_its_source_is_found():

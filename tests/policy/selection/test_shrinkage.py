@@ -69,7 +69,7 @@ def test_the_ledger_pays_before_the_noise_and_a_poor_one_gives_nothing():
 
     class Silent(NoiseSource):
         private = True
-        gaussian = laplace = generator = _noisy_max = _gumbel_max = None
+        gaussian = laplace = generator = _bytes = _noisy_max = _gumbel_max = None
 
     with pytest.raises(BudgetError):
         buy_guess(many(100), facts(100), 0.2, Purse(None, Silent(), ledger, "train"))

@@ -214,7 +214,7 @@ def overhear(
         torch.manual_seed(seed)
         module = config.module(domain)
     pairs = canary_pairs(module, canaries)
-    coins = 2.0 * torch.randint(2, (canaries,), generator=noise.generator()) - 1
+    coins = 2.0 * noise.coins(canaries, 0.5) - 1
     before, eavesdropper = loss_gaps(module, pairs), Eavesdropper(module, pairs, plan)
 
     def trainer(*, callbacks: list[Callback], **limits: Any) -> Trainer:

@@ -26,7 +26,7 @@ Source = Callable[[], NoiseSource]
 """Makes the noise source of one run, as that run would."""
 
 _NUMBERS = 32  # numbers compared of each kind: at 6 bits a number or more, honest ones meet below once in 2^190
-_ADDED = ("gaussian", "laplace", "k_norm", "root_polytope")
+_ADDED = ("gaussian", "fine_gaussian", "laplace", "k_norm", "root_polytope")
 _SECONDS = 60.0  # that a forked process may take
 
 
@@ -52,8 +52,8 @@ def check_fresh_noise(
 
     The pipeline runs twice on the same records, with torch, NumPy, Python and Lightning seeded by ``seed`` before each
     run. Draws, streams and paid-for outputs that are the same are reported; so is a run that drew nothing from the
-    source it was given. Single numbers and selections repeat by chance and are not compared; `check_source` draws
-    enough of them.
+    source it was given. Single numbers, coins and selections repeat by chance and are not compared; `check_source`
+    draws enough of them.
 
     Args:
         pipeline: What is checked.
@@ -134,11 +134,14 @@ def _draws(noise: NoiseSource) -> dict[str, Tensor]:
     stream = noise.generator()
     return {
         "gaussian": noise.gaussian(_NUMBERS, 1.0),
+        "fine_gaussian": noise.fine_gaussian(_NUMBERS, 1.0),
         "laplace": noise.laplace(_NUMBERS, 1.0),
         "k_norm": noise.k_norm(_NUMBERS, 2, 1.0),
         "root_polytope": noise.root_polytope(_NUMBERS, 1.0),
         "select": torch.tensor([noise.select(even, 1.0) for _ in range(_NUMBERS)]).double(),
         "gumbel": torch.tensor([noise.select(even, 1.0, law="gumbel") for _ in range(_NUMBERS)]).double(),
+        "uniform": noise.uniform(_NUMBERS),
+        "coins": noise.coins(6 * _NUMBERS, 0.5).double(),
         "generator": torch.rand(_NUMBERS, generator=stream, dtype=torch.float64),
         "permutation": noise.permutation(_NUMBERS).double(),
     }
@@ -187,7 +190,7 @@ def _tape(pipeline: Pipeline, records: CausalData, seed: int, source: Source) ->
 
 
 def _by_place(tape: Sequence[Call]) -> dict[tuple[str, str], list[Tensor]]:
-    """The numbers of each call at one place; selections are left out, single numbers and orders of few records.
+    """The numbers of each call at one place; coins, selections, single numbers and orders of few records are left out.
 
     Additive noise is taken in units of its own size: its scale may be bought, and then differs between two runs.
     """
@@ -195,7 +198,7 @@ def _by_place(tape: Sequence[Call]) -> dict[tuple[str, str], list[Tensor]]:
     for call in tape:
         parts = [leaf.double().flatten() for leaf in tree_leaves(call.output) if isinstance(leaf, Tensor)]
         least = _NUMBERS if call.kind == "permutation" else 2
-        if call.kind in (*_ADDED, "permutation", "generator", "paid") and sum(map(len, parts)) >= least:
+        if call.kind in (*_ADDED, "permutation", "uniform", "generator", "paid") and sum(map(len, parts)) >= least:
             numbers = torch.cat(parts)
             found[call.kind, call.place].append(numbers / numbers.norm() if call.kind in _ADDED else numbers)
     return found

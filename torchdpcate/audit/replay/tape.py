@@ -104,6 +104,21 @@ class RecordingNoise(NoiseSource):
         """See `NoiseSource.root_polytope`."""
         return self.note("root_polytope", {"size": size, "scale": scale}, self.inner.root_polytope(size, scale))
 
+    def fine_gaussian(self, size: int, scale: float) -> Tensor:
+        """See `NoiseSource.fine_gaussian`."""
+        return self.note("fine_gaussian", {"size": size, "scale": scale}, self.inner.fine_gaussian(size, scale))
+
+    def uniform(self, size: int) -> Tensor:
+        """See `NoiseSource.uniform`."""
+        return self.note("uniform", {"size": size}, self.inner.uniform(size))
+
+    def coins(self, size: int, probability: float) -> Tensor:
+        """See `NoiseSource.coins`."""
+        return self.note("coins", {"size": size, "probability": probability}, self.inner.coins(size, probability))
+
+    def _bytes(self, count: int) -> bytes:
+        return self.inner._bytes(count)
+
     def _noisy_max(self, scores: Tensor, epsilon: float, sensitivity: float) -> int:
         facts = {"candidates": len(scores), "epsilon": epsilon, "sensitivity": sensitivity}
         return self.note("select", facts, self.inner.select(scores, epsilon, sensitivity))

@@ -13,7 +13,7 @@ from torchdpcate.nuisance import DPSGD
 from torchdpcate.privacy import Ledger
 
 _CHANGES = ("charge", "advance", "settle", "reopen")
-_DRAWS = ("gaussian", "laplace", "k_norm", "root_polytope", "select")
+_DRAWS = ("gaussian", "fine_gaussian", "laplace", "k_norm", "root_polytope", "select")
 # what chooses records for a batch adds no noise to what comes of it
 _COINS = ("uniform_", "bernoulli", "bernoulli_", "randperm", "randint")
 
@@ -98,6 +98,8 @@ def unpaid(tape: Sequence[Call]) -> list[Difference]:
                 found.append(Difference("settled below use", call.place, f"{count} events", f"charges for {outputs}"))
         elif call.kind == "draw":
             drawn |= call.facts["function"] not in _COINS
+        elif call.kind == "uniform":
+            drawn = True
         elif call.kind in _DRAWS:
             drawn = True
             if _payer(charged, used) is None:

@@ -1,0 +1,272 @@
+"""Numbers from random bytes. Statistical tests: each false alarm has probability below 1e-8."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binomtest, chisquare, kstest
+from torch.overrides import TorchFunctionMode, resolve_name
+
+from torchdpcate.errors import InputError
+from torchdpcate.nuisance import PoissonSampler
+from torchdpcate.privacy import NoiseSource, draws, fine_gaussian
+from torchdpcate.privacy.polytope import root_simplices
+
+ALARM = 1e-8
+SCALE = 0.7
+DRAWS = {
+    "gaussian": lambda noise, size: noise.gaussian(size, SCALE),
+    "laplace": lambda noise, size: noise.laplace(size, SCALE),
+    "k_norm": lambda noise, size: noise.k_norm(size, 3, SCALE),
+    "cube": lambda noise, size: noise.k_norm(size, 3, SCALE, math.inf),
+    "root_polytope": lambda noise, size: noise.root_polytope(size, SCALE),
+    "select": lambda noise, size: torch.tensor([noise.select(torch.zeros(64), 1.0) for _ in range(size)]),
+    "gumbel": lambda noise, size: torch.tensor([noise.select(torch.zeros(64), 1.0, law="gumbel") for _ in range(size)]),
+    "fine_gaussian": lambda noise, size: noise.fine_gaussian(size, SCALE),
+    "uniform": lambda noise, size: noise.uniform(size),
+    "coins": lambda noise, size: noise.coins(20 * size, 0.5),
+    "poisson": lambda noise, size: next(iter(PoissonSampler(20 * size, 0.5, 1, noise))),
+}
+
+
+class NoSamplers(TorchFunctionMode):
+    """Fails where torch itself draws a random number."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        name = getattr(func, "__name__", "") or str(resolve_name(func))
+        sampler = name.rstrip("_") in {
+            "rand", "randn", "randint", "randperm", "uniform", "normal", "exponential", "bernoulli", "multinomial",
+            "poisson", "rand_like", "randn_like", "geometric", "log_normal", "cauchy", "random", "dropout",
+        }  # fmt: skip
+        assert not sampler, f"{name} is a sampler of torch's"
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("kind", DRAWS)
+def test_no_draw_of_the_system_comes_from_a_sampler_of_torch(kind):
+    with NoSamplers():
+        DRAWS[kind](NoiseSource.system(), 5)
+
+
+def test_that_check_sees_samplers():
+    for draw in (lambda: torch.rand(3), lambda: torch.empty(3).exponential_(), lambda: torch.randint(3, (2,))):
+        with pytest.raises(AssertionError, match="sampler"), NoSamplers():
+            draw()
+
+
+@pytest.mark.parametrize("kind", DRAWS)
+def test_two_sources_and_two_calls_never_agree(kind):
+    first, second = NoiseSource.system(), NoiseSource.system()
+    found = [DRAWS[kind](source, 30).double() for source in (first, first, second)]
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        assert not torch.equal(found[one], found[other])
+
+
+# ---- what a congruential generator of 31 bits would leave behind
+
+MODULUS, FACTOR = 2**31 - 1, 1132489760  # of MKL's MCG31, which torch 2.6 draws exponentials with
+
+
+def congruential(count, seed):
+    """Uniforms of that generator."""
+    k, found = seed, []
+    for _ in range(count):
+        k = k * FACTOR % MODULUS
+        found.append(k / MODULUS)
+    return np.array(found)
+
+
+def follows(first, second, half):
+    """Whether each uniform is the generator's successor of the one before, both known up to a factor 1 +- half."""
+    answers = []
+    for u, v in zip(first, second, strict=True):
+        k = np.arange(max(1, math.floor(u * (1 - half) * MODULUS)), math.ceil(u * (1 + half) * MODULUS) + 1)
+        after = (k.astype(np.uint64) * FACTOR % MODULUS) / MODULUS
+        answers.append(bool((np.abs(after / v - 1) <= half).any()))
+    return np.array(answers)
+
+
+def test_the_congruence_is_seen_where_it_is():
+    u = congruential(200, seed=12345)
+    rounded = np.exp(np.round(np.log(u) * 2**20) / 2**20)  # as noise on the public grid shows it
+    assert follows(rounded[:-1], rounded[1:], 2**-20).all()
+    assert follows(u[:-1], u[1:], 1e-9).all()
+
+
+def no_congruence(u):
+    """Small ones, of which few seeds are possible, show no congruence; between honest ones there is one by chance."""
+    chosen = np.flatnonzero(u[:-1] < 2**-4)
+    half = 2.0**-20
+    seeds = 2 * half * u[chosen] * MODULUS + 2
+    expected = np.minimum(seeds * 2 * half * u[chosen + 1], 1.0)
+    hits = follows(u[chosen], u[chosen + 1], half).sum()
+    # a seed that fits has its successor within the other's interval by chance
+    return len(chosen) > 50 and hits <= expected.sum() + 6 * math.sqrt(expected.sum() + 1)
+
+
+def test_successive_draws_are_no_linear_congruence():
+    noise, size = NoiseSource.system(), 3000
+    euclidean, cube = (noise.k_norm(size, 1, 1.0, order)[:, 0].abs().numpy() for order in (2.0, math.inf))
+    table = noise.root_polytope(size, 1.0).numpy()
+    laplace = noise.laplace(size, 1.0).abs().numpy()
+    gaussian, fine = noise.gaussian(2 * size, 1.0).numpy(), noise.fine_gaussian(2 * size, 1.0).numpy()
+    streams = {
+        "uniform": noise.uniform(size).numpy(),
+        "exponential": np.exp(-draws.exponentials(noise._bytes, size)),
+        "k_norm": np.exp(-euclidean),
+        "cube": np.exp(-cube),
+        "laplace": np.exp(-laplace),
+        "gaussian": np.exp(-(gaussian[0::2] ** 2 + gaussian[1::2] ** 2) / 2),
+        "fine_gaussian": np.exp(-(fine[0::2] ** 2 + fine[1::2] ** 2) / 2),
+    }
+    inverse = torch.linalg.inv(root_simplices().mT).numpy()
+    lengths = np.einsum("kij,nj->nki", inverse, table)
+    inside = (lengths > -1e-9).all(2).argmax(1)
+    streams["root_polytope"] = np.exp(-lengths[np.arange(size), inside]).ravel()
+    assert {name for name, u in streams.items() if not no_congruence(u)} == set()
+
+
+def test_the_test_of_congruence_finds_one_in_noise_that_is_made_by_it():
+    assert not no_congruence(np.exp(-np.round(-np.log(congruential(3000, 7)) * 2**20) / 2**20))
+
+
+# ---- how many values there are
+
+
+@pytest.mark.parametrize(
+    ("draw", "at_random"),
+    [
+        (lambda take, n: draws.uniforms(take, n), 2.0**-53),
+        (lambda take, n: draws.exponentials(take, n), 2.0**-50),
+        (lambda take, n: draws.normals(take, n), 2.0**-50),
+        # half-integers of deviation m meet with the probability 1 / (2 m sqrt(pi))
+        (lambda take, n: fine_gaussian.half_integers(take, n, 2.0**40), 2.0**-41 / math.sqrt(math.pi)),
+    ],
+)
+def test_draws_have_more_than_2_to_the_40_values(draw, at_random):
+    n = 1_000_000
+    repeated = n - len(np.unique(draw(NoiseSource.system()._bytes, n)))
+    # at most 0.15 are expected, and ten or more come once in 10^15; of 2^32 values there would be over a hundred
+    assert n**2 / 2 * at_random < 0.15
+    assert repeated < 10
+    coarse = np.floor(draws.uniforms(NoiseSource.system()._bytes, n) * 2**32)
+    assert n - len(np.unique(coarse)) > 50
+
+
+# ---- laws
+
+
+@pytest.mark.parametrize(("name", "law"), [("uniforms", "uniform"), ("exponentials", "expon"), ("normals", "norm")])
+def test_laws(name, law):
+    found = getattr(draws, name)(NoiseSource.system()._bytes, 20_001)
+    assert found.dtype == np.float64
+    assert kstest(found, law).pvalue > ALARM
+
+
+def test_ends_of_the_laws():
+    zeros, ones = bytes, lambda count: b"\xff" * count
+    assert draws.uniforms(zeros, 1) == 0.0
+    assert draws.uniforms(ones, 1) == 1 - 2.0**-53
+    assert draws.exponentials(zeros, 1) == pytest.approx(129 * math.log(2), abs=1e-12)
+    assert draws.exponentials(ones, 1) == 0.0
+    assert draws.normals(lambda count: bytes(count), 2).tolist() == pytest.approx([math.sqrt(258 * math.log(2)), 0.0])
+
+
+def test_large_exponentials_are_as_fine_as_small_ones():
+    """With the first word 2^-40 of its range, 24 bits of it are left; the second word fills them up."""
+    found = []
+    for second in (0, 2**63, 2**64 - 1):
+        given = (1 << 24).to_bytes(8, "little") + second.to_bytes(8, "little")
+        found.append(draws.exponentials(lambda count, given=given: given, 1).item())
+    assert found[0] > found[1] > found[2] > found[0] - 2.0**-23
+
+
+def test_uniforms_fill_all_53_bits():
+    found = draws.uniforms(NoiseSource.system()._bytes, 4000) * 2**53
+    odd = int((found % 2).sum())
+    assert binomtest(odd, 4000).pvalue > ALARM
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.004740740740740741, 0.3, 1 - 2.0**-53, 1.0])
+def test_coins_have_their_probability(probability):
+    found = NoiseSource.system().coins(400_000, probability)
+    assert found.dtype == torch.bool
+    assert binomtest(int(found.sum()), 400_000, probability).pvalue > ALARM
+
+
+@pytest.mark.parametrize("probability", [0.3, 128 / 27_000, 2.0**-60, 1 - 2.0**-53])
+def test_coins_are_decided_by_64_bits_exactly(probability):
+    """Words around the threshold: heads just where the word, as a fraction, lies below the probability rounded down."""
+    threshold = math.floor(Fraction(probability) * 2**64)
+    for word in {min(max(0, threshold + move), 2**64 - 1) for move in (-(2**50), -(2**20), -1, 0, 1, 2**20)}:
+        parts = [(word >> 48).to_bytes(2, "little"), ((word & (2**48 - 1)) << 16).to_bytes(8, "little")]
+
+        def take(count, parts=parts):
+            return parts.pop(0)[:count]
+
+        assert draws.coins(take, 1, probability).tolist() == [word < threshold]
+
+
+def test_bad_arguments_are_named():
+    with pytest.raises(InputError, match="probability"):
+        NoiseSource.system().coins(3, 1.5)
+    with pytest.raises(InputError, match="size"):
+        NoiseSource.system().uniform(-1)
+    with pytest.raises(InputError, match="scale"):
+        NoiseSource.system().fine_gaussian(1, 0.0)
+
+
+# ---- the fine Gaussian
+
+
+@pytest.mark.parametrize("source", [NoiseSource.system(), NoiseSource.fixed(3)], ids=["system", "fixed"])
+def test_fine_gaussian_numbers_are_normal_on_half_steps_of_their_grid(source):
+    found = source.fine_gaussian(100_000, SCALE)
+    assert kstest((found / SCALE).numpy(), "norm").pvalue > ALARM
+    halves = found / NoiseSource.fine_grid(SCALE) * 2
+    assert bool((halves % 2 == 1).all())
+    assert 2.0**-41 < NoiseSource.fine_grid(SCALE) / SCALE <= 2.0**-40
+    assert source.fine_gaussian(0, SCALE).shape == (0,)
+
+
+@pytest.mark.parametrize("deviation", [128.0, 150.3, 255.9])
+def test_half_integers_have_the_discrete_law(deviation):
+    found = fine_gaussian.half_integers(NoiseSource.system()._bytes, 400_000, deviation)
+    edges = np.arange(-4 * int(deviation), 4 * int(deviation) + 1, 16)
+    x = np.arange(-20 * int(deviation), 20 * int(deviation)) + 0.5
+    weights = np.exp(-(x**2) / 2 / deviation**2)
+    expected = np.histogram(x, [-np.inf, *edges, np.inf], weights=weights / weights.sum())[0]
+    counts = np.histogram(found, [-np.inf, *edges, np.inf])[0]
+    assert chisquare(counts, expected * len(found)).pvalue > ALARM
+    # and within a cell: the place modulo 16 has the law of the sum, too
+    residue = np.histogram(x % 16, np.arange(17), weights=weights / weights.sum())[0]
+    assert chisquare(np.histogram(found % 16, np.arange(17))[0], residue * len(found)).pvalue > ALARM
+
+
+@pytest.mark.parametrize("deviation", [2.0**40, 1.7 * 2.0**40])
+def test_cells_have_their_weights_to_128_bits(deviation):
+    top, low = fine_gaussian._ends(deviation)
+    ends = [int(a) << 64 | int(b) for a, b in zip(top, low, strict=True)]
+    shares = np.array([float(Fraction(end - start, 2**128)) for start, end in zip([0, *ends[:-1]], ends, strict=True)])
+    width = 2.0 ** (math.frexp(deviation)[1] - 7) / deviation
+    weights = np.exp(-((np.arange(len(shares)) * width) ** 2) / 2)
+    inner = shares > 2.0**-70  # of float64's own accuracy, far beyond what 64 bits could hold
+    assert inner.sum() * width > 9
+    np.testing.assert_allclose(shares[inner], (weights / weights.sum())[inner], rtol=2e-14)
+    assert len(shares) * width >= fine_gaussian.REACH
+
+
+def test_cells_are_found_by_the_second_word_where_the_first_does_not_decide():
+    top, low = fine_gaussian._ends(2.0**40)
+    for cell in (0, 3, len(top) - 2):
+        for move, expected in ((-1, cell), (0, cell + 1)):
+            word = (int(top[cell]) << 64 | int(low[cell])) + move
+            parts = [(word >> 64).to_bytes(8, "little"), (word & (2**64 - 1)).to_bytes(8, "little")]
+
+            def take(count, parts=parts):
+                return parts.pop(0)[:count]
+
+            assert fine_gaussian._cell(take, 1, 2.0**40).tolist() == [expected]
+    assert fine_gaussian._cell(lambda count: b"\xff" * count, 1, 2.0**40).tolist() == [len(top) - 1]
