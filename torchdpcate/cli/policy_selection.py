@@ -149,8 +149,15 @@ def make_library(config: DictConfig, schema: TableSchema) -> PolicyLibrary:
         InputError: No such file, or no library.
     """
     if config.policies.path is not None:
-        return PolicyLibrary.of(Path(str(config.policies.path)))
+        return PolicyLibrary.of(Path(str(config.policies.path)), _modules(config.policies.allow))
     return PolicyLibrary.of(instantiate(config.policies.make)(schema))
+
+
+def _modules(allow: Any) -> list[str]:
+    """Return the modules whose functions a policies file may name."""
+    if not OmegaConf.is_list(allow) or not all(isinstance(name, str) for name in allow):
+        raise InputError(f"policies.allow = {allow}: give a list of names of modules, as policies.allow=[guidelines]")
+    return list(allow)
 
 
 def make_nuisances(config: DictConfig) -> ScoreNuisances:
