@@ -2,11 +2,13 @@
 
 import argparse
 import io
+import re
 import sys
 from collections.abc import Callable, Sequence
 
 from torchdpcate.errors import InputError, TorchDPCateError
 
+_ADVICE = re.compile(r"To append to your [\w ]+ use \+\S+")  # Hydra's, for settings that nothing would read
 _TRAIN_HELP = """usage: torchdpcate train [-m] [GROUP=CHOICE | KEY=VALUE ...]
 
 Train and release. Hydra overrides choose everything; -m sweeps over comma-separated values.
@@ -154,7 +156,8 @@ def _is_hydra_mistake(error: Exception) -> bool:
 def _one_line(error: BaseException) -> str:
     while isinstance(error.__cause__, InputError):
         error = error.__cause__
-    return " ".join(str(error).split())
+    text = _ADVICE.sub("", str(error))
+    return " ".join(text.split())
 
 
 def _complain(message: str, code: int) -> int:

@@ -12,6 +12,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
+from torchdpcate.cli.overrides import checked_overrides
 from torchdpcate.data._shipped import conf_dir
 from torchdpcate.errors import InputError
 
@@ -39,8 +40,9 @@ def train(overrides: Sequence[str]) -> None:
 
     main = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(job)
     # Hydra reads its words from sys.argv, and hides errors unless it is told not to.
-    words = mock.patch.object(sys, "argv", ["torchdpcate train", *map(_quoted, _sweep_folder(overrides))])
-    with words, mock.patch.dict(os.environ, {"HYDRA_FULL_ERROR": "1"}):
+    words = [_quoted(word) for word in _sweep_folder(overrides)]
+    given = mock.patch.object(sys, "argv", ["torchdpcate train", *words])
+    with checked_overrides(words), given, mock.patch.dict(os.environ, {"HYDRA_FULL_ERROR": "1"}):
         main()
     if failures:
         raise failures[0]
