@@ -120,7 +120,11 @@ def test_a_function_says_what_it_was_made_from(monkeypatch):
 @pytest.mark.parametrize(
     ("path", "allow", "words"),
     [
-        ("pickle:loads", [], "Python code of the module 'pickle', named by a file; read that code, and if you trust it"),
+        (
+            "pickle:loads",
+            [],
+            "Python code of the module 'pickle', named by a file; read that code",
+        ),
         ("pickle:loads", ["pick", "pickle.loads", "*"], r"policies\.allow=\[pickle\]"),
         ("tests.candidates.cases:older", ["tests", "tests.candidates"], "module 'tests.candidates.cases'"),
         ("tests.candidates.cases:np.load", ["tests.candidates.cases"], "'np.load' is no name of a function"),

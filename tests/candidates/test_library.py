@@ -127,7 +127,10 @@ def test_the_same_policy_in_other_words_is_found_by_setup():
         ("- kind: constants\n  actions: [yes]", r"policies\[0\]: actions is \[True\]; actions are whole numbers"),
         ("- kind: constants\n- 3", r"policies\[0\]: constants needs 'actions'"),
         ("- {kind: thresholds, covariate: age, cuts: [a]}", r"policies\[0\]: cuts\[0\] is 'a'; give a number"),
-        ("- {kind: functions, functions: ['os:system']}", r"policies\[0\]: function 'os:system': Python code of the module 'os'"),
+        (
+            "- {kind: functions, functions: ['os:system']}",
+            r"policies\[0\]: function 'os:system': Python code",
+        ),
         ("- os:system", r"policies\[0\]: function 'os:system': .*by policies.allow=\[os\]"),
         ("- {kind: functions, functions: [!!python/name:os.system x]}", "it has the tag"),
         ("- &a {kind: constants, actions: [0]}\n- *a", "it has the alias"),

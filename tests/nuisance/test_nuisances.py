@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch.func import grad, vmap
 
-from torchdpcate.data import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance import Nuisances, Outcome, Propensity, RecordLossModule
 

@@ -74,14 +74,14 @@ def _check_names(overrides: Sequence[Override]) -> None:
         key = override.key_or_group
         if key.split(".")[0].split("/")[0] == _HYDRA or override.is_delete():
             continue
-        adds = override.is_add() or override.is_force_add()
+        adds, word = override.is_add() or override.is_force_add(), str(override.input_line)
         if key in groups:
             if adds:
-                raise InputError(f"{override.input_line}: write {override.input_line.lstrip('+')}")
+                raise InputError(f"{word}: write {word.lstrip('+')}")
             continue
         known = known or _settings([o for o in overrides if o.key_or_group in groups])
         if key not in known and not key.rpartition(".")[2].startswith("_"):
-            raise InputError(f"{override.input_line}: there is no setting {key}; {_remedy(key, known | groups)}")
+            raise InputError(f"{word}: there is no setting {key}; {_remedy(key, known | groups)}")
 
 
 def _remedy(key: str, known: set[str]) -> str:
@@ -113,7 +113,7 @@ def _settings(choices: Sequence[Override]) -> set[str]:
 
 
 def _values(override: Override) -> Iterator[str]:
-    key = override.get_key_element().lstrip("+")
+    key = override.get_key_element()
     swept = override.sweep_string_iterator() if override.is_sweep_override() else [override.get_value_element_as_str()]
     for value in swept:
         yield f"{key}={value}"

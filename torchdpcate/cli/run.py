@@ -6,7 +6,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 
-from torchdpcate._files import write_text
+from torchdpcate._files import PRIVATE, PUBLIC, publish, reserved, seal, write_text
 from torchdpcate.cli.settings import settings, words
 from torchdpcate.data import StreamedStudy, Study
 from torchdpcate.errors import InputError
@@ -25,6 +25,7 @@ from torchdpcate.privacy import Ledger, NoiseSource
 from torchdpcate.release import Release, write_sums
 
 RELEASE_FILE = "release.safetensors"
+_ROOM = 8 << 20  # bytes of a release without its long tensors: small models, statement, figures, checksums
 
 Any_Release = TypeVar("Any_Release", bound=Release)
 
@@ -85,15 +86,16 @@ def sweeps() -> bool:
 
 @contextmanager
 def nothing_left_unpaid(folder: Path) -> Iterator[None]:
-    """Remove the curator's folder where records are refused before anything was spent on them."""
+    """Remove the curator's folder where records or the disk are refused before anything was spent on them."""
     try:
         yield
-    except InputError:
+    except (InputError, OSError):
         ledger = folder / "curator" / "ledger.json"
-        if ledger.is_file() and not Ledger.load(ledger).entries:
-            shutil.rmtree(folder / "curator")
-            if not sweeps():
-                folder.rmdir()
+        if not ledger.is_file() or not Ledger.load(ledger).entries:
+            with suppress(OSError):
+                shutil.rmtree(folder / "curator")
+                if not sweeps():
+                    folder.rmdir()
         raise
 
 
@@ -110,12 +112,26 @@ def told_of_sweep(release: Any_Release) -> Any_Release:
     return replace(release, privacy=replace(release.privacy, tuning=tuning))  # type: ignore[type-var]
 
 
+@contextmanager
+def room_for_release(folder: Path, numbers: int = 0) -> Iterator[None]:
+    """Hold the release's space on the disk while it is paid for: what cannot be written is not paid.
+
+    Args:
+        folder: The release's folder, made here.
+        numbers: How many numbers the release holds at most, besides `_ROOM` bytes of everything else.
+
+    Raises:
+        OSError: The disk is full, or the folder cannot be written; nothing was charged.
+    """
+    with reserved(folder, _ROOM + 2 * 8 * numbers):
+        yield
+
+
 def write_release(release: Release, folder: Path) -> None:
-    """Write the release and its privacy statement into a new folder."""
-    folder.mkdir(parents=True)
+    """Write the release and its privacy statement into its folder."""
     release.save(folder / RELEASE_FILE)
-    write_text(folder / "privacy.json", release.privacy.to_json() + "\n")
-    write_text(folder / "privacy.md", release.privacy.to_markdown())
+    write_text(folder / "privacy.json", release.privacy.to_json() + "\n", PUBLIC)
+    write_text(folder / "privacy.md", release.privacy.to_markdown(), PUBLIC)
 
 
 def summary_of(
@@ -163,8 +179,10 @@ def finish(summary: dict[str, Any], measures: Mapping[str, str], release: Releas
         start: When the run began, by ``time.perf_counter``.
     """
     write_sums(folder / "release")
+    publish(folder / "release")
+    seal(folder / "curator")
     summary["seconds"] = round(time.perf_counter() - start, 3)
-    write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+    write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n", PRIVATE)
     table = Table(show_header=False, title="torchdpcate: released", title_justify="left")
     for row in _shown(summary, measures, release):
         table.add_row(*row)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
-from torchdpcate._files import write_text
+from torchdpcate._files import PRIVATE, write_text
 from torchdpcate.audit import make_folder
 from torchdpcate.audit.spillover import SpilloverReport, spillover_audit, spillover_figure
 from torchdpcate.cli.overrides import checked_overrides
@@ -143,7 +143,7 @@ def _blocks(config: DictConfig, study: Study) -> tuple[SelectionFacts, CausalDat
 
 
 def _write(report: SpilloverReport, folder: Path) -> None:
-    write_text(folder / "spillover.json", json.dumps(report.to_dict(), indent=2) + "\n")
-    save_figure(spillover_figure(report), folder / "spillover.png")
+    write_text(folder / "spillover.json", json.dumps(report.to_dict(), indent=2) + "\n", PRIVATE)
+    save_figure(spillover_figure(report), folder / "spillover.png", PRIVATE)
     for name in ("spillover.json", "spillover.png"):
         print(f"written: {folder / name}")

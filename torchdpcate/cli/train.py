@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from unittest import mock
@@ -12,6 +13,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
+from torchdpcate._files import PRIVATE
 from torchdpcate.cli.overrides import checked_overrides
 from torchdpcate.data._shipped import conf_dir
 from torchdpcate.errors import InputError
@@ -82,6 +84,8 @@ def _run_folder(config: DictConfig) -> Path:
     """
     if HydraConfig.get().mode == RunMode.MULTIRUN:
         folder = Path(HydraConfig.get().runtime.output_dir)
+        with suppress(OSError):
+            (folder.parent / "multirun.yaml").chmod(PRIVATE)  # Hydra's, with the paths of the curator's files
         taken = folder.exists() and any(folder.iterdir())
     else:
         default = Path("runs") / datetime.now().strftime("%Y-%m-%d_%H-%M-%S-%f")
@@ -89,4 +93,14 @@ def _run_folder(config: DictConfig) -> Path:
         taken = folder.exists()
     if taken:
         raise InputError(f"run_dir = {folder}: exists already; choose another folder or remove it")
+    _check_place(folder)
     return folder
+
+
+def _check_place(folder: Path) -> None:
+    """Refuse a folder that cannot be made, before any record is read."""
+    above = next(path for path in folder.absolute().parents if path.exists())
+    if not above.is_dir():
+        raise InputError(f"run_dir = {folder}: {above} is no folder; choose another folder")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise InputError(f"run_dir = {folder}: {above} cannot be written into; choose another folder")

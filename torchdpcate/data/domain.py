@@ -42,8 +42,8 @@ class Domain:
         names: tuple of q names.
 
     Raises:
-        InputError: a bound is missing or not finite, low is not below high, `overlap` lies outside (0, 1/2), `names` do not
-            match, or `origin` is not words.
+        InputError: a bound is missing or not finite, low is not below high, `overlap` lies outside (0, 1/2), `names`
+            do not match, or `origin` is not words.
 
     Example:
         >>> domain = Domain([0.0, 16.0], [1.0, 60.0], outcome_low=-1.0, outcome_high=1.0)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from filelock import FileLock
 
-from torchdpcate._files import write_text
+from torchdpcate._files import PRIVATE, private_folder, write_text
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.privacy.accounting import Charge, compose, naive_sum
 from torchdpcate.privacy.budget import PrivacyBudget, whole
@@ -65,12 +65,13 @@ class Ledger:
         self._private = bool(private)
         self._entries: tuple[Entry, ...] = ()
         if self._path is not None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            if not self._path.parent.exists():
+                private_folder(self._path.parent)
             with self._locked():
                 if self._path.exists():
                     self._entries = self._read()
                 else:
-                    write_text(self._path, dump(self._blocks, self._private, ()))
+                    write_text(self._path, dump(self._blocks, self._private, ()), PRIVATE)
 
     def __copy__(self) -> "Ledger":
         return self
@@ -303,7 +304,7 @@ class Ledger:
         with self._locked():
             entries, result = change(self._read())
             if self._path is not None:
-                write_text(self._path, dump(self._blocks, self._private, entries))
+                write_text(self._path, dump(self._blocks, self._private, entries), PRIVATE)
             self._entries = entries
             return result
 
@@ -325,7 +326,7 @@ class Ledger:
         return entries
 
     def _locked(self) -> AbstractContextManager[Any]:
-        return nullcontext() if self._path is None else FileLock(f"{self._path}.lock")
+        return nullcontext() if self._path is None else FileLock(f"{self._path}.lock", mode=PRIVATE)
 
 
 def _find(entries: tuple[Entry, ...], entry: int) -> Entry:

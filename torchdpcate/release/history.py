@@ -27,6 +27,7 @@ from typing import NamedTuple
 import numpy as np
 from filelock import FileLock
 
+from torchdpcate._files import PRIVATE
 from torchdpcate.errors import ReleaseFileError
 
 HISTORY_FILE, HEAD_FILE, LOCK_FILE = "history.bin", "head.bin", "lock"
@@ -66,13 +67,13 @@ class History:
         self.folder = Path(folder)
         self._run = hashlib.sha256(f"torchdpcate history {run} {width}".encode()).digest()
         self._width = width
-        self.lock = FileLock(self.folder / LOCK_FILE)
+        self.lock = FileLock(self.folder / LOCK_FILE, mode=PRIVATE)
         self._seen, self._slot = _Head(0, _DIGEST, self._run), 0
 
     def create(self) -> None:
         """Write an empty history; the folder is there and holds none."""
         for name, data in ((HISTORY_FILE, self._run), (HEAD_FILE, self._seen.pack(self._run) * 2)):
-            (self.folder / name).touch(exist_ok=False)
+            (self.folder / name).touch(PRIVATE, exist_ok=False)
             _write(self.folder / name, data, 0)
 
     def new_rows(self) -> np.ndarray:

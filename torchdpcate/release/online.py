@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate._files import atomic_path
+from torchdpcate._files import PRIVATE, atomic_path, check_private, reserved
 from torchdpcate.data import TableSchema
 from torchdpcate.errors import InputError, NumericalError, ReleaseFileError
 from torchdpcate.nuisance import NuisanceModel
@@ -41,6 +41,7 @@ _FORMAT, _FORMAT_VERSION = "torchdpcate-online", "1"
 _EXCESS = 1e-3  # share by which the variance is raised, to pay for queries that are no rows of their own
 _SLACK = _EXCESS * JITTER
 _BATCH = 4_096  # answers worked out at once
+_ROOM = 1 << 20  # bytes of a service besides its tensors
 _STOCK = 1_024  # numbers drawn at once
 _AGREE = 1e-6  # of the outcome range, between an answer in the history and the same one worked out anew
 
@@ -158,7 +159,7 @@ class _State:
         own = {f"correction.{name}": tensor for name, tensor in self.correction.tensors().items()}
         tensors = {name: t.contiguous().clone() for name, t in (own | _prefixed("nuisances", self.nuisances)).items()}
         metadata[DIGEST_KEY] = release_digest(metadata, tensors)
-        with atomic_path(path) as temporary:
+        with atomic_path(path, PRIVATE) as temporary:
             save_file(tensors, temporary, metadata=metadata)
 
     @classmethod
@@ -234,16 +235,19 @@ class OnlineService:
 
         Raises:
             InputError: A second stage without a sensitivity bound, or a folder that is there or cannot be made.
+            OSError: There is no room for what the service must keep.
             BudgetError: The block cannot pay.
         """
         folder, terms = Path(folder), OnlineTerms.of(stage, budget)
         correction = correction_of(stage, nuisances)
         try:
-            folder.mkdir(parents=True)
+            folder.mkdir(mode=0o700, parents=True)
         except OSError as error:
             raise InputError(f"folder = {folder}: cannot be made ({error.strerror}); choose another") from None
         try:
-            charge(terms.event, terms.guarantee.level, 1)
+            # what could not be kept is not paid for
+            with reserved(folder, _size(correction, nuisances)):
+                charge(terms.event, terms.guarantee.level, 1)
         except BaseException:
             folder.rmdir()
             raise
@@ -262,12 +266,14 @@ class OnlineService:
             noise: Where new noise comes from; None takes the operating system's entropy.
 
         Raises:
-            InputError: No service there, or noise with a fixed seed for one that claims privacy.
+            InputError: No service there, a folder that others can read, or noise with a fixed seed for one that claims
+                privacy.
             ReleaseFileError: Its state or its history is damaged, changed, or of another run.
         """
         folder, noise = Path(folder), noise or NoiseSource.system()
         if not (folder / STATE_FILE).is_file():
             raise InputError(f"folder = {folder}: no online service in it")
+        check_private(folder)
         state = _State.load(folder / STATE_FILE)
         if state.privacy.private_noise and not noise.private:
             raise InputError("noise: has a fixed seed, but this service claims privacy; leave it out")
@@ -389,6 +395,12 @@ class OnlineService:
     @property
     def _tolerance(self) -> float:
         return _AGREE * self.schema.domain.outcome_range
+
+
+def _size(correction: Correction, nuisances: NuisanceModel) -> int:
+    """Return more bytes than a service's state and its first answers take."""
+    tensors = [*correction.tensors().values(), *_prefixed("nuisances", nuisances).values()]
+    return _ROOM + 2 * sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def _history(folder: Path, state: _State) -> History:
