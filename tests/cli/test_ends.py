@@ -166,9 +166,14 @@ def test_a_run_folder_that_cannot_be_made_is_one_line(place, sweep, here, capsys
 
 def test_a_folder_that_is_read_only_is_one_line(here, capsys, monkeypatch):  # noqa: F811
     """As the system would say it: tests may run as root, whom permissions do not stop."""
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    assert main(["train", *TABLE, *QUICK, "run_dir=r"]) == 2
-    assert "cannot be written into" in one_line(capsys)
+
+    def refuse(path, *_, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(os, "mkdir", refuse)
+    for sweep in ([], ["-m", "seed=0,1"]):
+        assert main(["train", *sweep, *TABLE, *QUICK, "run_dir=r"]) == 2
+        assert "run_dir = r: cannot be made (Read-only file system)" in one_line(capsys)
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT])

@@ -69,19 +69,17 @@ def _elsewhere(option: str) -> InputError:
 def _check_names(overrides: Sequence[Override]) -> None:
     """Refuse the first override of what is neither a group nor a setting."""
     groups = _groups()
-    known: set[str] | None = None
+    choices = [override for override in overrides if override.key_or_group in groups]
+    for choice in choices:
+        if choice.is_add() or choice.is_force_add():
+            word = str(choice.input_line)
+            raise InputError(f"{word}: write {word.lstrip('+')}")
+    known = _settings(choices)
     for override in overrides:
         key = override.key_or_group
-        if key.split(".")[0].split("/")[0] == _HYDRA or override.is_delete():
-            continue
-        adds, word = override.is_add() or override.is_force_add(), str(override.input_line)
-        if key in groups:
-            if adds:
-                raise InputError(f"{word}: write {word.lstrip('+')}")
-            continue
-        known = known or _settings([o for o in overrides if o.key_or_group in groups])
-        if key not in known and not key.rpartition(".")[2].startswith("_"):
-            raise InputError(f"{word}: there is no setting {key}; {_remedy(key, known | groups)}")
+        own = key.split(".")[0].split("/")[0] == _HYDRA or key.rpartition(".")[2].startswith("_")
+        if not (own or override.is_delete() or key in groups or key in known):
+            raise InputError(f"{override.input_line}: there is no setting {key}; {_remedy(key, known | groups)}")
 
 
 def _remedy(key: str, known: set[str]) -> str:

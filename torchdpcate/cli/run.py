@@ -92,9 +92,9 @@ def nothing_left_unpaid(folder: Path) -> Iterator[None]:
     except (InputError, OSError):
         ledger = folder / "curator" / "ledger.json"
         if not ledger.is_file() or not Ledger.load(ledger).entries:
-            with suppress(OSError):
-                shutil.rmtree(folder / "curator")
-                if not sweeps():
+            shutil.rmtree(folder / "curator", ignore_errors=True)
+            if not sweeps():
+                with suppress(OSError):
                     folder.rmdir()
         raise
 

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
+from itertools import takewhile
 from pathlib import Path
 from unittest import mock
 
@@ -55,6 +56,7 @@ def _sweep_folder(overrides: Sequence[str]) -> list[str]:
     folders = [word.removeprefix("run_dir=") for word in overrides if word.startswith("run_dir=")]
     if not folders or not {"-m", "--multirun"} & set(overrides):
         return list(overrides)
+    _check_place(Path(folders[-1]))
     return [*overrides, f"hydra.sweep.dir={folders[-1]}"]
 
 
@@ -98,9 +100,18 @@ def _run_folder(config: DictConfig) -> Path:
 
 
 def _check_place(folder: Path) -> None:
-    """Refuse a folder that cannot be made, before any record is read."""
-    above = next(path for path in folder.absolute().parents if path.exists())
-    if not above.is_dir():
-        raise InputError(f"run_dir = {folder}: {above} is no folder; choose another folder")
-    if not os.access(above, os.W_OK | os.X_OK):
-        raise InputError(f"run_dir = {folder}: {above} cannot be written into; choose another folder")
+    """Refuse a folder that cannot be made, before any record is read; nothing is left of the trial.
+
+    Raises:
+        InputError: It cannot be made, or is a file.
+    """
+    made: list[Path] = []
+    try:
+        made = list(takewhile(lambda path: not path.exists(), (folder, *folder.absolute().parents)))
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"run_dir = {folder}: cannot be made ({error.strerror}); choose another folder") from None
+    finally:
+        for path in made:
+            with suppress(OSError):
+                path.rmdir()
