@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
+from hydra.utils import get_class
 from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
@@ -20,6 +21,7 @@ from rich.table import Table
 from torchdpcate._files import PRIVATE, PUBLIC, publish, reserved, seal, write_text
 from torchdpcate.cli.settings import settings, words
 from torchdpcate.data import StreamedStudy, Study
+from torchdpcate.data.generated import GeneratedStudy
 from torchdpcate.errors import InputError
 from torchdpcate.privacy import Ledger, NoiseSource
 from torchdpcate.release import Release, write_sums
@@ -34,6 +36,11 @@ def noise_source(config: DictConfig) -> NoiseSource:
     """Return the system's entropy, or the fixed noise of a test."""
     seed = config.privacy.noise_seed
     return NoiseSource.system() if seed is None else NoiseSource.fixed(seed)
+
+
+def is_generated(config: DictConfig) -> bool:
+    """Tell whether the records are drawn from a known law, so that they protect nobody."""
+    return issubclass(get_class(config.data._target_), GeneratedStudy)
 
 
 def refuse_unused(task: str, remedies: Mapping[str, str]) -> None:
@@ -149,6 +156,7 @@ def summary_of(
     return {
         "task": task,
         "data": study.name,
+        "generated": is_generated(config),
         "learner": type(learner).__name__,
         "release": release.kind,
         "mechanism": release.privacy.mechanism,

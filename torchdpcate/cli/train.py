@@ -30,11 +30,12 @@ def train(overrides: Sequence[str]) -> None:
         InputError: A user's mistake in the configuration or the data.
     """
     failures: list[Exception] = []
+    runs: list[tuple[Path, bool]] = []
     process = os.getpid()
 
     def job(config: DictConfig) -> None:
         try:
-            _job(config)
+            _job(config, runs)
         except Exception as error:
             # Hydra would print lines of its own; a launcher's worker process has no other way to tell.
             if os.getpid() != process:
@@ -46,7 +47,13 @@ def train(overrides: Sequence[str]) -> None:
     words = [_quoted(word) for word in _sweep_folder(overrides)]
     given = mock.patch.object(sys, "argv", ["torchdpcate train", *words])
     with checked_overrides(words), given, mock.patch.dict(os.environ, {"HYDRA_FULL_ERROR": "1"}):
-        main()
+        try:
+            main()
+        finally:
+            if len(runs) > 1:
+                from torchdpcate.cli.sweep_total import say_total
+
+                say_total(runs)
     if failures:
         raise failures[0]
 
@@ -56,7 +63,7 @@ def _sweep_folder(overrides: Sequence[str]) -> list[str]:
     folders = [word.removeprefix("run_dir=") for word in overrides if word.startswith("run_dir=")]
     if not folders or not {"-m", "--multirun"} & set(overrides):
         return list(overrides)
-    _check_place(Path(folders[-1]))
+    _check_place(Path(folders[-1].strip("'\"")))
     return [*overrides, f"hydra.sweep.dir={folders[-1]}"]
 
 
@@ -74,8 +81,13 @@ def _quoted(word: str) -> str:
     return f"{key}='{value}'" if equals and plain and not value.isascii() else word
 
 
-def _job(config: DictConfig) -> None:
-    hydra.utils.instantiate(config.task)(config, _run_folder(config))
+def _job(config: DictConfig, runs: list[tuple[Path, bool]]) -> None:
+    """Run the task, after its folder and kind of data were noted."""
+    from torchdpcate.cli.run import is_generated  # late: a mistake in the words needs none of what it imports
+
+    folder = _run_folder(config)
+    runs.append((folder, is_generated(config)))
+    hydra.utils.instantiate(config.task)(config, folder)
 
 
 def _run_folder(config: DictConfig) -> Path:
