@@ -43,6 +43,10 @@ def test_a_path_is_imported_by_setup_and_not_before(tmp_path, monkeypatch):
     family = FunctionPolicies.from_config({"functions": ["late_policy:f"]})
     family.config(), family.keys(), family.one(0), family.unbound(DOMAIN, BINARY).one(0)
     assert "late_policy" not in sys.modules
+    with pytest.raises(InputError, match="code of the module 'late_policy', named by a file"):
+        family.setup(DOMAIN, BINARY)
+    assert "late_policy" not in sys.modules
+    family = family.allowing(["late_policy"])
     assert family.setup(DOMAIN, BINARY).decide(points(3)).shape == (3, 1)
     assert "late_policy" in sys.modules
 
@@ -111,3 +115,37 @@ def test_a_function_says_what_it_was_made_from(monkeypatch):
     monkeypatch.setattr(cases.older, "fitted_on", "yesterday", raising=False)
     with pytest.raises(InputError, match="fitted_on is 'yesterday'"):
         FunctionPolicies([older])
+
+
+@pytest.mark.parametrize(
+    ("path", "allow", "words"),
+    [
+        (
+            "pickle:loads",
+            [],
+            "Python code of the module 'pickle', named by a file; read that code",
+        ),
+        ("pickle:loads", ["pick", "pickle.loads", "*"], r"policies\.allow=\[pickle\]"),
+        ("tests.candidates.cases:older", ["tests", "tests.candidates"], "module 'tests.candidates.cases'"),
+        ("tests.candidates.cases:np.load", ["tests.candidates.cases"], "'np.load' is no name of a function"),
+        ("tests.candidates.cases:Domain", ["tests.candidates.cases"], "defined in torchdpcate.data.domain, not in"),
+    ],
+)
+def test_a_file_names_no_code_but_functions_of_modules_that_are_allowed(path, allow, words):
+    entries = [{"kind": "functions", "functions": [path]}]
+    with pytest.raises(InputError, match=words):
+        PolicyLibrary.of(entries, allow).setup(DOMAIN, BINARY)
+    with pytest.raises(InputError, match=words):
+        FunctionPolicies.from_config(entries[0]).allowing(allow).one(0).setup(DOMAIN, BINARY)
+
+
+def test_one_policy_of_a_family_may_do_no_more_than_the_family():
+    family = FunctionPolicies.from_config({"functions": [PATH, "os:system"]})
+    for part in (family.one(1), family.allowing([cases.__name__]).one(1), family.unbound(DOMAIN, BINARY).one(1)):
+        with pytest.raises(InputError, match="module 'os'"):
+            part.setup(DOMAIN, BINARY)
+
+
+def test_allow_is_a_list_of_names():
+    with pytest.raises(InputError, match=r"allow = 'os': give a list of names of modules, \['os'\]"):
+        PolicyLibrary.of([], "os")

@@ -30,6 +30,7 @@ YAML = """
     - {covariate: age, cut: 60, above: {covariate: bmi, cut: 30, above: 0, below: 1}, below: 0}
 - tests.candidates.cases:older
 """
+ALLOW = ["tests.candidates.cases"]
 NAMES = (
     "always 0",
     "always 1",
@@ -44,7 +45,7 @@ NAMES = (
 def test_a_yaml_list_becomes_a_library(tmp_path):
     path = tmp_path / "policies.yaml"
     path.write_text(YAML)
-    library = PolicyLibrary.of(path)
+    library = PolicyLibrary.of(path, ALLOW)
     assert library.names == NAMES
     assert [type(family) for family in library.families] == list(POLICY_FAMILIES.values())
     ready, x = library.setup(DOMAIN, BINARY), points()
@@ -52,10 +53,10 @@ def test_a_yaml_list_becomes_a_library(tmp_path):
     slim = (age > 60) & (bmi <= 30)
     columns = [age < -1, age > -1, age > 20, age > 40, age - 2 * bmi > 0, slim, age > 40]
     assert torch.equal(ready.decide(x), torch.stack(columns, 1).to(torch.int8))
-    back = PolicyLibrary.from_config(library.config())
+    back = PolicyLibrary.from_config(library.config(), ALLOW)
     assert back.config() == library.config()
     assert torch.equal(back.setup(DOMAIN, BINARY).decide(x), ready.decide(x))
-    assert PolicyLibrary.of(str(path)).names == NAMES
+    assert PolicyLibrary.of(str(path), ALLOW).names == NAMES
 
 
 def test_every_policy_by_its_number():
@@ -126,6 +127,11 @@ def test_the_same_policy_in_other_words_is_found_by_setup():
         ("- kind: constants\n  actions: [yes]", r"policies\[0\]: actions is \[True\]; actions are whole numbers"),
         ("- kind: constants\n- 3", r"policies\[0\]: constants needs 'actions'"),
         ("- {kind: thresholds, covariate: age, cuts: [a]}", r"policies\[0\]: cuts\[0\] is 'a'; give a number"),
+        (
+            "- {kind: functions, functions: ['os:system']}",
+            r"policies\[0\]: function 'os:system': Python code",
+        ),
+        ("- os:system", r"policies\[0\]: function 'os:system': .*by policies.allow=\[os\]"),
         ("- {kind: functions, functions: [!!python/name:os.system x]}", "it has the tag"),
         ("- &a {kind: constants, actions: [0]}\n- *a", "it has the alias"),
     ],

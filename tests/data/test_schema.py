@@ -95,9 +95,9 @@ def test_grid_needs_a_positive_count(count) -> None:
 
 
 def test_from_domain() -> None:
-    domain = Domain([0, 1], [1, 1], -1, 1)
+    domain = Domain([0, 1], [1, 3], -1, 1)
     of = TableSchema.from_domain(domain)
-    assert of.covariates == (Numeric("x0", 0.0, 1.0), Numeric("x1", 1.0, 1.0))
+    assert of.covariates == (Numeric("x0", 0.0, 1.0), Numeric("x1", 1.0, 3.0))
     assert of.domain is domain
     assert of.encode(pd.DataFrame({"x1": [1], "x0": [0.5]})).tolist() == [[0.5, 1.0]]
     assert TableSchema.from_dict(of.to_dict()).domain == domain

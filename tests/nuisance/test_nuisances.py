@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch.func import grad, vmap
 
-from torchdpcate.data import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance import Nuisances, Outcome, Propensity, RecordLossModule
 
@@ -97,13 +96,6 @@ def test_usable_under_torch_func(module, records):
     x = records.x.clone().requires_grad_()
     effect(x).sum().backward()
     torch.testing.assert_close(slopes, x.grad, rtol=1e-12, atol=1e-14)
-
-
-def test_a_constant_covariate_is_harmless():
-    domain = Domain([0.0, 2.0], [1.0, 2.0], 0.0, 1.0)
-    module = Nuisances(domain, width=4).double()
-    x = torch.tensor([[0.25, 2.0]], dtype=torch.float64)
-    torch.testing.assert_close(module.scaled(x), domain.scale(x), rtol=0, atol=0)
 
 
 def test_representation_is_the_hidden_layer(module, domain, records):

@@ -3,7 +3,7 @@
 import copy
 import importlib
 import sys
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import reduce
 from typing import Any, Self
 
@@ -36,9 +36,12 @@ class FunctionPolicies(PolicyFamily):
         fitted_on: ``fingerprint`` of the records that they were made from, if any; None takes the attribute
             ``fitted_on`` of the functions, where they have one.
 
+    A path that somebody wrote into a file is another matter than one in the curator's own code: a family that
+    ``from_config`` made imports only from modules that ``allowing`` names.
+
     Raises:
-        InputError: No function, or what is none; on ``setup``, a path that leads to none, an action that is none of the
-            labels, or a function that does not decide row by row.
+        InputError: No function, or what is none; on ``setup``, a path that leads to none or into a module that is not
+            allowed, an action that is none of the labels, or a function that does not decide row by row.
 
     Example:
         >>> from torchdpcate.data import Domain
@@ -65,6 +68,34 @@ class FunctionPolicies(PolicyFamily):
         super().__init__(check_names(names, [_name(f) for f in self.functions]), fitted_on)
         self.fitted_on = self._source(self.functions)
         self._ready: tuple[Function, ...] = ()
+        self._allowed: frozenset[str] | None = None
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Rebuild a family from ``config``, not set up; it imports from no module until ``allowing`` names it."""
+        return super().from_config(config).allowing(())
+
+    def allowing(self, modules: Collection[str]) -> Self:
+        """Return this family with the modules whose functions its paths may name.
+
+        Args:
+            modules: Their exact names.
+        """
+        allowed = copy.copy(self)
+        allowed._allowed = frozenset(modules)
+        return allowed
+
+    def check_allowed(self) -> None:
+        """Refuse paths into modules that are not allowed, before anything is imported.
+
+        Raises:
+            InputError: Such a path, or one that leads through the module to what another one holds.
+        """
+        if self._allowed is None:
+            return
+        for function in self.functions:
+            if isinstance(function, str):
+                _check_allowed(function, self._allowed)
 
     def bind(self, function: Function) -> Self:
         """Return this family of one with its function given; the import path stays as it was, and is not imported.
@@ -81,6 +112,7 @@ class FunctionPolicies(PolicyFamily):
     def unbound(self, domain: Domain, actions: Sequence[int]) -> Self:
         """Return this family on a domain, its functions known by name alone: nothing is imported, nothing decided."""
         kept = type(self)([_path(f) for f in self.functions], self.names, self.fitted_on)
+        kept._allowed = self._allowed
         kept.domain, kept.actions = domain, check_actions(actions)
         return kept
 
@@ -96,7 +128,9 @@ class FunctionPolicies(PolicyFamily):
         return [_path(f) or (name if f is None else id(f)) for f, name in pairs]
 
     def _look_up(self, domain: Domain, actions: tuple[int, ...]) -> None:
-        self._use(tuple(_load(f, name) for f, name in zip(self.functions, self.names, strict=True)), domain)
+        self.check_allowed()
+        own = self._allowed is not None
+        self._use(tuple(_load(f, name, own) for f, name in zip(self.functions, self.names, strict=True)), domain)
 
     def _use(self, functions: tuple[Function, ...], domain: Domain) -> None:
         """Decide by these functions, after they were tried on public points."""
@@ -144,7 +178,9 @@ class FunctionPolicies(PolicyFamily):
         return found.to(torch.int8)
 
     def _one(self, index: int) -> Self:
-        return type(self)([self.functions[index]], [self.names[index]], self.fitted_on)
+        one = type(self)([self.functions[index]], [self.names[index]], self.fitted_on)
+        one._allowed = self._allowed
+        return one
 
     def _settings(self) -> dict[str, Any]:
         return {"functions": [_path(f) for f in self.functions]}
@@ -163,7 +199,20 @@ def _path(function: str | Function | None) -> str | None:
     return f"{module}:{names}" if found is function else None
 
 
-def _load(function: str | Function | None, name: str) -> Function:
+def _check_allowed(path: str, allowed: frozenset[str]) -> None:
+    module, _, name = path.partition(":")
+    if module not in allowed:
+        raise InputError(
+            f"function {path!r}: Python code of the module {module!r}, named by a file; read that code, and if you "
+            f"trust it allow the module by policies.allow=[{module}] (in Python: PolicyLibrary.of(file, "
+            f"allow=[{module!r}]))"
+        )
+    if not name.isidentifier():
+        raise InputError(f"function {path!r}: {name!r} is no name of a function of {module}; give {module}:function")
+
+
+def _load(function: str | Function | None, name: str, own: bool) -> Function:
+    """Return a function; of one given by path, ``own`` asks that the module itself defines it, not another one."""
     if not isinstance(function, str):
         if function is None:
             raise InputError(f"policy {name!r} is a function without an import path; give it by bind(function)")
@@ -176,4 +225,7 @@ def _load(function: str | Function | None, name: str) -> Function:
         raise InputError(f"policy {name!r}: {function} cannot be imported ({reason}); check the path") from None
     if not callable(loaded):
         raise InputError(f"policy {name!r}: {function} is no function")
+    home = getattr(loaded, "__module__", None)
+    if own and home != module:
+        raise InputError(f"policy {name!r}: {function} is defined in {home}, not in {module}; define a function there")
     return loaded

@@ -3,7 +3,7 @@
 import os
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -67,29 +67,35 @@ class PolicyLibrary:
         return f"PolicyLibrary({len(self)} policies)"
 
     @classmethod
-    def of(cls, policies: Any) -> "PolicyLibrary":
+    def of(cls, policies: Any, allow: Collection[str] = ()) -> "PolicyLibrary":
         """Return the library that is meant.
 
         Args:
             policies: A library, a family, a function of encoded covariates as NumPy [n, q] that gives labels [n], an
                 import path ``package.module:function``, entries with a ``kind`` (as in yaml), a list of these, or the
                 path of a yaml file with such a list.
+            allow: Exact names of the modules whose functions a file, or entries with a ``kind``, may name; without one
+                neither makes Python code run.
 
         Raises:
-            InputError: None of these, no such file, or see the class.
+            InputError: None of these, no such file, a function of a module that is not allowed, or see the class.
         """
+        if isinstance(allow, str):
+            raise InputError(f"allow = {allow!r}: give a list of names of modules, [{allow!r}]")
         if isinstance(policies, PolicyLibrary):
             return policies
         if isinstance(policies, Path) or (isinstance(policies, str) and not _is_import_path(policies)):
-            return cls._read(Path(policies))
+            return cls._read(Path(policies), allow)
         single = isinstance(policies, str | Mapping) or not isinstance(policies, Iterable)
         listed = [policies] if single else list(policies)
-        return cls([_family(entry, "policies" if single else f"policies[{i}]") for i, entry in enumerate(listed)])
+        return cls(
+            [_family(entry, "policies" if single else f"policies[{i}]", allow) for i, entry in enumerate(listed)]
+        )
 
     @classmethod
-    def from_config(cls, config: Sequence[Mapping[str, Any]]) -> "PolicyLibrary":
-        """Rebuild a library from ``config``, not set up."""
-        return cls.of(list(config))
+    def from_config(cls, config: Sequence[Mapping[str, Any]], allow: Collection[str] = ()) -> "PolicyLibrary":
+        """Rebuild a library from ``config``, not set up; ``allow`` is that of `of`."""
+        return cls.of(list(config), allow)
 
     def config(self) -> list[dict[str, Any]]:
         """Return the families as plain types: the list that a yaml file holds."""
@@ -115,7 +121,7 @@ class PolicyLibrary:
         return self.families[family].one(index - ([0, *self._ends][family]))
 
     @classmethod
-    def _read(cls, path: Path) -> "PolicyLibrary":
+    def _read(cls, path: Path, allow: Collection[str]) -> "PolicyLibrary":
         """Read a yaml list of policies."""
         if not os.path.isfile(path):
             raise InputError(f"policies = {path}: no such file, and no import path package.module:function")
@@ -123,7 +129,9 @@ class PolicyLibrary:
             entries = read_yaml(path)
             if not isinstance(entries, list):
                 raise InputError("it holds no list; start each policy with '- kind: ...'")
-            return cls.of(entries)
+            # a bare path in a file is the file's word, not the caller's
+            listed = [{"kind": "functions", "functions": [e]} if isinstance(e, str) else e for e in entries]
+            return cls.of(listed, allow)
         except InputError as error:
             raise InputError(f"policy file {path}: {error}") from None
 
@@ -153,7 +161,7 @@ def policy_family(config: Mapping[str, Any]) -> PolicyFamily:
     return POLICY_FAMILIES[kind].from_config(config)
 
 
-def _family(entry: Any, what: str) -> PolicyFamily:
+def _family(entry: Any, what: str, allow: Collection[str]) -> PolicyFamily:
     if isinstance(entry, PolicyFamily):
         return entry
     if (isinstance(entry, str) and _is_import_path(entry)) or (callable(entry) and not isinstance(entry, type)):
@@ -162,7 +170,11 @@ def _family(entry: Any, what: str) -> PolicyFamily:
         shown = repr(entry) if isinstance(entry, str) else f"of type {type(entry).__name__}"
         raise InputError(f"{what} is {shown}; give {_ONE}")
     try:
-        return policy_family(entry)
+        family = policy_family(entry)
+        if isinstance(family, FunctionPolicies):
+            family = family.allowing(allow)
+            family.check_allowed()
+        return family
     except InputError as error:
         raise InputError(f"{what}: {error}") from None
 

@@ -24,7 +24,7 @@ def threshold_grid(
         actions: Labels of the actions; None takes the schema's.
 
     Raises:
-        InputError: No share or one outside (0, 1), or no covariate whose bounds differ.
+        InputError: No share or one outside (0, 1).
 
     Example:
         >>> from torchdpcate.data import Domain
@@ -40,12 +40,7 @@ def threshold_grid(
         for covariate in schema.covariates
         for name, low, high in covariate.bounds
         for share in (shares if isinstance(covariate, Numeric) else (0.5,))
-        if low < high
     ]
-    if not cuts:
-        raise InputError(
-            "policies: no covariate has bounds that differ, so there is nothing to cut; give policies.path"
-        )
     # with two actions a name says where the second one is taken
     pairs = [(labels[1], labels[0]), (labels[0], labels[1])] if len(labels) == 2 else list(permutations(labels, 2))
     rows = [(name, cut, above, below) for above, below in pairs for name, cut in cuts]

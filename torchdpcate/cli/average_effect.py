@@ -19,6 +19,7 @@ from torchdpcate.cli.run import (
     noise_source,
     nothing_left_unpaid,
     refuse_unused,
+    room_for_release,
     say_warning,
     summary_of,
     told_of_sweep,
@@ -92,9 +93,9 @@ def estimate_average(config: DictConfig, folder: Path) -> None:
     learner.check(study.records.n)
     warn(config, study)
 
-    with nothing_left_unpaid(folder), warnings_said():
-        fit_study(learner, study)
-    release = told_of_sweep(learner.release())
+    with nothing_left_unpaid(folder), warnings_said(), room_for_release(folder / "release"):
+        fit_study(learner, study)  # pays
+        release = told_of_sweep(learner.release())
     write_release(release, folder / "release")
 
     others = unreleased(config, study, learner, budget)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from torchdpcate._files import PRIVATE
 from torchdpcate.cli.comparison import PROBLEM, problem_of
 from torchdpcate.cli.run import RELEASE_FILE
 from torchdpcate.errors import InputError
@@ -40,14 +41,14 @@ def draw_curator(
     rows = released_rows(release, "released")
     rows += [_row(name, estimate, bound, secret=True) for name, estimate in others.items()]
     figure = interval_figure(rows, level=_LEVEL, truth=truth, claim=claim, holds_if=release.holds_if or "")
-    save_figure(figure, folder / "interval.png")
+    save_figure(figure, folder / "interval.png", PRIVATE)
     if balance is None:
         return
     if release.balance is None:
         figure = balance_figure(balance, claim=CURATOR_ONLY)
     else:
         figure = balance_figure(release.balance, nonprivate=balance, claim=claim)
-    save_figure(figure, folder / "balance.png")
+    save_figure(figure, folder / "balance.png", PRIVATE)
 
 
 def report_figures(runs: pd.DataFrame) -> "dict[str, Figure]":

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from torchdpcate._files import atomic_path
+from torchdpcate._files import PRIVATE, atomic_path
 from torchdpcate.cli.run import noise_source, say_warning
 from torchdpcate.data import CausalData, StreamedStudy, Study, record_average
 from torchdpcate.effects import AverageEffectLearner, DifferenceInMeansEffect
@@ -127,5 +127,5 @@ def write_tables(others: Mapping[str, Estimate], balance: BalanceTable | None, b
     if balance is not None:
         tables["balance.csv"] = balance.frame().rename_axis("feature")
     for name, table in tables.items():
-        with atomic_path(folder / name) as temporary:
+        with atomic_path(folder / name, PRIVATE) as temporary:
             table.to_csv(temporary)

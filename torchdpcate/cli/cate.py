@@ -9,12 +9,14 @@ import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
+from torchdpcate._files import PRIVATE
 from torchdpcate.cli.curator import effect_facts, effect_numbers, write_curator
 from torchdpcate.cli.run import (
     finish,
     noise_source,
     nothing_left_unpaid,
     refuse_unused,
+    room_for_release,
     summary_of,
     told_of_sweep,
     warn,
@@ -82,7 +84,8 @@ def train_cate(config: DictConfig, folder: Path) -> None:
     with nothing_left_unpaid(folder):
         learner.fit(records.x, records.a, records.y)
     points = _figure_points(config, study)
-    release, curve = _release(config, study, learner, mechanism, points, folder)
+    with room_for_release(folder / "release", _numbers(study, learner)):
+        release, curve = _release(config, study, learner, mechanism, points, folder)
     write_release(release, folder / "release")
 
     summary, nonprivate = _summary(config, study, learner, release), None
@@ -164,6 +167,13 @@ def _release(
         service = learner.answer_online(folder / "curator" / "online", mechanism, counter=config.release.get("counter"))
         release, curve = service.release(_queries(study)), service.release(points)
     return told_of_sweep(release), curve
+
+
+def _numbers(study: Study, learner: CATELearner) -> int:
+    """Return more numbers than the release can hold: queries, nuisances, the head and its feature map."""
+    queries = 0 if study.queries is None else study.queries.numel() + 2 * len(study.queries)
+    weights = sum(tensor.numel() for tensor in learner.nuisances_.state_dict().values())
+    return queries + weights + learner.stage_.coefficients.numel() * (1 + study.domain.dimension)
 
 
 def _offer(study: Study, learner: CATELearner, mechanism: Mechanism) -> None:
@@ -248,5 +258,5 @@ def _draw(
     }
     known = {name: values for name, values in others.items() if values is not None}
     curator = effect_figure(grid, effect, None, covariate=name, others=known, claim=claim)
-    save_figure(curator, folder / "curator" / "effect.png")
+    save_figure(curator, folder / "curator" / "effect.png", PRIVATE)
     EffectCurves(name, grid, effect, band, level, known).save(folder / "curator" / CURVES_FILE)

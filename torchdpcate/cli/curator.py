@@ -9,7 +9,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from torchdpcate._files import atomic_path, write_text
+from torchdpcate._files import PRIVATE, atomic_path, write_text
 from torchdpcate.data import StreamedStudy, Study
 from torchdpcate.effects import AverageEffectLearner
 from torchdpcate.evaluation import BalanceTable
@@ -32,9 +32,9 @@ def write_curator(config: DictConfig, facts: Mapping[str, Any], numbers: Mapping
     """
     from safetensors.torch import save_file
 
-    write_text(folder / "config.yaml", OmegaConf.to_yaml(config, resolve=True))
-    write_text(folder / "fit.json", json.dumps(facts, indent=2) + "\n")
-    with atomic_path(folder / "numbers.safetensors") as temporary:
+    write_text(folder / "config.yaml", OmegaConf.to_yaml(config, resolve=True), PRIVATE)
+    write_text(folder / "fit.json", json.dumps(facts, indent=2) + "\n", PRIVATE)
+    with atomic_path(folder / "numbers.safetensors", PRIVATE) as temporary:
         save_file({name: tensor.detach().cpu().double().clone() for name, tensor in numbers.items()}, temporary)
 
 

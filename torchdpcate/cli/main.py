@@ -2,11 +2,15 @@
 
 import argparse
 import io
+import re
 import sys
 from collections.abc import Callable, Sequence
 
+from torchdpcate._files import NO_ROOM
+from torchdpcate._signals import Terminated, terminable
 from torchdpcate.errors import InputError, TorchDPCateError
 
+_ADVICE = re.compile(r"To append to your [\w ]+ use \+\S+")  # Hydra's, for settings that nothing would read
 _TRAIN_HELP = """usage: torchdpcate train [-m] [GROUP=CHOICE | KEY=VALUE ...]
 
 Train and release. Hydra overrides choose everything; -m sweeps over comma-separated values.
@@ -33,9 +37,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:
-        _command(words)()
+        with terminable():
+            _command(words)()
     except KeyboardInterrupt:
         return _complain("interrupted; the run folder's ledger counts what was spent", 130)
+    except Terminated:
+        return _complain("terminated; the run folder's ledger counts what was spent", Terminated.CODE)
     except BrokenPipeError:
         return 0
     except Exception as error:
@@ -138,6 +145,11 @@ def _report(parsed: argparse.Namespace) -> None:
 def _explain(error: Exception) -> int:
     if isinstance(error, InputError) or _is_hydra_mistake(error):
         return _complain(_one_line(error), 2)
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        place = "" if error.filename is None else f"{error.filename}: "
+        return _complain(
+            f"{place}cannot be written or read ({error.strerror}); make room on the disk or choose another place", 2
+        )
     if isinstance(error, TorchDPCateError):
         return _complain(_one_line(error), 1)
     return _complain(f"internal error: {type(error).__name__}: {_one_line(error)} (--debug shows where)", 1)
@@ -154,7 +166,8 @@ def _is_hydra_mistake(error: Exception) -> bool:
 def _one_line(error: BaseException) -> str:
     while isinstance(error.__cause__, InputError):
         error = error.__cause__
-    return " ".join(str(error).split())
+    text = _ADVICE.sub("", str(error))
+    return " ".join(text.split())
 
 
 def _complain(message: str, code: int) -> int:

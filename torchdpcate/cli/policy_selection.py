@@ -1,6 +1,7 @@
 """The task ``policy_selection``: from records to a released policy of a public library."""
 
 import importlib
+import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from torchdpcate._files import atomic_path, write_text
+from torchdpcate._files import PRIVATE, atomic_path, write_text
 from torchdpcate.candidates import PolicyLibrary
 from torchdpcate.cli.curator import selection_facts, selection_numbers, write_curator
 from torchdpcate.cli.run import (
@@ -20,6 +21,7 @@ from torchdpcate.cli.run import (
     noise_source,
     nothing_left_unpaid,
     refuse_unused,
+    room_for_release,
     summary_of,
     told_of_sweep,
     warn,
@@ -102,7 +104,8 @@ def select_policy(config: DictConfig, folder: Path) -> None:
     records = study.records
     with nothing_left_unpaid(folder):
         selector.fit(records.x, records.a, records.y)
-    release = told_of_sweep(selector.release())
+    with room_for_release(folder / "release", len(json.dumps(selector.library_.config()))):
+        release = told_of_sweep(selector.release())
     write_release(release, folder / "release")
 
     table = _policies(study, selector)
@@ -110,10 +113,10 @@ def select_policy(config: DictConfig, folder: Path) -> None:
     summary = summary_of(TASK, config, study, selector, release) | selection_choices(config)
     summary |= {"policy": release.name, "spread": selector.spread_, **_measures(table, chosen)}
     write_curator(config, selection_facts(selector), selection_numbers(study, selector), folder / "curator")
-    with atomic_path(folder / "curator" / "policies.csv") as temporary:
+    with atomic_path(folder / "curator" / "policies.csv", PRIVATE) as temporary:
         table.to_csv(temporary, index=False)
     _draw(table, chosen, release, folder / "curator")
-    write_text(folder / "curator" / "plan.txt", f"{plan}\n")
+    write_text(folder / "curator" / "plan.txt", f"{plan}\n", PRIVATE)
     finish(summary, _MEASURES, release, folder, start)
     print(f"policy: {release.name}")
 
@@ -149,8 +152,15 @@ def make_library(config: DictConfig, schema: TableSchema) -> PolicyLibrary:
         InputError: No such file, or no library.
     """
     if config.policies.path is not None:
-        return PolicyLibrary.of(Path(str(config.policies.path)))
+        return PolicyLibrary.of(Path(str(config.policies.path)), _modules(config.policies.allow))
     return PolicyLibrary.of(instantiate(config.policies.make)(schema))
+
+
+def _modules(allow: Any) -> list[str]:
+    """Return the modules whose functions a policies file may name."""
+    if not OmegaConf.is_list(allow) or not all(isinstance(name, str) for name in allow):
+        raise InputError(f"policies.allow = {allow}: give a list of names of modules, as policies.allow=[guidelines]")
+    return list(allow)
 
 
 def make_nuisances(config: DictConfig) -> ScoreNuisances:
@@ -252,4 +262,4 @@ def _draw(table: pd.DataFrame, chosen: int, release: PolicyRelease, folder: Path
         regrets=table["regret"].to_numpy() if "regret" in table else None,
         claim=release.privacy.claim,
     )
-    save_figure(figure, folder / "policies.png")
+    save_figure(figure, folder / "policies.png", PRIVATE)

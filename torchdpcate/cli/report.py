@@ -25,6 +25,7 @@ from torchdpcate.cli.comparison import (
 from torchdpcate.cli.families import AVERAGES, EFFECTS, FAMILIES, Family, Measure
 from torchdpcate.cli.settings import CURVES_FILE
 from torchdpcate.cli.summaries import COUNTS, WORDS, read_summary
+from torchdpcate.cli.sweep_total import table_totals
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation import EffectCurves, budget_figure, curves_figure, save_figure
 
@@ -55,9 +56,12 @@ def report(folder: str) -> None:
     pages = [_page(runs, family) for family, runs in parts]
     _write_csv(pd.concat([runs for _, runs in parts]), root / "report.csv")
     marked = "Curator only: holds errors of non-private estimates."
-    write_text(root / "report.md", "\n\n".join([marked, *pages]) + "\n")
+    totals = table_totals(rows)
+    write_text(root / "report.md", "\n\n".join([marked, *totals, *pages]) + "\n")
     for family, runs in parts:
         _print(runs, family)
+    for line in totals:
+        print(line)
     for name, figure in figures.items():
         save_figure(figure, root / name)
         print(f"figure: {root / name}")

@@ -11,13 +11,14 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from torchdpcate._files import write_text
+from torchdpcate._files import PRIVATE, write_text
 from torchdpcate.cli.curator import rule_facts, rule_numbers, write_curator
 from torchdpcate.cli.run import (
     finish,
     noise_source,
     nothing_left_unpaid,
     refuse_unused,
+    room_for_release,
     summary_of,
     told_of_sweep,
     warn,
@@ -90,9 +91,9 @@ def train_rule(config: DictConfig, folder: Path, task: str) -> None:
     warn(config, study)
 
     records = study.records
-    with nothing_left_unpaid(folder):
-        learner.fit(records.x, records.a, records.y)
-    release = told_of_sweep(learner.release())
+    with nothing_left_unpaid(folder), room_for_release(folder / "release", _numbers(config, study)):
+        learner.fit(records.x, records.a, records.y)  # a tuned rule is paid for here
+        release = told_of_sweep(learner.release())
     write_release(release, folder / "release")
     _draw(release, folder / "release")
 
@@ -102,7 +103,7 @@ def train_rule(config: DictConfig, folder: Path, task: str) -> None:
     summary |= _accuracies(study, fitted, nonprivate, release) | _values(study, fitted, nonprivate, release)
     write_curator(config, rule_facts(fitted), rule_numbers(study, fitted), folder / "curator")
     noise = fitted.explain_noise()
-    write_text(folder / "curator" / "noise.txt", f"{noise}\n")
+    write_text(folder / "curator" / "noise.txt", f"{noise}\n", PRIVATE)
     finish(summary, _MEASURES, release, folder, start)
     if release.privacy.claims:
         _show_noise(noise)
@@ -149,6 +150,11 @@ def _learner(config: DictConfig, study: Study, budget: PrivacyBudget, **rest: An
 def _rule(config: DictConfig, study: Study, budget: PrivacyBudget | None, **rest: Any) -> RuleLearner:
     # A partial: as keywords of instantiate, our dataclasses would be taken for configuration.
     return instantiate(config.rule)(domain=study.schema, budget=budget, seed=config.seed, **rest)
+
+
+def _numbers(config: DictConfig, study: Study) -> int:
+    """Return more numbers than the release can hold: theta and its feature map."""
+    return instantiate(config.features).setup(study.domain).dimension * (2 + study.domain.dimension)
 
 
 def _decisions(learner: RuleLearner, x: Tensor) -> Tensor:

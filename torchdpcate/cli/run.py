@@ -6,25 +6,28 @@ import sys
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
+from hydra.utils import get_class
 from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 
-from torchdpcate._files import write_text
+from torchdpcate._files import PRIVATE, PUBLIC, publish, reserved, seal, write_text
 from torchdpcate.cli.settings import settings, words
 from torchdpcate.data import StreamedStudy, Study
+from torchdpcate.data.generated import GeneratedStudy
 from torchdpcate.errors import InputError
 from torchdpcate.privacy import Ledger, NoiseSource
 from torchdpcate.release import Release, write_sums
 
 RELEASE_FILE = "release.safetensors"
+_ROOM = 8 << 20  # bytes of a release without its long tensors: small models, statement, figures, checksums
 
 Any_Release = TypeVar("Any_Release", bound=Release)
 
@@ -33,6 +36,11 @@ def noise_source(config: DictConfig) -> NoiseSource:
     """Return the system's entropy, or the fixed noise of a test."""
     seed = config.privacy.noise_seed
     return NoiseSource.system() if seed is None else NoiseSource.fixed(seed)
+
+
+def is_generated(config: DictConfig) -> bool:
+    """Tell whether the records are drawn from a known law, so that they protect nobody."""
+    return issubclass(get_class(config.data._target_), GeneratedStudy)
 
 
 def refuse_unused(task: str, remedies: Mapping[str, str]) -> None:
@@ -85,15 +93,16 @@ def sweeps() -> bool:
 
 @contextmanager
 def nothing_left_unpaid(folder: Path) -> Iterator[None]:
-    """Remove the curator's folder where records are refused before anything was spent on them."""
+    """Remove the curator's folder where records or the disk are refused before anything was spent on them."""
     try:
         yield
-    except InputError:
+    except (InputError, OSError):
         ledger = folder / "curator" / "ledger.json"
-        if ledger.is_file() and not Ledger.load(ledger).entries:
-            shutil.rmtree(folder / "curator")
+        if not ledger.is_file() or not Ledger.load(ledger).entries:
+            shutil.rmtree(folder / "curator", ignore_errors=True)
             if not sweeps():
-                folder.rmdir()
+                with suppress(OSError):
+                    folder.rmdir()
         raise
 
 
@@ -110,12 +119,26 @@ def told_of_sweep(release: Any_Release) -> Any_Release:
     return replace(release, privacy=replace(release.privacy, tuning=tuning))  # type: ignore[type-var]
 
 
+@contextmanager
+def room_for_release(folder: Path, numbers: int = 0) -> Iterator[None]:
+    """Hold the release's space on the disk while it is paid for: what cannot be written is not paid.
+
+    Args:
+        folder: The release's folder, made here.
+        numbers: How many numbers the release holds at most, besides `_ROOM` bytes of everything else.
+
+    Raises:
+        OSError: The disk is full, or the folder cannot be written; nothing was charged.
+    """
+    with reserved(folder, _ROOM + 2 * 8 * numbers):
+        yield
+
+
 def write_release(release: Release, folder: Path) -> None:
-    """Write the release and its privacy statement into a new folder."""
-    folder.mkdir(parents=True)
+    """Write the release and its privacy statement into its folder."""
     release.save(folder / RELEASE_FILE)
-    write_text(folder / "privacy.json", release.privacy.to_json() + "\n")
-    write_text(folder / "privacy.md", release.privacy.to_markdown())
+    write_text(folder / "privacy.json", release.privacy.to_json() + "\n", PUBLIC)
+    write_text(folder / "privacy.md", release.privacy.to_markdown(), PUBLIC)
 
 
 def summary_of(
@@ -133,6 +156,7 @@ def summary_of(
     return {
         "task": task,
         "data": study.name,
+        "generated": is_generated(config),
         "learner": type(learner).__name__,
         "release": release.kind,
         "mechanism": release.privacy.mechanism,
@@ -163,8 +187,10 @@ def finish(summary: dict[str, Any], measures: Mapping[str, str], release: Releas
         start: When the run began, by ``time.perf_counter``.
     """
     write_sums(folder / "release")
+    publish(folder / "release")
+    seal(folder / "curator")
     summary["seconds"] = round(time.perf_counter() - start, 3)
-    write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+    write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n", PRIVATE)
     table = Table(show_header=False, title="torchdpcate: released", title_justify="left")
     for row in _shown(summary, measures, release):
         table.add_row(*row)

@@ -13,9 +13,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
-from torchdpcate._files import write_text
+from torchdpcate._files import PRIVATE, write_text
 from torchdpcate.audit import make_folder
 from torchdpcate.audit.spillover import SpilloverReport, spillover_audit, spillover_figure
+from torchdpcate.cli.overrides import checked_overrides
 from torchdpcate.cli.policy_selection import TASK, make_library, make_nuisances
 from torchdpcate.cli.train import _quoted
 from torchdpcate.data import CausalData, RareRegionStudy, Study, StudySource
@@ -126,8 +127,9 @@ def _parse(words: Sequence[str]) -> tuple[Path | None, int, tuple[str, ...], lis
 
 
 def _compose(words: Sequence[str]) -> DictConfig:
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        return compose("config", overrides=[f"task={TASK}", *map(_quoted, words)])
+    given = [f"task={TASK}", *map(_quoted, words)]
+    with checked_overrides(given), initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        return compose("config", overrides=given)
 
 
 def _blocks(config: DictConfig, study: Study) -> tuple[SelectionFacts, CausalData, CausalData]:
@@ -141,7 +143,7 @@ def _blocks(config: DictConfig, study: Study) -> tuple[SelectionFacts, CausalDat
 
 
 def _write(report: SpilloverReport, folder: Path) -> None:
-    write_text(folder / "spillover.json", json.dumps(report.to_dict(), indent=2) + "\n")
-    save_figure(spillover_figure(report), folder / "spillover.png")
+    write_text(folder / "spillover.json", json.dumps(report.to_dict(), indent=2) + "\n", PRIVATE)
+    save_figure(spillover_figure(report), folder / "spillover.png", PRIVATE)
     for name in ("spillover.json", "spillover.png"):
         print(f"written: {folder / name}")

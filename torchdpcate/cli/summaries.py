@@ -39,6 +39,8 @@ def read_summary(path: Path) -> dict[str, Any]:
             **{name: _whole(summary[name]) for name in COUNTS},
             "requested_epsilon": _positive(summary["requested"]["epsilon"]),
             "spent_epsilon": None if spent is None else _positive(spent),
+            "spent_delta": _number(summary["spent"]["total"].get("delta")),  # older runs lack it, and the next
+            "generated": _flag(summary.get("generated")),
             **{name: _number(summary[name]) for name in family.keys if name in summary},
             "seconds": _positive(summary["seconds"]),
         }
@@ -64,6 +66,12 @@ def _positive(value: Any) -> float:
 
 def _whole(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
+        raise ValueError
+    return value
+
+
+def _flag(value: Any) -> bool | None:
+    if not (value is None or isinstance(value, bool)):
         raise ValueError
     return value
 

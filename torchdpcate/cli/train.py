@@ -3,7 +3,9 @@
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
+from itertools import takewhile
 from pathlib import Path
 from unittest import mock
 
@@ -12,6 +14,8 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
+from torchdpcate._files import PRIVATE
+from torchdpcate.cli.overrides import checked_overrides
 from torchdpcate.data._shipped import conf_dir
 from torchdpcate.errors import InputError
 
@@ -26,11 +30,12 @@ def train(overrides: Sequence[str]) -> None:
         InputError: A user's mistake in the configuration or the data.
     """
     failures: list[Exception] = []
+    runs: list[tuple[Path, bool]] = []
     process = os.getpid()
 
     def job(config: DictConfig) -> None:
         try:
-            _job(config)
+            _job(config, runs)
         except Exception as error:
             # Hydra would print lines of its own; a launcher's worker process has no other way to tell.
             if os.getpid() != process:
@@ -39,9 +44,16 @@ def train(overrides: Sequence[str]) -> None:
 
     main = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(job)
     # Hydra reads its words from sys.argv, and hides errors unless it is told not to.
-    words = mock.patch.object(sys, "argv", ["torchdpcate train", *map(_quoted, _sweep_folder(overrides))])
-    with words, mock.patch.dict(os.environ, {"HYDRA_FULL_ERROR": "1"}):
-        main()
+    words = [_quoted(word) for word in _sweep_folder(overrides)]
+    given = mock.patch.object(sys, "argv", ["torchdpcate train", *words])
+    with checked_overrides(words), given, mock.patch.dict(os.environ, {"HYDRA_FULL_ERROR": "1"}):
+        try:
+            main()
+        finally:
+            if len(runs) > 1:
+                from torchdpcate.cli.sweep_total import say_total
+
+                say_total(runs)
     if failures:
         raise failures[0]
 
@@ -51,6 +63,7 @@ def _sweep_folder(overrides: Sequence[str]) -> list[str]:
     folders = [word.removeprefix("run_dir=") for word in overrides if word.startswith("run_dir=")]
     if not folders or not {"-m", "--multirun"} & set(overrides):
         return list(overrides)
+    _check_place(Path(folders[-1].strip("'\"")))
     return [*overrides, f"hydra.sweep.dir={folders[-1]}"]
 
 
@@ -68,8 +81,13 @@ def _quoted(word: str) -> str:
     return f"{key}='{value}'" if equals and plain and not value.isascii() else word
 
 
-def _job(config: DictConfig) -> None:
-    hydra.utils.instantiate(config.task)(config, _run_folder(config))
+def _job(config: DictConfig, runs: list[tuple[Path, bool]]) -> None:
+    """Run the task, after its folder and kind of data were noted."""
+    from torchdpcate.cli.run import is_generated  # late: a mistake in the words needs none of what it imports
+
+    folder = _run_folder(config)
+    runs.append((folder, is_generated(config)))
+    hydra.utils.instantiate(config.task)(config, folder)
 
 
 def _run_folder(config: DictConfig) -> Path:
@@ -80,6 +98,8 @@ def _run_folder(config: DictConfig) -> Path:
     """
     if HydraConfig.get().mode == RunMode.MULTIRUN:
         folder = Path(HydraConfig.get().runtime.output_dir)
+        with suppress(OSError):
+            (folder.parent / "multirun.yaml").chmod(PRIVATE)  # Hydra's, with the paths of the curator's files
         taken = folder.exists() and any(folder.iterdir())
     else:
         default = Path("runs") / datetime.now().strftime("%Y-%m-%d_%H-%M-%S-%f")
@@ -87,4 +107,23 @@ def _run_folder(config: DictConfig) -> Path:
         taken = folder.exists()
     if taken:
         raise InputError(f"run_dir = {folder}: exists already; choose another folder or remove it")
+    _check_place(folder)
     return folder
+
+
+def _check_place(folder: Path) -> None:
+    """Refuse a folder that cannot be made, before any record is read; nothing is left of the trial.
+
+    Raises:
+        InputError: It cannot be made, or is a file.
+    """
+    made: list[Path] = []
+    try:
+        made = list(takewhile(lambda path: not path.exists(), (folder, *folder.absolute().parents)))
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"run_dir = {folder}: cannot be made ({error.strerror}); choose another folder") from None
+    finally:
+        for path in made:
+            with suppress(OSError):
+                path.rmdir()

@@ -28,7 +28,7 @@ class Domain:
 
     Args:
         covariate_low: lower bounds :math:`l`, q numbers.
-        covariate_high: upper bounds :math:`u`, q numbers, none below its lower bound.
+        covariate_high: upper bounds :math:`u`, q numbers, each above its lower bound.
         outcome_low: :math:`y_{lo}`.
         outcome_high: :math:`y_{hi}`, above `outcome_low`.
         overlap: :math:`\zeta`, between 0 and 1/2, both excluded.
@@ -42,8 +42,8 @@ class Domain:
         names: tuple of q names.
 
     Raises:
-        InputError: a bound is missing, not finite or inverted, `overlap` lies outside (0, 1/2), `names` do not
-            match, or `origin` is not words.
+        InputError: a bound is missing or not finite, low is not below high, `overlap` lies outside (0, 1/2), `names`
+            do not match, or `origin` is not words.
 
     Example:
         >>> domain = Domain([0.0, 16.0], [1.0, 60.0], outcome_low=-1.0, outcome_high=1.0)
@@ -76,7 +76,7 @@ class Domain:
         bounds = zip(self.names, self.covariate_low.tolist(), self.covariate_high.tolist(), strict=True)
         for name, low, high in bounds:
             check_bounds(f"covariate {name!r}", low, high)
-        self.outcome_low, self.outcome_high = check_bounds("outcome", outcome_low, outcome_high, strict=True)
+        self.outcome_low, self.outcome_high = check_bounds("outcome", outcome_low, outcome_high)
         if self.outcome_range < _RESOLUTION * max(abs(self.outcome_low), abs(self.outcome_high)):
             raise InputError(
                 f"bounds of outcome are [{self.outcome_low!r}, {self.outcome_high!r}]: float64 cannot tell outcomes so "
@@ -176,7 +176,7 @@ class Domain:
     def scale(self, X: Tensor) -> Tensor:
         r"""Return :math:`2 (x - l) / (u - l) - 1`, in :math:`[-1, 1]^q` for x in the box.
 
-        A constant column (l = u) becomes 0. Device and floating dtype follow X; differentiable.
+        A column whose bounds are one number in X's dtype becomes 0. Device and floating dtype follow X; differentiable.
         """
         X = X if X.is_floating_point() else X.to(torch.float64)
         low, width = self.covariate_low.to(X), self.covariate_high.to(X) - self.covariate_low.to(X)
@@ -295,17 +295,17 @@ def to_number(name: str, value: Any) -> float:
     return number
 
 
-def check_bounds(name: str, low: Any, high: Any, strict: bool = False) -> tuple[float, float]:
+def check_bounds(name: str, low: Any, high: Any) -> tuple[float, float]:
     """Return the bounds as floats.
 
     Raises:
-        InputError: one is missing or not finite, they are inverted, or equal where `strict`.
+        InputError: one is missing or not finite, or they are inverted or equal.
     """
     low, high = to_number(f"lower bound of {name}", low), to_number(f"upper bound of {name}", high)
     if low > high:
         raise InputError(f"bounds of {name} are inverted: low {low:g} is above high {high:g}; swap them")
-    if strict and low == high:
-        raise InputError(f"bounds of {name} are both {low:g}; low must be below high")
+    if low == high:
+        raise InputError(f"bounds of {name} are both {low:g}; low must be below high (leave a constant column out)")
     to_number(f"width of {name}'s bounds", high - low)
     return low, high
 

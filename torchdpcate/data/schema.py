@@ -329,9 +329,7 @@ class TableSchema:
         covariates = tuple(_covariate(str(name), entry) for name, entry in entries["covariates"].items())
         bounds = [bound for covariate in covariates for bound in covariate.bounds]
         names, low, high = zip(*bounds, strict=True)
-        outcome_low, outcome_high = check_bounds(
-            f"outcome {outcome['name']!r}", outcome["low"], outcome["high"], strict=True
-        )
+        outcome_low, outcome_high = check_bounds(f"outcome {outcome['name']!r}", outcome["low"], outcome["high"])
         overlap, origin = entries.get("overlap", 0.05), entries.get("origin", IN_CODE)
         domain = Domain(low, high, outcome_low, outcome_high, overlap, names, origin)
         treatment, arms = _treatment(entries["treatment"])

@@ -172,7 +172,7 @@ class GivenOutcomes(Surface):
             with about(path):
                 check_treatment(a, f"treatment column {self.treatment!r}")
         low, high = self.bounds or (schema.domain.outcome_low, schema.domain.outcome_high)
-        return Outcomes(a, torch.where(a == 1, y1, y0), effect, check_bounds("data.surface.bounds", low, high, True))
+        return Outcomes(a, torch.where(a == 1, y1, y0), effect, check_bounds("data.surface.bounds", low, high))
 
     def _read(self, path: Any, rows: Tensor) -> dict[str, Tensor]:
         names = [*self.outcomes, *(self.means or ()), *([self.treatment] if self.treatment else ())]

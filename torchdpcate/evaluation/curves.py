@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from torchdpcate._files import write_text
+from torchdpcate._files import PRIVATE, write_text
 from torchdpcate.errors import InputError
 
 _MOST_BYTES = 10_000_000
@@ -44,7 +44,7 @@ class EffectCurves:
             "band": None if self.band is None else self.band.tolist(),
         }
         secret = {name: values.tolist() for name, values in self.others.items()}
-        write_text(path, json.dumps({"public": public, "secret": secret}) + "\n")
+        write_text(path, json.dumps({"public": public, "secret": secret}) + "\n", PRIVATE)
 
     @classmethod
     def load(cls, path: Path) -> "EffectCurves":

@@ -88,11 +88,11 @@ def rule_figure(names: Sequence[str], coefficients: np.ndarray, *, claim: str = 
     return figure
 
 
-def save_figure(figure: "Figure", path: Path) -> None:
-    """Write a figure as PNG, whole or not at all."""
+def save_figure(figure: "Figure", path: Path, mode: int | None = None) -> None:
+    """Write a figure as PNG, whole or not at all; ``mode`` are its permissions, None for those of any new file."""
     from torchdpcate._files import atomic_path
 
-    with atomic_path(path) as temporary:
+    with atomic_path(path, mode) as temporary:
         figure.savefig(temporary, dpi=150, bbox_inches="tight", format="png")
 
 

@@ -71,7 +71,7 @@ class Nuisances(RecordLossModule, NuisanceModel):
         half_width = (domain.covariate_high - domain.covariate_low) / 2
         # bounds stay float64 whatever the weights are, so that scaling agrees with Domain.scale
         self.register_buffer("centre", domain.covariate_low + half_width, persistent=False)
-        self.register_buffer("half_width", half_width.masked_fill(half_width == 0, 1.0), persistent=False)
+        self.register_buffer("half_width", half_width, persistent=False)
 
     def scaled(self, x: Tensor) -> Tensor:
         """Covariates `x` `[..., q]` on [-1, 1], in the weights' precision."""

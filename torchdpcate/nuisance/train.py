@@ -11,6 +11,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 from torch.utils.data import DataLoader, TensorDataset
 
+from torchdpcate._signals import terminable
 from torchdpcate._threads import threads_for
 from torchdpcate.data import CausalData
 from torchdpcate.errors import InputError
@@ -69,6 +70,7 @@ def train(
         BudgetError: the ledger cannot pay the plan.
         NumericalError: training diverged.
         KeyboardInterrupt: on Ctrl-C; the ledger then counts the steps taken.
+        SystemExit: on SIGTERM, likewise, with code 143.
 
     Guarantee:
         That of `DPSGD`, if `records` are the ledger's block.
@@ -77,7 +79,7 @@ def train(
     size = sum(parameter.numel() for parameter in module.parameters())
     if ckpt_path is not None:
         _check_readable(ckpt_path)
-    with quiet_lightning(), interruptible(), threads_for(size), torch.random.fork_rng():
+    with quiet_lightning(), interruptible(), terminable(), threads_for(size), torch.random.fork_rng():
         torch.manual_seed(seed)
         callbacks: list[Callback] = []
         if plan is None:

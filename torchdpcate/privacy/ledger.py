@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from filelock import FileLock
 
-from torchdpcate._files import write_text
+from torchdpcate._files import PRIVATE, private_folder, write_text
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.privacy.accounting import Charge, compose
 from torchdpcate.privacy.budget import PrivacyBudget, whole
@@ -97,13 +97,14 @@ class Ledger:
         self._book, self._process = book, os.getpid()
         self._planning: tuple[int, frozenset[str]] | None = None  # thread, and the blocks without an entry before
         if self._path is not None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._alone(), FileLock(f"{self._path}.lock"):
+            if not self._path.parent.exists():
+                private_folder(self._path.parent)
+            with self._alone(), FileLock(f"{self._path}.lock", mode=PRIVATE):
                 if self._path.exists():
                     self._book = replace(book, id="")
                     self._book = self._read()
                 else:
-                    write_text(self._path, book.dump())
+                    write_text(self._path, book.dump(), PRIVATE)
                     _remember(book)
 
     def __copy__(self) -> "Ledger":
@@ -415,12 +416,12 @@ class Ledger:
 
     def _change(self, change: Callable[[tuple[Entry, ...]], tuple[tuple[Entry, ...], Result]]) -> Result:
         """Apply a change to the entries on disk; the new ones are written before anyone sees them."""
-        with self._alone(), nullcontext() if self._path is None else FileLock(f"{self._path}.lock"):
+        with self._alone(), nullcontext() if self._path is None else FileLock(f"{self._path}.lock", mode=PRIVATE):
             book = self._read()
             entries, result = change(book.entries)
             changed = book.changed(entries)
             if self._path is not None:
-                write_text(self._path, changed.dump())
+                write_text(self._path, changed.dump(), PRIVATE)
                 _remember(changed)
             self._book = changed
             return result

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from torchdpcate._files import atomic_path
+from torchdpcate._files import PUBLIC, atomic_path
 from torchdpcate.errors import InputError, VerificationError
 from torchdpcate.privacy import DPSGDEvent, GaussianEvent, Level, PureEvent, event_from_dict
 from torchdpcate.privacy.gaussian_dp import GaussianDP, Reach, event_mu, gaussian_dp
@@ -136,7 +136,7 @@ def write_card(card: Mapping[str, Any], folder: str | Path) -> list[Path]:
             for name, text in texts.items():
                 if (folder / name).is_dir():  # a rename would fail, perhaps after the other file's
                     raise IsADirectoryError(errno.EISDIR, f"{name} is a folder")
-                both.enter_context(atomic_path(folder / name)).write_text(text, encoding="utf-8")
+                both.enter_context(atomic_path(folder / name, PUBLIC)).write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"output = {folder}: cannot be written to ({error.strerror}); choose another folder") from None
     if listed:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from filelock import FileLock
 
-from torchdpcate._files import write_text
+from torchdpcate._files import PRIVATE, write_text
 from torchdpcate.errors import InputError, ReleaseFileError
 
 _FORMAT, _VERSION = "torchdpcate counter", 1
@@ -58,7 +58,7 @@ class Counter:
             raise InputError(
                 f"counter = {path}: is in the service's folder, and would be put back with it; choose another"
             )
-        self.lock = FileLock(f"{self.path}.lock")
+        self.lock = FileLock(f"{self.path}.lock", mode=PRIVATE)
 
     def create(self, head: Head) -> None:
         """Write the counter of a new service.
@@ -80,7 +80,7 @@ class Counter:
             OSError: It could not be written.
         """
         told = {"run": self._run, "entries": head.entries, "end": head.end, "digest": head.digest.hex()}
-        write_text(self.path, json.dumps({"format": _FORMAT, "version": _VERSION, **told}, indent=1))
+        write_text(self.path, json.dumps({"format": _FORMAT, "version": _VERSION, **told}, indent=1), PRIVATE)
 
     def read(self) -> Head:
         """Return how far the history had come when the last answer left.

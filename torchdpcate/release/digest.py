@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchdpcate._files import write_text
+from torchdpcate._files import PUBLIC, write_text
 from torchdpcate.errors import InputError, VerificationError
 
 SUMS_FILE = "SHA256SUMS"
@@ -92,7 +92,7 @@ def write_sums(folder: str | Path, names: Collection[str] | None = None) -> Path
     bad = sorted(name for name in sums if not _LINE.fullmatch(f"{'0' * 64}  {name}"))
     if bad:
         raise InputError(f"folder = {folder}: rename {bad[0]!r}; its name cannot stand in {SUMS_FILE}")
-    write_text(target, "".join(f"{sums[name]}  {name}\n" for name in sorted(sums)))
+    write_text(target, "".join(f"{sums[name]}  {name}\n" for name in sorted(sums)), PUBLIC)
     return target
 
 

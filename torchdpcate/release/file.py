@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from torchdpcate._files import atomic_path
+from torchdpcate._files import PUBLIC, atomic_path
 from torchdpcate.data import TableSchema
 from torchdpcate.errors import InputError, ReleaseFileError
 from torchdpcate.release.digest import DIGEST_KEY, release_digest
@@ -103,7 +103,7 @@ def save_release(release: Release, path: str | Path) -> Path:
     }
     tensors = {name: t.detach().cpu().contiguous().clone() for name, t in release.tensors().items()}
     metadata[DIGEST_KEY] = release_digest(metadata, tensors)
-    with atomic_path(path) as temporary:
+    with atomic_path(path, PUBLIC) as temporary:
         save_file(tensors, temporary, metadata=metadata)
     return path
 

@@ -29,6 +29,7 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock
 
+from torchdpcate._files import PRIVATE
 from torchdpcate.errors import ReleaseFileError
 from torchdpcate.release.counter import Counter, Head
 
@@ -64,7 +65,7 @@ class History:
         self.folder = Path(folder)
         self._run = hashlib.sha256(f"torchdpcate history {run} {width}".encode()).digest()
         self._width = width
-        self._counter, self._lock = counter, FileLock(self.folder / LOCK_FILE)
+        self._counter, self._lock = counter, FileLock(self.folder / LOCK_FILE, mode=PRIVATE)
         self._seen, self._slot = _Head(0, _DIGEST, self._run), 0
 
     @property
@@ -83,7 +84,7 @@ class History:
         if self._counter is not None:
             self._counter.create(self._seen)
         for name, data in ((HISTORY_FILE, self._run), (HEAD_FILE, self._seen.pack(self._run) * 2)):
-            (self.folder / name).touch(exist_ok=False)
+            (self.folder / name).touch(PRIVATE, exist_ok=False)
             _write(self.folder / name, data, 0)
 
     def new_rows(self) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate._files import atomic_path
+from torchdpcate._files import PRIVATE, atomic_path, check_private, reserved
 from torchdpcate.data import TableSchema
 from torchdpcate.errors import InputError, NumericalError, ReleaseFileError
 from torchdpcate.nuisance import NuisanceModel
@@ -45,6 +45,7 @@ EXCESS = 1e-3
 
 _SLACK = EXCESS * JITTER
 _BATCH = 4_096  # answers worked out at once
+_ROOM = 1 << 20  # bytes of a service besides its tensors
 _STOCK = 1_024  # numbers drawn at once
 _AGREE = 1e-6  # of the outcome range, between an answer in the history and the same one worked out anew
 
@@ -165,7 +166,7 @@ class _State:
             name: t.contiguous().clone() for name, t in (own | named_tensors("nuisances", self.nuisances)).items()
         }
         metadata[DIGEST_KEY] = release_digest(metadata, tensors)
-        with atomic_path(path) as temporary:
+        with atomic_path(path, PRIVATE) as temporary:
             save_file(tensors, temporary, metadata=metadata)
 
     @classmethod
@@ -247,6 +248,7 @@ class OnlineService:
         Raises:
             InputError: A second stage without a sensitivity bound, or a folder or counter that is there or cannot be
                 made.
+            OSError: There is no room for what the service must keep.
             BudgetError: The block cannot pay.
         """
         folder, terms, run = Path(folder), OnlineTerms.of(stage, budget), secrets.token_hex(16)
@@ -254,11 +256,13 @@ class OnlineService:
         _refuse_counter(counter, run, folder)
         correction = correction_of(stage, nuisances)
         try:
-            folder.mkdir(parents=True)
+            folder.mkdir(mode=0o700, parents=True)
         except OSError as error:
             raise InputError(f"folder = {folder}: cannot be made ({error.strerror}); choose another") from None
         try:
-            charge(terms.event, terms.guarantee.level, 1)
+            # what could not be kept is not paid for
+            with reserved(folder, _size(correction, nuisances)):
+                charge(terms.event, terms.guarantee.level, 1)
         except BaseException:
             folder.rmdir()
             raise
@@ -276,12 +280,14 @@ class OnlineService:
             noise: Where new noise comes from; None takes the operating system's entropy.
 
         Raises:
-            InputError: No service there, or noise with a fixed seed for one that claims privacy.
+            InputError: No service there, a folder that others can read, or noise with a fixed seed for one that claims
+                privacy.
             ReleaseFileError: Its state or its history is damaged, changed, or of another run.
         """
         folder, noise = Path(folder), noise or NoiseSource.system()
         if not (folder / STATE_FILE).is_file():
             raise InputError(f"folder = {folder}: no online service in it")
+        check_private(folder)
         state = _State.load(folder / STATE_FILE)
         if state.privacy.private_noise and not noise.private:
             raise InputError("noise: has a fixed seed, but this service claims privacy; leave it out")
@@ -404,6 +410,12 @@ class OnlineService:
     @property
     def _tolerance(self) -> float:
         return _AGREE * self.schema.domain.outcome_range
+
+
+def _size(correction: Correction, nuisances: NuisanceModel) -> int:
+    """Return more bytes than a service's state and its first answers take."""
+    tensors = [*correction.tensors().values(), *named_tensors("nuisances", nuisances).values()]
+    return _ROOM + 2 * sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def _history(folder: Path, state: _State) -> History:

@@ -128,8 +128,11 @@ def _paths(config: Mapping[str, Any]) -> list[str]:
 def _read_records(curator: Curator, config: Mapping[str, Any]) -> None:
     from hydra.utils import instantiate
 
+    from torchdpcate.data._shipped import check_targets
+
     try:
         settings = {name: value for name, value in config["data"].items() if name != "stream"}  # here all at once
+        check_targets(settings, "data")  # a run's files may come from anywhere, and a class is named by them
         study: Study = instantiate(settings).load()
         table = _raw_table(config["data"].get("path"))
     except Exception as error:  # moved files, changed tables, a class that is not there: the scan goes on without

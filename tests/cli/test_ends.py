@@ -1,0 +1,192 @@
+"""How a training ends that cannot go on: signals, full disks, places that cannot be written."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_cli import QUICK, TABLE, here, one_line  # noqa: F401 - a fixture
+from torchdpcate import _files
+from torchdpcate.cli.main import main
+from torchdpcate.nuisance import default_trainer
+from torchdpcate.privacy import Ledger
+
+LONG = ["nuisance.batch_size=10", "nuisance.epochs=2000", "second_stage.ridge=0.02", "trainer.progress=false"]
+_MAIN = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from torchdpcate.cli.main import main; sys.exit(main(['train', *sys.argv[1:]]))"
+)
+_FIT = """
+import sys, torch
+from torchdpcate import Domain, NuisanceConfig, PrivacyBudget, RLearner
+n = 400
+x, a = torch.rand(n, 1, dtype=torch.float64), torch.arange(n) % 2
+learner = RLearner(Domain([0.0], [1.0], 0.0, 1.0), PrivacyBudget(1.0, 1e-5), ledger_path=sys.argv[1],
+                   nuisance=NuisanceConfig(batch_size=10, epochs=2000))
+learner.fit(x, a, x[:, 0])
+print("fitted")
+"""
+
+
+def started(process: subprocess.Popen, ledger: Path) -> None:
+    """Wait until DP-SGD is under way."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not (ledger.exists() and json.loads(ledger.read_text())["entries"]):
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.2)
+    time.sleep(1.0)
+
+
+def check_ledger(path: Path) -> None:
+    """What was charged stays charged, and nothing is reserved any more."""
+    (entry,) = Ledger.load(path).entries
+    assert 0 < entry.count < 2000 * 20
+    assert entry.planned == entry.count
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["TERM", "INT"])
+def test_a_signal_in_dp_sgd_is_one_line_and_its_exit_code(here, number, code):  # noqa: F811
+    words = [sys.executable, "-c", _MAIN, *TABLE, *LONG, "run_dir=r"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    ledger = here / "r" / "curator" / "ledger.json"
+    started(process, ledger)
+    process.send_signal(number)
+    output, error = process.communicate(timeout=60)
+    assert process.returncode == code, error
+    assert len(error.strip().splitlines()) == 1, error
+    assert "the run folder's ledger counts what was spent" in error
+    assert output == ""
+    check_ledger(ledger)
+    names = {str(path.relative_to(here / "r")) for path in (here / "r").rglob("*")}
+    assert names == {"curator", "curator/ledger.json", "curator/ledger.json.lock"}
+
+
+def test_a_signal_in_a_fit_of_the_curators_own_code_ends_it(tmp_path):
+    """Lightning would end the training early, and the fit would go on with it."""
+    ledger = tmp_path / "ledger.json"
+    words = [sys.executable, "-c", _FIT, str(ledger)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    started(process, ledger)
+    process.send_signal(signal.SIGTERM)
+    output, error = process.communicate(timeout=60)
+    assert (process.returncode, output) == (143, ""), error
+    check_ledger(ledger)
+
+
+def test_a_signal_that_the_curator_handles_is_the_curators(monkeypatch):
+    """A handler that is there stays, and is called."""
+    from torchdpcate._signals import Terminated, terminable
+
+    seen = []
+    before = signal.signal(signal.SIGTERM, lambda *_: seen.append(1))
+    try:
+        with terminable():
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert seen == [1]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    with pytest.raises(Terminated), terminable():
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert default_trainer(accelerator="cpu", max_steps=1).max_steps == 1
+
+
+TASKS = {
+    "cate": ([*TABLE, *QUICK], ["DP-SGD", "Huber threshold: private quantile of |s|"]),
+    "queries": ([*TABLE, *QUICK, "release=queries", "mechanism=smooth_sensitivity", "queries.count=5"], ["DP-SGD"]),
+    "online": ([*TABLE, *QUICK, "mechanism=gaussian_process"], ["DP-SGD", "Huber threshold: private quantile of |s|"]),
+    "rule": (["task=owl", "data.n=400", "queries.count=5"], []),
+    "tuned rule": (["task=owl", "data.n=400", "queries.count=5", "tune=ridge"], []),
+    "policy": (["task=policy_selection", "data.n=600", "privacy.delta=0", "queries.count=5"], ["nuisance guess"]),
+    "average effect": (["task=average_effect", "data.n=600"], []),
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_release_that_cannot_be_written_is_not_paid(task, here, capsys, monkeypatch):  # noqa: F811
+    """The space is asked for before the release's charge: on a full disk the ledger has all charges but that one."""
+    words, charged = TASKS[task]
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    assert main(["train", *words, "run_dir=r"]) == 2
+    assert "No space left on device" in one_line(capsys)
+    assert not (here / "r" / "release").exists()
+    ledger = here / "r" / "curator" / "ledger.json"
+    labels = [entry.label for entry in Ledger.load(ledger).entries] if ledger.exists() else []
+    assert not [label for label in labels if label.startswith("release")]
+    assert len(labels) >= len(charged)
+    if not labels:
+        assert not (here / "r").exists()
+
+
+def test_the_release_fits_into_what_was_held_for_it(here, monkeypatch):  # noqa: F811
+    """Of every task, as it is by default; of a release with as many queries as it likes, too."""
+    sizes = []
+    real = os.posix_fallocate
+    monkeypatch.setattr(os, "posix_fallocate", lambda file, at, size: (sizes.append(size), real(file, at, size)))
+    monkeypatch.setattr("torchdpcate.cli.run._ROOM", 300_000)
+    many = ([*TABLE, *QUICK, "release=queries", "mechanism=objective", "queries.count=40000"], [])
+    for number, (words, _) in enumerate([*TASKS.values(), many]):
+        sizes.clear()
+        run = here / str(number)
+        assert main(["train", *words, f"run_dir={run}"]) == 0
+        written = sum(path.stat().st_size for path in (run / "release").iterdir())
+        assert written < sizes[0], words
+
+
+PLACES = {
+    "a device": "/dev/full/x",
+    "a file": "file",
+    "below a file": "file/x",
+    "a system's folder": "/proc/x",
+    "a name too long": "x" * 300,
+}
+
+
+@pytest.mark.parametrize("sweep", [[], ["-m", "seed=0,1"]], ids=["one run", "sweep"])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_run_folder_that_cannot_be_made_is_one_line(place, sweep, here, capsys):  # noqa: F811
+    Path("file").write_text("mine")
+    before = {path.name for path in here.iterdir()}
+    assert main(["train", *sweep, *TABLE, *QUICK, f"run_dir={PLACES[place]}"]) == 2
+    error = one_line(capsys)
+    assert "internal error" not in error
+    assert {path.name for path in here.iterdir()} == before
+    assert Path("file").read_text() == "mine"
+
+
+def test_a_folder_that_is_read_only_is_one_line(here, capsys, monkeypatch):  # noqa: F811
+    """As the system would say it: tests may run as root, whom permissions do not stop."""
+
+    def refuse(path, *_, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(os, "mkdir", refuse)
+    for sweep in ([], ["-m", "seed=0,1"]):
+        assert main(["train", *sweep, *TABLE, *QUICK, "run_dir=r"]) == 2
+        assert "run_dir = r: cannot be made (Read-only file system)" in one_line(capsys)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT])
+def test_a_disk_that_fails_at_any_file_is_one_line(number, here, capsys, monkeypatch):  # noqa: F811
+    real = _files._sync
+
+    def fail(path: Path) -> None:
+        if "privacy.json" in path.name:
+            raise OSError(number, os.strerror(number), str(path))
+        real(path)
+
+    monkeypatch.setattr(_files, "_sync", fail)
+    assert main(["train", *TABLE, *QUICK, "run_dir=r"]) == 2
+    assert os.strerror(number) in one_line(capsys)
+    names = {path.name for path in (here / "r" / "release").iterdir()}
+    assert names == {"release.safetensors"}

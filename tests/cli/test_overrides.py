@@ -1,0 +1,61 @@
+"""Words of ``train`` that name no setting: one line with the nearest names, and nothing is added that nobody reads."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_cli import one_line
+from torchdpcate.cli.main import main
+
+WRONG = {
+    "foo=1": "no setting foo; no name is near it",
+    "+foo=1": "no setting foo",
+    "++foo=1": "no setting foo",
+    "privacy.epsilo=1": "the nearest is privacy.epsilon",
+    "+privacy.epsilo=1": "the nearest is privacy.epsilon",
+    "second_stag=linear": "the nearest is second_stage",
+    "second_stage.rigde=1": "the nearest is second_stage.ridge",
+    "ridge=1": "second_stage.ridge",
+    "nuisance.wdith=3": "the nearest is nuisance.width",
+    "+nuisance.depth=3": "no setting nuisance.depth",
+    "dat/surface=twins": "the nearest is data/surface",
+    "+experiment=lalonde": "write experiment=lalonde",
+    "+data=dataset1": "write data=dataset1",
+    "mechanism=objctive": "objective",
+    "hydra.foo=1": "hydra.foo",
+}
+
+
+@pytest.mark.parametrize("sweep", [[], ["-m", "seed=0,1", "data=dataset1,dataset2"]], ids=["one run", "sweep"])
+@pytest.mark.parametrize("word", WRONG)
+def test_a_word_that_names_no_setting_is_one_line(word, sweep, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    if sweep and word == "+data=dataset1":
+        sweep = sweep[:2]
+    assert main(["train", *sweep, word, f"run_dir={tmp_path / 'r'}"]) == 2
+    error = one_line(capsys)
+    assert WRONG[word] in error
+    assert "append" not in error
+    assert not list(Path(tmp_path).rglob("*.json"))
+
+
+def test_a_setting_of_any_swept_choice_is_known(tmp_path, capsys):
+    words = ["-m", "data=dataset1,owl", "seed=0", "+second_stage.rigde=1", f"run_dir={tmp_path / 'r'}"]
+    assert main(["train", *words]) == 2
+    assert "second_stage.ridge" in one_line(capsys)
+    words = ["second_stage=kernel_ridge,linear", "+second_stage.bandwidth=0.5", "+second_stage.bandwith=0.5"]
+    assert main(["train", "-m", *words, f"run_dir={tmp_path / 'r'}"]) == 2
+    assert "no setting second_stage.bandwith; the nearest is second_stage.bandwidth" in one_line(capsys)
+
+
+def test_a_setting_that_is_there_may_have_a_plus(tmp_path, capsys):
+    words = ["data=dataset1", "data.n=300", "+privacy.epsilon=-2", f"run_dir={tmp_path / 'r'}"]
+    assert main(["train", *words]) == 2
+    assert "epsilon" in one_line(capsys)
+
+
+def test_the_audit_of_spillover_names_the_nearest_too(capsys):
+    assert main(["audit", "spillover", "data.m=3"]) == 2
+    assert "there is no setting data.m; the nearest is " in one_line(capsys)
+    assert main(["audit", "spillover", "+foo=3"]) == 2
+    assert "there is no setting foo" in one_line(capsys)

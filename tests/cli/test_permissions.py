@@ -1,0 +1,98 @@
+"""Who may read what a run writes: the curator's files their owner alone, the release everybody, whatever the umask."""
+
+import os
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.cli.test_cli import QUICK, TABLE, here, one_line  # noqa: F401 - a fixture
+from tests.release.helpers import DOMAIN
+from torchdpcate.cli.main import main
+from torchdpcate.privacy import Ledger, PrivacyBudget
+from torchdpcate.release.online import OnlineService
+
+KINDS = {
+    "cate": [*TABLE, *QUICK],
+    "online": [*TABLE, *QUICK, "mechanism=gaussian_process", "second_stage.loss=huber", "queries.count=5"],
+    "rule": ["task=owl", "data.n=400", "queries.count=5"],
+    "policy": ["task=policy_selection", "data.n=600", "certificate=fixed", "privacy.delta=0", "queries.count=5"],
+    "average effect": ["task=average_effect", "data.n=600"],
+}
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture(params=[0o000, 0o022, 0o077], ids=oct)
+def umask(request):
+    before = os.umask(request.param)
+    yield
+    os.umask(before)
+
+
+def check(run: Path) -> None:
+    """Every file of a run has the mode that it should have."""
+    for path in run.rglob("*"):
+        own = path.relative_to(run).parts[0]
+        if own == "release":
+            assert mode(path) == (0o755 if path.is_dir() else 0o644), path
+        else:
+            assert mode(path) == (0o700 if path.is_dir() else 0o600), path
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run(kind, here, umask, monkeypatch):  # noqa: F811
+    """And no file of the curator's can be read by others at any moment: each writer leaves it as it should be."""
+    monkeypatch.setattr("torchdpcate.cli.run.seal", lambda folder: None)
+    assert main(["train", *KINDS[kind], "run_dir=r"]) == 0
+    check(here / "r")
+    assert main(["inspect", "r/release/release.safetensors", "--card"]) == 0
+    check(here / "r")
+
+
+def test_a_sweep(here, umask):  # noqa: F811
+    assert main(["train", "-m", *KINDS["policy"], "seed=0,1", "run_dir=s"]) == 0
+    for run in ("0", "1"):
+        check(here / "s" / run)
+    assert mode(here / "s" / "multirun.yaml") == 0o600
+
+
+def test_answers_are_refused_in_a_folder_that_others_can_read(here, capsys):  # noqa: F811
+    assert main(["train", *KINDS["online"], "run_dir=r"]) == 0
+    words = ["answer", "r", "--queries", "people.csv", "-o", "answers.csv"]
+    assert main(words) == 0
+    for name in ("history.bin", "head.bin", "lock"):
+        assert mode(Path("r/curator/online") / name) == 0o600
+    os.chmod("r/curator/online", 0o755)
+    os.remove("answers.csv")
+    capsys.readouterr()
+    assert main(words) == 2
+    assert "chmod 700 r/curator/online" in one_line(capsys)
+    assert not Path("answers.csv").exists()
+    os.chmod("r/curator/online", 0o700)
+    assert main(words) == 0
+
+
+def test_a_ledger_is_its_owners_and_so_is_a_folder_made_for_it(tmp_path, umask):
+    budget = {"all": PrivacyBudget(1.0, 0.0)}
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there").chmod(0o755)
+    for folder in ("there", "new/curator"):
+        Ledger(budget, tmp_path / folder / "ledger.json")
+        assert {mode(path) for path in (tmp_path / folder).iterdir()} == {0o600}
+    assert mode(tmp_path / "new" / "curator") == 0o700
+    assert mode(tmp_path / "there") == 0o755
+
+
+def test_a_service_is_opened_in_a_private_folder_alone(tmp_path):
+    from tests.release.test_online import create
+
+    asked = create(tmp_path / "online")
+    x = DOMAIN.grid(3).numpy()
+    known = asked.answer(x)
+    assert mode(tmp_path / "online") == 0o700
+    assert {mode(path) for path in (tmp_path / "online").iterdir()} == {0o600}
+    np.testing.assert_array_equal(OnlineService.open(tmp_path / "online").answer(x), known)

@@ -1,0 +1,90 @@
+"""What several runs over the same records have spent together."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torchdpcate.errors import InputError
+from torchdpcate.privacy import ApproximateEvent, Event, Ledger, PureEvent
+from torchdpcate.privacy.accounting import compose
+
+Spent = tuple[float, float] | None
+"""Epsilon and delta of a whole run; None where it has no proved claim."""
+
+_LARGEST_DELTA = 0.5  # beyond it a composition is of no use
+
+
+def total_line(runs: Sequence[Spent]) -> str:
+    r"""Return one line with what runs over the same records have spent together.
+
+    Each run as a whole is :math:`(\epsilon_i, \delta_i)`-DP for a replaced record, in whichever of its blocks the
+    record lies; blocks differ between seeds, so that runs are composed and not blocks. Together they are
+    :math:`(\sum \epsilon_i, \sum \delta_i)`-DP, also if a run was chosen after seeing others; and if all settings were
+    fixed beforehand, what the composition of these guarantees comes to at twice the delta.
+
+    Args:
+        runs: Epsilon and delta of each run.
+
+    Example:
+        >>> total_line([(1.0, 1e-5), (0.5, 0.0)])
+        '2 runs over the same records have spent epsilon 1.5, delta 1e-05 together'
+        >>> total_line([(1.0, 1e-5), None])
+        '2 runs over the same records: no total is known, for 1 of them has no proved claim'
+    """
+    known = [spent for spent in runs if spent is not None]
+    what = f"{len(runs)} runs over the same records"
+    if len(known) < len(runs):
+        return f"{what}: no total is known, for {len(runs) - len(known)} of them has no proved claim"
+    epsilon, delta = sum(e for e, _ in known), sum(d for _, d in known)
+    line = f"{what} have spent epsilon {epsilon:.4g}, delta {delta:.3g} together"
+    if not 0 < 2 * delta < _LARGEST_DELTA:
+        return line
+    composed = compose([(_event(*spent), 1) for spent in known if spent[0] > 0], 2 * delta)
+    if composed > 0.999 * epsilon:
+        return line
+    return (
+        f"{line}; by composition, if all settings were fixed beforehand, epsilon {composed:.4g}, delta {2 * delta:.3g}"
+    )
+
+
+def spent_of(run: Path) -> Spent:
+    """Return what a run's ledger has spent; (0, 0) where it has none, as of a run that was refused."""
+    ledger = run / "curator" / "ledger.json"
+    if not ledger.is_file():
+        return 0.0, 0.0
+    total = Ledger.load(ledger).spent()["total"]
+    return None if total["epsilon"] is None or total["delta"] is None else (total["epsilon"], total["delta"])
+
+
+def table_totals(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a line for every real table of which several runs are reported; nothing of generated data.
+
+    Args:
+        rows: Runs as `read_summary` returns them.
+    """
+    tables: dict[str, list[Spent]] = {}
+    for row in rows:
+        if row["generated"] is False:
+            epsilon, delta = row["spent_epsilon"], row["spent_delta"]
+            known = epsilon is not None and delta == delta
+            tables.setdefault(row["data"], []).append((epsilon, delta) if known else None)
+    return [f"{data}: {total_line(runs)}" for data, runs in tables.items() if len(runs) > 1]
+
+
+def say_total(runs: Sequence[tuple[Path, bool]]) -> None:
+    """Print what a sweep has spent on a real table, the runs that failed on their way included.
+
+    Args:
+        runs: Folder of each run, and whether its records were generated.
+    """
+    real = [folder for folder, generated in runs if not generated]
+    if len(real) < 2:
+        return
+    try:
+        print(f"sweep: {total_line([spent_of(folder) for folder in real])}")
+    except InputError as error:
+        print(f"sweep: what was spent is not known ({error})")
+
+
+def _event(epsilon: float, delta: float) -> Event:
+    return ApproximateEvent(epsilon, delta) if delta else PureEvent(epsilon)
