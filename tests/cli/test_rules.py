@@ -186,7 +186,7 @@ def sweep(tmp_path_factory):
 
 def test_a_report_of_rules_and_effects_keeps_them_apart(sweep, capsys):
     assert main(["report", str(sweep)]) == 0
-    page = (sweep / "report.md").read_text()
+    page = (sweep / "curator" / "report.md").read_text()
     headings = re.findall(r"^# (.*)", page, re.M)
     assert headings == [
         "Error against budget",
@@ -202,10 +202,13 @@ def test_a_report_of_rules_and_effects_keeps_them_apart(sweep, capsys):
     assert rows["treat all"][0] == f"{truth:.3g} ± 0"
     accuracy = [summary(sweep / str(i))["accuracy"] for i in range(4)]
     assert rows["objective_box OutcomeWeightedLearner"] == [f"{accuracy[0]:.3g}", f"{accuracy[1]:.3g} |"]
-    runs = pd.read_csv(sweep / "report.csv")
+    runs = pd.read_csv(sweep / "curator" / "report.csv")
     assert runs["task"].tolist() == ["cate", "owl", "owl", "two_stage_rule", "two_stage_rule"]
     assert runs["accuracy"].isna().tolist() == [True, False, False, False, False]
-    assert {path.name for path in sweep.glob("*.png")} == {"accuracy_against_budget.png", "value_against_budget.png"}
+    assert {path.name for path in sweep.glob("curator/*.png")} == {
+        "accuracy_against_budget.png",
+        "value_against_budget.png",
+    }
     shown = capsys.readouterr().out
     assert "PairwiseRule" not in shown
     assert "value treat all" in shown

@@ -63,9 +63,8 @@ def report(folder: str) -> None:
     rows = [read_summary(path) for path in paths]
     parts = [(family, _runs(rows, family)) for family in FAMILIES if any(row["task"] in family.tasks for row in rows)]
     secret = {name: figure for family, runs in parts for name, figure in _figures(runs, family).items()}
-    public = {
-        name: figure for family, runs in parts if family is AVERAGES for name, figure in report_figures(runs).items()
-    }
+    averages = [runs for family, runs in parts if family is AVERAGES]
+    public = {name: figure for runs in averages for name, figure in report_figures(runs).items()}
     pages = [_page(runs, family) for family, runs in parts]
     marked = f"{_MARK}: holds errors of non-private estimates."
     curator = _curators_folder(root)
