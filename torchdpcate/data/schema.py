@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate.data._arrays import listed, plural
+from torchdpcate.data._arrays import listed, missing_columns
 from torchdpcate.data._columns import category_codes, numeric_column
 from torchdpcate.data._shipped import shipped
 from torchdpcate.data._yaml import read_yaml
@@ -227,10 +227,9 @@ class TableSchema:
             InputError: a column is missing, or holds missing, non-numeric or unknown values (which
                 column, how many).
         """
-        missing = [name for name in self.columns if name not in frame.columns]
+        missing = missing_columns(self.columns, list(frame.columns))
         if missing:
-            there = listed(frame.columns)
-            raise InputError(f"column {missing[0]!r} is missing{_and_more(missing)}; there are: {there}")
+            raise InputError(missing)
         encoded = [covariate.encode(frame[covariate.name]) for covariate in self.covariates]
         return torch.from_numpy(np.concatenate(encoded, axis=1))
 
@@ -242,7 +241,7 @@ class TableSchema:
         """
         column = frame[self.treatment]
         if not self.arms:
-            return torch.from_numpy(numeric_column(column, self.treatment))
+            return torch.from_numpy(numeric_column(column, self.treatment, truth=True))
         codes = category_codes(column, self.treatment, self.arms)
         return torch.tensor(self.actions, dtype=torch.float64)[torch.from_numpy(codes)]
 
@@ -414,7 +413,3 @@ def _entries(entry: Any, what: str, needed: set[str], allowed: set[str]) -> Mapp
             f"{what} has the unknown entry {unknown[0]!r}; known are {', '.join(sorted(needed | allowed))}"
         )
     return entry
-
-
-def _and_more(names: list[str]) -> str:
-    return f" (and {plural(len(names) - 1, 'other')})" if len(names) > 1 else ""

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdpcate.data._frames import about, read_frame
+from torchdpcate.data._frames import MOST_BYTES, about, read_frame
 from torchdpcate.data._rows import check_policy, encode_records, record_columns
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.queries import read_queries
@@ -31,6 +31,8 @@ class Table(StudySource):
         n: use only n records, a subsample drawn by `seed` without looking at them (the first n
             rows would be one arm in files sorted by treatment); all if left out.
         seed: public seed of the subsample.
+        most_bytes: size of the table at eight bytes a value, and of what a row group of a parquet file unpacks to, at
+            most: a small file may hold more than any memory.
         stream: whether to read the records batch by batch, for what can be learnt in constant memory: then `open`
             takes the place of `load`.
 
@@ -53,6 +55,7 @@ class Table(StudySource):
         n: int | None = None,
         seed: int = 0,
         stream: bool = False,
+        most_bytes: int = MOST_BYTES,
     ) -> None:
         self.path = path
         self.domain = domain
@@ -62,12 +65,15 @@ class Table(StudySource):
         self.n = n
         self.seed = seed
         self.stream = stream
+        self.most_bytes = most_bytes
 
     def open(self) -> StreamedStudy:
         """Read the table once, to check and count it, and return records that are read anew at each use."""
         if self.n is not None:
             raise InputError(f"data.n is {self.n}; a stream has all records of the table: leave data.n out")
-        return StreamedStudy(TableStream(self.path, self.domain, self.out_of_bounds), table_name(self.path))
+        return StreamedStudy(
+            TableStream(self.path, self.domain, self.out_of_bounds, most_bytes=self.most_bytes), table_name(self.path)
+        )
 
     def load(self) -> Study:
         """Read, check and encode the table."""
@@ -77,7 +83,7 @@ class Table(StudySource):
             )
         schema = TableSchema.of(self.domain)
         check_policy(self.out_of_bounds)
-        frame = read_frame(self.path, record_columns(schema), schema.text_columns)
+        frame = read_frame(self.path, record_columns(schema), schema.text_columns, self.most_bytes)
         with about(self.path):
             read = encode_records(frame, schema, self.out_of_bounds)
             check_treatment(read.a, f"treatment column {schema.treatment!r}", schema.actions)
