@@ -28,14 +28,23 @@ def plain(text: Any) -> str:
 
 
 def markdown_text(text: Any) -> str:
-    r"""Return a text for a page of markdown: no HTML, no link, no new column of a table.
+    r"""Return a text for a page of markdown: no HTML and no link.
 
     Example:
-        >>> print(markdown_text("a|b <b>c</b> [d](e) [0, 1] x < y"))
-        a\|b &lt;b>c&lt;/b> [d]\(e) [0, 1] x < y
+        >>> print(markdown_text("<b>a</b> [b](c) [0, 1] x < y"))
+        &lt;b>a&lt;/b> [b]\(c) [0, 1] x < y
     """
-    shown = plain(text).replace("\\", "\\\\").replace("|", "\\|").replace("](", "]\\(")
-    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", shown)
+    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", plain(text).replace("](", "]\\("))
+
+
+def markdown_cell(text: Any) -> str:
+    r"""Return a text for a table of a page of markdown: no new column either.
+
+    Example:
+        >>> print(markdown_cell("a|b"))
+        a\|b
+    """
+    return markdown_text(plain(text).replace("\\", "\\\\")).replace("|", "\\|")
 
 
 def spreadsheet_cell(value: Any) -> Any:

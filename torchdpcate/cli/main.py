@@ -5,6 +5,7 @@ import io
 import sys
 from collections.abc import Callable, Sequence
 
+from torchdpcate._text import plain
 from torchdpcate.errors import InputError, TorchDPCateError
 
 _TRAIN_HELP = """usage: torchdpcate train [-m] [GROUP=CHOICE | KEY=VALUE ...]
@@ -158,7 +159,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def _complain(message: str, code: int) -> int:
-    print(f"torchdpcate: {message}", file=sys.stderr)
+    print(f"torchdpcate: {plain(message)}", file=sys.stderr)
     return code
 
 

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from torchdpcate._files import write_text
+from torchdpcate._text import plain
 from torchdpcate.cli.settings import settings, words
 from torchdpcate.data import StreamedStudy, Study
 from torchdpcate.errors import InputError
@@ -62,7 +63,7 @@ def warn(config: DictConfig, study: Study | StreamedStudy) -> None:
 
 def say_warning(warning: str) -> None:
     """Print a warning on stderr, as one line."""
-    print(f"torchdpcate: warning: {' '.join(warning.split())}", file=sys.stderr)
+    print(f"torchdpcate: warning: {plain(' '.join(warning.split()))}", file=sys.stderr)
 
 
 @contextmanager

@@ -77,7 +77,7 @@ def category_codes(column: "pd.Series", name: str, categories: Sequence[Any]) ->
     if unknown:
         raise InputError(
             f"column {name!r} has {plural(unknown, 'value')} outside its declared categories "
-            f"{list(categories)}; mend these rows or add to the categories"
+            f"{list(categories)}; mend these rows, or declare categories known from outside the records"
         )
     return codes
 

@@ -31,7 +31,7 @@ def stream_effects(
         input: csv, csv.gz or parquet with the schema's covariate columns; no other is read.
         output: csv, csv.gz or parquet with the one column `column`, rows in the input's order. It is
             written under a temporary name and renamed when whole; on any error nothing is left.
-        schema: public facts of the covariates.
+        schema: public facts of the covariates, with what becomes of those outside their bounds.
         effect_fn: encoded covariates, float64 [B, q], to answers [B].
         column: name of the column written.
         batch_rows: rows a batch, at most; memory grows with it and not with the file.
@@ -51,8 +51,7 @@ def stream_effects(
     with _whole_or_nothing(Path(output), column) as write:
         for frame in iter_frames(input, schema.columns, schema.text_columns, batch_rows, most_bytes):
             with among_rows(input, done + 1, done + len(frame)):
-                x = schema.encode(frame)
-                schema.domain.check_covariates(x, "query")
+                x = schema.within(schema.encode(frame), "query")
             write(effect_fn(x))
             done += len(frame)
             if on_progress is not None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data._frames import MOST_BYTES, about, read_frame
-from torchdpcate.data._rows import check_policy, encode_records, record_columns
+from torchdpcate.data._rows import encode_records, record_columns
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.queries import read_queries
 from torchdpcate.data.records import CausalData, check_treatment
@@ -25,7 +25,8 @@ class Table(StudySource):
     Args:
         path: the file, or a list of files with the same columns, laid end to end.
         domain: the domain file, the name of a shipped one (``"lalonde"``), its entries, or a schema.
-        out_of_bounds: ``"refuse"`` values outside their declared bounds, or ``"clip"`` them.
+        out_of_bounds: ``"refuse"`` values outside their declared bounds, or ``"clip"`` them, as the release will do
+            with queries; what the domain file says of it is kept.
         queries_path: file of public queries (same covariate columns); otherwise a public grid.
         queries: size of the public grid.
         n: use only n records, a subsample drawn by `seed` without looking at them (the first n
@@ -81,11 +82,10 @@ class Table(StudySource):
             raise InputError(
                 "data.stream is true, and this reads all records at once; leave it out, or take task=average_effect"
             )
-        schema = TableSchema.of(self.domain)
-        check_policy(self.out_of_bounds)
+        schema = TableSchema.of(self.domain).handling(self.out_of_bounds)
         frame = read_frame(self.path, record_columns(schema), schema.text_columns, self.most_bytes)
         with about(self.path):
-            read = encode_records(frame, schema, self.out_of_bounds)
+            read = encode_records(frame, schema)
             check_treatment(read.a, f"treatment column {schema.treatment!r}", schema.actions)
         rows = public_subsample(read.n, self.n, self.seed)
         records = CausalData.from_arrays(read.x[rows], read.a[rows], read.y[rows], actions=schema.actions)
