@@ -10,13 +10,14 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import torch
 import yaml
 from pyarrow import parquet
 
 from tests.data.conftest import DOMAIN
 from tests.faults.guards import bounded, refusal
 from torchdpcate.cli.main import main
-from torchdpcate.data import Table, TableSchema, TableStream, stream_effects
+from torchdpcate.data import CausalData, Table, TableSchema, TableStream, stream_effects
 from torchdpcate.data.queries import read_queries
 from torchdpcate.errors import InputError
 
@@ -322,3 +323,49 @@ def test_text_whose_size_cannot_be_told_is_refused(tmp_path):
     parquet.write_table(pa.Table.from_pandas(PEOPLE), path, **encoding)
     with pytest.raises(InputError, match=r"'race'.*DELTA_BYTE_ARRAY.*dictionary"):
         Table(path, SCHEMA).load()
+
+
+def test_a_frame_read_without_a_header_shows_no_record():
+    frame = pd.read_csv(io.StringIO(ROWS))
+    frame.iloc[3, 2] = np.nan
+    calls = (
+        lambda: SCHEMA.encode(frame),
+        lambda: SCHEMA.matrix(frame),
+        lambda: CausalData.from_arrays(frame.iloc[:, 1:3], np.arange(N - 1) % 2, frame.iloc[:, 1]),
+    )
+    for call in calls:
+        with pytest.raises(InputError) as caught:
+            call()
+        assert shown_values(str(caught.value)) == []
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.array([1 + 2j, 3]),
+        np.array(["2020-01-01", "2020-01-02"], dtype="M8[ns]"),
+        np.array([1, 2], dtype="m8[s]"),
+        np.array(["1_0", "2"]),
+        np.array(["\uff11", 2], dtype=object),
+        np.array([b"1", b"2"]),
+        [1 + 2j, 3],
+        torch.tensor([1 + 2j, 3]),
+        pd.Series(pd.to_datetime(["2020-01-01", "2020-01-02"])),
+        pd.Series(pd.to_timedelta([1, 2], unit="s")),
+    ],
+    ids=lambda values: f"{type(values).__name__} {getattr(values, 'dtype', '')}",
+)
+def test_arrays_that_are_no_real_numbers_are_refused(values):
+    for arrays in ((values, [0, 1], [0.0, 1.0]), ([[0.0], [1.0]], [0, 1], values)):
+        with pytest.raises(InputError, match=r"must be numbers|shape"):
+            CausalData.from_arrays(*arrays)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[1, 2.5], np.array([True, False]), np.array([decimal.Decimal("1.5"), 2], dtype=object), np.array([1, 2], ">f8")],
+    ids=["mixed", "bool", "decimal", "big-endian"],
+)
+def test_arrays_of_real_numbers_are_read(values):
+    read = CausalData.from_arrays([[0.0], [1.0]], [0, 1], values).y
+    assert read.tolist() == [float(value) for value in values]

@@ -1,6 +1,8 @@
 """NumPy, torch and pandas to float64 tensors, with errors that name the column."""
 
 from collections.abc import Sequence
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -92,7 +94,8 @@ def _are_numbers(array: np.ndarray) -> bool:
     import pandas as pd
 
     kinds = ("integer", "floating", "mixed-integer-float", "decimal", "boolean", "empty")
-    return pd.api.types.infer_dtype(array.ravel(), skipna=True) in kinds
+    kind = pd.api.types.infer_dtype(array.ravel(), skipna=True)
+    return kind in kinds or ("mixed" in kind and all(isinstance(value, Real | Decimal) for value in array.flat))
 
 
 def is_frame(value: Any) -> bool:
@@ -112,7 +115,7 @@ def to_matrix(value: Any, names: Sequence[str] | None = None, what: str = "X") -
         InputError: not a matrix, not numbers, or not finite (which column, how many).
     """
     if is_frame(value):
-        names = [str(name) for name in value.columns]
+        names = [f"x{i}" if _is_number(name) else plain(name) for i, name in enumerate(value.columns)]
         columns = [to_float64(value.iloc[:, i], f"{what}: column {name!r}") for i, name in enumerate(names)]
         matrix = torch.stack(columns, 1) if columns else torch.empty(len(value), 0, dtype=torch.float64)
     else:
@@ -121,6 +124,15 @@ def to_matrix(value: Any, names: Sequence[str] | None = None, what: str = "X") -
         raise InputError(f"{what} has shape {tuple(matrix.shape)}; it must be [records, covariates]")
     check_finite(matrix, names, what)
     return matrix
+
+
+def _is_number(name: Any) -> bool:
+    """Tell whether a column's name is a number: that of a frame read without a header is a value of a record."""
+    try:
+        float(str(name))
+    except ValueError:
+        return False
+    return True
 
 
 def check_finite(matrix: Tensor, names: Sequence[str] | None, what: str) -> None:
