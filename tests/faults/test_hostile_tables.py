@@ -336,7 +336,7 @@ def test_a_frame_read_without_a_header_shows_no_record():
     for call in calls:
         with pytest.raises(InputError) as caught:
             call()
-        assert shown_values(str(caught.value)) == []
+        assert set(shown_values(str(caught.value))) <= {"black"}  # a category that the schema says
 
 
 @pytest.mark.parametrize(
