@@ -65,7 +65,7 @@ def main() -> None:
     errors = collect(words.runs)
     errors.to_csv(HERE / "error_against_budget.csv", index=False)
     for n, rows in errors.groupby("n"):
-        save_figure(budget_figure(rows), HERE / f"error_against_budget_n{n}.png")
+        save_figure(budget_figure(rows.rename(columns={"estimate": "line"})), HERE / f"error_against_budget_n{n}.png")
     text = (
         "# Error against budget, Dataset 2\n\n"
         f"PEHE (root mean squared error at 300 held-out points), mean ± standard error over {words.seeds} seeds. Total "

@@ -208,7 +208,7 @@ def test_a_sweep_is_reported_by_error_width_and_coverage(tmp_path):
     words = [*SMALL[:1], "data.n=900", "privacy.delta=0", "effect=covariate_balancing,difference_in_means"]
     assert main(["train", "-m", *words, "privacy.epsilon=1,4", f"run_dir={folder}"]) == 0
     assert main(["report", str(folder)]) == 0
-    page = (folder / "report.md").read_text()
+    page = (folder / "curator" / "report.md").read_text()
     assert re.findall(r"^# (.*)", page, re.M) == [
         "Average effects against budget",
         "Error of average effects against budget",
@@ -222,13 +222,13 @@ def test_a_sweep_is_reported_by_error_width_and_coverage(tmp_path):
     means = [f"{run['error']:.3g}" for run in runs if run["effect"] == "difference_in_means"]
     assert [cell.strip(" |") for cell in rows["difference_in_means"]] == means
     assert {"non-private", "balanced_difference"} < set(rows)
-    assert {path.name for path in folder.glob("*.png")} == {
+    assert {path.name for path in folder.glob("*.png")} == {"interval.png"}
+    assert {path.name for path in (folder / "curator").glob("*.png")} == {
         "estimate_against_budget.png",
         "average_error_against_budget.png",
         "width_against_budget.png",
-        "interval.png",
     }
-    table = pd.read_csv(folder / "report.csv")
+    table = pd.read_csv(folder / "curator" / "report.csv")
     assert set(table["covered"]) <= {0, 1}
     assert table["truth"].to_numpy() == pytest.approx(TRUTH)
     statements = [json.loads(path.read_text()) for path in sorted(folder.glob("[0-9]/release/privacy.json"))]

@@ -264,8 +264,8 @@ def test_sweep_gives_each_run_its_folder_and_report_reads_them(here, capsys):
     statements = [json.loads(p.read_text()) for p in sorted((here / "sweep").glob("*/release/privacy.json"))]
     assert [s["tuning"]["text"][:7] for s in statements] == ["run 0 (", "run 1 (", "run 2 (", "run 3 ("]
     assert main(["report", "sweep"]) == 0
-    assert len(pd.read_csv("sweep/report.csv")) == 4
-    assert (here / "sweep" / "error_against_budget.png").stat().st_size > 1000
+    assert len(pd.read_csv("sweep/curator/report.csv")) == 4
+    assert (here / "sweep" / "curator" / "error_against_budget.png").stat().st_size > 1000
 
 
 def one_line(capsys) -> str:

@@ -212,7 +212,7 @@ def test_a_sweep_is_reported_by_regret_and_value(tmp_path, capsys):
     varied = ["certificate=stability,fixed", "privacy.epsilon=1,8"]
     assert main(["train", "-m", *words, *varied, f"run_dir={folder}"]) == 0
     assert main(["report", str(folder)]) == 0
-    page = (folder / "report.md").read_text()
+    page = (folder / "curator" / "report.md").read_text()
     assert re.findall(r"^# (.*)", page, re.M) == [
         "Regret of the choice against budget",
         "Value of the choice against budget",
@@ -226,8 +226,15 @@ def test_a_sweep_is_reported_by_regret_and_value(tmp_path, capsys):
     stable = [f"{run['regret_expected']:.3g}" for run in runs if run["certificate"] == "stability"]
     assert [cell.strip(" |") for cell in rows["permute_and_flip stability"]] == stable
     assert "uniform choice" in rows
-    assert {path.name for path in folder.glob("*.png")} == {"regret_against_budget.png", "choice_against_budget.png"}
-    assert pd.read_csv(folder / "report.csv")["certificate"].tolist() == ["fixed", "fixed", "stability", "stability"]
+    figures = {path.name for path in folder.glob("curator/*.png")}
+    assert figures == {"regret_against_budget.png", "choice_against_budget.png"}
+    assert not list(folder.glob("*.png"))
+    assert pd.read_csv(folder / "curator" / "report.csv")["certificate"].tolist() == [
+        "fixed",
+        "fixed",
+        "stability",
+        "stability",
+    ]
     statements = [json.loads(path.read_text()) for path in sorted(folder.glob("[0-9]/release/privacy.json"))]
     assert [statement["tuning"]["text"][:7] for statement in statements] == ["run 0 (", "run 1 (", "run 2 (", "run 3 ("]
 

@@ -1,6 +1,9 @@
 """``report``: means over seeds, methods told apart by what varies, figures, and a table of a real sweep."""
 
 import json
+import os
+import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +17,7 @@ from torchdpcate.cli.comparison import budget_table, compare, markdown, method_o
 from torchdpcate.cli.main import main
 from torchdpcate.cli.report import report
 from torchdpcate.errors import InputError
-from torchdpcate.evaluation import EffectCurves
+from torchdpcate.evaluation import EffectCurves, save_figure
 from torchdpcate.release import load_release
 
 SUMMARY = {
@@ -143,15 +146,16 @@ def test_a_sweep_becomes_tables_and_figures(tmp_path, capsys):
     ):
         add(tmp_path, str(i), curves(i), epsilon, mechanism=mechanism, seed=seed, settings={"a.b": "1"})
     report(str(tmp_path))
-    names = {path.name for path in tmp_path.iterdir() if path.is_file()}
+    names = {path.name for path in (tmp_path / "curator").iterdir()}
     assert names == {"report.csv", "report.md", "error_against_budget.png", "effect_dataset1_n1350.png"}
-    runs = pd.read_csv(tmp_path / "report.csv")
+    assert not [path for path in tmp_path.iterdir() if path.is_file()]
+    runs = pd.read_csv(tmp_path / "curator" / "report.csv")
     assert len(runs) == 8
     assert {"data", "learner", "second_stage", "features", "split", "nuisance", "noise", "level"} <= set(runs)
     assert set(runs["settings"]) == {"a.b=1"}
     assert runs["spent_epsilon"].tolist() == [0.99] * 8
-    page = (tmp_path / "report.md").read_text()
-    assert page.startswith("Curator only")
+    page = (tmp_path / "curator" / "report.md").read_text()
+    assert page.startswith("Curator's, not for publication")
     assert "| dataset1 | 1,350 | objective | 0.3 ± 0 | 0.3 ± 0 |" in page
     assert "settings" not in page  # all runs share them
     assert "output" in capsys.readouterr().out
@@ -161,10 +165,10 @@ def test_settings_that_vary_tell_methods_apart(tmp_path):
     for name, ridge in (("a", "0.1"), ("b", "0.2")):
         add(tmp_path, name, settings={"second_stage.ridge": ridge, "nuisance.epochs": "2"})
     report(str(tmp_path))
-    page = (tmp_path / "report.md").read_text()
+    page = (tmp_path / "curator" / "report.md").read_text()
     assert "| objective second_stage.ridge=0.1 |" in page
     assert "epochs" not in page
-    assert "nuisance.epochs=2" in (tmp_path / "report.csv").read_text()
+    assert "nuisance.epochs=2" in (tmp_path / "curator" / "report.csv").read_text()
 
 
 def drawn(folder: Path, monkeypatch) -> dict:
@@ -198,15 +202,15 @@ def test_the_smallest_seed_is_drawn_along_one_covariate(tmp_path, monkeypatch):
 def test_runs_of_one_method_and_seed_alone_get_no_figure(tmp_path):
     add(tmp_path, "a", curves())
     report(str(tmp_path))
-    assert not list(tmp_path.glob("*.png"))
+    assert not list(tmp_path.rglob("*.png"))
 
 
 def test_names_of_data_are_safe_as_names_of_files(tmp_path):
     for name, mechanism in (("a", "objective"), ("b", "output")):
         add(tmp_path, name, curves(), data="../é $_{ [b]", mechanism=mechanism)
     report(str(tmp_path))
-    (path,) = tmp_path.glob("*.png")
-    assert path.name == "effect_.._é___b__n1350.png"
+    (path,) = tmp_path.rglob("*.png")
+    assert path == tmp_path / "curator" / "effect_.._é___b__n1350.png"
 
 
 def test_damaged_curves_are_refused_before_anything_is_written(tmp_path):
@@ -226,9 +230,8 @@ def test_damaged_summaries_are_refused_or_shown(tmp_path_factory, text):
         add(folder, "0", epsilon=2.0)
         add(folder, "1")
     (folder / "1" / "summary.json").write_text(text, encoding="utf-8")
-    for path in folder.glob("report.*"):
-        path.unlink()
-    assert answered(lambda: report(str(folder))) == (folder / "report.md").exists()
+    shutil.rmtree(folder / "curator", ignore_errors=True)
+    assert answered(lambda: report(str(folder))) == (folder / "curator" / "report.md").exists()
 
 
 QUICK = ["data=dataset1", "data.n=700", "queries.count=10", "nuisance.batch_size=50", "nuisance.epochs=2"]
@@ -274,5 +277,136 @@ def test_report_of_a_real_sweep(sweep, capsys):
     assert main(["report", str(sweep)]) == 0
     shown = capsys.readouterr().out
     assert "plug_in" in shown
-    assert f"figure: {sweep / 'effect_dataset1_n630.png'}" in shown
-    assert "| plug_in |" in (sweep / "report.md").read_text()
+    assert f"figure: {sweep / 'curator' / 'effect_dataset1_n630.png'}" in shown
+    assert "| plug_in |" in (sweep / "curator" / "report.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def averages(tmp_path_factory):
+    """A sweep of average effects over two budgets."""
+    folder = tmp_path_factory.mktemp("averages") / "sweep"
+    words = ["task=average_effect", "data.n=900", "privacy.delta=0", "privacy.epsilon=1,4", "effect.eta=0.1"]
+    assert main(["train", "-m", *words, "effect.shares.balance=0.1", f"run_dir={folder}"]) == 0
+    return folder
+
+
+def shown(figure) -> str:
+    """All text of a figure, hidden or not."""
+    from matplotlib.text import Text
+
+    return "\n".join(text.get_text() for text in figure.findobj(Text))
+
+
+def reported(folder: Path, monkeypatch) -> dict[Path, str]:
+    """The text of every file that ``report`` writes, by its path."""
+    texts = {}
+
+    def save(figure, path):
+        texts[path] = shown(figure)
+        save_figure(figure, path)
+        texts[path] += "\n" + path.read_bytes().split(b"IDAT")[0].decode(
+            "latin-1"
+        )  # the metadata stand before the picture
+
+    monkeypatch.setattr("torchdpcate.cli.report.save_figure", save)
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    report(str(folder))
+    written = {path for path in folder.rglob("*") if path.is_file() and path.stat().st_mtime_ns != before.get(path)}
+    return texts | {path: path.read_text() for path in written if path.suffix != ".png"}
+
+
+def secrets_of(folder: Path) -> set[str]:
+    """The first digits of every number that a summary holds and the run's release does not."""
+    found = set()
+    for path in folder.rglob("summary.json"):
+        summary = json.loads(path.read_text())
+        release = load_release(path.parent / "release" / "release.safetensors")
+        public = [release.estimate, *release.interval(0.95).tolist()]
+        numbers = [value for key, value in summary.items() if isinstance(value, float) and key not in KNOWN]
+        found |= {digits(value) for value in numbers if value not in public}
+    return found
+
+
+KNOWN = {"epsilon", "delta", "seconds"}
+
+
+def digits(value: float) -> str:
+    """Four digits of a number: enough to tell it from others by, few enough to see it rounded."""
+    return f"{abs(value):.4g}".lstrip("0")
+
+
+def test_what_may_be_published_of_a_report_holds_no_number_of_the_curators(averages, monkeypatch):
+    texts = reported(averages, monkeypatch)
+    public = {path: text for path, text in texts.items() if path.parent == averages}
+    assert {path.name for path in public} == {"interval.png", *(f"balance_{i}.png" for i in (0, 1))}
+    secrets = secrets_of(averages)
+    assert len(secrets) >= 10
+    for path, text in public.items():
+        assert not [secret for secret in secrets if secret in text], path.name
+        assert "curator" not in text
+    # the same search finds them where they are
+    assert [secret for secret in secrets if secret in texts[averages / "curator" / "report.csv"]]
+
+
+def test_what_is_the_curators_of_a_report_is_in_the_curators_folder_and_says_so(averages, monkeypatch):
+    texts = reported(averages, monkeypatch)
+    folder = averages / "curator"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    written = [path for path in folder.iterdir() if path.is_file()]
+    assert {"report.csv", "report.md", "estimate_against_budget.png"} < {path.name for path in written}
+    for path in written:
+        assert path.stat().st_mode & 0o777 == 0o600, path.name
+        assert "curator's, not for publication" in texts[path].lower(), path.name
+    assert len(pd.read_csv(folder / "report.csv")) == 2
+
+
+def test_lines_of_estimates_against_budget_are_named_and_not_by_their_values(averages, monkeypatch):
+    texts = reported(averages, monkeypatch)
+    text = texts[averages / "curator" / "estimate_against_budget.png"]
+    assert {"balanced_difference", "non-private", "difference in means"} <= set(text.split("\n"))
+    assert not re.search(r"\d\.\d{5}", text)
+
+
+def test_a_run_of_its_own_keeps_its_curators_files(averages, tmp_path, monkeypatch):
+    folder = Path(shutil.copytree(averages / "0", tmp_path / "run"))
+    os.chmod(folder / "curator", 0o755)
+    before = {path.name for path in (folder / "curator").iterdir()}
+    texts = reported(folder, monkeypatch)
+    assert {path.name for path in (folder / "curator").iterdir()} - before == {"report.csv", "report.md"}
+    assert {path.name for path in texts if path.parent == folder} == {"interval.png", "balance.png"}
+    assert (folder / "curator").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("data", ["../../x", "/../../x", "a/b"])
+def test_a_summary_cannot_lead_out_of_the_folder(averages, tmp_path, data):
+    folder = Path(shutil.copytree(averages, tmp_path / "a" / "sweep"))
+    (folder / "interval_").mkdir()
+    changed = folder / "1" / "summary.json"
+    changed.write_text(json.dumps(json.loads(changed.read_text()) | {"data": data}))
+    before = set(tmp_path.rglob("*.png"))
+    report(str(folder))
+    new = {path for path in set(tmp_path.rglob("*.png")) - before if "balance" not in path.name}
+    assert {path.parent for path in new} <= {folder, folder / "curator"}
+    assert sum(path.parent == folder for path in new) == 2  # one figure for each problem
+
+
+def test_a_cell_that_a_spreadsheet_would_run_is_text(tmp_path):
+    for name in ("=cmd|'C calc'!A0", "+1", "-2", "@x"):
+        add(tmp_path, name, settings={"a": "=1+1"})
+    report(str(tmp_path))
+    table = pd.read_csv(tmp_path / "curator" / "report.csv")
+    assert sorted(table["run"]) == ["'+1", "'-2", "'=cmd|'C calc'!A0", "'@x"]
+    assert not table.select_dtypes(exclude="number").map(lambda cell: str(cell)[0] in "=+@").any(axis=None)
+
+
+def test_names_in_a_page_are_no_markup(tmp_path, capsys):
+    for name, mechanism in (("a", "<img src=x>"), ("b", "[x](javascript:alert(1))")):
+        add(tmp_path, name, mechanism=mechanism)
+    os.makedirs(tmp_path / "\x1b[31mred")
+    (tmp_path / "\x1b[31mred" / "summary.json").write_text(json.dumps(SUMMARY))
+    report(str(tmp_path))
+    page = (tmp_path / "curator" / "report.md").read_text()
+    assert "<img" not in page
+    assert "](" not in page
+    assert "\x1b" not in capsys.readouterr().out
+    assert "\x1b" not in (tmp_path / "curator" / "report.csv").read_text()

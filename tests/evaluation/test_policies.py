@@ -17,7 +17,7 @@ def test_policies_stand_in_the_order_of_their_estimates(tmp_path) -> None:
     np.testing.assert_allclose(bars, [0.6, 0.3, 0.1])
     assert [line.get_xdata()[0] for line in chance.lines if line.get_label().startswith("released")] == [2]
     title = lost.get_title()
-    assert "curator only" in title
+    assert "curator's, not for publication" in title
     assert "(1, 0)-private" in title
     save_figure(figure, tmp_path / "policies.png")
     assert (tmp_path / "policies.png").stat().st_size > 1000

@@ -60,7 +60,7 @@ def check_outputs(folder: Path) -> None:
         path = folder / f"sortie\u00e9.{ending}"
         answers = pd.read_parquet(path) if ending == "parquet" else pd.read_csv(path)
         np.testing.assert_allclose(answers["effect"], expected, rtol=1e-15)
-    report = pd.read_csv(folder / "report.csv")
+    report = pd.read_csv(folder / "curator" / "report.csv")
     assert report["run"].tolist() == [NAME]
     assert report["pehe"].tolist() == [SUMMARY["pehe"]]
     assert not [path.name for path in folder.iterdir() if path.name.startswith(".")]

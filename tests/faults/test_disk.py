@@ -203,14 +203,15 @@ def test_report_writes_each_file_whole_or_not_at_all(tmp_path, capsys):
         (tmp_path / name / "summary.json").write_text(json.dumps(SUMMARY | {"requested": {"epsilon": epsilon}}))
     files = ("report.csv", "report.md", "error_against_budget.png")
     assert main(["report", str(tmp_path)]) == 0
-    sizes = [(tmp_path / name).stat().st_size for name in files]
+    folder = tmp_path / "curator"
+    sizes = [(folder / name).stat().st_size for name in files]
     capsys.readouterr()
     for limit in (0, sizes[0] - 1, sizes[1] - 1, sizes[2] // 2, sizes[2] - 1):
         for name in files:
-            (tmp_path / name).unlink(missing_ok=True)
+            (folder / name).unlink(missing_ok=True)
         complaint(capsys, ["report", str(tmp_path)], limit)
         whole = [name for name, size in zip(files, accumulate(sizes, max), strict=True) if size <= limit]
-        assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == whole
+        assert sorted(path.name for path in folder.iterdir()) == whole
 
 
 def short_of_space(folder: Path, size: int) -> None:

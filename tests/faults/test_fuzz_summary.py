@@ -30,7 +30,7 @@ SUMMARY = {
     "pehe_plug_in": 0.4,
     "seconds": 1.5,
 }
-OUTPUTS = ("report.csv", "error_against_budget.png")
+OUTPUTS = ("curator/report.csv", "curator/error_against_budget.png")
 
 
 @pytest.fixture(scope="module")
@@ -48,11 +48,11 @@ def reported(sweep) -> None:
     for name in OUTPUTS:
         (sweep / name).unlink(missing_ok=True)
     if answered(lambda: report(str(sweep))):
-        runs = pd.read_csv(sweep / "report.csv")
+        runs = pd.read_csv(sweep / "curator" / "report.csv")
         estimates = runs[[name for name in ESTIMATES if name in runs]].to_numpy(np.float64)
         assert len(runs) == 2
         assert not np.isinf(estimates).any()
-        assert (runs["requested_epsilon"].nunique() > 1) == (sweep / "error_against_budget.png").exists()
+        assert (runs["requested_epsilon"].nunique() > 1) == (sweep / "curator" / "error_against_budget.png").exists()
     else:
         assert not any((sweep / name).exists() for name in OUTPUTS)
 
@@ -82,7 +82,7 @@ def test_a_run_of_real_data_has_no_error_and_is_shown(sweep):
     """Without known truth there is no PEHE; the others are still drawn."""
     (sweep / "1" / "summary.json").write_text(without(SUMMARY, ("pehe",)))
     reported(sweep)
-    assert pd.read_csv(sweep / "report.csv")["pehe"].isna().sum() == 1
+    assert pd.read_csv(sweep / "curator" / "report.csv")["pehe"].isna().sum() == 1
 
 
 def test_names_of_folders_are_text_and_no_markup(tmp_path, capsys):
@@ -93,7 +93,7 @@ def test_names_of_folders_are_text_and_no_markup(tmp_path, capsys):
             json.dump(SUMMARY, file)
     report(str(tmp_path))
     assert "x]" in capsys.readouterr().out
-    runs = pd.read_csv(tmp_path / "report.csv")["run"]
+    runs = pd.read_csv(tmp_path / "curator" / "report.csv")["run"]
     assert {"x]", "\\xff", "né"} == set(runs)
 
 

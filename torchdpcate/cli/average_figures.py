@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from torchdpcate._files import PRIVATE
+from torchdpcate._text import file_name
 from torchdpcate.cli.comparison import PROBLEM, problem_of
 from torchdpcate.cli.run import RELEASE_FILE
 from torchdpcate.errors import InputError
@@ -64,7 +65,7 @@ def report_figures(runs: pd.DataFrame) -> "dict[str, Figure]":
     known = runs[runs["run"].isin(list(loaded))]
     figures: dict[str, Figure] = {}
     for problem, chosen in known.groupby(PROBLEM):
-        mark = "" if len(known.groupby(PROBLEM)) == 1 else "_{}_n{}".format(*problem)
+        mark = "" if len(known.groupby(PROBLEM)) == 1 else "_{}_n{}".format(*map(file_name, problem))
         labels = zip(chosen["run"], _labels(chosen), strict=True)
         rows = [row for name, label in labels for row in released_rows(loaded[name], label)]
         claim = loaded[chosen["run"].iloc[0]].privacy.claim if len(chosen) == 1 else problem_of(chosen).iloc[0]
@@ -78,7 +79,7 @@ def report_figures(runs: pd.DataFrame) -> "dict[str, Figure]":
         bought = [name for name, balance in balances.items() if balance.before is not None]
         balances = {name: balances[name] for name in bought[:_MOST_BALANCES]}
     for name, balance in balances.items():
-        mark = "" if len(runs) == 1 else f"_{name}"
+        mark = "" if len(runs) == 1 else f"_{file_name(name)}"
         figures[f"balance{mark}.png"] = balance_figure(balance, claim=loaded[name].privacy.claim)
     return figures
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from torchdpcate._files import PRIVATE, atomic_path
+from torchdpcate._text import spreadsheet_cell
 from torchdpcate.cli.run import noise_source, say_warning
 from torchdpcate.data import CausalData, StreamedStudy, Study, record_average
 from torchdpcate.effects import AverageEffectLearner, DifferenceInMeansEffect
@@ -128,4 +129,4 @@ def write_tables(others: Mapping[str, Estimate], balance: BalanceTable | None, b
         tables["balance.csv"] = balance.frame().rename_axis("feature")
     for name, table in tables.items():
         with atomic_path(folder / name, PRIVATE) as temporary:
-            table.to_csv(temporary)
+            table.rename(index=spreadsheet_cell).to_csv(temporary)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pandas as pd
 
+from torchdpcate._text import markdown_cell
 from torchdpcate.cli.families import EFFECTS, Family, Measure
 
 PROBLEM = ["data", "n"]
@@ -101,7 +102,7 @@ def varied(settings: pd.Series) -> pd.Series:
 def markdown(table: pd.DataFrame) -> str:
     """Return a table of texts as markdown."""
     rows = [list(table.columns), ["---"] * table.shape[1], *table.to_numpy().tolist()]
-    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |" for row in rows)
+    return "\n".join("| " + " | ".join(map(markdown_cell, row)) + " |" for row in rows)
 
 
 def _settings(family: Family) -> list[str]:

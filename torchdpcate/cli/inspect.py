@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from torchdpcate._text import plain
 from torchdpcate.audit import shipped_results
 from torchdpcate.errors import InputError
 from torchdpcate.release import load_release, make_card, read_facts, write_card
@@ -30,7 +31,7 @@ def inspect(release: str, as_json: bool = False) -> None:
     domain = loaded.domain
     print(f"release of {loaded.kind}: {domain.dimension} covariates, outcome range {domain.outcome_range:g}")
     for name, value in loaded.summary().items():
-        print(f"{name.replace('_', ' ')}: {_short(value)}")
+        print(f"{plain(name.replace('_', ' '))}: {plain(_short(value))}")
     Console().print(Markdown(loaded.privacy.to_markdown()))
 
 

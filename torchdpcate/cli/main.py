@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from torchdpcate._files import NO_ROOM
 from torchdpcate._signals import Terminated, terminable
+from torchdpcate._text import plain
 from torchdpcate.errors import InputError, TorchDPCateError
 
 _ADVICE = re.compile(r"To append to your [\w ]+ use \+\S+")  # Hydra's, for settings that nothing would read
@@ -171,7 +172,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def _complain(message: str, code: int) -> int:
-    print(f"torchdpcate: {message}", file=sys.stderr)
+    print(f"torchdpcate: {plain(message)}", file=sys.stderr)
     return code
 
 

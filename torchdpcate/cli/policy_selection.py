@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from torchdpcate._files import PRIVATE, atomic_path, write_text
+from torchdpcate._text import spreadsheet_cell
 from torchdpcate.candidates import PolicyLibrary
 from torchdpcate.cli.curator import selection_facts, selection_numbers, write_curator
 from torchdpcate.cli.run import (
@@ -114,7 +115,7 @@ def select_policy(config: DictConfig, folder: Path) -> None:
     summary |= {"policy": release.name, "spread": selector.spread_, **_measures(table, chosen)}
     write_curator(config, selection_facts(selector), selection_numbers(study, selector), folder / "curator")
     with atomic_path(folder / "curator" / "policies.csv", PRIVATE) as temporary:
-        table.to_csv(temporary, index=False)
+        table.assign(policy=table["policy"].map(spreadsheet_cell)).to_csv(temporary, index=False)
     _draw(table, chosen, release, folder / "curator")
     write_text(folder / "curator" / "plan.txt", f"{plan}\n", PRIVATE)
     finish(summary, _MEASURES, release, folder, start)

@@ -1,7 +1,12 @@
-"""``torchdpcate report``: the runs of a folder as tables, side by side, and as figures. The curator's."""
+"""``torchdpcate report``: the runs of a folder as tables, side by side, and as figures.
+
+What is made from summaries and curves is the curator's and goes to ``curator/``; beside it lies what is made from
+releases alone.
+"""
 
 import os
-import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from torchdpcate._files import atomic_path, write_text
+from torchdpcate._text import file_name, spreadsheet_cell
 from torchdpcate.cli.average_figures import report_figures
 from torchdpcate.cli.comparison import (
     PROBLEM,
@@ -28,17 +34,22 @@ from torchdpcate.cli.summaries import COUNTS, WORDS, read_summary
 from torchdpcate.cli.sweep_total import table_totals
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation import EffectCurves, budget_figure, curves_figure, save_figure
+from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ESTIMATES = {"pehe": "release", **EFFECTS.measures[0].references, "pehe_zero": "zero effect"}
 """Estimates of an effect whose errors a summary may hold, names by keys."""
+_MARK = NOT_FOR_PUBLICATION.capitalize()
 _FEW = 20  # runs that are printed one by one
 
 
 def report(folder: str) -> None:
-    """Print the runs and how they compare, write ``report.csv`` and ``report.md``, draw what a sweep varied.
+    """Print the runs and how they compare, write tables, draw what a sweep varied.
+
+    ``curator/`` gets ``report.csv``, ``report.md`` and the figures that show more than releases do: only its owner can
+    read it. The figures beside it are drawn from releases alone.
 
     Args:
         folder: A run folder, or a folder of run folders.
@@ -52,19 +63,38 @@ def report(folder: str) -> None:
         raise InputError(f"folder = {folder}: no summary.json in it; give the folder of a finished run or sweep")
     rows = [read_summary(path) for path in paths]
     parts = [(family, _runs(rows, family)) for family in FAMILIES if any(row["task"] in family.tasks for row in rows)]
-    figures = {name: figure for family, runs in parts for name, figure in _figures(runs, family).items()}
+    secret = {name: figure for family, runs in parts for name, figure in _figures(runs, family).items()}
+    averages = [runs for family, runs in parts if family is AVERAGES]
+    public = {name: figure for runs in averages for name, figure in report_figures(runs).items()}
     pages = [_page(runs, family) for family, runs in parts]
-    _write_csv(pd.concat([runs for _, runs in parts]), root / "report.csv")
-    marked = "Curator only: holds errors of non-private estimates."
-    totals = table_totals(rows)
-    write_text(root / "report.md", "\n\n".join([marked, *totals, *pages]) + "\n")
+    marked, totals = f"{_MARK}: holds errors of non-private estimates.", table_totals(rows)
+    curator = _curators_folder(root)
+    _secretly(curator / "report.csv", lambda path: _write_csv(pd.concat([runs for _, runs in parts]), path))
+    _secretly(curator / "report.md", lambda path: write_text(path, "\n\n".join([marked, *totals, *pages]) + "\n"))
     for family, runs in parts:
         _print(runs, family)
     for line in totals:
         print(line)
-    for name, figure in figures.items():
+    for name, figure in secret.items():
+        _secretly(curator / name, partial(save_figure, figure))
+        print(f"figure: {curator / name}, {NOT_FOR_PUBLICATION}")
+    for name, figure in public.items():
         save_figure(figure, root / name)
         print(f"figure: {root / name}")
+
+
+def _curators_folder(root: Path) -> Path:
+    """Return the folder of what must not leave, which its owner alone may read."""
+    folder = root / "curator"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    folder.chmod(0o700)
+    return folder
+
+
+def _secretly(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file into the curator's folder, for its owner alone."""
+    write(path)
+    path.chmod(0o600)
 
 
 def _runs(rows: list[dict], family: Family) -> pd.DataFrame:
@@ -77,8 +107,10 @@ def _runs(rows: list[dict], family: Family) -> pd.DataFrame:
 
 def _write_csv(runs: pd.DataFrame, path: Path) -> None:
     settings = runs["settings"].map(lambda given: " ".join(f"{key}={value}" for key, value in given.items()))
+    table = runs.drop(columns=["folder", "varied", "method"]).assign(settings=settings).map(spreadsheet_cell)
+    table.insert(0, "audience", NOT_FOR_PUBLICATION)
     with atomic_path(path) as temporary:
-        runs.drop(columns=["folder", "varied", "method"]).assign(settings=settings).to_csv(temporary, index=False)
+        table.to_csv(temporary, index=False)
 
 
 def _page(runs: pd.DataFrame, family: Family) -> str:
@@ -110,7 +142,7 @@ def _print_table(texts: pd.DataFrame) -> None:
 
 
 def _figures(runs: pd.DataFrame, family: Family) -> dict[str, "Figure"]:
-    """Return a family's figures by the names of their files."""
+    """Return a family's figures that are the curator's, by the names of their files."""
     figures = {}
     for measure in family.measures if runs["requested_epsilon"].nunique() > 1 else ():
         drawn = _drawn(runs, measure)
@@ -120,10 +152,9 @@ def _figures(runs: pd.DataFrame, family: Family) -> dict[str, "Figure"]:
         first = chosen[chosen["seed"] == chosen["seed"].min()]
         curves = _curves(first)
         if sum(map(len, curves.values())) > 1:
-            name = re.sub(r"[^\w.-]+", "_", str(data))
             title = f"{problem_of(first).iloc[0]}, seed {first['seed'].iloc[0]}"
-            figures[f"effect_{name}_n{n}.png"] = curves_figure(curves, title)
-    return figures | (report_figures(runs) if family is AVERAGES else {})
+            figures[f"effect_{file_name(data)}_n{n}.png"] = curves_figure(curves, title)
+    return figures
 
 
 def _drawn(runs: pd.DataFrame, measure: Measure) -> pd.DataFrame:
@@ -131,7 +162,7 @@ def _drawn(runs: pd.DataFrame, measure: Measure) -> pd.DataFrame:
     common = pd.DataFrame({"epsilon": runs["requested_epsilon"], "panel": problem_of(runs)})
     lines: dict[str, str | pd.Series] = {measure.key: runs["method"]} if measure.key in runs else {}
     lines |= references(runs, measure)
-    parts = [common.assign(**{"estimate": name, measure.key: runs[key]}) for key, name in lines.items()]
+    parts = [common.assign(**{"line": name, measure.key: runs[key]}) for key, name in lines.items()]
     known = pd.concat(parts).dropna(subset=measure.key) if parts else common[:0]
     return known.sort_values("panel", kind="stable")
 

@@ -136,9 +136,24 @@ def _checked(config: DictConfig, task: str) -> DictConfig:
             f"features = {words().get('features')}: made of trained nuisances, and a rule has none; choose identity, "
             "legendre, fourier or nystrom"
         )
-    config = config.copy()
+    config = _with_propensity(config, task)
     OmegaConf.resolve(config)  # before what is not used goes: data may refer to it
     return OmegaConf.masked_copy(config, [name for name in _USED if name not in idle])
+
+
+def _with_propensity(config: DictConfig, task: str) -> DictConfig:
+    """Return the settings with the propensity of a generated trial; refuse to guess that of any other records."""
+    config = config.copy()
+    if config.weights.get("propensity", "") is not None or "weights" in unused_rule_groups(config):
+        return config
+    known = getattr(instantiate(config.data), "trial_propensity", None)
+    if known is None:
+        raise InputError(
+            f"weights.propensity: task={task} needs P(A = 1 | x) of these records; give weights.propensity=0.5 (a "
+            "trial's), weights.propensity=COLUMN (the covariate that holds it), or weights=private (bought)"
+        )
+    config.weights.propensity = known
+    return config
 
 
 def _learner(config: DictConfig, study: Study, budget: PrivacyBudget, **rest: Any) -> RuleLearner | PrivatelyTunedRule:

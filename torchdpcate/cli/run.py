@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from torchdpcate._files import PRIVATE, PUBLIC, publish, reserved, seal, write_text
+from torchdpcate._text import plain
 from torchdpcate.cli.settings import settings, words
 from torchdpcate.data import StreamedStudy, Study
 from torchdpcate.data.generated import GeneratedStudy
@@ -70,7 +71,7 @@ def warn(config: DictConfig, study: Study | StreamedStudy) -> None:
 
 def say_warning(warning: str) -> None:
     """Print a warning on stderr, as one line."""
-    print(f"torchdpcate: warning: {' '.join(warning.split())}", file=sys.stderr)
+    print(f"torchdpcate: warning: {plain(' '.join(warning.split()))}", file=sys.stderr)
 
 
 @contextmanager

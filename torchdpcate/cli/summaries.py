@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from torchdpcate._text import is_plain, plain
 from torchdpcate.cli.families import family_of
 from torchdpcate.errors import InputError
 
@@ -77,7 +78,7 @@ def _flag(value: Any) -> bool | None:
 
 
 def _word(value: Any) -> str:
-    if not (isinstance(value, str) and value.isprintable() and len(value) < 100):
+    if not (isinstance(value, str) and is_plain(value) and len(value) < 100):
         raise ValueError
     return value
 
@@ -86,9 +87,9 @@ def _text(value: Any) -> str:
     """Return what a user may have written, fit for a terminal."""
     if not isinstance(value, str):
         raise ValueError
-    return "".join(letter if letter.isprintable() else "?" for letter in value[:1000])
+    return plain(value[:1000])
 
 
 def _folder_name(folder: Path) -> str:
     """Return the folder's name as text, whatever its bytes and the locale."""
-    return os.fsencode(folder.absolute().name).decode("utf-8", "backslashreplace")
+    return plain(os.fsencode(folder.absolute().name).decode("utf-8", "backslashreplace"))

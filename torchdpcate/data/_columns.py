@@ -1,6 +1,8 @@
 """One column of a table to numbers, counting what cannot be read."""
 
+import re
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,18 +15,40 @@ if TYPE_CHECKING:
 
 _BOOLEANS = {"true": 1.0, "false": 0.0}
 _MISSING = ("", "na", "n/a", "nan", "null", "none", "<na>")
+_DECIMAL = re.compile(
+    r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+)  # inf, 0x1, 1_0 and other digits are none
+_EXACT = 2**53  # the largest number up to which float64 tells all whole numbers apart
 
 
-def numeric_column(column: "pd.Series", name: str) -> np.ndarray:
-    """Return a column as float64 [n]; bools and numbers written as text count as numbers.
+def numeric_column(column: "pd.Series", name: str, *, truth: bool = False) -> np.ndarray:
+    """Return a column as float64 [n]; numbers written as text count as numbers.
+
+    Args:
+        column: The column.
+        name: Its name, for messages.
+        truth: Whether true and false stand for 1 and 0: of arms and of the categories 0 and 1.
 
     Raises:
-        InputError: missing, infinite or non-numeric values; says which column and how many.
+        InputError: missing, infinite or non-numeric values, true or false where they are no numbers, or whole numbers
+            beyond 2^53; says which column and how many.
     """
     import pandas as pd
 
-    if not pd.api.types.is_numeric_dtype(column):
-        column = _parse(column, name)
+    kinds = pd.api.types
+    if kinds.is_bool_dtype(column) and not truth:
+        raise InputError(
+            f"column {name!r} holds true and false; write 0 and 1, or declare a covariate with categories: [0, 1]"
+        )
+    if kinds.is_complex_dtype(column) or not kinds.is_numeric_dtype(column):
+        column = _parse(column, name, truth)
+    elif kinds.is_integer_dtype(column):
+        beyond = int(((column > _EXACT) | (column < -_EXACT)).sum())
+        if beyond:
+            raise InputError(
+                f"column {name!r} has {plural(beyond, 'whole number')} beyond 2^53, which float64 cannot tell apart; "
+                "is it an identifier? drop or rescale it"
+            )
     _refuse_missing(int(column.isna().sum()), name)
     values = column.to_numpy(dtype=np.float64, copy=True)
     infinite = int(np.isinf(values).sum())
@@ -46,30 +70,50 @@ def category_codes(column: "pd.Series", name: str, categories: Sequence[Any]) ->
         _refuse_missing(int(column.isna().sum()), name)
         values: Any = column.astype(str).to_numpy(dtype=object)
     else:
-        values = numeric_column(column, name)
+        values = numeric_column(column, name, truth=set(categories) == {0, 1})
     index = pd.Index(list(categories), dtype=object if text else np.float64)
     codes = index.get_indexer(values)
     unknown = int((codes < 0).sum())
     if unknown:
         raise InputError(
             f"column {name!r} has {plural(unknown, 'value')} outside its declared categories "
-            f"{list(categories)}; mend these rows or add to the categories"
+            f"{list(categories)}; mend these rows, or declare categories known from outside the records"
         )
     return codes
 
 
-def _parse(column: "pd.Series", name: str) -> "pd.Series":
-    """Read text as numbers or true/false; refuse anything else."""
+def _parse(column: "pd.Series", name: str, truth: bool) -> "pd.Series":
+    """Read text as numbers, and as true/false where these are numbers; refuse anything else."""
     import pandas as pd
 
-    values = column.astype(object)
-    text = values.map(lambda value: value.strip().lower() if isinstance(value, str) else value)
-    missing = values.isna() | text.isin(_MISSING)
-    numbers = pd.to_numeric(text.replace(_BOOLEANS), errors="coerce")
-    wrong = int((numbers.isna() & ~missing).sum())
+    read = [_number(value, truth) for value in column.astype(object)]
+    wrong = sum(value is None for value in read)
     if wrong:
         raise InputError(f"column {name!r} has {plural(wrong, 'non-numeric value')}; mend these rows")
-    return numbers
+    return pd.Series(read, dtype=np.float64)
+
+
+def _number(value: Any, truth: bool) -> float | None:
+    """Return a value as a number, NaN where it is missing, None where it is neither."""
+    import pandas as pd
+
+    if isinstance(value, str):
+        word = value.strip(" \t").lower()
+        if _DECIMAL.fullmatch(word):
+            return float(word)
+        return float("nan") if word in _MISSING else _BOOLEANS.get(word) if truth else None
+    if isinstance(value, bool | np.bool_):
+        return float(value) if truth else None
+    if isinstance(value, int | float | Decimal | np.integer | np.floating):
+        return _as_float(value)
+    return float("nan") if value is None or value is pd.NA or value is pd.NaT else None
+
+
+def _as_float(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # an integer of more than 308 digits
+        return float("inf")
 
 
 def _refuse_missing(count: int, name: str) -> None:

@@ -7,7 +7,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchdpcate.data._arrays import listed
+from torchdpcate._text import plain
+from torchdpcate.data._arrays import check_columns, listed
+from torchdpcate.data._parquet import parquet_batches, stated_rows
 from torchdpcate.errors import InputError
 
 if TYPE_CHECKING:
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
 
 _CSV, _PARQUET = (".csv", ".csv.gz"), (".parquet", ".pq")
 _BLOCK_BYTES = 1 << 20
+_LONGEST = 1024  # bytes of a number or of a category
+MOST_BYTES = 1 << 30
+"""What a table may take that is read as a whole, at eight bytes a value, and what a row group may unpack to."""
 
 
 def file_kind(path: str | Path, what: str = "data file") -> str:
@@ -44,45 +49,95 @@ def arrow_path(path: str | Path, what: str = "data file") -> str:
         raise InputError(f"{what} {str(path)!r}: its name is not UTF-8; rename it") from None
 
 
-def read_frame(paths: Any, columns: Sequence[str], text: Collection[str] = ()) -> "pd.DataFrame":
+def check_limit(most_bytes: Any) -> int:
+    """Return the limit on memory.
+
+    Raises:
+        InputError: It is not a positive whole number.
+    """
+    if isinstance(most_bytes, bool) or not isinstance(most_bytes, int) or most_bytes < 1:
+        raise InputError(f"data.most_bytes = {most_bytes}: give a positive whole number of bytes")
+    return most_bytes
+
+
+def read_frame(
+    paths: Any, columns: Sequence[str], text: Collection[str] = (), most_bytes: int = MOST_BYTES
+) -> "pd.DataFrame":
     """Return the columns of one file, or of several laid end to end, as one frame.
 
     Args:
         paths: a path, or a list of paths.
         columns: the columns to read; no other is.
         text: those among them that hold words: there ``NA`` is a word, not a missing value.
+        most_bytes: size of the table at eight bytes a value, at most.
 
     Raises:
-        InputError: a file is missing, empty or broken, or lacks a column.
+        InputError: a file is missing, empty or broken, lacks a column, or the table is larger than it may be.
     """
     import pandas as pd
 
     files = [paths] if isinstance(paths, str | Path) else list(paths)
-    frames = [frame for file in files for frame in iter_frames(file, columns, text)]
-    frames = [frame for frame in frames if len(frame)]
+    most_rows, frames, done = check_limit(most_bytes) // (8 * len(columns)), [], 0
+    for file in files:
+        _check_stated(file, done, most_rows, most_bytes)
+        for frame in iter_frames(file, columns, text, most_bytes=most_bytes):
+            done += len(frame)
+            _check_rows(file, done, most_rows, most_bytes)
+            if len(frame):
+                frames.append(frame)
     if not frames:
         raise InputError(f"data file {listed(files)} holds no rows; bring records")
     return pd.concat(frames, ignore_index=True)
 
 
+def _check_stated(path: str | Path, done: int, most_rows: int, most_bytes: int) -> None:
+    """Refuse a parquet file that says it has too many rows, before any is read."""
+    if file_kind(path) == "parquet" and os.path.isfile(path):
+        with _readable(path):
+            _check_rows(path, done + stated_rows(arrow_path(path)), most_rows, most_bytes)
+
+
+def _check_rows(path: str | Path, rows: int, most_rows: int, most_bytes: int) -> None:
+    if rows > most_rows:
+        raise InputError(
+            f"data file {str(path)!r}: more than {most_rows:,} rows, all that data.most_bytes = {most_bytes:,} allows "
+            "at eight bytes a value; raise it where memory allows, or use data.stream=true with task=average_effect"
+        )
+
+
 def iter_frames(
-    path: str | Path, columns: Sequence[str], text: Collection[str] = (), batch_rows: int = 65536
+    path: str | Path,
+    columns: Sequence[str],
+    text: Collection[str] = (),
+    batch_rows: int = 65536,
+    most_bytes: int = MOST_BYTES,
 ) -> Iterator["pd.DataFrame"]:
     """Yield the columns of a file in frames of at most `batch_rows` rows, in constant memory.
+
+    Args:
+        path: the file.
+        columns: the columns to read; no other is.
+        text: those among them that hold words.
+        batch_rows: rows of a frame, at most.
+        most_bytes: what a row group of a parquet file may unpack to; csv is read a MiB at a time.
 
     Raises:
         InputError: as `read_frame`.
     """
-    read = {"csv": _csv_batches, "parquet": _parquet_batches}[file_kind(path)]
+    kind = file_kind(path)
     if not os.path.isfile(path):
         raise InputError(f"data file {str(path)!r} does not exist; check the path")
     with _readable(path):
-        for batch in read(arrow_path(path), list(columns), batch_rows):
+        if kind == "csv":
+            batches = _csv_batches(arrow_path(path), list(columns))
+        else:
+            batches = parquet_batches(arrow_path(path), list(columns), batch_rows, check_limit(most_bytes))
+        for batch in batches:
             for start in range(0, batch.num_rows, batch_rows):
                 yield _to_pandas(batch.slice(start, batch_rows), text)
 
 
-def _csv_batches(path: str, columns: list[str], batch_rows: int) -> "Iterator[pa.RecordBatch]":
+def _csv_batches(path: str, columns: list[str]) -> "Iterator[pa.RecordBatch]":
     import pyarrow as pa
     from pyarrow import csv
 
@@ -90,7 +145,7 @@ def _csv_batches(path: str, columns: list[str], batch_rows: int) -> "Iterator[pa
     read = csv.ReadOptions(block_size=_BLOCK_BYTES)
     parse = csv.ParseOptions(newlines_in_values=True)
     with csv.open_csv(path, read, parse) as reader:
-        _check_columns(reader.schema.names, columns, path)
+        check_columns(reader.schema.names, columns, path)
     convert = csv.ConvertOptions(
         include_columns=columns,
         column_types=dict.fromkeys(columns, pa.string()),
@@ -101,23 +156,6 @@ def _csv_batches(path: str, columns: list[str], batch_rows: int) -> "Iterator[pa
         yield from reader
 
 
-def _parquet_batches(path: str, columns: list[str], batch_rows: int) -> "Iterator[pa.RecordBatch]":
-    from pyarrow import parquet
-
-    # By default pyarrow buffers ahead and keeps the whole file in memory while it iterates.
-    with parquet.ParquetFile(path, buffer_size=_BLOCK_BYTES, pre_buffer=False) as file:
-        _check_columns(file.schema_arrow.names, columns, path)
-        yield from file.iter_batches(batch_rows, columns=columns)
-
-
-def _check_columns(there: list[str], needed: list[str], path: str) -> None:
-    for name in needed:
-        if name not in there:
-            raise InputError(f"{path}: column {name!r} is missing; there are: {listed(there)}")
-        if there.count(name) > 1:
-            raise InputError(f"{path}: column {name!r} is there {there.count(name)} times; rename the others")
-
-
 def _to_pandas(batch: "pa.RecordBatch", text: Collection[str]) -> "pd.DataFrame":
     """Turn columns of numbers written as text into numbers where that works for all of them.
 
@@ -126,17 +164,41 @@ def _to_pandas(batch: "pa.RecordBatch", text: Collection[str]) -> "pd.DataFrame"
     import pyarrow as pa
     from pyarrow import compute
 
-    arrays = []
+    arrays, kinds = [], pa.types
     for name, array in zip(batch.schema.names, batch.columns, strict=True):
-        if pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type):
-            array = compute.cast(array, pa.large_string())
         array.validate(full=True)
-        if pa.types.is_string(array.type) and name not in text:
-            # What is no number stays text: the schema parses it value by value, and counts.
-            with suppress(pa.ArrowInvalid):
-                array = compute.cast(array, pa.float64())
+        if kinds.is_dictionary(array.type):
+            _check_words(array.dictionary, name)
+            array = array.dictionary_decode()
+        elif _is_words(array.type):
+            _check_words(array, name)
+        if kinds.is_decimal(array.type):
+            array = compute.cast(array, pa.float64())
+        elif _is_words(array.type):
+            array = compute.cast(array, pa.large_string())
+            array.validate(full=True)
+            if name not in text:
+                # What is no number stays text: the schema parses it value by value, and counts.
+                with suppress(pa.ArrowInvalid):
+                    array = compute.cast(array, pa.float64())
         arrays.append(array)
     return pa.record_batch(arrays, names=batch.schema.names).to_pandas()
+
+
+def _is_words(type_: "pa.DataType") -> bool:
+    import pyarrow as pa
+
+    kinds = pa.types
+    tests = (kinds.is_string, kinds.is_large_string, kinds.is_string_view)
+    return any(test(type_) for test in (*tests, kinds.is_binary, kinds.is_large_binary, kinds.is_binary_view))
+
+
+def _check_words(words: "pa.Array", name: str) -> None:
+    """Refuse words that are longer than any number or category: each of them would be copied for every row."""
+    from pyarrow import compute
+
+    if _is_words(words.type) and (compute.max(compute.binary_length(words)).as_py() or 0) > _LONGEST:
+        raise InputError(f"column {name!r} has a value longer than {_LONGEST:,} bytes; mend these rows")
 
 
 @contextmanager
@@ -147,8 +209,8 @@ def _readable(path: str | Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, EOFError, UnicodeError) as error:
-        # pyarrow quotes the row it stumbled over; a message must not show records.
-        detail = re.sub(r"(got \d+): .*", r"\1", " ".join(str(error).split()))[:160]
+        # pyarrow quotes the row it stumbled over, and values; a message must not show records.
+        detail = re.sub(r"(got \d+): .*|'.*|\".*", r"\1", plain(" ".join(str(error).split())))[:160]
         raise InputError(f"data file {str(path)!r} cannot be read: {detail}") from None
 
 

@@ -9,7 +9,6 @@ from torchdpcate.data._columns import numeric_column
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,21 +19,20 @@ def record_columns(schema: TableSchema) -> tuple[str, ...]:
     return (schema.treatment, schema.outcome, *schema.columns)
 
 
-def encode_records(frame: "pd.DataFrame", schema: TableSchema, out_of_bounds: str) -> CausalData:
+def encode_records(frame: "pd.DataFrame", schema: TableSchema) -> CausalData:
     """Return the rows of a frame as records within the domain; that treatments are arms is not checked here.
 
     Args:
         frame: the schema's columns.
-        schema: public facts of the table.
-        out_of_bounds: ``"refuse"`` values outside their declared bounds, or ``"clip"`` them.
+        schema: public facts of the table, with what becomes of values outside their bounds.
 
     Raises:
         InputError: values missing, not numeric, unknown, or outside their bounds (which column, how many).
     """
-    x = within_domain(schema.encode(frame), schema.domain, out_of_bounds)
+    x = schema.within(schema.encode(frame))
     a = schema.encode_treatment(frame)
     y = torch.from_numpy(numeric_column(frame[schema.outcome], schema.outcome))
-    return CausalData(x, a, outcome_within(y, schema, out_of_bounds))
+    return CausalData(x, a, outcome_within(y, schema))
 
 
 def within_domain(x: Tensor, domain: Domain, out_of_bounds: str) -> Tensor:
@@ -49,23 +47,13 @@ def within_domain(x: Tensor, domain: Domain, out_of_bounds: str) -> Tensor:
     return x
 
 
-def outcome_within(y: Tensor, schema: TableSchema, out_of_bounds: str) -> Tensor:
+def outcome_within(y: Tensor, schema: TableSchema) -> Tensor:
     """Clip outcomes [n] into their bounds, or refuse those outside.
 
     Raises:
-        InputError: values outside, and `out_of_bounds` is ``"refuse"``.
+        InputError: values outside, and the schema refuses them.
     """
-    if out_of_bounds == "clip":
+    if schema.out_of_bounds == "clip":
         return schema.domain.clip_outcome(y)
     schema.domain.check_outcome(y, f"outcome {schema.outcome!r}")
     return y
-
-
-def check_policy(out_of_bounds: str) -> None:
-    """Refuse anything but ``"refuse"`` and ``"clip"``.
-
-    Raises:
-        InputError: `out_of_bounds` is neither.
-    """
-    if out_of_bounds not in ("refuse", "clip"):
-        raise InputError(f"data.out_of_bounds is {out_of_bounds!r}; choose refuse or clip")

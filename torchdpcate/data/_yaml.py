@@ -5,6 +5,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from torchdpcate._text import is_plain
 from torchdpcate.errors import InputError
 
 _MOST_BYTES = 1 << 20
@@ -22,7 +23,8 @@ def read_yaml(path: Path) -> Any:
         path: The file, UTF-8.
 
     Raises:
-        InputError: Not yaml, an entry twice, larger than a MiB, nested more than 20 deep, or with an alias or a tag.
+        InputError: Not yaml, an entry twice, larger than a MiB, nested more than 20 deep, with an alias, a tag, control
+            characters, or characters that turn the direction of writing.
     """
     import yaml
 
@@ -33,7 +35,7 @@ def read_yaml(path: Path) -> Any:
             raise InputError(f"it is larger than {_MOST_BYTES:,} bytes")
         text = data.decode("utf-8-sig")
         _check_plain(yaml.parse(text, Loader=yaml.SafeLoader))
-        return yaml.load(text, Loader=_loader())
+        return _shown(yaml.load(text, Loader=_loader()))
     except Exception as error:  # yaml's constructors let through what Python makes of their input
         raise InputError(" ".join(str(error).split())[:200]) from None
 
@@ -51,6 +53,17 @@ def _check_plain(events: Any) -> None:
         depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
         if depth > _DEEPEST:
             raise InputError(f"it is nested more than {_DEEPEST} deep")
+
+
+def _shown(entries: Any) -> Any:
+    """Return the entries if all words in them can be shown: a terminal would obey the others."""
+    if isinstance(entries, dict):
+        return {_shown(key): _shown(value) for key, value in entries.items()}
+    if isinstance(entries, list):
+        return [_shown(value) for value in entries]
+    if isinstance(entries, str) and not is_plain(entries.replace("\n", " ").replace("\t", " ")):
+        raise InputError(f"the words {entries[:60]!r} have characters that cannot be shown; leave them out")
+    return entries
 
 
 @lru_cache(maxsize=1)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from torchdpcate.data._rows import outcome_within
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.privacy.noise import NoiseSource
@@ -37,6 +38,5 @@ def checked_records(
         [(0.1, 0.0, 0.0), (0.2, 1.0, 1.0), (0.3, 1.0, 1.0)]
     """
     records = schema.records(X, A, Y, actions)
-    schema.domain.check_covariates(records.x)
-    schema.domain.check_outcome(records.y)
+    records = CausalData(schema.within(records.x), records.a, outcome_within(records.y, schema))
     return records if noise is None else records.subset(noise.permutation(records.n))

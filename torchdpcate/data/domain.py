@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchdpcate._text import is_plain
 from torchdpcate.data._arrays import is_frame, plural, to_float64, to_matrix
 from torchdpcate.errors import InputError
 
@@ -14,7 +15,7 @@ IN_CODE = "given in code by the curator"
 """Origin of bounds that nobody said more about."""
 
 _RESOLUTION = 2.0**-40  # least range of outcomes, in units of their size
-_CLIP = "widen the domain, or clip with data.out_of_bounds=clip"
+_CLIP = "clip with data.out_of_bounds=clip (Domain.clip_covariates), or give a bound known from outside the records"
 _MOVE = "move these queries into the domain"
 
 
@@ -92,6 +93,8 @@ class Domain:
             raise InputError("covariate_low is empty; a domain needs at least one covariate")
         if len(self.names) != self.dimension:
             raise InputError(f"names has {len(self.names)} names for {self.dimension} covariates")
+        for name in self.names:
+            check_name("a covariate", name)
         if len(set(self.names)) != self.dimension:
             raise InputError(f"names {list(self.names)} holds a name twice; each column needs its own")
 
@@ -295,6 +298,17 @@ def to_number(name: str, value: Any) -> float:
     return number
 
 
+def check_name(what: str, name: str) -> str:
+    """Return the name of a column or category: it is shown on terminals and pages, and in releases.
+
+    Raises:
+        InputError: it has control characters, line ends, or characters that turn the direction of writing.
+    """
+    if not is_plain(name):
+        raise InputError(f"the name of {what} is {name!r}; rename it: letters that can be shown, in one line")
+    return name
+
+
 def check_bounds(name: str, low: Any, high: Any) -> tuple[float, float]:
     """Return the bounds as floats.
 
@@ -318,7 +332,10 @@ def check_origin(name: str, origin: Any) -> str:
     """
     if not isinstance(origin, str) or not origin.strip():
         raise InputError(f"origin of {name} is {origin!r}; say in words where its bounds come from")
-    return " ".join(origin.split())
+    words = " ".join(origin.split())
+    if not is_plain(words):
+        raise InputError(f"origin of {name} is {origin!r}; write it in letters that can be shown")
+    return words
 
 
 def _vector(bounds: Sequence[float] | Tensor, name: str) -> Tensor:

@@ -20,10 +20,8 @@ def read_queries(path: str | Path, schema: TableSchema) -> Tensor:
 
     Raises:
         InputError: missing file or column, values that are missing or not numeric, or a query
-            outside the domain: queries are public, and are never clipped silently.
+            outside the domain, unless the schema clips.
     """
     frame = read_frame(path, schema.columns, schema.text_columns)
     with about(path):
-        queries = schema.encode(frame)
-        schema.domain.check_covariates(queries, "query")
-    return queries
+        return schema.within(schema.encode(frame), "query")

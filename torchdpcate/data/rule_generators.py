@@ -94,6 +94,11 @@ class OWL(GaussianRuleStudy):
         """Return 0.01 + 0.02 x3."""
         return 0.01 + 0.02 * x[..., 3]
 
+    @property
+    def trial_propensity(self) -> float:
+        """1/2."""
+        return 0.5
+
     def propensity(self, x: Tensor) -> Tensor:
         """Return 1/2."""
         return torch.full_like(x[..., 0], 0.5)
@@ -164,6 +169,11 @@ class ITR(GaussianRuleStudy):
     def baseline(self, x: Tensor) -> Tensor:
         """Return 4 if confounded, else 0."""
         return torch.full_like(x[..., 0], self._middle)
+
+    @property
+    def trial_propensity(self) -> float | None:
+        """1/2; None if confounded."""
+        return None if self.confounded else 0.5
 
     def propensity(self, x: Tensor) -> Tensor:
         """Return sigmoid(1.2 x0 - 1.2 x1) if confounded, else 1/2."""

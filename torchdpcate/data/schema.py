@@ -3,7 +3,7 @@
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate.data._arrays import check_aligned, listed, plural
+from torchdpcate.data._arrays import check_aligned, listed, missing_columns
 from torchdpcate.data._columns import category_codes, numeric_column
 from torchdpcate.data._shipped import shipped
 from torchdpcate.data._yaml import read_yaml
-from torchdpcate.data.domain import IN_CODE, Domain, check_bounds, check_origin, to_number, unit_grid
+from torchdpcate.data.domain import IN_CODE, Domain, check_bounds, check_name, check_origin, to_number, unit_grid
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 
@@ -102,8 +102,10 @@ class Categorical(Covariate):
     def __post_init__(self) -> None:
         object.__setattr__(self, "categories", tuple(self.categories))
         for level in self.categories:
-            if not isinstance(level, str):
-                to_number(f"a category of {self.name!r}", level)
+            if isinstance(level, str):
+                check_name(f"a category of {self.name!r}", level)
+            elif abs(to_number(f"a category of {self.name!r}", level)) >= 2**53:
+                raise InputError(f"category {level} of {self.name!r} is beyond 2^53; put identifiers in quotes")
         if len(self.categories) < 2 or len(set(self.categories)) < len(self.categories):
             raise InputError(f"categories of {self.name!r} are {list(self.categories)}; list two or more, each once")
         if any(isinstance(level, bool) for level in self.categories):
@@ -154,6 +156,8 @@ class TableSchema:
         domain: public bounds of the *encoded* columns (categories become 0/1 columns).
         outcome_origin: where the outcome's bounds come from, if other than the domain's; never compared.
         arms: categories of the treatment column, in the order of `actions`; empty if it holds 0 and 1.
+        out_of_bounds: what becomes of covariates outside their bounds, in records and queries alike: ``"refuse"``
+            them, or ``"clip"`` them to the bounds, a public map of each row; never compared.
 
     Example:
         >>> schema = TableSchema.from_dict({
@@ -171,11 +175,15 @@ class TableSchema:
     domain: Domain
     outcome_origin: str = field(default="", compare=False)
     arms: tuple[Any, ...] = ()
+    out_of_bounds: str = field(default="refuse", compare=False)
 
     def __post_init__(self) -> None:
         if self.arms:
             Categorical(self.treatment, self.arms)  # may refuse
         names = [self.treatment, self.outcome, *self.columns]
+        for name in names:
+            check_name("a column", name)
+        check_policy(self.out_of_bounds, "out_of_bounds")
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise InputError(f"column {twice[0]!r} has two roles in the domain file; give each column one")
@@ -228,10 +236,9 @@ class TableSchema:
             InputError: a column is missing, or holds missing, non-numeric or unknown values (which
                 column, how many).
         """
-        missing = [name for name in self.columns if name not in frame.columns]
+        missing = missing_columns(self.columns, list(frame.columns))
         if missing:
-            there = listed(frame.columns)
-            raise InputError(f"column {missing[0]!r} is missing{_and_more(missing)}; there are: {there}")
+            raise InputError(missing)
         encoded = [covariate.encode(frame[covariate.name]) for covariate in self.covariates]
         return torch.from_numpy(np.concatenate(encoded, axis=1))
 
@@ -243,7 +250,7 @@ class TableSchema:
         """
         column = frame[self.treatment]
         if not self.arms:
-            return torch.from_numpy(numeric_column(column, self.treatment))
+            return torch.from_numpy(numeric_column(column, self.treatment, truth=True))
         codes = category_codes(column, self.treatment, self.arms)
         return torch.tensor(self.actions, dtype=torch.float64)[torch.from_numpy(codes)]
 
@@ -273,6 +280,35 @@ class TableSchema:
         """
         check_aligned(X=X, A=A, Y=Y)
         return CausalData.from_arrays(self.matrix(X), A, Y, self.domain, actions)
+
+    def within(self, x: Tensor, what: str = "covariate") -> Tensor:
+        """Return encoded covariates [n, q] within the domain: clipped if `out_of_bounds` says so, else as they are.
+
+        Args:
+            x: encoded covariates.
+            what: ``"covariate"``, or ``"query"`` for points at which effects are asked for.
+
+        Raises:
+            InputError: points outside the domain, which are not to be clipped (which column, how many).
+
+        Example:
+            >>> schema = TableSchema.from_domain(Domain([0.0], [1.0], 0.0, 1.0)).handling("clip")
+            >>> schema.within(torch.tensor([[7.0]])).tolist()
+            [[1.0]]
+        """
+        if self.out_of_bounds == "clip":
+            return self.domain.clip_covariates(x)
+        self.domain.check_covariates(x, what)
+        return x
+
+    def handling(self, out_of_bounds: str) -> "TableSchema":
+        """Return this schema with another rule for covariates outside their bounds; ``"refuse"`` leaves its own.
+
+        Raises:
+            InputError: neither ``"refuse"`` nor ``"clip"``.
+        """
+        check_policy(out_of_bounds)
+        return self if out_of_bounds == "refuse" else replace(self, out_of_bounds=out_of_bounds)
 
     def grid(self, count: int) -> Tensor:
         """Return `count` public points of the domain, float64 [count, q]; categories are respected."""
@@ -309,6 +345,7 @@ class TableSchema:
             "covariates": {covariate.name: covariate.to_dict() for covariate in self.covariates},
             "overlap": self.domain.overlap,
             "origin": self.domain.origin,
+            **({} if self.out_of_bounds == "refuse" else {"out_of_bounds": self.out_of_bounds}),
         }
 
     @classmethod
@@ -317,12 +354,15 @@ class TableSchema:
 
         The treatment is the name of a column of 0 and 1, or has the entries ``name`` and ``categories``: two become 0
         and 1 in the order listed, more become 1 to K. An entry ``origin`` says in words where the bounds come from: of
-        all, at the top; of one column, in its own entry.
+        all, at the top; of one column, in its own entry. ``out_of_bounds: clip`` moves values outside their bounds to
+        them, in records and in queries of the release.
 
         Raises:
             InputError: an entry is missing, unknown or invalid.
         """
-        entries = _entries(facts, "domain", {"treatment", "outcome", "covariates"}, {"overlap", "origin"})
+        entries = _entries(
+            facts, "domain", {"treatment", "outcome", "covariates"}, {"overlap", "origin", "out_of_bounds"}
+        )
         outcome = _entries(entries["outcome"], "outcome", {"name", "low", "high"}, {"origin"})
         if not isinstance(entries["covariates"], Mapping) or not entries["covariates"]:
             raise InputError("covariates is empty in the domain; name at least one, with low and high")
@@ -333,7 +373,8 @@ class TableSchema:
         overlap, origin = entries.get("overlap", 0.05), entries.get("origin", IN_CODE)
         domain = Domain(low, high, outcome_low, outcome_high, overlap, names, origin)
         treatment, arms = _treatment(entries["treatment"])
-        return cls(treatment, str(outcome["name"]), covariates, domain, _origin("outcome", outcome), arms)
+        policy = entries.get("out_of_bounds", "refuse")
+        return cls(treatment, str(outcome["name"]), covariates, domain, _origin("outcome", outcome), arms, policy)
 
     @classmethod
     def from_yaml(cls, path: str | Path) -> "TableSchema":
@@ -372,6 +413,16 @@ class TableSchema:
         if isinstance(domain, Domain):
             return cls.from_domain(domain)
         return cls.from_dict(domain) if isinstance(domain, Mapping) else cls.from_yaml(domain)
+
+
+def check_policy(out_of_bounds: Any, name: str = "data.out_of_bounds") -> None:
+    """Refuse anything but ``"refuse"`` and ``"clip"``.
+
+    Raises:
+        InputError: `out_of_bounds` is neither.
+    """
+    if out_of_bounds not in ("refuse", "clip"):
+        raise InputError(f"{name} is {out_of_bounds!r}; choose refuse or clip")
 
 
 def _covariate(name: str, entry: Any) -> Covariate:
@@ -428,7 +479,3 @@ def _entries(entry: Any, what: str, needed: set[str], allowed: set[str]) -> Mapp
             f"{what} has the unknown entry {unknown[0]!r}; known are {', '.join(sorted(needed | allowed))}"
         )
     return entry
-
-
-def _and_more(names: list[str]) -> str:
-    return f" (and {plural(len(names) - 1, 'other')})" if len(names) > 1 else ""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from torchdpcate.data._frames import about, read_frame
-from torchdpcate.data._rows import check_policy, outcome_within, within_domain
+from torchdpcate.data._rows import outcome_within
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.queries import read_queries
 from torchdpcate.data.records import CausalData
@@ -73,16 +73,15 @@ class SemiSynthetic(StudySource):
 
     def load(self) -> Study:
         """Read the covariates, draw the outcomes, and hold some rows out."""
-        schema, surface = TableSchema.of(self.domain), self.surface or GeneratedSurface()
-        check_policy(self.out_of_bounds)
+        schema, surface = TableSchema.of(self.domain).handling(self.out_of_bounds), self.surface or GeneratedSurface()
         frame = read_frame(self.path, schema.columns, schema.text_columns)
         with about(self.path):
-            x = within_domain(schema.encode(frame), schema.domain, self.out_of_bounds)
+            x = schema.within(schema.encode(frame))
         rows = public_subsample(len(x), self.n, self.seed)
         drawn = surface.draw(x[rows], rows, schema, self.path, self.seed)
         origin = f"surface {surface.name}: stated by it, not read off the records"
         schema = schema.with_outcome_bounds(*drawn.bounds, origin=origin)
-        y = outcome_within(drawn.y, schema, self.out_of_bounds)
+        y = outcome_within(drawn.y, schema)
         train, held_out = public_split(len(rows), self.train_fraction, self.seed, "held-out")
         records = CausalData.from_arrays(x[rows[train]], drawn.a[train], y[train])
         name, truth = f"{table_name(self.path)}_{surface.name}", partial(surface.effect_at, schema=schema)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate._files import atomic_path
-from torchdpcate.data._frames import among_rows, arrow_path, file_kind, iter_frames
+from torchdpcate.data._frames import MOST_BYTES, among_rows, arrow_path, file_kind, iter_frames
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 
@@ -23,6 +23,7 @@ def stream_effects(
     column: str = "effect",
     batch_rows: int = 65536,
     on_progress: Callable[[int], object] | None = None,
+    most_bytes: int = MOST_BYTES,
 ) -> int:
     """Read covariates from a file, and write one answer a row to another, batch by batch.
 
@@ -30,11 +31,12 @@ def stream_effects(
         input: csv, csv.gz or parquet with the schema's covariate columns; no other is read.
         output: csv, csv.gz or parquet with the one column `column`, rows in the input's order. It is
             written under a temporary name and renamed when whole; on any error nothing is left.
-        schema: public facts of the covariates.
+        schema: public facts of the covariates, with what becomes of those outside their bounds.
         effect_fn: encoded covariates, float64 [B, q], to answers [B].
         column: name of the column written.
         batch_rows: rows a batch, at most; memory grows with it and not with the file.
         on_progress: called after each batch with the number of rows done.
+        most_bytes: what a row group of a parquet file may unpack to.
 
     Returns:
         The number of rows written.
@@ -47,10 +49,9 @@ def stream_effects(
         raise InputError(f"batch_rows is {batch_rows}; give 1 or more")
     done = 0
     with _whole_or_nothing(Path(output), column) as write:
-        for frame in iter_frames(input, schema.columns, schema.text_columns, batch_rows):
+        for frame in iter_frames(input, schema.columns, schema.text_columns, batch_rows, most_bytes):
             with among_rows(input, done + 1, done + len(frame)):
-                x = schema.encode(frame)
-                schema.domain.check_covariates(x, "query")
+                x = schema.within(schema.encode(frame), "query")
             write(effect_fn(x))
             done += len(frame)
             if on_progress is not None:

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdpcate.data._frames import about, read_frame
-from torchdpcate.data._rows import check_policy, encode_records, record_columns
+from torchdpcate.data._frames import MOST_BYTES, about, read_frame
+from torchdpcate.data._rows import encode_records, record_columns
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.queries import read_queries
 from torchdpcate.data.records import CausalData, check_treatment
@@ -26,11 +26,14 @@ class Table(StudySource):
     Args:
         path: the file, or a list of files with the same columns, laid end to end.
         domain: the domain file, the name of a shipped one (``"lalonde"``), its entries, or a schema.
-        out_of_bounds: ``"refuse"`` values outside their declared bounds, or ``"clip"`` them.
+        out_of_bounds: ``"refuse"`` values outside their declared bounds, or ``"clip"`` them, as the release will do
+            with queries; what the domain file says of it is kept.
         queries_path: file of public queries (same covariate columns); otherwise a public grid.
         queries: size of the public grid.
         n: use only n records; all if left out. Which ones is drawn from the system's entropy at each loading: positions
             drawn by a public seed would be many other records as soon as one record moves in a sorted file.
+        most_bytes: size of the table at eight bytes a value, and of what a row group of a parquet file unpacks to, at
+            most: a small file may hold more than any memory.
         stream: whether to read the records batch by batch, for what can be learnt in constant memory: then `open`
             takes the place of `load`.
 
@@ -52,6 +55,7 @@ class Table(StudySource):
         queries: int = 300,
         n: int | None = None,
         stream: bool = False,
+        most_bytes: int = MOST_BYTES,
     ) -> None:
         self.path = path
         self.domain = domain
@@ -60,12 +64,15 @@ class Table(StudySource):
         self.queries = queries
         self.n = n
         self.stream = stream
+        self.most_bytes = most_bytes
 
     def open(self) -> StreamedStudy:
         """Read the table once, to check and count it, and return records that are read anew at each use."""
         if self.n is not None:
             raise InputError(f"data.n is {self.n}; a stream has all records of the table: leave data.n out")
-        return StreamedStudy(TableStream(self.path, self.domain, self.out_of_bounds), table_name(self.path))
+        return StreamedStudy(
+            TableStream(self.path, self.domain, self.out_of_bounds, most_bytes=self.most_bytes), table_name(self.path)
+        )
 
     def load(self) -> Study:
         """Read, check and encode the table."""
@@ -73,11 +80,10 @@ class Table(StudySource):
             raise InputError(
                 "data.stream is true, and this reads all records at once; leave it out, or take task=average_effect"
             )
-        schema = TableSchema.of(self.domain)
-        check_policy(self.out_of_bounds)
-        frame = read_frame(self.path, record_columns(schema), schema.text_columns)
+        schema = TableSchema.of(self.domain).handling(self.out_of_bounds)
+        frame = read_frame(self.path, record_columns(schema), schema.text_columns, self.most_bytes)
         with about(self.path):
-            read = encode_records(frame, schema, self.out_of_bounds)
+            read = encode_records(frame, schema)
             check_treatment(read.a, f"treatment column {schema.treatment!r}", schema.actions)
         rows = secret_subsample(read.n, self.n)
         records = CausalData.from_arrays(read.x[rows], read.a[rows], read.y[rows], actions=schema.actions)

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from torchdpcate.data._arrays import listed
-from torchdpcate.data._frames import about, among_rows, iter_frames
-from torchdpcate.data._rows import check_policy, encode_records, record_columns
+from torchdpcate.data._frames import MOST_BYTES, about, among_rows, iter_frames
+from torchdpcate.data._rows import encode_records, record_columns
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.records import CausalData, arm_sizes, check_arms
@@ -27,8 +27,10 @@ class TableStream(RecordStream):
     Args:
         path: the file, or a list of files with the same columns, laid end to end.
         domain: the domain file, the name of a shipped one (``"lalonde"``), its entries, or a schema.
-        out_of_bounds: ``"refuse"`` values outside their declared bounds, or ``"clip"`` them.
+        out_of_bounds: ``"refuse"`` values outside their declared bounds, or ``"clip"`` them; what the domain file says
+            of it is kept.
         batch_rows: rows a batch, at most; memory grows with it and not with the files.
+        most_bytes: what a row group of a parquet file may unpack to.
 
     Raises:
         InputError: a missing, broken or empty file, a missing column, values missing, not numeric or outside the
@@ -52,14 +54,14 @@ class TableStream(RecordStream):
         domain: TableSchema | Domain | Mapping[str, Any] | str | Path,
         out_of_bounds: str = "refuse",
         batch_rows: int = 65536,
+        most_bytes: int = MOST_BYTES,
     ) -> None:
-        check_policy(out_of_bounds)
         if batch_rows < 1:
             raise InputError(f"batch_rows is {batch_rows}; give 1 or more")
         self.paths = [path] if isinstance(path, str | Path) else list(path)
-        self.schema = TableSchema.of(domain)
-        self.out_of_bounds = out_of_bounds
+        self.schema = TableSchema.of(domain).handling(out_of_bounds)
         self.batch_rows = batch_rows
+        self.most_bytes = most_bytes
         self.n, self._seals = self._count()
 
     def __iter__(self) -> Iterator[CausalData]:
@@ -89,9 +91,10 @@ class TableStream(RecordStream):
     def _batches(self, path: str | Path) -> Iterator[CausalData]:
         """Yield the records of one file."""
         done = 0
-        for frame in iter_frames(path, record_columns(self.schema), self.schema.text_columns, self.batch_rows):
+        columns, text = record_columns(self.schema), self.schema.text_columns
+        for frame in iter_frames(path, columns, text, self.batch_rows, self.most_bytes):
             with among_rows(path, done + 1, done + len(frame)):
-                batch = encode_records(frame, self.schema, self.out_of_bounds)
+                batch = encode_records(frame, self.schema)
                 arm_sizes(batch.a, self._treatment, self.schema.actions)
             done += len(frame)
             if len(frame):

@@ -229,9 +229,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
     def _sample(self) -> Tensor:
         """Return the public sample as encoded covariates, [m, q]."""
         schema = TableSchema.of(self.domain)
-        x = schema.matrix(self.public_sample, "public_sample")
-        schema.domain.check_covariates(x, "query")
-        return x
+        return schema.within(schema.matrix(self.public_sample, "public_sample"), "query")
 
     def _look_at_sample(self) -> None:
         share = self.weights_.clipped_share(self._sample())

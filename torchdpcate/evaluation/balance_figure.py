@@ -8,13 +8,13 @@ import numpy as np
 
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.balance_table import BalanceTable
-from torchdpcate.evaluation.figures import new_grid
+from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, new_grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-CURATOR_ONLY = "curator only: shows numbers without noise"
+CURATOR_ONLY = f"{NOT_FOR_PUBLICATION}: shows numbers without noise"
 _MOST_FEATURES = 40
 _LETTERS = 90  # of a line below the figure
 _TWO_SIDED = 1.96

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from torchdpcate.evaluation.curves import EffectCurves
-from torchdpcate.evaluation.figures import CURATOR_ONLY, REFERENCES, new_grid
+from torchdpcate.evaluation.figures import CURATOR_ONLY, NOT_FOR_PUBLICATION, REFERENCES, new_grid
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,36 +28,36 @@ _LEVELS = {
 }
 """What no budget changes, drawn as levels."""
 _QUANTITIES = {
-    "pehe": ("PEHE (root mean squared error)", "curator only: shows non-private errors"),
-    "accuracy": ("share of best decisions", "curator only: shows the truth and a non-private rule"),
-    "value": ("value (estimated mean outcome)", "curator only: estimated on the records"),
-    "regret_expected": ("expected regret (mean outcome lost)", "curator only: shows the truth"),
-    "estimate": ("estimated average effect", "curator only: shows estimates that were not released"),
-    "error": ("absolute error of the average effect", "curator only: shows the truth"),
-    "width": ("width of the 95 % interval", ""),
-    "value_expected": ("expected value (estimated mean outcome)", "curator only: estimated on the records"),
+    "pehe": ("PEHE (root mean squared error)", "shows non-private errors"),
+    "accuracy": ("share of best decisions", "shows the truth and a non-private rule"),
+    "value": ("value (estimated mean outcome)", "estimated on the records"),
+    "regret_expected": ("expected regret (mean outcome lost)", "shows the truth"),
+    "estimate": ("estimated average effect", "shows estimates that were not released"),
+    "error": ("absolute error of the average effect", "shows the truth"),
+    "width": ("width of the 95 % interval", "from the runs' summaries"),
+    "value_expected": ("expected value (estimated mean outcome)", "estimated on the records"),
 }
-"""What may be drawn against budget: the axis, and the mark of a figure that shows more than releases."""
+"""What may be drawn against budget: the axis, and why the figure is the curator's."""
 
 
 def budget_figure(errors: "pd.DataFrame", quantity: str = "pehe") -> "Figure":
     """Draw error against budget: median over seeds with the range of all of them, a line an estimate.
 
     Args:
-        errors: One row a run and estimate with columns ``epsilon``, ``estimate`` (what was estimated) and the
-            quantity's. A column ``panel``, if there is one, names the panel. What no budget changes (``non-private``,
-            ``constant effect``, ``treat all``, ``treat none`` and ``uniform choice``) is drawn as a level.
+        errors: One row a run and line with columns ``epsilon``, ``line`` (its name) and the quantity's. A column
+            ``panel``, if there is one, names the panel. What no budget changes (``non-private``, ``constant effect``,
+            ``treat all``, ``treat none`` and ``uniform choice``) is drawn as a level.
         quantity: ``pehe`` (on a logarithmic scale), ``accuracy`` or ``value`` of a rule, ``regret_expected`` or
             ``value_expected`` of a choice among policies, or ``estimate``, ``error`` or ``width`` of an average effect.
 
     Returns:
-        A matplotlib figure; the caller saves it.
+        A matplotlib figure, marked as the curator's; the caller saves it.
     """
     panels = errors.groupby("panel", sort=False) if "panel" in errors else [("", errors)]
-    names = list(dict.fromkeys(name for name in errors["estimate"] if name not in _LEVELS))
+    names = list(dict.fromkeys(name for name in errors["line"] if name not in _LEVELS))
     columns, rows = _shape(len(panels), 2)
     figure, axes = new_grid(rows, columns, (1.6 + 4.6 * columns, 3.6 * rows))
-    label, marked = _QUANTITIES[quantity]
+    label, reason = _QUANTITIES[quantity]
     for panel, (title, chosen) in zip(axes, panels, strict=False):
         _errors_panel(panel, chosen, names, quantity)
         panel.set_title(str(title), fontsize=9, parse_math=False)
@@ -65,8 +65,8 @@ def budget_figure(errors: "pd.DataFrame", quantity: str = "pehe") -> "Figure":
         panel.set_visible(False)
     for panel in axes[::columns]:
         panel.set_ylabel(label)
-    if quantity == "value" or "non-private" in set(errors["estimate"]):
-        figure.suptitle(marked, fontsize=8, x=0.02, ha="left")  # beside the legend's title
+    # beside the legend's title
+    figure.suptitle(f"{NOT_FOR_PUBLICATION}: {reason}", fontsize=8, x=0.02, ha="left")
     _legend(figure, axes[: len(panels)], "median, range over seeds")
     return figure
 
@@ -82,7 +82,7 @@ def curves_figure(runs: Mapping[float, Mapping[str, EffectCurves]], title: str) 
         title: Printed above the panels.
 
     Returns:
-        A matplotlib figure, marked as the curator's; the caller saves it.
+        A matplotlib figure, marked as the curator's where it shows more than releases; the caller saves it.
     """
     names = list(dict.fromkeys(name for curves in runs.values() for name in curves))
     columns, rows = _shape(len(runs), 3)
@@ -115,14 +115,14 @@ def curves_figure(runs: Mapping[float, Mapping[str, EffectCurves]], title: str) 
 def _errors_panel(axes: "Axes", errors: "pd.DataFrame", names: Sequence[str], quantity: str) -> None:
     ticks = sorted(errors["epsilon"].unique())
     for i, name in enumerate(names):
-        groups = errors[errors["estimate"] == name].groupby("epsilon")[quantity]
+        groups = errors[errors["line"] == name].groupby("epsilon")[quantity]
         middle = groups.median()
         # points beside each other: ranges on top of each other could not be read
         x = middle.index.to_numpy() * 1.03 ** (i - (len(names) - 1) / 2)
         reach = np.stack([middle - groups.min(), groups.max() - middle])
         axes.errorbar(x, middle.to_numpy(), reach, label=name, ms=4, elinewidth=0.8, lw=1.3, **_style(i))
     for name, style in _LEVELS.items():
-        level = errors.loc[errors["estimate"] == name, quantity].median()
+        level = errors.loc[errors["line"] == name, quantity].median()
         if math.isfinite(level):
             axes.axhline(level, label=name, zorder=1, **style)
     axes.set_xscale("log")

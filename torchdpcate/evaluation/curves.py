@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from torchdpcate._files import PRIVATE, write_text
+from torchdpcate._text import plain
 from torchdpcate.errors import InputError
 
 _MOST_BYTES = 10_000_000
@@ -81,4 +82,4 @@ def _numbers(values: Any, shape: tuple[int, ...] | None = None) -> np.ndarray:
 def _word(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError
-    return "".join(letter if letter.isprintable() else "?" for letter in value[:1000])
+    return plain(value[:1000])

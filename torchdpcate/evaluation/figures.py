@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 BAND = "noise band of the second stage alone (no confidence interval)"
 """What the band of released effects holds: neither the noise of the nuisances nor sampling."""
-CURATOR_ONLY = "curator only: shows non-private curves"
+NOT_FOR_PUBLICATION = "curator's, not for publication"
+"""What every figure says that shows more than releases do."""
+CURATOR_ONLY = f"{NOT_FOR_PUBLICATION}: shows non-private curves"
 REFERENCES: dict[str, dict[str, Any]] = {
     "truth": {"color": "black", "ls": "--", "lw": 1.5},
     "non-private": {"color": "0.45", "ls": "-", "lw": 1.5},

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from torchdpcate.evaluation.figures import new_grid
+from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, new_grid
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_MARK = "curator only: estimated on the records"
+_MARK = f"{NOT_FOR_PUBLICATION}: estimated on the records"
 
 
 def policy_figure(

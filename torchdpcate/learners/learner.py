@@ -241,8 +241,7 @@ class CATELearner(BaseEstimator):
             BudgetError: The block cannot pay.
         """
         chosen = self._ready(mechanism)
-        queries = self.schema_.matrix(X_query, "query")
-        self.schema_.domain.check_covariates(queries, "query")
+        queries = self.schema_.within(self.schema_.matrix(X_query, "query"), "query")
         if isinstance(chosen, FunctionMechanism):
             function = self.release_function(chosen, budget)
             answers = function.effect_tensor(queries)

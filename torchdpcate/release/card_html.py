@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from torchdpcate._text import plain
 from torchdpcate.release.registry import FIELDS
 
 _BLANK = '<i class="blank">to be filled in by the curator</i>'
@@ -265,4 +266,4 @@ def _number(value: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    return escape(str(value), quote=True)
+    return escape(plain(value), quote=True)

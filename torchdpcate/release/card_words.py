@@ -67,6 +67,12 @@ def _no_claim(privacy: PrivacyStatement) -> str:
     return f"No privacy guarantee: {reason}. Handle the release as confidentially as the records themselves."
 
 
+_OUTSIDE = {
+    "refuse": "Values outside the public bounds are refused or moved to them, record by record.",
+    "clip": "Covariates outside the public bounds are moved to them, of records and queries alike; so are outcomes.",
+}
+
+
 def own_words(release: Release) -> dict[str, Any]:
     """Return what a release knows of itself, by the keys of ``registry.FIELDS``."""
     privacy, schema = release.privacy, release.schema
@@ -105,7 +111,7 @@ def own_words(release: Release) -> dict[str, Any]:
         "deployment_model.access_type": "Non-interactive",
         "deployment_model.access_type_details": "The file answers by itself; no question ever reaches the records.",
         "implementation.preprocessing_and_hyperparameter_tuning": (
-            "Values outside the public bounds are refused or moved to them, record by record. "
+            f"{_OUTSIDE[schema.out_of_bounds]} "
             + _sentence("Tuning", [str(privacy.tuning.get("text", "not recorded"))])
         ),
         "implementation.mechanisms": _mechanisms(privacy),

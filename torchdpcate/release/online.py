@@ -322,8 +322,7 @@ class OnlineService:
                 answered then.
             ReleaseFileError: The history is damaged, changed or of another run.
         """
-        x = self.schema.matrix(X, "query") + 0.0  # there is one zero
-        self.schema.domain.check_covariates(x, "query")
+        x = self.schema.within(self.schema.matrix(X, "query"), "query") + 0.0  # there is one zero
         keys = [row.tobytes() for row in x.numpy()]
         known = self._answers
         if not known.keys() >= set(keys):

@@ -74,9 +74,7 @@ class Release(ABC):
         return save_release(self, path)
 
     def _covariates(self, X: Any) -> Tensor:
-        x = self.schema.matrix(X, "query")
-        self.domain.check_covariates(x, "query")
-        return x
+        return self.schema.within(self.schema.matrix(X, "query"), "query")
 
 
 class EffectRelease(Release):
@@ -100,7 +98,8 @@ class EffectRelease(Release):
                 encoded columns in the order of ``schema.domain.names``.
 
         Raises:
-            InputError: Wrong columns, a point outside the domain, or one this release has no answer for.
+            InputError: Wrong columns, a point outside the domain, unless the schema clips, or one this release has no
+                answer for.
         """
         return self.effect_tensor(self._covariates(X)).numpy()
 

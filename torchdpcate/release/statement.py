@@ -7,6 +7,7 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
+from torchdpcate._text import markdown_text
 from torchdpcate.errors import InputError
 from torchdpcate.privacy import Guarantee, Ledger, Level
 from torchdpcate.release.statement_fields import check_fields
@@ -124,25 +125,26 @@ class PrivacyStatement:
         return json.dumps(self.to_dict(), indent=2)
 
     def to_markdown(self) -> str:
-        """Return the statement as a page to read."""
-        lines = [f"# Privacy statement: {self.headline}", "", f"**{self.claim}**", ""]
-        lines += [f"- mechanism: {self.mechanism}", f"- noise: {self.formula}"]
-        lines += [f"- adjacency: {self.adjacency}", f"- unit: {self.unit}", f"- records: {self.n}"]
-        lines += [f"- {name.replace('_', ' ')}: {_short(value)}" for name, value in self.public.items()]
-        lines += [f"- bounds: {self.bounds_origin}"] if self.bounds_origin else []
-        lines += [f"- accountant: {' '.join(self.accountant.values())}"] if self.accountant else []
-        lines += [f"- tuning: {self.tuning['text']}"] if self.tuning else []
+        """Return the statement as a page to read; what it says is text, never markup."""
+        text = markdown_text
+        lines = [f"# Privacy statement: {text(self.headline)}", "", f"**{text(self.claim)}**", ""]
+        lines += [f"- mechanism: {text(self.mechanism)}", f"- noise: {text(self.formula)}"]
+        lines += [f"- adjacency: {text(self.adjacency)}", f"- unit: {text(self.unit)}", f"- records: {self.n}"]
+        lines += [f"- {text(name.replace('_', ' '))}: {text(_short(value))}" for name, value in self.public.items()]
+        lines += [f"- bounds: {text(self.bounds_origin)}"] if self.bounds_origin else []
+        lines += [f"- accountant: {text(' '.join(self.accountant.values()))}"] if self.accountant else []
+        lines += [f"- tuning: {text(self.tuning['text'])}"] if self.tuning else []
         lines += ["", "## Blocks of records (disjoint)", ""]
         for block in self.blocks:
-            lines.append(f"- {block['name']}: {block['n']} records{_spent(block)}")
-            lines += [f"  - {charge['label']} ({charge['level']})" for charge in block["charges"]]
+            lines.append(f"- {text(block['name'])}: {block['n']} records{_spent(block)}")
+            lines += [f"  - {text(charge['label'])} ({charge['level']})" for charge in block["charges"]]
         if self.conditions:
             lines += ["", "## Conditions", ""]
-            lines += [f"- {_mark(c['holds'])} {c['name']}: {c['text']}" for c in self.conditions]
+            lines += [f"- {_mark(c['holds'])} {text(c['name'])}: {text(c['text'])}" for c in self.conditions]
         if self.assumptions:
-            lines += ["", "## Assumptions", "", *(f"- {text}" for text in self.assumptions)]
-        lines += ["", "## Not protected", "", *(f"- {text}" for text in self.not_protected)]
-        lines += ["", "## Made with", "", *(f"- {name} {v}" for name, v in self.versions.items()), ""]
+            lines += ["", "## Assumptions", "", *(f"- {text(words)}" for words in self.assumptions)]
+        lines += ["", "## Not protected", "", *(f"- {text(words)}" for words in self.not_protected)]
+        lines += ["", "## Made with", "", *(f"- {text(name)} {text(v)}" for name, v in self.versions.items()), ""]
         return "\n".join(lines)
 
 

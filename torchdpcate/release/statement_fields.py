@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from torchdpcate._text import is_plain
 from torchdpcate.errors import InputError
 from torchdpcate.privacy import Level, event_from_dict
 from torchdpcate.privacy.filters import cost_from
@@ -52,7 +53,7 @@ def _shortened(value: Any) -> str:
 
 def _is_words(value: Any) -> bool:
     """Whether it is text in one line, with nothing in it that a terminal would obey."""
-    return isinstance(value, str) and value.isprintable()
+    return isinstance(value, str) and is_plain(value)
 
 
 def _is_count(value: Any) -> bool:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from torchdpcate.audit.spillover.report import SpilloverReport
-from torchdpcate.evaluation.figures import new_grid
+from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, new_grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,7 +52,7 @@ def spillover_figure(report: SpilloverReport) -> "Figure":
     panels[0].set_ylim(len(learners) - 0.5, -0.7)
     panels[0].set_xlabel("max |DeltaU| by one training record", parse_math=False)
     panels[1].set_xlabel("spread, max DeltaU - min DeltaU", parse_math=False)
-    figure.suptitle("curator only: depends on the records", fontsize=9)
+    figure.suptitle(f"{NOT_FOR_PUBLICATION}: depends on the records", fontsize=9)
     figure.legend(loc="outside lower center", ncols=5, frameon=False, fontsize=8)
     return figure
 

@@ -1,0 +1,117 @@
+"""Names of columns, categories and origins: none reaches a terminal, a page or a release that would obey it."""
+
+import json
+
+import pytest
+import yaml
+
+from tests.release.forgery import release, rewritten, statement
+from tests.release.helpers import QUERIES, SCHEMA
+from torchdpcate.cli.main import main
+from torchdpcate.data import Domain, TableSchema
+from torchdpcate.errors import InputError
+from torchdpcate.release import QueryRelease, load_release, make_card
+from torchdpcate.release.card_html import card_html
+
+HOSTILE = {
+    "a colour": "\x1b[31mage",
+    "a window's title": "\x1b]0;age\x07",
+    "eight-bit control": "\x9b31mage",
+    "a NUL": "a\x00ge",
+    "a line end": "age\nlevel",
+    "a backspace": "age\x08\x08",
+    "a carriage return": "age\rlevel",
+    "writing turned round": "\u202eega",
+    "an isolate": "\u2066age",
+    "a line separator": "age\u2028level",
+    "nothing to see": "\u200bage",
+    "half a letter": "\ud800",
+}
+PLACES = {
+    "treatment": lambda name: FACTS | {"treatment": name},
+    "outcome": lambda name: FACTS | {"outcome": FACTS["outcome"] | {"name": name}},
+    "covariate": lambda name: FACTS | {"covariates": {name: {"low": 0, "high": 1}}},
+    "category": lambda name: FACTS | {"covariates": {"x": {"categories": ["a", name]}}},
+    "arm": lambda name: FACTS | {"treatment": {"name": "a", "categories": ["b", name]}},
+    "origin": lambda name: FACTS | {"origin": f"a {name} b"},
+    "origin of a column": lambda name: FACTS | {"covariates": {"x": {"low": 0, "high": 1, "origin": f"a {name} b"}}},
+}
+FACTS = {"treatment": "a", "outcome": {"name": "y", "low": 0, "high": 1}, "covariates": {"x": {"low": 0, "high": 1}}}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+@pytest.mark.parametrize("place", PLACES)
+def test_a_name_that_a_terminal_would_obey_is_refused(place, kind, tmp_path):
+    facts = PLACES[place](HOSTILE[kind])
+    if place.startswith("origin") and set("\n\r\u2028") & set(HOSTILE[kind]):
+        origins = TableSchema.from_dict(facts).origins.values()
+        assert all(origin.isprintable() for origin in origins)  # put into one line
+        return
+    with pytest.raises(InputError, match="shown") as caught:
+        TableSchema.from_dict(facts)
+    assert HOSTILE[kind] not in str(caught.value)
+    if kind != "half a letter":
+        path = tmp_path / "d.yaml"
+        path.write_text(json.dumps(facts))  # which is yaml, with escapes
+        with pytest.raises(InputError, match=r"d\.yaml") as caught:
+            TableSchema.from_yaml(path)
+        assert HOSTILE[kind] not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_domain_in_code_refuses_it_too(kind):
+    with pytest.raises(InputError, match="shown"):
+        Domain([0.0], [1.0], 0.0, 1.0, names=[HOSTILE[kind]])
+
+
+@pytest.mark.parametrize("name", ["n\u00e9", "two words", "a|b", "<b>", "x=1", "\u0646\u0645\u06cc\u200c", "\u4e16"])
+def test_other_names_are_kept(name):
+    assert TableSchema.from_dict(PLACES["covariate"](name)).domain.names == (name,)
+
+
+def named(name: str, **changes) -> QueryRelease:
+    facts = {"covariates": {name: {"low": 0, "high": 1}, "z": {"low": -1, "high": 1}}, "overlap": 0.1}
+    outcome = {"name": name + " after", "low": -2, "high": 2}
+    schema = TableSchema.from_dict(facts | {"treatment": "a", "outcome": outcome, "origin": f"from {name}"})
+    return QueryRelease(QUERIES, release(statement()).answers, schema, statement(**changes), None)
+
+
+@pytest.mark.parametrize("name", ["<script>alert(1)</script>", "<img src=x onerror=1>", "[x](javascript:1)", "a|b"])
+def test_names_are_text_on_card_and_page(name, tmp_path):
+    found = named(name)
+    page = card_html(make_card(found))
+    assert "<script" not in page
+    assert "<img" not in page
+    told = found.privacy.__class__(**(found.privacy.to_dict() | {"bounds_origin": name, "public": {name: name}}))
+    markdown = told.to_markdown()
+    assert "<script" not in markdown
+    assert "<img" not in markdown
+    assert "](" not in markdown
+
+
+def test_a_release_that_holds_such_a_name_is_refused(tmp_path, capsys):
+    path = release(statement()).save(tmp_path / "r.safetensors")
+    rewritten(path, schema=json.dumps(SCHEMA.to_dict() | {"treatment": "\x1b[31ma"}))
+    for words in (["inspect", str(path)], ["verify", str(path)], ["inspect", str(path), "--json"]):
+        assert main(words) in (1, 2)
+        shown = capsys.readouterr()
+        assert "\x1b" not in shown.out + shown.err
+        assert "rename it" in shown.err
+
+
+def test_a_mistake_is_told_in_letters(capsys, tmp_path):
+    assert main(["inspect", str(tmp_path / "\x1b[31mred\u202e.safetensors")]) == 2
+    shown = capsys.readouterr().err
+    assert "?[31mred?.safetensors: no such file" in shown
+    assert "\x1b" not in shown
+
+
+def test_words_of_a_yaml_file_may_have_several_lines(tmp_path):
+    path = tmp_path / "d.yaml"
+    path.write_text(yaml.safe_dump(FACTS | {"origin": "one\ntwo\tthree"}))
+    assert TableSchema.from_yaml(path).domain.origin == "domain file d: one two three"
+
+
+def test_a_release_is_read_as_it_was_written(tmp_path):
+    found = load_release(named("n\u00e9 | <b>").save(tmp_path / "r.safetensors"))
+    assert found.schema.domain.names[0] == "n\u00e9 | <b>"
