@@ -115,6 +115,7 @@ class PairwiseRule(RuleLearner):
             self.bounds(self.weights_.bounds),
             features.largest_entry,
             convex,
+            self.conditions,
         )
 
     def _facts(self, n: int, domain: Domain, bounds: WeightBounds) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from torchdpcate.policy.outcome import Outcome, Shifted, make_outcome
 from torchdpcate.policy.ridge import LEAST_RIDGE, check_gamma, default_gamma, needed_gamma
 from torchdpcate.policy.weight_scheme import WeightScheme
 from torchdpcate.policy.weighted_erm import WeightedERM
-from torchdpcate.privacy import Event, Level, NoiseSource, PrivacyBudget
+from torchdpcate.privacy import Condition, Event, Level, NoiseSource, PrivacyBudget
 from torchdpcate.release import Account, Prepared, RuleRelease
 from torchdpcate.release.account import Till, forget
 from torchdpcate.second_stage import FeatureMap, on_domain
@@ -49,8 +49,10 @@ class RuleLearner(BaseEstimator, ABC):
         budget: Privacy budget of each block of records, hence of the whole; delta = 0 is pure. None fits without
             privacy; such a learner releases nothing.
         outcome: An ``Outcome`` or its name: ``bought_residual``, ``signed_residual`` or ``shifted``.
-        features: Public feature map; None takes intercept and scaled covariates.
-        loss: ``huber_hinge``, ``logistic``, ``squared`` (needs a radius) or a ``Loss``.
+        features: Public feature map; None takes intercept and scaled covariates. A map that is not the library's has
+            its rows scaled to norms of at most one, and makes the release conditional.
+        loss: ``huber_hinge``, ``logistic``, ``squared`` (needs a radius) or a ``Loss`` for labels of 1 and -1, whose
+            bounds are checked; one that is not the library's makes the release conditional.
         gamma: Ridge of the whole sum; None takes ``default_gamma``.
         mechanism: ``objective`` (default, least noise) or ``output``.
         perturbation: ``gamma``, ``box`` or ``gaussian``; None takes the one with the least noise.
@@ -253,7 +255,15 @@ class RuleLearner(BaseEstimator, ABC):
             self.bounds(self.weights_.bounds),
             features.largest_entry,
             convex,
+            self.conditions,
         )
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """What the rule's guarantee rests on beside its proof: maps and losses that are not the library's."""
+        features = () if self.features is None else self.features.conditions
+        loss = () if isinstance(self.loss, str) else self.loss.conditions
+        return tuple(dict.fromkeys((*features, *self.scheme().conditions, *loss)))
 
     def bounds(self, weights: WeightBounds) -> WeightBounds:
         """Return the bounds of the weighted ERM's weights: those of omega, for magnitudes are at most one."""

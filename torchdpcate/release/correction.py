@@ -11,7 +11,7 @@ from torch import Tensor
 from torchdpcate.data import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance import NuisanceModel
-from torchdpcate.second_stage import FEATURE_MAPS, FeatureMap, FittedStage, LinearStage
+from torchdpcate.second_stage import FeatureMap, FittedStage, LinearStage, from_config, to_config
 from torchdpcate.second_stage.kernel import KernelStage, UnitKernel
 
 _KEPT_FEATURES = 4_096  # a map of more is not worked out for every query once and for all
@@ -81,8 +81,7 @@ class FeatureCorrection(Correction):
 
     def facts(self) -> dict[str, Any]:
         """Return the map's name and settings."""
-        names = {cls: name for name, cls in FEATURE_MAPS.items()}
-        return {"features": {"name": names[type(self.features)], **self.features.config()}}
+        return {"features": to_config(self.features)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,8 +143,7 @@ def correction_from(
     if "kernel" in facts:
         kernel = UnitKernel(**facts["kernel"], domain=domain)
         return KernelCorrection(tensors["points"], tensors["coefficients"], kernel)
-    config = dict(facts["features"])
-    features = FEATURE_MAPS[config.pop("name")](**config).setup(domain, nuisances)
+    features = from_config(facts["features"], domain, nuisances)
     start = "features."
     features.load_state_dict({k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)})
     return FeatureCorrection(tensors["theta"], features)

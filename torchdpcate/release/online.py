@@ -123,7 +123,7 @@ class OnlineTerms:
         _, gaussian = mechanism.calibrate(stage, budget)
         scale = gaussian.scale * (1 + _EXCESS) ** 0.5
         public = {"sensitivity": gaussian.sensitivity, "noise_scale": scale, "jitter": JITTER, "answers": "online"}
-        return cls(gaussian.event, mechanism.guarantee(budget), public, scale)
+        return cls(gaussian.event, mechanism.guarantee(budget).resting_on(stage.conditions), public, scale)
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,6 +238,7 @@ class OnlineService:
         """
         folder, terms = Path(folder), OnlineTerms.of(stage, budget)
         correction = correction_of(stage, nuisances)
+        correction.facts()  # refuses, before anything is paid, a feature map that the service could not read again
         try:
             folder.mkdir(parents=True)
         except OSError as error:

@@ -14,7 +14,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.nuisance import NuisanceModel, nuisances_from_config
 from torchdpcate.privacy import Level
 from torchdpcate.release.statement import PrivacyStatement
-from torchdpcate.second_stage import FEATURE_MAPS, FeatureMap
+from torchdpcate.second_stage import FeatureMap, from_config, to_config
 
 
 class Release(ABC):
@@ -192,9 +192,8 @@ class FunctionRelease(EffectRelease):
 
     def facts(self) -> dict[str, Any]:
         """Return the feature map and the nuisances' shapes."""
-        names = {cls: name for name, cls in FEATURE_MAPS.items()}
         return {
-            "features": {"name": names[type(self.features)], **self.features.config()},
+            "features": to_config(self.features),
             "nuisances": self.nuisances.config(),
             "noise_scale": self.noise_scale,
             "columns": None if self.columns is None else list(self.columns),
@@ -210,7 +209,7 @@ class FunctionRelease(EffectRelease):
         _require_held(config, tensors)
         columns = None if facts.get("columns") is None else tuple(map(int, facts["columns"]))
         domain = schema.domain if columns is None else schema.domain.select(columns)
-        features = FEATURE_MAPS[config.pop("name")](**config).setup(domain, nuisances)
+        features = from_config(config, domain, nuisances)
         features.load_state_dict(_stripped("features", tensors))
         _require(tensors["theta"], (features.dimension,), "theta")
         return cls(

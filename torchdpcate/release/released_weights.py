@@ -9,7 +9,7 @@ from torch import Tensor
 from torchdpcate.data import Domain
 from torchdpcate.orthogonal import Weighting
 from torchdpcate.release.release import _prefixed, _require, _require_held, _stripped
-from torchdpcate.second_stage import FEATURE_MAPS, FeatureMap
+from torchdpcate.second_stage import FeatureMap, from_config, to_config
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,16 +53,18 @@ class ReleasedWeights:
 
     def facts(self) -> dict[str, Any]:
         """Return estimand, clip and feature map, as plain types."""
-        names = {cls: name for name, cls in FEATURE_MAPS.items()}
-        features = {"name": names[type(self.features)], **self.features.config()}
-        return {"estimand": self.weighting.estimand, "eta": self.weighting.eta, "features": features}
+        return {
+            "estimand": self.weighting.estimand,
+            "eta": self.weighting.eta,
+            "features": to_config(self.features),
+        }
 
     @classmethod
     def build(cls, tensors: dict[str, Tensor], facts: dict[str, Any], domain: Domain) -> "ReleasedWeights":
         """Rebuild weights from ``tensors`` and ``facts``."""
         config = dict(facts["features"])
         _require_held(config, tensors)
-        features = FEATURE_MAPS[config.pop("name")](**config).setup(domain)
+        features = from_config(config, domain)
         features.load_state_dict(_stripped("features", tensors))
         _require(tensors["theta"], (features.dimension,), "theta")
         return cls(tensors["theta"], features, Weighting(facts["estimand"], facts["eta"]))

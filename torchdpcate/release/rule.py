@@ -10,7 +10,7 @@ from torch import Tensor
 from torchdpcate.data import TableSchema
 from torchdpcate.release.release import RELEASES, Release, _prefixed, _require, _require_held, _stripped
 from torchdpcate.release.statement import PrivacyStatement
-from torchdpcate.second_stage import FEATURE_MAPS, FeatureMap
+from torchdpcate.second_stage import FeatureMap, from_config, to_config
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,8 +74,7 @@ class RuleRelease(Release):
 
     def facts(self) -> dict[str, Any]:
         """Return the feature map."""
-        names = {cls: name for name, cls in FEATURE_MAPS.items()}
-        return {"features": {"name": names[type(self.features)], **self.features.config()}}
+        return {"features": to_config(self.features)}
 
     @classmethod
     def build(
@@ -84,7 +83,7 @@ class RuleRelease(Release):
         """Rebuild a rule from ``tensors`` and ``facts``."""
         config = dict(facts["features"])
         _require_held(config, tensors)
-        features = FEATURE_MAPS[config.pop("name")](**config).setup(schema.domain)
+        features = from_config(config, schema.domain)
         features.load_state_dict(_stripped("features", tensors))
         _require(tensors["theta"], (features.dimension,), "theta")
         return cls(tensors["theta"], features, schema, privacy)
