@@ -52,6 +52,27 @@ def test_cells_of_one_arm_match_nobody(matching):
     assert torch.cat(AllPairs().totals(x, a, a / 2, DOMAIN, True)).any()
 
 
+@pytest.mark.parametrize("bandwidth", [1e-9, 1e-7, 1e-2, 1.0])
+def test_a_gaussian_weight_looks_at_two_records_whatever_the_bandwidth(bandwidth):
+    """Twins are compared in full, and no pair's weight changes with the records around it."""
+    domain = Domain([0.0] * 3, [1.0] * 3, -1.0, 1.0)
+    generator = torch.Generator().manual_seed(0)
+    half = torch.rand(30, 3, generator=generator).double()
+    x, r = half.repeat(2, 1), torch.tensor([1.0, 0.0]).double().repeat_interleave(30)
+    a = r.clone()
+    totals = GaussianPairs(bandwidth).totals(x, a, r, domain, False)
+    assert bool((totals.treat[:30] >= 1 - 1e-15).all())  # a twin of weight one at least
+    if bandwidth < 1e-3:
+        torch.testing.assert_close(totals.treat, torch.ones(60).double(), rtol=0, atol=1e-12)
+    pair = torch.tensor([0, 31])
+    alone = GaussianPairs(bandwidth).totals(x[pair], a[pair], r[pair], domain, False)
+    others = torch.tensor([0, 31, *range(40, 60)])
+    among = GaussianPairs(bandwidth).totals(x[others], a[others], r[others], domain, False)
+    rest = torch.tensor([0, *range(40, 60)])
+    without = GaussianPairs(bandwidth).totals(x[rest], a[rest], r[rest], domain, False)
+    torch.testing.assert_close(among.treat[0] - without.treat[0], alone.treat[0], rtol=1e-12, atol=1e-14)
+
+
 def test_every_name_makes_a_matching():
     assert {make_matching(name).name for name in module.MATCHINGS if name != "cells"} == {"all", "gaussian"}
     assert make_matching(GaussianPairs(0.1)).public() == {"matching": "gaussian", "bandwidth": 0.1}

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
@@ -96,6 +97,36 @@ def test_variation_is_the_distance_of_representers():
     kernel = note_stage().kernel
     assert kernel.variation(0.6) == pytest.approx(math.sqrt(2 - 2 * math.exp(-0.5)), rel=1e-12)
     assert kernel.variation(0.0) == 0.0
+
+
+@pytest.mark.parametrize("name", SMOOTHNESS)
+@pytest.mark.parametrize("bandwidth", [1e-8, 1e-6, 1e-2, 1.0, 1e8])
+def test_kernels_are_positive_and_one_between_equal_points_at_every_bandwidth(name, bandwidth):
+    """Twins of points and near neighbours, in tensors of their own."""
+    kernel, base = UnitKernel(name, bandwidth, DOMAIN), DOMAIN.grid(20)
+    width = DOMAIN.covariate_high - DOMAIN.covariate_low
+    near = DOMAIN.clip_covariates(base + 0.3 * min(bandwidth, 1.0) * width)
+    x = torch.cat([base, near])
+    K = kernel(x, x.clone())
+    torch.testing.assert_close(K.diagonal(), torch.ones(40).double(), rtol=0, atol=1e-14)
+    assert K.max().item() <= 1 + 1e-14
+    torch.testing.assert_close(K, K.T, rtol=1e-12, atol=0)
+    assert torch.linalg.eigvalsh(K)[0].item() > -1e-13
+
+
+@pytest.mark.parametrize(("name", "nu"), [("gaussian", None), ("matern12", 0.5), ("matern32", 1.5), ("matern52", 2.5)])
+def test_variation_is_never_too_small_where_the_kernel_is_flat(name, nu):
+    """Against 1 - K in 50 digits; nothing of it is left in float64 at a bandwidth of 1e9."""
+    for t in (1e-9, 1e-6, 1e-3, 0.1, 1.0, 5.0):
+        with localcontext(prec=50):
+            exact = Decimal(t)
+            s = Decimal(2 * (nu or 1)).sqrt() * exact
+            shape = {None: Decimal(1), 0.5: Decimal(1), 1.5: 1 + s, 2.5: 1 + s + s**2 / 3}[nu]
+            K = shape * (-(exact**2) / 2 if nu is None else -s).exp()
+            true = float((2 - 2 * K).sqrt())
+        found = UnitKernel(name, 1.0, DOMAIN).variation(t)
+        assert true <= found * (1 + 1e-15)
+        assert found <= true * (1 + 1e-3)
 
 
 def test_squared_head_is_scikit_learns_weighted_kernel_ridge():

@@ -24,6 +24,7 @@ _ROOMS = (
     "torchdpcate.effects.worst_case",
     "torchdpcate.effects.worst_case_stage_one",
     "torchdpcate.effects.worst_case_gradient",
+    "torchdpcate.effects.worst_case_user_basis",
     "torchdpcate.effects.worst_case_peers",
     "torchdpcate.audit.adaptive",
     "torchdpcate.audit.pipelines",

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -34,6 +35,7 @@ class BalancingLoss(Loss):
         1.440818
     """
 
+    targets: ClassVar[tuple[float, float]] = (-1.0, 1.0)
     weighting: Weighting
 
     @property

@@ -55,7 +55,8 @@ class CovariateBalancingEffect(AverageEffectLearner):
         domain: See ``AverageEffectLearner``, and for all arguments not named here.
         budget: Of the whole; delta = 0 is pure.
         basis: Public feature map that is balanced; None takes intercept and scaled covariates, ``Products`` adds their
-            products. The interval rests on it, and noise grows with its size.
+            products. The interval rests on it, and noise grows with its size. A map that is not the library's has its
+            rows scaled to norms of at most one, and makes the release conditional.
         loss: ``balancing``, ``logistic``, or ``auto``: balancing while its noise is at most 0.05 a record.
         fitter: ``objective``, ``noisy_gradient``, ``k_norm_gradient`` or a ``Fitter``; None takes the noisy gradient
             beyond 30 features if the budget has a delta, else objective perturbation.
@@ -116,13 +117,19 @@ class CovariateBalancingEffect(AverageEffectLearner):
 
     @property
     def level(self) -> Level:
-        """Level of what is released: the fits'."""
-        return max((fit.level for fit in self._plan.fits), key=list(Level).index)
+        """Level of what is released: the fits', and conditional at best for a basis that is not the library's."""
+        own = Level.CONDITIONAL if self.map_conditions else Level.CERTIFIED
+        return max((own, *(fit.level for fit in self._plan.fits)), key=list(Level).index)
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """Conditions of the fits."""
-        return tuple(condition for fit in self._plan.fits for condition in fit.conditions)
+        """Conditions of the basis and of the fits."""
+        return self.map_conditions + tuple(condition for fit in self._plan.fits for condition in fit.conditions)
+
+    @property
+    def map_conditions(self) -> tuple[Condition, ...]:
+        """Conditions of the basis."""
+        return () if self.basis is None else self.basis.conditions
 
     def _make_plan(self, n: int) -> BalancingPlan:
         features, weighting = self.features(), self.weighting
@@ -217,7 +224,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
         }
         return {
             "loss": plan.loss,
-            "basis": type(plan.features).__name__,
+            "basis": plan.features.title,
             "noise_per_record": plan.noise,
             **({"outcome_bounds": [plan.facts.low, plan.facts.high]} if plan.outcome is not None else {}),
             "slope_bound": plan.facts.slope_bound if plan.facts.imbalance > 0 else 0.0,

@@ -178,6 +178,11 @@ class AverageEffectLearner(BaseEstimator, ABC):
         """Conditions that the level rests on."""
         return ()
 
+    @property
+    def map_conditions(self) -> tuple[Condition, ...]:
+        """Conditions of the feature map, on which every sum over the records rests."""
+        return ()
+
     @abstractmethod
     def _without_noise(self, records: Records) -> Conclusion:
         """Conclude without noise."""
@@ -256,7 +261,8 @@ class AverageEffectLearner(BaseEstimator, ABC):
         def pay(part: str, event: Event, level: Level = Level.CERTIFIED, count: int = 1) -> None:
             if account is not None:
                 till = account.till(blocks, f"{start}{part}")
-                till(event, level, count)
+                conditional = level is Level.CERTIFIED and self.map_conditions
+                till(event, Level.CONDITIONAL if conditional else level, count)
                 own.update(till.own)
 
         return pay

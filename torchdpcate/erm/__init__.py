@@ -4,6 +4,7 @@ from torchdpcate.erm import worst_pairs as worst_pairs  # which declares them
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.descent import newton
 from torchdpcate.erm.domains import Ball, ConvexDomain, L1Ball
+from torchdpcate.erm.loss_check import check_loss
 from torchdpcate.erm.losses import CrossEntropy, Huber, HuberHinge, Logistic, Loss, Slopes, Squared
 from torchdpcate.erm.perturbation import (
     PERTURBATIONS,
@@ -36,6 +37,7 @@ __all__ = [
     "Tilt",
     "WeightBounds",
     "calibrate_tilt",
+    "check_loss",
     "default_tolerance",
     "gaussian_tilt",
     "grid_move",

@@ -3,11 +3,12 @@
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
+from torchdpcate.privacy import Condition, of_library
 from torchdpcate.privacy.budget import positive
 
 
@@ -29,12 +30,25 @@ class Loss(ABC):
     """A convex loss l(u, t) of the linear predictor u and the target t.
 
     Attributes:
+        targets: Least and largest target for which the bounds hold; None where nothing is declared.
         slope: sup |dl/du| over the public domain.
         curvature: sup d^2 l/du^2.
     """
 
+    targets: ClassVar[tuple[float, float] | None] = None
     slope: float
     curvature: float
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """What a guarantee rests on beside its proof: nothing for the library's losses, whose bounds are proved."""
+        if of_library(self):
+            return ()
+        text = (
+            f"loss = {type(self).__name__}, which is no loss of the library, is convex, keeps its slope and curvature "
+            "everywhere, and works out each record's slope from that record alone; it was tried on a public grid"
+        )
+        return (Condition("loss", text),)
 
     @abstractmethod
     def __call__(self, u: Tensor, target: Tensor) -> Slopes:
@@ -62,6 +76,7 @@ class HuberHinge(Loss):
         [1.0, 0.125, 0.0]
     """
 
+    targets: ClassVar[tuple[float, float]] = (-1.0, 1.0)
     smoothing: float = 0.5
 
     def __post_init__(self) -> None:
@@ -95,6 +110,7 @@ class Logistic(Loss):
         0.693147
     """
 
+    targets = (-1.0, 1.0)
     slope = 1.0
     curvature = 0.25
 
@@ -117,6 +133,7 @@ class CrossEntropy(Loss):
         0.25
     """
 
+    targets = (0.0, 1.0)
     slope = 1.0
     curvature = 0.25
 
@@ -143,6 +160,7 @@ class Huber(Loss):
         [0.25, 5.0]
     """
 
+    targets: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
     threshold: float
 
     def __post_init__(self) -> None:
@@ -182,6 +200,7 @@ class Squared(Loss):
         6.0
     """
 
+    targets: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
     most_residual: float
 
     def __post_init__(self) -> None:

@@ -19,7 +19,7 @@ from torchdpcate.learners.splits import DisjointSplit, Split
 from torchdpcate.learners.tuning import Tuning
 from torchdpcate.nuisance import NuisanceConfig, NuisanceRecipe, Screening, default_trainer
 from torchdpcate.orthogonal import DRScore, RegressionScore, RScore
-from torchdpcate.privacy import NoiseSource, PrivacyBudget, PureEvent
+from torchdpcate.privacy import Level, NoiseSource, PrivacyBudget, PureEvent
 from torchdpcate.release import (
     FunctionMechanism,
     FunctionRelease,
@@ -381,8 +381,9 @@ class CATELearner(BaseEstimator):
         if self.tune is None:
             return stage
         if event is not None and self.ledger_ is not None:
+            level = Level.CONDITIONAL if self.tune.conditions else Level.CERTIFIED
             for fold in folds:
-                self.ledger_.charge(fold.apply, "second stage: features and ridge", event)
+                self.ledger_.charge(fold.apply, "second stage: features and ridge", event, level=level)
         return self.tune.choose(
             stage,
             self._first.block(blocks, folds, torch.device("cpu")),
@@ -418,7 +419,7 @@ class CATELearner(BaseEstimator):
     ) -> PrivacyStatement:
         assert self._account is not None
         return self._account.statement(
-            result.guarantee,
+            result.guarantee.resting_on(() if self.tune is None else self.tune.conditions),
             own,
             mechanism=mechanism.name,
             formula=mechanism.formula,

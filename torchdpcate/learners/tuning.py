@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.nuisance import NuisanceModel
-from torchdpcate.privacy import NoiseSource, PrivacyBudget, PureEvent
+from torchdpcate.privacy import Condition, NoiseSource, PrivacyBudget, PureEvent
 from torchdpcate.privacy.selection import generalised_select
 from torchdpcate.release.objective import objective_noise
 from torchdpcate.second_stage import FeatureMap, Legendre, LinearProblem, LinearSecondStage, SecondStage, solve
@@ -138,6 +138,11 @@ class Tuning:
             raise InputError(f"second_stage.ridge = {base.ridge}: tune=private works it out; use null, or tune=none")
         pairs = product(self.features, self.noise_ratios)
         return [replace(base, features=features, noise_ratio=ratio) for features, ratio in pairs]
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """What the choice rests on beside its proof: the conditions of the candidates' feature maps."""
+        return tuple(dict.fromkeys(condition for features in self.features for condition in features.conditions))
 
     def event(self, budget: PrivacyBudget) -> PureEvent:
         """Return what the ledger is charged before ``choose``."""

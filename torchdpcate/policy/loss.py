@@ -1,11 +1,14 @@
 """The loss of a rule by its name, with the set of coefficients on which its slope is bounded."""
 
-from torchdpcate.erm import Ball, ConvexDomain, HuberHinge, L1Ball, Logistic, Loss, Squared
+import math
+
+from torchdpcate.erm import Ball, ConvexDomain, HuberHinge, L1Ball, Logistic, Loss, Squared, check_loss
 from torchdpcate.errors import InputError
 
 _LOSSES: dict[str, type[Loss]] = {"huber_hinge": HuberHinge, "logistic": Logistic}
 MOST_TARGET = 2.0
 """Of the squared loss: twice a label times a magnitude."""
+_LABELS = (-1.0, 1.0)  # what rules feed to losses, but for the squared one
 
 
 def make_loss(loss: str | Loss, radius: float | None, largest_entry: float) -> tuple[Loss, ConvexDomain | None]:
@@ -15,12 +18,13 @@ def make_loss(loss: str | Loss, radius: float | None, largest_entry: float) -> t
     :math:`|u| \le \max_j |\psi_j|\, r` bounds its slope by :math:`2 (2 + \max_j |\psi_j|\, r)`.
 
     Args:
-        loss: ``huber_hinge``, ``logistic``, ``squared``, or a ``Loss``.
+        loss: ``huber_hinge``, ``logistic``, ``squared``, or a ``Loss``, which `check_loss` tries at both labels.
         radius: Public bound of the coefficients: l2, or l1 for the squared loss, which needs one.
         largest_entry: Public bound of |psi_j|.
 
     Raises:
-        InputError: No loss of this name, a radius that is not positive, or a squared loss without one.
+        InputError: No loss of this name, a radius that is not positive, or a squared loss without one; a loss that is
+            not for labels of -1 and 1, or that breaks its bounds there.
 
     Example:
         >>> loss, ball = make_loss("squared", 3.0, 0.5)
@@ -35,6 +39,7 @@ def make_loss(loss: str | Loss, radius: float | None, largest_entry: float) -> t
         return Squared(MOST_TARGET + largest_entry * radius), L1Ball(radius)
     domain = None if radius is None else Ball(radius)
     if isinstance(loss, Loss):
+        check_loss(loss, _LABELS, math.inf if radius is None else radius)  # |u| <= ||psi|| ||theta||
         return loss, domain
     if loss not in _LOSSES:
         raise InputError(f"loss = {loss}: choose one of {', '.join(sorted(_LOSSES))}, squared")

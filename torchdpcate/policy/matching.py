@@ -115,15 +115,15 @@ class GaussianPairs(Matching):
 
     def totals(self, x: Tensor, a: Tensor, r: Tensor, domain: Domain, sized: bool) -> PairTotals:
         """See `Matching.totals`."""
-        z, treated = domain.scale(x) / self.bandwidth, a > 0.5
+        z, treated = domain.scale(x), a > 0.5
         treat, leave = torch.zeros_like(r), torch.zeros_like(r)
         ones, zeros = treated.nonzero().flatten(), (~treated).nonzero().flatten()
-        half = z.square().sum(1) / 2
         # a comparison speaks for the same label on both sides: a_i sign(r_i - r_j) = a_j sign(r_j - r_i)
         for rows in batches(ones, max(1, len(zeros))):
             gap = r[rows, None] - r[zeros]
-            # -||z - z'||^2 / 2 by a matrix product; rounding must not make it positive
-            kappa = torch.addmm(-half[rows, None] - half[zeros], z[rows], z[zeros].T).clamp_(max=0).exp_()
+            # by differences: a matrix product would let the other records of the batch move kappa at a tiny bandwidth
+            distance = torch.cdist(z[rows], z[zeros], compute_mode="donot_use_mm_for_euclid_dist")
+            kappa = distance.div_(self.bandwidth).square_().mul_(-0.5).exp_()
             kappa *= gap if sized else gap.sign()
             for total, part in ((treat, kappa.clamp(min=0)), (leave, kappa.neg().clamp(min=0))):
                 total[rows] = part.sum(1)

@@ -56,9 +56,9 @@ class RuleMechanism(ABC):
             InputError: A ridge too small for the budget, or a budget this kind of noise has no guarantee for.
         """
 
-    def _guarantee(self, budget: PrivacyBudget) -> Guarantee:
-        pure = PrivacyBudget(budget.epsilon, 0.0)
-        return Guarantee(Level.CERTIFIED, budget if self.perturbation == "gaussian" else pure, source=self.source)
+    def _guarantee(self, problem: WeightedERM, budget: PrivacyBudget) -> Guarantee:
+        claimed = budget if self.perturbation == "gaussian" else PrivacyBudget(budget.epsilon, 0.0)
+        return Guarantee(Level.CERTIFIED, claimed, source=self.source).resting_on(problem.conditions)
 
 
 class ObjectiveRule(RuleMechanism):
@@ -110,7 +110,7 @@ class ObjectiveRule(RuleMechanism):
 
         return Prepared(
             tilt.event,
-            self._guarantee(budget),
+            self._guarantee(problem, budget),
             draw,
             {**tilt.public, "gamma": problem.gamma, "solver_scale": solver_scale},
         )
@@ -158,7 +158,9 @@ class OutputRule(RuleMechanism):
             return mechanism.add_noise(problem.minimiser.expand(runs, -1), noise)
 
         scale = mechanism.released_scale(problem.size)
-        return Prepared(mechanism.event, self._guarantee(budget), draw, {"noise_scale": scale, "gamma": problem.gamma})
+        return Prepared(
+            mechanism.event, self._guarantee(problem, budget), draw, {"noise_scale": scale, "gamma": problem.gamma}
+        )
 
 
 def make_rule_mechanism(mechanism: str, perturbation: str) -> RuleMechanism:

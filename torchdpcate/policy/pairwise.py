@@ -126,6 +126,7 @@ class PairwiseRule(RuleLearner):
             self.bounds(self.weights_.bounds),
             features.largest_entry,
             convex,
+            self.conditions,
         )
 
     def _modelled(self, x: Tensor) -> Tensor:

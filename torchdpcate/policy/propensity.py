@@ -141,7 +141,7 @@ class PrivateWeights(WeightScheme):
             theta = fits(psi.new_zeros(1, features.dimension))[0]
             return PrivatePropensity(WeightBounds.per_record(most), {"propensity_ridge": gamma}, theta, features)
         tilt = self._tilt(records.n, features, budget)
-        charge(tilt.event, self.level, 1)
+        charge(tilt.event, Level.CONDITIONAL if self.conditions else self.level, 1)
         theta = noise.paid(tilt.release(logistic_fits(*problem, gamma, tilt.tolerance), noise, 1)[0])
         public = {f"propensity_{name}": value for name, value in ({"ridge": gamma} | tilt.public).items()}
         bounds = WeightBounds.per_record(min(most, largest_weight(theta, features)))

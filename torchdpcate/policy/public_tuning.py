@@ -166,6 +166,7 @@ class Resamples(WeightedERM):
             first.bounds,
             first.largest_entry,
             first.domain,
+            first.conditions,
         )
 
     @property

@@ -1,7 +1,7 @@
 """What every learner of a treatment rule does: weights, a weighted ERM, a private rule."""
 
 from abc import ABC, abstractmethod
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,11 @@ from torchdpcate.policy.known import KnownWeights
 from torchdpcate.policy.loss import make_loss
 from torchdpcate.policy.mechanisms import RuleMechanism, make_rule_mechanism
 from torchdpcate.policy.noise_report import NoiseReport, explain_noise
-from torchdpcate.policy.outcome import OUTCOMES, Outcome, Shifted, magnitudes, make_outcome, try_outcome
+from torchdpcate.policy.outcome import Outcome, Shifted, magnitudes, make_outcome, try_outcome
 from torchdpcate.policy.ridge import LEAST_RIDGE, check_gamma, default_gamma, needed_gamma
 from torchdpcate.policy.weight_scheme import WeightScheme
 from torchdpcate.policy.weighted_erm import WeightedERM
-from torchdpcate.privacy import Condition, Event, Guarantee, Level, NoiseSource, PrivacyBudget
+from torchdpcate.privacy import Condition, Event, Level, NoiseSource, PrivacyBudget, of_library
 from torchdpcate.release import Account, Prepared, RuleRelease
 from torchdpcate.release.account import Till, forget
 from torchdpcate.second_stage import FeatureMap, on_domain
@@ -49,8 +49,10 @@ class RuleLearner(BaseEstimator, ABC):
         budget: Privacy budget of each block of records, hence of the whole; delta = 0 is pure. None fits without
             privacy; such a learner releases nothing.
         outcome: An ``Outcome`` or its name: ``bought_residual``, ``signed_residual`` or ``shifted``.
-        features: Public feature map; None takes intercept and scaled covariates.
-        loss: ``huber_hinge``, ``logistic``, ``squared`` (needs a radius) or a ``Loss``.
+        features: Public feature map; None takes intercept and scaled covariates. A map that is not the library's has
+            its rows scaled to norms of at most one, and makes the release conditional.
+        loss: ``huber_hinge``, ``logistic``, ``squared`` (needs a radius) or a ``Loss`` for labels of 1 and -1, whose
+            bounds are checked; one that is not the library's makes the release conditional.
         gamma: Ridge of the whole sum; None takes ``default_gamma``.
         mechanism: ``objective`` (default, least noise) or ``output``.
         perturbation: ``gamma``, ``box`` or ``gaussian``; None takes the one with the least noise.
@@ -202,7 +204,7 @@ class RuleLearner(BaseEstimator, ABC):
 
         (ready, theta), own = account.spend(run, [RECORDS], f"release by {mechanism.name}", budget)
         statement = account.statement(
-            self.with_conditions(ready.guarantee),
+            ready.guarantee,
             own,
             mechanism=mechanism.name,
             formula=mechanism.formula,
@@ -258,20 +260,17 @@ class RuleLearner(BaseEstimator, ABC):
             self.bounds(self.weights_.bounds),
             features.largest_entry,
             convex,
+            self.conditions,
         )
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """What a release rests on that is tried, and cannot be proved: code of the user's."""
-        known = type(make_outcome(self.outcome)) in OUTCOMES.values()
-        return () if known else (Condition("outcome", "the outcome map looks at one record at a time; tried"),)
-
-    def with_conditions(self, guarantee: Guarantee) -> Guarantee:
-        """Return a guarantee with `conditions`, conditional where there are any."""
-        if not self.conditions:
-            return guarantee
-        level = Level.CONDITIONAL if guarantee.level is Level.CERTIFIED else guarantee.level
-        return replace(guarantee, level=level, conditions=(*guarantee.conditions, *self.conditions))
+        """What the rule's guarantee rests on beside its proof: outcome maps, features and losses of the user's."""
+        features = () if self.features is None else self.features.conditions
+        loss = () if isinstance(self.loss, str) else self.loss.conditions
+        own = Condition("outcome", "the outcome map looks at one record at a time; tried")
+        outcome = () if of_library(make_outcome(self.outcome)) else (own,)
+        return tuple(dict.fromkeys((*features, *self.scheme().conditions, *loss, *outcome)))
 
     def bounds(self, weights: WeightBounds) -> WeightBounds:
         """Return the bounds of the weighted ERM's weights: those of omega, for magnitudes are at most one."""

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -37,10 +38,13 @@ def tilting_spill(cap: float, ridge: float) -> float:
 class TiltingLoss(Loss):
     r"""2 t e^u - u for t in {0, 1}: at its minimum t e^u balances what u is linear in; straight beyond |u| = reach.
 
+    Its bounds are those of targets in [0, 1]; at -1, a label, it is steeper and not convex.
+
     Attributes:
         reach: Largest |u| that counts.
     """
 
+    targets: ClassVar[tuple[float, float]] = (0.0, 1.0)
     reach: float
 
     @property

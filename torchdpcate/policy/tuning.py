@@ -138,7 +138,10 @@ class PrivatelyTunedRule(TunedRule):
 
     def _fit(self, blocks: Mapping[str, CausalData]) -> RuleRelease:
         names, settings = list(blocks)[:-1], self._settings()
-        level, own, trained, rules = self.learner.scheme().level, set(), [], []
+        candidates = [clone(self.learner).set_params(**chosen) for chosen in settings]
+        conditions = tuple(dict.fromkeys(c for candidate in candidates for c in candidate.conditions))
+        level = Level.CONDITIONAL if conditions else self.learner.scheme().level
+        own, trained, rules = set(), [], []
         for name, chosen in zip(names, settings, strict=True):
             own |= self._pay(name, f"{name}: weights, outcome and rule", level)
             trained.append(self._trained(blocks[name], **chosen))
@@ -148,7 +151,7 @@ class PrivatelyTunedRule(TunedRule):
         best = self._best(judge, blocks[SELECTION].subset(judge.blocks_[RECORDS]), rules)
         self.chosen_, self.learner_ = settings[best], trained[best]
         source = "policy_learning section 3; Chaudhuri et al. 2011"
-        guarantee = self.learner.with_conditions(Guarantee(level, self._account.budget, source=source))
+        guarantee = Guarantee(level, self._account.budget, conditions, source)
         text = (
             f"{len(rules)} candidates were trained on disjoint parts of the records and one was chosen privately on "
             "another part; all of it is in this ledger"
@@ -178,7 +181,7 @@ def _words(settings: Mapping[str, Any]) -> str:
     if features is None:
         return f"gamma {settings['gamma']:g}"
     config = ", ".join(f"{name} {value}" for name, value in features.config().items())
-    return f"gamma {settings['gamma']:g}, features {type(features).__name__} {config}".rstrip()
+    return f"gamma {settings['gamma']:g}, features {features.title} {config}".rstrip()
 
 
 @worst_case(

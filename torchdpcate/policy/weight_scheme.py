@@ -15,8 +15,9 @@ from torch import Tensor
 from torchdpcate.data import CausalData, Domain
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import Level, NoiseSource, PrivacyBudget
+from torchdpcate.privacy import Condition, Level, NoiseSource, PrivacyBudget
 from torchdpcate.release.mechanism import Charge
+from torchdpcate.second_stage import on_domain
 
 _ROUNDING = 1e-9  # of the largest weight, which may exceed its bound by rounding alone
 
@@ -86,6 +87,12 @@ class WeightScheme(ABC):
     share: float = 0.0
     block: float | None = None
 
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """What the bounds rest on beside their proof: the conditions of a feature map, where there is one."""
+        features = getattr(self, "features", None)
+        return () if features is None else features.conditions
+
     @abstractmethod
     def bounds(self, n: int, domain: Domain) -> WeightBounds:
         """Return bounds that hold whatever a fit to n records returns: public before anything is fitted.
@@ -106,6 +113,7 @@ class WeightScheme(ABC):
             InputError: Settings that do not fit.
         """
         self.bounds(n, domain)
+        on_domain(getattr(self, "features", None), domain)
 
     @abstractmethod
     def fit(

@@ -8,6 +8,7 @@ from torch import Tensor
 from torchdpcate.erm import ConvexDomain, Loss, Squared, WeightBounds, default_tolerance, minimise
 from torchdpcate.errors import InputError
 from torchdpcate.policy.loss import MOST_TARGET
+from torchdpcate.privacy import Condition
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +26,7 @@ class WeightedERM:
         bounds: How far one record moves the weights, public.
         largest_entry: Public bound of |psi_j|.
         domain: Public convex set of coefficients; None for all.
+        conditions: What a guarantee rests on beside its proof.
 
     Raises:
         InputError: gamma not positive; weights below zero or above their bound.
@@ -46,6 +48,7 @@ class WeightedERM:
     bounds: WeightBounds
     largest_entry: float = 1.0
     domain: ConvexDomain | None = None
+    conditions: tuple[Condition, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 < self.gamma < float("inf"):

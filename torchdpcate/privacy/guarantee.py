@@ -1,5 +1,6 @@
 """What is guaranteed: its level, the conditions that it rests on, and the sentence that says so."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -117,6 +118,18 @@ class Guarantee:
             text += f", if {named or 'its conditions hold (none was named)'}"
         return text
 
+    def resting_on(self, conditions: Iterable[Condition]) -> "Guarantee":
+        """Return this guarantee with further conditions; what was certified is conditional if one of them is open.
+
+        Example:
+            >>> open_one = Condition("feature map", "rows see one record")
+            >>> Guarantee(Level.CERTIFIED, PrivacyBudget(1.0, 0.0)).resting_on([open_one]).level.value
+            'conditional'
+        """
+        further = tuple(condition for condition in conditions if condition not in self.conditions)
+        certain = self.level is not Level.CERTIFIED or all(condition.holds for condition in further)
+        return replace(self, level=self.level if certain else Level.CONDITIONAL, conditions=self.conditions + further)
+
     def stamped(self, private: bool) -> "Guarantee":
         """This guarantee as it stands with the noise used; none at all if the noise had a fixed seed.
 
@@ -154,6 +167,16 @@ class Guarantee:
             )
         except (KeyError, TypeError) as error:
             raise InputError(f"guarantee = {values!r}: a key is missing or of the wrong type") from error
+
+
+def of_library(value: object) -> bool:
+    """Return whether a value's own class, not one above it, is the library's: proofs are of its code alone.
+
+    Example:
+        >>> of_library(PrivacyBudget(1.0, 0.0)), of_library([])
+        (True, False)
+    """
+    return type(value).__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
 def _checked(condition: Condition) -> str:

@@ -12,7 +12,7 @@ from torchdpcate.data import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance import NuisanceModel
 from torchdpcate.release.parts import load_features, named_tensors
-from torchdpcate.second_stage import FEATURE_MAPS, FeatureMap, FittedStage, LinearStage
+from torchdpcate.second_stage import FeatureMap, FittedStage, LinearStage, to_config
 from torchdpcate.second_stage.kernel import KernelStage, UnitKernel
 
 _KEPT_FEATURES = 4_096  # a map of more is not worked out for every query once and for all
@@ -82,8 +82,7 @@ class FeatureCorrection(Correction):
 
     def facts(self) -> dict[str, Any]:
         """Return the map's name and settings."""
-        names = {cls: name for name, cls in FEATURE_MAPS.items()}
-        return {"features": {"name": names[type(self.features)], **self.features.config()}}
+        return {"features": to_config(self.features)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,10 +152,10 @@ def head_of(stage: FittedStage, columns: Sequence[int] | None) -> dict[str, Any]
         return with_columns({"kernel": kernel}, columns)
     if not isinstance(stage, LinearStage):
         return None
-    names = {cls: name for name, cls in FEATURE_MAPS.items()}
-    kind, told = type(stage.features), {"name": type(stage.features).__name__}
-    if kind in names:
-        told = {"name": names[kind], **stage.features.config()}
+    try:
+        told = to_config(stage.features)
+    except InputError:  # a map of the user's, which no reader needs to evaluate
+        told = {"name": stage.features.title}
     return with_columns({"features": told}, columns)
 
 

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchdpcate.data import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import Event, Guarantee, Level, NoiseSource, PrivacyBudget
+from torchdpcate.privacy import Condition, Event, Guarantee, Level, NoiseSource, PrivacyBudget
 from torchdpcate.release.release import FunctionRelease
 from torchdpcate.second_stage import (
     FeatureMap,
@@ -52,6 +52,10 @@ class Prepared:
     def level(self) -> Level:
         """The level to charge at: a condition known to fail leaves nothing that a later total may rest on."""
         return self.guarantee.level if self.guarantee.holds_claim else Level.HEURISTIC
+
+    def resting_on(self, conditions: tuple[Condition, ...]) -> "Prepared":
+        """Return the same mechanism with further conditions of its guarantee."""
+        return replace(self, guarantee=self.guarantee.resting_on(conditions)) if conditions else self
 
     def run(self, charge: Charge, noise: NoiseSource) -> Tensor:
         """Pay, then draw once, [p]."""
@@ -198,7 +202,7 @@ class FunctionMechanism(Mechanism):
             InputError: A stage or budget this mechanism has no guarantee for.
             BudgetError: The block cannot pay.
         """
-        ready = self.prepare(stage, budget)
+        ready = self.prepare(stage, budget).resting_on(() if self.free else stage.conditions)
         return PrivateHead(ready.run(charge, noise), ready.noise_scale, ready.guarantee, ready.public)
 
     def features(self, stage: FittedStage) -> FeatureMap:
@@ -228,7 +232,7 @@ class QueryMechanism(Mechanism):
         self, stage: FittedStage, queries: Tensor, budget: PrivacyBudget, charge: Charge, noise: NoiseSource
     ) -> PrivateAnswers:
         """Return private values of f at the queries [d, q]; see ``FunctionMechanism.privatize``."""
-        ready = self.prepare(stage, queries, budget)
+        ready = self.prepare(stage, queries, budget).resting_on(stage.conditions)
         return PrivateAnswers(ready.run(charge, noise), ready.guarantee, ready.public, ready.noise_scales)
 
 

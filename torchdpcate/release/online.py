@@ -128,7 +128,7 @@ class OnlineTerms:
         rkhs, gaussian = mechanism.calibrate(stage, budget)
         scale = gaussian.scale * (1 + EXCESS) ** 0.5
         public = {**public_constants(rkhs, gaussian.sensitivity, scale), "answers": "online"}
-        return cls(gaussian.event, mechanism.guarantee(budget), public, scale)
+        return cls(gaussian.event, mechanism.guarantee(budget).resting_on(stage.conditions), public, scale)
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,6 +255,7 @@ class OnlineService:
         counter = None if counter is None else os.path.realpath(counter)
         _refuse_counter(counter, run, folder)
         correction = correction_of(stage, nuisances)
+        correction.facts()  # refuses, before anything is paid, a feature map that the service could not read again
         try:
             folder.mkdir(mode=0o700, parents=True)
         except OSError as error:

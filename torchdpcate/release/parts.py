@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torchdpcate.data import Domain
 from torchdpcate.nuisance import NuisanceModel, nuisances_from_config
 from torchdpcate.nuisance.averaged import nuisance_shapes
-from torchdpcate.second_stage import FEATURE_MAPS, FeatureMap
+from torchdpcate.second_stage import FeatureMap, from_config
 
 _SIZES = ("degree", "pairs", "points", "propensity_degree", "width")  # settings that say how much there is of something
 
@@ -27,9 +27,9 @@ def load_features(
     Raises:
         ValueError: Settings or buffers that do not fit together, or more than the file holds.
     """
-    settings, held = dict(config), tensors_of("features", tensors)
-    _require_sizes(settings, tensors)
-    features = FEATURE_MAPS[settings.pop("name")](**settings)
+    held = tensors_of("features", tensors)
+    _require_sizes(config, tensors)
+    features = from_config(config)
     _require_shapes(features.shapes(domain.dimension), held)
     features = features.setup(domain, nuisances)
     features.load_state_dict(held)

@@ -15,7 +15,7 @@ from torchdpcate.nuisance import NuisanceModel
 from torchdpcate.privacy import Level
 from torchdpcate.release.parts import load_features, load_nuisances, named_tensors
 from torchdpcate.release.statement import PrivacyStatement
-from torchdpcate.second_stage import FEATURE_MAPS, FeatureMap
+from torchdpcate.second_stage import FeatureMap, to_config
 
 
 class Release(ABC):
@@ -193,9 +193,8 @@ class FunctionRelease(EffectRelease):
 
     def facts(self) -> dict[str, Any]:
         """Return the feature map and the nuisances' shapes."""
-        names = {cls: name for name, cls in FEATURE_MAPS.items()}
         return {
-            "features": {"name": names[type(self.features)], **self.features.config()},
+            "features": to_config(self.features),
             "nuisances": self.nuisances.config(),
             "noise_scale": self.noise_scale,
             "columns": None if self.columns is None else list(self.columns),

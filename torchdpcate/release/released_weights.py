@@ -10,7 +10,7 @@ from torchdpcate.data import Domain
 from torchdpcate.orthogonal import Weighting
 from torchdpcate.release.parts import load_features, named_tensors
 from torchdpcate.release.release import _require
-from torchdpcate.second_stage import FEATURE_MAPS, FeatureMap
+from torchdpcate.second_stage import FeatureMap, to_config
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,9 +54,11 @@ class ReleasedWeights:
 
     def facts(self) -> dict[str, Any]:
         """Return estimand, clip and feature map, as plain types."""
-        names = {cls: name for name, cls in FEATURE_MAPS.items()}
-        features = {"name": names[type(self.features)], **self.features.config()}
-        return {"estimand": self.weighting.estimand, "eta": self.weighting.eta, "features": features}
+        return {
+            "estimand": self.weighting.estimand,
+            "eta": self.weighting.eta,
+            "features": to_config(self.features),
+        }
 
     @classmethod
     def build(cls, tensors: dict[str, Tensor], facts: dict[str, Any], domain: Domain) -> "ReleasedWeights":

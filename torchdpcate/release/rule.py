@@ -11,7 +11,7 @@ from torchdpcate.data import TableSchema
 from torchdpcate.release.parts import load_features, named_tensors
 from torchdpcate.release.release import RELEASES, Release, _require
 from torchdpcate.release.statement import PrivacyStatement
-from torchdpcate.second_stage import FEATURE_MAPS, FeatureMap
+from torchdpcate.second_stage import FeatureMap, to_config
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,8 +75,7 @@ class RuleRelease(Release):
 
     def facts(self) -> dict[str, Any]:
         """Return the feature map."""
-        names = {cls: name for name, cls in FEATURE_MAPS.items()}
-        return {"features": {"name": names[type(self.features)], **self.features.config()}}
+        return {"features": to_config(self.features)}
 
     @classmethod
     def build(

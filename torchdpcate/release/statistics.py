@@ -189,7 +189,8 @@ class SufficientStatistics(FunctionMechanism):
         self, stage: FittedStage, budget: PrivacyBudget, charge: Charge, noise: NoiseSource
     ) -> PrivateStatistics:
         """Return coefficients and statistics; see the base class."""
-        ready, problem = self.prepare(stage, budget), self.require_linear(stage).problem
+        ready = self.prepare(stage, budget).resting_on(stage.conditions)
+        problem = self.require_linear(stage).problem
         statistics = unpacked(ready.run(charge, noise), problem.design.shape[1], problem.n)
         ridge = ready.public["ridge"]
         return PrivateStatistics(statistics.solve(ridge), None, ready.guarantee, ready.public, statistics, ridge)

@@ -8,7 +8,6 @@ from torchdpcate.second_stage.features import (
     Legendre,
     Products,
     Representation,
-    on_domain,
 )
 from torchdpcate.second_stage.kernel import KernelSecondStage, KernelStage
 from torchdpcate.second_stage.linear import (
@@ -30,6 +29,7 @@ from torchdpcate.second_stage.recipes import (
     SecondStage,
     ThresholdPurchase,
 )
+from torchdpcate.second_stage.safe_features import UserFeatures, from_config, on_domain, to_config
 from torchdpcate.second_stage.stage import (
     FittedStage,
     LinearStage,
@@ -71,11 +71,14 @@ __all__ = [
     "Tangent",
     "TangentSecondStage",
     "ThresholdPurchase",
+    "UserFeatures",
     "fit_neural_head",
+    "from_config",
     "huber_sensitivity",
     "on_domain",
     "sensitivity",
     "solve",
     "solve_tilted",
     "squared_sensitivity",
+    "to_config",
 ]

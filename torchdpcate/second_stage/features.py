@@ -2,7 +2,6 @@
 
 import math
 from abc import ABC, abstractmethod
-from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.convex import additive_legendre
+from torchdpcate.privacy import Condition, of_library
 
 if TYPE_CHECKING:
     from torchdpcate.data import Domain
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _CHUNK_ELEMENTS = 2**18  # of a batch of features, of which a few live at once: 2 MiB each stay in a core's cache
 _CHUNK_ELEMENTS_GPU = 2**26
+_ROUNDING = 2.0**-52  # of a float64
 
 
 def batches(records: Tensor, width: int, dim: int = 0, least: int = 1) -> tuple[Tensor, ...]:
@@ -25,17 +26,61 @@ def batches(records: Tensor, width: int, dim: int = 0, least: int = 1) -> tuple[
     return records.split(max(least, elements // width), dim)
 
 
+def within_bounds(psi: Tensor, largest_entry: float) -> Tensor:
+    r"""Return features [B, p] whose rows have norm at most one and entries of at most ``largest_entry``.
+
+    .. math:: \psi_j \leftarrow \mathrm{clip}\big(\psi_j / \max(1, \|\psi\| / (1 - m)),\; \pm \max|\psi_j|\big),
+        \quad m = (p + 8)\, 2^{-52}
+
+    row by row, so it is a public map of each record; an entry that is not finite becomes zero. The margin m is twice
+    what rounding can do to a norm of p numbers, added in any order, and to the quotient and the product: the numbers
+    that are returned keep both bounds exactly, on every machine.
+
+    Example:
+        >>> within_bounds(torch.tensor([[0.6, 0.0], [1.0, 90.0]]).double(), 1.0).round(decimals=3).tolist()
+        [[0.6, 0.0], [0.011, 1.0]]
+    """
+    finite = psi.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+    most = 1 - (psi.shape[-1] + 8) * _ROUNDING
+    norm = torch.linalg.vector_norm(finite, dim=-1, keepdim=True)
+    return (finite * (most / norm.clamp_min(most))).clamp(-largest_entry, largest_entry)
+
+
 class FeatureMap(nn.Module, ABC):
     """A map psi from covariates [B, q] to float64 features [B, p] with ||psi(x)|| <= 1 everywhere.
 
     The constructor takes public parameters alone (``config``); ``setup`` fixes the map from the
     public domain, or from nuisances whose privacy is paid for. Nothing here may see a record.
 
+    Whoever evaluates a map calls it: what ``forward`` returns passes through ``within_bounds``, in fits and in releases
+    alike. Learners take maps through ``on_domain``, which holds those that are not the library's to more.
+
     What is computed from features goes through ``product``, ``adjoint``, ``norm`` and ``covariance``: batch by
     batch, so that memory does not grow with the records, and shorter where a map knows how.
     """
 
     bound = 1.0
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return psi(x), [B, p] float64, within its bounds to the last bit."""
+        return within_bounds(super().__call__(x), self.largest_entry)
+
+    @property
+    def title(self) -> str:
+        """What statements call the map."""
+        return type(self).__name__
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """What a guarantee rests on beside its proof: nothing for the library's maps, whose rows see one record."""
+        if of_library(self):
+            return ()
+        text = (
+            f"features = {self.title}, which is no map of the library, works out each row from that record's "
+            "covariates alone, always the same, and owes nothing to the records; norms and entries are held to their "
+            "bounds, and rows were compared with those of a batch on public points"
+        )
+        return (Condition("feature map", text),)
 
     def setup(self, domain: "Domain", nuisances: "NuisanceModel | None" = None) -> "FeatureMap":
         """Fix the map on a domain and return it.
@@ -52,7 +97,10 @@ class FeatureMap(nn.Module, ABC):
         """Register the buffers of the map for covariates of this width."""
 
     def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of the buffers that ``setup`` makes for this many covariates, without making them."""
+        """Return the shapes of the buffers that ``setup`` makes for this many covariates, without making them.
+
+        A map with buffers says so here, else its releases are not read again.
+        """
         return {}
 
     def twin(self, nuisances: "NuisanceModel | None" = None) -> "FeatureMap":
@@ -322,12 +370,3 @@ FEATURE_MAPS: dict[str, type[FeatureMap]] = {
     "representation": Representation,
 }
 """Feature maps by the name under which a release file knows them; ``nystrom`` and ``tangent`` add their own."""
-
-
-def on_domain(features: FeatureMap | None, domain: "Domain") -> FeatureMap:
-    """Return a copy of the feature map, fixed on the domain; None is `Identity`.
-
-    Raises:
-        InputError: A map that needs trained nuisances.
-    """
-    return deepcopy(features or Identity()).setup(domain)

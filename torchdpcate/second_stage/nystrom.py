@@ -25,8 +25,8 @@ class Nystrom(FeatureMap):
 
     with x scaled to [-1, 1] and K(x, x') = exp(-||x - x'||^2 / (2 bandwidth^2)); up to a rotation this is
     (K_uu + 10^{-6} I)^{-1/2} k_u(x). As the kernel matrix of (u, x) is positive semi-definite,
-    k_u' K_uu^{-1} k_u <= K(x, x) = 1, and the jitter only shrinks it: ||psi|| < 1, rounding included. Source:
-    Williams & Seeger (2001).
+    k_u' K_uu^{-1} k_u <= K(x, x) = 1, and the jitter only shrinks it: ||psi|| < 1, rounding included, for distances are
+    worked out by differences. Source: Williams & Seeger (2001).
 
     The points are a regular grid where the covariates are few enough for four or more values of each, else Sobol
     points scrambled by a public seed.
@@ -91,9 +91,9 @@ class Nystrom(FeatureMap):
 
     def _kernel(self, z: Tensor) -> Tensor:
         """K(z, u) for scaled covariates z, [B, m]."""
-        u = self.landmarks
-        square = z.square().sum(-1, keepdim=True) + u.square().sum(1) - 2 * z @ u.T
-        return (square.clamp(min=0) * (-0.5 / self._length**2)).exp()
+        # by differences: z^2 + u^2 - 2 z'u leaves 1e-16 of nothing, which a tiny bandwidth makes large
+        distance = torch.cdist(z, self.landmarks, compute_mode="donot_use_mm_for_euclid_dist")
+        return ((distance / self._length).square() * -0.5).exp()
 
     @property
     def dimension(self) -> int:

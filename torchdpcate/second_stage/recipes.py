@@ -3,7 +3,6 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
@@ -14,6 +13,7 @@ from torchdpcate.nuisance.trainer import interruptible, quiet_lightning
 from torchdpcate.privacy import PrivacyBudget, analytic_gaussian_sigma
 from torchdpcate.second_stage.features import FeatureMap, Legendre
 from torchdpcate.second_stage.neural import NeuralHead, fit_neural_head
+from torchdpcate.second_stage.safe_features import on_domain
 from torchdpcate.second_stage.stage import FittedStage, LinearStage, NeuralStage, SecondStageBlock
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class LinearSecondStage(RidgeSecondStage):
         seed: int = 0,
     ) -> LinearStage:
         """Return the linear stage; its coefficients are solved for when first asked for."""
-        features = deepcopy(self.features).setup(block.domain, nuisances).to(block.x.device)
+        features = on_domain(self.features, block.domain, nuisances).to(block.x.device)
         ridge = self.ridge_for(block.bounds.weight * features.bound, block.s.shape[0], budget)
         return LinearStage(block, features, ridge, self.threshold or threshold)
 

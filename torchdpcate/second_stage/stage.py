@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from torchdpcate.privacy import Condition
 from torchdpcate.second_stage.design import features_of
 from torchdpcate.second_stage.features import FeatureMap
 from torchdpcate.second_stage.linear import LinearFit, LinearProblem, sensitivity, solve
@@ -71,6 +72,11 @@ class FittedStage(ABC):
     block: SecondStageBlock
     ridge: float
     unit: float = 1.0
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """What a guarantee of a release from this stage rests on beside its proof."""
+        return ()
 
     @property
     @abstractmethod
@@ -176,6 +182,11 @@ class LinearStage(ParametricStage, RKHSStage):
     def fit(self) -> LinearFit:  # type: ignore[override]  # a field in the base, computed here on first use
         """The minimiser without noise."""
         return solve(self.problem)
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """Those of the feature map."""
+        return self.features.conditions
 
     @property
     def model(self) -> Model:

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 SMOOTHNESS: dict[str, float | None] = {"gaussian": None, "matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
 """Names of the kernels; the smoothness nu of the Matern ones."""
 
+_STEEPEST = {"gaussian": (1 / 2, 2), "matern12": (1.0, 1), "matern32": (3 / 2, 2), "matern52": (5 / 6, 2)}
+"""Factor and power of the first term of 1 - K in the distance, which is never less than 1 - K."""
+_ROUNDING = 1e-15  # of K near one
+
 
 @dataclass(frozen=True)
 class UnitKernel:
@@ -49,25 +53,38 @@ class UnitKernel:
         return self._module.to(z.device).forward(z, other)
 
     def variation(self, distance: float) -> float:
-        """Return sup ||K_x - K_y||_H over pairs at most this far apart (scaled covariates): sqrt(2 - 2 K)."""
-        ends = torch.tensor([[0.0], [distance / self.bandwidth]], dtype=torch.float64)
-        return math.sqrt(max(2 - 2 * self.between(ends[:1], ends[1:]).item(), 0.0))
+        """Return sup ||K_x - K_y||_H over pairs at most this far apart (scaled covariates): sqrt(2 - 2 K).
+
+        No less than that: where 1 - K is lost in rounding, the first term of its series bounds it.
+        """
+        t = distance / self.bandwidth
+        ends = torch.tensor([[0.0], [t]], dtype=torch.float64)
+        rest = 1 - self.between(ends[:1], ends[1:]).item() + _ROUNDING
+        factor, power = _STEEPEST[self.name]
+        return math.sqrt(2 * min(rest, factor * t**power))
 
     @cached_property
     def _module(self) -> Any:
         from gpytorch.constraints import Positive
         from gpytorch.kernels import MaternKernel, RBFKernel
 
-        class ExactMaternKernel(MaternKernel):
-            """By differences: the quick product form leaves 1e-8 between equal points, which a root kernel shows."""
+        class ByDifferences:
+            """The quick product form leaves 1e-8 between equal points: a root kernel shows it, a tiny bandwidth too."""
 
-            def covar_dist(self, x1: Tensor, x2: Tensor, **_: Any) -> Tensor:
-                return torch.cdist(x1, x2, compute_mode="donot_use_mm_for_euclid_dist")
+            def covar_dist(self, x1: Tensor, x2: Tensor, square_dist: bool = False, **_: Any) -> Tensor:
+                distance = torch.cdist(x1, x2, compute_mode="donot_use_mm_for_euclid_dist")
+                return distance.square() if square_dist else distance
+
+        class ExactRBFKernel(ByDifferences, RBFKernel):
+            """The Gaussian kernel, by differences."""
+
+        class ExactMaternKernel(ByDifferences, MaternKernel):
+            """The Matern kernel, by differences."""
 
         as_given = Positive(transform=None, inv_transform=None)
         nu = SMOOTHNESS[self.name]
         kernel = (
-            RBFKernel(lengthscale_constraint=as_given)
+            ExactRBFKernel(lengthscale_constraint=as_given)
             if nu is None
             else ExactMaternKernel(nu, lengthscale_constraint=as_given)
         )

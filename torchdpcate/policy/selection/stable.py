@@ -31,7 +31,7 @@ from torchdpcate.policy.selection.shrinkage import BOUGHT, Guess, buy_guess, pur
 from torchdpcate.policy.selection.stability import SpillBound, spill_bound
 from torchdpcate.privacy import Level, PrivacyBudget
 from torchdpcate.privacy.budget import number, positive
-from torchdpcate.second_stage import FEATURE_MAPS, FeatureMap, on_domain
+from torchdpcate.second_stage import FeatureMap, on_domain
 
 CONSTANTS = ("localised", "bounded_range", "paper")
 """How the spread is bounded: where fits can be; as the paper prints it; and with its two-sided sensitivity."""
@@ -72,7 +72,8 @@ class StableNuisances(ScoreNuisances):
         constants: ``localised`` (default) bounds gradients, propensities and outcome models where such fits can be;
             ``bounded_range`` takes the printed constants; ``paper`` their two-sided sensitivity, for comparison.
         tolerance: Largest gradient norm of a fit.
-        features: Public feature map; None takes intercept and scaled covariates.
+        features: Public feature map; None takes intercept and scaled covariates. A map that is not the library's has
+            its rows scaled to norms of at most one, and makes the choice conditional.
 
     Raises:
         InputError: A number that is not positive, a share outside (0, 1), unknown constants, or no guess.
@@ -116,17 +117,12 @@ class StableNuisances(ScoreNuisances):
             raise InputError(f"guess = {self.guess!r}: give {BOUGHT}, public numbers (propensity and outcome), or none")
 
     def check(self, facts: SelectionFacts, budget: PrivacyBudget | None) -> None:
-        """See ``ScoreNuisances.check``; also refuses features that nobody vouches for, and a guess without a budget.
+        """See ``ScoreNuisances.check``; also refuses features whose rows see each other, and a guess without a budget.
 
         With a public guess, too, a ridge beside which no other is enough.
         """
         super().check(facts, budget)
-        features = on_domain(self.features, facts.domain)
-        if type(features) not in FEATURE_MAPS.values():
-            raise InputError(
-                f"features = {type(features).__name__}: the certificate rests on features of norm at most one that see "
-                f"one record at a time, which is proved for {', '.join(FEATURE_MAPS)}"
-            )
+        on_domain(self.features, facts.domain)
         if self.guess != BOUGHT:
             self.ridges(facts)
         elif budget is not None:
@@ -213,6 +209,7 @@ class StableNuisances(ScoreNuisances):
             spill_blocks=True,
             level=Level.CERTIFIED,
             public=public,
+            conditions=features.conditions,
         )
 
     def solve(self, records: Block, ridge: float, propensity_ridge: float) -> Coefficients:
