@@ -41,6 +41,7 @@ from torchdpcate import (
 from torchdpcate.candidates import Constants, FunctionPolicies, Thresholds
 from torchdpcate.policy.selection import FixedNuisances, FrozenNuisances, PrivateNuisances
 from torchdpcate.privacy import NoiseSource
+from torchdpcate.release import InfluencePerturbation
 from torchdpcate.second_stage import Fourier, Legendre, Nystrom, Representation, Tangent
 
 N, BLOCK = 1_086, 543  # no other size of these fits
@@ -75,7 +76,7 @@ def held(start: Any) -> list[str]:
     return found
 
 
-def cate(kind: type = RLearner, release: str = "function", mechanism: str = "objective", **settings: Any) -> Any:
+def cate(kind: type = RLearner, release: str = "function", mechanism: Any = "objective", **settings: Any) -> Any:
     learner = kind(DOMAIN, BUDGET, **{"nuisance": CONVEX, **settings}).fit(*RECORDS)
     if release == "function":
         return learner.release_function(mechanism)
@@ -120,9 +121,13 @@ KINDS: dict[str, Callable[[], Any]] = {
     "queries by objective": partial(cate, release="queries"),
     "queries with networks": partial(cate, release="with nuisances", nuisance=QUICK),
     "smooth_sensitivity": partial(cate, release="with nuisances", mechanism="smooth_sensitivity"),
-    "influence": partial(cate, release="queries", mechanism="influence"),
+    "influence": partial(cate, release="queries", mechanism=InfluencePerturbation(starts=2)),
     "influence, neural": partial(
-        cate, release="with nuisances", mechanism="influence", nuisance=QUICK, second_stage=NeuralSecondStage(width=4)
+        cate,
+        release="with nuisances",
+        mechanism=InfluencePerturbation(starts=1),
+        nuisance=QUICK,
+        second_stage=NeuralSecondStage(width=2, depth=1, ridge=0.1, epochs=1),
     ),
     "gaussian_process": partial(
         cate, release="queries", mechanism="gaussian_process", second_stage=KernelSecondStage()
