@@ -41,8 +41,8 @@ def query_release(**rest) -> QueryRelease:
 def test_a_function_release_answers_the_same_after_a_round_trip(features, tmp_path):
     release = function_release(features)
     loaded = load_release(release.save(tmp_path / "r.safetensors"))
-    np.testing.assert_array_equal(loaded.effect(QUERIES), release.effect(QUERIES))
-    np.testing.assert_array_equal(loaded.interval(QUERIES), release.interval(QUERIES))
+    np.testing.assert_allclose(loaded.effect(QUERIES), release.effect(QUERIES), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(loaded.interval(QUERIES), release.interval(QUERIES), rtol=1e-12, atol=1e-14)
     assert loaded.privacy == release.privacy
     assert loaded.schema.to_dict() == SCHEMA.to_dict()
 
@@ -203,7 +203,7 @@ def first_version(path):
 def test_a_file_of_version_1_still_loads_and_knows_no_origin(tmp_path):
     release = function_release()
     loaded = load_release(first_version(release.save(tmp_path / "r.safetensors")))
-    np.testing.assert_array_equal(loaded.effect(QUERIES), release.effect(QUERIES))
+    np.testing.assert_allclose(loaded.effect(QUERIES), release.effect(QUERIES), rtol=1e-12, atol=1e-14)
     assert "not recorded" in loaded.domain.origin
     assert (loaded.privacy.accountant, loaded.privacy.bounds_origin, loaded.privacy.tuning) == ({}, "", {})
 

@@ -36,7 +36,9 @@ def test_a_file_gives_the_same_rule_back(features, tmp_path):
     release, x = rule(features), DOMAIN.grid(50)
     back = load_release(save_release(release, tmp_path / "rule.safetensors"))
     assert isinstance(back, RuleRelease)
-    assert back.score(x).tolist() == release.score(x).tolist()
+    assert torch.equal(back.theta, release.theta)
+    # a product may end in another last bit where the same numbers lie elsewhere in memory
+    np.testing.assert_allclose(back.score(x), release.score(x), rtol=1e-12, atol=1e-14)
     assert back.privacy == release.privacy
 
 

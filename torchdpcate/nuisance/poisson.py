@@ -86,6 +86,7 @@ def poisson_loader(
         InputError: a value out of its range.
 
     Example:
+        >>> import torch
         >>> records = torch.utils.data.TensorDataset(torch.zeros(100, 3), torch.zeros(100))
         >>> loader = poisson_loader(records, 0.1, steps=2, noise=NoiseSource.fixed(0))
         >>> [x.shape[1] for x, a in loader]
