@@ -83,9 +83,11 @@ def statement(
 ) -> PrivacyStatement:
     """The statement of a learner's first release, as a ledger gives it."""
     ledger = Ledger({"nuisance": BUDGET, "second_stage": BUDGET}, private=private)
+    ledger.open_plan()
     ledger.charge("nuisance", "DP-SGD", DPSGDEvent(2.04, 0.05), 100)
     ledger.charge("nuisance", "Huber threshold: private quantile of |s|", PureEvent(0.1))
     made_by, event, public = mechanism(level, gaussian)
+    ledger.close_plan()
     own = ledger.charge("second_stage", f"release by {made_by.name}", event, level=level)
     return make_statement(
         guarantee(level, holds),
