@@ -160,6 +160,17 @@ def test_the_reserve_is_that_of_the_fixed_charges_whatever_comes_later():
         opened.charge("block", "more", ApproximateEvent(0.01, left.delta * 1.01))
 
 
+@pytest.mark.parametrize("parts", [3, 7, 40, 49])
+def test_equal_shares_of_a_budget_are_the_whole_budget(parts):
+    opened = Ledger({"block": PrivacyBudget(1.0, 0.0)})
+    for _ in range(parts):
+        opened.charge("block", "part", PureEvent(1 / parts))
+    assert opened.spent("block")["epsilon"] == pytest.approx(1.0, rel=1e-12)
+    assert opened.spent("block")["epsilon"] <= 1.0
+    with pytest.raises(BudgetError):
+        opened.charge("block", "more", PureEvent(1e-9))
+
+
 def test_subsampled_steps_have_no_mu():
     with pytest.raises(BudgetError):
         ledger("gaussian", DPSGDEvent(400.0, 0.01))

@@ -24,7 +24,8 @@ from torchdpcate.privacy.events import (
 from torchdpcate.privacy.gaussian_dp import event_mu
 from torchdpcate.privacy.what_is_left import what_is_left
 
-_ROUNDING = 1e-12  # of deltas, as in `accounting`: below it are shares such as delta / 3
+ROUNDING = 1e-12
+"""Of sums of epsilons and deltas, relative, as in `accounting`: below it are shares such as delta / 3."""
 _INWARDS = 1e-9  # by which a budget made of mu is lessened, far above the rounding of its inverse
 _SHARE_TOLERANCE = 1e-3  # of the share that subsampled steps take, relative; on the safe side
 _CRUMBS = 1e-6  # of a block's epsilon and delta; less is not offered
@@ -86,16 +87,16 @@ class Filter(ABC):
         """Return what `filter_from` takes."""
 
     def fits(self, reserve: FilterCost, costs: Sequence[FilterCost]) -> bool:
-        """Whether charges stay within a reserve."""
+        """Whether charges stay within a reserve, but for the rounding of shares such as 1 / 40."""
         total = self.total(costs)
-        return total.size <= reserve.size and total.delta <= reserve.delta * (1 + _ROUNDING)
+        return all(used <= free * (1 + ROUNDING) for used, free in zip(total, reserve, strict=True))
 
     def compose(self, fixed: Sequence[Charge], costs: Sequence[FilterCost], delta: float) -> float:
         """Return the epsilon of fixed charges and later ones of these costs at ``delta``; infinite if none holds."""
         if not costs:
             return compose(fixed, delta)
         later, spent = self.events(self.total(costs))
-        if spent > delta * (1 + _ROUNDING):
+        if spent > delta * (1 + ROUNDING):
             return math.inf
         return compose([*fixed, *later], max(delta - spent, 0.0))
 
@@ -152,7 +153,7 @@ class SumFilter(Filter):
         """See `Filter.left`."""
         total = self.total(costs)
         size, delta = reserve.size - total.size, max(reserve.delta - total.delta, 0.0)
-        if total.delta > reserve.delta * (1 + _ROUNDING):
+        if total.delta > reserve.delta * (1 + ROUNDING):
             return None
         while size > 0 and math.fsum([*(c.size for c in costs), size]) > reserve.size:
             size = math.nextafter(size, 0.0)
@@ -169,7 +170,7 @@ class SumFilter(Filter):
 
     def covers(self, cost: FilterCost, event: Event, count: int) -> bool:
         """See `Filter.covers`."""
-        return compose([(event, count)], cost.delta * (1 + _ROUNDING)) <= cost.size * (1 + _INWARDS)
+        return compose([(event, count)], cost.delta * (1 + ROUNDING)) <= cost.size * (1 + _INWARDS)
 
     def config(self) -> dict[str, Any]:
         """See `Filter.config`."""
@@ -216,7 +217,7 @@ class GaussianFilter(Filter):
     def left(self, reserve: FilterCost, costs: Sequence[FilterCost]) -> FilterCost | None:
         """See `Filter.left`."""
         total = self.total(costs)
-        if total.delta > reserve.delta * (1 + _ROUNDING):
+        if total.delta > reserve.delta * (1 + ROUNDING):
             return None
         free = math.fsum([reserve.size**2, *(-(c.size**2) for c in costs)])
         size = math.sqrt(free) * (1 - _INWARDS) if free > _INWARDS * reserve.size**2 else 0.0

@@ -16,7 +16,7 @@ from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.privacy.accounting import Charge, compose
 from torchdpcate.privacy.budget import PrivacyBudget, whole
 from torchdpcate.privacy.events import Event
-from torchdpcate.privacy.filters import Filter, FilterCost, make_filter
+from torchdpcate.privacy.filters import ROUNDING, Filter, FilterCost, make_filter
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.ledger_file import Book, Entry, parse
 
@@ -515,9 +515,12 @@ def _account(book: Book, block: str, budget: PrivacyBudget) -> dict[str, Any]:
         costs = [FilterCost(max(whole.size, least.size), max(whole.delta, least.delta))]
     pure = book.filter.compose(fixed, costs, 0.0)
     # pure events stay pure where their sum fits the budget; nothing at all costs nothing
-    delta = 0.0 if pure <= budget.epsilon else budget.delta
+    delta = 0.0 if pure <= budget.epsilon * (1 + ROUNDING) else budget.delta
+    epsilon = pure if delta == 0 else book.filter.compose(fixed, costs, delta)
+    if epsilon <= budget.epsilon * (1 + ROUNDING):
+        epsilon = min(epsilon, budget.epsilon)
     return {
-        "epsilon": _finite(pure if delta == 0 else book.filter.compose(fixed, costs, delta)),
+        "epsilon": _finite(epsilon),
         "delta": delta,
         "naive_epsilon": _finite(book.filter.naive(fixed, costs, delta)) if used or costs else 0.0,
         "level": level.value,
