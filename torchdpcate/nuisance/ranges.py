@@ -17,8 +17,8 @@ def nuisance_range(model: NuisanceModel, domain: Domain) -> tuple[Tensor, Tensor
     r"""Return intervals of released nuisances over the whole domain: of P(A = 1) [2], and of both outcomes [2, 2].
 
     Exact for `ConvexNuisances`, which are additive: each coordinate's polynomial has its own range. For networks by
-    interval arithmetic, layer by layer; for others the clips alone. Then pushed outwards by more than float64 rounds, so
-    that predictions lie within on any machine: sums by `_ROUNDING`, what follows from them by 2^-48 of its size.
+    interval arithmetic, layer by layer; for others the clips alone. Then pushed outwards by more than float64 rounds,
+    so that predictions lie within on any machine: sums by `_ROUNDING`, what follows from them by 2^-48 of its size.
 
     Args:
         model: Nuisances that a mechanism paid for, in float64; what is returned follows from them.

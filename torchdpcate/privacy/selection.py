@@ -96,7 +96,7 @@ def generalised_select(
 
     Example:
         >>> scores, sensitivities = torch.tensor([9.0, 8.0]), torch.tensor([50.0, 0.01])
-        >>> generalised_select(scores, sensitivities, 1.0, NoiseSource.system())
+        >>> generalised_select(scores, sensitivities, 1.0, NoiseSource.system(), failure=1e-9)
         1
     """
     if scores.shape != sensitivities.shape or scores.ndim != 1 or scores.numel() == 0:
