@@ -54,6 +54,16 @@ def test_a_setting_that_is_there_may_have_a_plus(tmp_path, capsys):
     assert "epsilon" in one_line(capsys)
 
 
+def test_shares_of_an_effect_are_added_and_their_names_are_checked_by_the_effect(tmp_path, capsys):
+    words = ["task=average_effect", "data.n=400", f"run_dir={tmp_path / 'r'}"]
+    assert main(["train", *words, "+effect.shares.siz=0.5"]) == 2
+    assert "shares.siz: no part" in one_line(capsys)
+    assert main(["train", *words, "+effect.share.size=0.5"]) == 2
+    assert "the nearest is effect.shares" in one_line(capsys)
+    assert main(["train", *words, "effect=difference_in_means", "+effect.shares.size=0.5"]) == 2
+    assert "no setting effect.shares.size" in one_line(capsys)
+
+
 def test_the_audit_of_spillover_names_the_nearest_too(capsys):
     assert main(["audit", "spillover", "data.m=3"]) == 2
     assert "there is no setting data.m; the nearest is " in one_line(capsys)

@@ -16,6 +16,7 @@ from torchdpcate.data._shipped import conf_dir
 from torchdpcate.errors import InputError
 
 _ELSEWHERE = ("config_dir", "config_path", "config_name", "experimental_rerun")
+_OPEN = ("effect.shares",)  # settings by names of the user's choice, which the class that reads them checks
 _HYDRA = "hydra"  # Hydra's own settings, which it checks itself
 _NEAREST, _LIKE = 3, 0.6
 
@@ -78,7 +79,8 @@ def _check_names(overrides: Sequence[Override]) -> None:
     for override in overrides:
         key = override.key_or_group
         own = key.split(".")[0].split("/")[0] == _HYDRA or key.rpartition(".")[2].startswith("_")
-        if not (own or override.is_delete() or key in groups or key in known):
+        named = key in groups or key in known or (key.rpartition(".")[0] in known.intersection(_OPEN))
+        if not (own or override.is_delete() or named):
             raise InputError(f"{override.input_line}: there is no setting {key}; {_remedy(key, known | groups)}")
 
 
