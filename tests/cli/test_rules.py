@@ -346,7 +346,7 @@ MISTAKES = {
     "figure": (None, [*OWL_TABLE, "figure.covariate=age"], "figure.covariate: not used"),
     "weights of pairs": (None, ["task=pairwise", "weights=known"], "weights: not used by task=pairwise"),
     "matching without pairs": (None, [*OWL_TABLE, "matching=gaussian"], "matching: not used by task=owl"),
-    "rule of another task": (None, [*OWL_TABLE, "rule=pairwise"], "the task says which rule"),
+    "rule of another task": (None, ["task=owl", "rule=pairwise"], "the task says which rule"),
     "rule of an effect": (None, ["rule.gamma=3"], "rule.gamma: not used by task=cate.*task=owl"),
     "weights of an effect": (None, ["weights=ipw"], "weights: not used by task=cate"),
     "tuning of effects": (None, [*OWL_TABLE, "tune=private"], "task=owl use tune=ridge"),
