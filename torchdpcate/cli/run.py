@@ -136,7 +136,8 @@ def room_for_release(folder: Path, numbers: int = 0) -> Iterator[None]:
 
 
 def write_release(release: Release, folder: Path) -> None:
-    """Write the release and its privacy statement into its folder."""
+    """Write the release and its privacy statement into its folder, made here if need be."""
+    folder.mkdir(parents=True, exist_ok=True)
     release.save(folder / RELEASE_FILE)
     write_text(folder / "privacy.json", release.privacy.to_json() + "\n", PUBLIC)
     write_text(folder / "privacy.md", release.privacy.to_markdown(), PUBLIC)
