@@ -80,6 +80,11 @@ def write_text(path: Path, text: str, mode: int | None = None) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def write_private(path: Path, text: str) -> None:
+    """Write a text file that only its owner may read, whole or not at all."""
+    write_text(path, text, PRIVATE)
+
+
 def private_folder(path: Path) -> None:
     """Make a folder that only its owner may enter, or check that one which is there is such a folder.
 

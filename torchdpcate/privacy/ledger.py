@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 from filelock import FileLock
 
-from torchdpcate._files import PRIVATE, private_folder, write_text
+from torchdpcate._files import PRIVATE, private_folder
+from torchdpcate._files import write_private as write_text
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.privacy.accounting import Charge, compose, naive_sum
 from torchdpcate.privacy.budget import PrivacyBudget, whole
@@ -71,7 +72,7 @@ class Ledger:
                 if self._path.exists():
                     self._entries = self._read()
                 else:
-                    write_text(self._path, dump(self._blocks, self._private, ()), PRIVATE)
+                    write_text(self._path, dump(self._blocks, self._private, ()))
 
     def __copy__(self) -> "Ledger":
         return self
@@ -304,7 +305,7 @@ class Ledger:
         with self._locked():
             entries, result = change(self._read())
             if self._path is not None:
-                write_text(self._path, dump(self._blocks, self._private, entries), PRIVATE)
+                write_text(self._path, dump(self._blocks, self._private, entries))
             self._entries = entries
             return result
 
