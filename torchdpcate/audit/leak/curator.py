@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # Settings, facts and paid-for numbers that the curator's files hold besides; every other entry is a secret.
 _PUBLIC = {
-    "task", "data", "learner", "release", "mechanism", "level", "claim", "epsilon", "delta", "requested", "spent", "n",
+    "task", "data", "generated", "learner", "release", "mechanism", "level", "claim", "epsilon", "delta", "requested", "spent", "n",
     "blocks", "seed", "huber_threshold", "head_parameters", "public", "privacy", "schema", "facts", "nuisances",
     "noise", "gamma", "hessian_bound", "rule_parameters", "spread", "certificate", "effect", "estimand", "estimate",
     "low", "high", "width", "clipped",
