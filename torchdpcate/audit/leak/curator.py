@@ -24,7 +24,7 @@ _PUBLIC = {
     "task", "data", "learner", "release", "mechanism", "level", "claim", "epsilon", "delta", "requested", "spent", "n",
     "blocks", "seed", "huber_threshold", "head_parameters", "public", "privacy", "schema", "facts", "nuisances",
     "noise", "gamma", "hessian_bound", "rule_parameters", "spread", "certificate", "effect", "estimand", "estimate",
-    "low", "high", "width", "clipped",
+    "low", "high", "width", "clipped", "generated",
 }  # fmt: skip
 _SETTINGS = ("config.yaml", "noise.txt", "ledger.json", "ledger.json.lock", "online/head.bin", "online/lock")
 _SHORTEST_WORD = 4
