@@ -150,7 +150,7 @@ def late_count(account: StepAccount) -> None:
     account.steps += 1
 
 
-def write_in_place(path: Path, text: str) -> None:
+def write_in_place(path: Path, text: str, mode: int | None = None) -> None:
     """A planted fault: the file is written where it stands, a piece at a time."""
     with path.open("w", encoding="utf-8") as file:
         for start in range(0, len(text), 50):
