@@ -71,6 +71,16 @@ def test_the_library_s_maps_stay_certified(case):
     assert statement.conditions == []
 
 
+class Doubled(PrivateWeights):
+    """Weights of one's own, which nobody has checked."""
+
+
+def test_a_scheme_of_ones_own_makes_the_release_conditional():
+    release = TwoStageRule(AGE, BUDGET, weights=Doubled()).fit(*records()).release()
+    assert release.privacy.level == "conditional"
+    assert [condition["name"] for condition in release.privacy.conditions] == ["weights"]
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_rows_that_depend_on_each_other_are_refused_before_anything_is_spent(case):
     learner = list(learners(CENTRED))[case]

@@ -15,7 +15,7 @@ from torch import Tensor
 from torchdpcate.data import CausalData, Domain
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import Condition, Level, NoiseSource, PrivacyBudget
+from torchdpcate.privacy import Condition, Level, NoiseSource, PrivacyBudget, of_library
 from torchdpcate.release.mechanism import Charge
 from torchdpcate.second_stage import on_domain
 
@@ -89,9 +89,16 @@ class WeightScheme(ABC):
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """What the bounds rest on beside their proof: the conditions of a feature map, where there is one."""
+        """What the bounds rest on beside their proof: a scheme of the user's, and the conditions of a feature map."""
         features = getattr(self, "features", None)
-        return () if features is None else features.conditions
+        inherited = () if features is None else features.conditions
+        if of_library(self):
+            return inherited
+        text = (
+            f"weights = {type(self).__name__}, which is no scheme of the library, keep their bounds whatever the records "
+            "are, and are charged for all that they look at; not tried"
+        )
+        return (*inherited, Condition("weights", text))
 
     @abstractmethod
     def bounds(self, n: int, domain: Domain) -> WeightBounds:
