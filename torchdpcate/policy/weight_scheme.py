@@ -95,8 +95,8 @@ class WeightScheme(ABC):
         if of_library(self):
             return inherited
         text = (
-            f"weights = {type(self).__name__}, which is no scheme of the library, keep their bounds whatever the records "
-            "are, and are charged for all that they look at; not tried"
+            f"weights = {type(self).__name__}, which is no scheme of the library, keep their bounds whatever the "
+            "records are, and are charged for all that they look at; not tried"
         )
         return (*inherited, Condition("weights", text))
 
