@@ -215,15 +215,6 @@ def test_no_search_exceeds_the_certified_bound(loss, q):
     assert 0.1 * F.direction_bound() < h <= F.direction_bound() <= F.operator_norm()
 
 
-def test_a_constant_covariate_needs_no_grid():
-    stage = note_stage()
-    domain = Domain([0.0, 3.0], [1.0, 3.0], -1.0, 1.0)
-    block = dataclasses.replace(stage.block, x=torch.nn.functional.pad(stage.block.x, (0, 1), value=3.0), domain=domain)
-    wide = KernelInfluenceFunction(KernelStage(block, UnitKernel("gaussian", 0.6, domain), 0.05), block.x[:2])
-    plain = KernelInfluenceFunction(stage, stage.block.x[:2])
-    assert wide.direction_bound() == pytest.approx(plain.direction_bound(), rel=1e-12)
-
-
 def test_conjugate_gradients_give_the_same(monkeypatch):
     monkeypatch.setattr(kernel_system, "_LANDMARKS", 20)
     dense, lazy = random_stage(), random_stage(largest_dense=10)

@@ -81,6 +81,9 @@ class Recorder(NoiseSource):
     def generator(self, device="cpu"):
         return self.inner.generator(device)
 
+    def permutation(self, n):
+        return self.inner.permutation(n)  # the records' own order
+
     def _bytes(self, count):
         return self.inner._bytes(count)  # the coins of DP-SGD
 

@@ -120,11 +120,20 @@ class GaussianMechanism(AdditiveMechanism):
         self.sensitivity = positive("sensitivity", sensitivity)
         self.scale = analytic_gaussian_sigma(budget.epsilon, budget.delta, self.sensitivity)
         self.scale *= math.sqrt(count)
+        self._event = GaussianEvent(analytic_gaussian_sigma(budget.epsilon, budget.delta) * math.sqrt(self.count))
+
+    @classmethod
+    def of_event(cls, event: GaussianEvent, sensitivity: float) -> "GaussianMechanism":
+        """Return the mechanism whose releases cost this event, whatever budget it came from."""
+        mechanism = cls.__new__(cls)
+        mechanism._event, mechanism.sensitivity = event, positive("sensitivity", sensitivity)
+        mechanism.scale = event.noise_multiplier * mechanism.sensitivity
+        return mechanism
 
     @property
     def event(self) -> GaussianEvent:
         """`GaussianEvent` of the calibrated multiplier."""
-        return GaussianEvent(analytic_gaussian_sigma(self.budget.epsilon, self.budget.delta) * math.sqrt(self.count))
+        return self._event
 
     def _noise(self, like: Tensor, scale: float, noise: NoiseSource) -> Tensor:
         return noise.gaussian(like.numel(), scale).reshape(like.shape)

@@ -32,7 +32,7 @@ from torchdpcate.release.smooth_sensitivity import SmoothSensitivity
 from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.release.statistics import StatisticsRelease, SufficientStatistics, statistics_units
 from torchdpcate.release.verify_average_facts import as_number, same
-from torchdpcate.release.verify_noise import PaidGaussian, far_problems, grid_problems, scale_problems
+from torchdpcate.release.verify_noise import far_problems, grid_problems, paid_gaussian, scale_problems
 from torchdpcate.release.worst_pairs import given_stage
 from torchdpcate.second_stage import FEATURE_MAPS, FeatureMap, LinearProblem, sensitivity
 from torchdpcate.second_stage.unit_kernel import SMOOTHNESS
@@ -241,7 +241,7 @@ def _objective(facts: EffectFacts) -> Iterator[str]:
 def _output(facts: EffectFacts) -> Iterator[str]:
     problem = facts.problem(facts.threshold)
     moved = sensitivity(problem)
-    scale = PaidGaussian(facts.event, moved).released_scale(facts.size)
+    scale = paid_gaussian(facts.event, moved).released_scale(facts.size)
     yield from _once(facts)
     yield from facts.told(sensitivity=moved)
     close = _CLOSE if facts.features is not None else _UNKNOWN_SIZE
@@ -257,7 +257,7 @@ def _output(facts: EffectFacts) -> Iterator[str]:
 def _statistics(facts: EffectFacts) -> Iterator[str]:
     problem = facts.problem(facts.threshold)
     p, S = facts.size, min(problem.target_bound, problem.threshold)
-    scale = PaidGaussian(facts.event, 1.0).released_scale(p * (p + 1) // 2 + p)
+    scale = paid_gaussian(facts.event, 1.0).released_scale(p * (p + 1) // 2 + p)
     matrix, vector = (scale * unit for unit in statistics_units(problem.weight_bound, S))
     yield from _once(facts)
     close = _CLOSE if facts.features is not None else _UNKNOWN_SIZE
@@ -279,7 +279,7 @@ def _statistics(facts: EffectFacts) -> Iterator[str]:
 
 def _gaussian_process(facts: EffectFacts) -> Iterator[str]:
     moved, online = sensitivity(facts.problem(facts.threshold)), facts.privacy.public.get("answers") == "online"
-    scale = PaidGaussian(facts.event, moved).scale * ((1 + EXCESS) ** 0.5 if online else 1.0)
+    scale = paid_gaussian(facts.event, moved).scale * ((1 + EXCESS) ** 0.5 if online else 1.0)
     yield from _once(facts)
     yield from facts.told(sensitivity=moved, noise_scale=scale, jitter=JITTER)
     yield from facts.band(scale, JITTER)

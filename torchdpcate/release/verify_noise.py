@@ -13,8 +13,8 @@ _FAR = 1e3  # scales of noise that no draw exceeds
 _MANTISSA = 52
 
 
-class PaidGaussian(GaussianMechanism):
-    """The Gaussian mechanism that a charge was for: its multiplier, at a sensitivity.
+def paid_gaussian(event: Event, sensitivity: float) -> GaussianMechanism:
+    """Return the Gaussian mechanism that a charge was for: its multiplier, at a sensitivity.
 
     Args:
         event: The charge's.
@@ -23,16 +23,9 @@ class PaidGaussian(GaussianMechanism):
     Raises:
         TypeError: The event is no Gaussian.
     """
-
-    def __init__(self, event: Event, sensitivity: float) -> None:
-        if not isinstance(event, GaussianEvent):
-            raise TypeError(f"{event} is no Gaussian")
-        self._paid, self.sensitivity, self.scale = event, sensitivity, event.noise_multiplier * sensitivity
-
-    @property
-    def event(self) -> GaussianEvent:
-        """The charge's own."""
-        return self._paid
+    if not isinstance(event, GaussianEvent):
+        raise TypeError(f"{event} is no Gaussian")
+    return GaussianMechanism.of_event(event, sensitivity)
 
 
 def scale_problems(name: str, told: float, needed: float, close: float, least: bool = False) -> Iterator[str]:

@@ -26,7 +26,7 @@ from torchdpcate.release.known import KNOWN
 from torchdpcate.release.release import Release
 from torchdpcate.release.rule import RuleRelease
 from torchdpcate.release.verify_average_facts import as_number
-from torchdpcate.release.verify_noise import PaidGaussian, grid_problems, scale_problems
+from torchdpcate.release.verify_noise import grid_problems, paid_gaussian, scale_problems
 
 LOSSES: dict[str, tuple[float, float | None]] = {
     **dict.fromkeys(("huber_hinge", "HuberHinge"), (1.0, None)),
@@ -197,7 +197,7 @@ def _noise(facts: RuleFacts, kind: str, bounds: WeightBounds) -> AdditiveMechani
         tolerance=default_tolerance(facts.slope, bounds.most),
         constrained=facts.public.get("radius") is not None,
     )
-    return PaidGaussian(facts.event, mechanism.sensitivity) if isinstance(facts.event, GaussianEvent) else mechanism
+    return paid_gaussian(facts.event, mechanism.sensitivity) if isinstance(facts.event, GaussianEvent) else mechanism
 
 
 def _largest(bounds: WeightBounds, most: float, whole: bool) -> Iterator[str]:
