@@ -201,7 +201,8 @@ class CovariateBalancingEffect(AverageEffectLearner):
             beside = self._estimate(found)
         model = self._learnt.model
         return {
-            "weights": self.weights_,
+            # the learner's own weights may have been shown records since
+            "weights": replace(self.weights_, features=plan.features.twin()),
             "outcome_theta": None if model is None else model[0],
             "balance": table,
             "beside": beside,

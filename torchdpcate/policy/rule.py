@@ -211,7 +211,7 @@ class RuleLearner(BaseEstimator, ABC):
             public={**self.settings_, **ready.public},
             bounds_origin=self.schema_.domain.origin,
         )
-        return RuleRelease(theta, self.features_, self.released_schema_, statement)
+        return RuleRelease(theta, self.features_.twin(), self.released_schema_, statement)
 
     def explain_noise(self) -> NoiseReport:
         """Return what public facts say of the noise: which term dominates, and what to change. It costs nothing.
