@@ -17,7 +17,7 @@ from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.errors import InputError
 from torchdpcate.privacy import Condition, Level, NoiseSource, PrivacyBudget
 from torchdpcate.release.mechanism import Charge
-from torchdpcate.second_stage import on_domain
+from torchdpcate.second_stage import conditions_of, on_domain
 
 _ROUNDING = 1e-9  # of the largest weight, which may exceed its bound by rounding alone
 
@@ -90,8 +90,7 @@ class WeightScheme(ABC):
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """What the bounds rest on beside their proof: the conditions of a feature map, where there is one."""
-        features = getattr(self, "features", None)
-        return () if features is None else features.conditions
+        return conditions_of(getattr(self, "features", None))
 
     @abstractmethod
     def bounds(self, n: int, domain: Domain) -> WeightBounds:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torchdpcate.errors import InputError
 from torchdpcate.privacy import Condition, of_library
 from torchdpcate.privacy.budget import positive, whole
-from torchdpcate.second_stage.features import FEATURE_MAPS, FeatureMap, Identity
+from torchdpcate.second_stage.features import FEATURE_MAPS, FeatureMap, Identity, conditions_of
 
 if TYPE_CHECKING:
     from torchdpcate.data import Domain
@@ -133,7 +133,7 @@ class UserFeatures(FeatureMap):
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """That rows see one record, which is tried and not proved."""
-        return self.inner.conditions
+        return conditions_of(self.inner)
 
     @property
     def dimension(self) -> int:
