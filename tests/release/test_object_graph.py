@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tests.release.object_graph import arrays
+from tests.second_stage import user_maps
 from torchdpcate import (
     ConvexNuisanceConfig,
     CovariateBalancingEffect,
@@ -190,6 +191,28 @@ def test_what_a_reader_keeps_of_an_online_service_holds_no_record(tmp_path):
     service.answer(QUERIES.numpy())
     assert held(service.release(QUERIES)) == []
     assert held(learner.stage_) != []
+
+
+def test_a_map_that_keeps_what_it_is_shown_is_released_as_it_was_made():
+    x, a, y = RECORDS
+    keeping = user_maps.Keeping()
+    cates = [LinearSecondStage(features=keeping), LinearSecondStage(features=keeping, loss="squared")]
+    ways = zip(cates, ("objective", "statistics"), strict=True)
+    releases = [cate(second_stage=stage, mechanism=way) for stage, way in ways]
+    for learner in (
+        OutcomeWeightedLearner(DOMAIN, PURE, features=keeping),
+        CovariateBalancingEffect(DOMAIN, PURE, eta=0.2, basis=keeping),
+    ):
+        learner.fit(x, a, y)
+        if isinstance(learner, OutcomeWeightedLearner):
+            learner.curator_score(x)
+        else:
+            learner.weights_.propensity(x)
+        releases.append(learner.release())
+    for release in releases:
+        assert release.privacy.level == "conditional"
+        assert held(release) == []
+        assert {tuple(value) for path, value in arrays(release) if path.endswith(".mean")} == {(0.0, 0.0)}
 
 
 def test_the_search_finds_records_wherever_they_are_kept():

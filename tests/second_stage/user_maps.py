@@ -96,3 +96,27 @@ class Shortcut(RawCovariates):
 
     def product(self, theta: Tensor, x: Tensor) -> Tensor:
         return 1e6 * super().product(theta, x)
+
+
+class Keeping(RawCovariates):
+    """Keeps the covariates that it was shown, and their mean among its buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shown: list[Tensor] = []
+
+    def _setup(self, width: int, nuisances: Any) -> None:
+        self.register_buffer("mean", torch.zeros(width).double())
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.shown.append(x)
+        self.mean.copy_(x.mean(0))
+        return super().forward(x)
+
+
+class Vouching(RawCovariates):
+    """Says that its claims rest on nothing."""
+
+    @property
+    def conditions(self) -> tuple[()]:
+        return ()

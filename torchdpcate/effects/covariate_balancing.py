@@ -28,7 +28,7 @@ from torchdpcate.effects.stages import learn, total_of
 from torchdpcate.errors import InputError
 from torchdpcate.privacy import Condition, Level
 from torchdpcate.release import BalanceTable, ReleasedWeights
-from torchdpcate.second_stage import FeatureMap, on_domain
+from torchdpcate.second_stage import FeatureMap, conditions_of, on_domain
 
 
 @dataclass(eq=False, repr=False)
@@ -129,7 +129,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
     @property
     def map_conditions(self) -> tuple[Condition, ...]:
         """Conditions of the basis."""
-        return () if self.basis is None else self.basis.conditions
+        return conditions_of(self.basis)
 
     def _make_plan(self, n: int) -> BalancingPlan:
         features, weighting = self.features(), self.weighting
@@ -201,7 +201,8 @@ class CovariateBalancingEffect(AverageEffectLearner):
             beside = self._estimate(found)
         model = self._learnt.model
         return {
-            "weights": self.weights_,
+            # the learner's own weights may have been shown records since
+            "weights": replace(self.weights_, features=plan.features.twin()),
             "outcome_theta": None if model is None else model[0],
             "balance": table,
             "beside": beside,

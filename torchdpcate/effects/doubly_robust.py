@@ -17,6 +17,7 @@ from torchdpcate.effects.readout import Conclusion, Pay
 from torchdpcate.effects.records import Records, StackedRecords
 from torchdpcate.effects.score_sums import conclude, prices_of, release_scores, released_scale, sensitivities
 from torchdpcate.nuisance import NuisanceRecipe
+from torchdpcate.privacy import Condition, Level, own_code
 from torchdpcate.privacy.budget import whole
 
 if TYPE_CHECKING:
@@ -84,6 +85,16 @@ class DoublyRobustEffect(AverageEffectLearner):
         """See ``AverageEffectLearner``; also refuses a budget without delta, and what split and recipe refuse."""
         whole("seed", self.seed, least=0)
         self._make_plan(n)
+
+    @property
+    def level(self) -> Level:
+        """Certified, with a recipe of the library's."""
+        return Level.CONDITIONAL if self.conditions else Level.CERTIFIED
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """That of a recipe which is not the library's."""
+        return own_code("nuisances", self._plan.recipe)
 
     def _make_plan(self, n: int) -> DoublyRobustPlan:
         return plan_doubly_robust(

@@ -5,7 +5,7 @@ from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.descent import newton
 from torchdpcate.erm.domains import Ball, ConvexDomain, L1Ball
 from torchdpcate.erm.loss_check import check_loss
-from torchdpcate.erm.losses import CrossEntropy, Huber, HuberHinge, Logistic, Loss, Slopes, Squared
+from torchdpcate.erm.losses import CrossEntropy, Huber, HuberHinge, Logistic, Loss, Slopes, Squared, loss_conditions
 from torchdpcate.erm.perturbation import (
     PERTURBATIONS,
     SOLVER_SHARE,
@@ -42,6 +42,7 @@ __all__ = [
     "gaussian_tilt",
     "grid_move",
     "jacobian",
+    "loss_conditions",
     "make_tilt",
     "minimise",
     "minimise_batches",

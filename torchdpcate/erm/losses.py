@@ -42,17 +42,22 @@ class Loss(ABC):
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """What a guarantee rests on beside its proof: nothing for the library's losses, whose bounds are proved."""
-        if of_library(self):
-            return ()
-        text = (
-            f"loss = {type(self).__name__}, which is no loss of the library, is convex, keeps its slope and curvature "
-            "everywhere, and works out each record's slope from that record alone; it was tried on a public grid"
-        )
-        return (Condition("loss", text),)
+        return loss_conditions(self)
 
     @abstractmethod
     def __call__(self, u: Tensor, target: Tensor) -> Slopes:
         """Return the loss and its two derivatives at u, for targets of a shape that broadcasts to u's."""
+
+
+def loss_conditions(loss: Loss) -> tuple[Condition, ...]:
+    """Return what claims on a loss rest on: one that is not the library's cannot say that it is nothing."""
+    if of_library(loss):
+        return ()
+    text = (
+        f"loss = {type(loss).__name__}, which is no loss of the library, is convex, keeps its slope and curvature "
+        "everywhere, and works out each record's slope from that record alone; it was tried on a public grid"
+    )
+    return (Condition("loss", text),)
 
 
 @dataclass(frozen=True)

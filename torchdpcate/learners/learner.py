@@ -19,7 +19,7 @@ from torchdpcate.learners.splits import DisjointSplit, Split
 from torchdpcate.learners.tuning import Tuning
 from torchdpcate.nuisance import NuisanceConfig, NuisanceRecipe, Screening, default_trainer
 from torchdpcate.orthogonal import DRScore, RegressionScore, RScore
-from torchdpcate.privacy import Level, NoiseSource, PrivacyBudget, PureEvent
+from torchdpcate.privacy import Level, NoiseSource, PrivacyBudget, PureEvent, own_code
 from torchdpcate.release import (
     FunctionMechanism,
     FunctionRelease,
@@ -151,6 +151,8 @@ class CATELearner(BaseEstimator):
         self._first, self.nuisances_, self.columns_ = first, first.nuisances, first.columns
         self.threshold_ = first.buy_threshold(blocks, self.ledger_, self._noise)
         self.second_stage_ = self._tuned(blocks)
+        tried = () if self.tune is None else self.tune.conditions
+        self._own = (*tried, *own_code("nuisances", self.nuisance), *own_code("second stage", self.second_stage))
         device = self._trainer()().strategy.root_device
         self.stage_ = self.second_stage_.fit(
             first.block(blocks, self._split().folds, device),
@@ -419,7 +421,7 @@ class CATELearner(BaseEstimator):
     ) -> PrivacyStatement:
         assert self._account is not None
         return self._account.statement(
-            result.guarantee.resting_on(() if self.tune is None else self.tune.conditions),
+            result.guarantee.resting_on(self._own),
             own,
             mechanism=mechanism.name,
             formula=mechanism.formula,

@@ -15,7 +15,15 @@ from torchdpcate.nuisance import NuisanceModel
 from torchdpcate.privacy import Condition, NoiseSource, PrivacyBudget, PureEvent
 from torchdpcate.privacy.selection import generalised_select
 from torchdpcate.release.objective import objective_noise
-from torchdpcate.second_stage import FeatureMap, Legendre, LinearProblem, LinearSecondStage, SecondStage, solve
+from torchdpcate.second_stage import (
+    FeatureMap,
+    Legendre,
+    LinearProblem,
+    LinearSecondStage,
+    SecondStage,
+    conditions_of,
+    solve,
+)
 from torchdpcate.second_stage.stage import SecondStageBlock
 
 _GRID = 2_000  # public points that stand in for the covariates' law
@@ -142,7 +150,7 @@ class Tuning:
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """What the choice rests on beside its proof: the conditions of the candidates' feature maps."""
-        return tuple(dict.fromkeys(condition for features in self.features for condition in features.conditions))
+        return tuple(dict.fromkeys(condition for features in self.features for condition in conditions_of(features)))
 
     def event(self, budget: PrivacyBudget) -> PureEvent:
         """Return what the ledger is charged before ``choose``."""

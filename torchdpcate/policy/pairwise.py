@@ -10,13 +10,13 @@ from torch import Tensor
 from torchdpcate.data import CausalData, Domain, TableSchema
 from torchdpcate.erm import Squared, WeightBounds
 from torchdpcate.errors import InputError
-from torchdpcate.policy.matching import MATCHINGS, Matching, make_matching
+from torchdpcate.policy.matching import Matching, make_matching
 from torchdpcate.policy.mechanisms import ObjectiveRule
 from torchdpcate.policy.outcome import Outcome, SignedResidual, magnitudes, make_outcome
 from torchdpcate.policy.rule import RuleLearner
 from torchdpcate.policy.weighted_erm import WeightedERM
 from torchdpcate.policy.weights import ConstantWeights, WeightScheme
-from torchdpcate.privacy import Condition, Game, PrivacyBudget, k_norm_evidence, worst_case
+from torchdpcate.privacy import Condition, Game, PrivacyBudget, k_norm_evidence, of_library, worst_case
 from torchdpcate.release.worst_pairs import DOMAIN, NEAR
 
 _POINTS, _ALIKE = 32, 1e-6  # public points at which a model is tried, and ranges of the outcome that rounding may add
@@ -87,7 +87,7 @@ class PairwiseRule(RuleLearner):
     def conditions(self) -> tuple[Condition, ...]:
         """See ``RuleLearner.conditions``; also a matching and a residual model of the user's."""
         own = []
-        if type(make_matching(self.matching)) not in MATCHINGS.values():
+        if not of_library(make_matching(self.matching)):
             own.append(Condition("matching", "the matching compares two records by these two alone; not tried"))
         if self.residual_model is not None:
             text = (

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 from torch import LongTensor, Tensor
 
 from torchdpcate.data import CausalData, Domain, TableSchema, checked_records, public_split
-from torchdpcate.erm import ConvexDomain, Loss, Squared, WeightBounds
+from torchdpcate.erm import ConvexDomain, Loss, Squared, WeightBounds, loss_conditions
 from torchdpcate.errors import InputError
 from torchdpcate.policy.known import KnownWeights
 from torchdpcate.policy.loss import make_loss
@@ -21,10 +21,10 @@ from torchdpcate.policy.outcome import Outcome, Shifted, magnitudes, make_outcom
 from torchdpcate.policy.ridge import LEAST_RIDGE, check_gamma, default_gamma, needed_gamma
 from torchdpcate.policy.weight_scheme import WeightScheme
 from torchdpcate.policy.weighted_erm import WeightedERM
-from torchdpcate.privacy import Condition, Event, Level, NoiseSource, PrivacyBudget, of_library
+from torchdpcate.privacy import Condition, Event, Level, NoiseSource, PrivacyBudget, of_library, own_code
 from torchdpcate.release import Account, Prepared, RuleRelease
 from torchdpcate.release.account import Till, forget
-from torchdpcate.second_stage import FeatureMap, on_domain
+from torchdpcate.second_stage import FeatureMap, conditions_of, on_domain
 
 RECORDS, WEIGHTS = "records", "weights"
 """Blocks of records: the rule's own, and the one that fits weights where they have a block of their own."""
@@ -211,7 +211,7 @@ class RuleLearner(BaseEstimator, ABC):
             public={**self.settings_, **ready.public},
             bounds_origin=self.schema_.domain.origin,
         )
-        return RuleRelease(theta, self.features_, self.released_schema_, statement)
+        return RuleRelease(theta, self.features_.twin(), self.released_schema_, statement)
 
     def explain_noise(self) -> NoiseReport:
         """Return what public facts say of the noise: which term dominates, and what to change. It costs nothing.
@@ -266,11 +266,12 @@ class RuleLearner(BaseEstimator, ABC):
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """What the rule's guarantee rests on beside its proof: outcome maps, features and losses of the user's."""
-        features = () if self.features is None else self.features.conditions
-        loss = () if isinstance(self.loss, str) else self.loss.conditions
+        loss = () if isinstance(self.loss, str) else loss_conditions(self.loss)
         own = Condition("outcome", "the outcome map looks at one record at a time; tried")
         outcome = () if of_library(make_outcome(self.outcome)) else (own,)
-        return tuple(dict.fromkeys((*features, *self.scheme().conditions, *loss, *outcome)))
+        scheme = self.scheme()
+        weights = *own_code("weights", scheme), *scheme.conditions
+        return tuple(dict.fromkeys((*conditions_of(self.features), *weights, *loss, *outcome)))
 
     def bounds(self, weights: WeightBounds) -> WeightBounds:
         """Return the bounds of the weighted ERM's weights: those of omega, for magnitudes are at most one."""

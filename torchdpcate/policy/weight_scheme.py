@@ -15,9 +15,9 @@ from torch import Tensor
 from torchdpcate.data import CausalData, Domain
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import Condition, Level, NoiseSource, PrivacyBudget, of_library
+from torchdpcate.privacy import Condition, Level, NoiseSource, PrivacyBudget
 from torchdpcate.release.mechanism import Charge
-from torchdpcate.second_stage import on_domain
+from torchdpcate.second_stage import conditions_of, on_domain
 
 _ROUNDING = 1e-9  # of the largest weight, which may exceed its bound by rounding alone
 
@@ -89,16 +89,8 @@ class WeightScheme(ABC):
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """What the bounds rest on beside their proof: a scheme of the user's, and the conditions of a feature map."""
-        features = getattr(self, "features", None)
-        inherited = () if features is None else features.conditions
-        if of_library(self):
-            return inherited
-        text = (
-            f"weights = {type(self).__name__}, which is no scheme of the library, keep their bounds whatever the "
-            "records are, and are charged for all that they look at; not tried"
-        )
-        return (*inherited, Condition("weights", text))
+        """What the bounds rest on beside their proof: the conditions of a feature map, where there is one."""
+        return conditions_of(getattr(self, "features", None))
 
     @abstractmethod
     def bounds(self, n: int, domain: Domain) -> WeightBounds:

@@ -27,7 +27,7 @@ from torchdpcate.privacy.events import (
     event_from_dict,
 )
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
-from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, of_library
+from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, of_library, own_code
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.ledger_file import Entry
 from torchdpcate.privacy.mechanisms import (
@@ -104,6 +104,7 @@ __all__ = [
     "make_selection",
     "naive_sum",
     "of_library",
+    "own_code",
     "privacy_curve",
     "private_quantile",
     "root_norm",

@@ -1,12 +1,16 @@
 """What is guaranteed: its level, the conditions that it rests on, and the sentence that says so."""
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
+
+_LIBRARY = Path(__file__).parents[1]
 
 
 class Level(StrEnum):
@@ -176,7 +180,31 @@ def of_library(value: object) -> bool:
         >>> of_library(PrivacyBudget(1.0, 0.0)), of_library([])
         (True, False)
     """
-    return type(value).__module__.partition(".")[0] == __name__.partition(".")[0]
+    cls = type(value)
+    module = sys.modules.get(cls.__module__)
+    # a name is soon given: the class must stand under it, in a file of the library
+    file, found = getattr(module, "__file__", None), module
+    for name in cls.__qualname__.split("."):
+        found = getattr(found, name, None)
+    named = cls.__module__.partition(".")[0] == __name__.partition(".")[0]
+    return named and found is cls and file is not None and Path(file).is_relative_to(_LIBRARY)
+
+
+def own_code(role: str, value: object) -> tuple[Condition, ...]:
+    """Return the condition that a user's class in place of one of the library's brings; none for the library's own.
+
+    Args:
+        role: What stands there, for instance ``weights``.
+        value: What the user gave; None takes the library's.
+
+    Example:
+        >>> own_code("weights", None)
+        ()
+    """
+    if value is None or of_library(value):
+        return ()
+    text = f"{role} = {type(value).__name__}, which is no class of the library, keeps what those promise; not tried"
+    return (Condition(role, text),)
 
 
 def _checked(condition: Condition) -> str:

@@ -122,7 +122,16 @@ CONDITIONS: Mapping[str, tuple[str, ...]] = {
 }
 """Names of the conditions that a mechanism's own guarantee rests on."""
 
-COMMON_CONDITIONS = ("feature map", "loss", "outcome", "matching", "residual model", "weights")
+COMMON_CONDITIONS = (
+    "feature map",
+    "loss",
+    "outcome",
+    "matching",
+    "residual model",
+    "weights",
+    "nuisances",
+    "second stage",
+)
 """Names of conditions that any release may rest on: what a user brought in place of the library's."""
 
 OPEN_CONDITIONS = frozenset(READOUTS)

@@ -8,6 +8,7 @@ from torchdpcate.second_stage.features import (
     Legendre,
     Products,
     Representation,
+    conditions_of,
 )
 from torchdpcate.second_stage.kernel import KernelSecondStage, KernelStage
 from torchdpcate.second_stage.linear import (
@@ -72,6 +73,7 @@ __all__ = [
     "TangentSecondStage",
     "ThresholdPurchase",
     "UserFeatures",
+    "conditions_of",
     "fit_neural_head",
     "from_config",
     "huber_sensitivity",

@@ -46,6 +46,20 @@ def within_bounds(psi: Tensor, largest_entry: float) -> Tensor:
     return (finite * (most / norm.clamp_min(most))).clamp(-largest_entry, largest_entry)
 
 
+def conditions_of(features: "FeatureMap | None") -> tuple[Condition, ...]:
+    """Return what claims on a map rest on: a map that is not the library's cannot say that it is nothing."""
+    if features is None:
+        return ()
+    if of_library(features):
+        return features.conditions
+    text = (
+        f"features = {features.title}, which is no map of the library, works out each row from that record's "
+        "covariates alone, always the same, and owes nothing to the records; norms and entries are held to their "
+        "bounds, and rows were compared with those of a batch on public points"
+    )
+    return (Condition("feature map", text),)
+
+
 class FeatureMap(nn.Module, ABC):
     """A map psi from covariates [B, q] to float64 features [B, p] with ||psi(x)|| <= 1 everywhere.
 
@@ -73,14 +87,7 @@ class FeatureMap(nn.Module, ABC):
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """What a guarantee rests on beside its proof: nothing for the library's maps, whose rows see one record."""
-        if of_library(self):
-            return ()
-        text = (
-            f"features = {self.title}, which is no map of the library, works out each row from that record's "
-            "covariates alone, always the same, and owes nothing to the records; norms and entries are held to their "
-            "bounds, and rows were compared with those of a batch on public points"
-        )
-        return (Condition("feature map", text),)
+        return () if of_library(self) else conditions_of(self)
 
     def setup(self, domain: "Domain", nuisances: "NuisanceModel | None" = None) -> "FeatureMap":
         """Fix the map on a domain and return it.

@@ -10,7 +10,7 @@ from torch import Tensor
 from torchdpcate.errors import InputError
 from torchdpcate.privacy import Condition, of_library
 from torchdpcate.privacy.budget import positive, whole
-from torchdpcate.second_stage.features import FEATURE_MAPS, FeatureMap, Identity
+from torchdpcate.second_stage.features import FEATURE_MAPS, FeatureMap, Identity, conditions_of
 
 if TYPE_CHECKING:
     from torchdpcate.data import Domain
@@ -46,7 +46,7 @@ def on_domain(features: FeatureMap | None, domain: "Domain", nuisances: "Nuisanc
     if not isinstance(features, FeatureMap):
         raise InputError(f"features = {type(features).__name__}: give a FeatureMap, or None for scaled covariates")
     if isinstance(features, UserFeatures):
-        features = features.inner
+        features = features.made
     if of_library(features):
         return type(features)(**features.config()).setup(domain, nuisances)
     own = UserFeatures(deepcopy(features)).setup(domain, nuisances)
@@ -80,7 +80,8 @@ def from_config(config: Mapping[str, Any]) -> FeatureMap:
 class UserFeatures(FeatureMap):
     """A map that is no class of the library, held to what claims rest on.
 
-    Width and largest entry are asked for once. Rows come from the map's ``forward`` alone, on a copy of the
+    Width and largest entry are asked for once. What the map keeps of the covariates that it is shown stays here: a twin
+    is made of the map as it was before it saw any. Rows come from the map's ``forward`` alone, on a copy of the
     covariates, and are brought ``within_bounds``: shortcuts to products that a map may have are not taken.
 
     Args:
@@ -96,18 +97,28 @@ class UserFeatures(FeatureMap):
 
     def setup(self, domain: "Domain", nuisances: "NuisanceModel | None" = None) -> FeatureMap:
         """Fix the map on a domain and return it; see the base class."""
+        made = deepcopy(self.inner)
         inner = self.inner.setup(domain, nuisances)
         if not isinstance(inner, FeatureMap):
             raise InputError(f"features = {self.title}: its setup returned {type(inner).__name__}; return the map")
         self.inner = inner.eval()
         self._dimension = whole("features.dimension", self.inner.dimension, least=1)
         self._largest = min(self.bound, positive("features.largest_entry", self.inner.largest_entry))
-        return super().setup(domain, nuisances)
+        super().setup(domain, nuisances)
+        # in a tuple, so that it is no part of this module
+        self._made = (made, {name: tensor.cpu().clone() for name, tensor in self.state_dict().items()})
+        return self
+
+    @property
+    def made(self) -> FeatureMap:
+        """The map as the user made it, which was shown no covariates here."""
+        return self._made[0] if hasattr(self, "_made") else self.inner
 
     def twin(self, nuisances: "NuisanceModel | None" = None) -> FeatureMap:
         """Return the same map on the CPU, tied to these nuisances: for a release."""
-        copy = UserFeatures(deepcopy(self.inner).cpu()).setup(self.domain, nuisances)
-        copy.load_state_dict({name: tensor.cpu() for name, tensor in self.state_dict().items()})
+        made, state = self._made
+        copy = UserFeatures(deepcopy(made).cpu()).setup(self.domain, nuisances)
+        copy.load_state_dict(state)
         return copy
 
     @property
@@ -122,7 +133,7 @@ class UserFeatures(FeatureMap):
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """That rows see one record, which is tried and not proved."""
-        return self.inner.conditions
+        return conditions_of(self.inner)
 
     @property
     def dimension(self) -> int:

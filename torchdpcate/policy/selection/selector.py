@@ -18,7 +18,7 @@ from torchdpcate.policy.selection.nuisances import Purse, ScoreNuisances, Select
 from torchdpcate.policy.selection.plan import SelectionPlan, plan
 from torchdpcate.policy.selection.scores import dr_scores
 from torchdpcate.policy.selection.utilities import utilities
-from torchdpcate.privacy import Condition, Guarantee, Level, NoiseSource, PrivacyBudget, sum_grid
+from torchdpcate.privacy import Condition, Guarantee, Level, NoiseSource, PrivacyBudget, own_code, sum_grid
 from torchdpcate.privacy.selection_mechanisms import SelectionMechanism, make_selection
 from torchdpcate.release import Account, PolicyRelease
 from torchdpcate.release.account import Till, forget
@@ -150,6 +150,7 @@ class PolicySelector(BaseEstimator):
             assert self._account is not None
             left = self._account.left(self._pays())  # a training block may have bought a guess
             self.mechanism_ = make_selection(self.mechanism, left.epsilon, self.spread_)
+        self._own = own_code("nuisances", nuisances) or own_code("nuisances", getattr(nuisances, "recipe", None))
         self.actions_, self.settings_ = actions, self._public(nuisances)
         if self._account is not None:
             self._account.close()
@@ -259,7 +260,7 @@ class PolicySelector(BaseEstimator):
 
     def _guarantee(self) -> Guarantee:
         """Return level and conditions of the choice."""
-        conditions = self.certified_.conditions
+        conditions = (*self.certified_.conditions, *self._own)
         if any(type(family) not in _ROW_BY_ROW_BY_CONSTRUCTION for family in self.library_.families):
             conditions += (_ROW_BY_ROW,)
         level = Level.CONDITIONAL if conditions else self.certified_.level
