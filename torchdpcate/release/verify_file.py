@@ -106,7 +106,7 @@ def _unknown_words(file: ReleaseFile, release: Release) -> list[tuple[str, str]]
         (
             "words",
             f"not compared: made with torchdpcate {maker} in format version {file.version}, whose words this one "
-            f"({version('torchdpcate')}, {FORMAT_VERSION}) does not know; formula, assumptions, limits and the words of "
+            f"({version('torchdpcate')}, {FORMAT_VERSION}) does not know; its texts and the words of "
             "a statement or card beside it are as the files say",
         )
     ]

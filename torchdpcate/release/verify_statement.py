@@ -106,7 +106,7 @@ def _names(privacy: PrivacyStatement) -> Iterator[str]:
 def _conditions(privacy: PrivacyStatement) -> Iterator[str]:
     for condition in privacy.conditions:
         if condition["name"] in COMMON_CONDITIONS and condition["holds"] is not None:
-            yield f"the condition {condition['name']!r} is told to hold or fail, which nobody can check of a user's part"
+            yield f"the condition {condition['name']!r} is told to hold or fail, which nobody can check"
     if privacy.mechanism in OPEN_CONDITIONS or privacy.mechanism not in KNOWN:
         return
     allowed = (*CONDITIONS.get(privacy.mechanism, ()), *COMMON_CONDITIONS)
