@@ -200,6 +200,20 @@ def test_predict_equals_effect(run, ending, tmp_path):
     np.testing.assert_allclose(effect, release.effect(frame), rtol=1e-12)
 
 
+def test_predict_takes_the_limit_on_memory(run, tmp_path, capsys):
+    source, target = tmp_path / "in.parquet", tmp_path / "out.csv"
+    release = load_release(run / "release" / "release.safetensors")
+    pd.DataFrame(release.domain.grid(50).numpy(), columns=list(release.schema.columns)).to_parquet(source)
+    words = ["predict", str(run / "release" / "release.safetensors"), str(source), "-o", str(target)]
+    assert main([*words, "--most-bytes", "100"]) == 2
+    shown = capsys.readouterr().err
+    assert "--most-bytes" in shown
+    assert shown.count("\n") == 1
+    assert main([*words, "--most-bytes", "0"]) == 2
+    assert not target.exists()
+    assert main([*words, "--most-bytes", str(1 << 20)]) == 0
+
+
 def test_predict_outside_the_domain_writes_nothing(run, tmp_path, capsys):
     pd.DataFrame({"x0": [0.5, 3.0], "x1": [0.5, 0.5]}).to_csv(tmp_path / "in.csv", index=False)
     target = tmp_path / "out.csv"

@@ -198,6 +198,52 @@ def fact(draft: Draft) -> None:
     draft.facts["also"] = [1, 2, 3]
 
 
+def old_fact(draft: Draft) -> None:
+    """Records as a fact of a file that claims to be of an older format."""
+    draft.metadata["format_version"] = "2"
+    fact(draft)
+
+
+def crowd(draft: Draft) -> None:
+    """A million records that nobody asked."""
+    costs = {"epsilon": 0.0, "delta": 0.0, "naive_epsilon": 0.0, "level": "certified"}
+    draft.privacy["blocks"].append({"name": "extra", "n": 10**6, "charges": [], **costs})
+    draft.privacy["n"] += 10**6
+
+
+def condition(holds: bool | None) -> Edit:
+    """A condition that a user's part would bring, told to hold or left open."""
+
+    def edit(draft: Draft) -> None:
+        draft.privacy["conditions"] = [{"name": "feature map", "text": "records", "holds": holds}]
+
+    return edit
+
+
+def constant(name: str, value: Any) -> Edit:
+    """Another public constant, or another value of one."""
+
+    def edit(draft: Draft) -> None:
+        draft.privacy["public"][name] = value
+
+    return edit
+
+
+def tuning(**told: Any) -> Edit:
+    """Other words about tuning."""
+
+    def edit(draft: Draft) -> None:
+        draft.privacy["tuning"] |= told
+
+    return edit
+
+
+def other_blocks(draft: Draft) -> None:
+    """Blocks of other names."""
+    for number, block in enumerate(draft.privacy["blocks"]):
+        block["name"] = f"people {number}"
+
+
 def all_three(draft: Draft) -> None:
     """Records in every place."""
     tensor(draft)

@@ -10,6 +10,7 @@ import torch
 
 from tests.faults.guards import bounded
 from tests.release import forgeries as forge
+from tests.release.forgery import rewritten
 from torchdpcate import (
     CausalData,
     CovariateBalancingEffect,
@@ -180,6 +181,25 @@ FURTHER = [
     ("output", forge.thousandfold, "sensitivity = .* is told"),
     ("owl", forge.other_coefficients, "theta is rounder than its noise"),
     ("cross_fit", forge.one_step, "charged for 1 steps, which are no whole epochs"),
+    *((kind, forge.old_fact, STOWED) for kind in ("objective", "owl", "policy", "queries")),
+    ("owl", forge.crowd, "its blocks are not those of a rule without a split"),
+    ("bought weights", forge.crowd, "its blocks are not those of a rule without a split"),
+    *((kind, forge.condition(True), "the condition 'feature map' is told to hold") for kind in ("owl", "average")),
+    ("owl", forge.constant("outcome", "mine"), "its outcome is called mine, which is none of the library's"),
+    ("pairwise", forge.constant("matching", "mine"), "its matching is called mine, which is none of the library's"),
+    *((kind, forge.constant("note", [1.5, 2.5]), "hold 'note'") for kind in ("average", "means", "doubly", "horvitz")),
+    ("policy", forge.constant("guess_outcome", [0.5] * 99), "a list of more than a number for each action"),
+    ("average", forge.constant("outcome_bounds", [0.0] * 99), "a list that is longer than any"),
+    ("objective", forge.constant("learner", ["RLearner"]), "not those of one release"),
+    ("owl", forge.constant("loss", ["logistic"]), "not those of one release"),
+    ("policy", forge.constant("certificate", ["frozen"]), "not those of one release"),
+    *((kind, forge.other_blocks, "blocks are not|not those of") for kind in ("objective", "owl", "average", "policy")),
+    ("objective", forge.tuning(runs=10**6), "what it says of tuning"),
+    (
+        "objective",
+        forge.tuning(text="run 0 (counted from 0) of a sweep over the same records: approved by the ministry"),
+        "what it says of tuning",
+    ),
 ]
 BESIDE = [
     (forge.another_statement_beside, "privacy.json does not say what the release says; privacy.md does not say"),
@@ -278,6 +298,30 @@ def test_words_between_the_words_of_a_statement_are_refused(made, tmp_path):
             verify_release(forge.forged(made("objective"), edit, tmp_path / "release.safetensors"))
     with pytest.raises(VerificationError, match="what it says of tuning"):
         verify_release(forge.forged(made("objective"), tuning, tmp_path / "release.safetensors"))
+
+
+@pytest.mark.parametrize("name", ["facts", "schema", "privacy"])
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_an_old_format_hides_nothing_between_the_words(name, version, made, tmp_path):
+    path = forge.copied(made("objective"), tmp_path / "release")
+    (path.parent / "SHA256SUMS").unlink()
+    for beside in path.parent.glob("privacy.*"):
+        beside.unlink()
+    text = forge.opened(path).metadata[name]
+    with pytest.raises(VerificationError, match=f"its {name} are not written as its release would write them"):
+        verify_release(rewritten(path, format_version=version, **{name: text + " " * 600}))
+
+
+def test_words_of_another_version_are_told_to_be_unknown(made, tmp_path):
+    def foreign(draft):
+        draft.privacy["versions"]["torchdpcate"] = "9.9.9"
+        draft.privacy["not_protected"] = ["nothing at all"]
+
+    assert "words" not in dict(verify_release(made("objective")))
+    path = forge.forged(made("objective"), foreign, tmp_path / "release.safetensors")
+    assert dict(verify_release(path))["words"].startswith("not compared: made with torchdpcate 9.9.9")
+    path = rewritten(path, format_version="2")
+    assert "format version 2" in dict(verify_release(path))["words"]
 
 
 def test_sizes_that_are_not_those_of_the_split_are_refused(made, tmp_path):

@@ -81,6 +81,9 @@ def _parser() -> argparse.ArgumentParser:
     predict.add_argument(
         "-o", "--output", required=True, help="csv or parquet file to write, column effect or decision"
     )
+    predict.add_argument(
+        "--most-bytes", type=int, metavar="N", help="what a row group of a parquet file may unpack to (default 1 GiB)"
+    )
     predict.set_defaults(run=_predict)
 
     inspect = commands.add_parser("inspect", help="what a release guarantees")
@@ -112,7 +115,7 @@ def _parser() -> argparse.ArgumentParser:
 def _predict(parsed: argparse.Namespace) -> None:
     from torchdpcate.cli.predict import predict
 
-    predict(parsed.release, parsed.input, parsed.output)
+    predict(parsed.release, parsed.input, parsed.output, parsed.most_bytes)
 
 
 def _answer(parsed: argparse.Namespace) -> None:

@@ -6,17 +6,19 @@ from pathlib import Path
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from torchdpcate.data import stream_effects
+from torchdpcate.data._frames import MOST_BYTES
 from torchdpcate.errors import InputError
 from torchdpcate.release import AverageEffectRelease, load_release
 
 
-def predict(release: str, input: str, output: str) -> None:
+def predict(release: str, input: str, output: str, most_bytes: int | None = None) -> None:
     """Write the effects, or a rule's decisions, at the rows of ``input`` to ``output``, in constant memory.
 
     Args:
         release: Release file.
         input: csv or parquet table with the schema's covariate columns.
         output: csv or parquet file to write, whole or not at all.
+        most_bytes: What a row group of a parquet file may unpack to; None for 1 GiB.
 
     Raises:
         InputError: A damaged release, missing columns, or rows outside the domain.
@@ -38,5 +40,6 @@ def predict(release: str, input: str, output: str) -> None:
             loaded.answer,
             column=loaded.column,
             on_progress=lambda done: progress.update(bar, completed=done),
+            most_bytes=MOST_BYTES if most_bytes is None else most_bytes,
         )
     print(f"{rows:,} {loaded.column}s ({loaded.privacy.headline}) written to {output}")

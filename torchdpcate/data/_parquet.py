@@ -108,5 +108,5 @@ def _check_sizes(metadata: "FileMetaData", leaves: list[int], text: list[str], p
         if size > most_bytes:
             raise InputError(
                 f"{path}: row group {group} unpacks to {size:,} bytes, more than data.most_bytes = {most_bytes:,}; "
-                "raise it where memory allows, or write the file with smaller row groups"
+                "raise it (predict: --most-bytes) where memory allows, or write the file with smaller row groups"
             )

@@ -38,14 +38,14 @@ class Known:
         highest: The strongest level that any of them has.
         kinds: Kinds of release that it makes.
         needs: Public constants that each tells where something is claimed.
-        may: Further ones that some tell; None where anybody may have added a part of their own.
+        may: Further ones that some tell.
         formula: Its noise scale in words; None where that is not compared.
     """
 
     highest: Level
     kinds: tuple[str, ...]
     needs: frozenset[str] = frozenset()
-    may: frozenset[str] | None = frozenset()
+    may: frozenset[str] = frozenset()
     formula: str | None = None
 
 
@@ -105,8 +105,29 @@ _CHOICES = {
     for name, mechanism in SELECTIONS.items()
 }
 
+_PAID = (
+    *("score", "size", "spread", "difference", "table", "variance", "sum", "weights"),
+    *("stage_one", "outcome_model", "balance", "difference_in_means"),
+)
+_FIT = (
+    *("fitter", "share", "ridge", "perturbation", "tilt_scale", "epsilon_jacobian", "solver_scale"),
+    *("steps", "length", "momentum", "gradient_scale"),
+    *("order", "gamma", "radius", "gradient_sensitivity", "dry_run_acceptance"),
+)
+_FITTED = ("weights", "outcome_model")
+_FITTERS = ("objective", "noisy_gradient", "k_norm_gradient")
+_AVERAGE_MAY = frozenset(
+    (
+        *("holds_if", "loss", "basis", "noise_per_record", "outcome_bounds", "slope_bound"),
+        *("nuisance", "split", "seed", "size_range", "groups", "ridge", "floor_treated", "floor_control"),
+        *(f"epsilon_{part}" for part in _PAID),
+        *(f"scale_{part}" for part in _PAID),
+        *(f"{part}_scale" for part in _PAID),
+        *(f"{fitted}_{name}" for fitted in _FITTED for name in _FIT),
+    )
+)
 _AVERAGES = {
-    name: Known(Level.CERTIFIED, (AverageEffectRelease.kind,), frozenset(("learner", "estimand", "eta")), None)
+    name: Known(Level.CERTIFIED, (AverageEffectRelease.kind,), frozenset(("learner", "estimand", "eta")), _AVERAGE_MAY)
     for name in READOUTS
 }
 
@@ -158,21 +179,28 @@ CONDITION_KEYS = frozenset(("name", "text", "holds"))
 """What a condition says."""
 
 
-TUNINGS: tuple[str, ...] = (
-    re.escape(str(TUNING["text"])),
-    r"run \d+ \(counted from 0\) of a sweep over the same records: .{1,300}",
-    r"\d+ candidates were trained on disjoint parts of the records and one was chosen privately on another .{1,99}",
-    r"the ridge was chosen by cross-validation on the same records, which nothing paid for",
+_SWEEP = (
+    r"run [0-9]{1,9} \(counted from 0\) of a sweep over the same records: each run spends a budget of its own, what is "
+    r"published of them adds up, and a choice among them by what they showed of these records is paid for nowhere"
 )
-"""Patterns of what statements say of tuning."""
+_CANDIDATES = (
+    r"([0-9]{1,9}) candidates were trained on disjoint parts of the records and one was chosen privately on another "
+    r"part; all of it is in this ledger"
+)
+_CROSS_VALIDATION = "the ridge was chosen by cross-validation on the same records, which nothing paid for"
 
 
 def is_tuning(tuning: Mapping[str, Any]) -> bool:
     """Whether the library says this of tuning."""
-    runs = tuning.get("runs")
-    counted = runs is None or (isinstance(runs, int) and not isinstance(runs, bool) and runs > 0)
-    said = any(re.fullmatch(pattern, str(tuning.get("text"))) for pattern in TUNINGS)
-    return tuning.keys() == {"runs", "text"} and counted and said
+    runs, text = tuning.get("runs"), str(tuning.get("text"))
+    if tuning.keys() != {"runs", "text"}:
+        return False
+    if runs is None:
+        return re.fullmatch(_SWEEP, text) is not None
+    if type(runs) is not int or runs < 1:
+        return False
+    found = re.fullmatch(_CANDIDATES, text)
+    return tuning == TUNING or text == _CROSS_VALIDATION or (found is not None and int(found[1]) == runs)
 
 
 def constants_problem(public: Mapping[str, Any], known: Known) -> str | None:
@@ -180,5 +208,7 @@ def constants_problem(public: Mapping[str, Any], known: Known) -> str | None:
     missing = known.needs - public.keys()
     if missing:
         return f"its public constants lack {', '.join(sorted(missing))}"
-    strange = () if known.may is None else public.keys() - known.needs - known.may
+    # a fitter of another maker tells what it likes
+    own = tuple(f"{name}_" for name in _FITTED if public.get(f"{name}_fitter", _FITTERS[0]) not in _FITTERS)
+    strange = {name for name in public.keys() - known.needs - known.may if not name.startswith(own)}
     return f"its public constants hold {', '.join(map(repr, sorted(strange)))}, which none tells" if strange else None

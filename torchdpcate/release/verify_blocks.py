@@ -54,6 +54,8 @@ def _sizes(release: Release) -> Iterator[str]:
     pair = _pair(release)
     if any(n < 1 for n in sizes.values()):
         yield "a block holds no record"
+    if isinstance(release, RuleRelease) and split is None:
+        yield from _rule_blocks(release)
     if pair is None:
         return
     if set(sizes) != set(pair):
@@ -62,6 +64,16 @@ def _sizes(release: Release) -> Iterator[str]:
     share = 0.5 if split == TWO_FOLDS else as_number(split)
     if not 0 < share < 1 or sizes[pair[0]] != round(share * privacy.n):
         yield f"its blocks do not hold {share:g} and {1 - share:g} of n = {privacy.n} records, as its split says"
+
+
+def _rule_blocks(release: RuleRelease) -> Iterator[str]:
+    """Problems of the blocks of a rule without a split: one, or those of candidates, each of which paid."""
+    blocks = release.privacy.blocks
+    tuned = "candidates" in release.privacy.public
+    if not tuned and [block["name"] for block in blocks] != [RECORDS]:
+        yield "its blocks are not those of a rule without a split"
+    if not all(block["charges"] for block in blocks):
+        yield "a block of its records paid for nothing"
 
 
 def _pair(release: Release) -> tuple[str, str] | None:

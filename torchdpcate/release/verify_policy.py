@@ -33,10 +33,11 @@ def policy_problems(file: ReleaseFile, privacy: PrivacyStatement) -> Iterator[st
         yield f"its certificate is called {certificate}, which is none"
         return
     yield from _payments(privacy, certificate)
-    yield from _constants(privacy.public)
     facts = json.loads(file.metadata["facts"])
     if privacy.public.get("actions") != facts["actions"]:
         yield "its actions are not those of the statement"
+        return
+    yield from _constants(privacy.public)
     functions = facts["policy"].get("kind") == FunctionPolicies.kind or certificate == "frozen"
     if functions and privacy.level == Level.CERTIFIED:
         yield "it rests on Python functions, which nobody can prove to look at one record at a time"
@@ -60,6 +61,9 @@ def _payments(privacy: PrivacyStatement, certificate: str) -> Iterator[str]:
 
 
 def _constants(public: dict[str, Any]) -> Iterator[str]:
+    lists = [value for value in public.values() if isinstance(value, list)]
+    if any(len(value) > len(public["actions"]) for value in lists):
+        yield "its public constants hold a list of more than a number for each action"
     numbers = [public.get(name, 0.0) for name in ("spread", "score_spread", "spill", "policies")]
     if not all(isinstance(number, int | float) for number in numbers):
         yield "its constants are no numbers"

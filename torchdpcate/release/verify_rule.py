@@ -38,6 +38,9 @@ LOSSES: dict[str, tuple[float, float | None]] = {
 PAIRS = {"difference": WeightBounds(1.0, 2.0, 2.0, own=False), "sign": WeightBounds.pairs(1.0)}
 """Bounds of pairwise weights by what a pair weighs."""
 
+PARTS = {"outcome": ("shifted", "signed_residual", "bought_residual"), "matching": ("all", "cells", "gaussian")}
+"""Parts of a rule that a user may bring, and the names of the library's."""
+
 _CLOSE = 1e-6
 _SQUARED_TARGET = 2.0
 _ANY = PrivacyBudget(1.0, 1e-6)
@@ -112,6 +115,7 @@ def rule_problems(release: Release) -> Iterator[str]:
     if privacy.public.get("loss") not in LOSSES:
         yield from _own_loss(release)
         return
+    yield from _own_parts(release)
     try:
         facts = _facts(release)
         yield from _CHECKS[privacy.mechanism.split("_")[0]](facts, privacy.mechanism.split("_")[1])
@@ -122,6 +126,13 @@ def rule_problems(release: Release) -> Iterator[str]:
 def _own_loss(release: RuleRelease) -> Iterator[str]:
     if release.privacy.level == "certified":
         yield f"its loss is called {release.privacy.public.get('loss')}, which is none of the library's"
+
+
+def _own_parts(release: RuleRelease) -> Iterator[str]:
+    for part, names in PARTS.items():
+        told = release.privacy.public.get(part, names[0])
+        if told not in names and release.privacy.level == "certified":
+            yield f"its {part} is called {told}, which is none of the library's"
 
 
 def _facts(release: RuleRelease) -> RuleFacts:

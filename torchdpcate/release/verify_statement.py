@@ -29,7 +29,8 @@ from torchdpcate.release.statement import (
 
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+!_-]{0,40}")
 _LEVELS = list(Level)
-_LONGEST = 10_000  # entries of a list among the public constants; the longest of the library names candidates
+# Entries of a list among the public constants: the longest names candidates; those of average effects are ranges.
+_LONGEST, _RANGE = 10_000, 2
 
 
 def statement_problems(privacy: PrivacyStatement, kind: str, origin: str, complete: bool) -> Iterator[str]:
@@ -71,7 +72,8 @@ def _constants(privacy: PrivacyStatement, known: Known) -> Iterator[str]:
             yield problem
     elif not privacy.private_noise and privacy.public:
         yield "the noise had a fixed seed, yet it tells constants"
-    if any(isinstance(value, list) and len(value) > _LONGEST for value in privacy.public.values()):
+    longest = _RANGE if privacy.mechanism in OPEN_CONDITIONS else _LONGEST
+    if any(isinstance(value, list) and len(value) > longest for value in privacy.public.values()):
         yield "its public constants hold a list that is longer than any"
 
 
@@ -102,6 +104,9 @@ def _names(privacy: PrivacyStatement) -> Iterator[str]:
 
 
 def _conditions(privacy: PrivacyStatement) -> Iterator[str]:
+    for condition in privacy.conditions:
+        if condition["name"] in COMMON_CONDITIONS and condition["holds"] is not None:
+            yield f"the condition {condition['name']!r} is told to hold or fail, which nobody can check"
     if privacy.mechanism in OPEN_CONDITIONS or privacy.mechanism not in KNOWN:
         return
     allowed = (*CONDITIONS.get(privacy.mechanism, ()), *COMMON_CONDITIONS)
