@@ -21,7 +21,7 @@ from torchdpcate.effects.doubly_robust_plan import (
 from torchdpcate.effects.efficient_score import EfficientScore, Scored, ScoreRanges
 from torchdpcate.effects.learner import RECORDS
 from torchdpcate.effects.records import Batch, StackedRecords
-from torchdpcate.effects.score_sums import conclude, prices_of, release_scores
+from torchdpcate.effects.score_sums import conclude, prices_of, release_scores, sensitivities
 from torchdpcate.effects.worst_case_peers import _scored
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance import ConvexNuisanceConfig
@@ -238,3 +238,20 @@ def test_sums_are_the_same_bit_by_bit_in_any_order_of_the_records(estimand, monk
         sums.append(torch.cat(seen))
         monkeypatch.undo()
     assert torch.equal(*sums)
+
+
+@pytest.mark.parametrize("estimand", ESTIMANDS)
+def test_terms_count_within_the_ranges_that_the_noise_answers_for(monkeypatch, estimand):
+    """A term as computed may be off by a last place; here the nuisances lie far outside the stated intervals."""
+    scored, score = random_records(1, 500), EfficientScore(estimand)
+    e, mu = torch.tensor([[0.45, 0.55]]).double(), torch.tensor([[[0.4, 0.6], [0.4, 0.6]]]).double()
+    ranges, n = score.ranges(e, mu), 500
+    seen = given(monkeypatch)
+    found = release_scores(scored, ranges, score, 1.0, NoiseSource.fixed(0))
+    units = [*sensitivities(ranges, n).values()] if estimand != "ATE" else [sensitivities(ranges, n)["score"]]
+    sums = [value.flatten() * unit for value, unit in zip(seen, units, strict=False)]
+    assert n * ranges.low.amin().item() - 1e-9 <= sums[0].item() <= n * ranges.high.amax().item() + 1e-9
+    reach = ranges.reach(found.estimate).square()
+    assert (seen[-1].flatten() * reach).item() <= n * reach.item() + 1e-6
+    if estimand != "ATE":
+        assert n * ranges.least.amin().item() - 1e-9 <= sums[1].item() <= n * ranges.most.amax().item() + 1e-9

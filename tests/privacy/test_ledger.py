@@ -707,4 +707,29 @@ def test_a_plan_covers_blocks_without_an_entry_and_this_thread_alone():
     ledger.charge("second", "d", PureEvent(0.1))
     ledger.close_plan()
     ledger.charge("nuisance", "e", PureEvent(0.1))
-    assert [entry.fixed for entry in ledger.entries] == [True, True, False, True, False, False]
+    assert [entry.fixed for entry in ledger.entries] == [True, True, False, False, False, False]
+
+
+@pytest.mark.parametrize("other", ["thread", "ledger"])
+def test_a_plan_ends_for_a_block_that_has_a_later_charge(tmp_path, other):
+    """Charged as fixed beside later charges, which `compose` of the fixed ones alone does not see, 1.9 was spent."""
+    blocks, path = {"a": PrivacyBudget(1.0, 0.0)}, tmp_path / "ledger.json"
+    ledger = Ledger(blocks, path)
+    ledger.open_plan()
+    second = Ledger(blocks, path) if other == "ledger" else ledger
+
+    def spend():
+        second.charge("a", "first", PureEvent(0.1))
+        second.charge("a", "later", PureEvent(0.5))
+
+    if other == "thread":
+        thread = threading.Thread(target=spend)
+        thread.start()
+        thread.join()
+    else:
+        spend()
+    with pytest.raises(BudgetError):
+        ledger.charge("a", "plan", PureEvent(0.9))
+    ledger.charge("a", "plan", PureEvent(0.4))
+    assert [entry.fixed for entry in ledger.entries] == [True, False, False]
+    assert ledger.spent("a")["epsilon"] == pytest.approx(1.0)

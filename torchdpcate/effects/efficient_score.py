@@ -118,6 +118,13 @@ class ScoreRanges:
         """Return those of one run, for that many."""
         return ScoreRanges(*(part.expand(runs, -1) for part in (self.low, self.high, self.least, self.most)))
 
+    def clip(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        """Return terms within these ranges, both [runs, n]: as computed they may be off by a last place."""
+        low, high, least, most = (
+            part[:, None] for part in (self.low.amin(1), self.high.amax(1), self.least.amin(1), self.most.amax(1))
+        )
+        return a.clamp(low, high), b.clamp(least, most)
+
     @property
     def largest(self) -> float:
         """Largest |a| of any run."""

@@ -68,7 +68,7 @@ def release_scores(
         pay: Takes the payments; None where nothing is charged.
     """
     mechanisms = {part: LaplaceMechanism(price, 1.0) for part, price in prices_of(epsilon, score).items()}
-    a, b = score.terms(scored)
+    a, b = ranges.clip(*score.terms(scored))
     n = a.shape[1]
     moved = sensitivities(ranges, n)
 
@@ -86,7 +86,7 @@ def release_scores(
     tau, divisor = effect(total, size, noise_b, ranges, n)
     most = ranges.reach(tau).square()
     widest = most.amax().item()
-    squares = exact_sum((a - tau[:, None] * b).square(), n, widest)
+    squares = exact_sum((a - tau[:, None] * b).square().minimum(most[:, None]), n, widest)
     spread, noise_q = buy("spread", squares, most + sum_grid(n, widest))
     upper = (spread + UPPER * noise_q).clamp(torch.zeros_like(most), n * most)
     sums = {"score": total, **({"size": size} if "size" in mechanisms else {}), "spread": spread}

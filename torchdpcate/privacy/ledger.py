@@ -46,7 +46,7 @@ class Ledger:
     Across blocks charges compose in parallel, because a record is in one block and replacing it leaves the others
     alone: the total is the largest epsilon and the largest delta. Within a block there are two kinds. *Fixed* charges
     have parameters that depend on no output of the block: the first one of every block, and all that are made between
-    `open_plan` and `close_plan`, as a fit makes them; they compose tightly (`compose`). All *later* ones may have been
+    `open_plan` and `close_plan` before any later one; they compose tightly (`compose`). All *later* ones may have been
     chosen by looking, and pass a privacy filter, to which the whole budget belongs that the fixed ones leave. A charge
     that would overspend is refused.
 
@@ -362,8 +362,11 @@ class Ledger:
 
     def _is_fixed(self, entries: tuple[Entry, ...], block: str) -> bool:
         """Whether the next charge of a block cannot depend on an output of it."""
-        if not any(e.reserved for e in _of(entries, block)):
+        mine = _of(entries, block)
+        if not any(e.reserved for e in mine):
             return True
+        if any(not e.fixed for e in mine):  # another thread, or another ledger of this file, has ended the plan
+            return False
         thread, blocks = self._planning or (None, frozenset())
         return block in blocks and thread == threading.get_ident()
 

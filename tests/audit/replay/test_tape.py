@@ -134,3 +134,11 @@ def test_recording_passes_on_the_flag_and_the_numbers_of_its_source():
         noise.drawn += [noise.root_polytope(2, 1.0)]
         noise.drawn += [torch.rand(3, generator=noise.generator()), torch.tensor(noise.select(torch.zeros(99), 1.0))]
     assert all(torch.equal(one, other) for one, other in zip(recording.drawn, plain.drawn, strict=True))
+
+
+def test_a_library_of_another_environment_is_no_place(tmp_path):
+    for folder in ("site-packages", "dist-packages"):
+        spaces = {}
+        library = tmp_path / "elsewhere" / folder / "library.py"
+        exec(compile("def call(function):\n    return function()\n", str(library), "exec"), spaces)
+        assert spaces["call"](place).startswith(f"{__file__}:")

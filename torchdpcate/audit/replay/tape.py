@@ -21,6 +21,7 @@ from torchdpcate.privacy import NoiseSource
 _PACKAGE = Path(torchdpcate.__file__).parent
 _PLUMBING = {str(_PACKAGE / p) for p in ("privacy/noise.py", "privacy/ledger.py", "audit/replay/watch.py")} | {__file__}
 _FOREIGN = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_INSTALLED = {"site-packages", "dist-packages"}  # folders of libraries, also of another environment on the path
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,7 +236,7 @@ def _short(filename: str) -> str | None:
         return None
     if path.is_relative_to(_PACKAGE):
         return str(path.relative_to(_PACKAGE.parent))
-    return None if filename.startswith(_FOREIGN) else filename
+    return None if filename.startswith(_FOREIGN) or _INSTALLED.intersection(path.parts) else filename
 
 
 def _copied(output: Any) -> Any:
