@@ -73,7 +73,7 @@ def test_draws_follow_the_density(estimand, eta, scale, order):
     of, data, noise = sampler(estimand, eta, order, scale), records(), NoiseSource.fixed(3)
     drawn = of.draw(data, arm, noise, 1_200)
     assert p_value(of, data, drawn) > FALSE_ALARM
-    proposed = of.propose(data, arm, noise, of.floor(data, arm).expand(6_000))[0]
+    proposed = of.propose(data, arm, noise, of.floor(data, arm).expand(40_000))[0]
     assert p_value(of, data, proposed[of.region.holds(proposed)]) < FALSE_ALARM  # who keeps them all is caught
 
 
