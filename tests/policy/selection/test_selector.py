@@ -23,7 +23,7 @@ from torchdpcate.policy.selection import (
 )
 from torchdpcate.policy.selection.shrinkage import Guess
 from torchdpcate.policy.selection.worst_case import _selector
-from torchdpcate.privacy import PrivacyBudget
+from torchdpcate.privacy import PrivacyBudget, sum_grid
 from torchdpcate.release import load_release, make_card, verify_release
 from torchdpcate.release.policy import NUISANCE, SCORING
 from torchdpcate.second_stage import Identity
@@ -347,3 +347,12 @@ class Centred(Identity):
 def test_features_that_nobody_vouches_for_are_refused():
     with pytest.raises(InputError, match="features = Centred"):
         selector(nuisance=StableNuisances(features=Centred())).fit(*records(200))
+
+
+def test_the_spread_holds_the_rounding_of_scores_and_their_last_places():
+    """Two roundings of two policies are two steps, which leave nothing for what float64 is off by in the scores."""
+    largest = DOMAIN.outcome_range * (0.5 + 1 / DOMAIN.overlap)
+    for n in (8, 100):
+        chosen = selector(certificate="fixed").fit(*records(n))
+        room = chosen.spread_ - chosen.certified_.spread - 2 * sum_grid(n, largest)
+        assert room >= 2.0**-48 * largest

@@ -29,6 +29,8 @@ _ROW_BY_ROW = Condition(
     "row by row",
     "policies that are Python code decide on each record by its own covariates alone; tried at public points",
 )
+_FEWEST = 8
+"""Records from which on a step of the scores' grid is 2^-48 of the largest score, above what float64 is off by."""
 
 
 @dataclass(eq=False, repr=False)
@@ -273,9 +275,9 @@ class PolicySelector(BaseEstimator):
         outcome, y = nuisances.outcome(records.x) - domain.outcome_middle, records.y - domain.outcome_middle
         scores = dr_scores(records.a.long(), y, nuisances.propensity(records.x), outcome)
         largest = domain.outcome_range * (0.5 + 1 / self._floor())
-        step = sum_grid(records.n, largest)
-        # each score is rounded by half a step at most: two policies, two neighbours
-        rounded = 2 * step * (records.n if self.certified_.spill_blocks else 1)
+        step = sum_grid(max(records.n, _FEWEST), largest)
+        # each score is rounded by half a step at most: two policies, two neighbours; and a step for their last places
+        rounded = 3 * step * (records.n if self.certified_.spill_blocks else 1)
         return utilities(torch.round(scores / step) * step, self.library_, records.x), self.certified_.spread + rounded
 
     def _facts(self, n: int) -> SelectionFacts:
