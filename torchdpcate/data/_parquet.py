@@ -91,9 +91,10 @@ def _is_decimal(type_: "pa.DataType") -> bool:
 
 def _check_sizes(metadata: "FileMetaData", leaves: list[int], text: list[str], path: str, most_bytes: int) -> None:
     """Refuse what would take more memory, or more time, than a table of its size may."""
-    if metadata.num_rows > _MOST_ROWS_A_BYTE * os.path.getsize(path):
+    held = os.path.getsize(path.encode())  # Arrow takes UTF-8 whatever the locale's encoding is
+    if metadata.num_rows > _MOST_ROWS_A_BYTE * held:
         raise InputError(
-            f"{path}: {metadata.num_rows:,} rows in a file of {os.path.getsize(path):,} bytes: these are no records; "
+            f"{path}: {metadata.num_rows:,} rows in a file of {held:,} bytes: these are no records; "
             "write it without compression and dictionaries if they are"
         )
     for group in range(metadata.num_row_groups):
