@@ -259,6 +259,29 @@ def test_a_card_beside_a_release_is_compared_with_it(kind, made, tmp_path):
         verify_release(path)
 
 
+def test_a_card_of_a_release_that_is_not_here_is_compared_too(made, tmp_path):
+    path = forge.copied(made("owl"), tmp_path / "release")
+    card, _ = write_card(make_card(load_release(path), path=path), path.parent)
+    fields = json.loads(card.read_text())
+    fields["release"]["file"] = "another.safetensors"
+    fields["guarantee"]["epsilon"] /= 10
+    card.write_text(json.dumps(fields))
+    write_sums(path.parent)
+    with pytest.raises(VerificationError, match=re.escape("card.json does not say what the release says")):
+        verify_release(path)
+    (path.parent / "another.safetensors").write_bytes(b"whose card it is")
+    write_sums(path.parent)
+    verify_release(path)
+
+
+def test_a_renamed_release_verifies_with_its_card(made, tmp_path):
+    path = forge.copied(made("owl"), tmp_path / "release")
+    write_card(make_card(load_release(path), path=path), path.parent)
+    renamed = path.rename(path.with_name("rule.safetensors"))
+    write_sums(path.parent)
+    verify_release(renamed)
+
+
 def test_records_as_a_tensor_are_refused_when_a_release_is_read(made, tmp_path):
     path = forge.forged(made("owl"), forge.tensor, tmp_path / "release.safetensors")
     with pytest.raises(ReleaseFileError, match="do not fit together"):
