@@ -8,7 +8,7 @@ HOLDS_IF = "holds_if"
 
 _PROPENSITY = "the log-odds of treatment are linear in the basis"
 _EITHER = (
-    f"{_PROPENSITY}, or the mean outcome of either arm is; where neither holds, the estimate is biased and the "
+    f"{_PROPENSITY}, or the mean outcomes of both arms are; where neither holds, the estimate is biased and the "
     "interval may never hold the effect"
 )
 _ALONE = f"{_PROPENSITY}; where they are not, the estimate is biased and the interval may never hold the effect"
