@@ -68,6 +68,13 @@ def test_costs_of_the_two_stages_compose_in_each_fold(mechanism, filter, tmp_pat
     assert (load_release(path).effect(STUDY.queries) == release.effect(STUDY.queries)).all()
 
 
+def test_a_gaussian_filter_with_another_mechanism_is_refused_before_anything_is_paid():
+    model = learner(split=CrossFit(), filter="gaussian")
+    with pytest.raises(InputError, match="filter = gaussian.*mechanism = objective is none"):
+        model.check(len(RECORDS[0]), "objective")
+    model.check(len(RECORDS[0]), "output")
+
+
 def test_a_gaussian_release_spends_all_that_joint_accounting_leaves():
     model = learner(split=CrossFit(nuisance_share=0.5), filter="gaussian").fit(*RECORDS)
     release = model.release_function("output")

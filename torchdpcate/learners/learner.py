@@ -192,6 +192,12 @@ class CATELearner(BaseEstimator):
                     f"mechanism = {chosen.name}: searches the domain for the worst record of one regression; "
                     "with split=cross_fit there are two: use split=disjoint"
                 )
+            counted = chosen.gaussian or chosen.free or self.filter != "gaussian"
+            if len(split.folds) > 1 and not counted:
+                raise InputError(
+                    f"filter = gaussian: counts Gaussian mechanisms alone, and mechanism = {chosen.name} is none; fit "
+                    "with filter=sums, or release by mechanism=output or gaussian_process"
+                )
 
     def release_function(
         self, mechanism: "str | Mechanism" = "objective", budget: PrivacyBudget | None = None
