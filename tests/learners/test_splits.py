@@ -70,7 +70,7 @@ def test_costs_of_the_two_stages_compose_in_each_fold(mechanism, filter, tmp_pat
 
 def test_a_gaussian_filter_with_another_mechanism_is_refused_before_anything_is_paid():
     model = learner(split=CrossFit(), filter="gaussian")
-    with pytest.raises(InputError, match="filter = gaussian.*mechanism = objective is none"):
+    with pytest.raises(InputError, match=r"filter = gaussian.*mechanism = objective is none"):
         model.check(len(RECORDS[0]), "objective")
     model.check(len(RECORDS[0]), "output")
 
