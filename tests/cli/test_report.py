@@ -410,3 +410,13 @@ def test_names_in_a_page_are_no_markup(tmp_path, capsys):
     assert "](" not in page
     assert "\x1b" not in capsys.readouterr().out
     assert "\x1b" not in (tmp_path / "curator" / "report.csv").read_text()
+
+
+def test_a_link_in_place_of_the_curators_folder_is_refused(tmp_path, capsys):
+    (tmp_path / "runs" / "0").mkdir(parents=True)
+    (tmp_path / "runs" / "0" / "summary.json").write_text(json.dumps(SUMMARY))
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "runs" / "curator").symlink_to(tmp_path / "elsewhere")
+    assert main(["report", str(tmp_path / "runs")]) == 2
+    assert "is a link to elsewhere" in capsys.readouterr().err
+    assert not list((tmp_path / "elsewhere").iterdir())

@@ -11,7 +11,8 @@ from torchdpcate._signals import Terminated, terminable
 from torchdpcate._text import plain
 from torchdpcate.errors import InputError, TorchDPCateError
 
-_ADVICE = re.compile(r"To append to your [\w ]+ use \+\S+")  # Hydra's, for settings that nothing would read
+# Hydra's, for settings that nothing would read
+_ADVICE = re.compile(r"To append to your [\w ]+ use \+\S+|Or add a second \+ to add or override '[^']*': '[^']*'")
 _TRAIN_HELP = """usage: torchdpcate train [-m] [GROUP=CHOICE | KEY=VALUE ...]
 
 Train and release. Hydra overrides choose everything; -m sweeps over comma-separated values.

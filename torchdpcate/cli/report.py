@@ -86,6 +86,8 @@ def report(folder: str) -> None:
 def _curators_folder(root: Path) -> Path:
     """Return the folder of what must not leave, which its owner alone may read."""
     folder = root / "curator"
+    if folder.is_symlink():
+        raise InputError(f"folder = {folder}: is a link to elsewhere; remove it, for what is written there is secret")
     folder.mkdir(mode=0o700, exist_ok=True)
     folder.chmod(0o700)
     return folder

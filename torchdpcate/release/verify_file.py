@@ -48,7 +48,8 @@ def verify_release(path: str | Path) -> list[tuple[str, str]]:
 
     A file is not signed. Whoever makes one up as a whole, each constant by the formulas and each number on its grid,
     passes; so does a number moved by a step of its grid, and what no statement tells: the noise of DP-SGD where plan
-    and charges are changed together, and scales of noise that are secret.
+    and charges are changed together, scales of noise that are secret, and the constants of a choice of a policy that
+    follow from its nuisances, which are compared with each other alone.
 
     Args:
         path: Release file.
