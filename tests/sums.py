@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from torchdpcate.privacy import AdditiveMechanism
+from torchdpcate.privacy.mechanisms import AdditiveMechanism
 
 
 def given(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:

@@ -24,13 +24,17 @@ from torch import Tensor
 from torchdpcate import Dataset1, RLearner
 from torchdpcate._files import write_text
 from torchdpcate.audit.influence_truth import Case, breaking_ratio, influence_versus_truth, scale_delta, truth_figure
-from torchdpcate.data import CausalData, Domain
+from torchdpcate.causal.score import RScore
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
 from torchdpcate.evaluation.figures import save_figure
-from torchdpcate.nuisance import Nuisances, default_trainer
-from torchdpcate.orthogonal import RScore
-from torchdpcate.privacy import smoothness
-from torchdpcate.release import InfluencePerturbation
-from torchdpcate.second_stage import Fourier, Legendre, LinearStage, NeuralSecondStage, NeuralStage, SecondStageBlock
+from torchdpcate.features.maps import Fourier, Legendre
+from torchdpcate.nuisance.nuisances import Nuisances
+from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.privacy.calibration import smoothness
+from torchdpcate.second_stage.recipes import NeuralSecondStage
+from torchdpcate.second_stage.stage import LinearStage, NeuralStage, SecondStageBlock
 
 HERE = Path(__file__).parent
 RECORDS, QUERIES = 20_000, 300

@@ -17,9 +17,11 @@ import torch
 from torch import Tensor
 
 from torchdpcate import Domain
-from torchdpcate.data import Confounded, public_generator
-from torchdpcate.effects.records import Batch, StackedRecords
-from torchdpcate.second_stage import FeatureMap, on_domain
+from torchdpcate.data.effect_generators import Confounded
+from torchdpcate.data.split import public_generator
+from torchdpcate.erm.records import Batch, StackedRecords
+from torchdpcate.features.maps import FeatureMap
+from torchdpcate.features.user_maps import on_domain
 
 Printed = tuple[Tensor, float]
 """Features as the paper's own mechanism takes them, [runs, n, d], and its bound C of their Euclidean norm."""

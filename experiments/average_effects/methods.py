@@ -10,15 +10,15 @@ from torch import Tensor
 from experiments.average_effects.designs import Design, Sample
 from experiments.average_effects.literal import hajek, literal
 from torchdpcate import PrivacyBudget
-from torchdpcate.effects.difference_in_means import difference_in_means, plain_difference
-from torchdpcate.effects.doubly_robust_plan import doubly_robust, plan_doubly_robust
-from torchdpcate.effects.horvitz_thompson import horvitz_thompson, plan_horvitz_thompson
-from torchdpcate.effects.plan import make_plan
-from torchdpcate.effects.readout import Conclusion
-from torchdpcate.effects.stages import estimate_batch
-from torchdpcate.effects.subsample_aggregate import plan_subsample, subsample_aggregate
-from torchdpcate.orthogonal import Weighting
-from torchdpcate.privacy import NoiseSource
+from torchdpcate.causal.estimand import Weighting
+from torchdpcate.estimators.average.difference_in_means import difference_in_means, plain_difference
+from torchdpcate.estimators.average.doubly_robust_plan import doubly_robust, plan_doubly_robust
+from torchdpcate.estimators.average.horvitz_thompson import horvitz_thompson, plan_horvitz_thompson
+from torchdpcate.estimators.average.plan import make_plan
+from torchdpcate.estimators.average.readout import Conclusion
+from torchdpcate.estimators.average.stages import estimate_batch
+from torchdpcate.estimators.average.subsample_aggregate import plan_subsample, subsample_aggregate
+from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.interval_law import half_width
 
 LEVEL = 0.95

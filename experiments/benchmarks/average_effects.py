@@ -20,13 +20,13 @@ import torch
 from pyarrow import parquet
 
 from torchdpcate import Confounded, CovariateBalancingEffect, PrivacyBudget, TableStream
-from torchdpcate.effects.plan import BalancingPlan, make_plan
-from torchdpcate.effects.records import Batch, StackedRecords, make_batch
-from torchdpcate.effects.stages import estimate_batch
-from torchdpcate.orthogonal import Weighting
-from torchdpcate.privacy import NoiseSource
+from torchdpcate.causal.estimand import Weighting
+from torchdpcate.erm.records import Batch, StackedRecords, make_batch
+from torchdpcate.estimators.average.plan import BalancingPlan, make_plan
+from torchdpcate.estimators.average.stages import estimate_batch
+from torchdpcate.features.user_maps import on_domain
+from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.interval_law import half_width
-from torchdpcate.second_stage import on_domain
 
 SECONDS_LIMIT, GROWTH_LIMIT = 60.0, 1.1
 ETA, LEVEL = 0.1, 0.95

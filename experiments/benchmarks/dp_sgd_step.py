@@ -18,18 +18,16 @@ import torch
 from lightning.pytorch import Callback
 from torch.utils.data import TensorDataset
 
-from torchdpcate.data import Domain
-from torchdpcate.nuisance import (
-    DPSGD,
-    DPSGDPlan,
-    Nuisances,
-    RecordLossModule,
-    default_trainer,
-    poisson_loader,
-)
+from torchdpcate.data.domain import Domain
+from torchdpcate.nuisance.dp_sgd import DPSGD
 from torchdpcate.nuisance.engines import GradSampleHooks, GradSampleHooksFastGradientClipping
 from torchdpcate.nuisance.networks import mlp
-from torchdpcate.privacy import NoiseSource
+from torchdpcate.nuisance.nuisances import Nuisances
+from torchdpcate.nuisance.plan import DPSGDPlan
+from torchdpcate.nuisance.poisson import poisson_loader
+from torchdpcate.nuisance.record_loss import RecordLossModule
+from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.privacy.noise import NoiseSource
 
 MODES = ("hooks", "functorch", "ghost")
 

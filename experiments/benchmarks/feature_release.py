@@ -20,10 +20,12 @@ import numpy as np
 import pandas as pd
 import torch
 
-from torchdpcate.data import Domain, TableSchema
-from torchdpcate.nuisance import Nuisances
-from torchdpcate.release import FunctionRelease, PrivacyStatement
-from torchdpcate.second_stage import Fourier
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.features.maps import Fourier
+from torchdpcate.nuisance.nuisances import Nuisances
+from torchdpcate.release.release import FunctionRelease
+from torchdpcate.release.statement import PrivacyStatement
 
 RATIO_LIMIT = 1.3
 _PEAK = """

@@ -19,17 +19,23 @@ from unittest import mock
 
 import torch
 
-from torchdpcate.data import Domain, TableSchema
-from torchdpcate.nuisance import Nuisances
-from torchdpcate.orthogonal import RScore
-from torchdpcate.privacy import Ledger, NoiseSource, PrivacyBudget
-from torchdpcate.release import history, make_statement
-from torchdpcate.release.gaussian_process import GaussianProcess
-from torchdpcate.release.online import OnlineService, OnlineTerms
-from torchdpcate.release.path import JITTER
-from torchdpcate.second_stage import Fourier, LinearStage, RKHSStage, SecondStageBlock
-from torchdpcate.second_stage.kernel import KernelStage, UnitKernel
+from torchdpcate.causal.score import RScore
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.estimators.cate.mechanisms.gaussian_process import GaussianProcess
+from torchdpcate.estimators.cate.online import history
+from torchdpcate.estimators.cate.online.path import JITTER
+from torchdpcate.estimators.cate.online.service import OnlineService, OnlineTerms
+from torchdpcate.features.maps import Fourier
+from torchdpcate.features.unit_kernel import UnitKernel
+from torchdpcate.nuisance.nuisances import Nuisances
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.release.statement import make_statement
+from torchdpcate.second_stage.kernel import KernelStage
 from torchdpcate.second_stage.kernel_solve import Loss
+from torchdpcate.second_stage.stage import LinearStage, RKHSStage, SecondStageBlock
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 BATCH_LIMIT, ONLINE_LIMIT = 1.5, 3.0

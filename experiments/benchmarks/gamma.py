@@ -21,10 +21,10 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
-from torchdpcate.data import Domain
-from torchdpcate.influence import InfluenceFunction, gross_error_sensitivity
-from torchdpcate.nuisance import default_trainer
-from torchdpcate.nuisance.trainer import quiet_lightning
+from torchdpcate.data.domain import Domain
+from torchdpcate.influence.influence import InfluenceFunction
+from torchdpcate.influence.supremum import gross_error_sensitivity
+from torchdpcate.nuisance.trainer import default_trainer, quiet_lightning
 from torchdpcate.second_stage.neural import NeuralHead, fit_neural_head
 
 RECORDS, COVARIATES, QUERIES = 1_350, 30, 300

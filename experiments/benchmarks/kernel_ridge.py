@@ -17,11 +17,12 @@ from statistics import median
 import torch
 
 from torchdpcate import Domain
+from torchdpcate.causal.score import ScoreBounds
+from torchdpcate.features.unit_kernel import UnitKernel
 from torchdpcate.influence.kernel import KernelInfluenceFunction
-from torchdpcate.orthogonal import ScoreBounds
-from torchdpcate.second_stage import KernelStage, SecondStageBlock
+from torchdpcate.second_stage.kernel import KernelStage
 from torchdpcate.second_stage.kernel_solve import SQUARED, Loss
-from torchdpcate.second_stage.unit_kernel import UnitKernel
+from torchdpcate.second_stage.stage import SecondStageBlock
 
 LIMIT = 1.5
 BOUND, RIDGE = 0.9, 1e-3

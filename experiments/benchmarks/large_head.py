@@ -12,7 +12,9 @@ import time
 
 import torch
 
-from torchdpcate.influence import ConjugateGradientSolver, HessianVectorProduct, InfluenceFunction
+from torchdpcate.influence.hessian import HessianVectorProduct
+from torchdpcate.influence.influence import InfluenceFunction
+from torchdpcate.influence.solve import ConjugateGradientSolver
 from torchdpcate.second_stage.neural import NeuralHead
 
 LIMIT_GIB = 3.0

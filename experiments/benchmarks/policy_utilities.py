@@ -17,10 +17,13 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from torchdpcate.candidates import LinearPolicies, PolicyFamily, PolicyLibrary, Thresholds
-from torchdpcate.data import Domain
-from torchdpcate.policy.selection.utilities import utilities
-from torchdpcate.privacy import sum_grid
+from torchdpcate.candidates.family import PolicyFamily
+from torchdpcate.candidates.library import PolicyLibrary
+from torchdpcate.candidates.linear import LinearPolicies
+from torchdpcate.candidates.thresholds import Thresholds
+from torchdpcate.data.domain import Domain
+from torchdpcate.estimators.selection.utilities import utilities
+from torchdpcate.privacy.exact_sums import sum_grid
 
 BOUND = 11.0  # of a score: outcomes of range one, propensities of at least a tenth
 SECONDS_LIMIT, RATIO_LIMIT, MIB_LIMIT = 2.0, 1.0, 300.0

@@ -14,7 +14,7 @@ from statistics import median
 
 import torch
 
-from torchdpcate.second_stage import LinearProblem, solve
+from torchdpcate.second_stage.linear import LinearProblem, solve
 from torchdpcate.second_stage.refit import Replacements, refit
 
 BOUND, TARGET, RIDGE = 0.9, 1.0, 0.01

@@ -13,7 +13,8 @@ import pandas as pd
 
 from torchdpcate.cli.main import main as torchdpcate
 from torchdpcate.cli.report import ESTIMATES
-from torchdpcate.evaluation import budget_figure, save_figure
+from torchdpcate.evaluation.comparison import budget_figure
+from torchdpcate.evaluation.figures import save_figure
 
 HERE = Path(__file__).parent
 EPSILONS = (0.5, 1, 4, 16, 1000)

@@ -19,11 +19,12 @@ from pathlib import Path
 import torch
 
 from torchdpcate import Domain
-from torchdpcate.orthogonal import ScoreBounds
-from torchdpcate.privacy import analytic_gaussian_sigma, gaussian_epsilon
-from torchdpcate.second_stage import KernelStage, SecondStageBlock
+from torchdpcate.causal.score import ScoreBounds
+from torchdpcate.features.unit_kernel import UnitKernel
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon
+from torchdpcate.second_stage.kernel import KernelStage
 from torchdpcate.second_stage.kernel_solve import Loss
-from torchdpcate.second_stage.unit_kernel import UnitKernel
+from torchdpcate.second_stage.stage import SecondStageBlock
 
 EPSILON, DELTA = 1.0, 1e-5
 N, THRESHOLD, RIDGE = 200, 0.01, 0.05  # the ridge of the unit kernel

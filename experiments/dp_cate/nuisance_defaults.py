@@ -16,9 +16,12 @@ from pathlib import Path
 import torch
 import yaml
 
-from torchdpcate.data import Dataset2
-from torchdpcate.nuisance import NuisanceConfig, default_trainer, train
-from torchdpcate.privacy import NoiseSource, PrivacyBudget
+from torchdpcate.data.generators import Dataset2
+from torchdpcate.nuisance.config import NuisanceConfig
+from torchdpcate.nuisance.train import train
+from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.noise import NoiseSource
 
 DELTA = 1e-5
 BASE = NuisanceConfig()

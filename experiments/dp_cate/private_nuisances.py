@@ -15,13 +15,17 @@ from pathlib import Path
 
 import torch
 
-from torchdpcate.data import Dataset1, Dataset2, SemiSynthetic, Study
-from torchdpcate.evaluation import pehe
-from torchdpcate.learners import RLearner
-from torchdpcate.learners.tuning import Tuning
-from torchdpcate.nuisance import ConvexNuisanceConfig, NuisanceConfig, Screening
-from torchdpcate.privacy import PrivacyBudget
-from torchdpcate.second_stage import LinearSecondStage, ThresholdPurchase
+from torchdpcate.data.generators import Dataset1, Dataset2
+from torchdpcate.data.semi_synthetic import SemiSynthetic
+from torchdpcate.data.study import Study
+from torchdpcate.estimators.cate.learner import RLearner
+from torchdpcate.estimators.cate.tuning import Tuning
+from torchdpcate.evaluation.metrics import pehe
+from torchdpcate.nuisance.config import NuisanceConfig
+from torchdpcate.nuisance.convex import ConvexNuisanceConfig
+from torchdpcate.nuisance.screening import Screening
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.second_stage.recipes import LinearSecondStage, ThresholdPurchase
 
 DELTA = 1e-5
 EPSILONS = (0.5, 1.0, 4.0, 16.0, None)  # None: the learner without privacy

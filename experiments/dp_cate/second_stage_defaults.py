@@ -13,9 +13,10 @@ import pandas as pd
 from rich.progress import track
 
 from torchdpcate import Dataset2, LinearSecondStage, NoiseSource, PrivacyBudget, RLearner
-from torchdpcate.evaluation import pehe
-from torchdpcate.release import ObjectivePerturbation
-from torchdpcate.second_stage import Identity, Legendre, LinearStage
+from torchdpcate.estimators.cate.mechanisms.objective import ObjectivePerturbation
+from torchdpcate.evaluation.metrics import pehe
+from torchdpcate.features.maps import Identity, Legendre
+from torchdpcate.second_stage.stage import LinearStage
 
 FEATURES = {"identity": Identity(), "legendre 2": Legendre(2), "legendre 3": Legendre(3)}
 RATIOS = (0.1, 0.25, 0.5, 1.0, 2.0)

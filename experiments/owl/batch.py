@@ -4,19 +4,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from torchdpcate.erm import (
-    SOLVER_SHARE,
-    ConvexDomain,
-    HuberHinge,
-    Loss,
-    WeightBounds,
-    calibrate_tilt,
-    default_tolerance,
-    jacobian,
-    minimise,
-    output_mechanism,
-)
-from torchdpcate.privacy import NoiseSource, PrivacyBudget
+from torchdpcate.erm.bounds import WeightBounds
+from torchdpcate.erm.domains import ConvexDomain
+from torchdpcate.erm.losses import HuberHinge, Loss
+from torchdpcate.erm.perturbation import SOLVER_SHARE, calibrate_tilt, jacobian, output_mechanism
+from torchdpcate.erm.solver import default_tolerance, minimise
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.noise import NoiseSource
 
 HINGE = HuberHinge(0.5)
 

@@ -20,9 +20,10 @@ from experiments.owl.batch import Batch, accuracy, mean_and_error
 from experiments.owl.page import write_page
 from experiments.owl.references import EPSILONS, NOTE, PAPER, SIZES
 from experiments.owl.trial import VALIDATION, Trials
-from torchdpcate.policy.outcome import BoughtResidual, Outcome, Shifted, SignedResidual
-from torchdpcate.policy.ridge import default_gamma
-from torchdpcate.privacy import NoiseSource, PrivacyBudget
+from torchdpcate.estimators.rules.outcome import BoughtResidual, Outcome, Shifted, SignedResidual
+from torchdpcate.estimators.rules.ridge import default_gamma
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.noise import NoiseSource
 
 DELTA = 1e-5  # of the Gaussian rows
 GRID = [10 ** (k / 4) for k in range(-10, 13)]  # ridges, in units where the largest weight is 1

@@ -7,11 +7,14 @@ import torch
 from torch import Tensor
 
 from experiments.owl.batch import Batch, scores
-from torchdpcate.data import OWL, CausalData
-from torchdpcate.erm import WeightBounds
-from torchdpcate.policy.outcome import BoughtResidual, Outcome, SignedResidual
-from torchdpcate.privacy import Event, Level, NoiseSource
-from torchdpcate.second_stage import Identity
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.rule_generators import OWL
+from torchdpcate.erm.bounds import WeightBounds
+from torchdpcate.estimators.rules.outcome import BoughtResidual, Outcome, SignedResidual
+from torchdpcate.features.maps import Identity
+from torchdpcate.privacy.events import Event
+from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.noise import NoiseSource
 
 LAW = OWL()
 DOMAIN = LAW.domain()

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from experiments.policy_selection.design import CONTROL, FLOOR, RADIUS, M, N, ridge
-from torchdpcate.policy.selection.gradients import logistic_gradient_bound
-from torchdpcate.policy.selection.nuisances import SelectionFacts
-from torchdpcate.policy.selection.stability import SpillBound, outcome_stability, spill_bound
-from torchdpcate.policy.selection.stable import StableNuisances
+from torchdpcate.nuisance.arms.base import SelectionFacts
+from torchdpcate.nuisance.arms.gradients import logistic_gradient_bound
+from torchdpcate.nuisance.arms.stability import SpillBound, outcome_stability, spill_bound
+from torchdpcate.nuisance.arms.stable import StableNuisances
 
 FROZEN = 2 / FLOOR
 """2 S of unit outcomes: the bounded range of a frozen score."""

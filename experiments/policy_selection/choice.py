@@ -14,15 +14,19 @@ from experiments.policy_selection.calibrations import (
 )
 from experiments.policy_selection.design import CONTROL, Draw, Population, boosted_trees, frozen_trees, ridge
 from experiments.policy_selection.movement import Moves
-from torchdpcate.data import CausalData
-from torchdpcate.nuisance import ConvexNuisanceConfig, NuisanceConfig, NuisanceRecipe
-from torchdpcate.policy.selection.fixed import FixedNuisances
-from torchdpcate.policy.selection.nuisances import CertifiedNuisances, Purse, ScoreNuisances
-from torchdpcate.policy.selection.private import PrivateNuisances
-from torchdpcate.policy.selection.scores import dr_scores
-from torchdpcate.policy.selection.stable import StableNuisances
-from torchdpcate.policy.selection.utilities import utilities
-from torchdpcate.privacy import Level, NoiseSource, PrivacyBudget
+from torchdpcate.causal.arm_scores import dr_scores
+from torchdpcate.data.records import CausalData
+from torchdpcate.estimators.selection.utilities import utilities
+from torchdpcate.nuisance.arms.base import CertifiedNuisances, Purse, ScoreNuisances
+from torchdpcate.nuisance.arms.fixed import FixedNuisances
+from torchdpcate.nuisance.arms.private import PrivateNuisances
+from torchdpcate.nuisance.arms.stable import StableNuisances
+from torchdpcate.nuisance.config import NuisanceConfig
+from torchdpcate.nuisance.convex import ConvexNuisanceConfig
+from torchdpcate.nuisance.recipe import NuisanceRecipe
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.selection_mechanisms import expected_regret, make_selection
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)

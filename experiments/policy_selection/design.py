@@ -15,17 +15,18 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from torch import Tensor
 
-from torchdpcate.candidates import PolicyLibrary
+from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.candidates.on_domain import threshold_grid
-from torchdpcate.data import CausalData, RareRegion, RealRareRegion, TableSchema
-from torchdpcate.data.selection_generators import RareRegionStudy
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.selection_generators import RareRegion, RareRegionStudy, RealRareRegion
 from torchdpcate.data.split import public_permutation
-from torchdpcate.policy.selection.fixed import FixedNuisances
-from torchdpcate.policy.selection.frozen import FrozenNuisances
-from torchdpcate.policy.selection.learned import LearnedNuisances
-from torchdpcate.policy.selection.nuisances import FittedNuisances, ScoreNuisances, SelectionFacts
-from torchdpcate.policy.selection.stable import StableNuisances
-from torchdpcate.policy.selection.utilities import utilities
+from torchdpcate.estimators.selection.utilities import utilities
+from torchdpcate.nuisance.arms.base import FittedNuisances, ScoreNuisances, SelectionFacts
+from torchdpcate.nuisance.arms.fixed import FixedNuisances
+from torchdpcate.nuisance.arms.frozen import FrozenNuisances
+from torchdpcate.nuisance.arms.learned import LearnedNuisances
+from torchdpcate.nuisance.arms.stable import StableNuisances
 
 M = N = 1500  # records that train and that score
 ROWS = 4802  # of ACIC 2016

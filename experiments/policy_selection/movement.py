@@ -15,9 +15,9 @@ from torchdpcate.audit.spillover.refits import Refits
 from torchdpcate.audit.spillover.replacements import Replacements, random_neighbours, targeted_neighbours
 from torchdpcate.audit.spillover.report import LearnerSpill
 from torchdpcate.audit.spillover.search import spillover_audit
-from torchdpcate.policy.selection.nuisances import ScoreNuisances
-from torchdpcate.policy.selection.scores import dr_scores
-from torchdpcate.policy.selection.stable import StableNuisances
+from torchdpcate.causal.arm_scores import dr_scores
+from torchdpcate.nuisance.arms.base import ScoreNuisances
+from torchdpcate.nuisance.arms.stable import StableNuisances
 from torchdpcate.privacy.selection_mechanisms import make_selection
 
 Rows = Iterator[dict[str, Any]]

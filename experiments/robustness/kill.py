@@ -13,16 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.faults.killing import (
-    half_written,
-    journal,
-    one_life,
-    phase,
-    problems,
-    server,
-    spread,
-    underpaid,
-)
+from tests.faults.killing import half_written, journal, one_life, phase, problems, server, spread, underpaid
 
 WHOLE_RUN = Path(__file__).with_name("whole_run.py")
 

@@ -7,7 +7,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.faults.trainee import JOURNAL, Journal, JournalNoise, journal_steps
 from torchdpcate.cli.main import main
-from torchdpcate.privacy import NoiseSource
+from torchdpcate.privacy.noise import NoiseSource
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])

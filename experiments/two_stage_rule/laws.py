@@ -6,7 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdpcate.data import ITR, CausalData, Domain
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.rule_generators import ITR
 
 CONTRAST = 7.0
 """Slope of the linear scenario's effect: with noise of variance one the non-private accuracy of section 9.1."""

@@ -10,12 +10,17 @@ from torch import Tensor
 from experiments.owl.batch import Batch
 from experiments.two_stage_rule import printed
 from experiments.two_stage_rule.laws import Sample
-from torchdpcate.data import Domain
-from torchdpcate.erm import HuberHinge, L1Ball, Squared, WeightBounds, minimise
-from torchdpcate.policy.outcome import SignedResidual
-from torchdpcate.policy.weights import PrivateWeights, WeightScheme
-from torchdpcate.privacy import NoiseSource, PrivacyBudget
-from torchdpcate.second_stage import Legendre
+from torchdpcate.data.domain import Domain
+from torchdpcate.erm.bounds import WeightBounds
+from torchdpcate.erm.domains import L1Ball
+from torchdpcate.erm.losses import HuberHinge, Squared
+from torchdpcate.erm.solver import minimise
+from torchdpcate.estimators.rules.outcome import SignedResidual
+from torchdpcate.features.maps import Legendre
+from torchdpcate.nuisance.weights.private import PrivateWeights
+from torchdpcate.nuisance.weights.scheme import WeightScheme
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.noise import NoiseSource
 
 DELTA = 1e-5
 SHARE = 0.05  # of epsilon that the ridge leaves to the change of curvature

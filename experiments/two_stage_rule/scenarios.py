@@ -28,9 +28,12 @@ from experiments.two_stage_rule.tables import (
     write_csv,
     write_page,
 )
-from torchdpcate.policy.outcome import SignedResidual
-from torchdpcate.policy.weights import LogisticWeights, MMDWeights, PrivateWeights, TiltingWeights
-from torchdpcate.privacy import NoiseSource
+from torchdpcate.estimators.rules.outcome import SignedResidual
+from torchdpcate.nuisance.weights.logistic import LogisticWeights
+from torchdpcate.nuisance.weights.mmd import MMDWeights
+from torchdpcate.nuisance.weights.private import PrivateWeights
+from torchdpcate.nuisance.weights.tilting import TiltingWeights
+from torchdpcate.privacy.noise import NoiseSource
 
 EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, None)
 LARGE = (0.1, 0.5, 1.0, 4.0, None)

@@ -19,10 +19,13 @@ from experiments.two_stage_rule import printed
 from experiments.two_stage_rule.laws import Sample
 from experiments.two_stage_rule.methods import Certified, FirstStage, Method, Printed
 from experiments.two_stage_rule.tables import Row, as_markdown, draw, row, run_table, seeded, write_csv, write_page
-from torchdpcate.data import Domain
-from torchdpcate.policy.outcome import SignedResidual
-from torchdpcate.policy.weights import LogisticWeights, MMDWeights, PrivateWeights, TiltingWeights
-from torchdpcate.privacy import NoiseSource
+from torchdpcate.data.domain import Domain
+from torchdpcate.estimators.rules.outcome import SignedResidual
+from torchdpcate.nuisance.weights.logistic import LogisticWeights
+from torchdpcate.nuisance.weights.mmd import MMDWeights
+from torchdpcate.nuisance.weights.private import PrivateWeights
+from torchdpcate.nuisance.weights.tilting import TiltingWeights
+from torchdpcate.privacy.noise import NoiseSource
 
 EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, None)
 N = 1140

@@ -5,17 +5,15 @@ from functools import partial
 import numpy as np
 import pytest
 
-from torchdpcate.audit import adaptive, audit, find
+from torchdpcate.audit import adaptive
 from torchdpcate.audit.adaptive import AdaptiveGame, choose_by_first_loss, stop_by_loss
-from torchdpcate.privacy import (
-    ApproximateEvent,
-    GaussianEvent,
-    Ledger,
-    PrivacyBudget,
-    PureEvent,
-    WorstCase,
-    analytic_gaussian_sigma,
-)
+from torchdpcate.audit.attack import audit
+from torchdpcate.audit.registry import find
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma
+from torchdpcate.privacy.events import ApproximateEvent, GaussianEvent, PureEvent
+from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.worst_case import WorstCase
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 KNOWN = [

@@ -10,17 +10,12 @@ from scipy.stats import binomtest
 from torchdpcate.audit.attack import audit
 from torchdpcate.audit.registry import find
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import (
-    Game,
-    GaussianMechanism,
-    Guarantee,
-    Level,
-    NoiseSource,
-    PrivacyBudget,
-    PureEvent,
-    WorstCase,
-    function_evidence,
-)
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.guarantee import Guarantee, Level
+from torchdpcate.privacy.mechanisms import GaussianMechanism
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.worst_case import Game, WorstCase, function_evidence
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 

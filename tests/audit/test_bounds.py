@@ -8,15 +8,9 @@ from scipy.stats import binom, norm
 
 from torchdpcate.audit.bounds import Rates, clopper_pearson, epsilon_bound, gaussian_bound, pure_bound
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import (
-    ApproximateEvent,
-    DPSGDEvent,
-    GaussianEvent,
-    PureEvent,
-    dp_sgd_epsilon,
-    gaussian_epsilon,
-    privacy_curve,
-)
+from torchdpcate.privacy.accounting import dp_sgd_epsilon, privacy_curve
+from torchdpcate.privacy.calibration import gaussian_epsilon
+from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, GaussianEvent, PureEvent
 
 
 @pytest.mark.parametrize("trials", [1, 7, 60])

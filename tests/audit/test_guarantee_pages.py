@@ -14,18 +14,17 @@ import pytest
 import torch
 from scipy.stats import ncx2, norm
 
-from torchdpcate.audit import registry
-from torchdpcate.privacy import (
-    Game,
-    GaussianMechanism,
-    Guarantee,
-    Level,
-    NoiseSource,
-    PrivacyBudget,
-    smoothness,
-)
-from torchdpcate.release import InfluencePerturbation, ObjectivePerturbation, worst_pairs
-from torchdpcate.release.worst_pairs import FAR, NEAR, linear_stage, queries
+from torchdpcate.audit.registry import registry
+from torchdpcate.estimators.cate.mechanisms import worst_pairs
+from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
+from torchdpcate.estimators.cate.mechanisms.objective import ObjectivePerturbation
+from torchdpcate.estimators.cate.mechanisms.worst_pairs import FAR, NEAR, linear_stage, queries
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.calibration import smoothness
+from torchdpcate.privacy.guarantee import Guarantee, Level
+from torchdpcate.privacy.mechanisms import GaussianMechanism
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.worst_case import Game
 from torchdpcate.second_stage.linear import sensitivity, solve_tilted
 
 FOLDER = Path(__file__).parents[2] / "docs" / "guarantees"

@@ -12,12 +12,13 @@ from scipy.stats import multivariate_normal
 from tests.release.helpers import DOMAIN, QUERIES, block
 from torchdpcate.audit import influence_truth
 from torchdpcate.audit.influence_truth import Case, influence_versus_truth, measure, scale_delta, truth_figure
-from torchdpcate.data import Domain
+from torchdpcate.causal.score import RScore
+from torchdpcate.data.domain import Domain
 from torchdpcate.errors import NumericalError
-from torchdpcate.orthogonal import RScore
-from torchdpcate.privacy import smoothness
-from torchdpcate.release import InfluencePerturbation
-from torchdpcate.second_stage import Fourier, Legendre, LinearStage, SecondStageBlock
+from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
+from torchdpcate.features.maps import Fourier, Legendre
+from torchdpcate.privacy.calibration import smoothness
+from torchdpcate.second_stage.stage import LinearStage, SecondStageBlock
 
 COLUMNS = ["n", "parameter", "p", "per_record", "gamma", "scale", "change", "ratio", "retrained_ratio", "gamma_ratio"]
 

@@ -10,20 +10,15 @@ import torch
 from tests.release.helpers import DOMAIN, QUERIES, block, nuisances, stage
 from torchdpcate.audit import neighbours
 from torchdpcate.audit.neighbours import refitted, replaced, worst_neighbour
-from torchdpcate.data import Domain
+from torchdpcate.causal.score import ScoreBounds
+from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.nuisance import default_trainer
-from torchdpcate.orthogonal import ScoreBounds
-from torchdpcate.second_stage import (
-    Identity,
-    Legendre,
-    LinearStage,
-    NeuralSecondStage,
-    NeuralStage,
-    SecondStageBlock,
-    sensitivity,
-)
+from torchdpcate.features.maps import Identity, Legendre
+from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.second_stage.linear import sensitivity
+from torchdpcate.second_stage.recipes import NeuralSecondStage
 from torchdpcate.second_stage.refit import refit
+from torchdpcate.second_stage.stage import LinearStage, NeuralStage, SecondStageBlock
 
 RECIPE = NeuralSecondStage(width=3, depth=1, ridge=1e-3, epochs=2)
 

@@ -14,11 +14,13 @@ from dp_accounting.mechanism_calibration import calibrate_dp_mechanism
 from dp_accounting.pld import PLDAccountant
 from opacus.grad_sample import GradSampleHooksFastGradientClipping
 
-from torchdpcate.audit import audit, find
+from torchdpcate.audit.attack import audit
+from torchdpcate.audit.registry import find
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance import poisson, worst_case
-from torchdpcate.privacy import NoiseSource, PrivacyBudget, selection_mechanisms
-from torchdpcate.privacy.noise import FixedNoise
+from torchdpcate.privacy import selection_mechanisms
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.noise import FixedNoise, NoiseSource
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 

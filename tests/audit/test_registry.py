@@ -1,17 +1,23 @@
 """Nothing that draws noise is left out of the registry."""
 
-import torchdpcate.learners
-from torchdpcate.audit import registry
-from torchdpcate.effects import AverageEffectLearner, DifferenceInMeansEffect
-from torchdpcate.effects.fitter import Fitter
-from torchdpcate.effects.readout import Readout
-from torchdpcate.learners import MECHANISMS, CATELearner
-from torchdpcate.nuisance import DPSGD
-from torchdpcate.policy import ObjectiveRule, OutputRule, PrivateWeights, RuleLearner
-from torchdpcate.policy.selection import PolicySelector
-from torchdpcate.privacy import AdditiveMechanism, Level, PrivacyBudget, private_quantile
+from torchdpcate.audit.registry import registry
+from torchdpcate.erm.private_fit import Fitter
+from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
+from torchdpcate.estimators.average.learner import AverageEffectLearner
+from torchdpcate.estimators.average.readout import Readout
+from torchdpcate.estimators.cate.by_name import MECHANISMS
+from torchdpcate.estimators.cate.learner import CATELearner
+from torchdpcate.estimators.cate.mechanisms.base import Mechanism
+from torchdpcate.estimators.rules.learner import RuleLearner
+from torchdpcate.estimators.rules.mechanisms import ObjectiveRule, OutputRule
+from torchdpcate.estimators.selection.selector import PolicySelector
+from torchdpcate.nuisance.dp_sgd import DPSGD
+from torchdpcate.nuisance.weights.private import PrivateWeights
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.mechanisms import AdditiveMechanism
+from torchdpcate.privacy.quantile import private_quantile
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS
-from torchdpcate.release import Mechanism
 
 
 def leaves(cls: type, package: str = "torchdpcate.") -> set[type]:
@@ -31,7 +37,7 @@ def test_every_mechanism_and_learner_is_attacked():
     ways = {cls(kind).name for cls in (ObjectiveRule, OutputRule) for kind in cls.kinds}
     assert ways <= set(registry())
     assert {name for name, mechanism in MECHANISMS.items() if not mechanism.free} <= set(registry())
-    assert torchdpcate.learners.RLearner in attacked
+    assert torchdpcate.estimators.cate.learner.RLearner in attacked
 
 
 def test_a_class_that_is_not_declared_would_be_missed():

@@ -6,8 +6,10 @@ import torch
 from tests.release.helpers import DOMAIN, QUERIES, block
 from torchdpcate.audit.neighbours import refitted
 from torchdpcate.audit.scale_search import ScaleSearch
-from torchdpcate.influence import InfluenceFunction, Supremum, gross_error_sensitivity
-from torchdpcate.second_stage import Legendre, LinearStage
+from torchdpcate.features.maps import Legendre
+from torchdpcate.influence.influence import InfluenceFunction
+from torchdpcate.influence.supremum import Supremum, gross_error_sensitivity
+from torchdpcate.second_stage.stage import LinearStage
 
 
 def searched(stage: LinearStage) -> Supremum:

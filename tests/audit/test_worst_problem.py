@@ -7,7 +7,7 @@ import pytest
 
 from torchdpcate.audit.worst_problem import worst_problem
 from torchdpcate.errors import InputError
-from torchdpcate.second_stage import LinearProblem, sensitivity, solve
+from torchdpcate.second_stage.linear import LinearProblem, sensitivity, solve
 from torchdpcate.second_stage.worst_pair import worst_pair
 
 B, S = 0.9, 1.0

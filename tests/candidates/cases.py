@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate.data import Domain
+from torchdpcate.data.domain import Domain
 
 DOMAIN = Domain([0.0, 10.0, -1.0], [90.0, 50.0, 1.0], 0.0, 1.0, overlap=0.2, names=["age", "bmi", "dose"])
 BINARY, THREE = (0, 1), (1, 2, 3)

@@ -9,16 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.candidates.cases import BINARY, DOMAIN, THREE, points
-from torchdpcate.candidates import (
-    Constants,
-    FunctionPolicies,
-    LinearPolicies,
-    PolicyFamily,
-    Thresholds,
-    TreePolicies,
-    check_actions,
-    policy_family,
-)
+from torchdpcate.candidates.constants import Constants
+from torchdpcate.candidates.family import PolicyFamily, check_actions
+from torchdpcate.candidates.functions import FunctionPolicies
+from torchdpcate.candidates.library import policy_family
+from torchdpcate.candidates.linear import LinearPolicies
+from torchdpcate.candidates.thresholds import Thresholds
+from torchdpcate.candidates.trees import TreePolicies
 from torchdpcate.errors import InputError
 
 NUMBER = st.floats(-100, 100, allow_nan=False)

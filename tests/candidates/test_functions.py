@@ -6,7 +6,8 @@ import torch
 
 from tests.candidates import cases
 from tests.candidates.cases import BINARY, DOMAIN, THREE, older, points
-from torchdpcate.candidates import FunctionPolicies, PolicyLibrary
+from torchdpcate.candidates.functions import FunctionPolicies
+from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.errors import InputError
 
 PATH = "tests.candidates.cases:older"

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from torchdpcate.candidates import PolicyLibrary
+from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.candidates.on_domain import same_for_all, threshold_grid
-from torchdpcate.data import Domain, TableSchema
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 
 BOX = TableSchema.from_domain(Domain([-3.0] * 20, [3.0] * 20, 0.0, 1.0))

@@ -4,12 +4,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.estimators.cate.online.test_service import create
 from tests.release.helpers import DOMAIN
-from tests.release.test_online import create
 from torchdpcate.cli.answer import ONLINE, answer
 from torchdpcate.errors import InputError, ReleaseFileError
-from torchdpcate.release.history import HISTORY_FILE
-from torchdpcate.release.online import OnlineService
+from torchdpcate.estimators.cate.online.history import HISTORY_FILE
+from torchdpcate.estimators.cate.online.service import OnlineService
 
 POINTS = DOMAIN.grid(30).numpy()
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from torchdpcate.audit import find
+from torchdpcate.audit.registry import find
 from torchdpcate.cli import audit as command
 from torchdpcate.cli.main import main
 from torchdpcate.privacy import mechanisms

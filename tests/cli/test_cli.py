@@ -17,7 +17,7 @@ import torch
 import yaml
 
 from torchdpcate.cli.main import main
-from torchdpcate.release import load_release
+from torchdpcate.release.file import load_release
 
 QUICK = [
     "nuisance.batch_size=50",
@@ -108,8 +108,8 @@ def test_summary_has_the_contracts_keys(run):
 
 
 def test_the_released_pehe_is_that_of_the_file(run):
-    from torchdpcate.data import Dataset1
-    from torchdpcate.evaluation import pehe
+    from torchdpcate.data.generators import Dataset1
+    from torchdpcate.evaluation.metrics import pehe
 
     study = Dataset1(n=1200, queries=25).load()
     release = load_release(run / "release" / "release.safetensors")

@@ -14,8 +14,8 @@ import pytest
 from tests.cli.test_cli import QUICK, TABLE, here, one_line  # noqa: F401 - a fixture
 from torchdpcate import _files
 from torchdpcate.cli.main import main
-from torchdpcate.nuisance import default_trainer
-from torchdpcate.privacy import Ledger
+from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.privacy.ledger import Ledger
 
 LONG = ["nuisance.batch_size=10", "nuisance.epochs=2000", "second_stage.ridge=0.02", "trainer.progress=false"]
 _MAIN = (

@@ -7,11 +7,12 @@ import torch
 
 from torchdpcate import LinearSecondStage, RLearner
 from torchdpcate.cli.main import main
-from torchdpcate.data import Dataset1
-from torchdpcate.learners.first_stage import on_device
-from torchdpcate.learners.splits import Fold
-from torchdpcate.nuisance import NuisanceConfig, default_trainer
-from torchdpcate.second_stage import FEATURE_MAPS
+from torchdpcate.data.generators import Dataset1
+from torchdpcate.estimators.cate.first_stage import on_device
+from torchdpcate.estimators.cate.splits import Fold
+from torchdpcate.features.maps import FEATURE_MAPS
+from torchdpcate.nuisance.config import NuisanceConfig
+from torchdpcate.nuisance.trainer import default_trainer
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
 

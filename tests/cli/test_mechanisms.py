@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from torchdpcate.cli.main import main
-from torchdpcate.release import load_release
+from torchdpcate.release.file import load_release
 
 SMALL = (
     "data=dataset1", "data.n=600", "queries.count=12", "nuisance=narrow", "nuisance.epochs=2", "nuisance.batch_size=60",

@@ -10,8 +10,9 @@ import pytest
 from tests.cli.test_cli import QUICK, TABLE, here, one_line  # noqa: F401 - a fixture
 from tests.release.helpers import DOMAIN
 from torchdpcate.cli.main import main
-from torchdpcate.privacy import Ledger, PrivacyBudget
-from torchdpcate.release.online import OnlineService
+from torchdpcate.estimators.cate.online.service import OnlineService
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.ledger import Ledger
 
 KINDS = {
     "cate": [*TABLE, *QUICK],
@@ -88,7 +89,7 @@ def test_a_ledger_is_its_owners_and_so_is_a_folder_made_for_it(tmp_path, umask):
 
 
 def test_a_service_is_opened_in_a_private_folder_alone(tmp_path):
-    from tests.release.test_online import create
+    from tests.estimators.cate.online.test_service import create
 
     asked = create(tmp_path / "online")
     x = DOMAIN.grid(3).numpy()

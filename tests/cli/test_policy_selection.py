@@ -14,11 +14,11 @@ from safetensors.torch import load_file
 
 from tests.cli.test_cli import one_line
 from torchdpcate.audit.leak.scan import FALSE_ALARM, scan
-from torchdpcate.candidates import PolicyLibrary
+from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.candidates.on_domain import threshold_grid
 from torchdpcate.cli.main import main
-from torchdpcate.data import RareRegion
-from torchdpcate.release import load_release
+from torchdpcate.data.selection_generators import RareRegion
+from torchdpcate.release.file import load_release
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 HILLSTROM, ACIC = SHARED / "hillstrom" / "hillstrom.csv.gz", SHARED / "acic2016" / "x.csv"

@@ -17,8 +17,9 @@ from torchdpcate.cli.comparison import budget_table, compare, markdown, method_o
 from torchdpcate.cli.main import main
 from torchdpcate.cli.report import report
 from torchdpcate.errors import InputError
-from torchdpcate.evaluation import EffectCurves, save_figure
-from torchdpcate.release import load_release
+from torchdpcate.evaluation.curves import EffectCurves
+from torchdpcate.evaluation.figures import save_figure
+from torchdpcate.release.file import load_release
 
 SUMMARY = {
     "task": "cate",
@@ -176,7 +177,7 @@ def drawn(folder: Path, monkeypatch) -> dict:
     seen = {}
 
     def figure(runs, title):
-        from torchdpcate.evaluation import curves_figure
+        from torchdpcate.evaluation.comparison import curves_figure
 
         seen[title] = runs
         return curves_figure(runs, title)

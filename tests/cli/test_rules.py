@@ -16,11 +16,11 @@ from safetensors.torch import load_file, save_file
 from tests.cli.test_cli import one_line
 from torchdpcate.audit.leak.scan import FALSE_ALARM, scan
 from torchdpcate.cli.main import main
-from torchdpcate.data import ITR, OWL
+from torchdpcate.data.rule_generators import ITR, OWL
 from torchdpcate.errors import InputError
-from torchdpcate.evaluation import decision_accuracy, policy_value
-from torchdpcate.policy import TwoStageRule
-from torchdpcate.release import load_release
+from torchdpcate.estimators.rules.two_stage import TwoStageRule
+from torchdpcate.evaluation.rules import decision_accuracy, policy_value
+from torchdpcate.release.file import load_release
 
 LALONDE = Path(__file__).parents[2].parent / "shared" / "data" / "lalonde" / "nsw_dw.csv"
 SMALL = ["data.n=1200", "queries.count=60", "privacy.epsilon=4", "privacy.delta=0"]

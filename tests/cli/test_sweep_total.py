@@ -11,7 +11,7 @@ import pytest
 from tests.cli.test_cli import TABLE, here, one_line  # noqa: F401 - a fixture
 from torchdpcate.cli.main import main
 from torchdpcate.cli.sweep_total import spent_of, total_line
-from torchdpcate.privacy import Ledger
+from torchdpcate.privacy.ledger import Ledger
 
 SWEEP = ["train", "-m", "task=average_effect", *TABLE, "run_dir=s"]
 

@@ -8,9 +8,12 @@ import pytest
 import torch
 
 from torchdpcate import DRLearner, PrivacyBudget, RLearner
-from torchdpcate.data import CausalData, Domain, Table, TableSchema
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.table import Table
 from torchdpcate.errors import InputError
-from torchdpcate.policy import OutcomeWeightedLearner
+from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
 
 FACTS = {
     "treatment": {"name": "segment", "categories": ["none", "men", "women"]},

@@ -22,11 +22,11 @@ from torchdpcate import (
     SubsampleAggregateEffect,
     TableSchema,
 )
-from torchdpcate.candidates import Constants
-from torchdpcate.data import checked_records
+from torchdpcate.candidates.constants import Constants
+from torchdpcate.data.checked import checked_records
 from torchdpcate.errors import InputError
-from torchdpcate.policy import CrossValidatedRule
-from torchdpcate.policy.selection import FixedNuisances
+from torchdpcate.estimators.rules.cross_validation import CrossValidatedRule
+from torchdpcate.nuisance.arms.fixed import FixedNuisances
 from torchdpcate.privacy.noise import SystemNoise
 
 DOMAIN = Domain([0.0], [1.0], 0.0, 1.0, overlap=0.1)

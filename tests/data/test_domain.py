@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchdpcate.data import Domain
+from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 
 calm = settings(deadline=None, max_examples=60)  # shared machines pause

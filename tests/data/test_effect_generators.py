@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from torchdpcate.data import Confounded
+from torchdpcate.data.effect_generators import Confounded
 from torchdpcate.errors import InputError
 
 N = 400_000

@@ -5,7 +5,10 @@ import pandas as pd
 import pytest
 import torch
 
-from torchdpcate.data import CausalData, Domain, TableSchema, fingerprint
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.fingerprint import fingerprint
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 
 RNG = np.random.default_rng(0)

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 import torch
 
-from torchdpcate.data import Dataset1, Dataset2
+from torchdpcate.data.generators import Dataset1, Dataset2
 from torchdpcate.errors import InputError
 
 N = 200_000

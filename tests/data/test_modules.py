@@ -1,7 +1,9 @@
 import pytest
 import torch
 
-from torchdpcate.data import CausalData, Dataset1, RecordsModule
+from torchdpcate.data.generators import Dataset1
+from torchdpcate.data.modules import RecordsModule
+from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 
 

@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from torchdpcate import CovariateBalancingEffect, OutcomeWeightedLearner, PolicySelector, RLearner
-from torchdpcate.data import CausalData, Domain, TableSchema
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 
 X = [[0.1, 1.0], [0.2, 2.0], [0.3, 3.0]]

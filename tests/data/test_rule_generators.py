@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from torchdpcate.data import ITR, OWL, public_generator
+from torchdpcate.data.rule_generators import ITR, OWL
+from torchdpcate.data.split import public_generator
 from torchdpcate.errors import InputError
 
 N = 200_000

@@ -7,7 +7,8 @@ import pytest
 import torch
 import yaml
 
-from torchdpcate.data import Categorical, Domain, Numeric, TableSchema
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.schema import Categorical, Numeric, TableSchema
 from torchdpcate.errors import InputError
 
 from .conftest import DOMAIN

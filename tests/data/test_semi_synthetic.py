@@ -4,7 +4,10 @@ import pandas as pd
 import pytest
 import torch
 
-from torchdpcate.data import Domain, GeneratedSurface, GivenOutcomes, SemiSynthetic, TableSchema
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.semi_synthetic import SemiSynthetic
+from torchdpcate.data.surfaces import GeneratedSurface, GivenOutcomes
 from torchdpcate.errors import InputError
 
 N = 20_000

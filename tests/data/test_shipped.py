@@ -5,7 +5,9 @@ import pytest
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 
-from torchdpcate.data import StudySource, TableSchema, _shipped
+from torchdpcate.data import _shipped
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.study import StudySource
 from torchdpcate.errors import InputError
 
 

@@ -7,7 +7,9 @@ import pytest
 import torch
 from pyarrow import parquet
 
-from torchdpcate.data import Dataset2, TableSchema, stream_effects
+from torchdpcate.data.generators import Dataset2
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.stream import stream_effects
 from torchdpcate.errors import InputError
 
 BATCH = 1000

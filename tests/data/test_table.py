@@ -6,7 +6,8 @@ import pandas as pd
 import pytest
 import torch
 
-from torchdpcate.data import Table, TableSchema
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.table import Table
 from torchdpcate.errors import InputError
 
 

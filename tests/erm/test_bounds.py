@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from torchdpcate.erm import WeightBounds
+from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.errors import InputError
 
 

@@ -5,18 +5,12 @@ import math
 import pytest
 import torch
 
-from torchdpcate.erm import (
-    Ball,
-    CrossEntropy,
-    HuberHinge,
-    L1Ball,
-    Logistic,
-    Squared,
-    descent,
-    minimise,
-    minimise_batches,
-    newton,
-)
+from torchdpcate.erm import descent
+from torchdpcate.erm.descent import newton
+from torchdpcate.erm.domains import Ball, L1Ball
+from torchdpcate.erm.losses import CrossEntropy, HuberHinge, Logistic, Squared
+from torchdpcate.erm.solver import minimise
+from torchdpcate.erm.streaming import minimise_batches
 from torchdpcate.errors import NumericalError
 
 

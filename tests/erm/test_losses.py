@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchdpcate.erm import CrossEntropy, Huber, HuberHinge, Logistic, Squared
+from torchdpcate.erm.losses import CrossEntropy, Huber, HuberHinge, Logistic, Squared
 from torchdpcate.errors import InputError
 
 LABELS = [HuberHinge(0.5), HuberHinge(0.01), HuberHinge(3.0), Logistic()]

@@ -10,30 +10,17 @@ from hypothesis import strategies as st
 from scipy.stats import gamma as gamma_law
 from scipy.stats import kstest
 
-from torchdpcate.erm import (
-    SOLVER_SHARE,
-    Ball,
-    HuberHinge,
-    Logistic,
-    WeightBounds,
-    calibrate_tilt,
-    default_tolerance,
-    gaussian_tilt,
-    jacobian,
-    minimise,
-    output_mechanism,
-    ridge_ratio,
-    tilt_sigma,
-)
+from torchdpcate.erm.bounds import WeightBounds
+from torchdpcate.erm.domains import Ball
+from torchdpcate.erm.losses import HuberHinge, Logistic
+from torchdpcate.erm.perturbation import SOLVER_SHARE, calibrate_tilt, jacobian, output_mechanism, ridge_ratio
+from torchdpcate.erm.solver import default_tolerance, minimise
+from torchdpcate.erm.tilt_scale import gaussian_tilt, tilt_sigma
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import (
-    ApproximateEvent,
-    GaussianMechanism,
-    KNormMechanism,
-    NoiseSource,
-    PrivacyBudget,
-    PureEvent,
-)
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import ApproximateEvent, PureEvent
+from torchdpcate.privacy.mechanisms import GaussianMechanism, KNormMechanism
+from torchdpcate.privacy.noise import NoiseSource
 
 PURE, BOTH = PrivacyBudget(1.0, 0.0), PrivacyBudget(1.0, 1e-5)
 OWN = WeightBounds.per_record(4.0)

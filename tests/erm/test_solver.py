@@ -7,18 +7,11 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
-from torchdpcate.erm import (
-    Ball,
-    Huber,
-    HuberHinge,
-    L1Ball,
-    Logistic,
-    Squared,
-    default_tolerance,
-    minimise,
-    newton,
-    solver,
-)
+from torchdpcate.erm import solver
+from torchdpcate.erm.descent import newton
+from torchdpcate.erm.domains import Ball, L1Ball
+from torchdpcate.erm.losses import Huber, HuberHinge, Logistic, Squared
+from torchdpcate.erm.solver import default_tolerance, minimise
 from torchdpcate.errors import InputError, NumericalError
 
 LOSSES = [HuberHinge(0.5), HuberHinge(0.05), Logistic(), Huber(0.3), Squared(5.0)]

@@ -1,7 +1,10 @@
 import pytest
 import torch
 
-from torchdpcate.erm import CrossEntropy, Logistic, default_tolerance, minimise, minimise_batches, streaming, summed
+from torchdpcate.erm import streaming
+from torchdpcate.erm.losses import CrossEntropy, Logistic
+from torchdpcate.erm.solver import default_tolerance, minimise
+from torchdpcate.erm.streaming import minimise_batches, summed
 from torchdpcate.errors import InputError, NumericalError
 
 

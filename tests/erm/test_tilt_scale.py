@@ -5,9 +5,9 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import chi
 
-from torchdpcate.erm import gaussian_tilt, tilt_delta, tilt_sigma
+from torchdpcate.erm.tilt_scale import gaussian_tilt, tilt_delta, tilt_sigma
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import analytic_gaussian_sigma
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 
 # policy_learning, section 8: epsilon, delta, xi, J, k, sigma
 SIGMAS = [

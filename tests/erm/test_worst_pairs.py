@@ -5,9 +5,15 @@ import math
 import pytest
 import torch
 
-from torchdpcate.audit import audit
-from torchdpcate.erm import HuberHinge, WeightBounds, calibrate_tilt, worst_pairs
-from torchdpcate.privacy import WORST_CASES, NoiseSource, PrivacyBudget, PureEvent
+from torchdpcate.audit.attack import audit
+from torchdpcate.erm import worst_pairs
+from torchdpcate.erm.bounds import WeightBounds
+from torchdpcate.erm.losses import HuberHinge
+from torchdpcate.erm.perturbation import calibrate_tilt
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.worst_case import WORST_CASES
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 

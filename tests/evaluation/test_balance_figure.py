@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from torchdpcate.errors import InputError
-from torchdpcate.evaluation import BalanceTable, IntervalRow, balance_figure, interval_figure, save_figure
+from torchdpcate.evaluation.balance_figure import IntervalRow, balance_figure, interval_figure
+from torchdpcate.evaluation.figures import save_figure
+from torchdpcate.release.balance_table import BalanceTable
 
 NAMES = ["age", "$dose_{", "sex"]
 BOUGHT = BalanceTable(

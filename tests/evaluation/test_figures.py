@@ -10,7 +10,9 @@ from hypothesis import given
 from tests.faults.guards import answered
 from tests.faults.mutations import examples, json_faults
 from torchdpcate.errors import InputError
-from torchdpcate.evaluation import EffectCurves, budget_figure, curves_figure, effect_figure, rule_figure, save_figure
+from torchdpcate.evaluation.comparison import budget_figure, curves_figure
+from torchdpcate.evaluation.curves import EffectCurves
+from torchdpcate.evaluation.figures import effect_figure, rule_figure, save_figure
 
 GRID = np.linspace(0, 1, 5)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from torchdpcate.evaluation import PEHE, IntervalCoverage, MeanEffectBias, pehe
+from torchdpcate.evaluation.metrics import PEHE, IntervalCoverage, MeanEffectBias, pehe
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from experiments.policy_selection import calibrations, design, pages, tables
 from experiments.policy_selection.cells import Cells
 from experiments.policy_selection.choice import choice_rows, scored
 from experiments.policy_selection.references import APPENDIX_G
-from torchdpcate.policy.selection.fixed import FixedNuisances
-from torchdpcate.policy.selection.stable import StableNuisances
-from torchdpcate.policy.selection.utilities import utilities
+from torchdpcate.estimators.selection.utilities import utilities
+from torchdpcate.nuisance.arms.fixed import FixedNuisances
+from torchdpcate.nuisance.arms.stable import StableNuisances
 
 FOLDER = Path(tables.__file__).parent
 GAUSSIAN = design.Population("gaussian")

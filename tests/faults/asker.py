@@ -11,8 +11,8 @@ import torch
 
 from tests.faults.trainee import Journal, Way, kill_this_process
 from tests.release.helpers import DOMAIN
-from torchdpcate.release.history import History
-from torchdpcate.release.online import OnlineService
+from torchdpcate.estimators.cate.online.history import History
+from torchdpcate.estimators.cate.online.service import OnlineService
 
 QUERIES = DOMAIN.grid(24)
 

@@ -13,8 +13,9 @@ from tests.faults import trainee
 from tests.faults.guards import SECONDS, bounded
 from tests.faults.trainee import COUNTED, JOURNAL, LEDGER, RELEASES
 from torchdpcate.errors import TorchDPCateError
-from torchdpcate.privacy import Ledger, PureEvent
-from torchdpcate.release import load_release
+from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.release.file import load_release
 
 # What a journal says last, and the part of the way that follows it.
 PHASES = {

@@ -9,12 +9,13 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from tests.faults.guards import bounded
-from tests.release import forgery
 from tests.release.test_file import function_release
+from tests.verify import forgery
 from torchdpcate.errors import ReleaseFileError, VerificationError
-from torchdpcate.privacy import DPSGDEvent, GaussianEvent, PureEvent
-from torchdpcate.release import load_release, verify_release
+from torchdpcate.privacy.events import DPSGDEvent, GaussianEvent, PureEvent
 from torchdpcate.release.digest import DIGEST_KEY, release_digest
+from torchdpcate.release.file import load_release
+from torchdpcate.verify.file import verify_release
 
 MEMORY_KIB = 100_000
 SECONDS = 60  # no timing: unbounded, each of them takes minutes

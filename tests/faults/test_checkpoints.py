@@ -12,11 +12,13 @@ from hypothesis import given
 from tests.faults.guards import answered, bounded
 from tests.faults.mutations import byte_faults, examples
 from tests.nuisance.cases import Foreign, Interrupt, Save, plan
-from torchdpcate.data import CausalData
+from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance import default_trainer, train
-from torchdpcate.privacy import Ledger, NoiseSource, PrivacyBudget
-from torchdpcate.privacy.ledger import _LATEST
+from torchdpcate.nuisance.train import train
+from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.ledger import _LATEST, Ledger
+from torchdpcate.privacy.noise import NoiseSource
 
 pytestmark = pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 

@@ -20,11 +20,14 @@ from tests.release.helpers import DOMAIN
 from tests.release.test_file import function_release
 from torchdpcate.cli import train as train_module
 from torchdpcate.cli.main import main
-from torchdpcate.data import TableSchema
 from torchdpcate.data._frames import arrow_path
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import Ledger, NoiseSource, PrivacyBudget, PureEvent
-from torchdpcate.release import load_release
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.release.file import load_release
 
 POINTS = DOMAIN.grid(40)
 NAME = "donn\u00e9es \u00fc\u4e16"

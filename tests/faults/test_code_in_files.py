@@ -15,10 +15,10 @@ import pytest
 import yaml
 
 from torchdpcate.audit.leak.scan import scan
-from torchdpcate.candidates import PolicyLibrary
+from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.cli.main import main
-from torchdpcate.data import TableSchema
 from torchdpcate.data._shipped import check_targets
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 
 
@@ -141,7 +141,7 @@ def test_the_shipped_choices_are_the_targets_of_the_shipped_files():
     check_targets({"_target_": "torchdpcate.data.Dataset1", "n": [1, {"a": None}]}, "data")
     check_targets({"_target_": "torchdpcate.data.GivenOutcomes"}, "data")
     with pytest.raises(InputError, match="no shipped choice of data"):
-        check_targets({"_target_": "torchdpcate.learners.RLearner"}, "data")
+        check_targets({"_target_": "torchdpcate.estimators.cate.learner.RLearner"}, "data")
 
 
 CONFIG = {

@@ -26,8 +26,9 @@ from tests.release.helpers import DOMAIN
 from tests.release.test_file import function_release
 from torchdpcate._files import write_text
 from torchdpcate.cli.main import main
-from torchdpcate.privacy import Ledger, PrivacyBudget, PureEvent
-from torchdpcate.privacy.ledger import _LATEST
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.ledger import _LATEST, Ledger
 
 BLOCKS = {"all": PrivacyBudget(1.0, 0.0)}
 

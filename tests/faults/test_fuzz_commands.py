@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from tests.faults.guards import bounded
 from tests.faults.mutations import byte_faults, examples, json_faults
-from tests.release.forgery import release, rewritten, statement
+from tests.verify.forgery import release, rewritten, statement
 from torchdpcate.cli.main import main
-from torchdpcate.release import load_release
+from torchdpcate.release.file import load_release
 
 pytestmark = [pytest.mark.usefixtures("no_pickle"), pytest.mark.filterwarnings("ignore")]
 

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from tests.faults.guards import answered
 from tests.faults.mutations import NASTY_TEXTS, byte_faults, examples, json_faults, paths, replaced, twice, without
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import ApproximateEvent, DPSGDEvent, GaussianEvent, Ledger, PrivacyBudget, PureEvent
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, GaussianEvent, PureEvent
+from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.ledger_file import parse
 
 pytestmark = pytest.mark.usefixtures("no_pickle")

@@ -19,8 +19,8 @@ from tests.faults.guards import answered
 from tests.faults.mutations import byte_faults, examples, json_faults
 from tests.release.helpers import QUERIES, nuisances
 from tests.release.test_file import function_release, query_release
-from torchdpcate.release import load_release
 from torchdpcate.release.digest import DIGEST_KEY, release_digest
+from torchdpcate.release.file import load_release
 
 pytestmark = [
     pytest.mark.usefixtures("no_pickle"),

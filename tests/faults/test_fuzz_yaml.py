@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.data.conftest import DOMAIN
 from tests.faults.guards import answered
 from tests.faults.mutations import NASTY_TEXTS, byte_faults, examples, json_faults, paths, replaced
-from torchdpcate.data import TableSchema
 from torchdpcate.data._yaml import read_yaml
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("no_pickle")

@@ -5,13 +5,16 @@ import json
 import pytest
 import yaml
 
-from tests.release.forgery import release, rewritten, statement
 from tests.release.helpers import QUERIES, SCHEMA
+from tests.verify.forgery import release, rewritten, statement
 from torchdpcate.cli.main import main
-from torchdpcate.data import Domain, TableSchema
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.release import QueryRelease, load_release, make_card
-from torchdpcate.release.card_html import card_html
+from torchdpcate.release.file import load_release
+from torchdpcate.release.release import QueryRelease
+from torchdpcate.verify.card import make_card
+from torchdpcate.verify.card_html import card_html
 
 HOSTILE = {
     "a colour": "\x1b[31mage",

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.estimators.cate.online.test_service import create
 from tests.faults import asker
 from tests.faults.asker import QUERIES
 from tests.faults.guards import SECONDS
 from tests.faults.killing import server
 from tests.release.helpers import stage
-from tests.release.test_online import create
-from torchdpcate.release.online import OnlineService
+from torchdpcate.estimators.cate.online.service import OnlineService
 
 KILLS, PROCESSES = 16, 4
 

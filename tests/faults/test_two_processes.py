@@ -12,7 +12,9 @@ from tests.faults.guards import SECONDS
 from tests.faults.killing import journal, server
 from tests.faults.trainee import BUDGET, JOURNAL, LEDGER, Journal
 from torchdpcate.errors import BudgetError, InputError
-from torchdpcate.privacy import Ledger, PrivacyBudget, PureEvent
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.ledger import Ledger
 
 PROCESSES, FIT = 6, 40
 BLOCKS = {"one": PrivacyBudget(1.0, 0.0), "two": PrivacyBudget(1.0, 0.0)}

@@ -18,14 +18,16 @@ from torch import Tensor
 
 import torchdpcate
 import torchdpcate.privacy.ledger as ledger_module
-from torchdpcate.data import Dataset1
-from torchdpcate.learners import RLearner
-from torchdpcate.nuisance import NuisanceConfig, default_trainer
+from torchdpcate.data.generators import Dataset1
+from torchdpcate.estimators.cate.learner import RLearner
+from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.engines import _Guarded
 from torchdpcate.nuisance.step_account import StepAccount
-from torchdpcate.privacy import Ledger, PrivacyBudget
+from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import SystemNoise
-from torchdpcate.second_stage import LinearSecondStage
+from torchdpcate.second_stage.recipes import LinearSecondStage
 
 BUDGET = PrivacyBudget(4.0, 1e-5)
 STEPS = 24

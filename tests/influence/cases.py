@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdpcate.influence import InfluenceFunction
+from torchdpcate.influence.influence import InfluenceFunction
 from torchdpcate.second_stage.neural import NeuralHead, _trust_region
 
 

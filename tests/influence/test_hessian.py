@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.influence.cases import box, draws, neural_head, relative
-from torchdpcate.influence import HessianVectorProduct
 from torchdpcate.influence import hessian as hessian_module
+from torchdpcate.influence.hessian import HessianVectorProduct
 
 
 @pytest.fixture(scope="module")

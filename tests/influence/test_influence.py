@@ -12,8 +12,8 @@ from tests.influence.cases import (
     relative,
 )
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.influence import CholeskySolver, ConjugateGradientSolver
 from torchdpcate.influence import influence as influence_module
+from torchdpcate.influence.solve import CholeskySolver, ConjugateGradientSolver
 from torchdpcate.second_stage.neural import _trust_region
 
 

@@ -7,14 +7,16 @@ import pytest
 import torch
 
 from tests.influence.cases import real, relative
-from torchdpcate.data import Domain
-from torchdpcate.influence import InfluenceFunction, gross_error_sensitivity
+from torchdpcate.causal.score import ScoreBounds
+from torchdpcate.data.domain import Domain
+from torchdpcate.features.unit_kernel import UnitKernel
+from torchdpcate.influence.influence import InfluenceFunction
 from torchdpcate.influence.kernel import KernelInfluenceFunction
-from torchdpcate.orthogonal import ScoreBounds
-from torchdpcate.second_stage import SecondStageBlock, kernel_system
+from torchdpcate.influence.supremum import gross_error_sensitivity
+from torchdpcate.second_stage import kernel_system
 from torchdpcate.second_stage.kernel import KernelStage
 from torchdpcate.second_stage.kernel_solve import SQUARED, Loss
-from torchdpcate.second_stage.unit_kernel import UnitKernel
+from torchdpcate.second_stage.stage import SecondStageBlock
 
 LOSSES = (SQUARED, Loss(0.3), Loss(0.3, truncated=True))
 

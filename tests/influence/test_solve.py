@@ -5,13 +5,8 @@ from hypothesis import strategies as st
 
 from tests.influence.cases import draws, neural_head, relative
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.influence import (
-    CholeskySolver,
-    ConjugateGradientSolver,
-    HessianVectorProduct,
-    Solver,
-    solver_for,
-)
+from torchdpcate.influence.hessian import HessianVectorProduct
+from torchdpcate.influence.solve import CholeskySolver, ConjugateGradientSolver, Solver, solver_for
 
 SOLVERS = [CholeskySolver, ConjugateGradientSolver]
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.influence.cases import LinearHead, box, draws, kernel_head, neural_head, real
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import NumericalError
-from torchdpcate.influence import gross_error_sensitivity, operator_norm_bound
+from torchdpcate.influence.supremum import gross_error_sensitivity, operator_norm_bound
 
 LINE = Domain([0.0], [1.0], -1.0, 2.0)
 

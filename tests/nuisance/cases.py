@@ -6,8 +6,11 @@ import torch
 from lightning.pytorch import Callback, LightningModule
 from torch import nn
 
-from torchdpcate.nuisance import DPSGD, DPSGDPlan, default_trainer, poisson_loader
-from torchdpcate.privacy import NoiseSource
+from torchdpcate.nuisance.dp_sgd import DPSGD
+from torchdpcate.nuisance.plan import DPSGDPlan
+from torchdpcate.nuisance.poisson import poisson_loader
+from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.privacy.noise import NoiseSource
 
 N, Q = 60, 3
 

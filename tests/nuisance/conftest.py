@@ -7,8 +7,9 @@ import torch
 from torch.utils.data import TensorDataset
 
 from tests.nuisance.cases import N, Q
-from torchdpcate.data import CausalData, Domain
-from torchdpcate.nuisance import Nuisances
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.nuisance.nuisances import Nuisances
 
 
 @pytest.fixture(autouse=True)

@@ -6,12 +6,17 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 from sklearn.linear_model import LogisticRegression
 
-from torchdpcate.data import CausalData, Dataset2, Domain
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.generators import Dataset2
+from torchdpcate.data.records import CausalData
 from torchdpcate.errors import BudgetError, InputError, NumericalError
 from torchdpcate.nuisance import convex
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig, ConvexNuisances, additive_legendre
 from torchdpcate.nuisance.joint_objective import joint_objective
-from torchdpcate.privacy import Ledger, NoiseSource, PrivacyBudget, PureEvent
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.noise import NoiseSource
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 DOMAIN = Domain([0.0] * 3, [1.0] * 3, outcome_low=-2.0, outcome_high=2.0, overlap=0.05)

@@ -14,20 +14,19 @@ from torch.func import functional_call, grad, vmap
 from torch.utils.data import DataLoader, TensorDataset
 
 from tests.nuisance.cases import Foreign, Interrupt, N, Q, Recorder, fit, plan
-from torchdpcate.data import Domain
+from torchdpcate.data.domain import Domain
 from torchdpcate.errors import BudgetError, InputError, NumericalError
-from torchdpcate.nuisance import (
-    DPSGD,
-    DPSGDPlan,
-    NuisanceConfig,
-    Nuisances,
-    RecordLossModule,
-    default_trainer,
-    poisson_loader,
-)
+from torchdpcate.nuisance.config import NuisanceConfig
+from torchdpcate.nuisance.dp_sgd import DPSGD
 from torchdpcate.nuisance.engines import choose_mode
-from torchdpcate.privacy import Ledger, NoiseSource, PrivacyBudget
-from torchdpcate.privacy.noise import FixedNoise
+from torchdpcate.nuisance.nuisances import Nuisances
+from torchdpcate.nuisance.plan import DPSGDPlan
+from torchdpcate.nuisance.poisson import poisson_loader
+from torchdpcate.nuisance.record_loss import RecordLossModule
+from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.noise import FixedNoise, NoiseSource
 
 MODES = ["hooks", "functorch", "ghost"]
 CLIP = 0.3

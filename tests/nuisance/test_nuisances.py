@@ -7,7 +7,9 @@ import torch
 from torch.func import grad, vmap
 
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance import Nuisances, Outcome, Propensity, RecordLossModule
+from torchdpcate.nuisance.networks import Outcome, Propensity
+from torchdpcate.nuisance.nuisances import Nuisances
+from torchdpcate.nuisance.record_loss import RecordLossModule
 
 
 @pytest.mark.parametrize("width", [0, 5])

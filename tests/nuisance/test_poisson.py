@@ -7,9 +7,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance import PoissonSampler, poisson_loader
 from torchdpcate.nuisance.batches import shuffled_loader
-from torchdpcate.privacy import NoiseSource
+from torchdpcate.nuisance.poisson import PoissonSampler, poisson_loader
+from torchdpcate.privacy.noise import NoiseSource
 
 
 def drawn(size, rate, steps, seed=0) -> torch.Tensor:

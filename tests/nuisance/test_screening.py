@@ -3,10 +3,15 @@ import math
 import pytest
 import torch
 
-from torchdpcate.data import CausalData, Dataset2, Domain
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.generators import Dataset2
+from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.screening import Screening, _strengths, outcome_median, relevance
-from torchdpcate.privacy import NoiseSource, PrivacyBudget, PureEvent, sum_grid
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.exact_sums import sum_grid
+from torchdpcate.privacy.noise import NoiseSource
 
 DOMAIN = Domain([0.0] * 4, [1.0] * 4, outcome_low=-1.0, outcome_high=1.0)
 

@@ -11,9 +11,15 @@ from torch.utils.data import TensorDataset
 
 from tests.nuisance.cases import Foreign, Interrupt, Save, fit, plan
 from torchdpcate.errors import BudgetError, InputError
-from torchdpcate.nuisance import DPSGDPlan, default_trainer, train
+from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.step_account import StepAccount
-from torchdpcate.privacy import Ledger, NoiseSource, PrivacyBudget, compose, dp_sgd_epsilon, ledger
+from torchdpcate.nuisance.train import train
+from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.privacy import ledger
+from torchdpcate.privacy.accounting import compose, dp_sgd_epsilon
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.noise import NoiseSource
 
 BLOCKS = {"nuisance": PrivacyBudget(1000.0, 1e-5)}
 

@@ -11,19 +11,21 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from tests.nuisance.cases import Interrupt, Save, plan
-from torchdpcate.data import CausalData, Dataset1
+from torchdpcate.data.generators import Dataset1
+from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.nuisance import (
-    ConvexNuisanceConfig,
-    NuisanceConfig,
-    Nuisances,
-    Outcome,
-    Propensity,
-    default_trainer,
-    train,
-)
 from torchdpcate.nuisance.averaging import TailAverage
-from torchdpcate.privacy import DPSGDEvent, GaussianEvent, Ledger, NoiseSource, PrivacyBudget, compose
+from torchdpcate.nuisance.config import NuisanceConfig
+from torchdpcate.nuisance.convex import ConvexNuisanceConfig
+from torchdpcate.nuisance.networks import Outcome, Propensity
+from torchdpcate.nuisance.nuisances import Nuisances
+from torchdpcate.nuisance.train import train
+from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.privacy.accounting import compose
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import DPSGDEvent, GaussianEvent
+from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.noise import NoiseSource
 
 
 def cpu(**settings):

@@ -9,20 +9,10 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import (
-    ApproximateEvent,
-    DPSGDEvent,
-    GaussianEvent,
-    PureEvent,
-    accounting,
-    analytic_gaussian_sigma,
-    compose,
-    dp_sgd_epsilon,
-    dp_sgd_noise_multiplier,
-    naive_sum,
-    privacy_curve,
-)
-from torchdpcate.privacy.calibration import gaussian_epsilon
+from torchdpcate.privacy import accounting
+from torchdpcate.privacy.accounting import compose, dp_sgd_epsilon, dp_sgd_noise_multiplier, naive_sum, privacy_curve
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon
+from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, GaussianEvent, PureEvent
 
 DELTA = 1e-5
 RATE = 128 / 1350

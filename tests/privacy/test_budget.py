@@ -1,7 +1,7 @@
 import pytest
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import PrivacyBudget
+from torchdpcate.privacy.budget import PrivacyBudget
 
 
 @pytest.mark.parametrize("epsilon", [0, -1.0, float("inf"), float("nan"), "much", None])

@@ -8,7 +8,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import (
+from torchdpcate.privacy.calibration import (
     analytic_gaussian_sigma,
     classical_gaussian_sigma,
     gaussian_epsilon,

@@ -10,8 +10,9 @@ from scipy.stats import binomtest, chisquare, kstest
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance import PoissonSampler
-from torchdpcate.privacy import NoiseSource, draws, fine_gaussian
+from torchdpcate.nuisance.poisson import PoissonSampler
+from torchdpcate.privacy import draws, fine_gaussian
+from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.polytope import root_simplices
 
 ALARM = 1e-8

@@ -3,14 +3,8 @@ import pytest
 from dp_accounting.pld import PLDAccountant
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import (
-    ApproximateEvent,
-    DPSGDEvent,
-    GaussianEvent,
-    PureEvent,
-    compose,
-    event_from_dict,
-)
+from torchdpcate.privacy.accounting import compose
+from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, GaussianEvent, PureEvent, event_from_dict
 
 EVENTS = [DPSGDEvent(4.0, 0.1), GaussianEvent(6.0), PureEvent(0.5), ApproximateEvent(0.5, 1e-6)]
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import sum_grid
+from torchdpcate.privacy.exact_sums import sum_grid
 
 
 @settings(max_examples=60, deadline=None)

@@ -8,16 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchdpcate.errors import BudgetError, InputError
-from torchdpcate.privacy import (
-    ApproximateEvent,
-    DPSGDEvent,
-    GaussianEvent,
-    Ledger,
-    PrivacyBudget,
-    PureEvent,
-    analytic_gaussian_sigma,
-    compose,
-)
+from torchdpcate.privacy.accounting import compose
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma
+from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, GaussianEvent, PureEvent
 from torchdpcate.privacy.filters import (
     FilterCost,
     GaussianFilter,
@@ -28,6 +22,7 @@ from torchdpcate.privacy.filters import (
     stated_cost,
 )
 from torchdpcate.privacy.gaussian_dp import event_mu
+from torchdpcate.privacy.ledger import Ledger
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 FIRST = GaussianEvent(analytic_gaussian_sigma(0.5, 5e-6))

@@ -7,16 +7,9 @@ import pytest
 from scipy.stats import norm
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import (
-    ApproximateEvent,
-    DPSGDEvent,
-    GaussianEvent,
-    PureEvent,
-    analytic_gaussian_sigma,
-    compose,
-    gaussian_epsilon,
-    privacy_curve,
-)
+from torchdpcate.privacy.accounting import compose, privacy_curve
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon
+from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, GaussianEvent, PureEvent
 from torchdpcate.privacy.gaussian_dp import Reach, gaussian_curve, gaussian_dp
 
 STEPS = [(DPSGDEvent(8.0, 128 / 1350), 422)]

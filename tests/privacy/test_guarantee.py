@@ -1,7 +1,8 @@
 import pytest
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import Condition, Guarantee, Level, PrivacyBudget
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 MET = Condition("C1", "the bound holds", True)

@@ -11,20 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchdpcate.errors import BudgetError, InputError
-from torchdpcate.privacy import (
-    ApproximateEvent,
-    DPSGDEvent,
-    GaussianEvent,
-    GaussianMechanism,
-    Ledger,
-    Level,
-    PrivacyBudget,
-    PureEvent,
-    analytic_gaussian_sigma,
-    compose,
-    dp_sgd_noise_multiplier,
-)
+from torchdpcate.privacy.accounting import compose, dp_sgd_noise_multiplier
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma
+from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, GaussianEvent, PureEvent
 from torchdpcate.privacy.filters import SumFilter
+from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.mechanisms import GaussianMechanism
 
 DELTA = 1e-5
 RATE = 128 / 1350

@@ -5,16 +5,11 @@ import torch
 from scipy.stats import gamma, kstest
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import (
-    GaussianEvent,
-    GaussianMechanism,
-    KNormMechanism,
-    LaplaceMechanism,
-    NoiseSource,
-    PrivacyBudget,
-    PureEvent,
-    compose,
-)
+from torchdpcate.privacy.accounting import compose
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import GaussianEvent, PureEvent
+from torchdpcate.privacy.mechanisms import GaussianMechanism, KNormMechanism, LaplaceMechanism
+from torchdpcate.privacy.noise import NoiseSource
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 MECHANISMS = [GaussianMechanism(BUDGET, 0.25), LaplaceMechanism(1.0, 0.25)]

@@ -13,8 +13,8 @@ from scipy.integrate import quad
 from scipy.stats import chisquare, gamma, kstest
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import NoiseSource
 from torchdpcate.privacy import noise as noise_module
+from torchdpcate.privacy.noise import NoiseSource
 
 ALARM = 1e-8
 SOURCES = {"system": NoiseSource.system, "fixed": lambda: NoiseSource.fixed(7)}

@@ -10,15 +10,11 @@ import torch
 from scipy.stats import chisquare, gamma, ks_2samp, kstest
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import (
-    NoiseSource,
-    PrivacyBudget,
-    PureEvent,
-    RootPolytopeMechanism,
-    root_norm,
-    root_simplices,
-)
-from torchdpcate.privacy.root_polytope import _root_polytope
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.polytope import root_norm, root_simplices
+from torchdpcate.privacy.root_polytope import RootPolytopeMechanism, _root_polytope
 
 ALARM = 1e-7
 

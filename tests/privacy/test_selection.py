@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import NoiseSource, PrivacyBudget
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.selection import _generalised, generalised_select, normalised_scores, top_k
 
 

@@ -12,21 +12,22 @@ from scipy.integrate import quad
 from scipy.stats import chisquare, laplace
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import (
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.noise import FixedNoise, NoiseSource
+from torchdpcate.privacy.selection_law import exponential_law, laplace_law
+from torchdpcate.privacy.selection_mechanisms import (
     SELECTIONS,
     ExponentialMechanism,
-    Level,
-    NoiseSource,
     PermuteAndFlip,
-    PrivacyBudget,
-    PureEvent,
     ReportNoisyMax,
+    _exponential,
+    _permute_and_flip,
+    _report_noisy_max,
     expected_regret,
     make_selection,
 )
-from torchdpcate.privacy.noise import FixedNoise
-from torchdpcate.privacy.selection_law import exponential_law, laplace_law
-from torchdpcate.privacy.selection_mechanisms import _exponential, _permute_and_flip, _report_noisy_max
 
 ALARM = 1e-8
 NOTE = torch.tensor([30.0, 20.0, 0.0])  # of the theory note, section 8

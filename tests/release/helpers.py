@@ -2,11 +2,13 @@
 
 import torch
 
-from torchdpcate.data import Domain, TableSchema
-from torchdpcate.nuisance import Nuisances
-from torchdpcate.orthogonal import RScore
-from torchdpcate.privacy import Level
-from torchdpcate.second_stage import Legendre, LinearStage, SecondStageBlock
+from torchdpcate.causal.score import RScore
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.features.maps import Legendre
+from torchdpcate.nuisance.nuisances import Nuisances
+from torchdpcate.privacy.guarantee import Level
+from torchdpcate.second_stage.stage import LinearStage, SecondStageBlock
 
 DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], -2.0, 2.0, overlap=0.1)
 SCHEMA = TableSchema.from_domain(DOMAIN)

@@ -13,27 +13,24 @@ from safetensors.torch import save_file
 
 from tests.faults.guards import answered
 from tests.faults.mutations import examples, json_faults
-from tests.release.forgery import rewritten, statement
+from tests.verify.forgery import rewritten, statement
 from torchdpcate import load_release
+from torchdpcate.causal.estimand import Weighting
 from torchdpcate.cli.inspect import inspect
-from torchdpcate.data import Domain, TableSchema
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, ReleaseFileError
-from torchdpcate.orthogonal import Weighting
-from torchdpcate.privacy import Level
-from torchdpcate.release import (
-    AverageEffectRelease,
-    BalanceTable,
-    Estimate,
-    IntervalLaw,
-    ReleasedWeights,
-    make_card,
-    save_release,
-    write_card,
-)
-from torchdpcate.release.card_words import own_words
+from torchdpcate.features.maps import Fourier, Identity, Legendre
+from torchdpcate.privacy.guarantee import Level
+from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.balance_table import BalanceTable
 from torchdpcate.release.digest import DIGEST_KEY, release_digest
-from torchdpcate.release.file import read_release_file
-from torchdpcate.second_stage import Fourier, Identity, Legendre
+from torchdpcate.release.estimate import Estimate
+from torchdpcate.release.file import read_release_file, save_release
+from torchdpcate.release.interval_law import IntervalLaw
+from torchdpcate.release.released_weights import ReleasedWeights
+from torchdpcate.verify.card import make_card, write_card
+from torchdpcate.verify.card_words import own_words
 
 DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], -2.0, 2.0, names=["age", "dose"])
 SCHEMA = TableSchema.from_domain(DOMAIN)

@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from tests.release.forgery import rewritten
 from tests.release.helpers import DOMAIN, QUERIES, SCHEMA, nuisances
-from torchdpcate.data import TableSchema
+from tests.verify.forgery import rewritten
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, ReleaseFileError
-from torchdpcate.release import FunctionRelease, PrivacyStatement, QueryRelease, load_release
+from torchdpcate.features.maps import FEATURE_MAPS
 from torchdpcate.release.digest import release_digest
-from torchdpcate.second_stage import FEATURE_MAPS
+from torchdpcate.release.file import load_release
+from torchdpcate.release.release import FunctionRelease, QueryRelease
+from torchdpcate.release.statement import PrivacyStatement
 
 STATEMENT = PrivacyStatement(
     mechanism="output", formula="f", level="certified", claim="c", epsilon=1.0, delta=1e-5, n=10, blocks=[]

@@ -13,14 +13,19 @@ from tests.candidates.cases import BINARY, DOMAIN, THREE, older, points
 from tests.candidates.test_families import families
 from tests.faults.guards import answered
 from tests.faults.mutations import examples, json_faults
-from tests.release.forgery import rewritten, statement
+from tests.verify.forgery import rewritten, statement
 from torchdpcate import load_release
-from torchdpcate.candidates import Constants, FunctionPolicies, LinearPolicies, Thresholds, TreePolicies
-from torchdpcate.data import TableSchema
+from torchdpcate.candidates.constants import Constants
+from torchdpcate.candidates.functions import FunctionPolicies
+from torchdpcate.candidates.linear import LinearPolicies
+from torchdpcate.candidates.thresholds import Thresholds
+from torchdpcate.candidates.trees import TreePolicies
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, ReleaseFileError
-from torchdpcate.privacy import Level
-from torchdpcate.release import PolicyRelease, make_card, save_release
-from torchdpcate.release.file import read_release_file
+from torchdpcate.privacy.guarantee import Level
+from torchdpcate.release.file import read_release_file, save_release
+from torchdpcate.release.policy import PolicyRelease
+from torchdpcate.verify.card import make_card
 
 SCHEMA = TableSchema.from_domain(DOMAIN)
 ARMS = TableSchema.from_dict(SCHEMA.to_dict() | {"treatment": {"name": "mail", "categories": ["none", "men", "women"]}})

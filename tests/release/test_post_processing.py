@@ -10,13 +10,18 @@ from sklearn.isotonic import IsotonicRegression
 
 from tests.release.helpers import DOMAIN, QUERIES, SCHEMA, nuisances
 from torchdpcate import PrivacyBudget, RLearner
-from torchdpcate.data import Dataset1, Domain, TableSchema
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.generators import Dataset1
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance import NuisanceConfig
-from torchdpcate.privacy import NoiseSource
-from torchdpcate.release import FunctionRelease, PrivacyStatement, QueryRelease
-from torchdpcate.release.post_processing import clipped, mean_effect, monotone, noise_scales, rank
-from torchdpcate.second_stage import Fourier, Legendre, LinearSecondStage
+from torchdpcate.features.maps import Fourier, Legendre
+from torchdpcate.nuisance.config import NuisanceConfig
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.release.post_processing import mean_effect, rank
+from torchdpcate.release.release import FunctionRelease, QueryRelease
+from torchdpcate.release.statement import PrivacyStatement
+from torchdpcate.release.views import clipped, monotone, noise_scales
+from torchdpcate.second_stage.recipes import LinearSecondStage
 
 CERTIFIED = PrivacyStatement("output", "", "certified", "(1, 1e-05)", 1.0, 1e-5, 100, [])
 POINTS = torch.rand(40, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2 - 1

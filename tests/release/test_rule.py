@@ -5,13 +5,16 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.release.forgery import rewritten, statement
+from tests.verify.forgery import rewritten, statement
 from torchdpcate import load_release
-from torchdpcate.data import Domain, TableSchema
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, ReleaseFileError
-from torchdpcate.privacy import Level
-from torchdpcate.release import RuleRelease, make_card, save_release
-from torchdpcate.second_stage import Fourier, Identity
+from torchdpcate.features.maps import Fourier, Identity
+from torchdpcate.privacy.guarantee import Level
+from torchdpcate.release.file import save_release
+from torchdpcate.release.rule import RuleRelease
+from torchdpcate.verify.card import make_card
 
 DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], -2.0, 2.0, names=["age", "dose"])
 

@@ -6,10 +6,12 @@ import math
 import pytest
 import torch
 
-from torchdpcate.data import Domain
+from torchdpcate.data.domain import Domain
 from torchdpcate.errors import NumericalError
-from torchdpcate.second_stage import Fourier, LinearProblem, design, solve, solve_tilted
+from torchdpcate.features.maps import Fourier
+from torchdpcate.second_stage import design
 from torchdpcate.second_stage.design import DenseDesign, LazyDesign, features_of
+from torchdpcate.second_stage.linear import LinearProblem, solve, solve_tilted
 
 DOMAIN = Domain([-1.0, 0.0], [1.0, 5.0], 0.0, 1.0)
 
@@ -28,7 +30,7 @@ def problem(psi, threshold: float = math.inf) -> LinearProblem:
 
 @pytest.fixture
 def small_batches(monkeypatch):
-    monkeypatch.setattr("torchdpcate.second_stage.features._CHUNK_ELEMENTS", 24)  # 3 records of 8 features
+    monkeypatch.setattr("torchdpcate.features.maps._CHUNK_ELEMENTS", 24)  # 3 records of 8 features
 
 
 @pytest.mark.usefixtures("small_batches")

@@ -11,24 +11,21 @@ from sklearn.gaussian_process.kernels import Matern
 from sklearn.kernel_ridge import KernelRidge
 
 from tests.release.helpers import DOMAIN, QUERIES, block
-from torchdpcate.data import Dataset2, Domain
+from torchdpcate.causal.score import ScoreBounds
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.generators import Dataset2
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.orthogonal import ScoreBounds
-from torchdpcate.privacy import PrivacyBudget, analytic_gaussian_sigma, gaussian_epsilon
-from torchdpcate.second_stage import (
-    Legendre,
-    LinearProblem,
-    LinearStage,
-    SecondStageBlock,
-    kernel_solve,
-    kernel_system,
-    solve,
-)
+from torchdpcate.features.maps import Legendre
+from torchdpcate.features.unit_kernel import SMOOTHNESS, UnitKernel
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon
+from torchdpcate.second_stage import kernel_solve, kernel_system
 from torchdpcate.second_stage.kernel import KernelSecondStage, KernelStage
 from torchdpcate.second_stage.kernel_solve import SQUARED, Loss, minimise
 from torchdpcate.second_stage.kernel_system import DenseSystem
+from torchdpcate.second_stage.linear import LinearProblem, solve
 from torchdpcate.second_stage.refit import Replacements, refit
-from torchdpcate.second_stage.unit_kernel import SMOOTHNESS, UnitKernel
+from torchdpcate.second_stage.stage import LinearStage, SecondStageBlock
 from torchdpcate.second_stage.worst_pair import worst_pair
 
 LOSSES = (Loss(), Loss(0.3), Loss(0.02), Loss(0.3, truncated=True))

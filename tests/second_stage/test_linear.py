@@ -9,18 +9,18 @@ from scipy.optimize import minimize
 from sklearn.linear_model import Ridge
 
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.privacy import PrivacyBudget, analytic_gaussian_sigma
-from torchdpcate.second_stage import (
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma
+from torchdpcate.second_stage import linear
+from torchdpcate.second_stage.linear import (
     LinearProblem,
-    LinearSecondStage,
-    ThresholdPurchase,
     huber_sensitivity,
-    linear,
     sensitivity,
     solve,
     solve_tilted,
     squared_sensitivity,
 )
+from torchdpcate.second_stage.recipes import LinearSecondStage, ThresholdPurchase
 
 
 def column(*values: float) -> torch.Tensor:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.nuisance import default_trainer
+from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.second_stage import neural
 from torchdpcate.second_stage.neural import NeuralHead, fit_neural_head
 

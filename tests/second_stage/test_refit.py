@@ -10,7 +10,8 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.second_stage import LinearProblem, refit, sensitivity, solve
+from torchdpcate.second_stage import refit
+from torchdpcate.second_stage.linear import LinearProblem, sensitivity, solve
 from torchdpcate.second_stage.refit import Replacements, ReplaceOne
 
 B, S = 0.9, 1.0

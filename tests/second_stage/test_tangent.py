@@ -12,14 +12,19 @@ from sklearn.linear_model import Ridge
 from torch.func import functional_call, grad, vmap
 
 from tests.release.helpers import Charges
-from torchdpcate.data import Domain
+from torchdpcate.causal.score import RScore
+from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.influence import InfluenceFunction
-from torchdpcate.nuisance import AveragedNuisances, Nuisances
-from torchdpcate.orthogonal import RScore
-from torchdpcate.privacy import NoiseSource, PrivacyBudget
-from torchdpcate.release import ObjectivePerturbation, OutputPerturbation, SmoothSensitivity
-from torchdpcate.second_stage import LinearStage, SecondStageBlock, design, linear
+from torchdpcate.estimators.cate.mechanisms.objective import ObjectivePerturbation
+from torchdpcate.estimators.cate.mechanisms.output import OutputPerturbation
+from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
+from torchdpcate.influence.influence import InfluenceFunction
+from torchdpcate.nuisance.averaged import AveragedNuisances
+from torchdpcate.nuisance.nuisances import Nuisances
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.second_stage import design, linear
+from torchdpcate.second_stage.stage import LinearStage, SecondStageBlock
 from torchdpcate.second_stage.tangent import Tangent, TangentSecondStage
 
 DOMAIN = Domain([-1.0, 10.0, 0.0], [3.0, 20.0, 1.0], -1.0, 3.0, overlap=0.1)
@@ -100,7 +105,7 @@ def test_of_averaged_nuisances_the_gradient_is_that_of_the_mean_effect():
 def test_products_without_the_matrix_are_those_with_it(width, monkeypatch):
     monkeypatch.setattr("torchdpcate.second_stage.tangent._LEAST_ROWS", 3)
     monkeypatch.setattr("torchdpcate.second_stage.tangent._KERNEL_ROWS", 4)
-    monkeypatch.setattr("torchdpcate.second_stage.features._CHUNK_ELEMENTS", 3)
+    monkeypatch.setattr("torchdpcate.features.maps._CHUNK_ELEMENTS", 3)
     psi, x, y, generator = features(width), DOMAIN.grid(10), DOMAIN.grid(14)[10:], torch.Generator().manual_seed(0)
     matrix = psi(x)
     theta = torch.randn(2, psi.dimension, dtype=torch.float64, generator=generator)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchdpcate.errors import InputError
-from torchdpcate.second_stage import sensitivity
+from torchdpcate.second_stage.linear import sensitivity
 from torchdpcate.second_stage.worst_pair import worst_pair
 
 B, S = 0.9, 1.0
@@ -70,7 +70,7 @@ def test_one_record_has_no_rest():
 
 
 def test_first_and_second_are_fitted_to_mirrored_coefficients():
-    from torchdpcate.second_stage import solve
+    from torchdpcate.second_stage.linear import solve
 
     pair = worst_pair(B, S, 0.01, 200)
     first, second = (solve(problem).theta for problem in (pair.first, pair.second))

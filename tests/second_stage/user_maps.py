@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchdpcate.second_stage import FeatureMap, Identity
+from torchdpcate.features.maps import FeatureMap, Identity
 
 
 class RawCovariates(FeatureMap):

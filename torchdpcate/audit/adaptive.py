@@ -9,19 +9,13 @@ from scipy.optimize import brentq
 
 from torchdpcate.audit.attack import AuditResult, Terms, play
 from torchdpcate.errors import BudgetError
-from torchdpcate.privacy import (
-    ApproximateEvent,
-    Event,
-    GaussianEvent,
-    Ledger,
-    Level,
-    PrivacyBudget,
-    PureEvent,
-    WorstCase,
-    analytic_gaussian_sigma,
-    privacy_curve,
-    worst_case,
-)
+from torchdpcate.privacy.accounting import privacy_curve
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma
+from torchdpcate.privacy.events import ApproximateEvent, Event, GaussianEvent, PureEvent
+from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.worst_case import WorstCase, worst_case
 
 _FILTERS = ("sums", "gaussian")
 _POINTS, _REACH = 20_001, 10.0  # of the first loss, and its reach in standard deviations

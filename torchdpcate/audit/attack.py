@@ -12,16 +12,11 @@ from torch import Tensor
 
 from torchdpcate.audit.bounds import Rates, epsilon_bound, gaussian_bound, pure_bound
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import (
-    ApproximateEvent,
-    DPSGDEvent,
-    Game,
-    NoiseSource,
-    PrivacyBudget,
-    PureEvent,
-    WorstCase,
-    gaussian_epsilon,
-)
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.calibration import gaussian_epsilon
+from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, PureEvent
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.worst_case import Game, WorstCase
 
 _PILOT = 40_000  # runs a world that choose the threshold and, where asked, the number of trials
 _DOUBT = 0.95  # confidence at which the pilot is believed: a lucky threshold must not win

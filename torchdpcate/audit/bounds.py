@@ -10,16 +10,9 @@ from scipy.special import ndtri
 from scipy.stats import beta
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import (
-    ApproximateEvent,
-    DPSGDEvent,
-    Event,
-    GaussianEvent,
-    PureEvent,
-    dp_sgd_epsilon,
-    gaussian_epsilon,
-    privacy_curve,
-)
+from torchdpcate.privacy.accounting import dp_sgd_epsilon, privacy_curve
+from torchdpcate.privacy.calibration import gaussian_epsilon
+from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, Event, GaussianEvent, PureEvent
 
 _COARSE = 32.0  # of the accountant's discretisation while a noise multiplier is searched for; never on the unsafe side
 _RANGE = 2.0  # log of the noise multipliers searched, on either side of the claimed one

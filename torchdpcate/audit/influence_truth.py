@@ -17,9 +17,10 @@ from torch import Tensor
 from torchdpcate.audit.neighbours import Retrain, refitted, worst_neighbour
 from torchdpcate.audit.scale_search import ScaleSearch
 from torchdpcate.errors import NumericalError
-from torchdpcate.influence import InfluenceFunction, Supremum, gross_error_sensitivity
-from torchdpcate.privacy import analytic_gaussian_sigma, smooth_sensitivity_multiplier, smoothness
-from torchdpcate.second_stage import LinearStage, ParametricStage
+from torchdpcate.influence.influence import InfluenceFunction
+from torchdpcate.influence.supremum import Supremum, gross_error_sensitivity
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma, smooth_sensitivity_multiplier, smoothness
+from torchdpcate.second_stage.stage import LinearStage, ParametricStage
 
 if TYPE_CHECKING:
     import pandas as pd

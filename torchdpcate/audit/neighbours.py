@@ -12,18 +12,13 @@ import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.influence import InfluenceFunction, maximise_over_box
-from torchdpcate.nuisance import default_trainer
-from torchdpcate.second_stage import (
-    FittedStage,
-    LinearStage,
-    NeuralStage,
-    ParametricStage,
-    SecondStageBlock,
-    fit_neural_head,
-    sensitivity,
-)
+from torchdpcate.influence.box import maximise_over_box
+from torchdpcate.influence.influence import InfluenceFunction
+from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.second_stage.linear import sensitivity
+from torchdpcate.second_stage.neural import fit_neural_head
 from torchdpcate.second_stage.refit import Replacements, ReplaceOne
+from torchdpcate.second_stage.stage import FittedStage, LinearStage, NeuralStage, ParametricStage, SecondStageBlock
 
 _POOL = 512  # records that the climb may remove: those with the largest influence of their own
 _REMOVALS = 64  # removals tried exactly with each newcomer at the end

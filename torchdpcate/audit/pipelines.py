@@ -5,12 +5,14 @@ from functools import partial
 import torch
 
 from torchdpcate.audit.neighbours import refitted, worst_neighbour
-from torchdpcate.data import Dataset1
-from torchdpcate.learners import CATELearner, DRLearner, RLearner
-from torchdpcate.nuisance import NuisanceConfig
-from torchdpcate.privacy import Game, NoiseSource, PrivacyBudget, worst_case
-from torchdpcate.release import FunctionMechanism, ObjectivePerturbation
-from torchdpcate.release.mechanism import Prepared
+from torchdpcate.data.generators import Dataset1
+from torchdpcate.estimators.cate.learner import CATELearner, DRLearner, RLearner
+from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism, Prepared
+from torchdpcate.estimators.cate.mechanisms.objective import ObjectivePerturbation
+from torchdpcate.nuisance.config import NuisanceConfig
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.worst_case import Game, worst_case
 
 _RECORDS = 400
 _NUISANCE = NuisanceConfig(width=8, batch_size=50, epochs=2)

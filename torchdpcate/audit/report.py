@@ -13,8 +13,8 @@ from torchdpcate._files import atomic_path
 from torchdpcate.audit.attack import AuditResult, audit
 from torchdpcate.audit.page import audit_figure, page
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import PrivacyBudget, WorstCase
-from torchdpcate.privacy.budget import number, whole
+from torchdpcate.privacy.budget import PrivacyBudget, number, whole
+from torchdpcate.privacy.worst_case import WorstCase
 
 PAGE, NUMBERS, FIGURE = "README.md", "audit.json", "audit.png"
 """Names of the files that `write_report` writes."""
@@ -110,7 +110,7 @@ def write_report(results: list[AuditResult], settings: AuditSettings, folder: Pa
     Raises:
         InputError: The folder cannot be written to.
     """
-    from torchdpcate.evaluation import save_figure
+    from torchdpcate.evaluation.figures import save_figure
 
     make_folder(folder)
     numbers = {

@@ -4,9 +4,10 @@ import torch
 from torch import Tensor
 
 from torchdpcate.audit.neighbours import replaced
-from torchdpcate.influence import Supremum, maximise_over_box
-from torchdpcate.second_stage import LinearStage, SecondStageBlock
+from torchdpcate.influence.box import maximise_over_box
+from torchdpcate.influence.supremum import Supremum
 from torchdpcate.second_stage.refit import Replacements, ReplaceOne
+from torchdpcate.second_stage.stage import LinearStage, SecondStageBlock
 
 _REMOVALS = 16  # removals tried with each newcomer
 

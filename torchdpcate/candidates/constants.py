@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from torchdpcate.candidates.family import PolicyFamily, check_labels, check_names, positions_of
-from torchdpcate.data import Domain
+from torchdpcate.data.domain import Domain
 
 
 class Constants(PolicyFamily):

@@ -11,9 +11,8 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from torchdpcate.data import Domain
 from torchdpcate.data._arrays import listed, plural
-from torchdpcate.data.domain import to_number
+from torchdpcate.data.domain import Domain, to_number
 from torchdpcate.errors import InputError
 
 MOST_ACTIONS = 127

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from torchdpcate.candidates.family import PolicyFamily, check_actions, check_names, check_source
-from torchdpcate.data import Domain
 from torchdpcate.data._arrays import listed
+from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 
 Function = Callable[[np.ndarray], Any]

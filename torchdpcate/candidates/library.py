@@ -17,8 +17,8 @@ from torchdpcate.candidates.functions import FunctionPolicies
 from torchdpcate.candidates.linear import LinearPolicies
 from torchdpcate.candidates.thresholds import Thresholds
 from torchdpcate.candidates.trees import TreePolicies
-from torchdpcate.data import Domain
 from torchdpcate.data._yaml import read_yaml
+from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 
 POLICY_FAMILIES: dict[str, type[PolicyFamily]] = {

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from torchdpcate.candidates.family import PolicyFamily, check_names, column_of, shown
-from torchdpcate.data import Domain
 from torchdpcate.data._arrays import to_float64
+from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 
 _TERMS = 3  # a score of more covariates makes no readable name

@@ -6,7 +6,7 @@ from itertools import permutations
 from torchdpcate.candidates.constants import Constants
 from torchdpcate.candidates.family import check_actions, check_numbers, shown
 from torchdpcate.candidates.thresholds import Thresholds
-from torchdpcate.data import Numeric, TableSchema
+from torchdpcate.data.schema import Numeric, TableSchema
 from torchdpcate.errors import InputError
 
 

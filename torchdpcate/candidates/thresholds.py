@@ -16,7 +16,7 @@ from torchdpcate.candidates.family import (
     shown,
     spread_over,
 )
-from torchdpcate.data import Domain
+from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 
 

@@ -4,9 +4,10 @@ import os
 import sys
 from pathlib import Path
 
-from torchdpcate.data import read_queries, stream_effects
+from torchdpcate.data.queries import read_queries
+from torchdpcate.data.stream import stream_effects
 from torchdpcate.errors import InputError
-from torchdpcate.release.online import STATE_FILE, OnlineService
+from torchdpcate.estimators.cate.online.service import STATE_FILE, OnlineService
 
 ONLINE = Path("curator") / "online"
 

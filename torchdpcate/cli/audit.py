@@ -8,7 +8,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column, Table
 
-from torchdpcate.audit import AuditResult, AuditSettings, audit_all, find, make_folder, registry, write_report
+from torchdpcate.audit.attack import AuditResult
+from torchdpcate.audit.registry import find, registry
+from torchdpcate.audit.report import AuditSettings, audit_all, make_folder, write_report
 from torchdpcate.errors import AuditFailure, InputError
 
 _HELP = """usage: torchdpcate audit mechanism=NAME [epsilon=1] [delta=1e-5] [confidence=0.95] [trials=N]
@@ -80,7 +82,7 @@ def audit(words: list[str]) -> None:
 def _leak(words: list[str]) -> None:
     if len(words) != 1:
         raise InputError("audit leak: give one run folder")
-    from torchdpcate.audit.leak import leak_report
+    from torchdpcate.audit.leak.scan import leak_report
 
     leak_report(words[0])
 

@@ -35,12 +35,13 @@ from torchdpcate.cli.settings import (
     unused_average_groups,
     words,
 )
-from torchdpcate.data import StreamedStudy, Study, read_queries
-from torchdpcate.effects import AverageEffectLearner
+from torchdpcate.data.queries import read_queries
+from torchdpcate.data.study import StreamedStudy, Study
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance import ConvexNuisanceConfig
-from torchdpcate.privacy import PrivacyBudget
-from torchdpcate.release import AverageEffectRelease
+from torchdpcate.estimators.average.learner import AverageEffectLearner
+from torchdpcate.nuisance.convex import ConvexNuisanceConfig
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.release.average_effect import AverageEffectRelease
 
 TASK = "average_effect"
 _OF_OTHERS = {

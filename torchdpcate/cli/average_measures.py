@@ -8,12 +8,15 @@ from omegaconf import DictConfig
 from torchdpcate._files import PRIVATE, atomic_path
 from torchdpcate._text import spreadsheet_cell
 from torchdpcate.cli.run import noise_source, say_warning
-from torchdpcate.data import CausalData, StreamedStudy, Study, record_average
-from torchdpcate.effects import AverageEffectLearner, DifferenceInMeansEffect
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.study import StreamedStudy, Study, record_average
 from torchdpcate.errors import NumericalError
-from torchdpcate.evaluation import BalanceTable
-from torchdpcate.privacy import PrivacyBudget
-from torchdpcate.release import AverageEffectRelease, Estimate
+from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
+from torchdpcate.estimators.average.learner import AverageEffectLearner
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.balance_table import BalanceTable
+from torchdpcate.release.estimate import Estimate
 
 NONPRIVATE, PRIVATE_MEANS, MEANS = (
     "non-private",

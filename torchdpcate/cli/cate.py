@@ -23,13 +23,17 @@ from torchdpcate.cli.run import (
     write_release,
 )
 from torchdpcate.cli.settings import AVERAGE_GROUPS, CURVES_FILE, RULE_GROUPS, SELECTION_GROUPS, choices, words
-from torchdpcate.data import Study
+from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError
-from torchdpcate.evaluation import EffectCurves, effect_figure, pehe, save_figure
-from torchdpcate.learners import CATELearner
-from torchdpcate.privacy import PrivacyBudget
-from torchdpcate.release import EffectRelease, FunctionMechanism, Mechanism, SmoothSensitivity
-from torchdpcate.release.post_processing import noise_scales
+from torchdpcate.estimators.cate.learner import CATELearner
+from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism, Mechanism
+from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
+from torchdpcate.evaluation.curves import EffectCurves
+from torchdpcate.evaluation.figures import effect_figure, save_figure
+from torchdpcate.evaluation.metrics import pehe
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.release.release import EffectRelease
+from torchdpcate.release.views import noise_scales
 
 _TASK = "cate"
 _RULES = "it is of rules: choose task=owl, two_stage_rule or pairwise"

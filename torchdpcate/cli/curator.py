@@ -10,14 +10,15 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from torchdpcate._files import PRIVATE, atomic_path, write_text
-from torchdpcate.data import StreamedStudy, Study
-from torchdpcate.effects import AverageEffectLearner
-from torchdpcate.evaluation import BalanceTable
-from torchdpcate.learners import CATELearner
-from torchdpcate.policy import RuleLearner
-from torchdpcate.policy.selection.selector import PolicySelector
-from torchdpcate.release import Estimate, Mechanism
-from torchdpcate.second_stage import RKHSStage
+from torchdpcate.data.study import StreamedStudy, Study
+from torchdpcate.estimators.average.learner import AverageEffectLearner
+from torchdpcate.estimators.cate.learner import CATELearner
+from torchdpcate.estimators.cate.mechanisms.base import Mechanism
+from torchdpcate.estimators.rules.learner import RuleLearner
+from torchdpcate.estimators.selection.selector import PolicySelector
+from torchdpcate.release.balance_table import BalanceTable
+from torchdpcate.release.estimate import Estimate
+from torchdpcate.second_stage.stage import RKHSStage
 
 
 def write_curator(config: DictConfig, facts: Mapping[str, Any], numbers: Mapping[str, Tensor], folder: Path) -> None:

@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from torchdpcate._text import plain
-from torchdpcate.audit import shipped_results
+from torchdpcate.audit.report import shipped_results
 from torchdpcate.errors import InputError
-from torchdpcate.release import load_release, make_card, read_facts, write_card
+from torchdpcate.release.file import load_release
+from torchdpcate.verify.card import make_card, write_card
+from torchdpcate.verify.deployments import read_facts
 
 
 def inspect(release: str, as_json: bool = False) -> None:

@@ -12,8 +12,8 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import ConfigCompositionException, HydraException
 from omegaconf import DictConfig, OmegaConf
 
-from torchdpcate.data._shipped import conf_dir
 from torchdpcate.errors import InputError
+from torchdpcate.registry import conf_dir
 
 _ELSEWHERE = ("config_dir", "config_path", "config_name", "experimental_rerun")
 _OPEN = ("effect.shares",)  # settings by names of the user's choice, which the class that reads them checks

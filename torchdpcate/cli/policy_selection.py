@@ -15,7 +15,7 @@ from torch import Tensor
 
 from torchdpcate._files import PRIVATE, atomic_path, write_text
 from torchdpcate._text import spreadsheet_cell
-from torchdpcate.candidates import PolicyLibrary
+from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.cli.curator import selection_facts, selection_numbers, write_curator
 from torchdpcate.cli.run import (
     finish,
@@ -36,17 +36,18 @@ from torchdpcate.cli.settings import (
     unused_nuisance_groups,
     words,
 )
-from torchdpcate.data import Study, TableSchema
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError
-from torchdpcate.evaluation import policy_figure, save_figure
-from torchdpcate.policy.selection.frozen import FrozenNuisances
-from torchdpcate.policy.selection.nuisances import ScoreNuisances
-from torchdpcate.policy.selection.selector import PolicySelector
-from torchdpcate.policy.selection.utilities import utilities
-from torchdpcate.privacy import PrivacyBudget
+from torchdpcate.estimators.selection.selector import PolicySelector
+from torchdpcate.estimators.selection.utilities import utilities
+from torchdpcate.evaluation.figures import save_figure
+from torchdpcate.evaluation.policies import policy_figure
+from torchdpcate.nuisance.arms.base import ScoreNuisances
+from torchdpcate.nuisance.arms.frozen import FrozenNuisances
+from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS, SelectionMechanism
-from torchdpcate.release import PolicyRelease
-from torchdpcate.release.policy import SCORING
+from torchdpcate.release.policy import SCORING, PolicyRelease
 
 TASK = "policy_selection"
 _OF_RULES = "it is of rules: choose task=owl, two_stage_rule or pairwise"

@@ -5,10 +5,11 @@ from pathlib import Path
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from torchdpcate.data import stream_effects
 from torchdpcate.data._frames import MOST_BYTES
+from torchdpcate.data.stream import stream_effects
 from torchdpcate.errors import InputError
-from torchdpcate.release import AverageEffectRelease, load_release
+from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.file import load_release
 
 
 def predict(release: str, input: str, output: str, most_bytes: int | None = None) -> None:

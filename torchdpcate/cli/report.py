@@ -33,8 +33,9 @@ from torchdpcate.cli.settings import CURVES_FILE
 from torchdpcate.cli.summaries import COUNTS, WORDS, read_summary
 from torchdpcate.cli.sweep_total import table_totals
 from torchdpcate.errors import InputError
-from torchdpcate.evaluation import EffectCurves, budget_figure, curves_figure, save_figure
-from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION
+from torchdpcate.evaluation.comparison import budget_figure, curves_figure
+from torchdpcate.evaluation.curves import EffectCurves
+from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -32,13 +32,17 @@ from torchdpcate.cli.settings import (
     unused_rule_groups,
     words,
 )
-from torchdpcate.data import Study
+from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError
-from torchdpcate.evaluation import decision_accuracy, policy_value, rule_figure, save_figure
-from torchdpcate.policy import NoiseReport, PrivatelyTunedRule, RuleLearner
-from torchdpcate.privacy import PrivacyBudget
-from torchdpcate.release import RuleRelease
-from torchdpcate.second_stage import Identity, Representation, Tangent
+from torchdpcate.estimators.rules.learner import RuleLearner
+from torchdpcate.estimators.rules.noise_report import NoiseReport
+from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule
+from torchdpcate.evaluation.figures import rule_figure, save_figure
+from torchdpcate.evaluation.rules import decision_accuracy, policy_value
+from torchdpcate.features.maps import Identity, Representation
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.release.rule import RuleRelease
+from torchdpcate.second_stage.tangent import Tangent
 
 _OF_EFFECTS = {
     "mechanism": "use rule.mechanism",

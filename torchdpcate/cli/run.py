@@ -21,11 +21,13 @@ from rich.table import Table
 from torchdpcate._files import PRIVATE, PUBLIC, publish, reserved, seal, write_text
 from torchdpcate._text import plain
 from torchdpcate.cli.settings import settings, words
-from torchdpcate.data import StreamedStudy, Study
 from torchdpcate.data.generated import GeneratedStudy
+from torchdpcate.data.study import StreamedStudy, Study
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import Ledger, NoiseSource
-from torchdpcate.release import Release, write_sums
+from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.release.digest import write_sums
+from torchdpcate.release.release import Release
 
 RELEASE_FILE = "release.safetensors"
 _ROOM = 8 << 20  # bytes of a release without its long tensors: small models, statement, figures, checksums

@@ -14,19 +14,23 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
 from torchdpcate._files import PRIVATE, write_text
-from torchdpcate.audit import make_folder
-from torchdpcate.audit.spillover import SpilloverReport, spillover_audit, spillover_figure
+from torchdpcate.audit.report import make_folder
+from torchdpcate.audit.spillover.figure import spillover_figure
+from torchdpcate.audit.spillover.report import SpilloverReport
+from torchdpcate.audit.spillover.search import spillover_audit
 from torchdpcate.cli.overrides import checked_overrides
 from torchdpcate.cli.policy_selection import TASK, make_library, make_nuisances
 from torchdpcate.cli.train import _quoted
-from torchdpcate.data import CausalData, RareRegionStudy, Study, StudySource
-from torchdpcate.data._shipped import conf_dir
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.selection_generators import RareRegionStudy
+from torchdpcate.data.study import Study, StudySource
 from torchdpcate.errors import AuditFailure, InputError
-from torchdpcate.evaluation import save_figure
-from torchdpcate.policy.selection.blocks import by_position, training_and_scoring
-from torchdpcate.policy.selection.learned import LearnedNuisances
-from torchdpcate.policy.selection.nuisances import FittedNuisances, ScoreNuisances, SelectionFacts
+from torchdpcate.estimators.selection.blocks import by_position, training_and_scoring
+from torchdpcate.evaluation.figures import save_figure
+from torchdpcate.nuisance.arms.base import FittedNuisances, ScoreNuisances, SelectionFacts
+from torchdpcate.nuisance.arms.learned import LearnedNuisances
 from torchdpcate.privacy.budget import whole
+from torchdpcate.registry import conf_dir
 
 _DEFAULT = ("stability", "none")
 _NEIGHBOURS, _WIDTH = 64, 130

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import ApproximateEvent, Event, Ledger, PureEvent
 from torchdpcate.privacy.accounting import compose
+from torchdpcate.privacy.events import ApproximateEvent, Event, PureEvent
+from torchdpcate.privacy.ledger import Ledger
 
 Spent = tuple[float, float] | None
 """Epsilon and delta of a whole run; None where it has no proved claim."""

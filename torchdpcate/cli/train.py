@@ -16,8 +16,8 @@ from omegaconf import DictConfig
 
 from torchdpcate._files import PRIVATE
 from torchdpcate.cli.overrides import checked_overrides
-from torchdpcate.data._shipped import conf_dir
 from torchdpcate.errors import InputError
+from torchdpcate.registry import conf_dir
 
 
 def train(overrides: Sequence[str]) -> None:

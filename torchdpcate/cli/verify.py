@@ -1,6 +1,6 @@
 """``torchdpcate verify``: does a release agree with itself, and is it as it was written?"""
 
-from torchdpcate.release import verify_release
+from torchdpcate.verify.file import verify_release
 
 
 def verify(release: str) -> None:

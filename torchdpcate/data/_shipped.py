@@ -8,20 +8,9 @@ from typing import Any
 
 from torchdpcate.data._yaml import read_yaml
 from torchdpcate.errors import InputError
+from torchdpcate.registry import conf_dir
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-
-
-def conf_dir() -> Path:
-    """Return the folder of the shipped configuration.
-
-    Raises:
-        FileNotFoundError: the installation has none.
-    """
-    for folder in (_PACKAGE / "conf", _PACKAGE.parent / "conf"):
-        if folder.is_dir():
-            return folder
-    raise FileNotFoundError(f"no conf folder beside {_PACKAGE}; reinstall torchdpcate")
 
 
 def shipped(folder: str, name: str) -> Path:

@@ -8,8 +8,8 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from torchdpcate.privacy import Condition, of_library
 from torchdpcate.privacy.budget import positive
+from torchdpcate.privacy.guarantee import Condition, of_library
 
 
 class Slopes(NamedTuple):

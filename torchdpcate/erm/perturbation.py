@@ -11,18 +11,10 @@ from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.solver import default_tolerance
 from torchdpcate.erm.tilt_scale import gaussian_tilt
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import (
-    AdditiveMechanism,
-    ApproximateEvent,
-    Event,
-    GaussianMechanism,
-    KNormMechanism,
-    NoiseSource,
-    PrivacyBudget,
-    PureEvent,
-    k_norm_deviation,
-)
-from torchdpcate.privacy.budget import positive, whole
+from torchdpcate.privacy.budget import PrivacyBudget, positive, whole
+from torchdpcate.privacy.events import ApproximateEvent, Event, PureEvent
+from torchdpcate.privacy.mechanisms import AdditiveMechanism, GaussianMechanism, KNormMechanism, k_norm_deviation
+from torchdpcate.privacy.noise import NoiseSource
 
 SOLVER_SHARE = 0.01
 """Share of the budget that pays for the solver's stop and the tilt's grid; its noise is about 1e-3 of the other."""

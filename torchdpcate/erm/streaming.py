@@ -8,7 +8,7 @@ from torch import Tensor
 from torchdpcate.erm.descent import newton
 from torchdpcate.erm.losses import Loss
 from torchdpcate.erm.solver import MOST_NUMBERS, TiltedSum, linear_predictor, newton_direction, positive_ridges
-from torchdpcate.privacy import exact_sum
+from torchdpcate.privacy.exact_sums import exact_sum
 
 Batches = Callable[[], Iterable[tuple[Tensor, Tensor]]]
 """Reads all records anew: features [b, p] or [runs, b, p] and targets [b] or [runs, b], batch by batch."""

@@ -7,8 +7,8 @@ from scipy.integrate import quad
 from scipy.optimize import brentq
 
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.privacy import analytic_gaussian_sigma
 from torchdpcate.privacy.budget import positive, probability, whole
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 
 _DECAY = 45.0  # the integral ends where its integrand is below e^-45 of its largest
 

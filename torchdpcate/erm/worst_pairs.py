@@ -9,7 +9,10 @@ from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import HuberHinge
 from torchdpcate.erm.perturbation import Tilt, calibrate_tilt, output_mechanism
 from torchdpcate.erm.solver import TiltedSum, default_tolerance, minimise
-from torchdpcate.privacy import Game, Guarantee, Level, NoiseSource, PrivacyBudget, k_norm_evidence, worst_case
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.guarantee import Guarantee, Level
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.worst_case import Game, k_norm_evidence, worst_case
 
 _LOSS, _BOUNDS = HuberHinge(0.5), WeightBounds.per_record(2.0)
 _JACOBIAN_SHARE = 0.05  # of epsilon; a small one makes the tilt's share of the claim large

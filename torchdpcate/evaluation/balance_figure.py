@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from torchdpcate.errors import InputError
-from torchdpcate.evaluation.balance_table import BalanceTable
 from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, new_grid
+from torchdpcate.release.balance_table import BalanceTable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

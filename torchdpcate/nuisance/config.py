@@ -8,15 +8,18 @@ from dataclasses import dataclass
 
 import torch
 
-from torchdpcate.data import CausalData, Domain
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.nuisances import Nuisances
 from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.recipe import NuisanceRecipe
 from torchdpcate.nuisance.record_loss import MOMENTUM
 from torchdpcate.nuisance.train import TrainerFactory, train
-from torchdpcate.privacy import Ledger, NoiseSource, PrivacyBudget, dp_sgd_noise_multiplier
-from torchdpcate.privacy.accounting import Charge
+from torchdpcate.privacy.accounting import Charge, dp_sgd_noise_multiplier
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.noise import NoiseSource
 
 
 @dataclass(frozen=True)

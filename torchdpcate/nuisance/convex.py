@@ -10,24 +10,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from torchdpcate.data import CausalData, Domain
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.joint_objective import JointObjective, joint_objective
 from torchdpcate.nuisance.model import NuisanceModel, NuisanceValues
 from torchdpcate.nuisance.recipe import NuisanceRecipe
 from torchdpcate.nuisance.screening import outcome_median
-from torchdpcate.privacy import (
-    ApproximateEvent,
-    Game,
-    Guarantee,
-    Ledger,
-    Level,
-    NoiseSource,
-    PrivacyBudget,
-    PureEvent,
-    worst_case,
-)
 from torchdpcate.privacy.accounting import Charge
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import ApproximateEvent, PureEvent
+from torchdpcate.privacy.guarantee import Guarantee, Level
+from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.worst_case import Game, worst_case
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer

@@ -13,16 +13,11 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.checks import (
-    callbacks,
-    check_optimizer,
-    check_sampler,
-    check_trainer,
-    check_weights,
-)
+from torchdpcate.nuisance.checks import callbacks, check_optimizer, check_sampler, check_trainer, check_weights
 from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.step_account import StepAccount
-from torchdpcate.privacy import Ledger, NoiseSource
+from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.noise import NoiseSource
 
 if TYPE_CHECKING:
     from torchdpcate.nuisance.engines import Engine

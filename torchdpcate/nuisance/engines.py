@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.plan import DPSGDPlan
-from torchdpcate.privacy import NoiseSource
+from torchdpcate.privacy.noise import NoiseSource
 
 _handlers = list(logging.getLogger().handlers)
 from opacus.grad_sample import GradSampleHooks, GradSampleHooksFastGradientClipping  # noqa: E402

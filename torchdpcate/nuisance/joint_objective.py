@@ -8,19 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdpcate.erm import (
-    SOLVER_SHARE,
-    Huber,
-    Logistic,
-    Loss,
-    Tilt,
-    gaussian_tilt,
-    grid_move,
-    make_tilt,
-    minimise,
-    ridge_ratio,
-)
-from torchdpcate.privacy import NoiseSource, PrivacyBudget
+from torchdpcate.erm.losses import Huber, Logistic, Loss
+from torchdpcate.erm.perturbation import SOLVER_SHARE, Tilt, grid_move, make_tilt, ridge_ratio
+from torchdpcate.erm.solver import minimise
+from torchdpcate.erm.tilt_scale import gaussian_tilt
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.noise import NoiseSource
 
 _LEAST_RIDGE = 1e-4  # of the mean objective, for conditioning
 _TOLERANCE = 1e-11  # of a summed gradient, a record and gradient bound

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdpcate.data import Domain
+from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.model import NuisanceModel, NuisanceValues
 from torchdpcate.nuisance.networks import Outcome, Propensity

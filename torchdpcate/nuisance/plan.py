@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import DPSGDEvent
+from torchdpcate.privacy.events import DPSGDEvent
 
 ROUNDING = 2.0**-16
 """Share of the clip norm that is left for the rounding of norms and products in float32, and of sums to the grid."""

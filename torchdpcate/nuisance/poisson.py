@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.batches import BatchDataset, ready
-from torchdpcate.privacy import NoiseSource
+from torchdpcate.privacy.noise import NoiseSource
 
 
 class PoissonSampler(Sampler):

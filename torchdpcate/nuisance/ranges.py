@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdpcate.data import Domain
+from torchdpcate.data.domain import Domain
 from torchdpcate.nuisance.convex import ConvexNuisances
 from torchdpcate.nuisance.model import NuisanceModel
 from torchdpcate.nuisance.nuisances import Nuisances

@@ -7,13 +7,16 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from torchdpcate.nuisance.model import NuisanceModel
-from torchdpcate.privacy import Ledger, NoiseSource, PrivacyBudget
 from torchdpcate.privacy.accounting import Charge
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.noise import NoiseSource
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
-    from torchdpcate.data import CausalData, Domain
+    from torchdpcate.data.domain import Domain
+    from torchdpcate.data.records import CausalData
 
 
 class NuisanceRecipe(ABC):

@@ -6,20 +6,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdpcate.data import CausalData, Domain
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import (
-    Game,
-    Guarantee,
-    Level,
-    NoiseSource,
-    PrivacyBudget,
-    PureEvent,
-    exact_sum,
-    private_quantile,
-    worst_case,
-)
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.exact_sums import exact_sum
+from torchdpcate.privacy.guarantee import Guarantee, Level
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.quantile import private_quantile
 from torchdpcate.privacy.selection import top_k
+from torchdpcate.privacy.worst_case import Game, worst_case
 
 SCREENING = "screening of covariates"
 """What the ledger calls the charge."""

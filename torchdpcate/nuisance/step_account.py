@@ -6,7 +6,7 @@ from typing import Any
 
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.nuisance.plan import DPSGDPlan
-from torchdpcate.privacy import Ledger
+from torchdpcate.privacy.ledger import Ledger
 
 
 class StepAccount:

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from torchdpcate._signals import terminable
 from torchdpcate._threads import threads_for
-from torchdpcate.data import CausalData
+from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.averaging import TailAverage
 from torchdpcate.nuisance.batches import shuffled_loader
@@ -22,7 +22,8 @@ from torchdpcate.nuisance.dp_sgd import DPSGD
 from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.poisson import poisson_loader
 from torchdpcate.nuisance.trainer import interruptible, quiet_lightning
-from torchdpcate.privacy import Ledger, NoiseSource
+from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.noise import NoiseSource
 
 Module = TypeVar("Module", bound=LightningModule)
 TrainerFactory = Callable[..., Trainer]

@@ -14,15 +14,11 @@ from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.poisson import poisson_loader
 from torchdpcate.nuisance.record_loss import RecordLossModule
 from torchdpcate.nuisance.trainer import default_trainer, quiet_lightning
-from torchdpcate.privacy import (
-    Game,
-    Guarantee,
-    Level,
-    NoiseSource,
-    PrivacyBudget,
-    dp_sgd_noise_multiplier,
-    worst_case,
-)
+from torchdpcate.privacy.accounting import dp_sgd_noise_multiplier
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.guarantee import Guarantee, Level
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.worst_case import Game, worst_case
 
 _RATE, _STEPS = 0.2, 10
 _CANARIES = 256  # of one fit; more make the backward pass dearer a canary

@@ -13,14 +13,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.privacy.accounting import Charge, compose, naive_sum
 from torchdpcate.privacy.budget import PrivacyBudget, number, probability
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon
-from torchdpcate.privacy.events import (
-    ApproximateEvent,
-    DPSGDEvent,
-    Event,
-    GaussianEvent,
-    PureEvent,
-    event_from_dict,
-)
+from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, Event, GaussianEvent, PureEvent, event_from_dict
 from torchdpcate.privacy.gaussian_dp import event_mu
 from torchdpcate.privacy.what_is_left import what_is_left
 

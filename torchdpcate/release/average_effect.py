@@ -8,11 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate.data import TableSchema
+from torchdpcate.causal.estimand import ESTIMANDS
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.evaluation import BalanceTable
-from torchdpcate.evaluation.balance_table import COLUMNS
-from torchdpcate.orthogonal import ESTIMANDS
+from torchdpcate.release.balance_table import COLUMNS, BalanceTable
 from torchdpcate.release.estimate import Estimate
 from torchdpcate.release.holds_if import HOLDS_IF, holds_if
 from torchdpcate.release.interval_law import IntervalLaw

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from torchdpcate._files import PUBLIC, atomic_path
-from torchdpcate.data import TableSchema
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, ReleaseFileError
 from torchdpcate.release.digest import DIGEST_KEY, release_digest
 from torchdpcate.release.release import RELEASES, Release

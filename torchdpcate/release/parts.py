@@ -5,10 +5,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from torchdpcate.data import Domain
-from torchdpcate.nuisance import NuisanceModel, nuisances_from_config
-from torchdpcate.nuisance.averaged import nuisance_shapes
-from torchdpcate.second_stage import FeatureMap, from_config
+from torchdpcate.data.domain import Domain
+from torchdpcate.features.maps import FeatureMap
+from torchdpcate.features.user_maps import from_config
+from torchdpcate.nuisance.averaged import nuisance_shapes, nuisances_from_config
+from torchdpcate.nuisance.model import NuisanceModel
 
 _SIZES = ("degree", "pairs", "points", "propensity_degree", "width")  # settings that say how much there is of something
 

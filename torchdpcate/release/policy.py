@@ -7,9 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate.candidates import FunctionPolicies, PolicyFamily, check_actions, policy_family
-from torchdpcate.candidates.functions import Function
-from torchdpcate.data import TableSchema
+from torchdpcate.candidates.family import PolicyFamily, check_actions
+from torchdpcate.candidates.functions import Function, FunctionPolicies
+from torchdpcate.candidates.library import policy_family
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.release.release import RELEASES, Release
 from torchdpcate.release.statement import PrivacyStatement
@@ -120,7 +121,7 @@ RELEASES[PolicyRelease.kind] = PolicyRelease
 
 def _example() -> PolicyRelease:
     """A threshold on one covariate in [0, 1], for examples."""
-    from torchdpcate.candidates import Thresholds
+    from torchdpcate.candidates.thresholds import Thresholds
     from torchdpcate.release.rule import _example as rule
 
     schema, privacy = rule().schema, rule().privacy

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError
+from torchdpcate.features.maps import batches
 from torchdpcate.release.release import FunctionRelease
 from torchdpcate.release.views import Clipped, Effects, clipped, monotone, noise_scales, quantile
-from torchdpcate.second_stage.features import batches
 
 if TYPE_CHECKING:
     import pandas as pd

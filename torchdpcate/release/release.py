@@ -9,13 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate.data import Domain, TableSchema
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance import NuisanceModel
-from torchdpcate.privacy import Level
+from torchdpcate.features.maps import FeatureMap
+from torchdpcate.features.user_maps import to_config
+from torchdpcate.nuisance.model import NuisanceModel
+from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.parts import load_features, load_nuisances, named_tensors
 from torchdpcate.release.statement import PrivacyStatement
-from torchdpcate.second_stage import FeatureMap, to_config
 
 
 class Release(ABC):

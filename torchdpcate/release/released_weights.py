@@ -6,11 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdpcate.data import Domain
-from torchdpcate.orthogonal import Weighting
+from torchdpcate.causal.estimand import Weighting
+from torchdpcate.data.domain import Domain
+from torchdpcate.features.maps import FeatureMap
+from torchdpcate.features.user_maps import to_config
 from torchdpcate.release.parts import load_features, named_tensors
 from torchdpcate.release.release import _require
-from torchdpcate.second_stage import FeatureMap, to_config
 
 
 @dataclass(frozen=True, eq=False)

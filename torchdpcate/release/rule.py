@@ -7,11 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate.data import TableSchema
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.features.maps import FeatureMap
+from torchdpcate.features.user_maps import to_config
 from torchdpcate.release.parts import load_features, named_tensors
 from torchdpcate.release.release import RELEASES, Release, _require
 from torchdpcate.release.statement import PrivacyStatement
-from torchdpcate.second_stage import FeatureMap, to_config
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,10 +93,12 @@ RELEASES[RuleRelease.kind] = RuleRelease
 
 def _example() -> RuleRelease:
     """A rule on one covariate in [0, 1], for examples."""
-    from torchdpcate.data import Domain
-    from torchdpcate.privacy import Guarantee, Ledger, Level, PrivacyBudget
+    from torchdpcate.data.domain import Domain
+    from torchdpcate.features.maps import Identity
+    from torchdpcate.privacy.budget import PrivacyBudget
+    from torchdpcate.privacy.guarantee import Guarantee, Level
+    from torchdpcate.privacy.ledger import Ledger
     from torchdpcate.release.statement import make_statement
-    from torchdpcate.second_stage import Identity
 
     domain, budget = Domain([0.0], [1.0], -1.0, 1.0), PrivacyBudget(1.0, 0.0)
     statement = make_statement(

@@ -9,7 +9,8 @@ from typing import Any
 
 from torchdpcate._text import markdown_text
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import Guarantee, Ledger, Level
+from torchdpcate.privacy.guarantee import Guarantee, Level
+from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.release.statement_fields import check_fields
 
 ADJACENCY = "replace one record; the number of records is public"

@@ -6,8 +6,9 @@ from typing import Any
 
 from torchdpcate._text import is_plain
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import Level, event_from_dict
+from torchdpcate.privacy.events import event_from_dict
 from torchdpcate.privacy.filters import cost_from
+from torchdpcate.privacy.guarantee import Level
 
 Check = Callable[[Any], bool]
 

@@ -8,13 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate.data import TableSchema
-from torchdpcate.data.schema import Numeric
+from torchdpcate.data.schema import Numeric, TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import Level
+from torchdpcate.features.maps import batches
+from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.release import EffectRelease, QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
-from torchdpcate.second_stage.features import batches
 
 Effects = Union[EffectRelease, "View"]
 """Whatever answers ``effect`` and ``interval``."""
@@ -222,7 +221,7 @@ def _isotonic(values: Tensor) -> Tensor:
 
 def _example() -> EffectRelease:
     """Return the release of the examples above: effects -0.2 and 0.8 at the ends of [0, 1]."""
-    from torchdpcate.data import Domain
+    from torchdpcate.data.domain import Domain
 
     domain = Domain([0.0], [1.0], -1.0, 1.0)
     x, answers, scales = torch.tensor([[[0.0], [1.0]], [[-0.2], [0.8]], [[0.1], [0.1]]], dtype=torch.float64)

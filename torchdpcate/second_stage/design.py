@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.errors import NumericalError
-from torchdpcate.second_stage.features import FeatureMap, batches
+from torchdpcate.features.maps import FeatureMap, batches
 
 _DENSE_NUMBERS = 2**27  # of a matrix of features that is kept: 1 GiB
 _FACTORED = 8_192  # the largest matrix that is factored: 512 MiB

@@ -11,19 +11,19 @@ import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import PrivacyBudget
+from torchdpcate.features.unit_kernel import SMOOTHNESS, UnitKernel
+from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.second_stage.kernel_solve import SQUARED, KernelFit, Loss, minimise
 from torchdpcate.second_stage.kernel_system import DenseSystem, DualSystem, ProductSystem
 from torchdpcate.second_stage.linear import huber_sensitivity, squared_sensitivity
 from torchdpcate.second_stage.recipes import RidgeSecondStage
 from torchdpcate.second_stage.stage import RKHSStage, SecondStageBlock
-from torchdpcate.second_stage.unit_kernel import SMOOTHNESS, UnitKernel
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
-    from torchdpcate.data import Domain
-    from torchdpcate.nuisance import NuisanceModel
+    from torchdpcate.data.domain import Domain
+    from torchdpcate.nuisance.model import NuisanceModel
 
 _MEDIAN_POINTS = 1_024
 _COARSE_RECORDS = 2_000  # beyond which a fit with a threshold starts from one to fewer records

@@ -7,7 +7,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from torchdpcate.erm import Huber, newton
+from torchdpcate.erm.descent import newton
+from torchdpcate.erm.losses import Huber
 from torchdpcate.errors import InputError
 from torchdpcate.second_stage.design import DenseDesign, Design
 

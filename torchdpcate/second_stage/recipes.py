@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 from torchdpcate.errors import InputError
+from torchdpcate.features.maps import FeatureMap, Legendre
+from torchdpcate.features.user_maps import on_domain
 from torchdpcate.nuisance.trainer import interruptible, quiet_lightning
-from torchdpcate.privacy import PrivacyBudget, analytic_gaussian_sigma
-from torchdpcate.second_stage.features import FeatureMap, Legendre
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 from torchdpcate.second_stage.neural import NeuralHead, fit_neural_head
-from torchdpcate.second_stage.safe_features import on_domain
 from torchdpcate.second_stage.stage import FittedStage, LinearStage, NeuralStage, SecondStageBlock
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
-    from torchdpcate.nuisance import NuisanceModel
+    from torchdpcate.nuisance.model import NuisanceModel
 
 _NONPRIVATE_RIDGE = 1e-4
 

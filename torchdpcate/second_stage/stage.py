@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from torchdpcate.privacy import Condition
+from torchdpcate.features.maps import FeatureMap
+from torchdpcate.privacy.guarantee import Condition
 from torchdpcate.second_stage.design import features_of
-from torchdpcate.second_stage.features import FeatureMap
 from torchdpcate.second_stage.linear import LinearFit, LinearProblem, sensitivity, solve
 
 if TYPE_CHECKING:
-    from torchdpcate.data import Domain
-    from torchdpcate.orthogonal import ScoreBounds
+    from torchdpcate.causal.score import ScoreBounds
+    from torchdpcate.data.domain import Domain
     from torchdpcate.second_stage.neural import NeuralFit, NeuralHead
 
 Regression = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from torchdpcate.errors import InputError
-from torchdpcate.second_stage.features import FEATURE_MAPS, FeatureMap, batches
+from torchdpcate.features.maps import FeatureMap, batches
 from torchdpcate.second_stage.recipes import LinearSecondStage
 
 if TYPE_CHECKING:
-    from torchdpcate.nuisance import NuisanceModel, Nuisances
+    from torchdpcate.nuisance.model import NuisanceModel
+    from torchdpcate.nuisance.nuisances import Nuisances
 
 _LEAST_ROWS = 64  # of a batch: each one reads and writes p numbers
 _KERNEL_ROWS = 1_024  # of a block of the kernel, for which two passes through the network are in memory
@@ -103,7 +104,8 @@ class Tangent(FeatureMap):
     """
 
     def _setup(self, width: int, nuisances: "NuisanceModel | None") -> None:
-        from torchdpcate.nuisance import AveragedNuisances, Nuisances
+        from torchdpcate.nuisance.averaged import AveragedNuisances
+        from torchdpcate.nuisance.nuisances import Nuisances
 
         members = list(nuisances.members) if isinstance(nuisances, AveragedNuisances) else [nuisances]
         networks = tuple(member for member in members if isinstance(member, Nuisances))
@@ -176,9 +178,6 @@ class Tangent(FeatureMap):
 
 def _square(gradients: list[_Gradient]) -> Tensor:
     return torch.stack([gradient.square() for gradient in gradients]).sum(0)
-
-
-FEATURE_MAPS["tangent"] = Tangent
 
 
 @dataclass(frozen=True)

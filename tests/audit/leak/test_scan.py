@@ -27,7 +27,7 @@ from torchdpcate.audit.leak.figures import drawn
 from torchdpcate.audit.leak.scan import FALSE_ALARM, leak_report, scan
 from torchdpcate.cli.main import main
 from torchdpcate.errors import AuditFailure, InputError
-from torchdpcate.evaluation import effect_figure, save_figure
+from torchdpcate.evaluation.figures import effect_figure, save_figure
 
 DOMAIN = {
     "treatment": "treat",
@@ -328,7 +328,8 @@ def test_ages_public_numbers_and_roundings_of_the_release_are_no_leak(run):
 
 
 def test_queries_that_are_records_are_noted(run, tmp_path):
-    from torchdpcate.release import QueryRelease, load_release
+    from torchdpcate.release.file import load_release
+    from torchdpcate.release.release import QueryRelease
 
     release = load_release(run.release / "release.safetensors")
     rows = torch.tensor(run.table[["age", "dose", "sex"]].to_numpy()[:4])

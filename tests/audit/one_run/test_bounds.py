@@ -23,7 +23,7 @@ from torchdpcate.audit.one_run.bounds import (
     one_run_refutes,
 )
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import gaussian_epsilon
+from torchdpcate.privacy.calibration import gaussian_epsilon
 
 AUDITS = 2000
 MOST_FALSE_ALARMS = int(binom.isf(1e-7, AUDITS, 0.05))

@@ -26,10 +26,14 @@ from torchdpcate.audit.one_run.canaries import (
     loss_gaps,
     overhear,
 )
-from torchdpcate.data import Domain
+from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance import DPSGDPlan, NuisanceConfig, default_trainer, train
-from torchdpcate.privacy import NoiseSource, PrivacyBudget
+from torchdpcate.nuisance.config import NuisanceConfig
+from torchdpcate.nuisance.plan import DPSGDPlan
+from torchdpcate.nuisance.train import train
+from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.noise import NoiseSource
 
 QUICK = replace(CANARY_CONFIG, epochs=4)
 """Eight steps instead of twenty."""

@@ -12,12 +12,24 @@ from sklearn.base import clone
 from torchdpcate import DRLearner, LinearSecondStage, NeuralSecondStage, PrivacyBudget, RLearner
 from torchdpcate.audit.replay.check import Run, learner_pipeline, neighbours_for_replay, replay
 from torchdpcate.audit.replay.tape import RecordingNoise, ReplayingNoise
-from torchdpcate.data import CausalData, Dataset1, Domain, TableSchema, public_split
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.generators import Dataset1
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.split import public_split
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance import DPSGD, DPSGDPlan, NuisanceConfig, Nuisances, default_trainer, poisson_loader
-from torchdpcate.privacy import Ledger, Level
-from torchdpcate.release import InfluencePerturbation, OutputPerturbation, PrivateHead
-from torchdpcate.second_stage import Identity, Legendre, Representation
+from torchdpcate.estimators.cate.mechanisms.base import PrivateHead
+from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
+from torchdpcate.estimators.cate.mechanisms.output import OutputPerturbation
+from torchdpcate.features.maps import Identity, Legendre, Representation
+from torchdpcate.nuisance.config import NuisanceConfig
+from torchdpcate.nuisance.dp_sgd import DPSGD
+from torchdpcate.nuisance.nuisances import Nuisances
+from torchdpcate.nuisance.plan import DPSGDPlan
+from torchdpcate.nuisance.poisson import poisson_loader
+from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.ledger import Ledger
 
 STUDY = Dataset1(n=260, queries=6, seed=3).load()
 RECORDS, DOMAIN = STUDY.records, STUDY.domain
@@ -119,7 +131,7 @@ def test_a_split_by_value_is_reported(monkeypatch):
         held["records"] = records
         return learner_pipeline(learner())(records, noise)
 
-    monkeypatch.setattr("torchdpcate.learners.splits.public_split", by_value)
+    monkeypatch.setattr("torchdpcate.estimators.cate.splits.public_split", by_value)
     kinds = found(pipeline)
     assert {"learner.blocks_.nuisance", "learner.blocks_.second_stage"} <= kinds["result"]
     assert "learner.stage_.block" in kinds["records"]

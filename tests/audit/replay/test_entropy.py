@@ -11,10 +11,10 @@ import torch
 from torchdpcate import LinearSecondStage, PrivacyBudget, RLearner
 from torchdpcate.audit.replay.check import learner_pipeline
 from torchdpcate.audit.replay.entropy import check_fresh_noise, check_source
-from torchdpcate.data import CausalData, Dataset1
-from torchdpcate.nuisance import NuisanceConfig
-from torchdpcate.privacy import NoiseSource
-from torchdpcate.privacy.noise import FixedNoise, SystemNoise
+from torchdpcate.data.generators import Dataset1
+from torchdpcate.data.records import CausalData
+from torchdpcate.nuisance.config import NuisanceConfig
+from torchdpcate.privacy.noise import FixedNoise, NoiseSource, SystemNoise
 
 STUDY = Dataset1(n=200, queries=4, seed=3).load()
 SEED = 11
@@ -146,7 +146,7 @@ def test_a_source_of_the_experiments_seed_is_found_in_every_draw():
         ("paid", "torchdpcate/nuisance/engines.py"),
         ("gaussian", "torchdpcate/erm/perturbation.py"),
         ("gaussian", "torchdpcate/privacy/mechanisms.py"),
-        ("paid", "torchdpcate/release/mechanism.py"),
+        ("paid", "torchdpcate/estimators/cate/mechanisms/base.py"),
     }
 
 

@@ -9,9 +9,11 @@ import pytest
 import torch
 
 from torchdpcate.audit.replay.outcome import compare, leaves, outcome, rows_moved
-from torchdpcate.data import Domain
+from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import Level, PrivacyBudget, PureEvent
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.guarantee import Level
 
 
 @dataclasses.dataclass

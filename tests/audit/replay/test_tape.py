@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from torchdpcate.audit.replay.tape import RecordingNoise, ReplayingNoise, form, innermost, place
-from torchdpcate.privacy import NoiseSource
+from torchdpcate.privacy.noise import NoiseSource
 
 THIS = f"{__file__}:"
 

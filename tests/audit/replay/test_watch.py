@@ -4,8 +4,11 @@ import torch
 
 from torchdpcate.audit.replay.tape import RecordingNoise
 from torchdpcate.audit.replay.watch import unpaid, watched
-from torchdpcate.nuisance import DPSGD
-from torchdpcate.privacy import GaussianMechanism, Ledger, PrivacyBudget, PureEvent
+from torchdpcate.nuisance.dp_sgd import DPSGD
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.mechanisms import GaussianMechanism
 
 
 def test_noise_charged_but_settled_below_its_use_is_reported():

@@ -10,9 +10,9 @@ from torchdpcate.audit.spillover.ascent import ascend
 from torchdpcate.audit.spillover.refits import Refits
 from torchdpcate.audit.spillover.replacements import Replacements, any_neighbours, random_neighbours
 from torchdpcate.errors import InputError
-from torchdpcate.policy.selection.fixed import FixedNuisances
-from torchdpcate.policy.selection.learned import LearnedNuisances
-from torchdpcate.policy.selection.stable import StableNuisances
+from torchdpcate.nuisance.arms.fixed import FixedNuisances
+from torchdpcate.nuisance.arms.learned import LearnedNuisances
+from torchdpcate.nuisance.arms.stable import StableNuisances
 
 
 def made(recipe, **settings) -> Refits:

@@ -9,16 +9,19 @@ import torch
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
 from tests.audit.spillover.worlds import world
-from tests.policy.selection.cells import EDGE, CellFunctions, CellMeans
-from torchdpcate.audit.spillover import spillover_audit, spillover_figure
-from torchdpcate.candidates import Constants, PolicyLibrary
-from torchdpcate.data import CausalData, Domain
+from tests.estimators.selection.cells import EDGE, CellFunctions, CellMeans
+from torchdpcate.audit.spillover.figure import spillover_figure
+from torchdpcate.audit.spillover.search import spillover_audit
+from torchdpcate.candidates.constants import Constants
+from torchdpcate.candidates.library import PolicyLibrary
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.policy.selection.fixed import FixedNuisances
-from torchdpcate.policy.selection.learned import LearnedNuisances
-from torchdpcate.policy.selection.nuisances import SelectionFacts
-from torchdpcate.policy.selection.private import PrivateNuisances
-from torchdpcate.policy.selection.stable import StableNuisances
+from torchdpcate.nuisance.arms.base import SelectionFacts
+from torchdpcate.nuisance.arms.fixed import FixedNuisances
+from torchdpcate.nuisance.arms.learned import LearnedNuisances
+from torchdpcate.nuisance.arms.private import PrivateNuisances
+from torchdpcate.nuisance.arms.stable import StableNuisances
 
 HALF = torch.full((2, 2), 0.5, dtype=torch.float64)
 KNN = LearnedNuisances(KNeighborsRegressor(1), KNeighborsClassifier(1))

@@ -2,9 +2,13 @@
 
 import torch
 
-from torchdpcate.candidates import Constants, LinearPolicies, PolicyLibrary, Thresholds
-from torchdpcate.data import CausalData, Domain
-from torchdpcate.policy.selection.nuisances import SelectionFacts
+from torchdpcate.candidates.constants import Constants
+from torchdpcate.candidates.library import PolicyLibrary
+from torchdpcate.candidates.linear import LinearPolicies
+from torchdpcate.candidates.thresholds import Thresholds
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.nuisance.arms.base import SelectionFacts
 
 
 def world(n: int = 200, q: int = 3, K: int = 2, seed: int = 0, gap: float = 2.0):

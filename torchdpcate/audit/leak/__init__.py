@@ -1,5 +1,10 @@
 """Does a run's release hold anything of its curator's?"""
 
-from torchdpcate.audit.leak.scan import FALSE_ALARM, LeakReport, leak_report, scan
+from torchdpcate._lazy import exports
 
-__all__ = ["FALSE_ALARM", "LeakReport", "leak_report", "scan"]
+__getattr__, __dir__, __all__ = exports(
+    __name__,
+    {
+        "scan": ("FALSE_ALARM", "LeakReport", "leak_report", "scan"),
+    },
+)

@@ -17,7 +17,7 @@ from torchdpcate.errors import InputError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from torchdpcate.data import Study
+    from torchdpcate.data.study import Study
 
 # Settings, facts and paid-for numbers that the curator's files hold besides; every other entry is a secret.
 _PUBLIC = {

@@ -27,7 +27,8 @@ from scipy.stats import binom
 from torch import Tensor
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import DPSGDEvent, privacy_curve
+from torchdpcate.privacy.accounting import privacy_curve
+from torchdpcate.privacy.events import DPSGDEvent
 
 TradeOff = Callable[[float], float]
 """The least type II error a test of D against D' can have at a type I error; the same with D and D' swapped."""

@@ -20,10 +20,17 @@ from torchdpcate.audit.one_run.bounds import (
     one_run_epsilon,
     one_run_fdp,
 )
-from torchdpcate.data import CausalData, Domain
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance import DPSGDPlan, NuisanceConfig, Nuisances, default_trainer, train
-from torchdpcate.privacy import NoiseSource, PrivacyBudget, dp_sgd_epsilon
+from torchdpcate.nuisance.config import NuisanceConfig
+from torchdpcate.nuisance.nuisances import Nuisances
+from torchdpcate.nuisance.plan import DPSGDPlan
+from torchdpcate.nuisance.train import train
+from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.privacy.accounting import dp_sgd_epsilon
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.noise import NoiseSource
 
 ATTACKS = ("white_box", "black_box")
 CANARY_CONFIG = NuisanceConfig(width=0, batch_size=500, epochs=10, noise_walk=1e-3)

@@ -4,8 +4,10 @@ from dataclasses import dataclass
 
 from torchdpcate.audit.attack import AuditResult, Terms, play
 from torchdpcate.audit.one_run.canaries import audit_nuisances
-from torchdpcate.nuisance import Nuisances
-from torchdpcate.privacy import Level, PrivacyBudget, WorstCase, worst_case
+from torchdpcate.nuisance.nuisances import Nuisances
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.worst_case import WorstCase, worst_case
 
 _RUNS = 4  # one run can prove little at 95 %: see `bounds.confidence_of_each`
 _FEWEST, _MOST = 100, 1_000  # canaries of a run

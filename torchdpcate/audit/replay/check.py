@@ -15,11 +15,15 @@ from torch import Tensor
 from torchdpcate.audit.replay.outcome import SECOND_STAGE_RECORDS, compare, leaves, outcome, records_of, rows_moved
 from torchdpcate.audit.replay.tape import Difference, RecordingNoise, ReplayingNoise, innermost
 from torchdpcate.audit.replay.watch import unpaid, watched
-from torchdpcate.data import CausalData, Domain, TableSchema, public_split
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.split import public_split
 from torchdpcate.errors import InputError
-from torchdpcate.learners import CATELearner
-from torchdpcate.privacy import NoiseSource
-from torchdpcate.release import Mechanism, Release
+from torchdpcate.estimators.cate.learner import CATELearner
+from torchdpcate.estimators.cate.mechanisms.base import Mechanism
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.release.release import Release
 
 Pipeline = Callable[[CausalData, NoiseSource], Any]
 """Runs on records with a noise source; returns what `outcome` can read, such as a `Run`."""

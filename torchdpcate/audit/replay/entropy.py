@@ -18,9 +18,9 @@ from torch.utils._pytree import tree_leaves
 from torchdpcate.audit.replay.check import Pipeline
 from torchdpcate.audit.replay.tape import Call, RecordingNoise
 from torchdpcate.audit.replay.watch import watched
-from torchdpcate.data import CausalData
+from torchdpcate.data.records import CausalData
 from torchdpcate.errors import NumericalError
-from torchdpcate.privacy import NoiseSource
+from torchdpcate.privacy.noise import NoiseSource
 
 Source = Callable[[], NoiseSource]
 """Makes the noise source of one run, as that run would."""

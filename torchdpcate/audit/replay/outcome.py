@@ -15,9 +15,10 @@ from torch import Tensor, nn
 
 from torchdpcate.audit.replay.tape import Difference
 from torchdpcate.errors import InputError
-from torchdpcate.learners import CATELearner
-from torchdpcate.release import Release
-from torchdpcate.second_stage import FittedStage, LinearStage, sensitivity
+from torchdpcate.estimators.cate.learner import CATELearner
+from torchdpcate.release.release import Release
+from torchdpcate.second_stage.linear import sensitivity
+from torchdpcate.second_stage.stage import FittedStage, LinearStage
 
 _PLAIN = (str, bytes, int, float, type(None))
 _PROBLEM = ("n", "ridge", "threshold", "weight_bound", "target_bound", "tolerance", "condition")

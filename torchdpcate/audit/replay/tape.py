@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map
 
 import torchdpcate
-from torchdpcate.privacy import NoiseSource
+from torchdpcate.privacy.noise import NoiseSource
 
 _PACKAGE = Path(torchdpcate.__file__).parent
 _PLUMBING = {str(_PACKAGE / p) for p in ("privacy/noise.py", "privacy/ledger.py", "audit/replay/watch.py")} | {__file__}

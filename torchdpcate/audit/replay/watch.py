@@ -9,8 +9,8 @@ from typing import Any
 from torch.overrides import TorchFunctionMode
 
 from torchdpcate.audit.replay.tape import Call, Difference, RecordingNoise
-from torchdpcate.nuisance import DPSGD
-from torchdpcate.privacy import Ledger
+from torchdpcate.nuisance.dp_sgd import DPSGD
+from torchdpcate.privacy.ledger import Ledger
 
 _CHANGES = ("charge", "advance", "settle", "reopen")
 _DRAWS = ("gaussian", "fine_gaussian", "laplace", "k_norm", "root_polytope", "select")

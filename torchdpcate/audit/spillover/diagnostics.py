@@ -7,7 +7,7 @@ from torch import Tensor
 
 from torchdpcate.audit.spillover.refits import Refits
 from torchdpcate.audit.spillover.report import Diagnostics
-from torchdpcate.policy.selection.nuisances import FittedNuisances
+from torchdpcate.nuisance.arms.base import FittedNuisances
 
 
 def diagnostics(refits: Refits, truth: FittedNuisances | None) -> Diagnostics:

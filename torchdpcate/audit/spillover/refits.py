@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from torchdpcate.audit.spillover.replacements import Replacements
-from torchdpcate.candidates import PolicyLibrary
-from torchdpcate.data import CausalData
+from torchdpcate.candidates.library import PolicyLibrary
+from torchdpcate.causal.arm_scores import dr_scores
+from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.policy.selection.nuisances import CertifiedNuisances, FittedNuisances, ScoreNuisances, SelectionFacts
-from torchdpcate.policy.selection.scores import dr_scores
-from torchdpcate.policy.selection.stable import StableNuisances
-from torchdpcate.policy.selection.utilities import utilities
-from torchdpcate.privacy import sum_grid
+from torchdpcate.estimators.selection.utilities import utilities
+from torchdpcate.nuisance.arms.base import CertifiedNuisances, FittedNuisances, ScoreNuisances, SelectionFacts
+from torchdpcate.nuisance.arms.stable import StableNuisances
+from torchdpcate.privacy.exact_sums import sum_grid
 
 _NUMBERS = 2**22  # scores in memory at once
 

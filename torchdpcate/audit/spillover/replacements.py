@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdpcate.data import CausalData, Domain
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.policy.selection.nuisances import SelectionFacts
+from torchdpcate.nuisance.arms.base import SelectionFacts
 
 _NEIGHBOURS = 10  # among as many nearest records of its arm a rare record is far from the last
 _PLACES = 256  # scoring records tried as places of a newcomer

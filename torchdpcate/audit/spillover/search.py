@@ -14,11 +14,11 @@ from torchdpcate.audit.spillover.refits import Refits
 from torchdpcate.audit.spillover.replacements import any_neighbours, random_neighbours, targeted_neighbours
 from torchdpcate.audit.spillover.report import LearnerSpill, SpilloverReport
 from torchdpcate.audit.spillover.trials import Trials
-from torchdpcate.candidates import PolicyLibrary
-from torchdpcate.data import CausalData
+from torchdpcate.candidates.library import PolicyLibrary
+from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.policy.selection.nuisances import FittedNuisances, ScoreNuisances, SelectionFacts
-from torchdpcate.policy.selection.stable import StableNuisances
+from torchdpcate.nuisance.arms.base import FittedNuisances, ScoreNuisances, SelectionFacts
+from torchdpcate.nuisance.arms.stable import StableNuisances
 from torchdpcate.privacy.budget import positive, whole
 
 Progress = Callable[[str, int, int], None]
@@ -77,7 +77,7 @@ def spillover_audit(
     Example:
         >>> from torchdpcate.candidates import Thresholds
         >>> from torchdpcate.data import Domain
-        >>> from torchdpcate.policy.selection.fixed import FixedNuisances
+        >>> from torchdpcate.nuisance.arms.fixed import FixedNuisances
         >>> domain, x = Domain([0.0], [1.0], 0.0, 1.0), torch.rand(100, 1, dtype=torch.float64)
         >>> block = CausalData(x, (torch.arange(100) % 2).double(), x[:, 0])
         >>> library = PolicyLibrary.of(Thresholds("x0", [0.25, 0.5])).setup(domain, (0, 1))

@@ -1,0 +1,80 @@
+"""Balance statistics."""
+
+import math
+
+import pytest
+import torch
+
+from tests.estimators.average.confounded import DOMAIN, FEATURES, arrays
+from torchdpcate import NoiseSource
+from torchdpcate.causal.estimand import ESTIMANDS, Weighting
+from torchdpcate.erm.records import Batch, StackedRecords
+from torchdpcate.estimators.average.balance import BalanceStatistics, names_of
+from torchdpcate.estimators.average.readout import free
+from torchdpcate.features.maps import Legendre
+from torchdpcate.features.user_maps import on_domain
+from torchdpcate.privacy.mechanisms import k_norm_deviation
+
+THETA = torch.tensor([[0.2, 1.0, -0.5, 0.3, 0.1]], dtype=torch.float64)
+
+
+def _records(n: int) -> StackedRecords:
+    x, z, y = arrays(n, 8)
+    return StackedRecords(Batch(x, FEATURES(x), z, y))
+
+
+@pytest.mark.parametrize("estimand", ESTIMANDS)
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
+def test_one_record_moves_every_sum_by_at_most_its_unit(estimand, share):
+    """All corners of (treatment, covariates) in the domain, and coefficients that reach every propensity."""
+    weighting = Weighting(estimand, 0.1)
+    statistics = BalanceStatistics(1.0, weighting)
+    corners = torch.cartesian_prod(*[torch.tensor([-1.0, 1.0], dtype=torch.float64)] * 4)
+    moved = []
+    for theta in (40 * THETA, -40 * THETA):
+        rows = []
+        for treated in (0.0, 1.0):
+            for x in corners:
+                one = Batch(x[None], FEATURES(x[None]), torch.tensor([treated]).double(), torch.zeros(1).double())
+                rows.append(StackedRecords(one).total(statistics.terms(theta, FEATURES, share, 1))[0])
+        each = torch.stack(rows)
+        moved.append((each[:, None] - each).abs().amax((0, 1)))
+    largest = torch.stack(moved).amax(0)
+    assert largest.max().item() <= 1 + 1e-12
+    assert largest.max().item() >= 1 - 1e-12  # attained
+
+
+def test_statistics_are_those_of_the_records_but_for_noise():
+    records, statistics = _records(4_000), BalanceStatistics(1e6, Weighting("ATE", 0.1))
+    exact = statistics.without_noise(records, THETA, FEATURES)
+    size = records.total(lambda b: Weighting("ATE", 0.1).weights(b.psi @ THETA[0], b.z).sum(-1, keepdim=True)[None] / 2)
+    noisy = statistics.run(records, THETA, FEATURES, size.item(), free, NoiseSource.fixed(1))
+    assert noisy.before == pytest.approx(exact.before, abs=1e-4)
+    assert noisy.after == pytest.approx(exact.after, abs=1e-4)
+    x, z = records.batch.x, records.batch.z
+    means = x[z == 1].mean(0) - x[z == 0].mean(0)
+    assert exact.before == pytest.approx(means.tolist(), rel=1e-9)
+
+
+def test_their_noise_is_what_they_say():
+    """400 runs: the ratio of standard deviations is within six standard errors of one.
+
+    Before weighting the stated one is a bound: it counts the noise of p at its worst, where all records agree.
+    """
+    records, statistics = _records(2_000), BalanceStatistics(0.5, Weighting("ATE", 0.1))
+    runs = [statistics.run(records, THETA, FEATURES, 2_000.0, free, NoiseSource.fixed(k)) for k in range(400)]
+    after = torch.tensor([run.after for run in runs]).std(0) / torch.tensor(runs[0].after_sd)
+    before = torch.tensor([run.before for run in runs]).std(0) / torch.tensor(runs[0].before_sd)
+    assert (after - 1).abs().max().item() < 0.3
+    assert before.max().item() < 1.3
+    assert before.min().item() > 0.4
+
+
+def test_features_have_names():
+    assert names_of(FEATURES) == list(DOMAIN.names)
+    assert names_of(on_domain(Legendre(2), DOMAIN))[:2] == ["feature 1", "feature 2"]
+
+
+def test_deviation_of_a_cube_of_noise():
+    """The note's section 7: 3.741657 at d = 5."""
+    assert math.isclose(k_norm_deviation(5, math.inf), 3.741657, abs_tol=5e-7)

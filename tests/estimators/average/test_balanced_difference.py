@@ -1,0 +1,102 @@
+"""Stage two by a balanced difference."""
+
+import math
+
+import pytest
+import torch
+
+from tests.estimators.average.eight import ETA, PHI, THETA, Y, Z
+from torchdpcate.causal.estimand import ESTIMANDS, Weighting
+from torchdpcate.estimators.average.balanced_difference import SCALES, UPPER, BalancedDifference
+from torchdpcate.estimators.average.readout import ReadoutFacts, Weighted, free
+from torchdpcate.privacy.mechanisms import LaplaceMechanism
+from torchdpcate.privacy.noise import NoiseSource
+
+ATE = Weighting("ATE", ETA)
+PRICES = {"difference": 0.40, "size": 0.05, "spread": 0.10}
+
+
+def _weighted(weighting: Weighting = ATE, m: float = 0.4) -> Weighted:
+    w = weighting.weights(PHI @ THETA, Z)[None]
+    return Weighted(Z[None], Y[None], w, torch.full_like(w, m))
+
+
+def test_sums_of_the_note() -> None:
+    found = BalancedDifference().without_noise(lambda terms: terms(_weighted()), ReadoutFacts(8, ATE, 0.4, 0.4))
+    assert abs(found.released["difference"].item() - 1.31877828) < 5e-9
+    assert abs(found.released["size"].item() - 11.10323404) < 5e-9
+    assert abs(found.released["spread"].item() - 11.33179688) < 5e-9
+    assert math.isclose(found.estimate.item(), 1.31877828 / 11.10323404, rel_tol=1e-8)
+
+
+def test_sensitivities_of_the_note() -> None:
+    """ATE: 2 W max(hi, 1 - lo) = 1.4 / eta, and 1 / eta for m = 1/2 (section 3.4)."""
+    assert math.isclose(BalancedDifference.sensitivities(ReadoutFacts(8, ATE, 0.3, 0.7))["difference"], 1.4 / ETA)
+    assert math.isclose(BalancedDifference.sensitivities(ReadoutFacts(8, ATE, 0.5, 0.5))["difference"], 1 / ETA)
+
+
+@pytest.mark.parametrize("estimand", ESTIMANDS)
+@pytest.mark.parametrize(("low", "high"), [(0.3, 0.7), (0.5, 0.5), (0.1, 0.4), (0.0, 1.0)])
+def test_sensitivities_are_attained_by_the_worst_pair_of_records(estimand: str, low: float, high: float) -> None:
+    """Every corner of (treatment, outcome, propensity, outcome model): the largest difference of two records' terms."""
+    of, ends = Weighting(estimand, ETA), torch.tensor([0.0, 1.0], dtype=torch.float64)
+    z, y, e, m = (part.flatten() for part in torch.meshgrid(ends, ends, ends, ends, indexing="ij"))
+    w = of.at(ETA + (1 - 2 * ETA) * e, z)
+    m = low + (high - low) * m
+    one = Weighted(z[:, None], y[:, None], w[:, None], m[:, None])  # a run a record
+    found = BalancedDifference().without_noise(lambda terms: terms(one), ReadoutFacts(1, of, low, high)).released
+    for part, bound in BalancedDifference.sensitivities(ReadoutFacts(1, of, low, high)).items():
+        moved = (found[part][:, None] - found[part]).abs().max().item()
+        assert moved <= bound * (1 + 1e-12)
+        if part != "spread":  # whose least value is 0 only inside the interval of outcomes
+            assert moved >= bound * (1 - 1e-12)
+
+
+def test_an_estimate_is_what_its_released_numbers_say() -> None:
+    facts, noise = ReadoutFacts(8, ATE, 0.4, 0.4), NoiseSource.fixed(1)
+    paid: list[str] = []
+
+    def pay(part: str, *charge: object, **further: object) -> None:
+        paid.append(part)
+
+    found = BalancedDifference().run(lambda terms: terms(_weighted()), facts, PRICES, pay, noise)
+    assert paid == ["difference", "size", "spread"]
+    size = found.released["size"].clamp(8 * ATE.smallest / 2, 8 * ATE.largest / 2)
+    torch.testing.assert_close(found.estimate, (found.released["difference"] / size).clamp(-1, 1))
+
+
+def test_the_law_of_the_error_follows_section_3_6() -> None:
+    facts = ReadoutFacts(100_000, ATE, 0.3, 0.7, imbalance=50.0, slope_bound=0.25)
+    batch = _weighted()
+    many = Weighted(*(part.repeat(1, 12_500) for part in batch))
+    found = BalancedDifference().run(lambda terms: terms(many), facts, PRICES, free, NoiseSource.fixed(2))
+    size = found.released["size"]
+    scales = {
+        part: LaplaceMechanism(PRICES[part], bound).released_scale(1)
+        for part, bound in BalancedDifference.sensitivities(facts).items()
+    }
+    upper = found.released["spread"] + UPPER * scales["spread"]
+    gaussian = (upper / size**2 + (0.25 * 50.0 / size) ** 2).sqrt()
+    torch.testing.assert_close(found.gaussian, gaussian)
+    laplace = torch.stack([scales["difference"] / size, found.estimate.abs() * scales["size"] / size], -1)
+    torch.testing.assert_close(found.laplace, laplace)
+    assert math.isclose(UPPER, 1.609438, abs_tol=5e-7)
+    assert not found.swamped.any()
+
+
+def test_noise_that_swamps_the_denominator_is_said() -> None:
+    att = Weighting("ATT", ETA)
+    facts, prices = ReadoutFacts(8, att, 0.5, 0.5), {"difference": 1.0, "size": 1e-3, "spread": 1.0}
+    found = BalancedDifference().run(
+        lambda terms: terms(_weighted(att, 0.5)), facts, prices, free, NoiseSource.fixed(0)
+    )
+    assert found.swamped.all()
+    assert torch.isfinite(found.estimate).all()
+    assert torch.isfinite(found.gaussian).all()
+    assert SCALES == 3.0
+
+
+def test_where_all_weights_are_equal_the_size_is_public_and_free() -> None:
+    equal = Weighting("ATE", 0.5)
+    mechanisms = BalancedDifference().mechanisms(ReadoutFacts(8, equal, 0.5, 0.5), PRICES)
+    assert list(mechanisms) == ["difference", "spread"]

@@ -1,0 +1,178 @@
+"""Horvitz-Thompson peer: the plan's constants, the sum's sensitivity by search, law of its noise, learner, attack."""
+
+import math
+
+import pytest
+import torch
+
+from tests.estimators.average.confounded import DOMAIN, EFFECT, FEATURES, arrays, data_sets
+from tests.sums import given
+from torchdpcate import Domain, PrivacyBudget
+from torchdpcate.audit.attack import audit
+from torchdpcate.audit.registry import find
+from torchdpcate.causal.estimand import Weighting
+from torchdpcate.erm.records import Batch, StackedRecords, predictor
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.average.horvitz_thompson import (
+    HorvitzThompsonEffect,
+    horvitz_thompson,
+    horvitz_thompson_terms,
+    plan_horvitz_thompson,
+    release_sum,
+)
+from torchdpcate.estimators.average.worst_case_peers import _opposed
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.release.file import load_release
+from torchdpcate.verify.file import verify_release
+
+ATE, PURE = Weighting("ATE", 0.1), PrivacyBudget(1.0, 0.0)
+
+
+def test_constants_of_the_plan():
+    plan = plan_horvitz_thompson(5000, FEATURES, ATE, 2.0)
+    assert plan.total.sensitivity == pytest.approx(20)  # 2 / eta
+    assert plan.total.scale == pytest.approx(20, rel=1e-8)  # 2 / (eta epsilon / 2)
+    # gamma = (1/4) / (exp(0.15 * 0.99) - 1), and a box of slope 2 / sqrt(5) at 0.85 * 0.99 of one
+    assert plan.fit.ridge == pytest.approx(0.25 / math.expm1(0.15 * 0.99), rel=1e-8)
+    assert plan.fit.public["tilt_scale"] == pytest.approx(2 / math.sqrt(5) / (0.85 * 0.99), rel=1e-8)
+
+
+def test_a_penalty_raises_the_ridge_and_what_it_saves_goes_into_less_noise():
+    plain, least = (plan_horvitz_thompson(5000, FEATURES, ATE, 1.0, penalty) for penalty in (None, 0.01))
+    assert least.fit.ridge == pytest.approx(5000 * 0.01 / 5)  # of features scaled to largest entry 1
+    assert least.fit.public["tilt_scale"] < plain.fit.public["tilt_scale"]
+    for plan in (plain, least):
+        jacobian = math.log1p(0.25 / plan.fit.ridge)
+        spent = jacobian + 2 / math.sqrt(5) / plan.fit.public["tilt_scale"]
+        assert spent == pytest.approx(0.5 * 0.99, rel=1e-6)
+    small = plan_horvitz_thompson(5000, FEATURES, ATE, 1.0, 1e-9)
+    assert small.fit.ridge == plain.fit.ridge
+
+
+def test_no_neighbour_moves_the_sum_by_more_than_its_sensitivity_and_one_attains_it():
+    """All records on a grid of the domain, at many coefficients; a neighbour changes one term of the sum."""
+    x = torch.cartesian_prod(*[torch.tensor([-1.0, 0.0, 1.0]).double()] * 4)
+    kinds = torch.cartesian_prod(torch.tensor([0.0, 1.0]), torch.tensor([0.0, 0.3, 1.0])).double()
+    z, y = kinds.repeat_interleave(len(x), 0).T
+    every = Batch(x.repeat(6, 1)[:, None], FEATURES(x).repeat(6, 1)[:, None], z[:, None], y[:, None])
+    theta = 20 * torch.randn(50, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    terms = torch.cat([horvitz_thompson_terms(every, ATE, row.expand(len(z), -1), 5000) for row in theta], 1)
+    most = (terms.amax(0) - terms.amin(0)).amax().item()
+    assert most == pytest.approx(plan_horvitz_thompson(5000, FEATURES, ATE, 1.0).total.sensitivity)
+
+
+def test_the_sum_is_the_textbook_one_and_its_noise_has_the_stated_scale():
+    records = StackedRecords(Batch(*(part[0] for part in data_sets(1, 400, seed=1).batch)))
+    plan = plan_horvitz_thompson(records.n, FEATURES, ATE, 1.0)
+    theta = torch.randn(1, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    e = torch.sigmoid(predictor(records.batch.psi, theta)).clamp(0.1, 0.9)
+    z, y = records.batch.z, records.batch.y
+    exact = (z * y / e - (1 - z) * y / (1 - e)).sum()
+    runs = 20_000
+    found = release_sum(records, plan, theta.expand(runs, -1), NoiseSource.fixed(0))
+    errors = found.released["sum"] - exact
+    # the mean absolute value of Laplace noise is its scale, with deviation scale / sqrt(runs): six of them
+    assert errors.abs().mean().item() == pytest.approx(plan.total.scale, rel=6 / math.sqrt(runs))
+    assert errors.mean().abs().item() < 6 * math.sqrt(2 / runs) * plan.total.scale
+    assert found.estimate.abs().max() <= 1
+
+
+def test_data_sets_side_by_side_give_what_each_gives_alone():
+    records = data_sets(3, 300, seed=0)
+    theta = torch.randn(3, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    together = records.total(lambda batch: horvitz_thompson_terms(batch, ATE, theta, records.n))
+    for k in range(3):
+        alone = StackedRecords(Batch(*(part[k] for part in records.batch)))
+        found = alone.total(lambda batch, k=k: horvitz_thompson_terms(batch, ATE, theta[k : k + 1], records.n))
+        assert together[k].item() == pytest.approx(found.item())
+
+
+def test_mean_squared_error_on_the_confounded_design():
+    """Sampling and the sum's noise predict it; the propensity's noise adds less than as much again (60 data sets)."""
+    plan = plan_horvitz_thompson(2000, FEATURES, ATE, 2.0)
+    found = horvitz_thompson(data_sets(60, 2000, seed=0), plan, NoiseSource.fixed(0), runs=60)
+    noise = 2 * (plan.total.scale / 2000) ** 2
+    assert (found.estimate - EFFECT).square().mean().item() < 2 * (noise + 1.0 / 2000)
+
+
+def learner(**settings) -> HorvitzThompsonEffect:
+    settings = {"noise": NoiseSource.fixed(0), "eta": 0.1, **settings}
+    return HorvitzThompsonEffect(DOMAIN, PrivacyBudget(2.0, 0.0), **settings)
+
+
+def test_learner_pays_both_halves_and_has_no_interval(tmp_path):
+    fitted = learner(noise=None).fit(*arrays(2000, seed=0))
+    assert fitted.ledger_.spent("records")["epsilon"] == pytest.approx(1.0, rel=1e-6)
+    release = fitted.release()
+    assert abs(release.estimate - EFFECT) < 0.5  # the noise's deviation is 0.03
+    assert release.privacy.level == "certified"
+    assert 2.0 * (1 - 1e-6) < release.privacy.epsilon <= 2.0
+    with pytest.raises(InputError, match="interval"):
+        release.interval()
+    path = release.save(tmp_path / "release.safetensors")
+    verify_release(path)
+    again = load_release(path)
+    assert again.estimate == release.estimate
+    assert torch.equal(again.weights.theta, fitted.weights_.theta)
+    with pytest.raises(InputError, match="released"):
+        fitted.release()
+
+
+def test_outcome_units():
+    X, A, Y = arrays(2000, seed=0)
+    wide = Domain([-1.0] * 4, [1.0] * 4, outcome_low=-5.0, outcome_high=15.0, overlap=0.1)
+    settings = {"noise": NoiseSource.fixed(0), "eta": 0.1}
+    scaled = HorvitzThompsonEffect(wide, PrivacyBudget(2.0, 0.0), **settings).fit(X, A, 20 * Y - 5).release()
+    assert scaled.estimate == pytest.approx(20 * learner().fit(X, A, Y).release().estimate)
+
+
+def test_without_privacy():
+    fitted = HorvitzThompsonEffect(DOMAIN, None, eta=0.1).fit(*arrays(20_000, seed=0))
+    assert abs(fitted.curator_estimate().value - EFFECT) < 0.05
+    with pytest.raises(InputError, match="budget = None"):
+        fitted.release()
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"estimand": "ATT"}, "estimates ATE"),
+        ({"least_penalty": 0.0}, "least_penalty"),
+        ({"least_penalty": float("nan")}, "least_penalty"),
+        ({"eta": 0.6}, "eta"),
+    ],
+)
+def test_refusals(settings, words):
+    with pytest.raises(InputError, match=words):
+        learner().set_params(**settings).fit(*arrays(200, seed=0))
+
+
+def test_the_declared_pair_differs_in_one_record_and_keeps_the_propensity_clipped():
+    before, after = _opposed(0), _opposed(1)
+    rows = torch.cat([torch.cat([b.x, b.z[:, None], b.y[:, None]], 1) for b in (before.batch, after.batch)], 1)
+    assert (rows[:, :3] != rows[:, 3:]).any(1).nonzero()[:, 0].tolist() == [0]
+    assert before.counts[0] == after.counts[0] == 1
+    shown = find("horvitz_thompson").make(PURE).draw(0, 200, NoiseSource.fixed(0))
+    ends = torch.sigmoid(shown[:, :2] @ before.batch.psi[1:].T)
+    assert (ends[:, 0] <= 0.1).all()
+    assert (ends[:, 1] >= 0.9).all()
+
+
+def test_attack_finds_most_of_epsilon_and_never_more():
+    game = find("horvitz_thompson").make(PURE)
+    evidence = [game.evidence(game.draw(world, 3000, NoiseSource.fixed(world))).abs().max().item() for world in (0, 1)]
+    assert 0.9 < max(evidence) <= 1
+    result = audit(find("horvitz_thompson"), PURE, trials=5000, noise=NoiseSource.fixed(3))
+    assert result.bound > 0.6
+    assert not result.refuted
+
+
+def test_the_sum_is_the_same_bit_by_bit_in_any_order_of_the_records(monkeypatch):
+    batch, plan = data_sets(1, 5_000, 0).batch, plan_horvitz_thompson(5000, FEATURES, ATE, 1.0)
+    psi = torch.round(batch.psi[0] * 1024) / 1024  # with these coefficients no score is rounded
+    one = Batch(batch.x[0], psi, batch.z[0], batch.y[0] * 0.7)
+    order, theta = torch.randperm(5_000), torch.tensor([[0.25, 1.0, 0.5, -0.5, -1.0]], dtype=torch.float64)
+    seen = given(monkeypatch)
+    for part in (one, Batch(*(column[order] for column in one))):
+        release_sum(StackedRecords(part), plan, theta, NoiseSource.fixed(0))
+    assert torch.equal(*seen)

@@ -1,0 +1,149 @@
+"""What all learners of average effects share: reading batch by batch."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tests.estimators.average.confounded import DOMAIN, arrays
+from torchdpcate import Domain, NoiseSource, PrivacyBudget, TableSchema
+from torchdpcate.data.record_stream import RecordStream
+from torchdpcate.data.records import CausalData
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
+from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
+from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect
+from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompsonEffect
+from torchdpcate.estimators.average.learner import AverageEffectLearner
+from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregateEffect
+
+N = 1_003
+
+
+class Batches(RecordStream):
+    """Records of the confounded design, 100 at a time; counts how often they are read."""
+
+    def __init__(self, domain: Domain | TableSchema = DOMAIN) -> None:
+        self.schema, self.n, self.readings = TableSchema.of(domain), N, 0
+        self.records = CausalData(*arrays(N, 6))
+        self.later: CausalData | None = None  # what is read from the second reading on
+
+    def __iter__(self) -> Iterator[CausalData]:
+        records = self.records if self.readings == 0 or self.later is None else self.later
+        self.readings += 1
+        for start in range(0, N, 100):
+            yield records.subset(slice(start, start + 100))
+
+
+def learners(**settings: object) -> list[AverageEffectLearner]:
+    common = {"noise": NoiseSource.fixed(3), **settings}
+    return [
+        CovariateBalancingEffect(DOMAIN, PrivacyBudget(2.0, 0.0), eta=0.1, shares={"balance": 0.1}, **common),
+        CovariateBalancingEffect(DOMAIN, PrivacyBudget(2.0, 0.0), eta=0.1, readout="outcome_table", **common),
+        DifferenceInMeansEffect(DOMAIN, PrivacyBudget(2.0, 0.0), **common),
+        HorvitzThompsonEffect(DOMAIN, PrivacyBudget(2.0, 0.0), eta=0.1, **common),
+    ]
+
+
+@pytest.mark.parametrize("which", range(4))
+def test_a_stream_gives_the_release_of_the_same_records_at_once(which):
+    whole = learners()[which].fit(*arrays(N, 6)).release()
+    stream = Batches()
+    streamed = learners()[which].fit_stream(stream).release()
+    assert stream.readings > 0
+    assert streamed.estimate == pytest.approx(whole.estimate, abs=1e-9)
+    assert streamed.numbers == pytest.approx(whole.numbers, rel=1e-6)
+    assert streamed.privacy.n == N
+    if which < 3:  # sums are exact: what is released differs by what the fits' stop leaves alone
+        np.testing.assert_allclose(streamed.interval(0.9), whole.interval(0.9), rtol=1e-6)
+
+
+def test_a_stream_of_other_bounds_is_refused():
+    with pytest.raises(InputError, match="stream"):
+        learners()[0].fit_stream(Batches(Domain([-2.0] * 4, [2.0] * 4, 0.0, 1.0)))
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "named"),
+    [
+        ("x", 1e4, "covariate"),
+        ("x", float("nan"), "missing"),
+        ("a", 7.0, "treatment"),
+        ("y", 2.0, "outcome"),
+        ("y", float("nan"), "missing"),
+    ],
+)
+def test_one_record_outside_its_bounds_is_refused_before_anything_is_spent(part, value, named):
+    stream, learner = Batches(), learners()[0]
+    getattr(stream.records, part)[500] = value
+    with pytest.raises(InputError, match=named):
+        learner.fit_stream(stream)
+    assert not hasattr(learner, "ledger_")
+
+
+def test_a_stream_that_miscounts_or_lacks_an_arm_is_refused():
+    stream = Batches()
+    stream.n = 10 * N
+    with pytest.raises(InputError, match="1003 records"):
+        learners()[0].fit_stream(stream)
+    stream = Batches()
+    stream.records.a[:] = 1.0
+    with pytest.raises(InputError, match="no record"):
+        learners()[0].fit_stream(stream)
+
+
+def test_a_stream_of_three_arms_is_refused():
+    facts = {"low": -1, "high": 1}
+    covariates = {name: facts for name in DOMAIN.names}
+    treatment = {"name": "a", "categories": [0, 1, 2]}
+    stream = Batches()
+    stream.schema = TableSchema.of(
+        {"treatment": treatment, "outcome": {"name": "y", "low": 0, "high": 1}, "covariates": covariates}
+    )
+    with pytest.raises(InputError, match="3 arms"):
+        learners()[0].fit_stream(stream)
+
+
+def test_what_is_read_otherwise_later_moves_no_sum_beyond_its_sensitivity():
+    """Records are moved into the domain at each reading: a stream that changes cannot make a term too large."""
+    stream, learner = Batches(), learners()[2]
+    x, a, y = (part.clone() for part in (stream.records.x, stream.records.a, stream.records.y))
+    y[0], a[0] = 1e9, 1e9
+    stream.later = CausalData(x, a, y)
+    numbers = learner.fit_stream(stream).release().numbers
+    assert max(map(abs, numbers.values())) < 3 * N
+
+
+def test_the_callers_arrays_may_change_after_a_fit():
+    x, a, y = arrays(N, 6)
+    learner = learners()[2].fit(x, a, y)
+    a.add_(5)
+    assert learner.release().estimate == learners()[2].fit(*arrays(N, 6)).release().estimate
+
+
+def test_a_learner_that_needs_all_records_at_once_says_so():
+    with pytest.raises(InputError, match="at once"):
+        SubsampleAggregateEffect(DOMAIN, PrivacyBudget(1.0, 0.0)).fit_stream(Batches())
+
+
+def test_an_unfitted_learner_releases_nothing():
+    with pytest.raises(InputError, match="not fitted"):
+        learners()[0].release()
+    with pytest.raises(InputError, match="not fitted"):
+        learners()[0].curator_estimate()
+
+
+@pytest.mark.parametrize(
+    ("learner", "words"),
+    [
+        (DifferenceInMeansEffect(DOMAIN, PrivacyBudget(1.0, 0.0)), "treatment was randomised"),
+        (HorvitzThompsonEffect(DOMAIN, PrivacyBudget(1.0, 0.0)), "the log-odds of treatment are linear in the cov"),
+        (SubsampleAggregateEffect(DOMAIN, PrivacyBudget(1.0, 0.0)), "the log-odds of treatment are linear in the cov"),
+        (DoublyRobustEffect(DOMAIN, PrivacyBudget(1.0, 1e-5)), "the released propensity or the released outcome mod"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.method,
+)
+def test_every_release_says_which_models_must_follow_the_truth(learner, words):
+    release = learner.fit(*arrays(2_000, 0)).release()
+    assert release.privacy.public["holds_if"].startswith(words)
+    assert release.summary()["holds_if"] == release.holds_if == release.privacy.public["holds_if"]

@@ -1,0 +1,121 @@
+"""What a covariate balancing effect buys, by public facts alone."""
+
+import math
+
+import pytest
+
+from tests.estimators.average.confounded import DOMAIN, FEATURES
+from torchdpcate import PrivacyBudget
+from torchdpcate.causal.estimand import Weighting
+from torchdpcate.erm.noisy_gradient import NoisyGradient
+from torchdpcate.erm.objective_fit import ObjectiveFit
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.average.balanced_difference import BalancedDifference
+from torchdpcate.estimators.average.outcome_table import OutcomeTable
+from torchdpcate.estimators.average.plan import LARGEST_RATIO, make_plan, noiseless_plan, share_out
+from torchdpcate.estimators.average.readout import ReadoutFacts
+from torchdpcate.features.maps import Fourier
+from torchdpcate.features.user_maps import on_domain
+
+ATE = Weighting("ATE", 0.1)
+CENTRED, FLAT = ReadoutFacts(100, ATE, 0.3, 0.7), ReadoutFacts(100, ATE)
+BUDGET = PrivacyBudget(1.0, 0.0)
+
+
+def test_default_shares_are_those_of_the_note():
+    prices = share_out(2.0, BalancedDifference(), CENTRED, None)
+    expected = {"stage_one": 0.30, "outcome_model": 0.15, "difference": 0.40, "size": 0.05, "spread": 0.10}
+    assert prices == pytest.approx({name: 2 * share for name, share in expected.items()}, rel=1e-8)
+    assert sum(prices.values()) <= 2.0
+
+
+@pytest.mark.parametrize("readout", [BalancedDifference(), OutcomeTable()])
+@pytest.mark.parametrize("shares", [None, {"stage_one": 5.0}, {"balance": 0.2, "difference_in_means": 0.1}])
+def test_shares_never_add_up_to_more_than_the_budget_and_leave_nothing(readout, shares):
+    prices = share_out(0.7, readout, CENTRED, shares)
+    assert 0.7 * (1 - 1e-8) < sum(prices.values()) <= 0.7
+    assert ("balance" in prices) == bool(shares and "balance" in shares)
+
+
+def test_equal_bounds_leave_the_outcome_model_out():
+    assert "outcome_model" not in share_out(1.0, BalancedDifference(), FLAT, None)
+    assert "outcome_model" not in share_out(1.0, OutcomeTable(), CENTRED, None)
+
+
+def test_the_loss_follows_the_public_ratio():
+    """Section 3.1: the balancing loss while r = sigma_V / n is at most 0.05; sigma_V in the note's scale."""
+    few, many = (make_plan(n, FEATURES, ATE, BUDGET) for n in (5_000, 50_000))
+    assert not few.balancing
+    assert few.ratio > LARGEST_RATIO
+    assert many.balancing
+    assert many.ratio == pytest.approx(few.ratio / 10, rel=2e-3)
+    d, epsilon = 5, 0.99 * 0.30
+    sigma = math.sqrt((d + 1) * (d + 2) / 3) * 2 * ATE.largest / (0.6 * epsilon)
+    # the noise that hides the solver's stop adds a little, the more the more records there are
+    assert few.ratio == pytest.approx(sigma / 5_000, rel=1e-4)
+    assert many.facts.imbalance == pytest.approx(sigma, rel=2e-3)
+    assert few.facts.imbalance == 0
+
+
+def test_the_overlap_is_balanced_by_the_logistic_loss_and_its_noise_always_counts():
+    """Review: relabelled beyond the ratio, the same fit lost its noise in the interval, which then covered 85 %."""
+    for loss in ("auto", "balancing", "logistic"):
+        plan = make_plan(500, FEATURES, Weighting("ATO", 0.1), PrivacyBudget(0.5, 0.0), loss=loss)
+        assert plan.balancing
+        assert plan.facts.imbalance == plan.propensity.imbalance > 0
+
+
+def test_noise_in_the_weights_counts_where_no_outcome_model_takes_it_away():
+    plans = {
+        name: make_plan(5_000, FEATURES, ATE, BUDGET, loss="logistic", **settings)
+        for name, settings in {
+            "model": {},
+            "table": {"readout": "outcome_table"},
+            "constant": {"outcome_bounds": (0.5, 0.5)},
+        }.items()
+    }
+    assert plans["model"].facts.imbalance == 0
+    assert plans["model"].facts.slope_bound == 0.25
+    for name in ("table", "constant"):
+        assert plans[name].facts.imbalance == pytest.approx(4 * plans[name].propensity.imbalance)
+        assert plans[name].facts.slope_bound == 0.5
+
+
+def test_the_noisy_gradient_is_taken_beyond_thirty_features_with_a_delta():
+    wide = on_domain(Fourier(pairs=20), DOMAIN)
+    both = PrivacyBudget(1.0, 1e-6)
+    assert make_plan(10_000, wide, ATE, both).fitters == (NoisyGradient.name, NoisyGradient.name)
+    assert make_plan(10_000, wide, ATE, BUDGET).fitters == (ObjectiveFit.name, ObjectiveFit.name)
+    assert make_plan(10_000, FEATURES, ATE, both).fitters == (ObjectiveFit.name, ObjectiveFit.name)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"loss": "probit"}, "loss"),
+        ({"fitter": "newton"}, "fitter"),
+        ({"readout": "sum"}, "readout"),
+        ({"outcome_bounds": (0.7, 0.3)}, "outcome_bounds"),
+        ({"outcome_bounds": (-0.1, 0.3)}, "outcome_bounds"),
+        ({"outcome_bounds": None}, "outcome_bounds"),
+        ({"shares": {"stage_two": 1.0}}, "shares.stage_two"),
+        ({"shares": {"difference": 0.0}}, "shares.difference"),
+        ({"shares": {"balance": -1.0}}, "shares.balance"),
+        ({"slope_bound": -1.0}, "slope_bound"),
+        ({"fitter": "noisy_gradient"}, "delta"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_by_name(settings, named):
+    with pytest.raises(InputError, match=named):
+        make_plan(5_000, FEATURES, ATE, BUDGET, **settings)
+
+
+def test_a_budget_too_small_for_any_number_is_refused_before_it_is_spent():
+    with pytest.raises(InputError, match="epsilon"):
+        make_plan(5_000, FEATURES, ATE, PrivacyBudget(1e-7, 0.0))
+
+
+def test_a_plan_without_noise_has_no_imbalance():
+    settings = {"readout": "balanced_difference", "outcome_bounds": (0.3, 0.7)}
+    plan = noiseless_plan(100, FEATURES, ATE, balancing=True, **settings)
+    assert plan.facts.imbalance == plan.propensity.imbalance == 0

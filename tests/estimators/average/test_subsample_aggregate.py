@@ -1,0 +1,220 @@
+"""Subsample and aggregate: groups, their estimates one by one, sensitivities by search, noise, interval, attack."""
+
+import math
+
+import pytest
+import torch
+
+from tests.estimators.average.confounded import DOMAIN, EFFECT, FEATURES, arrays, data_sets
+from tests.sums import given
+from torchdpcate import Domain, PrivacyBudget
+from torchdpcate.audit.attack import audit
+from torchdpcate.audit.registry import find
+from torchdpcate.causal.estimand import Weighting
+from torchdpcate.erm.losses import Logistic
+from torchdpcate.erm.records import Batch, StackedRecords
+from torchdpcate.erm.solver import minimise
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.average.subsample_aggregate import (
+    SubsampleAggregateEffect,
+    SubsamplePlan,
+    group_estimates,
+    group_positions,
+    plan_subsample,
+    release_mean,
+    squared_deviations,
+    subsample_aggregate,
+)
+from torchdpcate.estimators.average.worst_case_peers import _groups
+from torchdpcate.features.user_maps import on_domain
+from torchdpcate.privacy.mechanisms import LaplaceMechanism
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.release.file import load_release
+from torchdpcate.release.interval_law import half_width
+from torchdpcate.verify.file import verify_release
+
+ATE, PURE = Weighting("ATE", 0.1), PrivacyBudget(1.0, 0.0)
+
+
+@pytest.mark.parametrize(("n", "groups"), [(10, 3), (9, 3), (5000, 70), (7, 7)])
+def test_groups_share_out_all_records_evenly_and_publicly(n, groups):
+    positions, there = group_positions(n, groups, seed=4)
+    assert sorted(positions[there].tolist()) == list(range(n))
+    assert set(there.sum(1).tolist()) <= {n // groups, n // groups + 1}
+    assert torch.equal(positions[there], group_positions(n, groups, seed=4)[0][there])
+    if n > 100:
+        assert not torch.equal(positions[there], group_positions(n, groups, seed=5)[0][there])
+
+
+@pytest.mark.parametrize("estimand", ["ATE", "ATT", "ATC", "ATO"])
+def test_groups_as_one_batch_are_groups_one_by_one(estimand):
+    records, weighting = data_sets(2, 103, seed=2), Weighting(estimand, 0.1)
+    plan = plan_subsample(103, FEATURES, weighting, 1.0, groups=6)
+    found = group_estimates(records, plan)
+    positions, there = group_positions(103, 6, 0)
+    for run in range(2):
+        for group in range(6):
+            own = positions[group][there[group]]
+            psi, z, y = (part[run][own] for part in (records.batch.psi, records.batch.z, records.batch.y))
+            start = torch.zeros(1, 5, dtype=torch.float64)
+            theta = minimise(psi, 2 * z - 1, torch.ones_like(z), Logistic(), 0.01 / 5, start, 1e-9)[0]
+            w = weighting.weights(psi @ theta, z)
+            hajek = (w * z * y).sum() / (w * z).sum() - (w * (1 - z) * y).sum() / (w * (1 - z)).sum()
+            assert found[run, group].item() == pytest.approx(hajek.item(), abs=1e-5)
+
+
+def test_a_group_with_an_empty_arm_counts_zero():
+    x, y = torch.zeros(12, 4, dtype=torch.float64), torch.ones(12, dtype=torch.float64)
+    plan = plan_subsample(12, FEATURES, ATE, 1.0)
+    positions, _ = group_positions(12, plan.groups, 0)
+    z = torch.zeros(12, dtype=torch.float64)
+    z[positions[0]] = 1.0  # all treated in one group, all controls in the others
+    assert group_estimates(StackedRecords(Batch(x, FEATURES(x), z, y)), plan).tolist() == [[0.0, 0.0, 0.0]]
+    z[positions[1][0]], y[positions[1][1:]] = 1.0, 0.0
+    assert group_estimates(StackedRecords(Batch(x, FEATURES(x), z, y)), plan).tolist() == [[0.0, 1.0, 0.0]]
+
+
+def contrasts(x: torch.Tensor, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Estimates [runs] of single groups of records x [runs, n, 1]."""
+    domain = Domain([-1.0], [1.0], 0.0, 1.0)
+    psi = on_domain(None, domain)(x.reshape(-1, 1)).reshape(*x.shape[:2], 2)
+    plan = SubsamplePlan(ATE, 1, 0.005, 0, *[LaplaceMechanism(1.0, 1.0)] * 2)
+    return group_estimates(StackedRecords(Batch(x, psi, z, y)), plan)[:, 0]
+
+
+def test_one_record_moves_one_group_and_its_estimate_by_less_than_its_range():
+    """Worst neighbours over all records of groups of three on a grid: 1.29 of the 2 that the noise answers for."""
+    kinds = torch.cartesian_prod(torch.tensor([-1.0, 1.0]), *[torch.tensor([0.0, 1.0])] * 2).double()
+    trios = kinds[torch.cartesian_prod(*[torch.arange(8)] * 3)]  # of which the last record is replaced
+    found = contrasts(trios[:, :, :1], trios[:, :, 1], trios[:, :, 2]).reshape(64, 8)
+    most = (found.amax(1) - found.amin(1)).amax().item()
+    assert most == pytest.approx(1.2857, abs=1e-3)
+    assert most < 2
+
+    records = data_sets(1, 200, seed=3).batch
+    records = Batch(*(part[0] for part in records))
+    plan = plan_subsample(200, FEATURES, ATE, 1.0)
+    before = group_estimates(StackedRecords(records), plan)
+    records.z[17], records.y[17] = 1 - records.z[17], 1 - records.y[17]
+    moved = (group_estimates(StackedRecords(records), plan) != before)[0]
+    assert (
+        moved.nonzero()[:, 0].tolist()
+        == (group_positions(200, plan.groups, 0)[0] == 17).any(1).nonzero()[:, 0].tolist()
+    )
+
+
+@pytest.mark.parametrize("groups", [2, 3, 10, 70])
+def test_squared_deviations_move_by_their_sensitivity_and_no_more(groups):
+    sensitivity = 4 * (1 - 1 / groups)
+    assert plan_subsample(5000, FEATURES, ATE, 1.0, groups=groups).spread.sensitivity == pytest.approx(sensitivity)
+    values = 2 * torch.rand(5000, groups, generator=torch.Generator().manual_seed(0), dtype=torch.float64) - 1
+    values = torch.where(torch.arange(5000)[:, None] % 2 == 0, values, values.sign())
+    other = values.clone()
+    other[:, 0] = -values[:, 0].sign()
+    assert (squared_deviations(values) - squared_deviations(other)).abs().max() <= sensitivity + 1e-9
+    ends = -torch.ones(2, groups, dtype=torch.float64)
+    ends[1, 0] = 1.0
+    found = squared_deviations(ends)
+    assert (found[1] - found[0]).item() == pytest.approx(sensitivity)
+
+
+def test_noise_and_variance_are_those_of_the_note():
+    groups, epsilon, runs = 70, 2.0, 20_000
+    estimates = 0.4 * torch.randn(1, groups, generator=torch.Generator().manual_seed(1), dtype=torch.float64).clamp(
+        -2, 2
+    )
+    plan = plan_subsample(5000, FEATURES, ATE, epsilon)
+    found = release_mean(estimates.expand(runs, -1), plan, NoiseSource.fixed(0))
+    assert found.laplace[0, 0].item() == pytest.approx(4 / (groups * epsilon), rel=1e-5)
+    errors = (found.estimate - estimates.mean()).abs()
+    assert errors.mean().item() == pytest.approx(4 / (groups * epsilon), rel=6 / math.sqrt(runs))
+    # S^2 / M with Laplace noise of scale 8 / (M^2 epsilon), pushed up so that nine in ten are not below the truth
+    variance = estimates.var().item() / groups
+    scale, bought = 8 / (groups**2 * epsilon), found.released["spread"] / (groups * (groups - 1))
+    assert (bought - variance).abs().mean().item() == pytest.approx(scale, rel=6 / math.sqrt(runs))
+    above = (found.gaussian.square() >= variance).double().mean().item()
+    assert above == pytest.approx(0.9, abs=6 * math.sqrt(0.09 / runs))
+    assert found.gaussian.square().max().item() <= 1 / groups
+
+
+def test_intervals_cover_on_the_confounded_design():
+    """120 data sets; a coverage of .95 gives fewer than 98 less often than once in 10^6 runs."""
+    plan = plan_subsample(2000, FEATURES, ATE, 5.0)
+    found = subsample_aggregate(data_sets(120, 2000, seed=5), plan, NoiseSource.fixed(0))
+    inside = (found.estimate - EFFECT).abs() <= half_width(0.95, found.gaussian, found.laplace)
+    assert inside.sum().item() >= 98
+    # Laplace noise of scale 4 / (44 * 5) and sampling
+    assert (found.estimate - EFFECT).square().mean().item() < 2 * (2 * (4 / 220) ** 2 + 1 / 2000)
+
+
+def learner(budget: PrivacyBudget | None = PURE, **settings) -> SubsampleAggregateEffect:
+    return SubsampleAggregateEffect(DOMAIN, budget, **{"noise": NoiseSource.fixed(0), "eta": 0.1, **settings})
+
+
+@pytest.mark.parametrize("estimand", ["ATE", "ATT", "ATC", "ATO"])
+def test_a_release_pays_tells_and_survives_its_file(tmp_path, estimand):
+    fitted = learner(estimand=estimand, noise=None).fit(*arrays(900, seed=0))
+    assert fitted.ledger_.spent("records")["epsilon"] == 0  # nothing is learnt before the estimate
+    release = fitted.release()
+    low, high = release.interval()
+    assert -1 <= low <= release.estimate <= high <= 1
+    assert release.privacy.level == "certified"
+    assert 1 - 1e-6 < release.privacy.epsilon <= 1
+    assert release.privacy.public["groups"] == 30
+    path = release.save(tmp_path / "release.safetensors")
+    verify_release(path)
+    assert load_release(path).estimate == release.estimate
+
+
+def test_without_noise():
+    fitted = learner(None).fit(*arrays(20_000, seed=0))
+    assert fitted.curator_estimate().value == pytest.approx(EFFECT, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("settings", "n", "words"),
+    [
+        ({}, 3, "groups"),
+        ({"groups": 1}, 100, "groups"),
+        ({"groups": 101}, 100, "groups"),
+        ({"ridge": 0.0}, 100, "ridge"),
+        ({"seed": -1}, 100, "seed"),
+        ({"eta": 0.0}, 100, "eta"),
+    ],
+)
+def test_refusals(settings, n, words):
+    X, A, Y = arrays(n, seed=1)
+    A[:2] = torch.tensor([0.0, 1.0])
+    with pytest.raises(InputError, match=words):
+        learner(**settings).fit(X, A, Y)
+
+
+def test_it_needs_all_records_at_once():
+    with pytest.raises(InputError, match="all records at once"):
+        learner().fit_stream(None)
+
+
+def test_the_declared_pair_differs_in_one_record_and_attains_the_worst_contrast():
+    before, after = (torch.cat([b.x, b.z[:, None], b.y[:, None]], 1) for b in (_groups(w).batch for w in (0, 1)))
+    assert (before != after).any(1).sum() == 1
+    domain = Domain([-1.0], [1.0], 0.0, 1.0)
+    plan = plan_subsample(9, on_domain(None, domain), ATE, 1.0)
+    found = [group_estimates(_groups(world), plan)[0] for world in (0, 1)]
+    assert (found[0] - found[1]).abs().tolist() == pytest.approx([1.2857, 0, 0], abs=1e-3)
+
+
+def test_attack_finds_what_the_pair_gives_away():
+    game = find("subsample_aggregate").make(PURE)
+    evidence = [game.evidence(game.draw(world, 3000, NoiseSource.fixed(world))).abs().max().item() for world in (0, 1)]
+    assert 0.6 < max(evidence) <= 1
+    result = audit(find("subsample_aggregate"), PURE, trials=5000, noise=NoiseSource.fixed(3))
+    assert result.bound > 0.45
+    assert not result.refuted
+
+
+def test_sums_are_the_same_bit_by_bit_in_any_order_of_the_groups(monkeypatch):
+    estimates = 2 * torch.rand(1, 700, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) - 1
+    plan, seen = plan_subsample(500_000, FEATURES, ATE, 1.0, groups=700), given(monkeypatch)
+    for part in (estimates, estimates[:, torch.randperm(700)]):
+        release_mean(part, plan, NoiseSource.fixed(0))
+    assert torch.equal(torch.cat(seen[:2]), torch.cat(seen[2:]))

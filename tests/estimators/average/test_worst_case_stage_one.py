@@ -1,0 +1,95 @@
+"""The games on stage one: neighbours indeed, exact evidence, honest noise that is not refuted, half of it that is."""
+
+import math
+
+import pytest
+import torch
+
+from torchdpcate.audit.attack import audit
+from torchdpcate.erm import noisy_gradient
+from torchdpcate.erm import objective_fit as objective
+from torchdpcate.erm.records import arm
+from torchdpcate.estimators.average import worst_case_stage_one as games
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma
+from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.worst_case import WORST_CASES
+
+BUDGET = PrivacyBudget(1.0, 1e-5)
+
+
+def changed(worlds):
+    """Records in which two data sets differ."""
+    before, after = (torch.cat([w.batch.psi, w.batch.z[:, None], w.batch.y[:, None]], 1) for w in worlds)
+    return (before != after).any(1).nonzero()[:, 0].tolist()
+
+
+def test_the_worlds_of_the_tilt_differ_in_one_record_of_full_weight():
+    worlds = [games._separated(world, 40) for world in (0, 1)]
+    assert changed(worlds) == [80]
+    fit = objective.ObjectiveFit(share=games._SHARE).prepare(games._STEEP, 81, games._FEATURES, BUDGET)
+    theta = worlds[0].minimise(games._STEEP, arm, fit.ridge, torch.zeros(1, 2), 1e-9)
+    gradients = [world.slopes(games._STEEP, arm, theta)[1] for world in worlds]
+    entry = games._FEATURES.largest_entry
+    assert (gradients[1] - gradients[0]).abs().max().item() == pytest.approx(2 * 4.0 * entry)  # 2 W max|psi_j|
+    hessians = [world.slopes(games._STEEP, arm, theta)[2] for world in worlds]
+    torch.testing.assert_close(hessians[0], hessians[1])  # the records are clipped
+
+
+def test_the_density_integrates_to_the_mass_of_the_cubes_noise():
+    """Theta and tilt are one to one: its mass is that of exp(-||b||_inf / s), 8 s^2 in the plane."""
+    for world in (0, 1):
+        records, ridge, scale = games._separated(world, 3), 6.0, 1.5
+        end = (7 * 4 + 16 * scale) / ridge  # beyond lies 2e-6 of the mass
+        line = torch.linspace(-end, end, 801, dtype=torch.float64)
+        mass = games.log_density(torch.cartesian_prod(line, line), records, ridge, scale).exp().sum()
+        assert (mass * (line[1] - line[0]) ** 2).item() == pytest.approx(8 * scale**2, rel=5e-3)  # kinks, jumps
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
+def test_the_evidence_of_the_tilt_is_the_exact_log_likelihood_ratio(epsilon):
+    """E_0 exp(L) = 1 = E_1 exp(-L), to five standard errors of 5000 runs: wrong once in 1e6 looks."""
+    game, noise, runs = (
+        WORST_CASES["balancing_objective"].make(PrivacyBudget(epsilon, 0.0)),
+        NoiseSource.fixed(5),
+        5_000,
+    )
+    assert game.event == PureEvent(epsilon)
+    ratios = [game.evidence(game.draw(world, runs, noise)) for world in (0, 1)]
+    for means in (ratios[0].exp(), (-ratios[1]).exp()):
+        assert abs(means.mean().item() - 1) < 5 * means.std().item() / math.sqrt(runs)
+    most = max(ratio.abs().max().item() for ratio in ratios)
+    assert 0.85 * epsilon < most < epsilon
+
+
+def test_the_noisy_gradient_nearly_shows_one_gaussian_mechanism():
+    """The projections are Gaussian in both worlds, 0.9 of 1 / sigma_AG apart: the mean weighs steps unevenly."""
+    game, noise, runs = WORST_CASES["noisy_gradient"].make(BUDGET), NoiseSource.fixed(0), 20_000
+    seen = [game.evidence(game.draw(world, runs, noise)) for world in (0, 1)]
+    apart = (seen[1].mean() - seen[0].mean()) / torch.cat([s - s.mean() for s in seen]).std()
+    most = 1 / analytic_gaussian_sigma(1.0, 1e-5)
+    assert 0.9 * most - 5 * math.sqrt(2 / runs) < apart < most + 5 * math.sqrt(2 / runs)
+    assert game.count == 6
+    assert WORST_CASES["noisy_gradient"].make(PrivacyBudget(1.0, 0.0)).guarantee.budget.delta > 0
+
+
+def test_the_pure_claim_is_nearly_attained():
+    """The bound is wrong with probability 0.05; a true loss below the claim shows above it less than once in 1e6."""
+    result = audit(WORST_CASES["balancing_objective"], BUDGET, trials=20_000, noise=NoiseSource.fixed(1))
+    assert 0.7 < result.bound <= 1.0
+    assert not result.refuted
+
+
+@pytest.mark.parametrize("name", ["balancing_objective", "noisy_gradient"])
+def test_half_of_the_noise_is_refuted(name, monkeypatch):
+    """Counting the replaced record once."""
+    assert not audit(WORST_CASES[name], BUDGET, trials=8_000, noise=NoiseSource.fixed(2)).refuted
+    if name == "noisy_gradient":
+        plain = noisy_gradient.GaussianMechanism
+        monkeypatch.setattr(noisy_gradient, "GaussianMechanism", lambda b, s, count: plain(b, s / 2, count))
+    else:
+        half = objective.WeightBounds.per_record(1.0)
+        object.__setattr__(half, "first", 1.0)
+        monkeypatch.setattr(objective.WeightBounds, "per_record", lambda most: half)
+    assert audit(WORST_CASES[name], BUDGET, trials=8_000, noise=NoiseSource.fixed(2)).refuted

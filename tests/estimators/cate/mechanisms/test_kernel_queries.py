@@ -1,0 +1,93 @@
+"""Finite-query mechanisms on the kernel head: scales, levels, and neighbours."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from tests.release.helpers import DOMAIN, QUERIES, Charges, block
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
+from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import (
+    SmoothSensitivity,
+    kernel_local_sensitivity,
+    local_sensitivity,
+    smooth_bound,
+)
+from torchdpcate.features.unit_kernel import UnitKernel
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.second_stage.kernel import KernelSecondStage, KernelStage
+from torchdpcate.second_stage.kernel_solve import Loss
+from torchdpcate.second_stage.linear import LinearProblem
+
+BUDGET = PrivacyBudget(1.0, 1e-5)
+
+
+def stage(n: int = 80, ridge: float = 0.05, loss: Loss | None = None) -> KernelStage:
+    return KernelStage(block(n), UnitKernel("gaussian", 0.8, DOMAIN), ridge, loss or Loss())
+
+
+def test_sensitivities_are_those_of_the_exact_features():
+    fitted = stage()
+    pool = torch.cat([fitted.block.x, QUERIES])
+    values, vectors = torch.linalg.eigh(fitted.covariance(pool, pool))
+    psi = vectors * values.clamp(min=0).sqrt()
+    b = fitted.block
+    problem = LinearProblem(psi[:80], b.s, b.w, fitted.ridge, b.bounds.weight, b.bounds.target)
+    expected = local_sensitivity(problem, psi[80:])
+    assert kernel_local_sensitivity(fitted, QUERIES) == pytest.approx(expected, rel=1e-9)
+
+
+def test_local_sensitivity_covers_every_searched_neighbour():
+    fitted = stage()
+    local, worst = kernel_local_sensitivity(fitted, QUERIES)
+    assert local <= worst
+    before, b, reached = fitted.correction(QUERIES), fitted.block, 0.0
+    for x in QUERIES[:4]:
+        for a, y in ((0.0, -2.0), (0.0, 2.0), (1.0, -2.0), (1.0, 2.0)):
+            s, w = b.regression(x[None], torch.tensor([a]).double(), torch.tensor([y]).double())
+            moved = dataclasses.replace(
+                b, x=torch.cat([x[None], b.x[1:]]), s=torch.cat([s, b.s[1:]]), w=torch.cat([w, b.w[1:]])
+            )
+            after = dataclasses.replace(fitted, block=moved)
+            reached = max(reached, (after.correction(QUERIES) - before).norm().item())
+            ratio = kernel_local_sensitivity(after, QUERIES)[0] / local
+            assert abs(math.log(ratio)) <= math.log1p(fitted.condition)
+            pairs = ((local, worst), (ratio * local, worst))
+            scales = [smooth_bound(*pair, fitted.condition, 0.01) for pair in pairs]
+            assert abs(math.log(scales[1] / scales[0])) <= 0.01
+    assert 0.02 * local < reached <= local
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "level"),
+    [(SmoothSensitivity(), Level.CERTIFIED), (InfluencePerturbation(starts=8), Level.CONDITIONAL)],
+)
+def test_answers_have_the_linear_heads_level(mechanism, level):
+    charges = Charges()
+    answers = mechanism.answer(stage(loss=Loss(0.4)), QUERIES, BUDGET, charges, NoiseSource.fixed(0))
+    assert answers.guarantee.level is level
+    assert answers.values.shape == (8,)
+    mechanism.check(KernelSecondStage(), 0.9, 10_000, BUDGET)
+
+
+def test_influence_conditions_are_checked_as_for_the_linear_head():
+    named = {c.name: c.holds for c in InfluencePerturbation().guarantee(stage(400), BUDGET, 8).conditions}
+    assert named == {"C1": None, "C2": False, "supremum": None}
+
+
+def test_the_truncated_square_is_heuristic():
+    fitted = stage(loss=Loss(0.4, truncated=True))
+    answers = InfluencePerturbation(starts=8).answer(fitted, QUERIES, BUDGET, Charges(), NoiseSource.fixed(0))
+    assert answers.guarantee.level is Level.HEURISTIC
+    assert "truncated" in answers.guarantee.conditions[0].text
+
+
+def test_a_damped_kernel_is_refused():
+    with pytest.raises(InputError, match=r"mechanism\.damping = 0\.1: kernel_ridge has none"):
+        InfluencePerturbation(damping=0.1).prepare(stage(), QUERIES, BUDGET)
+    with pytest.raises(InputError, match=r"mechanism\.damping = 0\.1"):
+        InfluencePerturbation(damping=0.1).check(KernelSecondStage(), 0.9, 10_000, BUDGET)

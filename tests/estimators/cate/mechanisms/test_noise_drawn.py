@@ -1,0 +1,382 @@
+"""Every scale drawn, against a formula written anew from the theory note and against what was charged for it.
+
+A recording noise source and the charges share one log, so that the order is seen too; what is released less
+what was drawn must be the value without noise, so that no draw can be shrunk after it was made.
+"""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import brentq
+from scipy.stats import norm
+from torch.func import grad, hessian, vmap
+
+from tests.release.helpers import DOMAIN, QUERIES, block, nuisances, stage
+from torchdpcate import LinearSecondStage, RLearner
+from torchdpcate.causal.score import DRScore
+from torchdpcate.data.generators import Dataset1
+from torchdpcate.data.split import public_split
+from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
+from torchdpcate.estimators.cate.mechanisms.objective import ObjectivePerturbation
+from torchdpcate.estimators.cate.mechanisms.output import OutputPerturbation
+from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
+from torchdpcate.nuisance.config import NuisanceConfig
+from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import ApproximateEvent, GaussianEvent, PureEvent
+from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.second_stage.recipes import NeuralSecondStage, ThresholdPurchase
+from torchdpcate.second_stage.stage import LinearStage
+
+# Facts of helpers.DOMAIN: outcome range, and the bounds (B, S) of the two scores with features of norm one.
+R, OVERLAP = 4.0, 0.1
+R_BOUNDS, DR_BOUNDS = (1 - OVERLAP, R), (1.0, R / OVERLAP)
+STEP = R * 2.0**-36  # of the public grid of answers
+BUDGETS = [PrivacyBudget(1.0, 1e-5), PrivacyBudget(3.0, 1e-7)]
+ANALYTIC = 5e-9  # the library's analytic Gaussian errs by up to 1e-9, upwards
+
+
+@dataclass(frozen=True, eq=False)
+class Charged:
+    event: object
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    size: int
+    scale: float
+    step: float | None
+    values: torch.Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Selected:
+    scores: torch.Tensor
+    epsilon: float
+    sensitivity: float
+    index: int
+
+
+class Recorder(NoiseSource):
+    """Fixed noise that says it is private, and keeps what it was asked for in the order of asking."""
+
+    private = True
+
+    def __init__(self) -> None:
+        self.log: list = []
+        self.inner = NoiseSource.fixed(11)
+
+    def charge(self, event, level, count) -> None:
+        self.log.append(Charged(event))
+
+    def gaussian(self, size, scale, step=None):
+        values = self.inner.gaussian(size, scale, step)
+        self.log.append(Drawn(size, scale, step, values.clone()))
+        return values
+
+    def laplace(self, size, scale):
+        raise AssertionError("no mechanism of this room draws Laplace noise")
+
+    def generator(self, device="cpu"):
+        return self.inner.generator(device)
+
+    def permutation(self, n):
+        return self.inner.permutation(n)  # the records' own order
+
+    def _bytes(self, count):
+        return self.inner._bytes(count)  # the coins of DP-SGD
+
+    def _noisy_max(self, scores, epsilon, sensitivity):
+        index = self.inner.select(scores, epsilon, sensitivity)
+        self.log.append(Selected(scores.clone(), epsilon, sensitivity, index))
+        return index
+
+    _gumbel_max = _noisy_max
+
+
+def kinds(log: list) -> list[type]:
+    return [type(entry) for entry in log]
+
+
+def gaussian_delta(sigma: float, epsilon: float) -> float:
+    """Balle & Wang (2018), theorem 8, as it stands. Its difference loses some 1e-12 of itself here."""
+    half, middle = 0.5 / sigma, epsilon * sigma
+    return norm.cdf(half - middle) - math.exp(epsilon) * norm.cdf(-half - middle)
+
+
+def gaussian_sigma(epsilon: float, delta: float) -> float:
+    return brentq(lambda s: gaussian_delta(s, epsilon) - delta, 1e-2, 1e5, xtol=1e-13, rtol=1e-14)
+
+
+def on_a_grid(sensitivity: float, sigma: float, size: int) -> float:
+    """The s with s = sigma (Delta + sqrt(p) g), g = 2^-20 s the coarsest grid: dp_cate, section 7."""
+    return sensitivity * sigma / (1 - sigma * math.sqrt(size) * 2.0**-20)
+
+
+def rounded(value: np.ndarray, step: float) -> np.ndarray:
+    return np.round(value / step) * step
+
+
+def grid_step(scale: float) -> float:
+    return 2.0 ** (math.floor(math.log2(scale)) - 20)
+
+
+def doubly_robust(n: int, ridge: float, threshold: float) -> LinearStage:
+    """Helpers' stage with the DR score: another B and S, to tell them from constants."""
+    plain, score, eta = stage(n, ridge, threshold), DRScore(), nuisances()
+    old = plain.block
+
+    def regression(x, a, y):
+        values = eta.predict(x)
+        return score.regression(a, y, values, values.mu1 - values.mu0)
+
+    # The R-score's s and w of these records, read back as (a, y) of new ones: any records serve.
+    a, y = (old.w > 0).double(), DOMAIN.clip_outcome(old.s)
+    s, w = regression(old.x, a, y)
+    bounds = score.bounds(DOMAIN)
+    return dataclasses.replace(plain, block=dataclasses.replace(old, s=s, w=w, regression=regression, bounds=bounds))
+
+
+# Records, ridge and threshold; both scores.
+STAGES = [
+    pytest.param(lambda: stage(400, 0.02, 0.5), R_BOUNDS, id="r"),
+    pytest.param(lambda: stage(250, 0.3, 1.7), R_BOUNDS, id="r-strong-ridge"),
+    pytest.param(lambda: doubly_robust(300, 0.05, 2.5), DR_BOUNDS, id="dr"),
+]
+
+
+@pytest.mark.parametrize("budget", BUDGETS, ids=str)
+@pytest.mark.parametrize(("make", "bounds"), STAGES)
+def test_objective_draws_what_it_charges_for(make, bounds, budget):
+    """sigma_b = 4 tau B sigma_AG(epsilon' - ln(1 + B^2/(n ridge)), delta'/2) of 99 % of what is charged, and
+    sigma_AG(1 %) (tol / ridge + sqrt(p) grid / (2 n ridge)) on the solution; the two shares compose to the charge by
+    adding them."""
+    fitted, noise, B = make(), Recorder(), bounds[0]
+    head = ObjectivePerturbation().privatize(fitted, budget, noise.charge, noise)
+    assert kinds(noise.log) == [Charged, Drawn, Drawn]
+    charged, tilt, cover = noise.log
+    assert charged.event == ApproximateEvent(budget.epsilon, budget.delta)
+
+    problem = fitted.problem
+    n, p = problem.psi.shape
+    tau, ridge, tol = fitted.threshold, fitted.ridge, problem.tolerance
+    epsilon, delta = charged.event.epsilon, charged.event.delta
+    sigma = gaussian_sigma(0.99 * epsilon - math.log(1 + B**2 / (n * ridge)), 0.99 * delta / 2)
+    assert (tilt.size, cover.size) == (p, p)
+    assert tilt.scale == pytest.approx(4 * tau * B * sigma, rel=ANALYTIC)
+    exact = gaussian_sigma(0.01 * epsilon, 0.01 * delta)
+    moved = tol / ridge + math.sqrt(p) * grid_step(tilt.scale) / (2 * n * ridge)
+    assert cover.scale == pytest.approx(on_a_grid(moved, exact, p), rel=ANALYTIC)
+
+    # The solver's noise taken off, theta solves the mean objective tilted by the whole draw, up to the
+    # solver's tolerance and half a grid step a coefficient (curvature at most 2 (1 + ridge)).
+    theta = (head.theta - cover.values).numpy()
+    v, s = (problem.w[:, None] * problem.psi).numpy(), problem.s.numpy()
+    slopes = -2 * v * np.clip(s - v @ theta, -tau, tau)[:, None]
+    gradient = slopes.sum(0) / n + 2 * ridge * theta + tilt.values.numpy() / n
+    allowed = tol + 2 * (1 + ridge) * math.sqrt(p) * grid_step(cover.scale) / 2
+    assert np.linalg.norm(gradient) <= allowed * 1.01
+    # The check can tell: half the draw more or less would show.
+    assert ridge * cover.values.norm().item() > 10 * allowed
+
+
+@pytest.mark.parametrize("budget", BUDGETS, ids=str)
+@pytest.mark.parametrize("squared", [False, True])
+@pytest.mark.parametrize(("make", "bounds"), STAGES)
+def test_output_draws_what_it_charges_for(make, bounds, squared, budget):
+    """s = Delta sigma_AG(epsilon, delta), Delta = 2 B tau / (ridge n), or with the squared loss
+    2 B S (1 + B / (4 sqrt ridge)) / (ridge n); plus tol / ridge and the rounding."""
+    fitted = make().squared() if squared else make()
+    noise, (B, S) = Recorder(), bounds
+    head = OutputPerturbation().privatize(fitted, budget, noise.charge, noise)
+    assert kinds(noise.log) == [Charged, Drawn]
+    charged, drawn = noise.log
+
+    sigma = gaussian_sigma(budget.epsilon, budget.delta)
+    assert isinstance(charged.event, GaussianEvent)
+    assert charged.event.noise_multiplier == pytest.approx(sigma, rel=ANALYTIC)
+    assert gaussian_delta(charged.event.noise_multiplier, budget.epsilon) <= budget.delta * (1 + 1e-10)
+
+    n, p = fitted.problem.psi.shape
+    ridge, tol = fitted.ridge, fitted.problem.tolerance
+    exact = (
+        2 * B * S / (ridge * n) * (1 + B / (4 * math.sqrt(ridge)))
+        if squared
+        else 2 * B * fitted.threshold / (ridge * n)
+    )
+    multiplier = charged.event.noise_multiplier
+    assert drawn.size == p
+    # Nothing solved for: the scale follows from the multiplier charged, to rounding.
+    assert drawn.scale == pytest.approx(on_a_grid(exact + tol / ridge, multiplier, p), rel=1e-12)
+    assert head.noise_scale == drawn.scale
+
+    before = rounded(fitted.theta.numpy(), grid_step(drawn.scale))
+    np.testing.assert_array_equal(head.theta.numpy(), before + drawn.values.numpy())
+
+
+@pytest.mark.parametrize("queries", [1, 8])
+@pytest.mark.parametrize("budget", [*BUDGETS, PrivacyBudget(20.0, 1e-3)], ids=str)
+@pytest.mark.parametrize(("make", "bounds"), STAGES)
+def test_smooth_sensitivity_draws_what_it_charges_for(make, bounds, budget, queries):
+    """sd = Sigma(D) 5 sqrt(2 ln(2/delta)) / epsilon, Sigma from numpy's singular values. The solver's stop and
+    the rounding are 1e-8 and 1e-10 of it, hence the tolerance below them."""
+    fitted, noise, (B, S) = make(), Recorder(), bounds
+    answers = SmoothSensitivity().answer(fitted, QUERIES[:queries], budget, noise.charge, noise)
+    assert kinds(noise.log) == [Charged, Drawn]
+    charged, drawn = noise.log
+    assert charged.event == ApproximateEvent(budget.epsilon, budget.delta)
+
+    problem, ridge = fitted.squared().problem, fitted.ridge
+    psi, s, J = problem.psi.numpy(), problem.s.numpy(), fitted.features(QUERIES[:queries]).numpy()
+    n, p = psi.shape
+    v = problem.w.numpy()[:, None] * psi
+    A = ridge * np.eye(p) + v.T @ v / n
+    eta, shift = B**2 / (n * ridge), 2 * B * S / n * (1 + B / (4 * math.sqrt(ridge)))
+    size = np.linalg.svd(J, compute_uv=False)[0]
+    extra = size * problem.tolerance / ridge + math.sqrt(queries) * STEP
+    local = (1 + eta) * np.linalg.svd(J @ np.linalg.inv(A), compute_uv=False)[0] * shift + extra
+    worst = size * shift / ridge + extra
+    epsilon, log_term = charged.event.epsilon, math.log(2 / charged.event.delta)
+    xi = epsilon / (4 * (queries + 2 * log_term))
+    Sigma = worst * (min(local, worst) / worst) ** min(1.0, xi / math.log(1 + eta))
+    assert drawn.size == queries
+    assert drawn.step == STEP
+    assert drawn.scale == pytest.approx(Sigma * 5 * math.sqrt(2 * log_term) / epsilon, rel=1e-11)
+
+    before = J @ np.linalg.solve(A, v.T @ s / n)
+    off = (answers.values - drawn.values).numpy() - before
+    assert np.abs(off).max() <= size * problem.tolerance / (2 * ridge) + STEP
+
+
+def search(norms, low: torch.Tensor, high: torch.Tensor) -> float:
+    """Maximum over a box of the plane: a dense grid, then ever finer grids about the best point."""
+    side = torch.linspace(-1, 1, 101, dtype=torch.float64)
+    unit = torch.cartesian_prod(side, side)
+    middle, half, best = (low + high) / 2, (high - low) / 2, 0.0
+    for _ in range(5):
+        points = torch.minimum(torch.maximum(middle + unit * half, low), high)
+        values = norms(points)
+        best = max(best, values.max().item())
+        middle, half = points[values.argmax()], half / 20
+    return best
+
+
+def supremum(f, theta, fitted, damping: float) -> float:
+    """sup_z ||J (H + damping)^{-1} [2 w (s - w f) grad f - 2 ridge theta]|| with H from torch.func.hessian;
+    outcomes inside the interval are tried too."""
+    pairs, ridge = fitted.block, fitted.ridge
+
+    def objective(theta):
+        return ((pairs.s - pairs.w * f(theta, pairs.x)) ** 2).mean() + ridge * (theta**2).sum()
+
+    slopes = vmap(grad(lambda theta, x: f(theta, x[None])[0]), (None, 0))
+    H = hessian(objective)(theta) + damping * torch.eye(len(theta), dtype=theta.dtype)
+    rows = torch.linalg.solve(H, slopes(theta, QUERIES).T).T
+
+    def norms(x):
+        gradients, values = slopes(theta, x), f(theta, x)
+        found = []
+        for a in (0.0, 1.0):
+            for y in (-2.0, 0.0, 2.0):
+                full = torch.full((len(x),), 1.0, dtype=torch.float64)
+                s, w = pairs.regression(x, a * full, y * full)
+                score = 2 * (w * (s - w * values))[:, None] * gradients - 2 * ridge * theta
+                found.append((score @ rows.T).norm(dim=1))
+        return torch.stack(found).amax(0)
+
+    return search(norms, torch.tensor([0.0, -1.0]).double(), torch.tensor([1.0, 1.0]).double())
+
+
+def assert_influence_draws(fitted, f, damping: float, unit: float, budget: PrivacyBudget) -> None:
+    """sd = unit gamma 5 sqrt(2 ln n ln(2/delta)) / (epsilon n). Two searches meet at the supremum to 1e-6: the
+    function is flat there or ends at the box."""
+    noise = Recorder()
+    mechanism = InfluencePerturbation(damping=damping, starts=64)
+    answers = mechanism.answer(fitted, QUERIES, budget, noise.charge, noise)
+    assert kinds(noise.log) == [Charged, Drawn]
+    charged, drawn = noise.log
+    assert charged.event == ApproximateEvent(budget.epsilon, budget.delta)
+    n = fitted.block.s.shape[0]
+    epsilon, delta = charged.event.epsilon, charged.event.delta
+    multiplier = 5 * math.sqrt(2 * math.log(n) * math.log(2 / delta)) / (epsilon * n)
+    gamma = unit * supremum(f, fitted.theta, fitted, damping)
+    assert drawn.size == 8
+    assert drawn.step == STEP
+    assert drawn.scale == pytest.approx(gamma * multiplier, rel=1e-6)
+    before = unit * f(fitted.theta, QUERIES)
+    # Half a step of rounding, and the last bits of sums as large as the noise.
+    assert (answers.values - drawn.values - before).abs().max().item() <= STEP
+
+
+@pytest.mark.parametrize(("damping", "budget"), [(0.0, BUDGETS[0]), (0.3, BUDGETS[1])], ids=str)
+def test_influence_of_a_linear_head_draws_what_it_charges_for(damping, budget):
+    fitted = stage().squared()
+    assert_influence_draws(fitted, lambda theta, x: fitted.features(x) @ theta, damping, 1.0, budget)
+
+
+def test_influence_of_a_neural_head_draws_what_it_charges_for():
+    recipe = NeuralSecondStage(width=3, depth=1, ridge=0.02, epochs=0)
+    fitted = recipe.fit(block(200), nuisances(), threshold=math.inf, budget=None, trainer=default_trainer, seed=2)
+    centre, half = torch.tensor([0.5, 0.0]).double(), torch.tensor([0.5, 1.0]).double()
+
+    def network(theta, x):
+        V, c, W, b = theta[:6].view(3, 2), theta[6:9], theta[9:12], theta[12]
+        return torch.tanh((x - centre) / half @ V.T + c) @ W + b
+
+    # The polish must not have ended at zero, where nothing is tested.
+    assert fitted.theta.norm().item() > 0.1
+    assert_influence_draws(fitted, network, 0.0, R, BUDGETS[0])
+
+
+@pytest.fixture(scope="module")
+def study():
+    return Dataset1(n=500, queries=10, seed=3).load()
+
+
+@pytest.mark.parametrize("purchase", [ThresholdPurchase(), ThresholdPurchase(0.75, 0.2, 50)], ids=str)
+def test_the_threshold_is_selected_at_the_epsilon_charged(study, purchase, monkeypatch):
+    """Scores -|#{|s| <= t} - q n| on the geometric grid from S / 1000 to S, epsilon the share of the budget;
+    then, in the same log, the release: no noise before its charge."""
+    noise, charge = Recorder(), Ledger.charge
+
+    def logged(self, block, label, event, *args, **kwargs):
+        entry = charge(self, block, label, event, *args, **kwargs)
+        noise.log.append(Charged((block, event)))
+        return entry
+
+    monkeypatch.setattr(Ledger, "charge", logged)
+    quick = NuisanceConfig(width=6, batch_size=50, epochs=1)
+    model = RLearner(
+        study.domain, PrivacyBudget(2.0, 1e-5), quick, LinearSecondStage(ridge=0.05, purchase=purchase), noise=noise
+    )
+    model.fit(study.records.x, study.records.a, study.records.y)
+    assert kinds(noise.log) == [Charged, Charged, Selected]
+    (_, bought, selected) = noise.log
+    assert bought.event == ("nuisance", PureEvent(2.0 * purchase.share))
+    # The event as a privacy promise: epsilon at sensitivity 1, the most that one record moves a count.
+    assert selected.epsilon / selected.sensitivity == pytest.approx(bought.event[1].epsilon, rel=1e-12)
+    assert selected.sensitivity == 1.0
+
+    first, _ = public_split(study.records.n, 0.5, 0)
+    x, a, y = (part[first] for part in (study.records.x, study.records.a, study.records.y))
+    with torch.no_grad():
+        _, mu0, mu1 = model.nuisances_.predict(x)
+    s = (y - torch.where(a == 1, mu1, mu0)).abs().numpy()
+    R = study.domain.outcome_range
+    grid = np.geomspace(R / 1000, R, purchase.points)
+    # a and y enter s - w g0 in another order of sums; no |s| lies within rounding of the grid.
+    assert np.abs(s[:, None] / grid - 1).min() > 1e-12
+    expected = -np.abs((s[:, None] <= grid).sum(0) - purchase.quantile * len(s))
+    # Counts are whole; the target q n is rounded to a multiple of 2^-20.
+    np.testing.assert_allclose(selected.scores.numpy(), expected, rtol=0, atol=2.0**-20)
+    assert model.threshold_ == pytest.approx(grid[selected.index], rel=1e-12)
+
+    start = len(noise.log)
+    model.release_function("objective", PrivacyBudget(1.0, 4e-6))
+    assert kinds(noise.log[start:]) == [Charged, Drawn, Drawn]
+    assert noise.log[start].event == ("second_stage", ApproximateEvent(1.0, 4e-6))

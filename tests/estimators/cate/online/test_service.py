@@ -1,0 +1,388 @@
+"""The online service: one noisy function, whoever asks, in whatever order, before and after whatever crash."""
+
+import dataclasses
+import errno
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scipy.stats import chi2
+
+from tests.estimators.cate.mechanisms.test_gaussian_process import BUDGET, kernel_stage
+from tests.faults.test_disk import full_after
+from tests.release.helpers import DOMAIN, QUERIES, SCHEMA, block, nuisances, stage
+from torchdpcate.errors import BudgetError, InputError, ReleaseFileError
+from torchdpcate.estimators.cate.mechanisms.base import public_step
+from torchdpcate.estimators.cate.mechanisms.gaussian_process import GaussianProcess
+from torchdpcate.estimators.cate.online import history
+from torchdpcate.estimators.cate.online.correction import correction_from, correction_of
+from torchdpcate.estimators.cate.online.history import HEAD_FILE, HISTORY_FILE
+from torchdpcate.estimators.cate.online.path import JITTER
+from torchdpcate.estimators.cate.online.service import STATE_FILE, NoisyFunction, OnlineService, OnlineTerms
+from torchdpcate.features.maps import Fourier, Representation
+from torchdpcate.features.unit_kernel import UnitKernel
+from torchdpcate.privacy.accounting import dp_sgd_noise_multiplier
+from torchdpcate.privacy.events import DPSGDEvent
+from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.release.file import load_release
+from torchdpcate.release.release import QueryRelease
+from torchdpcate.release.statement import make_statement
+from torchdpcate.second_stage.kernel import KernelStage
+from torchdpcate.second_stage.kernel_solve import Loss
+from torchdpcate.verify.file import verify_release
+
+MANY = DOMAIN.grid(40)
+
+
+def create(folder, fitted=None, noise=None, ledger=None, eta=None, columns=None) -> OnlineService:
+    """A service with a ledger and a statement, as a learner makes it."""
+    noise = noise or NoiseSource.system()
+    ledger = ledger or Ledger({"nuisance": BUDGET, "second_stage": BUDGET}, private=noise.private)
+    own = set()
+
+    def charge(event, level, count):
+        own.add(ledger.charge("second_stage", "release by gaussian_process", event, count, level=level))
+
+    def statement(terms: OnlineTerms):
+        return make_statement(
+            terms.guarantee,
+            ledger,
+            {"nuisance": 100, "second_stage": 400},
+            own=own,
+            mechanism=GaussianProcess.name,
+            formula=GaussianProcess.formula,
+            public={"learner": "RLearner", "split": 0.2, "seed": 0, "ridge": fitted.ridge, **terms.public},
+            bounds_origin=SCHEMA.domain.origin,
+            private_noise=noise.private,
+        )
+
+    fitted = kernel_stage() if fitted is None else fitted
+    parts = {"budget": BUDGET, "charge": charge, "noise": noise, "statement": statement, "columns": columns}
+    return OnlineService.create(folder, fitted, eta or nuisances(), SCHEMA, **parts)
+
+
+def files(folder) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in (STATE_FILE, HISTORY_FILE, HEAD_FILE)}
+
+
+@pytest.fixture
+def service(tmp_path) -> OnlineService:
+    return create(tmp_path / "online")
+
+
+@pytest.mark.parametrize("fitted", [stage(), kernel_stage()], ids=["linear", "kernel"])
+def test_answers_are_the_effect_plus_noise_of_the_stated_scale(fitted, tmp_path):
+    service = create(tmp_path / "online", fitted)
+    release, scale = service.release(MANY), service.privacy.public["noise_scale"]
+    variance = fitted.covariance(MANY, MANY).diagonal()
+    torch.testing.assert_close(release.noise_scales, scale * (variance + JITTER).sqrt())
+    assert scale == pytest.approx(GaussianProcess().prepare(fitted, MANY, BUDGET).public["noise_scale"], rel=1e-3)
+    noise = release.answers - (nuisances().effect(MANY) + fitted.correction(MANY))
+    K = (fitted.covariance(MANY, MANY) + JITTER * torch.eye(len(MANY))) * scale**2
+    inside = release.answers.abs() < DOMAIN.outcome_range
+    K, noise = K[inside][:, inside], noise[inside]
+    low, high = chi2.ppf([5e-8, 1 - 5e-8], len(noise))
+    assert low < noise @ torch.linalg.solve(K, noise) < high
+
+
+def test_answers_are_clipped_and_lie_on_the_public_grid(tmp_path):
+    service = create(tmp_path / "online", stage(ridge=2e-4))  # noise of many outcome ranges
+    answers = service.answer(MANY)
+    assert np.abs(answers).max() == DOMAIN.outcome_range
+    steps = answers / public_step(DOMAIN)
+    assert np.array_equal(steps, np.round(steps))
+
+
+def test_it_pays_once_whatever_is_asked(tmp_path):
+    ledger = Ledger({"nuisance": BUDGET, "second_stage": BUDGET})
+    service = create(tmp_path / "online", ledger=ledger)
+    service.answer(MANY)
+    OnlineService.open(tmp_path / "online").answer(QUERIES)
+    assert [(e.block, e.count) for e in ledger.entries] == [("second_stage", 1)]
+    assert service.privacy.epsilon == pytest.approx(1.0, rel=1e-6)
+
+
+def test_a_ledger_that_cannot_pay_leaves_nothing(tmp_path):
+    ledger = Ledger({"nuisance": BUDGET, "second_stage": BUDGET})
+    create(tmp_path / "first", ledger=ledger)
+    with pytest.raises(BudgetError):
+        create(tmp_path / "second", ledger=ledger)
+    assert not (tmp_path / "second").exists()
+    create(tmp_path / "second")
+
+
+def test_a_folder_that_is_there_is_refused_before_anything_is_paid(tmp_path):
+    ledger = Ledger({"nuisance": BUDGET, "second_stage": BUDGET})
+    with pytest.raises(InputError, match="cannot be made"):
+        create(tmp_path, ledger=ledger)
+    assert ledger.entries == ()
+
+
+def test_the_same_query_gets_the_same_answer_in_any_order_and_after_a_restart(service):
+    first = service.answer(QUERIES)
+    assert np.array_equal(service.answer(QUERIES.flip(0)), first[::-1])
+    assert np.array_equal(service.answer(QUERIES[[2, 2, 5]]), first[[2, 2, 5]])
+    for _ in range(2):
+        again = OnlineService.open(service.folder)
+        assert again.asked == 8
+        assert np.array_equal(again.answer(QUERIES), first)
+        assert np.array_equal(again.answer(pd.DataFrame(QUERIES.numpy(), columns=["x0", "x1"])), first)
+    zero = torch.tensor([[0.0, 0.0], [-0.0, -0.0]], dtype=torch.float64)
+    assert len(set(again.answer(zero).tolist())) == 1
+
+
+def test_a_close_query_gets_a_close_answer_also_after_a_restart(tmp_path):
+    """Within 8 standard deviations of the jitter of both, which is all that tells them apart."""
+    service = create(tmp_path / "online", stage(threshold=0.05))
+    before = service.answer(QUERIES)
+    after = OnlineService.open(tmp_path / "online").answer((QUERIES + 1e-7).clamp(max=1.0))
+    scale = service.privacy.public["noise_scale"]
+    assert np.abs(before - after).max() < 8 * scale * (2 * JITTER) ** 0.5 + 1e-5
+    assert np.abs(before - after).min() > 0
+
+
+def test_queries_alike_in_the_columns_that_were_chosen_differ_by_the_jitter_alone(tmp_path):
+    """Also within one block, and after a restart; 8 standard deviations of the jitter of both."""
+    chosen, records = DOMAIN.select((0,)), block()
+    records = dataclasses.replace(records, x=records.x[:, :1], domain=chosen)
+    fitted = KernelStage(records, UnitKernel("gaussian", 0.7, chosen), 0.02, Loss(0.05))
+    service = create(tmp_path / "online", fitted, eta=nuisances(chosen), columns=(0,))
+    x = MANY.clone()
+    x[20:, 0] = x[:20, 0]
+    first, again = service.answer(x), OnlineService.open(tmp_path / "online")
+    x[:, 1] *= 0.9
+    answers = np.concatenate([first, again.answer(x)]).reshape(4, 20)
+    scale = service.privacy.public["noise_scale"]
+    assert np.ptp(answers, 0).max() < 8 * scale * (2 * JITTER) ** 0.5
+    assert (np.diff(answers, axis=0) != 0).all()
+    assert again.release(x).answers.shape == (40,)
+
+
+def test_two_services_see_what_the_other_answered(service):
+    other = OnlineService.open(service.folder)
+    mine = service.answer(MANY[:10])
+    theirs = other.answer(MANY[:20])
+    assert np.array_equal(theirs[:10], mine)
+    assert np.array_equal(service.answer(MANY[:20]), theirs)
+    assert service.asked == other.asked == 20
+
+
+def test_threads_that_ask_at_once_get_one_function(service):
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda i: service.answer(MANY[i % 4 : i % 4 + 20]), range(24)))
+    for i, some in enumerate(answers):
+        assert np.array_equal(some, answers[i % 4])
+    assert OnlineService.open(service.folder).asked == 23
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(asked=st.lists(st.integers(0, 11), min_size=1, max_size=20), restart=st.sets(st.integers(0, 19)))
+def test_whatever_is_asked_when_the_answers_are_those_of_one_function(tmp_path_factory, asked, restart):
+    service, known = create(tmp_path_factory.mktemp("s") / "online", stage()), {}
+    for step, i in enumerate(asked):
+        service = OnlineService.open(service.folder) if step in restart else service
+        answers = service.answer(MANY[i : i + 3]).tolist()
+        for j, answer in enumerate(answers, start=i):
+            assert known.setdefault(j, answer) == answer
+
+
+BAD = {
+    "missing": (np.array([[0.5, np.nan]]), "missing"),
+    "too wide": (np.zeros((1, 3)), "3 columns"),
+    "too narrow": (np.zeros((1, 1)), "1 column"),
+    "outside": (np.array([[0.5, 0.0], [1.5, 0.0]]), "outside its declared bounds"),
+    "infinite": (np.array([[0.5, np.inf]]), "infinite"),
+    "words": (np.array([["a", "b"]]), "must be numbers"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_queries_are_refused_before_anything_is_written(service, name):
+    before = files(service.folder)
+    with pytest.raises(InputError, match=BAD[name][1]):
+        service.answer(BAD[name][0])
+    assert files(service.folder) == before
+
+
+def test_no_queries_no_answers(service):
+    before = files(service.folder)
+    assert service.answer(np.empty((0, 2))).shape == (0,)
+    assert files(service.folder) == before
+
+
+def test_a_full_disk_answers_nothing_and_keeps_the_service(service):
+    first = service.answer(QUERIES)
+    before = files(service.folder)
+    size = len(before[HISTORY_FILE])
+    for limit in (0, size, size + 1, size + 100):
+        with full_after(limit), pytest.raises(InputError, match="nothing was answered"):
+            service.answer(MANY[:20])
+        again = OnlineService.open(service.folder)
+        assert np.array_equal(again.answer(QUERIES), first)
+        assert files(service.folder) == before  # what was torn is dropped
+    assert np.array_equal(service.answer(MANY[:20]), OnlineService.open(service.folder).answer(MANY[:20]))
+
+
+class Tired:
+    """What a disk does, of which the call numbered ``at`` fails."""
+
+    def __init__(self, at: int) -> None:
+        self.at, self.seen = at, 0
+
+    def of(self, real):
+        def counted(*arguments, **options):
+            self.seen += 1
+            if self.seen == self.at:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return real(*arguments, **options)
+
+        return counted
+
+
+def test_wherever_the_disk_fails_nothing_new_is_answered_and_what_was_stays(service, monkeypatch):
+    known, failures = {}, 0
+    for at in range(1, 20):
+        disk, x = Tired(at), MANY[at : at + 2]
+        with monkeypatch.context() as patch:
+            patch.setattr(history, "_FLUSH", disk.of(history._FLUSH))
+            patch.setattr(history, "open", disk.of(open), raising=False)
+            try:
+                known |= dict(zip(map(tuple, x.tolist()), service.answer(x).tolist(), strict=True))
+            except InputError:
+                failures += 1
+        asked = torch.tensor(list(known), dtype=torch.float64).reshape(-1, 2)
+        for one in (service, OnlineService.open(service.folder)):
+            assert one.answer(asked).tolist() == list(known.values())
+        if disk.seen < at:
+            break
+    assert failures == 7  # reading head and history, writing and flushing either
+    assert disk.seen < at
+
+
+def test_a_history_of_another_service_is_refused(service, tmp_path):
+    other = create(tmp_path / "other")
+    for one in (service, other):
+        one.answer(QUERIES)
+    for name in (HISTORY_FILE, HEAD_FILE):
+        mine = (service.folder / name).read_bytes()
+        (service.folder / name).write_bytes((other.folder / name).read_bytes())
+        with pytest.raises(ReleaseFileError):
+            OnlineService.open(service.folder)
+        (service.folder / name).write_bytes(mine)
+    OnlineService.open(service.folder)
+
+
+def test_a_state_changed_by_hand_is_refused(service):
+    service.answer(QUERIES)
+    path, whole = service.folder / STATE_FILE, (service.folder / STATE_FILE).read_bytes()
+    for at in range(9, len(whole), len(whole) // 40):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(ReleaseFileError, match="damaged or changed"):
+            OnlineService.open(service.folder)
+    path.write_bytes(whole)
+    OnlineService.open(service.folder)
+
+
+def test_a_state_of_another_fit_is_told_by_its_answers(service):
+    service.answer(QUERIES)
+    state = service._state
+    moved = dataclasses.replace(state, correction=dataclasses.replace(
+        state.correction, coefficients=state.correction.coefficients * 1.1
+    ))  # fmt: skip
+    (service.folder / STATE_FILE).unlink()
+    moved.save(service.folder / STATE_FILE)
+    with pytest.raises(ReleaseFileError, match="not those of its state"):
+        OnlineService.open(service.folder)
+
+
+def test_a_folder_without_a_service_is_refused(tmp_path):
+    with pytest.raises(InputError, match="no online service"):
+        OnlineService.open(tmp_path)
+
+
+def test_a_seed_serves_tests_alone(tmp_path, service):
+    with pytest.raises(InputError, match="fixed seed"):
+        OnlineService.open(service.folder, NoiseSource.fixed(0))
+    fixed = create(tmp_path / "test", noise=NoiseSource.fixed(0))
+    assert not fixed.privacy.claims
+    assert OnlineService.open(fixed.folder, NoiseSource.fixed(0)).answer(QUERIES).shape == (8,)
+
+
+def test_a_fork_never_shares_its_stock_of_noise(service):
+    service.answer(QUERIES)
+    stock = service._function._stock
+    numbers = stock._left[:4].tolist()
+    assert len(stock._left) > 500
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        with suppress(BaseException):
+            os.write(write, stock.take(4).numpy().tobytes())
+        os._exit(0)
+    os.waitpid(child, 0)
+    theirs = np.frombuffer(os.read(read, 32))
+    os.close(read)
+    os.close(write)
+    assert len(theirs) == 4
+    assert theirs.tolist() != numbers == stock.take(4).tolist()
+
+
+def test_answers_make_a_release_for_readers(tmp_path):
+    ledger = Ledger({"nuisance": BUDGET, "second_stage": BUDGET})
+    multiplier = dp_sgd_noise_multiplier(BUDGET.epsilon, BUDGET.delta, 0.2, 20)
+    ledger.charge("nuisance", "DP-SGD", DPSGDEvent(multiplier, 0.2), 20)
+    service = create(tmp_path / "service", ledger=ledger)
+    release = service.release(QUERIES)
+    assert isinstance(release, QueryRelease)
+    path = release.save(tmp_path / "answers.safetensors")
+    verify_release(path)
+    loaded = load_release(path)
+    assert np.array_equal(loaded.effect(QUERIES), service.answer(QUERIES))
+    assert loaded.interval(QUERIES).shape == (8, 2)
+    held = path.read_bytes()
+    points = service._state.correction.points
+    assert not any(row.numpy().tobytes() in held for row in points)
+    assert set(loaded.tensors()) == {"queries", "answers", "noise_scales"}
+
+
+@pytest.mark.parametrize("features", [Fourier(pairs=3_000), Representation(), Fourier(pairs=4)])
+def test_a_correction_answers_alike_away_from_its_block(features):
+    fitted = dataclasses.replace(stage(), features=features.setup(DOMAIN, nuisances()))
+    for one in (fitted, kernel_stage()):
+        made = correction_of(one, nuisances())
+        for correction in (made, correction_from(made.tensors(), made.facts(), DOMAIN, nuisances())):
+            lifted = correction.lift(QUERIES)
+            torch.testing.assert_close(correction.value(lifted), one.correction(QUERIES))
+            torch.testing.assert_close(correction.covariance(lifted, lifted[:3]), one.covariance(QUERIES, QUERIES[:3]))
+            diagonal = one.covariance(QUERIES, QUERIES).diagonal()
+            torch.testing.assert_close(correction.variance(lifted), diagonal)
+
+
+def test_a_neural_head_has_no_service(tmp_path):
+    with pytest.raises(InputError, match="no sensitivity bound"):
+        create(tmp_path / "online", fitted=object())
+    with pytest.raises(InputError, match="answers online need"):
+        correction_of(object())
+
+
+def test_online_noise_has_the_law_of_the_batch():
+    """20,000 noisy functions asked one query after the other: means and covariances of 8 answers, 44 entries within 6
+    standard errors of the batch's, which chance misses with a probability of 9e-8."""
+    fitted, runs = kernel_stage(), 20_000
+    batch = GaussianProcess().prepare(fitted, QUERIES, BUDGET)
+    correction = correction_of(fitted)
+    function = NoisyFunction(correction, OnlineTerms.of(fitted, BUDGET).scale, NoiseSource.system())
+    totals = [function.reveal(x, runs)[1] for x in correction.lift(QUERIES).split(1)]
+    values = function.scale * torch.cat(totals) / batch.public["noise_scale"]
+    K = fitted.covariance(QUERIES, QUERIES) + JITTER * torch.eye(8, dtype=torch.float64)
+    variance = K.diagonal()
+    assert bool((values.mean(1).abs() < 6 * (variance / runs).sqrt()).all())
+    error = ((variance[:, None] * variance + K**2) / runs).sqrt()
+    assert bool(((values @ values.T / runs - K).abs() < 6 * error).all())

@@ -1,0 +1,337 @@
+"""Whole learners: manners, budgets, seeds, levels, and what a release may hold."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from sklearn.base import clone
+
+import torchdpcate
+from torchdpcate import DRLearner, LinearSecondStage, NeuralSecondStage, PrivacyBudget, RLearner
+from torchdpcate.data.generators import Dataset1
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.errors import BudgetError, InputError
+from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
+from torchdpcate.features.maps import Representation
+from torchdpcate.nuisance.config import NuisanceConfig
+from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.release.file import load_release
+from torchdpcate.release.release import FunctionRelease
+
+BUDGET = PrivacyBudget(2.0, 1e-5)
+QUICK = NuisanceConfig(width=8, batch_size=60, epochs=2)
+STUDY = Dataset1(n=700, queries=20, seed=3).load()
+RECORDS = (STUDY.records.x, STUDY.records.a, STUDY.records.y)
+ARGUMENTS = {"nuisance": QUICK, "second_stage": LinearSecondStage(ridge=0.02)}
+
+
+def learner(kind=RLearner, budget=BUDGET, **rest):
+    return kind(STUDY.domain, budget, **(ARGUMENTS | rest))
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return learner().fit(*RECORDS)
+
+
+def test_fit_returns_self_and_clone_copies_parameters_alone(fitted):
+    copy = clone(fitted)
+    assert copy.get_params()["budget"] == BUDGET
+    assert not hasattr(copy, "nuisances_")
+    assert isinstance(copy.fit(*RECORDS), RLearner)
+
+
+def test_the_constructor_stores_and_checks_nothing():
+    odd = RLearner(None, None, split=7)
+    assert odd.get_params()["split"] == 7
+
+
+def test_takes_numpy_and_pandas():
+    import pandas as pd
+
+    x, a, y = (part.numpy() for part in RECORDS)
+    frame = pd.DataFrame(x, columns=list(STUDY.domain.names))
+    plain = learner(budget=None).fit(x, a, y)
+    framed = learner(budget=None).fit(frame, pd.Series(a), pd.Series(y))
+    np.testing.assert_array_equal(plain.curator_effect(x), framed.curator_effect(frame))
+
+
+def test_a_frame_with_categories_is_encoded_and_survives_the_release(tmp_path):
+    import pandas as pd
+
+    schema = TableSchema.from_dict(
+        {
+            "treatment": "treat",
+            "outcome": {"name": "pay", "low": 0, "high": 1},
+            "covariates": {"age": {"low": 0, "high": 1}, "site": {"categories": ["a", "b", "c"]}},
+        }
+    )
+    x, a, y = (part.numpy() for part in RECORDS)
+    frame = pd.DataFrame({"site": np.array(list("abc"))[(x[:, 1] * 2.99).astype(int)], "age": x[:, 0]})
+    model = learner().set_params(domain=schema).fit(frame, a, (y + 1) / 10)
+    release = load_release(model.release_function().save(tmp_path / "r.safetensors"))
+    encoded = schema.encode(frame.head(7))
+    assert encoded.shape == (7, 4)
+    np.testing.assert_array_equal(release.effect(frame.head(7)), release.effect(encoded))
+
+
+@pytest.mark.parametrize("kind", [RLearner, DRLearner])
+def test_function_release_is_certified_and_spends_the_whole_budget(kind):
+    model = learner(kind).fit(*RECORDS)
+    release = model.release_function()
+    assert release.privacy.level == "certified"
+    assert release.privacy.epsilon <= BUDGET.epsilon
+    assert release.privacy.epsilon > 0.99 * BUDGET.epsilon
+    assert release.privacy.delta == BUDGET.delta
+    spent = model.ledger_.spent()
+    assert spent["nuisance"]["epsilon"] <= BUDGET.epsilon
+    assert spent["nuisance"]["naive_epsilon"] > spent["nuisance"]["epsilon"]
+    assert release.effect(STUDY.queries).shape == (20,)
+
+
+def test_a_release_beyond_the_budget_is_refused_with_what_is_left():
+    model = learner().fit(*RECORDS)
+    model.release_function(budget=PrivacyBudget(1.5, 5e-6))
+    with pytest.raises(BudgetError, match=r"0\.5"):
+        model.release_function(budget=PrivacyBudget(1.0, 5e-6))
+    model.release_function("output", budget=PrivacyBudget(0.5, 5e-6))
+
+
+def test_nothing_is_left_after_a_release_of_everything():
+    model = learner().fit(*RECORDS)
+    model.release_function()
+    with pytest.raises(InputError, match="nothing to speak of is left"):
+        model.release_function()
+
+
+def test_two_releases_are_both_in_the_second_ones_statement():
+    model = learner().fit(*RECORDS)
+    first = model.release_function(budget=PrivacyBudget(0.5, 5e-6))
+    second = model.release_queries(STUDY.queries, budget=PrivacyBudget(0.5, 5e-6))
+    charges = second.privacy.blocks[1]["charges"]
+    assert [c["label"] for c in charges] == ["release by objective"] * 2
+    assert len(first.privacy.blocks[1]["charges"]) == 1
+
+
+def test_query_release_by_restriction_answers_as_the_function_would():
+    model = learner().fit(*RECORDS)
+    release = model.release_queries(STUDY.queries, "output")
+    assert np.isfinite(release.interval(STUDY.queries)).all()
+    assert release.effect(STUDY.queries).shape == (20,)
+
+
+@pytest.mark.parametrize(("mechanism", "level"), [("smooth_sensitivity", "certified"), ("influence", "conditional")])
+def test_linear_query_mechanisms_have_their_levels(mechanism, level):
+    model = learner().fit(*RECORDS)
+    release = model.release_queries(STUDY.queries, mechanism)
+    assert release.privacy.level == level
+    with pytest.raises(InputError, match="has no public noise scale"):
+        release.interval(STUDY.queries)
+
+
+def test_theorem_one_claims_nothing_where_its_minimum_n_is_missed():
+    release = learner().fit(*RECORDS).release_queries(STUDY.queries, "influence")
+    assert release.privacy.epsilon is None
+    assert "C2" in release.privacy.claim
+    assert "no guarantee" in release.privacy.headline
+    assert {c["name"]: c["holds"] for c in release.privacy.conditions}["C2"] is False
+
+
+@pytest.fixture(scope="module")
+def neural_release():
+    neural = NeuralSecondStage(width=6, ridge=0.02)
+    model = learner(second_stage=neural).fit(*RECORDS)
+    return model, model.release_queries(STUDY.queries, InfluencePerturbation(starts=8))
+
+
+def test_a_neural_head_is_heuristic_and_prints_no_claim(neural_release):
+    model, release = neural_release
+    assert release.privacy.level == "heuristic"
+    assert release.privacy.epsilon is None
+    assert release.privacy.delta is None
+    text = release.privacy.to_json() + release.privacy.to_markdown()
+    for epsilon in (r'"epsilon": 2', "(2,", "epsilon=2", "epsilon = 2"):
+        assert epsilon not in text
+    assert model.ledger_.spent()["total"]["epsilon"] is None
+
+
+def test_a_neural_head_has_no_function_release(neural_release):
+    model, _ = neural_release
+    with pytest.raises(InputError, match="has no sensitivity bound"):
+        model.release_function()
+
+
+def test_representation_features_make_a_certified_neural_head():
+    model = learner(second_stage=LinearSecondStage(Representation(), ridge=0.02)).fit(*RECORDS)
+    assert model.release_function().privacy.level == "certified"
+
+
+def test_same_seed_same_nonprivate_fit_other_order_and_privacy_noise():
+    x, a, y = RECORDS
+    plain = [learner(budget=None, seed=4).fit(x, a, y).curator_effect(x) for _ in range(2)]
+    np.testing.assert_array_equal(*plain)
+    private = [learner(seed=4).fit(x, a, y) for _ in range(2)]
+    assert not np.array_equal(private[0].plug_in_effect(x), private[1].plug_in_effect(x))
+    thetas = [private[0].release_function(budget=PrivacyBudget(0.5, 1e-6)).theta for _ in range(2)]
+    assert not torch.equal(*thetas)
+    assert torch.equal(*(torch.cat(list(model.blocks_.values())) for model in private))  # positions, which are public
+    assert not torch.equal(private[0].stage_.block.x, private[1].stage_.block.x)  # of records in a secret order
+
+
+def test_a_fixed_noise_seed_repeats_and_stamps_the_release():
+    releases = [learner(noise=NoiseSource.fixed(7)).fit(*RECORDS).release_function() for _ in range(2)]
+    assert torch.equal(releases[0].theta, releases[1].theta)
+    for release in releases:
+        assert "NOT PRIVATE" in release.privacy.claim
+        assert release.privacy.epsilon is None
+        assert release.privacy.level == Level.HEURISTIC.value
+
+
+def test_the_threshold_is_paid_by_the_nuisance_block(fitted):
+    entries = {e.label: e for e in fitted.ledger_.entries}
+    bought = next(e for label, e in entries.items() if "threshold" in label)
+    assert bought.block == "nuisance"
+    assert bought.event.epsilon == pytest.approx(0.05 * BUDGET.epsilon)
+    assert 0 < fitted.threshold_ <= STUDY.domain.outcome_range
+
+
+def test_without_a_budget_nothing_can_be_released():
+    model = learner(budget=None).fit(*RECORDS)
+    with pytest.raises(InputError, match="without privacy"):
+        model.release_function()
+
+
+def test_pure_budgets_are_refused_with_the_part_that_cannot(tmp_path):
+    with pytest.raises(InputError, match=r"delta = 0: the nuisance networks \(DP-SGD\)"):
+        learner(budget=PrivacyBudget(1.0, 0.0), ledger_path=tmp_path / "l" / "ledger.json").fit(*RECORDS)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_ledger_is_not_taken_up(tmp_path):
+    (tmp_path / "ledger.json").write_text("{}")
+    with pytest.raises(InputError, match="exists already"):
+        learner(ledger_path=tmp_path / "ledger.json").fit(*RECORDS)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x, a, y: (x + 2, a, y), "covariate 'x0'"),
+        (lambda x, a, y: (x, a, y + 100), "outcome"),
+        (lambda x, a, y: (x, torch.ones_like(a), y), "both arms"),
+        (lambda x, a, y: (x, a + 1, y), "other than 0 and 1"),
+        (lambda x, a, y: (x[:1], a[:1], y[:1]), "."),
+    ],
+)
+def test_bad_records_are_refused(change, message):
+    with pytest.raises(InputError, match=message):
+        learner().fit(*change(*RECORDS))
+
+
+def test_release_before_fit_is_refused():
+    with pytest.raises(InputError, match="call fit"):
+        learner().release_function()
+
+
+def test_a_release_after_one_without_a_guarantee_claims_nothing():
+    model = learner().fit(*RECORDS)
+    model.release_queries(STUDY.queries, "influence", budget=PrivacyBudget(0.4, 4e-6))
+    later = model.release_function("output", budget=PrivacyBudget(0.5, 5e-6)).privacy
+    assert later.level == "heuristic"
+    assert "no privacy guarantee" in later.claim
+    assert "differential" not in later.to_markdown()
+    assert "0.5" not in later.claim
+
+
+def test_everything_left_can_be_spent_after_a_gaussian_release():
+    model = learner().fit(*RECORDS)
+    model.release_function("output", budget=PrivacyBudget(0.5, 5e-6))
+    release = model.release_function("output")
+    assert 1 < release.privacy.epsilon <= BUDGET.epsilon
+
+
+def test_the_statement_tells_the_split_that_was_used():
+    model = learner().fit(*RECORDS)
+    release = model.set_params(split=0.4, seed=77).release_function("output")
+    assert release.privacy.public["split"] == 0.5
+    assert release.privacy.public["seed"] == 0
+
+
+def curator_numbers(model: RLearner) -> dict[str, torch.Tensor]:
+    """Everything of the curator's that a leak would show: records, scores, head, influence, noise-free fits."""
+    block = model.stage_.block
+    numbers = {
+        "head": model.stage_.theta,
+        "s": block.s,
+        "w": block.w,
+        "outcomes": RECORDS[2],
+        "records": RECORDS[0].flatten(),
+        "answers": torch.as_tensor(model.curator_effect(STUDY.queries)),
+        "gradient norm": torch.tensor([model.stage_.gradient_norm]),
+    }
+    stage = model.stage_.squared() if hasattr(model.stage_, "squared") else model.stage_
+    gamma = InfluencePerturbation(starts=4).gross_error_sensitivity(stage, STUDY.queries)
+    numbers["gamma"] = torch.tensor([gamma])
+    return {name: t.detach().double().flatten() for name, t in numbers.items()}
+
+
+def leaked(path, model) -> set[str]:
+    """Names of curator numbers found in a release: in tensors, or written out in any string."""
+    found = set()
+    with safe_open(path, "pt") as file:
+        tensors = torch.cat([file.get_tensor(k).double().flatten() for k in file.keys()])  # noqa: SIM118
+        text = json.dumps(file.metadata())
+    for name, values in curator_numbers(model).items():
+        values = values[values.abs() > 1e-9]
+        # To the last bits: of 10^6 pairs of a noisy number and a secret none meets by chance in 10^7 runs.
+        near = (tensors[:, None] - values[None]).abs() <= 4e-15 * values.abs()
+        if near.any() or any(repr(v)[:12] in text for v in values.tolist() if len(repr(v)) > 12):
+            found.add(name)
+    return found
+
+
+@pytest.mark.parametrize("mechanism", ["objective", "output", "smooth_sensitivity", "influence"])
+def test_no_curator_number_is_in_a_release(mechanism, tmp_path):
+    model = learner().fit(*RECORDS)
+    function = mechanism in ("objective", "output")
+    release = model.release_function(mechanism) if function else model.release_queries(STUDY.queries, mechanism)
+    path = release.save(tmp_path / "r.safetensors")
+    assert leaked(path, model) == set()
+
+
+def test_no_curator_number_is_in_a_neural_release(neural_release, tmp_path):
+    model, release = neural_release
+    assert leaked(release.save(tmp_path / "r.safetensors"), model) == set()
+
+
+def test_the_leak_search_finds_a_planted_leak(tmp_path):
+    model = learner().fit(*RECORDS)
+    release = model.release_function()
+    planted = FunctionRelease(
+        model.stage_.theta, release.features, release.nuisances, release.schema, release.privacy, 1.0
+    )
+    assert "head" in leaked(planted.save(tmp_path / "r.safetensors"), model)
+
+
+def test_import_is_cheap():
+    """No timing: the heavy libraries must not be loaded by ``import torchdpcate``."""
+    import subprocess
+    import sys
+
+    code = (
+        "import torchdpcate, sys; "
+        "print([m for m in ('lightning', 'opacus', 'pandas', 'matplotlib', 'sklearn', 'dp_accounting', 'opendp', "
+        "'hydra', 'pyarrow') if m in sys.modules])"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.strip() == "[]"
+
+
+def test_every_public_name_resolves():
+    for name in torchdpcate.__all__:
+        assert getattr(torchdpcate, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = torchdpcate.nothing

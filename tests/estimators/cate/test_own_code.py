@@ -1,0 +1,121 @@
+"""What a user brings in place of the library's own makes a release conditional, whatever it says of itself."""
+
+import sys
+import types
+
+import pytest
+import torch
+
+from tests.second_stage import user_maps
+from torchdpcate import (
+    ConvexNuisanceConfig,
+    CovariateBalancingEffect,
+    Domain,
+    DoublyRobustEffect,
+    LinearSecondStage,
+    OutcomeWeightedLearner,
+    PairwiseRule,
+    PolicySelector,
+    PrivacyBudget,
+    RLearner,
+    TwoStageRule,
+)
+from torchdpcate.candidates.thresholds import Thresholds
+from torchdpcate.erm.losses import Logistic
+from torchdpcate.estimators.rules.matching import MATCHINGS, AllPairs
+from torchdpcate.features.maps import Identity
+from torchdpcate.nuisance.arms.private import PrivateNuisances
+from torchdpcate.nuisance.arms.stable import StableNuisances
+from torchdpcate.nuisance.weights.known import KnownWeights
+from torchdpcate.nuisance.weights.private import PrivateWeights
+from torchdpcate.privacy.guarantee import of_library, own_code
+from torchdpcate.verify.file import verify_release
+
+DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.1)
+BUDGET, PURE = PrivacyBudget(6.0, 1e-5), PrivacyBudget(6.0, 0.0)
+
+
+class OwnWeights(KnownWeights):
+    """A scheme of the user's."""
+
+
+class OwnRecipe(ConvexNuisanceConfig):
+    """A recipe of the user's."""
+
+
+class OwnStage(LinearSecondStage):
+    """A second stage of the user's."""
+
+
+class OwnNuisances(StableNuisances):
+    """Nuisances of the user's."""
+
+
+class OwnPairs(AllPairs):
+    """A matching of the user's, under the name of the library's."""
+
+
+class VouchingLoss(Logistic):
+    """Says that its claims rest on nothing."""
+
+    @property
+    def conditions(self):
+        return ()
+
+
+def records(n=600):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(n, 2, generator=generator).double()
+    a = torch.arange(n).double() % 2
+    return x, a, (2 * a - 1) * (2 * x[:, 0] - 1)
+
+
+def selector(nuisance, budget=PURE):
+    return PolicySelector(DOMAIN, budget, policies=Thresholds("x0", [0.3, 0.6]), nuisance=nuisance)
+
+
+MAP = user_maps.Vouching()
+CASES = {
+    "weights": lambda: OutcomeWeightedLearner(DOMAIN, PURE, propensity=OwnWeights(0.5)),
+    "weights of two stages": lambda: TwoStageRule(DOMAIN, PURE, weights=OwnWeights(0.5)),
+    "matching": lambda: PairwiseRule(DOMAIN, PURE, matching="all"),
+    "nuisances of a choice": lambda: selector(OwnNuisances()),
+    "recipe of a choice": lambda: selector(PrivateNuisances(OwnRecipe(degree=1)), BUDGET),
+    "nuisances of an average effect": lambda: DoublyRobustEffect(DOMAIN, BUDGET, eta=0.2, nuisance=OwnRecipe(degree=1)),
+    "nuisances": lambda: RLearner(DOMAIN, BUDGET, nuisance=OwnRecipe(degree=1)),
+    "second stage": lambda: RLearner(DOMAIN, BUDGET, ConvexNuisanceConfig(degree=1), OwnStage()),
+    "map of a rule": lambda: OutcomeWeightedLearner(DOMAIN, PURE, features=MAP),
+    "map of weights": lambda: TwoStageRule(DOMAIN, PURE, weights=PrivateWeights(features=MAP)),
+    "map of a head": lambda: RLearner(DOMAIN, BUDGET, ConvexNuisanceConfig(degree=1), LinearSecondStage(features=MAP)),
+    "map of an average effect": lambda: CovariateBalancingEffect(DOMAIN, PURE, eta=0.2, basis=MAP),
+    "loss": lambda: OutcomeWeightedLearner(DOMAIN, PURE, loss=VouchingLoss()),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_code_of_the_user_s_is_a_condition(name, monkeypatch):
+    monkeypatch.setitem(MATCHINGS, "all", OwnPairs)
+    learner = CASES[name]().fit(*records())
+    release = learner.release_function() if isinstance(learner, RLearner) else learner.release()
+    assert release.privacy.level == "conditional"
+    assert [condition["holds"] for condition in release.privacy.conditions] == [None]
+
+
+@pytest.mark.parametrize("name", ["weights", "nuisances", "nuisances of a choice", "second stage"])
+def test_its_file_is_verified(name, tmp_path):
+    learner = CASES[name]().fit(*records())
+    release = learner.release_function() if isinstance(learner, RLearner) else learner.release()
+    assert verify_release(release.save(tmp_path / "release.safetensors"))
+
+
+def test_a_name_of_the_library_s_vouches_for_nothing(monkeypatch):
+    module = types.ModuleType("torchdpcate.mine")
+    monkeypatch.setitem(sys.modules, "torchdpcate.mine", module)
+    inside = type("Inside", (Identity,), {"__module__": "torchdpcate.mine"})
+    module.Inside = inside
+    named = type("Identity", (Identity,), {"__module__": Identity.__module__})
+    for value in (inside(), named()):
+        assert not of_library(value)
+        assert own_code("map", value)[0].holds is None
+    assert of_library(Identity())
+    assert own_code("map", Identity()) == ()

@@ -1,0 +1,141 @@
+"""Disjoint blocks and cross-fitting: who enters what, who pays, and that the costs compose."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.estimators.cate.test_learner import BUDGET, RECORDS, STUDY, learner
+from torchdpcate import DRLearner, PrivacyBudget, RLearner
+from torchdpcate.data.records import CausalData
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.cate.splits import CrossFit, DisjointSplit, Fold
+from torchdpcate.nuisance.averaged import AveragedNuisances
+from torchdpcate.nuisance.model import NuisanceValues
+from torchdpcate.privacy.accounting import compose
+from torchdpcate.privacy.events import ApproximateEvent, GaussianEvent
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.release.file import load_release
+from torchdpcate.second_stage.recipes import LinearSecondStage
+from torchdpcate.verify.file import verify_release
+
+
+@pytest.mark.parametrize("split", [DisjointSplit(0.3), CrossFit()])
+def test_blocks_are_disjoint_and_together_all(split):
+    blocks = split.blocks(101, seed=4)
+    positions = torch.cat(list(blocks.values())).sort().values
+    assert torch.equal(positions, torch.arange(101))
+
+
+def test_a_number_is_a_disjoint_split():
+    by_number, by_name = (learner(budget=None, split=split).fit(*RECORDS) for split in (0.3, DisjointSplit(0.3)))
+    x = STUDY.queries
+    assert (by_number.curator_effect(x) == by_name.curator_effect(x)).all()
+
+
+def test_both_folds_fit_the_second_stage_by_the_other_folds_nuisances():
+    crossed = learner(split=CrossFit(), noise=NoiseSource.fixed(1)).fit(*RECORDS)  # keeps the order of the records
+    block, (first, second) = crossed.stage_.block, crossed.blocks_.values()
+    x, a, y = RECORDS
+    assert torch.equal(block.x, torch.cat([x[second], x[first]]))
+    offset = crossed.nuisances_.effect(block.x)
+    for rows, model in ((slice(0, len(second)), "fold_1"), (slice(len(second), None), "fold_2")):
+        values = crossed._first.models[model].predict(block.x[rows])
+        order = torch.cat([second, first])[rows]
+        s, w = crossed.score.regression(a[order], y[order], values, offset[rows])
+        torch.testing.assert_close(block.s[rows], s, rtol=0, atol=0)
+        torch.testing.assert_close(block.w[rows], w, rtol=0, atol=0)
+    assert crossed.stage_.problem.n == len(x)  # the sensitivity is that of all records
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "filter"),
+    [("output", "gaussian"), ("output", "sums"), ("objective", "sums"), ("dp_sgd_head", "sums")],
+)
+def test_costs_of_the_two_stages_compose_in_each_fold(mechanism, filter, tmp_path):
+    model = learner(split=CrossFit(), filter=filter).fit(*RECORDS)
+    release = model.release_function(mechanism)
+    spent = model.ledger_.spent()
+    for fold in ("fold_1", "fold_2"):
+        entries = [e for e in model.ledger_.entries if e.block == fold]
+        assert [e.fixed for e in entries] == [True, True, False]  # DP-SGD, threshold, release
+        charges = [(e.event, e.count) for e in entries[:2]]
+        cost = entries[2].cost
+        charges.append((GaussianEvent(1 / cost.size) if filter == "gaussian" else ApproximateEvent(*cost), 1))
+        assert spent[fold]["epsilon"] == pytest.approx(compose(charges, BUDGET.delta))
+        assert compose(charges[:1], BUDGET.delta) < spent[fold]["epsilon"] <= BUDGET.epsilon
+    assert release.privacy.epsilon == max(spent[fold]["epsilon"] for fold in ("fold_1", "fold_2"))
+    assert release.privacy.public["split"] == "two folds, cross-fitted"
+    path = release.save(tmp_path / "r.safetensors")
+    verify_release(path)
+    assert (load_release(path).effect(STUDY.queries) == release.effect(STUDY.queries)).all()
+
+
+def test_a_gaussian_filter_with_another_mechanism_is_refused_before_anything_is_paid():
+    model = learner(split=CrossFit(), filter="gaussian")
+    with pytest.raises(InputError, match=r"filter = gaussian.*mechanism = objective is none"):
+        model.check(len(RECORDS[0]), "objective")
+    model.check(len(RECORDS[0]), "output")
+
+
+def test_a_gaussian_release_spends_all_that_joint_accounting_leaves():
+    model = learner(split=CrossFit(nuisance_share=0.5), filter="gaussian").fit(*RECORDS)
+    release = model.release_function("output")
+    assert 0.999 * BUDGET.epsilon < release.privacy.epsilon <= BUDGET.epsilon
+
+
+@pytest.mark.parametrize("kind", [RLearner, DRLearner])
+def test_targets_keep_their_bound_whatever_the_other_folds_nuisances_say(kind):
+    """With the mean of two effects as offset, |s| could reach 1.475 and 20.5 outcome ranges' bounds of 1 and 20."""
+    model = learner(kind, split=CrossFit(), budget=None).fit(*RECORDS)
+    low, high = STUDY.domain.outcome_low, STUDY.domain.outcome_high
+
+    class Extreme(torch.nn.Module):
+        def __init__(self, mu0, mu1):
+            super().__init__()
+            self.mu0, self.mu1 = mu0, mu1
+
+        def predict(self, x):
+            one = torch.ones(len(x), dtype=torch.float64)
+            return NuisanceValues(0.05 * one, self.mu0 * one, self.mu1 * one)
+
+        def effect(self, x):
+            return torch.full((len(x),), self.mu1 - self.mu0, dtype=torch.float64)
+
+    first = replace(model._first, models={"fold_1": Extreme(low, low), "fold_2": Extreme(high, low)})
+    first.__dict__["nuisances"] = AveragedNuisances(list(first.models.values()))
+    blocks = {"fold_2": CausalData(STUDY.queries, torch.ones(20).double(), torch.full((20,), high).double())}
+    block = first.block(blocks, (Fold("fold_1", "fold_2"),), torch.device("cpu"))
+    assert (block.s.abs() <= block.bounds.target).all()
+    assert block.s.abs().max() == block.bounds.target  # it does bind
+
+
+def test_a_pair_of_networks_has_both_representations(tmp_path):
+    from torchdpcate.features.maps import Representation
+
+    model = learner(split=CrossFit(), second_stage=LinearSecondStage(features=Representation(), ridge=0.02))
+    release = model.fit(*RECORDS).release_function()
+    assert release.theta.numel() == 1 + 2 * 8
+    path = release.save(tmp_path / "r.safetensors")
+    assert (load_release(path).effect(STUDY.queries) == release.effect(STUDY.queries)).all()
+
+
+def test_what_cross_fitting_cannot_do_is_refused_before_anything_is_spent():
+    model = learner(split=CrossFit())
+    with pytest.raises(InputError, match="split=disjoint"):
+        model.check(600, "influence")
+    with pytest.raises(InputError, match="nuisance_share = 1"):
+        CrossFit(1.0)
+
+
+def test_the_dr_learner_cross_fits_too():
+    model = learner(DRLearner, split=CrossFit(), noise=NoiseSource.fixed(0)).fit(*RECORDS)
+    assert not model.release_function().privacy.claims  # a fixed seed is never private
+
+
+def test_the_budget_is_shared_between_the_stages():
+    split, budget = CrossFit(0.7), PrivacyBudget(1.0, 1e-5)
+    nuisances, release = split.nuisance_budget(budget), split.release_budget(budget)
+    assert nuisances.epsilon == pytest.approx(0.7)
+    assert nuisances.epsilon + release.epsilon == pytest.approx(1.0)
+    assert nuisances.delta + release.delta == pytest.approx(1e-5)

@@ -1,0 +1,81 @@
+"""CATE heads on feature maps that are not the library's: conditional in every kind of release, or refused."""
+
+import pytest
+import torch
+
+from tests.second_stage import user_maps
+from torchdpcate.data.domain import Domain
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.cate.learner import RLearner
+from torchdpcate.estimators.cate.tuning import Tuning
+from torchdpcate.features.maps import FEATURE_MAPS, Legendre
+from torchdpcate.nuisance.convex import ConvexNuisanceConfig
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.second_stage.recipes import LinearSecondStage
+
+AGE = Domain([0.0], [90.0], 0.0, 1.0, overlap=0.25)
+BUDGET = PrivacyBudget(4.0, 1e-5)
+
+
+def records(n: int = 600):
+    generator = torch.Generator().manual_seed(0)
+    x, a = 90 * torch.rand(n, 1, generator=generator).double(), torch.arange(n).double() % 2
+    return x, a, (0.2 + 0.3 * a * x[:, 0] / 90)
+
+
+def learner(features, **settings) -> RLearner:
+    stage = LinearSecondStage(features=features)
+    return RLearner(AGE, BUDGET, nuisance=ConvexNuisanceConfig(), second_stage=stage, **settings)
+
+
+def told(statement) -> str:
+    """The one condition of a conditional statement."""
+    assert statement.level == "conditional"
+    assert statement.claims
+    (condition,) = statement.conditions
+    assert condition["holds"] is None
+    return condition["text"]
+
+
+@pytest.mark.parametrize("mechanism", ["objective", "output", "statistics"])
+def test_functions_on_a_user_s_map_are_conditional(mechanism):
+    fitted = learner(user_maps.RawCovariates()).fit(*records())
+    assert fitted.stage_.features(AGE.grid(100)).norm(dim=1).max().item() <= 1
+    release = fitted.release_function(mechanism)
+    assert "features = RawCovariates" in told(release.privacy)
+    own = release.privacy.blocks[1]["charges"]
+    assert [charge["level"] for charge in own] == ["conditional"]
+    x = AGE.grid(20)
+    torch.testing.assert_close(release.features(x), fitted.stage_.features(x), rtol=0, atol=0)
+
+
+def test_queries_and_services_on_a_user_s_map_are_conditional(tmp_path, monkeypatch):
+    fitted = learner(user_maps.RawCovariates()).fit(*records())
+    assert "RawCovariates" in told(fitted.release_queries([[45.0]], "output", PrivacyBudget(1.0, 1e-6)).privacy)
+    spent = fitted.ledger_.spent()
+    with pytest.raises(InputError, match="has no name"):
+        fitted.answer_online(tmp_path / "unnamed", budget=PrivacyBudget(1.0, 1e-6))
+    assert fitted.ledger_.spent() == spent
+    assert not (tmp_path / "unnamed").exists()
+    monkeypatch.setitem(FEATURE_MAPS, "raw", user_maps.RawCovariates)
+    service = fitted.answer_online(tmp_path / "service", budget=PrivacyBudget(1.0, 1e-6))
+    assert "RawCovariates" in told(service.privacy)
+
+
+def test_what_does_not_rest_on_the_map_stays_certified():
+    fitted = learner(user_maps.RawCovariates()).fit(*records())
+    assert fitted.release_function("plug_in").privacy.level == "certified"
+    assert learner(Legendre(2)).fit(*records()).release_function().privacy.level == "certified"
+
+
+def test_a_choice_among_maps_is_conditional_whichever_is_chosen():
+    tune = Tuning(features=(user_maps.RawCovariates(), Legendre(2)))
+    statement = learner(Legendre(2), tune=tune).fit(*records()).release_function().privacy
+    assert "RawCovariates" in told(statement)
+    levels = {charge["label"]: charge["level"] for block in statement.blocks for charge in block["charges"]}
+    assert levels["second stage: features and ridge"] == "conditional"
+
+
+def test_rows_that_depend_on_each_other_are_refused():
+    with pytest.raises(InputError, match="features = Centred: a row depends"):
+        learner(user_maps.Centred()).fit(*records())

@@ -1,0 +1,399 @@
+"""Learners of rules: what they minimise, what they spend, what they refuse."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+
+from tests.verify.forgery import restated
+from torchdpcate import load_release
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.erm.bounds import WeightBounds
+from torchdpcate.erm.losses import HuberHinge, Squared
+from torchdpcate.errors import BudgetError, InputError, VerificationError
+from torchdpcate.estimators.rules.mechanisms import ObjectiveRule, OutputRule
+from torchdpcate.estimators.rules.outcome import BoughtResidual, Outcome, Shifted, SignedResidual
+from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
+from torchdpcate.estimators.rules.ridge import default_gamma, needed_gamma
+from torchdpcate.estimators.rules.two_stage import TwoStageRule
+from torchdpcate.estimators.rules.weighted_erm import WeightedERM
+from torchdpcate.features.maps import Fourier
+from torchdpcate.nuisance.weights.known import KnownWeights
+from torchdpcate.nuisance.weights.private import PrivateWeights
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.verify.card import make_card
+from torchdpcate.verify.file import verify_release
+
+DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], outcome_low=-2.0, outcome_high=2.0, overlap=0.2)
+
+
+def records(n=1500, seed=0, p=0.5):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.rand(n, 2, generator=generator, dtype=torch.float64)
+    a = (torch.rand(n, generator=generator) < p).double()
+    y = (2 * a - 1) * (x[:, 0] - x[:, 1]) + 0.2 * torch.randn(n, generator=generator, dtype=torch.float64)
+    return x, a, y.clamp(-2, 2)
+
+
+def best(x):
+    return (x[:, 0] > x[:, 1]).long().numpy()
+
+
+def test_a_rule_without_privacy_is_the_weighted_minimiser():
+    x, a, y = records()
+    learner = OutcomeWeightedLearner(DOMAIN, None, propensity=0.3, outcome="shifted", gamma=2.0).fit(x, a, y)
+    theta = learner.problem_.minimiser.clone().requires_grad_()
+    psi = torch.cat([torch.ones(len(x), 1), 2 * x - 1], 1) / math.sqrt(3)
+    weights = (y + 2) / 4 / (2 * (0.7 - 0.4 * a))
+    z = (2 * a - 1) * (psi @ theta)
+    loss = torch.where(z < 0.5, 1 - z, torch.where(z > 1.5, 0 * z, (1.5 - z) ** 2 / 2))
+    total = (weights * loss).sum() + theta @ theta
+    (gradient,) = torch.autograd.grad(total, theta)
+    assert gradient.norm() < 1e-8
+    assert np.allclose(learner.curator_score(x), (psi @ theta).detach())
+
+
+def test_signed_residual_and_shift_agree_on_who_is_better_off():
+    x, a, y = records(n=20_000)
+    for outcome in ("shifted", "signed_residual", SignedResidual(centre=0.3), Shifted(low=-1.5, high=2.0)):
+        rule = OutcomeWeightedLearner(DOMAIN, None, outcome=outcome).fit(x, a, y)
+        assert ((rule.curator_score(x) > 0) == best(x)).mean() > 0.97
+
+
+def test_confounding_is_weighted_away_by_the_right_arm_alone():
+    generator = torch.Generator().manual_seed(3)
+    x = torch.rand(40_000, 2, generator=generator, dtype=torch.float64)
+    pi = 0.2 + 0.6 * (x[:, 0] > 0.5).double()
+    a = (torch.rand(len(x), generator=generator) < pi).double()
+    effect = x[:, 1] - 0.5
+    y = 1.5 * (x[:, 0] > 0.5) - 0.75 + a * effect
+    domain = Domain([0.0, 0.0, 0.2], [1.0, 1.0, 0.8], -2.0, 2.0, overlap=0.2, names=["u", "v", "pi"])
+    X, truth = torch.cat([x, pi[:, None]], 1), (effect > 0).numpy()
+    right = OutcomeWeightedLearner(domain, None, propensity="pi").fit(X, a, y)
+    blind = TwoStageRule(domain, None, weights="constant").fit(X, a, y)
+    accuracy = [((rule.curator_score(X) > 0) == truth).mean() for rule in (right, blind)]
+    assert accuracy[0] > 0.95
+    assert accuracy[1] < 0.75
+
+
+WAYS = [(cls.way, kind) for cls in (ObjectiveRule, OutputRule) for kind in (*cls.kinds, None)]
+
+
+@pytest.mark.parametrize(("mechanism", "perturbation"), WAYS)
+def test_every_way_releases_a_rule_that_follows_the_records(mechanism, perturbation, tmp_path):
+    x, a, y = records(20_000)
+    budget = PrivacyBudget(4.0, 1e-6)
+    learner = OutcomeWeightedLearner(DOMAIN, budget, mechanism=mechanism, perturbation=perturbation)
+    rule = learner.fit(x, a, y).release()
+    assert (rule.decide(x) == best(x)).mean() > 0.9
+    assert rule.privacy.level == "certified"
+    assert rule.privacy.epsilon <= 4.0 * (1 + 1e-9)
+    path = rule.save(tmp_path / "rule.safetensors")
+    back = load_release(path)
+    assert np.array_equal(back.score(x), rule.score(x))
+    assert np.array_equal(back.decide(x), (rule.score(x) > 0).astype(int))
+    verify_release(path)
+
+
+def test_pure_budgets_give_pure_statements():
+    x, a, y = records(4000)
+    rule = TwoStageRule(DOMAIN, PrivacyBudget(2.0, 0.0)).fit(x, a, y).release()
+    assert rule.privacy.delta == 0
+    assert rule.privacy.epsilon == pytest.approx(2.0, rel=1e-9)
+    kinds = [charge["event"]["kind"] for block in rule.privacy.blocks for charge in block["charges"]]
+    assert kinds == ["pure", "pure", "pure"]  # weights, outcome, rule
+
+
+def test_private_weights_take_their_share_and_a_block_takes_none():
+    x, a, y = records(4000)
+    shared = TwoStageRule(DOMAIN, PrivacyBudget(2.0, 0.0), weights=PrivateWeights(share=0.5)).fit(x, a, y)
+    assert shared.ledger_.spent("records")["epsilon"] == pytest.approx(1.2)  # and a tenth for the outcome
+    split = TwoStageRule(DOMAIN, PrivacyBudget(2.0, 0.0), weights=PrivateWeights(block=0.25)).fit(x, a, y)
+    assert split.sizes_ == {"weights": 1000, "records": 3000}
+    assert split.ledger_.spent("records")["epsilon"] == pytest.approx(0.2)
+    rule = split.release()
+    assert rule.privacy.epsilon == pytest.approx(2.0)
+    assert [block["name"] for block in rule.privacy.blocks] == ["weights", "records"]
+
+
+def test_nothing_is_left_after_a_release():
+    x, a, y = records()
+    learner = OutcomeWeightedLearner(DOMAIN, PrivacyBudget(2.0, 0.0)).fit(x, a, y)
+    learner.release(PrivacyBudget(1.0, 0.0))
+    learner.release()
+    with pytest.raises(InputError, match="nothing to speak of is left"):
+        learner.release()
+    with pytest.raises(BudgetError):
+        learner.release(PrivacyBudget(1.0, 0.0))
+
+
+def test_a_refused_fit_leaves_nothing_of_an_earlier_one():
+    x, a, y = records()
+    learner = OutcomeWeightedLearner(DOMAIN, PrivacyBudget(4.0, 0.0)).fit(x, a, y)
+    learner.release()
+    with pytest.raises(InputError, match="outside"):
+        learner.fit(x, a, 100 * y)
+    with pytest.raises(InputError, match="not fitted"):
+        learner.release()
+
+
+def test_fixed_noise_claims_nothing():
+    x, a, y = records()
+    learner = OutcomeWeightedLearner(DOMAIN, PrivacyBudget(2.0, 0.0), noise=NoiseSource.fixed(0)).fit(x, a, y)
+    rule = learner.release()
+    assert rule.privacy.epsilon is None
+    assert "NOT PRIVATE" in rule.privacy.claim
+
+
+def test_the_propensity_column_is_weight_and_no_feature():
+    x, a, y = records()
+    domain = Domain([0, 0, 0.3], [1, 1, 0.6], -2.0, 2.0, overlap=0.2, names=["u", "v", "pi"])
+    frame = pd.DataFrame({"u": x[:, 0], "v": x[:, 1], "pi": 0.5})
+    learner = OutcomeWeightedLearner(domain, PrivacyBudget(2.0, 0.0), propensity="pi").fit(frame, a, y)
+    assert learner.problem_.size == 3
+    assert learner.problem_.bounds == WeightBounds.per_record(0.5 / 0.3)
+    rule = learner.release()
+    assert rule.schema.columns == ("u", "v")  # a reader need not know how people came to be treated
+    assert np.array_equal(rule.score(frame), rule.score(x))
+    assert learner.curator_score(frame).shape == (1500,)
+
+
+def test_bought_constants_are_where_the_outcomes_are():
+    x, a, y = records(4000)
+    wide = Domain([0.0, 0.0], [1.0, 1.0], outcome_low=-100.0, outcome_high=500.0, overlap=0.2)
+    bought = OutcomeWeightedLearner(wide, PrivacyBudget(4.0, 0.0)).fit(x, a, y)
+    # at epsilon 0.2 each the rank is off by more than 200 of 4,000 with a probability of 600 exp(-20)
+    assert abs(bought.outcome_.centre - y.median()) < 1.2  # a step of the grid is 1.2
+    assert 0.3 < bought.outcome_.clip < 1.5
+    rule = bought.release()
+    assert (rule.decide(x) == best(x)).mean() > 0.9
+    assert rule.privacy.public["outcome_clip"] == bought.outcome_.clip
+    assert rule.privacy.epsilon == pytest.approx(4.0)
+    labels = [charge["label"] for charge in rule.privacy.blocks[0]["charges"]]
+    assert labels == ["outcome: centre and clip", "release by objective_box"]
+
+
+def test_constants_are_bought_from_the_rule_s_records_alone():
+    x, a, y = records(4000)
+    split = TwoStageRule(DOMAIN, PrivacyBudget(2.0, 0.0), weights=PrivateWeights(block=0.25)).fit(x, a, y)
+    assert {entry.block for entry in split.ledger_.entries if "centre" in entry.label} == {"records"}
+
+
+def test_squared_loss_is_confined_to_its_ball():
+    x, a, y = records()
+    learner = OutcomeWeightedLearner(DOMAIN, PrivacyBudget(40.0, 0.0), loss="squared", radius=0.5)
+    problem = learner.fit(x, a, y).problem_
+    assert problem.loss == Squared(2 + 0.5 / math.sqrt(3))
+    assert problem.minimiser.abs().sum() <= 0.5 + 1e-9
+    residual = (problem.target - problem.psi @ problem.minimiser).abs().max()
+    assert residual <= problem.loss.most_residual
+
+
+def test_default_gamma_costs_a_tenth_of_epsilon():
+    bounds = WeightBounds.per_record(2.0)
+    for epsilon in (0.1, 1.0):
+        gamma = default_gamma(100, epsilon, bounds, 1.0)
+        assert math.log1p(2.0 / gamma) == pytest.approx(epsilon / 10)
+    assert default_gamma(10**6, 5.0, bounds, 1.0) == 2000
+
+
+def test_parameters_are_stored_and_cloned():
+    learner = TwoStageRule(DOMAIN, PrivacyBudget(1.0, 0.0), weights="ipw", gamma=3.0, perturbation="box")
+    twin = clone(learner)
+    assert twin.get_params()["weights"] == "ipw"
+    assert twin.gamma == 3.0
+
+
+def test_explain_noise_names_the_spill_of_unpaid_weights():
+    x, a, y = records(400)
+    settings = {"gamma_bound": 1e9}
+    spilled = TwoStageRule(DOMAIN, PrivacyBudget(4.0, 0.0), weights="ipw", **settings).fit(x, a, y).explain_noise()
+    bought = TwoStageRule(DOMAIN, PrivacyBudget(4.0, 0.0), **settings).fit(x, a, y).explain_noise()
+    assert spilled.spill_share > 0.3
+    assert bought.spill_share == 0
+    assert any("weights=private" in line for line in spilled.advice)
+    assert str(spilled).count("\n") > 3
+
+
+def refused(match, budget=None, data=None, **settings):
+    x, a, y = records() if data is None else data
+    with pytest.raises(InputError, match=match):
+        OutcomeWeightedLearner(DOMAIN, budget or PrivacyBudget(1.0, 0.0), **settings).fit(x, a, y).release()
+
+
+def test_mistakes_are_named():
+    x, a, y = records()
+    refused("leave something for the rule", outcome=BoughtResidual(share=0.8), propensity=PrivateWeights(share=0.3))
+    refused("outcome.quantile = 2", outcome=BoughtResidual(quantile=2))
+    refused("delta = 0", perturbation="gaussian")
+    refused("mechanism = magic", mechanism="magic")
+    refused("perturbation = box", mechanism="output", perturbation="box")
+    refused("loss = zero_one", loss="zero_one")
+    refused("give a radius", loss="squared")
+    refused("radius = -1", radius=-1.0)
+    refused("outcome = raw", outcome="raw")
+    refused("outcome.clip = 0", outcome=SignedResidual(clip=0.0))
+    refused("same weight", outcome=SignedResidual(centre=5.0, clip=1.0))
+    refused("same weight", outcome=Shifted(low=3.0, high=4.0))
+    refused("propensity", propensity=1.5)
+    refused("no such covariate", propensity="age")
+    refused("outside its declared bounds", data=(x, a, y + 5))
+    refused("no record with value 0", data=(x, torch.ones_like(a), y))
+    refused("gamma = 0.01: objective perturbation spends", gamma=0.01)
+    refused("gamma = -1", gamma=-1.0)
+
+
+def test_an_epsilon_that_leaves_only_noise_is_refused_with_what_to_expect():
+    x, a, y = records(40)
+    refused(r"epsilon = 0.02.*accuracy of 0.5", budget=PrivacyBudget(0.02, 0.0), data=(x, a, y))
+    learner = OutcomeWeightedLearner(DOMAIN, PrivacyBudget(0.02, 0.0), gamma_bound=1e9)
+    assert learner.fit(x, a, y).release().theta.norm() > 0
+
+
+def test_refusals_leave_no_ledger_behind(tmp_path):
+    x, a, y = records()
+    learner = TwoStageRule(DOMAIN, PrivacyBudget(1e-4, 0.0), ledger_path=tmp_path / "ledger.json")
+    with pytest.raises(InputError):
+        learner.fit(x, a, y)
+    assert not list(tmp_path.iterdir())
+
+
+def test_weights_above_their_bound_are_refused():
+    psi, ones = torch.eye(2, dtype=torch.float64), torch.ones(2, dtype=torch.float64)
+    for weights in (2 * ones, -ones):
+        with pytest.raises(InputError, match="public bound"):
+            WeightedERM(psi, ones, weights, HuberHinge(), 1.0, WeightBounds.per_record(1.0))
+    for gamma in (0.0, math.inf, math.nan):
+        with pytest.raises(InputError, match="gamma"):
+            WeightedERM(psi, ones, ones, HuberHinge(), gamma, WeightBounds.per_record(1.0))
+
+
+def test_the_statement_holds_public_facts_alone():
+    x, a, y = records()
+    rule = OutcomeWeightedLearner(DOMAIN, PrivacyBudget(2.0, 0.0), propensity=0.4).fit(x, a, y).release()
+    public = rule.privacy.public
+    assert public["weights"] == KnownWeights.name
+    assert {"gamma", "tilt_scale", "epsilon_jacobian", "outcome_centre", "outcome_clip", "propensity"} <= set(public)
+    rule.privacy.to_json()
+    assert not any(np.isclose(v, y.mean()) for v in public.values() if isinstance(v, float))
+
+
+def test_empty_arm_in_the_weights_block_is_no_error():
+    # the private propensity is a ridge fit: one arm alone in its block gives a number, and who was drawn stays hidden
+    x, a, y = records(40)
+    a[:] = 0
+    a[0] = 1
+    data = CausalData(x, a, y)
+    weights = PrivateWeights(block=0.25)
+    learner = TwoStageRule(DOMAIN, PrivacyBudget(20.0, 0.0), weights=weights).fit(data.x, data.a, data.y)
+    assert torch.isfinite(learner.release().theta).all()
+
+
+def everyone(**settings):
+    x, a, y = records(1200)
+    e = torch.full((1200, 1), 0.5, dtype=torch.float64)
+    domain = Domain([0, 0, 0.3], [1, 1, 0.6], -2.0, 2.0, overlap=0.2, names=["u", "v", "e"])
+    return domain, torch.cat([x, e], 1), a, y
+
+
+@pytest.mark.parametrize("weights", [KnownWeights("e"), "constant", "private", PrivateWeights(block=0.3), "ipw", "mmd"])
+@pytest.mark.parametrize("outcome", ["signed_residual", "bought_residual"])
+def test_every_release_agrees_with_itself(weights, outcome, tmp_path):
+    domain, x, a, y = everyone()
+    learner = TwoStageRule(domain, PrivacyBudget(4.0, 1e-5), weights=weights, outcome=outcome, gamma_bound=1e9)
+    rule = learner.fit(x[:400], a[:400], y[:400]).release()
+    path = rule.save(tmp_path / "rule.safetensors")
+    verify_release(path)
+    assert make_card(rule)["guarantee"]["level"] == "certified"
+    for label in ("weights: private", "outcome: centre and clip"):
+        charged = any(charge["label"] == label for block in rule.privacy.blocks for charge in block["charges"])
+        if charged:
+            with pytest.raises(VerificationError, match="no charge is for them"):
+                verify_release(restated(path, lambda privacy, label=label: forget(privacy, label)))
+
+
+def forget(privacy, label):
+    """Leave a charge out, its costs included, as if it had not been paid."""
+    for block in privacy["blocks"]:
+        block["charges"] = [charge for charge in block["charges"] if charge["label"] != label]
+
+
+def test_settings_changed_after_the_fit_change_no_release():
+    x, a, y = records()
+    learner = OutcomeWeightedLearner(DOMAIN, PrivacyBudget(4.0, 0.0)).fit(x, a, y)
+    learner.set_params(outcome="shifted", loss="logistic", features=Fourier(pairs=4), propensity=0.2)
+    rule = learner.release()
+    assert (rule.privacy.public["outcome"], rule.privacy.public["loss"]) == ("bought_residual", "huber_hinge")
+    assert rule.privacy.public["propensity"] == 0.5
+    assert rule.decide(x).shape == (1500,)
+    assert learner.curator_score(x).shape == (1500,)
+
+
+class Loud(Outcome):
+    """An outcome of one's own that breaks its promise."""
+
+    name = "loud"
+
+    def transform(self, y, domain):
+        return 3 * torch.ones_like(y), torch.ones_like(y)
+
+    def public(self, domain):
+        return {}
+
+
+def test_an_outcome_out_of_range_is_refused_before_anything_is_spent(tmp_path):
+    x, a, y = records()
+    path = tmp_path / "ledger.json"
+    learner = TwoStageRule(DOMAIN, PrivacyBudget(4.0, 0.0), outcome=Loud(), ledger_path=path)
+    with pytest.raises(InputError, match="magnitudes in"):
+        learner.fit(x, a, y)
+    assert not path.exists()
+
+
+def test_weights_that_are_all_zero_release_the_noise_of_the_ridge_alone():
+    """One outcome above the bound would weigh something: a refusal would tell that it is not there."""
+    x, a, y = records()
+    for outcome in ("shifted", Shifted(low=1.0, high=2.0)):
+        learner = TwoStageRule(DOMAIN, PrivacyBudget(4.0, 0.0), outcome=outcome, weights="constant")
+        learner.fit(x, a, torch.full_like(y, -2.0))
+        assert not learner.problem_.minimiser.any()
+        release = learner.release()
+        assert release.theta.any()
+        assert (release.privacy.level, release.privacy.epsilon) == ("certified", pytest.approx(4.0))
+
+
+class Own(Outcome):
+    """An outcome of one's own; ``leaky`` it looks at all records."""
+
+    name = "own"
+
+    def __init__(self, leaky=False):
+        self.leaky = leaky
+
+    def transform(self, y, domain):
+        centre = y.mean() if self.leaky else 0.25
+        return ((y - centre).abs() / 4).clamp(max=1.0), torch.where(y > centre, 1.0, -1.0).to(y)
+
+    def public(self, domain):
+        return {}
+
+
+def test_an_outcome_of_ones_own_is_tried_and_makes_the_claim_conditional():
+    x, a, y = records()
+    release = OutcomeWeightedLearner(DOMAIN, PrivacyBudget(4.0, 0.0), outcome=Own()).fit(x, a, y).release()
+    assert release.privacy.level == "conditional"
+    assert [condition["name"] for condition in release.privacy.conditions] == ["outcome"]
+    refused("one outcome at a time", outcome=Own(leaky=True))
+
+
+@pytest.mark.parametrize("epsilon", [1e4, 1e8])
+@pytest.mark.parametrize("own", [True, False])
+def test_a_budget_without_end_has_a_ridge(own, epsilon):
+    bounds = WeightBounds.per_record(1.0) if own else WeightBounds.with_spill(1.0, 2.0)
+    assert default_gamma(400, epsilon, bounds, 1.0) == pytest.approx(0.4)
+    assert 0 < needed_gamma(epsilon, bounds, 1.0) < 1e-3

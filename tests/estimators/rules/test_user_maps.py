@@ -1,0 +1,111 @@
+"""Rules, weights and choices on feature maps that are not the library's: conditional, bounded, or refused."""
+
+import math
+
+import pytest
+import torch
+
+from tests.second_stage import user_maps
+from torchdpcate.candidates.thresholds import Thresholds
+from torchdpcate.data.domain import Domain
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
+from torchdpcate.estimators.rules.pairwise import PairwiseRule
+from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule
+from torchdpcate.estimators.rules.two_stage import TwoStageRule
+from torchdpcate.estimators.selection.selector import PolicySelector
+from torchdpcate.features.maps import FEATURE_MAPS, Fourier, Identity
+from torchdpcate.nuisance.arms.stable import StableNuisances
+from torchdpcate.nuisance.weights.logistic import LogisticWeights
+from torchdpcate.nuisance.weights.private import PrivateWeights
+from torchdpcate.nuisance.weights.tilting import TiltingWeights
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.release.file import load_release
+
+AGE = Domain([0.0], [90.0], -1.0, 1.0, overlap=0.25)
+BUDGET = PrivacyBudget(4.0, 0.0)
+RAW, CENTRED = user_maps.RawCovariates(), user_maps.Centred()
+
+
+def records(n: int = 400):
+    generator = torch.Generator().manual_seed(0)
+    x = 90 * torch.rand(n, 1, generator=generator).double()
+    a = torch.arange(n).double() % 2
+    return x, a, (2 * a - 1) * (x[:, 0] / 45 - 1)
+
+
+def learners(features):
+    yield OutcomeWeightedLearner(AGE, BUDGET, features=features)
+    yield OutcomeWeightedLearner(AGE, BUDGET, features=features, mechanism="output")
+    yield PairwiseRule(AGE, BUDGET, features=features)
+    yield TwoStageRule(AGE, BUDGET, features=features)
+    yield PrivatelyTunedRule(OutcomeWeightedLearner(AGE, BUDGET), [3.0], [Identity(), features])
+    for scheme in (PrivateWeights(features=features), TiltingWeights(10.0, features=features)):
+        yield TwoStageRule(AGE, BUDGET, weights=scheme)
+    yield TwoStageRule(AGE, BUDGET, weights=LogisticWeights(10.0, features=features))
+    nuisance = StableNuisances(features=features)
+    yield PolicySelector(AGE, BUDGET, policies=Thresholds("x0", [30.0, 60.0]), nuisance=nuisance)
+
+
+CASES = range(len(list(learners(None))))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_user_s_map_makes_the_release_conditional_and_names_the_condition(case):
+    statement = list(learners(RAW))[case].fit(*records()).release().privacy
+    assert statement.level == "conditional"
+    assert "conditional" in statement.claim
+    assert statement.claims
+    (text,) = [c["text"] for c in statement.conditions]
+    assert "features = RawCovariates" in text
+    assert statement.conditions[0]["holds"] is None
+    assert any(c["level"] == "conditional" for block in statement.blocks for c in block["charges"])
+    assert text in statement.to_markdown()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_library_s_maps_stay_certified(case):
+    statement = list(learners(Fourier(3)))[case].fit(*records()).release().privacy
+    assert statement.level == "certified"
+    assert statement.conditions == []
+
+
+class Doubled(PrivateWeights):
+    """Weights of one's own, which nobody has checked."""
+
+
+def test_a_scheme_of_ones_own_makes_the_release_conditional():
+    release = TwoStageRule(AGE, BUDGET, weights=Doubled()).fit(*records()).release()
+    assert release.privacy.level == "conditional"
+    assert [condition["name"] for condition in release.privacy.conditions] == ["weights"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_rows_that_depend_on_each_other_are_refused_before_anything_is_spent(case):
+    learner = list(learners(CENTRED))[case]
+    with pytest.raises(InputError, match="features = Centred: a row depends on the other rows"):
+        learner.fit(*records())
+    assert not hasattr(learner, "_account")  # no ledger was opened
+
+
+def test_fit_and_release_see_the_same_bounded_rows():
+    learner = OutcomeWeightedLearner(AGE, BUDGET, features=RAW).fit(*records())
+    psi = learner.problem_.psi
+    assert psi.norm(dim=1).max().item() <= 1
+    release = learner.release()
+    length = math.hypot(1, 45)
+    expected = (release.theta[0] + 45 * release.theta[1]).item() / length
+    assert release.score([[45.0]])[0] == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_registered_map_is_read_back_with_its_bounds_and_its_condition(tmp_path, monkeypatch):
+    release = OutcomeWeightedLearner(AGE, BUDGET, features=RAW).fit(*records()).release()
+    with pytest.raises(InputError, match="features = RawCovariates: has no name"):
+        release.save(tmp_path / "rule.safetensors")
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setitem(FEATURE_MAPS, "raw", user_maps.RawCovariates)
+    back = load_release(release.save(tmp_path / "rule.safetensors"))
+    x = AGE.grid(50)
+    torch.testing.assert_close(back.score_tensor(x), release.score_tensor(x), rtol=1e-12, atol=1e-12)
+    assert back.privacy.level == "conditional"
+    assert back.privacy.conditions == release.privacy.conditions

@@ -1,0 +1,363 @@
+"""The selector as a whole: blocks, prices, refusals, and what it releases."""
+
+import copy
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+from torchdpcate.candidates.constants import Constants
+from torchdpcate.candidates.functions import FunctionPolicies
+from torchdpcate.candidates.library import PolicyLibrary
+from torchdpcate.candidates.thresholds import Thresholds
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.fingerprint import fingerprint
+from torchdpcate.errors import BudgetError, InputError, VerificationError
+from torchdpcate.estimators.selection.selector import PolicySelector
+from torchdpcate.estimators.selection.worst_case import _selector
+from torchdpcate.features.maps import Identity
+from torchdpcate.nuisance.arms.fixed import FixedNuisances
+from torchdpcate.nuisance.arms.frozen import FrozenNuisances
+from torchdpcate.nuisance.arms.learned import LearnedNuisances
+from torchdpcate.nuisance.arms.private import PrivateNuisances
+from torchdpcate.nuisance.arms.shrinkage import Guess
+from torchdpcate.nuisance.arms.stable import StableNuisances
+from torchdpcate.nuisance.convex import ConvexNuisanceConfig
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.exact_sums import sum_grid
+from torchdpcate.release.file import load_release
+from torchdpcate.release.policy import NUISANCE, SCORING
+from torchdpcate.verify.card import make_card
+from torchdpcate.verify.file import verify_release
+
+DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], outcome_low=-0.5, outcome_high=0.5, overlap=0.1)
+BUDGET = PrivacyBudget(4.0, 0.0)
+POLICIES = [Constants([0, 1]), Thresholds("x0", [0.25, 0.5, 0.75])]
+
+
+def records(n: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Treat where x0 > 1/2: gains and losses of 0.4, treated by a fair coin."""
+    random = torch.Generator().manual_seed(seed)
+    x = torch.rand(n, 2, generator=random, dtype=torch.float64) * torch.tensor([1.0, 2.0]) - torch.tensor([0.0, 1.0])
+    a = torch.rand(n, generator=random).lt(0.5).long()
+    y = (0.4 * a * (2 * (x[:, 0] > 0.5) - 1) + 0.1 * torch.randn(n, generator=random)).clamp(-0.5, 0.5)
+    return x, a, y.double()
+
+
+def selector(**settings) -> PolicySelector:
+    return PolicySelector(DOMAIN, BUDGET, **{"policies": POLICIES, **settings})
+
+
+@pytest.mark.parametrize(
+    ("settings", "blocks"),
+    [
+        ({}, {NUISANCE, SCORING}),
+        ({"certificate": "fixed"}, {SCORING}),
+        ({"nuisance": FrozenNuisances(propensity=lambda x: 0.5 + 0 * x[:, 0], outcome=None)}, {SCORING}),
+        ({"mechanism": "exponential"}, {NUISANCE, SCORING}),
+        ({"mechanism": "report_noisy_max"}, {NUISANCE, SCORING}),
+    ],
+)
+def test_the_best_policy_is_chosen_and_each_block_pays_once(settings, blocks):
+    chosen = selector(**settings).fit(*records(8000))
+    release = chosen.release()
+    # its utility is ahead by hundreds of scales: any other choice has probability below e^-20
+    assert release.name == "x0 > 0.5"
+    assert release.decide([[0.2, 0.0], [0.8, 0.0]]).tolist() == [0, 1]
+    functions = isinstance(settings.get("nuisance"), FrozenNuisances)
+    assert release.privacy.level == ("conditional" if functions else "certified")
+    assert release.privacy.epsilon == pytest.approx(4.0)
+    assert release.privacy.delta == 0
+    assert set(chosen.blocks_) == blocks
+    assert {entry["block"] for entry in _entries(chosen)} == blocks
+    with pytest.raises((BudgetError, InputError), match=r"budget|left"):
+        chosen.release()
+
+
+def _entries(chosen: PolicySelector) -> list[dict]:
+    return [{"block": entry.block} for entry in chosen.ledger_.entries]
+
+
+def test_private_nuisances_are_paid_by_their_block_and_the_choice_by_the_other():
+    nuisance = ConvexNuisanceConfig()
+    chosen = PolicySelector(
+        DOMAIN, PrivacyBudget(4.0, 1e-6), policies=POLICIES, nuisance=nuisance, certificate="private_nuisances"
+    ).fit(*records(8000))
+    release = chosen.release()
+    assert release.name == "x0 > 0.5"
+    paid = {entry.block: entry.label for entry in chosen.ledger_.entries}
+    assert "nuisances" in paid[NUISANCE]
+    assert paid[SCORING] == "release by permute_and_flip"
+    assert release.privacy.epsilon <= 4.0
+    assert 0 < release.privacy.delta <= 1e-6
+    assert not chosen.certified_.spill_blocks
+
+
+def test_a_release_survives_its_file(tmp_path):
+    release = selector().fit(*records(4000)).release()
+    loaded = load_release(release.save(tmp_path / "release.safetensors"))
+    x = records(50, seed=1)[0]
+    assert loaded.name == release.name
+    assert loaded.decide(x).tolist() == release.decide(x).tolist()
+    assert loaded.privacy.to_json() == release.privacy.to_json()
+
+
+def test_three_actions_by_their_labels():
+    x, _, _ = records(6000)
+    a = torch.arange(6000) % 3 + 1
+    y = 0.4 * (a == 2).double() - 0.4 * (a == 3).double()
+    policies = [Constants([1, 2, 3]), Thresholds("x0", [0.5], above=3, below=2)]
+    for certificate in ("stability", "fixed"):
+        chosen = selector(policies=policies, actions=(1, 2, 3), certificate=certificate).fit(x, a, y)
+        release = chosen.release()
+        assert release.name == "always 2"
+        assert set(release.decide(x[:10]).tolist()) == {2}
+
+
+def test_spread_of_constant_nuisances_and_of_a_floor():
+    fixed = PolicySelector(DOMAIN, BUDGET, policies=POLICIES, certificate="fixed").fit(*records(100))
+    assert fixed.spread_ == pytest.approx(2.0, abs=1e-9)
+    floor = selector(nuisance=StableNuisances(ridge=1e-3, propensity_ridge=1e-3, constants="bounded_range"))
+    assert floor.fit(*records(100)).spread_ >= 20.0
+
+
+def test_the_declared_pair_attains_the_spread_and_no_searched_one_passes_it():
+    before, after = (_selector(world) for world in (0, 1))
+    move = after.utilities_ - before.utilities_
+    assert (move.max() - move.min()).item() == pytest.approx(before.spread_, rel=1e-9)
+    assert before.spread_ == after.spread_
+    x, a, y = records(40, seed=3)
+    policies = [Constants([0, 1]), Thresholds(["x0", "x1"], [0.3, 0.6])]
+    random, worst = np.random.default_rng(0), 0.0
+    fit = lambda x, a, y: PolicySelector(DOMAIN, None, policies=policies, certificate="fixed").fit(x, a, y)  # noqa: E731
+    base = fit(x, a, y)
+    for _ in range(100):
+        x2, a2, y2 = x.clone(), a.clone(), y.clone()
+        x2[0] = torch.tensor(random.uniform([0, -1], [1, 1]))
+        a2[0], y2[0] = int(random.integers(2)), random.choice([-0.5, 0.5, random.uniform(-0.5, 0.5)])
+        move = fit(x2, a2, y2).utilities_ - base.utilities_
+        worst = max(worst, (move.max() - move.min()).item())
+    assert 0.5 * base.spread_ < worst <= base.spread_
+
+
+def test_learned_scores_without_a_certificate_are_refused_in_two_lines():
+    learned = LearnedNuisances(outcome=HistGradientBoostingRegressor(), propensity=HistGradientBoostingClassifier())
+    for nuisance in (learned, HistGradientBoostingRegressor(), ConvexNuisanceConfig()):
+        with pytest.raises(InputError, match="double robustness is none") as refusal:
+            selector(nuisance=nuisance).fit(*records(100))
+        assert len(str(refusal.value).splitlines()) == 2
+    with pytest.raises(InputError, match="certificate = fixed"):
+        selector(nuisance=StableNuisances(), certificate="fixed").fit(*records(100))
+    with pytest.raises(InputError, match="choose one of stability, private_nuisances, frozen, fixed"):
+        selector(certificate="hope").fit(*records(100))
+
+
+class Drifting(StableNuisances):
+    """A learner whose second fit is another one."""
+
+    def solve(self, records, ridge, propensity_ridge):
+        found = super().solve(records, ridge, propensity_ridge)
+        return found._replace(means=found.means + 1e-13 * torch.rand(1, dtype=torch.float64))
+
+
+def test_a_learner_that_is_not_deterministic_is_refused():
+    with pytest.raises(InputError, match="deterministic"):
+        selector(nuisance=Drifting()).fit(*records(200))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"policies": []}, "empty"),
+        ({"policies": [Thresholds("x0", [0.5]), Thresholds("x0", [0.5])]}, "twice"),
+        ({"policies": [Constants([0, 2])]}, "action 2 is none of"),
+        ({"floor": 0.6}, "floor zeta = 0.6: K = 2"),
+        ({"mechanism": "argmax"}, "choose from"),
+        ({"split": 1.5}, "split fraction"),
+    ],
+)
+def test_bad_settings_are_refused_before_anything_is_spent(settings, message, tmp_path):
+    with pytest.raises(InputError, match=message):
+        selector(**settings, ledger_path=tmp_path / "ledger.json").fit(*records(200))
+    assert not (tmp_path / "ledger.json").exists()
+
+
+def test_a_floor_that_three_propensities_cannot_keep():
+    with pytest.raises(InputError, match=r"floor zeta = 0\.4: K = 3"):
+        selector(actions=(1, 2, 3), policies=[Constants([1, 2, 3])], floor=0.4).check(200)
+
+
+def test_bad_records_are_refused():
+    x, a, y = records(200)
+    with pytest.raises(InputError, match="treatment"):
+        selector().fit(x, a + 1, y)
+    with pytest.raises(InputError, match="outside"):
+        selector().fit(x, a, y + 5)
+    with pytest.raises(InputError, match="treatment"):
+        selector(actions=(1, 2, 3)).fit(x, a, y)
+
+
+def test_policies_made_from_these_records_are_refused():
+    x, a, y = records(200)
+    own = fingerprint(x, a, y)
+    with pytest.raises(InputError, match="policies: made from these very records"):
+        selector(policies=[Thresholds("x0", [0.5], fitted_on=own)]).fit(x, a, y)
+    frozen = FrozenNuisances(propensity=lambda x: 0.5 + 0 * x[:, 0], outcome=None, fitted_on=own)
+    with pytest.raises(InputError, match="nuisance: made from these very records"):
+        selector(nuisance=frozen).fit(x, a, y)
+    selector(policies=[Thresholds("x0", [0.5], fitted_on=own)]).fit(*records(200, seed=1))
+
+
+def test_without_a_budget_nothing_is_released_and_seeds_do_not_decide_the_noise():
+    with pytest.raises(InputError, match="without privacy"):
+        PolicySelector(DOMAIN, None, policies=POLICIES).fit(*records(200)).release()
+    with pytest.raises(InputError, match="not fitted"):
+        selector().release()
+    weak = PolicySelector(DOMAIN, PrivacyBudget(1e-3, 0.0), policies=POLICIES, certificate="fixed")
+    names = {weak.fit(*records(100)).release().name for _ in range(40)}
+    assert len(names) > 1  # all forty alike: below 5 * 0.21^39
+
+
+def test_a_function_policy_is_released_by_its_path(tmp_path):
+    policies = PolicyLibrary.of([FunctionPolicies([upper_half])])
+    release = selector(policies=policies, certificate="fixed").fit(*records(100)).release()
+    assert release.privacy.level == "conditional"
+    assert "row by row" in release.privacy.to_markdown()
+    loaded = load_release(release.save(tmp_path / "release.safetensors"))
+    with pytest.raises(InputError, match="bind"):
+        loaded.decide([[0.9, 0.0]])
+    assert loaded.bind(upper_half).decide([[0.9, 0.0], [0.1, 0.0]]).tolist() == [1, 0]
+
+
+def upper_half(x):
+    return x[:, 0] > 0.5
+
+
+def test_the_statement_tells_public_settings_alone():
+    nuisance = StableNuisances(guess=Guess(0.4, 0.1))
+    chosen = selector(nuisance=nuisance).fit(*records(400))
+    public = chosen.release().privacy.public
+    assert public["certificate"] == "stability"
+    assert public["policies"] == 5
+    assert public["spread"] == chosen.spread_
+    other = selector(nuisance=nuisance).fit(*records(400, seed=9))
+    assert other.release().privacy.public == public  # nothing of it follows the records
+
+
+@pytest.mark.parametrize("share", [0.1, 0.4])
+def test_a_bought_guess_and_the_choice_together_cost_the_budget(share, tmp_path):
+    chosen = selector(nuisance=StableNuisances(share=share)).fit(*records(2000))
+    assert chosen.mechanism_.epsilon == pytest.approx((1 - share) * 4.0)  # what the choice will have
+    assert chosen.ledger_.remaining(SCORING).epsilon == 4.0
+    release = chosen.release()
+    paid = [(entry.block, entry.label, entry.event.epsilon) for entry in chosen.ledger_.entries]
+    assert paid == [
+        (NUISANCE, "nuisances: shares and means of the arms", pytest.approx(share * 4.0)),
+        (NUISANCE, "release by permute_and_flip", pytest.approx((1 - share) * 4.0)),
+        (SCORING, "release by permute_and_flip", pytest.approx((1 - share) * 4.0)),
+    ]
+    assert release.privacy.epsilon <= 4.0
+    assert release.privacy.public["guess"] == "bought"
+    verify_release(release.save(tmp_path / "release.safetensors"))
+    assert "laplace" in make_card(release, audit={"laplace": {"bound": 0.9}})["audit"]["lower_bounds"]
+    blocks = [{**block, "charges": block["charges"][-1:]} for block in release.privacy.blocks]
+    unpaid = replace(release, privacy=replace(release.privacy, blocks=blocks))
+    with pytest.raises(VerificationError, match="its guess are called bought, but no charge is for them"):
+        verify_release(unpaid.save(tmp_path / "unpaid.safetensors"))
+
+
+def test_plan_says_what_to_expect():
+    bound = selector().plan(3000)
+    assert "privacy" in str(bound)
+
+
+def test_private_nuisances_need_no_certificate_word():
+    nuisance = PrivateNuisances(ConvexNuisanceConfig())
+    chosen = PolicySelector(DOMAIN, PrivacyBudget(2.0, 1e-6), policies=POLICIES, nuisance=nuisance)
+    assert chosen.fit(*records(2000)).release().privacy.public["certificate"] == "private_nuisances"
+
+
+def test_fixed_nuisances_by_name_of_a_column():
+    domain = Domain([0.0, 0.2], [1.0, 0.8], -0.5, 0.5, overlap=0.1, names=["x0", "coin"])
+    x, a, y = records(500)
+    x = torch.stack([x[:, 0], torch.full((500,), 0.5, dtype=torch.float64)], 1)
+    chosen = PolicySelector(domain, BUDGET, policies=POLICIES, nuisance=FixedNuisances("coin")).fit(x, a, y)
+    assert chosen.spread_ == pytest.approx(2 * 0.5 / 0.2, rel=1e-6)
+
+
+def test_a_refused_fit_leaves_nothing_of_an_earlier_one():
+    x, a, y = records(400)
+    chosen = selector(certificate="fixed").fit(x, a, y)
+    chosen.release()
+    chosen.set_params(policies=[Thresholds("x0", [0.3], fitted_on=fingerprint(x, a, y))])
+    with pytest.raises(InputError, match="made from these very records"):
+        chosen.fit(x, a, y)
+    with pytest.raises(InputError, match="not fitted"):
+        chosen.release()
+
+
+def test_a_statement_tells_the_fit_whatever_is_set_since():
+    chosen = selector().fit(*records(400))
+    chosen.set_params(certificate="fixed", floor=0.01, split=0.9, seed=7, actions=(0, 1, 2))
+    public = chosen.release().privacy.public
+    assert (public["certificate"], public["floor"], public["split"], public["actions"]) == (
+        "stability",
+        0.1,
+        0.5,
+        [0, 1],
+    )
+
+
+def test_copies_spend_one_budget():
+    chosen = selector(certificate="fixed").fit(*records(400))
+    other = copy.deepcopy(chosen)
+    chosen.release()
+    with pytest.raises(InputError, match="left"):
+        other.release()
+    with pytest.raises(TypeError, match="ledger_path"):
+        pickle.dumps(chosen)
+
+
+class Batchwise(Thresholds):
+    """Decides by the mean of the rows that it sees: no policy of one record."""
+
+    def _decide(self, x):
+        return (x[:, :1] > x[:, :1].mean()).to(torch.int8)
+
+
+def test_policies_of_code_that_is_not_ours_are_conditional():
+    release = selector(policies=[Batchwise("x0", [0.5])], certificate="fixed").fit(*records(400)).release()
+    assert release.privacy.level == "conditional"
+
+
+def test_the_offset_of_outcomes_costs_nothing():
+    x, a, y = records(400)
+    far = Domain([0.0, -1.0], [1.0, 1.0], outcome_low=1e6 - 0.5, outcome_high=1e6 + 0.5, overlap=0.1)
+    near = selector(certificate="fixed").fit(x, a, y)
+    shifted = PolicySelector(far, BUDGET, policies=POLICIES, certificate="fixed").fit(x, a, y + 1e6)
+    assert shifted.spread_ == near.spread_
+    assert torch.allclose(shifted.utilities_, near.utilities_, atol=1e-7)
+
+
+class Centred(Identity):
+    """Features less their mean over the rows that are seen."""
+
+    def forward(self, x):
+        return super().forward(x) - super().forward(x).mean(0)
+
+
+def test_features_that_nobody_vouches_for_are_refused():
+    with pytest.raises(InputError, match="features = Centred"):
+        selector(nuisance=StableNuisances(features=Centred())).fit(*records(200))
+
+
+def test_the_spread_holds_the_rounding_of_scores_and_their_last_places():
+    """Two roundings of two policies are two steps, which leave nothing for what float64 is off by in the scores."""
+    largest = DOMAIN.outcome_range * (0.5 + 1 / DOMAIN.overlap)
+    for n in (8, 100):
+        chosen = selector(certificate="fixed").fit(*records(n))
+        room = chosen.spread_ - chosen.certified_.spread - 2 * sum_grid(n, largest)
+        assert room >= 2.0**-48 * largest

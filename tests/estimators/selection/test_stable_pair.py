@@ -1,0 +1,21 @@
+"""The declared neighbours nearly attain the certificate of stable nuisances."""
+
+import pytest
+
+from torchdpcate.estimators.selection.stable_pair import turned_utilities, turning_pair
+from torchdpcate.privacy.selection_mechanisms import PermuteAndFlip
+
+
+def test_the_worlds_differ_in_one_training_record():
+    before, after = turning_pair()
+    assert ((before.x != after.x).any(1) | (before.a != after.a) | (before.y != after.y)).sum() == 1
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 4.0])
+def test_the_pair_attains_the_certificate_but_for_a_hundredth(epsilon):
+    first, second, spread = turned_utilities()
+    moved = second - first
+    assert 0.99 < (moved.max() - moved.min()).item() / spread <= 1
+    laws = [PermuteAndFlip(epsilon, spread).probabilities(world) for world in (first, second)]
+    loss = (laws[1] / laws[0]).log().abs().max().item()
+    assert 0.99 * epsilon < loss <= epsilon

@@ -1,0 +1,96 @@
+"""Utilities against a loop over policies and against exact fractions, and how many decisions they hold."""
+
+from fractions import Fraction
+
+import pytest
+import torch
+
+from torchdpcate.candidates.constants import Constants
+from torchdpcate.candidates.functions import FunctionPolicies
+from torchdpcate.candidates.library import PolicyLibrary
+from torchdpcate.candidates.linear import LinearPolicies
+from torchdpcate.candidates.thresholds import Thresholds
+from torchdpcate.data.domain import Domain
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.selection import utilities as module
+from torchdpcate.estimators.selection.utilities import utilities
+from torchdpcate.privacy.exact_sums import sum_grid
+
+DOMAIN = Domain([-1.0] * 3, [1.0] * 3, 0.0, 1.0)
+
+
+def world(n: int, K: int, M: int, seed: int = 0):
+    generator = torch.Generator().manual_seed(seed)
+    x = 2 * torch.rand(n, 3, generator=generator, dtype=torch.float64) - 1
+    scores = 11 * (2 * torch.rand(n, K, generator=generator, dtype=torch.float64) - 1)
+    shape = (M, 3) if K == 2 else (M, K, 3)
+    linear = LinearPolicies(torch.randn(shape, generator=generator, dtype=torch.float64))
+    actions = (0, 1) if K == 2 else tuple(range(1, K + 1))
+    library = PolicyLibrary.of([Constants(actions), linear]).setup(DOMAIN, actions)
+    step = sum_grid(n, 11.0)
+    return torch.round(scores / step) * step, library, x
+
+
+def by_loop(scores, library, x):
+    decisions = library.decide(x).long()
+    return torch.stack([scores.gather(1, decisions[:, [m]]).sum() for m in range(len(library))])
+
+
+@pytest.mark.parametrize("K", [2, 3, 5])
+@pytest.mark.parametrize("block", [1, 7 * 23, 2**20])
+def test_utilities_are_those_of_a_loop_to_the_last_bit(K, block, monkeypatch):
+    monkeypatch.setattr(module, "_BLOCK", block)
+    scores, library, x = world(203, K, 20)
+    assert torch.equal(utilities(scores, library, x), by_loop(scores, library, x))
+
+
+@pytest.mark.parametrize("K", [2, 3])
+def test_sums_are_exact_in_whatever_order_the_records_come(K):
+    scores, library, x = world(3000, K, 15)
+    found = utilities(scores, library, x)
+    order = torch.randperm(3000, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(found, utilities(scores[order], library, x[order]))
+    decisions = library.decide(x)
+    for m in (0, 1, 9):
+        picked = scores.gather(1, decisions[:, [m]].long())[:, 0].tolist()
+        assert Fraction(float(found[m])) == sum(map(Fraction, picked), Fraction(0))
+
+
+def test_scores_off_the_grid_would_depend_on_the_order():
+    """The test above could fail: without rounding it does."""
+    scores, library, x = world(3000, 2, 15)
+    scores = scores + 1e-9 * torch.rand(scores.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    order = torch.randperm(3000, generator=torch.Generator().manual_seed(1))
+    assert not torch.equal(utilities(scores, library, x), utilities(scores[order], library, x[order]))
+
+
+def test_nuisances_side_by_side():
+    scores, library, x = world(100, 3, 8)
+    others, _, _ = world(100, 3, 8, seed=3)
+    both = utilities(torch.stack([scores, others]), library, x)
+    assert torch.equal(both, torch.stack([utilities(scores, library, x), utilities(others, library, x)]))
+
+
+def test_policies_of_several_kinds():
+    scores, _, x = world(100, 2, 1)
+    families = [Constants([0]), Thresholds("x1", [-0.2, 0.3]), FunctionPolicies([lambda X: (X[:, 2] > 0).astype(int)])]
+    library = PolicyLibrary.of(families).setup(DOMAIN, (0, 1))
+    assert torch.equal(utilities(scores, library, x), by_loop(scores, library, x))
+
+
+def test_memory_does_not_grow_with_policies_times_records(monkeypatch):
+    library = PolicyLibrary.of(Thresholds("x0", torch.linspace(-0.9, 0.9, 10_000).tolist())).setup(DOMAIN, (0, 1))
+    scores, _, x = world(2000, 2, 1)
+    rows, decide = [], library.decide
+    monkeypatch.setattr(library, "decide", lambda x: rows.append(len(x)) or decide(x))
+    utilities(scores, library, x)
+    assert sum(rows) == 2000
+    assert max(rows) * len(library) <= module._BLOCK
+
+
+def test_scores_that_could_not_be_summed_exactly_are_refused():
+    scores, library, x = world(50, 2, 3)
+    with pytest.raises(InputError, match="float32"):
+        utilities(scores.float(), library, x)
+    with pytest.raises(InputError, match="49 records"):
+        utilities(scores, library, x[:49])

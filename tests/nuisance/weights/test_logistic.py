@@ -1,0 +1,48 @@
+"""Ridge logistic weights: the certificate's numbers, scikit-learn's fit, and neighbours that move weights most."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from tests.estimators.rules.neighbours import DOMAIN, confounded, omega, with_first, worst_movement
+from torchdpcate.data.records import CausalData
+from torchdpcate.features.maps import Identity
+from torchdpcate.nuisance.weights.logistic import LogisticWeights, logistic_spill
+
+
+@pytest.mark.parametrize(
+    ("overlap", "ridge", "spill"),
+    [(0.25, 0.1, 21.908902), (0.25, 1.0, 6.0), (0.1, 0.1, 94.868330), (0.2, 0.05, 44.721360)],
+)
+def test_certificate(overlap, ridge, spill):
+    """Section 8 has the spill of 1 / pi, of which the weights are half."""
+    assert 2 * logistic_spill(overlap, ridge) == pytest.approx(spill, abs=1e-6)
+
+
+def test_the_fit_is_that_of_scikit_learn():
+    records, domain = confounded(300, 3)
+    psi = Identity().setup(domain)(records.x)
+    reference = LogisticRegression(C=1 / (300 * 0.02), fit_intercept=False, tol=1e-10, max_iter=1000)
+    treated = reference.fit(psi.numpy(), records.a.numpy()).predict_proba(psi.numpy())[:, 1]
+    own = np.clip(np.where(records.a == 1, treated, 1 - treated), 0.05, 0.95)
+    assert omega(LogisticWeights(0.02), records, domain).numpy() == pytest.approx(0.5 / own, rel=1e-6)
+
+
+@pytest.mark.parametrize("aim", ["spill", "first", "second"])
+@pytest.mark.parametrize("ridge", [0.1, 1.0])
+def test_the_worst_neighbours_found_keep_the_certificate(ridge, aim):
+    share = worst_movement(LogisticWeights(ridge), n=24, aim=aim, generations=6)
+    assert 0.08 < share < 1
+
+
+def test_the_own_weight_moves_however_many_records_there_are():
+    """Why W1 counts it twice: a bound of order 1/n for all weights together, as printed elsewhere, is false."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(5000, 1, generator=generator, dtype=torch.float64) * 2 - 1
+    a = (torch.rand(5000, generator=generator, dtype=torch.float64) < torch.sigmoid(3 * x[:, 0])).double()
+    records = CausalData(x, a, torch.zeros(5000))
+    worlds = [with_first(records, 1.0, arm) for arm in (0.0, 1.0)]
+    before, after = (omega(LogisticWeights(0.001), world, DOMAIN) for world in worlds)
+    assert abs(before[0] - after[0]) > 0.95
+    assert (before - after)[1:].abs().max() < 0.0272

@@ -1,0 +1,77 @@
+"""Entropy balancing: the certificate's numbers, balanced moments, scipy's minimiser, worst neighbours."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+
+from tests.estimators.rules.neighbours import DOMAIN, confounded, omega, worst_movement
+from torchdpcate.errors import InputError
+from torchdpcate.features.maps import Identity
+from torchdpcate.nuisance.weights.tilting import TiltingLoss, TiltingWeights, tilting_spill
+
+
+@pytest.mark.parametrize(("ridge", "spill"), [(0.1, 26.832816), (1.0, 8.485281)])
+def test_certificate(ridge, spill):
+    """Section 8 has the spill of 1 / pi with sqrt(2) (cap - 1) for the gradient's norm, sqrt(1 + (cap - 1)^2)."""
+    assert 2 * tilting_spill(4.0, ridge) == pytest.approx(spill * math.hypot(1, 3) / (math.sqrt(2) * 3), abs=1e-6)
+
+
+@pytest.mark.parametrize("cap", [2.1, 4.0, 20.0])
+def test_no_record_pulls_more_than_the_certificate_says(cap):
+    """Norm over both arms' blocks, where the features have norm one."""
+    loss = TiltingLoss(math.log(cap / 2))
+    u = torch.linspace(-loss.reach, loss.reach, 201, dtype=torch.float64)
+    own, other = loss(u, torch.ones_like(u)).first, loss(u, torch.zeros_like(u)).first
+    assert torch.cartesian_prod(own, other).norm(dim=1).max().item() == pytest.approx(math.hypot(1, cap - 1))
+    assert loss(u, torch.ones_like(u)).second.max().item() <= loss.curvature
+    assert own.abs().max().item() == pytest.approx(loss.slope)
+
+
+def test_the_loss_is_smooth_and_straight_beyond_its_reach():
+    loss, u = TiltingLoss(1.0), torch.linspace(-2, 2, 41, dtype=torch.float64, requires_grad=True)
+    slopes = loss(u, torch.ones_like(u))
+    (first,) = torch.autograd.grad(slopes.value.sum(), u)
+    assert torch.allclose(first, slopes.first)
+    assert (slopes.first.diff() >= -1e-12).all()
+
+
+def test_arms_come_to_have_everybodys_moments():
+    records, domain = confounded(400, 2)
+    psi, w = Identity().setup(domain)(records.x), omega(TiltingWeights(ridge=1e-7), records, domain)
+    for arm in (0, 1):
+        mine = records.a == arm
+        assert torch.allclose(2 * w[mine] @ psi[mine] / 400, psi.mean(0), atol=1e-5)
+    assert torch.allclose(omega(TiltingWeights(ridge=1e6), records, domain), torch.ones(400).double(), atol=1e-5)
+
+
+@pytest.mark.parametrize("cap", [20.0, 2.6])  # of which the second binds
+def test_the_fit_is_scipys(cap):
+    records, domain = confounded(60, 1)
+    psi, ridge = Identity().setup(domain)(records.x).numpy(), 0.01
+    w, reach = omega(TiltingWeights(ridge, cap), records, domain).numpy(), math.log(cap / 2)
+    for arm in (0, 1):
+        mine = records.a.numpy() == arm
+
+        def objective(tilt, mine=mine):
+            u = psi @ tilt
+            return np.mean(2 * mine * np.exp(u) - u) + ridge / 2 * tilt @ tilt
+
+        ball = {"type": "ineq", "fun": lambda tilt: reach**2 - tilt @ tilt}
+        found = minimize(objective, np.zeros(2), method="SLSQP", constraints=[ball], options={"ftol": 1e-14})
+        assert w[mine] == pytest.approx(np.exp(psi[mine] @ found.x), abs=1e-5)
+        assert (np.linalg.norm(found.x) > reach - 1e-6) == (cap < 3)
+
+
+@pytest.mark.parametrize("aim", ["spill", "first", "second"])
+@pytest.mark.parametrize("ridge", [0.1, 1.0])
+def test_the_worst_neighbours_found_keep_the_certificate(ridge, aim):
+    share = worst_movement(TiltingWeights(ridge), n=24, aim=aim, generations=4)
+    assert 0.12 < share < 1
+
+
+def test_a_cap_must_leave_room():
+    with pytest.raises(InputError, match=r"weights.cap = 2: "):
+        TiltingWeights(cap=2.0).check(100, DOMAIN, None)

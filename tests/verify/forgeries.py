@@ -1,0 +1,272 @@
+"""Forgeries of releases by somebody who knows the format, redoes every sum, and makes the costs fit what was edited."""
+
+import json
+import math
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from torchdpcate.privacy.accounting import compose, naive_sum
+from torchdpcate.privacy.events import event_from_dict
+from torchdpcate.release.digest import release_digest, write_sums
+from torchdpcate.release.statement import claim_sentence
+
+
+@dataclass
+class Draft:
+    """What a release file holds, to be edited.
+
+    Attributes:
+        privacy: The statement.
+        facts: Public facts.
+        tensors: Tensors by name.
+        metadata: Further metadata.
+        others: Releases whose contents may be taken, by kind.
+    """
+
+    privacy: dict[str, Any]
+    facts: dict[str, Any]
+    tensors: dict[str, torch.Tensor]
+    metadata: dict[str, str]
+    others: dict[str, Path]
+
+    @property
+    def charges(self) -> list[dict[str, Any]]:
+        """All charges of all blocks."""
+        return [charge for block in self.privacy["blocks"] for charge in block["charges"]]
+
+    def block(self, name: str) -> dict[str, Any]:
+        """A block by its name."""
+        return next(block for block in self.privacy["blocks"] if block["name"] == name)
+
+
+Edit = Callable[[Draft], None]
+
+
+def opened(path: Path, others: dict[str, Path] | None = None) -> Draft:
+    """Read a release file."""
+    with safe_open(path, "pt") as file:
+        metadata, tensors = file.metadata(), {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
+    privacy, facts = (json.loads(metadata[name]) for name in ("privacy", "facts"))
+    return Draft(privacy, facts, tensors, metadata, others or {})
+
+
+def forged(path: Path, edit: Edit, target: Path, others: dict[str, Path] | None = None) -> Path:
+    """Write an edited copy of a release, with the statement's files and all sums made to fit."""
+    draft = opened(path, others)
+    edit(draft)
+    metadata = {**draft.metadata, "privacy": json.dumps(draft.privacy), "facts": json.dumps(draft.facts)}
+    metadata["sha256"] = release_digest(metadata, draft.tensors)
+    save_file(draft.tensors, target, metadata=metadata)
+    return target
+
+
+def recost(draft: Draft) -> None:
+    """Make costs, totals, sentence and n fit the events."""
+    privacy = draft.privacy
+    for block in privacy["blocks"]:
+        charges = [(event_from_dict(charge["event"]), charge["count"]) for charge in block["charges"]]
+        delta = 0.0 if compose(charges, 0.0) < math.inf else block.get("delta") or 1e-5
+        costs = {"epsilon": compose(charges, delta), "delta": delta, "naive_epsilon": naive_sum(charges, delta).epsilon}
+        block |= {"level": "certified"} | block | costs
+    for name in ("epsilon", "delta"):
+        privacy[name] = max(block[name] for block in privacy["blocks"])
+    privacy["n"] = sum(block["n"] for block in privacy["blocks"])
+    privacy["claim"] = claim_sentence(privacy["epsilon"], privacy["delta"], privacy["level"])
+
+
+def a_tenth_of_epsilon(draft: Draft) -> None:
+    """Every event a tenth as dear."""
+    for charge in draft.charges:
+        event = charge["event"]
+        if "epsilon" in event:
+            event["epsilon"] /= 10
+        else:
+            event["noise_multiplier"] *= 10
+    recost(draft)
+
+
+def renamed(name: str) -> Edit:
+    """Another mechanism's name in statement and charges."""
+
+    def edit(draft: Draft) -> None:
+        old, draft.privacy["mechanism"] = draft.privacy["mechanism"], name
+        for charge in draft.charges:
+            charge["label"] = charge["label"].replace(f"release by {old}", f"release by {name}")
+
+    return edit
+
+
+def narrower_band(draft: Draft) -> None:
+    """The band of a function a thousand times narrower."""
+    draft.facts["noise_scale"] /= 1000
+    if "noise_scale" in draft.privacy["public"]:
+        draft.privacy["public"]["noise_scale"] /= 1000
+
+
+def narrower_bands(draft: Draft) -> None:
+    """The noise scales of answers a thousand times smaller."""
+    draft.tensors["noise_scales"] = draft.tensors["noise_scales"] / 1000
+
+
+def other_coefficients(draft: Draft) -> None:
+    """Numbers of one's own choice."""
+    draft.tensors["theta"] = torch.full_like(draft.tensors["theta"], 3.25)
+
+
+def another_run(draft: Draft) -> None:
+    """Tensors and facts of a release by another mechanism."""
+    other = opened(draft.others["output"])
+    draft.tensors, draft.facts = other.tensors, other.facts
+
+
+def certified(draft: Draft) -> None:
+    """Events, costs and levels of a certified release, whatever it was."""
+    privacy = draft.privacy
+    privacy |= {"level": "certified", "private_noise": True, "conditions": []}
+    for block in privacy["blocks"]:
+        block["delta"] = 1e-5
+        for charge in block["charges"]:
+            charge |= {
+                "level": "certified",
+                "count": 1,
+                "event": {"kind": "approximate", "epsilon": 0.5, "delta": 1e-6},
+            }
+            if charge["label"] == "DP-SGD":
+                charge |= {"count": 20, "event": {"kind": "dp_sgd", "noise_multiplier": 3.0, "sampling_rate": 0.1}}
+    recost(draft)
+
+
+def certified_in_every_word(draft: Draft) -> None:
+    """The same, with the words and constants of an honest certified release."""
+    certified(draft)
+    honest = opened(draft.others["smooth_sensitivity"]).privacy
+    draft.privacy |= {name: honest[name] for name in ("accountant", "assumptions", "public")}
+
+
+def nothing_assumed(draft: Draft) -> None:
+    """Without assumptions, limits and sources."""
+    draft.privacy |= {"assumptions": [], "not_protected": [], "tuning": {}, "versions": {}, "accountant": {}}
+    draft.privacy["bounds_origin"] = "audited by the ministry"
+
+
+def thousandfold(draft: Draft) -> None:
+    """A thousand times as many records."""
+    for block in draft.privacy["blocks"]:
+        block["n"] *= 1000
+    recost(draft)
+
+
+def free_threshold(draft: Draft) -> None:
+    """No charge for the threshold."""
+    block = draft.block("nuisance")
+    block["charges"] = [charge for charge in block["charges"] if "Huber" not in charge["label"]]
+    recost(draft)
+
+
+def free_nuisances(draft: Draft) -> None:
+    """No charge for the nuisances."""
+    draft.block("nuisance")["charges"] = []
+    recost(draft)
+
+
+def one_step(draft: Draft) -> None:
+    """One step of DP-SGD instead of all."""
+    for charge in draft.charges:
+        if charge["event"]["kind"] == "dp_sgd":
+            charge["count"] = 1
+    recost(draft)
+
+
+def tensor(draft: Draft) -> None:
+    """Records as a tensor."""
+    draft.tensors["records"] = torch.arange(2400, dtype=torch.float64).reshape(600, 4)
+
+
+def metadata(draft: Draft) -> None:
+    """Records as metadata."""
+    draft.metadata["note"] = "records"
+
+
+def fact(draft: Draft) -> None:
+    """Records as a fact."""
+    draft.facts["also"] = [1, 2, 3]
+
+
+def old_fact(draft: Draft) -> None:
+    """Records as a fact of a file that claims to be of an older format."""
+    draft.metadata["format_version"] = "2"
+    fact(draft)
+
+
+def crowd(draft: Draft) -> None:
+    """A million records that nobody asked."""
+    costs = {"epsilon": 0.0, "delta": 0.0, "naive_epsilon": 0.0, "level": "certified"}
+    draft.privacy["blocks"].append({"name": "extra", "n": 10**6, "charges": [], **costs})
+    draft.privacy["n"] += 10**6
+
+
+def condition(holds: bool | None) -> Edit:
+    """A condition that a user's part would bring, told to hold or left open."""
+
+    def edit(draft: Draft) -> None:
+        draft.privacy["conditions"] = [{"name": "feature map", "text": "records", "holds": holds}]
+
+    return edit
+
+
+def constant(name: str, value: Any) -> Edit:
+    """Another public constant, or another value of one."""
+
+    def edit(draft: Draft) -> None:
+        draft.privacy["public"][name] = value
+
+    return edit
+
+
+def tuning(**told: Any) -> Edit:
+    """Other words about tuning."""
+
+    def edit(draft: Draft) -> None:
+        draft.privacy["tuning"] |= told
+
+    return edit
+
+
+def other_blocks(draft: Draft) -> None:
+    """Blocks of other names."""
+    for number, block in enumerate(draft.privacy["blocks"]):
+        block["name"] = f"people {number}"
+
+
+def all_three(draft: Draft) -> None:
+    """Records in every place."""
+    tensor(draft)
+    metadata(draft)
+    fact(draft)
+
+
+def copied(path: Path, folder: Path) -> Path:
+    """Copy a release's folder, and return the release in it."""
+    shutil.copytree(path.parent, folder)
+    return folder / path.name
+
+
+def another_statement_beside(path: Path) -> None:
+    """The statement's files say another epsilon; all sums are made to fit."""
+    fields = json.loads((path.parent / "privacy.json").read_text())
+    fields |= {"epsilon": 0.01, "claim": "(0.01, 0)-differentially private, certified, replace-one"}
+    (path.parent / "privacy.json").write_text(json.dumps(fields))
+    (path.parent / "privacy.md").write_text("# Privacy statement: certified\n\n**(0.01, 0)-differentially private**\n")
+    write_sums(path.parent)
+
+
+def no_sums(path: Path) -> None:
+    """The sums are gone."""
+    (path.parent / "SHA256SUMS").unlink()

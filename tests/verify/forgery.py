@@ -1,0 +1,124 @@
+"""Releases with statements that agree with themselves, and edits of their files by somebody who knows the format."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from tests.release.helpers import DOMAIN, QUERIES, SCHEMA
+from torchdpcate.causal.score import RScore
+from torchdpcate.estimators.cate.mechanisms.base import Mechanism
+from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
+from torchdpcate.estimators.cate.mechanisms.objective import ObjectivePerturbation
+from torchdpcate.estimators.cate.mechanisms.output import OutputPerturbation
+from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
+from torchdpcate.features.maps import Legendre
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, Event, PureEvent
+from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
+from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.mechanisms import GaussianMechanism
+from torchdpcate.release.digest import release_digest
+from torchdpcate.release.release import QueryRelease
+from torchdpcate.release.statement import PrivacyStatement, make_statement
+from torchdpcate.second_stage.linear import LinearProblem, sensitivity
+
+BUDGET = PrivacyBudget(2.0, 1e-5)
+SIZES = {"nuisance": 500, "second_stage": 501}
+RIDGE, THRESHOLD = 1.0, 0.5
+LEARNER = {"learner": "RLearner", "split": 0.5, "seed": 7, "ridge": RIDGE}
+FEATURES = Legendre(2).setup(DOMAIN)
+HEAD = {"features": {"name": "legendre", "degree": 2}, "columns": None}
+C2 = "smooth scale: needs n >= 9,000 records"
+
+
+def problem(threshold: float) -> LinearProblem:
+    """The public facts of the second stage."""
+    n, bounds, zero = SIZES["second_stage"], RScore().bounds(DOMAIN), torch.zeros(1, dtype=torch.float64)
+    psi = zero[None].expand(n, FEATURES.dimension)
+    return LinearProblem(psi, zero.expand(n), zero.expand(n), RIDGE, bounds.weight, bounds.target, threshold)
+
+
+def guarantee(level: Level, holds: bool | None = None) -> Guarantee:
+    """A guarantee of the level; a conditional one on the mechanism's conditions, or on one that is known to fail."""
+    if level is Level.CONDITIONAL and holds is None:
+        return InfluencePerturbation().guarantee(given_stage(problem(math.inf)), BUDGET, len(QUERIES))
+    conditions = {
+        Level.CERTIFIED: (),
+        Level.CONDITIONAL: (Condition("C1", "local sensitivity", True), Condition("C2", C2, holds)),
+        Level.HEURISTIC: (Condition("unique minimiser", "a neural head has several", False),),
+    }[level]
+    return Guarantee(level, BUDGET, conditions, "a source")
+
+
+def mechanism(level: Level, gaussian: bool) -> tuple[Mechanism, Event, dict[str, Any]]:
+    """A mechanism of the level, its charge and its public constants."""
+    if level is not Level.CERTIFIED:
+        return InfluencePerturbation(), ApproximateEvent(2.0, 1e-5), {"damping": 0.0}
+    if gaussian:
+        noise = GaussianMechanism(BUDGET, sensitivity(problem(THRESHOLD)))
+        scale = noise.released_scale(FEATURES.dimension)
+        told = {"sensitivity": noise.sensitivity, "noise_scale": scale, "threshold": THRESHOLD}
+        return OutputPerturbation(), noise.event, told
+    tilt = ObjectivePerturbation.tilt(problem(THRESHOLD), BUDGET)
+    told = {"tilt_scale": tilt.scale, "epsilon_jacobian": tilt.jacobian, "threshold": THRESHOLD}
+    return ObjectivePerturbation(), tilt.event, told
+
+
+def statement(
+    level: Level = Level.CERTIFIED, holds: bool | None = None, private: bool = True, gaussian: bool = False
+) -> PrivacyStatement:
+    """The statement of a learner's first release, as a ledger gives it."""
+    ledger = Ledger({"nuisance": BUDGET, "second_stage": BUDGET}, private=private)
+    ledger.open_plan()
+    ledger.charge("nuisance", "DP-SGD", DPSGDEvent(2.04, 0.05), 100)
+    ledger.charge("nuisance", "Huber threshold: private quantile of |s|", PureEvent(0.1))
+    made_by, event, public = mechanism(level, gaussian)
+    ledger.close_plan()
+    own = ledger.charge("second_stage", f"release by {made_by.name}", event, level=level)
+    return make_statement(
+        guarantee(level, holds),
+        ledger,
+        SIZES,
+        own={own},
+        mechanism=made_by.name,
+        formula=made_by.formula,
+        public=LEARNER | public,
+        private_noise=private,
+        bounds_origin=SCHEMA.domain.origin,
+    )
+
+
+def release(privacy: PrivacyStatement) -> QueryRelease:
+    """A release of answers with this statement, and the noise scales of its mechanism."""
+    scale = privacy.public.get("noise_scale")
+    if "tilt_scale" in privacy.public:
+        scale = ObjectivePerturbation.band(problem(THRESHOLD), ObjectivePerturbation.tilt(problem(THRESHOLD), BUDGET))
+    answers = torch.linspace(-1, 1, len(QUERIES), dtype=torch.float64)
+    scales = None if scale is None else scale * FEATURES.norm(QUERIES)
+    return QueryRelease(QUERIES, answers, SCHEMA, privacy, scales, head=HEAD)
+
+
+def rewritten(path: Path, **changes: str | None) -> Path:
+    """Change metadata of a release file (None takes an entry out), with a checksum that fits unless given."""
+    with safe_open(path, "pt") as file:
+        metadata, tensors = file.metadata(), {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
+    metadata = {key: text for key, text in (metadata | changes).items() if text is not None}
+    if "sha256" not in changes:
+        metadata["sha256"] = release_digest(metadata, tensors)
+    save_file(tensors, path, metadata=metadata)
+    return path
+
+
+def restated(path: Path, edit, checksum: bool = True) -> Path:
+    """Edit the privacy statement of a release file in place; with ``checksum`` the editor writes a new one."""
+    with safe_open(path, "pt") as file:
+        metadata = file.metadata()
+    privacy = json.loads(metadata["privacy"])
+    edit(privacy)
+    kept = {} if checksum else {"sha256": metadata["sha256"]}
+    return rewritten(path, privacy=json.dumps(privacy), **kept)

@@ -1,0 +1,391 @@
+"""Forty-three forgeries of releases of every kind are refused, each for a reason of its own; honest ones verify."""
+
+import json
+import re
+import resource
+
+import numpy as np
+import pytest
+import torch
+
+from tests.faults.guards import bounded
+from tests.verify import forgeries as forge
+from tests.verify.forgery import rewritten
+from torchdpcate import (
+    CausalData,
+    CovariateBalancingEffect,
+    CrossFit,
+    DifferenceInMeansEffect,
+    Domain,
+    DoublyRobustEffect,
+    DRLearner,
+    HorvitzThompsonEffect,
+    KernelSecondStage,
+    LinearSecondStage,
+    NeuralSecondStage,
+    NoiseSource,
+    NuisanceConfig,
+    OutcomeWeightedLearner,
+    PairwiseRule,
+    PolicySelector,
+    PrivacyBudget,
+    RLearner,
+    SubsampleAggregateEffect,
+    TangentSecondStage,
+    TwoStageRule,
+)
+from torchdpcate.candidates.constants import Constants
+from torchdpcate.cli.main import main
+from torchdpcate.cli.run import write_release
+from torchdpcate.errors import ReleaseFileError, VerificationError
+from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
+from torchdpcate.features.maps import Fourier, Representation
+from torchdpcate.features.nystrom import Nystrom
+from torchdpcate.nuisance.convex import ConvexNuisanceConfig
+from torchdpcate.release.digest import write_sums
+from torchdpcate.release.file import load_release
+from torchdpcate.verify.card import make_card, write_card
+from torchdpcate.verify.file import verify_release
+
+DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.1)
+BUDGET, PURE = PrivacyBudget(4.0, 1e-5), PrivacyBudget(4.0, 0.0)
+QUERIES = DOMAIN.grid(6)
+FAST = NuisanceConfig(width=8, batch_size=100, epochs=2)
+N = 600
+
+
+def records() -> CausalData:
+    """Records with an effect that grows with the first covariate."""
+    generator = torch.Generator().manual_seed(3)
+    x = torch.rand(N, 2, generator=generator, dtype=torch.float64)
+    a = (torch.rand(N, generator=generator) < 0.5).double()
+    noise = 0.2 * torch.rand(N, generator=generator, dtype=torch.float64)
+    return CausalData(x, a, ((2 * a - 1) * (x[:, 0] - x[:, 1]) / 2 + noise).clamp(-1, 1))
+
+
+def fitted(learner=RLearner, second_stage=None, **settings):
+    data, settings = records(), {"nuisance": FAST, **settings}
+    return learner(DOMAIN, BUDGET, second_stage=second_stage, **settings).fit(data.x, data.a, data.y)
+
+
+def function(mechanism, **settings):
+    return fitted(**settings).release_function(mechanism)
+
+
+def queries(mechanism, **settings):
+    return fitted(**settings).release_queries(QUERIES, mechanism)
+
+
+def other(learner, *args, **settings):
+    data = records()
+    return learner(DOMAIN, *args, **settings).fit(data.x, data.a, data.y).release()
+
+
+def linear(**settings):
+    return LinearSecondStage(loss="squared", ridge=5.0, **settings)
+
+
+MADE = {
+    "objective": lambda: function("objective"),
+    "output": lambda: function("output"),
+    "statistics": lambda: function("statistics"),
+    "queries": lambda: queries("objective"),
+    "gaussian_process": lambda: queries("gaussian_process"),
+    "influence": lambda: queries("influence", second_stage=LinearSecondStage(loss="squared", ridge=0.01)),
+    "holding influence": lambda: queries(InfluencePerturbation(starts=16), second_stage=linear()),
+    "neural": lambda: queries("influence", second_stage=NeuralSecondStage(width=4, epochs=1)),
+    "fixed": lambda: function("objective", noise=NoiseSource.fixed(1)),
+    "smooth_sensitivity": lambda: queries("smooth_sensitivity", second_stage=linear()),
+    "dp_sgd_head": lambda: function("dp_sgd_head"),
+    "plug_in": lambda: function("plug_in"),
+    "cross_fit": lambda: function("objective", split=CrossFit()),
+    "convex": lambda: function("output", nuisance=ConvexNuisanceConfig(), learner=DRLearner),
+    "kernel": lambda: queries("gaussian_process", second_stage=KernelSecondStage()),
+    "squared kernel": lambda: queries("gaussian_process", second_stage=KernelSecondStage(loss="squared", ridge=1.0)),
+    "tangent": lambda: queries("objective", second_stage=TangentSecondStage()),
+    "public threshold": lambda: function("objective", second_stage=LinearSecondStage(threshold=0.5)),
+    "fourier": lambda: queries("output", second_stage=LinearSecondStage(features=Fourier(pairs=8))),
+    "nystrom": lambda: queries("output", second_stage=linear(features=Nystrom(points=9))),
+    "representation": lambda: function("output", second_stage=LinearSecondStage(features=Representation())),
+    "owl": lambda: other(OutcomeWeightedLearner, PURE),
+    "owl output": lambda: other(OutcomeWeightedLearner, PURE, mechanism="output", outcome="shifted"),
+    "owl gaussian": lambda: other(OutcomeWeightedLearner, BUDGET, perturbation="gaussian", loss="logistic"),
+    "squared rule": lambda: other(OutcomeWeightedLearner, PURE, loss="squared", radius=1.0),
+    "bought weights": lambda: other(TwoStageRule, PURE),
+    "spilling weights": lambda: other(TwoStageRule, PrivacyBudget(40.0, 1e-5), weights="ipw", mechanism="output"),
+    "constant weights": lambda: other(TwoStageRule, PURE, weights="constant", radius=2.0),
+    "pairwise": lambda: other(PairwiseRule, PURE),
+    "policy": lambda: other(PolicySelector, PURE, policies=[Constants([0, 1])]),
+    "average": lambda: other(CovariateBalancingEffect, PURE),
+    "means": lambda: other(DifferenceInMeansEffect, PURE),
+    "aggregate": lambda: other(SubsampleAggregateEffect, PURE),
+    "horvitz": lambda: other(HorvitzThompsonEffect, PURE),
+    "doubly": lambda: other(DoublyRobustEffect, BUDGET),
+}
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory):
+    """Return the path of a release of a kind, in a folder as a run writes it; made once."""
+    folder, paths = tmp_path_factory.mktemp("releases"), {}
+
+    def path(kind):
+        if kind not in paths:
+            paths[kind] = folder / kind / "release.safetensors"
+            write_release(MADE[kind](), folder / kind)
+            write_sums(folder / kind)
+        return paths[kind]
+
+    return path
+
+
+LOWERED = {
+    "objective": "tilt_scale = .* is told",
+    "output": "noise_scale = .* is told",
+    "statistics": "matrix_scale = .* is told",
+    "queries": "tilt_scale = .* is told",
+    "gaussian_process": "noise_scale = .* is told",
+    "owl": "its public constants, its charge and its numbers are not those of one release",
+    "average": "is told, but .* was charged",
+    "means": "the noise of table is too little",
+    "aggregate": "is told, but .* was charged",
+    "horvitz": "is told, but .* was charged",
+    "doubly": "is told, but .* was charged",
+}
+STOWED = "contents do not fit together|it holds metadata that no release has: 'note'|its facts are not what"
+FORGERIES = [
+    *((kind, forge.a_tenth_of_epsilon, why) for kind, why in LOWERED.items()),
+    ("objective", forge.renamed("output"), "its formula is not that of mechanism 'output'; its public constants lack"),
+    ("objective", forge.renamed("quantum"), "mechanism 'quantum' is none of the library's"),
+    ("output", forge.narrower_band, "its noise band = .* is told"),
+    ("objective", forge.narrower_band, "its noise band = .* is told"),
+    ("queries", forge.narrower_bands, "the noise scales of its answers are not those of its noise at its queries"),
+    ("objective", forge.other_coefficients, "theta is rounder than its noise leaves numbers"),
+    ("output", forge.other_coefficients, "theta is rounder than its noise leaves numbers"),
+    ("objective", forge.another_run, "its noise band = .* is told"),
+    ("neural", forge.certified, "mechanism 'influence' is conditional at most"),
+    ("influence", forge.certified, "mechanism 'influence' is conditional at most"),
+    ("fixed", forge.certified, "its public constants lack .*tilt_scale.*its assumptions are not those"),
+    ("objective", forge.nothing_assumed, "versions are not .*assumptions are not .*not protected .*accountant.*tuning"),
+    ("objective", forge.thousandfold, "epsilon_jacobian = .* is told"),
+    ("average", forge.thousandfold, "its estimate does not follow"),
+    ("objective", forge.free_threshold, "its threshold is one that is bought, but no charge is for it"),
+    ("queries", forge.free_nuisances, "block 'nuisance' trained nuisances, but no charge is for their training"),
+    ("objective", forge.one_step, "charged for 1 steps, which are no whole epochs"),
+    *((kind, forge.all_three, STOWED) for kind in ("objective", "queries", "owl", "average")),
+    *(
+        (kind, edit, STOWED)
+        for kind in ("objective", "owl", "average")
+        for edit in (forge.tensor, forge.metadata, forge.fact)
+    ),
+]
+FURTHER = [
+    ("neural", forge.certified_in_every_word, "mechanism 'influence' is conditional at most"),
+    *((kind, forge.tensor, STOWED) for kind in ("policy", "means", "statistics", "gaussian_process")),
+    *((kind, forge.fact, STOWED) for kind in ("queries", "policy", "statistics")),
+    ("output", forge.thousandfold, "sensitivity = .* is told"),
+    ("owl", forge.other_coefficients, "theta is rounder than its noise"),
+    ("cross_fit", forge.one_step, "charged for 1 steps, which are no whole epochs"),
+    *((kind, forge.old_fact, STOWED) for kind in ("objective", "owl", "policy", "queries")),
+    ("owl", forge.crowd, "its blocks are not those of a rule without a split"),
+    ("bought weights", forge.crowd, "its blocks are not those of a rule without a split"),
+    *((kind, forge.condition(True), "the condition 'feature map' is told to hold") for kind in ("owl", "average")),
+    ("owl", forge.constant("outcome", "mine"), "its outcome is called mine, which is none of the library's"),
+    ("pairwise", forge.constant("matching", "mine"), "its matching is called mine, which is none of the library's"),
+    *((kind, forge.constant("note", [1.5, 2.5]), "hold 'note'") for kind in ("average", "means", "doubly", "horvitz")),
+    ("policy", forge.constant("guess_outcome", [0.5] * 99), "a list of more than a number for each action"),
+    ("average", forge.constant("outcome_bounds", [0.0] * 99), "a list that is longer than any"),
+    ("objective", forge.constant("learner", ["RLearner"]), "not those of one release"),
+    ("owl", forge.constant("loss", ["logistic"]), "not those of one release"),
+    ("policy", forge.constant("certificate", ["frozen"]), "not those of one release"),
+    *((kind, forge.other_blocks, "blocks are not|not those of") for kind in ("objective", "owl", "average", "policy")),
+    ("objective", forge.tuning(runs=10**6), "what it says of tuning"),
+    (
+        "objective",
+        forge.tuning(text="run 0 (counted from 0) of a sweep over the same records: approved by the ministry"),
+        "what it says of tuning",
+    ),
+]
+BESIDE = [
+    (forge.another_statement_beside, "privacy.json does not say what the release says; privacy.md does not say"),
+    (forge.no_sums, "SHA256SUMS is missing, which a run writes beside privacy.json"),
+]
+
+
+def test_there_are_forty_three():
+    assert len(FORGERIES) + len(BESIDE) == 43
+
+
+@pytest.mark.parametrize(("kind", "edit", "why"), [*FORGERIES, *FURTHER])
+def test_a_forgery_is_refused_in_one_line(kind, edit, why, made, tmp_path):
+    others = {other: made(other) for other in ("output", "smooth_sensitivity")}
+    path = forge.forged(made(kind), edit, tmp_path / "release.safetensors", others)
+    with pytest.raises((VerificationError, ReleaseFileError), match=why) as refused:
+        verify_release(path)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("edit", "why"), BESIDE)
+def test_files_beside_a_release_are_compared_with_it(edit, why, made, tmp_path):
+    path = forge.copied(made("objective"), tmp_path / "release")
+    verify_release(path)
+    edit(path)
+    with pytest.raises(VerificationError, match=why):
+        verify_release(path)
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_an_honest_release_verifies_in_its_folder_and_alone(kind, made, tmp_path):
+    path = made(kind)
+    assert "3 files match" in dict(verify_release(path))["SHA256SUMS"]
+    alone = tmp_path / "release.safetensors"
+    alone.write_bytes(path.read_bytes())
+    found = dict(verify_release(alone))
+    assert found["files beside"].startswith("none")
+    assert found["numbers"].startswith("not signed")
+
+
+@pytest.mark.parametrize("kind", ["objective", "owl"])
+def test_a_card_beside_a_release_is_compared_with_it(kind, made, tmp_path):
+    path = forge.copied(made(kind), tmp_path / "release")
+    card, page = write_card(make_card(load_release(path), path=path), path.parent)
+    verify_release(path)
+    text = page.read_text()
+    page.write_text(text.replace("certified", "certain").replace("conditional", "certain"))
+    write_sums(path.parent)
+    with pytest.raises(VerificationError, match=re.escape("card.html does not say what card.json says")):
+        verify_release(path)
+    page.write_text(text)
+    fields = json.loads(card.read_text())
+    fields["guarantee"]["epsilon"] /= 10
+    card.write_text(json.dumps(fields))
+    write_sums(path.parent)
+    with pytest.raises(VerificationError, match=re.escape("card.json does not say what the release says")):
+        verify_release(path)
+
+
+def test_a_card_of_a_release_that_is_not_here_is_compared_too(made, tmp_path):
+    path = forge.copied(made("owl"), tmp_path / "release")
+    card, _ = write_card(make_card(load_release(path), path=path), path.parent)
+    fields = json.loads(card.read_text())
+    fields["release"]["file"] = "another.safetensors"
+    fields["guarantee"]["epsilon"] /= 10
+    card.write_text(json.dumps(fields))
+    write_sums(path.parent)
+    with pytest.raises(VerificationError, match=re.escape("card.json does not say what the release says")):
+        verify_release(path)
+    (path.parent / "another.safetensors").write_bytes(b"whose card it is")
+    write_sums(path.parent)
+    verify_release(path)
+
+
+def test_a_renamed_release_verifies_with_its_card(made, tmp_path):
+    path = forge.copied(made("owl"), tmp_path / "release")
+    write_card(make_card(load_release(path), path=path), path.parent)
+    renamed = path.rename(path.with_name("rule.safetensors"))
+    write_sums(path.parent)
+    verify_release(renamed)
+
+
+def test_records_as_a_tensor_are_refused_when_a_release_is_read(made, tmp_path):
+    path = forge.forged(made("owl"), forge.tensor, tmp_path / "release.safetensors")
+    with pytest.raises(ReleaseFileError, match="do not fit together"):
+        load_release(path)
+
+
+def test_a_number_moved_by_a_step_of_its_grid_cannot_be_told_without_a_signature(made, tmp_path):
+    def moved(draft):
+        scale = draft.facts["noise_scale"]
+        draft.tensors["theta"] = draft.tensors["theta"] + 3 * NoiseSource.grid(scale)
+
+    path = forge.forged(made("output"), moved, tmp_path / "release.safetensors")
+    assert dict(verify_release(path))["numbers"].startswith("not signed: numbers that any run might have released")
+
+    def off(draft):
+        draft.tensors["theta"] = draft.tensors["theta"] + NoiseSource.grid(draft.facts["noise_scale"]) / 2
+
+    with pytest.raises(VerificationError, match="theta is not on the grid of its noise"):
+        verify_release(forge.forged(made("output"), off, tmp_path / "release.safetensors"))
+
+
+def test_words_between_the_words_of_a_statement_are_refused(made, tmp_path):
+    def block(draft):
+        draft.privacy["blocks"][0]["note"] = "records"
+
+    def charge(draft):
+        draft.charges[0]["note"] = "records"
+
+    def constant(draft):
+        draft.privacy["public"]["note"] = [1.5] * 20
+
+    def tuning(draft):
+        draft.privacy["tuning"]["note"] = "records"
+
+    for edit, why in ((block, "a block holds 'note'"), (charge, "a charge holds"), (constant, "hold 'note'")):
+        with pytest.raises(VerificationError, match=why):
+            verify_release(forge.forged(made("objective"), edit, tmp_path / "release.safetensors"))
+    with pytest.raises(VerificationError, match="what it says of tuning"):
+        verify_release(forge.forged(made("objective"), tuning, tmp_path / "release.safetensors"))
+
+
+@pytest.mark.parametrize("name", ["facts", "schema", "privacy"])
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_an_old_format_hides_nothing_between_the_words(name, version, made, tmp_path):
+    path = forge.copied(made("objective"), tmp_path / "release")
+    (path.parent / "SHA256SUMS").unlink()
+    for beside in path.parent.glob("privacy.*"):
+        beside.unlink()
+    text = forge.opened(path).metadata[name]
+    with pytest.raises(VerificationError, match=f"its {name} are not written as its release would write them"):
+        verify_release(rewritten(path, format_version=version, **{name: text + " " * 600}))
+
+
+def test_words_of_another_version_are_told_to_be_unknown(made, tmp_path):
+    def foreign(draft):
+        draft.privacy["versions"]["torchdpcate"] = "9.9.9"
+        draft.privacy["not_protected"] = ["nothing at all"]
+
+    assert "words" not in dict(verify_release(made("objective")))
+    path = forge.forged(made("objective"), foreign, tmp_path / "release.safetensors")
+    assert dict(verify_release(path))["words"].startswith("not compared: made with torchdpcate 9.9.9")
+    path = rewritten(path, format_version="2")
+    assert "format version 2" in dict(verify_release(path))["words"]
+
+
+def test_sizes_that_are_not_those_of_the_split_are_refused(made, tmp_path):
+    def another(draft):
+        draft.block("nuisance")["n"] += 100  # a batch of 100 records in 300 is one of 100 in 400 at another rate
+        draft.block("nuisance")["charges"][0]["event"]["sampling_rate"] = 0.25
+        forge.recost(draft)
+
+    path = forge.forged(made("objective"), another, tmp_path / "release.safetensors")
+    with pytest.raises(VerificationError, match=r"do not hold 0\.5 and 0.5 of n = 700 records"):
+        verify_release(path)
+
+
+@pytest.mark.parametrize(
+    "features",
+    [
+        {"name": "nystrom", "points": 10**5, "bandwidth": None, "seed": 0},
+        {"name": "fourier", "pairs": 10**9, "bandwidth": None, "seed": 0},
+        {"name": "legendre", "degree": 10**8},
+    ],
+)
+def test_a_feature_map_that_is_told_and_not_held_takes_no_memory(features, made, tmp_path):
+    def edit(draft):
+        draft.facts["head"]["features"] = features
+
+    path = forge.forged(made("queries"), edit, tmp_path / "release.safetensors")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with bounded(60), pytest.raises(VerificationError, match="are not those of one release by its mechanism"):
+        verify_release(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
+
+
+def test_the_program_says_what_is_not_signed(made, capsys, tmp_path):
+    assert main(["verify", str(made("objective"))]) == 0
+    assert "not signed" in capsys.readouterr().out
+    path = forge.forged(made("objective"), forge.narrower_band, tmp_path / "release.safetensors")
+    assert main(["verify", str(path)]) == 1
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert np.isfinite(load_release(path).effect(QUERIES)).all()

@@ -1,0 +1,289 @@
+"""What a release says of itself is worked out anew; every planted edit is found, and named."""
+
+import json
+from dataclasses import replace
+from importlib.metadata import version
+
+import pytest
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from tests.release.helpers import nuisances
+from tests.verify.forgery import release, restated, rewritten, statement
+from torchdpcate.cli.main import main
+from torchdpcate.errors import ReleaseFileError, VerificationError
+from torchdpcate.privacy.guarantee import Level
+from torchdpcate.release.digest import write_sums
+from torchdpcate.release.file import load_release
+from torchdpcate.verify.file import verify_release
+
+STATEMENTS = {
+    "certified": statement(),
+    "Gaussian": statement(gaussian=True),
+    "conditional": statement(Level.CONDITIONAL),
+    "failing": statement(Level.CONDITIONAL, holds=False),
+    "heuristic": statement(Level.HEURISTIC),
+    "not private": statement(private=False),
+}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return release(STATEMENTS["certified"]).save(tmp_path / "r.safetensors")
+
+
+@pytest.mark.parametrize("kind", STATEMENTS)
+def test_an_honest_release_agrees_with_itself(kind, tmp_path):
+    findings = dict(verify_release(release(STATEMENTS[kind]).save(tmp_path / "r.safetensors")))
+    assert "not a signature" in findings["checksum"]
+    assert ("block nuisance" in findings) == STATEMENTS[kind].claims
+    assert ("nothing is claimed" in findings.get("accounting", "")) != STATEMENTS[kind].claims
+
+
+def test_the_recomputed_numbers_are_shown(path):
+    findings = dict(verify_release(path))
+    assert "100 x dp_sgd, 1 x pure" in findings["block nuisance"]
+    assert "epsilon = 2 at delta = 1e-05 recomputed from 1 x approximate" in findings["block second_stage"]
+
+
+def lower_total(privacy):
+    privacy["epsilon"] = 1.0
+    privacy["claim"] = privacy["claim"].replace("(2,", "(1,")
+
+
+def lower_everywhere(privacy):
+    lower_total(privacy)
+    for block in privacy["blocks"]:
+        block["epsilon"] = block["naive_epsilon"] = min(1.0, block["epsilon"])
+
+
+def lower_a_little(privacy):
+    privacy["blocks"][1]["epsilon"] *= 1 - 1e-7
+    privacy["epsilon"] = privacy["blocks"][1]["epsilon"]
+
+
+def lower_a_count(privacy):
+    privacy["blocks"][0]["charges"][0]["count"] = 50
+
+
+def lower_an_event(privacy):
+    privacy["blocks"][1]["charges"][0]["event"]["epsilon"] = 0.5
+
+
+def lower_delta(privacy):
+    privacy["delta"] = 1e-9
+    privacy["claim"] = privacy["claim"].replace("1e-05", "1e-09")
+
+
+def lower_naive(privacy):
+    privacy["blocks"][0]["naive_epsilon"] *= 0.5
+
+
+def weaken_a_charge(privacy):
+    privacy["blocks"][1]["charges"][0]["level"] = "heuristic"
+
+
+def use_nothing(privacy):
+    """As if nothing had happened: no cost, and none claimed."""
+    for block in privacy["blocks"]:
+        block.update(epsilon=0.0, naive_epsilon=0.0)
+        for charge in block["charges"]:
+            charge["count"] = 0
+    privacy.update(epsilon=0.0, claim=privacy["claim"].replace("(2,", "(0,"))
+
+
+def rename_the_mechanism(privacy):
+    privacy["mechanism"] = "gaussian"
+
+
+def drop_an_event(privacy):
+    del privacy["blocks"][0]["charges"][0]["event"]
+
+
+def drop_a_block(privacy):
+    del privacy["blocks"][0]
+
+
+def drop_all_blocks(privacy):
+    privacy["blocks"], privacy["n"] = [], 0
+
+
+def drop_a_cost(privacy):
+    privacy["blocks"][0]["epsilon"] = None
+
+
+def unprivate(privacy):
+    privacy["private_noise"] = False
+
+
+def other_sentence(privacy):
+    privacy["claim"] = "(0.1, 1e-05)-differentially private, certified, replace-one"
+
+
+def other_unit(privacy):
+    privacy["unit"] = "one person, whatever they contribute"
+
+
+def too_many(privacy):
+    privacy["blocks"][0]["charges"][0]["count"] = 10**12
+
+
+def no_sense(privacy):
+    privacy["blocks"][1]["charges"][0]["event"] = {"kind": "gaussian", "noise_multiplier": 1e-200}
+
+
+PLANTED = {
+    lower_total: "epsilon = 1 is claimed, but the largest of a block is 2",
+    lower_everywhere: "'nuisance' claims epsilon = 1 .*but its events cost 1.9.*'second_stage' claims epsilon = 1 ",
+    lower_a_little: "'second_stage' claims epsilon = 1.9999998 .*but its events cost 2",
+    lower_a_count: "'nuisance' claims epsilon = .*cost only 1",
+    lower_an_event: "'second_stage' claims epsilon = 2 .*cost only 0.5",
+    lower_delta: "delta = 1e-09 is claimed, but the largest of a block is 1e-05",
+    lower_naive: "'nuisance' claims naive_epsilon",
+    weaken_a_charge: "level is certified, but the charge 'release by objective' is heuristic",
+    use_nothing: "is stated with a count of 0",
+    rename_the_mechanism: "no charge is for a release by gaussian",
+    drop_an_event: "'nuisance' has a charge without event",
+    drop_a_block: "n = 1001, but the blocks do not add up",
+    drop_all_blocks: "a claim without any block",
+    drop_a_cost: "'nuisance' does not say what it cost",
+    unprivate: "the noise had a fixed seed, yet something is claimed",
+    other_sentence: "does not say the epsilon, delta and level beside it",
+    other_unit: "adjacency or unit of privacy",
+    too_many: "'nuisance' counts more events than can be composed",
+    no_sense: "'second_stage' has events that do not compose",
+}
+
+
+@pytest.mark.parametrize("edit", PLANTED, ids=lambda edit: edit.__name__)
+def test_a_planted_edit_is_caught_although_its_author_wrote_a_new_checksum(edit, path):
+    restated(path, edit)
+    load_release(path)  # whose checksum is in order
+    with pytest.raises(VerificationError, match=PLANTED[edit]):
+        verify_release(path)
+
+
+@pytest.mark.parametrize("edit", PLANTED, ids=lambda edit: edit.__name__)
+def test_without_a_new_checksum_it_is_caught_as_changed_too(edit, path):
+    restated(path, edit, checksum=False)
+    with pytest.raises(ReleaseFileError, match="do not match its checksum"):
+        load_release(path)
+    with pytest.raises(VerificationError, match="do not match its checksum; .*" + PLANTED[edit]):
+        verify_release(path)
+
+
+def test_a_raised_level_is_caught(tmp_path):
+    path = release(STATEMENTS["conditional"]).save(tmp_path / "r.safetensors")
+
+    def raise_level(privacy):
+        privacy["level"] = "certified"
+        privacy["claim"] = privacy["claim"].replace("conditional", "certified")
+
+    with pytest.raises(VerificationError, match=r"charge .* is conditional; .*certified, but a condition is open"):
+        verify_release(restated(path, raise_level))
+
+
+@pytest.mark.parametrize("kind", ["failing", "heuristic", "not private"])
+def test_a_claim_where_there_is_none_is_caught(kind, tmp_path):
+    path = release(STATEMENTS[kind]).save(tmp_path / "r.safetensors")
+
+    def claim(privacy):
+        privacy["claim"] = "(1, 1e-05)-differentially private, certified, replace-one"
+
+    def number(privacy):
+        privacy["blocks"][0]["epsilon"] = 1.0
+
+    def event(privacy):
+        privacy["blocks"][0]["charges"][0] |= {"event": {"kind": "pure", "epsilon": 1.0}, "count": 1}
+
+    for edit, words in ((claim, "nothing is claimed, but"), (number, "numbers that read like"), (event, "events to")):
+        with pytest.raises(VerificationError, match=words):
+            verify_release(restated(release(STATEMENTS[kind]).save(path), edit))
+
+
+def test_a_failing_condition_called_holding_changes_nothing_alone(tmp_path):
+    path = release(STATEMENTS["heuristic"]).save(tmp_path / "r.safetensors")
+
+    def certify(privacy):
+        privacy["level"] = "certified"
+
+    with pytest.raises(VerificationError, match=r"the charge .* is heuristic"):
+        verify_release(restated(path, certify))
+
+
+def test_a_flipped_tensor_value_is_caught(path):
+    with safe_open(path, "pt") as file:
+        metadata, tensors = file.metadata(), {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
+    tensors["answers"][2] *= -1
+    save_file(tensors, path, metadata=metadata)
+    with pytest.raises(VerificationError, match="do not match its checksum"):
+        verify_release(path)
+
+
+def test_a_changed_file_that_no_longer_fits_together_is_called_changed(path):
+    with safe_open(path, "pt") as file:
+        metadata, tensors = file.metadata(), {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
+    save_file(tensors | {"answers": tensors["answers"][:3]}, path, metadata=metadata)
+    with pytest.raises(VerificationError, match="do not match its checksum"):
+        verify_release(path)
+
+
+def test_an_accountant_of_another_version_may_differ_a_little_but_not_much(path):
+    def age(privacy):
+        privacy["versions"]["dp-accounting"] = privacy["accountant"]["version"] = "0.1"
+        privacy["blocks"][0]["epsilon"] *= 1 - 5e-4
+
+    assert "another version" in dict(verify_release(restated(path, age)))["block nuisance"]
+    with pytest.raises(VerificationError, match="'nuisance' claims epsilon"):
+        verify_release(restated(path, lambda p: p["blocks"][0].update(epsilon=0.99 * p["blocks"][0]["epsilon"])))
+    assert version("dp-accounting") != "0.1"
+
+
+def test_version_1_says_it_has_no_checksum(path):
+    findings = dict(verify_release(rewritten(path, format_version="1", sha256=None)))
+    assert findings["checksum"].startswith("none: a file of format version 1")
+
+
+def test_sums_beside_the_release_are_checked(path, tmp_path):
+    (tmp_path / "notes.md").write_text("for readers")
+    write_sums(tmp_path)
+    (tmp_path / "page.html").write_text("a page")
+    findings = dict(verify_release(path))
+    assert findings["SHA256SUMS"] == "2 files match; not listed: page.html"
+    (tmp_path / "notes.md").write_text("another")
+    with pytest.raises(VerificationError, match=r"notes\.md is not as in SHA256SUMS"):
+        verify_release(path)
+    (tmp_path / "notes.md").unlink()
+    assert "not here: notes.md" in dict(verify_release(path))["SHA256SUMS"]
+
+
+def test_the_program_says_so_and_ends_with_0_1_or_2(path, tmp_path, capsys):
+    assert main(["verify", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert "agrees with itself" in shown
+    assert "not a signature" in shown
+    assert main(["verify", str(restated(path, lower_total))]) == 1
+    error = capsys.readouterr().err
+    assert len(error.splitlines()) == 1
+    assert "changed or inconsistent: epsilon = 1 is claimed" in error
+    path.write_bytes(path.read_bytes()[:200])
+    for broken in (path, tmp_path / "absent"):
+        assert main(["verify", str(broken)]) == 2
+        assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_statement_of_another_kind_is_a_damaged_file(path):
+    with pytest.raises(ReleaseFileError, match="do not fit together"):
+        verify_release(rewritten(path, privacy=json.dumps({"level": 3})))
+
+
+def test_networks_that_nobody_paid_for_are_told(tmp_path):
+    privacy = statement()
+    made = replace(release(privacy), nuisances=nuisances())
+    path = made.save(tmp_path / "release.safetensors")
+    verify_release(path)
+    fields = privacy.to_dict()
+    fields["n"] -= fields["blocks"].pop(0)["n"]
+    rewritten(path, privacy=json.dumps(fields))
+    with pytest.raises(VerificationError, match="holds nuisances, but no charge is for their training"):
+        verify_release(path)

@@ -1,0 +1,12 @@
+"""Causal estimation: scores, estimands, weights of average effects."""
+
+from torchdpcate._lazy import exports
+
+__getattr__, __dir__, __all__ = exports(
+    __name__,
+    {
+        "arm_scores": ("dr_scores", "project_to_floor"),
+        "estimand": ("ESTIMANDS", "Weighting"),
+        "score": ("DRScore", "OrthogonalScore", "RScore", "RegressionScore", "ScoreBounds"),
+    },
+)

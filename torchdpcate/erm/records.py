@@ -1,0 +1,208 @@
+"""Records as average effects see them: features, treatment and scaled outcome, in memory or batch by batch."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.record_stream import RecordStream
+from torchdpcate.data.records import CausalData, arm_sizes, check_arms
+from torchdpcate.erm.losses import Loss
+from torchdpcate.erm.solver import minimise
+from torchdpcate.erm.streaming import minimise_batches, summed
+from torchdpcate.errors import InputError
+from torchdpcate.features.maps import FeatureMap
+from torchdpcate.privacy.budget import whole
+
+
+class Batch(NamedTuple):
+    """Some records, of one data set or side by side of several: a leading dimension, runs, is there or not.
+
+    Attributes:
+        x: Covariates in their own units, [..., b, q].
+        psi: Features, [..., b, p].
+        z: Treatment in {0, 1}, [..., b].
+        y: Outcome scaled to [0, 1], [..., b].
+    """
+
+    x: Tensor
+    psi: Tensor
+    z: Tensor
+    y: Tensor
+
+
+Target = Callable[[Batch], Tensor]
+"""What a loss aims at, [..., b]."""
+Terms = Callable[[Batch], Tensor]
+"""Sums over a batch's records, [runs, k]."""
+
+
+def arm(batch: Batch) -> Tensor:
+    """Return +1 for the treated and -1 for controls, [..., b]: the propensity's target."""
+    return 2 * batch.z - 1
+
+
+def outcome(batch: Batch) -> Tensor:
+    """Return the scaled outcome, [..., b]: the outcome model's target."""
+    return batch.y
+
+
+def predictor(psi: Tensor, theta: Tensor) -> Tensor:
+    """Return psi'theta, [runs, b], for features [b, p] or [runs, b, p] and coefficients [runs, p]."""
+    return theta @ psi.T if psi.ndim == 2 else (psi @ theta[:, :, None])[:, :, 0]
+
+
+class Records(ABC):
+    """Records of one data set, or of many side by side; whatever looks at them sums over them.
+
+    Attributes:
+        n: Records of a data set.
+        size: p, number of features.
+        sets: How many data sets there are side by side.
+    """
+
+    n: int
+    size: int
+    sets: int = 1
+
+    @abstractmethod
+    def batches(self) -> Iterator[Batch]:
+        """Yield all records, in the same order each time."""
+
+    @abstractmethod
+    def minimise(self, loss: Loss, target: Target, gamma: float, tilts: Tensor, tolerance: float) -> Tensor:
+        """Return minimisers [runs, p] of sum l(psi'theta, t) + (gamma/2) ||theta||^2 + b'theta; see `erm.minimise`.
+
+        Args:
+            loss: l.
+            target: t.
+            gamma: Ridge of the sum.
+            tilts: b, [runs, p].
+            tolerance: Largest gradient norm at the end.
+        """
+
+    def total(self, terms: Terms) -> Tensor:
+        """Return the sum over all records of what ``terms`` sums over a batch, [runs, k]."""
+        return torch.stack([terms(batch) for batch in self.batches()]).sum(0)
+
+    def slopes(self, loss: Loss, target: Target, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return value [runs], gradient [runs, p] and Hessian [runs, p, p] of sum l(psi'theta, t) at theta."""
+        return summed(self._pairs(target), loss, theta)
+
+    def _pairs(self, target: Target) -> Callable[[], Iterator[tuple[Tensor, Tensor]]]:
+        return lambda: ((batch.psi, target(batch)) for batch in self.batches())
+
+
+@dataclass(frozen=True, eq=False)
+class StackedRecords(Records):
+    """Records in memory: one batch, of one data set [n, ...] or of many side by side [runs, n, ...].
+
+    Attributes:
+        batch: All of them.
+    """
+
+    batch: Batch
+
+    @classmethod
+    def of(cls, records: CausalData, features: FeatureMap, domain: Domain) -> "StackedRecords":
+        """Return records within the domain as a batch of its own: the caller's arrays may change."""
+        copied = CausalData(records.x.clone(), records.a.clone(), records.y)
+        return cls(make_batch(copied, features, domain))
+
+    @property
+    def n(self) -> int:  # type: ignore[override]
+        """Records of a data set."""
+        return self.batch.z.shape[-1]
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        """Number of features."""
+        return self.batch.psi.shape[-1]
+
+    @property
+    def sets(self) -> int:  # type: ignore[override]
+        """How many data sets there are side by side."""
+        return self.batch.z.shape[0] if self.batch.z.ndim == 2 else 1
+
+    def batches(self) -> Iterator[Batch]:
+        """See `Records`."""
+        yield self.batch
+
+    def minimise(self, loss: Loss, target: Target, gamma: float, tilts: Tensor, tolerance: float) -> Tensor:
+        """See `Records`; many runs are solved side by side."""
+        t = target(self.batch)
+        return minimise(self.batch.psi, t, torch.ones_like(t), loss, gamma, tilts, tolerance)
+
+
+@dataclass(frozen=True, eq=False)
+class StreamedRecords(Records):
+    """Records that are read anew for each sum, in constant memory.
+
+    Attributes:
+        stream: Where they come from.
+        features: Feature map, set up.
+        domain: Public bounds.
+    """
+
+    stream: RecordStream
+    features: FeatureMap
+    domain: Domain
+
+    @property
+    def n(self) -> int:  # type: ignore[override]
+        """Number of records."""
+        return whole("stream.n", self.stream.n, least=1)
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        """Number of features."""
+        return self.features.dimension
+
+    def batches(self) -> Iterator[Batch]:
+        """See `Records`.
+
+        Raises:
+            InputError: Not as many records as the stream said.
+        """
+        n = 0
+        for records in self.stream:
+            n += records.n
+            yield make_batch(_within(records, self.domain), self.features, self.domain)
+        if n != self.n:
+            raise InputError(f"stream: {n} records, where it said n = {self.n}; give a stream that stays as it is")
+
+    def check(self) -> None:
+        """Read everything once, and refuse what sums over these records must not rest on.
+
+        Raises:
+            InputError: Values outside the domain or missing, treatments other than 0 and 1, an arm without records, or
+                another number of records than the stream says.
+        """
+        sizes = torch.zeros(2, dtype=torch.long)
+        for records in self.stream:
+            self.domain.check_covariates(records.x)
+            self.domain.check_outcome(records.y)
+            sizes += arm_sizes(records.a)
+        check_arms(sizes)
+        if int(sizes.sum()) != self.n:
+            raise InputError(f"stream: {int(sizes.sum())} records, where it says n = {self.n}; correct n")
+
+    def minimise(self, loss: Loss, target: Target, gamma: float, tilts: Tensor, tolerance: float) -> Tensor:
+        """See `Records`; each Newton step is a pass."""
+        return minimise_batches(self._pairs(target), loss, gamma, tilts, tolerance)
+
+
+def _within(records: CausalData, domain: Domain) -> CausalData:
+    """Move records into the domain: what was checked once may be read otherwise later, and sums must not follow it."""
+    x, y = domain.clip_covariates(torch.nan_to_num(records.x)), torch.nan_to_num(records.y)
+    return CausalData(x, (records.a > 0.5).double(), y)
+
+
+def make_batch(records: CausalData, features: FeatureMap, domain: Domain) -> Batch:
+    """Return records within the domain with their features, and their outcomes scaled to [0, 1]."""
+    y = ((records.y - domain.outcome_low) / domain.outcome_range).clamp(0, 1)  # but for rounding it is there
+    return Batch(records.x, features(records.x), records.a, y)

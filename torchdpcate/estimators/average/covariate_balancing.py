@@ -1,0 +1,262 @@
+"""Private average effects by covariate balancing: weights, an outcome model, a balanced difference."""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.erm.private_fit import Fitter
+from torchdpcate.erm.records import Records
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.average.balance import BalanceStatistics, expected_balance
+from torchdpcate.estimators.average.difference_in_means import difference_in_means
+from torchdpcate.estimators.average.learner import RECORDS, AverageEffectLearner
+from torchdpcate.estimators.average.plan import (
+    BALANCE,
+    DIFFERENCE,
+    LARGEST_RATIO,
+    BalancingPlan,
+    make_plan,
+    make_readout,
+    noiseless_plan,
+)
+from torchdpcate.estimators.average.readout import Conclusion, Pay, Readout
+from torchdpcate.estimators.average.stages import learn, total_of
+from torchdpcate.experimental.k_norm_gradient import KNormGradient
+from torchdpcate.features.maps import FeatureMap, conditions_of
+from torchdpcate.features.user_maps import on_domain
+from torchdpcate.privacy.guarantee import Condition, Level
+from torchdpcate.release.balance_table import BalanceTable
+from torchdpcate.release.released_weights import ReleasedWeights
+
+
+@dataclass(eq=False, repr=False)
+class CovariateBalancingEffect(AverageEffectLearner):
+    r"""Average effect of records whose weights balance treated and controls, with an interval.
+
+    Stage one fits the propensity e(x) = sigmoid(psi(x)'theta) by a covariate balancing scoring rule
+    (``BalancingLoss``), whose stationarity is balance, or where that costs too much noise by logistic regression; and
+    an outcome model m(x). Stage two releases the balanced difference of y - m(x) (or the weighted outcome table), all
+    with pure noise.
+
+    Guarantee:
+        Certified: pure epsilon, the sum over all parts (objective perturbation and Laplace noise on sums whose
+        sensitivities are public); (epsilon, delta) with a Gaussian fitter; conditional with
+        ``fitter="k_norm_gradient"``. The interval counts sampling and all noise; its coverage is asymptotic, and rests
+        on overlap and on one of two models: log-odds of treatment that are linear in ``basis``, or mean outcomes that
+        are (with ``loss="balancing"`` or an outcome model; of an outcome that is no more than nearly linear, what is
+        left is small). Where both models are wrong it may never hold the effect: with log-odds 3 x_1 x_2, outcomes that
+        follow 2 x_1 x_2 and 5,000 records, 0 of 100 intervals did with the default basis. Take ``Products()`` for
+        interactions. Conditions: those of ``AverageEffectLearner``. Source: theory note ``covariate_balancing``;
+        after Ohnishi & Awan (2024), corrected; docs/guarantees/balancing_objective.md and balanced_difference.md.
+
+    Args:
+        domain: See ``AverageEffectLearner``, and for all arguments not named here.
+        budget: Of the whole; delta = 0 is pure.
+        basis: Public feature map that is balanced; None takes intercept and scaled covariates, ``Products`` adds their
+            products. The interval rests on it, and noise grows with its size. A map that is not the library's has its
+            rows scaled to norms of at most one, and makes the release conditional.
+        loss: ``balancing``, ``logistic``, or ``auto``: balancing while its noise is at most 0.05 a record.
+        fitter: ``objective``, ``noisy_gradient``, ``k_norm_gradient`` or a ``Fitter``; None takes the noisy gradient
+            beyond 30 features if the budget has a delta, else objective perturbation.
+        readout: ``balanced_difference`` or ``outcome_table``.
+        outcome_bounds: Public bounds (lo, hi) of the outcome model, for outcomes scaled to [0, 1]; equal ones leave
+            the model out. Wider ones cost noise, and take away bias where the propensity's model is wrong.
+        shares: Parts of the budget by name, in place of the defaults, divided by their sum: ``stage_one`` .30,
+            ``outcome_model`` .15, ``difference`` .40, ``size`` .05, ``spread`` .10 (or ``table`` .60 and ``variance``
+            .10 instead of the last four); ``balance`` and ``difference_in_means`` are 0 unless asked for.
+        slope_bound: Public bound B of how far the outcome model's slopes are off, in the interval; None takes .25, and
+            .5 where there is no model.
+        public_sample: Covariates of a public sample [m, q]; a warning says so if most of its propensities are clipped.
+
+    Attributes:
+        plan_: Public plan; None without privacy.
+        weights_: Released propensity (the curator's where there is no budget).
+
+    Example:
+        >>> import torch
+        >>> from torchdpcate import Domain, PrivacyBudget
+        >>> X, A = torch.rand(4000, 2), torch.arange(4000) % 2
+        >>> Y = (0.3 + 0.4 * A) * torch.ones(4000)
+        >>> learner = CovariateBalancingEffect(Domain([0, 0], [1, 1], 0.0, 1.0), PrivacyBudget(4.0, 0.0), eta=0.2)
+        >>> release = learner.fit(X, A, Y).release()
+        >>> bool(abs(release.estimate - 0.4) < 0.1), release.interval(0.95).shape, release.privacy.level
+        (True, (2,), 'certified')
+    """
+
+    _: KW_ONLY
+    basis: FeatureMap | None = None
+    loss: str = "auto"
+    fitter: str | Fitter | None = None
+    readout: str | Readout = "balanced_difference"
+    outcome_bounds: tuple[float, float] = (0.3, 0.7)
+    shares: Mapping[str, float] | None = None
+    slope_bound: float | None = None
+    public_sample: Any = None
+
+    @property
+    def method(self) -> str:  # type: ignore[override]
+        """Name of the readout."""
+        return make_readout(self.readout).name
+
+    @property
+    def formula(self) -> str:  # type: ignore[override]
+        """Noise scales of the readout."""
+        return make_readout(self.readout).formula
+
+    def features(self) -> FeatureMap:
+        """Return the basis, set up on the domain."""
+        return on_domain(self.basis, TableSchema.of(self.domain).domain)
+
+    def check(self, n: int) -> None:
+        """See ``AverageEffectLearner``."""
+        self._make_plan(n)
+        if self.public_sample is not None:
+            self._sample()
+
+    @property
+    def level(self) -> Level:
+        """Level of what is released: the fits', and conditional at best for a basis that is not the library's."""
+        own = Level.CONDITIONAL if self.map_conditions else Level.CERTIFIED
+        return max((own, *(fit.level for fit in self._plan.fits)), key=list(Level).index)
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """Conditions of the basis and of the fits."""
+        return self.map_conditions + tuple(condition for fit in self._plan.fits for condition in fit.conditions)
+
+    @property
+    def map_conditions(self) -> tuple[Condition, ...]:
+        """Conditions of the basis."""
+        return conditions_of(self.basis)
+
+    def _make_plan(self, n: int) -> BalancingPlan:
+        features, weighting = self.features(), self.weighting
+        settings: dict[str, Any] = {"readout": self.readout, "outcome_bounds": self.outcome_bounds}
+        if self.budget is None:
+            return noiseless_plan(n, features, weighting, balancing=self.loss != "logistic", **settings)
+        return make_plan(
+            n,
+            features,
+            weighting,
+            self.budget,
+            loss=self.loss,
+            fitter=self.fitter,
+            shares=self.shares,
+            slope_bound=self.slope_bound,
+            **settings,
+        )
+
+    def _learn(self, records: Records) -> None:
+        self._plan = plan = self._make_plan(records.n)
+        if plan.fitters[0] == KNormGradient.name:
+            warnings.warn(
+                f"fitter = {KNormGradient.name}: draws until a proposal is kept, for ever if the records' propensities "
+                f"go beyond eta = {self.weighting.eta:g}; to stop it by hand tells of them; fitter=objective ends",
+                stacklevel=4,
+            )
+        if plan.noise > LARGEST_RATIO:
+            counted = "only as far as slope_bound goes" if plan.facts.imbalance > 0 else "nowhere"
+            warnings.warn(
+                f"noise of {plan.noise:.2g} a record in the {plan.loss} fit of the weights (above {LARGEST_RATIO}): "
+                f"the interval counts it {counted} and may undercover; take fewer features, more epsilon or eta",
+                stacklevel=4,
+            )
+        self._learnt = learn(records, plan, self._noise, self._payer(self._account, [RECORDS], set()))
+        self.weights_ = ReleasedWeights(self._learnt.theta[0], plan.features, plan.weighting)
+        if self.public_sample is not None:
+            self._look_at_sample()
+
+    def _conclude(self, records: Records, pay: Pay) -> Conclusion:
+        plan = self._plan
+        return plan.readout.run(total_of(records, plan, self._learnt), plan.facts, plan.prices, pay, self._noise)
+
+    def _without_noise(self, records: Records) -> Conclusion:
+        plan = self._plan
+        bounds = plan.facts.low, plan.facts.high
+        exact = noiseless_plan(
+            records.n,
+            plan.features,
+            plan.weighting,
+            balancing=plan.balancing,
+            readout=plan.readout,
+            outcome_bounds=bounds,
+        )
+        learnt = learn(records, exact, self._noise)
+        return exact.readout.without_noise(total_of(records, exact, learnt), exact.facts)
+
+    def _extras(self, conclusion: Conclusion, pay: Pay) -> dict[str, Any]:
+        plan, records, size = self._plan, self._records, plan_size(conclusion)
+        theta, table = self._learnt.theta, None
+        if plan.balancing:
+            table = expected_balance(theta[0], plan.features, plan.propensity, size)
+        if BALANCE in plan.prices:
+            statistics, own = BalanceStatistics(plan.prices[BALANCE], plan.weighting), _named(pay, BALANCE)
+            bought = statistics.run(records, theta, plan.features, size, own, self._noise)
+            table = bought if table is None else replace(bought, expected=table.expected, expected_sd=table.expected_sd)
+        beside = None
+        if DIFFERENCE in plan.prices:
+            found = difference_in_means(records, plan.prices[DIFFERENCE], self._noise, _named(pay, DIFFERENCE))
+            beside = self._estimate(found)
+        model = self._learnt.model
+        return {
+            # the learner's own weights may have been shown records since
+            "weights": replace(self.weights_, features=plan.features.twin()),
+            "outcome_theta": None if model is None else model[0],
+            "balance": table,
+            "beside": beside,
+        }
+
+    def curator_balance(self) -> BalanceTable:
+        """Return the imbalance before and after weighting as it is. The curator's, never to be published."""
+        if not hasattr(self, "_records"):
+            raise InputError("curator_balance: the learner is not fitted; call fit(X, A, Y) first")
+        plan = self._plan
+        statistics = BalanceStatistics(1.0, plan.weighting)
+        return statistics.without_noise(self._records, self._learnt.theta, plan.features)
+
+    def _public(self) -> dict[str, Any]:
+        """Return the settings and constants of the plan, as statements tell them."""
+        plan = self._plan
+        fits = {"weights": plan.propensity, "outcome_model": plan.outcome}
+        constants = {
+            f"{name}_{key}": value for name, fit in fits.items() if fit is not None for key, value in fit.public.items()
+        }
+        return {
+            "loss": plan.loss,
+            "basis": plan.features.title,
+            "noise_per_record": plan.noise,
+            **({"outcome_bounds": [plan.facts.low, plan.facts.high]} if plan.outcome is not None else {}),
+            "slope_bound": plan.facts.slope_bound if plan.facts.imbalance > 0 else 0.0,
+            **{f"epsilon_{name}": price for name, price in plan.prices.items()},
+            **plan.readout.public(plan.facts, plan.prices),
+            **constants,
+        }
+
+    def _sample(self) -> Tensor:
+        """Return the public sample as encoded covariates, [m, q]."""
+        schema = TableSchema.of(self.domain)
+        return schema.within(schema.matrix(self.public_sample, "public_sample"), "query")
+
+    def _look_at_sample(self) -> None:
+        share = self.weights_.clipped_share(self._sample())
+        if share > 0.5:
+            warnings.warn(
+                f"eta = {self.weighting.eta:g}: the propensity of {share:.0%} of the public sample lies beyond [eta, "
+                "1 - eta] and is clipped, which changes whom the effect is an average of; take a smaller eta, or "
+                "estimand=ATO",
+                stacklevel=5,
+            )
+
+
+def plan_size(conclusion: Conclusion) -> float:
+    """Return the released N of the one run of a conclusion."""
+    return conclusion.size[0].item()
+
+
+def _named(pay: Pay, name: str) -> Pay:
+    """Return what charges parts under a further name."""
+    return lambda part, *charge, **further: pay(f"{name} ({part})", *charge, **further)

@@ -1,0 +1,156 @@
+"""Doubly robust average effects (AIPW): private nuisances on one block, noisy sums of scores on the other."""
+
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.erm.records import Records, StackedRecords
+from torchdpcate.estimators.average.doubly_robust_plan import (
+    DoublyRobustPlan,
+    fit_nuisances,
+    plan_doubly_robust,
+    ranges_of,
+    score_records,
+)
+from torchdpcate.estimators.average.learner import RECORDS, AverageEffectLearner
+from torchdpcate.estimators.average.readout import Conclusion, Pay
+from torchdpcate.estimators.average.score_sums import (
+    conclude,
+    prices_of,
+    release_scores,
+    released_scale,
+    sensitivities,
+)
+from torchdpcate.nuisance.recipe import NuisanceRecipe
+from torchdpcate.privacy.budget import whole
+from torchdpcate.privacy.guarantee import Condition, Level, own_code
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+
+
+@dataclass(eq=False, repr=False)
+class DoublyRobustEffect(AverageEffectLearner):
+    r"""Average effect by augmented inverse propensity weights, with the influence function's variance.
+
+    A public share of the records trains propensity and outcome models with the whole budget; the others, which may
+    spend the whole budget too, release the sum of scores by these nuisances, its denominator where there is one
+    (``EfficientScore``), and the sum of squared centred scores for the interval. With good nuisances no regular
+    estimator has less sampling variance, and errors of propensity and outcome model enter as a product; the price is
+    that half the records are scored, and noise of order 1/eta.
+
+    Guarantee:
+        Certified (epsilon, delta) with delta > 0: each record is in one block. Sensitivities of the sums are suprema
+        over the domain for the released nuisances, for the ATE at most 2/eta and about 1/eta^2. The interval counts
+        sampling and the noise of the sums, not the product of both nuisances' errors: with 5,000 records and epsilon =
+        0.5 intervals of 95 % covered 89 % on a confounded design, from epsilon = 1 on 95 %. It rests on a propensity or
+        outcome models that follow the truth: where ``nuisance`` can give neither, as linear ones cannot where both
+        depend on a product of covariates, it may never hold the effect. Source: Robins, Rotnitzky &
+        Zhao (1994), Chernozhukov et al. (2018); theory note ``covariate_balancing``, section 3.6;
+        docs/guarantees/aipw.md.
+
+    Args:
+        domain: See ``AverageEffectLearner``, and for all arguments not named here.
+        budget: Of the whole, with delta > 0 for the nuisances.
+        nuisance: Recipe of the nuisances; None takes ``default_nuisances``, linear convex ones; ``NuisanceConfig``
+            trains networks by DP-SGD.
+        trainer: Makes a Lightning Trainer from keyword arguments; None takes ``default_trainer``.
+        split: Share of the records that trains the nuisances, in (0, 1).
+        seed: Public seed of split and nuisances.
+
+    Attributes:
+        nuisances_: The nuisances, paid for.
+
+    Example:
+        >>> import torch
+        >>> from torchdpcate import Domain, PrivacyBudget
+        >>> X, A = torch.rand(4000, 2), torch.arange(4000) % 2
+        >>> Y = (0.3 + 0.4 * A) * torch.ones(4000)
+        >>> learner = DoublyRobustEffect(Domain([0, 0], [1, 1], 0.0, 1.0), PrivacyBudget(4.0, 1e-5), eta=0.2)
+        >>> release = learner.fit(X, A, Y).release()
+        >>> low, high = release.interval(0.95)
+        >>> abs(release.estimate - 0.4) < 0.2, bool(low < release.estimate < high), release.privacy.mechanism
+        (True, True, 'aipw')
+    """
+
+    _: KW_ONLY
+    nuisance: NuisanceRecipe | None = None
+    trainer: "Callable[..., Trainer] | None" = None
+    split: float = 0.5
+    seed: int = 0
+
+    method: ClassVar[str] = "aipw"
+    formula: ClassVar[str] = (
+        "Laplace noise on sums of doubly robust scores and of their squares, scales Delta/epsilon by ranges of the "
+        "released nuisances, at most 2/eta and 1/eta^2 for the ATE; covariate_balancing section 3.6"
+    )
+    streams: ClassVar[bool] = False
+
+    def check(self, n: int) -> None:
+        """See ``AverageEffectLearner``; also refuses a budget without delta, and what split and recipe refuse."""
+        whole("seed", self.seed, least=0)
+        self._make_plan(n)
+
+    @property
+    def level(self) -> Level:
+        """Certified, with a recipe of the library's."""
+        return Level.CONDITIONAL if self.conditions else Level.CERTIFIED
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """That of a recipe which is not the library's."""
+        return own_code("nuisances", self._plan.recipe)
+
+    def _make_plan(self, n: int) -> DoublyRobustPlan:
+        return plan_doubly_robust(
+            n,
+            TableSchema.of(self.domain).domain,
+            self.weighting,
+            self.budget,
+            nuisance=self.nuisance,
+            trainer=self.trainer,
+            split=self.split,
+            seed=self.seed,
+        )
+
+    def _learn(self, records: Records) -> None:
+        assert isinstance(records, StackedRecords)
+        self._plan = self._make_plan(records.n)
+        self.nuisances_ = fit_nuisances(records, self._plan, self._noise, self.ledger_)[0]
+
+    def _conclude(self, records: Records, pay: Pay) -> Conclusion:
+        assert isinstance(records, StackedRecords)
+        plan, models = self._plan, [self.nuisances_]
+        assert plan.budget is not None
+        scored, ranges = score_records(records, plan, models), ranges_of(models, plan)
+        return release_scores(scored, ranges, plan.score, plan.budget.epsilon, self._noise, pay)
+
+    def _without_noise(self, records: Records) -> Conclusion:
+        assert isinstance(records, StackedRecords)
+        plan = replace(self._plan, budget=None)
+        models = [self.nuisances_] if self._plan.budget is None else fit_nuisances(records, plan, self._noise)
+        return conclude(score_records(records, plan, models), ranges_of(models, plan), plan.score)
+
+    def _sizes(self, n: int) -> dict[str, int]:
+        return {name: len(positions) for name, positions in self._make_plan(n).blocks.items()}
+
+    def _public(self) -> dict[str, Any]:
+        plan = self._plan
+        facts = {"nuisance": type(plan.recipe).__name__, "split": self.split, "seed": self.seed}
+        if plan.budget is None:
+            return facts
+        prices, ranges = prices_of(plan.budget.epsilon, plan.score), ranges_of([self.nuisances_], plan)
+        units = sensitivities(ranges, len(plan.blocks[RECORDS]))
+        scales = {
+            f"{part}_scale": released_scale(price) * units[part].item()
+            for part, price in prices.items()
+            if part in units
+        }
+        size_range = [ranges.least.amin().item(), ranges.most.amax().item()]
+        return {
+            **facts,
+            **{f"epsilon_{part}": price for part, price in prices.items()},
+            **scales,
+            "size_range": size_range,
+        }

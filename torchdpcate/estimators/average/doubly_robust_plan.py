@@ -1,0 +1,205 @@
+"""What a doubly robust estimate does with blocks of records: nuisances on one, scores by them on the other."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from torchdpcate.causal.efficient_score import EfficientScore, Scored, ScoreRanges
+from torchdpcate.causal.estimand import Weighting
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.split import public_split
+from torchdpcate.erm.records import StackedRecords
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.average.learner import RECORDS
+from torchdpcate.estimators.average.readout import Conclusion
+from torchdpcate.estimators.average.score_sums import release_scores
+from torchdpcate.nuisance.convex import ConvexNuisanceConfig
+from torchdpcate.nuisance.model import NuisanceModel
+from torchdpcate.nuisance.ranges import nuisance_range
+from torchdpcate.nuisance.recipe import NuisanceRecipe
+from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.noise import NoiseSource
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+
+NUISANCE = "nuisance"
+"""The block that trains the nuisances."""
+
+_MOST_OVERLAP = 0.499  # a domain's; the clip of an effect may be a half
+
+
+@dataclass(frozen=True, eq=False)
+class DoublyRobustPlan:
+    """Everything public about a doubly robust estimate.
+
+    Attributes:
+        weighting: Estimand and clip.
+        domain: Public bounds, its overlap the clip.
+        budget: Of either block; None without privacy.
+        recipe: How nuisances are trained.
+        trainer: Makes a Lightning Trainer.
+        seed: Public seed of split and nuisances.
+        blocks: Positions of the records of `NUISANCE` and of `RECORDS`.
+    """
+
+    weighting: Weighting
+    domain: Domain
+    budget: PrivacyBudget | None
+    recipe: NuisanceRecipe
+    trainer: "Callable[..., Trainer]"
+    seed: int
+    blocks: Mapping[str, Tensor]
+
+    @property
+    def score(self) -> EfficientScore:
+        """The score of the estimand."""
+        return EfficientScore(self.weighting.estimand)
+
+    def clip(self, e: Tensor) -> Tensor:
+        """Return propensities within the clip."""
+        return e.clamp(self.weighting.eta, 1 - self.weighting.eta)
+
+    def unit(self, mu: Tensor) -> Tensor:
+        """Return outcomes, or their means, scaled to [0, 1]."""
+        return ((mu - self.domain.outcome_low) / self.domain.outcome_range).clamp(0, 1)
+
+
+def plan_doubly_robust(
+    n: int,
+    domain: Domain,
+    weighting: Weighting,
+    budget: PrivacyBudget | None,
+    *,
+    nuisance: NuisanceRecipe | None = None,
+    trainer: "Callable[..., Trainer] | None" = None,
+    split: float = 0.5,
+    seed: int = 0,
+) -> DoublyRobustPlan:
+    """Split the records and check the nuisances' settings, on public facts alone.
+
+    Args:
+        n: Number of records.
+        domain: Public bounds.
+        weighting: Estimand and clip.
+        budget: Of the whole, which either block may spend; None without privacy.
+        nuisance: Recipe of the nuisances; None takes ``default_nuisances``.
+        trainer: Makes a Lightning Trainer from keyword arguments; None takes ``default_trainer``.
+        split: Share of the records that trains the nuisances.
+        seed: Public seed of split and nuisances.
+
+    Raises:
+        InputError: A budget without delta, or what split and recipe refuse.
+    """
+    if budget is not None and budget.delta == 0:
+        raise InputError(
+            "delta = 0: private nuisances are only (epsilon, delta)-private; give a delta above 0, for instance 1e-5, "
+            "or take CovariateBalancingEffect, which is pure"
+        )
+    clipped = Domain.from_dict({**domain.to_dict(), "overlap": min(weighting.eta, _MOST_OVERLAP)})
+    recipe = nuisance or default_nuisances(domain)
+    blocks = dict(zip((NUISANCE, RECORDS), public_split(n, split, seed, "average effect"), strict=True))
+    recipe.check(len(blocks[NUISANCE]), clipped, budget, ())
+    return DoublyRobustPlan(weighting, clipped, budget, recipe, trainer or default_trainer, seed, blocks)
+
+
+def default_nuisances(domain: Domain) -> ConvexNuisanceConfig:
+    """Return linear nuisances with little noise: in a score the product of their errors counts, not each.
+
+    The Huber threshold is half the outcome's range, for outcomes of few values, and propensity and outcomes have the
+    same share of the gradient. On the confounded design of the theory note with n = 5,000 and epsilon = 0.5 the mean
+    squared error was a quarter of that with the defaults of ``ConvexNuisanceConfig``.
+
+    Args:
+        domain: Public bounds.
+    """
+    return ConvexNuisanceConfig(
+        degree=1,
+        threshold=domain.outcome_range / 2,
+        propensity_share=0.5,
+        jacobian_share=0.15,
+        median_share=0.01,
+    )
+
+
+def fit_nuisances(
+    records: StackedRecords,
+    plan: DoublyRobustPlan,
+    noise: NoiseSource,
+    ledger: Ledger | None = None,
+    runs: int = 1,
+) -> list[NuisanceModel]:
+    """Train nuisances on each data set's own block, or ``runs`` times on one; data set by data set, as recipes do.
+
+    Args:
+        records: One data set, or several side by side.
+        plan: Public plan; its budget pays.
+        noise: Where the noise comes from.
+        ledger: Takes the payments; None where nothing is charged.
+        runs: How many runs on one data set.
+    """
+    return [
+        plan.recipe.fit(
+            part,
+            plan.domain,
+            budget=plan.budget,
+            also=(),
+            noise=noise,
+            ledger=ledger,
+            block=NUISANCE,
+            trainer=plan.trainer,
+            seed=plan.seed,
+        )
+        for part in _data_sets(records, plan, NUISANCE, runs)
+    ]
+
+
+def score_records(records: StackedRecords, plan: DoublyRobustPlan, models: Sequence[NuisanceModel]) -> Scored:
+    """Return the scored block with the nuisances at its records.
+
+    Args:
+        records: One data set, or one for each model.
+        plan: Public plan.
+        models: Nuisances, one a run.
+    """
+    values = []
+    for part, model in zip(_data_sets(records, plan, RECORDS, len(models)), models, strict=True):
+        with torch.no_grad():
+            at = model.predict(part.x)
+        values.append(torch.stack([at.pi, at.mu0, at.mu1]))
+    e, mu0, mu1 = torch.stack(values, 1).double()
+    index = plan.blocks[RECORDS]
+    z, y = (part[..., index].expand_as(e) for part in (records.batch.z, records.batch.y))
+    return Scored(z, y, plan.clip(e), plan.unit(mu0), plan.unit(mu1))
+
+
+def ranges_of(models: Sequence[NuisanceModel], plan: DoublyRobustPlan) -> ScoreRanges:
+    """Return the ranges of the score over the domain by these nuisances, one a run: public where they are paid for."""
+    ends = [nuisance_range(model, plan.domain) for model in models]
+    e, mu = (torch.stack(parts).double() for parts in zip(*ends, strict=True))
+    return plan.score.ranges(plan.clip(e), plan.unit(mu))
+
+
+def doubly_robust(records: StackedRecords, plan: DoublyRobustPlan, noise: NoiseSource, runs: int = 1) -> Conclusion:
+    """Run the whole mechanism on each data set, or ``runs`` times on one; for simulations and audits."""
+    assert plan.budget is not None
+    models = fit_nuisances(records, plan, noise, runs=runs)
+    scored, ranges = score_records(records, plan, models), ranges_of(models, plan)
+    return release_scores(scored, ranges, plan.score, plan.budget.epsilon, noise)
+
+
+def _data_sets(records: StackedRecords, plan: DoublyRobustPlan, block: str, runs: int) -> list[CausalData]:
+    """Return the records of a block, in outcome units, one entry a run."""
+    index, domain = plan.blocks[block], plan.domain
+    x, z, y = records.batch.x[..., index, :], records.batch.z[..., index], records.batch.y[..., index]
+    # scaling back may round past an end of the interval
+    y = (domain.outcome_low + domain.outcome_range * y).clamp(domain.outcome_low, domain.outcome_high)
+    if z.ndim == 1:
+        return [CausalData(x, z, y)] * runs
+    return [CausalData(*parts) for parts in zip(x, z, y, strict=True)]

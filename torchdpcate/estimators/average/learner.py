@@ -1,0 +1,288 @@
+"""What every learner of an average effect does: checks, an account, one estimate with its interval."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from sklearn.base import BaseEstimator
+
+from torchdpcate.causal.estimand import Weighting
+from torchdpcate.data.checked import checked_records
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.record_stream import RecordStream
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.erm.records import Records, StackedRecords, StreamedRecords
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.average.readout import Conclusion, Pay
+from torchdpcate.estimators.session import Account, forget
+from torchdpcate.features.maps import FeatureMap
+from torchdpcate.features.user_maps import on_domain
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import Event
+from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.estimate import Estimate
+from torchdpcate.release.holds_if import HOLDS_IF, holds_if
+from torchdpcate.release.interval_law import IntervalLaw
+
+RECORDS = "records"
+"""The block of all records."""
+
+
+@dataclass(eq=False, repr=False)
+class AverageEffectLearner(BaseEstimator, ABC):
+    r"""Learner of a weighted average effect.
+
+    .. math:: \tau_h = \frac{E[h(x) (\mu_1(x) - \mu_0(x))]}{E[h(x)]}, \quad
+        h = 1,\; \pi,\; 1 - \pi,\; \pi (1 - \pi) \text{ for ATE, ATT, ATC, ATO}
+
+    Guarantee:
+        ``fit`` pays for what is learnt first, ``release`` for the estimate; see each learner. Conditions: records are
+        rows, adjacency is replace-one; n, bounds and settings are public. That the effect is causal rests on
+        unconfoundedness and overlap; that estimate and interval are right, on the models that each release names under
+        ``holds_if``. Neither is part of the claim.
+
+    Args:
+        domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns in releases.
+        budget: Privacy budget of the whole. None fits without privacy; such a learner releases nothing.
+        estimand: ``ATE``, ``ATT``, ``ATC`` or ``ATO``.
+        eta: Public clip of the propensity, in (0, 0.5]; None takes the domain's overlap bound. Noise grows as 1/eta,
+            and clipping changes whom the effect is an average of.
+        noise: Privacy noise; None takes the operating system's entropy.
+        ledger_path: File of the ledger, which must not exist; None keeps the ledger in memory.
+
+    Attributes:
+        schema_: Columns and public bounds.
+        settings_: Public settings of the fit, as statements tell them.
+        ledger_: What has been spent; None without privacy.
+        sizes_: Records per block, public.
+    """
+
+    domain: Domain | TableSchema
+    budget: PrivacyBudget | None
+    _: KW_ONLY
+    estimand: str = "ATE"
+    eta: float | None = None
+    noise: NoiseSource | None = None
+    ledger_path: str | Path | None = None
+
+    method: ClassVar[str]
+    """Name of the mechanism that releases the estimate."""
+    formula: ClassVar[str]
+    """Its noise scale as a formula, with its source."""
+    estimands: ClassVar[tuple[str, ...]] = ("ATE", "ATT", "ATC", "ATO")
+    """Those that it can estimate."""
+    streams: ClassVar[bool] = True
+    """Whether it can be fitted in constant memory."""
+    intervals: ClassVar[bool] = True
+    """Whether it has an interval that counts sampling."""
+
+    def fit(self, X: Any, A: Any, Y: Any) -> "AverageEffectLearner":
+        """Learn what comes before the estimate, paying for it.
+
+        Args:
+            X: Covariates within the domain: a frame with the schema's columns, or encoded columns [n, q] as NumPy or
+                torch.
+            A: Treatment [n] in {0, 1}.
+            Y: Outcome [n] within the domain.
+
+        Returns:
+            The learner itself.
+
+        Raises:
+            InputError: Values outside the domain, an arm without records, or settings that leave nothing to release.
+        """
+        forget(self)
+        schema = TableSchema.of(self.domain).two_arms()
+        noise = None if self.budget is None else self.noise or NoiseSource.system()
+        records = checked_records(schema, X, A, Y, noise)
+        return self._fit(StackedRecords.of(records, self.features(), schema.domain))
+
+    def fit_stream(self, stream: RecordStream) -> "AverageEffectLearner":
+        """Learn from records that are read batch by batch, in constant memory; the same result as ``fit``.
+
+        Args:
+            stream: Records with the domain's columns, for instance a ``TableStream``.
+
+        Raises:
+            InputError: As ``fit``; or a learner that needs all records at once.
+        """
+        forget(self)
+        if not self.streams:
+            raise InputError(f"{type(self).__name__}: needs all records at once; use fit(X, A, Y)")
+        schema, read = TableSchema.of(self.domain).two_arms(), stream.schema.two_arms()
+        same = read == schema if isinstance(self.domain, TableSchema) else read.domain == schema.domain
+        if not same or read.actions != schema.actions:
+            raise InputError("stream: its columns, arms or bounds are not the learner's; give both the same domain")
+        records = StreamedRecords(stream, self.features(), schema.domain)
+        records.check()
+        return self._fit(records)
+
+    @abstractmethod
+    def check(self, n: int) -> None:
+        """Refuse, before anything is learnt or spent, what could not be released.
+
+        Args:
+            n: Number of records.
+
+        Raises:
+            InputError: Settings that do not fit each other, the domain or the budget.
+        """
+
+    @abstractmethod
+    def _learn(self, records: Records) -> None:
+        """Pay for, and learn, what comes before the estimate."""
+
+    @abstractmethod
+    def _conclude(self, records: Records, pay: Pay) -> Conclusion:
+        """Pay for the estimate and draw it, one run."""
+
+    @abstractmethod
+    def _public(self) -> dict[str, Any]:
+        """Return the settings and constants that statements tell, besides estimand, eta and learner."""
+
+    def features(self) -> FeatureMap:
+        """Return the feature map, set up on the domain: intercept and scaled covariates unless a learner has more."""
+        return on_domain(None, TableSchema.of(self.domain).domain)
+
+    def release(self) -> AverageEffectRelease:
+        """Pay for the estimate and return it: once a fit, for it spends all that is left.
+
+        Raises:
+            InputError: Not fitted, fitted without privacy, or released already.
+        """
+        account = self._ready()
+        self._released = True
+        own: set[int] = set()
+        pay = self._payer(account, self._payers(), own, f"release by {self._method}: ")
+        conclusion = self._conclude(self._records, pay)
+        return self._published(conclusion, self._extras(conclusion, pay), account, own)
+
+    def curator_estimate(self) -> Estimate:
+        """Return the estimate without noise in its last step. The curator's, never to be published.
+
+        Raises:
+            InputError: Not fitted.
+        """
+        if not hasattr(self, "_records"):
+            raise InputError("curator_estimate: the learner is not fitted; call fit(X, A, Y) first")
+        return self._estimate(self._without_noise(self._records))
+
+    @property
+    def weighting(self) -> Weighting:
+        """Estimand and clip."""
+        domain = TableSchema.of(self.domain).domain
+        return Weighting(self.estimand, domain.overlap if self.eta is None else self.eta)
+
+    @property
+    def level(self) -> Level:
+        """Level of what is released after ``fit``."""
+        return Level.CERTIFIED
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """Conditions that the level rests on."""
+        return ()
+
+    @property
+    def map_conditions(self) -> tuple[Condition, ...]:
+        """Conditions of the feature map, on which every sum over the records rests."""
+        return ()
+
+    @abstractmethod
+    def _without_noise(self, records: Records) -> Conclusion:
+        """Conclude without noise."""
+
+    def _fit(self, records: Records) -> "AverageEffectLearner":
+        if self.estimand not in self.estimands:
+            raise InputError(
+                f"estimand = {self.estimand!r}: {type(self).__name__} estimates {', '.join(self.estimands)}"
+            )
+        weighting = self.weighting  # refuses estimand and clip
+        self.check(records.n)
+        self.schema_ = TableSchema.of(self.domain).two_arms()
+        self.sizes_ = self._sizes(records.n)
+        self._noise, self._account = self.noise or NoiseSource.system(), None
+        if self.budget is not None:
+            self._account = Account.open(self.sizes_, self.budget, self._noise, self.ledger_path)
+        self.ledger_ = None if self._account is None else self._account.ledger
+        self._learn(records)
+        # a release tells of the fit, whatever becomes of the settings in between
+        self._method, self._formula = self.method, self.formula
+        self.settings_ = {
+            "learner": type(self).__name__,
+            "estimand": weighting.estimand,
+            "eta": weighting.eta,
+            **self._public(),
+        }
+        condition = holds_if(self._method, self.settings_)
+        if condition is not None:
+            self.settings_[HOLDS_IF] = condition
+        self._records, self._released = records, False
+        if self._account is not None:
+            self._account.close()
+        return self
+
+    def _extras(self, conclusion: Conclusion, pay: Pay) -> dict[str, Any]:
+        """Return what else the release holds, by the names of its fields, paying for what costs something."""
+        return {}
+
+    def _published(
+        self, conclusion: Conclusion, extras: Mapping[str, Any], account: Account, own: set[int]
+    ) -> AverageEffectRelease:
+        guarantee = Guarantee(self.level, account.budget, self.conditions, source="covariate_balancing")
+        statement = account.statement(
+            guarantee,
+            own,
+            mechanism=self._method,
+            formula=self._formula,
+            public=self.settings_,
+            bounds_origin=self.schema_.domain.origin,
+        )
+        numbers = {name: values[0].item() for name, values in conclusion.released.items()}
+        estimand = self.settings_["estimand"]
+        return AverageEffectRelease(estimand, self._estimate(conclusion), numbers, self.schema_, statement, **extras)
+
+    def _estimate(self, conclusion: Conclusion) -> Estimate:
+        """Return the one run of a conclusion in outcome units."""
+        unit = self.schema_.domain.outcome_range
+        polytope = () if conclusion.polytope is None else tuple((unit * conclusion.polytope[0]).tolist())
+        law = IntervalLaw(
+            unit * conclusion.gaussian[0].item(), tuple((unit * conclusion.laplace[0]).tolist()), polytope
+        )
+        swamped = bool(conclusion.swamped[0])
+        return Estimate(unit * conclusion.estimate[0].item(), law if self.intervals else None, swamped)
+
+    def _sizes(self, n: int) -> dict[str, int]:
+        """Return the records per block."""
+        return {RECORDS: n}
+
+    def _payers(self) -> list[str]:
+        """Return the blocks whose records move the estimate."""
+        return [RECORDS]
+
+    def _payer(self, account: Account | None, blocks: list[str], own: set[int], start: str = "") -> Pay:
+        """Return what charges these blocks, under labels that start so, and keeps the ledger's entries in ``own``."""
+
+        def pay(part: str, event: Event, level: Level = Level.CERTIFIED, count: int = 1) -> None:
+            if account is not None:
+                till = account.till(blocks, f"{start}{part}")
+                conditional = level is Level.CERTIFIED and self.map_conditions
+                till(event, Level.CONDITIONAL if conditional else level, count)
+                own.update(till.own)
+
+        return pay
+
+    def _ready(self) -> Account:
+        if not hasattr(self, "_records"):
+            raise InputError("release: the learner is not fitted; call fit(X, A, Y) first")
+        if self._account is None:
+            raise InputError("budget = None: this learner was fitted without privacy and releases nothing")
+        if self._released:
+            raise InputError(
+                "release: this fit has released its estimate, and spent its budget; fit anew on new records"
+            )
+        return self._account

@@ -1,0 +1,175 @@
+"""Stage two as a table: weighted outcomes of either arm, hence two means, and then the spread about them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from torchdpcate.causal.estimand import Weighting
+from torchdpcate.estimators.average.balanced_difference import SCALES, UPPER
+from torchdpcate.estimators.average.readout import Conclusion, Pay, Readout, ReadoutFacts, Total, Weighted
+from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
+from torchdpcate.privacy.mechanisms import AdditiveMechanism, LaplaceMechanism
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.root_polytope import RootPolytopeMechanism
+
+CELLS = ("treated_high", "treated_low", "control_high", "control_low")
+"""T_11, T_10, T_01, T_00."""
+
+
+@dataclass(frozen=True)
+class OutcomeTable(Readout):
+    r"""Weighted sums of y and 1 - y in either arm, and the Hajek contrast of their shares.
+
+    .. math::
+        T_{z1} = \sum_{z_i = z} w_i y_i, \quad T_{z0} = \sum_{z_i = z} w_i (1 - y_i), \quad
+        \mu_z = \frac{T_{z1}}{T_{z1} + T_{z0}}, \quad \tau = \mu_1 - \mu_0
+
+    One record moves (T_z / 2 W_z) by at most 1 in the l1 norm: Laplace noise of scale 2 W_z / epsilon. Where
+    W_1 = W_0 = W the noise is that of the root polytope, covariance 4.8 W^2/epsilon^2 instead of 8. An arm whose sum is
+    at most 2 W_z / epsilon gets the mean 1/2. Then, the means and N_z = T_z1 + T_z0 being public, the variance
+
+    .. math:: V = \sum_z \sum_{z_i = z} \frac{w_i^2 (y_i - \mu_z)^2}{N_z^2}, \quad
+        \Delta_V = \max_z \frac{W_z^2 \max\{\mu_z, 1 - \mu_z\}^2}{N_z^2}
+
+    is bought for the interval, with a one-sided 90 % bound of its noise.
+
+    Guarantee:
+        Certified, pure: the sum of the two epsilons, weights being fixed before. Source: theory note
+        ``covariate_balancing``, section 3.3; docs/guarantees/outcome_table.md.
+    """
+
+    name: ClassVar[str] = "outcome_table"
+    formula: ClassVar[str] = (
+        "root-polytope noise of radius W/epsilon on the table of weighted outcomes (Laplace noise of scale "
+        "2 W_z/epsilon where the arms' bounds differ), then Laplace noise on the variance; covariate_balancing 3.3"
+    )
+    parts: ClassVar[Mapping[str, float]] = {"table": 0.60, "variance": 0.10}
+
+    def run(
+        self, total: Total, facts: ReadoutFacts, prices: Mapping[str, float], pay: Pay, noise: NoiseSource
+    ) -> Conclusion:
+        """See `Readout`."""
+        of, (first, last) = facts.weighting, self.mechanisms(facts, prices)
+        bounds = _arm_bounds(of)
+        unit, scale = (1.0, 1.0) if of.symmetric else (2 * bounds, 2 * bounds)
+        pay("table", first.event)
+        table = noise.paid(first.add_noise(total(_cells(facts)) / unit, noise) * unit)
+        floor = floors(of, prices["table"])
+        means = _Means.of(table, floor)
+        pay("variance", last.event)
+        variance = noise.paid(last.add_noise(total(means.terms(bounds, facts.n)), noise)[:, 0])
+        most = means.largest_term(bounds)
+        upper = (variance + UPPER * last.released_scale(1)).clamp(0, facts.n) * most
+        pulls = means.pulls() * scale * first.released_scale(4)
+        laplace, polytope = (pulls.new_zeros(len(pulls), 0), pulls) if of.symmetric else (pulls.abs(), None)
+        return _conclusion(means, facts, upper, laplace, polytope, table, variance * most, SCALES * floor)
+
+    def mechanisms(
+        self, facts: ReadoutFacts, prices: Mapping[str, float]
+    ) -> tuple[AdditiveMechanism, LaplaceMechanism]:
+        """Return the noise of the table (Laplace noise: of the table over 2 W_z) and of the variance over Delta_V."""
+        of, step = facts.weighting, sum_grid(facts.n, facts.weighting.largest)
+        # terms are rounded so that sums are exact, two of a record by half a step each
+        first: AdditiveMechanism
+        if of.symmetric:
+            first = RootPolytopeMechanism(prices["table"], of.largest + 2 * step)
+        else:
+            first = LaplaceMechanism(prices["table"], 1 + 2 * step / min(of.most_treated, of.most_control))
+        return first, LaplaceMechanism(prices["variance"], 1 + sum_grid(facts.n, 1.0))
+
+    def public(self, facts: ReadoutFacts, prices: Mapping[str, float]) -> dict[str, Any]:
+        """Return the noise scales, and the sums below which an arm's mean is 1/2."""
+        treated, control = floors(facts.weighting, prices["table"]).tolist()
+        first, last = self.mechanisms(facts, prices)
+        scales = {"scale_table": first.released_scale(4), "scale_variance": last.released_scale(1)}
+        return {**scales, "floor_treated": treated, "floor_control": control}
+
+    def without_noise(self, total: Total, facts: ReadoutFacts) -> Conclusion:
+        """See `Readout`."""
+        table = total(_cells(facts))
+        means = _Means.of(table, torch.zeros(2, dtype=torch.float64))
+        bounds = _arm_bounds(facts.weighting)
+        variance = total(means.terms(bounds, facts.n))[:, 0] * means.largest_term(bounds)
+        none = table.new_zeros(len(table), 0)
+        return _conclusion(means, facts, variance, none, None, table, variance, torch.zeros(2, dtype=torch.float64))
+
+
+def floors(weighting: Weighting, epsilon: float) -> Tensor:
+    """Return 2 W_z / epsilon of the treated and of the controls, [2]: the sums below which a mean is 1/2."""
+    return _arm_bounds(weighting)[::2] * 2 / epsilon
+
+
+def _arm_bounds(weighting: Weighting) -> Tensor:
+    """Return W_z of each cell, [4]."""
+    treated, control = weighting.most_treated, weighting.most_control
+    return torch.tensor([treated, treated, control, control], dtype=torch.float64)
+
+
+def _cells(facts: ReadoutFacts) -> Callable[[Weighted], Tensor]:
+    def cells(batch: Weighted) -> Tensor:
+        treated, control = batch.w * batch.z, batch.w * (1 - batch.z)
+        parts = (treated * batch.y, treated * (1 - batch.y), control * batch.y, control * (1 - batch.y))
+        return torch.stack([exact_sum(part, facts.n, facts.weighting.largest) for part in parts], -1)
+
+    return cells
+
+
+@dataclass(frozen=True, eq=False)
+class _Means:
+    """Means mu [runs, 2] and sums N [runs, 2] of treated and controls, by released numbers alone."""
+
+    mu: Tensor
+    size: Tensor
+
+    @classmethod
+    def of(cls, table: Tensor, floor: Tensor) -> "_Means":
+        pairs = table.reshape(-1, 2, 2)
+        size = pairs.sum(2)
+        mu = torch.where(size > floor, pairs[:, :, 0] / size.clamp_min(1e-300), 0.5).clamp(0, 1)
+        return cls(mu, torch.maximum(size, floor.clamp_min(1e-12)))
+
+    def terms(self, bounds: Tensor, n: int) -> Callable[[Weighted], Tensor]:
+        """Return the sum over a batch of the variance's terms, in units of the largest there may be, [runs, 1]."""
+        most = self.largest_term(bounds)[:, None]
+
+        def terms(batch: Weighted) -> Tensor:
+            mu, size = (torch.where(batch.z > 0.5, part[:, :1], part[:, 1:]) for part in (self.mu, self.size))
+            return exact_sum((batch.w * (batch.y - mu) / size).square() / most, n, 1.0)[:, None]
+
+        return terms
+
+    def largest_term(self, bounds: Tensor) -> Tensor:
+        """Return Delta_V, [runs], for bounds W_z of the cells."""
+        reach = torch.maximum(self.mu, 1 - self.mu)
+        return (bounds[::2] * reach / self.size).square().amax(1)
+
+    def pulls(self) -> Tensor:
+        """Return how the estimate follows each cell, [runs, 4]."""
+        slopes = torch.stack([1 - self.mu, -self.mu], 2) / self.size[:, :, None]
+        return torch.cat([slopes[:, 0], -slopes[:, 1]], 1)
+
+
+def _conclusion(
+    means: _Means,
+    facts: ReadoutFacts,
+    variance: Tensor,
+    laplace: Tensor,
+    polytope: Tensor | None,
+    table: Tensor,
+    bought: Tensor,
+    swamping: Tensor,
+) -> Conclusion:
+    imbalance = facts.slope_bound * facts.imbalance / means.size.mean(1)
+    released = {**dict(zip(CELLS, table.T, strict=True)), "variance": bought}
+    return Conclusion(
+        means.mu[:, 0] - means.mu[:, 1],
+        (variance + imbalance.square()).sqrt(),
+        laplace,
+        polytope,
+        (means.size <= swamping).any(1),
+        means.size.mean(1),
+        released,
+    )

@@ -1,0 +1,274 @@
+"""What a covariate balancing effect buys, for how much, by which mechanisms: all of it public, before any record."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from torchdpcate.causal.estimand import Weighting
+from torchdpcate.erm.balancing_loss import BalancingLoss
+from torchdpcate.erm.losses import CrossEntropy, Logistic, Loss
+from torchdpcate.erm.noisy_gradient import NoisyGradient
+from torchdpcate.erm.objective_fit import ObjectiveFit
+from torchdpcate.erm.private_fit import Fitter, PreparedFit
+from torchdpcate.erm.records import Records, Target
+from torchdpcate.erm.solver import default_tolerance
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.average.balanced_difference import BalancedDifference
+from torchdpcate.estimators.average.outcome_table import OutcomeTable
+from torchdpcate.estimators.average.readout import Readout, ReadoutFacts
+from torchdpcate.experimental.k_norm_gradient import KNormGradient
+from torchdpcate.features.maps import FeatureMap
+from torchdpcate.privacy.budget import PrivacyBudget, number
+from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.noise import NoiseSource
+
+STAGE_ONE, OUTCOME_MODEL, BALANCE, DIFFERENCE = "stage_one", "outcome_model", "balance", "difference_in_means"
+LARGEST_RATIO = 0.05
+"""Noise per record r above which the logistic loss is fitted instead of the balancing one (section 3.1)."""
+MOST_PURE = 30
+"""Features up to which pure objective perturbation is no worse than the noisy gradient (section 3.1)."""
+FITTERS: dict[str, type[Fitter]] = {cls.name: cls for cls in (ObjectiveFit, NoisyGradient, KNormGradient)}
+READOUTS: dict[str, type[Readout]] = {cls.name: cls for cls in (BalancedDifference, OutcomeTable)}
+LOSSES = ("auto", "balancing", "logistic")
+
+_AMPLIFIED = {"ATE": 4.0, "ATT": 2.0, "ATC": 2.0, "ATO": 1.0}
+"""By how much noise in the logistic score shows in the balance of the estimand's weights, at propensities of 1/2: the
+slope of both arms' weights over e (1 - e)."""
+_MODEL_SLOPE_BOUND = 0.25  # B of the interval where there is an outcome model
+_PLAIN_SLOPE_BOUND = 0.5  # B where no outcome model takes the slopes away
+_STAGE_ONE_SHARE, _OUTCOME_SHARE = 0.30, 0.15
+_NONPRIVATE_RIDGE = 1e-7  # a record; a smaller one leaves no minimiser in float64 where overlap is poor
+_ROUNDING = 1e-9  # of the budget, so that shares never add up to more
+
+
+@dataclass(frozen=True, eq=False)
+class BalancingPlan:
+    """Everything public about a covariate balancing effect.
+
+    Attributes:
+        weighting: Estimand and clip.
+        features: Basis, set up.
+        balancing: Whether weights are fitted by the balancing loss, rather than the logistic one.
+        ratio: r, noise per record of the balancing loss, that decides it.
+        propensity: Stage one, prepared.
+        outcome: The outcome model, prepared; None where the readout has none.
+        fitters: Names of the fitters of both.
+        readout: Stage two.
+        facts: What is public for it.
+        prices: Epsilon of every part, by name.
+        size: n.
+    """
+
+    weighting: Weighting
+    features: FeatureMap
+    balancing: bool
+    ratio: float
+    propensity: PreparedFit
+    outcome: PreparedFit | None
+    fitters: tuple[str, str]
+    readout: Readout
+    facts: ReadoutFacts
+    prices: Mapping[str, float]
+
+    @property
+    def loss(self) -> str:
+        """Name of the loss of stage one."""
+        return "balancing" if self.balancing else "logistic"
+
+    @property
+    def noise(self) -> float:
+        """Noise per record in the balance that stage one leaves; public."""
+        return self.propensity.imbalance / self.facts.n
+
+    @property
+    def fits(self) -> tuple[PreparedFit, ...]:
+        """Those that are bought: stage one, and the outcome model if there is one."""
+        return (self.propensity,) if self.outcome is None else (self.propensity, self.outcome)
+
+
+def make_plan(
+    n: int,
+    features: FeatureMap,
+    weighting: Weighting,
+    budget: PrivacyBudget,
+    *,
+    loss: str = "auto",
+    fitter: str | Fitter | None = None,
+    readout: str | Readout = "balanced_difference",
+    outcome_bounds: tuple[float, float] = (0.3, 0.7),
+    shares: Mapping[str, float] | None = None,
+    slope_bound: float | None = None,
+) -> BalancingPlan:
+    r"""Share the budget, choose the loss and calibrate every mechanism on public facts.
+
+    The balancing loss is taken while :math:`r = \sigma_V / n \le 0.05`, sigma_V the noise in each entry of the summed
+    gradient; beyond, the logistic loss, whose gradient is 1/eta times less sensitive.
+
+    Args:
+        n: Number of records.
+        features: Basis, set up on the domain.
+        weighting: Estimand and clip.
+        budget: Of the whole. Its delta is for Gaussian fits alone.
+        loss: ``auto``, ``balancing`` or ``logistic``.
+        fitter: Of stage one; None takes the noisy gradient beyond 30 features if there is a delta, else objective
+            perturbation.
+        readout: Stage two.
+        outcome_bounds: Public bounds (lo, hi) of the outcome model, for outcomes in [0, 1].
+        shares: Parts of the budget by name, in place of the defaults; divided by their sum.
+        slope_bound: B of the interval; None takes 0.25, and 0.5 where there is no outcome model.
+
+    Raises:
+        InputError: An unknown name, or settings that do not fit each other or the budget.
+
+    Example:
+        >>> from torchdpcate import Domain
+        >>> from torchdpcate.second_stage import on_domain
+        >>> features = on_domain(None, Domain([0.0] * 4, [1.0] * 4, 0.0, 1.0))
+        >>> plan = make_plan(5000, features, Weighting("ATE", 0.1), PrivacyBudget(1.0, 0.0))
+        >>> plan.balancing, round(plan.ratio, 3), round(plan.prices["difference"], 3)
+        (False, 0.084, 0.4)
+    """
+    chosen = make_readout(readout)
+    facts = _facts(n, weighting, chosen, outcome_bounds, slope_bound)
+    prices = share_out(budget.epsilon, chosen, facts, shares)
+    first = _fitter(fitter, features, budget)
+    second = None if OUTCOME_MODEL not in prices else _fitter(None, features, budget)
+    delta = budget.delta / (1 + (second is not None))
+    own = PrivacyBudget(prices[STAGE_ONE], delta)
+    balancing, ratio, propensity = _propensity(loss, first, n, features, weighting, own)
+    model = None
+    if second is not None:
+        model = second.prepare(CrossEntropy(), n, features, PrivacyBudget(prices[OUTCOME_MODEL], delta))
+    if balancing or model is None:
+        imbalance = propensity.imbalance * (1.0 if balancing else _AMPLIFIED[weighting.estimand])
+        facts = replace(facts, imbalance=imbalance)
+    chosen.public(facts, prices)  # which refuses noise that no number could carry
+    names = first.name, second.name if second is not None else "none"
+    return BalancingPlan(weighting, features, balancing, ratio, propensity, model, names, chosen, facts, prices)
+
+
+def noiseless_plan(
+    n: int,
+    features: FeatureMap,
+    weighting: Weighting,
+    *,
+    balancing: bool,
+    readout: str | Readout,
+    outcome_bounds: tuple[float, float],
+) -> BalancingPlan:
+    """Return the plan of the same estimate without privacy; its prices and events stand for nothing.
+
+    Args:
+        n: Number of records.
+        features: Basis, set up on the domain.
+        weighting: Estimand and clip.
+        balancing: Whether weights are fitted by the balancing loss.
+        readout: Stage two.
+        outcome_bounds: See `make_plan`.
+    """
+    chosen = make_readout(readout)
+    facts = _facts(n, weighting, chosen, outcome_bounds, 0.0)
+    prices = share_out(1.0, chosen, facts, None)
+    loss = BalancingLoss(weighting) if balancing else Logistic()
+    model = exact_fit(CrossEntropy(), n, features) if OUTCOME_MODEL in prices else None
+    fit, names = exact_fit(loss, n, features), ("none", "none")
+    return BalancingPlan(weighting, features, balancing, 0.0, fit, model, names, chosen, facts, prices)
+
+
+def exact_fit(loss: Loss, n: int, features: FeatureMap) -> PreparedFit:
+    """Return a fit without noise, with a ridge too small to matter."""
+    ridge, stop = _NONPRIVATE_RIDGE * n, default_tolerance(loss.slope, 1.0)
+
+    def draw(records: Records, target: Target, noise: NoiseSource, runs: int) -> Tensor:
+        return records.minimise(loss, target, ridge, torch.zeros(runs, features.dimension, dtype=torch.float64), stop)
+
+    return PreparedFit(PureEvent(1.0), {}, draw, imbalance=0.0, ridge=ridge)
+
+
+def make_readout(readout: str | Readout) -> Readout:
+    """Return a readout by its name.
+
+    Raises:
+        InputError: No such readout.
+    """
+    if isinstance(readout, Readout):
+        return readout
+    if readout not in READOUTS:
+        raise InputError(f"readout = {readout!r}: choose one of {', '.join(READOUTS)}")
+    return READOUTS[readout]()
+
+
+def share_out(
+    epsilon: float, readout: Readout, facts: ReadoutFacts, shares: Mapping[str, float] | None
+) -> dict[str, float]:
+    """Return the epsilon of every part that is bought.
+
+    Args:
+        epsilon: Of the whole.
+        readout: Stage two, whose parts have default shares.
+        facts: Whether the outcome model has room to say anything.
+        shares: In place of the defaults, by name.
+
+    Raises:
+        InputError: An unknown part, a share below 0, or none for a part that is needed.
+    """
+    centred = isinstance(readout, BalancedDifference) and facts.low < facts.high
+    needed = {STAGE_ONE: _STAGE_ONE_SHARE, **({OUTCOME_MODEL: _OUTCOME_SHARE} if centred else {}), **readout.parts}
+    known = {**needed, BALANCE: 0.0, DIFFERENCE: 0.0}
+    for name, share in (shares or {}).items():
+        if name not in known:
+            raise InputError(f"shares.{name}: no part of readout = {readout.name}; the parts are {', '.join(known)}")
+        if number(f"shares.{name}", share) < 0 or (name in needed and share == 0):
+            least = "above 0" if name in needed else "of at least 0"
+            raise InputError(f"shares.{name} = {share:g}: give a number {least}")
+        known[name] = float(share)
+    whole = sum(known.values()) * (1 + _ROUNDING)
+    return {name: epsilon * share / whole for name, share in known.items() if share > 0}
+
+
+def _facts(
+    n: int, weighting: Weighting, readout: Readout, bounds: tuple[float, float], slope_bound: float | None
+) -> ReadoutFacts:
+    if not isinstance(readout, BalancedDifference):
+        bounds = (0.5, 0.5)
+    try:
+        low, high = (number("outcome_bounds", bound) for bound in bounds)
+    except (TypeError, ValueError):
+        raise InputError(f"outcome_bounds = {bounds!r}: give a pair of numbers, such as (0.3, 0.7)") from None
+    if not 0 <= low <= high <= 1:
+        raise InputError(
+            f"outcome_bounds = ({low:g}, {high:g}): give two numbers in [0, 1], the lower first (outcomes are scaled "
+            "to that); equal ones leave the outcome model out"
+        )
+    default = _MODEL_SLOPE_BOUND if low < high else _PLAIN_SLOPE_BOUND
+    slope = default if slope_bound is None else number("slope_bound", slope_bound)
+    if slope < 0:
+        raise InputError(f"slope_bound = {slope:g}: give a number of at least 0")
+    return ReadoutFacts(n, weighting, low, high, 0.0, slope)
+
+
+def _fitter(fitter: str | Fitter | None, features: FeatureMap, budget: PrivacyBudget) -> Fitter:
+    if isinstance(fitter, Fitter):
+        return fitter
+    if fitter is None:
+        return NoisyGradient() if features.dimension > MOST_PURE and budget.delta > 0 else ObjectiveFit()
+    if fitter not in FITTERS:
+        raise InputError(f"fitter = {fitter!r}: choose one of {', '.join(FITTERS)}")
+    return FITTERS[fitter]()
+
+
+def _propensity(
+    loss: str, fitter: Fitter, n: int, features: FeatureMap, weighting: Weighting, budget: PrivacyBudget
+) -> tuple[bool, float, PreparedFit]:
+    """Return whether the balancing loss is fitted, its noise per record r, and the fit."""
+    if loss not in LOSSES:
+        raise InputError(f"loss = {loss!r}: choose one of {', '.join(LOSSES)}")
+    if loss == "logistic" and weighting.estimand != "ATO":  # whose balancing loss it is
+        return False, 0.0, fitter.prepare(Logistic(), n, features, budget)
+    fit = fitter.prepare(BalancingLoss(weighting), n, features, budget)
+    ratio = fit.imbalance / n
+    forced = loss == "balancing" or weighting.estimand == "ATO" or isinstance(fitter, KNormGradient)
+    balancing = forced or ratio <= LARGEST_RATIO
+    return balancing, ratio, fit if balancing else fitter.prepare(Logistic(), n, features, budget)

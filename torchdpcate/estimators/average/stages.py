@@ -1,0 +1,73 @@
+"""Both stages of a covariate balancing effect, on one data set or on many side by side."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchdpcate.erm.records import Batch, Records, arm, outcome, predictor
+from torchdpcate.estimators.average.plan import BalancingPlan
+from torchdpcate.estimators.average.readout import Conclusion, Pay, Total, Weighted, free
+from torchdpcate.privacy.noise import NoiseSource
+
+
+@dataclass(frozen=True, eq=False)
+class Learnt:
+    """What stage one fixes.
+
+    Attributes:
+        theta: Coefficients of the propensity, [runs, p].
+        model: Coefficients of the outcome model, [runs, p]; None where there is none.
+    """
+
+    theta: Tensor
+    model: Tensor | None
+
+
+def learn(records: Records, plan: BalancingPlan, noise: NoiseSource, pay: Pay | None = None, runs: int = 1) -> Learnt:
+    """Fit propensity and outcome model privately: one run for each data set, or ``runs`` of them on one.
+
+    Args:
+        records: One data set, or several side by side.
+        plan: Public plan.
+        noise: Where the noise comes from.
+        pay: Takes the payments; None where nothing is charged, in simulations.
+        runs: How many.
+    """
+    first, second = plan.propensity, plan.outcome
+    runs = max(runs, records.sets)
+    if pay is not None:
+        pay(f"weights: propensity by {plan.fitters[0]}", first.event, first.level, first.count)
+    theta = noise.paid(first.draw(records, arm, noise, runs))
+    if second is None:
+        return Learnt(theta, None)
+    if pay is not None:
+        pay(f"outcome model: by {plan.fitters[1]}", second.event, second.level, second.count)
+    return Learnt(theta, noise.paid(second.draw(records, outcome, noise, runs)))
+
+
+def total_of(records: Records, plan: BalancingPlan, learnt: Learnt) -> Total:
+    """Return what sums over the records with the weights and centres that were learnt."""
+
+    def weighted(batch: Batch) -> Weighted:
+        g = predictor(batch.psi, learnt.theta)
+        z, y = batch.z.expand_as(g), batch.y.expand_as(g)
+        m = torch.full_like(g, (plan.facts.low + plan.facts.high) / 2)
+        if learnt.model is not None:
+            m = torch.sigmoid(predictor(batch.psi, learnt.model)).clamp(plan.facts.low, plan.facts.high)
+        return Weighted(z, y, plan.weighting.weights(g, z), m)
+
+    return lambda terms: records.total(lambda batch: terms(weighted(batch)))
+
+
+def estimate_batch(records: Records, plan: BalancingPlan, noise: NoiseSource, runs: int = 1) -> Conclusion:
+    """Run the whole mechanism on each data set, or ``runs`` times on one; for simulations and audits.
+
+    Args:
+        records: One data set, or several side by side.
+        plan: Public plan.
+        noise: Where the noise comes from.
+        runs: How many runs on one data set.
+    """
+    learnt = learn(records, plan, noise, runs=runs)
+    return plan.readout.run(total_of(records, plan, learnt), plan.facts, plan.prices, free, noise)

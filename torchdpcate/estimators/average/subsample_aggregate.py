@@ -1,0 +1,258 @@
+"""Peer: estimates of many small groups, whose mean is released (Guha & Reiter 2024)."""
+
+import math
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from torchdpcate.causal.estimand import Weighting
+from torchdpcate.data.split import public_permutation
+from torchdpcate.erm.losses import Logistic
+from torchdpcate.erm.records import Records, StackedRecords
+from torchdpcate.erm.solver import minimise
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.average.balanced_difference import UPPER
+from torchdpcate.estimators.average.learner import AverageEffectLearner
+from torchdpcate.estimators.average.readout import Conclusion, Pay, free
+from torchdpcate.features.maps import FeatureMap
+from torchdpcate.privacy.budget import positive, whole
+from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
+from torchdpcate.privacy.mechanisms import LaplaceMechanism
+from torchdpcate.privacy.noise import NoiseSource
+
+_HALF = 0.5 * (1 - 1e-9)  # of epsilon for either sum, so that they never add up to more
+_RANGE = 2.0  # of a group's estimate, for outcomes in [0, 1]
+_STOP = 1e-6  # gradient norm at the end of a group's fit; privacy does not rest on it
+
+
+@dataclass(frozen=True, eq=False)
+class SubsamplePlan:
+    """Everything public about an aggregate of groups.
+
+    Attributes:
+        weighting: Estimand and clip.
+        groups: M, how many.
+        ridge: Of each group's propensity, in the scale of the features psi.
+        seed: Of the permutation that makes the groups.
+        total: Noise of the sum of the groups' estimates.
+        spread: Noise of the sum of their squared deviations from their mean.
+    """
+
+    weighting: Weighting
+    groups: int
+    ridge: float
+    seed: int
+    total: LaplaceMechanism
+    spread: LaplaceMechanism
+
+
+def plan_subsample(
+    n: int,
+    features: FeatureMap,
+    weighting: Weighting,
+    epsilon: float,
+    *,
+    groups: int | None = None,
+    ridge: float = 0.01,
+    seed: int = 0,
+) -> SubsamplePlan:
+    r"""Calibrate both sums at half of epsilon each.
+
+    One record moves one of the M estimates, each in [-1, 1]: their sum by 2, and the sum of their squared deviations,
+    a parabola in each estimate with its vertex at the mean of the others, by at most 4 (1 - 1/M).
+
+    Args:
+        n: Number of records.
+        features: Of the propensity, set up on the domain.
+        weighting: Estimand and clip.
+        epsilon: Of the whole.
+        groups: M; None takes the root of n, rounded down.
+        ridge: Of a group's summed logistic loss, for features scaled to largest entry 1.
+        seed: Of the permutation.
+
+    Raises:
+        InputError: Fewer than two groups or more than records, or a ridge that is not positive.
+
+    Example:
+        >>> from torchdpcate import Domain
+        >>> from torchdpcate.second_stage import on_domain
+        >>> plan = plan_subsample(5000, on_domain(None, Domain([0.0], [1.0], 0.0, 1.0)), Weighting("ATE", 0.1), 1.0)
+        >>> plan.groups, round(plan.total.scale, 6), round(plan.spread.scale, 6)
+        (70, 4.0, 7.885714)
+    """
+    many = math.isqrt(n) if groups is None else whole("groups", groups, least=2)
+    if not 2 <= many <= n:
+        raise InputError(f"groups = {many}: n = {n} records make no two groups; bring more records, or fewer groups")
+    share, scaled = epsilon * _HALF, positive("ridge", ridge) * features.largest_entry**2
+    # sums are exact; one estimate moves the mean, and with it the rounding of every squared deviation
+    spread = LaplaceMechanism(share, _RANGE**2 * (1 - 1 / many) + 2 * many * sum_grid(many, _RANGE**2))
+    return SubsamplePlan(weighting, many, scaled, seed, LaplaceMechanism(share, _RANGE), spread)
+
+
+def group_positions(n: int, groups: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Return positions of each group's records, [M, most], and which of them there are: sizes differ by at most one.
+
+    Example:
+        >>> positions, there = group_positions(7, 3, seed=0)
+        >>> there.sum(1).tolist(), sorted(positions[there].tolist())
+        ([3, 2, 2], [0, 1, 2, 3, 4, 5, 6])
+    """
+    sizes = torch.full((groups,), n // groups)
+    sizes[: n % groups] += 1
+    step = torch.arange(int(sizes.max()))
+    at = (sizes.cumsum(0) - sizes)[:, None] + step
+    return public_permutation(n, seed, "subsample groups")[at.clamp_max(n - 1)], step < sizes[:, None]
+
+
+def group_estimates(records: StackedRecords, plan: SubsamplePlan) -> Tensor:
+    """Return the Hajek contrast of each group by its own propensity, [runs, M]; 0 where an arm has no record.
+
+    All groups of all data sets are fitted as one batch. The curator's.
+
+    Args:
+        records: One data set, or several side by side.
+        plan: Public plan.
+    """
+    positions, there = group_positions(records.n, plan.groups, plan.seed)
+    psi, z, y = records.batch.psi, records.batch.z, records.batch.y
+    psi = psi[..., positions, :].reshape(-1, *positions.shape[1:], psi.shape[-1])
+    z, y = (part[..., positions].reshape(-1, positions.shape[1]) for part in (z, y))
+    there = there.double().repeat(len(z) // plan.groups, 1)
+    start = psi.new_zeros(len(psi), psi.shape[-1])
+    theta = minimise(psi, 2 * z - 1, there, Logistic(), plan.ridge, start, _STOP)
+    w = plan.weighting.weights((psi @ theta[:, :, None])[:, :, 0], z) * there
+    means = [(w * arm * y).sum(1) / (w * arm).sum(1) for arm in (z, 1 - z)]  # nan in an arm without records
+    return (means[0] - means[1]).nan_to_num(0.0).clamp(-1, 1).reshape(-1, plan.groups)
+
+
+def release_mean(estimates: Tensor, plan: SubsamplePlan, noise: NoiseSource, pay: Pay | None = None) -> Conclusion:
+    r"""Pay for the sum of estimates and the sum of their squared deviations, and conclude.
+
+    .. math:: \tau = \frac1M \Big(\sum_k \tau_k + Lap\big(\tfrac4\epsilon\big)\Big), \quad
+        Q = \sum_k (\tau_k - \bar\tau)^2 + Lap\big(\tfrac{8 (1 - 1/M)}\epsilon\big), \quad
+        V = \mathrm{clip}\Big(\frac{Q + 1.609438\, b_Q}{M (M - 1)}, 0, \frac1M\Big)
+
+    Args:
+        estimates: Of the groups, [runs, M], in [-1, 1].
+        plan: Public plan.
+        noise: Where the noise comes from.
+        pay: Takes the payments; None where nothing is charged.
+    """
+    pay = pay or free
+    pay("sum", plan.total.event)
+    total = noise.paid(plan.total.add_noise(sum_of(estimates)[:, None], noise)[:, 0])
+    pay("spread", plan.spread.event)
+    spread = noise.paid(plan.spread.add_noise(squared_deviations(estimates)[:, None], noise)[:, 0])
+    return _conclusion(total, spread, plan.groups, plan.total.released_scale(1), plan.spread.released_scale(1))
+
+
+def subsample_aggregate(records: StackedRecords, plan: SubsamplePlan, noise: NoiseSource, runs: int = 1) -> Conclusion:
+    """Run the whole mechanism on each data set, or ``runs`` times on one; for simulations and audits."""
+    estimates = group_estimates(records, plan)
+    return release_mean(estimates if len(estimates) > 1 else estimates.expand(runs, -1), plan, noise)
+
+
+def sum_of(estimates: Tensor) -> Tensor:
+    """Return the sum, [runs], of estimates [runs, M]; see ``exact_sum``."""
+    return exact_sum(estimates, estimates.shape[1], _RANGE / 2)
+
+
+def squared_deviations(estimates: Tensor) -> Tensor:
+    """Return the sum of squared deviations from the mean, [runs], of estimates [runs, M]; see ``exact_sum``."""
+    groups = estimates.shape[1]
+    deviations = estimates - sum_of(estimates)[:, None] / groups
+    return exact_sum(deviations.square(), groups, _RANGE**2)
+
+
+def _conclusion(total: Tensor, spread: Tensor, groups: int, noise_total: float, noise_spread: float) -> Conclusion:
+    """Conclude from sums [runs] with noise of these scales."""
+    variance = ((spread + UPPER * noise_spread) / (groups * (groups - 1))).clamp(0, 1 / groups)
+    every = torch.ones_like(total)
+    return Conclusion(
+        estimate=(total / groups).clamp(-1, 1),
+        gaussian=variance.sqrt(),
+        laplace=every[:, None] * noise_total / groups,
+        polytope=None,
+        swamped=torch.zeros_like(total, dtype=torch.bool),
+        size=every * groups,
+        released={"sum": total, "spread": spread},
+    )
+
+
+@dataclass(eq=False, repr=False)
+class SubsampleAggregateEffect(AverageEffectLearner):
+    r"""Average effect as the mean over small groups, a peer to compare with.
+
+    A public permutation makes M groups. Each fits its own logistic propensity, clips it to [eta, 1 - eta] and takes the
+    Hajek contrast of weighted outcomes; a group with an empty arm counts 0. The mean over groups gets Laplace noise of
+    scale 4 / (M epsilon): it does not depend on eta, but small groups are biased, and M is only the root of n. The
+    interval does not count that bias, and rests on log-odds of treatment that are linear in the covariates.
+
+    Guarantee:
+        Certified, pure: half of epsilon for the sum of estimates, half for their squared deviations, which the interval
+        rests on. The interval counts how groups differ and the noise; it does not count the bias of small groups.
+        Source: after Guha & Reiter (2024), Differentially private estimation of weighted average treatment effects for
+        binary outcomes; subsample and aggregate is by Nissim, Raskhodnikova & Smith (2007); theory note
+        ``covariate_balancing``, section 5; docs/guarantees/subsample_aggregate.md.
+
+    Args:
+        domain: See ``AverageEffectLearner``, and for all arguments not named here.
+        budget: Of the whole; its delta is not used.
+        groups: M, public; None takes the root of n, rounded down.
+        ridge: Public ridge of each group's summed logistic loss, for features scaled to largest entry 1.
+        seed: Public seed of the permutation.
+
+    Example:
+        >>> from torchdpcate import Domain, PrivacyBudget
+        >>> X, A = torch.rand(4000, 2), torch.arange(4000) % 2
+        >>> Y = (0.3 + 0.4 * A) * torch.ones(4000)
+        >>> learner = SubsampleAggregateEffect(Domain([0, 0], [1, 1], 0.0, 1.0), PrivacyBudget(8.0, 0.0), eta=0.2)
+        >>> release = learner.fit(X, A, Y).release()
+        >>> abs(release.estimate - 0.4) < 0.2, release.privacy.mechanism
+        (True, 'subsample_aggregate')
+    """
+
+    _: KW_ONLY
+    groups: int | None = None
+    ridge: float = 0.01
+    seed: int = 0
+
+    method: ClassVar[str] = "subsample_aggregate"
+    formula: ClassVar[str] = (
+        "Laplace noise of scale 4/epsilon on the sum of M group estimates, and of scale 8(1-1/M)/epsilon on their "
+        "squared deviations; covariate_balancing section 5"
+    )
+    streams: ClassVar[bool] = False
+
+    def check(self, n: int) -> None:
+        """See ``AverageEffectLearner``; also refuses groups, ridge and seed out of range."""
+        whole("seed", self.seed, least=0)
+        self._make_plan(n)
+
+    def _make_plan(self, n: int) -> SubsamplePlan:
+        epsilon = 1.0 if self.budget is None else self.budget.epsilon
+        return plan_subsample(
+            n, self.features(), self.weighting, epsilon, groups=self.groups, ridge=self.ridge, seed=self.seed
+        )
+
+    def _learn(self, records: Records) -> None:
+        self._plan = self._make_plan(records.n)
+
+    def _conclude(self, records: Records, pay: Pay) -> Conclusion:
+        assert isinstance(records, StackedRecords)
+        return release_mean(group_estimates(records, self._plan), self._plan, self._noise, pay)
+
+    def _without_noise(self, records: Records) -> Conclusion:
+        assert isinstance(records, StackedRecords)
+        estimates = group_estimates(records, self._plan)
+        return _conclusion(sum_of(estimates), squared_deviations(estimates), self._plan.groups, 0.0, 0.0)
+
+    def _public(self) -> dict[str, Any]:
+        plan, groups = self._plan, {"groups": self._plan.groups, "ridge": self.ridge, "seed": self.seed}
+        if self.budget is None:
+            return groups
+        half = self.budget.epsilon * _HALF
+        scales = {"sum_scale": plan.total.released_scale(1), "spread_scale": plan.spread.released_scale(1)}
+        return {**groups, "epsilon_sum": half, "epsilon_spread": half, **scales}

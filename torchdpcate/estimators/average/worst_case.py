@@ -1,0 +1,191 @@
+"""Neighbouring records on which stage two, the balance statistics and the whole effect are attacked."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchdpcate.causal.estimand import Weighting
+from torchdpcate.data.domain import Domain
+from torchdpcate.erm.losses import CrossEntropy, Logistic, Loss
+from torchdpcate.erm.records import Batch, StackedRecords, Target, arm, outcome
+from torchdpcate.estimators.average.balance import COUNT, BalanceStatistics
+from torchdpcate.estimators.average.balanced_difference import BalancedDifference
+from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
+from torchdpcate.estimators.average.outcome_table import CELLS, OutcomeTable
+from torchdpcate.estimators.average.plan import make_plan
+from torchdpcate.estimators.average.readout import Readout, ReadoutFacts, Weighted, free
+from torchdpcate.estimators.average.stages import Learnt, learn, total_of
+from torchdpcate.features.user_maps import on_domain
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.guarantee import Guarantee, Level
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.worst_case import Game, k_norm_evidence, worst_case
+
+_ATE = Weighting("ATE", 0.1)
+_RECORDS = 50
+_LEAST = 0.01  # of epsilon, for the parts that the pair does not move
+
+
+def _weighted(high: float, treated: float = 1.0) -> Weighted:
+    """Records of least weight, and one of the largest with this outcome and treatment."""
+    z = (torch.arange(_RECORDS) % 2).double()[None]
+    y, w = torch.full_like(z, 0.5), torch.full_like(z, _ATE.smallest)
+    z[0, 0], y[0, 0], w[0, 0] = treated, high, _ATE.largest
+    return Weighted(z, y, w, torch.full_like(z, 0.3))
+
+
+def _exact(readout: Readout, batch: Weighted, facts: ReadoutFacts) -> Mapping[str, Tensor]:
+    """Return the sums of these records, without noise."""
+
+    def total(terms: Callable[[Weighted], Tensor]) -> Tensor:
+        return terms(batch)
+
+    return readout.without_noise(total, facts).released
+
+
+@worst_case(
+    "balanced_difference",
+    BalancedDifference,
+    pair="a record of the largest weight, treated or not, its outcome furthest from the outcome model",
+)
+def _balanced_difference(budget: PrivacyBudget) -> Game:
+    facts, readout = ReadoutFacts(_RECORDS, _ATE, 0.3, 0.7), BalancedDifference()
+    prices = {part: _LEAST * budget.epsilon for part in readout.parts}
+    prices["difference"] = (1 - 2 * _LEAST) * budget.epsilon
+    worlds = [_weighted(1.0, 1.0 - world) for world in (0, 1)]
+    means = [_exact(readout, batch, facts)["difference"] for batch in worlds]
+    scale = readout.mechanisms(facts, prices)["difference"].released_scale(1)
+
+    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
+        def total(terms: Callable[[Weighted], Tensor]) -> Tensor:
+            return terms(worlds[world]).expand(runs, -1)
+
+        found = readout.run(total, facts, prices, free, noise).released
+        return torch.stack([found[part] for part in readout.parts], 1)
+
+    apart = k_norm_evidence(means[1] - means[0], scale, 1.0)
+    pure = PrivacyBudget(budget.epsilon, 0.0)
+    return Game(
+        draw,
+        PureEvent(budget.epsilon),
+        Guarantee(Level.CERTIFIED, pure),
+        evidence=lambda sums: apart(sums[:, :1] - means[0]),
+    )
+
+
+@worst_case(
+    "outcome_table",
+    OutcomeTable,
+    pair="a treated record of the largest weight, its outcome at either end",
+)
+def _outcome_table(budget: PrivacyBudget) -> Game:
+    facts, readout = ReadoutFacts(_RECORDS, _ATE), OutcomeTable()
+    prices = {"table": (1 - _LEAST) * budget.epsilon, "variance": _LEAST * budget.epsilon}
+    worlds = [_weighted(1.0 - world) for world in (0, 1)]
+    exact = [_exact(readout, batch, facts) for batch in worlds]
+    tables = [torch.stack([found[name] for name in CELLS], 1) for found in exact]
+
+    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
+        def total(terms: Callable[[Weighted], Tensor]) -> Tensor:
+            sums = terms(Weighted(*(part.expand(runs, -1) for part in worlds[world])))
+            return sums.expand(runs, -1)
+
+        found = readout.run(total, facts, prices, free, noise).released
+        return torch.stack([found[part] for part in CELLS], 1)
+
+    def size(moved: Tensor) -> Tensor:
+        return torch.maximum(moved.clamp_min(0).sum(1), (-moved).clamp_min(0).sum(1)) / _ATE.largest
+
+    return Game(
+        draw,
+        PureEvent(budget.epsilon),
+        Guarantee(Level.CERTIFIED, PrivacyBudget(budget.epsilon, 0.0)),
+        evidence=lambda shown: (size(shown - tables[0]) - size(shown - tables[1])) * prices["table"],
+        most_runs=200_000,
+    )
+
+
+@worst_case(
+    "balance_statistics",
+    BalanceStatistics,
+    pair="a treated record among many controls, at either end of every covariate",
+)
+def _balance(budget: PrivacyBudget) -> Game:
+    domain = Domain([0.0, 0.0], [1.0, 1.0], 0.0, 1.0)
+    features, theta = on_domain(None, domain), torch.tensor([[-9.0, 0.0, 0.0]], dtype=torch.float64)
+    statistics, share = BalanceStatistics(budget.epsilon, _ATE), 0.02
+    z, worlds = torch.zeros(_RECORDS, dtype=torch.float64), []
+    z[0] = 1.0
+    for end in (1.0, 0.0):
+        x = torch.full((_RECORDS, 2), 0.5, dtype=torch.float64)
+        x[0] = end
+        records = StackedRecords(Batch(x, features(x), z, torch.zeros_like(z)))
+        worlds.append(records.total(statistics.terms(theta, features, share, _RECORDS)))
+    pure = PrivacyBudget(budget.epsilon, 0.0)
+    sums = statistics.sums(_RECORDS)
+    evidence = k_norm_evidence((worlds[1] - worlds[0])[0], sums.released_scale(4), math.inf)
+    return Game(
+        # the number of treated is the same in both, and says nothing
+        draw=lambda world, runs, noise: sums.add_noise(worlds[world].expand(runs, -1), noise),
+        event=PureEvent((1 - COUNT) * budget.epsilon),
+        guarantee=Guarantee(Level.CERTIFIED, pure),
+        evidence=lambda shown: evidence(shown - worlds[0]),
+    )
+
+
+@worst_case(
+    "covariate_balancing_effect",
+    CovariateBalancingEffect,
+    pair="a record apart from all others, treated or not; propensity, outcome model and all sums are shown",
+)
+def _effect(budget: PrivacyBudget) -> Game:
+    domain, pure = Domain([0.0], [1.0], 0.0, 1.0), PrivacyBudget(budget.epsilon, 0.0)
+    features, weighting = on_domain(None, domain), Weighting("ATE", 0.45)
+    # little of the claim goes to what the pair does not move: outcome model, size and spread
+    shares = {"stage_one": 0.4, "outcome_model": 0.05, "difference": 0.5, "size": _LEAST, "spread": _LEAST}
+    settings: dict[str, Any] = {"loss": "logistic", "outcome_bounds": (0.45, 0.55), "shares": shares}
+    plan = make_plan(_RECORDS, features, weighting, pure, **settings)
+    x, z = torch.zeros(_RECORDS, 1, dtype=torch.float64), (torch.arange(_RECORDS) % 2).double()
+    y, worlds = torch.full_like(z, 0.5), []
+    x[0], y[0] = 1.0, 1.0
+    for treated in (1.0, 0.0):
+        own = z.clone()
+        own[0] = treated
+        worlds.append(StackedRecords(Batch(x, features(x), own, y)))
+    scale = plan.readout.mechanisms(plan.facts, plan.prices)["difference"].released_scale(1)  # type: ignore[attr-defined]
+
+    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
+        learnt = learn(worlds[world], plan, noise, runs=runs)
+        found = plan.readout.run(total_of(worlds[world], plan, learnt), plan.facts, plan.prices, free, noise)
+        assert learnt.model is not None
+        return torch.cat([learnt.theta, learnt.model, found.released["difference"][:, None]], 1)
+
+    def log_density(shown: Tensor, world: int) -> Tensor:
+        """Log density of what is shown: two tilted minimisers, then Laplace noise on D given both."""
+        theta, model, difference = shown.split([2, 2, 1], 1)
+        records = worlds[world]
+        total = total_of(records, plan, Learnt(theta, model))
+        exact = plan.readout.without_noise(total, plan.facts).released["difference"]
+        fits = _tilted(records, theta, Logistic(), arm, plan.propensity.public)
+        fits = fits + _tilted(records, model, CrossEntropy(), outcome, plan.outcome.public)  # type: ignore[union-attr]
+        return fits - (difference[:, 0] - exact).abs() / scale
+
+    return Game(
+        draw,
+        PureEvent(budget.epsilon),
+        Guarantee(Level.CERTIFIED, pure),
+        evidence=lambda shown: log_density(shown, 1) - log_density(shown, 0),
+        most_runs=50_000,
+    )
+
+
+def _tilted(records: StackedRecords, theta: Tensor, loss: Loss, target: Target, public: Mapping[str, Any]) -> Tensor:
+    """Log density [runs], up to a constant, of the minimiser of a sum that a cube's noise tilts."""
+    _, gradient, hessian = records.slopes(loss, target, theta)
+    gamma = public["ridge"]
+    hessian.diagonal(dim1=1, dim2=2).add_(gamma)
+    return torch.logdet(hessian) - (gradient + gamma * theta).abs().amax(1) / public["tilt_scale"]

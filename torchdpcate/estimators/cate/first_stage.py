@@ -1,0 +1,228 @@
+"""Everything that the nuisances' budget pays for: chosen columns, trained nuisances, the Huber threshold."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from torchdpcate.causal.score import RegressionScore
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.estimators.cate.splits import Fold, Split
+from torchdpcate.nuisance.averaged import AveragedNuisances, nuisances_from_config
+from torchdpcate.nuisance.model import NuisanceModel
+from torchdpcate.nuisance.recipe import NuisanceRecipe
+from torchdpcate.nuisance.screening import SCREENING, Screening
+from torchdpcate.privacy.accounting import Charge
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.quantile import private_quantile
+from torchdpcate.second_stage.recipes import ThresholdPurchase
+from torchdpcate.second_stage.stage import Regression, SecondStageBlock
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+
+Blocks = Mapping[str, CausalData]
+"""Records by block."""
+
+
+@dataclass(frozen=True, eq=False)
+class FirstStage:
+    """Public settings of the first stage, and who pays for it.
+
+    Attributes:
+        score: The learner's score.
+        domain: Public bounds of all covariates.
+        split: Which records train which nuisances.
+        recipe: Settings of the nuisances.
+        screening: Private choice of covariates; None keeps all.
+        purchase: How the Huber threshold is bought; None buys none.
+        also: Further charges on the blocks that train, composed jointly.
+        budget: What the first stage may spend of a block; None trains without privacy.
+        trainer: Makes a Lightning Trainer from keyword arguments.
+        seed: Public seed of initial weights and (without privacy) batches.
+    """
+
+    score: RegressionScore
+    domain: Domain
+    split: Split
+    recipe: NuisanceRecipe
+    screening: Screening | None
+    purchase: ThresholdPurchase | None
+    also: Sequence[Charge]
+    budget: PrivacyBudget | None
+    trainer: "Callable[..., Trainer]"
+    seed: int
+
+    @property
+    def screening_event(self) -> PureEvent | None:
+        """The price of the columns; None where all are kept, or nothing is paid."""
+        if self.screening is None or self.budget is None:
+            return None
+        return self.screening.event(self.domain.dimension, self.budget)
+
+    @property
+    def threshold_event(self) -> PureEvent | None:
+        """The price of the Huber threshold; None where none is bought, or nothing is paid."""
+        if self.purchase is None or self.budget is None:
+            return None
+        return PureEvent(self.budget.epsilon * self.purchase.share)
+
+    @property
+    def beside(self) -> list[Charge]:
+        """Everything that is paid from the same budget as the nuisances."""
+        bought = [event for event in (self.screening_event, self.threshold_event) if event is not None]
+        return [*((event, 1) for event in bought), *self.also]
+
+    def check(self, sizes: Mapping[str, int]) -> None:
+        """Refuse, before anything is spent, what could not be trained on blocks of these sizes.
+
+        Raises:
+            InputError: Settings that do not fit.
+        """
+        domain, event = self.domain, self.screening_event
+        if self.screening is not None and event is not None:
+            n = sum(sizes[fold.train] for fold in self.split.folds)
+            kept = self.screening.count(domain.dimension, n, event.epsilon)
+            domain = domain.select(range(kept))  # which ones makes no difference yet
+        for fold in self.split.folds:
+            self.recipe.check(sizes[fold.train], domain, self.budget, self.beside)
+
+    def fit(self, blocks: Blocks, ledger: Ledger | None, noise: NoiseSource) -> "TrainedFirstStage":
+        """Choose the columns and train the nuisances of every fold.
+
+        Args:
+            blocks: All records, by block.
+            ledger: Pays; None without privacy.
+            noise: Where the privacy noise comes from.
+
+        Raises:
+            InputError: Settings that do not fit the blocks.
+            BudgetError: A block cannot pay.
+        """
+        columns = self._screen(blocks, ledger, noise)
+        domain = self.domain if columns is None else self.domain.select(columns)
+        models = {
+            fold.train: self.recipe.fit(
+                _seen(blocks[fold.train], columns),
+                domain,
+                budget=self.budget,
+                also=self.beside,
+                noise=noise,
+                ledger=ledger,
+                block=fold.train,
+                trainer=self.trainer,
+                seed=self.seed,
+            )
+            for fold in self.split.folds
+        }
+        return TrainedFirstStage(self, domain, columns, models)
+
+    def _screen(self, blocks: Blocks, ledger: Ledger | None, noise: NoiseSource) -> tuple[int, ...] | None:
+        if self.screening is None or self.domain.dimension <= self.screening.most:
+            return None
+        trains = [fold.train for fold in self.split.folds]
+        records, event = _joined([blocks[name] for name in trains]), self.screening_event
+        if self.budget is None or event is None:
+            return self.screening.choose_openly(records, self.domain)
+        assert ledger is not None
+        for name in trains:
+            ledger.charge(name, SCREENING, event)
+        return self.screening.choose(records, self.domain, event.epsilon, noise)
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedFirstStage:
+    """Trained nuisances, and the regression that they make of records.
+
+    Attributes:
+        settings: Where they come from.
+        domain: Public bounds of the columns in use.
+        columns: Chosen columns of the covariates, paid for; None for all.
+        models: Nuisances by the block that trained them.
+    """
+
+    settings: FirstStage
+    domain: Domain
+    columns: tuple[int, ...] | None
+    models: Mapping[str, NuisanceModel]
+
+    @cached_property
+    def nuisances(self) -> NuisanceModel:
+        """All nuisances as one: their mean where there are several."""
+        models = list(self.models.values())
+        return models[0] if len(models) == 1 else AveragedNuisances(models).eval().requires_grad_(False)
+
+    def view(self, x: Tensor) -> Tensor:
+        """Return the columns in use, [m, k], of covariates x [m, q]."""
+        return x if self.columns is None else x[:, list(self.columns)]
+
+    def buy_threshold(self, blocks: Blocks, ledger: Ledger | None, noise: NoiseSource) -> float | None:
+        """Return a private quantile of |s|, in outcome units; None where no threshold is to be bought."""
+        settings, event = self.settings, self.settings.threshold_event
+        if settings.purchase is None:
+            return None
+        folds = settings.split.choices
+        s = torch.cat([self._pairs(blocks[fold.apply], fold)[1] for fold in folds]).abs()
+        if settings.budget is None or event is None:
+            return torch.quantile(s, settings.purchase.quantile).item()
+        assert ledger is not None
+        for fold in folds:
+            ledger.charge(fold.apply, "Huber threshold: private quantile of |s|", event)
+        bound = settings.score.bounds(self.domain).target
+        grid = torch.logspace(-3, 0, settings.purchase.points, dtype=torch.float64) * bound
+        return private_quantile(s, grid, settings.purchase.quantile, event.epsilon, noise)
+
+    def block(self, blocks: Blocks, folds: Sequence[Fold], device: torch.device) -> SecondStageBlock:
+        """Return the regression of these folds' records; with several folds its map is the first one's.
+
+        Args:
+            blocks: All records, by block.
+            folds: Nuisances and the records they are applied to.
+            device: Where the second stage is fitted.
+        """
+        pairs = [self._pairs(blocks[fold.apply].to(device), fold) for fold in folds]
+        x, s, w = (torch.cat(parts) for parts in zip(*pairs, strict=True))
+        regression, bounds = self._regression(folds[0], device), self.settings.score.bounds(self.domain)
+        return SecondStageBlock(x, s, w, regression, self.domain, bounds)
+
+    def _pairs(self, records: CausalData, fold: Fold) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the columns in use, and s and w by the fold's nuisances."""
+        x = self.view(records.x)
+        with torch.no_grad():
+            return x, *self._regression(fold, x.device)(x, records.a, records.y)
+
+    def _regression(self, fold: Fold, device: torch.device) -> Regression:
+        """Return the map from records to (s, w) by one fold's nuisances, and the offset of them all."""
+        own, every, score = on_device(self.models[fold.train], device), self.nuisances, self.settings.score
+        every, bound = on_device(every, device), score.bounds(self.domain).target
+
+        def regression(x: Tensor, a: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+            s, w = score.regression(a, y, own.predict(x), every.effect(x))
+            # binds only where the offset is not the fold's own effect: it keeps |s| within its public bound
+            return s.clamp(-bound, bound), w
+
+        return regression
+
+
+def on_device(nuisances: NuisanceModel, device: torch.device) -> NuisanceModel:
+    """Return the nuisances, or a copy of them on another device than the CPU."""
+    if device.type == "cpu":
+        return nuisances
+    copy = nuisances_from_config(nuisances.config()).double()
+    copy.load_state_dict(nuisances.state_dict())
+    return copy.to(device).eval().requires_grad_(False)
+
+
+def _seen(records: CausalData, columns: tuple[int, ...] | None) -> CausalData:
+    return records if columns is None else CausalData(records.x[:, list(columns)], records.a, records.y)
+
+
+def _joined(parts: Sequence[CausalData]) -> CausalData:
+    return CausalData(*(torch.cat(columns) for columns in zip(*((p.x, p.a, p.y) for p in parts), strict=True)))

@@ -1,0 +1,457 @@
+"""The R- and DR-learner: private nuisances, a second stage, and releases from them."""
+
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from torch import Tensor
+
+from torchdpcate.causal.score import DRScore, RegressionScore, RScore
+from torchdpcate.data.checked import checked_records
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.cate.by_name import make_mechanism
+from torchdpcate.estimators.cate.first_stage import FirstStage, on_device
+from torchdpcate.estimators.cate.mechanisms.base import (
+    FunctionMechanism,
+    Mechanism,
+    PrivateAnswers,
+    PrivateHead,
+    QueryMechanism,
+)
+from torchdpcate.estimators.cate.mechanisms.offer import noise_at_queries
+from torchdpcate.estimators.cate.online.correction import head_of
+from torchdpcate.estimators.cate.online.service import OnlineService, OnlineTerms
+from torchdpcate.estimators.cate.splits import DisjointSplit, Split
+from torchdpcate.estimators.cate.tuning import Tuning
+from torchdpcate.estimators.session import Account, Till, forget
+from torchdpcate.features.maps import FeatureMap
+from torchdpcate.nuisance.config import NuisanceConfig
+from torchdpcate.nuisance.recipe import NuisanceRecipe
+from torchdpcate.nuisance.screening import Screening
+from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.guarantee import Level, own_code
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.release.release import FunctionRelease, QueryRelease
+from torchdpcate.release.statement import PrivacyStatement
+from torchdpcate.second_stage.recipes import LinearSecondStage, SecondStage
+from torchdpcate.second_stage.stage import FittedStage, RKHSStage
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+
+
+class CATELearner(BaseEstimator):
+    """Two-stage learner of E[Y(1) - Y(0) | x].
+
+    The records are put into a random order that nobody sees and then split by position (``DisjointSplit`` or
+    ``CrossFit``). One part trains (pi, mu0, mu1) with privacy and sells the Huber threshold; the other fits g = g0 + f
+    with g0 = mu1 - mu0. A record lies in one block, so a release costs (max epsilon, max delta) over the blocks.
+
+    Guarantee:
+        ``fit`` spends the nuisances' budget (certified); each release spends from the blocks that fitted the
+        second stage, at the mechanism's level. Conditions: records are rows, adjacency is replace-one, n, bounds
+        and settings are public. Source: theory note ``dp_cate``, sections 2 and 3.1.
+
+    Args:
+        domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns in releases.
+        budget: Privacy budget of each block, hence of the whole. None trains without privacy; such a learner
+            releases nothing.
+        nuisance: Settings of the nuisances.
+        second_stage: Settings of the second stage.
+        split: Which records train the nuisances; a number is the share of a ``DisjointSplit``.
+        seed: Public seed of split, initial weights and (without privacy) batches.
+        trainer: Makes a Lightning Trainer from keyword arguments.
+        noise: Privacy noise; None takes the operating system's entropy.
+        ledger_path: File of the ledger, which must not exist; None keeps the ledger in memory.
+        screen: Private choice of a few covariates before anything else; None keeps all.
+        tune: Private choice of the second stage's features and ridge; None keeps those given.
+        filter: How releases after ``fit`` are counted, which nothing that was seen may decide: ``sums`` of epsilons and
+            deltas, by any mechanism; or ``gaussian``, for Gaussian mechanisms alone (``gaussian_process``, ``output``,
+            ``answer_online``), which then have less noise, above all with cross-fitting.
+
+    Attributes:
+        nuisances_: Trained nuisances (private if ``budget`` is given).
+        ledger_: What has been spent.
+        columns_: Columns that screening chose, paid for and public; None for all.
+        second_stage_: Settings of the second stage, those that tuning chose.
+        threshold_: Huber threshold that was bought, in outcome units; None if none was.
+        stage_: The fitted second stage. The curator's, never to be published.
+        blocks_: Positions of the records of each block, public: they follow from n, ``split`` and ``seed``. With
+            privacy they are positions in an order that nobody knows, see ``checked_records``.
+
+    Example:
+        >>> from torchdpcate import Dataset1
+        >>> study = Dataset1(n=600).load()
+        >>> learner = RLearner(study.domain, PrivacyBudget(4.0, 1e-5))
+        >>> release = learner.fit(study.records.x, study.records.a, study.records.y).release_function()
+        >>> release.privacy.level, release.effect(study.queries).shape
+        ('certified', (60,))
+    """
+
+    score: RegressionScore
+
+    def __init__(
+        self,
+        domain: Domain | TableSchema,
+        budget: PrivacyBudget | None,
+        nuisance: NuisanceRecipe | None = None,
+        second_stage: SecondStage | None = None,
+        split: float | Split = 0.5,
+        seed: int = 0,
+        trainer: "Callable[..., Trainer] | None" = None,
+        noise: NoiseSource | None = None,
+        ledger_path: str | Path | None = None,
+        screen: Screening | None = None,
+        tune: Tuning | None = None,
+        filter: str = "sums",
+    ) -> None:
+        self.domain = domain
+        self.budget = budget
+        self.nuisance = nuisance
+        self.second_stage = second_stage
+        self.split = split
+        self.seed = seed
+        self.trainer = trainer
+        self.noise = noise
+        self.ledger_path = ledger_path
+        self.screen = screen
+        self.tune = tune
+        self.filter = filter
+
+    def fit(self, X: Any, A: Any, Y: Any) -> "CATELearner":
+        """Train the nuisances, buy the threshold and set up the second stage.
+
+        Args:
+            X: Covariates within the domain: a frame with the schema's columns, or encoded columns [n, q] as NumPy
+                or torch.
+            A: Treatment [n] in {0, 1}.
+            Y: Outcome [n] within the domain.
+
+        Returns:
+            The learner itself.
+
+        Raises:
+            InputError: Values outside the domain, one arm only, too few records, delta = 0.
+        """
+        forget(self)
+        self.schema_ = TableSchema.of(self.domain).two_arms()
+        self._public = {"learner": type(self).__name__, "split": self._split().fact, "seed": self.seed}
+        self._noise = self.noise or NoiseSource.system()
+        records = checked_records(self.schema_, X, A, Y, None if self.budget is None else self._noise)
+        self.blocks_ = dict(self._split().blocks(records.n, self.seed))
+        self._check_budget()
+        sizes = {name: len(index) for name, index in self.blocks_.items()}
+        self._account = None
+        if self.budget is not None:
+            self._account = Account.open(sizes, self.budget, self._noise, self.ledger_path, self.filter)
+        self.ledger_ = None if self._account is None else self._account.ledger
+        blocks = {name: records.subset(index) for name, index in self.blocks_.items()}
+        first = self._first_stage().fit(blocks, self.ledger_, self._noise)
+        self._first, self.nuisances_, self.columns_ = first, first.nuisances, first.columns
+        self.threshold_ = first.buy_threshold(blocks, self.ledger_, self._noise)
+        self.second_stage_ = self._tuned(blocks)
+        tried = () if self.tune is None else self.tune.conditions
+        self._own = (*tried, *own_code("nuisances", self.nuisance), *own_code("second stage", self.second_stage))
+        device = self._trainer()().strategy.root_device
+        self.stage_ = self.second_stage_.fit(
+            first.block(blocks, self._split().folds, device),
+            on_device(self.nuisances_, device),
+            threshold=math.inf if self.threshold_ is None else self.threshold_,
+            budget=None if self.budget is None else self._split().release_budget(self.budget),
+            trainer=self._trainer(),
+            seed=self.seed,
+        )
+        if self._account is not None:
+            self._account.close()
+        return self
+
+    def check(self, n: int, mechanism: "str | Mechanism") -> None:
+        """Refuse, before anything is trained or spent, a release that could not be made.
+
+        Args:
+            n: Number of records.
+            mechanism: The mechanism of the release.
+
+        Raises:
+            InputError: delta = 0, too few records, or a mechanism without a guarantee for these settings.
+        """
+        if self.tune is not None:
+            self.tune.candidates(self._stage())
+        self._check_budget()
+        domain, split = TableSchema.of(self.domain).two_arms().domain, self._split()
+        sizes = {name: len(index) for name, index in split.blocks(n, self.seed).items()}
+        self._trainer()()
+        self._first_stage().check(sizes)
+        if self.budget is not None:
+            bound = self.score.bounds(domain).weight * FeatureMap.bound
+            chosen, budget = make_mechanism(mechanism), split.release_budget(self.budget)
+            chosen.check(self._stage(), bound, split.fitted(sizes), budget)
+            if chosen.searches and len(split.folds) > 1:
+                raise InputError(
+                    f"mechanism = {chosen.name}: searches the domain for the worst record of one regression; "
+                    "with split=cross_fit there are two: use split=disjoint"
+                )
+            counted = chosen.gaussian or chosen.free or self.filter != "gaussian"
+            if len(split.folds) > 1 and not counted:
+                raise InputError(
+                    f"filter = gaussian: counts Gaussian mechanisms alone, and mechanism = {chosen.name} is none; fit "
+                    "with filter=sums, or release by mechanism=output or gaussian_process"
+                )
+
+    def release_function(
+        self, mechanism: "str | Mechanism" = "objective", budget: PrivacyBudget | None = None
+    ) -> FunctionRelease:
+        """Release the whole effect function g.
+
+        Args:
+            mechanism: ``objective`` (default, least noise), ``output``, or a ``FunctionMechanism``.
+            budget: What to spend of the second-stage block; None spends all that is left.
+
+        Raises:
+            InputError: A mechanism for queries, or one that has no guarantee for this second stage.
+            BudgetError: The block cannot pay.
+        """
+        chosen = self._ready(mechanism)
+        if not isinstance(chosen, FunctionMechanism):
+            raise InputError(
+                f"mechanism = {chosen.name}: answers finitely many queries; use release=queries (release_queries), "
+                f"{'an online service (answer_online), ' if chosen.online else ''}or mechanism=objective"
+            )
+        head, own = self._spend(chosen, partial(chosen.privatize, self.stage_), budget)
+        return chosen.make_release(
+            head,
+            features=chosen.features(self.stage_).twin(self.nuisances_),
+            nuisances=self.nuisances_,
+            schema=self.schema_,
+            privacy=self._statement(chosen, head, own),
+            columns=self.columns_,
+        )
+
+    def release_queries(
+        self,
+        X_query: Any,
+        mechanism: "str | Mechanism" = "objective",
+        budget: PrivacyBudget | None = None,
+        include_nuisances: bool = False,
+    ) -> QueryRelease:
+        """Release effects at finitely many public queries.
+
+        Args:
+            X_query: Covariates [d, q] within the domain. They become public.
+            mechanism: ``smooth_sensitivity``, ``influence``, or a function mechanism's name, whose function
+                is then released at the queries alone.
+            budget: What to spend of the second-stage block; None spends all that is left.
+            include_nuisances: Whether the DP-trained nuisances are part of the release.
+
+        Raises:
+            InputError: Queries outside the domain; a mechanism without a bound for this second stage.
+            BudgetError: The block cannot pay.
+        """
+        chosen = self._ready(mechanism)
+        queries = self.schema_.within(self.schema_.matrix(X_query, "query"), "query")
+        if isinstance(chosen, FunctionMechanism):
+            function = self.release_function(chosen, budget)
+            answers = function.effect_tensor(queries)
+            scales = None if function.noise_scale is None else function._noise_scale(queries)
+            privacy = function.privacy
+        elif isinstance(chosen, QueryMechanism):
+            run = partial(chosen.answer, self.stage_, self._first.view(queries))
+            private, own = self._spend(chosen, run, budget)
+            bound = self.schema_.domain.outcome_range
+            answers = (self._offset(queries) + private.values).clamp(-bound, bound)
+            scales, privacy = private.noise_scales, self._statement(chosen, private, own)
+        nuisances = self.nuisances_ if include_nuisances else None
+        head = head_of(self.stage_, self.columns_)
+        return QueryRelease(queries, answers, self.schema_, privacy, scales, nuisances, head)
+
+    def answer_online(
+        self,
+        folder: str | Path,
+        mechanism: "str | Mechanism" = "gaussian_process",
+        budget: PrivacyBudget | None = None,
+        counter: str | Path | None = None,
+    ) -> OnlineService:
+        """Set up a service of the curator's that answers any number of queries for one price.
+
+        Args:
+            folder: Folder of the service, made here; it holds secrets and must never be published.
+            mechanism: A mechanism that can: ``gaussian_process``.
+            budget: What to spend of the second-stage block; None spends all that is left.
+            counter: New file outside the folder, best where no backup reaches, that tells a folder which was copied
+                or put back: each would answer with new noise. With None nothing tells it.
+
+        Raises:
+            InputError: A mechanism that cannot, a second stage without a bound, or a folder or counter that is there.
+            BudgetError: The block cannot pay.
+        """
+        chosen = self._ready(mechanism)
+        if not chosen.online:
+            raise InputError(f"mechanism = {chosen.name}: does not answer online; use mechanism=gaussian_process")
+
+        def create(budget: PrivacyBudget, charge: Till, noise: NoiseSource) -> OnlineService:
+            return OnlineService.create(
+                folder,
+                self.stage_,
+                self.nuisances_,
+                self.schema_,
+                budget=budget,
+                charge=charge,
+                noise=noise,
+                statement=lambda terms: self._statement(chosen, terms, charge.own),
+                columns=self.columns_,
+                counter=counter,
+            )
+
+        return self._spend(chosen, create, budget)[0]
+
+    def compare_noise(self, X_query: Any, budget: PrivacyBudget | None = None) -> dict[str, float]:
+        """Return the noise of an answer at these queries by mechanism, in outcome units; see ``noise_at_queries``.
+
+        It is worked out from public facts and costs nothing: ask before releasing.
+
+        Args:
+            X_query: Covariates [d, q].
+            budget: What the release would spend; None takes the block's budget.
+
+        Raises:
+            InputError: Not fitted, without privacy, or a second stage without a sensitivity bound.
+        """
+        queries = self.schema_.matrix(X_query, "query")
+        if self.budget is None or not isinstance(self.stage_, RKHSStage):
+            raise InputError("compare_noise: needs a budget and second_stage=linear, tangent or kernel_ridge")
+        budget = budget or self._split().release_budget(self.budget)
+        return noise_at_queries(self.stage_, self._first.view(queries), budget)
+
+    @property
+    def sizes_(self) -> dict[str, int]:
+        """Records per block, public."""
+        return {name: len(block) for name, block in self.blocks_.items()}
+
+    def curator_effect(self, X: Any, stage: FittedStage | None = None) -> np.ndarray:
+        """Return the effects without second-stage noise, [m]. The curator's, never to be published.
+
+        Args:
+            X: Covariates.
+            stage: The second stage; None takes ``stage_``.
+        """
+        x, bound = self.schema_.matrix(X), self.schema_.domain.outcome_range
+        correction = (stage or self.stage_).correction(self._first.view(x)).cpu()
+        return (self._offset(x) + correction).clamp(-bound, bound).numpy()
+
+    def plug_in_effect(self, X: Any) -> np.ndarray:
+        """Return mu1 - mu0 of the nuisances, [m]: free post-processing of what their block paid for."""
+        return self._offset(self.schema_.matrix(X)).numpy()
+
+    def _offset(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self.nuisances_.effect(self._first.view(x))
+
+    def _check_budget(self) -> None:
+        if self.budget is not None and self.budget.delta == 0:
+            raise InputError(
+                "delta = 0: the nuisance networks (DP-SGD) are only (epsilon, delta)-private; "
+                "give privacy.delta above 0, for instance 1e-5"
+            )
+
+    def _trainer(self) -> "Callable[..., Trainer]":
+        return self.trainer or default_trainer
+
+    def _stage(self) -> SecondStage:
+        return self.second_stage or LinearSecondStage()
+
+    def _split(self) -> Split:
+        return self.split if isinstance(self.split, Split) else DisjointSplit(self.split)
+
+    def _first_stage(self) -> FirstStage:
+        tuning = self._tuning_event()
+        return FirstStage(
+            score=self.score,
+            domain=TableSchema.of(self.domain).domain,
+            split=self._split(),
+            recipe=self.nuisance or NuisanceConfig(),
+            screening=self.screen,
+            purchase=self._stage().purchase,
+            also=() if tuning is None else ((tuning, 1),),
+            budget=None if self.budget is None else self._split().nuisance_budget(self.budget),
+            trainer=self._trainer(),
+            seed=self.seed,
+        )
+
+    def _tuning_event(self) -> PureEvent | None:
+        if self.tune is None or self.budget is None:
+            return None
+        return self.tune.event(self._split().nuisance_budget(self.budget))
+
+    def _tuned(self, blocks: Mapping[str, CausalData]) -> SecondStage:
+        """Return the second stage's settings, chosen by the nuisances' budget where they are to be tuned."""
+        stage, event, folds = self._stage(), self._tuning_event(), self._split().choices
+        if self.tune is None:
+            return stage
+        if event is not None and self.ledger_ is not None:
+            level = Level.CONDITIONAL if self.tune.conditions else Level.CERTIFIED
+            for fold in folds:
+                self.ledger_.charge(fold.apply, "second stage: features and ridge", event, level=level)
+        return self.tune.choose(
+            stage,
+            self._first.block(blocks, folds, torch.device("cpu")),
+            self.nuisances_,
+            threshold=math.inf if self.threshold_ is None else self.threshold_,
+            n=self._split().fitted(self.sizes_),
+            budget=None if self.budget is None else self._split().release_budget(self.budget),
+            epsilon=None if event is None else event.epsilon,
+            noise=self._noise,
+        )
+
+    def _ready(self, mechanism: "str | Mechanism") -> Mechanism:
+        """Return the mechanism if this learner can release by it."""
+        if not hasattr(self, "stage_"):
+            raise InputError("release: the learner is not fitted; call fit(X, A, Y) first")
+        if self.ledger_ is None:
+            raise InputError("budget = None: this learner was trained without privacy and releases nothing")
+        self.check(sum(self.sizes_.values()), mechanism)
+        return make_mechanism(mechanism)
+
+    def _spend(
+        self, mechanism: Mechanism, run: Callable[..., Any], budget: PrivacyBudget | None
+    ) -> tuple[Any, set[int]]:
+        """Run a mechanism on what its blocks have left; return its result and ledger entries."""
+        account = self._account
+        assert account is not None
+        blocks = [fold.apply for fold in self._split().folds]
+        budget = account.budget if mechanism.free else budget
+        return account.spend(run, blocks, f"release by {mechanism.name}", budget, mechanism.gaussian)
+
+    def _statement(
+        self, mechanism: Mechanism, result: PrivateHead | PrivateAnswers | OnlineTerms, own: set[int]
+    ) -> PrivacyStatement:
+        assert self._account is not None
+        return self._account.statement(
+            result.guarantee.resting_on(self._own),
+            own,
+            mechanism=mechanism.name,
+            formula=mechanism.formula,
+            public={**self._public, "ridge": self.stage_.ridge, **result.public},
+            bounds_origin=self.schema_.domain.origin,
+        )
+
+
+class RLearner(CATELearner):
+    """R-learner (Nie & Wager 2021): overlap weights, no inverse propensity. See ``CATELearner``."""
+
+    score = RScore()
+
+
+class DRLearner(CATELearner):
+    """DR-learner (Kennedy 2023): doubly robust pseudo-outcomes. See ``CATELearner``."""
+
+    score = DRScore()

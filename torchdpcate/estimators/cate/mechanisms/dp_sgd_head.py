@@ -1,0 +1,149 @@
+"""A competitor: the linear head itself trained by DP-SGD on the regression pairs."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from torchdpcate.data.records import CausalData
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism, Prepared
+from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
+from torchdpcate.nuisance.plan import DPSGDPlan
+from torchdpcate.nuisance.train import train
+from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.privacy.accounting import dp_sgd_noise_multiplier
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.guarantee import Guarantee, Level
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.worst_case import Game, worst_case
+from torchdpcate.second_stage.dp_sgd import HeadModule
+from torchdpcate.second_stage.linear import LinearProblem
+from torchdpcate.second_stage.recipes import SecondStage
+from torchdpcate.second_stage.stage import FittedStage
+
+
+class DPSGDHead(FunctionMechanism):
+    r"""theta by DP-SGD on mean H_tau(s - v'theta) + lambda ||theta||^2; the averaged weights are the release.
+
+    Guarantee:
+        Certified (epsilon, delta) for every fixed value of the nuisances, as of the nuisances' own DP-SGD: Poisson
+        sampling, per-record clipping, replace-one privacy loss distributions. No minimum need be reached. The error
+        that the noise makes has no public bound, so there is no noise band.
+
+    Args:
+        batch_size: Expected batch size; at most the records of the block.
+        epochs: Times each record is expected to be seen.
+        learning_rate: Step size of plain SGD, in units in which the threshold is one.
+        max_grad_norm: Clip norm in those units; None takes B, at which residuals beyond half a threshold are clipped.
+        average: Share of the last steps whose weights are averaged.
+
+    Example:
+        >>> DPSGDHead().name
+        'dp_sgd_head'
+    """
+
+    name = "dp_sgd_head"
+    formula = (
+        "each step adds N(0, (sigma C)^2) to the clipped sum of gradients; sigma from replace-one privacy loss "
+        "distributions; dp_cate section 3.1"
+    )
+
+    def __init__(
+        self,
+        batch_size: int = 1024,
+        epochs: int = 20,
+        learning_rate: float = 0.5,
+        max_grad_norm: float | None = None,
+        average: float = 0.5,
+    ) -> None:
+        for name, value in (("batch_size", batch_size), ("epochs", epochs)):
+            if not (isinstance(value, int) and value >= 1):
+                raise InputError(f"mechanism.{name} = {value}: give a whole number of at least 1")
+        for name, number in (("learning_rate", learning_rate), ("max_grad_norm", max_grad_norm)):
+            if number is not None and not (number > 0 and math.isfinite(number)):
+                raise InputError(f"mechanism.{name} = {number}: give a positive number")
+        if not 0 <= average <= 1:
+            raise InputError(f"mechanism.average = {average}: give a share in [0, 1]")
+        self.batch_size, self.epochs, self.learning_rate = batch_size, epochs, learning_rate
+        self.max_grad_norm, self.average = max_grad_norm, average
+
+    def plan(self, n: int, weight_bound: float, budget: PrivacyBudget) -> DPSGDPlan:
+        """Return the run on n records with weighted features of at most this norm."""
+        rate = min(1.0, self.batch_size / n)
+        steps = max(1, round(self.epochs / rate))
+        noise = dp_sgd_noise_multiplier(budget.epsilon, budget.delta, rate, steps)
+        return DPSGDPlan(noise, self.max_grad_norm or weight_bound, rate, steps)
+
+    def check(self, recipe: SecondStage, weight_bound: float, n: int, budget: PrivacyBudget) -> None:
+        """Refuse a budget that no noise can meet; arguments and errors are the base class's."""
+        super().check(recipe, weight_bound, n, budget)
+        self.plan(n, weight_bound, budget)
+
+    def prepare(self, stage: FittedStage, budget: PrivacyBudget) -> Prepared:
+        """Return the training run as a mechanism; the arguments and errors are the base class's."""
+        problem = self.require_linear(stage).problem
+        plan = self.plan(problem.n, problem.weight_bound, budget)
+
+        def draw(noise: NoiseSource, runs: int) -> Tensor:
+            return torch.stack([self._train(problem, plan, noise) for _ in range(runs)])
+
+        return Prepared(
+            event=plan.event,
+            count=plan.steps,
+            guarantee=Guarantee(Level.CERTIFIED, budget, source="dp_cate section 3.1"),
+            draw=draw,
+            public={**plan.to_dict(), "threshold": _unit(problem)},
+        )
+
+    def _train(self, problem: LinearProblem, plan: DPSGDPlan, noise: NoiseSource) -> Tensor:
+        """Return the weights of one run, float64 [p] on the CPU, in outcome units."""
+        psi, unit = problem.psi[:], _unit(problem)
+        accelerator = "gpu" if psi.is_cuda else "cpu"
+        head = train(
+            HeadModule(psi.shape[1], problem.ridge, self.learning_rate),
+            CausalData(psi, problem.w, problem.s / unit),
+            lambda **settings: default_trainer(accelerator=accelerator, **settings),
+            batch_size=min(self.batch_size, problem.n),
+            epochs=self.epochs,
+            average=self.average,
+            seed=0,  # the weights start at zero and the batches are private: nothing is drawn from it
+            plan=plan,
+            noise=noise,
+        )
+        return unit * head.linear.weight.detach()[0].double().cpu()
+
+
+def _unit(problem: LinearProblem) -> float:
+    """Return the threshold, in whose units the head is trained; the bound of |s| under the squared loss."""
+    return problem.target_bound if problem.squared else problem.threshold
+
+
+_CANARIES = 256  # of one fit
+
+
+@worst_case(
+    "dp_sgd_head",
+    DPSGDHead,
+    pair="every record has a feature of its own and a target far beyond the threshold, of either sign",
+)
+def _dp_sgd_head(budget: PrivacyBudget) -> Game:
+    # the coordinates do not touch each other, so one fit is as many replace-one games as there are records
+    mechanism = DPSGDHead(batch_size=_CANARIES // 4, epochs=3, learning_rate=0.01, average=0.0)
+    psi, one = torch.eye(_CANARIES, dtype=torch.float64), torch.ones(_CANARIES, dtype=torch.float64)
+    stages = [given_stage(LinearProblem(psi, sign * one, one, 0.01, 1.0, 1.0, threshold=0.01)) for sign in (-1.0, 1.0)]
+    worlds = [mechanism.prepare(stage, budget) for stage in stages]
+
+    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
+        fits = -(-runs // _CANARIES)
+        return worlds[world].draw(noise, fits).reshape(-1, 1)[:runs]
+
+    assert worlds[0].event is not None
+    return Game(
+        draw=draw,
+        event=worlds[0].event,
+        count=worlds[0].count,
+        guarantee=worlds[0].guarantee,
+        evidence=lambda theta: theta[:, 0],
+        most_runs=40_000,
+    )

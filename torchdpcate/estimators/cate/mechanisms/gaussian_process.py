@@ -1,0 +1,149 @@
+"""Gaussian-process function noise at finitely many queries: exact, by Cholesky."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.estimators.cate.mechanisms.base import Prepared, QueryMechanism
+from torchdpcate.estimators.cate.mechanisms.worst_pairs import FAR, NEAR, linear_stage
+from torchdpcate.estimators.cate.online.path import JITTER, LATTICE, answer_step
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.guarantee import Guarantee, Level
+from torchdpcate.privacy.mechanisms import GaussianMechanism
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.worst_case import Game, function_evidence, worst_case
+from torchdpcate.second_stage.kernel import KernelStage
+from torchdpcate.second_stage.recipes import RidgeSecondStage, SecondStage
+from torchdpcate.second_stage.stage import FittedStage, RKHSStage
+
+
+class GaussianProcess(QueryMechanism):
+    r"""f(queries) + r U(queries), U ~ GP(0, K + jitter), r = Delta sigma(epsilon, delta).
+
+    Guarantee:
+        Certified (epsilon, delta) for every fixed value of the nuisances, whatever the number of queries: Delta
+        bounds the replace-one change of f in the norm of the public kernel's space (``RKHSStage.sensitivity``),
+        sigma is the analytic Gaussian of Balle & Wang (2018). Conditions: queries and kernel are public; real
+        arithmetic. Source: theory note ``dp_cate``, row 5; Hall, Rinaldo & Wasserman (2013).
+
+    The noise of the answer at x is r sqrt(K(x, x) + jitter), public. A query that is asked twice gets one answer.
+
+    Example:
+        >>> GaussianProcess().name
+        'gaussian_process'
+    """
+
+    name = "gaussian_process"
+    formula = (
+        "r = Delta sigma_AG(epsilon, delta), Delta = 2 B tau / (ridge n) for the Huber loss, "
+        "(2 B S / (ridge n)) (1 + B / (4 sqrt(ridge))) for the squared one; noise r GP(0, K); dp_cate row 5"
+    )
+    loss = "huber"
+    accepts = (RidgeSecondStage,)
+    online = True
+    gaussian = True
+    noise_ratio = 0.1  # as output perturbation
+
+    def check(self, recipe: SecondStage, weight_bound: float, n: int, budget: PrivacyBudget) -> None:
+        """Refuse a loss without a bound; arguments and errors are the base class's."""
+        super().check(recipe, weight_bound, n, budget)
+        if getattr(recipe, "loss", None) == "truncated_squared":
+            raise InputError(
+                "second_stage.loss = truncated_squared: it is not convex, so no bound holds of what one record moves; "
+                f"use second_stage.loss=huber with mechanism={self.name}"
+            )
+
+    def calibrate(self, stage: FittedStage, budget: PrivacyBudget) -> tuple[RKHSStage, GaussianMechanism]:
+        """Return the stage as one with a kernel, and the mechanism whose scale is r.
+
+        Raises:
+            InputError: A second stage without a sensitivity bound.
+        """
+        rkhs = self.require_rkhs(stage)
+        return rkhs, GaussianMechanism(budget, rkhs.sensitivity)
+
+    def guarantee(self, budget: PrivacyBudget) -> Guarantee:
+        """Return the level and its source."""
+        return Guarantee(Level.CERTIFIED, budget, source="dp_cate row 5; Hall et al. 2013; Balle & Wang 2018")
+
+    def prepare(self, stage: FittedStage, queries: Tensor, budget: PrivacyBudget) -> Prepared:
+        """Return the mechanism on f at the queries; the arguments and errors are the base class's."""
+        rkhs, mechanism = self.calibrate(stage, budget)
+        rows, place = torch.unique(queries + 0.0, dim=0, return_inverse=True)  # + 0.0: there is one zero
+        covariance = rkhs.covariance(rows, rows)
+        covariance.diagonal().add_(JITTER)
+        scales = mechanism.scale * covariance.diagonal().sqrt().cpu()
+        step = answer_step(rkhs.block.domain, mechanism.scale)
+        draw = _draw(rkhs.correction(rows).cpu(), mechanism.scale, _root(covariance), step)
+        return Prepared(
+            event=mechanism.event,
+            guarantee=self.guarantee(budget),
+            draw=lambda noise, runs: draw(noise, runs)[:, place],
+            public=public_constants(rkhs, mechanism.sensitivity, mechanism.scale),
+            noise_scales=scales[place],
+        )
+
+
+def public_constants(stage: RKHSStage, sensitivity: float, scale: float) -> dict[str, Any]:
+    """Return what statements tell of function noise.
+
+    Args:
+        stage: The fitted second stage.
+        sensitivity: Delta.
+        scale: r.
+    """
+    threshold = stage.loss.threshold if isinstance(stage, KernelStage) else getattr(stage, "threshold", math.inf)
+    told = threshold if threshold < math.inf else "squared loss"
+    return {"sensitivity": sensitivity, "noise_scale": scale, "jitter": JITTER, "threshold": told}
+
+
+def _root(covariance: Tensor) -> Tensor:
+    """Lower Cholesky factor on the CPU.
+
+    Raises:
+        NumericalError: Not a covariance, even with the jitter.
+    """
+    factor, info = torch.linalg.cholesky_ex(covariance)
+    if bool(info):
+        raise NumericalError(
+            f"the kernel of {len(covariance)} queries is not positive definite, even with a jitter of {JITTER:g}: "
+            "ask for fewer queries; nothing was charged or released"
+        )
+    return factor.cpu()
+
+
+def _draw(values: Tensor, scale: float, root: Tensor, step: float) -> Callable[[NoiseSource, int], Tensor]:
+    """Return the draw of values [d] plus scale GP noise, rounded to the public grid once all is added."""
+
+    def draw(noise: NoiseSource, runs: int) -> Tensor:
+        paths = noise.gaussian(runs * len(values), 1.0, LATTICE).reshape(runs, -1) @ root.T
+        return torch.round((values + scale * paths) / step) * step
+
+    return draw
+
+
+AUDITED = torch.tensor([[NEAR], [0.5], [FAR], [0.25]], dtype=torch.float64)
+"""Queries of the attacks: the replaced record's place, and others beside it."""
+
+
+@worst_case(
+    "gaussian_process",
+    GaussianProcess,
+    pair="one treated record apart from all others, its outcome at either end; queried there and beside",
+)
+def _gaussian_process(budget: PrivacyBudget) -> Game:
+    stages = [linear_stage((NEAR, y), n=100, ridge=0.1, threshold=0.01) for y in (-0.5, 0.5)]
+    worlds = [GaussianProcess().prepare(stage, AUDITED, budget) for stage in stages]
+    assert worlds[0].event is not None
+    shift = stages[1].correction(AUDITED) - stages[0].correction(AUDITED)
+    covariance = stages[0].covariance(AUDITED, AUDITED) + JITTER * torch.eye(len(AUDITED), dtype=torch.float64)
+    return Game(
+        draw=lambda world, runs, noise: worlds[world].draw(noise, runs),
+        event=worlds[0].event,
+        guarantee=worlds[0].guarantee,
+        evidence=function_evidence(shift, covariance),
+    )

@@ -1,0 +1,257 @@
+"""Sufficient statistics of ridge regression, released once: every ridge afterwards is free."""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.cate.mechanisms.base import Charge, FunctionMechanism, Prepared, PrivateHead
+from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
+from torchdpcate.features.maps import batches
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.guarantee import Guarantee, Level
+from torchdpcate.privacy.mechanisms import GaussianMechanism
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.worst_case import Game, worst_case
+from torchdpcate.release.release import RELEASES, FunctionRelease, _require
+from torchdpcate.release.statement import PrivacyStatement
+from torchdpcate.second_stage.linear import LinearProblem
+from torchdpcate.second_stage.normal_equations import NormalEquations
+from torchdpcate.second_stage.stage import FittedStage
+
+_MOST_FEATURES = 4_096  # their 8 million noisy numbers take about a minute to draw
+_RIDGE_SHARE = 0.3  # of the matrix noise's norm: on generated data 0.1 to 1 were best, by features and records
+
+
+def statistics_units(weight_bound: float, target_bound: float) -> tuple[float, float]:
+    r"""Return the scales of sum v v' and of sum s v in which one record moves the two of them by at most one.
+
+    .. math:: \kappa_A = \tfrac{3}{\sqrt 2} B^2,\quad \kappa_b = \tfrac{3}{\sqrt 2} B S
+
+    Two records at an angle of cosine c move them by at most sqrt(2 a (1 - c^2) + 2 g (1 + c)), a = B^4 / kappa_A^2
+    and g = B^2 S^2 / kappa_b^2, which for g <= 2 a is largest at c = g / (2 a): (2 a + g) / sqrt(2 a). Equal shares
+    g = a have the least error, to first order, for a head whose predictions reach S. The largest moves of the two,
+    2 a and 4 g, never happen together: counted so, there were 15 per cent more noise.
+
+    Args:
+        weight_bound: B, bound of ||v||.
+        target_bound: S, bound of |s|.
+
+    Example:
+        >>> [round(unit, 6) for unit in statistics_units(0.9, 0.5)]
+        [1.718269, 0.954594]
+    """
+    return 3 / math.sqrt(2) * weight_bound**2, 3 / math.sqrt(2) * weight_bound * target_bound
+
+
+@dataclass(frozen=True, eq=False)
+class PrivateStatistics(PrivateHead):
+    """Coefficients and the noisy statistics they come from.
+
+    Attributes:
+        statistics: Noisy normal equations, paid for.
+        ridge: Of the coefficients.
+    """
+
+    statistics: NormalEquations
+    ridge: float
+
+
+@dataclass(frozen=True, eq=False)
+class StatisticsRelease(FunctionRelease):
+    """A whole CATE function with the statistics from which its reader makes that of any other ridge.
+
+    Attributes:
+        statistics: Noisy normal equations, paid for.
+        ridge: Of ``theta``.
+    """
+
+    kind = "statistics"
+
+    statistics: NormalEquations
+    ridge: float
+
+    def at_ridge(self, ridge: float) -> "StatisticsRelease":
+        """Return the function of another ridge lambda: post-processing, free however often and however chosen.
+
+        Raises:
+            InputError: A ridge that is not positive.
+        """
+        privacy = dataclasses.replace(self.privacy, public={**self.privacy.public, "ridge": ridge})
+        return dataclasses.replace(self, theta=self.statistics.solve(ridge), ridge=ridge, privacy=privacy)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what a function release holds, and the statistics."""
+        statistics = {"statistics.matrix": self.statistics.matrix, "statistics.vector": self.statistics.vector}
+        return {**super().tensors(), **statistics}
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a function release states, the ridge, and the records of the statistics."""
+        return {**super().facts(), "ridge": self.ridge, "records": self.statistics.n}
+
+    @classmethod
+    def build(
+        cls, tensors: dict[str, Tensor], facts: dict[str, Any], schema: TableSchema, privacy: PrivacyStatement
+    ) -> "StatisticsRelease":
+        """Rebuild a release from ``tensors`` and ``facts``."""
+        function = FunctionRelease.build(tensors, facts, schema, privacy)
+        matrix, vector, p = tensors["statistics.matrix"], tensors["statistics.vector"], function.theta.numel()
+        _require(matrix, (p, p), "statistics.matrix")
+        _require(vector, (p,), "statistics.vector")
+        n, ridge = facts["records"], float(facts["ridge"])
+        if not torch.equal(matrix, matrix.T) or not (isinstance(n, int) and n > 0) or not 0 < ridge < math.inf:
+            raise ValueError("statistics that are not symmetric, or without records or ridge")
+        known = {field.name: getattr(function, field.name) for field in dataclasses.fields(function)}
+        return cls(**known, statistics=NormalEquations.of(matrix, vector, n), ridge=ridge)
+
+
+RELEASES[StatisticsRelease.kind] = StatisticsRelease
+
+
+class SufficientStatistics(FunctionMechanism):
+    r"""A~ = sum v v' + sigma_A N, b~ = sum s v + sigma_b z; theta~ = (A~_+ + n lambda I)^{-1} b~ for every lambda.
+
+    N is symmetric with variances 1 on and 1/2 off its diagonal, z standard normal, A~_+ the positive part.
+
+    Targets are clipped to the threshold, |s| <= tau, before they enter: a public map of each record, so that S is tau.
+    Their regression is then squared; with ``loss=squared`` there is no threshold and S is the score's bound.
+
+    Guarantee:
+        Certified (epsilon, delta) for every fixed value of the nuisances and the threshold: a Gaussian mechanism on
+        the statistics, in units of which one record moves them by at most one (``statistics_units``). Conditions:
+        ||v|| <= B, |s| <= S by the clip. The coefficients, and those of every other ridge, are post-processing.
+        Their noise depends on the records, so there is no public band. Source: theory note ``dp_cate``, row 4, with
+        a sharper sensitivity.
+
+    Args:
+        ridge: lambda of the released coefficients; None takes the larger of the second stage's own and
+            0.3 sigma_A sqrt(2 p) / n: far below the norm of the matrix noise, that noise is inverted.
+
+    Raises:
+        InputError: A ridge that is not positive.
+
+    Example:
+        >>> SufficientStatistics().name
+        'statistics'
+    """
+
+    name = "statistics"
+    formula = (
+        "sigma_A = (3 / sqrt 2) B^2 sigma_AG(epsilon, delta), sigma_b = (3 / sqrt 2) B S sigma_AG(epsilon, delta), "
+        "S the clip of the targets; dp_cate row 4, with a sharper sensitivity"
+    )
+
+    def __init__(self, ridge: float | None = None) -> None:
+        if ridge is not None and not 0 < ridge < math.inf:
+            raise InputError(f"mechanism.ridge = {ridge}: give a positive number or null")
+        self.ridge = ridge
+
+    def prepare(self, stage: FittedStage, budget: PrivacyBudget) -> Prepared:
+        """Return the noisy statistics' mechanism; the arguments and errors are the base class's.
+
+        A draw is the diagonal of A~, what is above it row by row, and b~.
+        """
+        problem = self.require_linear(stage).problem
+        p, S = problem.design.shape[1], min(problem.target_bound, problem.threshold)
+        if p > _MOST_FEATURES:
+            raise InputError(
+                f"features: {p:,} of them have {p * (p + 1) // 2:,} products to release; take at most "
+                f"{_MOST_FEATURES:,}, or mechanism=objective"
+            )
+        blocks = _blocks(_equations(problem, S))
+        mechanism = GaussianMechanism(budget, 1.0)  # of the statistics in units that one record moves by at most one
+        scale = mechanism.released_scale(sum(block.numel() for block in blocks))
+        matrix, vector = (scale * unit for unit in statistics_units(problem.weight_bound, S))
+        scales = (matrix, matrix / math.sqrt(2), vector)
+        return Prepared(
+            event=mechanism.event,
+            guarantee=Guarantee(Level.CERTIFIED, budget, source="dp_cate row 4; Balle & Wang 2018"),
+            draw=lambda noise, runs: torch.cat(
+                [_noisy(block, scale, noise, runs) for block, scale in zip(blocks, scales, strict=True)], 1
+            ),
+            public={
+                "matrix_scale": matrix,
+                "vector_scale": vector,
+                "threshold": problem.threshold if not problem.squared else "squared loss",
+                "ridge": self.ridge or max(problem.ridge, _RIDGE_SHARE * matrix * math.sqrt(2 * p) / problem.n),
+            },
+        )
+
+    def privatize(
+        self, stage: FittedStage, budget: PrivacyBudget, charge: Charge, noise: NoiseSource
+    ) -> PrivateStatistics:
+        """Return coefficients and statistics; see the base class."""
+        ready = self.prepare(stage, budget).resting_on(stage.conditions)
+        problem = self.require_linear(stage).problem
+        statistics = unpacked(ready.run(charge, noise), problem.design.shape[1], problem.n)
+        ridge = ready.public["ridge"]
+        return PrivateStatistics(statistics.solve(ridge), None, ready.guarantee, ready.public, statistics, ridge)
+
+    def make_release(self, head: PrivateHead, **parts: Any) -> StatisticsRelease:
+        """Return the release of the statistics; see the base class."""
+        assert isinstance(head, PrivateStatistics)
+        return StatisticsRelease(
+            theta=head.theta, noise_scale=None, statistics=head.statistics, ridge=head.ridge, **parts
+        )
+
+
+def unpacked(draw: Tensor, p: int, n: int) -> NormalEquations:
+    """Return the normal equations of one draw of the mechanism, of p features and n records."""
+    diagonal, above, vector = draw.split([p, p * (p - 1) // 2, p])
+    matrix = torch.diag(diagonal)
+    rows, columns = torch.triu_indices(p, p, 1)
+    matrix[rows, columns] = above
+    matrix[columns, rows] = above
+    return NormalEquations.of(matrix, vector.clone(), n)
+
+
+def _equations(problem: LinearProblem, bound: float) -> NormalEquations:
+    """The exact statistics, batch by batch, with targets clipped to the bound."""
+    p = problem.design.shape[1]
+    equations, s = NormalEquations(p, problem.s.device), problem.s.clamp(-bound, bound)
+    for rows in batches(torch.arange(problem.n, device=s.device), p):
+        equations.add(problem.w[rows, None] * problem.psi[rows], s[rows])
+    return equations
+
+
+def _blocks(equations: NormalEquations) -> tuple[Tensor, Tensor, Tensor]:
+    """Diagonal, what is above it, and vector, on the CPU; one noise scale each."""
+    matrix = equations.matrix.cpu()
+    rows, columns = torch.triu_indices(len(matrix), len(matrix), 1)
+    return matrix.diagonal(), matrix[rows, columns], equations.vector.cpu()
+
+
+def _noisy(values: Tensor, scale: float, noise: NoiseSource, runs: int) -> Tensor:
+    step = noise.grid(scale)
+    drawn = noise.gaussian(runs * values.numel(), scale).reshape(runs, -1)
+    return torch.round(values / step) * step + drawn
+
+
+@worst_case(
+    "statistics",
+    SufficientStatistics,
+    pair="a record turns by 60 degrees and its target changes sign, both at their bounds",
+)
+def _statistics(budget: PrivacyBudget) -> Game:
+    s, w = torch.zeros(10, dtype=torch.float64), torch.ones(10, dtype=torch.float64)
+    problems = []
+    for angle, target in ((0.0, 1.0), (math.pi / 3, -1.0)):
+        psi = torch.zeros(10, 2, dtype=torch.float64)
+        psi[0] = torch.tensor([math.cos(angle), math.sin(angle)])
+        problems.append(LinearProblem(psi, s.clone().index_fill_(0, torch.tensor(0), target), w, 0.1, 1.0, 1.0))
+    worlds = [SufficientStatistics().prepare(given_stage(problem), budget) for problem in problems]
+    before, after = (torch.cat(_blocks(_equations(problem, 1.0))) for problem in problems)
+    variances = torch.tensor([1.0, 1.0, 0.5, 1.0, 1.0], dtype=torch.float64)  # equal bounds, equal scales
+    direction = (after - before) / variances
+    return Game(
+        draw=lambda world, runs, noise: worlds[world].draw(noise, runs),
+        event=GaussianMechanism(budget, 1.0).event,
+        guarantee=worlds[0].guarantee,
+        evidence=lambda outputs: outputs @ direction,
+        most_runs=1_000_000,
+    )

@@ -1,0 +1,98 @@
+"""Neighbouring second-stage blocks on which the mechanisms of this room are attacked."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchdpcate.causal.score import RScore
+from torchdpcate.data.domain import Domain
+from torchdpcate.estimators.cate.mechanisms.base import Prepared
+from torchdpcate.features.maps import Identity
+from torchdpcate.nuisance.model import NuisanceValues
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.worst_case import Evidence, Game, gaussian_evidence
+from torchdpcate.second_stage.linear import LinearProblem
+from torchdpcate.second_stage.stage import LinearStage, SecondStageBlock
+
+DOMAIN = Domain([0.0], [1.0], -0.5, 0.5, overlap=0.1)
+"""One covariate; its two ends have orthonormal features under `Identity`, so records at one end leave the other be."""
+
+NEAR, FAR = 1.0, 0.0
+"""Covariate of the record that is replaced, and of all the others."""
+
+_SCALE_RUNS = 4_000  # that tell an adversary, who knows both data sets, how large a secret scale is
+
+
+def regression(x: Tensor, a: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return (s, w) of the R-learner at pi = overlap, mu = 0: s = y, and w is at its bound for the treated."""
+    one = torch.ones_like(y)
+    return RScore().regression(a, y, NuisanceValues(DOMAIN.overlap * one, 0 * one, 0 * one))
+
+
+def treated_block(x: Tensor, y: Tensor) -> SecondStageBlock:
+    """Return the block of treated records with covariates x [n, 1] and outcomes y [n]."""
+    s, w = regression(x, torch.ones_like(y), y)
+    return SecondStageBlock(x, s, w, regression, DOMAIN, RScore().bounds(DOMAIN))
+
+
+def linear_stage(first: tuple[float, float], n: int, ridge: float, threshold: float) -> LinearStage:
+    """Return the stage of n records, the first (x, y) as given, the others far away with an outcome of zero."""
+    x, y = torch.full((n, 1), FAR, dtype=torch.float64), torch.zeros(n, dtype=torch.float64)
+    x[0], y[0] = first
+    return LinearStage(treated_block(x, y), Identity().setup(DOMAIN), ridge, threshold)
+
+
+@dataclass(frozen=True, eq=False)
+class GivenStage(LinearStage):
+    """A linear stage whose regression is given as it is, whatever records it may have come from.
+
+    Attributes:
+        problem: The regression.
+    """
+
+    problem: LinearProblem  # type: ignore[assignment, misc]
+
+
+def given_stage(problem: LinearProblem) -> GivenStage:
+    """Return the stage of this regression on two features."""
+    none = torch.zeros(0, dtype=torch.float64)
+    block, features = treated_block(none[:, None], none), Identity().setup(DOMAIN)
+    return GivenStage(block, features, problem.ridge, problem.threshold, problem=problem)
+
+
+def function_game(stages: Sequence[LinearStage], prepare: Callable[[LinearStage], Prepared]) -> Game:
+    """Return the game on released coefficients; the evidence is how far they lie along the way from D to D'.
+
+    Args:
+        stages: Fitted to D and to D'.
+        prepare: The mechanism.
+    """
+    direction = (stages[1].theta - stages[0].theta).cpu()
+    return _game((prepare(stages[0]), prepare(stages[1])), lambda theta: theta @ direction, most_runs=1_000_000)
+
+
+def query_game(worlds: tuple[Prepared, Prepared], means: tuple[Tensor, Tensor]) -> Game:
+    """Return the game on Gaussian answers with the given means [d]; scales are measured, for they are secret."""
+    noise = NoiseSource.system()
+    draws = [ready.draw(noise, _SCALE_RUNS) - mean for ready, mean in zip(worlds, means, strict=True)]
+    scales = [d.square().mean().sqrt().item() for d in draws]
+    return _game(worlds, gaussian_evidence(means, (scales[0], scales[1])), most_runs=100_000)
+
+
+def _game(worlds: tuple[Prepared, Prepared], evidence: Evidence, most_runs: int) -> Game:
+    first = worlds[0]
+    assert first.event is not None
+    return Game(
+        draw=lambda world, runs, noise: worlds[world].draw(noise, runs),
+        event=first.event,
+        guarantee=first.guarantee,
+        evidence=evidence,
+        most_runs=most_runs,
+    )
+
+
+def queries(count: int) -> Tensor:
+    """Return the replaced record's place, asked for ``count`` times, [count, 1]."""
+    return torch.full((count, 1), NEAR, dtype=torch.float64)

@@ -1,0 +1,449 @@
+"""Answers online: the curator's service that reveals one noisy function, query by query, for one price."""
+
+import json
+import os
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdpcate._files import PRIVATE, atomic_path, check_private, reserved
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.errors import InputError, NumericalError, ReleaseFileError
+from torchdpcate.estimators.cate.mechanisms.base import Charge
+from torchdpcate.estimators.cate.mechanisms.gaussian_process import AUDITED, GaussianProcess, public_constants
+from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, linear_stage
+from torchdpcate.estimators.cate.online.correction import Correction, correction_from, correction_of, with_columns
+from torchdpcate.estimators.cate.online.counter import Counter
+from torchdpcate.estimators.cate.online.history import History
+from torchdpcate.estimators.cate.online.path import JITTER, LATTICE, Revealed, SamplePath, answer_step
+from torchdpcate.nuisance.model import NuisanceModel
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import Event
+from torchdpcate.privacy.guarantee import Guarantee
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.worst_case import Game, function_evidence, worst_case
+from torchdpcate.release.digest import DIGEST_KEY, release_digest
+from torchdpcate.release.parts import load_nuisances, named_tensors
+from torchdpcate.release.release import QueryRelease
+from torchdpcate.release.statement import PrivacyStatement
+from torchdpcate.second_stage.stage import FittedStage
+
+STATE_FILE = "state.safetensors"
+_FORMAT, _FORMAT_VERSION = "torchdpcate-online", "1"
+EXCESS = 1e-3
+"""Share by which the variance is raised, to pay for queries that are no rows of their own."""
+
+_SLACK = EXCESS * JITTER
+_BATCH = 4_096  # answers worked out at once
+_ROOM = 1 << 20  # bytes of a service besides its tensors
+_STOCK = 1_024  # numbers drawn at once
+_AGREE = 1e-6  # of the outcome range, between an answer in the history and the same one worked out anew
+
+
+class _Stock:
+    """Standard normal numbers drawn in advance, for one draw costs as much as hundreds; none is used twice."""
+
+    def __init__(self, noise: NoiseSource) -> None:
+        self._noise, self._owner, self._left = noise, 0, torch.empty(0, dtype=torch.float64)
+
+    def take(self, count: int) -> Tensor:
+        """Return numbers that nobody has had, [count]."""
+        if self._owner != os.getpid():  # a fork has the same stock, and both would use it
+            self._owner, self._left = os.getpid(), self._left[:0]
+        if count > len(self._left):
+            self._left = self._noise.gaussian(max(count, _STOCK), 1.0, LATTICE)
+        taken, self._left = self._left[:count], self._left[count:]
+        return taken
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy begins with an empty stock: it must not use the same numbers again."""
+        return {**self.__dict__, "_left": self._left[:0]}
+
+
+class NoisyFunction:
+    r"""f(x) + s (v(x) + sqrt(jitter) e(x)) at queries as they come: v a path of GP(0, K), e white noise.
+
+    s = r sqrt(1 + excess) covers what ``SamplePath`` leaves out, so that the covariance of the noise is never below
+    r^2 K.
+
+    Args:
+        correction: f and its kernel.
+        scale: s, in outcome units.
+        noise: Where z and e come from.
+    """
+
+    def __init__(self, correction: Correction, scale: float, noise: NoiseSource) -> None:
+        self.correction, self.scale = correction, scale
+        self.path, self._stock = SamplePath(correction.covariance, _SLACK), _Stock(noise)
+
+    def reveal(self, lifted: Tensor, runs: int = 1) -> tuple[Revealed, Tensor]:
+        """Return the path at new queries, and beside it v + sqrt(jitter) e, [b, runs], for independent paths."""
+        z, e = self._stock.take(2 * len(lifted) * runs).reshape(2, len(lifted), runs)
+        revealed = self.path.reveal(lifted, z)
+        return revealed, revealed.values + JITTER**0.5 * e
+
+    def value(self, lifted: Tensor, total: Tensor) -> Tensor:
+        """Return f plus the noise, [b, runs]."""
+        return self.correction.value(lifted)[:, None] + self.scale * total
+
+    def noise_scales(self, lifted: Tensor) -> Tensor:
+        """Return the public standard deviation of the noise, [b]."""
+        return self.scale * (self.correction.variance(lifted) + JITTER).sqrt()
+
+
+@dataclass(frozen=True, eq=False)
+class OnlineTerms:
+    """What a service costs and what it promises.
+
+    Attributes:
+        event: What is charged, once for all answers.
+        guarantee: Level and source.
+        public: Public constants.
+        scale: s, in outcome units.
+    """
+
+    event: Event
+    guarantee: Guarantee
+    public: dict[str, Any]
+    scale: float
+
+    @classmethod
+    def of(cls, stage: FittedStage, budget: PrivacyBudget) -> "OnlineTerms":
+        """Return the terms for a fitted stage.
+
+        Raises:
+            InputError: A second stage without a sensitivity bound.
+        """
+        mechanism = GaussianProcess()
+        rkhs, gaussian = mechanism.calibrate(stage, budget)
+        scale = gaussian.scale * (1 + EXCESS) ** 0.5
+        public = {**public_constants(rkhs, gaussian.sensitivity, scale), "answers": "online"}
+        return cls(gaussian.event, mechanism.guarantee(budget).resting_on(stage.conditions), public, scale)
+
+
+@dataclass(frozen=True, eq=False)
+class _State:
+    """What the service knows besides its history; the curator's."""
+
+    run: str
+    correction: Correction
+    nuisances: NuisanceModel
+    schema: TableSchema
+    privacy: PrivacyStatement
+    scale: float
+    columns: tuple[int, ...] | None = None
+    counter: str | None = None
+
+    def view(self, x: Tensor) -> Tensor:
+        """Return the columns of the covariates that nuisances and f see."""
+        return x if self.columns is None else x[:, list(self.columns)]
+
+    def save(self, path: Path) -> None:
+        from safetensors.torch import save_file
+
+        facts = {**self.correction.facts(), "nuisances": self.nuisances.config()}
+        facts |= {"scale": self.scale, "columns": self.columns, "counter": self.counter}
+        metadata = {
+            "format": _FORMAT,
+            "format_version": _FORMAT_VERSION,
+            "run": self.run,
+            "facts": json.dumps(facts),
+            "schema": json.dumps(self.schema.to_dict()),
+            "privacy": json.dumps(self.privacy.to_dict()),
+        }
+        own = {f"correction.{name}": tensor for name, tensor in self.correction.tensors().items()}
+        tensors = {
+            name: t.contiguous().clone() for name, t in (own | named_tensors("nuisances", self.nuisances)).items()
+        }
+        metadata[DIGEST_KEY] = release_digest(metadata, tensors)
+        with atomic_path(path, PRIVATE) as temporary:
+            save_file(tensors, temporary, metadata=metadata)
+
+    @classmethod
+    def load(cls, path: Path) -> "_State":
+        from safetensors import safe_open
+
+        try:
+            with safe_open(path, framework="pt") as file:
+                metadata = file.metadata() or {}
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+            if (metadata["format"], metadata["format_version"]) != (_FORMAT, _FORMAT_VERSION):
+                raise ValueError("not of this format")
+            if metadata[DIGEST_KEY] != release_digest(metadata, tensors):
+                raise ValueError("it does not match its checksum")
+            facts = json.loads(metadata["facts"])
+            schema = TableSchema.from_dict(json.loads(metadata["schema"]))
+            nuisances = load_nuisances(tensors, facts["nuisances"])
+            own = {n.removeprefix("correction."): t for n, t in tensors.items() if n.startswith("correction.")}
+            columns = None if facts["columns"] is None else tuple(map(int, facts["columns"]))
+            domain = schema.domain if columns is None else schema.domain.select(columns)
+            correction = correction_from(own, facts, domain, nuisances)
+            privacy = PrivacyStatement.from_dict(json.loads(metadata["privacy"]))
+            counter = None if facts.get("counter") is None else str(facts["counter"])
+            scale = float(facts["scale"])
+            return cls(metadata["run"], correction, nuisances, schema, privacy, scale, columns, counter)
+        except Exception as error:  # whatever Python raises on contents that somebody made up
+            raise ReleaseFileError(f"{path}: damaged or changed ({type(error).__name__}: {error})") from error
+
+
+class OnlineService:
+    r"""Answers g0(x) + f(x) + s u(x), clipped to [-R, R], at any queries, as often as wanted, for one charge.
+
+    The noise u is one path of a Gaussian process, revealed as queries come; each has the law given all that was
+    revealed before (``SamplePath``). A query always gets the same answer. The history is on the disk before an
+    answer leaves (``history``), so that neither a crash nor a second process draws new noise for an old query;
+    askers of several processes wait for one another.
+
+    Guarantee:
+        Certified (epsilon, delta) for any number of queries, chosen adaptively, under the conditions of
+        ``GaussianProcess``. Source: theory note ``dp_cate``, row 5; ``docs/guarantees/online.md``.
+
+    The service is the curator's and trusted: its folder holds f and the noise, and never leaves. Answers may.
+    """
+
+    def __init__(self, folder: Path, state: _State, noise: NoiseSource) -> None:
+        self.folder, self._state, self._noise = folder, state, noise
+        self._forget()
+
+    @classmethod
+    def create(
+        cls,
+        folder: str | Path,
+        stage: FittedStage,
+        nuisances: NuisanceModel,
+        schema: TableSchema,
+        *,
+        budget: PrivacyBudget,
+        charge: Charge,
+        noise: NoiseSource,
+        statement: Callable[[OnlineTerms], PrivacyStatement],
+        columns: tuple[int, ...] | None = None,
+        counter: str | Path | None = None,
+    ) -> "OnlineService":
+        """Pay once, and set up a service in a new folder.
+
+        Args:
+            folder: Made here; it must not exist.
+            stage: The fitted second stage, the curator's.
+            nuisances: Trained nuisances, paid for, on the CPU.
+            schema: Columns and public bounds.
+            budget: What the service may spend of the second-stage block's budget.
+            charge: Pays the ledger.
+            noise: Where the noise comes from.
+            statement: Makes the privacy statement of the answers, after the charge.
+            columns: Columns of the covariates that nuisances and stage see; None for all.
+            counter: File outside the folder that tells a folder which was copied or put back; it must not exist. With
+                None nothing tells it, see ``docs/guarantees/online.md``.
+
+        Raises:
+            InputError: A second stage without a sensitivity bound, or a folder or counter that is there or cannot be
+                made.
+            OSError: There is no room for what the service must keep.
+            BudgetError: The block cannot pay.
+        """
+        folder, terms, run = Path(folder), OnlineTerms.of(stage, budget), secrets.token_hex(16)
+        counter = None if counter is None else os.path.realpath(counter)
+        _refuse_counter(counter, run, folder)
+        correction = correction_of(stage, nuisances)
+        correction.facts()  # refuses, before anything is paid, a feature map that the service could not read again
+        try:
+            folder.mkdir(mode=0o700, parents=True)
+        except OSError as error:
+            raise InputError(f"folder = {folder}: cannot be made ({error.strerror}); choose another") from None
+        try:
+            # what could not be kept is not paid for
+            with reserved(folder, _size(correction, nuisances)):
+                charge(terms.event, terms.guarantee.level, 1)
+        except BaseException:
+            folder.rmdir()
+            raise
+        state = _State(run, correction, nuisances, schema, statement(terms), terms.scale, columns, counter)
+        _history(folder, state).create()
+        state.save(folder / STATE_FILE)  # last: a folder without it is no service
+        return cls(folder, state, noise)
+
+    @classmethod
+    def open(cls, folder: str | Path, noise: NoiseSource | None = None) -> "OnlineService":
+        """Take up the service of a folder.
+
+        Args:
+            folder: Where `create` made it.
+            noise: Where new noise comes from; None takes the operating system's entropy.
+
+        Raises:
+            InputError: No service there, a folder that others can read, or noise with a fixed seed for one that claims
+                privacy.
+            ReleaseFileError: Its state or its history is damaged, changed, or of another run.
+        """
+        folder, noise = Path(folder), noise or NoiseSource.system()
+        if not (folder / STATE_FILE).is_file():
+            raise InputError(f"folder = {folder}: no online service in it")
+        check_private(folder)
+        state = _State.load(folder / STATE_FILE)
+        if state.privacy.private_noise and not noise.private:
+            raise InputError("noise: has a fixed seed, but this service claims privacy; leave it out")
+        service = cls(folder, state, noise)
+        with service._history.lock:
+            service._catch_up()
+        return service
+
+    @property
+    def privacy(self) -> PrivacyStatement:
+        """The privacy statement of all answers together."""
+        return self._state.privacy
+
+    @property
+    def schema(self) -> TableSchema:
+        """Columns and public bounds."""
+        return self._state.schema
+
+    @property
+    def asked(self) -> int:
+        """Number of different queries answered so far, as far as this object knows."""
+        return len(self._answers)
+
+    def answer(self, X: Any) -> np.ndarray:
+        """Return the private effects at X, float64 [m], in outcome units.
+
+        Args:
+            X: Covariates [m, q]: a frame with the schema's columns, or encoded columns.
+
+        Raises:
+            InputError: Wrong columns, missing values, points outside the domain, or a disk that is full; nothing is
+                answered then.
+            ReleaseFileError: The history is damaged, changed or of another run.
+        """
+        x = self.schema.within(self.schema.matrix(X, "query"), "query") + 0.0  # there is one zero
+        keys = [row.tobytes() for row in x.numpy()]
+        known = self._answers
+        if not known.keys() >= set(keys):
+            known = self._ask(x, keys)
+        return np.array([known[key] for key in keys], dtype=np.float64)
+
+    def answer_tensor(self, X: Any) -> Tensor:
+        """Return `answer` as a tensor, [m]."""
+        return torch.from_numpy(self.answer(X))
+
+    def release(self, X: Any) -> QueryRelease:
+        """Return the answers at X as a release for readers, with their public noise scales."""
+        answers = self.answer_tensor(X)
+        x = self.schema.matrix(X, "query") + 0.0
+        scales = torch.cat([self._function.noise_scales(self._lift(part)) for part in x.split(_BATCH)])
+        head = with_columns(self._state.correction.facts(), self._state.columns)
+        return QueryRelease(x, answers, self.schema, self.privacy, scales, head=head)
+
+    def _ask(self, x: Tensor, keys: list[bytes]) -> dict[bytes, float]:
+        """Return all answers so far, after those to these queries are among them."""
+        try:
+            with self._history.lock:
+                self._catch_up()
+                places = {key: i for i, key in enumerate(keys) if key not in self._answers}
+                new = x[list(places.values())]
+                for part in new.split(_BATCH):
+                    self._answer_new(part)
+                return self._answers
+        except OSError as error:
+            self._forget()
+            raise InputError(
+                f"{self.folder}: the history cannot be written ({error.strerror}), so nothing was answered; "
+                "make room on the disk and ask again"
+            ) from error
+        except BaseException:
+            self._forget()  # what is in memory may be ahead of the disk
+            raise
+
+    def _answer_new(self, x: Tensor) -> None:
+        """Reveal the path at new queries, write it down, and only then keep the answers."""
+        lifted = self._lift(x)
+        revealed, total = self._function.reveal(lifted)
+        answers = self._noise.paid(self._finish(x, lifted, total))
+        columns = (revealed.values[:, 0], revealed.residual, revealed.kept.double(), total[:, 0], answers)
+        self._history.append(torch.cat([x, torch.stack(columns, 1)], 1).numpy())
+        self._keep(x, answers)
+
+    def _finish(self, x: Tensor, lifted: Tensor, total: Tensor) -> Tensor:
+        """Return the answers, rounded to the public grid and clipped, [b]."""
+        domain = self.schema.domain
+        with torch.no_grad():
+            effect = self._state.nuisances.effect(self._state.view(x)) + self._function.value(lifted, total)[:, 0]
+        bound, step = domain.outcome_range, answer_step(domain, self._state.scale)
+        return (torch.round(effect / step) * step).clamp(-bound, bound)
+
+    def _lift(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self._state.correction.lift(self._state.view(x))
+
+    def _keep(self, x: Tensor, answers: Tensor) -> None:
+        self._answers.update(zip((row.tobytes() for row in x.numpy()), answers.tolist(), strict=True))
+
+    def _forget(self) -> None:
+        """Begin with nothing in memory; the next question reads the history anew."""
+        self._history = _history(self.folder, self._state)
+        self._function = NoisyFunction(self._state.correction, self._state.scale, self._noise)
+        self._answers: dict[bytes, float] = {}
+
+    def _catch_up(self) -> None:
+        """Take up what was answered since, by this or by other processes."""
+        rows = torch.from_numpy(self._history.new_rows().copy())
+        q = self.schema.domain.dimension
+        for part in rows.split(_BATCH) if len(rows) else ():
+            x, (values, residual, kept, total, answers) = part[:, :q], part[:, q:].unbind(1)
+            lifted = self._lift(x)
+            if not torch.allclose(self._finish(x, lifted, total[:, None]), answers, 0, self._tolerance):
+                raise ReleaseFileError(f"{self.folder}: its answers are not those of its state; nothing is answered")
+            try:
+                self._function.path.restore(lifted, Revealed(values[:, None], residual, kept == 1))
+            except NumericalError as error:
+                raise ReleaseFileError(f"{self.folder}: {error}; nothing is answered") from None
+            self._keep(x, answers)
+
+    @property
+    def _tolerance(self) -> float:
+        return _AGREE * self.schema.domain.outcome_range
+
+
+def _size(correction: Correction, nuisances: NuisanceModel) -> int:
+    """Return more bytes than a service's state and its first answers take."""
+    tensors = [*correction.tensors().values(), *named_tensors("nuisances", nuisances).values()]
+    return _ROOM + 2 * sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def _history(folder: Path, state: _State) -> History:
+    counter = None if state.counter is None else Counter(Path(state.counter), state.run, folder)
+    return History(folder, state.run, state.schema.domain.dimension + 5, counter)
+
+
+def _refuse_counter(path: str | None, run: str, folder: Path) -> None:
+    """Refuse, before anything is paid, a counter that could not be made."""
+    if path is None:
+        return
+    Counter(Path(path), run, folder)
+    if os.path.lexists(path) or not os.access(os.path.dirname(path), os.W_OK):
+        raise InputError(f"counter = {path}: exists already, or its folder cannot be written to; choose another")
+
+
+@worst_case(
+    "online",
+    OnlineService,
+    pair="one treated record apart from all others, its outcome at either end; asked beside it, then there",
+)
+def _online(budget: PrivacyBudget) -> Game:
+    stages = [linear_stage((NEAR, y), n=100, ridge=0.1, threshold=0.01) for y in (-0.5, 0.5)]
+    terms, worlds = OnlineTerms.of(stages[0], budget), [correction_of(stage) for stage in stages]
+    queries = AUDITED.flip(0)
+    shift = stages[1].correction(queries) - stages[0].correction(queries)
+    covariance = stages[0].covariance(queries, queries) + JITTER * torch.eye(len(queries), dtype=torch.float64)
+
+    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
+        function, answers = NoisyFunction(worlds[world], terms.scale, noise), []
+        for lifted in worlds[world].lift(queries).split(1):
+            answers.append(function.value(lifted, function.reveal(lifted, runs)[1]))
+        return torch.cat(answers).T
+
+    return Game(draw, terms.event, terms.guarantee, function_evidence(shift, covariance))

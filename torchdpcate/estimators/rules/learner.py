@@ -1,0 +1,395 @@
+"""What every learner of a treatment rule does: weights, a weighted ERM, a private rule."""
+
+from abc import ABC, abstractmethod
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from torch import LongTensor, Tensor
+
+from torchdpcate.data.checked import checked_records
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.split import public_split
+from torchdpcate.erm.bounds import WeightBounds
+from torchdpcate.erm.domains import ConvexDomain
+from torchdpcate.erm.losses import Loss, Squared, loss_conditions
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.cate.mechanisms.base import Prepared
+from torchdpcate.estimators.rules.loss import make_loss
+from torchdpcate.estimators.rules.mechanisms import RuleMechanism, make_rule_mechanism
+from torchdpcate.estimators.rules.noise_report import NoiseReport, explain_noise
+from torchdpcate.estimators.rules.outcome import Outcome, Shifted, magnitudes, make_outcome, try_outcome
+from torchdpcate.estimators.rules.ridge import LEAST_RIDGE, check_gamma, default_gamma, needed_gamma
+from torchdpcate.estimators.rules.weighted_erm import WeightedERM
+from torchdpcate.estimators.session import Account, Till, forget
+from torchdpcate.features.maps import FeatureMap, conditions_of
+from torchdpcate.features.user_maps import on_domain
+from torchdpcate.nuisance.weights.known import KnownWeights
+from torchdpcate.nuisance.weights.scheme import WeightScheme
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import Event
+from torchdpcate.privacy.guarantee import Condition, Level, of_library, own_code
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.release.rule import RuleRelease
+
+RECORDS, WEIGHTS = "records", "weights"
+"""Blocks of records: the rule's own, and the one that fits weights where they have a block of their own."""
+
+
+@dataclass(eq=False, repr=False)
+class RuleLearner(BaseEstimator, ABC):
+    r"""Learner of a rule d(x) = 1{psi(x)'theta > 0} by weighted empirical risk minimisation.
+
+    .. math:: \min_\theta \sum_i m_i \omega_i\, \ell(\psi_i^\top\theta, t_i) + \tfrac\gamma2 \|\theta\|^2
+
+    with the outcome's magnitude m and the sign in the label t (``Outcome``), and weights omega = 1 / (2 pi(a|x))
+    (``WeightScheme``).
+
+    Guarantee:
+        ``fit`` spends what weights and outcome cost, ``release`` the rest; both certified. Conditions: records are
+        rows, adjacency is replace-one, n, bounds and settings are public. Source: theory note ``policy_learning``,
+        sections 3 to 5.
+
+    Args:
+        domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns in releases.
+        budget: Privacy budget of each block of records, hence of the whole; delta = 0 is pure. None fits without
+            privacy; such a learner releases nothing.
+        outcome: An ``Outcome`` or its name: ``bought_residual``, ``signed_residual`` or ``shifted``.
+        features: Public feature map; None takes intercept and scaled covariates. A map that is not the library's has
+            its rows scaled to norms of at most one, and makes the release conditional.
+        loss: ``huber_hinge``, ``logistic``, ``squared`` (needs a radius) or a ``Loss`` for labels of 1 and -1, whose
+            bounds are checked; one that is not the library's makes the release conditional.
+        gamma: Ridge of the whole sum; None takes ``default_gamma``.
+        mechanism: ``objective`` (default, least noise) or ``output``.
+        perturbation: ``gamma``, ``box`` or ``gaussian``; None takes the one with the least noise.
+        radius: Public bound of the coefficients, l2, or l1 for the squared loss; None leaves them free.
+        gamma_bound: Largest ridge that is worth a release; None takes the curvature of all records at their largest
+            weight. If the budget needs more, the learner refuses and says what accuracy to expect.
+        seed: Public seed of the split into blocks.
+        noise: Privacy noise; None takes the operating system's entropy.
+        ledger_path: File of the ledger, which must not exist; None keeps the ledger in memory.
+
+    Attributes:
+        weights_: Fitted weights. The curator's, but for what they call public.
+        outcome_: The outcome's map, its constants public or paid for.
+        features_: The feature map, on the columns that the rule sees.
+        released_schema_: Those columns: what a reader needs.
+        settings_: Public settings of the fit, as statements tell them.
+        problem_: The weighted ERM. The curator's, never to be published.
+        ledger_: What has been spent; None without privacy.
+        blocks_: Positions of the records of each block, public; with privacy in an order that nobody knows.
+    """
+
+    domain: Domain | TableSchema
+    budget: PrivacyBudget | None
+    _: KW_ONLY
+    outcome: str | Outcome = "bought_residual"
+    features: FeatureMap | None = None
+    loss: str | Loss = "huber_hinge"
+    gamma: float | None = None
+    mechanism: str = "objective"
+    perturbation: str | None = None
+    radius: float | None = None
+    gamma_bound: float | None = None
+    seed: int = 0
+    noise: NoiseSource | None = None
+    ledger_path: str | Path | None = None
+
+    @abstractmethod
+    def scheme(self) -> WeightScheme:
+        """Return how records are weighted."""
+
+    def fit(self, X: Any, A: Any, Y: Any) -> "RuleLearner":
+        """Fit the weights, paying for them where they cost something, and set up the weighted ERM.
+
+        Args:
+            X: Covariates within the domain: a frame with the schema's columns, or encoded columns [n, q] as NumPy or
+                torch.
+            A: Treatment [n] in {0, 1}.
+            Y: Outcome [n] within the domain; larger is better.
+
+        Returns:
+            The learner itself.
+
+        Raises:
+            InputError: Values outside the domain, one arm only, or settings that leave nothing to release; a user's
+                outcome map that is none.
+        """
+        forget(self)
+        schema, noise = TableSchema.of(self.domain).two_arms(), self.noise or NoiseSource.system()
+        return self._fit(checked_records(schema, X, A, Y, None if self.budget is None else noise))
+
+    def _fit(self, records: CausalData) -> "RuleLearner":
+        """Fit to records within the domain, in an order that owes nothing to them."""
+        self.schema_ = TableSchema.of(self.domain).two_arms()
+        domain, scheme = self.schema_.domain, self.scheme()
+        self.check(records.n)
+        self.released_schema_, self.columns_ = self._seen(self.schema_), self._columns(domain)
+        self.blocks_ = self._blocks(records.n)
+        blocks = {name: records.subset(index) for name, index in self.blocks_.items()}
+        outcome, budget = make_outcome(self.outcome), self.budget
+        self._noise, self._account = self.noise or NoiseSource.system(), None
+        if budget is not None:
+            self._account = Account.open(self.sizes_, budget, self._noise, self.ledger_path)
+        self.ledger_ = None if self._account is None else self._account.ledger
+        first = WEIGHTS if WEIGHTS in blocks else RECORDS
+        self.weights_ = scheme.fit(
+            blocks[first],
+            domain,
+            budget=self._first_budget(),
+            charge=_free if self._account is None else self._account.till([first], f"weights: {scheme.name}"),
+            noise=self._noise,
+        )
+        self.outcome_ = outcome.settle(
+            blocks[RECORDS],
+            domain,
+            None if budget is None else outcome.share * budget.epsilon,
+            _free if self._account is None else self._account.till([RECORDS], "outcome: centre and clip"),
+            self._noise,
+        )
+        if outcome.share > 0:
+            try_outcome(self.outcome_, domain)
+        self.problem_ = self.problem(blocks[RECORDS])
+        self.features_, self.settings_ = self._features(domain), self._public()
+        if self._account is not None:
+            self._account.close()
+        return self
+
+    def check(self, n: int) -> None:
+        """Refuse, before anything is fitted or spent, what could not be released.
+
+        Args:
+            n: Number of records.
+
+        Raises:
+            InputError: Settings that do not fit each other, the domain or the budget; or a budget so small that the
+                ridge it needs outweighs all records, with the accuracy to expect.
+        """
+        domain, scheme = TableSchema.of(self.domain).two_arms().domain, self.scheme()
+        sizes = {name: len(index) for name, index in self._blocks(n).items()}
+        first = sizes.get(WEIGHTS, n)
+        scheme.check(first, domain, self._first_budget())
+        outcome = make_outcome(self.outcome)
+        outcome.public(domain)
+        if outcome.share == 0:
+            try_outcome(outcome, domain)
+        self._loss(self._features(domain))
+        make_rule_mechanism(self.mechanism, self.perturbation or "gamma")
+        if self.budget is None:
+            return
+        facts = self._facts(sizes[RECORDS], domain, self.bounds(scheme.bounds(first, domain)))
+        curvature, bounds = facts["loss"].curvature, facts["bounds"]
+        largest = self.gamma_bound or sizes[RECORDS] * bounds.most * curvature
+        report = explain_noise(**facts)
+        if self.mechanism == "objective":
+            check_gamma(needed_gamma(report.rule_epsilon, bounds, curvature), largest, report)
+        zero = torch.zeros(1, facts["size"], dtype=torch.float64)
+        empty = WeightedERM(zero, zero[:, 0], zero[:, 0], facts["loss"], facts["gamma"], bounds)
+        make_rule_mechanism(self.mechanism, facts["perturbation"]).prepare(empty, self._rule_budget(self.budget))
+
+    def release(self, budget: PrivacyBudget | None = None) -> RuleRelease:
+        """Release the rule.
+
+        Args:
+            budget: What to spend of the block's budget; None spends all that is left.
+
+        Raises:
+            InputError: Not fitted, fitted without privacy, or a budget too small for the ridge.
+            BudgetError: The block cannot pay.
+        """
+        if not hasattr(self, "problem_"):
+            raise InputError("release: the learner is not fitted; call fit(X, A, Y) first")
+        account, problem = self._account, self.problem_
+        if account is None:
+            raise InputError("budget = None: this learner was fitted without privacy and releases nothing")
+        mechanism = self._mechanism(self.sizes_[RECORDS], problem.bounds)
+
+        def run(budget: PrivacyBudget, charge: Till, noise: NoiseSource) -> tuple[Prepared, Tensor]:
+            ready = mechanism.prepare(problem, budget)
+            return ready, ready.run(charge, noise)
+
+        (ready, theta), own = account.spend(run, [RECORDS], f"release by {mechanism.name}", budget)
+        statement = account.statement(
+            ready.guarantee,
+            own,
+            mechanism=mechanism.name,
+            formula=mechanism.formula,
+            public={**self.settings_, **ready.public},
+            bounds_origin=self.schema_.domain.origin,
+        )
+        return RuleRelease(theta, self.features_.twin(), self.released_schema_, statement)
+
+    def explain_noise(self) -> NoiseReport:
+        """Return what public facts say of the noise: which term dominates, and what to change. It costs nothing.
+
+        Raises:
+            InputError: Not fitted, or fitted without privacy.
+        """
+        if not hasattr(self, "problem_") or self.budget is None:
+            raise InputError("explain_noise: needs a budget and fit(X, A, Y) first")
+        return explain_noise(**self._facts(self.sizes_[RECORDS], self.schema_.domain, self.problem_.bounds))
+
+    def curator_score(self, X: Any) -> np.ndarray:
+        """Return the scores of the rule without noise, [m]. The curator's, never to be published."""
+        x = self.view(self.schema_.matrix(X))
+        return self.features_.product(self.problem_.minimiser, x).numpy()
+
+    def view(self, x: Tensor) -> Tensor:
+        """Return the columns that the rule sees, [m, k], of covariates x [m, q]."""
+        return x if self.columns_ is None else x[:, list(self.columns_)]
+
+    @property
+    def sizes_(self) -> dict[str, int]:
+        """Records per block, public."""
+        return {name: len(block) for name, block in self.blocks_.items()}
+
+    def problem(self, records: CausalData) -> WeightedERM:
+        """Return the weighted ERM of these records, the curator's.
+
+        Args:
+            records: Records of the rule's block, within the domain.
+        """
+        domain = self.schema_.domain
+        features = self._features(domain)
+        loss, convex = self._loss(features)
+        magnitude, sign = magnitudes(self.outcome_, records.y, domain)
+        omega, label = self.weights_.weights(records), (2 * records.a - 1) * sign
+        # the squared loss looks at the size of its target, the others at its sign
+        squared = isinstance(loss, Squared)
+        target, weights = (2 * label * magnitude, omega) if squared else (label, omega * magnitude)
+        return WeightedERM(
+            features(self.view(records.x)),
+            target,
+            weights,
+            loss,
+            self._gamma(records.n, self.bounds(self.weights_.bounds), loss),
+            self.bounds(self.weights_.bounds),
+            features.largest_entry,
+            convex,
+            self.conditions,
+        )
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """What the rule's guarantee rests on beside its proof: outcome maps, features and losses of the user's."""
+        loss = () if isinstance(self.loss, str) else loss_conditions(self.loss)
+        own = Condition("outcome", "the outcome map looks at one record at a time; tried")
+        outcome = () if of_library(make_outcome(self.outcome)) else (own,)
+        scheme = self.scheme()
+        weights = *own_code("weights", scheme), *scheme.conditions
+        return tuple(dict.fromkeys((*conditions_of(self.features), *weights, *loss, *outcome)))
+
+    def bounds(self, weights: WeightBounds) -> WeightBounds:
+        """Return the bounds of the weighted ERM's weights: those of omega, for magnitudes are at most one."""
+        return weights
+
+    def _facts(self, n: int, domain: Domain, bounds: WeightBounds) -> dict[str, Any]:
+        """Return the public facts that decide a rule's noise, as ``explain_noise`` takes them."""
+        assert self.budget is not None
+        features, outcome = self._features(domain), make_outcome(self.outcome)
+        loss, _ = self._loss(features)
+        facts: dict[str, Any] = {
+            "n": n,
+            "size": features.dimension,
+            "loss": loss,
+            "bounds": bounds,
+            "gamma": self._gamma(n, bounds, loss),
+            "budget": self.budget,
+            "mechanism": self.mechanism,
+            "largest_entry": features.largest_entry,
+            "share": self._first_share(),
+            "shifted": isinstance(outcome, Shifted),
+        }
+        return facts | {"perturbation": self.perturbation or _least_noise(facts)}
+
+    def _mechanism(self, n: int, bounds: WeightBounds) -> RuleMechanism:
+        return make_rule_mechanism(self.mechanism, self._facts(n, self.schema_.domain, bounds)["perturbation"])
+
+    def _gamma(self, n: int, bounds: WeightBounds, loss: Loss) -> float:
+        if self.gamma is not None:
+            return self.gamma
+        if self.budget is None:
+            return LEAST_RIDGE * n * bounds.most
+        return default_gamma(n, self._rule_budget(self.budget).epsilon, bounds, loss.curvature)
+
+    def _loss(self, features: FeatureMap) -> tuple[Loss, ConvexDomain | None]:
+        """Return the loss, and the set to which the coefficients are confined."""
+        return make_loss(self.loss, self.radius, features.largest_entry)
+
+    def _features(self, domain: Domain) -> FeatureMap:
+        """Return the feature map, fixed on the columns that the rule sees."""
+        columns = self._columns(domain)
+        return on_domain(self.features, domain if columns is None else domain.select(columns))
+
+    def _hidden(self) -> str | None:
+        """Return the covariate that holds the propensity, which is weight and no feature; None if none does."""
+        scheme = self.scheme()
+        return scheme.propensity if isinstance(scheme, KnownWeights) and isinstance(scheme.propensity, str) else None
+
+    def _seen(self, schema: TableSchema) -> TableSchema:
+        hidden = self._hidden()
+        return schema if hidden is None else schema.without(hidden)
+
+    def _columns(self, domain: Domain) -> tuple[int, ...] | None:
+        """Return the columns that the rule sees, by position; None for all."""
+        hidden = self._hidden()
+        return None if hidden is None else tuple(j for j, name in enumerate(domain.names) if name != hidden)
+
+    def _blocks(self, n: int) -> dict[str, LongTensor]:
+        block = self.scheme().block
+        if block is None:
+            return {RECORDS: torch.arange(n)}  # type: ignore[dict-item]
+        first, second = public_split(n, block, self.seed, "weights")
+        return {WEIGHTS: first, RECORDS: second}
+
+    def _first_budget(self) -> PrivacyBudget | None:
+        """Return what fitting the weights may spend; None without privacy, or where nothing is spent."""
+        scheme = self.scheme()
+        if self.budget is None or scheme.block is not None:
+            return self.budget
+        return _share(self.budget, scheme.share) if scheme.share > 0 else None
+
+    def _rule_budget(self, budget: PrivacyBudget) -> PrivacyBudget:
+        return _share(budget, 1 - self._first_share())
+
+    def _first_share(self) -> float:
+        """Return the share of the budget that is spent on the rule's records before the rule."""
+        scheme = self.scheme()
+        share = make_outcome(self.outcome).share + (0.0 if scheme.block is not None else scheme.share)
+        if not share < 1:
+            raise InputError(f"weights.share and outcome.share add up to {share:g}: leave something for the rule")
+        return share
+
+    def _public(self) -> dict[str, Any]:
+        """Return the settings as privacy statements tell them."""
+        scheme = self.scheme()
+        return {
+            "learner": type(self).__name__,
+            "weights": scheme.name,
+            "outcome": make_outcome(self.outcome).name,
+            **self.outcome_.public(self.schema_.domain),
+            "loss": self.loss if isinstance(self.loss, str) else type(self.loss).__name__,
+            **({"radius": self.radius} if self.radius is not None else {}),
+            **({"split": scheme.block, "seed": self.seed} if scheme.block is not None else {}),
+            **self.weights_.public,
+        }
+
+
+def _least_noise(facts: dict[str, Any]) -> str:
+    """Return the kind of noise that is expected to be shortest, among those of the mechanism."""
+    lengths = explain_noise(**facts, perturbation="gamma").others
+    own = {name.split()[1]: length for name, length in lengths.items() if name.split()[0] == facts["mechanism"]}
+    return min(own, key=lambda kind: own[kind])
+
+
+def _share(budget: PrivacyBudget, share: float) -> PrivacyBudget:
+    return PrivacyBudget(budget.epsilon * share, budget.delta * share)
+
+
+def _free(event: Event, level: Level, count: int) -> None:
+    """Take no payment: the learner was given no budget."""

@@ -1,0 +1,185 @@
+"""Which records pairwise learning compares, and what weight the comparisons of one record add up to."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchdpcate.data.domain import Domain
+from torchdpcate.errors import InputError
+from torchdpcate.features.maps import batches
+from torchdpcate.privacy.budget import positive
+
+
+class PairTotals(NamedTuple):
+    r"""Total weight of each record's comparisons, by the label that they speak for.
+
+    Attributes:
+        treat: [n], the sum over opposite records of kappa g where a_i sign(r_i - r_j) = +1.
+        leave: [n], the same for -1.
+    """
+
+    treat: Tensor
+    leave: Tensor
+
+
+class Matching(ABC):
+    """A public weight kappa(x, x') in [0, 1]: how much two records of opposite arms are compared.
+
+    It looks at the two records alone. A nearest neighbour does not: whose neighbour a record is depends on all others.
+    """
+
+    name: ClassVar[str]
+
+    def check(self, domain: Domain) -> None:  # noqa: B027  most fit every domain
+        """Refuse, before anything is spent, settings that do not fit the domain."""
+
+    @abstractmethod
+    def totals(self, x: Tensor, a: Tensor, r: Tensor, domain: Domain, sized: bool) -> PairTotals:
+        """Add up the comparisons of every record in bounded memory.
+
+        Args:
+            x: Covariates [n, q] in their own units.
+            a: Treatment [n] in {0, 1}.
+            r: Residuals [n], scaled to [-1/2, 1/2].
+            domain: Public bounds.
+            sized: g = |r_i - r_j| if True, else 1; equal residuals say nothing either way.
+        """
+
+    def public(self) -> dict[str, Any]:
+        """Return the settings, for a privacy statement."""
+        return {"matching": self.name}
+
+
+@dataclass(frozen=True)
+class AllPairs(Matching):
+    """kappa = 1: a record is compared with every record of the other arm. O(n log n)."""
+
+    name = "all"
+
+    def totals(self, x: Tensor, a: Tensor, r: Tensor, domain: Domain, sized: bool) -> PairTotals:
+        """See `Matching.totals`."""
+        return _ranked(torch.zeros(len(a), dtype=torch.int64), a, r, sized)
+
+
+@dataclass(frozen=True)
+class CellPairs(Matching):
+    """kappa = 1 for records that agree exactly in some columns, else 0. O(n log n).
+
+    Args:
+        columns: Names or positions of the columns, usually of categories.
+    """
+
+    name = "cells"
+    columns: Sequence[str | int]
+
+    def check(self, domain: Domain) -> None:
+        """Refuse columns that the domain does not have."""
+        self._positions(domain)
+
+    def totals(self, x: Tensor, a: Tensor, r: Tensor, domain: Domain, sized: bool) -> PairTotals:
+        """See `Matching.totals`."""
+        cell = torch.unique(x[:, self._positions(domain)], dim=0, return_inverse=True)[1]
+        return _ranked(cell, a, r, sized)
+
+    def public(self) -> dict[str, Any]:
+        """Return the name and the columns."""
+        return {**super().public(), "columns": list(self.columns)}
+
+    def _positions(self, domain: Domain) -> list[int]:
+        positions = [domain.names.index(c) if c in domain.names else c for c in self.columns]
+        if not positions or not all(isinstance(p, int) and 0 <= p < domain.dimension for p in positions):
+            raise InputError(f"matching.columns = {list(self.columns)}: name columns of {list(domain.names)}")
+        return [p for p in positions if isinstance(p, int)]
+
+
+@dataclass(frozen=True)
+class GaussianPairs(Matching):
+    """kappa = exp(-||z - z'||^2 / (2 bandwidth^2)), z the covariates scaled to [-1, 1]. O(n^2) time, in blocks.
+
+    Args:
+        bandwidth: Public length scale in units of the scaled covariates.
+
+    Raises:
+        InputError: A bandwidth that is not positive.
+    """
+
+    name = "gaussian"
+    bandwidth: float = 0.5
+
+    def __post_init__(self) -> None:
+        positive("matching.bandwidth", self.bandwidth)
+
+    def totals(self, x: Tensor, a: Tensor, r: Tensor, domain: Domain, sized: bool) -> PairTotals:
+        """See `Matching.totals`."""
+        z, treated = domain.scale(x), a > 0.5
+        treat, leave = torch.zeros_like(r), torch.zeros_like(r)
+        ones, zeros = treated.nonzero().flatten(), (~treated).nonzero().flatten()
+        # a comparison speaks for the same label on both sides: a_i sign(r_i - r_j) = a_j sign(r_j - r_i)
+        for rows in batches(ones, max(1, len(zeros))):
+            gap = r[rows, None] - r[zeros]
+            # by differences: a matrix product would let the other records of the batch move kappa at a tiny bandwidth
+            distance = torch.cdist(z[rows], z[zeros], compute_mode="donot_use_mm_for_euclid_dist")
+            kappa = distance.div_(self.bandwidth).square_().mul_(-0.5).exp_()
+            kappa *= gap if sized else gap.sign()
+            for total, part in ((treat, kappa.clamp(min=0)), (leave, kappa.neg().clamp(min=0))):
+                total[rows] = part.sum(1)
+                total[zeros] += part.sum(0)
+        return PairTotals(treat, leave)
+
+    def public(self) -> dict[str, Any]:
+        """Return the name and the bandwidth."""
+        return {**super().public(), **asdict(self)}
+
+
+MATCHINGS: dict[str, type[Matching]] = {cls.name: cls for cls in (AllPairs, CellPairs, GaussianPairs)}
+"""Public comparisons by name."""
+
+
+def make_matching(matching: "str | Matching") -> Matching:
+    """Return the matching of this name, or the matching itself.
+
+    Raises:
+        InputError: Nearest neighbours, which no bound protects, or an unknown name.
+
+    Example:
+        >>> make_matching("gaussian")
+        GaussianPairs(bandwidth=0.5)
+    """
+    if isinstance(matching, Matching):
+        return matching
+    if matching == "nearest":
+        raise InputError(
+            "matching = nearest: not private, for one record can be the nearest neighbour of all others, so that "
+            "replacing it changes every pair; use matching=gaussian with a public bandwidth, all or cells"
+        )
+    if matching == CellPairs.name:
+        raise InputError("matching = cells: say which columns, CellPairs(columns=[...])")
+    if matching not in MATCHINGS:
+        raise InputError(f"matching = {matching}: choose one of {', '.join(MATCHINGS)}")
+    return MATCHINGS[matching]()
+
+
+def _ranked(cell: Tensor, a: Tensor, r: Tensor, sized: bool) -> PairTotals:
+    """Totals over the opposite records of the same cell [n], by sorting and prefix sums."""
+    rank = torch.unique(r, return_inverse=True)[1]
+    width = len(r) + 1
+    key = cell * width + rank
+    treat, leave = torch.zeros_like(r), torch.zeros_like(r)
+    for arm in (0, 1):
+        mine = a == arm
+        order = key[~mine].sort()
+        before = torch.cat([r.new_zeros(1), r[~mine][order.indices].cumsum(0)])  # sums of the sorted residuals
+        edges = [cell[mine] * width, key[mine], key[mine] + 1, (cell[mine] + 1) * width]
+        start, low, high, end = (torch.searchsorted(order.values, edge.contiguous()) for edge in edges)
+        if sized:
+            below = r[mine] * (low - start) - (before[low] - before[start])
+            above = (before[end] - before[high]) - r[mine] * (end - high)
+        else:
+            below, above = (low - start).to(r), (end - high).to(r)
+        # a treated record above its opposite speaks for treatment, and so does an untreated one below
+        treat[mine], leave[mine] = (below, above) if arm else (above, below)
+    return PairTotals(treat.clamp(min=0), leave.clamp(min=0))

@@ -1,0 +1,256 @@
+"""What the noise of a private rule will be, and what to change: from public facts alone, before anything is spent."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torchdpcate.erm.bounds import WeightBounds
+from torchdpcate.erm.losses import Loss
+from torchdpcate.erm.perturbation import calibrate_tilt, output_mechanism
+from torchdpcate.erm.solver import default_tolerance
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.rules.noise_law import expected_accuracy, noise_length, separable_pull, signal_for
+from torchdpcate.privacy.budget import PrivacyBudget
+
+KINDS = (
+    ("objective", "gamma"),
+    ("objective", "box"),
+    ("objective", "gaussian"),
+    ("output", "gamma"),
+    ("output", "gaussian"),
+)
+"""Every proven way to release a rule, with its kind of noise."""
+
+_GOOD = 0.9  # accuracy for which the number of records is worked out
+_WORTH = 1.15  # a factor below is not worth advice
+
+
+@dataclass(frozen=True)
+class NoiseReport:
+    """What public facts say of a rule's noise. Lengths are in units of one record's largest pull.
+
+    Attributes:
+        mechanism: ``objective`` or ``output``.
+        perturbation: Kind of noise.
+        n: Records that fit the rule.
+        size: Coefficients of the rule.
+        gamma: Ridge of the whole sum.
+        epsilon: Budget in all.
+        rule_epsilon: What is left for the rule after its first stage.
+        jacobian_share: Share of that which the determinants take; 0 for output perturbation.
+        first: W_1, by how much one record moves the summed pull.
+        spill_share: Share of W_1 that comes from other records' weights.
+        noise: Root mean square length of the noise.
+        others: The same for every way that is possible here, by "mechanism perturbation".
+        signal: Length of the summed pull that is hoped for.
+        most_signal: The largest there could be: every record pulls the same way with the largest weight.
+        accuracy: Decisions expected to agree with those of the rule without noise, see `expected_accuracy`.
+        records_needed: Records for an accuracy of 0.9, all else equal.
+        advice: What would help, the most helpful first.
+    """
+
+    mechanism: str
+    perturbation: str
+    n: int
+    size: int
+    gamma: float
+    epsilon: float
+    rule_epsilon: float
+    jacobian_share: float
+    first: float
+    spill_share: float
+    noise: float
+    others: dict[str, float]
+    signal: float
+    most_signal: float
+    accuracy: float
+    records_needed: int
+    advice: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        best = ", ".join(f"{name} {value:.3g}" for name, value in sorted(self.others.items(), key=lambda o: o[1]))
+        lines = [
+            f"{self.mechanism} perturbation, {self.perturbation} noise: n = {self.n}, p = {self.size}, "
+            f"gamma = {self.gamma:.4g}",
+            f"epsilon: {self.epsilon:.4g} in all, {self.rule_epsilon:.4g} for the rule, of which "
+            f"{self.jacobian_share:.0%} goes to the determinants",
+            f"one record moves the summed pull by {self.first:.4g}, {self.spill_share:.0%} of it by others' weights",
+            f"noise {self.noise:.4g} (possible: {best})",
+            f"signal {self.signal:.4g} hoped for, {self.most_signal:.4g} at most",
+            f"expected agreement with the rule without noise: {self.accuracy:.0%}; "
+            f"{_GOOD:.0%} takes about {self.records_needed} records",
+            *(f"- {line}" for line in self.advice),
+        ]
+        return "\n".join(lines)
+
+
+def explain_noise(
+    *,
+    n: int,
+    size: int,
+    loss: Loss,
+    bounds: WeightBounds,
+    gamma: float,
+    budget: PrivacyBudget,
+    mechanism: str = "objective",
+    perturbation: str = "gamma",
+    largest_entry: float = 1.0,
+    share: float = 0.0,
+    typical_weight: float = 1.0,
+    shifted: bool = False,
+    signal: float | None = None,
+    spill_remedy: str = "weights=private has none",
+) -> NoiseReport:
+    """Work out a rule's noise from public facts; nothing is drawn, nothing is spent.
+
+    The accuracy is that of the noise-dominated regime (`expected_accuracy`). With many records or a large epsilon
+    objective perturbation does better than it says, for the curvature of the data then holds the rule in place.
+
+    Args:
+        n: Records that fit the rule.
+        size: Coefficients p.
+        loss: The loss.
+        bounds: Of the weights.
+        gamma: Ridge of the whole sum.
+        budget: In all.
+        mechanism: ``objective`` or ``output``.
+        perturbation: Kind of noise.
+        largest_entry: Public bound of |psi_j|.
+        share: Share of the budget that a first stage spends on the same records.
+        typical_weight: Public guess of the mean weight; inverse propensities halved have mean one.
+        shifted: Whether outcomes are made positive by a shift.
+        signal: Public guess of the summed pull as a share of the largest; None takes records that the best rule tells
+            apart without error, their features of uniform direction and norm one.
+        spill_remedy: What has no spill, for the advice.
+
+    Raises:
+        InputError: Settings with which nothing could be released.
+
+    Example:
+        >>> from torchdpcate.erm import HuberHinge
+        >>> facts = dict(size=5, loss=HuberHinge(), bounds=WeightBounds.per_record(1.0), gamma=50.0)
+        >>> report = explain_noise(n=1000, budget=PrivacyBudget(1.0, 0.0), **facts)
+        >>> round(report.noise, 2), round(report.signal, 1)
+        (11.29, 375.0)
+    """
+    rule = replace(budget, epsilon=budget.epsilon * (1 - share), delta=budget.delta * (1 - share))
+    facts: dict[str, Any] = {
+        "size": size,
+        "loss": loss,
+        "bounds": bounds,
+        "gamma": gamma,
+        "largest_entry": largest_entry,
+    }
+    chosen = _Noise.of(mechanism, perturbation, rule, **facts)
+    others = _possible(rule, **facts)
+    most_signal = n * bounds.most * loss.slope
+    alone = n * min(typical_weight, bounds.most) * loss.slope
+    pull = most_signal * signal if signal is not None else alone * separable_pull(size)
+    report = NoiseReport(
+        mechanism=mechanism,
+        perturbation=perturbation,
+        n=n,
+        size=size,
+        gamma=gamma,
+        epsilon=budget.epsilon,
+        rule_epsilon=rule.epsilon,
+        jacobian_share=chosen.jacobian / rule.epsilon,
+        first=bounds.first * loss.slope,
+        spill_share=max(0.0, 1 - 2 * bounds.most / bounds.first),
+        noise=noise_length(perturbation, chosen.scale, size),
+        others=others,
+        signal=pull,
+        most_signal=most_signal,
+        accuracy=expected_accuracy(perturbation, chosen.scale, size, pull),
+        records_needed=math.ceil(n * signal_for(_GOOD, perturbation, chosen.scale, size) / pull),
+    )
+    return replace(report, advice=_advice(report, bounds.most, shifted, spill_remedy))
+
+
+@dataclass(frozen=True)
+class _Noise:
+    """Scale of the noise on the summed pull, and J."""
+
+    scale: float
+    jacobian: float
+
+    @classmethod
+    def of(
+        cls,
+        mechanism: str,
+        kind: str,
+        budget: PrivacyBudget,
+        *,
+        size: int,
+        loss: Loss,
+        bounds: WeightBounds,
+        gamma: float,
+        largest_entry: float,
+    ) -> "_Noise":
+        tolerance = default_tolerance(loss.slope, bounds.most)
+        common: dict[str, Any] = {"kind": kind, "slope": loss.slope, "bounds": bounds, "gamma": gamma}
+        if mechanism == "output":
+            # noise on theta, times gamma to compare it with a tilt
+            return cls(gamma * output_mechanism(budget, tolerance=tolerance, **common).scale, 0.0)
+        tilt = calibrate_tilt(
+            budget,
+            curvature=loss.curvature,
+            size=size,
+            largest_entry=largest_entry,
+            tolerance=tolerance,
+            **common,
+        )
+        return cls(tilt.scale, tilt.jacobian)
+
+
+def _possible(budget: PrivacyBudget, **facts: Any) -> dict[str, float]:
+    """Length of the noise of every way that has a guarantee here."""
+    lengths = {}
+    for mechanism, kind in KINDS:
+        try:
+            scale = _Noise.of(mechanism, kind, budget, **facts).scale
+        except InputError:  # delta = 0, or a ridge too small for a tilt
+            continue
+        lengths[f"{mechanism} {kind}"] = noise_length(kind, scale, facts["size"])
+    return lengths
+
+
+def _advice(report: NoiseReport, most: float, shifted: bool, spill_remedy: str) -> tuple[str, ...]:
+    """What to change, by the factor of noise to signal that it may save."""
+    # between mechanisms lengths do not decide: the curvature of the data shortens what a tilt does, not output noise
+    rivals = [name for name in report.others if name.startswith(report.mechanism)]
+    best = min(rivals, key=lambda name: report.others[name])
+    factors = [
+        (
+            report.epsilon / report.rule_epsilon,
+            f"the first stage takes {1 - report.rule_epsilon / report.epsilon:.0%} of epsilon: weights=known or "
+            "constant need none of it, a block of their own spends none of the rule's",
+        ),
+        (
+            1 / (1 - report.spill_share),
+            f"spill is {report.spill_share:.0%} of what one record moves: {spill_remedy}",
+        ),
+        (
+            most,  # inverse propensities, halved, have mean one
+            f"the largest weight is {most:.3g} times the mean of inverse propensities: clip these further from 0 "
+            "and 1, or take weights=constant",
+        ),
+        (
+            1 / (1 - report.jacobian_share),
+            f"the determinants take {report.jacobian_share:.0%} of epsilon: raise gamma",
+        ),
+        (
+            report.noise / report.others[best],
+            f"perturbation={best.split()[1]} has {report.noise / report.others[best]:.2g} times less noise",
+        ),
+        (2.0 if shifted else 1.0, "outcome=signed_residual halves the bound of the weights on the same range"),
+        (
+            report.noise / report.first * report.rule_epsilon if report.accuracy < _GOOD else 1.0,
+            f"noise grows with the {report.size} coefficients: fewer features",
+        ),
+        (
+            report.records_needed / report.n,
+            f"too few records: about {report.records_needed} for an accuracy of {_GOOD:.0%}",
+        ),
+    ]
+    return tuple(text for factor, text in sorted(factors, key=lambda f: -f[0]) if factor > _WORTH)

@@ -1,0 +1,282 @@
+"""From outcomes to how much a decision matters: a magnitude in [0, 1] and a sign, by public constants alone."""
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import torch
+from sklearn.base import BaseEstimator
+from torch import Tensor
+
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.cate.mechanisms.base import Charge
+from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.quantile import private_quantile
+
+_POINTS, _DECADES = 500, 4  # of the public grids from which constants are bought
+_TRIED = 65  # public outcomes at which a map is tried
+
+
+class Outcome(BaseEstimator, ABC):
+    """A map of the outcome whose constants are public or bought: large outcomes are good, whatever the map.
+
+    Attributes:
+        name: The name users give.
+        share: Share of the budget that buys the constants.
+    """
+
+    name: ClassVar[str]
+    share: float = 0.0
+
+    def settle(
+        self, records: CausalData, domain: Domain, epsilon: float | None, charge: Charge, noise: NoiseSource
+    ) -> "Outcome":
+        """Return the map with its constants known: itself, where they are public.
+
+        Args:
+            records: The rule's records.
+            domain: Public bounds.
+            epsilon: What the constants may cost; None buys nothing, for a rule without privacy.
+            charge: Pays the ledger, before any noise is drawn.
+            noise: Where the noise comes from.
+        """
+        return self
+
+    @abstractmethod
+    def transform(self, y: Tensor, domain: Domain) -> tuple[Tensor, Tensor]:
+        """Return magnitudes [n] in [0, 1] and signs [n] of 1 and -1.
+
+        A sign of 1 says that what was done was right, one of -1 that the other arm would have been.
+
+        Args:
+            y: Outcomes [n] within the domain.
+            domain: Public bounds.
+
+        Raises:
+            InputError: Constants that make every magnitude zero, or the same.
+        """
+
+    @abstractmethod
+    def public(self, domain: Domain) -> dict[str, Any]:
+        """Return the public constants by name, in outcome units."""
+
+
+class Shifted(Outcome):
+    r"""Outcome weighted learning's positive outcome, :math:`m = (y - low) / (high - low)`, sign always 1.
+
+    The shift is public: the paper's shift by the sample's minimum leaks through every weight (Giddens et al. 2023;
+    theory note ``policy_learning``, section 7).
+
+    Args:
+        low: Outcome of weight zero; None takes the domain's lower bound.
+        high: Outcome of weight one; None takes the domain's upper bound. Outcomes beyond are clipped.
+
+    Example:
+        >>> y, domain = torch.tensor([0.0, 3.0]), Domain([0.0], [1.0], outcome_low=0.0, outcome_high=4.0)
+        >>> [part.tolist() for part in Shifted().transform(y, domain)]
+        [[0.0, 0.75], [1.0, 1.0]]
+    """
+
+    name = "shifted"
+
+    def __init__(self, low: float | None = None, high: float | None = None) -> None:
+        self.low = low
+        self.high = high
+
+    def transform(self, y: Tensor, domain: Domain) -> tuple[Tensor, Tensor]:
+        """Return magnitudes and signs; see ``Outcome.transform``."""
+        low, high = self._bounds(domain)
+        return ((y - low) / (high - low)).clamp(0, 1), torch.ones_like(y)
+
+    def public(self, domain: Domain) -> dict[str, Any]:
+        """Return the bounds of the shifted outcome."""
+        low, high = self._bounds(domain)
+        return {"outcome_low": low, "outcome_high": high}
+
+    def _bounds(self, domain: Domain) -> tuple[float, float]:
+        low = domain.outcome_low if self.low is None else self.low
+        high = domain.outcome_high if self.high is None else self.high
+        if not -math.inf < low < high < math.inf:
+            raise InputError(f"outcome.low, outcome.high = {low}, {high}: give two numbers, the smaller one first")
+        if low >= domain.outcome_high or high <= domain.outcome_low:
+            raise InputError(
+                f"outcome.low, outcome.high = {low}, {high}: every outcome in [{domain.outcome_low:g}, "
+                f"{domain.outcome_high:g}] gets the same weight; give bounds that overlap the domain's"
+            )
+        return low, high
+
+
+class SignedResidual(Outcome):
+    r"""Distance from a public centre and its sign: :math:`r = clip(y - c, -K, K)`, :math:`m = |r| / K`.
+
+    Rules do not change when a constant is taken from all outcomes, but the bound of the weights halves, and with it
+    the noise (Liu et al. 2018; theory note ``policy_learning``, section 5.3). A tight K and a c near the mean gain
+    most; both must be known without the records.
+
+    Args:
+        centre: c; None takes the middle of the outcome's bounds.
+        clip: K; None takes the largest distance of a bound from c.
+
+    Example:
+        >>> y, domain = torch.tensor([0.0, 3.0]), Domain([0.0], [1.0], outcome_low=0.0, outcome_high=4.0)
+        >>> [part.tolist() for part in SignedResidual().transform(y, domain)]
+        [[1.0, 0.5], [-1.0, 1.0]]
+    """
+
+    name = "signed_residual"
+
+    def __init__(self, centre: float | None = None, clip: float | None = None) -> None:
+        self.centre = centre
+        self.clip = clip
+
+    def transform(self, y: Tensor, domain: Domain) -> tuple[Tensor, Tensor]:
+        """Return magnitudes and signs; see ``Outcome.transform``."""
+        centre, clip = self._constants(domain)
+        residual = (y - centre).clamp(-clip, clip)
+        return residual.abs() / clip, torch.where(residual >= 0, 1.0, -1.0).to(y)
+
+    def public(self, domain: Domain) -> dict[str, Any]:
+        """Return centre and clip."""
+        centre, clip = self._constants(domain)
+        return {"outcome_centre": centre, "outcome_clip": clip}
+
+    def _constants(self, domain: Domain) -> tuple[float, float]:
+        low, high = domain.outcome_low, domain.outcome_high
+        centre = (low + high) / 2 if self.centre is None else self.centre
+        clip = max(high - centre, centre - low) if self.clip is None else self.clip
+        if not math.isfinite(centre):
+            raise InputError(f"outcome.centre = {centre}: give a finite number")
+        if not 0 < clip < math.inf:
+            raise InputError(f"outcome.clip = {clip}: makes every weight zero; give a number above 0")
+        if centre - clip >= high or centre + clip <= low:
+            raise InputError(
+                f"outcome.centre, outcome.clip = {centre}, {clip}: every outcome in [{low:g}, {high:g}] is clipped to "
+                "the same weight; give a centre nearer to it"
+            )
+        return centre, clip
+
+
+class BoughtResidual(Outcome):
+    r"""A ``SignedResidual`` whose constants are bought: the median outcome, and a quantile of the distances to it.
+
+    For outcomes whose bounds say little of where most of them lie, such as earnings: a public centre far from them
+    gives nearly all records the same sign, and then a wrong propensity decides for everybody.
+
+    Guarantee:
+        Certified, pure: each is a private quantile (docs/guarantees/quantile.md) for half of the share; then the map is
+        a public one.
+
+    Args:
+        share: Share of the budget that buys both, in (0, 1).
+        quantile: Share of the distances that the clip leaves as they are, in (0, 1).
+
+    Raises:
+        InputError: A share or a quantile outside (0, 1).
+
+    Example:
+        >>> y, domain = torch.linspace(0, 1, 2000).double(), Domain([0.0], [1.0], outcome_low=0.0, outcome_high=10.0)
+        >>> records, noise = CausalData(y[:, None], y.round(), y), NoiseSource.system()
+        >>> bought = BoughtResidual().settle(records, domain, 20.0, lambda event, level, count: None, noise)
+        >>> round(bought.centre, 1), round(bought.clip, 1)
+        (0.5, 0.5)
+    """
+
+    name = "bought_residual"
+
+    def __init__(self, share: float = 0.1, quantile: float = 0.9) -> None:
+        self.share = share
+        self.quantile = quantile
+
+    def settle(
+        self, records: CausalData, domain: Domain, epsilon: float | None, charge: Charge, noise: NoiseSource
+    ) -> "SignedResidual":
+        """Return the map with the constants that were bought; see ``Outcome.settle``."""
+        if epsilon is None:
+            centre = records.y.median().item()
+            distances = (records.y - centre).abs()
+            return SignedResidual(centre, torch.quantile(distances, self.quantile).item() or domain.outcome_range)
+        charge(PureEvent(epsilon), Level.CERTIFIED, 1)
+        grid = torch.linspace(domain.outcome_low, domain.outcome_high, _POINTS, dtype=torch.float64)
+        centre = private_quantile(records.y, grid, 0.5, epsilon / 2, noise)
+        widths = torch.logspace(-_DECADES, 0, _POINTS, dtype=torch.float64) * domain.outcome_range
+        return SignedResidual(
+            centre, private_quantile((records.y - centre).abs(), widths, self.quantile, epsilon / 2, noise)
+        )
+
+    def transform(self, y: Tensor, domain: Domain) -> tuple[Tensor, Tensor]:
+        """Refuse: the constants are not there before ``settle``."""
+        raise InputError("outcome = bought_residual: its constants are not bought yet; call fit first")
+
+    def public(self, domain: Domain) -> dict[str, Any]:
+        """Return no constants, for none is known yet; refuse settings out of range."""
+        for name in ("share", "quantile"):
+            if not 0 < getattr(self, name) < 1:
+                raise InputError(f"outcome.{name} = {getattr(self, name)}: give a number strictly between 0 and 1")
+        return {}
+
+
+OUTCOMES: dict[str, type[Outcome]] = {cls.name: cls for cls in (Shifted, SignedResidual, BoughtResidual)}
+"""Outcome maps by their names."""
+
+
+def make_outcome(outcome: "str | Outcome") -> Outcome:
+    """Return the outcome map of this name, or the map itself.
+
+    Raises:
+        InputError: No map of this name.
+    """
+    if isinstance(outcome, Outcome):
+        return outcome
+    if outcome not in OUTCOMES:
+        raise InputError(f"outcome = {outcome}: choose one of {', '.join(sorted(OUTCOMES))}")
+    return OUTCOMES[outcome]()
+
+
+def magnitudes(outcome: Outcome, y: Tensor, domain: Domain) -> tuple[Tensor, Tensor]:
+    """Return magnitudes [n] and signs [n] of outcomes y [n], moved into the ranges that the guarantee rests on.
+
+    A map that keeps its contract is not changed; what another one says of a record neither breaks the bound nor stops
+    the fit, which would tell that the record is there.
+
+    Args:
+        outcome: The map, settled.
+        y: Outcomes.
+        domain: Public bounds.
+
+    Example:
+        >>> domain = Domain([0.0], [1.0], outcome_low=0.0, outcome_high=4.0)
+        >>> [part.tolist() for part in magnitudes(SignedResidual(), torch.tensor([0.0, 3.0]), domain)]
+        [[1.0, 0.5], [-1.0, 1.0]]
+    """
+    magnitude, sign = outcome.transform(y, domain)
+    return torch.nan_to_num(magnitude, nan=0.0).clamp(0, 1), torch.where(sign > 0, 1.0, -1.0).to(y)
+
+
+def try_outcome(outcome: Outcome, domain: Domain) -> None:
+    """Refuse a map by what it does at public outcomes: all of the interval, turned round, and one by one.
+
+    Args:
+        outcome: The map, settled.
+        domain: Public bounds.
+
+    Raises:
+        InputError: A magnitude outside [0, 1] or a sign other than 1 and -1; magnitudes that are zero everywhere; or a
+            map that does not look at one outcome at a time.
+    """
+    y = torch.linspace(domain.outcome_low, domain.outcome_high, _TRIED, dtype=torch.float64)
+    magnitude, sign = whole = outcome.transform(y, domain)
+    if not bool(((magnitude >= 0) & (magnitude <= 1)).all() & (sign.abs() == 1).all()):
+        raise InputError(f"outcome = {outcome}: give magnitudes in [0, 1] and signs of 1 and -1")
+    if not bool((magnitude > 0).any()):
+        raise InputError("outcome: every weight is zero; give bounds or a centre that tell the outcomes apart")
+    turned = [part.flip(0) for part in outcome.transform(y.flip(0), domain)]
+    alone = [torch.cat(parts) for parts in zip(*(outcome.transform(one, domain) for one in y.split(1)), strict=True)]
+    if not all(torch.allclose(a, b) for other in (turned, alone) for a, b in zip(whole, other, strict=True)):
+        raise InputError(
+            f"outcome = {outcome}: its value for one outcome changes with the outcomes beside it, so that one record "
+            "would move the weights of others; write a map of one outcome at a time"
+        )

@@ -1,0 +1,211 @@
+"""Choice of a rule's settings on the private records themselves, with the whole price accounted."""
+
+from collections.abc import Mapping, Sequence
+from copy import copy
+from itertools import product
+from typing import Any
+
+import torch
+from sklearn.base import clone
+from torch import LongTensor, Tensor
+
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.split import public_split
+from torchdpcate.erm.bounds import WeightBounds
+from torchdpcate.erm.losses import HuberHinge
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.rules.learner import RECORDS, RuleLearner
+from torchdpcate.estimators.rules.tuned_rule import TunedRule
+from torchdpcate.estimators.rules.weighted_erm import WeightedERM
+from torchdpcate.estimators.session import CANDIDATE
+from torchdpcate.features.maps import FeatureMap
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.guarantee import Guarantee, Level
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.worst_case import Game, worst_case
+from torchdpcate.release.rule import RuleRelease
+
+SELECTION = "selection"
+"""Name of the block of records on which candidates are compared."""
+
+_EXACT = 2.0**-20  # of a sensitivity, the grid of utilities
+_CANDIDATES = 30  # of the audit: the more there are, the nearer the worst pair comes to epsilon
+
+
+def agreement(problem: WeightedERM, theta: Tensor) -> Tensor:
+    r"""Return the weight of the records whose label each rule agrees with: the value of its decisions, unnormalised.
+
+    .. math:: U(\theta) = \sum_i w_i 1\{(\psi_i^\top\theta > 0) = (t_i > 0)\}
+
+    w_i are the problem's `stakes`: also with the squared loss the weights times the magnitudes. Replacing a record
+    moves U by at most W_2 of the weights: what the others lose, or gain, and the record's own.
+
+    Args:
+        problem: The weighted ERM, the curator's.
+        theta: Rules [k, p].
+
+    Example:
+        >>> from torchdpcate.erm import HuberHinge, WeightBounds
+        >>> psi, t = torch.eye(2, dtype=torch.float64), torch.tensor([1.0, -1.0], dtype=torch.float64)
+        >>> problem = WeightedERM(psi, t, torch.ones(2).double(), HuberHinge(), 1.0, WeightBounds.per_record(1.0))
+        >>> agreement(problem, torch.tensor([[1.0, 1.0], [1.0, -1.0]], dtype=torch.float64)).tolist()
+        [1.0, 2.0]
+    """
+    agrees = (theta @ problem.psi.T > 0) == (problem.target > 0)
+    return (agrees * problem.stakes).sum(1)
+
+
+def choose(utilities: Tensor, sensitivity: float, epsilon: float, noise: NoiseSource) -> int:
+    """Return the index of a high utility by permute-and-flip; charge ``PureEvent(epsilon)`` first.
+
+    Utilities are rounded to 2^-20 sensitivities, so that the rounding of their sums cannot stretch what a record moves.
+
+    Args:
+        utilities: [k].
+        sensitivity: The most that replacing one record moves any of them: W_2 for `agreement`.
+        epsilon: Price.
+        noise: Where the noise comes from.
+
+    Example:
+        >>> choose(torch.tensor([0.0, 100.0]), 1.0, 1.0, NoiseSource.system())
+        1
+    """
+    step = _EXACT * sensitivity
+    return noise.paid(noise.select(torch.round(utilities / step), epsilon, 1 / _EXACT + 1))
+
+
+class PrivatelyTunedRule(TunedRule):
+    r"""Tries candidates on disjoint parts of the records and chooses one privately on another part.
+
+    Candidate k is trained with the whole budget on part k; permute-and-flip chooses by `agreement` on the selection
+    part. A record lies in one part, so all of it costs what the dearest part does: the budget. The price is records: k
+    candidates share what the selection block leaves.
+
+    Guarantee:
+        Certified (epsilon, delta), if the learner's own release is. Source: Chaudhuri, Monteleoni & Sarwate (2011),
+        Algorithm 3, with permute-and-flip (McKenna & Sheldon 2020).
+
+    Args:
+        learner: The rule with its budget, seed, noise and ledger path; not changed.
+        gammas: Candidate ridges, public.
+        features: Candidate feature maps, public; all combinations are tried. None keeps the learner's.
+        block: Share of the records on which candidates are compared.
+
+    Attributes:
+        chosen_: Settings of the chosen candidate, paid for.
+
+    Example:
+        >>> from torchdpcate.data import Domain
+        >>> from torchdpcate.policy import OutcomeWeightedLearner
+        >>> X, A = torch.rand(4000, 2, dtype=torch.float64), torch.arange(4000) % 2
+        >>> Y = (2 * A - 1) * (X[:, 0] - X[:, 1])
+        >>> learner = OutcomeWeightedLearner(Domain([0, 0], [1, 1], -1, 1), PrivacyBudget(4.0, 0.0))
+        >>> rule = PrivatelyTunedRule(learner, gammas=[3.0, 300.0]).fit(X, A, Y).release()
+        >>> rule.decide([[0.9, 0.1], [0.1, 0.9]]).tolist(), rule.privacy.epsilon, rule.privacy.level
+        ([1, 0], 4.0, 'certified')
+    """
+
+    def __init__(
+        self,
+        learner: RuleLearner,
+        gammas: Sequence[float],
+        features: Sequence[FeatureMap] | None = None,
+        block: float = 0.3,
+    ) -> None:
+        self.learner = learner
+        self.gammas = gammas
+        self.features = features
+        self.block = block
+
+    def check(self, n: int) -> None:
+        """See ``TunedRule.check``."""
+        super().check(n)
+        blocks = self._blocks(n)
+        names = [name for name in blocks if name != SELECTION]
+        for name, settings in zip(names, self._settings(), strict=True):
+            clone(self.learner).set_params(ledger_path=None, **settings).check(len(blocks[name]))
+        clone(self.learner).set_params(ledger_path=None, gamma=None).check(len(blocks[SELECTION]))
+
+    def _settings(self) -> list[dict[str, Any]]:
+        if self.features is None:
+            return [{"gamma": gamma} for gamma in self.gammas]
+        if not self.features:
+            raise InputError("features is empty: give candidates, or None for the learner's own")
+        return [{"gamma": gamma, "features": features} for features, gamma in product(self.features, self.gammas)]
+
+    def _blocks(self, n: int) -> dict[str, LongTensor]:
+        selection, rest = public_split(n, self.block, self.learner.seed, "rule tuning")
+        count = len(self._settings())
+        if len(rest) < 2 * count:
+            raise InputError(f"n = {n}: too few records for {count} candidates; give fewer, or bring more records")
+        parts = {f"{CANDIDATE} {k + 1}": part for k, part in enumerate(rest.tensor_split(count))}
+        return {**parts, SELECTION: selection}  # type: ignore[dict-item]
+
+    def _fit(self, blocks: Mapping[str, CausalData]) -> RuleRelease:
+        names, settings = list(blocks)[:-1], self._settings()
+        candidates = [clone(self.learner).set_params(**chosen) for chosen in settings]
+        conditions = tuple(dict.fromkeys(c for candidate in candidates for c in candidate.conditions))
+        level = Level.CONDITIONAL if conditions else self.learner.scheme().level
+        own, trained, rules = set(), [], []
+        for name, chosen in zip(names, settings, strict=True):
+            own |= self._pay(name, f"{name}: weights, outcome and rule", level)
+            trained.append(self._trained(blocks[name], **chosen))
+            rules.append(trained[-1].release())
+        own |= self._pay(SELECTION, "choice among candidates, by weights of its own", level)
+        judge = self._trained(blocks[SELECTION], gamma=None)
+        best = self._best(judge, blocks[SELECTION].subset(judge.blocks_[RECORDS]), rules)
+        self.chosen_, self.learner_ = settings[best], trained[best]
+        source = "policy_learning section 3; Chaudhuri et al. 2011"
+        guarantee = Guarantee(level, self._account.budget, conditions, source)
+        text = (
+            f"{len(rules)} candidates were trained on disjoint parts of the records and one was chosen privately on "
+            "another part; all of it is in this ledger"
+        )
+        tried = {"candidates": [_words(candidate) for candidate in settings], "selection_block": self.block}
+        public = {**rules[best].privacy.public, **tried}
+        return self._stated(rules[best], guarantee, own, public, {"runs": len(rules), "text": text})
+
+    def _best(self, judge: RuleLearner, records: CausalData, rules: Sequence[RuleRelease]) -> int:
+        """Return the privately chosen candidate's index."""
+        assert judge.budget is not None
+        problems = [_with_features(judge, rule.features).problem(records) for rule in rules]
+        scores = [agreement(problem, rule.theta[None]) for problem, rule in zip(problems, rules, strict=True)]
+        # the weights' first stage may have taken a share of the block's epsilon
+        epsilon = judge._rule_budget(judge.budget).epsilon
+        return choose(torch.cat(scores), problems[0].bounds.second, epsilon, self._noise)
+
+
+def _with_features(judge: RuleLearner, features: FeatureMap) -> RuleLearner:
+    """The fitted judge, whose weighted ERM is to see these features."""
+    return copy(judge).set_params(features=features)
+
+
+def _words(settings: Mapping[str, Any]) -> str:
+    """Settings in words."""
+    features = settings.get("features")
+    if features is None:
+        return f"gamma {settings['gamma']:g}"
+    config = ", ".join(f"{name} {value}" for name, value in features.config().items())
+    return f"gamma {settings['gamma']:g}, features {features.title} {config}".rstrip()
+
+
+@worst_case(
+    "rule_tuning",
+    PrivatelyTunedRule,
+    pair="one record of the largest weight, right by the first of 30 candidates before and by all others after",
+)
+def _rule_tuning(budget: PrivacyBudget) -> Game:
+    bounds = WeightBounds.per_record(1.0)
+    psi, one = torch.ones(1, 1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
+    problems = [WeightedERM(psi, label * one, one, HuberHinge(), 1.0, bounds) for label in (1.0, -1.0)]
+    rules = torch.full((_CANDIDATES, 1), -1.0, dtype=torch.float64)
+    rules[0] = 1.0
+    utilities = [agreement(problem, rules) for problem in problems]
+
+    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
+        chosen = [choose(utilities[world], bounds.second, budget.epsilon, noise) for _ in range(runs)]
+        return torch.tensor(chosen, dtype=torch.float64)[:, None]
+
+    pure = Guarantee(Level.CERTIFIED, PrivacyBudget(budget.epsilon, 0.0))
+    return Game(draw, PureEvent(budget.epsilon), pure, evidence=lambda chosen: chosen[:, 0].sign(), most_runs=40_000)

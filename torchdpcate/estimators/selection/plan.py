@@ -1,0 +1,339 @@
+r"""How far a privately selected policy will fall short of its library's best: from public facts, before it is fitted.
+
+V is a policy's mean outcome, pi the best of M policies, pi^ the one chosen by n scores, whose nuisances come from
+elsewhere: a training block of m records, other data, or nothing. But for probability beta
+
+.. math::
+    V(\pi) - V(\hat\pi) \le S \sqrt{\frac{2}{n} \log\frac{2 (M - 1)}{\beta}} + \frac{K}{e_{min}} r_\mu r_e
+    + \frac{\Delta_{BR}}{n \epsilon} \log\frac{2 M}{\beta} .
+
+*Concentration*, given the nuisances: a record's scores of two actions differ by at most S. So the mean of
+phi(pi) - phi(pi'), n numbers in [-S, S], misses its expectation by t on one side with probability at most
+exp(-n t^2 / (2 S^2)) (Hoeffding 1963). M - 1 rivals share beta / 2.
+
+*Remainder*: the expected score of pi is V(pi) + E sum_a 1{pi(X) = a} (e_a - e0_a) (mu_a - mu0_a) / e_a, e0 and mu0 the
+truth. In the difference of two policies each of the K arms counts where one of them chooses it and the other does not.
+With e_a >= e_min and Cauchy-Schwarz it adds at most r_mu r_e / e_min, r the L2 errors of that arm's models.
+
+*Privacy*: a choice by exponential or Gumbel noise of scale Delta_BR / epsilon is t or more behind the largest sum with
+probability at most M exp(-t epsilon / Delta_BR), here beta / 2. Report-noisy-max, which nobody needs, may take longer.
+
+This is the paper's Theorem 2 with the bounded range in place of its sensitivity. A library is compared with its own
+best policy, so approximation loses nothing. S, e_min and Delta_BR are certified, for stable fits about 1 / K and the
+middle: what a bought guess makes of them is known once it is paid for. The L2 errors nobody knows: give them, or take
+guesses (``guess``). Source: theory note ``policy_learning``, section 6.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.selection.guess import PLANNED, NuisanceFacts
+from torchdpcate.privacy.budget import number, positive, probability, whole
+
+TRAINED = ("stability", "private_nuisances")
+"""Certificates whose nuisances learn from a block of the records."""
+
+_SHARES = tuple(k / 20 for k in range(1, 20))
+_RIDGES = tuple(10 ** (k / 6) for k in range(-24, 13))  # 1e-4 to 100
+
+
+@dataclass(frozen=True)
+class RegretBound:
+    """Bound of the regret per record, in outcome units, but for probability ``failure``.
+
+    Attributes:
+        certificate: What vouches for the nuisances.
+        scoring: Records n that score.
+        training: Records m that train nuisances.
+        policies: M.
+        epsilon: Of the choice.
+        failure: beta.
+        outcome_range: R, which no regret exceeds.
+        ridge: lambda of the nuisances; None where none is trained.
+        own: S, by how much one record's scores of two actions differ at most.
+        spread: Delta_BR.
+        outcome_error: r_mu.
+        propensity_error: r_e.
+        guessed: Whether these two are guesses.
+        concentration: Term of finitely many scoring records.
+        remainder: Term of wrong nuisances.
+        privacy: Term of the private choice.
+    """
+
+    certificate: str
+    scoring: int
+    training: int
+    policies: int
+    epsilon: float
+    failure: float
+    outcome_range: float
+    ridge: float | None
+    own: float
+    spread: float
+    outcome_error: float
+    propensity_error: float
+    guessed: bool
+    concentration: float
+    remainder: float
+    privacy: float
+
+    @property
+    def terms(self) -> dict[str, float]:
+        """The three terms by name."""
+        return {name: getattr(self, name) for name in ("concentration", "remainder", "privacy")}
+
+    @property
+    def total(self) -> float:
+        """Sum of the terms, at most the outcome's range."""
+        return min(sum(self.terms.values()), self.outcome_range)
+
+    @property
+    def dominates(self) -> str:
+        """Name of the largest term."""
+        return max(self.terms, key=self.terms.__getitem__)
+
+    @property
+    def split(self) -> float | None:
+        """Share of the records that train; None where none does."""
+        return self.training / (self.training + self.scoring) if self.training else None
+
+    @property
+    def advice(self) -> str:
+        """What would lessen the largest term, in one line."""
+        if self.policies == 1:
+            return "one policy: nothing is chosen, so nothing is lost"
+        if self.dominates == "concentration":
+            fewer = ", a smaller share for training" if self.training else ""
+            return f"concentration dominates: more records{fewer}, or a higher floor; fewer policies help little"
+        if self.dominates == "remainder":
+            known = "known propensities make it vanish"
+            more = "more records for training, or a smaller ridge" if self.training else "better nuisances"
+            return f"remainder dominates: {more}; {known}"
+        if self.spread > 2 * self.own * (1 + 1e-9):
+            return (
+                f"privacy dominates: spill makes the spread {self.spread / (2 * self.own):.3g} times what scoring "
+                "records need; a larger ridge, more records for training, or private nuisances remove it"
+            )
+        return "privacy dominates: more records, a larger epsilon, or a higher floor; fewer policies help little"
+
+    def __str__(self) -> str:
+        trained = f"m = {self.training}, ridge {self.ridge:.3g}, " if self.ridge is not None else ""
+        said = "guessed" if self.guessed else "given"
+        terms = " + ".join(f"{name} {value:.3g}" for name, value in self.terms.items())
+        return "\n".join(
+            [
+                f"{self.certificate}: n = {self.scoring}, {trained}M = {self.policies}, epsilon = {self.epsilon:g}, "
+                f"spread {self.spread:.4g}",
+                f"regret per record at most {self.total:.3g} = {terms}, but for probability {self.failure:g}"
+                + (" (the outcome's range: it promises nothing)" if self.total >= self.outcome_range else ""),
+                f"L2 errors of outcome models and propensities, {said}: {self.outcome_error:.3g}, "
+                f"{self.propensity_error:.3g}",
+                f"- {self.advice}",
+            ]
+        )
+
+
+@dataclass(frozen=True)
+class SelectionPlan:
+    """Bounds of every certificate, each with its best split and ridge of a public grid.
+
+    Attributes:
+        bounds: By certificate.
+    """
+
+    bounds: dict[str, RegretBound]
+
+    @property
+    def best(self) -> RegretBound:
+        """The smallest of all."""
+        return min(self.bounds.values(), key=_size)
+
+    def __str__(self) -> str:
+        rows = ["certificate         regret  concentration  remainder   privacy  split    ridge    spread"]
+        for name, b in sorted(self.bounds.items(), key=lambda item: _size(item[1])):
+            split = "-" if b.split is None else f"{b.split:.2f}"
+            ridge = "-" if b.ridge is None else f"{b.ridge:.3g}"
+            rows.append(
+                f"{name:<17}{b.total:>9.3g}{b.concentration:>15.3g}{b.remainder:>11.3g}{b.privacy:>10.3g}"
+                f"{split:>7}{ridge:>9}{b.spread:>10.3g}"
+            )
+        first = self.best
+        facts = f"{first.policies} policies, epsilon = {first.epsilon:g}: regret per record but for probability "
+        return "\n".join([facts + f"{first.failure:g}", *rows, f"- {first.certificate}: {first.advice}"])
+
+
+def regret_bound(
+    scoring: int,
+    training: int,
+    policies: int,
+    epsilon: float,
+    *,
+    floor: float,
+    features: int,
+    ridge: float | None = None,
+    certificate: str = "stability",
+    outcome_range: float = 1.0,
+    actions: int = 2,
+    radius: float = 1.0,
+    failure: float = 0.05,
+    errors: tuple[float, float] | None = None,
+) -> RegretBound:
+    """Work out what regret to expect, and which term of it is the largest.
+
+    Args:
+        scoring: Records n that score policies.
+        training: Records m that train nuisances; 0 where the certificate trains none.
+        policies: M.
+        epsilon: Budget of a block, hence of the choice.
+        floor: zeta, least propensity.
+        features: p, coefficients of a linear nuisance model.
+        ridge: lambda of the nuisances' mean losses; None takes the best of a grid.
+        certificate: ``stability``, ``private_nuisances``, ``frozen`` or ``fixed``.
+        outcome_range: R, width of the outcome's bounds.
+        actions: K.
+        radius: R_x, bound of the features' norm; 1 for normalised ones.
+        failure: beta.
+        errors: L2 errors of an arm's outcome model (in outcome units) and of a propensity; None guesses.
+
+    Raises:
+        InputError: A number out of its range, or an unknown certificate.
+
+    Example:
+        >>> facts = dict(floor=0.1, features=21, certificate="fixed", errors=(0.3, 0.0))
+        >>> bound = regret_bound(5000, 0, 160, 1.0, **facts)
+        >>> {name: round(value, 4) for name, value in bound.terms.items()}, bound.dominates
+        ({'concentration': 0.0592, 'remainder': 0.0, 'privacy': 0.0035}, 'concentration')
+    """
+    if certificate not in PLANNED:
+        raise InputError(f"certificate = {certificate}: choose from {', '.join(PLANNED)}")
+    trains = certificate in TRAINED
+    n, m = whole("scoring", scoring, least=1), whole("training", training, least=int(trains))
+    facts = NuisanceFacts(
+        positive("epsilon", epsilon),
+        positive("floor", floor),
+        whole("features", features, least=1),
+        whole("actions", actions, least=2),
+        positive("outcome_range", outcome_range),
+        positive("radius", radius),
+    )
+    if facts.floor > 1 / facts.actions:
+        raise InputError(f"floor = {floor:g}: {actions} propensities add up to one; give at most {1 / actions:.4g}")
+    given = None if errors is None else _errors(errors)
+    M, beta = whole("policies", policies, least=1), probability("failure", failure, above_zero=True)
+    ridges = _RIDGES if ridge is None else (positive("ridge", ridge),)
+    bounds = [_bound(facts, certificate, n, m if trains else 0, M, beta, value, given) for value in ridges]
+    return min(bounds, key=_size)
+
+
+def plan(
+    total_records: int,
+    policies: int,
+    epsilon: float,
+    *,
+    floor: float,
+    features: int,
+    outcome_range: float = 1.0,
+    actions: int = 2,
+    radius: float = 1.0,
+    failure: float = 0.05,
+    errors: Mapping[str, tuple[float, float]] | None = None,
+) -> SelectionPlan:
+    """Find, for every certificate, the split and the ridge of a grid with the smallest bound of the regret.
+
+    Args:
+        total_records: Records in all.
+        policies: M.
+        epsilon: Budget of a block.
+        floor: zeta.
+        features: p.
+        outcome_range: R.
+        actions: K.
+        radius: R_x.
+        failure: beta.
+        errors: L2 errors by certificate, see `regret_bound`; ``{"fixed": (0.3, 0.0)}`` says that propensities are
+            known. Guessed for the others.
+
+    Raises:
+        InputError: See `regret_bound`; fewer than two records.
+
+    Example:
+        >>> suggested = plan(20_000, 160, 1.0, floor=0.1, features=5)
+        >>> sorted(suggested.bounds)
+        ['fixed', 'frozen', 'private_nuisances', 'stability']
+        >>> 0 < suggested.bounds["stability"].split < 1
+        True
+    """
+    total, errors = whole("total_records", total_records, least=2), errors or {}
+    unknown = set(errors) - set(PLANNED)
+    if unknown:
+        raise InputError(f"errors: {', '.join(sorted(unknown))}: no certificate; choose from {', '.join(PLANNED)}")
+    sizes = sorted({min(max(round(share * total), 1), total - 1) for share in _SHARES})
+    bounds = {}
+    for certificate in PLANNED:
+        tried = [
+            regret_bound(
+                total - m,
+                m,
+                policies,
+                epsilon,
+                floor=floor,
+                features=features,
+                certificate=certificate,
+                outcome_range=outcome_range,
+                actions=actions,
+                radius=radius,
+                failure=failure,
+                errors=errors.get(certificate),
+            )
+            for m in (sizes if certificate in TRAINED else [0])
+        ]
+        bounds[certificate] = min(tried, key=_size)
+    return SelectionPlan(bounds)
+
+
+def _bound(
+    facts: NuisanceFacts,
+    certificate: str,
+    n: int,
+    m: int,
+    policies: int,
+    failure: float,
+    ridge: float,
+    given: tuple[float, float] | None,
+) -> RegretBound:
+    planned = PLANNED[certificate](facts, n, m, ridge)
+    if given is not None:
+        planned = replace(planned, outcome_error=given[0], propensity_error=given[1])
+    S, several = planned.own, policies > 1
+    spoiled = facts.actions / planned.least * planned.outcome_error * planned.propensity_error
+    return RegretBound(
+        certificate=certificate,
+        scoring=n,
+        training=m,
+        policies=policies,
+        epsilon=facts.epsilon,
+        failure=failure,
+        outcome_range=facts.outcome_range,
+        ridge=ridge if certificate in TRAINED else None,
+        own=S,
+        spread=planned.spread,
+        outcome_error=planned.outcome_error,
+        propensity_error=planned.propensity_error,
+        guessed=given is None,
+        concentration=S * math.sqrt(2 * math.log(2 * (policies - 1) / failure) / n) if several else 0.0,
+        remainder=min(spoiled, facts.outcome_range) if several else 0.0,
+        privacy=planned.spread / (n * facts.epsilon) * math.log(2 * policies / failure) if several else 0.0,
+    )
+
+
+def _errors(errors: tuple[float, float]) -> tuple[float, float]:
+    if len(errors) != 2 or min(number("errors", value) for value in errors) < 0:
+        raise InputError(f"errors = {errors}: give two numbers of at least 0, of outcome models and of propensities")
+    return float(errors[0]), float(errors[1])
+
+
+def _size(bound: RegretBound) -> float:
+    """The sum of the terms, which orders bounds beyond the outcome's range too."""
+    return sum(bound.terms.values())

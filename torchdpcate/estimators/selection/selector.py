@@ -1,0 +1,319 @@
+"""Private choice of the best policy of a public library."""
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from sklearn.base import BaseEstimator
+from torch import LongTensor, Tensor
+
+from torchdpcate.candidates.constants import Constants
+from torchdpcate.candidates.library import PolicyLibrary
+from torchdpcate.candidates.linear import LinearPolicies
+from torchdpcate.candidates.thresholds import Thresholds
+from torchdpcate.candidates.trees import TreePolicies
+from torchdpcate.causal.arm_scores import dr_scores
+from torchdpcate.data.checked import checked_records
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.fingerprint import fingerprint
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.selection.blocks import by_position, training_and_scoring
+from torchdpcate.estimators.selection.plan import SelectionPlan, plan
+from torchdpcate.estimators.selection.utilities import utilities
+from torchdpcate.estimators.session import Account, Till, forget
+from torchdpcate.nuisance.arms.base import Purse, ScoreNuisances, SelectionFacts
+from torchdpcate.nuisance.arms.by_name import make_nuisances
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.exact_sums import sum_grid
+from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, own_code
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.selection_mechanisms import SelectionMechanism, make_selection
+from torchdpcate.release.policy import NUISANCE, SCORING, PolicyRelease
+
+_ROW_BY_ROW_BY_CONSTRUCTION = (Constants, Thresholds, LinearPolicies, TreePolicies)
+_ROW_BY_ROW = Condition(
+    "row by row",
+    "policies that are Python code decide on each record by its own covariates alone; tried at public points",
+)
+_FEWEST = 8
+"""Records from which on a step of the scores' grid is 2^-48 of the largest score, above what float64 is off by."""
+
+
+@dataclass(eq=False, repr=False)
+class PolicySelector(BaseEstimator):
+    r"""Chooses a policy of a public library by doubly robust scores, privately.
+
+    .. math::
+        U(\pi) = \sum_{i \in \text{scoring}} \phi_i(\pi(x_i)), \quad
+        \phi_i(a) = \mu_a(x_i) + \frac{1\{a_i = a\}}{e_a(x_i)} (y_i - \mu_a(x_i)),
+        \quad P(\pi) \text{ by } \frac{\epsilon\, U(\pi)}{\Delta}
+
+    with the spread :math:`\Delta \ge \sup (\max_\pi \Delta U - \min_\pi \Delta U)` over replaced records. A replaced
+    scoring record moves one score; a replaced training record moves the nuisances and with them every score, which is
+    why learned nuisances need a certificate.
+
+    Guarantee:
+        Certified, pure epsilon (with private nuisances theirs); conditional where policies or nuisances are Python
+        functions, which are tried at public points and not proved to look at one record at a time. Records lie in one
+        block each, so the whole costs what the dearer block does: with ``stability`` both pay for the choice (the
+        training block after its guess of the nuisances), with ``private_nuisances`` the training block pays for the
+        nuisances. Conditions: records are rows, adjacency is replace-one; n, bounds, policies and settings are public.
+        Source: theory note ``policy_learning``, section 6; docs/guarantees/policy_selector.md.
+
+    Args:
+        domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns in releases.
+        budget: Privacy budget of each block of records, hence of the whole. None fits without privacy; such a selector
+            releases nothing.
+        policies: The library: a ``PolicyLibrary``, or what ``PolicyLibrary.of`` takes. Given before the records are
+            read.
+        nuisance: ``ScoreNuisances``, or a ``NuisanceRecipe`` with ``certificate="private_nuisances"``; None takes the
+            certificate's default.
+        certificate: ``stability`` (ridge fits with public constants), ``private_nuisances``, ``frozen`` (public
+            functions fitted on other data) or ``fixed`` (public numbers); None takes the nuisances' own.
+        mechanism: ``permute_and_flip``, ``exponential`` or ``report_noisy_max``.
+        actions: Labels of the actions; None takes the schema's, 0 and 1 unless it says otherwise.
+        floor: Smallest propensity, at most 1 / K; None takes the domain's overlap bound.
+        split: Share of the records that train nuisances, where nuisances are trained.
+        seed: Public seed of the split.
+        noise: Privacy noise; None takes the operating system's entropy.
+        ledger_path: File of the ledger, which must not exist; None keeps the ledger in memory.
+
+    Attributes:
+        library_: The policies, on the domain's columns.
+        certified_: Nuisances with the public spread. The nuisances are the curator's, unless they were paid for.
+        utilities_: U per policy, of outcomes less the middle of their bounds. The curator's, never to be published.
+        spread_: Delta, public.
+        mechanism_: The mechanism with the spread and all of the budget that is left; None without privacy.
+        actions_: Labels of the actions.
+        settings_: Public settings of the fit, as statements tell them.
+        ledger_: What has been spent; None without privacy.
+        blocks_: Positions of the records of each block, public; with privacy in an order that nobody knows.
+
+    Example:
+        >>> import torch
+        >>> from torchdpcate import Domain, PrivacyBudget
+        >>> from torchdpcate.candidates import Constants, Thresholds
+        >>> X, A = torch.rand(4000, 1, dtype=torch.float64), torch.arange(4000) % 2
+        >>> Y = (A * (2 * X[:, 0] - 1)).clamp(-1, 1)
+        >>> policies = [Constants([0, 1]), Thresholds("x0", [0.25, 0.5, 0.75])]
+        >>> domain, budget = Domain([0.0], [1.0], -1, 1, overlap=0.25), PrivacyBudget(4.0, 0.0)
+        >>> release = PolicySelector(domain, budget, policies=policies).fit(X, A, Y).release()
+        >>> release.name, release.decide([[0.2], [0.8]]).tolist(), release.privacy.level
+        ('x0 > 0.5', [0, 1], 'certified')
+    """
+
+    domain: Domain | TableSchema
+    budget: PrivacyBudget | None
+    _: KW_ONLY
+    policies: Any
+    nuisance: Any = None
+    certificate: str | None = None
+    mechanism: str = "permute_and_flip"
+    actions: tuple[int, ...] | None = None
+    floor: float | None = None
+    split: float = 0.5
+    seed: int = 0
+    noise: NoiseSource | None = None
+    ledger_path: str | Path | None = None
+
+    def fit(self, X: Any, A: Any, Y: Any) -> "PolicySelector":
+        """Get the nuisances, paying for them where they cost something, and score every policy.
+
+        Args:
+            X: Covariates within the domain: a frame with the schema's columns, or encoded columns [n, q] as NumPy or
+                torch.
+            A: Action [n], one of the labels.
+            Y: Outcome [n] within the domain; larger is better.
+
+        Returns:
+            The selector itself.
+
+        Raises:
+            InputError: Values outside the domain, an action that is none or that nobody got, a library made from these
+                very records, nuisances without a certificate, or settings that leave nothing to release.
+        """
+        forget(self)
+        self.schema_ = TableSchema.of(self.domain)
+        domain, actions = self.schema_.domain, self._actions()
+        self._noise = self.noise or NoiseSource.system()
+        records = checked_records(self.schema_, X, A, Y, None if self.budget is None else self._noise, actions)
+        self.check(records.n)
+        self.library_ = PolicyLibrary.of(self.policies).setup(domain, actions)
+        nuisances = self.nuisances()
+        self._refuse_own_records(nuisances, fingerprint(records.x, records.a, records.y))
+        self.blocks_ = self._blocks(records.n)
+        positions = by_position(records, actions)
+        blocks = {name: positions.subset(index) for name, index in self.blocks_.items()}
+        self._account = self.mechanism_ = None
+        if self.budget is not None:
+            self._account = Account.open(self.sizes_, self.budget, self._noise, self.ledger_path)
+        self.ledger_ = None if self._account is None else self._account.ledger
+        self.certified_ = nuisances.fit(
+            blocks.get(NUISANCE),
+            self._facts(records.n),
+            Purse(self.budget, self._noise, self.ledger_, NUISANCE),
+        )
+        self.utilities_, self.spread_ = self._score(blocks[SCORING])
+        if self.budget is not None:
+            assert self._account is not None
+            left = self._account.left(self._pays())  # a training block may have bought a guess
+            self.mechanism_ = make_selection(self.mechanism, left.epsilon, self.spread_)
+        self._own = own_code("nuisances", nuisances) or own_code("nuisances", getattr(nuisances, "recipe", None))
+        self.actions_, self.settings_ = actions, self._public(nuisances)
+        if self._account is not None:
+            self._account.close()
+        return self
+
+    def check(self, n: int) -> None:
+        """Refuse, before anything is fitted or spent, what could not be released.
+
+        Args:
+            n: Number of records.
+
+        Raises:
+            InputError: Settings that do not fit each other, the domain, the policies or the budget.
+        """
+        facts = self._facts(n)
+        PolicyLibrary.of(self.policies).setup(facts.domain, facts.actions)
+        make_selection(self.mechanism, 1.0, 1.0)
+        self.nuisances().check(facts, self.budget)
+
+    def nuisances(self) -> ScoreNuisances:
+        """Return where the nuisances come from.
+
+        Raises:
+            InputError: Learned nuisances without a certificate.
+        """
+        return make_nuisances(self.nuisance, self.certificate)
+
+    def release(self, budget: PrivacyBudget | None = None) -> PolicyRelease:
+        """Choose a policy and release it.
+
+        Args:
+            budget: What to spend of the blocks' budget; None spends all that is left.
+
+        Raises:
+            InputError: Not fitted, or fitted without privacy.
+            BudgetError: A block cannot pay.
+        """
+        if not hasattr(self, "utilities_"):
+            raise InputError("release: the selector is not fitted; call fit(X, A, Y) first")
+        account = self._account
+        if account is None:
+            raise InputError("budget = None: this selector was fitted without privacy and releases nothing")
+
+        def run(budget: PrivacyBudget, charge: Till, noise: NoiseSource) -> tuple[SelectionMechanism, int]:
+            mechanism = make_selection(self.mechanism, budget.epsilon, self.spread_)
+            charge(mechanism.event, guarantee.level)
+            return mechanism, int(mechanism.select(self.utilities_, noise)[0])
+
+        guarantee = self._guarantee()
+        (mechanism, chosen), own = account.spend(run, self._pays(), f"release by {self.mechanism}", budget)
+        statement = account.statement(
+            replace(guarantee, budget=PrivacyBudget(mechanism.epsilon, 0.0)),
+            own,
+            mechanism=mechanism.name,
+            formula=mechanism.formula,
+            public=self.settings_,
+            bounds_origin=self.schema_.domain.origin,
+        )
+        return PolicyRelease(self.library_.one(chosen), self.actions_, self.schema_, statement)
+
+    def plan(self, n: int, errors: Mapping[str, tuple[float, float]] | None = None) -> SelectionPlan:
+        """Return the regret to expect of n records by public facts, and a split and a ridge that lessen it; free.
+
+        Args:
+            n: Number of records.
+            errors: What is known of the nuisances, see ``plan``; ``{"fixed": (0.3, 0.0)}`` says that propensities are
+                those of a trial. Guessed for the others.
+
+        Raises:
+            InputError: No budget, or settings out of their ranges.
+        """
+        if self.budget is None:
+            raise InputError("budget = None: without privacy there is nothing to plan")
+        facts = self._facts(n)
+        return plan(
+            n,
+            len(PolicyLibrary.of(self.policies)),
+            self.budget.epsilon,
+            floor=facts.floor,
+            features=1 + facts.domain.dimension,
+            outcome_range=facts.domain.outcome_range,
+            actions=facts.arms,
+            errors=errors,
+        )
+
+    @property
+    def sizes_(self) -> dict[str, int]:
+        """Records per block, public."""
+        return {name: len(block) for name, block in self.blocks_.items()}
+
+    def _public(self, nuisances: ScoreNuisances) -> dict[str, Any]:
+        """Return the settings as privacy statements tell them."""
+        return {
+            "learner": type(self).__name__,
+            "certificate": nuisances.certificate,
+            "policies": len(self.library_),
+            "actions": list(self._actions()),
+            "floor": self._floor(),
+            **({"split": self.split, "seed": self.seed} if NUISANCE in self.blocks_ else {}),
+            **self.certified_.public,
+            "spread": self.spread_,
+        }
+
+    def _pays(self) -> list[str]:
+        """Return the blocks that pay for the choice."""
+        return [name for name in self.blocks_ if name == SCORING or self.certified_.spill_blocks]
+
+    def _guarantee(self) -> Guarantee:
+        """Return level and conditions of the choice."""
+        conditions = (*self.certified_.conditions, *self._own)
+        if any(type(family) not in _ROW_BY_ROW_BY_CONSTRUCTION for family in self.library_.families):
+            conditions += (_ROW_BY_ROW,)
+        level = Level.CONDITIONAL if conditions else self.certified_.level
+        return Guarantee(level, self.budget, conditions, source="policy_learning section 6")
+
+    def _score(self, records: CausalData) -> tuple[Tensor, float]:
+        """Return U of every policy, and the spread with what rounding the scores adds to it."""
+        nuisances, domain = self.certified_.nuisances, self.schema_.domain
+        # less the middle of the bounds, which all policies share: the grid then owes nothing to the outcome's offset
+        outcome, y = nuisances.outcome(records.x) - domain.outcome_middle, records.y - domain.outcome_middle
+        scores = dr_scores(records.a.long(), y, nuisances.propensity(records.x), outcome)
+        largest = domain.outcome_range * (0.5 + 1 / self._floor())
+        step = sum_grid(max(records.n, _FEWEST), largest)
+        # each score is rounded by half a step at most: two policies, two neighbours; and a step for their last places
+        rounded = 3 * step * (records.n if self.certified_.spill_blocks else 1)
+        return utilities(torch.round(scores / step) * step, self.library_, records.x), self.certified_.spread + rounded
+
+    def _facts(self, n: int) -> SelectionFacts:
+        domain = TableSchema.of(self.domain).domain
+        sizes = {name: len(index) for name, index in self._blocks(n).items()}
+        return SelectionFacts(domain, self._actions(), self._floor(), sizes.get(NUISANCE, 0), sizes[SCORING], self.seed)
+
+    def _floor(self) -> float:
+        return TableSchema.of(self.domain).domain.overlap if self.floor is None else self.floor
+
+    def _blocks(self, n: int) -> dict[str, LongTensor]:
+        if not self.nuisances().trains:
+            return {SCORING: torch.arange(n)}  # type: ignore[dict-item]
+        first, second = training_and_scoring(n, self.split, self.seed)
+        return {NUISANCE: first, SCORING: second}
+
+    def _actions(self) -> tuple[int, ...]:
+        actions = tuple(TableSchema.of(self.domain).actions if self.actions is None else self.actions)
+        if len(actions) < 2 or list(actions) != sorted(set(actions)):
+            raise InputError(f"actions = {list(actions)}: give two labels or more, each once, in increasing order")
+        return actions
+
+    def _refuse_own_records(self, nuisances: ScoreNuisances, own: str) -> None:
+        for name, made_of in (("policies", self.library_.fitted_on), ("nuisance", nuisances.fitted_on)):
+            if own in made_of:
+                raise InputError(
+                    f"{name}: made from these very records, so not public; make them of other data, or before the "
+                    "records are read"
+                )

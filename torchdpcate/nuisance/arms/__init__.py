@@ -1,0 +1,16 @@
+"""Propensity and outcome models of K arms for policy selection, with guarantees."""
+
+from torchdpcate._lazy import exports
+
+__getattr__, __dir__, __all__ = exports(
+    __name__,
+    {
+        "base": ("CertifiedNuisances", "FittedNuisances", "Purse", "ScoreNuisances", "SelectionFacts"),
+        "by_name": ("CERTIFICATES", "make_nuisances"),
+        "fixed": ("FixedNuisances",),
+        "frozen": ("FrozenNuisances",),
+        "learned": ("LearnedNuisances",),
+        "private": ("PrivateNuisances",),
+        "stable": ("StableNuisances",),
+    },
+)

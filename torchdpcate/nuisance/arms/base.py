@@ -1,0 +1,158 @@
+"""What a selector asks of nuisances: functions of K arms, and what one record does at most to scores made of them."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.errors import InputError
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.guarantee import Condition, Level
+from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.noise import NoiseSource
+
+
+@dataclass(frozen=True)
+class SelectionFacts:
+    """Public facts of one selection.
+
+    Attributes:
+        domain: Public bounds.
+        actions: Labels of the K actions, in the order of their positions.
+        floor: zeta, the least propensity, at most 1 / K.
+        training: Records m of the block that nuisances learn from; 0 where nothing is trained.
+        scoring: Records n that score the policies.
+        seed: Public seed of initial weights.
+    """
+
+    domain: Domain
+    actions: tuple[int, ...]
+    floor: float
+    training: int
+    scoring: int
+    seed: int = 0
+
+    @property
+    def arms(self) -> int:
+        """K."""
+        return len(self.actions)
+
+    def propensity_range(self) -> Tensor:
+        """Return what the floor alone says of the propensities: least and largest, [K, 2]."""
+        ends = torch.tensor([self.floor, 1 - (self.arms - 1) * self.floor], dtype=torch.float64)
+        return ends.expand(self.arms, 2)
+
+    def outcome_range(self) -> Tensor:
+        """Return what the domain alone says of the outcome models: least and largest, [K, 2]."""
+        ends = torch.tensor([self.domain.outcome_low, self.domain.outcome_high], dtype=torch.float64)
+        return ends.expand(self.arms, 2)
+
+
+@dataclass(frozen=True, eq=False)
+class Purse:
+    """What fitting nuisances may spend of a training block's budget, and where it is written down.
+
+    Attributes:
+        budget: What they may spend; None fits without privacy.
+        noise: Where privacy noise comes from.
+        ledger: Pays, before any noise is drawn; None without privacy.
+        block: The ledger's name of the training block.
+    """
+
+    budget: PrivacyBudget | None = None
+    noise: NoiseSource = field(default_factory=NoiseSource.system)
+    ledger: Ledger | None = None
+    block: str = ""
+
+
+EMPTY = Purse()
+"""Spends nothing: what is fitted is the curator's."""
+
+
+class FittedNuisances(ABC):
+    """Propensities and outcome models of K arms, as functions of the covariates."""
+
+    @abstractmethod
+    def propensity(self, x: Tensor) -> Tensor:
+        """Return P(arm | x), float64 [n, K], rows that add up to one and are at least the floor."""
+
+    @abstractmethod
+    def outcome(self, x: Tensor) -> Tensor:
+        """Return the mean outcome per arm, float64 [n, K], within the outcome's bounds."""
+
+
+@dataclass(frozen=True, eq=False)
+class CertifiedNuisances:
+    r"""Nuisances, and what one replaced record can do to the sums of scores that are made of them.
+
+    Attributes:
+        nuisances: The functions.
+        spread: Public bound of Delta_BR: by how much one replaced record moves the utilities of two policies apart,
+            in outcome units; infinite where nobody vouches for it.
+        spill_blocks: Whether a training record moves the scores of other records in ways that nobody has paid for, so
+            that its block pays for the choice of a policy too.
+        level: How far the spread is proved.
+        public: Public constants, for the statement.
+        conditions: What else the spread rests on, where that cannot be proved.
+    """
+
+    nuisances: FittedNuisances
+    spread: float
+    spill_blocks: bool
+    level: Level
+    public: dict[str, Any]
+    conditions: tuple[Condition, ...] = ()
+
+
+class ScoreNuisances(ABC):
+    """Where a selector's nuisances come from: public settings alone, chosen without looking at the records.
+
+    Attributes:
+        certificate: The name of what vouches for the spread: a key of ``CERTIFICATES``, or ``none``.
+        trains: Whether they learn from a block of the records.
+        fitted_on: Fingerprints of the records that they were made of before.
+    """
+
+    certificate: ClassVar[str]
+    trains: ClassVar[bool]
+    fitted_on: Any = ()
+
+    def check(self, facts: SelectionFacts, budget: PrivacyBudget | None) -> None:
+        """Refuse, before anything is spent, what could not be fitted.
+
+        Args:
+            facts: Public facts.
+            budget: Of each block; None fits without privacy.
+
+        Raises:
+            InputError: A floor outside (0, 1 / K], an empty block, or settings that do not fit.
+        """
+        most, arms = 1 / facts.arms, facts.arms
+        if not 0 < facts.floor <= most:
+            raise InputError(
+                f"floor zeta = {facts.floor:g}: K = {arms} propensities add up to one; give a floor above 0 and at "
+                f"most 1 / K = {most:.4g}"
+            )
+        if facts.scoring < 1 or (self.trains and facts.training < 1):
+            raise InputError(
+                f"split: leaves {facts.training} records to train and {facts.scoring} to score; give each block some"
+            )
+
+    @abstractmethod
+    def fit(self, train: CausalData | None, facts: SelectionFacts, purse: Purse = EMPTY) -> CertifiedNuisances:
+        """Return nuisances with their spread, paying for them where they cost something.
+
+        Args:
+            train: The training block, its actions as positions 0 to K - 1; None where nothing is trained.
+            facts: Public facts.
+            purse: What it may spend.
+
+        Raises:
+            InputError: See ``check``.
+            BudgetError: The block cannot pay.
+            NumericalError: A fit missed its tolerance; nothing may be released.
+        """

@@ -1,0 +1,175 @@
+"""Nuisances that are public numbers: nothing is learned, so nothing spills."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from torchdpcate.causal.arm_scores import project_to_floor
+from torchdpcate.causal.score_range import score_spread
+from torchdpcate.data.records import CausalData
+from torchdpcate.errors import InputError
+from torchdpcate.nuisance.arms.base import (
+    EMPTY,
+    CertifiedNuisances,
+    FittedNuisances,
+    Purse,
+    ScoreNuisances,
+    SelectionFacts,
+)
+from torchdpcate.privacy.budget import PrivacyBudget, number
+from torchdpcate.privacy.guarantee import Level
+
+Numbers = float | Sequence[float] | None
+"""One number, one an arm, or None for the default."""
+
+
+@dataclass(frozen=True)
+class FixedNuisances(ScoreNuisances):
+    r"""A known propensity, and public numbers for the outcome models.
+
+    Scores stay unbiased whatever the numbers are, if the propensity is right. One record's scores of two actions lie
+    at most S apart, which `score_spread` works out exactly: R, the outcome's range, for propensities of a half and
+    the middle as outcome, where learned nuisances may have R / zeta. Hence a spread of 2 S.
+
+    Guarantee:
+        Certified, and free: a score is a public function of its own record. Source: theory note ``policy_learning``,
+        section 6.1.
+
+    Args:
+        propensity: P(A = second action) of a trial with two arms, one number an arm, or the name of the covariate
+            that holds P(A = second action | x); None takes 1 / K for each.
+        outcome: The outcome models: one number for all arms, or one an arm; None takes the middle of the bounds.
+
+    Example:
+        >>> from torchdpcate.data import Domain
+        >>> facts = SelectionFacts(Domain([0.0], [1.0], 0.0, 1.0), (0, 1), floor=0.1, training=0, scoring=100)
+        >>> FixedNuisances(0.5).fit(None, facts).spread
+        2.0
+    """
+
+    certificate: ClassVar[str] = "fixed"
+    trains: ClassVar[bool] = False
+
+    propensity: Numbers | str = None
+    outcome: Numbers = None
+
+    def check(self, facts: SelectionFacts, budget: PrivacyBudget | None) -> None:
+        """See ``ScoreNuisances.check``; also refuses propensities outside [zeta, 1 - zeta] and a wrong count."""
+        super().check(facts, budget)
+        self._ranges(facts)
+
+    def fit(self, train: CausalData | None, facts: SelectionFacts, purse: Purse = EMPTY) -> CertifiedNuisances:
+        """See ``ScoreNuisances.fit``; nothing is fitted and nothing spent."""
+        propensity, outcome = self._ranges(facts)
+        column = facts.domain.names.index(self.propensity) if isinstance(self.propensity, str) else None
+        return CertifiedNuisances(
+            FixedFunctions(propensity, outcome[:, 0], column),
+            2 * score_spread(facts.domain, propensity, outcome),
+            spill_blocks=False,
+            level=Level.CERTIFIED,
+            public={
+                "propensity": self.propensity if column is not None else propensity[:, 0].tolist(),
+                "outcome": outcome[:, 0].tolist(),
+            },
+        )
+
+    def _ranges(self, facts: SelectionFacts) -> tuple[Tensor, Tensor]:
+        """Return the intervals of propensities and outcome models, [K, 2] each."""
+        outcome = constant_outcome(self.outcome, facts)
+        if isinstance(self.propensity, str):
+            return _column_range(self.propensity, facts), outcome[:, None].expand(-1, 2)
+        propensity = constant_propensity(self.propensity, facts)
+        return propensity[:, None].expand(-1, 2), outcome[:, None].expand(-1, 2)
+
+
+@dataclass(frozen=True, eq=False)
+class FixedFunctions(FittedNuisances):
+    """Fitted `FixedNuisances`.
+
+    Attributes:
+        span: Least and largest propensity of each arm, [K, 2].
+        means: The outcome models, [K].
+        column: Position of the covariate that holds the second arm's propensity; None for numbers.
+    """
+
+    span: Tensor
+    means: Tensor
+    column: int | None = None
+
+    def propensity(self, x: Tensor) -> Tensor:
+        """See ``FittedNuisances.propensity``."""
+        if self.column is None:
+            return self.span[:, 0].expand(len(x), -1)
+        second = x[:, self.column].double().clamp(self.span[1, 0], self.span[1, 1])
+        return torch.stack([1 - second, second], 1)
+
+    def outcome(self, x: Tensor) -> Tensor:
+        """See ``FittedNuisances.outcome``."""
+        return self.means.expand(len(x), -1)
+
+
+def constant_propensity(value: Numbers, facts: SelectionFacts) -> Tensor:
+    """Return the propensities [K] of one number (the second of two arms'), K numbers, or None (all equal).
+
+    Raises:
+        InputError: Not as many as arms, below the floor, or not adding up to one.
+    """
+    arms = facts.arms
+    if value is None:
+        return torch.full((arms,), 1 / arms, dtype=torch.float64)
+    if isinstance(value, int | float):
+        if arms != 2:
+            raise InputError(f"propensity = {value:g}: there are {arms} actions; give a number for each")
+        value = (1 - number("propensity", value), float(value))
+    e = _numbers("propensity", value, facts)
+    # decimals such as 0.1 + 0.2 + 0.7 miss one by rounding alone
+    if bool((e < facts.floor - 1e-12).any()) or abs(e.sum().item() - 1) > 1e-9:
+        raise InputError(
+            f"propensity = {e.tolist()}: propensities add up to one, and none lies below the floor zeta = "
+            f"{facts.floor:g}; correct them, or lower the floor"
+        )
+    return project_to_floor(e, facts.floor)
+
+
+def constant_outcome(value: Numbers, facts: SelectionFacts) -> Tensor:
+    """Return the outcome models [K] of one number, K numbers, or None (the middle of the bounds).
+
+    Raises:
+        InputError: Not as many as arms, or outside the outcome's bounds.
+    """
+    domain = facts.domain
+    if value is None:
+        value = (domain.outcome_low + domain.outcome_high) / 2
+    means = _numbers("outcome", [value] * facts.arms if isinstance(value, int | float) else value, facts)
+    domain.check_outcome(means, "outcome")
+    return means
+
+
+def _numbers(name: str, values: Sequence[float], facts: SelectionFacts) -> Tensor:
+    if not hasattr(values, "__len__"):
+        raise InputError(f"{name} is of type {type(values).__name__}; give numbers, one for each action")
+    if len(values) != facts.arms:
+        raise InputError(f"{name} has {len(values)} numbers; there are {facts.arms} actions: give one for each")
+    return torch.tensor([number(name, value) for value in values], dtype=torch.float64)
+
+
+def _column_range(name: str, facts: SelectionFacts) -> Tensor:
+    """Return the intervals [2, 2] of two arms' propensities, of which a covariate holds the second."""
+    domain, floor = facts.domain, facts.floor
+    if name not in domain.names:
+        names = ", ".join(domain.names)
+        raise InputError(f"propensity = {name!r}: no such covariate; choose one of {names}")
+    if facts.arms != 2:
+        raise InputError(f"propensity = {name!r}: one column is for two actions; there are {facts.arms}")
+    column = domain.names.index(name)
+    low, high = float(domain.covariate_low[column]), float(domain.covariate_high[column])
+    if not 0 <= low <= high <= 1:
+        raise InputError(
+            f"propensity = {name!r}: its public bounds [{low:g}, {high:g}] must lie between 0 and 1; narrow "
+            "them in the domain"
+        )
+    second = torch.tensor([low, high], dtype=torch.float64).clamp(floor, 1 - floor)
+    return torch.stack([1 - second.flip(0), second])

@@ -1,0 +1,169 @@
+"""Nuisances that a private mechanism pays for: what they say is public, so one training record no longer spills."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from torchdpcate.causal.arm_scores import project_to_floor
+from torchdpcate.causal.score_range import score_spread
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.errors import InputError
+from torchdpcate.nuisance.arms.base import (
+    EMPTY,
+    CertifiedNuisances,
+    FittedNuisances,
+    Purse,
+    ScoreNuisances,
+    SelectionFacts,
+)
+from torchdpcate.nuisance.convex import ConvexNuisanceConfig
+from torchdpcate.nuisance.model import NuisanceModel
+from torchdpcate.nuisance.ranges import nuisance_range
+from torchdpcate.nuisance.recipe import NuisanceRecipe
+from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.guarantee import Level
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+
+_MOST_OVERLAP = 0.499  # a domain's; the floor of a selection may be a half
+_ROUNDING = 1e-9  # of a share, so that their sum never exceeds the budget
+
+
+@dataclass(frozen=True)
+class PrivateNuisances(ScoreNuisances):
+    r"""Nuisances of the core, trained with differential privacy on the training block.
+
+    Released, they are public functions for the scoring block, where a replaced record moves one score: the spread is
+    2 S with S the supremum over the domain for these very functions (`score_spread`). Each block may spend the whole
+    budget. With K > 2 actions each is held against all others by a fit of its own, to an even share of the training
+    block's budget; the K propensities are projected to the simplex with the floor.
+
+    Guarantee:
+        Certified (epsilon, delta) for the nuisances, with delta > 0; the choice itself adds no delta. Source: theory
+        note ``policy_learning``, section 6.3; docs/guarantees/convex_nuisances.md or nuisances.md.
+
+    Args:
+        recipe: How nuisances are trained; None takes ``ConvexNuisanceConfig()``, ``NuisanceConfig`` trains networks by
+            DP-SGD.
+        trainer: Makes a Lightning Trainer from keyword arguments; None takes ``default_trainer``.
+
+    Example:
+        >>> PrivateNuisances().certificate, PrivateNuisances().trains
+        ('private_nuisances', True)
+    """
+
+    certificate: ClassVar[str] = "private_nuisances"
+    trains: ClassVar[bool] = True
+
+    recipe: NuisanceRecipe | None = None
+    trainer: "Callable[..., Trainer] | None" = None
+
+    def check(self, facts: SelectionFacts, budget: PrivacyBudget | None) -> None:
+        """See ``ScoreNuisances.check``; also refuses delta = 0 and what the recipe refuses."""
+        super().check(facts, budget)
+        if budget is not None and budget.delta == 0:
+            raise InputError(
+                "delta = 0: private nuisances are only (epsilon, delta)-private; give a delta above 0, for instance "
+                "1e-5, or take certificate=stability, which is pure"
+            )
+        self._recipe.check(facts.training, _with_floor(facts), _share(budget, self._fits(facts)), ())
+
+    def fit(self, train: CausalData | None, facts: SelectionFacts, purse: Purse = EMPTY) -> CertifiedNuisances:
+        """See ``ScoreNuisances.fit``; without a budget the functions are not private."""
+        assert train is not None
+        fits, domain, models = self._fits(facts), _with_floor(facts), []
+        for position in range(fits):
+            # the only fit of two arms is that of the second against the first
+            own = train.a if fits == 1 else (train.a == position).double()
+            models.append(
+                self._recipe.fit(
+                    CausalData(train.x, own, train.y),
+                    domain,
+                    budget=_share(purse.budget, fits),
+                    also=(),
+                    noise=purse.noise,
+                    ledger=purse.ledger,
+                    block=purse.block,
+                    trainer=self.trainer or default_trainer,
+                    seed=facts.seed,
+                )
+            )
+        nuisances = TrainedNuisances(facts, tuple(models))
+        own_spread = score_spread(facts.domain, *nuisances.ranges())
+        return CertifiedNuisances(
+            nuisances,
+            2 * own_spread,
+            spill_blocks=False,
+            level=Level.CERTIFIED,
+            public={"nuisance": type(self._recipe).__name__, "score_spread": own_spread},
+        )
+
+    @property
+    def _recipe(self) -> NuisanceRecipe:
+        return self.recipe or ConvexNuisanceConfig()
+
+    def _fits(self, facts: SelectionFacts) -> int:
+        return 1 if facts.arms == 2 else facts.arms
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedNuisances(FittedNuisances):
+    """Fitted `PrivateNuisances`.
+
+    Attributes:
+        facts: Public facts.
+        models: One for two arms; else one an arm, that arm against all others.
+    """
+
+    facts: SelectionFacts
+    models: tuple[NuisanceModel, ...]
+
+    def propensity(self, x: Tensor) -> Tensor:
+        """See ``FittedNuisances.propensity``."""
+        return self._simplex([self._predict(model, x).pi for model in self.models])
+
+    def outcome(self, x: Tensor) -> Tensor:
+        """See ``FittedNuisances.outcome``."""
+        values = [self._predict(model, x) for model in self.models]
+        return torch.stack([values[0].mu0, values[0].mu1] if len(values) == 1 else [v.mu1 for v in values], 1)
+
+    def ranges(self) -> tuple[Tensor, Tensor]:
+        """Return intervals over the domain: propensities and outcome models, [K, 2] each."""
+        pairs = [nuisance_range(model, _with_floor(self.facts)) for model in self.models]
+        if len(pairs) == 1:
+            pi, means = pairs[0]
+            ends = self._simplex([pi])
+            return torch.stack([ends[:, 0].flip(0), ends[:, 1]]), means
+        low, high = torch.stack([pi for pi, _ in pairs]).T
+        # a projected propensity rises with its own value and falls with the others'
+        own, floor = torch.eye(len(pairs), dtype=torch.bool), self.facts.floor
+        least = project_to_floor(torch.where(own, low, high), floor).diagonal()
+        most = project_to_floor(torch.where(own, high, low), floor).diagonal()
+        return torch.stack([least, most], 1), torch.stack([means[1] for _, means in pairs])
+
+    def _simplex(self, values: list[Tensor]) -> Tensor:
+        rows = torch.stack([1 - values[0], values[0]] if len(values) == 1 else values, 1)
+        return project_to_floor(rows, self.facts.floor)
+
+    @staticmethod
+    def _predict(model: NuisanceModel, x: Tensor) -> Any:
+        with torch.no_grad():
+            return model.predict(x)
+
+
+def _share(budget: PrivacyBudget | None, fits: int) -> PrivacyBudget | None:
+    if budget is None or fits == 1:
+        return budget
+    part = (1 - _ROUNDING) / fits
+    return PrivacyBudget(budget.epsilon * part, budget.delta * part)
+
+
+def _with_floor(facts: SelectionFacts) -> Domain:
+    """Return the domain with the selection's floor as its overlap bound."""
+    return Domain.from_dict({**facts.domain.to_dict(), "overlap": min(facts.floor, _MOST_OVERLAP)})

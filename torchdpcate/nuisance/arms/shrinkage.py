@@ -1,0 +1,127 @@
+"""What stable nuisances are shrunk towards: public guesses of shares and means, or such as are bought."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchdpcate.causal.arm_scores import project_to_floor
+from torchdpcate.data.records import CausalData
+from torchdpcate.nuisance.arms.base import EMPTY, Purse, SelectionFacts
+from torchdpcate.nuisance.arms.fixed import Numbers, constant_outcome, constant_propensity
+from torchdpcate.privacy.exact_sums import exact_sum
+from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.mechanisms import LaplaceMechanism
+from torchdpcate.release.policy import GUESS
+
+BOUGHT = "bought"
+"""Says that a guess is to be bought."""
+
+_NEVER_ZERO = 1e-9  # noise that is none
+_REACH = 0.5  # of an outcome from the middle of its bounds, over their range
+
+
+@dataclass(frozen=True)
+class Guess:
+    """Public numbers that nuisances deviate from; how good they are decides about accuracy, never about privacy.
+
+    Args:
+        propensity: P(A = second action) of two arms, or one number an arm; None takes 1 / K for each.
+        outcome: Mean outcomes: one number for all arms, or one an arm; None takes the middle of the bounds.
+
+    Example:
+        >>> from torchdpcate.data import Domain
+        >>> facts = SelectionFacts(Domain([0.0], [1.0], 0.0, 1.0), (0, 1), floor=0.1, training=5, scoring=5)
+        >>> [numbers.tolist() for numbers in Guess(0.25, [0.5, 0.75]).numbers(facts)]
+        [[0.75, 0.25], [0.5, 0.75]]
+    """
+
+    propensity: Numbers = None
+    outcome: Numbers = None
+
+    def numbers(self, facts: SelectionFacts) -> tuple[Tensor, Tensor]:
+        """Return propensities and outcomes of the arms, [K] each.
+
+        Raises:
+            InputError: Not as many as arms, shares below the floor or not adding up to one, outcomes out of bounds.
+        """
+        return constant_propensity(self.propensity, facts), constant_outcome(self.outcome, facts)
+
+
+def buy_guess(train: CausalData, facts: SelectionFacts, epsilon: float | None, purse: Purse = EMPTY) -> Guess:
+    r"""Return the shares of the arms and their mean outcomes in a training block, with Laplace noise.
+
+    Released are halves of counts, of two arms that of the second alone, for m is public, and K sums of
+    :math:`(y - \text{middle}) / R`. A replaced record moves two counts by one, or none, and sums by at most one in all,
+    for each term lies within a half: 2 in l1, and 3/2 for two arms. Sums are exact (``exact_sum``), and a half lies on
+    their grid, so that rounding adds nothing. What follows is post-processing, linear Bayes for
+    shares and a common mean that are uniform over their ranges (variance 1/12) and arms that differ from it by a tenth
+    of the range, so that noise which the records do not outweigh pulls to equal shares, alike arms and the middle:
+
+    .. math::
+        \hat e_a = \frac{m \hat n_a + 4k^2 / K}{m^2 + 4k^2}, \quad
+        \bar z = \frac{m \sum_a \hat s_a}{m^2 + K k^2}, \quad
+        \hat z_a = \frac{m \hat e_a \hat s_a + l^2 \bar z}{(m \hat e_a)^2 + l^2}, \qquad
+        k^2 = 12 \cdot 2 b^2, \quad l^2 = 100 \cdot 2 b^2
+
+    with b the scale of the noise and the shares projected to the simplex; at last they are projected to the floor, and
+    the means clipped to the bounds.
+
+    Guarantee:
+        Certified, pure epsilon for the training block, charged before the noise is drawn. Source: docs/guarantees/
+        laplace.md and stable_nuisances.md.
+
+    Args:
+        train: The training block, actions as positions.
+        facts: Public facts.
+        epsilon: What it costs; None takes the exact numbers, without privacy.
+        purse: Where it is paid from.
+
+    Raises:
+        BudgetError: The block cannot pay.
+
+    Example:
+        >>> from torchdpcate.data import Domain
+        >>> facts = SelectionFacts(Domain([0.0], [1.0], 0.0, 1.0), (0, 1), floor=0.1, training=4, scoring=4)
+        >>> x, a, y = torch.zeros(4, 1), torch.tensor([0, 0, 0, 1]), torch.tensor([0.0, 0.25, 0.5, 0.75])
+        >>> guess = buy_guess(CausalData(x.double(), a.double(), y.double()), facts, None)
+        >>> [[round(number, 6) for number in numbers] for numbers in (guess.propensity, guess.outcome)]
+        [[0.75, 0.25], [0.25, 0.75]]
+    """
+    domain, K, m = facts.domain, facts.arms, facts.training
+    middle = (domain.outcome_low + domain.outcome_high) / 2
+    own = torch.nn.functional.one_hot(train.a.long(), K).double()
+    sums = exact_sum(((train.y - middle) / domain.outcome_range)[:, None] * own, m, _REACH, dim=0)
+    value = torch.cat([own.sum(0)[_counted(K)] / 2, sums])
+    scale = _NEVER_ZERO
+    if epsilon is not None:
+        mechanism, scale = purchase(epsilon, facts)
+        if purse.ledger is not None:
+            purse.ledger.charge(purse.block, GUESS, mechanism.event, level=Level.CERTIFIED)
+        value = mechanism.release(value, purse.noise)
+    counts, sums, k2 = 2 * value[:-K], value[-K:], 24 * scale**2
+    l2 = 200 * scale**2
+    if K == 2:
+        counts = torch.cat([m - counts, counts])
+    shares = (m * counts + 4 * k2 / K) / (m * m + 4 * k2)
+    shares = project_to_floor(shares, 0.0)
+    overall, counts = m * sums.sum() / (m * m + K * k2), m * shares
+    z = ((counts * sums + l2 * overall) / (counts**2 + l2)).clamp(-0.5, 0.5)
+    means = domain.clip_outcome(middle + domain.outcome_range * z)
+    return Guess(project_to_floor(shares, facts.floor).tolist(), means.tolist())
+
+
+def purchase(epsilon: float, facts: SelectionFacts) -> tuple[LaplaceMechanism, float]:
+    """Return the mechanism that buys a guess, and the scale of its noise.
+
+    Raises:
+        InputError: So little epsilon that rounding would matter.
+    """
+    counted = len(range(facts.arms)[_counted(facts.arms)])
+    mechanism = LaplaceMechanism(epsilon, 1 + min(counted, 2) / 2)
+    return mechanism, mechanism.released_scale(counted + facts.arms)
+
+
+def _counted(arms: int) -> slice:
+    """Return the arms whose records are counted: of two the second, for the rest is the other."""
+    return slice(1, 2) if arms == 2 else slice(0, arms)

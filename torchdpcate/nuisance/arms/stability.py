@@ -1,0 +1,283 @@
+r"""How far one replaced training record moves ridge and logistic fits, and with them the scores of all other records.
+
+All bounds are suprema over every data set in the public domain; none looks at records. Features have norm at most
+``radius``; the fits minimise means over all m training records,
+
+.. math::
+    \frac1m \sum_i 1\{a_i = a\} \tfrac12 (y_i - b^\top x_i)^2 + \tfrac\lambda2 \|b\|^2, \qquad
+    \frac1m \sum_i \log(1 + e^{-t_i \theta^\top x_i}) + \tfrac\lambda2 \|\theta\|^2,
+
+with outcomes in [-1/2, 1/2]: multiply what is said of outcomes by the outcome's range. Theory note
+``policy_learning``, section 6.2; gradients are bounded in ``gradients``; proofs: docs/guarantees/stable_nuisances.md.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from torchdpcate.errors import InputError
+from torchdpcate.nuisance.arms.gradients import (
+    logistic_gradient_bound,
+    logistic_gradient_distance,
+    logistic_norm,
+    multinomial_gradient_bound,
+    multinomial_norm,
+    multinomial_range,
+    ridge_gradient_bound,
+    ridge_gradient_distance,
+    ridge_norm,
+)
+from torchdpcate.privacy.budget import number, positive, whole
+
+
+def outcome_stability(
+    radius: float,
+    ridge: float,
+    m: int,
+    *,
+    localised: bool = True,
+    tolerance: float = 0.0,
+    crossing: bool = False,
+    half: float = 0.5,
+) -> float:
+    r"""Return beta_mu, the most by which one replaced training record moves an arm's outcome model anywhere.
+
+    .. math:: \beta_\mu = \frac{R_x}{\lambda} \Big(\frac{G}{m} + 2 \tau\Big), \quad
+        G = 2 G_\mu \text{ (printed)}, \text{ or the distance of two gradients (localised)}
+
+    in units of the outcome's range. A record that crosses to another arm moves both, each by ``crossing``: G = G_mu.
+
+    Args:
+        radius: R_x.
+        ridge: lambda.
+        m: Training records, of all arms.
+        localised: Whether gradients are bounded where the minimisers can be.
+        tolerance: tau, the largest gradient norm of a fit.
+        crossing: Whether the record leaves or enters the arm.
+        half: Largest distance of an outcome from what coefficients of zero say, in ranges.
+
+    Example:
+        >>> round(1e4 * outcome_stability(21**0.5, 50.0, 1500, localised=False), 6)
+        4.614607
+    """
+    bound = ridge_gradient_bound(radius, ridge, localised)
+    if not crossing:
+        bound = ridge_gradient_distance(radius, ridge) if localised else 2 * bound
+    return moved(radius, 2 * half * bound, ridge, m, tolerance)
+
+
+def propensity_stability(
+    radius: float,
+    ridge: float,
+    m: int,
+    *,
+    localised: bool = True,
+    tolerance: float = 0.0,
+    actions: int = 2,
+    floor: float = 0.0,
+) -> float:
+    r"""Return beta_e, the most by which one replaced training record moves any propensity anywhere.
+
+    .. math:: \beta_e = \frac{R_x}{4 \lambda} \Big(\frac{2 G_e}{m} + 2\tau\Big), \quad\text{for K > 2}\quad
+        (1 - K\zeta) \frac{\sqrt2 R_x}{4\lambda} \Big(\frac{2 G_e}{m} + 2\tau\Big)
+
+    The latter with the softmax mixed, (1 - K zeta) p + zeta.
+
+    Args:
+        radius: R_x.
+        ridge: lambda.
+        m: Training records.
+        localised: Whether gradients are bounded where the minimisers can be.
+        tolerance: tau, the largest gradient norm of a fit.
+        actions: K.
+        floor: zeta; counts for K > 2.
+
+    Example:
+        >>> round(1e4 * propensity_stability(21**0.5, 50.0, 1500, localised=False), 6)
+        1.4
+        >>> round(1e4 * propensity_stability(21**0.5, 50.0, 1500, localised=False, actions=3, floor=0.1), 6)
+        1.96
+    """
+    if whole("actions", actions, least=2) == 2:
+        bound = logistic_gradient_distance(radius, ridge) if localised else 2 * logistic_gradient_bound(radius, ridge)
+        return moved(radius, bound, ridge, m, tolerance) / 4
+    bound = 2 * multinomial_gradient_bound(radius, ridge, actions, localised)
+    return (1 - actions * floor) * math.sqrt(2) / 4 * moved(radius, bound, ridge, m, tolerance)
+
+
+def projected_stability(beta: float, actions: int) -> float:
+    r"""Return how far a propensity moves after Euclidean projection onto the simplex with a floor, (2 - 2/K) beta.
+
+    Args:
+        beta: Most movement of any propensity before it.
+        actions: K. For two it is a clamp: factor one.
+
+    Example:
+        >>> projected_stability(0.3, 2), round(projected_stability(0.3, 3), 6)
+        (0.3, 0.4)
+    """
+    return (2 - 2 / actions) * beta
+
+
+@dataclass(frozen=True)
+class SpillBound:
+    r"""What one replaced training record does to the sum of n scores, and what a scoring record does: public numbers.
+
+    .. math::
+        \text{spill} = n \Big[\max\Big\{\Big(\frac1\zeta - 1\Big) \beta_\mu, \frac{\beta_\times}{\zeta}\Big\}
+        + \frac{R\, \beta_e}{\zeta (\zeta + \beta_e)}\Big], \qquad S = R / \zeta, \qquad
+        \Delta_{BR} = \max\{2S, \text{spill}\}
+
+    Source: theory note ``policy_learning``, section 6.2.
+
+    Args:
+        beta_mu: Most movement of one arm's outcome model, in outcome units.
+        beta_e: Most movement of a propensity.
+        floor: zeta, least propensity.
+        outcome_range: R, the largest |y - mu|.
+        averaged: Whether each arm's outcome model averages over the records of all arms, so that a record moves one
+            arm's (or two arms', by ``crossing``); else all may move, and the factor is 1 / zeta.
+        crossing: Most movement of each of two arms' models if the record crosses between them; None takes half of
+            beta_mu.
+
+    Raises:
+        InputError: A number out of its range.
+
+    Example:
+        >>> bound = SpillBound(beta_mu=4.614607e-4, beta_e=1.4e-4, floor=0.1)
+        >>> round(bound.paper(1500), 4), round(bound.spread(1500), 4)
+        (28.6141, 27.2004)
+    """
+
+    beta_mu: float
+    beta_e: float
+    floor: float
+    outcome_range: float = 1.0
+    averaged: bool = True
+    crossing: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("floor", "outcome_range"):
+            positive(name, getattr(self, name))
+        for name in ("beta_mu", "beta_e"):
+            if number(name, getattr(self, name)) < 0:
+                raise InputError(f"{name} = {getattr(self, name):g}: give a number of at least 0")
+        if self.floor > 0.5:
+            raise InputError(f"floor = {self.floor:g}: give at most 1 / K, for K propensities add up to one")
+
+    @property
+    def rho(self) -> float:
+        r"""The paper's rho* = (1 + 1/zeta) beta_mu + R beta_e / zeta^2 of one score."""
+        return (1 + 1 / self.floor) * self.beta_mu + self.outcome_range * self.beta_e / self.floor**2
+
+    def paper(self, n: int) -> float:
+        """Return the paper's Delta_cert = n rho*, a two-sided sensitivity: as a spread it counts twice."""
+        return n * self.rho
+
+    def paper_spread(self, n: int) -> float:
+        """Return the spread of the paper's calibration, 2 max{2 B_psi, n rho*} with B_psi = R (1 + 1/zeta)."""
+        return 2 * max(2 * self.outcome_range * (1 + 1 / self.floor), self.paper(n))
+
+    @property
+    def of_outcomes(self) -> float:
+        """The outcome models' part of one score's spill."""
+        if not self.averaged:
+            return self.beta_mu / self.floor
+        crossing = self.beta_mu / 2 if self.crossing is None else self.crossing
+        return max((1 / self.floor - 1) * self.beta_mu, crossing / self.floor)
+
+    @property
+    def of_propensity(self) -> float:
+        """The propensity's part of one score's spill."""
+        return self.outcome_range * self.beta_e / (self.floor * (self.floor + self.beta_e))
+
+    @property
+    def own(self) -> float:
+        """S = R / zeta: how far one record's scores of its actions lie apart."""
+        return self.outcome_range / self.floor
+
+    def spill(self, n: int) -> float:
+        """Return the most by which a training record spreads the sums of n scores."""
+        return n * (self.of_outcomes + self.of_propensity)
+
+    def spread(self, n: int) -> float:
+        """Return Delta_BR = max{2S, spill}."""
+        return max(2 * self.own, self.spill(n))
+
+
+def spill_bound(
+    m: int,
+    *,
+    radius: float,
+    ridge: float,
+    propensity_ridge: float,
+    floor: float,
+    actions: int = 2,
+    outcome_range: float = 1.0,
+    localised: bool = True,
+    tolerance: float = 0.0,
+    half: float = 0.5,
+) -> SpillBound:
+    r"""Return what a replaced training record does to scores whose nuisances are ridge and logistic fits.
+
+    Localised, not only gradients are bounded where the minimisers can be, but what the fits can say at all: a
+    propensity is at least :math:`\sigma(-R_x \|\theta\|)` and :math:`|y - \mu| \le R (1/2 + R_x \|b\|)`, which
+    take the places of zeta and R.
+
+    Args:
+        m: Training records.
+        radius: R_x, bound of the features' norm.
+        ridge: lambda of the outcome models.
+        propensity_ridge: lambda of the propensity.
+        floor: zeta, to which propensities are projected.
+        actions: K.
+        outcome_range: R.
+        localised: See above; else as printed.
+        tolerance: tau, the largest gradient norm of a fit, outcomes in units of their range.
+        half: Largest distance of an outcome from what coefficients of zero say, in ranges; localised bounds are for a
+            half, others in ``deviations``.
+
+    Example:
+        >>> printed = dict(radius=21**0.5, ridge=50.0, propensity_ridge=50.0, floor=0.1)
+        >>> round(spill_bound(1500, **printed, localised=False).spread(1500), 6)
+        27.200361
+        >>> round(spill_bound(1500, **printed).spread(1500), 6)
+        2.862845
+    """
+    if localised and half != 0.5:
+        raise InputError(f"half = {half:g}: localised bounds are for outcomes about the middle; see deviation_bound")
+    common: dict[str, Any] = {"localised": localised, "tolerance": tolerance}
+    least, reach = floor, outcome_range
+    if localised:
+        least = max(floor, least_propensity(radius, propensity_ridge, actions, floor, tolerance))
+        reach = outcome_range * min(1.0, 0.5 + outcome_reach(radius, ridge, tolerance))
+    return SpillBound(
+        outcome_range * outcome_stability(radius, ridge, m, half=half, **common),
+        propensity_stability(radius, propensity_ridge, m, actions=actions, floor=floor, **common),
+        least,
+        reach,
+        crossing=outcome_range * outcome_stability(radius, ridge, m, crossing=True, half=half, **common),
+    )
+
+
+def outcome_reach(radius: float, ridge: float, tolerance: float = 0.0) -> float:
+    """Return the most by which an outcome model can differ from the middle, R_x (||b|| + tau / lambda), in ranges."""
+    return radius * (ridge_norm(radius, ridge) + tolerance / ridge)
+
+
+def least_propensity(radius: float, ridge: float, actions: int, floor: float, tolerance: float = 0.0) -> float:
+    """Return the least propensity that a logistic or multinomial fit can give before (K > 2: after) the floor.
+
+    Example:
+        >>> round(least_propensity(21**0.5, 50.0, 2, 0.1), 6)
+        0.452618
+    """
+    if actions == 2:
+        return multinomial_range(radius * (logistic_norm(radius, ridge) + tolerance / ridge) / math.sqrt(2), 2)[0]
+    reach = radius * (multinomial_norm(radius, ridge, actions) + tolerance / ridge)
+    return (1 - actions * floor) * multinomial_range(reach, actions)[0] + floor
+
+
+def moved(radius: float, bound: float, ridge: float, m: int, tolerance: float) -> float:
+    """Return R_x (bound / m + 2 tau) / lambda: the most that theta'x moves if gradients are ``bound`` apart."""
+    return radius * (bound / whole("m", m, least=1) + 2 * number("tolerance", tolerance)) / ridge

@@ -1,0 +1,118 @@
+"""Weights fitted to all records without privacy: never released, but with a certified bound of their spill."""
+
+from abc import abstractmethod
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.erm.bounds import WeightBounds
+from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.estimators.cate.mechanisms.base import Charge
+from torchdpcate.nuisance.weights.scheme import FittedWeights, WeightScheme
+from torchdpcate.privacy.budget import PrivacyBudget, positive
+from torchdpcate.privacy.noise import NoiseSource
+
+
+@dataclass(frozen=True)
+class BalancingWeights(WeightScheme):
+    r"""Weights of a strongly convex first stage on the same records, which nothing is spent on.
+
+    One record moves the weights of the others by at most the spill :math:`D_1`, a public number, so the rule's noise
+    grows from :math:`2 \omega_{max}` to :math:`D_1 + 2 \omega_{max}`. The spill does not fall with n: with few records
+    or little ridge, weights bought privately (`PrivateWeights`) need less noise.
+
+    Args:
+        ridge: Strong convexity of the first stage's mean objective, positive and public.
+
+    Raises:
+        InputError: A ridge that is not positive.
+    """
+
+    ridge: float
+
+    def __post_init__(self) -> None:
+        """Refuse a first stage that nothing holds in place."""
+        positive("weights.ridge", self.ridge)
+
+    def bounds(self, n: int, domain: Domain) -> WeightBounds:
+        """Return the bounds of the weights with their spill, never more than if every other weight crossed its range.
+
+        Raises:
+            InputError: Settings that do not fit the domain, or too many records.
+        """
+        least, most = self.span(domain)
+        return WeightBounds.with_spill(most, min(self.spill(n, domain), (n - 1) * (most - least)))
+
+    def fit(
+        self,
+        records: CausalData,
+        domain: Domain,
+        *,
+        budget: PrivacyBudget | None,
+        charge: Charge,
+        noise: NoiseSource,
+    ) -> "BalancedWeights":
+        """Return the weights of these records; nothing is spent, for they only enter the rule's objective."""
+        bounds = self.bounds(records.n, domain)
+        try:
+            omega = self.balance(records, domain)
+        except NumericalError as error:
+            raise NumericalError(f"weights = {self.name}: {error}, that is weights.ridge") from None
+        public = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "features"}
+        told = {f"weights_{name}": value for name, value in public.items()} | {"spill": bounds.spill}
+        return BalancedWeights(bounds, told, records.x, records.a, omega)
+
+    @abstractmethod
+    def span(self, domain: Domain) -> tuple[float, float]:
+        """Return the least and the largest weight there can be."""
+
+    @abstractmethod
+    def spill(self, n: int, domain: Domain) -> float:
+        """Return the certified spill of n records, the solver's stop included."""
+
+    @abstractmethod
+    def balance(self, records: CausalData, domain: Domain) -> Tensor:
+        """Return the weights of the records, [n].
+
+        Raises:
+            NumericalError: The solver missed its tolerance.
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class BalancedWeights(FittedWeights):
+    """Fitted `BalancingWeights`: weights of the records that they were fitted to, and of no others.
+
+    Attributes:
+        x: Covariates of those records, [n, q].
+        a: Their treatment, [n].
+        omega: Their weights, [n].
+    """
+
+    x: Tensor
+    a: Tensor
+    omega: Tensor
+
+    def _omega(self, records: CausalData) -> Tensor:
+        if not (torch.equal(records.x, self.x) and torch.equal(records.a, self.a)):
+            raise InputError(f"weights of other records than the {len(self.a)} they were fitted to: fit them anew")
+        return self.omega
+
+
+def largest_inverse(cap: float | None, domain: Domain) -> float:
+    """Return the cap of 1 / pi(a|x): the given one, or the inverse of the domain's overlap.
+
+    Raises:
+        InputError: A cap of two or less, which lets no arm weigh more than in a balanced trial.
+
+    Example:
+        >>> largest_inverse(None, Domain([0.0], [1.0], -1.0, 1.0, overlap=0.25))
+        4.0
+    """
+    most = 1 / domain.overlap if cap is None else positive("weights.cap", cap)
+    if most <= 2:
+        raise InputError(f"weights.cap = {most:g}: caps 1 / pi(a|x), which is 2 in a balanced trial; give more than 2")
+    return most

@@ -1,0 +1,144 @@
+r"""Weights of the records in a rule's objective, and the public bounds of what one record can do to them.
+
+The weight of a record is omega = 1 / (2 pi(a|x)), about one on average: it makes the treated and the untreated stand
+for everybody. What one record does to the weights of the others is the *spill*; weights that are a public function of
+their own record have none.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.erm.bounds import WeightBounds
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.cate.mechanisms.base import Charge
+from torchdpcate.features.maps import conditions_of
+from torchdpcate.features.user_maps import on_domain
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.guarantee import Condition, Level
+from torchdpcate.privacy.noise import NoiseSource
+
+_ROUNDING = 1e-9  # of the largest weight, which may exceed its bound by rounding alone
+
+
+@dataclass(frozen=True, eq=False)
+class FittedWeights(ABC):
+    """Weights as fitted. The curator's, but for what it calls public.
+
+    Attributes:
+        bounds: What one record can do to the weights omega; public.
+        public: Public constants, for the privacy statement.
+    """
+
+    bounds: WeightBounds
+    public: dict[str, Any]
+
+    def weights(self, records: CausalData) -> Tensor:
+        """Return omega, float64 [n], in [0, ``bounds.most``].
+
+        Raises:
+            InputError: A weight is negative, not finite or above its bound, on which the guarantee rests; or weights
+                that were fitted to other records.
+        """
+        omega, most = self._omega(records).double(), self.bounds.most
+        inside = (omega >= 0) & (omega <= most * (1 + _ROUNDING))
+        if not bool(inside.all()):
+            wrong = int((~inside).sum())
+            raise InputError(
+                f"weights: {wrong} of {len(omega)} lie outside [0, {most:g}], their bound; clip them to it"
+            )
+        return omega.clamp(max=most)
+
+    def propensity(self, x: Tensor) -> Tensor | None:
+        """Return P(A = 1 | x) [B] where it is known or paid for, clipped to its bounds; else None."""
+        return None
+
+    @abstractmethod
+    def _omega(self, records: CausalData) -> Tensor:
+        """Return the weights, [n], not yet checked."""
+
+
+class InversePropensity(FittedWeights):
+    """Weights 1 / (2 pi(a|x)) by a propensity that is public: no spill."""
+
+    @abstractmethod
+    def propensity(self, x: Tensor) -> Tensor:
+        """Return P(A = 1 | x) [B] at covariates x [B, q]."""
+
+    def _omega(self, records: CausalData) -> Tensor:
+        treated = self.propensity(records.x)
+        return 0.5 / torch.where(records.a == 1, treated, 1 - treated)
+
+
+class WeightScheme(ABC):
+    """How records are weighted: public settings alone, chosen without looking at the records.
+
+    Attributes:
+        name: The name users give.
+        level: How far the bounds are proved.
+        share: Share of the budget that a first stage spends on the records of the second, which pay for both.
+        block: Share of the records that fit the weights and nothing else, in a block of their own that may spend the
+            whole budget; None fits them on all records. With a block, ``share`` does not count.
+    """
+
+    name: ClassVar[str]
+    level: ClassVar[Level] = Level.CERTIFIED
+    share: float = 0.0
+    block: float | None = None
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """What the bounds rest on beside their proof: the conditions of a feature map, where there is one."""
+        return conditions_of(getattr(self, "features", None))
+
+    @abstractmethod
+    def bounds(self, n: int, domain: Domain) -> WeightBounds:
+        """Return bounds that hold whatever a fit to n records returns: public before anything is fitted.
+
+        Raises:
+            InputError: Settings that do not fit the domain, or too many records.
+        """
+
+    def check(self, n: int, domain: Domain, budget: PrivacyBudget | None) -> None:
+        """Refuse, before anything is spent, what could not be fitted.
+
+        Args:
+            n: Records that the weights are fitted to.
+            domain: Public bounds.
+            budget: What the fit may spend (``share`` of the whole already taken); None fits without privacy.
+
+        Raises:
+            InputError: Settings that do not fit.
+        """
+        self.bounds(n, domain)
+        on_domain(getattr(self, "features", None), domain)
+
+    @abstractmethod
+    def fit(
+        self,
+        records: CausalData,
+        domain: Domain,
+        *,
+        budget: PrivacyBudget | None,
+        charge: Charge,
+        noise: NoiseSource,
+    ) -> FittedWeights:
+        """Return the fitted weights, the curator's.
+
+        Args:
+            records: Records within the domain.
+            domain: Public bounds.
+            budget: See ``check``.
+            charge: Pays the ledger, before any noise is drawn.
+            noise: Where privacy noise comes from.
+
+        Raises:
+            InputError: See ``check``.
+            BudgetError: The block cannot pay.
+            NumericalError: The fit missed its tolerance.
+        """

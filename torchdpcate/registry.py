@@ -1,0 +1,74 @@
+"""Classes by the names that users, statements and release files give them: one yaml of ``conf/`` names each."""
+
+import re
+from collections.abc import Iterator, MutableMapping
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+_PACKAGE = Path(__file__).parent
+_TARGET = re.compile(r"^_target_: *([\w.]+)", re.MULTILINE)
+
+
+def conf_dir() -> Path:
+    """Return the folder of the shipped configuration.
+
+    Raises:
+        FileNotFoundError: the installation has none.
+    """
+    for folder in (_PACKAGE / "conf", _PACKAGE.parent / "conf"):
+        if folder.is_dir():
+            return folder
+    raise FileNotFoundError(f"no conf folder beside {_PACKAGE}; reinstall torchdpcate")
+
+
+class Registry(MutableMapping[str, Any]):
+    """The classes of one group of the configuration, by name; a class is imported when it is asked for.
+
+    ``conf/<group>/<name>.yaml`` names the class of ``<name>`` by its ``_target_``. A class of the user's is added by
+    ``registry[name] = cls``.
+
+    Args:
+        group: Folder below ``conf/``.
+
+    Example:
+        >>> features = Registry("features")
+        >>> features["fourier"].__name__, "none" in features
+        ('Fourier', False)
+    """
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+
+    @cached_property
+    def _known(self) -> dict[str, Any]:
+        """Classes, or where they are to be found, by name."""
+        known: dict[str, Any] = {}
+        for path in sorted((conf_dir() / self.group).glob("*.yaml")):
+            target = _TARGET.search(path.read_text(encoding="utf-8"))
+            if target is not None:
+                known[path.stem] = target[1]
+        return known
+
+    def __getitem__(self, name: str) -> Any:
+        found = self._known[name]
+        if isinstance(found, str):
+            module, _, attribute = found.rpartition(".")
+            found = self._known[name] = getattr(import_module(module), attribute)
+        return found
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._known[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known

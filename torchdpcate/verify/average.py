@@ -1,0 +1,165 @@
+"""Verification of a released average effect: was every number paid for, and does the estimate follow from them?"""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from torchdpcate.causal.estimand import Weighting
+from torchdpcate.errors import InputError
+from torchdpcate.privacy.accounting import compose
+from torchdpcate.privacy.events import GaussianEvent, event_from_dict
+from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.holds_if import HOLDS_IF
+from torchdpcate.release.release import Release
+from torchdpcate.verify.average_facts import NUISANCE, RECORDS, AverageFacts, as_number
+from torchdpcate.verify.average_law import READOUTS, TABLE
+from torchdpcate.verify.average_parts import FITS, balance_problems, beside_problems, fit_problems
+
+_PARTS = dict.fromkeys(TABLE, "table")
+"""Which part of a readout buys a number, where it is not called like the number."""
+_EPSILON = "epsilon_"
+_FITTED = {"stage_one": FITS["weights"], "weights": FITS["weights"], "outcome_model": FITS["outcome_model"]}
+_SHARED = 1e-6  # how well an epsilon and its charges agree: what was left to rounding, and to the accountant
+
+
+def average_problems(release: Release) -> Iterator[str]:
+    """Return what is wrong with a released average effect; nothing for other releases.
+
+    Every number and coefficient needs its charge, each charge the epsilon that the statement tells, and each scale of
+    noise is compared with what was paid for. Estimate and interval are computed anew from the numbers, and of balance
+    and difference in means what follows from public facts. Not compared is what rests on facts that no statement tells:
+    a constant centre of outcomes, ranges of the nuisances of AIPW, and settings such as slope_bound or groups, which
+    anybody might have chosen; nor readouts and fitters of other makers.
+
+    Args:
+        release: The release, as read from its file.
+    """
+    if not isinstance(release, AverageEffectRelease):
+        return
+    privacy = release.privacy
+    if not privacy.claims:
+        return
+    yield from _unpaid(release)
+    yield from _settings(release)
+    try:
+        facts = AverageFacts(release, Weighting(release.estimand, as_number(privacy.public["eta"])))
+        yield from _blocks(release)
+        yield from _prices(release)
+        yield from fit_problems(facts)
+        if privacy.mechanism in READOUTS:
+            yield from READOUTS[privacy.mechanism][0](facts)
+        yield from balance_problems(facts)
+        yield from beside_problems(facts)
+    except (InputError, ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError):
+        yield "its public constants or its numbers are not those of its mechanism"
+
+
+def _unpaid(release: AverageEffectRelease) -> Iterator[str]:
+    """Problems of what no charge is for."""
+    privacy = release.privacy
+    labels = [c["label"] for block in privacy.blocks for c in block["charges"]]
+    own = f"release by {privacy.mechanism}: "
+    for name in release.numbers:
+        if f"{own}{_PARTS.get(name, name)}" not in labels and not _is_public(release, name):
+            yield f"it holds the number {name!r}, but no charge is for it"
+    if privacy.mechanism in READOUTS:
+        needed = set(READOUTS[privacy.mechanism][1])
+        if privacy.mechanism == "aipw" and release.estimand == "ATE":
+            needed.remove("size")
+        if needed != set(release.numbers):
+            yield f"its numbers are not those of {privacy.mechanism} for the {release.estimand}"
+    held = {
+        "weights": (release.weights is not None, FITS["weights"]),
+        "an outcome model": (release.outcome_theta is not None, FITS["outcome_model"]),
+        "balance statistics": (_bought(release), f"{own}balance"),
+        "a difference in means": (release.beside is not None, f"{own}difference_in_means"),
+    }
+    for what, (there, start) in held.items():
+        if there and not any(label.startswith(start) for label in labels):
+            yield f"it holds {what}, but no charge is for {'it' if what.startswith('a') else 'them'}"
+
+
+def _bought(release: AverageEffectRelease) -> bool:
+    return release.balance is not None and (release.balance.before is not None or release.balance.after is not None)
+
+
+def _is_public(release: AverageEffectRelease, name: str) -> bool:
+    """Whether a number is public: the size N where all records weigh the same."""
+    if name != "size" or release.weights is None or release.privacy.mechanism != "balanced_difference":
+        return False
+    of = release.weights.weighting
+    return of.symmetric and of.largest == of.smallest
+
+
+def _settings(release: AverageEffectRelease) -> Iterator[str]:
+    """Problems of settings that stand in several places: estimand, clip, loss and the centre of outcomes."""
+    public = release.privacy.public
+    if public.get("estimand") != release.estimand:
+        yield f"it estimates the {release.estimand}, but its statement tells another estimand"
+    if public.get(HOLDS_IF, release.holds_if) != release.holds_if:
+        yield f"{HOLDS_IF} is not what its mechanism rests on"
+    if release.weights is not None:
+        of = release.weights.weighting
+        if (of.estimand, of.eta) != (public.get("estimand"), public.get("eta")):
+            yield "its weights are not those of the statement's estimand and eta"
+    if release.privacy.mechanism in ("balanced_difference", "outcome_table"):
+        if public.get("loss") not in ("balancing", "logistic"):
+            yield f"its weights are by the loss {public.get('loss')}, which is none"
+        if release.weights is None:
+            yield "it holds no weights, which its mechanism rests on"
+    if (release.outcome_theta is not None) != _modelled(public.get("outcome_bounds")):
+        yield "outcome model and outcome_bounds are not there together"
+
+
+def _modelled(bounds: Any) -> bool:
+    """Whether bounds leave an outcome model something to say; bounds that are none are told elsewhere."""
+    if bounds is None:
+        return False
+    try:
+        low, high = map(as_number, bounds)
+    except (TypeError, ValueError):
+        return True
+    return 0 <= low < high <= 1
+
+
+def _blocks(release: AverageEffectRelease) -> Iterator[str]:
+    """Problems of who pays: the records for all of it, and those of the nuisances of AIPW for these."""
+    privacy = release.privacy
+    if privacy.mechanism not in READOUTS:
+        return
+    apart = privacy.mechanism == "aipw"
+    if {block["name"] for block in privacy.blocks} != ({NUISANCE, RECORDS} if apart else {RECORDS}):
+        yield f"its blocks of records are not those of {privacy.mechanism}"
+    for block in privacy.blocks:
+        own = [charge["label"].startswith("release by ") for charge in block["charges"]]
+        if not own or (apart and any(own) is (block["name"] == NUISANCE)):
+            yield f"the charges of block {block['name']!r} are not those of {privacy.mechanism}"
+
+
+def _prices(release: AverageEffectRelease) -> Iterator[str]:
+    """Problems of the epsilons that a statement tells, against what was charged."""
+    privacy, own = release.privacy, f"release by {release.privacy.mechanism}: "
+    charges = [(charge, block) for block in privacy.blocks for charge in block["charges"]]
+    fits = sum(charge["label"].startswith(tuple(FITS.values())) for charge, _ in charges)
+    for name, told in privacy.public.items():
+        if not name.startswith(_EPSILON):
+            continue
+        part, epsilon = name.removeprefix(_EPSILON), as_number(told)
+        starts = (_FITTED[part],) if part in _FITTED else (f"{own}{part} (",)
+        paid = [
+            _cost(charge, block["delta"] / max(fits, 1))
+            for charge, block in charges
+            if charge["label"] == f"{own}{part}" or charge["label"].startswith(starts)
+        ]
+        if not paid and not _is_public(release, part):
+            yield f"{name} is told, but no charge is for it"
+        elif paid and not math.isclose(sum(paid), epsilon, rel_tol=_SHARED):
+            yield f"{name} = {epsilon:.6g} is told, but {sum(paid):.6g} was charged"
+
+
+def _cost(charge: dict[str, Any], delta: float) -> float:
+    """Return the epsilon of a charge, of Gaussian noise at a delta."""
+    event, count = event_from_dict(charge["event"]), int(charge["count"])
+    if isinstance(event, GaussianEvent):
+        return compose([(event, count)], delta)
+    return as_number(charge["event"]["epsilon"]) * count

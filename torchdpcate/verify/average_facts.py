@@ -1,0 +1,121 @@
+"""What a statement of an average effect tells in numbers: public constants, and what was paid for each part."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torchdpcate.causal.estimand import Weighting
+from torchdpcate.privacy.mechanisms import AdditiveMechanism
+from torchdpcate.release.average_effect import AverageEffectRelease
+
+RECORDS, NUISANCE = "records", "nuisance"
+"""The block that is released from, and that which trains nuisances."""
+
+CLOSE = 1e-9
+"""How well numbers must agree, relatively."""
+_FAR = 1e3  # scales of noise that no draw exceeds
+
+
+@dataclass(frozen=True, eq=False)
+class AverageFacts:
+    """A released average effect, and its estimand and clip.
+
+    Attributes:
+        release: The release; it claims something.
+        weighting: Estimand and clip, as its statement tells them.
+    """
+
+    release: AverageEffectRelease
+    weighting: Weighting
+
+    @property
+    def n(self) -> int:
+        """Number of records that are released from."""
+        return next(int(block["n"]) for block in self.release.privacy.blocks if block["name"] == RECORDS)
+
+    @property
+    def balancing(self) -> bool:
+        """Whether the weights are fitted by the balancing loss."""
+        return self.release.privacy.public.get("loss") == "balancing"
+
+    def number(self, name: str) -> float:
+        """Return a public constant.
+
+        Raises:
+            KeyError: There is none of that name.
+            TypeError: It is no number.
+        """
+        return as_number(self.release.privacy.public[name])
+
+    def price(self, part: str) -> float:
+        """Return the epsilon of what the release itself bought, as a rule one charge.
+
+        Raises:
+            ValueError: It bought nothing of that name, or not at a pure epsilon.
+        """
+        paid = self.charges(f"release by {self.release.privacy.mechanism}: {part}")
+        if not paid or any(charge["event"]["kind"] != "pure" for charge in paid):
+            raise ValueError(f"{part} was not bought at a pure epsilon")
+        return sum(charge["event"]["epsilon"] * charge["count"] for charge in paid)
+
+    def charges(self, label: str) -> list[dict[str, Any]]:
+        """Return the charges of a label."""
+        return [c for block in self.release.privacy.blocks for c in block["charges"] if c["label"] == label]
+
+    def scale(
+        self, part: str, mechanism: AdditiveMechanism, size: int = 1, least: bool = False, name: str = ""
+    ) -> Iterator[str]:
+        """Return problems of a public scale of noise against that of the mechanism at the price that was paid.
+
+        Args:
+            part: What was bought.
+            mechanism: Its noise.
+            size: How many numbers it adds noise to at once.
+            least: Whether more noise than that is in order, because not all is public that it depends on.
+            name: Of the public scale, if not ``scale_`` and the part.
+        """
+        yield from compared(part, self.number(name or f"scale_{part}"), mechanism.released_scale(size), least)
+
+    def far(self, name: str, most: float, scale: float) -> Iterator[str]:
+        """Return problems of a released number beyond what records and noise can make it.
+
+        Args:
+            name: Of the number.
+            most: Largest absolute value without noise.
+            scale: Of its noise.
+        """
+        if not abs(self.release.numbers[name]) <= most * (1 + CLOSE) + _FAR * scale:
+            yield f"the number {name!r} is larger than records and noise can make it"
+
+
+def compared(what: str, stated: float, needed: float, least: bool = False, close: float = CLOSE) -> Iterator[str]:
+    """Return problems of a stated scale of noise.
+
+    Args:
+        what: What gets the noise.
+        stated: Its scale.
+        needed: What the price asks for.
+        least: Whether it may be larger.
+        close: How well they must agree, relatively.
+    """
+    if not stated >= needed * (1 - close):
+        yield f"the noise of {what} is too little for what was paid"
+    elif not least and stated > needed * (1 + close):
+        yield f"the noise of {what} is more than what was paid asks for"
+
+
+def as_number(value: Any) -> float:
+    """Return a finite number of a file, and nothing that merely looks like one.
+
+    Raises:
+        TypeError: It is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise TypeError(f"{value!r} is no number")
+    return float(value)
+
+
+def same(one: float, other: float, unit: float = 0.0) -> bool:
+    """Return whether two numbers agree, up to rounding of numbers as large as ``unit``."""
+    return math.isclose(one, other, rel_tol=CLOSE, abs_tol=1e-12 * unit)

@@ -1,0 +1,125 @@
+"""Verification of the files beside a release: what the release itself would write there."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from torchdpcate.errors import VerificationError
+from torchdpcate.release.digest import SUMS_FILE, check_sums
+from torchdpcate.release.file import ReleaseFile
+from torchdpcate.release.release import Release
+from torchdpcate.verify.card import CARD_HTML, CARD_JSON, make_card
+from torchdpcate.verify.card_html import card_html
+
+STATEMENT_JSON, STATEMENT_MD = "privacy.json", "privacy.md"
+"""The statement's own files, which a run writes with the release."""
+
+_CURATORS = ("audit", "registry", "stated_by_the_curator", "to_be_filled_in_by_the_curator", "registry_schema")
+# what curators add to a card, and what an audit shipped with another version found
+
+
+def beside(
+    file: ReleaseFile, release: Release, words_known: bool, cards: bool = True
+) -> tuple[tuple[str, str], list[str]]:
+    """Compare the files beside a release with it.
+
+    Args:
+        file: The release's file.
+        release: What was made of it.
+        words_known: Whether this version of the library wrote them, so that every word is known.
+        cards: Whether cards are compared, which takes some seconds; there is none of a statement that is wrong.
+
+    Returns:
+        What was found, for people to read; and what is wrong.
+    """
+    folder = file.path.parent
+    own = [name for name in (STATEMENT_JSON, STATEMENT_MD) if (folder / name).is_file()]
+    problems = [*_statements(folder, release, words_known)]
+    if cards:
+        problems += _cards(file, release, words_known)
+    if not (folder / SUMS_FILE).is_file():
+        if own:
+            problems.append(f"{SUMS_FILE} is missing, which a run writes beside {own[0]}; ask for the whole folder")
+        text = f"none: no {SUMS_FILE} and no statement beside it, so this file alone was looked at"
+        return ("files beside", text), problems
+    finding, changed = _sums(file.path)
+    return finding, [*changed, *problems]
+
+
+def _sums(path: Path) -> tuple[tuple[str, str], list[str]]:
+    report = check_sums(path.parent)
+    text = f"{len(report.matching)} files match"
+    text += f"; not here: {', '.join(report.absent)}" if report.absent else ""
+    text += f"; not listed: {', '.join(report.unlisted)}" if report.unlisted else ""
+    problems = [f"{name} is not as in {SUMS_FILE}" for name in report.changed]
+    if path.name in report.unlisted:
+        problems.append(f"{path.name} is not listed in {SUMS_FILE}")
+    return (SUMS_FILE, text), problems
+
+
+def _statements(folder: Path, release: Release, words_known: bool) -> Iterator[str]:
+    """Problems of the statement's own files."""
+    own = release.privacy.to_dict()
+    text = _text(folder / STATEMENT_JSON)
+    if text is not None:
+        stated = _object(text)
+        if stated is None or any(stated[name] != own.get(name) for name in stated) or (words_known and stated != own):
+            yield f"{STATEMENT_JSON} does not say what the release says"
+    text = _text(folder / STATEMENT_MD)
+    if text is not None:
+        whole, claim = release.privacy.to_markdown(), f"**{release.privacy.claim}**"
+        if text != whole if words_known else claim not in text.splitlines():
+            yield f"{STATEMENT_MD} does not say what the release says"
+
+
+def _cards(file: ReleaseFile, release: Release, words_known: bool) -> Iterator[str]:
+    """Problems of a card beside the release; what its curator or an audit added is theirs."""
+    folder = file.path.parent
+    text, page = _text(folder / CARD_JSON), _text(folder / CARD_HTML)
+    if text is None:
+        if page is not None:
+            yield f"{CARD_HTML} is here without {CARD_JSON}, so that nobody can tell what it should say"
+        return
+    card = _object(text)
+    if card is None:
+        yield f"{CARD_JSON} is no card"
+        return
+    named = isinstance(card.get("release"), dict) and "file" in card["release"]
+    other = named and card["release"]["file"] != file.path.name
+    if other and card["release"]["file"] in {path.name for path in folder.iterdir()}:
+        return  # the card of another release of the folder
+    try:
+        needed = json.loads(json.dumps(make_card(release, path=file.path if named else None)))
+    except VerificationError:
+        return  # the statement's own problems are told elsewhere
+    told = ("guarantee", "event_tree") if not words_known else sorted((needed.keys() | card.keys()) - set(_CURATORS))
+    if any(card.get(name) != needed.get(name) for name in told if not (other and name == "release")):
+        yield f"{CARD_JSON} does not say what the release says"
+    elif page is not None and words_known and page != _page(card):
+        yield f"{CARD_HTML} does not say what {CARD_JSON} says"
+
+
+def _page(card: dict[str, Any]) -> str | None:
+    try:
+        return card_html(card)
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return None
+
+
+def _text(path: Path) -> str | None:
+    """Return the text of a file; None where there is none, and nothing in particular where it is no text."""
+    if not path.is_file():
+        return None
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,152 @@
+"""Verification of who paid: blocks of records and their sizes, and what released effects must have bought before."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torchdpcate.errors import InputError
+from torchdpcate.nuisance.convex import ConvexNuisances
+from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.policy import NUISANCE, SCORING, PolicyRelease
+from torchdpcate.release.release import Release
+from torchdpcate.release.rule import RuleRelease
+from torchdpcate.release.statement import PrivacyStatement
+from torchdpcate.verify.average_facts import RECORDS, as_number
+from torchdpcate.verify.effects import SCORES, batch_problems
+from torchdpcate.verify.known import EFFECTS
+
+SECOND_STAGE, FOLDS, TWO_FOLDS = "second_stage", ("fold_1", "fold_2"), "two folds, cross-fitted"
+"""Blocks of a learner of effects, and how a statement tells that there are two folds."""
+
+WEIGHTS = "weights"
+"""The block that buys weights and nothing else."""
+
+DP_SGD, HUBER, MEDIAN, JOINT = "DP-SGD", "Huber threshold: ", "nuisances: median outcome", "nuisances: joint objective"
+
+_SPENT = 0.99  # of what the second stage costs, which the nuisances of as large a budget cost at least
+_POINTS = 200  # of the public grid that thresholds are bought from, unless a user gave another
+_DECADES = 3
+_CLOSE = 1e-9
+
+
+def block_problems(release: Release, facts: Mapping[str, Any]) -> Iterator[str]:
+    """Return what is wrong with the blocks of a release that claims something.
+
+    Args:
+        release: The release, as read from its file.
+        facts: Its facts, as the file has them.
+    """
+    privacy = release.privacy
+    if not privacy.claims:
+        return
+    try:
+        yield from _sizes(release)
+        if privacy.mechanism in EFFECTS:
+            yield from _first_stage(release, facts)
+    except (InputError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        yield "its split, its blocks and its charges are not those of one release"
+
+
+def _sizes(release: Release) -> Iterator[str]:
+    """Problems of names and sizes of blocks against the split that the statement tells."""
+    privacy = release.privacy
+    sizes, split = {block["name"]: block["n"] for block in privacy.blocks}, privacy.public.get("split")
+    pair = _pair(release)
+    if any(n < 1 for n in sizes.values()):
+        yield "a block holds no record"
+    if isinstance(release, RuleRelease) and split is None:
+        yield from _rule_blocks(release)
+    if pair is None:
+        return
+    if set(sizes) != set(pair):
+        yield f"its blocks are not {' and '.join(pair)}, as its split and mechanism say"
+        return
+    share = 0.5 if split == TWO_FOLDS else as_number(split)
+    if not 0 < share < 1 or sizes[pair[0]] != round(share * privacy.n):
+        yield f"its blocks do not hold {share:g} and {1 - share:g} of n = {privacy.n} records, as its split says"
+
+
+def _rule_blocks(release: RuleRelease) -> Iterator[str]:
+    """Problems of the blocks of a rule without a split: one, or those of candidates, each of which paid."""
+    blocks = release.privacy.blocks
+    tuned = "candidates" in release.privacy.public
+    if not tuned and [block["name"] for block in blocks] != [RECORDS]:
+        yield "its blocks are not those of a rule without a split"
+    if not all(block["charges"] for block in blocks):
+        yield "a block of its records paid for nothing"
+
+
+def _pair(release: Release) -> tuple[str, str] | None:
+    """Return the two blocks that the split makes, the first its share; None where there is no split, or others."""
+    privacy, split = release.privacy, release.privacy.public.get("split")
+    if privacy.mechanism in EFFECTS:
+        return FOLDS if split == TWO_FOLDS else (NUISANCE, SECOND_STAGE)
+    if split is None or isinstance(release, AverageEffectRelease):
+        return None
+    if isinstance(release, PolicyRelease):
+        return NUISANCE, SCORING
+    tuned = "candidates" in privacy.public
+    return (WEIGHTS, RECORDS) if isinstance(release, RuleRelease) and not tuned else None
+
+
+def _first_stage(release: Release, facts: Mapping[str, Any]) -> Iterator[str]:
+    """Problems of what the nuisances of effects cost: each fold's training and, with a bought one, the threshold."""
+    privacy = release.privacy
+    folds = FOLDS if privacy.public["split"] == TWO_FOLDS else (NUISANCE,)
+    blocks = [block for block in privacy.blocks if block["name"] in folds]
+    told = facts.get("nuisances", {})
+    members = told.get("members", [told]) if told else [None] * len(blocks)
+    if len(members) != len(blocks):
+        yield "it does not hold nuisances of each block that trained some"
+        return
+    for block, config in zip(blocks, members, strict=True):
+        yield from _trained(block, None if config is None else config.get("kind"), config is not None)
+    bought = [[c for c in block["charges"] if c["label"].startswith(HUBER)] for block in blocks]
+    if not all(bought) and (any(bought) or _is_bought(release)):
+        yield "its threshold is one that is bought, but no charge is for it"
+    yield from _cheaper(privacy)
+
+
+def _trained(block: Mapping[str, Any], kind: str | None, held: bool) -> Iterator[str]:
+    """Problems of the training of one block's nuisances.
+
+    Args:
+        block: The block.
+        kind: Of the nuisances, as the file tells it; None for networks, or where none are held.
+        held: Whether the file holds them.
+    """
+    labels = [charge["label"] for charge in block["charges"]]
+    runs = [charge for charge in block["charges"] if charge["label"] == DP_SGD]
+    convex = labels.count(MEDIAN) == labels.count(JOINT) == 1
+    other = any(label.startswith("nuisances: ") for label in labels)
+    if not runs and not other:
+        yield f"block {block['name']!r} trained nuisances, but no charge is for their training"
+    elif held and kind == ConvexNuisances.kind and not convex:
+        yield f"block {block['name']!r} trained convex nuisances, but was not charged for median and objective"
+    elif held and kind is None and len(runs) != 1:
+        yield f"block {block['name']!r} trained networks, but was not charged for one run of DP-SGD"
+    for run in runs:
+        rate = as_number(run["event"]["sampling_rate"])
+        yield from batch_problems("its nuisances", rate, block["n"])
+        if run["count"] < 1 or run["count"] % round(1 / rate):
+            yield f"block {block['name']!r} was charged for {run['count']} steps, which are no whole epochs"
+
+
+def _is_bought(release: Release) -> bool:
+    """Whether the threshold is one of the grid that thresholds are bought from; its last point might be chosen too."""
+    told, learner = release.privacy.public.get("threshold"), release.privacy.public.get("learner")
+    if not isinstance(told, float) or learner not in SCORES:
+        return False
+    target = SCORES[learner]().bounds(release.schema.domain).target
+    place = (math.log10(told / target) / _DECADES + 1) * (_POINTS - 1)
+    return -0.5 < place < _POINTS - 1.5 and abs(place - round(place)) <= _POINTS * _CLOSE
+
+
+def _cheaper(privacy: PrivacyStatement) -> Iterator[str]:
+    """Problems of the price of nuisances: they spend all of a budget of which the second stage spends at most all."""
+    spent = {block["name"]: block["epsilon"] for block in privacy.blocks}
+    if NUISANCE in spent and SECOND_STAGE in spent and spent[NUISANCE] < _SPENT * spent[SECOND_STAGE]:
+        yield (
+            f"block {NUISANCE!r} cost epsilon = {spent[NUISANCE]:.6g} and block {SECOND_STAGE!r} "
+            f"{spent[SECOND_STAGE]:.6g}, but nuisances spend the budget of a block whole"
+        )

@@ -1,0 +1,272 @@
+"""The release card: what a data protection officer should know of one release, as JSON and as a page."""
+
+import errno
+import json
+import math
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from torchdpcate._files import PUBLIC, atomic_path
+from torchdpcate.errors import InputError, VerificationError
+from torchdpcate.privacy.events import DPSGDEvent, GaussianEvent, PureEvent, event_from_dict
+from torchdpcate.privacy.gaussian_dp import GaussianDP, Reach, event_mu, gaussian_dp
+from torchdpcate.privacy.guarantee import Level
+from torchdpcate.release.digest import SUMS_FILE, check_sums, file_sum, write_sums
+from torchdpcate.release.release import Release
+from torchdpcate.release.statement import PrivacyStatement
+from torchdpcate.verify.card_html import card_html
+from torchdpcate.verify.card_words import describe, level_in_words, own_words
+from torchdpcate.verify.deployments import SCHEMA, record
+from torchdpcate.verify.statement_problems import check_statement
+
+CARD_JSON, CARD_HTML = "card.json", "card.html"
+CARD_FORMAT = 1
+# Audits of what else was charged, by the beginning of its label.
+_OTHER_PARTS = {
+    "DP-SGD": ("dp_sgd", "nuisances"),
+    "nuisances: joint objective": ("convex_nuisances",),
+    "nuisances: median": ("quantile",),
+    "nuisances: shares and means": ("laplace",),
+    "Huber threshold": ("quantile",),
+    "screening": ("screening",),
+    "second stage: features": ("generalised_selection",),
+    "weights: private": ("private_propensity",),
+    "outcome: centre and clip": ("quantile",),
+    "choice among candidates": ("rule_tuning",),
+    "weights: propensity by objective": ("balancing_objective", "objective_box"),
+    "weights: propensity by noisy_gradient": ("noisy_gradient",),
+    "weights: propensity by k_norm_gradient": ("k_norm_gradient",),
+    "outcome model: by objective": ("objective_box",),
+    "outcome model: by noisy_gradient": ("noisy_gradient",),
+    "release by balanced_difference: difference": ("covariate_balancing_effect",),
+    "release by balanced_difference: balance": ("balance_statistics",),
+    "release by balanced_difference: difference_in_means": ("outcome_table",),
+    "release by outcome_table: balance": ("balance_statistics",),
+    "release by difference_in_means": ("outcome_table",),
+}
+
+
+def make_card(
+    release: Release,
+    *,
+    path: str | Path | None = None,
+    facts: Mapping[str, Any] | None = None,
+    audit: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return the card of a release, in plain types fit for JSON.
+
+    Where nothing is claimed (a heuristic, a condition that fails, noise of a fixed seed) the card holds no epsilon,
+    delta or mu, of the release or of any part of it.
+
+    Args:
+        release: The release.
+        path: Its file, whose name and checksum go into the card.
+        facts: What only the curator knows, from `read_facts`.
+        audit: Audit results by mechanism: ``claimed``, ``delta``, ``bound``, ``confidence``, ``attack``,
+            ``trials``, ``level``; under ``influence_truth``, by kind of head (a neural one's name begins with
+            ``neural``), a record's true change over the noise's scale, for what is not certified.
+
+    Raises:
+        VerificationError: The privacy statement does not agree with itself; nothing of it should be passed on.
+
+    Example:
+        >>> from torchdpcate import Dataset1, PrivacyBudget, RLearner
+        >>> study = Dataset1(n=600).load()
+        >>> learner = RLearner(study.domain, PrivacyBudget(4.0, 1e-5))
+        >>> release = learner.fit(study.records.x, study.records.a, study.records.y).release_function()
+        >>> card = make_card(release)
+        >>> card["guarantee"]["level"], card["registry"]["deployment"]["dp_variant"]["variant_name"]
+        ('certified', 'Approximate DP')
+    """
+    privacy = release.privacy
+    _, problems = check_statement(privacy)
+    if problems:
+        raise VerificationError(
+            f"release: no card of a statement that does not agree with itself: {'; '.join(problems)}"
+        )
+    filled, missing = record(own_words(release), facts or {})
+    card: dict[str, Any] = {
+        "card_format": CARD_FORMAT,
+        "release": {"kind": release.kind, "mechanism": privacy.mechanism, "versions": dict(privacy.versions)},
+        **({"summary": summary} if (summary := release.summary()) else {}),
+        "guarantee": _guarantee(privacy),
+        "event_tree": _event_tree(privacy),
+        "bounds": _bounds(release),
+        "split": _split(privacy),
+        "tuning": dict(privacy.tuning) or "not recorded",
+        "not_protected": list(privacy.not_protected),
+        "assumptions": list(privacy.assumptions),
+        "audit": _audit(privacy, audit or {}),
+        "registry_schema": SCHEMA,
+        "registry": filled,
+        "stated_by_the_curator": sorted(facts or {}),
+        "to_be_filled_in_by_the_curator": missing,
+    }
+    if path is not None:
+        card["release"] |= {"file": Path(path).name, "sha256": file_sum(Path(path))}
+    if privacy.claims:
+        card["accountant"] = dict(privacy.accountant) or "not recorded"
+        card["mechanism"] = {"formula": privacy.formula, "public_numbers": _plain(privacy.public)}
+    return card
+
+
+def write_card(card: Mapping[str, Any], folder: str | Path) -> list[Path]:
+    """Write ``card.json`` and ``card.html``, both or neither; their lines of a ``SHA256SUMS`` there are renewed.
+
+    Args:
+        card: From `make_card`.
+        folder: Made if it does not exist.
+
+    Returns:
+        The files written.
+
+    Raises:
+        InputError: The folder cannot be written to.
+        VerificationError: Its ``SHA256SUMS`` is no list of checksums.
+    """
+    folder = Path(folder)
+    listed = (folder / SUMS_FILE).is_file()
+    texts = {CARD_JSON: json.dumps(card, indent=2, allow_nan=False) + "\n", CARD_HTML: card_html(card)}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if listed:
+            check_sums(folder)  # before anything is written
+        with ExitStack() as both:
+            for name, text in texts.items():
+                if (folder / name).is_dir():  # a rename would fail, perhaps after the other file's
+                    raise IsADirectoryError(errno.EISDIR, f"{name} is a folder")
+                both.enter_context(atomic_path(folder / name, PUBLIC)).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"output = {folder}: cannot be written to ({error.strerror}); choose another folder") from None
+    if listed:
+        write_sums(folder, texts)
+    return [folder / name for name in texts]
+
+
+def _guarantee(privacy: PrivacyStatement) -> dict[str, Any]:
+    guarantee: dict[str, Any] = {
+        "level": privacy.level,
+        "headline": privacy.headline,
+        "level_in_words": level_in_words(privacy),
+        "claim": privacy.claim,
+        "in_words": describe(privacy),
+        "adjacency": privacy.adjacency,
+        "unit_of_privacy": privacy.unit,
+        "records": privacy.n,
+        "conditions": [dict(condition) for condition in privacy.conditions],
+    }
+    if privacy.claims:
+        guarantee |= {"epsilon": privacy.epsilon, "delta": privacy.delta, "mu_gdp": _mu(_total_mu(privacy))}
+    return guarantee
+
+
+def _event_tree(privacy: PrivacyStatement) -> dict[str, Any]:
+    tree: dict[str, Any] = {
+        "composition": "Parallel: each record lies in one block, so the whole costs the largest of the blocks",
+        "blocks": [_block(block, privacy.claims) for block in privacy.blocks],
+    }
+    return {**tree, "epsilon": privacy.epsilon, "delta": privacy.delta} if privacy.claims else tree
+
+
+def _block(block: Mapping[str, Any], claims: bool) -> dict[str, Any]:
+    shown = ("label", "level", "event", "count") if claims else ("label", "level")
+    branch: dict[str, Any] = {
+        "name": block["name"],
+        "records": block["n"],
+        "composition": "sequential and adaptive",
+        "charges": [{key: charge[key] for key in shown if key in charge} for charge in block["charges"]],
+    }
+    if claims:
+        branch |= {key: block.get(key) for key in ("epsilon", "delta", "naive_epsilon")}
+        branch["mu_gdp"] = _mu(_block_mu(block))
+    return branch
+
+
+def _block_mu(block: Mapping[str, Any]) -> GaussianDP:
+    charges = [(event_from_dict(c["event"]), c["count"]) for c in block["charges"] if "event" in c and "count" in c]
+    if len(charges) < len(block["charges"]):
+        return GaussianDP(None, Reach.NONE)
+    if any(isinstance(event, DPSGDEvent) and event.sampling_rate < 1 for event, _ in charges):
+        # beside a curve that ends at delta, a pure charge that was chosen later counts as its Gaussian
+        charges = [
+            (GaussianEvent(1 / event_mu(event)) if "later" in c and isinstance(event, PureEvent) else event, count)
+            for c, (event, count) in zip(block["charges"], charges, strict=True)
+        ]
+    return gaussian_dp(charges, block.get("delta") or 0.0)
+
+
+def _total_mu(privacy: PrivacyStatement) -> GaussianDP:
+    """Mu of the whole: the largest of the blocks, as far as the one that reaches least."""
+    blocks = [_block_mu(block) for block in privacy.blocks]
+    without = [block for block in blocks if block.mu is None]
+    if without or not blocks:
+        return without[0] if without else GaussianDP(None, Reach.NONE)
+    reach = max((block.reach for block in blocks), key=list(Reach).index)
+    return GaussianDP(max(block.mu or 0.0 for block in blocks), reach, max(block.down_to for block in blocks))
+
+
+def _mu(found: GaussianDP) -> dict[str, Any]:
+    return {"mu": found.mu, "kind": found.reach.value} | ({"down_to_delta": found.down_to} if found.down_to else {})
+
+
+def _bounds(release: Release) -> dict[str, Any]:
+    schema, facts = release.schema, release.schema.to_dict()
+    origins = schema.origins
+    covariates = [
+        {"name": name, **{key: value for key, value in entry.items() if key != "origin"}, "origin": origins[name]}
+        for name, entry in facts["covariates"].items()
+    ]
+    return {
+        "origin": schema.domain.origin,
+        "treatment": facts["treatment"],
+        "outcome": {**facts["outcome"], "origin": origins[schema.outcome]},
+        "overlap": {"least_propensity": schema.domain.overlap, "origin": schema.domain.origin},
+        "covariates": covariates,
+        "note": "Public facts that the curator states; none is read off the records. Files are named by the curator",
+    }
+
+
+def _split(privacy: PrivacyStatement) -> dict[str, Any]:
+    return {
+        "share_of_the_first_block": privacy.public.get("split", "not recorded"),
+        "public_seed": privacy.public.get("seed", "not recorded"),
+        "block_sizes": {block["name"]: block["n"] for block in privacy.blocks},
+        "how": "by position in a public order drawn by the seed, without looking at any value",
+    }
+
+
+def _audit(privacy: PrivacyStatement, audit: Mapping[str, Any]) -> dict[str, Any]:
+    """What attacks found of the mechanisms' code; of what claims nothing, no bound is shown."""
+    shown: dict[str, Any] = {
+        "what_it_is": "Attacks on this program's own mechanisms, run on worst-case pairs of data sets and not on this "
+        "release or its records; a bound far below the claim proves nothing, one above it would disprove the claim"
+    }
+    if privacy.claims:
+        shown["what_it_is"] += (
+            ". The attacks ran at their own budget, stated in the table; for Gaussian and DP-SGD mechanisms the bound "
+            "is measured within the family of such mechanisms"
+        )
+        squared = privacy.mechanism == "output" and privacy.public.get("threshold") == "squared loss"
+        mechanism = "output_squared" if squared else privacy.mechanism
+        labels = [charge["label"] for block in privacy.blocks for charge in block["charges"]]
+        parts = [n for start, names in _OTHER_PARTS.items() if any(s.startswith(start) for s in labels) for n in names]
+        names = [name for name in dict.fromkeys((mechanism, *parts)) if isinstance(audit.get(name), Mapping)]
+        shown["lower_bounds"] = {name: _plain(audit[name]) for name in names} or "none shipped for this mechanism"
+    if privacy.level != Level.CERTIFIED and audit.get("influence_truth"):
+        neural = any(condition["name"] == "unique minimiser" for condition in privacy.conditions)
+        truth = {head: v for head, v in audit["influence_truth"].items() if head.startswith("neural") == neural}
+        shown["influence_versus_truth"] = _plain(truth)
+    return shown
+
+
+def _plain(value: Any) -> Any:
+    """Plain types alone; JSON knows no infinity."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return [_plain(entry) for entry in value]
+    return value

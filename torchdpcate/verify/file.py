@@ -1,0 +1,137 @@
+"""Verification of a release file: does it agree with itself, with public facts, and with the files beside it?"""
+
+import json
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+from torchdpcate.errors import ReleaseFileError, VerificationError
+from torchdpcate.estimators.cate.mechanisms.plug_in import PlugIn
+from torchdpcate.estimators.session import CANDIDATE
+from torchdpcate.nuisance.screening import SCREENING
+from torchdpcate.release.digest import NO_SIGNATURE
+from torchdpcate.release.file import FORMAT_VERSION, ReleaseFile, read_release_file
+from torchdpcate.release.policy import GUESS
+from torchdpcate.release.release import Release
+from torchdpcate.release.statement import PrivacyStatement
+from torchdpcate.verify.average import average_problems
+from torchdpcate.verify.beside import beside
+from torchdpcate.verify.blocks import block_problems
+from torchdpcate.verify.contents import contents_problems
+from torchdpcate.verify.effects import effect_problems
+from torchdpcate.verify.policy import policy_problems
+from torchdpcate.verify.rule import rule_problems
+from torchdpcate.verify.statement import statement_problems
+from torchdpcate.verify.statement_problems import check_statement
+
+NOT_SIGNED = (
+    "not signed: numbers that any run might have released are as the file says; compare its checksum with one that the "
+    "curator published elsewhere"
+)
+
+# Settings of a rule that cost something, and how their charge begins.
+_BOUGHT = (
+    ("weights", "private", "weights: private"),
+    ("outcome", "bought_residual", "outcome: "),
+    ("guess", "bought", GUESS),
+)
+
+
+def verify_release(path: str | Path) -> list[tuple[str, str]]:
+    """Check a release file against itself, public facts and the files beside it; audits ask what the mechanisms did.
+
+    Recomputed are the cost of every block from its events; the total over the blocks, the level and the sentence of the
+    claim; constants, noise scales and bands of the mechanism from bounds, records, settings and charges; block sizes
+    from the split; and the checksums of the file and of a ``SHA256SUMS`` beside it. Compared are names of mechanisms,
+    charges, constants and tensors with those that the library writes, its texts, and the statement and the card beside
+    the file.
+
+    A file is not signed. Whoever makes one up as a whole, each constant by the formulas and each number on its grid,
+    passes; so does a number moved by a step of its grid, and what no statement tells: the noise of DP-SGD where plan
+    and charges are changed together, scales of noise that are secret, and the constants of a choice of a policy that
+    follow from its nuisances, which are compared with each other alone.
+
+    Args:
+        path: Release file.
+
+    Returns:
+        What was checked and what came out, for people to read.
+
+    Raises:
+        ReleaseFileError: No such file, a damaged one, one of a newer format, or not a release.
+        VerificationError: The file was changed, or does not agree with itself or the files beside it; says where.
+    """
+    file = read_release_file(path)
+    problems: list[str] = [] if file.fault is None else [file.fault]
+    try:
+        release = file.build()
+    except ReleaseFileError:
+        if not problems:
+            raise
+        raise VerificationError(f"{file.path}: changed or damaged: {problems[0]}") from None
+    unknown = _unknown_words(file, release)
+    try:
+        findings, wrong = check_statement(release.privacy)
+        problems += [*wrong, *_problems(file, release)]
+    except (LookupError, RuntimeError, TypeError, ValueError) as error:
+        # a list where a word should stand, and whatever else Python cannot compare
+        raise VerificationError(
+            f"{file.path}: changed or inconsistent: its contents are not those of one release ({type(error).__name__})"
+        ) from error
+    folder, others = beside(file, release, not unknown, cards=not problems)
+    problems += others
+    if problems:
+        raise VerificationError(f"{file.path}: changed or inconsistent: {'; '.join(dict.fromkeys(problems))}")
+    return [_checksum(file), *findings, *unknown, ("numbers", NOT_SIGNED), folder]
+
+
+def _problems(file: ReleaseFile, release: Release) -> Iterator[str]:
+    """Problems of the release beyond its costs."""
+    facts, privacy = json.loads(file.metadata["facts"]), release.privacy
+    yield from contents_problems(file, release)
+    yield from statement_problems(privacy, release.kind, release.domain.origin, file.version == FORMAT_VERSION)
+    yield from _unpaid(file, privacy)
+    yield from block_problems(release, facts)
+    yield from effect_problems(release)
+    yield from rule_problems(release)
+    yield from policy_problems(file, privacy)
+    yield from average_problems(release)
+
+
+def _unknown_words(file: ReleaseFile, release: Release) -> list[tuple[str, str]]:
+    """Return what to say of words that this version of the library cannot know; nothing where it knows them."""
+    maker = release.privacy.versions.get("torchdpcate")
+    if file.version == FORMAT_VERSION and maker == version("torchdpcate"):
+        return []
+    return [
+        (
+            "words",
+            f"not compared: made with torchdpcate {maker} in format version {file.version}, whose words this one "
+            f"({version('torchdpcate')}, {FORMAT_VERSION}) does not know; its texts and the words of "
+            "a statement or card beside it are as the files say",
+        )
+    ]
+
+
+def _checksum(file: ReleaseFile) -> tuple[str, str]:
+    if file.stated_digest is None:
+        return "checksum", f"none: a file of format version {file.version}, so a changed one cannot be told"
+    return "checksum", f"matches ({NO_SIGNATURE}): {file.stated_digest}"
+
+
+def _unpaid(file: ReleaseFile, privacy: PrivacyStatement) -> Iterator[str]:
+    """Released nuisances, and chosen columns, that no charge paid for."""
+    charges = [charge for block in privacy.blocks for charge in block["charges"]]
+    dp_sgd = any(charge.get("event", {}).get("kind") == "dp_sgd" for charge in charges)
+    labels = [charge["label"] for charge in charges]
+    fitted = dp_sgd or any(label.startswith("nuisances:") for label in labels)
+    if privacy.claims and any(name.startswith("nuisances.") for name in file.tensors) and not fitted:
+        yield "it holds nuisances, but no charge is for their training"
+    if privacy.claims and json.loads(file.metadata["facts"]).get("columns") and SCREENING not in labels:
+        yield "it uses chosen columns, but no charge is for choosing them"
+    for name, value, label in _BOUGHT:
+        paid = any(charged.startswith((label, f"{CANDIDATE} ")) for charged in labels)
+        if privacy.claims and privacy.public.get(name) == value and not paid:
+            yield f"its {name} are called {value}, but no charge is for them"
+    if privacy.mechanism == PlugIn.name and bool(file.tensors["theta"].any()):
+        yield "it is called a plug-in, which has no coefficients of its own, but holds some"

@@ -1,0 +1,214 @@
+"""What the library's own mechanisms state: their highest level, public constants, conditions, labels, texts.
+
+Verification refuses whatever else a file says. Whoever changes a statement changes these tables.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torchdpcate.erm.perturbation import PERTURBATIONS
+from torchdpcate.estimators.cate.mechanisms.base import Mechanism
+from torchdpcate.estimators.cate.mechanisms.dp_sgd_head import DPSGDHead
+from torchdpcate.estimators.cate.mechanisms.gaussian_process import GaussianProcess
+from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
+from torchdpcate.estimators.cate.mechanisms.objective import ObjectivePerturbation
+from torchdpcate.estimators.cate.mechanisms.output import OutputPerturbation
+from torchdpcate.estimators.cate.mechanisms.plug_in import PlugIn
+from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
+from torchdpcate.estimators.cate.mechanisms.statistics import StatisticsRelease, SufficientStatistics
+from torchdpcate.estimators.session import CANDIDATE
+from torchdpcate.nuisance.screening import SCREENING
+from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.selection_mechanisms import SELECTIONS
+from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.policy import PolicyRelease
+from torchdpcate.release.release import FunctionRelease, QueryRelease
+from torchdpcate.release.rule import RuleRelease
+from torchdpcate.release.statement import TUNING
+from torchdpcate.verify.average_law import READOUTS
+
+
+@dataclass(frozen=True)
+class Known:
+    """What releases by a mechanism state.
+
+    Attributes:
+        highest: The strongest level that any of them has.
+        kinds: Kinds of release that it makes.
+        needs: Public constants that each tells where something is claimed.
+        may: Further ones that some tell.
+        formula: Its noise scale in words; None where that is not compared.
+    """
+
+    highest: Level
+    kinds: tuple[str, ...]
+    needs: frozenset[str] = frozenset()
+    may: frozenset[str] = frozenset()
+    formula: str | None = None
+
+
+_LEARNER = ("learner", "split", "seed", "ridge")
+_FUNCTION, _QUERIES = (FunctionRelease.kind, QueryRelease.kind), (QueryRelease.kind,)
+
+
+def _effect(mechanism: type[Mechanism], kinds: tuple[str, ...], *needs: str, may: tuple[str, ...] = ()) -> Known:
+    highest = Level.CONDITIONAL if mechanism is InfluencePerturbation else Level.CERTIFIED
+    return Known(highest, kinds, frozenset((*_LEARNER, *needs)), frozenset(may), mechanism.formula)
+
+
+_PLAN = ("noise_multiplier", "max_grad_norm", "sampling_rate", "steps")
+_EFFECTS = {
+    ObjectivePerturbation.name: _effect(
+        ObjectivePerturbation, _FUNCTION, "tilt_scale", "epsilon_jacobian", "threshold"
+    ),
+    OutputPerturbation.name: _effect(OutputPerturbation, _FUNCTION, "sensitivity", "noise_scale", "threshold"),
+    SufficientStatistics.name: _effect(
+        SufficientStatistics, (StatisticsRelease.kind, *_QUERIES), "matrix_scale", "vector_scale", "threshold"
+    ),
+    GaussianProcess.name: _effect(
+        GaussianProcess, _QUERIES, "sensitivity", "noise_scale", "jitter", "threshold", may=("answers",)
+    ),
+    DPSGDHead.name: _effect(DPSGDHead, _FUNCTION, *_PLAN, "threshold"),
+    PlugIn.name: _effect(PlugIn, _FUNCTION),
+    SmoothSensitivity.name: _effect(SmoothSensitivity, _QUERIES, "smoothness"),
+    InfluencePerturbation.name: _effect(InfluencePerturbation, _QUERIES, "damping"),
+}
+
+_RULE = ("learner", "weights", "outcome", "loss", "gamma")
+_RULE_MAY = frozenset(
+    (
+        *("radius", "split", "seed", "outcome_low", "outcome_high", "outcome_centre", "outcome_clip"),
+        *("propensity", "propensity_ridge", "propensity_perturbation", "propensity_tilt_scale"),
+        *("propensity_epsilon_jacobian", "spill", "weights_ridge", "weights_cap", "weights_alpha"),
+        *("weights_bandwidth", "matching", "bandwidth", "columns", "gap", "residual_model"),
+        *("candidates", "selection_block"),
+    )
+)
+_TILT = ("perturbation", "tilt_scale", "epsilon_jacobian", "solver_scale")
+_RULES = {
+    f"{way}_{kind}": Known(Level.CERTIFIED, (RuleRelease.kind,), frozenset((*_RULE, *own)), _RULE_MAY)
+    for way, own in (("objective", _TILT), ("output", ("noise_scale",)))
+    for kind in PERTURBATIONS
+}
+
+_CHOICE = ("learner", "certificate", "policies", "actions", "floor", "spread")
+_CHOICE_MAY = frozenset(
+    (
+        *("split", "seed", "guess", "guess_propensity", "guess_outcome", "ridge", "propensity_ridge", "constants"),
+        *("beta_mu", "beta_e", "score_spread", "spill", "nuisance", "propensity", "outcome"),
+    )
+)
+_CHOICES = {
+    name: Known(Level.CERTIFIED, (PolicyRelease.kind,), frozenset(_CHOICE), _CHOICE_MAY, mechanism.formula)
+    for name, mechanism in SELECTIONS.items()
+}
+
+_PAID = (
+    *("score", "size", "spread", "difference", "table", "variance", "sum", "weights"),
+    *("stage_one", "outcome_model", "balance", "difference_in_means"),
+)
+_FIT = (
+    *("fitter", "share", "ridge", "perturbation", "tilt_scale", "epsilon_jacobian", "solver_scale"),
+    *("steps", "length", "momentum", "gradient_scale"),
+    *("order", "gamma", "radius", "gradient_sensitivity", "dry_run_acceptance"),
+)
+_FITTED = ("weights", "outcome_model")
+_FITTERS = ("objective", "noisy_gradient", "k_norm_gradient")
+_AVERAGE_MAY = frozenset(
+    (
+        *("holds_if", "loss", "basis", "noise_per_record", "outcome_bounds", "slope_bound"),
+        *("nuisance", "split", "seed", "size_range", "groups", "ridge", "floor_treated", "floor_control"),
+        *(f"epsilon_{part}" for part in _PAID),
+        *(f"scale_{part}" for part in _PAID),
+        *(f"{part}_scale" for part in _PAID),
+        *(f"{fitted}_{name}" for fitted in _FITTED for name in _FIT),
+    )
+)
+_AVERAGES = {
+    name: Known(Level.CERTIFIED, (AverageEffectRelease.kind,), frozenset(("learner", "estimand", "eta")), _AVERAGE_MAY)
+    for name in READOUTS
+}
+
+KNOWN: dict[str, Known] = {**_EFFECTS, **_RULES, **_CHOICES, **_AVERAGES}
+"""Mechanisms by name; no other may claim anything."""
+
+EFFECTS = frozenset(_EFFECTS)
+"""Names of the mechanisms of treatment effects as functions or at queries."""
+
+CONDITIONS: Mapping[str, tuple[str, ...]] = {
+    InfluencePerturbation.name: ("C1", "C2", "supremum", "unique minimiser", "no damping"),
+    **dict.fromkeys(SELECTIONS, ("row by row", "public nuisances")),
+}
+"""Names of the conditions that a mechanism's own guarantee rests on."""
+
+COMMON_CONDITIONS = (
+    "feature map",
+    "loss",
+    "outcome",
+    "matching",
+    "residual model",
+    "weights",
+    "nuisances",
+    "second stage",
+)
+"""Names of conditions that any release may rest on: what a user brought in place of the library's."""
+
+OPEN_CONDITIONS = frozenset(READOUTS)
+"""Mechanisms whose parts bring conditions of their own."""
+
+LABELS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(
+        (FunctionRelease.kind, QueryRelease.kind, StatisticsRelease.kind),
+        ("DP-SGD", "nuisances: ", "Huber threshold: ", SCREENING, "second stage: ", "release by "),
+    ),
+    RuleRelease.kind: ("weights: ", "outcome: ", "release by ", f"{CANDIDATE} ", "choice among candidates", "rule, "),
+    PolicyRelease.kind: ("DP-SGD", "nuisances: ", "release by "),
+    AverageEffectRelease.kind: ("DP-SGD", "nuisances: ", "weights: ", "outcome model: ", "release by "),
+}
+"""How the labels of charges begin, by kind of release."""
+
+CHARGE_KEYS = frozenset(("label", "level", "event", "count", "later"))
+"""What a charge may say; ``later`` is what a filter of charges counts."""
+
+BLOCK_KEYS = frozenset(("name", "n", "charges", "epsilon", "delta", "naive_epsilon", "level"))
+"""What a block of records may say."""
+
+CONDITION_KEYS = frozenset(("name", "text", "holds"))
+"""What a condition says."""
+
+
+_SWEEP = (
+    r"run [0-9]{1,9} \(counted from 0\) of a sweep over the same records: each run spends a budget of its own, what is "
+    r"published of them adds up, and a choice among them by what they showed of these records is paid for nowhere"
+)
+_CANDIDATES = (
+    r"([0-9]{1,9}) candidates were trained on disjoint parts of the records and one was chosen privately on another "
+    r"part; all of it is in this ledger"
+)
+_CROSS_VALIDATION = "the ridge was chosen by cross-validation on the same records, which nothing paid for"
+
+
+def is_tuning(tuning: Mapping[str, Any]) -> bool:
+    """Whether the library says this of tuning."""
+    runs, text = tuning.get("runs"), str(tuning.get("text"))
+    if tuning.keys() != {"runs", "text"}:
+        return False
+    if runs is None:
+        return re.fullmatch(_SWEEP, text) is not None
+    if type(runs) is not int or runs < 1:
+        return False
+    found = re.fullmatch(_CANDIDATES, text)
+    return tuning == TUNING or text == _CROSS_VALIDATION or (found is not None and int(found[1]) == runs)
+
+
+def constants_problem(public: Mapping[str, Any], known: Known) -> str | None:
+    """Return what is wrong with the names of a mechanism's public constants; None if nothing is."""
+    missing = known.needs - public.keys()
+    if missing:
+        return f"its public constants lack {', '.join(sorted(missing))}"
+    # a fitter of another maker tells what it likes
+    own = tuple(f"{name}_" for name in _FITTED if public.get(f"{name}_fitter", _FITTERS[0]) not in _FITTERS)
+    strange = {name for name in public.keys() - known.needs - known.may if not name.startswith(own)}
+    return f"its public constants hold {', '.join(map(repr, sorted(strange)))}, which none tells" if strange else None

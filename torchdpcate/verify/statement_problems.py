@@ -1,0 +1,158 @@
+"""Verification of a statement by itself: its costs from its own event tree, its level, its sentence, its sizes."""
+
+import math
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from typing import Any
+
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.cate.mechanisms.plug_in import PlugIn
+from torchdpcate.estimators.session import CANDIDATE
+from torchdpcate.privacy.accounting import Charge
+from torchdpcate.privacy.events import DPSGDEvent, event_from_dict
+from torchdpcate.privacy.filters import stated_cost
+from torchdpcate.privacy.guarantee import Level
+from torchdpcate.release.statement import ADJACENCY, UNIT, PrivacyStatement, claim_sentence
+
+# Closed forms are good to the first, Fourier transforms of another machine to the second; another version of the
+# accountant may discretise otherwise.
+_CLOSED, _CONVOLVED, _OTHER_VERSION = 1e-9, 1e-6, 1e-3
+# More than any run, and at most about half a minute: a sampled event takes most of a second.
+_MOST_EVENTS, _MOST_CHARGES, _MOST_SAMPLED = 10**7, 1000, 16
+_LEVELS = list(Level)  # from the strongest to the weakest
+
+
+def check_statement(privacy: PrivacyStatement) -> tuple[list[tuple[str, str]], list[str]]:
+    """Work out anew what a statement says of itself.
+
+    Returns:
+        What was checked and what came out; and what does not agree, one sentence each.
+    """
+    findings, problems = _accounting(privacy)
+    problems += [*_level(privacy), *_words(privacy), *_own_charge(privacy)]
+    return [*findings, ("level", f"{privacy.headline}; no charge is weaker")], problems
+
+
+def _accounting(privacy: PrivacyStatement) -> tuple[list[tuple[str, str]], list[str]]:
+    """Findings and problems of the costs."""
+    if not privacy.claims:
+        return [("accounting", "nothing is claimed, so there is nothing to recompute")], list(_unclaimed(privacy))
+    findings, problems = [], []
+    same = privacy.versions.get("dp-accounting") == version("dp-accounting")
+    for block in privacy.blocks:
+        finding, wrong = _block(block, same)
+        findings.append((f"block {block['name']}", finding))
+        problems += wrong
+    for name, stated in (("epsilon", privacy.epsilon), ("delta", privacy.delta)):
+        values = [block.get(name) for block in privacy.blocks]
+        largest = max((v for v in values if v is not None), default=0.0)
+        if None not in values and stated is not None and not math.isclose(stated, largest, rel_tol=_CLOSED):
+            problems.append(f"{name} = {stated:.10g} is claimed, but the largest of a block is {largest:.10g}")
+    if not privacy.blocks:
+        problems.append("a claim without any block of records")
+    findings.append(
+        ("total", f"the largest of the blocks: epsilon = {privacy.epsilon:.6g} at delta = {privacy.delta:g}")
+    )
+    return findings, problems
+
+
+def _unclaimed(privacy: PrivacyStatement) -> Iterator[str]:
+    """What would read like a claim where there is none."""
+    numbers = ("epsilon", "delta", "naive_epsilon")
+    if any(block.get(name) is not None for block in privacy.blocks for name in numbers):
+        yield "no epsilon is claimed, yet there are numbers that read like a claim"
+    if any("event" in charge for block in privacy.blocks for charge in block["charges"]):
+        yield "no epsilon is claimed, yet there are events to compose"
+
+
+def _block(block: dict[str, Any], same: bool) -> tuple[str, list[str]]:
+    """Finding and problems of one block: its events composed anew at its delta."""
+    name, delta = block["name"], block.get("delta")
+    if any("event" not in charge or "count" not in charge for charge in block["charges"]):
+        return "", [f"block {name!r} has a charge without event or count"]
+    if delta is None or block.get("epsilon") is None or block.get("naive_epsilon") is None:
+        return "", [f"block {name!r} does not say what it cost"]
+    charges = [(event_from_dict(charge["event"]), charge["count"]) for charge in block["charges"]]
+    sampled = {event for event, _ in charges if isinstance(event, DPSGDEvent)}
+    counted = sum(count for _, count in charges)
+    if counted > _MOST_EVENTS or len(charges) > _MOST_CHARGES or len(sampled) > _MOST_SAMPLED:
+        return "", [f"block {name!r} counts more events than can be composed"]
+    try:
+        found = dict(zip(("epsilon", "naive_epsilon"), stated_cost(block["charges"], delta), strict=True))
+    except (InputError, ArithmeticError, ValueError, MemoryError) as error:
+        return "", [f"block {name!r} has events that do not compose ({error})"]
+    problems = []
+    for key, cost in found.items():
+        problem = _compare(block[key], cost, _tolerance(charges, same), same)
+        if problem:
+            problems.append(f"block {name!r} claims {key} = {block[key]:.10g} at delta = {delta:g}, {problem}")
+    weakest = max((charge["level"] for charge in block["charges"] if charge["count"]), key=_rank, default="certified")
+    if _rank(block.get("level", weakest)) < _rank(weakest):
+        problems.append(f"block {name!r} is called {block['level']}, but one of its charges is {weakest}")
+    by = "" if same else "; made with another version of the accountant"
+    events = ", ".join(f"{count:,} x {event.kind}" for event, count in charges)
+    return f"epsilon = {found['epsilon']:.6g} at delta = {delta:g} recomputed from {events or 'no event'}{by}", problems
+
+
+def _tolerance(charges: Sequence[Charge], same: bool) -> float:
+    if not same:
+        return _OTHER_VERSION
+    return _CONVOLVED if len(charges) > 1 or any(isinstance(e, DPSGDEvent) or n > 1 for e, n in charges) else _CLOSED
+
+
+def _compare(stated: float, found: float, tolerance: float, same: bool) -> str | None:
+    """What is wrong with a stated cost; an accountant of another version may have found it a little larger."""
+    if not math.isfinite(found) or stated < found * (1 - tolerance):
+        return f"but its events cost {found:.10g}"
+    if stated > found * (1 + tolerance) and same:
+        return f"but its events cost only {found:.10g}"
+    return None
+
+
+def _level(privacy: PrivacyStatement) -> Iterator[str]:
+    """Problems of the level: never stronger than a charge, nor than the conditions allow."""
+    charges = [(charge["level"], charge["label"]) for block in privacy.blocks for charge in block["charges"]]
+    weakest, label = max(charges, key=lambda charge: _rank(charge[0]), default=(privacy.level, ""))
+    fails = any(condition["holds"] is False for condition in privacy.conditions)
+    # a conditional mechanism whose condition fails is charged as a heuristic, and claims nothing
+    excused = privacy.level == Level.CONDITIONAL and fails and not privacy.claims
+    if _rank(privacy.level) < _rank(weakest) and not excused:
+        yield f"the level is {privacy.level}, but the charge {label!r} is {weakest}"
+    if privacy.level == Level.CERTIFIED and any(c["holds"] is not True for c in privacy.conditions):
+        yield "the level is certified, but a condition is open or fails"
+    if privacy.claims and privacy.level == Level.HEURISTIC:
+        yield "the level is heuristic, yet epsilon is claimed"
+    if privacy.claims and fails:
+        yield "a condition fails, yet epsilon is claimed"
+    if not privacy.private_noise and (privacy.claims or privacy.level != Level.HEURISTIC):
+        yield "the noise had a fixed seed, yet something is claimed"
+
+
+def _own_charge(privacy: PrivacyStatement) -> Iterator[str]:
+    """Problems of what should have been charged: the mechanism's own run, and nothing that never happened."""
+    if not privacy.claims:
+        return
+    charges = [charge for block in privacy.blocks for charge in block["charges"]]
+    paid = (f"release by {privacy.mechanism}", f"{CANDIDATE} ")
+    own = any(charge["label"].startswith(paid) for charge in charges)
+    if not own and privacy.mechanism != PlugIn.name:
+        yield f"no charge is for a release by {privacy.mechanism}"
+    yield from (f"the charge {c['label']!r} is stated with a count of 0" for c in charges if c.get("count") == 0)
+
+
+def _words(privacy: PrivacyStatement) -> Iterator[str]:
+    """Problems of the sentences and of n."""
+    if privacy.epsilon is None or privacy.delta is None:
+        denies = "no privacy guarantee" in privacy.claim or privacy.claim.startswith("NOT PRIVATE")
+        if not denies or ")-differentially private" in privacy.claim:
+            yield f"nothing is claimed, but the sentence is {privacy.claim!r}"
+    elif privacy.claim != claim_sentence(privacy.epsilon, privacy.delta, privacy.level):
+        yield f"the sentence {privacy.claim!r} does not say the epsilon, delta and level beside it"
+    if privacy.n != sum(block["n"] for block in privacy.blocks):
+        yield f"n = {privacy.n}, but the blocks do not add up to it"
+    if (privacy.adjacency, privacy.unit) != (ADJACENCY, UNIT):
+        yield "adjacency or unit of privacy is not that of the accountant (replace one record)"
+
+
+def _rank(level: str) -> int:
+    return _LEVELS.index(Level(level))
