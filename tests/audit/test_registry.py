@@ -6,7 +6,7 @@ from torchdpcate.estimators.average.difference_in_means import DifferenceInMeans
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.readout import Readout
 from torchdpcate.estimators.cate.by_name import MECHANISMS
-from torchdpcate.estimators.cate.learner import CATELearner
+from torchdpcate.estimators.cate.learner import CATELearner, RLearner
 from torchdpcate.estimators.cate.mechanisms.base import Mechanism
 from torchdpcate.estimators.rules.learner import RuleLearner
 from torchdpcate.estimators.rules.mechanisms import ObjectiveRule, OutputRule
@@ -37,7 +37,7 @@ def test_every_mechanism_and_learner_is_attacked():
     ways = {cls(kind).name for cls in (ObjectiveRule, OutputRule) for kind in cls.kinds}
     assert ways <= set(registry())
     assert {name for name, mechanism in MECHANISMS.items() if not mechanism.free} <= set(registry())
-    assert torchdpcate.estimators.cate.learner.RLearner in attacked
+    assert RLearner in attacked
 
 
 def test_a_class_that_is_not_declared_would_be_missed():
