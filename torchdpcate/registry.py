@@ -4,8 +4,11 @@ import re
 from collections.abc import Iterator, MutableMapping
 from functools import cached_property
 from importlib import import_module
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
+
+from torchdpcate.errors import InputError
 
 _PACKAGE = Path(__file__).parent
 _TARGET = re.compile(r"^_target_: *([\w.]+)", re.MULTILINE)
@@ -31,6 +34,7 @@ class Registry(MutableMapping[str, Any]):
 
     Args:
         group: Folder below ``conf/``.
+        package: Where its classes live; others of the group are left out.
 
     Example:
         >>> features = Registry("features")
@@ -38,8 +42,39 @@ class Registry(MutableMapping[str, Any]):
         ('Fourier', False)
     """
 
-    def __init__(self, group: str) -> None:
+    def __init__(self, group: str, package: str = "") -> None:
         self.group = group
+        self.package = package
+
+    def find(self, name: str) -> Any:
+        """Return the class of this name.
+
+        Raises:
+            InputError: There is none; the message lists those there are.
+        """
+        if not isinstance(name, str) or name not in self:
+            raise InputError(f"{self.group.replace('/', '.')} = {name!r}: choose one of {', '.join(self)}")
+        return self[name]
+
+    def make(self, given: Any, base: type) -> Any:
+        """Return what was given where it is a ``base``, else the class of this name with its defaults.
+
+        Raises:
+            InputError: No such name, or a class that has no defaults.
+
+        Example:
+            >>> from torchdpcate.features.maps import FeatureMap
+            >>> Registry("features").make("legendre", FeatureMap).degree
+            2
+        """
+        if isinstance(given, base):
+            return given
+        kind = self.find(given)
+        parameters = signature(kind).parameters
+        needed = [name for name, parameter in parameters.items() if parameter.default is Parameter.empty]
+        if needed:
+            raise InputError(f"{self.group} = {given}: say which {needed[0]}; give {kind.__name__}({needed[0]}=...)")
+        return kind()
 
     @cached_property
     def _known(self) -> dict[str, Any]:
@@ -47,7 +82,7 @@ class Registry(MutableMapping[str, Any]):
         known: dict[str, Any] = {}
         for path in sorted((conf_dir() / self.group).glob("*.yaml")):
             target = _TARGET.search(path.read_text(encoding="utf-8"))
-            if target is not None:
+            if target is not None and target[1].startswith(self.package):
                 known[path.stem] = target[1]
         return known
 

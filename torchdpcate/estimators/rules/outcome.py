@@ -16,6 +16,7 @@ from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.quantile import private_quantile
+from torchdpcate.registry import Registry
 
 _POINTS, _DECADES = 500, 4  # of the public grids from which constants are bought
 _TRIED = 65  # public outcomes at which a map is tried
@@ -219,21 +220,8 @@ class BoughtResidual(Outcome):
         return {}
 
 
-OUTCOMES: dict[str, type[Outcome]] = {cls.name: cls for cls in (Shifted, SignedResidual, BoughtResidual)}
+OUTCOMES = Registry("outcome")
 """Outcome maps by their names."""
-
-
-def make_outcome(outcome: "str | Outcome") -> Outcome:
-    """Return the outcome map of this name, or the map itself.
-
-    Raises:
-        InputError: No map of this name.
-    """
-    if isinstance(outcome, Outcome):
-        return outcome
-    if outcome not in OUTCOMES:
-        raise InputError(f"outcome = {outcome}: choose one of {', '.join(sorted(OUTCOMES))}")
-    return OUTCOMES[outcome]()
 
 
 def magnitudes(outcome: Outcome, y: Tensor, domain: Domain) -> tuple[Tensor, Tensor]:
