@@ -1,13 +1,14 @@
 """Classes by the names that users, statements and release files give them: one yaml of ``conf/`` names each."""
 
 import re
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from functools import cached_property
 from importlib import import_module
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
+from torchdpcate._renamed import warn_renamed
 from torchdpcate.errors import InputError
 
 _PACKAGE = Path(__file__).parent
@@ -34,7 +35,8 @@ class Registry(MutableMapping[str, Any]):
 
     Args:
         group: Folder below ``conf/``.
-        package: Where its classes live; others of the group are left out.
+        package: Of the classes that are meant, where the classes of a group stand in several; their names begin so.
+        old: New names by those of earlier versions, which are found with a warning.
 
     Example:
         >>> features = Registry("features")
@@ -42,9 +44,8 @@ class Registry(MutableMapping[str, Any]):
         ('Fourier', False)
     """
 
-    def __init__(self, group: str, package: str = "") -> None:
-        self.group = group
-        self.package = package
+    def __init__(self, group: str, package: str = "torchdpcate", old: Mapping[str, str] | None = None) -> None:
+        self.group, self.package, self.old = group, package, old or {}
 
     def find(self, name: str) -> Any:
         """Return the class of this name.
@@ -52,8 +53,11 @@ class Registry(MutableMapping[str, Any]):
         Raises:
             InputError: There is none; the message lists those there are.
         """
+        if isinstance(name, str) and name in self.old:
+            warn_renamed(name, self.old[name])
+            name = self.old[name]
         if not isinstance(name, str) or name not in self:
-            raise InputError(f"{self.group.replace('/', '.')} = {name!r}: choose one of {', '.join(self)}")
+            raise InputError(f"{self.group.split('/')[-1]} = {name}: choose one of {', '.join(self)}")
         return self[name]
 
     def make(self, given: Any, base: type) -> Any:
@@ -82,7 +86,7 @@ class Registry(MutableMapping[str, Any]):
         known: dict[str, Any] = {}
         for path in sorted((conf_dir() / self.group).glob("*.yaml")):
             target = _TARGET.search(path.read_text(encoding="utf-8"))
-            if target is not None and target[1].startswith(self.package):
+            if target is not None and target[1].startswith(f"{self.package}."):
                 known[path.stem] = target[1]
         return known
 

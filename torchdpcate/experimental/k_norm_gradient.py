@@ -77,6 +77,7 @@ class KNormGradient(Fitter):
     """
 
     name: ClassVar[str] = "k_norm_gradient"
+    balancing_only: ClassVar[bool] = True
 
     order: float = math.inf
     ridge: float | None = None
@@ -126,8 +127,17 @@ class KNormGradient(Fitter):
             "solver_scale": solver_scale,
             "dry_run_acceptance": share,
         }
-        deviation = k_norm_deviation(size, self.order) * scale / largest
-        return PreparedFit(PureEvent(budget.epsilon), public, draw, deviation, ridge, Level.CONDITIONAL, _CONDITIONS)
+        return PreparedFit(
+            PureEvent(budget.epsilon),
+            public,
+            draw,
+            k_norm_deviation(size, self.order) * scale / largest,
+            ridge,
+            Level.CONDITIONAL,
+            _CONDITIONS,
+            warning=f"fitter = {self.name}: draws until a proposal is kept, for ever if the records' propensities "
+            f"go beyond eta = {balancing.weighting.eta:g}; to stop it by hand tells of them; fitter=objective ends",
+        )
 
 
 def gradient_sensitivity(loss: BalancingLoss, largest_entry: float, order: float) -> float:

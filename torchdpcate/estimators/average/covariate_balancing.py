@@ -25,7 +25,6 @@ from torchdpcate.estimators.average.plan import (
 )
 from torchdpcate.estimators.average.readout import Conclusion, Pay, Readout
 from torchdpcate.estimators.average.stages import learn, total_of
-from torchdpcate.experimental.k_norm_gradient import KNormGradient
 from torchdpcate.features.maps import FeatureMap, conditions_of
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.guarantee import Condition, Level
@@ -152,12 +151,8 @@ class CovariateBalancingEffect(AverageEffectLearner):
 
     def _learn(self, records: Records) -> None:
         self._plan = plan = self._make_plan(records.n)
-        if plan.fitters[0] == KNormGradient.name:
-            warnings.warn(
-                f"fitter = {KNormGradient.name}: draws until a proposal is kept, for ever if the records' propensities "
-                f"go beyond eta = {self.weighting.eta:g}; to stop it by hand tells of them; fitter=objective ends",
-                stacklevel=4,
-            )
+        if plan.propensity.warning:
+            warnings.warn(plan.propensity.warning, stacklevel=4)
         if plan.noise > LARGEST_RATIO:
             counted = "only as far as slope_bound goes" if plan.facts.imbalance > 0 else "nowhere"
             warnings.warn(

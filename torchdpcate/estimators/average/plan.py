@@ -18,18 +18,18 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.balanced_difference import BalancedDifference
 from torchdpcate.estimators.average.outcome_table import OutcomeTable
 from torchdpcate.estimators.average.readout import Readout, ReadoutFacts
-from torchdpcate.experimental.k_norm_gradient import KNormGradient
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import PrivacyBudget, number
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.registry import Registry
 
 STAGE_ONE, OUTCOME_MODEL, BALANCE, DIFFERENCE = "stage_one", "outcome_model", "balance", "difference_in_means"
 LARGEST_RATIO = 0.05
 """Noise per record r above which the logistic loss is fitted instead of the balancing one (section 3.1)."""
 MOST_PURE = 30
 """Features up to which pure objective perturbation is no worse than the noisy gradient (section 3.1)."""
-FITTERS: dict[str, type[Fitter]] = {cls.name: cls for cls in (ObjectiveFit, NoisyGradient, KNormGradient)}
+FITTERS = Registry("effect/fitter")
 READOUTS: dict[str, type[Readout]] = {cls.name: cls for cls in (BalancedDifference, OutcomeTable)}
 LOSSES = ("auto", "balancing", "logistic")
 
@@ -269,6 +269,6 @@ def _propensity(
         return False, 0.0, fitter.prepare(Logistic(), n, features, budget)
     fit = fitter.prepare(BalancingLoss(weighting), n, features, budget)
     ratio = fit.imbalance / n
-    forced = loss == "balancing" or weighting.estimand == "ATO" or isinstance(fitter, KNormGradient)
+    forced = loss == "balancing" or weighting.estimand == "ATO" or fitter.balancing_only
     balancing = forced or ratio <= LARGEST_RATIO
     return balancing, ratio, fit if balancing else fitter.prepare(Logistic(), n, features, budget)

@@ -59,7 +59,7 @@ class RuleLearner(BaseEstimator, ABC):
         domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns in releases.
         budget: Privacy budget of each block of records, hence of the whole; delta = 0 is pure. None fits without
             privacy; such a learner releases nothing.
-        outcome: An ``Outcome`` or its name: ``bought_residual``, ``signed_residual`` or ``shifted``.
+        outcome: An ``Outcome`` or its name: ``private_residual``, ``signed_residual`` or ``shifted``.
         features: Public feature map; None takes intercept and scaled covariates. A map that is not the library's has
             its rows scaled to norms of at most one, and makes the release conditional.
         loss: ``huber_hinge``, ``logistic``, ``squared`` (needs a radius) or a ``Loss`` for labels of 1 and -1, whose
@@ -88,7 +88,7 @@ class RuleLearner(BaseEstimator, ABC):
     domain: Domain | TableSchema
     budget: PrivacyBudget | None
     _: KW_ONLY
-    outcome: str | Outcome = "bought_residual"
+    outcome: str | Outcome = "private_residual"
     features: FeatureMap | None = None
     loss: str | Loss = "huber_hinge"
     gamma: float | None = None

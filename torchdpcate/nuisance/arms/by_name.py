@@ -7,7 +7,7 @@ from torchdpcate.nuisance.arms.base import ScoreNuisances
 from torchdpcate.nuisance.recipe import NuisanceRecipe
 from torchdpcate.registry import Registry
 
-CERTIFICATES = Registry("certificate", "torchdpcate.nuisance.arms.")
+CERTIFICATES = Registry("certificate")
 """Where nuisances may come from, by the name of what vouches for them."""
 
 DEFAULT = "stability"
