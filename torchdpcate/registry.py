@@ -31,6 +31,7 @@ class Registry(MutableMapping[str, Any]):
 
     Args:
         group: Folder below ``conf/``.
+        package: Of the classes that are meant, where the classes of a group stand in several; their names begin so.
 
     Example:
         >>> features = Registry("features")
@@ -38,8 +39,8 @@ class Registry(MutableMapping[str, Any]):
         ('Fourier', False)
     """
 
-    def __init__(self, group: str) -> None:
-        self.group = group
+    def __init__(self, group: str, package: str = "torchdpcate") -> None:
+        self.group, self.package = group, package
 
     @cached_property
     def _known(self) -> dict[str, Any]:
@@ -47,7 +48,7 @@ class Registry(MutableMapping[str, Any]):
         known: dict[str, Any] = {}
         for path in sorted((conf_dir() / self.group).glob("*.yaml")):
             target = _TARGET.search(path.read_text(encoding="utf-8"))
-            if target is not None:
+            if target is not None and target[1].startswith(f"{self.package}."):
                 known[path.stem] = target[1]
         return known
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from torchdpcate.errors import ReleaseFileError, VerificationError
 from torchdpcate.estimators.cate.mechanisms.plug_in import PlugIn
+from torchdpcate.estimators.recompute import UNFIT
 from torchdpcate.estimators.session import CANDIDATE
 from torchdpcate.nuisance.screening import SCREENING
 from torchdpcate.release.digest import NO_SIGNATURE
@@ -19,6 +20,7 @@ from torchdpcate.verify.beside import beside
 from torchdpcate.verify.blocks import block_problems
 from torchdpcate.verify.contents import contents_problems
 from torchdpcate.verify.effects import effect_problems
+from torchdpcate.verify.known import mechanism_of
 from torchdpcate.verify.policy import policy_problems
 from torchdpcate.verify.rule import rule_problems
 from torchdpcate.verify.statement import statement_problems
@@ -92,10 +94,23 @@ def _problems(file: ReleaseFile, release: Release) -> Iterator[str]:
     yield from statement_problems(privacy, release.kind, release.domain.origin, file.version == FORMAT_VERSION)
     yield from _unpaid(file, privacy)
     yield from block_problems(release, facts)
+    yield from _recomputed(release)
     yield from effect_problems(release)
     yield from rule_problems(release)
     yield from policy_problems(file, privacy)
     yield from average_problems(release)
+
+
+def _recomputed(release: Release) -> Iterator[str]:
+    """What does not follow from public facts, as the mechanism of the release works it out."""
+    privacy = release.privacy
+    mechanism = mechanism_of(privacy.mechanism)
+    if not privacy.claims or mechanism is None or release.kind not in mechanism.states.kinds:
+        return
+    try:
+        yield from mechanism.recompute(release)
+    except UNFIT:
+        yield "its public constants, its charge and its numbers are not those of one release by its mechanism"
 
 
 def _unknown_words(file: ReleaseFile, release: Release) -> list[tuple[str, str]]:
