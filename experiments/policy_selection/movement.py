@@ -9,12 +9,12 @@ from torch import Tensor
 
 from experiments.policy_selection.calibrations import FROZEN, NAIVE, SAFETY, paper_certificate, spreads
 from experiments.policy_selection.design import CONTROL, Draw, Population, ridge
-from torchdpcate.audit.spillover.diagnostics import diagnostics
-from torchdpcate.audit.spillover.likelihood import MECHANISMS, log_likelihood_ratio
-from torchdpcate.audit.spillover.refits import Refits
-from torchdpcate.audit.spillover.replacements import Replacements, random_neighbours, targeted_neighbours
-from torchdpcate.audit.spillover.report import LearnerSpill
-from torchdpcate.audit.spillover.search import spillover_audit
+from experiments.spillover.diagnostics import diagnostics
+from experiments.spillover.likelihood import MECHANISMS, log_likelihood_ratio
+from experiments.spillover.refits import Refits
+from experiments.spillover.replacements import Replacements, random_neighbours, targeted_neighbours
+from experiments.spillover.report import LearnerSpill
+from experiments.spillover.search import spillover_audit
 from torchdpcate.causal.arm_scores import dr_scores
 from torchdpcate.nuisance.arms.base import ScoreNuisances
 from torchdpcate.nuisance.arms.stable import StableNuisances

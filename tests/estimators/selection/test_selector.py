@@ -9,6 +9,7 @@ import pytest
 import torch
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
+from experiments.spillover.learned import LearnedNuisances
 from torchdpcate.candidates.constants import Constants
 from torchdpcate.candidates.functions import FunctionPolicies
 from torchdpcate.candidates.library import PolicyLibrary
@@ -21,7 +22,6 @@ from torchdpcate.estimators.selection.worst_case import _selector
 from torchdpcate.features.maps import Identity
 from torchdpcate.nuisance.arms.fixed import FixedNuisances
 from torchdpcate.nuisance.arms.frozen import FrozenNuisances
-from torchdpcate.nuisance.arms.learned import LearnedNuisances
 from torchdpcate.nuisance.arms.private import PrivateNuisances
 from torchdpcate.nuisance.arms.shrinkage import Guess
 from torchdpcate.nuisance.arms.stable import StableNuisances
