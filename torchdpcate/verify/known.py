@@ -58,14 +58,14 @@ _EFFECTS = {
     InfluencePerturbation.name: _effect(InfluencePerturbation, _QUERIES, "damping"),
 }
 
-_RULE = ("learner", "weights", "outcome", "loss", "gamma")
+_RULE = ("learner", "weights", "outcome", "loss", "ridge")
 _RULE_MAY = frozenset(
     (
         *("radius", "split", "seed", "outcome_low", "outcome_high", "outcome_centre", "outcome_clip"),
         *("propensity", "propensity_ridge", "propensity_perturbation", "propensity_tilt_scale"),
-        *("propensity_epsilon_jacobian", "spill", "weights_ridge", "weights_cap", "weights_alpha"),
+        *("propensity_epsilon_jacobian", "indirect_sensitivity", "weights_ridge", "weights_cap", "weights_alpha"),
         *("weights_bandwidth", "matching", "bandwidth", "columns", "gap", "residual_model"),
-        *("candidates", "selection_block"),
+        *("candidates", "selection_fraction"),
     )
 )
 _TILT = ("perturbation", "tilt_scale", "epsilon_jacobian", "solver_scale")
