@@ -8,8 +8,6 @@ from torchdpcate.release.rule import RuleRelease
 _NAMES = {
     RuleRelease.kind: {"gamma": "ridge", "spill": "indirect_sensitivity", "selection_block": "selection_fraction"},
 }
-    RuleRelease.kind: {"gamma": "ridge", "spill": "indirect_sensitivity", "selection_block": "selection_fraction"}
-}
 """New names of public constants by the old ones, by kind of release."""
 
 _VALUES = {(RuleRelease.kind, "outcome"): {"bought_residual": "private_residual"}}
