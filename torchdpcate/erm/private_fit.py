@@ -32,6 +32,7 @@ class PreparedFit:
         level: Of the guarantee.
         conditions: On which it rests.
         count: How often the event happens in one run.
+        caution: What a user should be warned of; None if nothing.
     """
 
     event: Event
@@ -42,12 +43,15 @@ class PreparedFit:
     level: Level = Level.CERTIFIED
     conditions: tuple[Condition, ...] = field(default=())
     count: int = 1
+    caution: str | None = None
 
 
 class Fitter(ABC):
     """A mechanism that fits the coefficients of a linear predictor; its constructor takes public settings."""
 
     name: ClassVar[str]
+    balancing_alone: ClassVar[bool] = False
+    """Whether it fits balancing losses alone."""
 
     @abstractmethod
     def prepare(self, loss: Loss, n: int, features: FeatureMap, budget: PrivacyBudget) -> PreparedFit:
