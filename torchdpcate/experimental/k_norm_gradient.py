@@ -68,7 +68,7 @@ class KNormGradient(Fitter):
     Example:
         >>> from torchdpcate import Domain
         >>> from torchdpcate.causal.estimand import ATE
-        >>> from torchdpcate.second_stage import on_domain
+        >>> from torchdpcate.features.user_maps import on_domain
         >>> features = on_domain(None, Domain([0.0], [1.0], 0.0, 1.0))
         >>> fit = KNormGradient(2).prepare(BalancingLoss(ATE(0.1)), 5000, features,
         ...                                PrivacyBudget(1 / 0.99, 0.0))
@@ -77,7 +77,7 @@ class KNormGradient(Fitter):
     """
 
     name: ClassVar[str] = "k_norm_gradient"
-    balancing_alone: ClassVar[bool] = True
+    balancing_only: ClassVar[bool] = True
 
     order: float = math.inf
     ridge: float | None = None
@@ -127,13 +127,17 @@ class KNormGradient(Fitter):
             "solver_scale": solver_scale,
             "dry_run_acceptance": share,
         }
-        deviation = k_norm_deviation(size, self.order) * scale / largest
-        caution = (
-            f"fitter = {self.name}: draws until a proposal is kept, for ever if the records' propensities go beyond "
-            f"overlap = {balancing.estimand.overlap:g}; to stop it by hand tells of them; fitter=objective ends"
-        )
         return PreparedFit(
-            PureEvent(budget.epsilon), public, draw, deviation, ridge, Level.CONDITIONAL, _CONDITIONS, caution=caution
+            PureEvent(budget.epsilon),
+            public,
+            draw,
+            k_norm_deviation(size, self.order) * scale / largest,
+            ridge,
+            Level.CONDITIONAL,
+            _CONDITIONS,
+            warning=f"fitter = {self.name}: draws until a proposal is kept, for ever if the records' propensities "
+            f"go beyond overlap = {balancing.estimand.overlap:g}; to stop it by hand tells of them; fitter=objective "
+            "ends",
         )
 
 

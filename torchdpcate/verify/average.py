@@ -6,12 +6,13 @@ from typing import Any
 
 from torchdpcate.causal.estimand import ESTIMANDS, make_estimand
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.recompute import as_number
 from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.events import GaussianEvent, event_from_dict
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.holds_if import HOLDS_IF
 from torchdpcate.release.release import Release
-from torchdpcate.verify.average_facts import NUISANCE, RECORDS, AverageFacts, as_number
+from torchdpcate.verify.average_facts import NUISANCE, RECORDS, AverageFacts
 from torchdpcate.verify.average_law import READOUTS, TABLE
 from torchdpcate.verify.average_parts import FITS, balance_problems, beside_problems, fit_problems
 

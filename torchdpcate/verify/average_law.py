@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 
 from torchdpcate.causal.efficient_score import ScoreRanges
 from torchdpcate.causal.estimand import ATE, Estimand
+from torchdpcate.estimators.recompute import CLOSE, as_number, compared, same
 from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.privacy.mechanisms import AdditiveMechanism, LaplaceMechanism
 from torchdpcate.privacy.root_polytope import RootPolytopeMechanism
 from torchdpcate.release.interval_law import IntervalLaw
-from torchdpcate.verify.average_facts import CLOSE, AverageFacts, as_number, compared, same
+from torchdpcate.verify.average_facts import AverageFacts
 
 TABLE = ("treated_high", "treated_low", "control_high", "control_low")
 """Cells of the outcome table: T_11, T_10, T_01, T_00."""

@@ -10,13 +10,14 @@ from torchdpcate.erm.balancing_loss import BalancingLoss
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import Logistic
 from torchdpcate.erm.perturbation import SOLVER_SHARE, calibrate_tilt
+from torchdpcate.estimators.recompute import CLOSE, as_number, compared, same
 from torchdpcate.features.maps import FeatureMap, Identity
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.mechanisms import KNormMechanism, LaplaceMechanism
 from torchdpcate.release.balance_table import BalanceTable
-from torchdpcate.verify.average_facts import CLOSE, AverageFacts, as_number, compared, same
+from torchdpcate.verify.average_facts import AverageFacts
 from torchdpcate.verify.average_law import EQUAL, SCALES, denominator, table_noise
 
 CONDITIONAL = "k_norm_gradient"

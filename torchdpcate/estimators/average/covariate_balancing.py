@@ -151,8 +151,8 @@ class CovariateBalancingEffect(AverageEffectLearner):
 
     def _learn(self, records: Records) -> None:
         self._plan = plan = self._make_plan(records.n)
-        if plan.propensity.caution is not None:
-            warnings.warn(plan.propensity.caution, stacklevel=4)
+        if plan.propensity.warning:
+            warnings.warn(plan.propensity.warning, stacklevel=4)
         if plan.noise > LARGEST_RATIO:
             counted = "only as far as slope_bound goes" if plan.facts.imbalance > 0 else "nowhere"
             warnings.warn(

@@ -28,9 +28,9 @@ LARGEST_RATIO = 0.05
 """Noise per record r above which the logistic loss is fitted instead of the balancing one (section 3.1)."""
 MOST_PURE = 30
 """Features up to which pure objective perturbation is no worse than the noisy gradient (section 3.1)."""
-FITS = Registry("fit")
+FITTERS = Registry("effect/fitter")
 """Private fits of a linear predictor, by name."""
-EFFECT_ESTIMATORS = Registry("effect_estimator")
+EFFECT_ESTIMATORS = Registry("effect/estimator")
 """How weighted records become an estimate, by name."""
 LOSSES = ("auto", "balancing", "logistic")
 
@@ -122,7 +122,7 @@ def make_plan(
 
     Example:
         >>> from torchdpcate import Domain
-        >>> from torchdpcate.second_stage import on_domain
+        >>> from torchdpcate.features.user_maps import on_domain
         >>> features = on_domain(None, Domain([0.0] * 4, [1.0] * 4, 0.0, 1.0))
         >>> plan = make_plan(5000, features, ATE(0.1), PrivacyBudget(1.0, 0.0))
         >>> plan.balancing, round(plan.ratio, 3), round(plan.prices["difference"], 3)
@@ -252,9 +252,9 @@ def _fitter(fitter: str | Fitter | None, features: FeatureMap, budget: PrivacyBu
         return fitter
     if fitter is None:
         return NoisyGradient() if features.dimension > MOST_PURE and budget.delta > 0 else ObjectiveFit()
-    if fitter not in FITS:
-        raise InputError(f"fitter = {fitter!r}: choose one of {', '.join(FITS)}")
-    return FITS[fitter]()
+    if fitter not in FITTERS:
+        raise InputError(f"fitter = {fitter!r}: choose one of {', '.join(FITTERS)}")
+    return FITTERS[fitter]()
 
 
 def _propensity(
@@ -270,6 +270,6 @@ def _propensity(
         return False, 0.0, fitter.prepare(Logistic(), n, features, budget)
     fit = fitter.prepare(BalancingLoss(estimand), n, features, budget)
     ratio = fit.imbalance / n
-    forced = loss == "balancing" or rule == "logistic" or fitter.balancing_alone
+    forced = loss == "balancing" or rule == "logistic" or fitter.balancing_only
     balancing = forced or ratio <= LARGEST_RATIO
     return balancing, ratio, fit if balancing else fitter.prepare(Logistic(), n, features, budget)
