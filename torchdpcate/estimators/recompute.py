@@ -1,17 +1,26 @@
-"""Verification of noise: public scales against those worked out anew, released numbers against their public grid."""
+"""What recomputations of releases share: stated numbers against those worked out anew, released ones on their grid."""
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 from torch import Tensor
 
+from torchdpcate.errors import InputError
 from torchdpcate.privacy.events import Event, GaussianEvent
 from torchdpcate.privacy.mechanisms import GaussianMechanism
 from torchdpcate.privacy.noise import NoiseSource
 
+UNFIT = (InputError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""What public facts that are not those of one release make a recomputation raise."""
+
+CLOSE = 1e-9
+"""How well numbers must agree that follow from each other without a search, relatively."""
+FAR = 1e3
+"""Scales of noise that no draw exceeds."""
+
 _RARE_BITS = 40  # an honest release is refused with a probability of about 2^-40
 _GRID_BITS = 20  # of a scale in steps of its grid: that many low bits are uniform
-_FAR = 1e3  # scales of noise that no draw exceeds
 _MANTISSA = 52
 
 
@@ -79,5 +88,44 @@ def far_problems(name: str, values: Tensor, most: float, scale: float) -> Iterat
         most: Largest absolute value without noise.
         scale: Of the noise.
     """
-    if not float(values.abs().amax()) <= most * (1 + 1e-9) + _FAR * scale:
+    if not float(values.abs().amax()) <= most * (1 + 1e-9) + FAR * scale:
         yield f"{name} is larger than records and noise can make it"
+
+
+def batch_problems(what: str, rate: float, n: int) -> Iterator[str]:
+    """Return problems of a sampling rate: n of them are a whole number of records."""
+    batch = rate * n
+    if not (round(batch) >= 1 and abs(batch - round(batch)) <= 1e-6 * batch):
+        yield f"the sampling rate of {what} is not that of a batch of its {n} records"
+
+
+def compared(what: str, stated: float, needed: float, least: bool = False, close: float = CLOSE) -> Iterator[str]:
+    """Return problems of a stated scale of noise.
+
+    Args:
+        what: What gets the noise.
+        stated: Its scale.
+        needed: What the price asks for.
+        least: Whether it may be larger.
+        close: How well they must agree, relatively.
+    """
+    if not stated >= needed * (1 - close):
+        yield f"the noise of {what} is too little for what was paid"
+    elif not least and stated > needed * (1 + close):
+        yield f"the noise of {what} is more than what was paid asks for"
+
+
+def as_number(value: Any) -> float:
+    """Return a finite number of a file, and nothing that merely looks like one.
+
+    Raises:
+        TypeError: It is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise TypeError(f"{value!r} is no number")
+    return float(value)
+
+
+def same(one: float, other: float, unit: float = 0.0) -> bool:
+    """Return whether two numbers agree, up to rounding of numbers as large as ``unit``."""
+    return math.isclose(one, other, rel_tol=CLOSE, abs_tol=1e-12 * unit)
