@@ -7,7 +7,7 @@ from typing import Any
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.recompute import is_learner, score_of
 from torchdpcate.estimators.recompute import as_number, batch_problems
-from torchdpcate.nuisance.convex import ConvexNuisances
+from torchdpcate.nuisance.convex_model import ConvexNuisances
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.policy import NUISANCE, SCORING, PolicyRelease
 from torchdpcate.release.release import FunctionRelease, QueryRelease, Release

@@ -7,12 +7,14 @@ import pytest
 import torch
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
+from experiments.spillover.learned import LearnedNuisances
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.arms.base import SelectionFacts
-from torchdpcate.nuisance.arms.learned import LearnedNuisances
 from torchdpcate.privacy.guarantee import Level
+
+pytestmark = pytest.mark.studies
 
 DOMAIN = Domain([0.0], [1.0], outcome_low=0.0, outcome_high=1.0)
 FACTS = SelectionFacts(DOMAIN, (1, 2, 3), 0.1, 6, 6)

@@ -5,8 +5,8 @@ import math
 import torch
 from torch import Tensor
 
-from torchdpcate.audit.spillover.refits import Refits
-from torchdpcate.audit.spillover.report import Diagnostics
+from experiments.spillover.refits import Refits
+from experiments.spillover.report import Diagnostics
 from torchdpcate.nuisance.arms.base import FittedNuisances
 
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from torchdpcate.audit.spillover.refits import Refits
-from torchdpcate.audit.spillover.replacements import Replacements
-from torchdpcate.audit.spillover.report import Found
+from experiments.spillover.refits import Refits
+from experiments.spillover.replacements import Replacements
+from experiments.spillover.report import Found
 
 _PROPOSALS = 8  # refits a step of a climb
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from torchdpcate.audit.spillover.replacements import Replacements
+from experiments.spillover.replacements import Replacements
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.causal.arm_scores import dr_scores
 from torchdpcate.data.records import CausalData

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from torchdpcate.audit.spillover.report import SpilloverReport
+from experiments.spillover.report import SpilloverReport
 from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, new_grid
 
 if TYPE_CHECKING:

@@ -5,14 +5,16 @@ import torch
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor, RandomForestRegressor
 from sklearn.linear_model import LogisticRegression
 
-from tests.audit.spillover.worlds import world
-from torchdpcate.audit.spillover.ascent import ascend
-from torchdpcate.audit.spillover.refits import Refits
-from torchdpcate.audit.spillover.replacements import Replacements, any_neighbours, random_neighbours
+from experiments.spillover.ascent import ascend
+from experiments.spillover.learned import LearnedNuisances
+from experiments.spillover.refits import Refits
+from experiments.spillover.replacements import Replacements, any_neighbours, random_neighbours
+from tests.experiments.spillover.worlds import world
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.arms.fixed import FixedNuisances
-from torchdpcate.nuisance.arms.learned import LearnedNuisances
 from torchdpcate.nuisance.arms.stable import StableNuisances
+
+pytestmark = pytest.mark.studies
 
 
 def made(recipe, **settings) -> Refits:
@@ -36,7 +38,7 @@ def test_batches_do_not_matter(monkeypatch):
     refits = made(StableNuisances(ridge=0.05, propensity_ridge=0.02))
     pairs = random_neighbours(refits.train, refits.score, 10, torch.Generator().manual_seed(1))
     together, done = refits.movements(pairs), []
-    monkeypatch.setattr("torchdpcate.audit.spillover.refits._NUMBERS", 900)
+    monkeypatch.setattr("experiments.spillover.refits._NUMBERS", 900)
     torch.testing.assert_close(refits.movements(pairs, lambda: done.append(1)), together, rtol=0, atol=1e-9)
     assert len(done) == 10
 

@@ -5,7 +5,9 @@ import math
 import pytest
 import torch
 
-from torchdpcate.audit.spillover.likelihood import MECHANISMS, log_likelihood_ratio
+from experiments.spillover.likelihood import MECHANISMS, log_likelihood_ratio
+
+pytestmark = pytest.mark.studies
 
 
 def test_the_exponential_mechanism_in_closed_form():

@@ -3,15 +3,17 @@
 import pytest
 import torch
 
-from tests.audit.spillover.worlds import world
-from torchdpcate.audit.spillover.replacements import (
+from experiments.spillover.replacements import (
     Replacements,
     any_neighbours,
     in_region,
     random_neighbours,
     targeted_neighbours,
 )
+from tests.experiments.spillover.worlds import world
 from torchdpcate.errors import InputError
+
+pytestmark = pytest.mark.studies
 
 
 def flat(K: int, n: int = 200):

@@ -7,13 +7,13 @@ from itertools import count
 
 import torch
 
-from torchdpcate.audit.spillover.ascent import ascend
-from torchdpcate.audit.spillover.diagnostics import diagnostics
-from torchdpcate.audit.spillover.likelihood import MECHANISMS, log_likelihood_ratio
-from torchdpcate.audit.spillover.refits import Refits
-from torchdpcate.audit.spillover.replacements import any_neighbours, random_neighbours, targeted_neighbours
-from torchdpcate.audit.spillover.report import LearnerSpill, SpilloverReport
-from torchdpcate.audit.spillover.trials import Trials
+from experiments.spillover.ascent import ascend
+from experiments.spillover.diagnostics import diagnostics
+from experiments.spillover.likelihood import MECHANISMS, log_likelihood_ratio
+from experiments.spillover.refits import Refits
+from experiments.spillover.replacements import any_neighbours, random_neighbours, targeted_neighbours
+from experiments.spillover.report import LearnerSpill, SpilloverReport
+from experiments.spillover.trials import Trials
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError

@@ -10,18 +10,20 @@ import pytest
 import torch
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
-from tests.estimators.selection.cells import EDGE, CellFunctions, CellMeans
-from torchdpcate.audit.spillover.diagnostics import diagnostics
-from torchdpcate.audit.spillover.likelihood import MECHANISMS, log_likelihood_ratio
-from torchdpcate.audit.spillover.refits import Refits
-from torchdpcate.audit.spillover.replacements import Replacements
+from experiments.spillover.diagnostics import diagnostics
+from experiments.spillover.learned import LearnedNuisances
+from experiments.spillover.likelihood import MECHANISMS, log_likelihood_ratio
+from experiments.spillover.refits import Refits
+from experiments.spillover.replacements import Replacements
+from tests.experiments.spillover.cells import EDGE, CellFunctions, CellMeans
 from torchdpcate.candidates.constants import Constants
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.nuisance.arms.base import SelectionFacts
-from torchdpcate.nuisance.arms.learned import LearnedNuisances
 from torchdpcate.nuisance.arms.stable import CONSTANTS, StableNuisances
+
+pytestmark = pytest.mark.studies
 
 FLOOR, EPSILON, N = 0.1, 1.0, 1500
 NAIVE = 2 / FLOOR  # 2 S for outcomes of range one

@@ -8,10 +8,11 @@ import pytest
 import torch
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
-from tests.audit.spillover.worlds import world
-from tests.estimators.selection.cells import EDGE, CellFunctions, CellMeans
-from torchdpcate.audit.spillover.figure import spillover_figure
-from torchdpcate.audit.spillover.search import spillover_audit
+from experiments.spillover.figure import spillover_figure
+from experiments.spillover.learned import LearnedNuisances
+from experiments.spillover.search import spillover_audit
+from tests.experiments.spillover.cells import EDGE, CellFunctions, CellMeans
+from tests.experiments.spillover.worlds import world
 from torchdpcate.candidates.constants import Constants
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.data.domain import Domain
@@ -19,9 +20,10 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.arms.base import SelectionFacts
 from torchdpcate.nuisance.arms.fixed import FixedNuisances
-from torchdpcate.nuisance.arms.learned import LearnedNuisances
 from torchdpcate.nuisance.arms.private import PrivateNuisances
 from torchdpcate.nuisance.arms.stable import StableNuisances
+
+pytestmark = pytest.mark.studies
 
 HALF = torch.full((2, 2), 0.5, dtype=torch.float64)
 KNN = LearnedNuisances(KNeighborsRegressor(1), KNeighborsClassifier(1))

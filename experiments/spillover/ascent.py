@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from torchdpcate.audit.spillover.refits import Refits
-from torchdpcate.audit.spillover.replacements import Replacements
+from experiments.spillover.refits import Refits
+from experiments.spillover.replacements import Replacements
 
 _STEPS = 40
 _NUMBERS = 2**20  # probabilities of neighbours differentiated at once
