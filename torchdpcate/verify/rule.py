@@ -15,7 +15,7 @@ from torchdpcate.erm.losses import Logistic, Squared
 from torchdpcate.erm.perturbation import Tilt, calibrate_tilt, output_mechanism
 from torchdpcate.erm.solver import default_tolerance
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.recompute import as_number, grid_problems, paid_gaussian, scale_problems
+from torchdpcate.estimators.recompute import as_number, charged_gaussian, grid_problems, scale_problems
 from torchdpcate.estimators.session import CANDIDATE
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import Event, GaussianEvent, event_from_dict
@@ -34,7 +34,7 @@ LOSSES: dict[str, tuple[float, float | None]] = {
 PAIRS = {"difference": WeightBounds(1.0, 2.0, 2.0, own=False), "sign": WeightBounds.pairs(1.0)}
 """Bounds of pairwise weights by what a pair weighs."""
 
-PARTS = {"outcome": ("shifted", "signed_residual", "bought_residual"), "matching": ("all", "cells", "gaussian")}
+PARTS = {"outcome": ("shifted", "signed_residual", "private_residual"), "matching": ("all", "cells", "gaussian")}
 """Parts of a rule that a user may bring, and the names of the library's."""
 
 _CLOSE = 1e-6
@@ -204,7 +204,7 @@ def _noise(facts: RuleFacts, kind: str, bounds: WeightBounds) -> AdditiveMechani
         tolerance=default_tolerance(facts.slope, bounds.most),
         constrained=facts.public.get("radius") is not None,
     )
-    return paid_gaussian(facts.event, mechanism.sensitivity) if isinstance(facts.event, GaussianEvent) else mechanism
+    return charged_gaussian(facts.event, mechanism.sensitivity) if isinstance(facts.event, GaussianEvent) else mechanism
 
 
 def _largest(bounds: WeightBounds, most: float, whole: bool) -> Iterator[str]:
