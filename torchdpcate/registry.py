@@ -57,7 +57,7 @@ class Registry(MutableMapping[str, Any]):
             warn_renamed(name, self.old[name])
             name = self.old[name]
         if not isinstance(name, str) or name not in self:
-            raise InputError(f"{self.group.split('/')[-1]} = {name}: choose one of {', '.join(self)}")
+            raise InputError(f"{self.group} = {name}: choose one of {', '.join(self)}")
         return self[name]
 
     def make(self, given: Any, base: type) -> Any:
@@ -96,6 +96,13 @@ class Registry(MutableMapping[str, Any]):
             module, _, attribute = found.rpartition(".")
             found = self._known[name] = getattr(import_module(module), attribute)
         return found
+
+    def class_names(self) -> dict[str, str]:
+        """Return the names of the group's entries by those of their classes; nothing is imported for it."""
+        return {
+            found.rpartition(".")[2] if isinstance(found, str) else found.__name__: name
+            for name, found in self._known.items()
+        }
 
     def __setitem__(self, name: str, value: Any) -> None:
         self._known[name] = value

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from torchdpcate._text import plain
 
 OPTIONS: dict[str, str] = {
+    "effect.eta": "effect.overlap",
     "rule.gamma": "rule.ridge",
     "rule.gamma_bound": "rule.ridge_bound",
     "tune.gammas": "tune.ridges",

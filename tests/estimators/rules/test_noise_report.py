@@ -9,7 +9,7 @@ from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import HuberHinge
 from torchdpcate.erm.perturbation import calibrate_tilt, output_mechanism
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.rules.mechanisms import make_rule_mechanism
+from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS
 from torchdpcate.estimators.rules.noise_law import expected_accuracy, noise_length
 from torchdpcate.estimators.rules.noise_report import KINDS, explain_noise
 from torchdpcate.estimators.rules.ridge import check_ridge, needed_ridge
@@ -38,7 +38,7 @@ def test_the_accuracy_is_that_of_simulated_rules(mechanism, kind, n):
     psi = uniform_directions(n, p, generator)
     target = psi[:, 0].sign()
     problem = WeightedERM(psi, target, torch.ones_like(target), LOSS, 5000.0, FACTS["bounds"])
-    release = make_rule_mechanism(mechanism, kind).prepare(problem, BUDGET)
+    release = RULE_MECHANISMS.find(mechanism)(kind).prepare(problem, BUDGET)
     theta = release.draw(NoiseSource.fixed(n), 4000)
     fresh = uniform_directions(500, p, generator)
     accuracy = ((theta @ fresh.T > 0) == (fresh[:, 0] > 0)).double().mean().item()

@@ -166,5 +166,5 @@ class OutputRule(RuleMechanism):
         )
 
 
-RULE_MECHANISMS = Registry("rule/mechanism")
+RULE_MECHANISMS = Registry("rule_mechanism")
 """Mechanisms by the name that users give."""
