@@ -148,7 +148,7 @@ def test_weights_of_the_default_ridge_are_no_worse_than_equal_ones(n, epsilon):
 
 def test_a_ridge_too_small_for_the_budget_is_refused_before_anything_is_spent():
     domain = Domain([0.0], [1.0], -1.0, 1.0)
-    with pytest.raises(InputError, match=r"ridge = 0.1: .* raise weights.ridge or weights.share"):
+    with pytest.raises(InputError, match=r"ridge = 0.1: .* raise weights.ridge or weights.budget_fraction"):
         PrivateWeights(ridge=0.1).check(100, domain, PrivacyBudget(0.1, 0.0))
     PrivateWeights(ridge=0.1).check(100, domain, None)
     with pytest.raises(InputError, match="delta = 0"):
@@ -158,9 +158,9 @@ def test_a_ridge_too_small_for_the_budget_is_refused_before_anything_is_spent():
 @pytest.mark.parametrize(
     "settings",
     [
-        {"first_stage_fraction": 0.0},
-        {"first_stage_fraction": 1.0},
-        {"block": 1.0},
+        {"budget_fraction": 0.0},
+        {"budget_fraction": 1.0},
+        {"block_fraction": 1.0},
         {"ridge": -1.0},
         {"perturbation": "laplace"},
     ],
