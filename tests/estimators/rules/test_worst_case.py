@@ -78,7 +78,7 @@ def test_the_evidence_weighs_records_as_the_learner_does(monkeypatch):
     shown = worst_case._shown(learner)[None]
     monkeypatch.setattr(worst_case, "_log_density", lambda *args: seen.append(args) or torch.zeros(1))
     worst_case._two_stage_log_density(shown, 1)
-    (first, *_, ridge, first_scale), (theta, psi, target, weights, loss, ridge, scale) = seen
+    (first, *_, first_ridge, first_scale), (theta, psi, target, weights, loss, ridge, scale) = seen
     assert torch.equal(theta, shown[:, 2:4])
     problem, weights_ = learner.problem_, learner.weights_
     assert torch.equal(first[0], weights_.theta)
@@ -87,8 +87,10 @@ def test_the_evidence_weighs_records_as_the_learner_does(monkeypatch):
     assert torch.allclose(weights[0], problem.weights, rtol=1e-14)
     assert (loss, ridge.item()) == (problem.loss, problem.ridge)
     # by hand: share 0.25, then all that is left; 1 % pays the solver's stop
-    assert ridge.item() == pytest.approx(200 * 2 / (40 * 0.25**2))
-    assert first_scale.item() == pytest.approx(2 * math.sqrt(0.5) / (0.25 * 0.99 - math.log1p(0.25 / ridge.item())))
+    assert first_ridge.item() == pytest.approx(200 * 2 / (40 * 0.25**2))
+    assert first_scale.item() == pytest.approx(
+        2 * math.sqrt(0.5) / (0.25 * 0.99 - math.log1p(0.25 / first_ridge.item()))
+    )
     most = largest_weight(weights_.theta, learner._features(worst_case._DOMAIN))
     assert most == pytest.approx(0.5 / expit(-weights_.theta.abs().sum().item() / math.sqrt(2)))
     assert problem.bounds == WeightBounds.per_record(most)

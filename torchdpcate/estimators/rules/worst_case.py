@@ -145,11 +145,11 @@ def _two_stage_log_density(shown: Tensor, world: int) -> Tensor:
     plain = _two_stage_fit(world, None)
     problem, magnitude = plain.problem_, plain.outcome_.transform(y, _DOMAIN)[0]
     first, theta, constants = shown.split([problem.size, problem.size, 3], 1)
-    ridge, first_scale, scale = constants.T
+    first_ridge, first_scale, scale = constants.T
     label, psi = 2 * a - 1, problem.psi
     propensity = torch.sigmoid(label * (first @ psi.T)).clamp(_DOMAIN.overlap, 1 - _DOMAIN.overlap)
     ridge = torch.full_like(scale, problem.ridge)
     weights = magnitude * 0.5 / propensity
-    return _log_density(first, psi, label, torch.ones_like(label), Logistic(), ridge, first_scale) + _log_density(
+    return _log_density(first, psi, label, torch.ones_like(label), Logistic(), first_ridge, first_scale) + _log_density(
         theta, psi, problem.target, weights, problem.loss, ridge, scale
     )
