@@ -24,7 +24,6 @@ from torchdpcate.estimators.cate.mechanisms.output import OutputPerturbation
 from torchdpcate.estimators.cate.mechanisms.plug_in import PlugIn
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
 from torchdpcate.estimators.cate.mechanisms.statistics import (
-    StatisticsRelease,
     SufficientStatistics,
     statistics_units,
 )
@@ -48,6 +47,7 @@ from torchdpcate.privacy.events import Event, GaussianEvent, event_from_dict
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.release import FunctionRelease, QueryRelease, Release
 from torchdpcate.release.statement import PrivacyStatement
+from torchdpcate.release.statistics import StatisticsRelease
 from torchdpcate.second_stage.linear import LinearProblem, sensitivity
 from torchdpcate.verify.known import COMMON_CONDITIONS, EFFECTS
 

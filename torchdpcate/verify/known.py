@@ -16,7 +16,7 @@ from torchdpcate.estimators.cate.mechanisms.objective import ObjectivePerturbati
 from torchdpcate.estimators.cate.mechanisms.output import OutputPerturbation
 from torchdpcate.estimators.cate.mechanisms.plug_in import PlugIn
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
-from torchdpcate.estimators.cate.mechanisms.statistics import StatisticsRelease, SufficientStatistics
+from torchdpcate.estimators.cate.mechanisms.statistics import SufficientStatistics
 from torchdpcate.estimators.mechanism import ReleaseMechanism, Stated
 from torchdpcate.estimators.session import CANDIDATE
 from torchdpcate.nuisance.screening import SCREENING
@@ -27,6 +27,7 @@ from torchdpcate.release.policy import PolicyRelease
 from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.release.rule import RuleRelease
 from torchdpcate.release.statement import TUNING
+from torchdpcate.release.statistics import StatisticsRelease
 from torchdpcate.verify.average_law import READOUTS
 
 _LEARNER = ("learner", "split", "seed", "ridge")
