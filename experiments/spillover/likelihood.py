@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from torchdpcate.privacy.selection_mechanisms import make_selection
+from torchdpcate.privacy.selection_mechanisms import SELECTIONS
 
 _LEAST = 1e-300  # probabilities below are taken for it, so that ratios are lower bounds
 
@@ -36,5 +36,5 @@ def log_likelihood_ratio(name: str, epsilon: float, spread: float, before: Tenso
         >>> round(log_likelihood_ratio("exponential", 1.0, 20.0, U, 30 * V), 3)
         29.307
     """
-    laws = make_selection(name, epsilon, spread).probabilities(torch.stack([before, after])).clamp(min=_LEAST).log()
+    laws = SELECTIONS.find(name)(epsilon, spread).probabilities(torch.stack([before, after])).clamp(min=_LEAST).log()
     return float((laws[0] - laws[1]).abs().max())

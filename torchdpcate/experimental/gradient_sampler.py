@@ -25,7 +25,7 @@ class CurvedBalancingLoss(BalancingLoss):
     and a curvature that does not vanish lets the solver get there fast.
 
     Example:
-        >>> from torchdpcate.orthogonal import Weighting
+        >>> from torchdpcate.causal.estimand import Weighting
         >>> loss, far = CurvedBalancingLoss(Weighting("ATE", 0.2)), torch.tensor([-3.0]).double()
         >>> [round(v, 9) for v in (loss(far, torch.ones(1)).second.item(), loss.curvature)]
         [4.0, 4.0]

@@ -67,8 +67,8 @@ class KNormGradient(Fitter):
 
     Example:
         >>> from torchdpcate import Domain
-        >>> from torchdpcate.orthogonal import Weighting
-        >>> from torchdpcate.second_stage import on_domain
+        >>> from torchdpcate.causal.estimand import Weighting
+        >>> from torchdpcate.features.user_maps import on_domain
         >>> features = on_domain(None, Domain([0.0], [1.0], 0.0, 1.0))
         >>> fit = KNormGradient(2).prepare(BalancingLoss(Weighting("ATE", 0.1)), 5000, features,
         ...                                PrivacyBudget(1 / 0.99, 0.0))
@@ -154,7 +154,7 @@ def gradient_sensitivity(loss: BalancingLoss, largest_entry: float, order: float
         order: Of the norm.
 
     Example:
-        >>> from torchdpcate.orthogonal import Weighting
+        >>> from torchdpcate.causal.estimand import Weighting
         >>> round(gradient_sensitivity(BalancingLoss(Weighting("ATE", 0.1)), 0.5, math.inf), 9)
         10.0
     """

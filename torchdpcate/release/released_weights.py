@@ -25,7 +25,7 @@ class ReleasedWeights:
 
     Example:
         >>> from torchdpcate.data import Domain
-        >>> from torchdpcate.second_stage import Identity
+        >>> from torchdpcate.features.maps import Identity
         >>> theta = torch.tensor([0.0, 4.0], dtype=torch.float64)
         >>> features = Identity().setup(Domain([0.0], [1.0], 0.0, 1.0))
         >>> released, x = ReleasedWeights(theta, features, Weighting("ATE", 0.1)), torch.tensor([[0.5], [1.0]])

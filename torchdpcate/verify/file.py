@@ -21,6 +21,7 @@ from torchdpcate.verify.blocks import block_problems
 from torchdpcate.verify.contents import contents_problems
 from torchdpcate.verify.effects import effect_problems
 from torchdpcate.verify.known import mechanism_of
+from torchdpcate.verify.older import in_present_words
 from torchdpcate.verify.policy import policy_problems
 from torchdpcate.verify.rule import rule_problems
 from torchdpcate.verify.statement import statement_problems
@@ -34,7 +35,7 @@ NOT_SIGNED = (
 # Settings of a rule that cost something, and how their charge begins.
 _BOUGHT = (
     ("weights", "private", "weights: private"),
-    ("outcome", "bought_residual", "outcome: "),
+    ("outcome", "private_residual", "outcome: "),
     ("guess", "bought", GUESS),
 )
 
@@ -89,8 +90,9 @@ def verify_release(path: str | Path) -> list[tuple[str, str]]:
 
 def _problems(file: ReleaseFile, release: Release) -> Iterator[str]:
     """Problems of the release beyond its costs."""
-    facts, privacy = json.loads(file.metadata["facts"]), release.privacy
     yield from contents_problems(file, release)
+    release = in_present_words(release)
+    facts, privacy = json.loads(file.metadata["facts"]), release.privacy
     yield from statement_problems(privacy, release.kind, release.domain.origin, file.version == FORMAT_VERSION)
     yield from _unpaid(file, privacy)
     yield from block_problems(release, facts)

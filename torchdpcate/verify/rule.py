@@ -34,7 +34,7 @@ LOSSES: dict[str, tuple[float, float | None]] = {
 PAIRS = {"difference": WeightBounds(1.0, 2.0, 2.0, own=False), "sign": WeightBounds.pairs(1.0)}
 """Bounds of pairwise weights by what a pair weighs."""
 
-PARTS = {"outcome": ("shifted", "signed_residual", "bought_residual"), "matching": ("all", "cells", "gaussian")}
+PARTS = {"outcome": ("shifted", "signed_residual", "private_residual"), "matching": ("all", "cells", "gaussian")}
 """Parts of a rule that a user may bring, and the names of the library's."""
 
 _CLOSE = 1e-6

@@ -84,7 +84,7 @@ class BalancedDifference(Readout):
         """Return Delta_D, Delta_N and Delta_Q, for outcomes in [0, 1].
 
         Example:
-            >>> from torchdpcate.orthogonal import Weighting
+            >>> from torchdpcate.causal.estimand import Weighting
             >>> facts = ReadoutFacts(5000, Weighting("ATE", 0.1), low=0.3, high=0.7)
             >>> {name: round(value, 6) for name, value in BalancedDifference.sensitivities(facts).items()}
             {'difference': 14.0, 'size': 4.444444, 'spread': 49.0}

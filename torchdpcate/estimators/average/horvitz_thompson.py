@@ -60,7 +60,7 @@ def plan_horvitz_thompson(
 
     Example:
         >>> from torchdpcate import Domain
-        >>> from torchdpcate.second_stage import on_domain
+        >>> from torchdpcate.features.user_maps import on_domain
         >>> features = on_domain(None, Domain([0.0] * 4, [1.0] * 4, 0.0, 1.0))
         >>> plan = plan_horvitz_thompson(5000, features, Weighting("ATE", 0.1), 1.0)
         >>> round(plan.total.sensitivity, 6), round(plan.total.scale, 6)

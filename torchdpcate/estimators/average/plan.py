@@ -124,7 +124,7 @@ def make_plan(
 
     Example:
         >>> from torchdpcate import Domain
-        >>> from torchdpcate.second_stage import on_domain
+        >>> from torchdpcate.features.user_maps import on_domain
         >>> features = on_domain(None, Domain([0.0] * 4, [1.0] * 4, 0.0, 1.0))
         >>> plan = make_plan(5000, features, Weighting("ATE", 0.1), PrivacyBudget(1.0, 0.0))
         >>> plan.balancing, round(plan.ratio, 3), round(plan.prices["difference"], 3)

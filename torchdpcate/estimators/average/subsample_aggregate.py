@@ -77,7 +77,7 @@ def plan_subsample(
 
     Example:
         >>> from torchdpcate import Domain
-        >>> from torchdpcate.second_stage import on_domain
+        >>> from torchdpcate.features.user_maps import on_domain
         >>> plan = plan_subsample(5000, on_domain(None, Domain([0.0], [1.0], 0.0, 1.0)), Weighting("ATE", 0.1), 1.0)
         >>> plan.groups, round(plan.total.scale, 6), round(plan.spread.scale, 6)
         (70, 4.0, 7.885714)

@@ -31,7 +31,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, own_code
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.selection_mechanisms import SelectionMechanism, make_selection
+from torchdpcate.privacy.selection_mechanisms import SELECTIONS, SelectionMechanism
 from torchdpcate.release.policy import NUISANCE, SCORING, PolicyRelease
 
 _ROW_BY_ROW_BY_CONSTRUCTION = (Constants, Thresholds, LinearPolicies, TreePolicies)
@@ -161,7 +161,7 @@ class PolicySelector(BaseEstimator):
         if self.budget is not None:
             assert self._account is not None
             left = self._account.left(self._pays())  # a training block may have bought a guess
-            self.mechanism_ = make_selection(self.mechanism, left.epsilon, self.spread_)
+            self.mechanism_ = SELECTIONS.find(self.mechanism)(left.epsilon, self.spread_)
         self._own = own_code("nuisances", nuisances) or own_code("nuisances", getattr(nuisances, "recipe", None))
         self.actions_, self.settings_ = actions, self._public(nuisances)
         if self._account is not None:
@@ -179,7 +179,7 @@ class PolicySelector(BaseEstimator):
         """
         facts = self._facts(n)
         PolicyLibrary.of(self.policies).setup(facts.domain, facts.actions)
-        make_selection(self.mechanism, 1.0, 1.0)
+        SELECTIONS.find(self.mechanism)(1.0, 1.0)
         self.nuisances().check(facts, self.budget)
 
     def nuisances(self) -> ScoreNuisances:
@@ -207,7 +207,7 @@ class PolicySelector(BaseEstimator):
             raise InputError("budget = None: this selector was fitted without privacy and releases nothing")
 
         def run(budget: PrivacyBudget, charge: Till, noise: NoiseSource) -> tuple[SelectionMechanism, int]:
-            mechanism = make_selection(self.mechanism, budget.epsilon, self.spread_)
+            mechanism = SELECTIONS.find(self.mechanism)(budget.epsilon, self.spread_)
             charge(mechanism.event, guarantee.level)
             return mechanism, int(mechanism.select(self.utilities_, noise)[0])
 

@@ -22,6 +22,7 @@ from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Condition, Level
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.registry import Registry
 
 _ROUNDING = 1e-9  # of the largest weight, which may exceed its bound by rounding alone
 
@@ -142,3 +143,7 @@ class WeightScheme(ABC):
             BudgetError: The block cannot pay.
             NumericalError: The fit missed its tolerance.
         """
+
+
+WEIGHTS = Registry("weights")
+"""Weighting schemes by the name that users give."""
