@@ -18,8 +18,7 @@ from torchdpcate.estimators.cate.mechanisms.output import OutputPerturbation
 from torchdpcate.estimators.cate.mechanisms.plug_in import PlugIn
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
 from torchdpcate.estimators.cate.mechanisms.statistics import StatisticsRelease, SufficientStatistics
-from torchdpcate.estimators.session import CANDIDATE
-from torchdpcate.nuisance.screening import SCREENING
+from torchdpcate.privacy.charge import SCREENING
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS
 from torchdpcate.release.average_effect import AverageEffectRelease
@@ -48,6 +47,9 @@ class Known:
     may: frozenset[str] = frozenset()
     formula: str | None = None
 
+
+CANDIDATE = "candidate"
+"""First word of what one of several candidates is charged."""
 
 _LEARNER = ("learner", "split", "seed", "ridge")
 _FUNCTION, _QUERIES = (FunctionRelease.kind, QueryRelease.kind), (QueryRelease.kind,)
@@ -161,7 +163,7 @@ OPEN_CONDITIONS = frozenset(READOUTS)
 LABELS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(
         (FunctionRelease.kind, QueryRelease.kind, StatisticsRelease.kind),
-        ("DP-SGD", "nuisances: ", "Huber threshold: ", SCREENING, "second stage: ", "release by "),
+        ("DP-SGD", "nuisances: ", "Huber threshold: ", SCREENING.words, "second stage: ", "release by "),
     ),
     RuleRelease.kind: ("weights: ", "outcome: ", "release by ", f"{CANDIDATE} ", "choice among candidates", "rule, "),
     PolicyRelease.kind: ("DP-SGD", "nuisances: ", "release by "),

@@ -15,14 +15,13 @@ from torchdpcate.erm.losses import Logistic, Squared
 from torchdpcate.erm.perturbation import Tilt, calibrate_tilt, output_mechanism
 from torchdpcate.erm.solver import default_tolerance
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.session import CANDIDATE
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import Event, GaussianEvent, event_from_dict
 from torchdpcate.privacy.mechanisms import AdditiveMechanism
 from torchdpcate.release.release import Release
 from torchdpcate.release.rule import RuleRelease
 from torchdpcate.verify.average_facts import as_number
-from torchdpcate.verify.known import KNOWN
+from torchdpcate.verify.known import CANDIDATE, KNOWN
 from torchdpcate.verify.noise import grid_problems, paid_gaussian, scale_problems
 
 LOSSES: dict[str, tuple[float, float | None]] = {

@@ -10,13 +10,14 @@ from torch import Tensor
 
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.mechanisms.base import Charge, FunctionMechanism, Prepared, PrivateHead
+from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism, Prepared, PrivateHead
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
 from torchdpcate.features.maps import batches
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.mechanisms import GaussianMechanism
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, worst_case
 from torchdpcate.release.release import RELEASES, FunctionRelease, _require
 from torchdpcate.release.statement import PrivacyStatement
@@ -182,13 +183,11 @@ class SufficientStatistics(FunctionMechanism):
             },
         )
 
-    def privatize(
-        self, stage: FittedStage, budget: PrivacyBudget, charge: Charge, noise: NoiseSource
-    ) -> PrivateStatistics:
+    def privatize(self, stage: FittedStage, budget: PrivacyBudget, session: FitSession) -> PrivateStatistics:
         """Return coefficients and statistics; see the base class."""
         ready = self.prepare(stage, budget).resting_on(stage.conditions)
         problem = self.require_linear(stage).problem
-        statistics = unpacked(ready.run(charge, noise), problem.design.shape[1], problem.n)
+        statistics = unpacked(ready.run(session), problem.design.shape[1], problem.n)
         ridge = ready.public["ridge"]
         return PrivateStatistics(statistics.solve(ridge), None, ready.guarantee, ready.public, statistics, ridge)
 
