@@ -1,11 +1,15 @@
 """Classes by the names that users, statements and release files give them: one yaml of ``conf/`` names each."""
 
 import re
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from functools import cached_property
 from importlib import import_module
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
+
+from torchdpcate._renamed import warn_renamed
+from torchdpcate.errors import InputError
 
 _PACKAGE = Path(__file__).parent
 _TARGET = re.compile(r"^_target_: *([\w.]+)", re.MULTILINE)
@@ -31,6 +35,8 @@ class Registry(MutableMapping[str, Any]):
 
     Args:
         group: Folder below ``conf/``.
+        package: Of the classes that are meant, where the classes of a group stand in several; their names begin so.
+        old: New names by those of earlier versions, which are found with a warning.
 
     Example:
         >>> features = Registry("features")
@@ -38,8 +44,41 @@ class Registry(MutableMapping[str, Any]):
         ('Fourier', False)
     """
 
-    def __init__(self, group: str) -> None:
-        self.group = group
+    def __init__(self, group: str, package: str = "torchdpcate", old: Mapping[str, str] | None = None) -> None:
+        self.group, self.package, self.old = group, package, old or {}
+
+    def find(self, name: str) -> Any:
+        """Return the class of this name.
+
+        Raises:
+            InputError: There is none; the message lists those there are.
+        """
+        if isinstance(name, str) and name in self.old:
+            warn_renamed(name, self.old[name])
+            name = self.old[name]
+        if not isinstance(name, str) or name not in self:
+            raise InputError(f"{self.group.split('/')[-1]} = {name}: choose one of {', '.join(self)}")
+        return self[name]
+
+    def make(self, given: Any, base: type) -> Any:
+        """Return what was given where it is a ``base``, else the class of this name with its defaults.
+
+        Raises:
+            InputError: No such name, or a class that has no defaults.
+
+        Example:
+            >>> from torchdpcate.features.maps import FeatureMap
+            >>> Registry("features").make("legendre", FeatureMap).degree
+            2
+        """
+        if isinstance(given, base):
+            return given
+        kind = self.find(given)
+        parameters = signature(kind).parameters
+        needed = [name for name, parameter in parameters.items() if parameter.default is Parameter.empty]
+        if needed:
+            raise InputError(f"{self.group} = {given}: say which {needed[0]}; give {kind.__name__}({needed[0]}=...)")
+        return kind()
 
     @cached_property
     def _known(self) -> dict[str, Any]:
@@ -47,7 +86,7 @@ class Registry(MutableMapping[str, Any]):
         known: dict[str, Any] = {}
         for path in sorted((conf_dir() / self.group).glob("*.yaml")):
             target = _TARGET.search(path.read_text(encoding="utf-8"))
-            if target is not None:
+            if target is not None and target[1].startswith(f"{self.package}."):
                 known[path.stem] = target[1]
         return known
 

@@ -22,10 +22,10 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.nuisance.dp_sgd import DPSGD
 from torchdpcate.nuisance.engines import GradSampleHooks, GradSampleHooksFastGradientClipping
 from torchdpcate.nuisance.networks import mlp
-from torchdpcate.nuisance.nuisances import Nuisances
 from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.poisson import poisson_loader
 from torchdpcate.nuisance.record_loss import RecordLossModule
+from torchdpcate.nuisance.trainable import TrainableNuisances
 from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -108,7 +108,7 @@ def small_case(steps: int) -> tuple[Callable, TensorDataset, DPSGDPlan]:
     q, n = 30, 13_500
     domain = Domain([0.0] * q, [1.0] * q, 0.0, 1.0)
     data = TensorDataset(torch.rand(n, q), (torch.rand(n) < 0.5).float(), torch.rand(n))
-    return lambda: Nuisances(domain), data, DPSGDPlan(2.0, 0.3, 512 / n, steps)
+    return lambda: TrainableNuisances(domain), data, DPSGDPlan(2.0, 0.3, 512 / n, steps)
 
 
 def wide_case(steps: int) -> tuple[Callable, TensorDataset, DPSGDPlan]:

@@ -20,7 +20,7 @@ from experiments.owl.batch import Batch, accuracy, mean_and_error
 from experiments.owl.page import write_page
 from experiments.owl.references import EPSILONS, NOTE, PAPER, SIZES
 from experiments.owl.trial import VALIDATION, Trials
-from torchdpcate.estimators.rules.outcome import BoughtResidual, Outcome, Shifted, SignedResidual
+from torchdpcate.estimators.rules.outcome import Outcome, PrivateResidual, Shifted, SignedResidual
 from torchdpcate.estimators.rules.ridge import default_gamma
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
@@ -30,7 +30,7 @@ GRID = [10 ** (k / 4) for k in range(-10, 13)]  # ridges, in units where the lar
 SIGNED = SignedResidual(centre=0.0, clip=3.0)
 RANGE, WRONG = SignedResidual(0.0, 7.5), SignedResidual(2.0, 3.0)  # what less public knowledge costs
 SHIFTED = Shifted(-7.5, 7.5)
-BOUGHT = BoughtResidual()
+BOUGHT = PrivateResidual()
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def ridge(row: Row, side: Side, problem: Batch, epsilon: float) -> float:
 
 def problem(side: Side, row: Row, epsilon: float, noise: NoiseSource) -> Batch:
     """The weighted problems of one side, whose outcome may have to be paid for."""
-    if isinstance(row.outcome, BoughtResidual):
+    if isinstance(row.outcome, PrivateResidual):
         return side.train.bought(row.outcome, epsilon, noise)
     return side.train.problem(row.outcome, row.centred)
 

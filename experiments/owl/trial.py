@@ -10,7 +10,7 @@ from experiments.owl.batch import Batch, scores
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.rule_generators import OWL
 from torchdpcate.erm.bounds import WeightBounds
-from torchdpcate.estimators.rules.outcome import BoughtResidual, Outcome, SignedResidual
+from torchdpcate.estimators.rules.outcome import Outcome, PrivateResidual, SignedResidual
 from torchdpcate.features.maps import Identity
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
@@ -63,7 +63,7 @@ class Trials:
         target = (2 * self.a - 1) * sign
         return Batch(self.features(centred), target, magnitude, WeightBounds.per_record(1.0), features.largest_entry)
 
-    def bought(self, outcome: BoughtResidual, epsilon: float, noise: NoiseSource) -> Batch:
+    def bought(self, outcome: PrivateResidual, epsilon: float, noise: NoiseSource) -> Batch:
         """Weighted problems whose centre and clip each data set buys for itself, with ``share`` of epsilon.
 
         Args:

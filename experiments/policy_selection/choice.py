@@ -27,7 +27,7 @@ from torchdpcate.nuisance.recipe import NuisanceRecipe
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.selection_mechanisms import expected_regret, make_selection
+from torchdpcate.privacy.selection_mechanisms import SELECTIONS, expected_regret
 from torchdpcate.privacy.session import FitSession
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
@@ -96,7 +96,7 @@ def choice_rows(
     """One row at every epsilon by both mechanisms; ``left`` is the share of epsilon that the choice may spend."""
     for epsilon in epsilons:
         for name in MECHANISMS:
-            law = make_selection(name, left * epsilon, spread).probabilities(found.utilities)
+            law = SELECTIONS.find(name)(left * epsilon, spread).probabilities(found.utilities)
             yield {
                 "row": row,
                 "level": level,

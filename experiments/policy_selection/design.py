@@ -15,6 +15,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from torch import Tensor
 
+from experiments.spillover.learned import LearnedNuisances
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.candidates.on_domain import threshold_grid
 from torchdpcate.data.records import CausalData
@@ -25,7 +26,6 @@ from torchdpcate.estimators.selection.utilities import utilities
 from torchdpcate.nuisance.arms.base import FittedNuisances, ScoreNuisances, SelectionFacts
 from torchdpcate.nuisance.arms.fixed import FixedNuisances
 from torchdpcate.nuisance.arms.frozen import FrozenNuisances
-from torchdpcate.nuisance.arms.learned import LearnedNuisances
 from torchdpcate.nuisance.arms.stable import StableNuisances
 
 M = N = 1500  # records that train and that score

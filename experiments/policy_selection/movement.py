@@ -9,16 +9,16 @@ from torch import Tensor
 
 from experiments.policy_selection.calibrations import FROZEN, NAIVE, SAFETY, paper_certificate, spreads
 from experiments.policy_selection.design import CONTROL, Draw, Population, ridge
-from torchdpcate.audit.spillover.diagnostics import diagnostics
-from torchdpcate.audit.spillover.likelihood import MECHANISMS, log_likelihood_ratio
-from torchdpcate.audit.spillover.refits import Refits
-from torchdpcate.audit.spillover.replacements import Replacements, random_neighbours, targeted_neighbours
-from torchdpcate.audit.spillover.report import LearnerSpill
-from torchdpcate.audit.spillover.search import spillover_audit
+from experiments.spillover.diagnostics import diagnostics
+from experiments.spillover.likelihood import MECHANISMS, log_likelihood_ratio
+from experiments.spillover.refits import Refits
+from experiments.spillover.replacements import Replacements, random_neighbours, targeted_neighbours
+from experiments.spillover.report import LearnerSpill
+from experiments.spillover.search import spillover_audit
 from torchdpcate.causal.arm_scores import dr_scores
 from torchdpcate.nuisance.arms.base import ScoreNuisances
 from torchdpcate.nuisance.arms.stable import StableNuisances
-from torchdpcate.privacy.selection_mechanisms import make_selection
+from torchdpcate.privacy.selection_mechanisms import PermuteAndFlip
 
 Rows = Iterator[dict[str, Any]]
 RANDOM, TARGETED, GUIDED = 4, 12, 24  # exact refits of each search
@@ -163,7 +163,7 @@ def sweep(population: Population, draw: Draw) -> Rows:
         base, regrets = moves.refits.base, population.regrets
         certified = spreads(strength, facts)
         chosen = {
-            f"regret, {name}": float(make_selection("permute_and_flip", EPSILON, width).probabilities(base) @ regrets)
+            f"regret, {name}": float(PermuteAndFlip(EPSILON, width).probabilities(base) @ regrets)
             for name, width in certified.items()
         }
         yield (

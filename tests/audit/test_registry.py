@@ -1,5 +1,9 @@
 """Nothing that draws noise is left out of the registry."""
 
+import pkgutil
+from importlib import import_module
+
+import torchdpcate
 from torchdpcate.audit.registry import registry
 from torchdpcate.erm.private_fit import Fitter
 from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
@@ -18,6 +22,12 @@ from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.mechanisms import AdditiveMechanism
 from torchdpcate.privacy.quantile import private_quantile
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS
+
+for _module in pkgutil.walk_packages(
+    torchdpcate.__path__, "torchdpcate."
+):  # a class not imported is none below its base
+    if not _module.name.endswith("__main__"):
+        import_module(_module.name)
 
 
 def leaves(cls: type, package: str = "torchdpcate.") -> set[type]:

@@ -119,7 +119,10 @@ def test_records_in_many_blocks_and_none_at_all(monkeypatch):
         (lambda: Thresholds("age", [1], fitted_on="my trial"), r"fitted_on is 'my trial'; give fingerprint\(X, A, Y\)"),
         (lambda: Constants([]), "actions is empty"),
         (lambda: Constants("1"), "actions is '1'; actions are whole numbers"),
-        (lambda: policy_family({"kind": "oracle"}), "kind is 'oracle'; choose one of constants, thresholds, linear"),
+        (
+            lambda: policy_family({"kind": "oracle"}),
+            "kind is 'oracle'; choose one of constants, functions, linear",
+        ),
         (lambda: policy_family({}), "kind is None; choose one of"),
         (lambda: policy_family({"kind": "thresholds", "cuts": [1]}), "thresholds needs 'covariate'; known are"),
         (lambda: policy_family({"kind": "constants", "actions": [1], "cut": 2}), "constants has no setting 'cut'"),

@@ -66,6 +66,7 @@ def test_help_lists_the_mechanisms(capsys):
         (["mechanism=laplace", "noise=quiet"], "give --all, leak RUN, or KEY=VALUE"),
         (["laplace"], "give --all, leak RUN, or KEY=VALUE"),
         (["leak"], "give one run folder"),
+        (["spillover", "neighbours=3"], "in a checkout: python -m experiments.spillover"),
         (["leak", "nowhere"], "nowhere"),
     ],
     ids=str,

@@ -62,10 +62,3 @@ def test_shares_of_an_effect_are_added_and_their_names_are_checked_by_the_effect
     assert "the nearest is effect.shares" in one_line(capsys)
     assert main(["train", *words, "effect=difference_in_means", "+effect.shares.size=0.5"]) == 2
     assert "no setting effect.shares.size" in one_line(capsys)
-
-
-def test_the_audit_of_spillover_names_the_nearest_too(capsys):
-    assert main(["audit", "spillover", "data.m=3"]) == 2
-    assert "there is no setting data.m; the nearest is " in one_line(capsys)
-    assert main(["audit", "spillover", "+foo=3"]) == 2
-    assert "there is no setting foo" in one_line(capsys)

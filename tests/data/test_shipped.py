@@ -5,7 +5,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 
-from torchdpcate.data import _shipped
+from torchdpcate import registry
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.study import StudySource
 from torchdpcate.errors import InputError
@@ -13,7 +13,7 @@ from torchdpcate.errors import InputError
 
 def compose_data(name: str, *overrides: str) -> StudySource:
     root = ["+seed=3", "+queries={path: null, count: 25}", "+release=function"]
-    with initialize_config_dir(str(_shipped.conf_dir()), version_base="1.3"):
+    with initialize_config_dir(str(registry.conf_dir()), version_base="1.3"):
         return instantiate(compose(overrides=[f"+data={name}", *root, *overrides]).data)
 
 
@@ -59,16 +59,16 @@ def test_semi_synthetic_from_yaml(shared_data, overrides: list[str], n: int) -> 
 
 
 def test_conf_is_found_in_a_checkout_and_in_a_wheel(tmp_path, monkeypatch) -> None:
-    checkout = _shipped.conf_dir()
+    checkout = registry.conf_dir()
     assert (checkout / "domain" / "lalonde.yaml").is_file()
     package = tmp_path / "torchdpcate"
-    monkeypatch.setattr(_shipped, "_PACKAGE", package)
+    monkeypatch.setattr(registry, "_PACKAGE", package)
     with pytest.raises(FileNotFoundError):
-        _shipped.conf_dir()
+        registry.conf_dir()
     (tmp_path / "conf").mkdir()
-    assert _shipped.conf_dir() == tmp_path / "conf"
+    assert registry.conf_dir() == tmp_path / "conf"
     (package / "conf").mkdir(parents=True)
-    assert _shipped.conf_dir() == package / "conf"
+    assert registry.conf_dir() == package / "conf"
 
 
 def test_an_unknown_name_lists_the_choices() -> None:

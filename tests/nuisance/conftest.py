@@ -9,7 +9,7 @@ from torch.utils.data import TensorDataset
 from tests.nuisance.cases import N, Q
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.nuisance.nuisances import Nuisances
+from torchdpcate.nuisance.trainable import TrainableNuisances
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +37,6 @@ def dataset(records: CausalData) -> TensorDataset:
 
 
 @pytest.fixture
-def module(domain: Domain) -> Nuisances:
+def module(domain: Domain) -> TrainableNuisances:
     torch.manual_seed(1)
-    return Nuisances(domain, width=8, learning_rate=0.01)
+    return TrainableNuisances(domain, width=8, learning_rate=0.01)

@@ -11,8 +11,10 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.generators import Dataset2
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import BudgetError, InputError, NumericalError
+from torchdpcate.features.polynomials import additive_legendre
 from torchdpcate.nuisance import convex
-from torchdpcate.nuisance.convex import ConvexNuisanceConfig, ConvexNuisances, additive_legendre
+from torchdpcate.nuisance.convex import ConvexNuisanceConfig
+from torchdpcate.nuisance.convex_model import ConvexNuisances
 from torchdpcate.nuisance.joint_objective import joint_objective
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent

@@ -19,10 +19,10 @@ from torchdpcate.errors import BudgetError, InputError, NumericalError
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.dp_sgd import DPSGD
 from torchdpcate.nuisance.engines import choose_mode
-from torchdpcate.nuisance.nuisances import Nuisances
 from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.poisson import poisson_loader
 from torchdpcate.nuisance.record_loss import RecordLossModule
+from torchdpcate.nuisance.trainable import TrainableNuisances
 from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import Ledger
@@ -83,7 +83,7 @@ def test_clipped_sums_equal_torch_func(module, dataset, mode):
 def test_one_record_moves_the_sum_by_at_most_the_clip_norm(domain, mode):
     # one record whose gradient is far above the clip norm, sampled at rate 1
     torch.manual_seed(0)
-    module = Nuisances(domain, width=8)
+    module = TrainableNuisances(domain, width=8)
     data = TensorDataset(torch.ones(1, Q), torch.ones(1), torch.full((1,), 5.0))
     recorder = Recorder()
     fit(
@@ -169,7 +169,7 @@ def test_modes_agree_on_the_same_batches_and_noise(domain, dataset):
     weights = []
     for mode in MODES:
         torch.manual_seed(3)
-        module = Nuisances(domain, width=8)
+        module = TrainableNuisances(domain, width=8)
         fit(module, dataset, plan(sampling_rate=2 / N), mode=mode, trainer={"precision": "64-true"})
         weights.append(torch.cat([p.detach().flatten() for p in module.parameters()]))
     torch.testing.assert_close(weights[0], weights[1], rtol=1e-9, atol=1e-12)
@@ -435,7 +435,7 @@ def test_no_step_beyond_the_plan_however_the_trainer_is_set(dataset):
 
 
 def test_auto_takes_ghost_where_it_can(domain):
-    module = Nuisances(domain, width=8)
+    module = TrainableNuisances(domain, width=8)
     assert choose_mode(module) == "ghost"
     module.extra = nn.Bilinear(2, 2, 2)
     assert choose_mode(module) == "hooks"
@@ -523,7 +523,7 @@ def test_no_clipped_gradient_is_longer_than_the_clip_norm(mode, width, q):
     assert min(norms) > run.clip_norm * (1 - 2.0**-19)
 
 
-class Steep(Nuisances):
+class Steep(TrainableNuisances):
     """Gradients so long that Opacus' own 1e-6 in the divisor is nothing."""
 
     def record_loss(self, batch):

@@ -10,6 +10,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.nuisance.networks import Outcome, Propensity
 from torchdpcate.nuisance.nuisances import Nuisances
 from torchdpcate.nuisance.record_loss import RecordLossModule
+from torchdpcate.nuisance.trainable import TrainableNuisances
 
 
 @pytest.mark.parametrize("width", [0, 5])
@@ -117,12 +118,25 @@ def test_config_makes_the_same_shape(domain, records):
 
 
 def test_optimizers_have_a_fixed_rate(domain):
-    adam = Nuisances(domain, optimizer="adam", learning_rate=0.02).configure_optimizers()
-    sgd = Nuisances(domain, optimizer="sgd", learning_rate=0.02).configure_optimizers()
+    adam = TrainableNuisances(domain, optimizer="adam", learning_rate=0.02).configure_optimizers()
+    sgd = TrainableNuisances(domain, optimizer="sgd", learning_rate=0.02).configure_optimizers()
     assert isinstance(adam, torch.optim.Adam)
     assert isinstance(sgd, torch.optim.SGD)
     assert sgd.defaults["momentum"] == 0.9
     assert adam.defaults["lr"] == sgd.defaults["lr"] == 0.02
+
+
+def test_released_networks_know_nothing_of_training(domain, records):
+    module = TrainableNuisances(domain, width=4)
+    before = torch.random.get_rng_state()
+    networks = module.trained()
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert type(networks) is Nuisances
+    assert networks.state_dict().keys() == module.state_dict().keys()
+    assert not any(p.requires_grad for p in networks.parameters())
+    assert all(
+        torch.equal(a, b) for a, b in zip(networks.predict(records.x), module.double().predict(records.x), strict=True)
+    )
 
 
 @pytest.mark.parametrize(

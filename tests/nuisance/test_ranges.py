@@ -5,7 +5,7 @@ import torch
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.nuisance.averaged import AveragedNuisances
-from torchdpcate.nuisance.convex import ConvexNuisances
+from torchdpcate.nuisance.convex_model import ConvexNuisances
 from torchdpcate.nuisance.nuisances import Nuisances
 from torchdpcate.nuisance.ranges import nuisance_range
 

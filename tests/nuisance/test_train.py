@@ -18,8 +18,9 @@ from torchdpcate.nuisance.averaging import TailAverage
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.nuisance.networks import Outcome, Propensity
-from torchdpcate.nuisance.nuisances import Nuisances
+from torchdpcate.nuisance.record_loss import RecordLossModule
 from torchdpcate.nuisance.train import train
+from torchdpcate.nuisance.trainable import TrainableNuisances
 from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -38,7 +39,7 @@ def weights(module):
 
 def fresh(domain, **settings):
     torch.manual_seed(5)
-    return Nuisances(domain, width=8, learning_rate=0.01, **settings)
+    return TrainableNuisances(domain, width=8, learning_rate=0.01, **settings)
 
 
 def test_training_without_privacy_learns():
@@ -95,11 +96,20 @@ def test_progress_is_shown_on_request(domain, records, capfd):
     assert "Nuisances, epoch 1/1" in capfd.readouterr().out
 
 
+class Alone(RecordLossModule):
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def record_loss(self, batch):
+        return self.network.record_loss(batch)
+
+
 @pytest.mark.parametrize("make", [Propensity, Outcome])
 def test_each_network_trains_alone(make, records):
     scaled = CausalData(records.x / records.x.max(0).values * 2 - 1, records.a, records.y / 8)
     torch.manual_seed(0)
-    module = make(3, width=4)
+    module = Alone(make(3, width=4))
     before = weights(module)
     train(module, scaled, cpu, batch_size=10, epochs=1, seed=0, plan=plan(), noise=NoiseSource.fixed(0))
     assert not torch.equal(weights(module), before)
@@ -118,7 +128,7 @@ def test_train_refuses_bad_calls(domain, records):
 def test_the_tail_average_is_the_mean_of_the_last_weights(domain, records):
     trace = []
 
-    class Tracing(Nuisances):
+    class Tracing(TrainableNuisances):
         def on_train_batch_start(self, batch, batch_idx):
             trace.append(weights(self))
 
@@ -128,7 +138,7 @@ def test_the_tail_average_is_the_mean_of_the_last_weights(domain, records):
     train(module, records, cpu, noise=NoiseSource.fixed(0), average=0.0, **settings)
     trace.append(weights(module))
     torch.manual_seed(5)
-    averaged = Nuisances(domain, width=8)
+    averaged = TrainableNuisances(domain, width=8)
     train(averaged, records, cpu, noise=NoiseSource.fixed(0), average=0.5, **settings)
     # weights after steps 11 to 20
     torch.testing.assert_close(weights(averaged), torch.stack(trace[11:]).mean(0), rtol=1e-5, atol=1e-6)
@@ -164,7 +174,7 @@ def test_an_interrupted_training_resumes_with_its_average_and_its_ledger(domain,
     assert Ledger.load(path).entry(0).count == 20
     assert len(Ledger.load(path).entries) == 1
     # the checkpoint's mean over steps 11 to 15 has a say in the mean over 11 to 20
-    mean = Nuisances(domain, width=8, learning_rate=0.01)
+    mean = TrainableNuisances(domain, width=8, learning_rate=0.01)
     mean.load_state_dict(torch.load(checkpoint, weights_only=True)["state_dict"])
     assert not torch.equal(weights(trained), weights(mean))
     assert (weights(trained) - weights(mean)).norm() < 0.5 * (weights(mean) - weights(fresh(domain))).norm()
@@ -172,7 +182,7 @@ def test_an_interrupted_training_resumes_with_its_average_and_its_ledger(domain,
 
 def test_a_diverged_training_is_an_error(domain, records):
     torch.manual_seed(0)
-    module = Nuisances(domain, width=0, learning_rate=1e30)
+    module = TrainableNuisances(domain, width=0, learning_rate=1e30)
     with pytest.raises(NumericalError, match="learning_rate"):
         train(module, records, cpu, batch_size=10, epochs=3, seed=0)
 
@@ -200,7 +210,7 @@ def test_the_plan_spends_the_budget_and_no_more():
     ledger.charge("nuisance", "DP-SGD", made.event, count=made.steps)
 
 
-class Still(Nuisances):
+class Still(TrainableNuisances):
     """Weights that only noise moves."""
 
     def record_loss(self, batch):

@@ -26,7 +26,6 @@ from torchdpcate.privacy.selection_mechanisms import (
     _permute_and_flip,
     _report_noisy_max,
     expected_regret,
-    make_selection,
 )
 
 ALARM = 1e-8
@@ -268,7 +267,7 @@ def test_what_is_chosen_is_handed_out_as_paid_for():
 
 @pytest.mark.parametrize("name", SELECTIONS)
 def test_price_and_claim(name):
-    mechanism = make_selection(name, 0.4, 20.0)
+    mechanism = SELECTIONS.find(name)(0.4, 20.0)
     assert mechanism.name == name
     assert mechanism.event == PureEvent(0.4)
     assert mechanism.guarantee.level is Level.CERTIFIED
@@ -297,8 +296,8 @@ def test_bad_arguments_are_named(kind, call, name):
 
 
 def test_what_only_one_mechanism_refuses():
-    with pytest.raises(InputError, match="mechanism = 'argmax'"):
-        make_selection("argmax", 1.0, 1.0)
+    with pytest.raises(InputError, match="mechanism = argmax"):
+        SELECTIONS.find("argmax")(1.0, 1.0)
     with pytest.raises(InputError, match="epsilon = 1e-06"):
         ReportNoisyMax(1e-6, 1.0)
     with pytest.raises(InputError, match="utilities"):

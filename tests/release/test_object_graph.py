@@ -111,7 +111,7 @@ def selection(**settings: Any) -> Any:
 
 
 def effect(kind: type, budget: PrivacyBudget = PURE, **settings: Any) -> Any:
-    return kind(DOMAIN, budget, eta=0.2, **settings).fit(*RECORDS).release()
+    return kind(DOMAIN, budget, overlap=0.2, **settings).fit(*RECORDS).release()
 
 
 KINDS: dict[str, Callable[[], Any]] = {
@@ -213,7 +213,7 @@ def test_a_map_that_keeps_what_it_is_shown_is_released_as_it_was_made():
     releases = [cate(second_stage=stage, mechanism=way) for stage, way in ways]
     for learner in (
         OutcomeWeightedLearner(DOMAIN, PURE, features=keeping),
-        CovariateBalancingEffect(DOMAIN, PURE, eta=0.2, basis=keeping),
+        CovariateBalancingEffect(DOMAIN, PURE, overlap=0.2, basis=keeping),
     ):
         learner.fit(x, a, y)
         if isinstance(learner, OutcomeWeightedLearner):

@@ -127,8 +127,8 @@ def worst_neighbour(
 
     Example:
         >>> from torchdpcate.data import Domain
-        >>> from torchdpcate.orthogonal import ScoreBounds
-        >>> from torchdpcate.second_stage import Identity
+        >>> from torchdpcate.causal.score import ScoreBounds
+        >>> from torchdpcate.features.maps import Identity
         >>> domain, x = Domain([0.0], [1.0], -1.0, 3.0), torch.linspace(0, 1, 50, dtype=torch.float64)[:, None]
         >>> regression = lambda x, a, y: (y, 0.9 * torch.ones_like(y))
         >>> s, w = regression(x, x[:, 0].round(), 0.1 * x[:, 0])

@@ -11,7 +11,7 @@ from torchdpcate.privacy.worst_case import WORST_CASES, WorstCase
 def _modules() -> list[str]:
     """Return the modules of the package that declare a worst case, by their text: most need not be imported."""
     root = Path(torchdpcate.__file__).parent
-    declaring = (path for path in root.rglob("*.py") if "\n@worst_case(" in path.read_text(encoding="utf-8"))
+    declaring = (path for path in root.rglob("*.py") if "@worst_case(" in path.read_text(encoding="utf-8"))
     return sorted(".".join(("torchdpcate", *path.relative_to(root).with_suffix("").parts)) for path in declaring)
 
 

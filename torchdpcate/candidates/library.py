@@ -11,19 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdpcate.candidates.constants import Constants
 from torchdpcate.candidates.family import PolicyFamily
 from torchdpcate.candidates.functions import FunctionPolicies
-from torchdpcate.candidates.linear import LinearPolicies
-from torchdpcate.candidates.thresholds import Thresholds
-from torchdpcate.candidates.trees import TreePolicies
 from torchdpcate.data._yaml import read_yaml
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
+from torchdpcate.registry import Registry
 
-POLICY_FAMILIES: dict[str, type[PolicyFamily]] = {
-    cls.kind: cls for cls in (Constants, Thresholds, LinearPolicies, TreePolicies, FunctionPolicies)
-}
+POLICY_FAMILIES = Registry("policy_family")
 """Families of policies by the kind under which files know them."""
 
 _ONE = "a policy family, a function, an import path 'package.module:function' or entries with a kind"

@@ -16,17 +16,14 @@ from torchdpcate.errors import AuditFailure, InputError
 _HELP = """usage: torchdpcate audit mechanism=NAME [epsilon=1] [delta=1e-5] [confidence=0.95] [trials=N]
        torchdpcate audit --all [folder=FOLDER] [epsilon=1] ...
        torchdpcate audit leak RUN
-       torchdpcate audit spillover [certificate=stability,none] [neighbours=64] [folder=FOLDER] [words of train ...]
 
 Attack a mechanism on its worst-case neighbours: a lower bound on epsilon beside the claim. Exit code 1 if the bound
 exceeds the claim. --all attacks every mechanism and writes a page, its numbers and a figure into the folder.
 leak searches a run's release folder for anything equal, or nearly equal, to the curator's numbers.
-spillover replaces single training records of task=policy_selection, refits, and shows how far the policies' utilities
-move: for the curator alone. certificate=none stands for learners that nobody vouches for. Exit code 1 if a certificate
-is refuted.
 
 mechanisms:
 """
+_SPILLOVER = "python -m experiments.spillover"
 _CHOICES = ("mechanism", "folder", *AuditSettings.__dataclass_fields__)
 
 
@@ -47,10 +44,7 @@ def audit(words: list[str]) -> None:
         _leak(words[1:])
         return
     if words[0] == "spillover":
-        from torchdpcate.cli.spillover import spillover
-
-        spillover(words[1:])
-        return
+        raise InputError(f"audit spillover: it is an experiment now; in a checkout: {_SPILLOVER} [the same words]")
     given, every = _parse([word for word in words if word != "--all"]), "--all" in words
     if every == ("mechanism" in given):
         raise InputError("audit: give either mechanism=NAME or --all")

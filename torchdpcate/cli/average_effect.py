@@ -186,7 +186,7 @@ def _say_interval(release: AverageEffectRelease, summary: Mapping[str, Any]) -> 
     if release.main.swamped:
         say_warning(
             "the privacy noise swamps the denominator of the estimate, so that any effect is possible; the interval is "
-            "the whole range. More records, a larger privacy.epsilon or a larger effect.eta would help"
+            "the whole range. More records, a larger privacy.epsilon or a larger effect.overlap would help"
         )
     interval = (
         "no interval" if summary["low"] is None else f"95 % interval [{summary['low']:.4g}, {summary['high']:.4g}]"

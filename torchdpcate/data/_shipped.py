@@ -10,8 +10,6 @@ from torchdpcate.data._yaml import read_yaml
 from torchdpcate.errors import InputError
 from torchdpcate.registry import conf_dir
 
-_PACKAGE = Path(__file__).resolve().parents[1]
-
 
 def shipped(folder: str, name: str) -> Path:
     """Return the shipped file ``conf/<folder>/<name>.yaml``.

@@ -56,7 +56,7 @@ class NoisyGradient(Fitter):
     Example:
         >>> from torchdpcate import Domain
         >>> from torchdpcate.erm import Logistic
-        >>> from torchdpcate.second_stage import on_domain
+        >>> from torchdpcate.features.user_maps import on_domain
         >>> features = on_domain(None, Domain([0.0] * 40, [1.0] * 40, 0.0, 1.0))
         >>> fit = NoisyGradient(steps=100).prepare(Logistic(), 5000, features, PrivacyBudget(0.5, 1e-6))
         >>> fit.count, round(fit.event.noise_multiplier / 10, 6)

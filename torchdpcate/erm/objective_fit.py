@@ -50,7 +50,7 @@ class ObjectiveFit(Fitter):
     Example:
         >>> from torchdpcate import Domain
         >>> from torchdpcate.erm import Logistic
-        >>> from torchdpcate.second_stage import on_domain
+        >>> from torchdpcate.features.user_maps import on_domain
         >>> features = on_domain(None, Domain([0.0], [1.0], 0.0, 1.0))
         >>> fit = ObjectiveFit("gamma").prepare(Logistic(), 5000, features, PrivacyBudget(1 / 0.99, 0.0))
         >>> round(2 * fit.ridge, 8), round(math.sqrt(2) * fit.public["tilt_scale"], 8)  # of phi = sqrt(2) psi

@@ -32,6 +32,7 @@ class PreparedFit:
         level: Of the guarantee.
         conditions: On which it rests.
         count: How often the event happens in one run.
+        warning: What a user must know before the draw; empty where there is nothing.
     """
 
     event: Event
@@ -42,12 +43,18 @@ class PreparedFit:
     level: Level = Level.CERTIFIED
     conditions: tuple[Condition, ...] = field(default=())
     count: int = 1
+    warning: str = ""
 
 
 class Fitter(ABC):
-    """A mechanism that fits the coefficients of a linear predictor; its constructor takes public settings."""
+    """A mechanism that fits the coefficients of a linear predictor; its constructor takes public settings.
+
+    Attributes:
+        balancing_only: Whether it fits no other loss than balancing ones.
+    """
 
     name: ClassVar[str]
+    balancing_only: ClassVar[bool] = False
 
     @abstractmethod
     def prepare(self, loss: Loss, n: int, features: FeatureMap, budget: PrivacyBudget) -> PreparedFit:

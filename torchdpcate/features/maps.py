@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.convex import additive_legendre
+from torchdpcate.features.polynomials import additive_legendre
 from torchdpcate.privacy.guarantee import Condition, of_library
 from torchdpcate.registry import Registry
 

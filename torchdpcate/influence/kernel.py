@@ -37,7 +37,7 @@ class KernelInfluenceFunction:
 
     Example:
         >>> from torchdpcate.data import Domain
-        >>> from torchdpcate.orthogonal import ScoreBounds
+        >>> from torchdpcate.causal.score import ScoreBounds
         >>> from torchdpcate.second_stage import SecondStageBlock
         >>> from torchdpcate.features.unit_kernel import UnitKernel
         >>> x, one = torch.tensor([[0.0], [1.0]], dtype=torch.float64), torch.ones(2, dtype=torch.float64)

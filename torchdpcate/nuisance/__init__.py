@@ -7,7 +7,8 @@ __getattr__, __dir__, __all__ = exports(
     {
         "averaged": ("AveragedNuisances", "nuisances_from_config"),
         "config": ("NuisanceConfig",),
-        "convex": ("ConvexNuisanceConfig", "ConvexNuisances"),
+        "convex": ("ConvexNuisanceConfig",),
+        "convex_model": ("ConvexNuisances",),
         "dp_sgd": ("DPSGD",),
         "model": ("NuisanceModel", "NuisanceValues"),
         "networks": ("Outcome", "Propensity"),
@@ -19,6 +20,7 @@ __getattr__, __dir__, __all__ = exports(
         "record_loss": ("RecordLossModule",),
         "screening": ("Screening",),
         "train": ("train",),
+        "trainable": ("TrainableNuisances",),
         "trainer": ("default_trainer",),
     },
 )

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.convex import ConvexNuisances
+from torchdpcate.nuisance.convex_model import ConvexNuisances
 from torchdpcate.nuisance.model import NuisanceModel, NuisanceValues
 from torchdpcate.nuisance.nuisances import Nuisances
 

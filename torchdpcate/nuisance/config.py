@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -12,13 +13,16 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.nuisances import Nuisances
+from torchdpcate.nuisance.optimizers import MOMENTUM
 from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.recipe import NuisanceRecipe
-from torchdpcate.nuisance.record_loss import MOMENTUM
-from torchdpcate.nuisance.train import TrainerFactory, train
 from torchdpcate.privacy.accounting import EventCount, dp_sgd_noise_multiplier
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.session import FitSession
+
+if TYPE_CHECKING:
+    from torchdpcate.nuisance.train import TrainerFactory
+    from torchdpcate.nuisance.trainable import TrainableNuisances
 
 
 @dataclass(frozen=True)
@@ -67,9 +71,11 @@ class NuisanceConfig(NuisanceRecipe):
         if not 0 <= self.average <= 1:
             raise InputError(f"average={self.average!r} must be in [0, 1], the share of the steps to average")
 
-    def module(self, domain: Domain) -> Nuisances:
+    def module(self, domain: Domain) -> TrainableNuisances:
         """Untrained nuisances of `domain`, with weights from torch's global generator."""
-        return Nuisances(
+        from torchdpcate.nuisance.trainable import TrainableNuisances  # Lightning, for those who train
+
+        return TrainableNuisances(
             domain,
             width=self.width,
             learning_rate=self.learning_rate,
@@ -122,6 +128,8 @@ class NuisanceConfig(NuisanceRecipe):
         seed: int,
     ) -> Nuisances:
         """Return the networks, trained by DP-SGD or, without a budget, plainly; see `NuisanceRecipe.fit`."""
+        from torchdpcate.nuisance.train import train
+
         trained = train(
             self._untrained(domain, seed),
             records,
@@ -135,9 +143,9 @@ class NuisanceConfig(NuisanceRecipe):
             ledger=session.ledger,
             block=session.block,
         )
-        return trained.cpu().double().eval().requires_grad_(False)
+        return trained.cpu().trained()
 
-    def _untrained(self, domain: Domain, seed: int) -> Nuisances:
+    def _untrained(self, domain: Domain, seed: int) -> TrainableNuisances:
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             return self.module(domain)

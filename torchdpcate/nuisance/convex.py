@@ -1,11 +1,11 @@
-"""Convex nuisances: logistic propensity and Huber outcomes on public features, one jointly tilted objective."""
+"""Convex nuisances are fitted: logistic propensity and Huber outcomes in one jointly tilted objective."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -13,8 +13,8 @@ from torch import Tensor
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
+from torchdpcate.nuisance.convex_model import ConvexNuisances
 from torchdpcate.nuisance.joint_objective import JointObjective, joint_objective
-from torchdpcate.nuisance.model import NuisanceModel, NuisanceValues
 from torchdpcate.nuisance.recipe import NuisanceRecipe
 from torchdpcate.nuisance.screening import outcome_median
 from torchdpcate.privacy.accounting import EventCount
@@ -31,83 +31,6 @@ if TYPE_CHECKING:
 
 _THRESHOLD = 16  # outcome ranges in one default threshold, turned over
 _ROUNDING = 1e-9  # of what is left, so that sums of shares never exceed the budget
-
-
-def additive_legendre(z: Tensor, degree: int) -> Tensor:
-    """Intercept and Legendre polynomials P_1..P_degree of each coordinate, over sqrt(1 + q degree): norm at most 1.
-
-    Args:
-        z: scaled covariates `[B, q]` in [-1, 1].
-        degree: highest degree; 0 is the intercept alone.
-
-    Example:
-        >>> additive_legendre(torch.tensor([[1.0]]), 3).tolist()
-        [[0.5, 0.5, 0.5, 0.5]]
-    """
-    polynomials = [z.new_ones(z.shape), z]
-    for k in range(1, degree):
-        polynomials.append(((2 * k + 1) * z * polynomials[-1] - k * polynomials[-2]) / (k + 1))
-    features = torch.cat([z.new_ones(z.shape[0], 1), *polynomials[1 : degree + 1]], 1)
-    return features / math.sqrt(features.shape[1])
-
-
-class ConvexNuisances(NuisanceModel):
-    r"""Additive nuisances: pi = sigmoid(psi'theta), mu_a = m + psi'theta_a, with `additive_legendre` features.
-
-    Args:
-        domain: public bounds.
-        degree: of the outcomes' polynomials.
-        propensity_degree: of the propensity's; 0 is one propensity for all.
-
-    Example:
-        >>> module = ConvexNuisances(Domain([0, 0], [1, 1], outcome_low=-3, outcome_high=3))
-        >>> module.predict(torch.rand(5, 2)).pi.tolist()
-        [0.5, 0.5, 0.5, 0.5, 0.5]
-    """
-
-    kind = "convex"
-    propensity: Tensor
-    outcomes: Tensor
-    median: Tensor
-
-    def __init__(self, domain: Domain, degree: int = 2, propensity_degree: int = 1) -> None:
-        super().__init__()
-        self.domain, self.degree, self.propensity_degree = domain, degree, propensity_degree
-        sizes = [1 + domain.dimension * d for d in (propensity_degree, degree)]
-        self.register_buffer("propensity", torch.zeros(sizes[0], dtype=torch.float64))
-        self.register_buffer("outcomes", torch.zeros(2, sizes[1], dtype=torch.float64))
-        self.register_buffer("median", torch.full((1,), (domain.outcome_low + domain.outcome_high) / 2).double())
-
-    def features(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Features of the propensity `[B, p]` and of the outcomes `[B, p']` at raw covariates `x` `[B, q]`."""
-        z = self.domain.scale(x.to(self.outcomes.dtype))
-        return additive_legendre(z, self.propensity_degree), additive_legendre(z, self.degree)
-
-    def predict(self, x: Tensor) -> NuisanceValues:
-        """Nuisances at raw covariates `x` `[B, q]`, clipped to the domain; differentiable."""
-        treatment, outcome = self.features(x)
-        overlap = self.domain.overlap
-        pi = torch.sigmoid(treatment @ self.propensity).clamp(overlap, 1 - overlap)
-        mean = (self.median + outcome @ self.outcomes.T).clamp(self.domain.outcome_low, self.domain.outcome_high)
-        return NuisanceValues(pi, mean[:, 0], mean[:, 1])
-
-    def config(self) -> dict[str, Any]:
-        """Plain types from which `from_config` makes a module of the same shape (coefficients not included)."""
-        settings = {"degree": self.degree, "propensity_degree": self.propensity_degree}
-        return {"kind": self.kind, "domain": self.domain.to_dict(), **settings}
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> ConvexNuisances:
-        """Module of the shape that `config` describes, with coefficients of zero."""
-        settings = {name: value for name, value in config.items() if name != "kind"}
-        return cls(Domain.from_dict(settings.pop("domain")), **settings)
-
-    @classmethod
-    def shapes(cls, config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-        """Shapes of the coefficients and of the median."""
-        inputs = len(config["domain"]["covariate_low"])
-        propensity, outcome = (1 + inputs * config[name] for name in ("propensity_degree", "degree"))
-        return {"propensity": (propensity,), "outcomes": (2, outcome), "median": (1,)}
 
 
 @dataclass(frozen=True)

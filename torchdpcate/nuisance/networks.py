@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.record_loss import RecordLossModule
 
 ScaledBatch = tuple[Tensor, Tensor, Tensor]
 
@@ -30,22 +29,20 @@ def mlp(inputs: int, width: int, outputs: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, outputs))
 
 
-class Propensity(RecordLossModule):
+class Propensity(nn.Module):
     r"""Propensity model :math:`\pi(x) = \mathrm{sigmoid}(f(x))`, trained by cross-entropy.
 
     Args:
         dimension: number of covariates q.
         width: hidden units; 0 is a linear model.
-        learning_rate: see `RecordLossModule`.
-        optimizer: see `RecordLossModule`.
 
     Example:
         >>> Propensity(3, width=8)(torch.zeros(5, 3)).shape
         torch.Size([5])
     """
 
-    def __init__(self, dimension: int, width: int = 32, learning_rate: float = 0.003, optimizer: str = "adam") -> None:
-        super().__init__(learning_rate, optimizer)
+    def __init__(self, dimension: int, width: int = 32) -> None:
+        super().__init__()
         self.net = mlp(dimension, width, 1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -59,7 +56,7 @@ class Propensity(RecordLossModule):
         return nn.functional.binary_cross_entropy_with_logits(logits, a.to(logits), reduction="none")
 
 
-class Outcome(RecordLossModule):
+class Outcome(nn.Module):
     r"""Mean outcomes :math:`(\mu_0(x), \mu_1(x))` as two heads on one hidden layer, on the [0, 1] outcome scale.
 
     Trained by the squared error of the observed arm, so no network sees only one arm's records: under
@@ -69,16 +66,14 @@ class Outcome(RecordLossModule):
     Args:
         dimension: number of covariates q.
         width: hidden units; 0 is a linear model.
-        learning_rate: see `RecordLossModule`.
-        optimizer: see `RecordLossModule`.
 
     Example:
         >>> Outcome(3, width=8)(torch.zeros(5, 3)).shape
         torch.Size([5, 2])
     """
 
-    def __init__(self, dimension: int, width: int = 32, learning_rate: float = 0.003, optimizer: str = "adam") -> None:
-        super().__init__(learning_rate, optimizer)
+    def __init__(self, dimension: int, width: int = 32) -> None:
+        super().__init__()
         self.net = mlp(dimension, width, 2)
         # the middle of the public range: less way to go than from its lower end
         self.net.get_parameter(f"{len(self.net) - 1}.bias").data.fill_(0.5)

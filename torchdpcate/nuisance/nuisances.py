@@ -12,10 +12,10 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.model import NuisanceModel, NuisanceValues
 from torchdpcate.nuisance.networks import Outcome, Propensity
-from torchdpcate.nuisance.record_loss import RecordLossModule
+from torchdpcate.nuisance.optimizers import check_optimizer
 
 
-class Nuisances(RecordLossModule, NuisanceModel):
+class Nuisances(NuisanceModel):
     r"""The nuisances :math:`\eta = (\pi, \mu_0, \mu_1)` of one domain.
 
     The loss of a record is
@@ -28,12 +28,13 @@ class Nuisances(RecordLossModule, NuisanceModel):
     clipped jointly, so that one run of DP-SGD pays for both: this needs a lower noise multiplier than two
     runs at half the budget each.
 
-    Covariates come raw and are scaled by the domain's public bounds inside.
+    Covariates come raw and are scaled by the domain's public bounds inside.  This is what a release holds; what is
+    trained is a `TrainableNuisances`, the same networks as a Lightning module.
 
     Args:
         domain: public bounds of covariates and outcome, and the overlap bound.
         width: hidden units of each network; 0 is a linear model.
-        learning_rate: step size of the optimizer.
+        learning_rate: step size of the optimizer that trains them.
         optimizer: `adam`, or `sgd` (momentum 0.9).
         outcome_share: share s of the outcome in the loss, between 0 and 1.
 
@@ -60,9 +61,12 @@ class Nuisances(RecordLossModule, NuisanceModel):
         optimizer: str = "sgd",
         outcome_share: float = 0.95,
     ) -> None:
-        super().__init__(learning_rate, optimizer)
+        super().__init__()
+        check_optimizer(optimizer, learning_rate)
         if not 0 < outcome_share < 1:
             raise InputError(f"outcome_share={outcome_share!r} must be between 0 and 1, both excluded")
+        self.learning_rate = float(learning_rate)
+        self.optimizer = optimizer
         self.domain = domain
         self.width = width
         self.outcome_share = float(outcome_share)

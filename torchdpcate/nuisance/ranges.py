@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdpcate.data.domain import Domain
-from torchdpcate.nuisance.convex import ConvexNuisances
+from torchdpcate.nuisance.convex_model import ConvexNuisances
 from torchdpcate.nuisance.model import NuisanceModel
 from torchdpcate.nuisance.nuisances import Nuisances
 

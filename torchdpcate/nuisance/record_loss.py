@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -12,15 +10,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 
 from torchdpcate.errors import InputError
-
-MOMENTUM = 0.9
-"""Momentum of `sgd`."""
-
-OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "adam": torch.optim.Adam,
-    "sgd": partial(torch.optim.SGD, momentum=MOMENTUM),
-}
-"""Optimizers by name: Adam with PyTorch's settings, SGD with momentum 0.9."""
+from torchdpcate.nuisance.optimizers import OPTIMIZERS, check_optimizer
 
 
 class RecordLossModule(LightningModule, ABC):
@@ -43,10 +33,7 @@ class RecordLossModule(LightningModule, ABC):
 
     def __init__(self, learning_rate: float = 0.003, optimizer: str = "adam") -> None:
         super().__init__()
-        if optimizer not in OPTIMIZERS:
-            raise InputError(f"optimizer={optimizer!r} is unknown; choose one of {sorted(OPTIMIZERS)}")
-        if not learning_rate > 0:
-            raise InputError(f"learning_rate={learning_rate!r} must be above 0")
+        check_optimizer(optimizer, learning_rate)
         self.learning_rate = float(learning_rate)
         self.optimizer = optimizer
         self.record_losses: Tensor | None = None

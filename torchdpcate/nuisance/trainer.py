@@ -59,7 +59,7 @@ class TrainingBar(RichProgressBar):
 
     def _get_train_description(self, current_epoch: int) -> str:
         # Lightning names the epoch alone, and a run that counts steps has none.
-        name = type(self.trainer.lightning_module).__name__
+        name = type(self.trainer.lightning_module).__name__.removeprefix("Trainable")
         private = self.trainer.max_steps > 0
         return f"{name}, DP-SGD" if private else f"{name}, epoch {current_epoch + 1}/{self.trainer.max_epochs}"
 

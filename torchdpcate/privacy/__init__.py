@@ -39,7 +39,6 @@ __getattr__, __dir__, __all__ = exports(
             "SELECTIONS",
             "SelectionMechanism",
             "expected_regret",
-            "make_selection",
         ),
         "worst_case": (
             "Game",

@@ -14,6 +14,7 @@ from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.selection_law import exponential_law, laplace_law
 from torchdpcate.privacy.worst_case import Game, worst_case
+from torchdpcate.registry import Registry
 
 _MANY = 10  # candidates of the audit: more come nearer to epsilon, but are seldom chosen
 
@@ -206,25 +207,8 @@ class ReportNoisyMax(SelectionMechanism):
         return torch.round(draws / step).long()
 
 
-SELECTIONS: dict[str, type[SelectionMechanism]] = {
-    kind.name: kind for kind in (PermuteAndFlip, ExponentialMechanism, ReportNoisyMax)
-}
+SELECTIONS = Registry("mechanism", __name__)
 """Every mechanism of selection by name."""
-
-
-def make_selection(name: str, epsilon: float, spread: float) -> SelectionMechanism:
-    """Return the mechanism of this name.
-
-    Raises:
-        InputError: There is none, or see `SelectionMechanism`.
-
-    Example:
-        >>> make_selection("permute_and_flip", 1.0, 20.0).scale
-        20.0
-    """
-    if name not in SELECTIONS:
-        raise InputError(f"mechanism = {name!r}: choose from {', '.join(SELECTIONS)}")
-    return SELECTIONS[name](epsilon, spread)
 
 
 def expected_regret(utilities: Tensor, probabilities: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,9 +16,6 @@ from torchdpcate.privacy.noise import NoiseSource
 Evidence = Callable[[Tensor], Tensor]
 """Outputs [runs, p] -> [runs]; larger speaks for the neighbour D'. Increasing in the log-likelihood ratio where the
 law is known."""
-
-
-Make = TypeVar("Make", bound=Callable[[PrivacyBudget], Any])
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,15 +60,19 @@ class WorstCase:
 
 
 WORST_CASES: dict[str, WorstCase] = {}
-"""Every declaration of the rooms imported so far; ``audit.registry`` imports them all."""
+"""Every declaration of the modules imported so far; ``audit.registry`` imports them all."""
 
 
-def worst_case(name: str, of: Any, *, attack: str = "Neyman-Pearson", pair: str) -> Callable[[Make], Make]:
+def worst_case(
+    name: str, of: Any = None, *, attack: str = "Neyman-Pearson", pair: str
+) -> Callable[[Callable[[PrivacyBudget], Any]], Any]:
     """Declare worst-case neighbours of a mechanism; the function below it sets up the game.
+
+    In the body of a class the function becomes a static method, and the class is what is attacked.
 
     Args:
         name: The name that users give.
-        of: The class or function under attack.
+        of: The class or function under attack; not given in the body of a class.
         attack: Kind of attack.
         pair: The neighbours, in words.
 
@@ -83,13 +84,31 @@ def worst_case(name: str, of: Any, *, attack: str = "Neyman-Pearson", pair: str)
         ['gaussian', 'laplace']
     """
 
-    def declare(make: Make) -> Make:
-        if name in WORST_CASES and WORST_CASES[name].make.__module__ != make.__module__:
-            raise InputError(f"name = {name}: a worst case of this name is declared already")
-        WORST_CASES[name] = WorstCase(name, of, attack, pair, make)
+    def declare(make: Callable[[PrivacyBudget], Any]) -> Any:
+        if of is None:
+            return _Method(make, lambda owner: _add(WorstCase(name, owner, attack, pair, make)))
+        _add(WorstCase(name, of, attack, pair, make))
         return make
 
     return declare
+
+
+class _Method(staticmethod):  # type: ignore[type-arg]
+    """A static method that is declared once the class it stands in is known."""
+
+    def __init__(self, make: Callable[[PrivacyBudget], Any], add: Callable[[type], None]) -> None:
+        super().__init__(make)
+        self._add = add
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._add(owner)
+
+
+def _add(case: WorstCase) -> None:
+    known = WORST_CASES.get(case.name)
+    if known is not None and known.make.__module__ != case.make.__module__:
+        raise InputError(f"name = {case.name}: a worst case of this name is declared already")
+    WORST_CASES[case.name] = case
 
 
 def gaussian_evidence(means: tuple[Tensor, Tensor], scales: tuple[float, float]) -> Evidence:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.estimand import ESTIMANDS
+from torchdpcate.causal.estimand import known_estimand
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.release.balance_table import COLUMNS, BalanceTable
@@ -70,8 +70,7 @@ class AverageEffectRelease(Release):
 
     def __post_init__(self) -> None:
         """Refuse what no reader could use."""
-        if self.estimand not in ESTIMANDS:
-            raise InputError(f"estimand = {self.estimand!r}: choose one of {', '.join(ESTIMANDS)}")
+        known_estimand(self.estimand)
         if self.outcome_theta is not None and self.weights is None:
             raise InputError("outcome_theta: give weights too, whose features the outcome model shares")
 

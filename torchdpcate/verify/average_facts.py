@@ -1,20 +1,16 @@
 """What a statement of an average effect tells in numbers: public constants, and what was paid for each part."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from torchdpcate.causal.estimand import Weighting
+from torchdpcate.causal.estimand import Estimand
+from torchdpcate.estimators.recompute import CLOSE, FAR, as_number, compared
 from torchdpcate.privacy.mechanisms import AdditiveMechanism
 from torchdpcate.release.average_effect import AverageEffectRelease
 
 RECORDS, NUISANCE = "records", "nuisance"
 """The block that is released from, and that which trains nuisances."""
-
-CLOSE = 1e-9
-"""How well numbers must agree, relatively."""
-_FAR = 1e3  # scales of noise that no draw exceeds
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,11 +19,11 @@ class AverageFacts:
 
     Attributes:
         release: The release; it claims something.
-        weighting: Estimand and clip, as its statement tells them.
+        estimand: Estimand and clip, as its statement tells them.
     """
 
     release: AverageEffectRelease
-    weighting: Weighting
+    estimand: Estimand
 
     @property
     def n(self) -> int:
@@ -85,37 +81,5 @@ class AverageFacts:
             most: Largest absolute value without noise.
             scale: Of its noise.
         """
-        if not abs(self.release.numbers[name]) <= most * (1 + CLOSE) + _FAR * scale:
+        if not abs(self.release.numbers[name]) <= most * (1 + CLOSE) + FAR * scale:
             yield f"the number {name!r} is larger than records and noise can make it"
-
-
-def compared(what: str, stated: float, needed: float, least: bool = False, close: float = CLOSE) -> Iterator[str]:
-    """Return problems of a stated scale of noise.
-
-    Args:
-        what: What gets the noise.
-        stated: Its scale.
-        needed: What the price asks for.
-        least: Whether it may be larger.
-        close: How well they must agree, relatively.
-    """
-    if not stated >= needed * (1 - close):
-        yield f"the noise of {what} is too little for what was paid"
-    elif not least and stated > needed * (1 + close):
-        yield f"the noise of {what} is more than what was paid asks for"
-
-
-def as_number(value: Any) -> float:
-    """Return a finite number of a file, and nothing that merely looks like one.
-
-    Raises:
-        TypeError: It is none.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise TypeError(f"{value!r} is no number")
-    return float(value)
-
-
-def same(one: float, other: float, unit: float = 0.0) -> bool:
-    """Return whether two numbers agree, up to rounding of numbers as large as ``unit``."""
-    return math.isclose(one, other, rel_tol=CLOSE, abs_tol=1e-12 * unit)

@@ -5,14 +5,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.convex import ConvexNuisances
+from torchdpcate.estimators.recompute import as_number, batch_problems
+from torchdpcate.nuisance.convex_model import ConvexNuisances
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.policy import NUISANCE, SCORING, PolicyRelease
 from torchdpcate.release.release import Release
 from torchdpcate.release.rule import RuleRelease
 from torchdpcate.release.statement import PrivacyStatement
-from torchdpcate.verify.average_facts import RECORDS, as_number
-from torchdpcate.verify.effects import SCORES, batch_problems
+from torchdpcate.verify.average_facts import RECORDS
+from torchdpcate.verify.effects import SCORES
 from torchdpcate.verify.known import EFFECTS
 
 SECOND_STAGE, FOLDS, TWO_FOLDS = "second_stage", ("fold_1", "fold_2"), "two folds, cross-fitted"

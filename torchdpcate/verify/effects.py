@@ -31,6 +31,15 @@ from torchdpcate.estimators.cate.mechanisms.statistics import (
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
 from torchdpcate.estimators.cate.online.path import JITTER
 from torchdpcate.estimators.cate.online.service import EXCESS
+from torchdpcate.estimators.recompute import (
+    as_number,
+    batch_problems,
+    far_problems,
+    grid_problems,
+    paid_gaussian,
+    same,
+    scale_problems,
+)
 from torchdpcate.features.maps import FEATURE_MAPS, FeatureMap
 from torchdpcate.features.unit_kernel import SMOOTHNESS
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -40,9 +49,7 @@ from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.release import FunctionRelease, QueryRelease, Release
 from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.second_stage.linear import LinearProblem, sensitivity
-from torchdpcate.verify.average_facts import as_number, same
 from torchdpcate.verify.known import COMMON_CONDITIONS, EFFECTS
-from torchdpcate.verify.noise import far_problems, grid_problems, paid_gaussian, scale_problems
 
 SCORES: dict[str, type[RegressionScore]] = {"RLearner": RScore, "DRLearner": DRScore}
 """Scores by the learner that a statement tells."""
@@ -326,13 +333,6 @@ def _influence(facts: EffectFacts) -> Iterator[str]:
     if not guarantee.holds_claim:
         yield "a condition of its mechanism fails, yet epsilon is claimed"
     yield from facts.band(None)
-
-
-def batch_problems(what: str, rate: float, n: int) -> Iterator[str]:
-    """Return problems of a sampling rate: n of them are a whole number of records."""
-    batch = rate * n
-    if not (round(batch) >= 1 and abs(batch - round(batch)) <= 1e-6 * batch):
-        yield f"the sampling rate of {what} is not that of a batch of its {n} records"
 
 
 def _head_problems(facts: EffectFacts) -> Iterator[str]:

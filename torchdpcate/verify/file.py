@@ -7,6 +7,7 @@ from pathlib import Path
 
 from torchdpcate.errors import ReleaseFileError, VerificationError
 from torchdpcate.estimators.cate.mechanisms.plug_in import PlugIn
+from torchdpcate.estimators.recompute import UNFIT
 from torchdpcate.privacy.charge import ARMS, SCREENING
 from torchdpcate.release.digest import NO_SIGNATURE
 from torchdpcate.release.file import FORMAT_VERSION, ReleaseFile, read_release_file
@@ -17,7 +18,8 @@ from torchdpcate.verify.beside import beside
 from torchdpcate.verify.blocks import block_problems
 from torchdpcate.verify.contents import contents_problems
 from torchdpcate.verify.effects import effect_problems
-from torchdpcate.verify.known import CANDIDATE
+from torchdpcate.verify.known import CANDIDATE, mechanism_of
+from torchdpcate.verify.older import in_present_words
 from torchdpcate.verify.policy import policy_problems
 from torchdpcate.verify.rule import rule_problems
 from torchdpcate.verify.statement import statement_problems
@@ -31,7 +33,7 @@ NOT_SIGNED = (
 # Settings of a rule that cost something, and how their charge begins.
 _BOUGHT = (
     ("weights", "private", "weights: private"),
-    ("outcome", "bought_residual", "outcome: "),
+    ("outcome", "private_residual", "outcome: "),
     ("guess", "bought", ARMS.words),
 )
 
@@ -86,15 +88,29 @@ def verify_release(path: str | Path) -> list[tuple[str, str]]:
 
 def _problems(file: ReleaseFile, release: Release) -> Iterator[str]:
     """Problems of the release beyond its costs."""
-    facts, privacy = json.loads(file.metadata["facts"]), release.privacy
     yield from contents_problems(file, release)
+    release = in_present_words(release)
+    facts, privacy = json.loads(file.metadata["facts"]), release.privacy
     yield from statement_problems(privacy, release.kind, release.domain.origin, file.version == FORMAT_VERSION)
     yield from _unpaid(file, privacy)
     yield from block_problems(release, facts)
+    yield from _recomputed(release)
     yield from effect_problems(release)
     yield from rule_problems(release)
     yield from policy_problems(file, privacy)
     yield from average_problems(release)
+
+
+def _recomputed(release: Release) -> Iterator[str]:
+    """What does not follow from public facts, as the mechanism of the release works it out."""
+    privacy = release.privacy
+    mechanism = mechanism_of(privacy.mechanism)
+    if not privacy.claims or mechanism is None or release.kind not in mechanism.states.kinds:
+        return
+    try:
+        yield from mechanism.recompute(release)
+    except UNFIT:
+        yield "its public constants, its charge and its numbers are not those of one release by its mechanism"
 
 
 def _unknown_words(file: ReleaseFile, release: Release) -> list[tuple[str, str]]:

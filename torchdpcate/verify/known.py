@@ -5,7 +5,6 @@ Verification refuses whatever else a file says. Whoever changes a statement chan
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from torchdpcate.erm.perturbation import PERTURBATIONS
@@ -18,6 +17,7 @@ from torchdpcate.estimators.cate.mechanisms.output import OutputPerturbation
 from torchdpcate.estimators.cate.mechanisms.plug_in import PlugIn
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
 from torchdpcate.estimators.cate.mechanisms.statistics import StatisticsRelease, SufficientStatistics
+from torchdpcate.estimators.mechanism import ReleaseMechanism, Stated
 from torchdpcate.privacy.charge import SCREENING
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS
@@ -28,26 +28,6 @@ from torchdpcate.release.rule import RuleRelease
 from torchdpcate.release.statement import TUNING
 from torchdpcate.verify.average_law import READOUTS
 
-
-@dataclass(frozen=True)
-class Known:
-    """What releases by a mechanism state.
-
-    Attributes:
-        highest: The strongest level that any of them has.
-        kinds: Kinds of release that it makes.
-        needs: Public constants that each tells where something is claimed.
-        may: Further ones that some tell.
-        formula: Its noise scale in words; None where that is not compared.
-    """
-
-    highest: Level
-    kinds: tuple[str, ...]
-    needs: frozenset[str] = frozenset()
-    may: frozenset[str] = frozenset()
-    formula: str | None = None
-
-
 CANDIDATE = "candidate"
 """First word of what one of several candidates is charged."""
 
@@ -55,9 +35,11 @@ _LEARNER = ("learner", "split", "seed", "ridge")
 _FUNCTION, _QUERIES = (FunctionRelease.kind, QueryRelease.kind), (QueryRelease.kind,)
 
 
-def _effect(mechanism: type[Mechanism], kinds: tuple[str, ...], *needs: str, may: tuple[str, ...] = ()) -> Known:
-    highest = Level.CONDITIONAL if mechanism is InfluencePerturbation else Level.CERTIFIED
-    return Known(highest, kinds, frozenset((*_LEARNER, *needs)), frozenset(may), mechanism.formula)
+def _effect(mechanism: type[Mechanism], kinds: tuple[str, ...], *needs: str, may: tuple[str, ...] = ()) -> Stated:
+    weak = mechanism is InfluencePerturbation
+    own = ("C1", "C2", "supremum", "unique minimiser", "no damping") if weak else ()
+    highest = Level.CONDITIONAL if weak else Level.CERTIFIED
+    return Stated(highest, kinds, frozenset((*_LEARNER, *needs)), frozenset(may), own, mechanism.formula)
 
 
 _PLAN = ("noise_multiplier", "max_grad_norm", "sampling_rate", "steps")
@@ -90,7 +72,7 @@ _RULE_MAY = frozenset(
 )
 _TILT = ("perturbation", "tilt_scale", "epsilon_jacobian", "solver_scale")
 _RULES = {
-    f"{way}_{kind}": Known(Level.CERTIFIED, (RuleRelease.kind,), frozenset((*_RULE, *own)), _RULE_MAY)
+    f"{way}_{kind}": Stated(Level.CERTIFIED, (RuleRelease.kind,), frozenset((*_RULE, *own)), _RULE_MAY)
     for way, own in (("objective", _TILT), ("output", ("noise_scale",)))
     for kind in PERTURBATIONS
 }
@@ -103,7 +85,14 @@ _CHOICE_MAY = frozenset(
     )
 )
 _CHOICES = {
-    name: Known(Level.CERTIFIED, (PolicyRelease.kind,), frozenset(_CHOICE), _CHOICE_MAY, mechanism.formula)
+    name: Stated(
+        Level.CERTIFIED,
+        (PolicyRelease.kind,),
+        frozenset(_CHOICE),
+        _CHOICE_MAY,
+        ("row by row", "public nuisances"),
+        mechanism.formula,
+    )
     for name, mechanism in SELECTIONS.items()
 }
 
@@ -129,21 +118,40 @@ _AVERAGE_MAY = frozenset(
     )
 )
 _AVERAGES = {
-    name: Known(Level.CERTIFIED, (AverageEffectRelease.kind,), frozenset(("learner", "estimand", "eta")), _AVERAGE_MAY)
+    name: Stated(
+        Level.CERTIFIED,
+        (AverageEffectRelease.kind,),
+        frozenset(("learner", "estimand", "eta")),
+        _AVERAGE_MAY,
+        conditions=None,
+    )
     for name in READOUTS
 }
 
-KNOWN: dict[str, Known] = {**_EFFECTS, **_RULES, **_CHOICES, **_AVERAGES}
-"""Mechanisms by name; no other may claim anything."""
+FAMILIES: tuple[Mapping[str, ReleaseMechanism], ...] = ()
+"""Mechanisms by the names that statements give them, family by family."""
+
+_OTHERS: dict[str, Stated] = {**_EFFECTS, **_RULES, **_CHOICES, **_AVERAGES}  # of families that are not listed above
 
 EFFECTS = frozenset(_EFFECTS)
 """Names of the mechanisms of treatment effects as functions or at queries."""
 
-CONDITIONS: Mapping[str, tuple[str, ...]] = {
-    InfluencePerturbation.name: ("C1", "C2", "supremum", "unique minimiser", "no damping"),
-    **dict.fromkeys(SELECTIONS, ("row by row", "public nuisances")),
-}
-"""Names of the conditions that a mechanism's own guarantee rests on."""
+
+def mechanism_of(name: str) -> ReleaseMechanism | None:
+    """Return the mechanism that statements call so; None if there is none."""
+    return next((family[name] for family in FAMILIES if name in family), None)
+
+
+def is_known(name: str) -> bool:
+    """Whether statements may call a mechanism so; nothing is imported to answer."""
+    return name in _OTHERS or any(name in family for family in FAMILIES)
+
+
+def stated(name: str) -> Stated | None:
+    """Return what releases by the mechanism of this name may state; None if there is none: it may claim nothing."""
+    mechanism = mechanism_of(name)
+    return _OTHERS.get(name) if mechanism is None else mechanism.states
+
 
 COMMON_CONDITIONS = (
     "feature map",
@@ -156,9 +164,6 @@ COMMON_CONDITIONS = (
     "second stage",
 )
 """Names of conditions that any release may rest on: what a user brought in place of the library's."""
-
-OPEN_CONDITIONS = frozenset(READOUTS)
-"""Mechanisms whose parts bring conditions of their own."""
 
 LABELS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(
@@ -205,12 +210,12 @@ def is_tuning(tuning: Mapping[str, Any]) -> bool:
     return tuning == TUNING or text == _CROSS_VALIDATION or (found is not None and int(found[1]) == runs)
 
 
-def constants_problem(public: Mapping[str, Any], known: Known) -> str | None:
+def constants_problem(public: Mapping[str, Any], known: Stated) -> str | None:
     """Return what is wrong with the names of a mechanism's public constants; None if nothing is."""
     missing = known.needs - public.keys()
     if missing:
         return f"its public constants lack {', '.join(sorted(missing))}"
     # a fitter of another maker tells what it likes
     own = tuple(f"{name}_" for name in _FITTED if public.get(f"{name}_fitter", _FITTERS[0]) not in _FITTERS)
-    strange = {name for name in public.keys() - known.needs - known.may if not name.startswith(own)}
+    strange = {name for name in public.keys() - known.needs - known.may if not name.startswith((*own, *known.prefixes))}
     return f"its public constants hold {', '.join(map(repr, sorted(strange)))}, which none tells" if strange else None

@@ -15,14 +15,13 @@ from torchdpcate.erm.losses import Logistic, Squared
 from torchdpcate.erm.perturbation import Tilt, calibrate_tilt, output_mechanism
 from torchdpcate.erm.solver import default_tolerance
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.recompute import as_number, grid_problems, paid_gaussian, scale_problems
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import Event, GaussianEvent, event_from_dict
 from torchdpcate.privacy.mechanisms import AdditiveMechanism
 from torchdpcate.release.release import Release
 from torchdpcate.release.rule import RuleRelease
-from torchdpcate.verify.average_facts import as_number
-from torchdpcate.verify.known import CANDIDATE, KNOWN
-from torchdpcate.verify.noise import grid_problems, paid_gaussian, scale_problems
+from torchdpcate.verify.known import CANDIDATE, is_known
 
 LOSSES: dict[str, tuple[float, float | None]] = {
     **dict.fromkeys(("huber_hinge", "HuberHinge"), (1.0, None)),
@@ -34,7 +33,7 @@ LOSSES: dict[str, tuple[float, float | None]] = {
 PAIRS = {"difference": WeightBounds(1.0, 2.0, 2.0, own=False), "sign": WeightBounds.pairs(1.0)}
 """Bounds of pairwise weights by what a pair weighs."""
 
-PARTS = {"outcome": ("shifted", "signed_residual", "bought_residual"), "matching": ("all", "cells", "gaussian")}
+PARTS = {"outcome": ("shifted", "signed_residual", "private_residual"), "matching": ("all", "cells", "gaussian")}
 """Parts of a rule that a user may bring, and the names of the library's."""
 
 _CLOSE = 1e-6
@@ -106,7 +105,7 @@ def rule_problems(release: Release) -> Iterator[str]:
         release: The release, as read from its file.
     """
     privacy = release.privacy
-    if not isinstance(release, RuleRelease) or not privacy.claims or privacy.mechanism not in KNOWN:
+    if not isinstance(release, RuleRelease) or not privacy.claims or not is_known(privacy.mechanism):
         return
     if privacy.public.get("loss") not in LOSSES:
         yield from _own_loss(release)

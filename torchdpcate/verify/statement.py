@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from typing import Any
 
+from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.statement import ASSUMPTIONS, LIBRARIES, NOT_PROTECTED, PrivacyStatement, accountant_of
 from torchdpcate.verify.known import (
@@ -12,13 +13,11 @@ from torchdpcate.verify.known import (
     CHARGE_KEYS,
     COMMON_CONDITIONS,
     CONDITION_KEYS,
-    CONDITIONS,
-    KNOWN,
     LABELS,
-    OPEN_CONDITIONS,
-    Known,
     constants_problem,
+    is_known,
     is_tuning,
+    stated,
 )
 
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+!_-]{0,40}")
@@ -44,7 +43,7 @@ def statement_problems(privacy: PrivacyStatement, kind: str, origin: str, comple
 
 def _mechanism(privacy: PrivacyStatement, kind: str) -> Iterator[str]:
     """Problems of the mechanism: unknown, of another kind of release, or called stronger than it ever is."""
-    known = KNOWN.get(privacy.mechanism)
+    known = stated(privacy.mechanism)
     if known is None:
         if privacy.claims or privacy.level != Level.HEURISTIC:
             yield f"mechanism {privacy.mechanism!r} is none of the library's, so it may claim nothing"
@@ -59,14 +58,14 @@ def _mechanism(privacy: PrivacyStatement, kind: str) -> Iterator[str]:
     yield from _labels(privacy, kind)
 
 
-def _constants(privacy: PrivacyStatement, known: Known) -> Iterator[str]:
+def _constants(privacy: PrivacyStatement, known: Stated) -> Iterator[str]:
     if privacy.claims:
         problem = constants_problem(privacy.public, known)
         if problem:
             yield problem
     elif not privacy.private_noise and privacy.public:
         yield "the noise had a fixed seed, yet it tells constants"
-    longest = _RANGE if privacy.mechanism in OPEN_CONDITIONS else _LONGEST
+    longest = _RANGE if known.conditions is None else _LONGEST
     if any(isinstance(value, list) and len(value) > longest for value in privacy.public.values()):
         yield "its public constants hold a list that is longer than any"
 
@@ -76,7 +75,7 @@ def _labels(privacy: PrivacyStatement, kind: str) -> Iterator[str]:
     for label in sorted(labels):
         if not label.startswith(LABELS.get(kind, ())):
             yield f"the charge {label!r} is none that a release of {kind} makes"
-        elif label.startswith("release by ") and label.removeprefix("release by ").split(":")[0] not in KNOWN:
+        elif label.startswith("release by ") and not is_known(label.removeprefix("release by ").split(":")[0]):
             yield f"the charge {label!r} is for a mechanism that is none of the library's"
 
 
@@ -101,9 +100,10 @@ def _conditions(privacy: PrivacyStatement) -> Iterator[str]:
     for condition in privacy.conditions:
         if condition["name"] in COMMON_CONDITIONS and condition["holds"] is not None:
             yield f"the condition {condition['name']!r} is told to hold or fail, which nobody can check"
-    if privacy.mechanism in OPEN_CONDITIONS or privacy.mechanism not in KNOWN:
+    known = stated(privacy.mechanism)
+    if known is None or known.conditions is None:
         return
-    allowed = (*CONDITIONS.get(privacy.mechanism, ()), *COMMON_CONDITIONS)
+    allowed = (*known.conditions, *COMMON_CONDITIONS)
     names = [condition["name"] for condition in privacy.conditions]
     for name in names:
         if name not in allowed:

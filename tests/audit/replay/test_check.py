@@ -24,9 +24,9 @@ from torchdpcate.estimators.cate.mechanisms.output import OutputPerturbation
 from torchdpcate.features.maps import Identity, Legendre, Representation
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.dp_sgd import DPSGD
-from torchdpcate.nuisance.nuisances import Nuisances
 from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.poisson import poisson_loader
+from torchdpcate.nuisance.trainable import TrainableNuisances
 from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.privacy.ledger import Ledger
 
@@ -348,7 +348,7 @@ def test_what_does_not_repeat_by_itself_is_told_apart():
 # ---- DP-SGD
 
 
-class Keeping(Nuisances):
+class Keeping(TrainableNuisances):
     """Keeps the mean of each batch in a buffer, as a normalising layer would."""
 
     def __init__(self, domain):
@@ -360,7 +360,7 @@ class Keeping(Nuisances):
         return super().training_step(batch, batch_idx)
 
 
-def dp_sgd(kind=Nuisances, mode="ghost", clip=lambda records: 0.5, rate=0.2):
+def dp_sgd(kind=TrainableNuisances, mode="ghost", clip=lambda records: 0.5, rate=0.2):
     """A pipeline that trains by DP-SGD alone, in one mode."""
 
     def pipeline(records, noise):

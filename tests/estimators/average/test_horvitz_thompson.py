@@ -10,7 +10,7 @@ from tests.sums import given
 from torchdpcate import Domain, PrivacyBudget
 from torchdpcate.audit.attack import audit
 from torchdpcate.audit.registry import find
-from torchdpcate.causal.estimand import Weighting
+from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.erm.records import Batch, StackedRecords, predictor
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.horvitz_thompson import (
@@ -26,7 +26,7 @@ from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.file import load_release
 from torchdpcate.verify.file import verify_release
 
-ATE, PURE = Weighting("ATE", 0.1), PrivacyBudget(1.0, 0.0)
+ATE, PURE = make_estimand("ATE", 0.1), PrivacyBudget(1.0, 0.0)
 
 
 def test_constants_of_the_plan():
@@ -97,7 +97,7 @@ def test_mean_squared_error_on_the_confounded_design():
 
 
 def learner(**settings) -> HorvitzThompsonEffect:
-    settings = {"noise": NoiseSource.fixed(0), "eta": 0.1, **settings}
+    settings = {"noise": NoiseSource.fixed(0), "overlap": 0.1, **settings}
     return HorvitzThompsonEffect(DOMAIN, PrivacyBudget(2.0, 0.0), **settings)
 
 
@@ -122,13 +122,13 @@ def test_learner_pays_both_halves_and_has_no_interval(tmp_path):
 def test_outcome_units():
     X, A, Y = arrays(2000, seed=0)
     wide = Domain([-1.0] * 4, [1.0] * 4, outcome_low=-5.0, outcome_high=15.0, overlap=0.1)
-    settings = {"noise": NoiseSource.fixed(0), "eta": 0.1}
+    settings = {"noise": NoiseSource.fixed(0), "overlap": 0.1}
     scaled = HorvitzThompsonEffect(wide, PrivacyBudget(2.0, 0.0), **settings).fit(X, A, 20 * Y - 5).release()
     assert scaled.estimate == pytest.approx(20 * learner().fit(X, A, Y).release().estimate)
 
 
 def test_without_privacy():
-    fitted = HorvitzThompsonEffect(DOMAIN, None, eta=0.1).fit(*arrays(20_000, seed=0))
+    fitted = HorvitzThompsonEffect(DOMAIN, None, overlap=0.1).fit(*arrays(20_000, seed=0))
     assert abs(fitted.curator_estimate().value - EFFECT) < 0.05
     with pytest.raises(InputError, match="budget = None"):
         fitted.release()
@@ -140,7 +140,7 @@ def test_without_privacy():
         ({"estimand": "ATT"}, "estimates ATE"),
         ({"least_penalty": 0.0}, "least_penalty"),
         ({"least_penalty": float("nan")}, "least_penalty"),
-        ({"eta": 0.6}, "eta"),
+        ({"overlap": 0.6}, "overlap"),
     ],
 )
 def test_refusals(settings, words):

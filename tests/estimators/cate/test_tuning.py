@@ -12,7 +12,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.objective import ObjectivePerturbation
 from torchdpcate.estimators.cate.tuning import Tuning, _excess, _public_block, least_risk
 from torchdpcate.features.maps import Legendre
-from torchdpcate.nuisance.convex import ConvexNuisances
+from torchdpcate.nuisance.convex_model import ConvexNuisances
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.noise import NoiseSource

@@ -16,7 +16,7 @@ from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import HuberHinge, Squared
 from torchdpcate.errors import BudgetError, InputError, VerificationError
 from torchdpcate.estimators.rules.mechanisms import ObjectiveRule, OutputRule
-from torchdpcate.estimators.rules.outcome import BoughtResidual, Outcome, Shifted, SignedResidual
+from torchdpcate.estimators.rules.outcome import Outcome, PrivateResidual, Shifted, SignedResidual
 from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
 from torchdpcate.estimators.rules.ridge import default_gamma, needed_gamma
 from torchdpcate.estimators.rules.two_stage import TwoStageRule
@@ -228,8 +228,8 @@ def refused(match, budget=None, data=None, **settings):
 
 def test_mistakes_are_named():
     x, a, y = records()
-    refused("leave something for the rule", outcome=BoughtResidual(share=0.8), propensity=PrivateWeights(share=0.3))
-    refused("outcome.quantile = 2", outcome=BoughtResidual(quantile=2))
+    refused("leave something for the rule", outcome=PrivateResidual(share=0.8), propensity=PrivateWeights(share=0.3))
+    refused("outcome.quantile = 2", outcome=PrivateResidual(quantile=2))
     refused("delta = 0", perturbation="gaussian")
     refused("mechanism = magic", mechanism="magic")
     refused("perturbation = box", mechanism="output", perturbation="box")
@@ -302,7 +302,7 @@ def everyone(**settings):
 
 
 @pytest.mark.parametrize("weights", [KnownWeights("e"), "constant", "private", PrivateWeights(block=0.3), "ipw", "mmd"])
-@pytest.mark.parametrize("outcome", ["signed_residual", "bought_residual"])
+@pytest.mark.parametrize("outcome", ["signed_residual", "private_residual"])
 def test_every_release_agrees_with_itself(weights, outcome, tmp_path):
     domain, x, a, y = everyone()
     learner = TwoStageRule(domain, PrivacyBudget(4.0, 1e-5), weights=weights, outcome=outcome, gamma_bound=1e9)
@@ -328,7 +328,7 @@ def test_settings_changed_after_the_fit_change_no_release():
     learner = OutcomeWeightedLearner(DOMAIN, PrivacyBudget(4.0, 0.0)).fit(x, a, y)
     learner.set_params(outcome="shifted", loss="logistic", features=Fourier(pairs=4), propensity=0.2)
     rule = learner.release()
-    assert (rule.privacy.public["outcome"], rule.privacy.public["loss"]) == ("bought_residual", "huber_hinge")
+    assert (rule.privacy.public["outcome"], rule.privacy.public["loss"]) == ("private_residual", "huber_hinge")
     assert rule.privacy.public["propensity"] == 0.5
     assert rule.decide(x).shape == (1500,)
     assert learner.curator_score(x).shape == (1500,)

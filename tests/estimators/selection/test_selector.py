@@ -9,6 +9,7 @@ import pytest
 import torch
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
+from experiments.spillover.learned import LearnedNuisances
 from torchdpcate.candidates.constants import Constants
 from torchdpcate.candidates.functions import FunctionPolicies
 from torchdpcate.candidates.library import PolicyLibrary
@@ -21,7 +22,6 @@ from torchdpcate.estimators.selection.worst_case import _selector
 from torchdpcate.features.maps import Identity
 from torchdpcate.nuisance.arms.fixed import FixedNuisances
 from torchdpcate.nuisance.arms.frozen import FrozenNuisances
-from torchdpcate.nuisance.arms.learned import LearnedNuisances
 from torchdpcate.nuisance.arms.private import PrivateNuisances
 from torchdpcate.nuisance.arms.shrinkage import Guess
 from torchdpcate.nuisance.arms.stable import StableNuisances
@@ -151,7 +151,7 @@ def test_learned_scores_without_a_certificate_are_refused_in_two_lines():
         assert len(str(refusal.value).splitlines()) == 2
     with pytest.raises(InputError, match="certificate = fixed"):
         selector(nuisance=StableNuisances(), certificate="fixed").fit(*records(100))
-    with pytest.raises(InputError, match="choose one of stability, private_nuisances, frozen, fixed"):
+    with pytest.raises(InputError, match="choose one of fixed, frozen, private_nuisances, stability"):
         selector(certificate="hope").fit(*records(100))
 
 
@@ -175,7 +175,7 @@ def test_a_learner_that_is_not_deterministic_is_refused():
         ({"policies": [Thresholds("x0", [0.5]), Thresholds("x0", [0.5])]}, "twice"),
         ({"policies": [Constants([0, 2])]}, "action 2 is none of"),
         ({"floor": 0.6}, "floor zeta = 0.6: K = 2"),
-        ({"mechanism": "argmax"}, "choose from"),
+        ({"mechanism": "argmax"}, "choose one of"),
         ({"split": 1.5}, "split fraction"),
     ],
 )

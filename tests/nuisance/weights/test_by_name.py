@@ -16,17 +16,16 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.weights.by_name import WEIGHTS, make_weights
 from torchdpcate.nuisance.weights.known import ConstantWeights, KnownWeights
 from torchdpcate.nuisance.weights.logistic import LogisticWeights
 from torchdpcate.nuisance.weights.mmd import MMDWeights
 from torchdpcate.nuisance.weights.private import PrivateWeights
-from torchdpcate.nuisance.weights.scheme import FittedWeights
+from torchdpcate.nuisance.weights.scheme import WEIGHTS, FittedWeights, WeightScheme
 from torchdpcate.nuisance.weights.tilting import TiltingWeights
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
 
-SCHEMES = [KnownWeights(0.4), *(make_weights(name) for name in WEIGHTS if name != "known")]
+SCHEMES = [KnownWeights(0.4), *(WEIGHTS.make(name, WeightScheme) for name in WEIGHTS if name != "known")]
 COLUMN = Domain([0.1, 0.0], [0.8, 1.0], -1.0, 1.0, overlap=0.2, names=["p", "z"])
 
 
@@ -120,7 +119,7 @@ def test_every_scheme_keeps_its_bounds(scheme):
 def test_schemes_are_settings(scheme):
     assert pickle.loads(pickle.dumps(scheme)) == scheme
     assert clone(scheme, safe=False) == scheme == copy.deepcopy(scheme)
-    assert make_weights(scheme) is scheme
+    assert WEIGHTS.make(scheme, WeightScheme) is scheme
 
 
 @pytest.mark.parametrize("scheme", [KnownWeights(0.4), ConstantWeights()], ids=lambda scheme: scheme.name)
@@ -158,10 +157,10 @@ def test_a_column_must_be_there_and_lie_strictly_inside():
 
 
 def test_unknown_names_are_refused():
-    with pytest.raises(InputError, match="choose one of known, constant, private, ipw, entropy, mmd"):
-        make_weights("nearest")
+    with pytest.raises(InputError, match="choose one of constant, entropy, ipw, known, mmd, private"):
+        WEIGHTS.make("nearest", WeightScheme)
     with pytest.raises(InputError, match="say which propensity"):
-        make_weights("known")
+        WEIGHTS.make("known", WeightScheme)
 
 
 @pytest.mark.parametrize("scheme", [LogisticWeights(), TiltingWeights(), MMDWeights()], ids=lambda s: s.name)

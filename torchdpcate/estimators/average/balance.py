@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.estimand import Weighting
+from torchdpcate.causal.estimand import Estimand
 from torchdpcate.erm.private_fit import PreparedFit
 from torchdpcate.erm.records import Batch, Records, Terms, predictor
 from torchdpcate.features.maps import FeatureMap, Identity
@@ -63,11 +63,11 @@ class BalanceStatistics:
 
     Args:
         epsilon: What they cost.
-        weighting: Estimand and clip.
+        estimand: Estimand and clip.
     """
 
     epsilon: float
-    weighting: Weighting
+    estimand: Estimand
 
     def run(
         self, records: Records, theta: Tensor, features: FeatureMap, size: float, session: FitSession
@@ -109,7 +109,7 @@ class BalanceStatistics:
 
     def units(self, share: float, features: int) -> Tensor:
         """Return by how much one record moves an entry of the plain and of the weighted sums, [2 * features]."""
-        most = torch.tensor([2 * max(share, 1 - share), 2 * self.weighting.largest], dtype=torch.float64)
+        most = torch.tensor([2 * max(share, 1 - share), 2 * self.estimand.largest], dtype=torch.float64)
         return most.repeat_interleave(features)
 
     def terms(self, theta: Tensor, features: FeatureMap, share: float, n: int) -> Terms:
@@ -118,7 +118,7 @@ class BalanceStatistics:
 
         def terms(batch: Batch) -> Tensor:
             phi = (batch.psi[:, 1:] / features.largest_entry).T
-            w = self.weighting.weights(predictor(batch.psi, theta), batch.z)[0]
+            w = self.estimand.weights(predictor(batch.psi, theta), batch.z)[0]
             each = torch.cat([(batch.z - share) * phi, (2 * batch.z - 1) * w * phi]) / unit
             return exact_sum(each, n, 1.0)[None]
 
@@ -130,7 +130,7 @@ class BalanceStatistics:
         sums = records.total(self.terms(theta, features, share, records.n))[0] * self.units(
             share, features.dimension - 1
         )
-        size = records.total(lambda b: self.weighting.weights(predictor(b.psi, theta), b.z).sum(-1, keepdim=True) / 2)
+        size = records.total(lambda b: self.estimand.weights(predictor(b.psi, theta), b.z).sum(-1, keepdim=True) / 2)
         half, plain = len(sums) // 2, records.n * share * (1 - share)
         return BalanceTable(
             names_of(features),

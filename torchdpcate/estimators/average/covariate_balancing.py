@@ -25,7 +25,6 @@ from torchdpcate.estimators.average.plan import (
 )
 from torchdpcate.estimators.average.readout import Conclusion, Readout
 from torchdpcate.estimators.average.stages import learn, total_of
-from torchdpcate.experimental.k_norm_gradient import KNormGradient
 from torchdpcate.features.maps import FeatureMap, conditions_of
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.guarantee import Condition, Level
@@ -82,7 +81,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
         >>> from torchdpcate import Domain, PrivacyBudget
         >>> X, A = torch.rand(4000, 2), torch.arange(4000) % 2
         >>> Y = (0.3 + 0.4 * A) * torch.ones(4000)
-        >>> learner = CovariateBalancingEffect(Domain([0, 0], [1, 1], 0.0, 1.0), PrivacyBudget(4.0, 0.0), eta=0.2)
+        >>> learner = CovariateBalancingEffect(Domain([0, 0], [1, 1], 0.0, 1.0), PrivacyBudget(4.0, 0.0), overlap=0.2)
         >>> release = learner.fit(X, A, Y).release()
         >>> bool(abs(release.estimate - 0.4) < 0.1), release.interval(0.95).shape, release.privacy.level
         (True, (2,), 'certified')
@@ -135,14 +134,14 @@ class CovariateBalancingEffect(AverageEffectLearner):
         return conditions_of(self.basis)
 
     def _make_plan(self, n: int) -> BalancingPlan:
-        features, weighting = self.features(), self.weighting
+        features, estimand = self.features(), self.target
         settings: dict[str, Any] = {"readout": self.readout, "outcome_bounds": self.outcome_bounds}
         if self.budget is None:
-            return noiseless_plan(n, features, weighting, balancing=self.loss != "logistic", **settings)
+            return noiseless_plan(n, features, estimand, balancing=self.loss != "logistic", **settings)
         return make_plan(
             n,
             features,
-            weighting,
+            estimand,
             self.budget,
             loss=self.loss,
             fitter=self.fitter,
@@ -153,21 +152,17 @@ class CovariateBalancingEffect(AverageEffectLearner):
 
     def _learn(self, records: Records) -> None:
         self._plan = plan = self._make_plan(records.n)
-        if plan.fitters[0] == KNormGradient.name:
-            warnings.warn(
-                f"fitter = {KNormGradient.name}: draws until a proposal is kept, for ever if the records' propensities "
-                f"go beyond eta = {self.weighting.eta:g}; to stop it by hand tells of them; fitter=objective ends",
-                stacklevel=4,
-            )
+        if plan.propensity.warning:
+            warnings.warn(plan.propensity.warning, stacklevel=4)
         if plan.noise > LARGEST_RATIO:
             counted = "only as far as slope_bound goes" if plan.facts.imbalance > 0 else "nowhere"
             warnings.warn(
                 f"noise of {plan.noise:.2g} a record in the {plan.loss} fit of the weights (above {LARGEST_RATIO}): "
-                f"the interval counts it {counted} and may undercover; take fewer features, more epsilon or eta",
+                f"the interval counts it {counted} and may undercover; take fewer features, more epsilon or overlap",
                 stacklevel=4,
             )
         self._learnt = learn(records, plan, self._first())
-        self.weights_ = ReleasedWeights(self._learnt.theta[0], plan.features, plan.weighting)
+        self.weights_ = ReleasedWeights(self._learnt.theta[0], plan.features, plan.estimand)
         if self.public_sample is not None:
             self._look_at_sample()
 
@@ -181,7 +176,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
         exact = noiseless_plan(
             records.n,
             plan.features,
-            plan.weighting,
+            plan.estimand,
             balancing=plan.balancing,
             readout=plan.readout,
             outcome_bounds=bounds,
@@ -195,7 +190,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
         if plan.balancing:
             table = expected_balance(theta[0], plan.features, plan.propensity, size)
         if BALANCE in plan.prices:
-            statistics = BalanceStatistics(plan.prices[BALANCE], plan.weighting)
+            statistics = BalanceStatistics(plan.prices[BALANCE], plan.estimand)
             bought = statistics.run(records, theta, plan.features, size, session.part(BALANCE))
             table = bought if table is None else replace(bought, expected=table.expected, expected_sd=table.expected_sd)
         beside = None
@@ -216,7 +211,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
         if not hasattr(self, "_records"):
             raise InputError("curator_balance: the learner is not fitted; call fit(X, A, Y) first")
         plan = self._plan
-        statistics = BalanceStatistics(1.0, plan.weighting)
+        statistics = BalanceStatistics(1.0, plan.estimand)
         return statistics.without_noise(self._records, self._learnt.theta, plan.features)
 
     def _public(self) -> dict[str, Any]:
@@ -246,9 +241,9 @@ class CovariateBalancingEffect(AverageEffectLearner):
         share = self.weights_.clipped_share(self._sample())
         if share > 0.5:
             warnings.warn(
-                f"eta = {self.weighting.eta:g}: the propensity of {share:.0%} of the public sample lies beyond [eta, "
-                "1 - eta] and is clipped, which changes whom the effect is an average of; take a smaller eta, or "
-                "estimand=ATO",
+                f"overlap = {self.target.overlap:g}: the propensity of {share:.0%} of the public sample lies beyond "
+                "[overlap, 1 - overlap] and is clipped, which changes whom the effect is an average of; take a smaller "
+                "overlap, or estimand=ATO",
                 stacklevel=5,
             )
 

@@ -5,14 +5,14 @@ from typing import Any, ClassVar
 
 import torch
 
-from torchdpcate.causal.estimand import Weighting
+from torchdpcate.causal.estimand import ATE
 from torchdpcate.erm.records import Batch, Records
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.outcome_table import OutcomeTable
 from torchdpcate.estimators.average.readout import Conclusion, ReadoutFacts, Total, Weighted
 from torchdpcate.privacy.session import FitSession
 
-_EQUAL = Weighting("ATE", 0.5)  # all records weigh the same
+_EQUAL = ATE(0.5)  # all records weigh the same
 _TABLE = OutcomeTable()
 _ROUNDING = 1e-9  # of the budget, so that shares never add up to more
 

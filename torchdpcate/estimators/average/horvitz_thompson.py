@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.estimand import Weighting
+from torchdpcate.causal.estimand import Estimand
 from torchdpcate.erm.losses import Logistic
 from torchdpcate.erm.objective_fit import ObjectiveFit
 from torchdpcate.erm.private_fit import PreparedFit
@@ -32,18 +32,18 @@ class HorvitzThompsonPlan:
     """Everything public about a Horvitz-Thompson estimate.
 
     Attributes:
-        weighting: Estimand ATE and clip.
+        estimand: Estimand ATE and clip.
         fit: The propensity's fit, prepared.
         total: Noise of the sum.
     """
 
-    weighting: Weighting
+    estimand: Estimand
     fit: PreparedFit
     total: LaplaceMechanism
 
 
 def plan_horvitz_thompson(
-    n: int, features: FeatureMap, weighting: Weighting, epsilon: float, least_penalty: float | None = None
+    n: int, features: FeatureMap, estimand: Estimand, epsilon: float, least_penalty: float | None = None
 ) -> HorvitzThompsonPlan:
     r"""Calibrate both stages at half of epsilon each.
 
@@ -53,7 +53,7 @@ def plan_horvitz_thompson(
     Args:
         n: Number of records.
         features: Of the propensity, set up on the domain.
-        weighting: Estimand ATE and clip.
+        estimand: Estimand ATE and clip.
         epsilon: Of the whole.
         least_penalty: lambda_0, ridge a record for features scaled to largest entry 1; None has none.
 
@@ -62,9 +62,9 @@ def plan_horvitz_thompson(
 
     Example:
         >>> from torchdpcate import Domain
-        >>> from torchdpcate.second_stage import on_domain
+        >>> from torchdpcate.features.user_maps import on_domain
         >>> features = on_domain(None, Domain([0.0] * 4, [1.0] * 4, 0.0, 1.0))
-        >>> plan = plan_horvitz_thompson(5000, features, Weighting("ATE", 0.1), 1.0)
+        >>> plan = plan_horvitz_thompson(5000, features, ATE(0.1), 1.0)
         >>> round(plan.total.sensitivity, 6), round(plan.total.scale, 6)
         (20.0, 40.0)
     """
@@ -75,8 +75,8 @@ def plan_horvitz_thompson(
         if ridge > fit.ridge:
             fit = ObjectiveFit(share=_share(ridge, fit)).prepare(Logistic(), n, features, budget)
     # terms are rounded so that sums are exact, each by half a step
-    moved = weighting.most_treated + weighting.most_control + sum_grid(n, weighting.largest)
-    return HorvitzThompsonPlan(weighting, fit, LaplaceMechanism(budget.epsilon, moved))
+    moved = estimand.most_treated + estimand.most_control + sum_grid(n, estimand.largest)
+    return HorvitzThompsonPlan(estimand, fit, LaplaceMechanism(budget.epsilon, moved))
 
 
 def learn_propensity(records: Records, fit: PreparedFit, session: FitSession, runs: int = 1) -> Tensor:
@@ -108,7 +108,7 @@ def release_sum(records: Records, plan: HorvitzThompsonPlan, theta: Tensor, sess
     """
     noise = session.noise
     session.pay(plan.total.event, part="sum")
-    exact = records.total(lambda batch: horvitz_thompson_terms(batch, plan.weighting, theta, records.n))
+    exact = records.total(lambda batch: horvitz_thompson_terms(batch, plan.estimand, theta, records.n))
     noisy = noise.paid(plan.total.add_noise(exact, noise)[:, 0])
     return _conclusion(noisy, records.n, plan.total.released_scale(1))
 
@@ -125,18 +125,18 @@ def _share(ridge: float, fit: PreparedFit) -> float:
     return 1 - kept * math.log1p(Logistic.curvature / ridge)
 
 
-def horvitz_thompson_terms(batch: Batch, weighting: Weighting, theta: Tensor, n: int) -> Tensor:
+def horvitz_thompson_terms(batch: Batch, estimand: Estimand, theta: Tensor, n: int) -> Tensor:
     """Return z y / e - (1 - z) y / (1 - e), summed over a batch, [runs, 1]; see ``exact_sum``.
 
     Args:
         batch: Some records.
-        weighting: Estimand ATE and clip.
+        estimand: Estimand ATE and clip.
         theta: Coefficients of the propensity, [runs, p].
         n: Records in all batches.
     """
     g = predictor(batch.psi, theta)
-    terms = arm(batch) * weighting.weights(g, batch.z.expand_as(g)) * batch.y
-    return exact_sum(terms, n, weighting.largest)[:, None]
+    terms = arm(batch) * estimand.weights(g, batch.z.expand_as(g)) * batch.y
+    return exact_sum(terms, n, estimand.largest)[:, None]
 
 
 def _conclusion(total: Tensor, n: int, scale: float) -> Conclusion:
@@ -165,7 +165,7 @@ class HorvitzThompsonEffect(AverageEffectLearner):
     Guarantee:
         Certified, pure: half of epsilon for the propensity (objective perturbation), half for the sum (Laplace noise).
         Source: after Lee, Gresele, Park & Muandet (2019), Privacy-preserving causal inference via inverse probability
-        weighting; theory note ``covariate_balancing``, section 5; docs/guarantees/horvitz_thompson.md.
+        estimand; theory note ``covariate_balancing``, section 5; docs/guarantees/horvitz_thompson.md.
 
     Args:
         domain: See ``AverageEffectLearner``, and for all arguments not named here.
@@ -177,7 +177,7 @@ class HorvitzThompsonEffect(AverageEffectLearner):
         >>> from torchdpcate import Domain, PrivacyBudget
         >>> X, A = torch.rand(4000, 2), torch.arange(4000) % 2
         >>> Y = (0.3 + 0.4 * A) * torch.ones(4000)
-        >>> learner = HorvitzThompsonEffect(Domain([0, 0], [1, 1], 0.0, 1.0), PrivacyBudget(4.0, 0.0), eta=0.2)
+        >>> learner = HorvitzThompsonEffect(Domain([0, 0], [1, 1], 0.0, 1.0), PrivacyBudget(4.0, 0.0), overlap=0.2)
         >>> release = learner.fit(X, A, Y).release()
         >>> abs(release.estimate - 0.4) < 0.2, release.privacy.mechanism
         (True, 'horvitz_thompson')
@@ -191,8 +191,12 @@ class HorvitzThompsonEffect(AverageEffectLearner):
         "Laplace noise of scale 4/(eta epsilon) on the Horvitz-Thompson sum, after a propensity by objective "
         "perturbation with epsilon/2; covariate_balancing section 5"
     )
-    estimands: ClassVar[tuple[str, ...]] = ("ATE",)
     intervals: ClassVar[bool] = False
+
+    @classmethod
+    def supports(cls, estimand: type[Estimand]) -> bool:
+        """Whether n is its denominator."""
+        return estimand.public_size
 
     def check(self, n: int) -> None:
         """See ``AverageEffectLearner``; also refuses a penalty that is not positive."""
@@ -203,7 +207,7 @@ class HorvitzThompsonEffect(AverageEffectLearner):
 
     def _make_plan(self, n: int) -> HorvitzThompsonPlan:
         assert self.budget is not None
-        return plan_horvitz_thompson(n, self.features(), self.weighting, self.budget.epsilon, self.least_penalty)
+        return plan_horvitz_thompson(n, self.features(), self.target, self.budget.epsilon, self.least_penalty)
 
     def _learn(self, records: Records) -> None:
         features = self.features()
@@ -214,7 +218,7 @@ class HorvitzThompsonEffect(AverageEffectLearner):
             fit = self._plan.fit
         self._fit_public = fit.public
         self._theta = learn_propensity(records, fit, self._first())
-        self.weights_ = ReleasedWeights(self._theta[0], features, self.weighting)
+        self.weights_ = ReleasedWeights(self._theta[0], features, self.target)
 
     def _conclude(self, records: Records, session: FitSession) -> Conclusion:
         return release_sum(records, self._plan, self._theta, session)
@@ -222,7 +226,7 @@ class HorvitzThompsonEffect(AverageEffectLearner):
     def _without_noise(self, records: Records) -> Conclusion:
         of = self.weights_
         theta = learn_propensity(records, exact_fit(Logistic(), records.n, of.features), FitSession(self._noise))
-        exact = records.total(lambda batch: horvitz_thompson_terms(batch, of.weighting, theta, records.n))[:, 0]
+        exact = records.total(lambda batch: horvitz_thompson_terms(batch, of.estimand, theta, records.n))[:, 0]
         return _conclusion(exact, records.n, 0.0)
 
     def _extras(self, conclusion: Conclusion, session: FitSession) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """What every learner of an average effect does: checks, an account, one estimate with its interval."""
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
@@ -8,7 +9,7 @@ from typing import Any, ClassVar
 
 from sklearn.base import BaseEstimator
 
-from torchdpcate.causal.estimand import Weighting
+from torchdpcate.causal.estimand import ESTIMANDS, Estimand, make_estimand
 from torchdpcate.data.checked import checked_records
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.record_stream import RecordStream
@@ -50,11 +51,12 @@ class AverageEffectLearner(BaseEstimator, ABC):
     Args:
         domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns in releases.
         budget: Privacy budget of the whole. None fits without privacy; such a learner releases nothing.
-        estimand: ``ATE``, ``ATT``, ``ATC`` or ``ATO``.
-        eta: Public clip of the propensity, in (0, 0.5]; None takes the domain's overlap bound. Noise grows as 1/eta,
-            and clipping changes whom the effect is an average of.
+        estimand: ``ATE``, ``ATT``, ``ATC``, ``ATO`` or another of ``ESTIMANDS``.
+        overlap: eta, public clip of the propensity, in (0, 0.5]; None takes the domain's overlap bound. Noise grows as
+            1/eta, and clipping changes whom the effect is an average of.
         noise: Privacy noise; None takes the operating system's entropy.
         ledger_path: File of the ledger, which must not exist; None keeps the ledger in memory.
+        eta: Old name of ``overlap``.
 
     Attributes:
         schema_: Columns and public bounds.
@@ -67,16 +69,15 @@ class AverageEffectLearner(BaseEstimator, ABC):
     budget: PrivacyBudget | None
     _: KW_ONLY
     estimand: str = "ATE"
-    eta: float | None = None
+    overlap: float | None = None
     noise: NoiseSource | None = None
     ledger_path: str | Path | None = None
+    eta: float | None = None
 
     method: ClassVar[str]
     """Name of the mechanism that releases the estimate."""
     formula: ClassVar[str]
     """Its noise scale as a formula, with its source."""
-    estimands: ClassVar[tuple[str, ...]] = ("ATE", "ATT", "ATC", "ATO")
-    """Those that it can estimate."""
     streams: ClassVar[bool] = True
     """Whether it can be fitted in constant memory."""
     intervals: ClassVar[bool] = True
@@ -174,10 +175,15 @@ class AverageEffectLearner(BaseEstimator, ABC):
         return self._estimate(self._without_noise(self._records))
 
     @property
-    def weighting(self) -> Weighting:
-        """Estimand and clip."""
-        domain = TableSchema.of(self.domain).domain
-        return Weighting(self.estimand, domain.overlap if self.eta is None else self.eta)
+    def target(self) -> Estimand:
+        """The estimand, with its overlap."""
+        given = (self.overlap, self.eta, TableSchema.of(self.domain).domain.overlap)
+        return make_estimand(self.estimand, next(overlap for overlap in given if overlap is not None))
+
+    @classmethod
+    def supports(cls, estimand: type[Estimand]) -> bool:
+        """Whether this learner can estimate it."""
+        return True
 
     @property
     def level(self) -> Level:
@@ -199,11 +205,12 @@ class AverageEffectLearner(BaseEstimator, ABC):
         """Conclude without noise."""
 
     def _fit(self, records: Records) -> "AverageEffectLearner":
-        if self.estimand not in self.estimands:
-            raise InputError(
-                f"estimand = {self.estimand!r}: {type(self).__name__} estimates {', '.join(self.estimands)}"
-            )
-        weighting = self.weighting  # refuses estimand and clip
+        if self.eta is not None:
+            warnings.warn("eta: this setting is called overlap now", FutureWarning, stacklevel=3)
+        target = self.target  # refuses estimand and overlap
+        if not self.supports(type(target)):
+            able = (name for name, estimand in ESTIMANDS.items() if self.supports(estimand))
+            raise InputError(f"estimand = {target.name!r}: {type(self).__name__} estimates {', '.join(able)}")
         self.check(records.n)
         self.schema_ = TableSchema.of(self.domain).two_arms()
         self.sizes_ = self._sizes(records.n)
@@ -215,8 +222,8 @@ class AverageEffectLearner(BaseEstimator, ABC):
         self._method, self._formula = self.method, self.formula
         self.settings_ = {
             "learner": type(self).__name__,
-            "estimand": weighting.estimand,
-            "eta": weighting.eta,
+            "estimand": target.name,
+            "eta": target.overlap,
             **self._public(),
         }
         condition = holds_if(self._method, self.settings_)

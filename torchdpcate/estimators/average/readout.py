@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
 
-from torchdpcate.causal.estimand import Weighting
+from torchdpcate.causal.estimand import Estimand
 from torchdpcate.privacy.session import FitSession
 
 
@@ -37,7 +37,7 @@ class ReadoutFacts:
 
     Attributes:
         n: Number of records.
-        weighting: Estimand and clip, which bound the weights.
+        estimand: Estimand and clip, which bound the weights.
         low: Least value of the outcome model, of outcomes in [0, 1].
         high: Its largest.
         imbalance: Standard deviation of an entry of sum t w phi by the noise of stage one; 0 where an outcome model
@@ -46,7 +46,7 @@ class ReadoutFacts:
     """
 
     n: int
-    weighting: Weighting
+    estimand: Estimand
     low: float = 0.5
     high: float = 0.5
     imbalance: float = 0.0

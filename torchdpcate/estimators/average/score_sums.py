@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.efficient_score import EfficientScore, Scored, ScoreRanges
+from torchdpcate.causal.efficient_score import Scored, ScoreRanges
+from torchdpcate.causal.estimand import Estimand
 from torchdpcate.estimators.average.balanced_difference import SCALES, UPPER
 from torchdpcate.estimators.average.readout import Conclusion
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
@@ -19,14 +20,15 @@ records, epsilon from 0.5 to 5 and eta = 0.1."""
 _ROUNDING = 1e-9  # of epsilon, so that shares never add up to more
 
 
-def prices_of(epsilon: float, score: EfficientScore) -> dict[str, float]:
+def prices_of(epsilon: float, estimand: Estimand) -> dict[str, float]:
     """Return the epsilon of each part that is bought.
 
     Example:
-        >>> {part: round(price, 4) for part, price in prices_of(1.0, EfficientScore("ATT")).items()}
+        >>> from torchdpcate.causal.estimand import ATT
+        >>> {part: round(price, 4) for part, price in prices_of(1.0, ATT(0.1)).items()}
         {'score': 0.75, 'size': 0.05, 'spread': 0.2}
     """
-    needed = {part: share for part, share in SHARES.items() if part != "size" or score.estimand != "ATE"}
+    needed = {part: share for part, share in SHARES.items() if part != "size" or not estimand.public_size}
     all_of_it = sum(needed.values()) * (1 + _ROUNDING)
     return {part: epsilon * share / all_of_it for part, share in needed.items()}
 
@@ -47,7 +49,7 @@ def released_scale(price: float) -> float:
 def release_scores(
     scored: Scored,
     ranges: ScoreRanges,
-    score: EfficientScore,
+    estimand: Estimand,
     epsilon: float,
     session: FitSession,
 ) -> Conclusion:
@@ -63,12 +65,12 @@ def release_scores(
     Args:
         scored: Records with nuisances that were paid for, none of whose records they were trained on.
         ranges: Of the score by these nuisances.
-        score: The score.
+        estimand: Whose score it is.
         epsilon: Of the whole.
         session: Pays, and draws the noise.
     """
-    mechanisms = {part: LaplaceMechanism(price, 1.0) for part, price in prices_of(epsilon, score).items()}
-    a, b = ranges.clip(*score.terms(scored))
+    mechanisms = {part: LaplaceMechanism(price, 1.0) for part, price in prices_of(epsilon, estimand).items()}
+    a, b = ranges.clip(*estimand.score(*scored))
     n = a.shape[1]
     moved = sensitivities(ranges, n)
 
@@ -93,9 +95,9 @@ def release_scores(
     return _conclusion(tau, divisor, upper, torch.stack([noise_a, tau.abs() * noise_b], 1), noise_b, sums)
 
 
-def conclude(scored: Scored, ranges: ScoreRanges, score: EfficientScore) -> Conclusion:
+def conclude(scored: Scored, ranges: ScoreRanges, estimand: Estimand) -> Conclusion:
     """Conclude from the sums as they are. The curator's, never to be published."""
-    a, b = score.terms(scored)
+    a, b = estimand.score(*scored)
     n = a.shape[1]
     total, size = exact_sum(a, n, ranges.largest), exact_sum(b, n, 1.0)
     none = torch.zeros_like(total)

@@ -55,7 +55,7 @@ def total_of(records: Records, plan: BalancingPlan, learnt: Learnt) -> Total:
         m = torch.full_like(g, (plan.facts.low + plan.facts.high) / 2)
         if learnt.model is not None:
             m = torch.sigmoid(predictor(batch.psi, learnt.model)).clamp(plan.facts.low, plan.facts.high)
-        return Weighted(z, y, plan.weighting.weights(g, z), m)
+        return Weighted(z, y, plan.estimand.weights(g, z), m)
 
     return lambda terms: records.total(lambda batch: terms(weighted(batch)))
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.estimand import Weighting
+from torchdpcate.causal.estimand import ATE
 from torchdpcate.data.domain import Domain
 from torchdpcate.erm.losses import CrossEntropy, Logistic, Loss
 from torchdpcate.erm.records import Batch, StackedRecords, Target, arm, outcome
@@ -26,7 +26,7 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, k_norm_evidence, worst_case
 
-_ATE = Weighting("ATE", 0.1)
+_ATE = ATE(0.1)
 _RECORDS = 50
 _LEAST = 0.01  # of epsilon, for the parts that the pair does not move
 
@@ -145,11 +145,11 @@ def _balance(budget: PrivacyBudget) -> Game:
 )
 def _effect(budget: PrivacyBudget) -> Game:
     domain, pure = Domain([0.0], [1.0], 0.0, 1.0), PrivacyBudget(budget.epsilon, 0.0)
-    features, weighting = on_domain(None, domain), Weighting("ATE", 0.45)
+    features, estimand = on_domain(None, domain), ATE(0.45)
     # little of the claim goes to what the pair does not move: outcome model, size and spread
     shares = {"stage_one": 0.4, "outcome_model": 0.05, "difference": 0.5, "size": _LEAST, "spread": _LEAST}
     settings: dict[str, Any] = {"loss": "logistic", "outcome_bounds": (0.45, 0.55), "shares": shares}
-    plan = make_plan(_RECORDS, features, weighting, pure, **settings)
+    plan = make_plan(_RECORDS, features, estimand, pure, **settings)
     x, z = torch.zeros(_RECORDS, 1, dtype=torch.float64), (torch.arange(_RECORDS) % 2).double()
     y, worlds = torch.full_like(z, 0.5), []
     x[0], y[0] = 1.0, 1.0

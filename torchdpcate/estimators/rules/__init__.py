@@ -10,7 +10,7 @@ __getattr__, __dir__, __all__ = exports(
         "matching": ("AllPairs", "CellPairs", "GaussianPairs", "MATCHINGS", "Matching"),
         "mechanisms": ("ObjectiveRule", "OutputRule", "RuleMechanism"),
         "noise_report": ("NoiseReport", "explain_noise"),
-        "outcome": ("BoughtResidual", "OUTCOMES", "Outcome", "Shifted", "SignedResidual"),
+        "outcome": ("PrivateResidual", "OUTCOMES", "Outcome", "Shifted", "SignedResidual"),
         "owl": ("OutcomeWeightedLearner",),
         "pairwise": ("PairwiseRule",),
         "public_tuning": ("GammaChoice", "tune_on_public"),

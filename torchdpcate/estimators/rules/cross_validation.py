@@ -34,7 +34,7 @@ class CrossValidatedRule(TunedRule):
 
     Example:
         >>> from torchdpcate.data import Domain
-        >>> from torchdpcate.policy import OutcomeWeightedLearner
+        >>> from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
         >>> from torchdpcate.privacy import PrivacyBudget
         >>> X, A = torch.rand(600, 2, dtype=torch.float64), torch.arange(600) % 2
         >>> Y = (2 * A - 1) * (X[:, 0] - X[:, 1])

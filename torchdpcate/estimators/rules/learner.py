@@ -22,9 +22,9 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.base import forget
 from torchdpcate.estimators.cate.mechanisms.base import Prepared
 from torchdpcate.estimators.rules.loss import make_loss
-from torchdpcate.estimators.rules.mechanisms import RuleMechanism, make_rule_mechanism
+from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS, RuleMechanism
 from torchdpcate.estimators.rules.noise_report import NoiseReport, explain_noise
-from torchdpcate.estimators.rules.outcome import Outcome, Shifted, magnitudes, make_outcome, try_outcome
+from torchdpcate.estimators.rules.outcome import OUTCOMES, Outcome, Shifted, magnitudes, try_outcome
 from torchdpcate.estimators.rules.ridge import LEAST_RIDGE, check_gamma, default_gamma, needed_gamma
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
 from torchdpcate.features.maps import FeatureMap, conditions_of
@@ -61,7 +61,7 @@ class RuleLearner(BaseEstimator, ABC):
         domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns in releases.
         budget: Privacy budget of each block of records, hence of the whole; delta = 0 is pure. None fits without
             privacy; such a learner releases nothing.
-        outcome: An ``Outcome`` or its name: ``bought_residual``, ``signed_residual`` or ``shifted``.
+        outcome: An ``Outcome`` or its name: ``private_residual``, ``signed_residual`` or ``shifted``.
         features: Public feature map; None takes intercept and scaled covariates. A map that is not the library's has
             its rows scaled to norms of at most one, and makes the release conditional.
         loss: ``huber_hinge``, ``logistic``, ``squared`` (needs a radius) or a ``Loss`` for labels of 1 and -1, whose
@@ -90,7 +90,7 @@ class RuleLearner(BaseEstimator, ABC):
     domain: Domain | TableSchema
     budget: PrivacyBudget | None
     _: KW_ONLY
-    outcome: str | Outcome = "bought_residual"
+    outcome: str | Outcome = "private_residual"
     features: FeatureMap | None = None
     loss: str | Loss = "huber_hinge"
     gamma: float | None = None
@@ -134,7 +134,7 @@ class RuleLearner(BaseEstimator, ABC):
         self.released_schema_, self.columns_ = self._seen(self.schema_), self._columns(domain)
         self.blocks_ = self._blocks(records.n)
         blocks = {name: records.subset(index) for name, index in self.blocks_.items()}
-        outcome, budget = make_outcome(self.outcome), self.budget
+        outcome, budget = OUTCOMES.make(self.outcome, Outcome), self.budget
         self._noise = self.noise or NoiseSource.system()
         self._session = session = FitSession.open(self.sizes_, budget, self._noise, self.ledger_path)
         self.ledger_ = session.ledger
@@ -172,12 +172,12 @@ class RuleLearner(BaseEstimator, ABC):
         sizes = {name: len(index) for name, index in self._blocks(n).items()}
         first = sizes.get(WEIGHTS, n)
         scheme.check(first, domain, self._first_budget())
-        outcome = make_outcome(self.outcome)
+        outcome = OUTCOMES.make(self.outcome, Outcome)
         outcome.public(domain)
         if outcome.share == 0:
             try_outcome(outcome, domain)
         self._loss(self._features(domain))
-        make_rule_mechanism(self.mechanism, self.perturbation or "gamma")
+        RULE_MECHANISMS.find(self.mechanism)(self.perturbation or "gamma")
         if self.budget is None:
             return
         facts = self._facts(sizes[RECORDS], domain, self.bounds(scheme.bounds(first, domain)))
@@ -188,7 +188,7 @@ class RuleLearner(BaseEstimator, ABC):
             check_gamma(needed_gamma(report.rule_epsilon, bounds, curvature), largest, report)
         zero = torch.zeros(1, facts["size"], dtype=torch.float64)
         empty = WeightedERM(zero, zero[:, 0], zero[:, 0], facts["loss"], facts["gamma"], bounds)
-        make_rule_mechanism(self.mechanism, facts["perturbation"]).prepare(empty, self._rule_budget(self.budget))
+        RULE_MECHANISMS.find(self.mechanism)(facts["perturbation"]).prepare(empty, self._rule_budget(self.budget))
 
     def release(self, budget: PrivacyBudget | None = None) -> RuleRelease:
         """Release the rule.
@@ -278,7 +278,7 @@ class RuleLearner(BaseEstimator, ABC):
         """What the rule's guarantee rests on beside its proof: outcome maps, features and losses of the user's."""
         loss = () if isinstance(self.loss, str) else loss_conditions(self.loss)
         own = Condition("outcome", "the outcome map looks at one record at a time; tried")
-        outcome = () if of_library(make_outcome(self.outcome)) else (own,)
+        outcome = () if of_library(OUTCOMES.make(self.outcome, Outcome)) else (own,)
         scheme = self.scheme()
         weights = *own_code("weights", scheme), *scheme.conditions
         return tuple(dict.fromkeys((*conditions_of(self.features), *weights, *loss, *outcome)))
@@ -290,7 +290,7 @@ class RuleLearner(BaseEstimator, ABC):
     def _facts(self, n: int, domain: Domain, bounds: WeightBounds) -> dict[str, Any]:
         """Return the public facts that decide a rule's noise, as ``explain_noise`` takes them."""
         assert self.budget is not None
-        features, outcome = self._features(domain), make_outcome(self.outcome)
+        features, outcome = self._features(domain), OUTCOMES.make(self.outcome, Outcome)
         loss, _ = self._loss(features)
         facts: dict[str, Any] = {
             "n": n,
@@ -307,7 +307,7 @@ class RuleLearner(BaseEstimator, ABC):
         return facts | {"perturbation": self.perturbation or _least_noise(facts)}
 
     def _mechanism(self, n: int, bounds: WeightBounds) -> RuleMechanism:
-        return make_rule_mechanism(self.mechanism, self._facts(n, self.schema_.domain, bounds)["perturbation"])
+        return RULE_MECHANISMS.find(self.mechanism)(self._facts(n, self.schema_.domain, bounds)["perturbation"])
 
     def _gamma(self, n: int, bounds: WeightBounds, loss: Loss) -> float:
         if self.gamma is not None:
@@ -359,7 +359,7 @@ class RuleLearner(BaseEstimator, ABC):
     def _first_share(self) -> float:
         """Return the share of the budget that is spent on the rule's records before the rule."""
         scheme = self.scheme()
-        share = make_outcome(self.outcome).share + (0.0 if scheme.block is not None else scheme.share)
+        share = OUTCOMES.make(self.outcome, Outcome).share + (0.0 if scheme.block is not None else scheme.share)
         if not share < 1:
             raise InputError(f"weights.share and outcome.share add up to {share:g}: leave something for the rule")
         return share
@@ -370,7 +370,7 @@ class RuleLearner(BaseEstimator, ABC):
         return {
             "learner": type(self).__name__,
             "weights": scheme.name,
-            "outcome": make_outcome(self.outcome).name,
+            "outcome": OUTCOMES.make(self.outcome, Outcome).name,
             **self.outcome_.public(self.schema_.domain),
             "loss": self.loss if isinstance(self.loss, str) else type(self.loss).__name__,
             **({"radius": self.radius} if self.radius is not None else {}),

@@ -4,10 +4,11 @@ import math
 
 from torchdpcate.erm.domains import Ball, ConvexDomain, L1Ball
 from torchdpcate.erm.loss_check import check_loss
-from torchdpcate.erm.losses import HuberHinge, Logistic, Loss, Squared
+from torchdpcate.erm.losses import Loss, Squared
 from torchdpcate.errors import InputError
+from torchdpcate.registry import Registry
 
-_LOSSES: dict[str, type[Loss]] = {"huber_hinge": HuberHinge, "logistic": Logistic}
+_LOSSES = Registry("loss")
 MOST_TARGET = 2.0
 """Of the squared loss: twice a label times a magnitude."""
 _LABELS = (-1.0, 1.0)  # what rules feed to losses, but for the squared one
@@ -44,5 +45,5 @@ def make_loss(loss: str | Loss, radius: float | None, largest_entry: float) -> t
         check_loss(loss, _LABELS, math.inf if radius is None else radius)  # |u| <= ||psi|| ||theta||
         return loss, domain
     if loss not in _LOSSES:
-        raise InputError(f"loss = {loss}: choose one of {', '.join(sorted(_LOSSES))}, squared")
-    return _LOSSES[loss](), domain
+        raise InputError(f"loss = {loss}: choose one of {', '.join(_LOSSES)}, squared")
+    return _LOSSES.make(loss, Loss), domain

@@ -12,6 +12,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import batches
 from torchdpcate.privacy.budget import positive
+from torchdpcate.registry import Registry
 
 
 class PairTotals(NamedTuple):
@@ -135,7 +136,7 @@ class GaussianPairs(Matching):
         return {**super().public(), **asdict(self)}
 
 
-MATCHINGS: dict[str, type[Matching]] = {cls.name: cls for cls in (AllPairs, CellPairs, GaussianPairs)}
+MATCHINGS = Registry("matching")
 """Public comparisons by name."""
 
 
@@ -143,24 +144,18 @@ def make_matching(matching: "str | Matching") -> Matching:
     """Return the matching of this name, or the matching itself.
 
     Raises:
-        InputError: Nearest neighbours, which no bound protects, or an unknown name.
+        InputError: Nearest neighbours, which no bound protects, an unknown name, or one without defaults.
 
     Example:
         >>> make_matching("gaussian")
         GaussianPairs(bandwidth=0.5)
     """
-    if isinstance(matching, Matching):
-        return matching
     if matching == "nearest":
         raise InputError(
             "matching = nearest: not private, for one record can be the nearest neighbour of all others, so that "
             "replacing it changes every pair; use matching=gaussian with a public bandwidth, all or cells"
         )
-    if matching == CellPairs.name:
-        raise InputError("matching = cells: say which columns, CellPairs(columns=[...])")
-    if matching not in MATCHINGS:
-        raise InputError(f"matching = {matching}: choose one of {', '.join(MATCHINGS)}")
-    return MATCHINGS[matching]()
+    return MATCHINGS.make(matching, Matching)
 
 
 def _ranked(cell: Tensor, a: Tensor, r: Tensor, sized: bool) -> PairTotals:

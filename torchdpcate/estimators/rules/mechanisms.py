@@ -12,6 +12,7 @@ from torchdpcate.estimators.rules.weighted_erm import WeightedERM
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.registry import Registry
 
 
 class RuleMechanism(ABC):
@@ -165,13 +166,5 @@ class OutputRule(RuleMechanism):
         )
 
 
-def make_rule_mechanism(mechanism: str, perturbation: str) -> RuleMechanism:
-    """Return the mechanism of these names.
-
-    Raises:
-        InputError: No such mechanism, or no such kind of noise.
-    """
-    ways: dict[str, type[RuleMechanism]] = {cls.way: cls for cls in (ObjectiveRule, OutputRule)}
-    if mechanism not in ways:
-        raise InputError(f"mechanism = {mechanism}: choose one of {', '.join(sorted(ways))}")
-    return ways[mechanism](perturbation)
+RULE_MECHANISMS = Registry("rule/mechanism")
+"""Mechanisms by the name that users give."""

@@ -14,6 +14,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.quantile import private_quantile
 from torchdpcate.privacy.session import FitSession
+from torchdpcate.registry import Registry
 
 _POINTS, _DECADES = 500, 4  # of the public grids from which constants are bought
 _TRIED = 65  # public outcomes at which a map is tried
@@ -155,7 +156,7 @@ class SignedResidual(Outcome):
         return centre, clip
 
 
-class BoughtResidual(Outcome):
+class PrivateResidual(Outcome):
     r"""A ``SignedResidual`` whose constants are bought: the median outcome, and a quantile of the distances to it.
 
     For outcomes whose bounds say little of where most of them lie, such as earnings: a public centre far from them
@@ -175,12 +176,12 @@ class BoughtResidual(Outcome):
     Example:
         >>> y, domain = torch.linspace(0, 1, 2000).double(), Domain([0.0], [1.0], outcome_low=0.0, outcome_high=10.0)
         >>> records, session = CausalData(y[:, None], y.round(), y), FitSession(NoiseSource.system())
-        >>> bought = BoughtResidual().settle(records, domain, 20.0, session)
+        >>> bought = PrivateResidual().settle(records, domain, 20.0, session)
         >>> round(bought.centre, 1), round(bought.clip, 1)
         (0.5, 0.5)
     """
 
-    name = "bought_residual"
+    name = "private_residual"
 
     def __init__(self, share: float = 0.1, quantile: float = 0.9) -> None:
         self.share = share
@@ -204,7 +205,7 @@ class BoughtResidual(Outcome):
 
     def transform(self, y: Tensor, domain: Domain) -> tuple[Tensor, Tensor]:
         """Refuse: the constants are not there before ``settle``."""
-        raise InputError("outcome = bought_residual: its constants are not bought yet; call fit first")
+        raise InputError("outcome = private_residual: its constants are not bought yet; call fit first")
 
     def public(self, domain: Domain) -> dict[str, Any]:
         """Return no constants, for none is known yet; refuse settings out of range."""
@@ -214,21 +215,8 @@ class BoughtResidual(Outcome):
         return {}
 
 
-OUTCOMES: dict[str, type[Outcome]] = {cls.name: cls for cls in (Shifted, SignedResidual, BoughtResidual)}
+OUTCOMES = Registry("outcome", old={"bought_residual": "private_residual"})
 """Outcome maps by their names."""
-
-
-def make_outcome(outcome: "str | Outcome") -> Outcome:
-    """Return the outcome map of this name, or the map itself.
-
-    Raises:
-        InputError: No map of this name.
-    """
-    if isinstance(outcome, Outcome):
-        return outcome
-    if outcome not in OUTCOMES:
-        raise InputError(f"outcome = {outcome}: choose one of {', '.join(sorted(OUTCOMES))}")
-    return OUTCOMES[outcome]()
 
 
 def magnitudes(outcome: Outcome, y: Tensor, domain: Domain) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ class OutcomeWeightedLearner(RuleLearner):
 
     With ``outcome="shifted"`` m is the outcome above a public lower bound and t the treatment; with
     ``signed_residual`` m is the distance from a public centre and t changes its sign below it, which needs half the
-    noise for the same rule. The default, ``bought_residual``, buys centre and clip with a tenth of the budget.
+    noise for the same rule. The default, ``private_residual``, buys centre and clip with a tenth of the budget.
 
     Args:
         domain: Public bounds.

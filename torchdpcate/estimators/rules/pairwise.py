@@ -17,7 +17,7 @@ from torchdpcate.estimators.cate.mechanisms.worst_pairs import DOMAIN, NEAR
 from torchdpcate.estimators.rules.learner import RuleLearner
 from torchdpcate.estimators.rules.matching import Matching, make_matching
 from torchdpcate.estimators.rules.mechanisms import ObjectiveRule
-from torchdpcate.estimators.rules.outcome import Outcome, SignedResidual, magnitudes, make_outcome
+from torchdpcate.estimators.rules.outcome import OUTCOMES, Outcome, SignedResidual, magnitudes
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
 from torchdpcate.nuisance.weights.known import ConstantWeights
 from torchdpcate.nuisance.weights.scheme import WeightScheme
@@ -82,7 +82,7 @@ class PairwiseRule(RuleLearner):
         make_matching(self.matching).check(TableSchema.of(self.domain).domain)
         if self.gap not in GAPS:
             raise InputError(f"gap = {self.gap}: choose one of {', '.join(GAPS)}")
-        if not isinstance(make_outcome(self.outcome), SignedResidual):
+        if not isinstance(OUTCOMES.make(self.outcome, Outcome), SignedResidual):
             raise InputError(f"outcome = {self.outcome}: pairs compare residuals; use signed_residual")
         if self.loss == "squared" or isinstance(self.loss, Squared):
             raise InputError("loss = squared: pairs have labels; use huber_hinge or logistic")

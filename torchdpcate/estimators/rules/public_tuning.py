@@ -77,7 +77,7 @@ def tune_on_public(
 
     Example:
         >>> from torchdpcate.data import Domain
-        >>> from torchdpcate.policy import OutcomeWeightedLearner
+        >>> from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
         >>> from torchdpcate.privacy import PrivacyBudget
         >>> X, A = torch.rand(500, 2, dtype=torch.float64), torch.arange(500) % 2
         >>> Y = (2 * A - 1) * (X[:, 0] - X[:, 1])

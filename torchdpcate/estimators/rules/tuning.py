@@ -97,7 +97,7 @@ class PrivatelyTunedRule(TunedRule):
 
     Example:
         >>> from torchdpcate.data import Domain
-        >>> from torchdpcate.policy import OutcomeWeightedLearner
+        >>> from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
         >>> X, A = torch.rand(4000, 2, dtype=torch.float64), torch.arange(4000) % 2
         >>> Y = (2 * A - 1) * (X[:, 0] - X[:, 1])
         >>> learner = OutcomeWeightedLearner(Domain([0, 0], [1, 1], -1, 1), PrivacyBudget(4.0, 0.0))

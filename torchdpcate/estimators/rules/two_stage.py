@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from torchdpcate.estimators.rules.learner import RuleLearner
-from torchdpcate.nuisance.weights.by_name import make_weights
-from torchdpcate.nuisance.weights.scheme import WeightScheme
+from torchdpcate.nuisance.weights.scheme import WEIGHTS, WeightScheme
 
 
 @dataclass(eq=False, repr=False)
@@ -37,4 +36,4 @@ class TwoStageRule(RuleLearner):
 
     def scheme(self) -> WeightScheme:
         """Return the weights of this name."""
-        return make_weights(self.weights)
+        return WEIGHTS.make(self.weights, WeightScheme)

@@ -32,7 +32,7 @@ from torchdpcate.privacy.charge import TRAINING, Charge, Purpose
 from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, own_code
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.selection_mechanisms import SelectionMechanism, make_selection
+from torchdpcate.privacy.selection_mechanisms import SELECTIONS, SelectionMechanism
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.policy import NUISANCE, SCORING, PolicyRelease
 from torchdpcate.release.statement import make_statement
@@ -162,7 +162,7 @@ class PolicySelector(BaseEstimator):
         self.utilities_, self.spread_ = self._score(blocks[SCORING])
         if self.budget is not None:
             left = self._session.left(self._pays())  # a training block may have bought a guess
-            self.mechanism_ = make_selection(self.mechanism, left.epsilon, self.spread_)
+            self.mechanism_ = SELECTIONS.find(self.mechanism)(left.epsilon, self.spread_)
         self._own = own_code("nuisances", nuisances) or own_code("nuisances", getattr(nuisances, "recipe", None))
         self.actions_, self.settings_ = actions, self._public(nuisances)
         self._session.close()
@@ -179,7 +179,7 @@ class PolicySelector(BaseEstimator):
         """
         facts = self._facts(n)
         PolicyLibrary.of(self.policies).setup(facts.domain, facts.actions)
-        make_selection(self.mechanism, 1.0, 1.0)
+        SELECTIONS.find(self.mechanism)(1.0, 1.0)
         self.nuisances().check(facts, self.budget)
 
     def nuisances(self) -> ScoreNuisances:
@@ -206,7 +206,7 @@ class PolicySelector(BaseEstimator):
             raise InputError("budget = None: this selector was fitted without privacy and releases nothing")
 
         def run(budget: PrivacyBudget, session: FitSession) -> tuple[SelectionMechanism, int]:
-            mechanism = make_selection(self.mechanism, budget.epsilon, self.spread_)
+            mechanism = SELECTIONS.find(self.mechanism)(budget.epsilon, self.spread_)
             session.pay(mechanism.event, guarantee.level)
             return mechanism, int(mechanism.select(self.utilities_, session.noise)[0])
 

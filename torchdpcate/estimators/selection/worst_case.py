@@ -10,7 +10,7 @@ from torchdpcate.nuisance.arms.fixed import FixedNuisances
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.selection_mechanisms import make_selection
+from torchdpcate.privacy.selection_mechanisms import PermuteAndFlip
 from torchdpcate.privacy.worst_case import Game, worst_case
 
 _DOMAIN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.4)
@@ -37,7 +37,7 @@ def _selector(world: int) -> PolicySelector:
 )
 def _policy_selector(budget: PrivacyBudget) -> Game:
     worlds = [_selector(world) for world in (0, 1)]
-    mechanism = make_selection("permute_and_flip", budget.epsilon, worlds[0].spread_)
+    mechanism = PermuteAndFlip(budget.epsilon, worlds[0].spread_)
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
         return mechanism.select(worlds[world].utilities_, noise, runs).double()[:, None]

@@ -9,7 +9,6 @@ __getattr__, __dir__, __all__ = exports(
         "by_name": ("CERTIFICATES", "make_nuisances"),
         "fixed": ("FixedNuisances",),
         "frozen": ("FrozenNuisances",),
-        "learned": ("LearnedNuisances",),
         "private": ("PrivateNuisances",),
         "stable": ("StableNuisances",),
     },

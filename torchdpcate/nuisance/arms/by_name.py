@@ -4,16 +4,13 @@ from typing import Any
 
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.arms.base import ScoreNuisances
-from torchdpcate.nuisance.arms.fixed import FixedNuisances
-from torchdpcate.nuisance.arms.frozen import FrozenNuisances
-from torchdpcate.nuisance.arms.private import PrivateNuisances
-from torchdpcate.nuisance.arms.stable import StableNuisances
 from torchdpcate.nuisance.recipe import NuisanceRecipe
+from torchdpcate.registry import Registry
 
-CERTIFICATES: dict[str, type[ScoreNuisances]] = {
-    cls.certificate: cls for cls in (StableNuisances, PrivateNuisances, FrozenNuisances, FixedNuisances)
-}
+CERTIFICATES = Registry("certificate")
 """Where nuisances may come from, by the name of what vouches for them."""
+
+DEFAULT = "stability"
 
 _WHY = (
     "has no certificate, and double robustness is none: one replaced training record moves the scores of all scoring "
@@ -36,20 +33,16 @@ def make_nuisances(nuisance: Any, certificate: str | None) -> ScoreNuisances:
         >>> make_nuisances(None, "stability").certificate
         'stability'
     """
-    if certificate is not None and certificate not in CERTIFICATES:
-        raise InputError(f"certificate = {certificate}: choose one of {', '.join(CERTIFICATES)}")
+    given = None if certificate is None else CERTIFICATES.find(certificate)
     if nuisance is None:
-        return CERTIFICATES[certificate or StableNuisances.certificate]()
-    if isinstance(nuisance, NuisanceRecipe):
-        if certificate != PrivateNuisances.certificate:
-            raise InputError(f"nuisance = {type(nuisance).__name__}: {_WHY}")
-        return PrivateNuisances(nuisance)
-    own = getattr(nuisance, "certificate", None)
-    if not isinstance(nuisance, ScoreNuisances) or own not in CERTIFICATES:
+        return (given or CERTIFICATES[DEFAULT])()
+    if given is not None and isinstance(nuisance, NuisanceRecipe) and hasattr(given, "recipe"):
+        return given(nuisance)
+    if not isinstance(nuisance, ScoreNuisances) or nuisance.certificate not in CERTIFICATES.keys() - {"none"}:
         raise InputError(f"nuisance = {type(nuisance).__name__}: {_WHY}")
-    if certificate is not None and own != certificate:
+    if certificate not in (None, nuisance.certificate):
         raise InputError(
-            f"certificate = {certificate}: {type(nuisance).__name__} has the certificate {own}; ask for that one, or "
-            "leave nuisance out"
+            f"certificate = {certificate}: {type(nuisance).__name__} has the certificate {nuisance.certificate}; ask "
+            "for that one, or leave nuisance out"
         )
     return nuisance

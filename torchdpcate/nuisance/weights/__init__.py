@@ -5,12 +5,11 @@ from torchdpcate._lazy import exports
 __getattr__, __dir__, __all__ = exports(
     __name__,
     {
-        "by_name": ("WEIGHTS",),
         "known": ("ConstantWeights", "KnownWeights"),
         "logistic": ("LogisticWeights",),
         "mmd": ("MMDWeights",),
         "private": ("PrivateWeights",),
-        "scheme": ("WeightScheme",),
+        "scheme": ("WEIGHTS", "WeightScheme"),
         "tilting": ("TiltingWeights",),
     },
 )

@@ -21,6 +21,7 @@ from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Condition, Level
 from torchdpcate.privacy.session import FitSession
+from torchdpcate.registry import Registry
 
 _ROUNDING = 1e-9  # of the largest weight, which may exceed its bound by rounding alone
 
@@ -139,3 +140,7 @@ class WeightScheme(ABC):
             BudgetError: The block cannot pay.
             NumericalError: The fit missed its tolerance.
         """
+
+
+WEIGHTS = Registry("weights")
+"""Weighting schemes by the name that users give."""

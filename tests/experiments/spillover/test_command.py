@@ -1,0 +1,94 @@
+"""The audit of spillover as its command runs it: certified beside uncertified, and one line for each mistake."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from experiments.spillover.__main__ import main
+
+pytestmark = pytest.mark.studies
+
+DOMAIN = {
+    "treatment": "treat",
+    "outcome": {"name": "pay", "low": 0, "high": 10},
+    "covariates": {"age": {"low": 16, "high": 60}, "dose": {"low": 0, "high": 1}},
+    "overlap": 0.2,
+}
+POLICIES = [{"kind": "constants", "actions": [0, 1]}, {"kind": "thresholds", "covariate": "dose", "cuts": [0.5]}]
+FILE = "policies.path=policies.yaml"
+
+
+def one_line(capsys) -> str:
+    """The complaint, if stderr holds exactly one line."""
+    error = capsys.readouterr().err.strip()
+    assert len(error.splitlines()) == 1, error
+    assert error.startswith("spillover: ")
+    return error
+
+
+AUDIT = ["data.n=400", "neighbours=4", "queries.count=20"]
+
+
+def test_the_spillover_audit_sets_certified_beside_uncertified(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main([*AUDIT, "folder=found"]) == 0
+    shown = capsys.readouterr().out
+    assert "m = 180, n = 180, 160 policies, floor 0.1" in shown
+    assert {path.name for path in (tmp_path / "found").iterdir()} == {"spillover.json", "spillover.png"}
+    report = json.loads((tmp_path / "found" / "spillover.json").read_text())
+    learners = {learner["certificate"]: learner for learner in report["learners"]}
+    assert learners["none"]["name"] == "KNeighborsRegressor"
+    assert set(learners) == {"stability", "none"}
+    assert (report["training"], report["scoring"], report["policies"], report["refuted"]) == (180, 180, 160, False)
+    # one neighbour of a nearest-neighbour model moves many scores; ridge fits with enough ridge hardly any
+    assert learners["none"]["movement"] > 10 * learners["stability"]["movement"] > 0
+    assert learners["stability"]["diagnostics"]["against"] == "truth"
+    assert learners["none"]["floor"] == pytest.approx(22)
+
+
+def test_the_audit_reads_the_words_of_a_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    draw = np.random.default_rng(0)
+    age, dose, treat = draw.integers(16, 61, 200), draw.random(200), draw.integers(0, 2, 200)
+    people = pd.DataFrame({"age": age, "dose": dose, "treat": treat, "pay": 4 + 2 * treat * dose})
+    people.to_csv("people.csv", index=False)
+    Path("domain.yaml").write_text(yaml.safe_dump(DOMAIN))
+    Path("policies.yaml").write_text(yaml.safe_dump(POLICIES))
+    words = ["data=table", "data.path=people.csv", "data.domain=domain.yaml", FILE, "neighbours=2"]
+    assert main([*words, "certificate.ridge=1", "certificate.propensity_ridge=1"]) == 0
+    assert "floor 0.2" in capsys.readouterr().out
+    assert not list(tmp_path.glob("audit*"))
+
+
+AUDIT_MISTAKES = {
+    "neighbours of nobody": (["neighbours=0"], "neighbours"),
+    "no number": (["neighbours=many"], "neighbours = many"),
+    "a key twice": (["folder=a", "folder=b"], "folder=b: give each key once"),
+    "no such certificate": (["certificate=hope"], "hope"),
+    "paid for": (["certificate=private_nuisances", "trainer.progress=false"], "private"),
+    "another task": (["task=cate"], "task=cate: .*leave it out"),
+    "unknown setting": (["selection.flor=0.1"], "selection.flor"),
+    "floor above 1/K": (["selection.floor=0.6"], "0.6"),
+    "no file": ([FILE], "policies.yaml"),
+}
+
+
+@pytest.mark.parametrize("mistake", sorted(AUDIT_MISTAKES))
+def test_mistakes_of_the_audit_give_one_line(mistake, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words, message = AUDIT_MISTAKES[mistake]
+    assert main([*AUDIT[:1], *AUDIT[2:], *words]) == 2
+    assert re.search(message, one_line(capsys))
+    assert not list(tmp_path.iterdir())
+
+
+def test_words_that_name_no_setting_get_the_nearest(capsys):
+    assert main(["data.m=3"]) == 2
+    assert "there is no setting data.m; the nearest is " in one_line(capsys)
+    assert main(["+foo=3"]) == 2
+    assert "there is no setting foo" in one_line(capsys)

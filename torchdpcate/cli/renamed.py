@@ -1,0 +1,54 @@
+"""Words of ``torchdpcate train`` that earlier versions knew by another name: translated before Hydra sees them."""
+
+import re
+import sys
+from collections.abc import Sequence
+
+from torchdpcate._text import plain
+
+OPTIONS: dict[str, str] = {"effect.eta": "effect.overlap"}
+"""New names of settings and groups by the old ones; what lies below an old name keeps its own."""
+CHOICES: dict[str, dict[str, str]] = {
+    "outcome": {"bought_residual": "private_residual"},
+}
+"""New names of choices by the old ones, by the new name of the setting or group that takes them."""
+_WORD = re.compile(r"(?P<mark>[+~]*)(?P<key>[\w./]+)(?P<rest>@[^=]*)?(?:=(?P<value>.*))?", re.DOTALL)
+
+
+def new_words(words: Sequence[str]) -> list[str]:
+    """Return the command-line words with every old name replaced, and say so in one warning line.
+
+    Args:
+        words: Words of ``torchdpcate train`` and of commands that read the same settings.
+
+    Example:
+        >>> new_words(["-m", "outcome=shifted,private_residual", "seed=0,1"])
+        ['-m', 'outcome=shifted,private_residual', 'seed=0,1']
+    """
+    new = [_new_word(word) for word in words]
+    changed = [f"{old} is now {word}" for old, word in zip(words, new, strict=True) if word != old]
+    if changed:
+        warning = f"{'; '.join(changed)}; the old name will be refused by the next version"
+        print(f"torchdpcate: warning: {plain(warning)}", file=sys.stderr)
+    return new
+
+
+def _new_word(word: str) -> str:
+    parts = _WORD.fullmatch(word)
+    if parts is None:
+        return word
+    key, value = _new_key(parts["key"]), parts["value"]
+    if value is not None:
+        for old, new in CHOICES.get(key, {}).items():
+            value = re.sub(rf"(?<!\w){re.escape(old)}(?!\w)", new, value)  # also one of several that are swept over
+    return f"{parts['mark']}{key}{parts['rest'] or ''}" + ("" if value is None else f"={value}")
+
+
+def _new_key(key: str) -> str:
+    """Return a dotted name with its longest old beginning replaced."""
+    names = key.split(".")
+    for length in range(len(names), 0, -1):
+        found = OPTIONS.get(".".join(names[:length]))
+        if found is not None:
+            return ".".join([found, *names[length:]])
+    return key

@@ -1,0 +1,131 @@
+"""What recomputations of releases share: stated numbers against those worked out anew, released ones on their grid."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor
+
+from torchdpcate.errors import InputError
+from torchdpcate.privacy.events import Event, GaussianEvent
+from torchdpcate.privacy.mechanisms import GaussianMechanism
+from torchdpcate.privacy.noise import NoiseSource
+
+UNFIT = (InputError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""What public facts that are not those of one release make a recomputation raise."""
+
+CLOSE = 1e-9
+"""How well numbers must agree that follow from each other without a search, relatively."""
+FAR = 1e3
+"""Scales of noise that no draw exceeds."""
+
+_RARE_BITS = 40  # an honest release is refused with a probability of about 2^-40
+_GRID_BITS = 20  # of a scale in steps of its grid: that many low bits are uniform
+_MANTISSA = 52
+
+
+def paid_gaussian(event: Event, sensitivity: float) -> GaussianMechanism:
+    """Return the Gaussian mechanism that a charge was for: its multiplier, at a sensitivity.
+
+    Args:
+        event: The charge's.
+        sensitivity: Of what got the noise.
+
+    Raises:
+        TypeError: The event is no Gaussian.
+    """
+    if not isinstance(event, GaussianEvent):
+        raise TypeError(f"{event} is no Gaussian")
+    return GaussianMechanism.of_event(event, sensitivity)
+
+
+def scale_problems(name: str, told: float, needed: float, close: float, least: bool = False) -> Iterator[str]:
+    """Return what is wrong with a public constant that follows from others.
+
+    Args:
+        name: Of the constant.
+        told: Its value, as the file tells it.
+        needed: What bounds, records, settings and charge make it.
+        close: How well they must agree, relatively.
+        least: Whether it may be larger.
+    """
+    if not (told >= needed * (1 - close) and (least or told <= needed * (1 + close))):
+        yield f"{name} = {told:.6g} is told, but bounds, records, settings and charge make it {needed:.6g}"
+
+
+def grid_problems(name: str, values: Tensor, scale: float) -> Iterator[str]:
+    """Return what is wrong with numbers that noise of a public scale was added to, on its grid.
+
+    A grid step is at most 2^-20 of the scale, so the 20 low bits of each number are as good as uniform: all p numbers
+    are multiples of 2^m steps with a probability of about 2^(-p min(m, 20)).
+
+    Args:
+        name: Of the numbers.
+        values: The numbers.
+        scale: Of the noise.
+    """
+    numbers = values.flatten().double()
+    if not len(numbers):
+        return
+    step, largest = NoiseSource.grid(scale), float(numbers.abs().amax())
+    finest = math.ldexp(1.0, math.frexp(largest)[1] - 1 - _MANTISSA) if largest else 0.0
+    if finest <= step and not bool((numbers / step == (numbers / step).round()).all()):
+        yield f"{name} is not on the grid of its noise"
+        return
+    steps, bits = numbers / max(step, finest), 0  # beyond 2^52 steps float64 rounds to a grid of its own
+    while bits < _GRID_BITS and bool((steps % 2.0 ** (bits + 1) == 0).all()):
+        bits += 1
+    if bits * len(steps) >= _RARE_BITS:
+        yield f"{name} is rounder than its noise leaves numbers"
+
+
+def far_problems(name: str, values: Tensor, most: float, scale: float) -> Iterator[str]:
+    """Return what is wrong with numbers beyond what records and noise can make.
+
+    Args:
+        name: Of the numbers.
+        values: The numbers.
+        most: Largest absolute value without noise.
+        scale: Of the noise.
+    """
+    if not float(values.abs().amax()) <= most * (1 + 1e-9) + FAR * scale:
+        yield f"{name} is larger than records and noise can make it"
+
+
+def batch_problems(what: str, rate: float, n: int) -> Iterator[str]:
+    """Return problems of a sampling rate: n of them are a whole number of records."""
+    batch = rate * n
+    if not (round(batch) >= 1 and abs(batch - round(batch)) <= 1e-6 * batch):
+        yield f"the sampling rate of {what} is not that of a batch of its {n} records"
+
+
+def compared(what: str, stated: float, needed: float, least: bool = False, close: float = CLOSE) -> Iterator[str]:
+    """Return problems of a stated scale of noise.
+
+    Args:
+        what: What gets the noise.
+        stated: Its scale.
+        needed: What the price asks for.
+        least: Whether it may be larger.
+        close: How well they must agree, relatively.
+    """
+    if not stated >= needed * (1 - close):
+        yield f"the noise of {what} is too little for what was paid"
+    elif not least and stated > needed * (1 + close):
+        yield f"the noise of {what} is more than what was paid asks for"
+
+
+def as_number(value: Any) -> float:
+    """Return a finite number of a file, and nothing that merely looks like one.
+
+    Raises:
+        TypeError: It is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise TypeError(f"{value!r} is no number")
+    return float(value)
+
+
+def same(one: float, other: float, unit: float = 0.0) -> bool:
+    """Return whether two numbers agree, up to rounding of numbers as large as ``unit``."""
+    return math.isclose(one, other, rel_tol=CLOSE, abs_tol=1e-12 * unit)

@@ -1,0 +1,24 @@
+"""Words of statements that earlier versions wrote, in those of this one, so that one set of checks reads both."""
+
+from dataclasses import replace
+
+from torchdpcate.release.release import Release
+from torchdpcate.release.rule import RuleRelease
+
+_VALUES = {(RuleRelease.kind, "outcome"): {"bought_residual": "private_residual"}}
+"""New words by the old ones, by kind of release and name of the public constant."""
+
+
+def in_present_words(release: Release) -> Release:
+    """Return a release whose statement calls its public constants as this version does; nothing else changes.
+
+    Args:
+        release: As read from its file.
+    """
+    public = {}
+    for name, value in release.privacy.public.items():
+        words = _VALUES.get((release.kind, name), {})
+        public[name] = words.get(value, value) if isinstance(value, str) else value
+    if public == release.privacy.public:
+        return release
+    return replace(release, privacy=replace(release.privacy, public=public))  # type: ignore[type-var]
