@@ -19,6 +19,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.objective import ObjectivePerturbation
 from torchdpcate.estimators.cate.mechanisms.output import OutputPerturbation
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
+from torchdpcate.features.tangent import Tangent
 from torchdpcate.influence.influence import InfluenceFunction
 from torchdpcate.nuisance.averaged import AveragedNuisances
 from torchdpcate.nuisance.nuisances import Nuisances
@@ -26,7 +27,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.second_stage import design, linear
 from torchdpcate.second_stage.stage import LinearStage, SecondStageBlock
-from torchdpcate.second_stage.tangent import Tangent, TangentSecondStage
+from torchdpcate.second_stage.tangent import TangentSecondStage
 
 DOMAIN = Domain([-1.0, 10.0, 0.0], [3.0, 20.0, 1.0], -1.0, 3.0, overlap=0.1)
 BUDGET = PrivacyBudget(1.0, 1e-5)
@@ -104,8 +105,8 @@ def test_of_averaged_nuisances_the_gradient_is_that_of_the_mean_effect():
 
 @pytest.mark.parametrize("width", [0, 7])
 def test_products_without_the_matrix_are_those_with_it(width, monkeypatch):
-    monkeypatch.setattr("torchdpcate.second_stage.tangent._LEAST_ROWS", 3)
-    monkeypatch.setattr("torchdpcate.second_stage.tangent._KERNEL_ROWS", 4)
+    monkeypatch.setattr("torchdpcate.features.tangent._LEAST_ROWS", 3)
+    monkeypatch.setattr("torchdpcate.features.tangent._KERNEL_ROWS", 4)
     monkeypatch.setattr("torchdpcate.features.maps._CHUNK_ELEMENTS", 3)
     psi, x, y, generator = features(width), DOMAIN.grid(10), DOMAIN.grid(14)[10:], torch.Generator().manual_seed(0)
     matrix = psi(x)

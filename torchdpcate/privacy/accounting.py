@@ -7,8 +7,7 @@ from functools import lru_cache, partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import expit, log_ndtr, ndtr
+import scipy
 
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import positive, probability, whole
@@ -87,11 +86,13 @@ def privacy_curve(charges: Sequence[EventCount], epsilons: Any, coarse: float = 
         return np.clip(np.asarray(total.get_delta_for_epsilon(epsilons)) + _lost(total), 0.0, 1.0)
     if isinstance(event, GaussianEvent):
         half, tail = 0.5 / event.noise_multiplier, epsilons * event.noise_multiplier
-        return np.clip(ndtr(half - tail) - np.exp(epsilons + log_ndtr(-half - tail)), 0.0, 1.0)
+        return np.clip(
+            scipy.special.ndtr(half - tail) - np.exp(epsilons + scipy.special.log_ndtr(-half - tail)), 0.0, 1.0
+        )
     assert isinstance(event, PureEvent | ApproximateEvent)
     bound, delta, capped = event.epsilon, getattr(event, "delta", 0.0), np.minimum(epsilons, event.epsilon)
     # randomised response, the worst of its kind: (e^bound - e^epsilon) / (1 + e^bound), without overflow
-    gap = -np.expm1(capped - bound) * expit(bound)
+    gap = -np.expm1(capped - bound) * scipy.special.expit(bound)
     return delta + (1 - delta) * np.maximum(gap, -np.expm1(np.minimum(capped, 0.0)))
 
 
@@ -179,7 +180,7 @@ def _dp_sgd_noise_multiplier(
     # a cheap coarse root first, then two or three exact evaluations around it
     start = _central_limit(epsilon, delta, rate, steps)
     coarse = partial(excess, coarse=4.0)
-    near = brentq(coarse, *_bracket(coarse, start, 0.02), xtol=1e-4)
+    near = scipy.optimize.brentq(coarse, *_bracket(coarse, start, 0.02), xtol=1e-4)
     lower, upper = _bracket(excess, near, 5e-4)
     while upper - lower > 6e-4:
         middle = (lower + upper) / 2

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
-from scipy.special import log_ndtr
+import scipy
 
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.accounting import EventCount, compose, naive_sum
@@ -223,7 +223,8 @@ class GaussianFilter(Filter):
             epsilon, delta = gaussian_epsilon(multiplier, block.delta - self.delta), block.delta - self.delta
         else:
             delta = left.delta if left.delta > _CRUMBS * block.delta else 0.0
-            epsilon = float(log_ndtr(left.size / 2) - log_ndtr(-left.size / 2)) * (1 - _INWARDS)
+            above, below = (float(scipy.special.log_ndtr(sign * left.size / 2)) for sign in (1, -1))
+            epsilon = (above - below) * (1 - _INWARDS)
             epsilon = min(epsilon, gaussian_epsilon(multiplier, delta)) if delta else epsilon
         return PrivacyBudget(epsilon, delta) if epsilon > _CRUMBS * block.epsilon else None
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import log_expit, log_ndtr, ndtri_exp
+import scipy
 
 from torchdpcate.privacy.accounting import EventCount, compose, privacy_curve
 from torchdpcate.privacy.budget import probability
@@ -82,8 +82,8 @@ def gaussian_dp(charges: Sequence[EventCount], delta: float) -> GaussianDP:
 
 def gaussian_curve(mu: float, epsilons: np.ndarray) -> np.ndarray:
     """delta_mu(epsilon) of a mu > 0 at epsilons [k] >= 0."""
-    high = log_ndtr(mu / 2 - epsilons / mu)
-    low = epsilons + log_ndtr(-mu / 2 - epsilons / mu)
+    high = scipy.special.log_ndtr(mu / 2 - epsilons / mu)
+    low = epsilons + scipy.special.log_ndtr(-mu / 2 - epsilons / mu)
     return -np.exp(high) * np.expm1(np.minimum(low - high, 0.0))
 
 
@@ -94,7 +94,7 @@ def event_mu(event: object) -> float:
     if isinstance(event, DPSGDEvent):
         return 2 / event.noise_multiplier  # a replaced gradient moves the sum by up to two clip norms
     assert isinstance(event, PureEvent | ApproximateEvent)
-    return float(-2 * ndtri_exp(log_expit(-event.epsilon)))
+    return float(-2 * scipy.special.ndtri_exp(scipy.special.log_expit(-event.epsilon)))
 
 
 def _cover(charges: Sequence[EventCount], delta: float) -> float | None:

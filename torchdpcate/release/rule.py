@@ -11,7 +11,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import to_config
 from torchdpcate.release.parts import load_features, named_tensors
-from torchdpcate.release.release import RELEASES, Release, _require
+from torchdpcate.release.release import Release, require_tensor
 from torchdpcate.release.statement import PrivacyStatement
 
 
@@ -84,11 +84,8 @@ class RuleRelease(Release):
     ) -> "RuleRelease":
         """Rebuild a rule from ``tensors`` and ``facts``."""
         features = load_features(tensors, facts["features"], schema.domain)
-        _require(tensors["theta"], (features.dimension,), "theta")
+        require_tensor(tensors["theta"], (features.dimension,), "theta")
         return cls(tensors["theta"], features, schema, privacy)
-
-
-RELEASES[RuleRelease.kind] = RuleRelease
 
 
 def _example() -> RuleRelease:

@@ -17,7 +17,6 @@ from torchdpcate.verify.average import average_problems
 from torchdpcate.verify.beside import beside
 from torchdpcate.verify.blocks import block_problems
 from torchdpcate.verify.contents import contents_problems
-from torchdpcate.verify.effects import effect_problems
 from torchdpcate.verify.known import CANDIDATE, mechanism_of
 from torchdpcate.verify.older import in_present_words
 from torchdpcate.verify.policy import policy_problems
@@ -95,7 +94,6 @@ def _problems(file: ReleaseFile, release: Release) -> Iterator[str]:
     yield from _unpaid(file, privacy)
     yield from block_problems(release, facts)
     yield from _recomputed(release)
-    yield from effect_problems(release)
     yield from rule_problems(release)
     yield from policy_problems(file, privacy)
     yield from average_problems(release)

@@ -13,10 +13,10 @@ from tests.estimators.cate.mechanisms.test_mechanisms import ForbiddenNoise
 from tests.release.helpers import DOMAIN, QUERIES, SCHEMA, Charges, nuisances, stage
 from tests.release.test_file import STATEMENT
 from tests.sessions import noted
+from torchdpcate.erm.normal_equations import NormalEquations
 from torchdpcate.errors import InputError, ReleaseFileError
 from torchdpcate.estimators.cate.mechanisms import statistics
 from torchdpcate.estimators.cate.mechanisms.statistics import (
-    StatisticsRelease,
     SufficientStatistics,
     statistics_units,
 )
@@ -26,8 +26,8 @@ from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.file import load_release
+from torchdpcate.release.statistics import StatisticsRelease
 from torchdpcate.second_stage.linear import LinearProblem
-from torchdpcate.second_stage.normal_equations import NormalEquations
 from torchdpcate.second_stage.recipes import NeuralSecondStage
 
 BUDGET = PrivacyBudget(1.0, 1e-5)

@@ -1,7 +1,7 @@
 """What a mechanism is: something that turns a fitted second stage into numbers fit to leave."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -10,15 +10,34 @@ from torch import Tensor
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.cate.recompute import EffectFacts, effect_facts, is_learner
+from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import Event
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.release.release import FunctionRelease
+from torchdpcate.release.release import FunctionRelease, QueryRelease, Release
 from torchdpcate.second_stage.recipes import LinearSecondStage, SecondStage
 from torchdpcate.second_stage.stage import FittedStage, LinearStage, RKHSStage
+
+FUNCTION, QUERIES = (FunctionRelease.kind, QueryRelease.kind), (QueryRelease.kind,)
+"""Kinds of release of a mechanism of functions, which may be released at queries alone; and of one of queries."""
+
+
+def effects_stated(
+    formula: str,
+    kinds: tuple[str, ...],
+    *needs: str,
+    may: tuple[str, ...] = (),
+    highest: Level = Level.CERTIFIED,
+    conditions: tuple[str, ...] = (),
+) -> Stated:
+    """Return what releases of effects by a mechanism may state; ``needs`` are constants beside the learner's own."""
+    return Stated(
+        highest, kinds, frozenset(("learner", "split", "seed", "ridge", *needs)), frozenset(may), conditions, formula
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +120,7 @@ class Mechanism(ABC):
     Attributes:
         name: The name users give.
         formula: The noise scale and its source, in one line.
+        states: What its releases may state; nothing may be claimed where a mechanism does not say it.
         loss: The loss of a second stage it works with best, where the user has no wish.
         noise_ratio: The noise it works with best, see ``RidgeSecondStage``, where the user has no wish.
         accepts: Kinds of second stage it has a guarantee, or at least a scale, for.
@@ -112,6 +132,7 @@ class Mechanism(ABC):
 
     name: ClassVar[str]
     formula: ClassVar[str]
+    states: ClassVar[Stated] = Stated(Level.HEURISTIC, FUNCTION)
     loss: ClassVar[str] = "huber"
     noise_ratio: ClassVar[float] = 0.5
     accepts: ClassVar[tuple[type[SecondStage], ...]] = (SecondStage,)
@@ -139,6 +160,24 @@ class Mechanism(ABC):
             )
         if not isinstance(recipe, self.accepts):
             raise InputError(self._no_bound())
+
+    @classmethod
+    def recompute(cls, release: Release) -> Iterator[str]:
+        """Return what of a release does not follow from its public facts; see ``ReleaseMechanism``."""
+        assert isinstance(release, FunctionRelease | QueryRelease)
+        learner = release.privacy.public.get("learner")
+        if not is_learner(learner):
+            yield f"its learner is called {learner}, which is none of the library's"
+            return
+        facts = effect_facts(release, cls.free)
+        if isinstance(release, QueryRelease) and not cls.free:
+            yield from facts.head_problems()
+        yield from cls.problems(facts)
+
+    @classmethod
+    def problems(cls, facts: EffectFacts) -> Iterator[str]:
+        """Return what of constants, noise band and numbers does not follow from the public facts of a release."""
+        yield f"mechanism {cls.name!r} does not say how its releases follow from public facts"
 
     def require_linear(self, stage: FittedStage) -> LinearStage:
         """Return the stage if it is linear.

@@ -20,7 +20,7 @@ from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, linear_stag
 from torchdpcate.estimators.cate.online.correction import Correction, correction_from, correction_of, with_columns
 from torchdpcate.estimators.cate.online.counter import Counter
 from torchdpcate.estimators.cate.online.history import History
-from torchdpcate.estimators.cate.online.path import JITTER, LATTICE, Revealed, SamplePath, answer_step
+from torchdpcate.estimators.cate.online.path import EXCESS, JITTER, LATTICE, Revealed, SamplePath, answer_step
 from torchdpcate.nuisance.model import NuisanceModel
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import Event
@@ -36,9 +36,6 @@ from torchdpcate.second_stage.stage import FittedStage
 
 STATE_FILE = "state.safetensors"
 _FORMAT, _FORMAT_VERSION = "torchdpcate-online", "1"
-EXCESS = 1e-3
-"""Share by which the variance is raised, to pay for queries that are no rows of their own."""
-
 _SLACK = EXCESS * JITTER
 _BATCH = 4_096  # answers worked out at once
 _ROOM = 1 << 20  # bytes of a service besides its tensors

@@ -3,13 +3,15 @@
 import pytest
 import torch
 
+from experiments.audit.scale_search import ScaleSearch
 from tests.release.helpers import DOMAIN, QUERIES, block
 from torchdpcate.audit.neighbours import refitted
-from torchdpcate.audit.scale_search import ScaleSearch
 from torchdpcate.features.maps import Legendre
 from torchdpcate.influence.influence import InfluenceFunction
 from torchdpcate.influence.supremum import Supremum, gross_error_sensitivity
 from torchdpcate.second_stage.stage import LinearStage
+
+pytestmark = pytest.mark.studies
 
 
 def searched(stage: LinearStage) -> Supremum:
