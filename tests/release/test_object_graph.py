@@ -45,11 +45,11 @@ from torchdpcate.candidates.thresholds import Thresholds
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
 from torchdpcate.features.maps import Fourier, Legendre, Representation
 from torchdpcate.features.nystrom import Nystrom
+from torchdpcate.features.tangent import Tangent
 from torchdpcate.nuisance.arms.fixed import FixedNuisances
 from torchdpcate.nuisance.arms.frozen import FrozenNuisances
 from torchdpcate.nuisance.arms.private import PrivateNuisances
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.second_stage.tangent import Tangent
 
 N, BLOCK = 1_086, 543  # no other size of these fits
 DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.1)

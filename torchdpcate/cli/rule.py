@@ -32,9 +32,9 @@ from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule
 from torchdpcate.evaluation.figures import rule_figure, save_figure
 from torchdpcate.evaluation.rules import decision_accuracy, policy_value
 from torchdpcate.features.maps import Identity, Representation
+from torchdpcate.features.tangent import Tangent
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.rule import RuleRelease
-from torchdpcate.second_stage.tangent import Tangent
 
 _MEASURES = {
     "accuracy": "accuracy of the release",

@@ -11,7 +11,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import to_config
 from torchdpcate.release.parts import load_features, named_tensors
-from torchdpcate.release.release import _require
+from torchdpcate.release.release import require_tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +66,7 @@ class ReleasedWeights:
     def build(cls, tensors: dict[str, Tensor], facts: dict[str, Any], domain: Domain) -> "ReleasedWeights":
         """Rebuild weights from ``tensors`` and ``facts``."""
         features = load_features(tensors, facts["features"], domain)
-        _require(tensors["theta"], (features.dimension,), "theta")
+        require_tensor(tensors["theta"], (features.dimension,), "theta")
         return cls(tensors["theta"], features, make_estimand(facts["estimand"], facts["eta"]))
 
     def _predictor(self, x: Tensor) -> Tensor:

@@ -1,6 +1,5 @@
 """Sufficient statistics of ridge regression, released once: every ridge afterwards is free."""
 
-import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,11 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdpcate.data.schema import TableSchema
+from torchdpcate.erm.normal_equations import NormalEquations
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.base import (
     QUERIES,
-    Charge,
     FunctionMechanism,
     Prepared,
     PrivateHead,
@@ -27,11 +25,10 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.mechanisms import GaussianMechanism
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, worst_case
-from torchdpcate.release.release import RELEASES, FunctionRelease, _require
-from torchdpcate.release.statement import PrivacyStatement
+from torchdpcate.release.statistics import StatisticsRelease
 from torchdpcate.second_stage.linear import LinearProblem
-from torchdpcate.second_stage.normal_equations import NormalEquations
 from torchdpcate.second_stage.stage import FittedStage
 
 _MOST_FEATURES = 4_096  # their 8 million noisy numbers take about a minute to draw
@@ -70,57 +67,6 @@ class PrivateStatistics(PrivateHead):
 
     statistics: NormalEquations
     ridge: float
-
-
-@dataclass(frozen=True, eq=False)
-class StatisticsRelease(FunctionRelease):
-    """A whole CATE function with the statistics from which its reader makes that of any other ridge.
-
-    Attributes:
-        statistics: Noisy normal equations, paid for.
-        ridge: Of ``theta``.
-    """
-
-    kind = "statistics"
-
-    statistics: NormalEquations
-    ridge: float
-
-    def at_ridge(self, ridge: float) -> "StatisticsRelease":
-        """Return the function of another ridge lambda: post-processing, free however often and however chosen.
-
-        Raises:
-            InputError: A ridge that is not positive.
-        """
-        privacy = dataclasses.replace(self.privacy, public={**self.privacy.public, "ridge": ridge})
-        return dataclasses.replace(self, theta=self.statistics.solve(ridge), ridge=ridge, privacy=privacy)
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return what a function release holds, and the statistics."""
-        statistics = {"statistics.matrix": self.statistics.matrix, "statistics.vector": self.statistics.vector}
-        return {**super().tensors(), **statistics}
-
-    def facts(self) -> dict[str, Any]:
-        """Return what a function release states, the ridge, and the records of the statistics."""
-        return {**super().facts(), "ridge": self.ridge, "records": self.statistics.n}
-
-    @classmethod
-    def build(
-        cls, tensors: dict[str, Tensor], facts: dict[str, Any], schema: TableSchema, privacy: PrivacyStatement
-    ) -> "StatisticsRelease":
-        """Rebuild a release from ``tensors`` and ``facts``."""
-        function = FunctionRelease.build(tensors, facts, schema, privacy)
-        matrix, vector, p = tensors["statistics.matrix"], tensors["statistics.vector"], function.theta.numel()
-        _require(matrix, (p, p), "statistics.matrix")
-        _require(vector, (p,), "statistics.vector")
-        n, ridge = facts["records"], float(facts["ridge"])
-        if not torch.equal(matrix, matrix.T) or not (isinstance(n, int) and n > 0) or not 0 < ridge < math.inf:
-            raise ValueError("statistics that are not symmetric, or without records or ridge")
-        known = {field.name: getattr(function, field.name) for field in dataclasses.fields(function)}
-        return cls(**known, statistics=NormalEquations.of(matrix, vector, n), ridge=ridge)
-
-
-RELEASES[StatisticsRelease.kind] = StatisticsRelease
 
 
 class SufficientStatistics(FunctionMechanism):
@@ -193,13 +139,11 @@ class SufficientStatistics(FunctionMechanism):
             },
         )
 
-    def privatize(
-        self, stage: FittedStage, budget: PrivacyBudget, charge: Charge, noise: NoiseSource
-    ) -> PrivateStatistics:
+    def privatize(self, stage: FittedStage, budget: PrivacyBudget, session: FitSession) -> PrivateStatistics:
         """Return coefficients and statistics; see the base class."""
         ready = self.prepare(stage, budget).resting_on(stage.conditions)
         problem = self.require_linear(stage).problem
-        statistics = unpacked(ready.run(charge, noise), problem.design.shape[1], problem.n)
+        statistics = unpacked(ready.run(session), problem.design.shape[1], problem.n)
         ridge = ready.public["ridge"]
         return PrivateStatistics(statistics.solve(ridge), None, ready.guarantee, ready.public, statistics, ridge)
 
