@@ -20,6 +20,8 @@ from torchdpcate.features.maps import Fourier, Legendre
 from torchdpcate.privacy.calibration import smoothness
 from torchdpcate.second_stage.stage import LinearStage, SecondStageBlock
 
+pytestmark = pytest.mark.studies
+
 COLUMNS = ["n", "parameter", "p", "per_record", "gamma", "scale", "change", "ratio", "retrained_ratio", "gamma_ratio"]
 
 

@@ -11,6 +11,8 @@ from torchdpcate.influence.influence import InfluenceFunction
 from torchdpcate.influence.supremum import Supremum, gross_error_sensitivity
 from torchdpcate.second_stage.stage import LinearStage
 
+pytestmark = pytest.mark.studies
+
 
 def searched(stage: LinearStage) -> Supremum:
     own = stage.block
