@@ -97,6 +97,13 @@ class Registry(MutableMapping[str, Any]):
             found = self._known[name] = getattr(import_module(module), attribute)
         return found
 
+    def class_names(self) -> dict[str, str]:
+        """Return the names of the group's entries by those of their classes; nothing is imported for it."""
+        return {
+            found.rpartition(".")[2] if isinstance(found, str) else found.__name__: name
+            for name, found in self._known.items()
+        }
+
     def __setitem__(self, name: str, value: Any) -> None:
         self._known[name] = value
 

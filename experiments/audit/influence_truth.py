@@ -6,7 +6,7 @@ claim, for an R-learner with a known propensity: one treated record holds back t
 record decides which of two minima the training ends in (neural head). Writes influence_truth.csv, .json and .png
 beside this file; the .md says what was found.
 
-    python experiments/audit/influence_truth.py
+    python -m experiments.audit.influence_truth
 """
 
 import argparse
@@ -21,9 +21,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from experiments.audit.measure import Case, breaking_ratio, influence_versus_truth, scale_delta, truth_figure
 from torchdpcate import Dataset1, RLearner
 from torchdpcate._files import write_text
-from torchdpcate.audit.influence_truth import Case, breaking_ratio, influence_versus_truth, scale_delta, truth_figure
 from torchdpcate.causal.score import RScore
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData

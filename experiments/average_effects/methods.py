@@ -10,7 +10,7 @@ from torch import Tensor
 from experiments.average_effects.designs import Design, Sample
 from experiments.average_effects.literal import hajek, literal
 from torchdpcate import PrivacyBudget
-from torchdpcate.causal.estimand import Weighting
+from torchdpcate.causal.estimand import ATE
 from torchdpcate.estimators.average.difference_in_means import difference_in_means, plain_difference
 from torchdpcate.estimators.average.doubly_robust_plan import doubly_robust, plan_doubly_robust
 from torchdpcate.estimators.average.horvitz_thompson import horvitz_thompson, plan_horvitz_thompson
@@ -19,6 +19,7 @@ from torchdpcate.estimators.average.readout import Conclusion
 from torchdpcate.estimators.average.stages import estimate_batch
 from torchdpcate.estimators.average.subsample_aggregate import plan_subsample, subsample_aggregate
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.interval_law import half_width
 
 LEVEL = 0.95
@@ -41,8 +42,8 @@ def covariate_balancing(name: str, eta: float, loss: str = "auto", readout: str 
     """The library's ``CovariateBalancingEffect`` with these settings."""
 
     def run(design: Design, sample: Sample, epsilon: float, seed: int) -> dict[str, Found]:
-        budget, weighting = PrivacyBudget(epsilon, 0.0), Weighting("ATE", eta)
-        plan = make_plan(sample.records.n, design.features, weighting, budget, loss=loss, readout=readout)
+        budget, estimand = PrivacyBudget(epsilon, 0.0), ATE(eta)
+        plan = make_plan(sample.records.n, design.features, estimand, budget, loss=loss, readout=readout)
         return {name: found(estimate_batch(sample.records, plan, NoiseSource.fixed(seed)))}
 
     return run
@@ -52,11 +53,11 @@ def peers(eta: float) -> Method:
     """After Lee et al. (2019), after Guha & Reiter (2024), and the private difference in means."""
 
     def run(design: Design, sample: Sample, epsilon: float, seed: int) -> dict[str, Found]:
-        records, weighting, noise = sample.records, Weighting("ATE", eta), NoiseSource.fixed(seed)
-        facts = (records.n, design.features, weighting, epsilon)
+        records, estimand, noise = sample.records, ATE(eta), NoiseSource.fixed(seed)
+        facts = (records.n, design.features, estimand, epsilon)
         lee = horvitz_thompson(records, plan_horvitz_thompson(*facts), noise, records.sets)
         guha = subsample_aggregate(records, plan_subsample(*facts), noise)
-        difference = difference_in_means(records, epsilon, noise)
+        difference = difference_in_means(records, epsilon, FitSession(noise))
         return {"LGPR": found(lee), "GR": found(guha), "difference in means": found(difference)}
 
     return run
@@ -66,7 +67,7 @@ def aipw(eta: float) -> Method:
     """The library's ``DoublyRobustEffect`` with its defaults, (epsilon, 1e-5)."""
 
     def run(design: Design, sample: Sample, epsilon: float, seed: int) -> dict[str, Found]:
-        plan = plan_doubly_robust(sample.records.n, design.domain, Weighting("ATE", eta), PrivacyBudget(epsilon, DELTA))
+        plan = plan_doubly_robust(sample.records.n, design.domain, ATE(eta), PrivacyBudget(epsilon, DELTA))
         return {"AIPW": found(doubly_robust(sample.records, plan, NoiseSource.fixed(seed)))}
 
     return run

@@ -20,7 +20,7 @@ import torch
 from pyarrow import parquet
 
 from torchdpcate import Confounded, CovariateBalancingEffect, PrivacyBudget, TableStream
-from torchdpcate.causal.estimand import Weighting
+from torchdpcate.causal.estimand import ATE
 from torchdpcate.erm.records import Batch, StackedRecords, make_batch
 from torchdpcate.estimators.average.plan import BalancingPlan, make_plan
 from torchdpcate.estimators.average.stages import estimate_batch
@@ -56,7 +56,7 @@ def repeats(runs: int, n: int, epsilon: float, looped: int) -> bool:
     """Print times, errors and coverage; return whether the limit is missed."""
     design = Confounded()
     features = on_domain(None, design.domain())
-    plan = make_plan(n, features, Weighting("ATE", ETA), PrivacyBudget(epsilon, 0.0))
+    plan = make_plan(n, features, ATE(ETA), PrivacyBudget(epsilon, 0.0))
     records = data_sets(runs, n, plan, seed=0)
     estimated(one_of(records, 0), plan)  # imports and caches
     start = time.perf_counter()

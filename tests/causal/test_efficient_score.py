@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from tests.estimators.average.confounded import EFFECT, data_sets
-from torchdpcate.causal.efficient_score import EfficientScore, Scored, ScoreRanges
-from torchdpcate.causal.estimand import ESTIMANDS, Weighting
+from torchdpcate.causal.efficient_score import Scored, ScoreRanges
+from torchdpcate.causal.estimand import ESTIMANDS, Estimand, make_estimand
 
 
 def true_nuisances(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -14,8 +14,8 @@ def true_nuisances(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.T
     return e, torch.sigmoid(g), torch.sigmoid(g + 0.8)
 
 
-def effect(score: EfficientScore, scored: Scored) -> float:
-    a, b = score.terms(scored)
+def effect(score: Estimand, scored: Scored) -> float:
+    a, b = score.score(*scored)
     return (a.sum() / b.sum()).item()
 
 
@@ -28,7 +28,7 @@ def test_scores_give_the_weighted_effect_and_forgive_either_nuisance(estimand):
     truth = ((h * (mu1 - mu0)).sum() / h.sum()).item()
     if estimand == "ATE":
         assert truth == pytest.approx(EFFECT, abs=1e-3)
-    score, half = EfficientScore(estimand), torch.full_like(e, 0.5)
+    score, half = make_estimand(estimand, 0.1), torch.full_like(e, 0.5)
     assert effect(score, Scored(batch.z, batch.y, e, mu0, mu1)) == pytest.approx(truth, abs=0.015)
     assert effect(score, Scored(batch.z, batch.y, e, half, half)) == pytest.approx(truth, abs=0.015)
     if estimand != "ATO":  # whose weights are the propensity's own
@@ -39,12 +39,12 @@ def test_scores_give_the_weighted_effect_and_forgive_either_nuisance(estimand):
 def test_a_score_worked_out_by_hand():
     one = Scored(*(torch.tensor([[value]], dtype=torch.float64) for value in (1.0, 0.5, 0.25, 0.2, 0.4)))
     control = one._replace(z=torch.zeros(1, 1, dtype=torch.float64))
-    found = {name: [part.item() for part in EfficientScore(name).terms(one)] for name in ESTIMANDS}
+    found = {name: [part.item() for part in make_estimand(name, 0.1).score(*one)] for name in ESTIMANDS}
     assert found["ATE"] == pytest.approx([0.2 + 0.1 / 0.25, 1])
     assert found["ATT"] == pytest.approx([0.3, 1])
     assert found["ATC"] == pytest.approx([0.1 * 3, 0])
     assert found["ATO"] == pytest.approx([0.75 * (0.5 - 0.25 * 0.4 - 0.75 * 0.2), 0.75**2])
-    found = {name: [part.item() for part in EfficientScore(name).terms(control)] for name in ESTIMANDS}
+    found = {name: [part.item() for part in make_estimand(name, 0.1).score(*control)] for name in ESTIMANDS}
     assert found["ATE"] == pytest.approx([0.2 - 0.3 / 0.75, 1])
     assert found["ATT"] == pytest.approx([-0.3 / 3, 0])
     assert found["ATC"] == pytest.approx([-0.1, 1])
@@ -53,7 +53,7 @@ def test_a_score_worked_out_by_hand():
 
 def test_what_outcomes_and_clip_allow():
     for estimand, change, size in (("ATE", 20, 0), ("ATT", 11 - 1, 1), ("ATC", 11 - 1, 1), ("ATO", 1.8, 0.8)):
-        widest = ScoreRanges.widest(Weighting(estimand, 0.1))
+        widest = ScoreRanges.widest(make_estimand(estimand, 0.1))
         assert widest.size_change.item() == pytest.approx(size)
         if estimand in ("ATE", "ATO"):
             assert widest.change.item() == pytest.approx(change)
@@ -70,7 +70,7 @@ def test_random_records_stay_within_their_ranges_and_come_near(estimand):
 
     e = (0.1 + 0.8 * uniform(runs, 2)).sort(1).values
     mu = uniform(runs, 2, 2).sort(2).values
-    score, z = EfficientScore(estimand), (torch.arange(n) % 2).double().expand(runs, n)
+    score, z = make_estimand(estimand, 0.1), (torch.arange(n) % 2).double().expand(runs, n)
 
     def inside(ends: torch.Tensor) -> torch.Tensor:
         share = (2 * uniform(runs, n) - 0.5).clamp(0, 1)  # half of them at an end
@@ -78,8 +78,8 @@ def test_random_records_stay_within_their_ranges_and_come_near(estimand):
 
     unit = torch.tensor([[0.0, 1.0]], dtype=torch.float64).expand(runs, 2)
     scored = Scored(z, inside(unit), inside(e), inside(mu[:, 0]), inside(mu[:, 1]))
-    a, b = score.terms(scored)
-    ranges, tau = score.ranges(e, mu), 2 * uniform(runs) - 1
+    a, b = score.score(*scored)
+    ranges, tau = ScoreRanges.of(score, e, mu), 2 * uniform(runs) - 1
     for arm in (0, 1):
         own_a, own_b = a[:, z[0] == arm], b[:, z[0] == arm]
         assert (own_a.amax(1) <= ranges.high[:, arm] + 1e-12).all()

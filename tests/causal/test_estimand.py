@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from torchdpcate.causal.estimand import ESTIMANDS, Weighting
+from torchdpcate.causal.estimand import ATE, ESTIMANDS, make_estimand
+from torchdpcate.erm.balancing_loss import BalancingLoss
 from torchdpcate.errors import InputError
 
 ETA = 0.1
@@ -21,25 +22,25 @@ TABLE = {
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 def test_weights_and_constants_are_those_of_the_table(estimand: str) -> None:
     treated, control, most_treated, most_control, curvature = TABLE[estimand]
-    of, e = Weighting(estimand, ETA), torch.linspace(ETA, 1 - ETA, 101, dtype=torch.float64)
+    of, e = make_estimand(estimand, ETA), torch.linspace(ETA, 1 - ETA, 101, dtype=torch.float64)
     arms = of.at(e, torch.ones_like(e)), of.at(e, torch.zeros_like(e))
     torch.testing.assert_close(arms[0], treated(e), rtol=1e-13, atol=0)
     torch.testing.assert_close(arms[1], control(e), rtol=1e-13, atol=0)
     assert math.isclose(of.most_treated, most_treated, rel_tol=1e-13)
     assert math.isclose(of.most_control, most_control, rel_tol=1e-13)
-    assert math.isclose(of.curvature, curvature, rel_tol=1e-13)
+    assert math.isclose(BalancingLoss(of).curvature, curvature, rel_tol=1e-13)
     assert math.isclose(of.largest, torch.cat(arms).amax().item(), rel_tol=1e-13)
     assert math.isclose(of.smallest, torch.cat(arms).amin().item() if of.symmetric else 0.0, rel_tol=1e-13)
 
 
 def test_the_propensity_is_clipped_to_eta() -> None:
-    e = Weighting("ATE", ETA).propensity(torch.tensor([-50.0, 0.0, 50.0], dtype=torch.float64))
+    e = ATE(ETA).propensity(torch.tensor([-50.0, 0.0, 50.0], dtype=torch.float64))
     torch.testing.assert_close(e, torch.tensor([ETA, 0.5, 1 - ETA], dtype=torch.float64), rtol=1e-14, atol=0)
 
 
 @pytest.mark.parametrize(("estimand", "sign"), [("ATT", 1.0), ("ATC", -1.0)])
 def test_the_treated_and_the_controls_are_clipped_where_a_weight_could_grow_alone(estimand: str, sign: float) -> None:
-    of, g = Weighting(estimand, ETA), sign * torch.tensor([-9.0, 0.0, 9.0], dtype=torch.float64)
+    of, g = make_estimand(estimand, ETA), sign * torch.tensor([-9.0, 0.0, 9.0], dtype=torch.float64)
     other = torch.full_like(g, float(estimand == "ATC"))
     expected = torch.tensor([math.exp(-9.0), 1.0, (1 - ETA) / ETA], dtype=torch.float64)
     torch.testing.assert_close(of.weights(g, other), expected, rtol=1e-12, atol=0)
@@ -47,26 +48,41 @@ def test_the_treated_and_the_controls_are_clipped_where_a_weight_could_grow_alon
 
 
 def test_at_one_half_all_records_weigh_the_same() -> None:
-    of = Weighting("ATE", 0.5)
+    of = ATE(0.5)
     assert of.reach == 0
     assert of.largest == of.smallest == 2
 
 
 @pytest.mark.parametrize("eta", [0.0, -0.1, 1e-12, 0.51, math.nan])
 def test_a_clip_out_of_range_is_refused(eta: float) -> None:
-    with pytest.raises(InputError, match="eta"):
-        Weighting("ATE", eta)
+    with pytest.raises(InputError, match="overlap"):
+        ATE(eta)
 
 
 def test_an_unknown_estimand_is_refused() -> None:
     with pytest.raises(InputError, match="ATE, ATC, ATT, ATO"):
-        Weighting("LATE", ETA)
+        make_estimand("LATE", ETA)
 
 
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 @pytest.mark.parametrize("eta", [1e-9, 1e-4, 0.1, 0.499999])
 def test_no_record_weighs_more_than_the_constants_say(estimand: str, eta: float) -> None:
-    of, g = Weighting(estimand, eta), torch.linspace(-60, 60, 4001, dtype=torch.float64)
+    of, g = make_estimand(estimand, eta), torch.linspace(-60, 60, 4001, dtype=torch.float64)
     weights = torch.stack([of.weights(g, torch.full_like(g, z)) for z in (0.0, 1.0)])
     assert weights.max().item() <= of.largest * (1 + 1e-15)
     assert weights.min().item() >= of.smallest * (1 - 1e-15)
+
+
+@pytest.mark.parametrize("estimand", ESTIMANDS)
+def test_weights_follow_from_the_tilt(estimand: str) -> None:
+    of, e = make_estimand(estimand, ETA), torch.linspace(ETA, 1 - ETA, 101, dtype=torch.float64)
+    arms = of.at(e, torch.ones_like(e)), of.at(e, torch.zeros_like(e))
+    torch.testing.assert_close(arms[0] * e, of.tilt(e), rtol=1e-13, atol=1e-15)
+    torch.testing.assert_close(arms[1] * (1 - e), of.tilt(e), rtol=1e-13, atol=1e-15)
+
+
+@pytest.mark.parametrize("estimand", ESTIMANDS)
+def test_noise_of_the_logistic_score_is_amplified_by_the_slope_of_the_weights(estimand: str) -> None:
+    of, g = make_estimand(estimand, ETA), torch.tensor([0.0], dtype=torch.float64, requires_grad=True)
+    slopes = [torch.autograd.grad(of.weights(g, torch.full_like(g, z)).sum(), g)[0].abs().item() for z in (0.0, 1.0)]
+    assert math.isclose(sum(slopes) / 2 / 0.25, of.amplification, rel_tol=1e-12)

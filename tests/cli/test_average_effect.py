@@ -22,7 +22,7 @@ from torchdpcate.release.file import load_release
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 LALONDE = SHARED / "lalonde" / "nsw_dw.csv"
 TRUTH = 0.1695799
-SMALL = ["task=average_effect", "data.n=3000", "privacy.epsilon=4", "privacy.delta=0", "effect.eta=0.1"]
+SMALL = ["task=average_effect", "data.n=3000", "privacy.epsilon=4", "privacy.delta=0", "effect.overlap=0.1"]
 RUNS = {
     "balancing": [],
     "logistic": ["effect.loss=logistic", "effect.estimand=ATT", "features=legendre"],
@@ -53,7 +53,7 @@ def trained(tmp_path_factory):
     def folder(name: str) -> Path:
         if name not in done:
             done[name] = root / name.replace(" ", "_")
-            words = [word for word in SMALL if not (word.startswith("effect.eta") and name == "means")]
+            words = [word for word in SMALL if not (word.startswith("effect.overlap") and name == "means")]
             assert main(["train", *words, *RUNS[name], f"run_dir={done[name]}"]) == 0
         return done[name]
 
@@ -121,7 +121,7 @@ def test_summaries_tell_effects_apart(trained):
         "average_effect", "DoublyRobustEffect", "aipw", "doubly_robust", "ATE", None, "convex",
     ]  # fmt: skip
     assert summary(trained("table"))["requested"]["settings"] == {
-        "effect.eta": "0.1",
+        "effect.overlap": "0.1",
         "effect.readout": "outcome_table",
         "privacy.delta": "0",
     }
@@ -253,7 +253,7 @@ def test_the_truth_is_the_laws_or_the_mean_over_records():
 def test_job_training_whole_and_as_a_stream(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ["task=average_effect", "data=table", f"data.path={LALONDE}", "data.domain=lalonde", "privacy.delta=0"]
-    words += ["data.out_of_bounds=clip", "effect.eta=0.1", "privacy.epsilon=20"]
+    words += ["data.out_of_bounds=clip", "effect.overlap=0.1", "privacy.epsilon=20"]
     for name, stream in (("whole", "false"), ("stream", "true")):
         assert main(["train", *words, f"data.stream={stream}", f"run_dir={name}"]) == 0
         found = summary(name)
@@ -308,11 +308,11 @@ def test_a_public_sample_tells_whether_propensities_are_clipped(here, capsys):
     assert "warning" not in capsys.readouterr().err
     frame = table().assign(treat=lambda f: (f["dose"] > 0.5).astype(int))
     frame.to_csv("people.csv", index=False)
-    words = ["effect.eta=0.4", "effect.loss=logistic", "privacy.epsilon=500"]
+    words = ["effect.overlap=0.4", "effect.loss=logistic", "privacy.epsilon=500"]
     assert main(["train", *given, *words, "run_dir=s"]) == 0
     assert summary("s")["clipped"] > 0.5
     err = capsys.readouterr().err
-    assert re.search(r"warning: eta = 0.4: the propensity of \d+% of the public sample lies beyond", err)
+    assert re.search(r"warning: overlap = 0.4: the propensity of \d+% of the public sample lies beyond", err)
     assert err.count("\n") == 1
 
 
@@ -349,8 +349,8 @@ MISTAKES = {
         [STREAM],
         "people.csv, rows 1 to 400: outcome 'pay' has 400 values",
     ),
-    "eta of nobody": (None, ["effect.eta=0"], r"eta = 0: .*\(0, 0.5\]"),
-    "eta of all": (None, ["effect.eta=0.6"], r"eta = 0.6: .*\(0, 0.5\]"),
+    "overlap of nobody": (None, ["effect.overlap=0"], r"overlap = 0: .*\(0, 0.5\]"),
+    "overlap of all": (None, ["effect.overlap=0.6"], r"overlap = 0.6: .*\(0, 0.5\]"),
     "unknown estimand": (None, ["effect.estimand=LATE"], "estimand = 'LATE': choose one of ATE"),
     "estimand of another": (None, ["effect=horvitz_thompson", "effect.estimand=ATT"], "effect.estimand"),
     "unknown loss": (None, ["effect.loss=magic"], "loss = 'magic'"),
@@ -375,20 +375,24 @@ MISTAKES = {
     "groups of a stream": (None, [STREAM, "effect=subsample_aggregate"], "effect = subsample_aggregate needs all"),
     "part of a stream": (None, [STREAM, "data.n=100"], "data.n is 100; a stream has all records"),
     "stream of an effect": (None, ["task=cate", STREAM], "data.stream is true.*task=average_effect"),
-    "mechanism": (None, ["mechanism=output"], "mechanism: not used by task=average_effect; use effect.fitter"),
-    "nuisance": (None, ["nuisance=mlp"], "nuisance: not used.*only effect=doubly_robust"),
-    "features": (None, ["effect=difference_in_means", "features=legendre"], "features: not used.*has a basis"),
-    "learner": (None, ["learner=dr"], "learner: not used.*effect is the learner"),
-    "split": (None, ["split=cross_fit"], "use effect.split"),
-    "queries": (None, ["queries.count=5"], "queries.count: not used.*one number"),
-    "weights": (None, ["weights=private"], "weights: not used.*of rules"),
+    "mechanism": (None, ["mechanism=output"], "mechanism: not used by task=average_effect; it is of task=cate"),
+    "nuisance": (None, ["nuisance=mlp"], "nuisance: not used.*it is of effect=doubly_robust"),
+    "features": (
+        None,
+        ["effect=difference_in_means", "features=legendre"],
+        "features: not used.*it is of effect=covariate_balancing",
+    ),
+    "learner": (None, ["learner=dr"], "learner: not used.*it is of task=cate"),
+    "split": (None, ["split=cross_fit"], "split: not used"),
+    "queries": (None, ["queries.count=5"], "queries.count: not used by task=average_effect"),
+    "weights": (None, ["weights=private"], "weights: not used.*of task=owl"),
     "unknown setting": (None, ["effect.eeta=0.1"], "effect.eeta"),
     "average of an effect": (
         None,
         ["task=cate", "effect=difference_in_means"],
         "effect: not used.*task=average_effect",
     ),
-    "average of a rule": (None, ["task=owl", "effect.eta=0.1"], "effect.eta: not used.*task=average_effect"),
+    "average of a rule": (None, ["task=owl", "effect.overlap=0.1"], "effect.overlap: not used.*task=average_effect"),
 }
 
 

@@ -384,7 +384,7 @@ MISTAKES = {
     "learner": (None, ["learner=dr"], "learner: not used by task=policy_selection"),
     "second stage": (None, ["second_stage=neural"], "second_stage: not used"),
     "split of effects": (None, ["split=cross_fit"], "use selection.split"),
-    "weights": (None, ["weights=private"], "weights: not used.*of rules"),
+    "weights": (None, ["weights=private"], "weights: not used.*of task=owl"),
     "tune": (None, ["tune=private"], "tune: not used"),
     "figure": (None, ["figure.level=0.9"], "figure.level: not used"),
     "unknown setting": (None, ["selection.flor=0.1"], "selection.flor"),

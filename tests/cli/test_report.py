@@ -287,7 +287,7 @@ def test_report_of_a_real_sweep(sweep, capsys):
 def averages(tmp_path_factory):
     """A sweep of average effects over two budgets."""
     folder = tmp_path_factory.mktemp("averages") / "sweep"
-    words = ["task=average_effect", "data.n=900", "privacy.delta=0", "privacy.epsilon=1,4", "effect.eta=0.1"]
+    words = ["task=average_effect", "data.n=900", "privacy.delta=0", "privacy.epsilon=1,4", "effect.overlap=0.1"]
     assert main(["train", "-m", *words, "effect.shares.balance=0.1", f"run_dir={folder}"]) == 0
     return folder
 

@@ -54,7 +54,7 @@ def test_averages_are_those_of_a_large_sample(records) -> None:
     for estimand, weight in h.items():
         assert near(weight * (effect - study.average_effect(estimand)), 0.0)
     assert study.average_effect("ATE") == pytest.approx(0.16964, abs=1e-4)  # the note's, of a simulation
-    with pytest.raises(InputError, match="estimand is 'LATE'; choose one of ATE, ATT, ATC, ATO"):
+    with pytest.raises(InputError, match="estimand = 'LATE': choose one of ATE, ATC, ATT, ATO"):
         study.average_effect("LATE")
 
 

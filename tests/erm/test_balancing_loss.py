@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.estimators.average.eight import ETA, PHI, THETA, Z
-from torchdpcate.causal.estimand import ESTIMANDS, Weighting
+from torchdpcate.causal.estimand import ATE, ESTIMANDS, make_estimand
 from torchdpcate.erm.balancing_loss import BalancingLoss
 from torchdpcate.erm.solver import minimise
 
@@ -25,13 +25,13 @@ def _sums(loss: BalancingLoss, theta: torch.Tensor) -> tuple[float, torch.Tensor
 
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 def test_values_and_gradients_of_the_note(estimand: str) -> None:
-    value, gradient = _sums(BalancingLoss(Weighting(estimand, ETA)), THETA)
+    value, gradient = _sums(BalancingLoss(make_estimand(estimand, ETA)), THETA)
     assert abs(value - VALUES[estimand][0]) < 5e-9
     torch.testing.assert_close(gradient, torch.tensor(VALUES[estimand][1], dtype=torch.float64), atol=5e-9, rtol=0)
 
 
 def test_values_beyond_the_clip() -> None:
-    value, gradient = _sums(BalancingLoss(Weighting("ATE", ETA)), 4 * THETA)
+    value, gradient = _sums(BalancingLoss(ATE(ETA)), 4 * THETA)
     assert abs(value - 107.71702739) < 5e-9
     expected = torch.tensor([17.09748017, -11.08388825, 23.09662966], dtype=torch.float64)
     torch.testing.assert_close(gradient, expected, atol=5e-9, rtol=0)
@@ -39,7 +39,7 @@ def test_values_beyond_the_clip() -> None:
 
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 def test_derivatives_are_those_of_the_value_and_within_their_bounds(estimand: str) -> None:
-    of = Weighting(estimand, ETA)
+    of = make_estimand(estimand, ETA)
     loss, step = BalancingLoss(of), 1e-5
     g = torch.linspace(-4, 4, 801, dtype=torch.float64)
     away = (g.abs() - of.reach).abs() > 2 * step
@@ -56,7 +56,7 @@ def test_derivatives_are_those_of_the_value_and_within_their_bounds(estimand: st
 
 @pytest.mark.parametrize("estimand", ["ATE", "ATC", "ATT"])
 def test_the_slope_is_the_weight_and_so_the_minimiser_balances(estimand: str) -> None:
-    of = Weighting(estimand, ETA)
+    of = make_estimand(estimand, ETA)
     g = torch.linspace(-4, 4, 81, dtype=torch.float64)
     for z in (0.0, 1.0):
         slope = BalancingLoss(of)(g, torch.full_like(g, 2 * z - 1)).first
@@ -65,7 +65,7 @@ def test_the_slope_is_the_weight_and_so_the_minimiser_balances(estimand: str) ->
 
 def test_the_imbalance_is_the_tilt_and_the_shrinkage() -> None:
     """Sum t w phi = V + gamma theta at the minimiser of a tilted sum (section 3.1)."""
-    of, gamma = Weighting("ATE", ETA), 3.0
+    of, gamma = ATE(ETA), 3.0
     tilt = torch.tensor([[0.5, -0.3, 0.2]], dtype=torch.float64)
     theta = minimise(PHI, SIGNS, torch.ones(8).double(), BalancingLoss(of), gamma, tilt, 1e-12)[0]
     imbalance = (SIGNS * of.weights(PHI @ theta, Z)) @ PHI

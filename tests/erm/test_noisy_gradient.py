@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.sums import given
-from torchdpcate.causal.estimand import Weighting
+from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.erm.balancing_loss import BalancingLoss
 from torchdpcate.erm.losses import CrossEntropy, Logistic
@@ -25,7 +25,7 @@ from torchdpcate.privacy.noise import NoiseSource
 
 DOMAIN = Domain([0.0], [1.0], 0.0, 1.0)
 LINE = on_domain(None, DOMAIN)
-ATE, LINEAR = BalancingLoss(Weighting("ATE", 0.1)), BalancingLoss(Weighting("ATE", 0.5))
+ATE, LINEAR = BalancingLoss(make_estimand("ATE", 0.1)), BalancingLoss(make_estimand("ATE", 0.5))
 BUDGET = PrivacyBudget(1.0, 1e-6)
 
 
@@ -53,7 +53,7 @@ def test_all_steps_compose_to_one_gaussian_mechanism(epsilon, sigma, steps):
 @pytest.mark.parametrize("estimand", ["ATE", "ATT", "ATC", "ATO"])
 def test_no_record_pulls_by_more_than_the_sensitivity_says(estimand):
     """And some by nearly as much: 2 W, and 2 for the ATO."""
-    loss = BalancingLoss(Weighting(estimand, 0.1))
+    loss = BalancingLoss(make_estimand(estimand, 0.1))
     theta = torch.tensor([[0.0, t] for t in (-50.0, -3.0, 0.0, 3.0, 50.0)], dtype=torch.float64)
     ends = LINE(torch.tensor([[0.0], [0.0], [1.0], [1.0]])).expand(5, 4, 2)
     slopes = loss((ends @ theta[:, :, None])[:, :, 0], torch.tensor([1.0, -1.0, 1.0, -1.0]))

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from torchdpcate.causal.estimand import Weighting
+from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.records import CausalData
@@ -28,8 +28,8 @@ from torchdpcate.privacy.noise import NoiseSource
 PLAIN = PrivacyBudget(1 / 0.99, 0.0)  # 1 % of which pays for the solver's stop
 DOMAIN = Domain([0.0], [1.0], 0.0, 1.0)
 LINE = on_domain(None, DOMAIN)  # (1, x) / sqrt 2, so that phi = sqrt 2 psi has C^2 = 2
-ATE, LOGISTIC = BalancingLoss(Weighting("ATE", 0.1)), Logistic()
-LOSSES = [BalancingLoss(Weighting(e, 0.1)) for e in ("ATE", "ATT", "ATC", "ATO")] + [Logistic(), CrossEntropy()]
+ATE, LOGISTIC = BalancingLoss(make_estimand("ATE", 0.1)), Logistic()
+LOSSES = [BalancingLoss(make_estimand(e, 0.1)) for e in ("ATE", "ATT", "ATC", "ATO")] + [Logistic(), CrossEntropy()]
 
 # section 7 of the note
 X = [(0.6, 0.2), (-0.4, 0.5), (0.1, -0.7), (0.9, -0.1), (-0.8, -0.3), (0.3, 0.4), (-0.2, -0.6), (0.5, 0.8)]
@@ -91,13 +91,13 @@ def test_the_noise_in_an_entry_is_that_of_the_note(kind, ratio):
 @pytest.mark.parametrize("estimand", ["ATE", "ATT", "ATC", "ATO"])
 def test_the_imbalance_is_noise_and_shrinkage(estimand):
     """Sum of +-w phi = V + gamma theta at the minimiser, whatever the weights; here half of all scores are clipped."""
-    loss = BalancingLoss(Weighting(estimand, 0.3))
+    loss = BalancingLoss(make_estimand(estimand, 0.3))
     tilts = 20 * torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     theta = EIGHT.minimise(loss, arm, 2.0, tilts, 1e-11)
     g = predictor(PHI, theta)
-    assert 0 < (g.abs() > loss.weighting.reach).double().mean() < 1
+    assert 0 < (g.abs() > loss.estimand.reach).double().mean() < 1
     # the loss of the ATO is not clipped, and neither are the weights of its identity
-    weights = torch.sigmoid(-(2 * Z - 1) * g) if estimand == "ATO" else loss.weighting.weights(g, Z)
+    weights = torch.sigmoid(-(2 * Z - 1) * g) if estimand == "ATO" else loss.estimand.weights(g, Z)
     torch.testing.assert_close((weights * (2 * Z - 1)) @ PHI, tilts + 2 * theta, rtol=0, atol=1e-9)
 
 

@@ -8,7 +8,7 @@ from scipy.stats import chi2
 
 from tests.estimators.average import eight
 from torchdpcate import Domain, NoiseSource
-from torchdpcate.causal.estimand import Weighting
+from torchdpcate.causal.estimand import ATE, ATO, make_estimand
 from torchdpcate.erm.balancing_loss import BalancingLoss
 from torchdpcate.erm.domains import L1Ball
 from torchdpcate.erm.records import Batch, StackedRecords, arm
@@ -34,8 +34,8 @@ def side_by_side(*sets):
 
 
 def sampler(estimand="ATE", eta=0.2, order=math.inf, scale=6.0, ridge=1.0):
-    loss = CurvedBalancingLoss(Weighting(estimand, eta))
-    return GradientSampler(loss, ridge, L1Set(loss.weighting.reach * math.sqrt(2)), scale, order, 1e-8)
+    loss = CurvedBalancingLoss(make_estimand(estimand, eta))
+    return GradientSampler(loss, ridge, L1Set(loss.estimand.reach * math.sqrt(2)), scale, order, 1e-8)
 
 
 def grid(radius, points):
@@ -46,7 +46,7 @@ def grid(radius, points):
 
 def log_density(of, data, theta):
     """The law's, up to a constant, worked out from the printed loss and not from the sampler's continued one."""
-    gradient = data.slopes(BalancingLoss(of.loss.weighting), arm, theta)[1] + of.ridge * theta
+    gradient = data.slopes(BalancingLoss(of.loss.estimand), arm, theta)[1] + of.ridge * theta
     inside = theta.abs().sum(1) <= of.region.radius
     return torch.where(inside, -torch.linalg.vector_norm(gradient, of.order, dim=1) / of.scale, -torch.inf)
 
@@ -115,18 +115,18 @@ def test_floors_of_data_sets_do_not_depend_on_those_beside():
 def test_log_determinants_are_convex_where_nothing_is_clipped(estimand):
     generator = torch.Generator().manual_seed(0)
     psi, z = eight.PHI / math.sqrt(2), eight.Z  # any features will do
-    data, loss = StackedRecords(Batch(eight.X, psi, z, z)), CurvedBalancingLoss(Weighting(estimand, 0.1))
+    data, loss = StackedRecords(Batch(eight.X, psi, z, z)), CurvedBalancingLoss(make_estimand(estimand, 0.1))
     a, b = (2.6 * torch.rand(2, 2_000, 3, generator=generator, dtype=torch.float64) - 1.3).unbind()
-    assert (torch.cat([a, b]) @ psi.T).abs().amax() < loss.weighting.reach
+    assert (torch.cat([a, b]) @ psi.T).abs().amax() < loss.estimand.reach
     ends, middle = (log_curvature(data, loss, arm, 0.5, t) for t in (torch.cat([a, b]), (a + b) / 2))
     assert (ends.reshape(2, -1).mean(0) - middle).min() > -1e-12
     # and they are not for the logistic loss, which has no such sum of exponentials
-    logistic = [log_curvature(data, BalancingLoss(Weighting("ATO", 0.1)), arm, 0.5, 3 * t) for t in (a, b, (a + b) / 2)]
+    logistic = [log_curvature(data, BalancingLoss(ATO(0.1)), arm, 0.5, 3 * t) for t in (a, b, (a + b) / 2)]
     assert ((logistic[0] + logistic[1]) / 2 - logistic[2]).min() < -0.1
 
 
 def test_log_determinants_of_the_note():
-    loss = CurvedBalancingLoss(Weighting("ATE", eight.ETA))
+    loss = CurvedBalancingLoss(ATE(eight.ETA))
     theta = torch.stack([eight.THETA, torch.zeros(3, dtype=torch.float64)])
     found = log_curvature(eight.RECORDS, loss, arm, 0.0, theta)
     assert found.tolist() == pytest.approx([5.31080236, 3.50735758], abs=1e-8)
@@ -134,9 +134,9 @@ def test_log_determinants_of_the_note():
 
 @pytest.mark.parametrize("estimand", ["ATE", "ATT", "ATC"])
 def test_the_continued_loss_is_the_same_inside_and_smooth_beyond(estimand):
-    weighting = Weighting(estimand, 0.1)
-    loss, clipped = CurvedBalancingLoss(weighting), BalancingLoss(weighting)
-    u = torch.linspace(-weighting.reach, weighting.reach, 101, dtype=torch.float64)
+    estimand = make_estimand(estimand, 0.1)
+    loss, clipped = CurvedBalancingLoss(estimand), BalancingLoss(estimand)
+    u = torch.linspace(-estimand.reach, estimand.reach, 101, dtype=torch.float64)
     for target in (torch.ones(1).double(), -torch.ones(1).double()):
         (value, *found), (clipped_value, *expected) = loss(u, target), clipped(u, target)
         assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
@@ -198,18 +198,16 @@ def in_the_ball(n, d, slope=1.375):
 )
 def test_acceptance_is_that_of_the_note(n, d, epsilon, share):
     """The note does not say where its records come from; ours are kept as often, within 0.12."""
-    loss = CurvedBalancingLoss(Weighting("ATE", 0.1))
-    of = GradientSampler(
-        loss, 1e-3, BallSet(loss.weighting.reach * math.sqrt(2)), 2 * 2 * loss.slope / epsilon, 2, 1e-7
-    )
+    loss = CurvedBalancingLoss(ATE(0.1))
+    of = GradientSampler(loss, 1e-3, BallSet(loss.estimand.reach * math.sqrt(2)), 2 * 2 * loss.slope / epsilon, 2, 1e-7)
     data, proposals = in_the_ball(n, d), 200
     chances = of.propose(data, arm, NoiseSource.fixed(1), of.floor(data, arm).expand(proposals))[1]
     assert chances.mean().item() == pytest.approx(share, abs=0.12)
 
 
 def test_the_floor_of_another_set():
-    data, loss = in_the_ball(300, 3), CurvedBalancingLoss(Weighting("ATE", 0.1))
-    region = BallSet(loss.weighting.reach * math.sqrt(2))
+    data, loss = in_the_ball(300, 3), CurvedBalancingLoss(ATE(0.1))
+    region = BallSet(loss.estimand.reach * math.sqrt(2))
     line = torch.linspace(-region.radius, region.radius, 21, dtype=torch.float64)
     points = torch.cartesian_prod(line, line, line)
     values = log_curvature(data, loss, arm, 1.0, points[region.holds(points)])

@@ -9,7 +9,7 @@ from tests.estimators.average import eight
 from tests.estimators.average.confounded import DOMAIN, FEATURES
 from torchdpcate import CausalData, Domain, NoiseSource, PrivacyBudget
 from torchdpcate.audit.attack import audit
-from torchdpcate.causal.estimand import Weighting
+from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.erm.balancing_loss import BalancingLoss
@@ -25,7 +25,7 @@ from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.mechanisms import k_norm_deviation
 from torchdpcate.privacy.worst_case import WORST_CASES
 
-ATE = BalancingLoss(Weighting("ATE", 0.1))
+ATE = BalancingLoss(make_estimand("ATE", 0.1))
 ONE = PrivacyBudget(1.0, 0.0)
 
 
@@ -64,7 +64,7 @@ def moved(loss, region, order, tries, generator):
 @pytest.mark.parametrize("estimand", ["ATE", "ATT", "ATC"])
 @pytest.mark.parametrize("order", [2, math.inf])
 def test_no_record_moves_the_gradient_by_more_than_its_sensitivity(estimand, order):
-    loss = CurvedBalancingLoss(Weighting(estimand, 0.1))
+    loss = CurvedBalancingLoss(make_estimand(estimand, 0.1))
     fit = KNormGradient(order)
     region = sampler_of(loss).region
     delta = gradient_sensitivity(loss, FEATURES.largest_entry, order)
@@ -79,23 +79,23 @@ def sampler_of(loss, n=5_000, order=math.inf, ridge=1.0, epsilon=0.99):
     from torchdpcate.experimental.coefficient_set import L1Set
 
     scale = 2 * gradient_sensitivity(loss, FEATURES.largest_entry, order) / epsilon
-    region = L1Set(loss.weighting.reach / FEATURES.largest_entry)
+    region = L1Set(loss.estimand.reach / FEATURES.largest_entry)
     return GradientSampler(loss, ridge, region, scale, order, 1e-9 * loss.slope)
 
 
 def test_the_set_holds_what_is_not_clipped_and_nothing_else():
-    region = sampler_of(CurvedBalancingLoss(ATE.weighting)).region
+    region = sampler_of(CurvedBalancingLoss(ATE.estimand)).region
     theta = torch.randn(500, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2
     corners = FEATURES(torch.cartesian_prod(*[torch.tensor([-1.0, 1.0], dtype=torch.float64)] * 4))
     most = (theta @ corners.T).abs().amax(1)
-    assert torch.equal(region.holds(theta), most <= ATE.weighting.reach)
+    assert torch.equal(region.holds(theta), most <= ATE.estimand.reach)
     assert 0.05 < region.holds(theta).double().mean().item() < 0.95
 
 
 @pytest.mark.parametrize("order", [2, math.inf])
 def test_the_solvers_share_pays_for_stop_and_grid(order):
     """All terms of the bound add up to what they may cost, with the noise's scale that is drawn."""
-    of, n, p, share = sampler_of(CurvedBalancingLoss(ATE.weighting), order=order), 5_000, 5, 0.01
+    of, n, p, share = sampler_of(CurvedBalancingLoss(ATE.estimand), order=order), 5_000, 5, 0.01
     cover = solver_cover(of, n, p, share)
     r, radius = of.tolerance / of.ridge, of.region.radius
     a = r * math.sqrt(p) / radius
@@ -158,11 +158,11 @@ def test_a_stream_gives_the_same_draws():
     ("fit", "loss", "n", "epsilon", "words"),
     [
         (KNormGradient(), Logistic(), 5_000, 1.0, "fitter=objective"),
-        (KNormGradient(), BalancingLoss(Weighting("ATO", 0.1)), 5_000, 1.0, "ATE, ATT and ATC"),
-        (KNormGradient(), BalancingLoss(Weighting("ATE", 0.5)), 5_000, 1.0, "smaller eta"),
+        (KNormGradient(), BalancingLoss(make_estimand("ATO", 0.1)), 5_000, 1.0, "ATE, ATT and ATC"),
+        (KNormGradient(), BalancingLoss(make_estimand("ATE", 0.5)), 5_000, 1.0, "smaller overlap"),
         (KNormGradient(ridge=1e-3), ATE, 1_000_000, 1.0, "larger ridge"),
         (KNormGradient(), ATE, 100, 0.5, "more epsilon"),
-        (KNormGradient(), BalancingLoss(Weighting("ATT", 0.1)), 50_000, 1.0, "fewer features"),
+        (KNormGradient(), BalancingLoss(make_estimand("ATT", 0.1)), 50_000, 1.0, "fewer features"),
     ],
 )
 def test_refused_before_anything_is_spent(fit, loss, n, epsilon, words):
@@ -178,7 +178,7 @@ def test_settings_out_of_range(settings):
 
 def test_few_features_of_the_treated_alone_are_drawn():
     one = on_domain(None, Domain([-1.0], [1.0], 0.0, 1.0))
-    fit = KNormGradient().prepare(BalancingLoss(Weighting("ATT", 0.2)), 2_000, one, ONE)
+    fit = KNormGradient().prepare(BalancingLoss(make_estimand("ATT", 0.2)), 2_000, one, ONE)
     assert fit.public["dry_run_acceptance"] == pytest.approx(0.25**2, rel=0.2)
 
 

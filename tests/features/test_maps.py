@@ -12,10 +12,10 @@ from scipy.special import eval_legendre
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
+from torchdpcate.features import tangent
 from torchdpcate.features.maps import FEATURE_MAPS, FeatureMap, Fourier, Identity, Legendre, Products, Representation
 from torchdpcate.features.nystrom import Nystrom
 from torchdpcate.nuisance.nuisances import Nuisances
-from torchdpcate.second_stage import tangent
 
 DOMAIN = Domain([-1.0, 10.0, 0.0], [3.0, 20.0, 1.0], 0.0, 1.0)
 

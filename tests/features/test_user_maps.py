@@ -12,9 +12,9 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import FEATURE_MAPS, Fourier, Identity, Legendre, Representation
 from torchdpcate.features.nystrom import Nystrom
+from torchdpcate.features.tangent import Tangent
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.nuisance.nuisances import Nuisances
-from torchdpcate.second_stage.tangent import Tangent
 
 DOMAIN = Domain([-1.0, 10.0, 0.0], [3.0, 20.0, 1.0], 0.0, 1.0)
 AGE = Domain([0.0], [90.0], 0.0, 1.0)

@@ -15,7 +15,7 @@ from tests.faults.guards import answered
 from tests.faults.mutations import examples, json_faults
 from tests.verify.forgery import rewritten, statement
 from torchdpcate import load_release
-from torchdpcate.causal.estimand import Weighting
+from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.cli.inspect import inspect
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
@@ -43,7 +43,7 @@ BALANCE = BalanceTable(
 
 def weights(features=None, estimand: str = "ATT", eta: float = 0.2) -> ReleasedWeights:
     psi = (features or Identity()).setup(DOMAIN)
-    return ReleasedWeights(torch.linspace(-3, 3, psi.dimension, dtype=torch.float64), psi, Weighting(estimand, eta))
+    return ReleasedWeights(torch.linspace(-3, 3, psi.dimension, dtype=torch.float64), psi, make_estimand(estimand, eta))
 
 
 def released(main: Estimate = MAIN, **parts) -> AverageEffectRelease:

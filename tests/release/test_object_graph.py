@@ -45,11 +45,11 @@ from torchdpcate.candidates.thresholds import Thresholds
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
 from torchdpcate.features.maps import Fourier, Legendre, Representation
 from torchdpcate.features.nystrom import Nystrom
+from torchdpcate.features.tangent import Tangent
 from torchdpcate.nuisance.arms.fixed import FixedNuisances
 from torchdpcate.nuisance.arms.frozen import FrozenNuisances
 from torchdpcate.nuisance.arms.private import PrivateNuisances
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.second_stage.tangent import Tangent
 
 N, BLOCK = 1_086, 543  # no other size of these fits
 DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.1)
@@ -111,7 +111,7 @@ def selection(**settings: Any) -> Any:
 
 
 def effect(kind: type, budget: PrivacyBudget = PURE, **settings: Any) -> Any:
-    return kind(DOMAIN, budget, eta=0.2, **settings).fit(*RECORDS).release()
+    return kind(DOMAIN, budget, overlap=0.2, **settings).fit(*RECORDS).release()
 
 
 KINDS: dict[str, Callable[[], Any]] = {
@@ -214,7 +214,7 @@ def test_a_map_that_keeps_what_it_is_shown_is_released_as_it_was_made():
     releases = [cate(second_stage=stage, mechanism=way) for stage, way in ways]
     for learner in (
         OutcomeWeightedLearner(DOMAIN, PURE, features=keeping),
-        CovariateBalancingEffect(DOMAIN, PURE, eta=0.2, basis=keeping),
+        CovariateBalancingEffect(DOMAIN, PURE, overlap=0.2, basis=keeping),
     ):
         learner.fit(x, a, y)
         if isinstance(learner, OutcomeWeightedLearner):

@@ -12,12 +12,14 @@ from sklearn.linear_model import Ridge
 from torch.func import functional_call, grad, vmap
 
 from tests.release.helpers import Charges
+from tests.sessions import noted
 from torchdpcate.causal.score import RScore
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.objective import ObjectivePerturbation
 from torchdpcate.estimators.cate.mechanisms.output import OutputPerturbation
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
+from torchdpcate.features.tangent import Tangent
 from torchdpcate.influence.influence import InfluenceFunction
 from torchdpcate.nuisance.averaged import AveragedNuisances
 from torchdpcate.nuisance.nuisances import Nuisances
@@ -25,7 +27,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.second_stage import design, linear
 from torchdpcate.second_stage.stage import LinearStage, SecondStageBlock
-from torchdpcate.second_stage.tangent import Tangent, TangentSecondStage
+from torchdpcate.second_stage.tangent import TangentSecondStage
 
 DOMAIN = Domain([-1.0, 10.0, 0.0], [3.0, 20.0, 1.0], -1.0, 3.0, overlap=0.1)
 BUDGET = PrivacyBudget(1.0, 1e-5)
@@ -103,8 +105,8 @@ def test_of_averaged_nuisances_the_gradient_is_that_of_the_mean_effect():
 
 @pytest.mark.parametrize("width", [0, 7])
 def test_products_without_the_matrix_are_those_with_it(width, monkeypatch):
-    monkeypatch.setattr("torchdpcate.second_stage.tangent._LEAST_ROWS", 3)
-    monkeypatch.setattr("torchdpcate.second_stage.tangent._KERNEL_ROWS", 4)
+    monkeypatch.setattr("torchdpcate.features.tangent._LEAST_ROWS", 3)
+    monkeypatch.setattr("torchdpcate.features.tangent._KERNEL_ROWS", 4)
     monkeypatch.setattr("torchdpcate.features.maps._CHUNK_ELEMENTS", 3)
     psi, x, y, generator = features(width), DOMAIN.grid(10), DOMAIN.grid(14)[10:], torch.Generator().manual_seed(0)
     matrix = psi(x)
@@ -173,7 +175,7 @@ def test_function_mechanisms_release_the_tangent_head(mechanism):
     domain = Domain([-1.0] * 30, [1.0] * 30, -1.0, 1.0, overlap=0.1)
     fitted = stage(width=32, n=200, domain=domain, ridge=0.1)
     assert fitted.features.dimension == 1_058
-    head = mechanism.privatize(fitted, BUDGET, Charges(), NoiseSource.fixed(0))
+    head = mechanism.privatize(fitted, BUDGET, noted(NoiseSource.fixed(0), Charges()))
     queries = domain.grid(200)
     noise = fitted.features.product(head.theta - fitted.theta, queries)
     assert 0 < noise.square().mean().sqrt().item() < 2 * head.noise_scale
@@ -181,7 +183,7 @@ def test_function_mechanisms_release_the_tangent_head(mechanism):
 
 def test_smooth_sensitivity_answers_from_the_tangent_head():
     fitted, queries = stage(n=300, threshold=math.inf), DOMAIN.grid(3)
-    answers = SmoothSensitivity().answer(fitted, queries, BUDGET, Charges(), NoiseSource.fixed(0))
+    answers = SmoothSensitivity().answer(fitted, queries, BUDGET, noted(NoiseSource.fixed(0), Charges()))
     assert bool(torch.isfinite(answers.values).all())
 
 
@@ -191,7 +193,7 @@ def test_a_million_parameters_are_released_from_a_wide_network():
     domain = Domain([-1.0] * 30, [1.0] * 30, -1.0, 1.0, overlap=0.1)
     wide = stage(width=31_000, n=40, domain=domain)
     wide.__dict__["problem"] = dataclasses.replace(wide.problem, psi=design.LazyDesign(wide.features, wide.block.x))
-    head = OutputPerturbation().privatize(wide, BUDGET, Charges(), NoiseSource.fixed(0))
+    head = OutputPerturbation().privatize(wide, BUDGET, noted(NoiseSource.fixed(0), Charges()))
     assert head.theta.shape == (1_023_002,)
     # an answer's noise is N(0, s^2): the norm of psi is one, whatever p
     queries = domain.grid(50)

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 import torch
 
-from torchdpcate.causal.estimand import Weighting
+from torchdpcate.causal.estimand import ATT, make_estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.erm.noisy_gradient import NoisyGradient
 from torchdpcate.erm.objective_fit import ObjectiveFit
@@ -20,7 +20,7 @@ from torchdpcate.estimators.average.doubly_robust_plan import NUISANCE
 from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompsonEffect
 from torchdpcate.estimators.average.learner import RECORDS
 from torchdpcate.estimators.average.outcome_table import CELLS, OutcomeTable
-from torchdpcate.estimators.average.plan import _AMPLIFIED, FITTERS, READOUTS
+from torchdpcate.estimators.average.plan import EFFECT_ESTIMATORS, FITTERS
 from torchdpcate.estimators.average.score_sums import SHARES
 from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregateEffect
 from torchdpcate.experimental.k_norm_gradient import KNormGradient
@@ -103,7 +103,7 @@ LEARNERS = {
         f"table of {e}": lambda e=e: CovariateBalancingEffect(DOMAIN, PURE, estimand=e, readout="outcome_table")
         for e in ("ATE", "ATC")
     },
-    "equal weights": lambda: CovariateBalancingEffect(DOMAIN, PURE, eta=0.5),
+    "equal weights": lambda: CovariateBalancingEffect(DOMAIN, PURE, overlap=0.5),
     "constant centre": lambda: CovariateBalancingEffect(DOMAIN, PURE, outcome_bounds=(0.8, 0.8)),
     "noise alone": lambda: CovariateBalancingEffect(DOMAIN, PrivacyBudget(0.05, 0.0), estimand="ATC"),
     "table of noise": lambda: DifferenceInMeansEffect(DOMAIN, PrivacyBudget(0.003, 0.0)),
@@ -115,12 +115,14 @@ LEARNERS = {
     "aipw of the treated, noise alone": lambda: DoublyRobustEffect(DOMAIN, PrivacyBudget(0.05, 1e-6), estimand="ATT"),
     "horvitz_thompson with a penalty": lambda: HorvitzThompsonEffect(DOMAIN, PURE, least_penalty=0.01),
     "much epsilon": lambda: CovariateBalancingEffect(DOMAIN, PrivacyBudget(1e4, 0.0), shares=BESIDE),
-    "tiny outcomes": lambda: CovariateBalancingEffect(Domain([0.0], [1.0], 0.0, 1e-15), PURE, eta=0.2, shares=BESIDE),
+    "tiny outcomes": lambda: CovariateBalancingEffect(
+        Domain([0.0], [1.0], 0.0, 1e-15), PURE, overlap=0.2, shares=BESIDE
+    ),
     **{
         f"beside {readout} of {e}": lambda e=e, readout=readout, loss=loss: CovariateBalancingEffect(
             DOMAIN, PURE, estimand=e, readout=readout, shares=BESIDE, loss=loss
         )
-        for readout in READOUTS
+        for readout in EFFECT_ESTIMATORS
         for e, loss in (("ATE", "logistic"), ("ATT", "balancing"), ("ATO", "auto"))
     },
     "beside noise alone": lambda: CovariateBalancingEffect(
@@ -179,11 +181,11 @@ def test_a_card_shows_the_audits_of_its_parts():
 
 def test_constants_are_those_of_the_learners():
     law, facts, parts = verify_average_law, verify_average_facts, verify_average_parts
-    assert (law.SCALES, law.UPPER, law.TABLE, law.AMPLIFIED) == (SCALES, UPPER, CELLS, _AMPLIFIED)
+    assert (law.SCALES, law.UPPER, law.TABLE) == (SCALES, UPPER, CELLS)
     assert (facts.RECORDS, facts.NUISANCE) == (RECORDS, NUISANCE)
     assert parts._FITTERS.keys() == FITTERS.keys()
     peers = (DifferenceInMeansEffect, HorvitzThompsonEffect, SubsampleAggregateEffect, DoublyRobustEffect)
-    assert law.READOUTS.keys() == {*READOUTS, *(peer.method for peer in peers)}
+    assert law.READOUTS.keys() == {*EFFECT_ESTIMATORS, *(peer.method for peer in peers)}
     assert law.READOUTS["balanced_difference"][1] == tuple(BalancedDifference.parts)
     assert law.READOUTS["outcome_table"][1] == (*CELLS, *list(OutcomeTable.parts)[1:])
     assert law.READOUTS["aipw"][1] == tuple(SHARES)
@@ -257,7 +259,7 @@ def test_constants_that_contradict_each_other(make, public, problem, tmp_path):
 
 
 def test_weights_of_another_estimand(tmp_path):
-    other = replace(balanced().weights, weighting=Weighting("ATT", 0.2))
+    other = replace(balanced().weights, estimand=ATT(0.2))
     assert "weights are not those" in refused(replace(balanced(), weights=other), tmp_path)
 
 
@@ -353,7 +355,7 @@ def test_the_interval_counts_the_imbalance(name, tmp_path):
     release = IMBALANCED[name]()
     public, unit = release.privacy.public, release.domain.outcome_range
     size = verify_average_law.denominator(facts_of(release))
-    factor = _AMPLIFIED[release.estimand] if public["loss"] == "logistic" else 1.0
+    factor = make_estimand(release.estimand, 0.2).amplification if public["loss"] == "logistic" else 1.0
     left = unit * public["slope_bound"] * public["noise_per_record"] * 2000 * factor / size
     rest = math.sqrt(release.main.law.gaussian**2 - left**2)  # sampling alone
     cut = replace(release, main=replace(release.main, law=replace(release.main.law, gaussian=rest)))
@@ -363,7 +365,7 @@ def test_the_interval_counts_the_imbalance(name, tmp_path):
 
 
 def facts_of(release: AverageEffectRelease) -> verify_average_facts.AverageFacts:
-    return verify_average_facts.AverageFacts(release, Weighting(release.estimand, release.privacy.public["eta"]))
+    return verify_average_facts.AverageFacts(release, make_estimand(release.estimand, release.privacy.public["eta"]))
 
 
 def test_a_slope_bound_that_does_not_count(tmp_path):

@@ -135,7 +135,7 @@ def shipped_results() -> dict[str, Any] | None:
     Each value has the fields of `AuditResult`; they were found on the worst-case pairs of the registry by the
     version of the package named in the file, not on anybody's records. Under ``influence_truth`` stands, by kind of
     head, the largest change by one record found, over the local sensitivity that mechanism ``influence`` assumes
-    (`audit.influence_truth`).
+    (``experiments/audit``).
     """
     numbers = _shipped(NUMBERS, "docs/guarantees")
     if numbers is None:

@@ -6,7 +6,7 @@ __getattr__, __dir__, __all__ = exports(
     __name__,
     {
         "arm_scores": ("dr_scores", "project_to_floor"),
-        "estimand": ("ESTIMANDS", "Weighting"),
+        "estimand": ("ATC", "ATE", "ATO", "ATT", "ESTIMANDS", "Estimand", "make_estimand"),
         "score": ("DRScore", "OrthogonalScore", "RScore", "RegressionScore", "ScoreBounds"),
     },
 )

@@ -1,4 +1,4 @@
-"""Doubly robust scores of the four average effects, and their public ranges by intervals of the nuisances."""
+"""Records with nuisances at hand, and public ranges of their doubly robust scores by intervals of the nuisances."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.estimand import Weighting
+from torchdpcate.causal.estimand import Estimand
 
 
 class Scored(NamedTuple):
@@ -27,73 +27,9 @@ class Scored(NamedTuple):
     mu1: Tensor
 
 
-@dataclass(frozen=True)
-class EfficientScore:
-    r"""Score a - tau b of one record, whose mean is zero at the effect tau; the estimate is sum a / sum b.
-
-    .. math::
-        \text{ATE: } a = \mu_1 - \mu_0 + \tfrac{z}{e}(y - \mu_1) - \tfrac{1-z}{1-e}(y - \mu_0),\; b = 1; \qquad
-        \text{ATT: } a = \big(z - (1-z)\tfrac{e}{1-e}\big)(y - \mu_0),\; b = z;
-
-        \text{ATC: } a = \big(z \tfrac{1-e}{e} - (1-z)\big)(y - \mu_1),\; b = 1 - z; \qquad
-        \text{ATO: } a = (z - e)(y - e\mu_1 - (1-e)\mu_0),\; b = (z - e)^2
-
-    Errors of the propensity and of the outcome model enter as a product. For the ATO it is the partially linear score,
-    whose denominator is orthogonal too, for the overlap e (1 - e) is not known.
-
-    Source: Robins, Rotnitzky & Zhao (1994); Robinson (1988) for the ATO.
-
-    Args:
-        estimand: ``ATE``, ``ATT``, ``ATC`` or ``ATO``.
-    """
-
-    estimand: str
-
-    def terms(self, at: Scored) -> tuple[Tensor, Tensor]:
-        """Return a and b, each of the records' shape."""
-        z, y, e, mu0, mu1 = at
-        match self.estimand:
-            case "ATE":
-                residual = torch.where(z > 0.5, (y - mu1) / e, (mu0 - y) / (1 - e))
-                return mu1 - mu0 + residual, torch.ones_like(y)
-            case "ATT":
-                return torch.where(z > 0.5, y - mu0, (mu0 - y) * e / (1 - e)), z
-            case "ATC":
-                return torch.where(z > 0.5, (y - mu1) * (1 - e) / e, mu1 - y), 1 - z
-            case _:
-                return (z - e) * (y - e * mu1 - (1 - e) * mu0), (z - e).square()
-
-    def ranges(self, e: Tensor, mu: Tensor) -> "ScoreRanges":
-        """Return the ranges of a and b over outcomes in [0, 1] and nuisances in their intervals.
-
-        Each term is linear in y and each mean, and monotone in e, so the corners are enough. That of the ATO is once
-        e mu1 + (1 - e) mu0 is given, which lies in the hull of both means' intervals.
-
-        Args:
-            e: Least and largest propensity, [runs, 2].
-            mu: Least and largest mean outcome of controls and treated, [runs, 2, 2].
-
-        Example:
-            >>> half, middle = torch.full((1, 2), 0.5).double(), torch.full((1, 2, 2), 0.5).double()
-            >>> EfficientScore("ATE").ranges(half, middle).change.tolist()
-            [2.0]
-        """
-        mu0, mu1 = mu[:, 0], mu[:, 1]
-        corners = torch.cartesian_prod(*[torch.arange(2)] * 5).T
-        if self.estimand == "ATO":
-            mu0 = mu1 = torch.stack([mu[:, :, 0].amin(1), mu[:, :, 1].amax(1)], 1)
-            corners = corners[:, corners[3] == corners[4]]
-        z, y = (corners[k].to(e).expand(len(e), -1) for k in (0, 1))
-        ends = self.terms(Scored(z, y, e[:, corners[2]], mu0[:, corners[3]], mu1[:, corners[4]]))
-        arms = [corners[0] == arm for arm in (0, 1)]
-        low, least = (torch.stack([part[:, arm].amin(1) for arm in arms], 1) for part in ends)
-        high, most = (torch.stack([part[:, arm].amax(1) for arm in arms], 1) for part in ends)
-        return ScoreRanges(low, high, least, most)
-
-
 @dataclass(frozen=True, eq=False)
 class ScoreRanges:
-    """Ranges of a and b of controls and treated, each [runs, 2].
+    """Ranges of the terms a and b (`Estimand.score`) of controls and treated, each [runs, 2].
 
     Attributes:
         low: Least a.
@@ -108,11 +44,40 @@ class ScoreRanges:
     most: Tensor
 
     @classmethod
-    def widest(cls, weighting: Weighting) -> "ScoreRanges":
+    def of(cls, estimand: Estimand, e: Tensor, mu: Tensor) -> "ScoreRanges":
+        """Return the ranges over outcomes in [0, 1] and nuisances in their intervals.
+
+        Each term is linear in y and each mean, and monotone in e, so the corners are enough. Where the means enter
+        through one of both alone (``pooled_means``), that is once it is given: it lies in the hull of their intervals.
+
+        Args:
+            estimand: The estimand.
+            e: Least and largest propensity, [runs, 2].
+            mu: Least and largest mean outcome of controls and treated, [runs, 2, 2].
+
+        Example:
+            >>> from torchdpcate.causal.estimand import ATE
+            >>> half, middle = torch.full((1, 2), 0.5).double(), torch.full((1, 2, 2), 0.5).double()
+            >>> ScoreRanges.of(ATE(0.1), half, middle).change.tolist()
+            [2.0]
+        """
+        mu0, mu1 = mu[:, 0], mu[:, 1]
+        corners = torch.cartesian_prod(*[torch.arange(2)] * 5).T
+        if estimand.pooled_means:
+            mu0 = mu1 = torch.stack([mu[:, :, 0].amin(1), mu[:, :, 1].amax(1)], 1)
+            corners = corners[:, corners[3] == corners[4]]
+        z, y = (corners[k].to(e).expand(len(e), -1) for k in (0, 1))
+        ends = estimand.score(z, y, e[:, corners[2]], mu0[:, corners[3]], mu1[:, corners[4]])
+        arms = [corners[0] == arm for arm in (0, 1)]
+        low, least = (torch.stack([part[:, arm].amin(1) for arm in arms], 1) for part in ends)
+        high, most = (torch.stack([part[:, arm].amax(1) for arm in arms], 1) for part in ends)
+        return cls(low, high, least, most)
+
+    @classmethod
+    def widest(cls, estimand: Estimand) -> "ScoreRanges":
         """Return what outcomes and clip alone allow, [1, 2] each: public before any nuisance is."""
-        e = torch.tensor([[weighting.eta, 1 - weighting.eta]], dtype=torch.float64)
-        mu = torch.tensor([0.0, 1.0], dtype=torch.float64).expand(1, 2, 2)
-        return EfficientScore(weighting.estimand).ranges(e, mu)
+        e = torch.tensor([[estimand.overlap, 1 - estimand.overlap]], dtype=torch.float64)
+        return cls.of(estimand, e, torch.tensor([0.0, 1.0], dtype=torch.float64).expand(1, 2, 2))
 
     def repeated(self, runs: int) -> "ScoreRanges":
         """Return those of one run, for that many."""

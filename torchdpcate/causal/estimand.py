@@ -1,7 +1,8 @@
-"""Weights of the four average effects: the Beta family of covariate balancing, with a public clip of the propensity."""
+"""Average effects: whom each is an average of, its weights at a clipped propensity, and its doubly robust score."""
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -9,66 +10,78 @@ from torch import Tensor
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import number
 
-ESTIMANDS = {"ATE": (-1, -1), "ATC": (-1, 0), "ATT": (0, -1), "ATO": (0, 0)}
-"""Powers (alpha, beta) of the Beta family by estimand: everybody, the controls, the treated, the overlap."""
-
-_LEAST = 1e-9  # of eta: below it float64 cannot tell 1 - eta from one well enough
+_LEAST = 1e-9  # overlap below which float64 cannot tell 1 - overlap from one well enough
 
 
 @dataclass(frozen=True)
-class Weighting:
-    r"""Weights of one estimand at the clipped propensity e.
+class Estimand:
+    r"""A weighted average effect, and its weights at the clipped propensity e.
 
-    .. math:: w_1 = e^\alpha (1-e)^{\beta+1}, \quad w_0 = e^{\alpha+1} (1-e)^\beta, \quad
+    .. math:: \tau_h = \frac{E[h(\pi) (\mu_1 - \mu_0)]}{E[h(\pi)]}, \quad
+        w_1 = \frac{h(e)}{e}, \quad w_0 = \frac{h(e)}{1 - e}, \quad h(e) = e^{\alpha + 1} (1 - e)^{\beta + 1}, \quad
         e = \sigma(\mathrm{clip}(g, -L, L)), \quad L = \mathrm{logit}(1 - \eta)
 
-    so that w_1 is 1/e (ATE), (1-e)/e (ATC), 1 (ATT), 1-e (ATO), and w_0 is 1/(1-e), 1, e/(1-e), e. Both are monotone in
-    e, so their suprema are those at eta and 1 - eta. For ATT and ATC g is clipped on the one side alone where a weight
-    could grow: above for ATT, below for ATC. On the other side weights fall to 0, and must: where few are treated, a
-    floor under the controls' e/(1-e) would outweigh all the treated.
+    with eta the overlap bound. For alpha and beta in [-1, 0] (the Beta family) both weights are monotone in e, so their
+    suprema are those at eta and 1 - eta. What a subclass overrides is told at each name below; one without a scoring
+    rule has its propensity fitted by logistic regression, and one without a score has no doubly robust estimate.
 
     Source: Zhao (2019), table 1; theory note ``covariate_balancing``, section 1, which clips both sides for all.
 
     Args:
-        estimand: One of `ESTIMANDS`.
-        eta: Public clip of the propensity, in (0, 0.5]; at 0.5 all records weigh the same for ATE and ATO.
+        overlap: eta, public clip of the propensity, in (0, 0.5]; at 0.5 all records weigh the same for ATE and ATO.
 
     Raises:
-        InputError: If an argument is outside its range.
+        InputError: An overlap outside its range.
 
     Example:
-        >>> ate = Weighting("ATE", 0.1)
-        >>> round(ate.largest, 6), round(ate.smallest, 6), round(ate.curvature, 6)
-        (10.0, 1.111111, 9.0)
+        >>> ate = ATE(0.1)
+        >>> round(ate.largest, 6), round(ate.smallest, 6), ate.amplification
+        (10.0, 1.111111, 4.0)
     """
 
-    estimand: str
-    eta: float
+    overlap: float
+
+    name: ClassVar[str]
+    """What users, statements and files call it."""
+    powers: ClassVar[tuple[float, float]]
+    """(alpha, beta)."""
+    clips: ClassVar[tuple[bool, bool]] = (True, True)
+    """Whether the propensity is clipped below, and above."""
+    public_size: ClassVar[bool] = False
+    """Whether h = 1, so that the number of records is the denominator."""
+    scoring_rule: ClassVar[Literal["exponential", "logistic"] | None] = None
+    """The covariate balancing loss of its weights (``BalancingLoss``); None where there is none."""
+    pooled_means: ClassVar[bool] = False
+    """Whether the score depends on both mean outcomes through a mean of the two alone."""
 
     def __post_init__(self) -> None:
-        """Refuse an estimand that there is not, and a clip out of range."""
-        if self.estimand not in ESTIMANDS:
-            raise InputError(f"estimand = {self.estimand!r}: choose one of {', '.join(ESTIMANDS)}")
-        object.__setattr__(self, "eta", number("eta", self.eta))
-        if not _LEAST <= self.eta <= 0.5:
+        """Refuse an overlap out of range."""
+        object.__setattr__(self, "overlap", number("overlap", self.overlap))
+        if not _LEAST <= self.overlap <= 0.5:
             raise InputError(
-                f"eta = {self.eta:g}: the clip of the propensity must lie in (0, 0.5]; 0.1 keeps weights to 10"
+                f"overlap = {self.overlap:g}: the clip of the propensity must lie in (0, 0.5]; 0.1 keeps weights to 10"
             )
 
-    @property
-    def powers(self) -> tuple[int, int]:
-        """(alpha, beta)."""
-        return ESTIMANDS[self.estimand]
+    @classmethod
+    def tilt(cls, propensity: Tensor) -> Tensor:
+        """Return h, of the propensity's shape."""
+        alpha, beta = cls.powers
+        return propensity ** (alpha + 1) * (1 - propensity) ** (beta + 1)
+
+    @classmethod
+    def members(cls, z: Tensor) -> Tensor | None:
+        """Return of whom it is the plain average, by treatments z [n]; None where that is no set of records."""
+        return None
 
     @property
     def symmetric(self) -> bool:
-        """Whether both arms weigh alike, so that W_1 = W_0: for ATE and ATO."""
+        """Whether both arms weigh alike, so that W_1 = W_0."""
         return self.powers[0] == self.powers[1]
 
     @property
     def reach(self) -> float:
         """L, the largest |logit| that is not clipped on a side that is."""
-        return math.log1p(-self.eta) - math.log(self.eta)
+        return math.log1p(-self.overlap) - math.log(self.overlap)
 
     @property
     def most_treated(self) -> float:
@@ -87,25 +100,28 @@ class Weighting:
 
     @property
     def smallest(self) -> float:
-        """w_min, the smallest weight of either arm; 0 for ATT and ATC."""
-        return self._ends.amin().item() if self.symmetric else 0.0
+        """w_min, the smallest weight of either arm; 0 where the propensity is clipped on one side alone."""
+        return self._ends.amin().item() if all(self.clips) else 0.0
 
     @property
-    def curvature(self) -> float:
-        """kappa, the largest second derivative of the balancing loss in g: (1-eta)/eta, and 1/4 for the ATO."""
-        return 0.25 if self.estimand == "ATO" else (1 - self.eta) / self.eta
+    def size_range(self) -> tuple[float, float]:
+        """Least and largest term of the denominator; 0 and 1 unless ``size`` is half the weights."""
+        return self.smallest / 2, self.largest / 2
 
     @property
-    def _ends(self) -> Tensor:
-        """Weights of controls and treated at either clip, as records have them, [2, 2]."""
-        e = self.propensity(torch.tensor([-self.reach, self.reach], dtype=torch.float64))
-        return torch.stack([self.at(e, torch.zeros_like(e)), self.at(e, torch.ones_like(e))])
+    def amplification(self) -> float:
+        """How much noise in the logistic score shows in the balance of the weights, at propensities of 1/2.
+
+        It is the mean slope of both arms' weights over e (1 - e).
+        """
+        alpha, beta = self.powers
+        return (abs(alpha - beta - 1) + abs(alpha - beta + 1)) * 2.0 ** -(alpha + beta + 1)
 
     @property
     def limits(self) -> tuple[float, float]:
         """Least and largest linear predictor that is not clipped."""
-        low, high = -self.reach, self.reach
-        return (-math.inf if self.estimand == "ATT" else low), (math.inf if self.estimand == "ATC" else high)
+        low, high = self.clips
+        return (-self.reach if low else -math.inf), (self.reach if high else math.inf)
 
     def propensity(self, g: Tensor) -> Tensor:
         """Return the clipped propensity e at linear predictors g, of g's shape."""
@@ -124,3 +140,184 @@ class Weighting:
         """Return the weights at clipped propensities e, with z as for ``weights``."""
         alpha, beta = self.powers
         return torch.where(z > 0.5, e**alpha * (1 - e) ** (beta + 1), e ** (alpha + 1) * (1 - e) ** beta)
+
+    def size(self, w: Tensor, z: Tensor) -> Tensor:
+        """Return the terms of the denominator N of records with weights w and treatments z, of their shape."""
+        return w / 2
+
+    def score(self, z: Tensor, y: Tensor, e: Tensor, mu0: Tensor, mu1: Tensor) -> tuple[Tensor, Tensor]:
+        r"""Return a and b of the doubly robust score a - tau b, whose mean is zero at the effect tau.
+
+        Each is linear in y and in both means, and monotone in e. Errors of the propensity and of the outcome model
+        enter as a product. Source: Robins, Rotnitzky & Zhao (1994); Robinson (1988) for the ATO.
+
+        Args:
+            z: Treatment in {0, 1}, of any shape, as all others.
+            y: Outcome in [0, 1].
+            e: Propensity in [eta, 1 - eta].
+            mu0: Mean outcome of controls.
+            mu1: Mean outcome of the treated.
+
+        Raises:
+            InputError: No such score is known.
+        """
+        raise InputError(f"estimand = {self.name}: no doubly robust score of it is known")
+
+    @classmethod
+    def has_score(cls) -> bool:
+        """Whether it has a doubly robust score."""
+        return cls.score is not Estimand.score
+
+    def score_sizes_are_possible(self, least: float, most: float) -> bool:
+        """Whether there are nuisances by which the score's denominator b has this range, of all records."""
+        return (least, most) == (0.0, 1.0)
+
+    def least_score_change(self, most: float) -> float:
+        """Return how far one record moves the sum of a at least, by any nuisances whose b are at most this large."""
+        return 1.0
+
+    @property
+    def _ends(self) -> Tensor:
+        """Weights of controls and treated at either clip, as records have them, [2, 2]."""
+        e = self.propensity(torch.tensor([-self.reach, self.reach], dtype=torch.float64))
+        return torch.stack([self.at(e, torch.zeros_like(e)), self.at(e, torch.ones_like(e))])
+
+
+class ATE(Estimand):
+    r"""The effect on everybody: weights 1/e and 1/(1 - e).
+
+    .. math:: a = \mu_1 - \mu_0 + \tfrac{z}{e}(y - \mu_1) - \tfrac{1-z}{1-e}(y - \mu_0), \quad b = 1
+    """
+
+    name = "ATE"
+    powers = (-1, -1)
+    public_size = True
+    scoring_rule = "exponential"
+
+    @classmethod
+    def members(cls, z: Tensor) -> Tensor:
+        """See `Estimand`."""
+        return z >= 0
+
+    def score(self, z: Tensor, y: Tensor, e: Tensor, mu0: Tensor, mu1: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Estimand`."""
+        residual = torch.where(z > 0.5, (y - mu1) / e, (mu0 - y) / (1 - e))
+        return mu1 - mu0 + residual, torch.ones_like(y)
+
+    def score_sizes_are_possible(self, least: float, most: float) -> bool:
+        """See `Estimand`."""
+        return (least, most) == (1.0, 1.0)
+
+    def least_score_change(self, most: float) -> float:
+        """See `Estimand`."""
+        return 2.0
+
+
+class ATC(Estimand):
+    r"""The effect on the controls: weights (1 - e)/e and 1.
+
+    .. math:: a = \big(z \tfrac{1-e}{e} - (1-z)\big)(y - \mu_1), \quad b = 1 - z
+
+    The propensity is clipped below alone, where a weight could grow. Above weights fall to 0, and must: where few are
+    untreated, a floor under the weights of the treated would outweigh all the controls.
+    """
+
+    name = "ATC"
+    powers = (-1, 0)
+    clips = (True, False)
+    scoring_rule = "exponential"
+    size_range = (0.0, 1.0)  # type: ignore[assignment]
+
+    @classmethod
+    def members(cls, z: Tensor) -> Tensor:
+        """See `Estimand`."""
+        return z < 0.5
+
+    def size(self, w: Tensor, z: Tensor) -> Tensor:
+        """Return 1 - z."""
+        return 1 - z
+
+    def score(self, z: Tensor, y: Tensor, e: Tensor, mu0: Tensor, mu1: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Estimand`."""
+        return torch.where(z > 0.5, (y - mu1) * (1 - e) / e, mu1 - y), 1 - z
+
+
+class ATT(Estimand):
+    r"""The effect on the treated: weights 1 and e/(1 - e); the propensity is clipped above alone.
+
+    .. math:: a = \big(z - (1-z)\tfrac{e}{1-e}\big)(y - \mu_0), \quad b = z
+    """
+
+    name = "ATT"
+    powers = (0, -1)
+    clips = (False, True)
+    scoring_rule = "exponential"
+    size_range = (0.0, 1.0)  # type: ignore[assignment]
+
+    @classmethod
+    def members(cls, z: Tensor) -> Tensor:
+        """See `Estimand`."""
+        return z > 0.5
+
+    def size(self, w: Tensor, z: Tensor) -> Tensor:
+        """Return z."""
+        return z
+
+    def score(self, z: Tensor, y: Tensor, e: Tensor, mu0: Tensor, mu1: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Estimand`."""
+        return torch.where(z > 0.5, y - mu0, (mu0 - y) * e / (1 - e)), z
+
+
+class ATO(Estimand):
+    r"""The effect on those who might be either: weights 1 - e and e.
+
+    .. math:: a = (z - e)(y - e\mu_1 - (1-e)\mu_0), \quad b = (z - e)^2
+
+    the partially linear score, whose denominator is orthogonal too, for the overlap e (1 - e) is not known.
+    """
+
+    name = "ATO"
+    powers = (0, 0)
+    scoring_rule = "logistic"
+    pooled_means = True
+
+    def score(self, z: Tensor, y: Tensor, e: Tensor, mu0: Tensor, mu1: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Estimand`."""
+        return (z - e) * (y - e * mu1 - (1 - e) * mu0), (z - e).square()
+
+    def score_sizes_are_possible(self, least: float, most: float) -> bool:
+        """Whether the roots are |z - e| at one end of the propensity: they add up to 1."""
+        ends = math.sqrt(max(least, 0.0)), math.sqrt(max(most, 0.0))
+        return abs(sum(ends) - 1) <= 1e-9 and self.overlap * (1 - 1e-9) <= ends[0] <= ends[1]
+
+    def least_score_change(self, most: float) -> float:
+        """Return the largest |z - e|."""
+        return math.sqrt(most)
+
+
+ESTIMANDS: dict[str, type[Estimand]] = {cls.name: cls for cls in (ATE, ATC, ATT, ATO)}
+"""Estimands by name. To add one: a subclass of `Estimand`, and its entry here."""
+
+
+def make_estimand(name: str, overlap: float) -> Estimand:
+    """Return the estimand of this name with this clip of the propensity.
+
+    Raises:
+        InputError: No such estimand, or an overlap outside (0, 0.5].
+
+    Example:
+        >>> make_estimand("ATT", 0.2)
+        ATT(overlap=0.2)
+    """
+    return known_estimand(name)(overlap)
+
+
+def known_estimand(name: str) -> type[Estimand]:
+    """Return the class of the estimand of this name.
+
+    Raises:
+        InputError: No such estimand.
+    """
+    if name not in ESTIMANDS:
+        raise InputError(f"estimand = {name!r}: choose one of {', '.join(ESTIMANDS)}")
+    return ESTIMANDS[name]

@@ -1,15 +1,18 @@
 """How far one record's scores of two actions lie apart: by public intervals of the nuisances over the domain."""
 
 from itertools import product
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from torchdpcate.data.domain import Domain
 from torchdpcate.errors import NumericalError
 
+if TYPE_CHECKING:
+    from torchdpcate.data.domain import Domain
 
-def score_spread(domain: Domain, propensity: Tensor, outcome: Tensor) -> float:
+
+def score_spread(domain: "Domain", propensity: Tensor, outcome: Tensor) -> float:
     r"""Return S, the most by which one record's scores of two actions differ, by intervals of the nuisances.
 
     .. math:: S = \sup_{y, a, b, c} \max\Big\{\Big|\frac{y - \mu_a}{e_a} + \mu_a - \mu_b\Big|, |\mu_b - \mu_c|\Big\}

@@ -18,7 +18,6 @@ from torchdpcate.cli.run import (
     finish,
     noise_source,
     nothing_left_unpaid,
-    refuse_unused,
     room_for_release,
     say_warning,
     summary_of,
@@ -27,14 +26,7 @@ from torchdpcate.cli.run import (
     warnings_said,
     write_release,
 )
-from torchdpcate.cli.settings import (
-    NUISANCE_GROUPS,
-    RULE_GROUPS,
-    SELECTION_GROUPS,
-    average_choices,
-    unused_average_groups,
-    words,
-)
+from torchdpcate.cli.settings import average_choices, words
 from torchdpcate.data.queries import read_queries
 from torchdpcate.data.study import StreamedStudy, Study
 from torchdpcate.errors import InputError
@@ -44,20 +36,6 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.average_effect import AverageEffectRelease
 
 TASK = "average_effect"
-_OF_OTHERS = {
-    "mechanism": "use effect.fitter and effect.readout",
-    "learner": "effect is the learner",
-    "second_stage": "an average effect has none",
-    "release": "an average effect is released as a whole",
-    "split": "use effect.split, with effect=doubly_robust",
-    "screen": "leave it out",
-    "tune": "leave it out",
-    "queries": "an average effect is one number",
-    "figure": "leave it out",
-    **dict.fromkeys(("rule", *RULE_GROUPS), "it is of rules: choose task=owl, two_stage_rule or pairwise"),
-    **dict.fromkeys(SELECTION_GROUPS, "it is of choices among policies: choose task=policy_selection"),
-}
-_USED = ("task", "data", "effect", "features", *NUISANCE_GROUPS, "privacy", "seed", "run_dir")
 _SAMPLE = "public_sample"
 _MEASURES = {
     "estimate": "estimate",
@@ -86,7 +64,8 @@ def estimate_average(config: DictConfig, folder: Path) -> None:
     """
     start = time.perf_counter()
     budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
-    config = _checked(config)
+    config = config.copy()
+    OmegaConf.resolve(config)
     study = _load(config)
     sample = _public_sample(config, study)
     ledger = folder / "curator" / "ledger.json"
@@ -137,19 +116,6 @@ def make_learner(
     return make(domain=study.schema, budget=budget, **settings, **rest)
 
 
-def _checked(config: DictConfig) -> DictConfig:
-    """Return the settings that this task uses; refuse words that choose any other."""
-    idle = {
-        "features": "only effect=covariate_balancing has a basis",
-        **dict.fromkeys(NUISANCE_GROUPS, "only effect=doubly_robust trains nuisances"),
-    }
-    idle = {name: idle[name] for name in unused_average_groups(config)}
-    refuse_unused(TASK, _OF_OTHERS | idle)
-    config = config.copy()
-    OmegaConf.resolve(config)  # before what is not used goes: data may refer to it
-    return OmegaConf.masked_copy(config, [name for name in _USED if name not in idle])
-
-
 def _load(config: DictConfig) -> Study | StreamedStudy:
     """Return the records, or where they are read batch by batch."""
     source = instantiate(config.data)
@@ -186,7 +152,7 @@ def _say_interval(release: AverageEffectRelease, summary: Mapping[str, Any]) -> 
     if release.main.swamped:
         say_warning(
             "the privacy noise swamps the denominator of the estimate, so that any effect is possible; the interval is "
-            "the whole range. More records, a larger privacy.epsilon or a larger effect.eta would help"
+            "the whole range. More records, a larger privacy.epsilon or a larger effect.overlap would help"
         )
     interval = (
         "no interval" if summary["low"] is None else f"95 % interval [{summary['low']:.4g}, {summary['high']:.4g}]"

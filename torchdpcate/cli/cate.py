@@ -15,14 +15,13 @@ from torchdpcate.cli.run import (
     finish,
     noise_source,
     nothing_left_unpaid,
-    refuse_unused,
     room_for_release,
     summary_of,
     told_of_sweep,
     warn,
     write_release,
 )
-from torchdpcate.cli.settings import AVERAGE_GROUPS, CURVES_FILE, RULE_GROUPS, SELECTION_GROUPS, choices, words
+from torchdpcate.cli.settings import CURVES_FILE, choices, words
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.learner import CATELearner
@@ -36,14 +35,6 @@ from torchdpcate.release.release import EffectRelease
 from torchdpcate.release.views import noise_scales
 
 _TASK = "cate"
-_RULES = "it is of rules: choose task=owl, two_stage_rule or pairwise"
-_POLICIES = "it is of choices among policies: choose task=policy_selection"
-_AVERAGES = "it is of average effects: choose task=average_effect"
-_UNUSED = {
-    **dict.fromkeys(("rule", *RULE_GROUPS), _RULES),
-    **dict.fromkeys(SELECTION_GROUPS, _POLICIES),
-    **dict.fromkeys(AVERAGE_GROUPS, _AVERAGES),
-}
 _MEASURES = {
     "pehe": "PEHE of the release",
     "pehe_nonprivate": "PEHE non-private learner",
@@ -68,7 +59,6 @@ def train_cate(config: DictConfig, folder: Path) -> None:
     start = time.perf_counter()
     budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
     _check_settings(config)
-    config = OmegaConf.masked_copy(config, [str(name) for name in config if name not in _UNUSED])
     mechanism = instantiate(config.mechanism)
     if not isinstance(mechanism, Mechanism):
         raise InputError(f"mechanism = {words().get('mechanism')}: chooses a policy; use it with task=policy_selection")
@@ -129,7 +119,6 @@ def _fitted_to(config: DictConfig, mechanism: Mechanism) -> DictConfig:
 
 def _check_settings(config: DictConfig) -> None:
     """Refuse what no class below would ever see."""
-    refuse_unused(_TASK, _UNUSED)
     if words().get("tune") == "ridge":
         raise InputError("tune = ridge: chooses the ridge of a rule; with task=cate use tune=private")
     if config.release.kind not in ("function", "queries"):
@@ -138,8 +127,6 @@ def _check_settings(config: DictConfig) -> None:
         raise InputError(f"figure.level = {config.figure.level}: give a probability strictly between 0 and 1")
     if config.queries.count < 1:
         raise InputError(f"queries.count = {config.queries.count}: ask for at least one query")
-    if any(key.split(".")[0] == "features" for key in words()) and "features" not in config.second_stage:
-        raise InputError("features: this second stage has its own; leave features out or use second_stage=linear")
 
 
 def _check(config: DictConfig, study: Study, learner: CATELearner, mechanism: Mechanism) -> None:

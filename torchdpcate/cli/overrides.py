@@ -1,7 +1,7 @@
 """The words of ``torchdpcate train`` before Hydra sees them: known settings, and no configuration from elsewhere."""
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +12,7 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import ConfigCompositionException, HydraException
 from omegaconf import DictConfig, OmegaConf
 
+from torchdpcate.cli.groups import all_groups, brought, users
 from torchdpcate.errors import InputError
 from torchdpcate.registry import conf_dir
 
@@ -44,6 +45,34 @@ def checked_overrides(words: Sequence[str]) -> Iterator[None]:
         raise
 
 
+def sweep_words(words: Sequence[str]) -> list[str]:
+    """Return the words of a sweep over choices with each other word as a sweep over its one value.
+
+    Before it composes a sweep's runs, Hydra composes all words that are not swept over. Of a sweep over tasks they
+    would be refused where the default task has no use for them.
+
+    Args:
+        words: Command-line words.
+
+    Example:
+        >>> sweep_words(["-m", "task=owl,two_stage_rule", "weights=private"])
+        ['-m', 'task=owl,two_stage_rule', 'weights=choice(private)']
+        >>> sweep_words(["-m", "task=owl", "weights=private", "seed=0,1"])
+        ['-m', 'task=owl', 'weights=private', 'seed=0,1']
+    """
+    groups, parsed = all_groups(), {str(override.input_line): override for override in _overrides(words)}
+    if not any(override.is_sweep_override() and override.key_or_group in groups for override in parsed.values()):
+        return list(words)
+    return [_swept(word, parsed[word]) if word in parsed else word for word in words]
+
+
+def _swept(word: str, override: Override) -> str:
+    key, _, value = word.partition("=")
+    if override.is_sweep_override() or override.is_delete() or override.is_hydra_override() or not value:
+        return word
+    return f"{key}=choice({value})"
+
+
 def _overrides(words: Sequence[str]) -> list[Override]:
     """Return the parsed overrides; none where Hydra itself will complain."""
     parsed, _ = get_args_parser().parse_known_args(list(words))
@@ -68,9 +97,13 @@ def _elsewhere(option: str) -> InputError:
 
 
 def _check_names(overrides: Sequence[Override]) -> None:
-    """Refuse the first override of what is neither a group nor a setting."""
-    groups = _groups()
+    """Refuse the first override of what is neither a group nor a setting of this task."""
+    groups = all_groups()
     choices = [override for override in overrides if override.key_or_group in groups]
+    for combination in _combinations(choices):
+        used = brought({key: value for key, value in combination if value is not None})
+        for override in overrides:
+            _check_used(override, used)
     for choice in choices:
         if choice.is_add() or choice.is_force_add():
             word = str(choice.input_line)
@@ -84,6 +117,21 @@ def _check_names(overrides: Sequence[Override]) -> None:
             raise InputError(f"{override.input_line}: there is no setting {key}; {_remedy(key, known | groups)}")
 
 
+def _check_used(override: Override, used: Mapping[str, str]) -> None:
+    """Refuse a group, or a setting of one, that neither the task nor its choices have."""
+    key, task = override.key_or_group, used["task"]
+    name = key.partition(".")[0]
+    found = {} if name in used else users(name, used)
+    if not any(found.values()) or task in found.get("task", ()):
+        return  # of this run, or no name at all
+    [(group, choices), *_] = found.items()
+    chosen = "" if group == "task" else f" with {group}={used[group]}"
+    which = choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} and {choices[-1]}"
+    same = [known for known in sorted(_names(_compose([f"task={task}"]))) if known.endswith(f".{name}")]
+    remedy = "".join(f"; use {known}" for known in same) if name == key and not chosen else ""
+    raise InputError(f"{key}: not used by task={task}{chosen}; it is of {group}={which}{remedy}")
+
+
 def _remedy(key: str, known: set[str]) -> str:
     last = key.rpartition(".")[2]
     same = sorted(name for name in known if name.rpartition(".")[2] == last)
@@ -93,30 +141,34 @@ def _remedy(key: str, known: set[str]) -> str:
     return f"the nearest is {' or '.join(names)} ({shown})" if names else f"no name is near it; {shown}"
 
 
-def _groups() -> set[str]:
-    """Return the names of the groups of choices, ``data/surface`` among them."""
-    root = conf_dir()
-    return {path.parent.relative_to(root).as_posix() for path in root.rglob("*.yaml")} - {"."}
-
-
 def _settings(choices: Sequence[Override]) -> set[str]:
     """Return the names of all settings that there are with any of the chosen groups."""
-    options = [list(_values(choice)) for choice in choices]
-    first = [values[0] for values in options]
     known: set[str] = set()
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        for place, values in enumerate(options or [[""]]):
-            for value in values:  # each choice of a sweep once
-                words = [*first[:place], value, *first[place + 1 :]]
-                known |= set(_names(compose("config", [word for word in words if word])))
+    for combination in _combinations(choices):
+        known |= set(_names(_compose([key if value is None else f"{key}={value}" for key, value in combination])))
     return known
 
 
-def _values(override: Override) -> Iterator[str]:
-    key = override.get_key_element()
-    swept = override.sweep_string_iterator() if override.is_sweep_override() else [override.get_value_element_as_str()]
-    for value in swept:
-        yield f"{key}={value}"
+def _compose(words: list[str]) -> DictConfig:
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        return compose("config", words)
+
+
+def _combinations(choices: Sequence[Override]) -> Iterator[list[tuple[str, str | None]]]:
+    """Yield the chosen groups with their values, each value of a sweep once; None where a group is deleted."""
+    options = [[(override.get_key_element(), value) for value in _values(override)] for override in choices]
+    first = [values[0] for values in options]
+    yield first
+    for place, values in enumerate(options):
+        yield from ([*first[:place], value, *first[place + 1 :]] for value in values[1:])
+
+
+def _values(override: Override) -> list[str | None]:
+    if override.is_delete():
+        return [None]
+    return list(
+        override.sweep_string_iterator() if override.is_sweep_override() else [override.get_value_element_as_str()]
+    )
 
 
 def _names(config: DictConfig) -> Iterator[str]:

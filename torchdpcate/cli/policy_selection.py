@@ -21,21 +21,13 @@ from torchdpcate.cli.run import (
     finish,
     noise_source,
     nothing_left_unpaid,
-    refuse_unused,
     room_for_release,
     summary_of,
     told_of_sweep,
     warn,
     write_release,
 )
-from torchdpcate.cli.settings import (
-    AVERAGE_GROUPS,
-    NUISANCE_GROUPS,
-    RULE_GROUPS,
-    selection_choices,
-    unused_nuisance_groups,
-    words,
-)
+from torchdpcate.cli.settings import selection_choices, words
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError
@@ -50,23 +42,6 @@ from torchdpcate.privacy.selection_mechanisms import SELECTIONS, SelectionMechan
 from torchdpcate.release.policy import SCORING, PolicyRelease
 
 TASK = "policy_selection"
-_OF_RULES = "it is of rules: choose task=owl, two_stage_rule or pairwise"
-_OF_OTHERS = {
-    "learner": "the task is the learner",
-    "second_stage": "what may be chosen is said by policies",
-    "features": "nuisances have their own",
-    "release": "a policy is released as a whole",
-    "split": "use selection.split",
-    "screen": "leave it out",
-    "tune": "leave it out",
-    "figure": "leave it out",
-    **dict.fromkeys(("rule", *RULE_GROUPS), _OF_RULES),
-    **dict.fromkeys(AVERAGE_GROUPS, "it is of average effects: choose task=average_effect"),
-}
-_USED = (
-    "task", "data", "policies", "certificate", "selection", "mechanism", *NUISANCE_GROUPS, "privacy", "queries", "seed",
-    "run_dir",
-)  # fmt: skip
 _MEASURES = {
     "value": "value of the policy, estimated",
     "value_expected": "value expected of the choice",
@@ -199,15 +174,13 @@ def _mechanism(config: DictConfig) -> type[SelectionMechanism]:
 
 
 def _checked(config: DictConfig) -> DictConfig:
-    """Return the settings that this task uses; refuse words that choose any other."""
-    idle = dict.fromkeys(unused_nuisance_groups(config), "only certificate=private_nuisances trains networks")
-    refuse_unused(TASK, _OF_OTHERS | idle)
+    """Return the settings; refuse those that no class below would ever see."""
     if config.queries.count < 1:
         raise InputError(f"queries.count = {config.queries.count}: ask for at least one query")
     _mechanism(config)
     config = config.copy()
-    OmegaConf.resolve(config)  # before what is not used goes: data may refer to it
-    return OmegaConf.masked_copy(config, [name for name in _USED if name not in idle])
+    OmegaConf.resolve(config)
+    return config
 
 
 def _policies(study: Study, selector: PolicySelector) -> pd.DataFrame:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torchdpcate._text import plain
 
-OPTIONS: dict[str, str] = {}
+OPTIONS: dict[str, str] = {"effect.eta": "effect.overlap"}
 """New names of settings and groups by the old ones; what lies below an old name keeps its own."""
 CHOICES: dict[str, dict[str, str]] = {
     "outcome": {"bought_residual": "private_residual"},

@@ -17,21 +17,13 @@ from torchdpcate.cli.run import (
     finish,
     noise_source,
     nothing_left_unpaid,
-    refuse_unused,
     room_for_release,
     summary_of,
     told_of_sweep,
     warn,
     write_release,
 )
-from torchdpcate.cli.settings import (
-    AVERAGE_GROUPS,
-    RULE_GROUPS,
-    SELECTION_GROUPS,
-    rule_choices,
-    unused_rule_groups,
-    words,
-)
+from torchdpcate.cli.settings import rule_choices, words
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.learner import RuleLearner
@@ -40,24 +32,10 @@ from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule
 from torchdpcate.evaluation.figures import rule_figure, save_figure
 from torchdpcate.evaluation.rules import decision_accuracy, policy_value
 from torchdpcate.features.maps import Identity, Representation
+from torchdpcate.features.tangent import Tangent
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.rule import RuleRelease
-from torchdpcate.second_stage.tangent import Tangent
 
-_OF_EFFECTS = {
-    "mechanism": "use rule.mechanism",
-    "nuisance": "its propensities are chosen by weights",
-    "learner": "the task is the learner",
-    "second_stage": "its settings are those of rule",
-    "release": "a rule is released as a whole",
-    "split": "blocks are those of weights.block",
-    "screen": "leave it out",
-    "trainer": "rules are fitted without one",
-    "figure": "leave it out",
-    **dict.fromkeys(SELECTION_GROUPS, "it is of choices among policies: choose task=policy_selection"),
-    **dict.fromkeys(AVERAGE_GROUPS, "it is of average effects: choose task=average_effect"),
-}
-_USED = ("task", "data", "rule", "features", *RULE_GROUPS, "tune", "privacy", "queries", "seed", "run_dir")
 _MEASURES = {
     "accuracy": "accuracy of the release",
     "accuracy_nonprivate": "accuracy non-private rule",
@@ -124,9 +102,7 @@ def _show_noise(noise: NoiseReport) -> None:
 
 
 def _checked(config: DictConfig, task: str) -> DictConfig:
-    """Return the settings that this task uses; refuse words that choose any other."""
-    idle = {group: "its rule has none; leave it out" for group in unused_rule_groups(config)}
-    refuse_unused(task, _OF_EFFECTS | idle)
+    """Return the settings; refuse those that no class below would ever see."""
     if "rule" in words():
         raise InputError(
             f"rule = {words()['rule']}: the task says which rule; use task=owl, two_stage_rule or pairwise"
@@ -141,14 +117,14 @@ def _checked(config: DictConfig, task: str) -> DictConfig:
             "legendre, fourier or nystrom"
         )
     config = _with_propensity(config, task)
-    OmegaConf.resolve(config)  # before what is not used goes: data may refer to it
-    return OmegaConf.masked_copy(config, [name for name in _USED if name not in idle])
+    OmegaConf.resolve(config)
+    return config
 
 
 def _with_propensity(config: DictConfig, task: str) -> DictConfig:
     """Return the settings with the propensity of a generated trial; refuse to guess that of any other records."""
     config = config.copy()
-    if config.weights.get("propensity", "") is not None or "weights" in unused_rule_groups(config):
+    if OmegaConf.select(config, "weights.propensity", default="") is not None:
         return config
     known = getattr(instantiate(config.data), "trial_propensity", None)
     if known is None:

@@ -20,7 +20,7 @@ from rich.table import Table
 
 from torchdpcate._files import PRIVATE, PUBLIC, publish, reserved, seal, write_text
 from torchdpcate._text import plain
-from torchdpcate.cli.settings import settings, words
+from torchdpcate.cli.settings import settings
 from torchdpcate.data.generated import GeneratedStudy
 from torchdpcate.data.study import StreamedStudy, Study
 from torchdpcate.errors import InputError
@@ -44,22 +44,6 @@ def noise_source(config: DictConfig) -> NoiseSource:
 def is_generated(config: DictConfig) -> bool:
     """Tell whether the records are drawn from a known law, so that they protect nobody."""
     return issubclass(get_class(config.data._target_), GeneratedStudy)
-
-
-def refuse_unused(task: str, remedies: Mapping[str, str]) -> None:
-    """Refuse words of the command line that this task would ignore.
-
-    Args:
-        task: Name of the task.
-        remedies: What to use instead, by group.
-
-    Raises:
-        InputError: A word of one of these groups.
-    """
-    for key in words():
-        group = key.split(".")[0].split("/")[0]
-        if group in remedies:
-            raise InputError(f"{key}: not used by task={task}; {remedies[group]}")
 
 
 def warn(config: DictConfig, study: Study | StreamedStudy) -> None:

@@ -1,10 +1,9 @@
 """What the user chose for a run, for summaries: groups by their names, and single settings."""
 
 import os
-from collections.abc import Sequence
 
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 CURVES_FILE = "curves.json"
 CHOICES = ("second_stage", "features", "split", "nuisance")
@@ -15,8 +14,6 @@ SELECTION_GROUPS = ("policies", "certificate", "selection")
 """Groups of which a choice among policies is made."""
 AVERAGE_GROUPS = ("effect",)
 """Groups of which an average effect is made."""
-NUISANCE_GROUPS = ("nuisance", "trainer")
-"""Groups of nuisances that are trained."""
 _RULE_CHOICES = ("features", *RULE_GROUPS)
 # Said elsewhere in a summary, or of no consequence for what is released.
 _ELSEWHERE = {
@@ -34,8 +31,7 @@ def choices(config: DictConfig) -> dict[str, str | None]:
         config: The composed configuration.
     """
     chosen = HydraConfig.get().runtime.choices if HydraConfig.initialized() else {}
-    names = {name: str(chosen.get(name) or _class(config, name)) for name in CHOICES}
-    return names | ({} if "features" in config.second_stage else {"features": None})
+    return {name: str(chosen.get(name) or _class(config, name)) if name in config else None for name in CHOICES}
 
 
 def rule_choices(config: DictConfig) -> dict[str, str | None]:
@@ -46,15 +42,6 @@ def rule_choices(config: DictConfig) -> dict[str, str | None]:
     """
     chosen = HydraConfig.get().runtime.choices if HydraConfig.initialized() else {}
     return {name: str(chosen.get(name) or _class(config, name)) if name in config else None for name in _RULE_CHOICES}
-
-
-def unused_rule_groups(config: DictConfig) -> tuple[str, ...]:
-    """Return the groups of rules that this rule does not refer to.
-
-    Args:
-        config: The composed configuration, not resolved.
-    """
-    return _unused(config.rule, RULE_GROUPS)
 
 
 def selection_choices(config: DictConfig) -> dict[str, str | None]:
@@ -72,15 +59,6 @@ def selection_choices(config: DictConfig) -> dict[str, str | None]:
     }
 
 
-def unused_nuisance_groups(config: DictConfig) -> tuple[str, ...]:
-    """Return the groups of trained nuisances that this certificate does not refer to.
-
-    Args:
-        config: The composed configuration, not resolved.
-    """
-    return _unused(config.certificate, NUISANCE_GROUPS)
-
-
 def average_choices(config: DictConfig) -> dict[str, str | None]:
     """Return the choice of every group that tells average effects apart by its name, and the estimand.
 
@@ -93,15 +71,6 @@ def average_choices(config: DictConfig) -> dict[str, str | None]:
     return known | {"estimand": str(config.effect.get("estimand", "ATE"))}
 
 
-def unused_average_groups(config: DictConfig) -> tuple[str, ...]:
-    """Return the groups of features and trained nuisances that this average effect does not refer to.
-
-    Args:
-        config: The composed configuration, not resolved.
-    """
-    return _unused(config.effect, ("features", *NUISANCE_GROUPS))
-
-
 def words() -> dict[str, str]:
     """Return the words of the command line that choose something, as values by their keys."""
     given = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
@@ -111,12 +80,6 @@ def words() -> dict[str, str]:
 def settings() -> dict[str, str]:
     """Return every other word of the command line that may change a release, as a value by its key."""
     return {key: value for key, value in words().items() if key not in _ELSEWHERE and key.split(".")[0] not in _IDLE}
-
-
-def _unused(node: DictConfig, groups: Sequence[str]) -> tuple[str, ...]:
-    """Return the groups that a group's settings, not resolved, do not refer to."""
-    used = list(OmegaConf.to_container(node, resolve=False).values())  # type: ignore[union-attr]
-    return tuple(name for name in groups if f"${{{name}}}" not in used)
 
 
 def _class(config: DictConfig, group: str) -> str:

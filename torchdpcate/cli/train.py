@@ -15,7 +15,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from torchdpcate._files import PRIVATE
-from torchdpcate.cli.overrides import checked_overrides
+from torchdpcate.cli.overrides import checked_overrides, sweep_words
 from torchdpcate.cli.renamed import new_words
 from torchdpcate.errors import InputError
 from torchdpcate.registry import conf_dir
@@ -46,7 +46,7 @@ def train(overrides: Sequence[str]) -> None:
     main = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(job)
     # Hydra reads its words from sys.argv, and hides errors unless it is told not to.
     words = [_quoted(word) for word in _sweep_folder(new_words(overrides))]
-    given = mock.patch.object(sys, "argv", ["torchdpcate train", *words])
+    given = mock.patch.object(sys, "argv", ["torchdpcate train", *sweep_words(words)])
     with checked_overrides(words), given, mock.patch.dict(os.environ, {"HYDRA_FULL_ERROR": "1"}):
         try:
             main()

@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchdpcate.causal.estimand import known_estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.generated import GeneratedStudy
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.split import public_generator
-from torchdpcate.errors import InputError
 
 _NODES = 12  # Gauss-Legendre nodes a covariate: averages are exact to 1e-12
 
@@ -56,19 +56,18 @@ class Confounded(GeneratedStudy):
         return treated - untreated
 
     def average_effect(self, estimand: str) -> float:
-        """Return the true ATE, ATT, ATC or ATO of the law, by quadrature.
+        """Return the true effect of an estimand under the law, by quadrature.
 
         Raises:
-            InputError: another estimand.
+            InputError: no such estimand.
 
         Example:
             >>> {name: round(Confounded().average_effect(name), 5) for name in ("ATT", "ATC", "ATO")}
             {'ATT': 0.16846, 'ATC': 0.1708, 'ATO': 0.17143}
         """
-        if estimand not in _TARGETS:
-            raise InputError(f"estimand is {estimand!r}; choose one of {', '.join(_TARGETS)}")
+        of = known_estimand(estimand)
         x, mass = _cube(_NODES, 4)
-        mass = mass * _TARGETS[estimand](self.propensity(x))
+        mass = mass * of.tilt(self.propensity(x))
         return float((mass * self.effect(x)).sum() / mass.sum())
 
     def draw(self, n: int, generator: torch.Generator) -> CausalData:
@@ -87,15 +86,6 @@ class Confounded(GeneratedStudy):
 
     def _sample(self) -> CausalData:
         return self.draw(self.n, public_generator(self.seed, "samples"))
-
-
-# What each estimand weights covariates by, as a function of the propensity.
-_TARGETS = {
-    "ATE": torch.ones_like,
-    "ATT": lambda pi: pi,
-    "ATC": lambda pi: 1.0 - pi,
-    "ATO": lambda pi: pi * (1.0 - pi),
-}
 
 
 def _linear(x: Tensor, coefficients: tuple[float, ...]) -> Tensor:

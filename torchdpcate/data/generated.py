@@ -68,7 +68,7 @@ class GeneratedStudy(StudySource):
         """Return the public facts of the law of these data."""
 
     def average_effect(self, estimand: str) -> float | None:
-        """Return the true ATE, ATT, ATC or ATO under the law; None where the law has none in closed form."""
+        """Return the true effect of an estimand under the law; None where the law has none in closed form."""
         return None
 
     @abstractmethod

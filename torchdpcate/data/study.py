@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from torchdpcate.causal.estimand import known_estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.records import CausalData
@@ -67,17 +68,15 @@ class StreamedStudy:
 
 
 def record_average(effect: Tensor, a: Tensor, estimand: str) -> float | None:
-    """Return the average over records of true effects [n]: of all (ATE), the treated (ATT) or the controls (ATC).
-
-    None for the ATO, whose average needs the propensity.
+    """Return the average of true effects [n] over the records that the estimand is an average of; None if not of any.
 
     Example:
         >>> import torch
         >>> record_average(torch.tensor([1.0, 2.0, 6.0]), torch.tensor([0, 1, 1]), "ATT")
         4.0
     """
-    members = {"ATE": a >= 0, "ATT": a > 0.5, "ATC": a < 0.5}
-    return effect[members[estimand]].mean().item() if estimand in members else None
+    members = known_estimand(estimand).members(a)
+    return None if members is None else effect[members].mean().item()
 
 
 class StudySource(ABC):

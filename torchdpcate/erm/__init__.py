@@ -10,6 +10,7 @@ __getattr__, __dir__, __all__ = exports(
         "domains": ("Ball", "ConvexDomain", "L1Ball"),
         "loss_check": ("check_loss",),
         "losses": ("CrossEntropy", "Huber", "HuberHinge", "Logistic", "Loss", "Slopes", "Squared", "loss_conditions"),
+        "normal_equations": ("NormalEquations",),
         "perturbation": (
             "PERTURBATIONS",
             "SOLVER_SHARE",

@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.estimand import Weighting
+from torchdpcate.causal.estimand import Estimand
 from torchdpcate.erm.losses import Logistic, Loss, Slopes
 
 
@@ -23,41 +23,42 @@ class BalancingLoss(Loss):
     grow); for the ATO the logistic loss, unclipped. Its slope is
     -w_1 for the treated and +w_0 for controls, so that the minimiser of the sum has sum t w psi = 0.
 
-    Slope W (1 for the ATO), curvature kappa of the `Weighting`. Source: Zhao (2019); theory note
+    Slope W (1 for the ATO), curvature kappa of the `Estimand`. Source: Zhao (2019); theory note
     ``covariate_balancing``, section 1, which corrects the ATT and ATC rows of Ohnishi & Awan (2024), table 1.
 
     Args:
-        weighting: Estimand and clip.
+        estimand: Estimand and clip.
 
     Example:
-        >>> loss = BalancingLoss(Weighting("ATE", 0.1))
+        >>> loss = BalancingLoss(ATE(0.1))
         >>> round(loss(torch.tensor([0.3]).double(), torch.ones(1)).value.item(), 6)
         1.440818
     """
 
     targets: ClassVar[tuple[float, float]] = (-1.0, 1.0)
-    weighting: Weighting
+    estimand: Estimand
 
     @property
     def slope(self) -> float:  # type: ignore[override]
         """W, for the ATO 1."""
-        return 1.0 if self.weighting.estimand == "ATO" else self.weighting.largest
+        return 1.0 if self.estimand.scoring_rule == "logistic" else self.estimand.largest
 
     @property
     def curvature(self) -> float:  # type: ignore[override]
-        """Kappa."""
-        return self.weighting.curvature
+        """Kappa, the largest second derivative in g: (1-eta)/eta, of the logistic loss 1/4."""
+        of = self.estimand
+        return Logistic.curvature if of.scoring_rule == "logistic" else (1 - of.overlap) / of.overlap
 
     def __call__(self, u: Tensor, target: Tensor) -> Slopes:
         """See `Loss`; ``target`` is +1 for the treated and -1 for controls."""
-        if self.weighting.estimand == "ATO":
+        if self.estimand.scoring_rule == "logistic":
             return Logistic()(u, target)
-        alpha, beta = self.weighting.powers
-        reach, v = self.weighting.reach, target * u
+        alpha, beta = self.estimand.powers
+        reach, v = self.estimand.reach, target * u
         treated = target > 0
         curved = torch.where(treated, float(alpha == -1), float(beta == -1)).to(u)
         linear = torch.where(treated, float(beta == -1), float(alpha == -1)).to(u)
-        inside = v.clamp(-reach, reach if self.weighting.symmetric else math.inf)
+        inside = v.clamp(-reach, reach if self.estimand.symmetric else math.inf)
         power = curved * torch.exp(-inside)
         slope = -power - linear
         value = curved + power - linear * inside + slope * (v - inside)

@@ -3,8 +3,7 @@
 import math
 from functools import lru_cache
 
-from scipy.integrate import quad
-from scipy.optimize import brentq
+import scipy
 
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.privacy.budget import positive, probability, whole
@@ -118,7 +117,7 @@ def _log_delta(ratio: float, left: float, k: int) -> float:
         return -math.expm1(-ratio * (x - start)) * math.exp(log_density(x) - height)
 
     pieces = [(first, top), (top, end)] if first < top else [(first, end)]
-    total = sum(quad(integrand, a, b, epsabs=0.0, epsrel=1e-12, limit=200)[0] for a, b in pieces)
+    total = sum(scipy.integrate.quad(integrand, a, b, epsabs=0.0, epsrel=1e-12, limit=200)[0] for a, b in pieces)
     return height + math.log(total) if total > 0 else -math.inf
 
 
@@ -134,7 +133,7 @@ def _unit_sigma(left: float, delta: float, k: int) -> float:
         upper += 1.0
     while excess(lower) <= 0:
         lower -= 1.0
-    root = math.exp(float(brentq(excess, lower, upper, xtol=1e-14, rtol=1e-14)))
+    root = math.exp(float(scipy.optimize.brentq(excess, lower, upper, xtol=1e-14, rtol=1e-14)))
     for margin in (1e-11, 1e-10, 1e-9):
         if excess(math.log(root * (1 + margin))) <= -1e-12:
             return root * (1 + margin)

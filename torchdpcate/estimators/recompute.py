@@ -24,7 +24,7 @@ _GRID_BITS = 20  # of a scale in steps of its grid: that many low bits are unifo
 _MANTISSA = 52
 
 
-def paid_gaussian(event: Event, sensitivity: float) -> GaussianMechanism:
+def charged_gaussian(event: Event, sensitivity: float) -> GaussianMechanism:
     """Return the Gaussian mechanism that a charge was for: its multiplier, at a sensitivity.
 
     Args:

@@ -25,15 +25,15 @@ class CurvedBalancingLoss(BalancingLoss):
     and a curvature that does not vanish lets the solver get there fast.
 
     Example:
-        >>> from torchdpcate.causal.estimand import Weighting
-        >>> loss, far = CurvedBalancingLoss(Weighting("ATE", 0.2)), torch.tensor([-3.0]).double()
+        >>> from torchdpcate.causal.estimand import ATE
+        >>> loss, far = CurvedBalancingLoss(ATE(0.2)), torch.tensor([-3.0]).double()
         >>> [round(v, 9) for v in (loss(far, torch.ones(1)).second.item(), loss.curvature)]
         [4.0, 4.0]
     """
 
     def __call__(self, u: Tensor, target: Tensor) -> Slopes:
         """See `Loss`; ``target`` is +1 for the treated and -1 for controls."""
-        inside = u.clamp(-self.weighting.reach, self.weighting.reach)
+        inside = u.clamp(-self.estimand.reach, self.estimand.reach)
         value, first, second = super().__call__(inside, target)
         beyond = u - inside
         value = value + (first + second / 2 * beyond) * beyond

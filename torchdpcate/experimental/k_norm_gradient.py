@@ -67,10 +67,10 @@ class KNormGradient(Fitter):
 
     Example:
         >>> from torchdpcate import Domain
-        >>> from torchdpcate.causal.estimand import Weighting
+        >>> from torchdpcate.causal.estimand import ATE
         >>> from torchdpcate.features.user_maps import on_domain
         >>> features = on_domain(None, Domain([0.0], [1.0], 0.0, 1.0))
-        >>> fit = KNormGradient(2).prepare(BalancingLoss(Weighting("ATE", 0.1)), 5000, features,
+        >>> fit = KNormGradient(2).prepare(BalancingLoss(ATE(0.1)), 5000, features,
         ...                                PrivacyBudget(1 / 0.99, 0.0))
         >>> round(math.sqrt(2) * fit.public["gradient_sensitivity"], 8), fit.level.value  # of phi = sqrt(2) psi
         (28.28427125, 'conditional')
@@ -98,7 +98,7 @@ class KNormGradient(Fitter):
         """
         balancing = _unclipped(loss)
         largest, size = features.largest_entry, features.dimension
-        region = L1Set(balancing.weighting.reach / largest)
+        region = L1Set(balancing.estimand.reach / largest)
         sensitivity = gradient_sensitivity(balancing, largest, self.order)
         stop = default_tolerance(balancing.slope, 1.0)
         ridge = self.ridge or _least_ridge(balancing, n, size, sensitivity, stop)
@@ -110,8 +110,8 @@ class KNormGradient(Fitter):
         if share < LEAST_ACCEPTANCE:
             raise InputError(
                 f"fitter = k_norm_gradient: of proposals for {n} public records of {size} features at epsilon = "
-                f"{budget.epsilon:.3g} it would keep {share:.1e}; give more epsilon, a larger eta or fewer features, "
-                "or take fitter=objective"
+                f"{budget.epsilon:.3g} it would keep {share:.1e}; give more epsilon, a larger overlap or fewer "
+                "features, or take fitter=objective"
             )
 
         def draw(records: Records, target: Target, noise: NoiseSource, runs: int) -> Tensor:
@@ -136,7 +136,8 @@ class KNormGradient(Fitter):
             Level.CONDITIONAL,
             _CONDITIONS,
             warning=f"fitter = {self.name}: draws until a proposal is kept, for ever if the records' propensities "
-            f"go beyond eta = {balancing.weighting.eta:g}; to stop it by hand tells of them; fitter=objective ends",
+            f"go beyond overlap = {balancing.estimand.overlap:g}; to stop it by hand tells of them; fitter=objective "
+            "ends",
         )
 
 
@@ -154,8 +155,8 @@ def gradient_sensitivity(loss: BalancingLoss, largest_entry: float, order: float
         order: Of the norm.
 
     Example:
-        >>> from torchdpcate.causal.estimand import Weighting
-        >>> round(gradient_sensitivity(BalancingLoss(Weighting("ATE", 0.1)), 0.5, math.inf), 9)
+        >>> from torchdpcate.causal.estimand import ATE
+        >>> round(gradient_sensitivity(BalancingLoss(ATE(0.1)), 0.5, math.inf), 9)
         10.0
     """
     return 2 * loss.slope * (largest_entry if order == math.inf else 1.0)
@@ -229,14 +230,14 @@ def _unclipped(loss: Loss) -> CurvedBalancingLoss:
     Raises:
         InputError: They are not, or there is no set.
     """
-    if not isinstance(loss, BalancingLoss) or loss.weighting.estimand == "ATO":
+    if not isinstance(loss, BalancingLoss) or loss.estimand.scoring_rule != "exponential":
         raise InputError(
             "fitter = k_norm_gradient: draws for the balancing losses of ATE, ATT and ATC alone, not for logistic ones "
             "(as the ATO's is); take fitter=objective"
         )
-    if loss.weighting.reach <= 0:
-        raise InputError("eta = 0.5: all propensities are 0.5, and there is nothing to fit; give a smaller eta")
-    return CurvedBalancingLoss(loss.weighting)
+    if loss.estimand.reach <= 0:
+        raise InputError("overlap = 0.5: all propensities are 0.5, and there is nothing to fit; give a smaller overlap")
+    return CurvedBalancingLoss(loss.estimand)
 
 
 def _least_ridge(loss: BalancingLoss, n: int, size: int, sensitivity: float, stop: float) -> float:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.estimand import Weighting
+from torchdpcate.causal.estimand import ATE
 from torchdpcate.data.domain import Domain
 from torchdpcate.erm.balancing_loss import BalancingLoss
 from torchdpcate.erm.records import Batch, StackedRecords, arm
@@ -13,7 +13,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee
 from torchdpcate.privacy.worst_case import Game, worst_case
 
-_LOSS = BalancingLoss(Weighting("ATE", 0.43))
+_LOSS = BalancingLoss(ATE(0.43))
 _FEATURES = on_domain(None, Domain([-1.0], [1.0], 0.0, 1.0))
 _FITTER = KNormGradient(ridge=18.0)  # a large one, so that few records fill the set and many proposals are kept
 _OTHERS = ((-1.0, 1.0, 7), (0.0, 0.0, 16), (0.0, 1.0, 9))

@@ -16,6 +16,7 @@ __getattr__, __dir__, __all__ = exports(
             "conditions_of",
         ),
         "nystrom": ("Nystrom",),
+        "tangent": ("Tangent",),
         "user_maps": ("UserFeatures", "from_config", "on_domain", "to_config"),
     },
 )

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
+import scipy
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 
 from torchdpcate.errors import InputError, NumericalError
@@ -167,7 +167,9 @@ def _polish(function: Callable[[Tensor], Tensor], start: Tensor, value: float, s
 
     options = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 100, "maxfun": 100}
     bounds = [(0.0, 1.0)] * len(start)
-    result = minimize(negative, start.cpu().numpy(), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    result = scipy.optimize.minimize(
+        negative, start.cpu().numpy(), jac=True, method="L-BFGS-B", bounds=bounds, options=options
+    )
     end = torch.as_tensor(result.x).to(start)
     with torch.no_grad():
         reached = float(function(end[None])[0])

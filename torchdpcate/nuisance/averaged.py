@@ -45,6 +45,11 @@ class AveragedNuisances(NuisanceModel):
         values = [member.predict(x) for member in self._of]
         return NuisanceValues(*(torch.stack(parts).mean(0) for parts in zip(*values, strict=True)))
 
+    def networks(self) -> tuple[Nuisances, ...]:
+        """The members, if all of them are networks."""
+        networks = tuple(network for member in self._of for network in member.networks())
+        return networks if len(networks) == len(self._of) else ()
+
     def representation(self, x: Tensor) -> Tensor:
         """Hidden layers of all members side by side, over the root of their number."""
         layers = [member.representation(x) for member in self._of]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor, nn
 
 from torchdpcate.errors import InputError
+
+if TYPE_CHECKING:
+    from torchdpcate.nuisance.nuisances import Nuisances
 
 
 class NuisanceValues(NamedTuple):
@@ -56,6 +59,10 @@ class NuisanceModel(nn.Module, ABC):
         """The plug-in effect mu1 - mu0 `[B]` at raw covariates `x` `[B, q]`."""
         values = self.predict(x)
         return values.mu1 - values.mu0
+
+    def networks(self) -> tuple[Nuisances, ...]:
+        """The networks whose mean prediction this is; none if other models have a part in it."""
+        return ()
 
     def representation(self, x: Tensor) -> Tensor:
         """Hidden layer of the outcome model `[B, width]` at raw covariates.

@@ -3,8 +3,7 @@
 import math
 from functools import lru_cache
 
-from scipy.optimize import brentq
-from scipy.special import erfcx, log_ndtr
+import scipy
 
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.privacy.budget import positive, probability, whole
@@ -56,7 +55,7 @@ def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
     upper = 0.5 / sigma**2 + math.sqrt(2 * math.log(1 / delta)) / sigma + 1e-3
     while _log_delta(sigma, upper) > target:
         upper *= 2
-    root = brentq(lambda e: _log_delta(sigma, e) - target, 0.0, upper, xtol=1e-300, rtol=1e-15)
+    root = scipy.optimize.brentq(lambda e: _log_delta(sigma, e) - target, 0.0, upper, xtol=1e-300, rtol=1e-15)
     return float(root) * (1 + 5e-13)
 
 
@@ -146,10 +145,10 @@ def _log_delta(sigma: float, epsilon: float) -> float:
     half, middle = 0.5 / sigma, epsilon * sigma
     if middle > half:
         # e^eps phi(middle + half) = phi(middle - half): no exponentials left to cancel, Mills ratios only
-        ratios = erfcx((middle - half) / _ROOT2) - erfcx((middle + half) / _ROOT2)
+        ratios = scipy.special.erfcx((middle - half) / _ROOT2) - scipy.special.erfcx((middle + half) / _ROOT2)
         return math.log(ratios / 2) - (middle - half) ** 2 / 2 if ratios > 0 else -math.inf
-    plus = float(log_ndtr(half - middle))
-    gap = epsilon + float(log_ndtr(-half - middle)) - plus
+    plus = float(scipy.special.log_ndtr(half - middle))
+    gap = epsilon + float(scipy.special.log_ndtr(-half - middle)) - plus
     return plus + math.log(-math.expm1(gap)) if gap < 0 else -math.inf
 
 
@@ -165,7 +164,7 @@ def _unit_sigma(epsilon: float, delta: float) -> float:
         upper += 1.0
     while excess(lower) <= 0:
         lower -= 1.0
-    sigma = math.exp(float(brentq(excess, lower, upper, xtol=1e-15, rtol=1e-15)))
+    sigma = math.exp(float(scipy.optimize.brentq(excess, lower, upper, xtol=1e-15, rtol=1e-15)))
     # the inverse must agree in floating point, or a ledger would refuse what this calibrates
     for margin in (1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7):
         close = [sigma * (1 + margin + k * 4e-15) for k in (-1, 0, 1)]

@@ -6,9 +6,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import log_expit, log_ndtr, ndtri_exp
+import scipy
 
-from torchdpcate.privacy.accounting import Charge, compose, privacy_curve
+from torchdpcate.privacy.accounting import EventCount, compose, privacy_curve
 from torchdpcate.privacy.budget import probability
 from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, GaussianEvent, PureEvent
 
@@ -41,7 +41,7 @@ class GaussianDP(NamedTuple):
     down_to: float = 0.0
 
 
-def gaussian_dp(charges: Sequence[Charge], delta: float) -> GaussianDP:
+def gaussian_dp(charges: Sequence[EventCount], delta: float) -> GaussianDP:
     r"""Smallest mu found whose curve covers that of all charges together, replace-one adjacency.
 
     .. math:: \delta_\mu(\epsilon) = \Phi(-\epsilon/\mu + \mu/2) - e^\epsilon \Phi(-\epsilon/\mu - \mu/2)
@@ -82,8 +82,8 @@ def gaussian_dp(charges: Sequence[Charge], delta: float) -> GaussianDP:
 
 def gaussian_curve(mu: float, epsilons: np.ndarray) -> np.ndarray:
     """delta_mu(epsilon) of a mu > 0 at epsilons [k] >= 0."""
-    high = log_ndtr(mu / 2 - epsilons / mu)
-    low = epsilons + log_ndtr(-mu / 2 - epsilons / mu)
+    high = scipy.special.log_ndtr(mu / 2 - epsilons / mu)
+    low = epsilons + scipy.special.log_ndtr(-mu / 2 - epsilons / mu)
     return -np.exp(high) * np.expm1(np.minimum(low - high, 0.0))
 
 
@@ -94,10 +94,10 @@ def event_mu(event: object) -> float:
     if isinstance(event, DPSGDEvent):
         return 2 / event.noise_multiplier  # a replaced gradient moves the sum by up to two clip norms
     assert isinstance(event, PureEvent | ApproximateEvent)
-    return float(-2 * ndtri_exp(log_expit(-event.epsilon)))
+    return float(-2 * scipy.special.ndtri_exp(scipy.special.log_expit(-event.epsilon)))
 
 
-def _cover(charges: Sequence[Charge], delta: float) -> float | None:
+def _cover(charges: Sequence[EventCount], delta: float) -> float | None:
     """Smallest mu whose curve is at least the charges' wherever theirs is above ``delta``; None beyond `_LARGEST`."""
     end = compose(charges, delta)
     if not end < _LARGEST:

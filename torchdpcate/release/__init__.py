@@ -17,6 +17,7 @@ __getattr__, __dir__, __all__ = exports(
         "released_weights": ("ReleasedWeights",),
         "rule": ("RuleRelease",),
         "statement": ("PrivacyStatement", "make_statement"),
+        "statistics": ("StatisticsRelease",),
         "views": ("clipped", "monotone"),
     },
 )

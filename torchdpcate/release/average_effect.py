@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.estimand import ESTIMANDS
+from torchdpcate.causal.estimand import known_estimand
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.release.balance_table import COLUMNS, BalanceTable
 from torchdpcate.release.estimate import Estimate
 from torchdpcate.release.holds_if import HOLDS_IF, holds_if
 from torchdpcate.release.interval_law import IntervalLaw
-from torchdpcate.release.release import RELEASES, Release, _require
+from torchdpcate.release.release import Release, require_tensor
 from torchdpcate.release.released_weights import ReleasedWeights
 from torchdpcate.release.statement import PrivacyStatement
 
@@ -70,8 +70,7 @@ class AverageEffectRelease(Release):
 
     def __post_init__(self) -> None:
         """Refuse what no reader could use."""
-        if self.estimand not in ESTIMANDS:
-            raise InputError(f"estimand = {self.estimand!r}: choose one of {', '.join(ESTIMANDS)}")
+        known_estimand(self.estimand)
         if self.outcome_theta is not None and self.weights is None:
             raise InputError("outcome_theta: give weights too, whose features the outcome model shares")
 
@@ -187,10 +186,10 @@ class AverageEffectRelease(Release):
         """Rebuild a release from ``tensors`` and ``facts``, and refuse whatever else they hold."""
         names, beside, weights = facts["numbers"], facts["beside"], facts["weights"]
         _require_names(names)
-        _require(tensors["numbers"], (len(names),), "numbers")
+        require_tensor(tensors["numbers"], (len(names),), "numbers")
         outcome = tensors.get("outcome_theta")
         if outcome is not None:
-            _require(outcome, tuple(tensors["theta"].shape), "outcome_theta")
+            require_tensor(outcome, tuple(tensors["theta"].shape), "outcome_theta")
         release = cls(
             facts["estimand"],
             Estimate.build(tensors["main"], facts["main"]),
@@ -217,9 +216,6 @@ class AverageEffectRelease(Release):
         return list(estimate.range(LEVEL, self.domain.outcome_range))
 
 
-RELEASES[AverageEffectRelease.kind] = AverageEffectRelease
-
-
 def _vector(values: Any) -> Tensor:
     return torch.tensor(list(values), dtype=torch.float64)
 
@@ -243,7 +239,7 @@ def _load_balance(tensors: dict[str, Tensor], names: list[str]) -> BalanceTable:
     _require_names(names)
     found = {column: tensors[f"balance.{column}"] for column in COLUMNS if f"balance.{column}" in tensors}
     for column, values in found.items():
-        _require(values, (len(names),), column)
+        require_tensor(values, (len(names),), column)
     return BalanceTable(names, **{column: values.tolist() for column, values in found.items()})
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,19 @@ from torchdpcate._files import PUBLIC, atomic_path
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, ReleaseFileError
 from torchdpcate.release.digest import DIGEST_KEY, release_digest
-from torchdpcate.release.release import RELEASES, Release
+from torchdpcate.release.release import Release
 from torchdpcate.release.statement import PrivacyStatement
 
 FORMAT = "torchdpcate-release"
 FORMAT_VERSION = 3  # 1 had no checksum and no origin of the bounds, 2 no chosen columns and one kind of nuisances
+_CLASSES = {  # of a release, by the kind under which a file knows it; imported when such a file is read
+    "average_effect": "average_effect.AverageEffectRelease",
+    "function": "release.FunctionRelease",
+    "policy": "policy.PolicyRelease",
+    "queries": "release.QueryRelease",
+    "rule": "rule.RuleRelease",
+    "statistics": "statistics.StatisticsRelease",
+}
 _NO_ORIGIN = "not recorded (a file of format version 1)"
 
 
@@ -64,8 +73,9 @@ class ReleaseFile:
             if self.version < 2:
                 schema = {"origin": _NO_ORIGIN, **schema}
             statement = PrivacyStatement.from_dict(privacy)
-            kind = RELEASES[self.metadata["class"]]
-            release = kind.build(self.tensors, facts, TableSchema.from_dict(schema), statement)
+            release = _class(self.metadata["class"]).build(
+                self.tensors, facts, TableSchema.from_dict(schema), statement
+            )
             _require_nothing_else(self.tensors, release)
             return release
         except Exception as error:  # whatever Python raises on contents that somebody made up
@@ -151,6 +161,12 @@ def read_release_file(path: str | Path) -> ReleaseFile:
     except (SafetensorError, OSError) as error:
         raise ReleaseFileError(f"{path}: not a release, or damaged ({error}); ask for the file again") from None
     return ReleaseFile(path, metadata, tensors)
+
+
+def _class(kind: str) -> type[Release]:
+    """Return the class of a kind of release."""
+    module, name = _CLASSES[kind].split(".")
+    return getattr(import_module(f"torchdpcate.release.{module}"), name)
 
 
 def _require_numbers(tensors: dict[str, Tensor]) -> None:

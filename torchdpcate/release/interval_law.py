@@ -3,8 +3,8 @@
 import math
 from dataclasses import dataclass
 
+import scipy
 import torch
-from scipy.special import gammainccinv
 from torch import Tensor
 
 from torchdpcate.errors import InputError
@@ -126,7 +126,7 @@ def _beyond(missed: float, s: Tensor, b: Tensor, c: Tensor) -> Tensor:
     normal = -torch.special.ndtri(torch.tensor(share / 2, dtype=torch.float64))
     reach = c.clamp_min(0).amax(1) + (-c).clamp_min(0).amax(1)  # the largest c'v over K
     # |c'V| is at most that times the length of V, which is Gamma of shape 4
-    return s * normal - b.sum(1) * math.log(share) + reach * float(gammainccinv(CELLS, share))
+    return s * normal - b.sum(1) * math.log(share) + reach * float(scipy.special.gammainccinv(CELLS, share))
 
 
 def _characteristic(u: Tensor, s: Tensor, b: Tensor, c: Tensor) -> Tensor:

@@ -12,14 +12,11 @@ from torchdpcate.candidates.functions import Function, FunctionPolicies
 from torchdpcate.candidates.library import policy_family
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.release.release import RELEASES, Release
+from torchdpcate.release.release import Release
 from torchdpcate.release.statement import PrivacyStatement
 
 NUISANCE, SCORING = "nuisance", "scoring"
 """Blocks of records: the one that nuisances learn from, where they learn, and the one that scores policies."""
-
-GUESS = "nuisances: shares and means of the arms"
-"""What the ledger calls the purchase of what nuisances are shrunk towards."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,9 +111,6 @@ class PolicyRelease(Release):
         actions, policy = check_actions(facts["actions"]), policy_family(facts["policy"])
         place = policy.unbound if isinstance(policy, FunctionPolicies) else policy.setup
         return cls(place(schema.domain, actions), actions, schema, privacy)
-
-
-RELEASES[PolicyRelease.kind] = PolicyRelease
 
 
 def _example() -> PolicyRelease:

@@ -211,7 +211,7 @@ class FunctionRelease(EffectRelease):
         columns = None if facts.get("columns") is None else tuple(map(int, facts["columns"]))
         domain = schema.domain if columns is None else schema.domain.select(columns)
         features = load_features(tensors, facts["features"], domain, nuisances)
-        _require(tensors["theta"], (features.dimension,), "theta")
+        require_tensor(tensors["theta"], (features.dimension,), "theta")
         return cls(
             tensors["theta"], features, nuisances, schema, privacy, _scale(facts["noise_scale"]), columns=columns
         )
@@ -287,19 +287,15 @@ class QueryRelease(EffectRelease):
         """Rebuild a release from ``tensors`` and ``facts``."""
         nuisances = load_nuisances(tensors, facts["nuisances"]) if "nuisances" in facts else None
         d = tensors["answers"].shape[0]
-        _require(tensors["answers"], (d,), "answers")
-        _require(tensors["queries"], (d, schema.domain.dimension), "queries")
+        require_tensor(tensors["answers"], (d,), "answers")
+        require_tensor(tensors["queries"], (d, schema.domain.dimension), "queries")
         if "noise_scales" in tensors:
-            _require(tensors["noise_scales"], (d,), "noise_scales")
+            require_tensor(tensors["noise_scales"], (d,), "noise_scales")
         scales, head = tensors.get("noise_scales"), facts.get("head")
         return cls(tensors["queries"], tensors["answers"], schema, privacy, scales, nuisances, head)
 
 
-RELEASES: dict[str, type[Release]] = {cls.kind: cls for cls in (FunctionRelease, QueryRelease)}
-"""Releases by the kind under which a file knows them."""
-
-
-def _require(tensor: Tensor, shape: tuple[int, ...], name: str) -> None:
+def require_tensor(tensor: Tensor, shape: tuple[int, ...], name: str) -> None:
     """Refuse a tensor of a release file that cannot be what its name says."""
     if tuple(tensor.shape) != shape or tensor.dtype != torch.float64 or not bool(torch.isfinite(tensor).all()):
         raise ValueError(f"{name} is {tuple(tensor.shape)} {tensor.dtype}, not finite float64 {shape}")
@@ -310,5 +306,5 @@ def _scale(value: Any) -> float | None:
     if value is None:
         return None
     scale = torch.tensor(value, dtype=torch.float64)
-    _require(scale, (), "noise_scale")
+    require_tensor(scale, (), "noise_scale")
     return scale.item()

@@ -11,7 +11,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import to_config
 from torchdpcate.release.parts import load_features, named_tensors
-from torchdpcate.release.release import RELEASES, Release, _require
+from torchdpcate.release.release import Release, require_tensor
 from torchdpcate.release.statement import PrivacyStatement
 
 
@@ -84,11 +84,8 @@ class RuleRelease(Release):
     ) -> "RuleRelease":
         """Rebuild a rule from ``tensors`` and ``facts``."""
         features = load_features(tensors, facts["features"], schema.domain)
-        _require(tensors["theta"], (features.dimension,), "theta")
+        require_tensor(tensors["theta"], (features.dimension,), "theta")
         return cls(tensors["theta"], features, schema, privacy)
-
-
-RELEASES[RuleRelease.kind] = RuleRelease
 
 
 def _example() -> RuleRelease:
@@ -97,19 +94,18 @@ def _example() -> RuleRelease:
     from torchdpcate.features.maps import Identity
     from torchdpcate.privacy.budget import PrivacyBudget
     from torchdpcate.privacy.guarantee import Guarantee, Level
-    from torchdpcate.privacy.ledger import Ledger
+    from torchdpcate.privacy.noise import NoiseSource
+    from torchdpcate.privacy.session import FitSession
     from torchdpcate.release.statement import make_statement
 
     domain, budget = Domain([0.0], [1.0], -1.0, 1.0), PrivacyBudget(1.0, 0.0)
     statement = make_statement(
+        FitSession.open({"records": 1}, budget, NoiseSource.system()),
         Guarantee(Level.HEURISTIC, budget, source="an example"),
-        Ledger({"records": budget}),
-        {"records": 1},
         own=set(),
         mechanism="none",
         formula="none",
         public={},
-        private_noise=True,
     )
     theta = torch.tensor([0.0, 1.0], dtype=torch.float64)
     return RuleRelease(theta, Identity().setup(domain), TableSchema.from_domain(domain), statement)

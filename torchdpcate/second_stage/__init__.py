@@ -16,7 +16,6 @@ __getattr__, __dir__, __all__ = exports(
             "squared_sensitivity",
         ),
         "neural": ("NeuralFit", "NeuralHead", "fit_neural_head"),
-        "normal_equations": ("NormalEquations",),
         "recipes": ("LinearSecondStage", "NeuralSecondStage", "RidgeSecondStage", "SecondStage", "ThresholdPurchase"),
         "stage": (
             "FittedStage",
@@ -27,6 +26,6 @@ __getattr__, __dir__, __all__ = exports(
             "Regression",
             "SecondStageBlock",
         ),
-        "tangent": ("Tangent", "TangentSecondStage"),
+        "tangent": ("TangentSecondStage",),
     },
 )

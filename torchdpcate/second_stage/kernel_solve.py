@@ -3,8 +3,8 @@
 import math
 from dataclasses import dataclass
 
+import scipy
 import torch
-from scipy.optimize import brentq
 from torch import Tensor
 
 from torchdpcate.errors import NumericalError
@@ -107,4 +107,4 @@ def _line_search(system: DualSystem, loss: Loss, u: Tensor, residual: Tensor, st
         excess = loss.pull(residual - length * moved) - system.shift * (u + length * step)
         return -float(excess @ moved)
 
-    return brentq(slope, 0.0, 1.0, xtol=1e-15) if slope(0.0) < 0 < slope(1.0) else 1.0
+    return scipy.optimize.brentq(slope, 0.0, 1.0, xtol=1e-15) if slope(0.0) < 0 < slope(1.0) else 1.0

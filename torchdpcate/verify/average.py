@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from torchdpcate.causal.estimand import Weighting
+from torchdpcate.causal.estimand import ESTIMANDS, make_estimand
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.recompute import as_number
 from torchdpcate.privacy.accounting import compose
@@ -43,7 +43,7 @@ def average_problems(release: Release) -> Iterator[str]:
     yield from _unpaid(release)
     yield from _settings(release)
     try:
-        facts = AverageFacts(release, Weighting(release.estimand, as_number(privacy.public["eta"])))
+        facts = AverageFacts(release, make_estimand(release.estimand, as_number(privacy.public["eta"])))
         yield from _blocks(release)
         yield from _prices(release)
         yield from fit_problems(facts)
@@ -65,7 +65,7 @@ def _unpaid(release: AverageEffectRelease) -> Iterator[str]:
             yield f"it holds the number {name!r}, but no charge is for it"
     if privacy.mechanism in READOUTS:
         needed = set(READOUTS[privacy.mechanism][1])
-        if privacy.mechanism == "aipw" and release.estimand == "ATE":
+        if privacy.mechanism == "aipw" and ESTIMANDS[release.estimand].public_size:
             needed.remove("size")
         if needed != set(release.numbers):
             yield f"its numbers are not those of {privacy.mechanism} for the {release.estimand}"
@@ -88,7 +88,7 @@ def _is_public(release: AverageEffectRelease, name: str) -> bool:
     """Whether a number is public: the size N where all records weigh the same."""
     if name != "size" or release.weights is None or release.privacy.mechanism != "balanced_difference":
         return False
-    of = release.weights.weighting
+    of = release.weights.estimand
     return of.symmetric and of.largest == of.smallest
 
 
@@ -100,8 +100,8 @@ def _settings(release: AverageEffectRelease) -> Iterator[str]:
     if public.get(HOLDS_IF, release.holds_if) != release.holds_if:
         yield f"{HOLDS_IF} is not what its mechanism rests on"
     if release.weights is not None:
-        of = release.weights.weighting
-        if (of.estimand, of.eta) != (public.get("estimand"), public.get("eta")):
+        of = release.weights.estimand
+        if (of.name, of.overlap) != (public.get("estimand"), public.get("eta")):
             yield "its weights are not those of the statement's estimand and eta"
     if release.privacy.mechanism in ("balanced_difference", "outcome_table"):
         if public.get("loss") not in ("balancing", "logistic"):

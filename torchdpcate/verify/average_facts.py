@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from torchdpcate.causal.estimand import Weighting
+from torchdpcate.causal.estimand import Estimand
 from torchdpcate.estimators.recompute import CLOSE, FAR, as_number, compared
 from torchdpcate.privacy.mechanisms import AdditiveMechanism
 from torchdpcate.release.average_effect import AverageEffectRelease
@@ -19,11 +19,11 @@ class AverageFacts:
 
     Attributes:
         release: The release; it claims something.
-        weighting: Estimand and clip, as its statement tells them.
+        estimand: Estimand and clip, as its statement tells them.
     """
 
     release: AverageEffectRelease
-    weighting: Weighting
+    estimand: Estimand
 
     @property
     def n(self) -> int:

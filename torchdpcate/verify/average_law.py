@@ -4,7 +4,8 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from torchdpcate.causal.estimand import Weighting
+from torchdpcate.causal.efficient_score import ScoreRanges
+from torchdpcate.causal.estimand import ATE, Estimand
 from torchdpcate.estimators.recompute import CLOSE, as_number, compared, same
 from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.privacy.mechanisms import AdditiveMechanism, LaplaceMechanism
@@ -18,9 +19,7 @@ SCALES = 3.0
 """A denominator below this many scales of its noise is swamped by it."""
 UPPER = math.log(5)
 """One-sided 90 % quantile of Laplace noise, in its scale."""
-AMPLIFIED = {"ATE": 4.0, "ATT": 2.0, "ATC": 2.0, "ATO": 1.0}
-"""By how much noise in the logistic score shows in the balance, for intervals without an outcome model."""
-EQUAL = Weighting("ATE", 0.5)
+EQUAL = ATE(0.5)
 """All records weigh the same."""
 
 _ANOTHER = "its estimate does not follow from its numbers"
@@ -50,7 +49,7 @@ class _Law:
 
 def balanced_difference(facts: AverageFacts) -> Iterator[str]:
     """Return problems of a balanced difference."""
-    of, n, numbers = facts.weighting, facts.n, facts.release.numbers
+    of, n, numbers = facts.estimand, facts.n, facts.release.numbers
     modelled = facts.release.outcome_theta is not None
     low, high = (as_number(b) for b in facts.release.privacy.public["outcome_bounds"]) if modelled else (0.5, 0.5)
     treated, control, reach = of.most_treated, of.most_control, of.largest * max(high, 1 - low)
@@ -82,7 +81,7 @@ def balanced_difference(facts: AverageFacts) -> Iterator[str]:
 
 def outcome_table(facts: AverageFacts) -> Iterator[str]:
     """Return problems of an outcome table."""
-    of, n, price = facts.weighting, facts.n, facts.price("table")
+    of, n, price = facts.estimand, facts.n, facts.price("table")
     yield from facts.scale("table", table_noise(of, n, price), 4)
     yield from facts.scale("variance", LaplaceMechanism(facts.price("variance"), 1 + sum_grid(n, 1.0)))
     arms = {"treated": of.most_treated, "control": of.most_control}
@@ -112,14 +111,14 @@ def outcome_table(facts: AverageFacts) -> Iterator[str]:
 
 def difference_in_means(facts: AverageFacts) -> Iterator[str]:
     """Return problems of a difference in means."""
-    yield from outcome_table(replace(facts, weighting=EQUAL))
+    yield from outcome_table(replace(facts, estimand=EQUAL))
 
 
 def horvitz_thompson(facts: AverageFacts) -> Iterator[str]:
     """Return problems of a Horvitz-Thompson estimate, which has no interval."""
-    of, release = facts.weighting, facts.release
-    if of.estimand != "ATE":
-        yield f"a Horvitz-Thompson estimate is none of the {of.estimand}"
+    of, release = facts.estimand, facts.release
+    if not of.public_size:
+        yield f"a Horvitz-Thompson estimate is none of the {of.name}"
     moved = of.most_treated + of.most_control + sum_grid(facts.n, of.largest)
     mechanism = LaplaceMechanism(facts.price("sum"), moved)
     yield from facts.scale("sum", mechanism, name="sum_scale")
@@ -154,18 +153,18 @@ def subsample_aggregate(facts: AverageFacts) -> Iterator[str]:
 
 def aipw(facts: AverageFacts) -> Iterator[str]:
     """Return problems of a doubly robust estimate; ranges of its nuisances are told in part alone."""
-    of, n, numbers = facts.weighting, facts.n, facts.release.numbers
-    bought, public = of.estimand != "ATE", facts.release.privacy.public
+    of, n, numbers = facts.estimand, facts.n, facts.release.numbers
+    bought, public = not of.public_size, facts.release.privacy.public
     least, most = (as_number(end) for end in public["size_range"])
-    if not _possible_range(of, least, most):
-        yield f"its size_range is none of the {of.estimand} at this eta"
+    if not of.has_score() or not of.score_sizes_are_possible(least, most):
+        yield f"its size_range is none of the {of.name} at this overlap"
         return
     whole = facts.release.privacy.n
     if n != whole - round(facts.number("split") * whole):
         yield "its blocks are not those of its split"
     # of any nuisances, what one record moves the score's sum by, and the largest score
-    largest = {"ATE": 1 / of.eta, "ATO": 1 - of.eta}.get(of.estimand, (1 - of.eta) / of.eta)
-    smallest = {"ATE": 2.0, "ATO": math.sqrt(most)}.get(of.estimand, 1.0)
+    largest = ScoreRanges.widest(of).largest
+    smallest = of.least_score_change(most)
     unit_noise = LaplaceMechanism(facts.price("score"), 1.0).released_scale(1)
     noise_a, noise_b = facts.number("score_scale"), 0.0
     change = noise_a / unit_noise
@@ -206,7 +205,7 @@ READOUTS: dict[str, tuple[Callable[[AverageFacts], Iterator[str]], tuple[str, ..
 """Mechanisms, by what their releases are checked, and what numbers they hold (that of the ATE no size by AIPW)."""
 
 
-def table_noise(of: Weighting, n: int, price: float) -> AdditiveMechanism:
+def table_noise(of: Estimand, n: int, price: float) -> AdditiveMechanism:
     """Return the noise of an outcome table (Laplace noise: of the table over 2 W_z)."""
     step = sum_grid(n, of.largest)
     if of.symmetric:
@@ -223,7 +222,7 @@ def denominator(facts: AverageFacts) -> float:
 
 def _size(facts: AverageFacts) -> tuple[float, bool]:
     """Return the size of a balanced difference, and whether noise swamps it."""
-    of, size, n = facts.weighting, facts.release.numbers["size"], facts.n
+    of, size, n = facts.estimand, facts.release.numbers["size"], facts.n
     if of.symmetric:
         noise = facts.number("scale_size") if of.largest > of.smallest else 0.0
         size = min(max(size, n * of.smallest / 2), n * of.largest / 2)
@@ -252,15 +251,7 @@ def _imbalance(facts: AverageFacts, plain: bool) -> float:
     slope, noise = facts.number("slope_bound"), facts.number("noise_per_record") * facts.n
     if slope < 0 or (slope > 0 and not (facts.balancing or plain)):
         raise ValueError("a slope_bound that does not count")
-    return slope * noise * (1.0 if facts.balancing else AMPLIFIED[facts.weighting.estimand])
-
-
-def _possible_range(of: Weighting, least: float, most: float) -> bool:
-    """Whether there are nuisances by which the score's denominator has this range."""
-    if of.estimand != "ATO":
-        return (least, most) == ((1.0, 1.0) if of.estimand == "ATE" else (0.0, 1.0))
-    ends = math.sqrt(max(least, 0.0)), math.sqrt(max(most, 0.0))
-    return abs(sum(ends) - 1) <= CLOSE and of.eta * (1 - CLOSE) <= ends[0] <= ends[1]
+    return slope * noise * (1.0 if facts.balancing else facts.estimand.amplification)
 
 
 def _compare(facts: AverageFacts, law: _Law) -> Iterator[str]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from torchdpcate.erm.balancing_loss import BalancingLoss
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import Logistic
 from torchdpcate.erm.perturbation import SOLVER_SHARE, calibrate_tilt
@@ -64,11 +65,10 @@ def fit_problems(facts: AverageFacts) -> Iterator[str]:
 
 def _noise(facts: AverageFacts, what: str, name: str, charge: dict[str, Any], features: FeatureMap) -> Iterator[str]:
     """Problems of a fit's noise, and of what its statement says that it leaves."""
-    of, balancing = facts.weighting, what == "weights" and facts.balancing
-    loss = (of.largest, of.curvature) if balancing else (Logistic.slope, Logistic.curvature)
-    slope, curvature = (1.0, loss[1]) if of.estimand == "ATO" else loss
+    of, balancing = facts.estimand, what == "weights" and facts.balancing
+    loss = BalancingLoss(of) if balancing and of.scoring_rule is not None else Logistic()
     problems: list[str] = []
-    deviation = _FITTERS[name](facts, what, charge, (slope, curvature), features, problems)
+    deviation = _FITTERS[name](facts, what, charge, (loss.slope, loss.curvature), features, problems)
     yield from problems
     if what == "weights" and "noise_per_record" in facts.release.privacy.public:
         left = deviation / features.largest_entry / facts.n
@@ -140,7 +140,7 @@ def _k_norm_gradient(
     needed = {
         "gradient_sensitivity": sensitivity,
         "gradient_scale": 2 * sensitivity / ((1 - SOLVER_SHARE) * charge["event"]["epsilon"]),
-        "radius": facts.weighting.reach / features.largest_entry,
+        "radius": facts.estimand.reach / features.largest_entry,
     }
     for part, scale in needed.items():
         problems += compared(f"{what} ({part})", facts.number(f"{what}_{part}"), scale, close=_FITTED)
@@ -209,7 +209,7 @@ def _bought(facts: AverageFacts, table: BalanceTable, rows: int, size: float) ->
         yield "its bought balance is not whole"
         return
     noise = sums.released_scale(2 * rows) * _cube(2 * rows)
-    after = 2 * facts.weighting.largest * noise / size
+    after = 2 * facts.estimand.largest * noise / size
     # the bought share of treated, which is not told, is between 1/n and 1 - 1/n; 1/2 has the least noise
     ends = [math.hypot(2 * most * noise, count * math.sqrt(2)) / (n * p * (1 - p)) for p, most in _shares(n)]
     before = table.before_sd[0]
@@ -219,7 +219,7 @@ def _bought(facts: AverageFacts, table: BalanceTable, rows: int, size: float) ->
         and all(same(sd, after) for sd in table.after_sd)
     ):
         yield "the noise in its bought balance is not what was paid for"
-    reaches = before * (n / noise + _FAR), n * facts.weighting.largest / size + _FAR * after
+    reaches = before * (n / noise + _FAR), n * facts.estimand.largest / size + _FAR * after
     for values, reach in zip((table.before, table.after), reaches, strict=True):
         if not all(abs(value) <= reach for value in values):
             yield "its bought balance is larger than records and noise can make it"

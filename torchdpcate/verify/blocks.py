@@ -5,16 +5,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.cate.recompute import is_learner, score_of
 from torchdpcate.estimators.recompute import as_number, batch_problems
 from torchdpcate.nuisance.convex_model import ConvexNuisances
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.policy import NUISANCE, SCORING, PolicyRelease
-from torchdpcate.release.release import Release
+from torchdpcate.release.release import FunctionRelease, QueryRelease, Release
 from torchdpcate.release.rule import RuleRelease
 from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.verify.average_facts import RECORDS
-from torchdpcate.verify.effects import SCORES
-from torchdpcate.verify.known import EFFECTS
 
 SECOND_STAGE, FOLDS, TWO_FOLDS = "second_stage", ("fold_1", "fold_2"), "two folds, cross-fitted"
 """Blocks of a learner of effects, and how a statement tells that there are two folds."""
@@ -42,7 +41,7 @@ def block_problems(release: Release, facts: Mapping[str, Any]) -> Iterator[str]:
         return
     try:
         yield from _sizes(release)
-        if privacy.mechanism in EFFECTS:
+        if isinstance(release, FunctionRelease | QueryRelease):
             yield from _first_stage(release, facts)
     except (InputError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         yield "its split, its blocks and its charges are not those of one release"
@@ -80,7 +79,7 @@ def _rule_blocks(release: RuleRelease) -> Iterator[str]:
 def _pair(release: Release) -> tuple[str, str] | None:
     """Return the two blocks that the split makes, the first its share; None where there is no split, or others."""
     privacy, split = release.privacy, release.privacy.public.get("split")
-    if privacy.mechanism in EFFECTS:
+    if isinstance(release, FunctionRelease | QueryRelease):
         return FOLDS if split == TWO_FOLDS else (NUISANCE, SECOND_STAGE)
     if split is None or isinstance(release, AverageEffectRelease):
         return None
@@ -136,9 +135,9 @@ def _trained(block: Mapping[str, Any], kind: str | None, held: bool) -> Iterator
 def _is_bought(release: Release) -> bool:
     """Whether the threshold is one of the grid that thresholds are bought from; its last point might be chosen too."""
     told, learner = release.privacy.public.get("threshold"), release.privacy.public.get("learner")
-    if not isinstance(told, float) or learner not in SCORES:
+    if not isinstance(told, float) or not is_learner(learner):
         return False
-    target = SCORES[learner]().bounds(release.schema.domain).target
+    target = score_of(str(learner)).bounds(release.schema.domain).target
     place = (math.log10(told / target) / _DECADES + 1) * (_POINTS - 1)
     return -0.5 < place < _POINTS - 1.5 and abs(place - round(place)) <= _POINTS * _CLOSE
 

@@ -1,6 +1,6 @@
-"""What the library's own mechanisms state: their highest level, public constants, conditions, labels, texts.
+"""What statements may say: mechanisms, each of which says what its own releases state, and words common to all.
 
-Verification refuses whatever else a file says. Whoever changes a statement changes these tables.
+Verification refuses whatever else a file says.
 """
 
 import re
@@ -8,18 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from torchdpcate.erm.perturbation import PERTURBATIONS
-from torchdpcate.estimators.cate.mechanisms.base import Mechanism
-from torchdpcate.estimators.cate.mechanisms.dp_sgd_head import DPSGDHead
-from torchdpcate.estimators.cate.mechanisms.gaussian_process import GaussianProcess
-from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
-from torchdpcate.estimators.cate.mechanisms.objective import ObjectivePerturbation
-from torchdpcate.estimators.cate.mechanisms.output import OutputPerturbation
-from torchdpcate.estimators.cate.mechanisms.plug_in import PlugIn
-from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
-from torchdpcate.estimators.cate.mechanisms.statistics import StatisticsRelease, SufficientStatistics
+from torchdpcate.estimators.cate.by_name import MECHANISMS
 from torchdpcate.estimators.mechanism import ReleaseMechanism, Stated
-from torchdpcate.estimators.session import CANDIDATE
-from torchdpcate.nuisance.screening import SCREENING
+from torchdpcate.privacy.charge import SCREENING
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS
 from torchdpcate.release.average_effect import AverageEffectRelease
@@ -27,36 +18,11 @@ from torchdpcate.release.policy import PolicyRelease
 from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.release.rule import RuleRelease
 from torchdpcate.release.statement import TUNING
+from torchdpcate.release.statistics import StatisticsRelease
 from torchdpcate.verify.average_law import READOUTS
 
-_LEARNER = ("learner", "split", "seed", "ridge")
-_FUNCTION, _QUERIES = (FunctionRelease.kind, QueryRelease.kind), (QueryRelease.kind,)
-
-
-def _effect(mechanism: type[Mechanism], kinds: tuple[str, ...], *needs: str, may: tuple[str, ...] = ()) -> Stated:
-    weak = mechanism is InfluencePerturbation
-    own = ("C1", "C2", "supremum", "unique minimiser", "no damping") if weak else ()
-    highest = Level.CONDITIONAL if weak else Level.CERTIFIED
-    return Stated(highest, kinds, frozenset((*_LEARNER, *needs)), frozenset(may), own, mechanism.formula)
-
-
-_PLAN = ("noise_multiplier", "max_grad_norm", "sampling_rate", "steps")
-_EFFECTS = {
-    ObjectivePerturbation.name: _effect(
-        ObjectivePerturbation, _FUNCTION, "tilt_scale", "epsilon_jacobian", "threshold"
-    ),
-    OutputPerturbation.name: _effect(OutputPerturbation, _FUNCTION, "sensitivity", "noise_scale", "threshold"),
-    SufficientStatistics.name: _effect(
-        SufficientStatistics, (StatisticsRelease.kind, *_QUERIES), "matrix_scale", "vector_scale", "threshold"
-    ),
-    GaussianProcess.name: _effect(
-        GaussianProcess, _QUERIES, "sensitivity", "noise_scale", "jitter", "threshold", may=("answers",)
-    ),
-    DPSGDHead.name: _effect(DPSGDHead, _FUNCTION, *_PLAN, "threshold"),
-    PlugIn.name: _effect(PlugIn, _FUNCTION),
-    SmoothSensitivity.name: _effect(SmoothSensitivity, _QUERIES, "smoothness"),
-    InfluencePerturbation.name: _effect(InfluencePerturbation, _QUERIES, "damping"),
-}
+CANDIDATE = "candidate"
+"""First word of what one of several candidates is charged."""
 
 _RULE = ("learner", "weights", "outcome", "loss", "gamma")
 _RULE_MAY = frozenset(
@@ -126,13 +92,10 @@ _AVERAGES = {
     for name in READOUTS
 }
 
-FAMILIES: tuple[Mapping[str, ReleaseMechanism], ...] = ()
+FAMILIES: tuple[Mapping[str, ReleaseMechanism], ...] = (MECHANISMS,)
 """Mechanisms by the names that statements give them, family by family."""
 
-_OTHERS: dict[str, Stated] = {**_EFFECTS, **_RULES, **_CHOICES, **_AVERAGES}  # of families that are not listed above
-
-EFFECTS = frozenset(_EFFECTS)
-"""Names of the mechanisms of treatment effects as functions or at queries."""
+_OTHERS: dict[str, Stated] = {**_RULES, **_CHOICES, **_AVERAGES}  # of families that are not listed above
 
 
 def mechanism_of(name: str) -> ReleaseMechanism | None:
@@ -166,7 +129,7 @@ COMMON_CONDITIONS = (
 LABELS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(
         (FunctionRelease.kind, QueryRelease.kind, StatisticsRelease.kind),
-        ("DP-SGD", "nuisances: ", "Huber threshold: ", SCREENING, "second stage: ", "release by "),
+        ("DP-SGD", "nuisances: ", "Huber threshold: ", SCREENING.words, "second stage: ", "release by "),
     ),
     RuleRelease.kind: ("weights: ", "outcome: ", "release by ", f"{CANDIDATE} ", "choice among candidates", "rule, "),
     PolicyRelease.kind: ("DP-SGD", "nuisances: ", "release by "),

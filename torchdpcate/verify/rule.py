@@ -15,14 +15,13 @@ from torchdpcate.erm.losses import Logistic, Squared
 from torchdpcate.erm.perturbation import Tilt, calibrate_tilt, output_mechanism
 from torchdpcate.erm.solver import default_tolerance
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.recompute import as_number, grid_problems, paid_gaussian, scale_problems
-from torchdpcate.estimators.session import CANDIDATE
+from torchdpcate.estimators.recompute import as_number, charged_gaussian, grid_problems, scale_problems
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import Event, GaussianEvent, event_from_dict
 from torchdpcate.privacy.mechanisms import AdditiveMechanism
 from torchdpcate.release.release import Release
 from torchdpcate.release.rule import RuleRelease
-from torchdpcate.verify.known import is_known
+from torchdpcate.verify.known import CANDIDATE, is_known
 
 LOSSES: dict[str, tuple[float, float | None]] = {
     **dict.fromkeys(("huber_hinge", "HuberHinge"), (1.0, None)),
@@ -204,7 +203,7 @@ def _noise(facts: RuleFacts, kind: str, bounds: WeightBounds) -> AdditiveMechani
         tolerance=default_tolerance(facts.slope, bounds.most),
         constrained=facts.public.get("radius") is not None,
     )
-    return paid_gaussian(facts.event, mechanism.sensitivity) if isinstance(facts.event, GaussianEvent) else mechanism
+    return charged_gaussian(facts.event, mechanism.sensitivity) if isinstance(facts.event, GaussianEvent) else mechanism
 
 
 def _largest(bounds: WeightBounds, most: float, whole: bool) -> Iterator[str]:

@@ -7,13 +7,13 @@ import torch
 
 from tests.estimators.average.confounded import DOMAIN, FEATURES, arrays
 from torchdpcate import NoiseSource
-from torchdpcate.causal.estimand import ESTIMANDS, Weighting
+from torchdpcate.causal.estimand import ATE, ESTIMANDS, make_estimand
 from torchdpcate.erm.records import Batch, StackedRecords
 from torchdpcate.estimators.average.balance import BalanceStatistics, names_of
-from torchdpcate.estimators.average.readout import free
 from torchdpcate.features.maps import Legendre
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.mechanisms import k_norm_deviation
+from torchdpcate.privacy.session import FitSession
 
 THETA = torch.tensor([[0.2, 1.0, -0.5, 0.3, 0.1]], dtype=torch.float64)
 
@@ -27,8 +27,8 @@ def _records(n: int) -> StackedRecords:
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
 def test_one_record_moves_every_sum_by_at_most_its_unit(estimand, share):
     """All corners of (treatment, covariates) in the domain, and coefficients that reach every propensity."""
-    weighting = Weighting(estimand, 0.1)
-    statistics = BalanceStatistics(1.0, weighting)
+    estimand = make_estimand(estimand, 0.1)
+    statistics = BalanceStatistics(1.0, estimand)
     corners = torch.cartesian_prod(*[torch.tensor([-1.0, 1.0], dtype=torch.float64)] * 4)
     moved = []
     for theta in (40 * THETA, -40 * THETA):
@@ -45,10 +45,10 @@ def test_one_record_moves_every_sum_by_at_most_its_unit(estimand, share):
 
 
 def test_statistics_are_those_of_the_records_but_for_noise():
-    records, statistics = _records(4_000), BalanceStatistics(1e6, Weighting("ATE", 0.1))
+    records, statistics = _records(4_000), BalanceStatistics(1e6, ATE(0.1))
     exact = statistics.without_noise(records, THETA, FEATURES)
-    size = records.total(lambda b: Weighting("ATE", 0.1).weights(b.psi @ THETA[0], b.z).sum(-1, keepdim=True)[None] / 2)
-    noisy = statistics.run(records, THETA, FEATURES, size.item(), free, NoiseSource.fixed(1))
+    size = records.total(lambda b: ATE(0.1).weights(b.psi @ THETA[0], b.z).sum(-1, keepdim=True)[None] / 2)
+    noisy = statistics.run(records, THETA, FEATURES, size.item(), FitSession(NoiseSource.fixed(1)))
     assert noisy.before == pytest.approx(exact.before, abs=1e-4)
     assert noisy.after == pytest.approx(exact.after, abs=1e-4)
     x, z = records.batch.x, records.batch.z
@@ -61,8 +61,8 @@ def test_their_noise_is_what_they_say():
 
     Before weighting the stated one is a bound: it counts the noise of p at its worst, where all records agree.
     """
-    records, statistics = _records(2_000), BalanceStatistics(0.5, Weighting("ATE", 0.1))
-    runs = [statistics.run(records, THETA, FEATURES, 2_000.0, free, NoiseSource.fixed(k)) for k in range(400)]
+    records, statistics = _records(2_000), BalanceStatistics(0.5, ATE(0.1))
+    runs = [statistics.run(records, THETA, FEATURES, 2_000.0, FitSession(NoiseSource.fixed(k))) for k in range(400)]
     after = torch.tensor([run.after for run in runs]).std(0) / torch.tensor(runs[0].after_sd)
     before = torch.tensor([run.before for run in runs]).std(0) / torch.tensor(runs[0].before_sd)
     assert (after - 1).abs().max().item() < 0.3

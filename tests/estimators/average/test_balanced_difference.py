@@ -6,18 +6,20 @@ import pytest
 import torch
 
 from tests.estimators.average.eight import ETA, PHI, THETA, Y, Z
-from torchdpcate.causal.estimand import ESTIMANDS, Weighting
+from tests.sessions import noted
+from torchdpcate.causal.estimand import ESTIMANDS, Estimand, make_estimand
 from torchdpcate.estimators.average.balanced_difference import SCALES, UPPER, BalancedDifference
-from torchdpcate.estimators.average.readout import ReadoutFacts, Weighted, free
+from torchdpcate.estimators.average.readout import ReadoutFacts, Weighted
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 
-ATE = Weighting("ATE", ETA)
+ATE = make_estimand("ATE", ETA)
 PRICES = {"difference": 0.40, "size": 0.05, "spread": 0.10}
 
 
-def _weighted(weighting: Weighting = ATE, m: float = 0.4) -> Weighted:
-    w = weighting.weights(PHI @ THETA, Z)[None]
+def _weighted(estimand: Estimand = ATE, m: float = 0.4) -> Weighted:
+    w = estimand.weights(PHI @ THETA, Z)[None]
     return Weighted(Z[None], Y[None], w, torch.full_like(w, m))
 
 
@@ -39,7 +41,7 @@ def test_sensitivities_of_the_note() -> None:
 @pytest.mark.parametrize(("low", "high"), [(0.3, 0.7), (0.5, 0.5), (0.1, 0.4), (0.0, 1.0)])
 def test_sensitivities_are_attained_by_the_worst_pair_of_records(estimand: str, low: float, high: float) -> None:
     """Every corner of (treatment, outcome, propensity, outcome model): the largest difference of two records' terms."""
-    of, ends = Weighting(estimand, ETA), torch.tensor([0.0, 1.0], dtype=torch.float64)
+    of, ends = make_estimand(estimand, ETA), torch.tensor([0.0, 1.0], dtype=torch.float64)
     z, y, e, m = (part.flatten() for part in torch.meshgrid(ends, ends, ends, ends, indexing="ij"))
     w = of.at(ETA + (1 - 2 * ETA) * e, z)
     m = low + (high - low) * m
@@ -59,7 +61,7 @@ def test_an_estimate_is_what_its_released_numbers_say() -> None:
     def pay(part: str, *charge: object, **further: object) -> None:
         paid.append(part)
 
-    found = BalancedDifference().run(lambda terms: terms(_weighted()), facts, PRICES, pay, noise)
+    found = BalancedDifference().run(lambda terms: terms(_weighted()), facts, PRICES, noted(noise, pay))
     assert paid == ["difference", "size", "spread"]
     size = found.released["size"].clamp(8 * ATE.smallest / 2, 8 * ATE.largest / 2)
     torch.testing.assert_close(found.estimate, (found.released["difference"] / size).clamp(-1, 1))
@@ -69,7 +71,7 @@ def test_the_law_of_the_error_follows_section_3_6() -> None:
     facts = ReadoutFacts(100_000, ATE, 0.3, 0.7, imbalance=50.0, slope_bound=0.25)
     batch = _weighted()
     many = Weighted(*(part.repeat(1, 12_500) for part in batch))
-    found = BalancedDifference().run(lambda terms: terms(many), facts, PRICES, free, NoiseSource.fixed(2))
+    found = BalancedDifference().run(lambda terms: terms(many), facts, PRICES, FitSession(NoiseSource.fixed(2)))
     size = found.released["size"]
     scales = {
         part: LaplaceMechanism(PRICES[part], bound).released_scale(1)
@@ -85,10 +87,10 @@ def test_the_law_of_the_error_follows_section_3_6() -> None:
 
 
 def test_noise_that_swamps_the_denominator_is_said() -> None:
-    att = Weighting("ATT", ETA)
+    att = make_estimand("ATT", ETA)
     facts, prices = ReadoutFacts(8, att, 0.5, 0.5), {"difference": 1.0, "size": 1e-3, "spread": 1.0}
     found = BalancedDifference().run(
-        lambda terms: terms(_weighted(att, 0.5)), facts, prices, free, NoiseSource.fixed(0)
+        lambda terms: terms(_weighted(att, 0.5)), facts, prices, FitSession(NoiseSource.fixed(0))
     )
     assert found.swamped.all()
     assert torch.isfinite(found.estimate).all()
@@ -97,6 +99,6 @@ def test_noise_that_swamps_the_denominator_is_said() -> None:
 
 
 def test_where_all_weights_are_equal_the_size_is_public_and_free() -> None:
-    equal = Weighting("ATE", 0.5)
+    equal = make_estimand("ATE", 0.5)
     mechanisms = BalancedDifference().mechanisms(ReadoutFacts(8, equal, 0.5, 0.5), PRICES)
     assert list(mechanisms) == ["difference", "spread"]

@@ -12,7 +12,7 @@ import torch
 
 from tests.estimators.average.confounded import DOMAIN, EFFECT, FEATURES, arrays, data_sets
 from torchdpcate import Domain, NoiseSource, PrivacyBudget, load_release
-from torchdpcate.causal.estimand import ESTIMANDS, Weighting
+from torchdpcate.causal.estimand import ESTIMANDS, make_estimand
 from torchdpcate.erm.balancing_loss import BalancingLoss
 from torchdpcate.erm.records import Batch, StackedRecords, predictor
 from torchdpcate.erm.solver import minimise
@@ -22,16 +22,17 @@ from torchdpcate.estimators.average.plan import make_plan
 from torchdpcate.estimators.average.stages import estimate_batch, learn
 from torchdpcate.features.maps import FeatureMap, Products
 from torchdpcate.features.user_maps import on_domain
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.interval_law import half_width
 from torchdpcate.verify.average import average_problems
 from torchdpcate.verify.file import verify_release
 
-ATE, BUDGET = Weighting("ATE", 0.1), PrivacyBudget(1.0, 0.0)
+ATE, BUDGET = make_estimand("ATE", 0.1), PrivacyBudget(1.0, 0.0)
 LALONDE = Path(__file__).parents[4] / "shared" / "data" / "lalonde"
 
 
 def fitted(n: int = 3_000, **settings) -> CovariateBalancingEffect:
-    settings = {"eta": 0.1, "noise": NoiseSource.fixed(7), **settings}
+    settings = {"overlap": 0.1, "noise": NoiseSource.fixed(7), **settings}
     return CovariateBalancingEffect(DOMAIN, BUDGET, **settings).fit(*arrays(n, 3))
 
 
@@ -70,7 +71,7 @@ def intervals_that_hold(basis: FeatureMap | None, runs: int) -> int:
     effect = (torch.sigmoid(log_odds + 0.8) - torch.sigmoid(log_odds)).mean()
     features = on_domain(basis, domain)
     psi = features(x.reshape(-1, 2)).reshape(runs, 5_000, -1)
-    plan = make_plan(5_000, features, Weighting("ATE", 0.05), PrivacyBudget(5.0, 0.0))
+    plan = make_plan(5_000, features, make_estimand("ATE", 0.05), PrivacyBudget(5.0, 0.0))
     found = estimate_batch(StackedRecords(Batch(x, psi, z, y)), plan, NoiseSource.system())
     inside = (found.estimate - effect).abs() <= half_width(0.95, found.gaussian, found.laplace, found.polytope)
     return int(inside.sum())
@@ -157,7 +158,7 @@ def test_outcomes_in_their_own_units():
     x, a, y = arrays(3_000, 3)
     wide = Domain([-1.0] * 4, [1.0] * 4, -50.0, 150.0)
     one, other = (
-        CovariateBalancingEffect(domain, BUDGET, eta=0.1, noise=NoiseSource.fixed(5)).fit(x, a, outcome).release()
+        CovariateBalancingEffect(domain, BUDGET, overlap=0.1, noise=NoiseSource.fixed(5)).fit(x, a, outcome).release()
         for domain, outcome in ((DOMAIN, y), (wide, 200 * y - 50))
     )
     assert other.estimate == pytest.approx(200 * one.estimate, rel=1e-9)
@@ -165,7 +166,7 @@ def test_outcomes_in_their_own_units():
 
 
 def test_the_exact_estimate_is_close_to_the_truth_and_balances():
-    learner = CovariateBalancingEffect(DOMAIN, None, eta=0.05).fit(*arrays(20_000, 5))
+    learner = CovariateBalancingEffect(DOMAIN, None, overlap=0.05).fit(*arrays(20_000, 5))
     assert abs(learner.curator_estimate().value - EFFECT) < 0.04  # 5 standard errors are .035
     assert max(map(abs, learner.curator_balance().after)) < 1e-5
     assert max(map(abs, learner.curator_balance().before)) > 0.1
@@ -191,7 +192,7 @@ def test_a_fit_releases_once():
 
 def test_the_statement_tells_of_the_fit_whatever_becomes_of_the_settings():
     learner = fitted(noise=None)
-    learner.set_params(estimand="ATT", readout="outcome_table", eta=0.4, budget=PrivacyBudget(9.0, 0.0))
+    learner.set_params(estimand="ATT", readout="outcome_table", overlap=0.4, budget=PrivacyBudget(9.0, 0.0))
     release = learner.release()
     assert release.estimand == "ATE"
     assert release.privacy.mechanism == "balanced_difference"
@@ -201,7 +202,12 @@ def test_the_statement_tells_of_the_fit_whatever_becomes_of_the_settings():
 
 @pytest.mark.parametrize(
     ("settings", "named"),
-    [({"eta": 0.0}, "eta"), ({"eta": 0.6}, "eta"), ({"estimand": "LATE"}, "estimand"), ({"loss": "x"}, "loss")],
+    [
+        ({"overlap": 0.0}, "overlap"),
+        ({"overlap": 0.6}, "overlap"),
+        ({"estimand": "LATE"}, "estimand"),
+        ({"loss": "x"}, "loss"),
+    ],
 )
 def test_settings_out_of_range_are_refused(settings, named):
     with pytest.raises(InputError, match=named):
@@ -220,12 +226,12 @@ def test_settings_out_of_range_are_refused(settings, named):
 )
 def test_records_that_do_not_fit_are_refused(change, named):
     with pytest.raises(InputError, match=named):
-        CovariateBalancingEffect(DOMAIN, BUDGET, eta=0.1).fit(*change(*arrays(200, 2)))
+        CovariateBalancingEffect(DOMAIN, BUDGET, overlap=0.1).fit(*change(*arrays(200, 2)))
 
 
 def test_noise_that_swamps_the_denominator_gives_the_whole_range_and_says_so():
     x, a, y = arrays(200, 2)
-    settings = {"eta": 0.1, "estimand": "ATT", "shares": {"size": 0.005}}
+    settings = {"overlap": 0.1, "estimand": "ATT", "shares": {"size": 0.005}}
     release = CovariateBalancingEffect(DOMAIN, PrivacyBudget(0.1, 0.0), **settings).fit(x, a, y).release()
     with pytest.warns(UserWarning, match="swamp"):
         interval = release.interval(0.95)
@@ -238,12 +244,12 @@ def test_most_of_a_public_sample_beyond_the_clip_is_told():
     x = 2 * torch.rand(20_000, 1, generator=generator, dtype=torch.float64) - 1
     a = (x[:, 0] + 0.1 * torch.randn(20_000, generator=generator) > 0).double()
     domain = Domain([-1.0], [1.0], 0.0, 1.0)
-    settings = {"eta": 0.45, "loss": "logistic", "public_sample": x[:500]}
+    settings = {"overlap": 0.45, "loss": "logistic", "public_sample": x[:500]}
     with pytest.warns(UserWarning, match="public sample"):
         CovariateBalancingEffect(domain, BUDGET, **settings).fit(x, a, a)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        CovariateBalancingEffect(domain, BUDGET, **{**settings, "eta": 1e-4}).fit(x, a, a)
+        CovariateBalancingEffect(domain, BUDGET, **{**settings, "overlap": 1e-4}).fit(x, a, a)
 
 
 def test_much_noise_in_the_balance_is_told():
@@ -258,7 +264,7 @@ def test_the_expected_imbalance_holds_what_is_left():
     records = data_sets(1, n, 4)
     plan = make_plan(n, FEATURES, ATE, PrivacyBudget(8.0, 0.0), loss="balancing")
     one = StackedRecords(Batch(*(part[0] for part in records.batch)))
-    theta = learn(one, plan, NoiseSource.system(), runs=runs).theta
+    theta = learn(one, plan, FitSession(NoiseSource.system()), runs).theta
     w = ATE.weights(predictor(one.batch.psi, theta), one.batch.z)
     imbalance = ((2 * one.batch.z - 1) * w) @ one.batch.psi / FEATURES.largest_entry
     left = imbalance - plan.propensity.ridge * theta / FEATURES.largest_entry
@@ -279,10 +285,17 @@ def test_estimates_on_lalonde(controls, plain, intercept):
     x = torch.tensor(frame[names].to_numpy(dtype=float))
     x, y = x / x.amax(0), torch.tensor((frame["re78"] > 0).to_numpy(dtype=float))
     z = torch.tensor(frame["treat"].to_numpy(dtype=float))
-    weighting = Weighting("ATE", 1e-6)
+    estimand = make_estimand("ATE", 1e-6)
     for psi, value in ((x, plain), (torch.cat([torch.ones(len(x), 1).double(), x], 1), intercept)):
         zero = torch.zeros(1, psi.shape[1]).double()
-        theta = minimise(psi, 2 * z - 1, torch.ones_like(z), BalancingLoss(weighting), 1e-9, zero, 1e-7)[0]
-        w = weighting.weights(psi @ theta, z)
+        theta = minimise(psi, 2 * z - 1, torch.ones_like(z), BalancingLoss(estimand), 1e-9, zero, 1e-7)[0]
+        w = estimand.weights(psi @ theta, z)
         means = [(w * arm * y).sum() / (w * arm).sum() for arm in (z, 1 - z)]
         assert abs((means[0] - means[1]).item() - value) < 2e-6
+
+
+def test_the_clip_under_its_old_name():
+    with pytest.warns(FutureWarning, match="called overlap now") as told:
+        release = CovariateBalancingEffect(DOMAIN, BUDGET, eta=0.1).fit(*arrays(500, 0)).release()
+    assert len([one for one in told if one.category is FutureWarning]) == 1
+    assert release.privacy.public["eta"] == 0.1

@@ -10,8 +10,8 @@ from tests.sums import given
 from torchdpcate import Domain, PrivacyBudget
 from torchdpcate.audit.attack import audit
 from torchdpcate.audit.registry import find
-from torchdpcate.causal.efficient_score import EfficientScore, Scored, ScoreRanges
-from torchdpcate.causal.estimand import ESTIMANDS, Weighting
+from torchdpcate.causal.efficient_score import Scored, ScoreRanges
+from torchdpcate.causal.estimand import ESTIMANDS, make_estimand
 from torchdpcate.erm.records import Batch, StackedRecords
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect
@@ -28,11 +28,12 @@ from torchdpcate.estimators.average.score_sums import conclude, prices_of, relea
 from torchdpcate.estimators.average.worst_case_peers import _scored
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.file import load_release
 from torchdpcate.release.interval_law import half_width
 from torchdpcate.verify.file import verify_release
 
-ATE, BUDGET = Weighting("ATE", 0.1), PrivacyBudget(1.0, 1e-5)
+ATE, BUDGET = make_estimand("ATE", 0.1), PrivacyBudget(1.0, 1e-5)
 
 
 def random_records(runs: int, n: int) -> Scored:
@@ -47,12 +48,12 @@ def random_records(runs: int, n: int) -> Scored:
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 def test_the_noise_of_each_sum_has_its_scale_and_the_spread_is_pushed_up(estimand):
     runs, n, epsilon = 20_000, 500, 4.0
-    scored, score = random_records(runs, n), EfficientScore(estimand)
-    ranges, prices = ScoreRanges.widest(Weighting(estimand, 0.1)).repeated(runs), prices_of(epsilon, score)
+    scored, score = random_records(runs, n), make_estimand(estimand, 0.1)
+    ranges, prices = ScoreRanges.widest(make_estimand(estimand, 0.1)).repeated(runs), prices_of(epsilon, score)
     assert sum(prices.values()) == pytest.approx(epsilon, rel=1e-8)
     assert sum(prices.values()) <= epsilon
-    found = release_scores(scored, ranges, score, epsilon, NoiseSource.fixed(0))
-    a, b = (part[0] for part in score.terms(scored))
+    found = release_scores(scored, ranges, score, epsilon, FitSession(NoiseSource.fixed(0)))
+    a, b = (part[0] for part in score.score(*scored))
     tolerance = 6 / math.sqrt(runs)
     errors = (found.released["score"] - a.sum()).abs().mean().item()
     assert errors == pytest.approx(ranges.change[0].item() / prices["score"], rel=tolerance)
@@ -70,7 +71,7 @@ def test_the_noise_of_each_sum_has_its_scale_and_the_spread_is_pushed_up(estiman
 
 def test_without_noise_it_is_the_textbook_estimate_and_its_standard_error():
     scored = random_records(1, 500)
-    found = conclude(scored, ScoreRanges.widest(ATE), EfficientScore("ATE"))
+    found = conclude(scored, ScoreRanges.widest(ATE), ATE)
     z, y, e, mu0, mu1 = (part[0] for part in scored)
     psi = mu1 - mu0 + z * (y - mu1) / e - (1 - z) * (y - mu0) / (1 - e)
     assert found.estimate.item() == pytest.approx(psi.mean().item())
@@ -80,15 +81,15 @@ def test_without_noise_it_is_the_textbook_estimate_and_its_standard_error():
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 def test_the_worst_neighbours_of_released_nuisances_stay_within_what_is_paid_for(estimand):
     """Records all over the domain, scored by fitted nuisances: how far sums move when one replaces another."""
-    plan = plan_doubly_robust(1000, DOMAIN, Weighting(estimand, 0.1), BUDGET)
-    models = fit_nuisances(data_sets(1, 1000, seed=4), plan, NoiseSource.fixed(1))
+    plan = plan_doubly_robust(1000, DOMAIN, make_estimand(estimand, 0.1), BUDGET)
+    models = fit_nuisances(data_sets(1, 1000, seed=4), plan, FitSession(NoiseSource.fixed(1)))
     ranges = ranges_of(models, plan)
     corners = torch.cartesian_prod(*[torch.tensor([-1.0, 0.0, 1.0]).double()] * 4)
     kinds = torch.cartesian_prod(torch.tensor([0.0, 1.0]), torch.tensor([0.0, 1.0])).double()
     z, y = kinds.repeat_interleave(len(corners), 0).T
     at = models[0].predict(corners.repeat(4, 1))
     scored = Scored(*(part[None].double() for part in (z, y, plan.clip(at.pi), plan.unit(at.mu0), plan.unit(at.mu1))))
-    a, b = plan.score.terms(scored)
+    a, b = plan.estimand.score(*scored)
     for found, bound in ((a, ranges.change), (b, ranges.size_change)):
         assert (found.amax() - found.amin()).item() <= bound.item() + 1e-12
     assert (a.amax() - a.amin()).item() > 0.5 * ranges.change.item()
@@ -110,9 +111,9 @@ def test_each_block_sees_its_own_records_alone():
         return StackedRecords(Batch(x, psi, z, y))
 
     def nuisances(of: StackedRecords) -> torch.Tensor:
-        return fit_nuisances(of, plan, NoiseSource.fixed(1))[0].propensity
+        return fit_nuisances(of, plan, FitSession(NoiseSource.fixed(1)))[0].propensity
 
-    models = fit_nuisances(records, plan, NoiseSource.fixed(1))
+    models = fit_nuisances(records, plan, FitSession(NoiseSource.fixed(1)))
     assert torch.equal(nuisances(records), nuisances(changed(second[0])))
     assert not torch.equal(nuisances(records), nuisances(changed(first[0])))
     before = torch.stack(score_records(records, plan, models))
@@ -131,7 +132,7 @@ def test_intervals_cover_on_the_confounded_design():
 
 
 def learner(budget: PrivacyBudget | None = BUDGET, **settings) -> DoublyRobustEffect:
-    return DoublyRobustEffect(DOMAIN, budget, **{"noise": NoiseSource.fixed(0), "eta": 0.1, **settings})
+    return DoublyRobustEffect(DOMAIN, budget, **{"noise": NoiseSource.fixed(0), "overlap": 0.1, **settings})
 
 
 @pytest.mark.parametrize("estimand", ESTIMANDS)
@@ -166,15 +167,15 @@ def test_outcome_units():
     X, A, Y = arrays(3000, seed=0)
     wide = Domain([-1.0] * 4, [1.0] * 4, outcome_low=-5.0, outcome_high=15.0)
     unit = learner().fit(X, A, Y).release()
-    scaled = DoublyRobustEffect(wide, BUDGET, noise=NoiseSource.fixed(0), eta=0.1).fit(X, A, 20 * Y - 5).release()
+    scaled = DoublyRobustEffect(wide, BUDGET, noise=NoiseSource.fixed(0), overlap=0.1).fit(X, A, 20 * Y - 5).release()
     assert scaled.estimate == pytest.approx(20 * unit.estimate, abs=0.1)
     assert scaled.main.law.gaussian == pytest.approx(20 * unit.main.law.gaussian, rel=0.05)
 
 
 def test_where_noise_swamps_the_number_of_treated_the_interval_is_everything():
     scored = random_records(50, 20)
-    ranges = ScoreRanges.widest(Weighting("ATT", 0.1)).repeated(50)
-    found = release_scores(scored, ranges, EfficientScore("ATT"), 0.05, NoiseSource.fixed(0))
+    ranges = ScoreRanges.widest(make_estimand("ATT", 0.1)).repeated(50)
+    found = release_scores(scored, ranges, make_estimand("ATT", 0.1), 0.05, FitSession(NoiseSource.fixed(0)))
     assert found.swamped.any()
     for part in (found.estimate, found.gaussian, found.laplace):
         assert torch.isfinite(part).all()
@@ -192,7 +193,7 @@ def test_without_privacy():
 
 
 def test_eta_of_a_half_weighs_all_alike():
-    release = learner(PrivacyBudget(50.0, 1e-5), eta=0.5, noise=None).fit(*arrays(4000, seed=0)).release()
+    release = learner(PrivacyBudget(50.0, 1e-5), overlap=0.5, noise=None).fit(*arrays(4000, seed=0)).release()
     assert release.privacy.public["eta"] == 0.5
     assert abs(release.estimate) < 0.5
 
@@ -203,7 +204,7 @@ def test_eta_of_a_half_weighs_all_alike():
         (PrivacyBudget(1.0, 0.0), {}, "delta = 0"),
         (BUDGET, {"split": 1.0}, "split"),
         (BUDGET, {"seed": -1}, "seed"),
-        (BUDGET, {"eta": 0.7}, "eta"),
+        (BUDGET, {"overlap": 0.7}, "overlap"),
         (BUDGET, {"estimand": "ATX"}, "estimand"),
     ],
 )
@@ -233,12 +234,12 @@ def test_attack_finds_most_of_epsilon_and_never_more():
 
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 def test_sums_are_the_same_bit_by_bit_in_any_order_of_the_records(estimand, monkeypatch):
-    scored, score = random_records(1, 5_000), EfficientScore(estimand)
-    ranges, order = ScoreRanges.widest(Weighting(estimand, 0.1)), torch.randperm(5_000)
+    scored, score = random_records(1, 5_000), make_estimand(estimand, 0.1)
+    ranges, order = ScoreRanges.widest(make_estimand(estimand, 0.1)), torch.randperm(5_000)
     sums = []
     for part in (scored, Scored(*(column[:, order] for column in scored))):
         seen = given(monkeypatch)
-        release_scores(part, ranges, score, 1.0, NoiseSource.fixed(0))
+        release_scores(part, ranges, score, 1.0, FitSession(NoiseSource.fixed(0)))
         sums.append(torch.cat(seen))
         monkeypatch.undo()
     assert torch.equal(*sums)
@@ -247,11 +248,11 @@ def test_sums_are_the_same_bit_by_bit_in_any_order_of_the_records(estimand, monk
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 def test_terms_count_within_the_ranges_that_the_noise_answers_for(monkeypatch, estimand):
     """A term as computed may be off by a last place; here the nuisances lie far outside the stated intervals."""
-    scored, score = random_records(1, 500), EfficientScore(estimand)
+    scored, score = random_records(1, 500), make_estimand(estimand, 0.1)
     e, mu = torch.tensor([[0.45, 0.55]]).double(), torch.tensor([[[0.4, 0.6], [0.4, 0.6]]]).double()
-    ranges, n = score.ranges(e, mu), 500
+    ranges, n = ScoreRanges.of(score, e, mu), 500
     seen = given(monkeypatch)
-    found = release_scores(scored, ranges, score, 1.0, NoiseSource.fixed(0))
+    found = release_scores(scored, ranges, score, 1.0, FitSession(NoiseSource.fixed(0)))
     units = [*sensitivities(ranges, n).values()] if estimand != "ATE" else [sensitivities(ranges, n)["score"]]
     sums = [value.flatten() * unit for value, unit in zip(seen, units, strict=False)]
     assert n * ranges.low.amin().item() - 1e-9 <= sums[0].item() <= n * ranges.high.amax().item() + 1e-9

@@ -10,7 +10,7 @@ from tests.sums import given
 from torchdpcate import Domain, PrivacyBudget
 from torchdpcate.audit.attack import audit
 from torchdpcate.audit.registry import find
-from torchdpcate.causal.estimand import Weighting
+from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.erm.records import Batch, StackedRecords, predictor
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.horvitz_thompson import (
@@ -22,10 +22,11 @@ from torchdpcate.estimators.average.horvitz_thompson import (
 )
 from torchdpcate.estimators.average.worst_case_peers import _opposed
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.file import load_release
 from torchdpcate.verify.file import verify_release
 
-ATE, PURE = Weighting("ATE", 0.1), PrivacyBudget(1.0, 0.0)
+ATE, PURE = make_estimand("ATE", 0.1), PrivacyBudget(1.0, 0.0)
 
 
 def test_constants_of_the_plan():
@@ -69,7 +70,7 @@ def test_the_sum_is_the_textbook_one_and_its_noise_has_the_stated_scale():
     z, y = records.batch.z, records.batch.y
     exact = (z * y / e - (1 - z) * y / (1 - e)).sum()
     runs = 20_000
-    found = release_sum(records, plan, theta.expand(runs, -1), NoiseSource.fixed(0))
+    found = release_sum(records, plan, theta.expand(runs, -1), FitSession(NoiseSource.fixed(0)))
     errors = found.released["sum"] - exact
     # the mean absolute value of Laplace noise is its scale, with deviation scale / sqrt(runs): six of them
     assert errors.abs().mean().item() == pytest.approx(plan.total.scale, rel=6 / math.sqrt(runs))
@@ -96,7 +97,7 @@ def test_mean_squared_error_on_the_confounded_design():
 
 
 def learner(**settings) -> HorvitzThompsonEffect:
-    settings = {"noise": NoiseSource.fixed(0), "eta": 0.1, **settings}
+    settings = {"noise": NoiseSource.fixed(0), "overlap": 0.1, **settings}
     return HorvitzThompsonEffect(DOMAIN, PrivacyBudget(2.0, 0.0), **settings)
 
 
@@ -121,13 +122,13 @@ def test_learner_pays_both_halves_and_has_no_interval(tmp_path):
 def test_outcome_units():
     X, A, Y = arrays(2000, seed=0)
     wide = Domain([-1.0] * 4, [1.0] * 4, outcome_low=-5.0, outcome_high=15.0, overlap=0.1)
-    settings = {"noise": NoiseSource.fixed(0), "eta": 0.1}
+    settings = {"noise": NoiseSource.fixed(0), "overlap": 0.1}
     scaled = HorvitzThompsonEffect(wide, PrivacyBudget(2.0, 0.0), **settings).fit(X, A, 20 * Y - 5).release()
     assert scaled.estimate == pytest.approx(20 * learner().fit(X, A, Y).release().estimate)
 
 
 def test_without_privacy():
-    fitted = HorvitzThompsonEffect(DOMAIN, None, eta=0.1).fit(*arrays(20_000, seed=0))
+    fitted = HorvitzThompsonEffect(DOMAIN, None, overlap=0.1).fit(*arrays(20_000, seed=0))
     assert abs(fitted.curator_estimate().value - EFFECT) < 0.05
     with pytest.raises(InputError, match="budget = None"):
         fitted.release()
@@ -139,7 +140,7 @@ def test_without_privacy():
         ({"estimand": "ATT"}, "estimates ATE"),
         ({"least_penalty": 0.0}, "least_penalty"),
         ({"least_penalty": float("nan")}, "least_penalty"),
-        ({"eta": 0.6}, "eta"),
+        ({"overlap": 0.6}, "overlap"),
     ],
 )
 def test_refusals(settings, words):
@@ -174,5 +175,5 @@ def test_the_sum_is_the_same_bit_by_bit_in_any_order_of_the_records(monkeypatch)
     order, theta = torch.randperm(5_000), torch.tensor([[0.25, 1.0, 0.5, -0.5, -1.0]], dtype=torch.float64)
     seen = given(monkeypatch)
     for part in (one, Batch(*(column[order] for column in one))):
-        release_sum(StackedRecords(part), plan, theta, NoiseSource.fixed(0))
+        release_sum(StackedRecords(part), plan, theta, FitSession(NoiseSource.fixed(0)))
     assert torch.equal(*seen)

@@ -38,10 +38,10 @@ class Batches(RecordStream):
 def learners(**settings: object) -> list[AverageEffectLearner]:
     common = {"noise": NoiseSource.fixed(3), **settings}
     return [
-        CovariateBalancingEffect(DOMAIN, PrivacyBudget(2.0, 0.0), eta=0.1, shares={"balance": 0.1}, **common),
-        CovariateBalancingEffect(DOMAIN, PrivacyBudget(2.0, 0.0), eta=0.1, readout="outcome_table", **common),
+        CovariateBalancingEffect(DOMAIN, PrivacyBudget(2.0, 0.0), overlap=0.1, shares={"balance": 0.1}, **common),
+        CovariateBalancingEffect(DOMAIN, PrivacyBudget(2.0, 0.0), overlap=0.1, readout="outcome_table", **common),
         DifferenceInMeansEffect(DOMAIN, PrivacyBudget(2.0, 0.0), **common),
-        HorvitzThompsonEffect(DOMAIN, PrivacyBudget(2.0, 0.0), eta=0.1, **common),
+        HorvitzThompsonEffect(DOMAIN, PrivacyBudget(2.0, 0.0), overlap=0.1, **common),
     ]
 
 

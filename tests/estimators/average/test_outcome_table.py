@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from tests.estimators.average.eight import ETA, PHI, THETA, Y, Z
-from torchdpcate.causal.estimand import ESTIMANDS, Weighting
+from torchdpcate.causal.estimand import ATT, ESTIMANDS, Estimand, make_estimand
 from torchdpcate.estimators.average.outcome_table import CELLS, OutcomeTable, _arm_bounds, _Means, floors
-from torchdpcate.estimators.average.readout import ReadoutFacts, Weighted, free
+from torchdpcate.estimators.average.readout import ReadoutFacts, Weighted
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 
 PRICES = {"table": 0.6, "variance": 0.1}
 # T_11, T_10, T_01, T_00 and the Hajek contrast of the note's section 7
@@ -19,16 +20,16 @@ TABLES = {
 }
 
 
-def _weighted(weighting: Weighting, copies: int = 1) -> Weighted:
-    w = weighting.weights(PHI @ THETA, Z)[None]
+def _weighted(estimand: Estimand, copies: int = 1) -> Weighted:
+    w = estimand.weights(PHI @ THETA, Z)[None]
     return Weighted(*(part.repeat(1, copies) for part in (Z[None], Y[None], w, torch.full_like(w, 0.5))))
 
 
-@pytest.mark.parametrize("estimand", TABLES)
-def test_tables_of_the_note(estimand: str) -> None:
-    weighting = Weighting(estimand, ETA)
-    found = OutcomeTable().without_noise(lambda terms: terms(_weighted(weighting)), ReadoutFacts(8, weighting))
-    table, contrast = TABLES[estimand]
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_of_the_note(name: str) -> None:
+    estimand = make_estimand(name, ETA)
+    found = OutcomeTable().without_noise(lambda terms: terms(_weighted(estimand)), ReadoutFacts(8, estimand))
+    table, contrast = TABLES[name]
     for name, value in zip(CELLS, table, strict=True):
         assert abs(found.released[name].item() - value) < 5e-9
     assert abs(found.estimate.item() - contrast) < 5e-9
@@ -37,28 +38,28 @@ def test_tables_of_the_note(estimand: str) -> None:
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 def test_one_record_moves_the_scaled_table_by_at_most_one(estimand: str) -> None:
     """In the l1 norm of T_z / (2 W_z); and inside the root polytope of radius W where both arms have one bound."""
-    weighting = Weighting(estimand, ETA)
+    estimand = make_estimand(estimand, ETA)
     ends = torch.linspace(0, 1, 3, dtype=torch.float64)
     z, y, e = (part.flatten() for part in torch.meshgrid(ends[::2], ends, ends, indexing="ij"))
-    one = Weighted(*(part[:, None] for part in (z, y, weighting.at(ETA + (1 - 2 * ETA) * e, z), z)))
-    found = OutcomeTable().without_noise(lambda terms: terms(one), ReadoutFacts(1, weighting)).released
+    one = Weighted(*(part[:, None] for part in (z, y, estimand.at(ETA + (1 - 2 * ETA) * e, z), z)))
+    found = OutcomeTable().without_noise(lambda terms: terms(one), ReadoutFacts(1, estimand)).released
     table = torch.stack([found[name] for name in CELLS], 1)
     moved = table[:, None] - table
-    scaled = (moved / (2 * _arm_bounds(weighting))).abs().sum(-1)
+    scaled = (moved / (2 * _arm_bounds(estimand))).abs().sum(-1)
     assert scaled.max().item() <= 1 + 1e-12
     assert scaled.max().item() >= 1 - 1e-12
-    if weighting.most_treated == weighting.most_control:
-        assert moved.clamp_min(0).sum(-1).max().item() <= weighting.largest * (1 + 1e-12)
+    if estimand.most_treated == estimand.most_control:
+        assert moved.clamp_min(0).sum(-1).max().item() <= estimand.largest * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 def test_the_variance_moves_by_no_more_than_its_bound(estimand: str) -> None:
-    weighting = Weighting(estimand, ETA)
+    estimand = make_estimand(estimand, ETA)
     means = _Means(torch.tensor([[0.8, 0.3]]).double(), torch.tensor([[50.0, 80.0]]).double())
     ends = torch.tensor([0.0, 1.0], dtype=torch.float64)
     z, y, e = (part.flatten() for part in torch.meshgrid(ends, ends, ends, indexing="ij"))
-    w = weighting.at(ETA + (1 - 2 * ETA) * e, z)
-    bounds = _arm_bounds(weighting)
+    w = estimand.at(ETA + (1 - 2 * ETA) * e, z)
+    bounds = _arm_bounds(estimand)
     each = means.terms(bounds, 1)
     shares = torch.stack([each(Weighted(*(p[k : k + 1][None] for p in (z, y, w, z)))) for k in range(len(z))])
     assert math.isclose(shares.max().item(), 1.0, rel_tol=1e-12)
@@ -69,43 +70,41 @@ def test_the_variance_moves_by_no_more_than_its_bound(estimand: str) -> None:
 
 def test_the_law_of_the_error_is_that_of_the_released_means() -> None:
     """To first order: the estimate's error is the noise of the cells times its slopes in them."""
-    weighting = Weighting("ATT", ETA)
+    estimand = ATT(ETA)
     found = OutcomeTable().run(
-        lambda terms: terms(_weighted(weighting, 2_000)),
-        ReadoutFacts(16_000, weighting),
+        lambda terms: terms(_weighted(estimand, 2_000)),
+        ReadoutFacts(16_000, estimand),
         PRICES,
-        free,
-        NoiseSource.fixed(3),
+        FitSession(NoiseSource.fixed(3)),
     )
     table = torch.tensor([[found.released[name].item() for name in CELLS]], dtype=torch.float64, requires_grad=True)
     pairs = table.reshape(1, 2, 2)
     mu = pairs[:, :, 0] / pairs.sum(2)
     (slopes,) = torch.autograd.grad((mu[:, 0] - mu[:, 1]).sum(), table)
-    scales = 2 * _arm_bounds(weighting) / PRICES["table"]
+    scales = 2 * _arm_bounds(estimand) / PRICES["table"]
     torch.testing.assert_close(found.laplace, (slopes.abs() * scales), rtol=1e-4, atol=0)
     assert found.polytope is None
 
 
 @pytest.mark.parametrize(("estimand", "polytope"), [("ATE", True), ("ATO", True), ("ATT", False), ("ATC", False)])
 def test_the_root_polytope_is_taken_where_both_arms_have_one_bound(estimand: str, polytope: bool) -> None:
-    weighting = Weighting(estimand, ETA)
+    estimand = make_estimand(estimand, ETA)
     found = OutcomeTable().run(
-        lambda terms: terms(_weighted(weighting, 2_000)),
-        ReadoutFacts(16_000, weighting),
+        lambda terms: terms(_weighted(estimand, 2_000)),
+        ReadoutFacts(16_000, estimand),
         PRICES,
-        free,
-        NoiseSource.fixed(3),
+        FitSession(NoiseSource.fixed(3)),
     )
     assert (found.polytope is not None) == polytope
     assert found.laplace.shape[1] == (0 if polytope else 4)
 
 
 def test_an_arm_that_noise_swamps_has_the_mean_one_half_and_says_so() -> None:
-    weighting = Weighting("ATT", ETA)
+    estimand = ATT(ETA)
     prices = {"table": 1e-3, "variance": 1e-3}
     found = OutcomeTable().run(
-        lambda terms: terms(_weighted(weighting)), ReadoutFacts(8, weighting), prices, free, NoiseSource.fixed(4)
+        lambda terms: terms(_weighted(estimand)), ReadoutFacts(8, estimand), prices, FitSession(NoiseSource.fixed(4))
     )
     assert torch.isfinite(found.estimate).all()
     assert torch.isfinite(found.gaussian).all()
-    assert found.swamped.all() or found.released["treated_high"].abs().item() > floors(weighting, 1e-3)[0].item()
+    assert found.swamped.all() or found.released["treated_high"].abs().item() > floors(estimand, 1e-3)[0].item()

@@ -6,7 +6,7 @@ import pytest
 
 from tests.estimators.average.confounded import DOMAIN, FEATURES
 from torchdpcate import PrivacyBudget
-from torchdpcate.causal.estimand import Weighting
+from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.erm.noisy_gradient import NoisyGradient
 from torchdpcate.erm.objective_fit import ObjectiveFit
 from torchdpcate.errors import InputError
@@ -17,7 +17,7 @@ from torchdpcate.estimators.average.readout import ReadoutFacts
 from torchdpcate.features.maps import Fourier
 from torchdpcate.features.user_maps import on_domain
 
-ATE = Weighting("ATE", 0.1)
+ATE = make_estimand("ATE", 0.1)
 CENTRED, FLAT = ReadoutFacts(100, ATE, 0.3, 0.7), ReadoutFacts(100, ATE)
 BUDGET = PrivacyBudget(1.0, 0.0)
 
@@ -60,7 +60,7 @@ def test_the_loss_follows_the_public_ratio():
 def test_the_overlap_is_balanced_by_the_logistic_loss_and_its_noise_always_counts():
     """Review: relabelled beyond the ratio, the same fit lost its noise in the interval, which then covered 85 %."""
     for loss in ("auto", "balancing", "logistic"):
-        plan = make_plan(500, FEATURES, Weighting("ATO", 0.1), PrivacyBudget(0.5, 0.0), loss=loss)
+        plan = make_plan(500, FEATURES, make_estimand("ATO", 0.1), PrivacyBudget(0.5, 0.0), loss=loss)
         assert plan.balancing
         assert plan.facts.imbalance == plan.propensity.imbalance > 0
 

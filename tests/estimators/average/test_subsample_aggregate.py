@@ -10,7 +10,7 @@ from tests.sums import given
 from torchdpcate import Domain, PrivacyBudget
 from torchdpcate.audit.attack import audit
 from torchdpcate.audit.registry import find
-from torchdpcate.causal.estimand import Weighting
+from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.erm.losses import Logistic
 from torchdpcate.erm.records import Batch, StackedRecords
 from torchdpcate.erm.solver import minimise
@@ -29,11 +29,12 @@ from torchdpcate.estimators.average.worst_case_peers import _groups
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.file import load_release
 from torchdpcate.release.interval_law import half_width
 from torchdpcate.verify.file import verify_release
 
-ATE, PURE = Weighting("ATE", 0.1), PrivacyBudget(1.0, 0.0)
+ATE, PURE = make_estimand("ATE", 0.1), PrivacyBudget(1.0, 0.0)
 
 
 @pytest.mark.parametrize(("n", "groups"), [(10, 3), (9, 3), (5000, 70), (7, 7)])
@@ -48,8 +49,8 @@ def test_groups_share_out_all_records_evenly_and_publicly(n, groups):
 
 @pytest.mark.parametrize("estimand", ["ATE", "ATT", "ATC", "ATO"])
 def test_groups_as_one_batch_are_groups_one_by_one(estimand):
-    records, weighting = data_sets(2, 103, seed=2), Weighting(estimand, 0.1)
-    plan = plan_subsample(103, FEATURES, weighting, 1.0, groups=6)
+    records, estimand = data_sets(2, 103, seed=2), make_estimand(estimand, 0.1)
+    plan = plan_subsample(103, FEATURES, estimand, 1.0, groups=6)
     found = group_estimates(records, plan)
     positions, there = group_positions(103, 6, 0)
     for run in range(2):
@@ -58,7 +59,7 @@ def test_groups_as_one_batch_are_groups_one_by_one(estimand):
             psi, z, y = (part[run][own] for part in (records.batch.psi, records.batch.z, records.batch.y))
             start = torch.zeros(1, 5, dtype=torch.float64)
             theta = minimise(psi, 2 * z - 1, torch.ones_like(z), Logistic(), 0.01 / 5, start, 1e-9)[0]
-            w = weighting.weights(psi @ theta, z)
+            w = estimand.weights(psi @ theta, z)
             hajek = (w * z * y).sum() / (w * z).sum() - (w * (1 - z) * y).sum() / (w * (1 - z)).sum()
             assert found[run, group].item() == pytest.approx(hajek.item(), abs=1e-5)
 
@@ -124,7 +125,7 @@ def test_noise_and_variance_are_those_of_the_note():
         -2, 2
     )
     plan = plan_subsample(5000, FEATURES, ATE, epsilon)
-    found = release_mean(estimates.expand(runs, -1), plan, NoiseSource.fixed(0))
+    found = release_mean(estimates.expand(runs, -1), plan, FitSession(NoiseSource.fixed(0)))
     assert found.laplace[0, 0].item() == pytest.approx(4 / (groups * epsilon), rel=1e-5)
     errors = (found.estimate - estimates.mean()).abs()
     assert errors.mean().item() == pytest.approx(4 / (groups * epsilon), rel=6 / math.sqrt(runs))
@@ -148,7 +149,7 @@ def test_intervals_cover_on_the_confounded_design():
 
 
 def learner(budget: PrivacyBudget | None = PURE, **settings) -> SubsampleAggregateEffect:
-    return SubsampleAggregateEffect(DOMAIN, budget, **{"noise": NoiseSource.fixed(0), "eta": 0.1, **settings})
+    return SubsampleAggregateEffect(DOMAIN, budget, **{"noise": NoiseSource.fixed(0), "overlap": 0.1, **settings})
 
 
 @pytest.mark.parametrize("estimand", ["ATE", "ATT", "ATC", "ATO"])
@@ -179,7 +180,7 @@ def test_without_noise():
         ({"groups": 101}, 100, "groups"),
         ({"ridge": 0.0}, 100, "ridge"),
         ({"seed": -1}, 100, "seed"),
-        ({"eta": 0.0}, 100, "eta"),
+        ({"overlap": 0.0}, 100, "overlap"),
     ],
 )
 def test_refusals(settings, n, words):
@@ -216,5 +217,5 @@ def test_sums_are_the_same_bit_by_bit_in_any_order_of_the_groups(monkeypatch):
     estimates = 2 * torch.rand(1, 700, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) - 1
     plan, seen = plan_subsample(500_000, FEATURES, ATE, 1.0, groups=700), given(monkeypatch)
     for part in (estimates, estimates[:, torch.randperm(700)]):
-        release_mean(part, plan, NoiseSource.fixed(0))
+        release_mean(part, plan, FitSession(NoiseSource.fixed(0)))
     assert torch.equal(torch.cat(seen[:2]), torch.cat(seen[2:]))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tests.second_stage import user_maps
-from torchdpcate.causal.estimand import Weighting
+from torchdpcate.causal.estimand import ATE
 from torchdpcate.data.domain import Domain
 from torchdpcate.erm.balancing_loss import BalancingLoss
 from torchdpcate.erm.losses import Logistic
@@ -48,9 +48,9 @@ def log_density(theta: Tensor, of: StackedRecords, loss, ridge: float, scale: fl
 def test_one_old_record_loses_no_more_than_stage_one_charges(loss):
     """Exact ratios at what is drawn; with its norm of 90 the record gave 4.4 where 0.3 was charged."""
     features = on_domain(user_maps.RawCovariates(), AGE)
-    plan = make_plan(200, features, Weighting("ATE", 0.1), BUDGET, loss=loss)
+    plan = make_plan(200, features, ATE(0.1), BUDGET, loss=loss)
     worlds, public = [world(treated) for treated in (1.0, 0.0)], plan.propensity.public
-    chosen = Logistic() if loss == "logistic" else BalancingLoss(Weighting("ATE", 0.1))
+    chosen = Logistic() if loss == "logistic" else BalancingLoss(ATE(0.1))
     theta = torch.cat([plan.propensity.draw(of, arm, NoiseSource.fixed(k), 100) for k, of in enumerate(worlds)])
     grid = torch.linspace(-10, 10, 41).double()
     theta = torch.cat([theta, torch.cartesian_prod(grid, grid)])

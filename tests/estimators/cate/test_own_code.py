@@ -81,13 +81,15 @@ CASES = {
     "matching": lambda: PairwiseRule(DOMAIN, PURE, matching="all"),
     "nuisances of a choice": lambda: selector(OwnNuisances()),
     "recipe of a choice": lambda: selector(PrivateNuisances(OwnRecipe(degree=1)), BUDGET),
-    "nuisances of an average effect": lambda: DoublyRobustEffect(DOMAIN, BUDGET, eta=0.2, nuisance=OwnRecipe(degree=1)),
+    "nuisances of an average effect": lambda: DoublyRobustEffect(
+        DOMAIN, BUDGET, overlap=0.2, nuisance=OwnRecipe(degree=1)
+    ),
     "nuisances": lambda: RLearner(DOMAIN, BUDGET, nuisance=OwnRecipe(degree=1)),
     "second stage": lambda: RLearner(DOMAIN, BUDGET, ConvexNuisanceConfig(degree=1), OwnStage()),
     "map of a rule": lambda: OutcomeWeightedLearner(DOMAIN, PURE, features=MAP),
     "map of weights": lambda: TwoStageRule(DOMAIN, PURE, weights=PrivateWeights(features=MAP)),
     "map of a head": lambda: RLearner(DOMAIN, BUDGET, ConvexNuisanceConfig(degree=1), LinearSecondStage(features=MAP)),
-    "map of an average effect": lambda: CovariateBalancingEffect(DOMAIN, PURE, eta=0.2, basis=MAP),
+    "map of an average effect": lambda: CovariateBalancingEffect(DOMAIN, PURE, overlap=0.2, basis=MAP),
     "loss": lambda: OutcomeWeightedLearner(DOMAIN, PURE, loss=VouchingLoss()),
 }
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.estimand import Weighting
+from torchdpcate.causal.estimand import ATE, make_estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.erm.balancing_loss import BalancingLoss
 from torchdpcate.erm.losses import CrossEntropy, Huber, HuberHinge, Logistic, Loss, Slopes, Squared
@@ -160,7 +160,7 @@ def test_bounds_need_hold_no_farther_than_the_radius_lets_scores_go():
         *(HuberHinge(h) for h in (1e-3, 0.5, 3.0, 100.0)),
         Logistic(),
         *(Huber(tau) for tau in (1e-3, 0.5, 40.0)),
-        *(BalancingLoss(Weighting(estimand, 0.1)) for estimand in ("ATE", "ATT", "ATC", "ATO")),
+        *(BalancingLoss(make_estimand(estimand, 0.1)) for estimand in ("ATE", "ATT", "ATC", "ATO")),
         Smooth(),
     ],
     ids=repr,
@@ -192,9 +192,7 @@ def log_density(learner: OutcomeWeightedLearner, theta: Tensor, scale: float) ->
     return det.log() - b.abs().amax(1) / scale
 
 
-@pytest.mark.parametrize(
-    "loss", [HuberHinge(0.5), Logistic(), Huber(0.5), BalancingLoss(Weighting("ATE", 0.1)), Smooth()], ids=repr
-)
+@pytest.mark.parametrize("loss", [HuberHinge(0.5), Logistic(), Huber(0.5), BalancingLoss(ATE(0.1)), Smooth()], ids=repr)
 @pytest.mark.parametrize("gamma", [20.0, 400.0])
 def test_no_accepted_loss_loses_more_than_is_claimed(loss, gamma):
     """The exact log likelihood ratio over a grid of answers, for pairs of records that pull apart."""

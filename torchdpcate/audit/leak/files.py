@@ -141,7 +141,8 @@ def _safetensors(contents: Contents, name: str, data: bytes) -> None:
 
     for key, tensor in load(data).items():
         contents.array(name, key, tensor.double().numpy())
-    header = json.loads(data[8 : 8 + struct.unpack("<Q", data[:8])[0]])  # JSON behind its own length
+    # JSON behind its own length: the library shows metadata of files on disk alone, and this may lie in an archive
+    header = json.loads(data[8 : 8 + struct.unpack("<Q", data[:8])[0]])
     for key, text in header.get("__metadata__", {}).items():
         try:
             value = json.loads(text, object_pairs_hook=_Pairs)
@@ -229,6 +230,7 @@ def _zip(contents: Contents, name: str, data: bytes) -> None:
 
 
 def _png(contents: Contents, name: str, data: bytes) -> None:
+    """Read chunk by chunk: Pillow keeps one text of a key, drops what does not inflate, and passes over the unknown."""
     from PIL import Image
 
     Image.open(io.BytesIO(data)).load()

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.estimand import Weighting
+from torchdpcate.causal.estimand import Estimand
 from torchdpcate.erm.private_fit import PreparedFit
 from torchdpcate.erm.records import Batch, Records, Terms, predictor
-from torchdpcate.estimators.average.readout import Pay
 from torchdpcate.features.maps import FeatureMap, Identity
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import KNormMechanism, LaplaceMechanism, k_norm_deviation
-from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.balance_table import BalanceTable
 
 COUNT = 0.2
@@ -64,14 +63,14 @@ class BalanceStatistics:
 
     Args:
         epsilon: What they cost.
-        weighting: Estimand and clip.
+        estimand: Estimand and clip.
     """
 
     epsilon: float
-    weighting: Weighting
+    estimand: Estimand
 
     def run(
-        self, records: Records, theta: Tensor, features: FeatureMap, size: float, pay: Pay, noise: NoiseSource
+        self, records: Records, theta: Tensor, features: FeatureMap, size: float, session: FitSession
     ) -> BalanceTable:
         """Pay for the statistics of one data set, and return them.
 
@@ -80,12 +79,11 @@ class BalanceStatistics:
             theta: Released coefficients of the weights, [1, p].
             features: Feature map.
             size: N, released.
-            pay: Takes the payments.
-            noise: Where the noise comes from.
+            session: Pays, and draws the noise.
         """
-        count = LaplaceMechanism(COUNT * self.epsilon, 1.0)
-        pay("treated", count.event)
-        pay("sums", self.sums(records.n).event)
+        count, noise = LaplaceMechanism(COUNT * self.epsilon, 1.0), session.noise
+        session.pay(count.event, part="treated")
+        session.pay(self.sums(records.n).event, part="sums")
         n = records.n
         treated = noise.paid(count.add_noise(records.total(lambda b: b.z.sum(-1).reshape(1, 1)), noise))[0, 0].item()
         share = min(max(treated, 1.0), n - 1.0) / n
@@ -111,7 +109,7 @@ class BalanceStatistics:
 
     def units(self, share: float, features: int) -> Tensor:
         """Return by how much one record moves an entry of the plain and of the weighted sums, [2 * features]."""
-        most = torch.tensor([2 * max(share, 1 - share), 2 * self.weighting.largest], dtype=torch.float64)
+        most = torch.tensor([2 * max(share, 1 - share), 2 * self.estimand.largest], dtype=torch.float64)
         return most.repeat_interleave(features)
 
     def terms(self, theta: Tensor, features: FeatureMap, share: float, n: int) -> Terms:
@@ -120,7 +118,7 @@ class BalanceStatistics:
 
         def terms(batch: Batch) -> Tensor:
             phi = (batch.psi[:, 1:] / features.largest_entry).T
-            w = self.weighting.weights(predictor(batch.psi, theta), batch.z)[0]
+            w = self.estimand.weights(predictor(batch.psi, theta), batch.z)[0]
             each = torch.cat([(batch.z - share) * phi, (2 * batch.z - 1) * w * phi]) / unit
             return exact_sum(each, n, 1.0)[None]
 
@@ -132,7 +130,7 @@ class BalanceStatistics:
         sums = records.total(self.terms(theta, features, share, records.n))[0] * self.units(
             share, features.dimension - 1
         )
-        size = records.total(lambda b: self.weighting.weights(predictor(b.psi, theta), b.z).sum(-1, keepdim=True) / 2)
+        size = records.total(lambda b: self.estimand.weights(predictor(b.psi, theta), b.z).sum(-1, keepdim=True) / 2)
         half, plain = len(sums) // 2, records.n * share * (1 - share)
         return BalanceTable(
             names_of(features),

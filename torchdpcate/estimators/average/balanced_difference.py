@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from torchdpcate.estimators.average.readout import Conclusion, Pay, Readout, ReadoutFacts, Total, Weighted
+from torchdpcate.estimators.average.readout import Conclusion, Readout, ReadoutFacts, Total, Weighted
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
-from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 
 UPPER = math.log(5)
 """One-sided 90 % quantile of Laplace noise, in its scale: 1.609438."""
@@ -50,13 +50,11 @@ class BalancedDifference(Readout):
     )
     parts: ClassVar[Mapping[str, float]] = {"difference": 0.40, "size": 0.05, "spread": 0.10}
 
-    def run(
-        self, total: Total, facts: ReadoutFacts, prices: Mapping[str, float], pay: Pay, noise: NoiseSource
-    ) -> Conclusion:
+    def run(self, total: Total, facts: ReadoutFacts, prices: Mapping[str, float], session: FitSession) -> Conclusion:
         """See `Readout`."""
-        mechanisms = self.mechanisms(facts, prices)
+        mechanisms, noise = self.mechanisms(facts, prices), session.noise
         for part, mechanism in mechanisms.items():
-            pay(part, mechanism.event)
+            session.pay(mechanism.event, part=part)
         sums = dict(zip(self.parts, total(_terms(facts)).T, strict=True))
         for part, mechanism in mechanisms.items():
             sums[part] = noise.paid(mechanism.add_noise(sums[part][:, None], noise)[:, 0])
@@ -84,18 +82,18 @@ class BalancedDifference(Readout):
         """Return Delta_D, Delta_N and Delta_Q, for outcomes in [0, 1].
 
         Example:
-            >>> from torchdpcate.causal.estimand import Weighting
-            >>> facts = ReadoutFacts(5000, Weighting("ATE", 0.1), low=0.3, high=0.7)
+            >>> from torchdpcate.causal.estimand import ATE
+            >>> facts = ReadoutFacts(5000, ATE(0.1), low=0.3, high=0.7)
             >>> {name: round(value, 6) for name, value in BalancedDifference.sensitivities(facts).items()}
             {'difference': 14.0, 'size': 4.444444, 'spread': 49.0}
         """
-        of, low, high = facts.weighting, facts.low, facts.high
+        of, low, high = facts.estimand, facts.low, facts.high
         treated, control = of.most_treated, of.most_control
         above = max(treated * (1 - low), control * high)
         below = max(treated * high, control * (1 - low))
         moved = {
             "difference": above + below,
-            "size": (of.largest - of.smallest) / 2 if of.symmetric else 1.0,
+            "size": of.size_range[1] - of.size_range[0],
             "spread": of.largest**2 * max(high, 1 - low) ** 2,
         }
         # terms are rounded so that sums are exact, each by half a step
@@ -104,17 +102,17 @@ class BalancedDifference(Readout):
 
 def largest_terms(facts: ReadoutFacts) -> dict[str, float]:
     """Return how large a record's term of each part may be."""
-    of = facts.weighting
+    of = facts.estimand
     reach = of.largest * max(facts.high, 1 - facts.low)
-    return {"difference": reach, "size": of.largest / 2 if of.symmetric else 1.0, "spread": reach**2}
+    return {"difference": reach, "size": of.size_range[1], "spread": reach**2}
 
 
 def _terms(facts: ReadoutFacts) -> Callable[[Weighted], Tensor]:
-    largest, estimand = largest_terms(facts), facts.weighting.estimand
+    largest, of = largest_terms(facts), facts.estimand
 
     def terms(batch: Weighted) -> Tensor:
         pull = batch.w * (batch.y - batch.m)
-        size = batch.w / 2 if facts.weighting.symmetric else batch.z if estimand == "ATT" else 1 - batch.z
+        size = of.size(batch.w, batch.z)
         each = ((2 * batch.z - 1) * pull, size.expand_as(pull), pull.square())
         return torch.stack([exact_sum(v, facts.n, largest[part]) for part, v in zip(largest, each, strict=True)], -1)
 
@@ -123,15 +121,12 @@ def _terms(facts: ReadoutFacts) -> Callable[[Weighted], Tensor]:
 
 def _conclusion(sums: Mapping[str, Tensor], facts: ReadoutFacts, scales: Mapping[str, float]) -> Conclusion:
     """Conclude from sums [runs] with noise of these scales; those that are not named have none."""
-    of = facts.weighting
     noise_d, noise_n, noise_q = (scales.get(part, 0.0) for part in BalancedDifference.parts)
-    size = sums["size"]
+    least, most_size = (facts.n * term for term in facts.estimand.size_range)
+    size = sums["size"].clamp(least, most_size) if least > 0 else sums["size"]
     swamped = size <= SCALES * noise_n
-    if of.symmetric:
-        size = size.clamp(facts.n * of.smallest / 2, facts.n * of.largest / 2)
-        swamped = size <= SCALES * noise_n
-    else:
-        size = size.clamp(max(SCALES * noise_n, 1.0), facts.n)
+    if least == 0:  # nothing public holds it up
+        size = size.clamp(max(SCALES * noise_n, 1.0), most_size)
     most = facts.n * BalancedDifference.sensitivities(facts)["spread"]
     spread = (sums["spread"] + UPPER * noise_q).clamp(0, most)
     estimate = (sums["difference"] / size).clamp(-1, 1)

@@ -13,7 +13,7 @@ from torchdpcate.erm.records import Records
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.balance import BalanceStatistics, expected_balance
 from torchdpcate.estimators.average.difference_in_means import difference_in_means
-from torchdpcate.estimators.average.learner import RECORDS, AverageEffectLearner
+from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.plan import (
     BALANCE,
     DIFFERENCE,
@@ -23,11 +23,12 @@ from torchdpcate.estimators.average.plan import (
     make_readout,
     noiseless_plan,
 )
-from torchdpcate.estimators.average.readout import Conclusion, Pay, Readout
+from torchdpcate.estimators.average.readout import Conclusion, Readout
 from torchdpcate.estimators.average.stages import learn, total_of
 from torchdpcate.features.maps import FeatureMap, conditions_of
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.guarantee import Condition, Level
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.balance_table import BalanceTable
 from torchdpcate.release.released_weights import ReleasedWeights
 
@@ -80,7 +81,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
         >>> from torchdpcate import Domain, PrivacyBudget
         >>> X, A = torch.rand(4000, 2), torch.arange(4000) % 2
         >>> Y = (0.3 + 0.4 * A) * torch.ones(4000)
-        >>> learner = CovariateBalancingEffect(Domain([0, 0], [1, 1], 0.0, 1.0), PrivacyBudget(4.0, 0.0), eta=0.2)
+        >>> learner = CovariateBalancingEffect(Domain([0, 0], [1, 1], 0.0, 1.0), PrivacyBudget(4.0, 0.0), overlap=0.2)
         >>> release = learner.fit(X, A, Y).release()
         >>> bool(abs(release.estimate - 0.4) < 0.1), release.interval(0.95).shape, release.privacy.level
         (True, (2,), 'certified')
@@ -133,14 +134,14 @@ class CovariateBalancingEffect(AverageEffectLearner):
         return conditions_of(self.basis)
 
     def _make_plan(self, n: int) -> BalancingPlan:
-        features, weighting = self.features(), self.weighting
+        features, estimand = self.features(), self.target
         settings: dict[str, Any] = {"readout": self.readout, "outcome_bounds": self.outcome_bounds}
         if self.budget is None:
-            return noiseless_plan(n, features, weighting, balancing=self.loss != "logistic", **settings)
+            return noiseless_plan(n, features, estimand, balancing=self.loss != "logistic", **settings)
         return make_plan(
             n,
             features,
-            weighting,
+            estimand,
             self.budget,
             loss=self.loss,
             fitter=self.fitter,
@@ -157,17 +158,17 @@ class CovariateBalancingEffect(AverageEffectLearner):
             counted = "only as far as slope_bound goes" if plan.facts.imbalance > 0 else "nowhere"
             warnings.warn(
                 f"noise of {plan.noise:.2g} a record in the {plan.loss} fit of the weights (above {LARGEST_RATIO}): "
-                f"the interval counts it {counted} and may undercover; take fewer features, more epsilon or eta",
+                f"the interval counts it {counted} and may undercover; take fewer features, more epsilon or overlap",
                 stacklevel=4,
             )
-        self._learnt = learn(records, plan, self._noise, self._payer(self._account, [RECORDS], set()))
-        self.weights_ = ReleasedWeights(self._learnt.theta[0], plan.features, plan.weighting)
+        self._learnt = learn(records, plan, self._first())
+        self.weights_ = ReleasedWeights(self._learnt.theta[0], plan.features, plan.estimand)
         if self.public_sample is not None:
             self._look_at_sample()
 
-    def _conclude(self, records: Records, pay: Pay) -> Conclusion:
+    def _conclude(self, records: Records, session: FitSession) -> Conclusion:
         plan = self._plan
-        return plan.readout.run(total_of(records, plan, self._learnt), plan.facts, plan.prices, pay, self._noise)
+        return plan.readout.run(total_of(records, plan, self._learnt), plan.facts, plan.prices, session)
 
     def _without_noise(self, records: Records) -> Conclusion:
         plan = self._plan
@@ -175,26 +176,26 @@ class CovariateBalancingEffect(AverageEffectLearner):
         exact = noiseless_plan(
             records.n,
             plan.features,
-            plan.weighting,
+            plan.estimand,
             balancing=plan.balancing,
             readout=plan.readout,
             outcome_bounds=bounds,
         )
-        learnt = learn(records, exact, self._noise)
+        learnt = learn(records, exact, FitSession(self._noise))
         return exact.readout.without_noise(total_of(records, exact, learnt), exact.facts)
 
-    def _extras(self, conclusion: Conclusion, pay: Pay) -> dict[str, Any]:
+    def _extras(self, conclusion: Conclusion, session: FitSession) -> dict[str, Any]:
         plan, records, size = self._plan, self._records, plan_size(conclusion)
         theta, table = self._learnt.theta, None
         if plan.balancing:
             table = expected_balance(theta[0], plan.features, plan.propensity, size)
         if BALANCE in plan.prices:
-            statistics, own = BalanceStatistics(plan.prices[BALANCE], plan.weighting), _named(pay, BALANCE)
-            bought = statistics.run(records, theta, plan.features, size, own, self._noise)
+            statistics = BalanceStatistics(plan.prices[BALANCE], plan.estimand)
+            bought = statistics.run(records, theta, plan.features, size, session.part(BALANCE))
             table = bought if table is None else replace(bought, expected=table.expected, expected_sd=table.expected_sd)
         beside = None
         if DIFFERENCE in plan.prices:
-            found = difference_in_means(records, plan.prices[DIFFERENCE], self._noise, _named(pay, DIFFERENCE))
+            found = difference_in_means(records, plan.prices[DIFFERENCE], session.part(DIFFERENCE))
             beside = self._estimate(found)
         model = self._learnt.model
         return {
@@ -210,7 +211,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
         if not hasattr(self, "_records"):
             raise InputError("curator_balance: the learner is not fitted; call fit(X, A, Y) first")
         plan = self._plan
-        statistics = BalanceStatistics(1.0, plan.weighting)
+        statistics = BalanceStatistics(1.0, plan.estimand)
         return statistics.without_noise(self._records, self._learnt.theta, plan.features)
 
     def _public(self) -> dict[str, Any]:
@@ -240,9 +241,9 @@ class CovariateBalancingEffect(AverageEffectLearner):
         share = self.weights_.clipped_share(self._sample())
         if share > 0.5:
             warnings.warn(
-                f"eta = {self.weighting.eta:g}: the propensity of {share:.0%} of the public sample lies beyond [eta, "
-                "1 - eta] and is clipped, which changes whom the effect is an average of; take a smaller eta, or "
-                "estimand=ATO",
+                f"overlap = {self.target.overlap:g}: the propensity of {share:.0%} of the public sample lies beyond "
+                "[overlap, 1 - overlap] and is clipped, which changes whom the effect is an average of; take a smaller "
+                "overlap, or estimand=ATO",
                 stacklevel=5,
             )
 
@@ -250,8 +251,3 @@ class CovariateBalancingEffect(AverageEffectLearner):
 def plan_size(conclusion: Conclusion) -> float:
     """Return the released N of the one run of a conclusion."""
     return conclusion.size[0].item()
-
-
-def _named(pay: Pay, name: str) -> Pay:
-    """Return what charges parts under a further name."""
-    return lambda part, *charge, **further: pay(f"{name} ({part})", *charge, **further)

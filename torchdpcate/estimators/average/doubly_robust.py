@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from torchdpcate.causal.estimand import Estimand
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.erm.records import Records, StackedRecords
 from torchdpcate.estimators.average.doubly_robust_plan import (
@@ -14,7 +15,7 @@ from torchdpcate.estimators.average.doubly_robust_plan import (
     score_records,
 )
 from torchdpcate.estimators.average.learner import RECORDS, AverageEffectLearner
-from torchdpcate.estimators.average.readout import Conclusion, Pay
+from torchdpcate.estimators.average.readout import Conclusion
 from torchdpcate.estimators.average.score_sums import (
     conclude,
     prices_of,
@@ -25,6 +26,7 @@ from torchdpcate.estimators.average.score_sums import (
 from torchdpcate.nuisance.recipe import NuisanceRecipe
 from torchdpcate.privacy.budget import whole
 from torchdpcate.privacy.guarantee import Condition, Level, own_code
+from torchdpcate.privacy.session import FitSession
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -36,7 +38,7 @@ class DoublyRobustEffect(AverageEffectLearner):
 
     A public share of the records trains propensity and outcome models with the whole budget; the others, which may
     spend the whole budget too, release the sum of scores by these nuisances, its denominator where there is one
-    (``EfficientScore``), and the sum of squared centred scores for the interval. With good nuisances no regular
+    (``Estimand.score``), and the sum of squared centred scores for the interval. With good nuisances no regular
     estimator has less sampling variance, and errors of propensity and outcome model enter as a product; the price is
     that half the records are scored, and noise of order 1/eta.
 
@@ -67,7 +69,7 @@ class DoublyRobustEffect(AverageEffectLearner):
         >>> from torchdpcate import Domain, PrivacyBudget
         >>> X, A = torch.rand(4000, 2), torch.arange(4000) % 2
         >>> Y = (0.3 + 0.4 * A) * torch.ones(4000)
-        >>> learner = DoublyRobustEffect(Domain([0, 0], [1, 1], 0.0, 1.0), PrivacyBudget(4.0, 1e-5), eta=0.2)
+        >>> learner = DoublyRobustEffect(Domain([0, 0], [1, 1], 0.0, 1.0), PrivacyBudget(4.0, 1e-5), overlap=0.2)
         >>> release = learner.fit(X, A, Y).release()
         >>> low, high = release.interval(0.95)
         >>> abs(release.estimate - 0.4) < 0.2, bool(low < release.estimate < high), release.privacy.mechanism
@@ -86,6 +88,11 @@ class DoublyRobustEffect(AverageEffectLearner):
         "released nuisances, at most 2/eta and 1/eta^2 for the ATE; covariate_balancing section 3.6"
     )
     streams: ClassVar[bool] = False
+
+    @classmethod
+    def supports(cls, estimand: type[Estimand]) -> bool:
+        """Whether it has a doubly robust score."""
+        return estimand.has_score()
 
     def check(self, n: int) -> None:
         """See ``AverageEffectLearner``; also refuses a budget without delta, and what split and recipe refuse."""
@@ -106,7 +113,7 @@ class DoublyRobustEffect(AverageEffectLearner):
         return plan_doubly_robust(
             n,
             TableSchema.of(self.domain).domain,
-            self.weighting,
+            self.target,
             self.budget,
             nuisance=self.nuisance,
             trainer=self.trainer,
@@ -117,20 +124,22 @@ class DoublyRobustEffect(AverageEffectLearner):
     def _learn(self, records: Records) -> None:
         assert isinstance(records, StackedRecords)
         self._plan = self._make_plan(records.n)
-        self.nuisances_ = fit_nuisances(records, self._plan, self._noise, self.ledger_)[0]
+        self.nuisances_ = fit_nuisances(records, self._plan, self._session)[0]
 
-    def _conclude(self, records: Records, pay: Pay) -> Conclusion:
+    def _conclude(self, records: Records, session: FitSession) -> Conclusion:
         assert isinstance(records, StackedRecords)
         plan, models = self._plan, [self.nuisances_]
         assert plan.budget is not None
         scored, ranges = score_records(records, plan, models), ranges_of(models, plan)
-        return release_scores(scored, ranges, plan.score, plan.budget.epsilon, self._noise, pay)
+        return release_scores(scored, ranges, plan.estimand, plan.budget.epsilon, session)
 
     def _without_noise(self, records: Records) -> Conclusion:
         assert isinstance(records, StackedRecords)
         plan = replace(self._plan, budget=None)
-        models = [self.nuisances_] if self._plan.budget is None else fit_nuisances(records, plan, self._noise)
-        return conclude(score_records(records, plan, models), ranges_of(models, plan), plan.score)
+        models = (
+            [self.nuisances_] if self._plan.budget is None else fit_nuisances(records, plan, FitSession(self._noise))
+        )
+        return conclude(score_records(records, plan, models), ranges_of(models, plan), plan.estimand)
 
     def _sizes(self, n: int) -> dict[str, int]:
         return {name: len(positions) for name, positions in self._make_plan(n).blocks.items()}
@@ -140,7 +149,7 @@ class DoublyRobustEffect(AverageEffectLearner):
         facts = {"nuisance": type(plan.recipe).__name__, "split": self.split, "seed": self.seed}
         if plan.budget is None:
             return facts
-        prices, ranges = prices_of(plan.budget.epsilon, plan.score), ranges_of([self.nuisances_], plan)
+        prices, ranges = prices_of(plan.budget.epsilon, plan.estimand), ranges_of([self.nuisances_], plan)
         units = sensitivities(ranges, len(plan.blocks[RECORDS]))
         scales = {
             f"{part}_scale": released_scale(price) * units[part].item()

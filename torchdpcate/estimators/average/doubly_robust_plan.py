@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.efficient_score import EfficientScore, Scored, ScoreRanges
-from torchdpcate.causal.estimand import Weighting
+from torchdpcate.causal.efficient_score import Scored, ScoreRanges
+from torchdpcate.causal.estimand import Estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.split import public_split
@@ -23,8 +23,9 @@ from torchdpcate.nuisance.ranges import nuisance_range
 from torchdpcate.nuisance.recipe import NuisanceRecipe
 from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.charge import TRAINING
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -40,7 +41,7 @@ class DoublyRobustPlan:
     """Everything public about a doubly robust estimate.
 
     Attributes:
-        weighting: Estimand and clip.
+        estimand: Estimand and clip.
         domain: Public bounds, its overlap the clip.
         budget: Of either block; None without privacy.
         recipe: How nuisances are trained.
@@ -49,7 +50,7 @@ class DoublyRobustPlan:
         blocks: Positions of the records of `NUISANCE` and of `RECORDS`.
     """
 
-    weighting: Weighting
+    estimand: Estimand
     domain: Domain
     budget: PrivacyBudget | None
     recipe: NuisanceRecipe
@@ -57,14 +58,9 @@ class DoublyRobustPlan:
     seed: int
     blocks: Mapping[str, Tensor]
 
-    @property
-    def score(self) -> EfficientScore:
-        """The score of the estimand."""
-        return EfficientScore(self.weighting.estimand)
-
     def clip(self, e: Tensor) -> Tensor:
         """Return propensities within the clip."""
-        return e.clamp(self.weighting.eta, 1 - self.weighting.eta)
+        return e.clamp(self.estimand.overlap, 1 - self.estimand.overlap)
 
     def unit(self, mu: Tensor) -> Tensor:
         """Return outcomes, or their means, scaled to [0, 1]."""
@@ -74,7 +70,7 @@ class DoublyRobustPlan:
 def plan_doubly_robust(
     n: int,
     domain: Domain,
-    weighting: Weighting,
+    estimand: Estimand,
     budget: PrivacyBudget | None,
     *,
     nuisance: NuisanceRecipe | None = None,
@@ -87,7 +83,7 @@ def plan_doubly_robust(
     Args:
         n: Number of records.
         domain: Public bounds.
-        weighting: Estimand and clip.
+        estimand: Estimand and clip.
         budget: Of the whole, which either block may spend; None without privacy.
         nuisance: Recipe of the nuisances; None takes ``default_nuisances``.
         trainer: Makes a Lightning Trainer from keyword arguments; None takes ``default_trainer``.
@@ -102,11 +98,11 @@ def plan_doubly_robust(
             "delta = 0: private nuisances are only (epsilon, delta)-private; give a delta above 0, for instance 1e-5, "
             "or take CovariateBalancingEffect, which is pure"
         )
-    clipped = Domain.from_dict({**domain.to_dict(), "overlap": min(weighting.eta, _MOST_OVERLAP)})
+    clipped = Domain.from_dict({**domain.to_dict(), "overlap": min(estimand.overlap, _MOST_OVERLAP)})
     recipe = nuisance or default_nuisances(domain)
     blocks = dict(zip((NUISANCE, RECORDS), public_split(n, split, seed, "average effect"), strict=True))
     recipe.check(len(blocks[NUISANCE]), clipped, budget, ())
-    return DoublyRobustPlan(weighting, clipped, budget, recipe, trainer or default_trainer, seed, blocks)
+    return DoublyRobustPlan(estimand, clipped, budget, recipe, trainer or default_trainer, seed, blocks)
 
 
 def default_nuisances(domain: Domain) -> ConvexNuisanceConfig:
@@ -131,8 +127,7 @@ def default_nuisances(domain: Domain) -> ConvexNuisanceConfig:
 def fit_nuisances(
     records: StackedRecords,
     plan: DoublyRobustPlan,
-    noise: NoiseSource,
-    ledger: Ledger | None = None,
+    session: FitSession,
     runs: int = 1,
 ) -> list[NuisanceModel]:
     """Train nuisances on each data set's own block, or ``runs`` times on one; data set by data set, as recipes do.
@@ -140,8 +135,7 @@ def fit_nuisances(
     Args:
         records: One data set, or several side by side.
         plan: Public plan; its budget pays.
-        noise: Where the noise comes from.
-        ledger: Takes the payments; None where nothing is charged.
+        session: Pays, and draws the noise.
         runs: How many runs on one data set.
     """
     return [
@@ -150,9 +144,7 @@ def fit_nuisances(
             plan.domain,
             budget=plan.budget,
             also=(),
-            noise=noise,
-            ledger=ledger,
-            block=NUISANCE,
+            session=session.scope([NUISANCE], TRAINING),
             trainer=plan.trainer,
             seed=plan.seed,
         )
@@ -183,15 +175,16 @@ def ranges_of(models: Sequence[NuisanceModel], plan: DoublyRobustPlan) -> ScoreR
     """Return the ranges of the score over the domain by these nuisances, one a run: public where they are paid for."""
     ends = [nuisance_range(model, plan.domain) for model in models]
     e, mu = (torch.stack(parts).double() for parts in zip(*ends, strict=True))
-    return plan.score.ranges(plan.clip(e), plan.unit(mu))
+    return ScoreRanges.of(plan.estimand, plan.clip(e), plan.unit(mu))
 
 
 def doubly_robust(records: StackedRecords, plan: DoublyRobustPlan, noise: NoiseSource, runs: int = 1) -> Conclusion:
     """Run the whole mechanism on each data set, or ``runs`` times on one; for simulations and audits."""
     assert plan.budget is not None
-    models = fit_nuisances(records, plan, noise, runs=runs)
+    session = FitSession(noise)
+    models = fit_nuisances(records, plan, session, runs)
     scored, ranges = score_records(records, plan, models), ranges_of(models, plan)
-    return release_scores(scored, ranges, plan.score, plan.budget.epsilon, noise)
+    return release_scores(scored, ranges, plan.estimand, plan.budget.epsilon, session)
 
 
 def _data_sets(records: StackedRecords, plan: DoublyRobustPlan, block: str, runs: int) -> list[CausalData]:

@@ -7,19 +7,21 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.estimand import Weighting
+from torchdpcate.causal.estimand import Estimand
 from torchdpcate.erm.losses import Logistic
 from torchdpcate.erm.objective_fit import ObjectiveFit
 from torchdpcate.erm.private_fit import PreparedFit
 from torchdpcate.erm.records import Batch, Records, arm, predictor
-from torchdpcate.estimators.average.learner import RECORDS, AverageEffectLearner
+from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.plan import exact_fit
-from torchdpcate.estimators.average.readout import Conclusion, Pay, free
+from torchdpcate.estimators.average.readout import Conclusion
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import PrivacyBudget, positive
+from torchdpcate.privacy.charge import propensity_by
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.released_weights import ReleasedWeights
 
 _HALF = 0.5 * (1 - 1e-9)  # of epsilon for either stage, so that they never add up to more
@@ -30,18 +32,18 @@ class HorvitzThompsonPlan:
     """Everything public about a Horvitz-Thompson estimate.
 
     Attributes:
-        weighting: Estimand ATE and clip.
+        estimand: Estimand ATE and clip.
         fit: The propensity's fit, prepared.
         total: Noise of the sum.
     """
 
-    weighting: Weighting
+    estimand: Estimand
     fit: PreparedFit
     total: LaplaceMechanism
 
 
 def plan_horvitz_thompson(
-    n: int, features: FeatureMap, weighting: Weighting, epsilon: float, least_penalty: float | None = None
+    n: int, features: FeatureMap, estimand: Estimand, epsilon: float, least_penalty: float | None = None
 ) -> HorvitzThompsonPlan:
     r"""Calibrate both stages at half of epsilon each.
 
@@ -51,7 +53,7 @@ def plan_horvitz_thompson(
     Args:
         n: Number of records.
         features: Of the propensity, set up on the domain.
-        weighting: Estimand ATE and clip.
+        estimand: Estimand ATE and clip.
         epsilon: Of the whole.
         least_penalty: lambda_0, ridge a record for features scaled to largest entry 1; None has none.
 
@@ -62,7 +64,7 @@ def plan_horvitz_thompson(
         >>> from torchdpcate import Domain
         >>> from torchdpcate.features.user_maps import on_domain
         >>> features = on_domain(None, Domain([0.0] * 4, [1.0] * 4, 0.0, 1.0))
-        >>> plan = plan_horvitz_thompson(5000, features, Weighting("ATE", 0.1), 1.0)
+        >>> plan = plan_horvitz_thompson(5000, features, ATE(0.1), 1.0)
         >>> round(plan.total.sensitivity, 6), round(plan.total.scale, 6)
         (20.0, 40.0)
     """
@@ -73,30 +75,25 @@ def plan_horvitz_thompson(
         if ridge > fit.ridge:
             fit = ObjectiveFit(share=_share(ridge, fit)).prepare(Logistic(), n, features, budget)
     # terms are rounded so that sums are exact, each by half a step
-    moved = weighting.most_treated + weighting.most_control + sum_grid(n, weighting.largest)
-    return HorvitzThompsonPlan(weighting, fit, LaplaceMechanism(budget.epsilon, moved))
+    moved = estimand.most_treated + estimand.most_control + sum_grid(n, estimand.largest)
+    return HorvitzThompsonPlan(estimand, fit, LaplaceMechanism(budget.epsilon, moved))
 
 
-def learn_propensity(
-    records: Records, fit: PreparedFit, noise: NoiseSource, pay: Pay | None = None, runs: int = 1
-) -> Tensor:
+def learn_propensity(records: Records, fit: PreparedFit, session: FitSession, runs: int = 1) -> Tensor:
     """Pay for the propensity's coefficients and return them, [runs, p].
 
     Args:
         records: One data set, or several side by side.
         fit: Prepared.
-        noise: Where the noise comes from.
-        pay: Takes the payment; None where nothing is charged.
+        session: Pays, and draws the noise.
         runs: How many runs: one for each data set, or several on one.
     """
-    if pay is not None:
-        pay(f"weights: propensity by {ObjectiveFit.name}", fit.event, fit.level, fit.count)
+    noise = session.noise
+    session.pay(fit.event, fit.level, fit.count, charge=propensity_by(ObjectiveFit.name))
     return noise.paid(fit.draw(records, arm, noise, max(runs, records.sets)))
 
 
-def release_sum(
-    records: Records, plan: HorvitzThompsonPlan, theta: Tensor, noise: NoiseSource, pay: Pay | None = None
-) -> Conclusion:
+def release_sum(records: Records, plan: HorvitzThompsonPlan, theta: Tensor, session: FitSession) -> Conclusion:
     r"""Pay for the Horvitz-Thompson sum at released coefficients and conclude.
 
     .. math::
@@ -107,18 +104,19 @@ def release_sum(
         records: One data set, or several side by side.
         plan: Public plan.
         theta: Coefficients, paid for, [runs, p].
-        noise: Where the noise comes from.
-        pay: Takes the payment; None where nothing is charged.
+        session: Pays, and draws the noise.
     """
-    (pay or free)("sum", plan.total.event)
-    exact = records.total(lambda batch: horvitz_thompson_terms(batch, plan.weighting, theta, records.n))
+    noise = session.noise
+    session.pay(plan.total.event, part="sum")
+    exact = records.total(lambda batch: horvitz_thompson_terms(batch, plan.estimand, theta, records.n))
     noisy = noise.paid(plan.total.add_noise(exact, noise)[:, 0])
     return _conclusion(noisy, records.n, plan.total.released_scale(1))
 
 
 def horvitz_thompson(records: Records, plan: HorvitzThompsonPlan, noise: NoiseSource, runs: int = 1) -> Conclusion:
     """Run the whole mechanism on each data set, or ``runs`` times on one; for simulations and audits."""
-    return release_sum(records, plan, learn_propensity(records, plan.fit, noise, runs=runs), noise)
+    session = FitSession(noise)
+    return release_sum(records, plan, learn_propensity(records, plan.fit, session, runs), session)
 
 
 def _share(ridge: float, fit: PreparedFit) -> float:
@@ -127,18 +125,18 @@ def _share(ridge: float, fit: PreparedFit) -> float:
     return 1 - kept * math.log1p(Logistic.curvature / ridge)
 
 
-def horvitz_thompson_terms(batch: Batch, weighting: Weighting, theta: Tensor, n: int) -> Tensor:
+def horvitz_thompson_terms(batch: Batch, estimand: Estimand, theta: Tensor, n: int) -> Tensor:
     """Return z y / e - (1 - z) y / (1 - e), summed over a batch, [runs, 1]; see ``exact_sum``.
 
     Args:
         batch: Some records.
-        weighting: Estimand ATE and clip.
+        estimand: Estimand ATE and clip.
         theta: Coefficients of the propensity, [runs, p].
         n: Records in all batches.
     """
     g = predictor(batch.psi, theta)
-    terms = arm(batch) * weighting.weights(g, batch.z.expand_as(g)) * batch.y
-    return exact_sum(terms, n, weighting.largest)[:, None]
+    terms = arm(batch) * estimand.weights(g, batch.z.expand_as(g)) * batch.y
+    return exact_sum(terms, n, estimand.largest)[:, None]
 
 
 def _conclusion(total: Tensor, n: int, scale: float) -> Conclusion:
@@ -167,7 +165,7 @@ class HorvitzThompsonEffect(AverageEffectLearner):
     Guarantee:
         Certified, pure: half of epsilon for the propensity (objective perturbation), half for the sum (Laplace noise).
         Source: after Lee, Gresele, Park & Muandet (2019), Privacy-preserving causal inference via inverse probability
-        weighting; theory note ``covariate_balancing``, section 5; docs/guarantees/horvitz_thompson.md.
+        estimand; theory note ``covariate_balancing``, section 5; docs/guarantees/horvitz_thompson.md.
 
     Args:
         domain: See ``AverageEffectLearner``, and for all arguments not named here.
@@ -179,7 +177,7 @@ class HorvitzThompsonEffect(AverageEffectLearner):
         >>> from torchdpcate import Domain, PrivacyBudget
         >>> X, A = torch.rand(4000, 2), torch.arange(4000) % 2
         >>> Y = (0.3 + 0.4 * A) * torch.ones(4000)
-        >>> learner = HorvitzThompsonEffect(Domain([0, 0], [1, 1], 0.0, 1.0), PrivacyBudget(4.0, 0.0), eta=0.2)
+        >>> learner = HorvitzThompsonEffect(Domain([0, 0], [1, 1], 0.0, 1.0), PrivacyBudget(4.0, 0.0), overlap=0.2)
         >>> release = learner.fit(X, A, Y).release()
         >>> abs(release.estimate - 0.4) < 0.2, release.privacy.mechanism
         (True, 'horvitz_thompson')
@@ -193,8 +191,12 @@ class HorvitzThompsonEffect(AverageEffectLearner):
         "Laplace noise of scale 4/(eta epsilon) on the Horvitz-Thompson sum, after a propensity by objective "
         "perturbation with epsilon/2; covariate_balancing section 5"
     )
-    estimands: ClassVar[tuple[str, ...]] = ("ATE",)
     intervals: ClassVar[bool] = False
+
+    @classmethod
+    def supports(cls, estimand: type[Estimand]) -> bool:
+        """Whether n is its denominator."""
+        return estimand.public_size
 
     def check(self, n: int) -> None:
         """See ``AverageEffectLearner``; also refuses a penalty that is not positive."""
@@ -205,7 +207,7 @@ class HorvitzThompsonEffect(AverageEffectLearner):
 
     def _make_plan(self, n: int) -> HorvitzThompsonPlan:
         assert self.budget is not None
-        return plan_horvitz_thompson(n, self.features(), self.weighting, self.budget.epsilon, self.least_penalty)
+        return plan_horvitz_thompson(n, self.features(), self.target, self.budget.epsilon, self.least_penalty)
 
     def _learn(self, records: Records) -> None:
         features = self.features()
@@ -214,21 +216,20 @@ class HorvitzThompsonEffect(AverageEffectLearner):
         else:
             self._plan = self._make_plan(records.n)
             fit = self._plan.fit
-        pay = self._payer(self._account, [RECORDS], set())
         self._fit_public = fit.public
-        self._theta = learn_propensity(records, fit, self._noise, pay)
-        self.weights_ = ReleasedWeights(self._theta[0], features, self.weighting)
+        self._theta = learn_propensity(records, fit, self._first())
+        self.weights_ = ReleasedWeights(self._theta[0], features, self.target)
 
-    def _conclude(self, records: Records, pay: Pay) -> Conclusion:
-        return release_sum(records, self._plan, self._theta, self._noise, pay)
+    def _conclude(self, records: Records, session: FitSession) -> Conclusion:
+        return release_sum(records, self._plan, self._theta, session)
 
     def _without_noise(self, records: Records) -> Conclusion:
         of = self.weights_
-        theta = learn_propensity(records, exact_fit(Logistic(), records.n, of.features), self._noise)
-        exact = records.total(lambda batch: horvitz_thompson_terms(batch, of.weighting, theta, records.n))[:, 0]
+        theta = learn_propensity(records, exact_fit(Logistic(), records.n, of.features), FitSession(self._noise))
+        exact = records.total(lambda batch: horvitz_thompson_terms(batch, of.estimand, theta, records.n))[:, 0]
         return _conclusion(exact, records.n, 0.0)
 
-    def _extras(self, conclusion: Conclusion, pay: Pay) -> dict[str, Any]:
+    def _extras(self, conclusion: Conclusion, session: FitSession) -> dict[str, Any]:
         return {"weights": self.weights_}
 
     def _public(self) -> dict[str, Any]:

@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.estimand import Weighting
+from torchdpcate.causal.estimand import Estimand
 from torchdpcate.estimators.average.balanced_difference import SCALES, UPPER
-from torchdpcate.estimators.average.readout import Conclusion, Pay, Readout, ReadoutFacts, Total, Weighted
+from torchdpcate.estimators.average.readout import Conclusion, Readout, ReadoutFacts, Total, Weighted
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import AdditiveMechanism, LaplaceMechanism
-from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.root_polytope import RootPolytopeMechanism
+from torchdpcate.privacy.session import FitSession
 
 CELLS = ("treated_high", "treated_low", "control_high", "control_low")
 """T_11, T_10, T_01, T_00."""
@@ -48,18 +48,17 @@ class OutcomeTable(Readout):
     )
     parts: ClassVar[Mapping[str, float]] = {"table": 0.60, "variance": 0.10}
 
-    def run(
-        self, total: Total, facts: ReadoutFacts, prices: Mapping[str, float], pay: Pay, noise: NoiseSource
-    ) -> Conclusion:
+    def run(self, total: Total, facts: ReadoutFacts, prices: Mapping[str, float], session: FitSession) -> Conclusion:
         """See `Readout`."""
-        of, (first, last) = facts.weighting, self.mechanisms(facts, prices)
+        of, (first, last) = facts.estimand, self.mechanisms(facts, prices)
+        noise = session.noise
         bounds = _arm_bounds(of)
         unit, scale = (1.0, 1.0) if of.symmetric else (2 * bounds, 2 * bounds)
-        pay("table", first.event)
+        session.pay(first.event, part="table")
         table = noise.paid(first.add_noise(total(_cells(facts)) / unit, noise) * unit)
         floor = floors(of, prices["table"])
         means = _Means.of(table, floor)
-        pay("variance", last.event)
+        session.pay(last.event, part="variance")
         variance = noise.paid(last.add_noise(total(means.terms(bounds, facts.n)), noise)[:, 0])
         most = means.largest_term(bounds)
         upper = (variance + UPPER * last.released_scale(1)).clamp(0, facts.n) * most
@@ -71,7 +70,7 @@ class OutcomeTable(Readout):
         self, facts: ReadoutFacts, prices: Mapping[str, float]
     ) -> tuple[AdditiveMechanism, LaplaceMechanism]:
         """Return the noise of the table (Laplace noise: of the table over 2 W_z) and of the variance over Delta_V."""
-        of, step = facts.weighting, sum_grid(facts.n, facts.weighting.largest)
+        of, step = facts.estimand, sum_grid(facts.n, facts.estimand.largest)
         # terms are rounded so that sums are exact, two of a record by half a step each
         first: AdditiveMechanism
         if of.symmetric:
@@ -82,7 +81,7 @@ class OutcomeTable(Readout):
 
     def public(self, facts: ReadoutFacts, prices: Mapping[str, float]) -> dict[str, Any]:
         """Return the noise scales, and the sums below which an arm's mean is 1/2."""
-        treated, control = floors(facts.weighting, prices["table"]).tolist()
+        treated, control = floors(facts.estimand, prices["table"]).tolist()
         first, last = self.mechanisms(facts, prices)
         scales = {"scale_table": first.released_scale(4), "scale_variance": last.released_scale(1)}
         return {**scales, "floor_treated": treated, "floor_control": control}
@@ -91,20 +90,20 @@ class OutcomeTable(Readout):
         """See `Readout`."""
         table = total(_cells(facts))
         means = _Means.of(table, torch.zeros(2, dtype=torch.float64))
-        bounds = _arm_bounds(facts.weighting)
+        bounds = _arm_bounds(facts.estimand)
         variance = total(means.terms(bounds, facts.n))[:, 0] * means.largest_term(bounds)
         none = table.new_zeros(len(table), 0)
         return _conclusion(means, facts, variance, none, None, table, variance, torch.zeros(2, dtype=torch.float64))
 
 
-def floors(weighting: Weighting, epsilon: float) -> Tensor:
+def floors(estimand: Estimand, epsilon: float) -> Tensor:
     """Return 2 W_z / epsilon of the treated and of the controls, [2]: the sums below which a mean is 1/2."""
-    return _arm_bounds(weighting)[::2] * 2 / epsilon
+    return _arm_bounds(estimand)[::2] * 2 / epsilon
 
 
-def _arm_bounds(weighting: Weighting) -> Tensor:
+def _arm_bounds(estimand: Estimand) -> Tensor:
     """Return W_z of each cell, [4]."""
-    treated, control = weighting.most_treated, weighting.most_control
+    treated, control = estimand.most_treated, estimand.most_control
     return torch.tensor([treated, treated, control, control], dtype=torch.float64)
 
 
@@ -112,7 +111,7 @@ def _cells(facts: ReadoutFacts) -> Callable[[Weighted], Tensor]:
     def cells(batch: Weighted) -> Tensor:
         treated, control = batch.w * batch.z, batch.w * (1 - batch.z)
         parts = (treated * batch.y, treated * (1 - batch.y), control * batch.y, control * (1 - batch.y))
-        return torch.stack([exact_sum(part, facts.n, facts.weighting.largest) for part in parts], -1)
+        return torch.stack([exact_sum(part, facts.n, facts.estimand.largest) for part in parts], -1)
 
     return cells
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.estimand import Weighting
+from torchdpcate.causal.estimand import Estimand
 from torchdpcate.erm.balancing_loss import BalancingLoss
 from torchdpcate.erm.losses import CrossEntropy, Logistic, Loss
 from torchdpcate.erm.noisy_gradient import NoisyGradient
@@ -16,7 +16,6 @@ from torchdpcate.erm.records import Records, Target
 from torchdpcate.erm.solver import default_tolerance
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.balanced_difference import BalancedDifference
-from torchdpcate.estimators.average.outcome_table import OutcomeTable
 from torchdpcate.estimators.average.readout import Readout, ReadoutFacts
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import PrivacyBudget, number
@@ -30,12 +29,11 @@ LARGEST_RATIO = 0.05
 MOST_PURE = 30
 """Features up to which pure objective perturbation is no worse than the noisy gradient (section 3.1)."""
 FITTERS = Registry("effect/fitter")
-READOUTS: dict[str, type[Readout]] = {cls.name: cls for cls in (BalancedDifference, OutcomeTable)}
+"""Private fits of a linear predictor, by name."""
+EFFECT_ESTIMATORS = Registry("effect/estimator")
+"""How weighted records become an estimate, by name."""
 LOSSES = ("auto", "balancing", "logistic")
 
-_AMPLIFIED = {"ATE": 4.0, "ATT": 2.0, "ATC": 2.0, "ATO": 1.0}
-"""By how much noise in the logistic score shows in the balance of the estimand's weights, at propensities of 1/2: the
-slope of both arms' weights over e (1 - e)."""
 _MODEL_SLOPE_BOUND = 0.25  # B of the interval where there is an outcome model
 _PLAIN_SLOPE_BOUND = 0.5  # B where no outcome model takes the slopes away
 _STAGE_ONE_SHARE, _OUTCOME_SHARE = 0.30, 0.15
@@ -48,7 +46,7 @@ class BalancingPlan:
     """Everything public about a covariate balancing effect.
 
     Attributes:
-        weighting: Estimand and clip.
+        estimand: Estimand and clip.
         features: Basis, set up.
         balancing: Whether weights are fitted by the balancing loss, rather than the logistic one.
         ratio: r, noise per record of the balancing loss, that decides it.
@@ -61,7 +59,7 @@ class BalancingPlan:
         size: n.
     """
 
-    weighting: Weighting
+    estimand: Estimand
     features: FeatureMap
     balancing: bool
     ratio: float
@@ -91,7 +89,7 @@ class BalancingPlan:
 def make_plan(
     n: int,
     features: FeatureMap,
-    weighting: Weighting,
+    estimand: Estimand,
     budget: PrivacyBudget,
     *,
     loss: str = "auto",
@@ -109,7 +107,7 @@ def make_plan(
     Args:
         n: Number of records.
         features: Basis, set up on the domain.
-        weighting: Estimand and clip.
+        estimand: Estimand and clip.
         budget: Of the whole. Its delta is for Gaussian fits alone.
         loss: ``auto``, ``balancing`` or ``logistic``.
         fitter: Of stage one; None takes the noisy gradient beyond 30 features if there is a delta, else objective
@@ -126,33 +124,33 @@ def make_plan(
         >>> from torchdpcate import Domain
         >>> from torchdpcate.features.user_maps import on_domain
         >>> features = on_domain(None, Domain([0.0] * 4, [1.0] * 4, 0.0, 1.0))
-        >>> plan = make_plan(5000, features, Weighting("ATE", 0.1), PrivacyBudget(1.0, 0.0))
+        >>> plan = make_plan(5000, features, ATE(0.1), PrivacyBudget(1.0, 0.0))
         >>> plan.balancing, round(plan.ratio, 3), round(plan.prices["difference"], 3)
         (False, 0.084, 0.4)
     """
     chosen = make_readout(readout)
-    facts = _facts(n, weighting, chosen, outcome_bounds, slope_bound)
+    facts = _facts(n, estimand, chosen, outcome_bounds, slope_bound)
     prices = share_out(budget.epsilon, chosen, facts, shares)
     first = _fitter(fitter, features, budget)
     second = None if OUTCOME_MODEL not in prices else _fitter(None, features, budget)
     delta = budget.delta / (1 + (second is not None))
     own = PrivacyBudget(prices[STAGE_ONE], delta)
-    balancing, ratio, propensity = _propensity(loss, first, n, features, weighting, own)
+    balancing, ratio, propensity = _propensity(loss, first, n, features, estimand, own)
     model = None
     if second is not None:
         model = second.prepare(CrossEntropy(), n, features, PrivacyBudget(prices[OUTCOME_MODEL], delta))
     if balancing or model is None:
-        imbalance = propensity.imbalance * (1.0 if balancing else _AMPLIFIED[weighting.estimand])
+        imbalance = propensity.imbalance * (1.0 if balancing else estimand.amplification)
         facts = replace(facts, imbalance=imbalance)
     chosen.public(facts, prices)  # which refuses noise that no number could carry
     names = first.name, second.name if second is not None else "none"
-    return BalancingPlan(weighting, features, balancing, ratio, propensity, model, names, chosen, facts, prices)
+    return BalancingPlan(estimand, features, balancing, ratio, propensity, model, names, chosen, facts, prices)
 
 
 def noiseless_plan(
     n: int,
     features: FeatureMap,
-    weighting: Weighting,
+    estimand: Estimand,
     *,
     balancing: bool,
     readout: str | Readout,
@@ -163,18 +161,18 @@ def noiseless_plan(
     Args:
         n: Number of records.
         features: Basis, set up on the domain.
-        weighting: Estimand and clip.
+        estimand: Estimand and clip.
         balancing: Whether weights are fitted by the balancing loss.
         readout: Stage two.
         outcome_bounds: See `make_plan`.
     """
     chosen = make_readout(readout)
-    facts = _facts(n, weighting, chosen, outcome_bounds, 0.0)
+    facts = _facts(n, estimand, chosen, outcome_bounds, 0.0)
     prices = share_out(1.0, chosen, facts, None)
-    loss = BalancingLoss(weighting) if balancing else Logistic()
+    loss = BalancingLoss(estimand) if balancing else Logistic()
     model = exact_fit(CrossEntropy(), n, features) if OUTCOME_MODEL in prices else None
     fit, names = exact_fit(loss, n, features), ("none", "none")
-    return BalancingPlan(weighting, features, balancing, 0.0, fit, model, names, chosen, facts, prices)
+    return BalancingPlan(estimand, features, balancing, 0.0, fit, model, names, chosen, facts, prices)
 
 
 def exact_fit(loss: Loss, n: int, features: FeatureMap) -> PreparedFit:
@@ -195,9 +193,9 @@ def make_readout(readout: str | Readout) -> Readout:
     """
     if isinstance(readout, Readout):
         return readout
-    if readout not in READOUTS:
-        raise InputError(f"readout = {readout!r}: choose one of {', '.join(READOUTS)}")
-    return READOUTS[readout]()
+    if readout not in EFFECT_ESTIMATORS:
+        raise InputError(f"readout = {readout!r}: choose one of {', '.join(EFFECT_ESTIMATORS)}")
+    return EFFECT_ESTIMATORS[readout]()
 
 
 def share_out(
@@ -229,7 +227,7 @@ def share_out(
 
 
 def _facts(
-    n: int, weighting: Weighting, readout: Readout, bounds: tuple[float, float], slope_bound: float | None
+    n: int, estimand: Estimand, readout: Readout, bounds: tuple[float, float], slope_bound: float | None
 ) -> ReadoutFacts:
     if not isinstance(readout, BalancedDifference):
         bounds = (0.5, 0.5)
@@ -246,7 +244,7 @@ def _facts(
     slope = default if slope_bound is None else number("slope_bound", slope_bound)
     if slope < 0:
         raise InputError(f"slope_bound = {slope:g}: give a number of at least 0")
-    return ReadoutFacts(n, weighting, low, high, 0.0, slope)
+    return ReadoutFacts(n, estimand, low, high, 0.0, slope)
 
 
 def _fitter(fitter: str | Fitter | None, features: FeatureMap, budget: PrivacyBudget) -> Fitter:
@@ -260,15 +258,18 @@ def _fitter(fitter: str | Fitter | None, features: FeatureMap, budget: PrivacyBu
 
 
 def _propensity(
-    loss: str, fitter: Fitter, n: int, features: FeatureMap, weighting: Weighting, budget: PrivacyBudget
+    loss: str, fitter: Fitter, n: int, features: FeatureMap, estimand: Estimand, budget: PrivacyBudget
 ) -> tuple[bool, float, PreparedFit]:
     """Return whether the balancing loss is fitted, its noise per record r, and the fit."""
     if loss not in LOSSES:
         raise InputError(f"loss = {loss!r}: choose one of {', '.join(LOSSES)}")
-    if loss == "logistic" and weighting.estimand != "ATO":  # whose balancing loss it is
+    rule = estimand.scoring_rule
+    if rule is None and loss == "balancing":
+        raise InputError(f"loss = balancing: none is known for estimand = {estimand.name}; use loss=logistic")
+    if rule is None or (loss == "logistic" and rule != loss):  # else it is the balancing loss
         return False, 0.0, fitter.prepare(Logistic(), n, features, budget)
-    fit = fitter.prepare(BalancingLoss(weighting), n, features, budget)
+    fit = fitter.prepare(BalancingLoss(estimand), n, features, budget)
     ratio = fit.imbalance / n
-    forced = loss == "balancing" or weighting.estimand == "ATO" or fitter.balancing_only
+    forced = loss == "balancing" or rule == "logistic" or fitter.balancing_only
     balancing = forced or ratio <= LARGEST_RATIO
     return balancing, ratio, fit if balancing else fitter.prepare(Logistic(), n, features, budget)

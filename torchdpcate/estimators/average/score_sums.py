@@ -5,12 +5,13 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.efficient_score import EfficientScore, Scored, ScoreRanges
+from torchdpcate.causal.efficient_score import Scored, ScoreRanges
+from torchdpcate.causal.estimand import Estimand
 from torchdpcate.estimators.average.balanced_difference import SCALES, UPPER
-from torchdpcate.estimators.average.readout import Conclusion, Pay, free
+from torchdpcate.estimators.average.readout import Conclusion
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
-from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 
 SHARES = {"score": 0.75, "size": 0.05, "spread": 0.20}
 """Parts of the budget; without a size to buy (ATE) the other two share it all. About best for n from 2,500 to 25,000
@@ -19,14 +20,15 @@ records, epsilon from 0.5 to 5 and eta = 0.1."""
 _ROUNDING = 1e-9  # of epsilon, so that shares never add up to more
 
 
-def prices_of(epsilon: float, score: EfficientScore) -> dict[str, float]:
+def prices_of(epsilon: float, estimand: Estimand) -> dict[str, float]:
     """Return the epsilon of each part that is bought.
 
     Example:
-        >>> {part: round(price, 4) for part, price in prices_of(1.0, EfficientScore("ATT")).items()}
+        >>> from torchdpcate.causal.estimand import ATT
+        >>> {part: round(price, 4) for part, price in prices_of(1.0, ATT(0.1)).items()}
         {'score': 0.75, 'size': 0.05, 'spread': 0.2}
     """
-    needed = {part: share for part, share in SHARES.items() if part != "size" or score.estimand != "ATE"}
+    needed = {part: share for part, share in SHARES.items() if part != "size" or not estimand.public_size}
     all_of_it = sum(needed.values()) * (1 + _ROUNDING)
     return {part: epsilon * share / all_of_it for part, share in needed.items()}
 
@@ -47,10 +49,9 @@ def released_scale(price: float) -> float:
 def release_scores(
     scored: Scored,
     ranges: ScoreRanges,
-    score: EfficientScore,
+    estimand: Estimand,
     epsilon: float,
-    noise: NoiseSource,
-    pay: Pay | None = None,
+    session: FitSession,
 ) -> Conclusion:
     r"""Pay for the sums of a, of b, and of squared centred scores, and conclude, one estimate a run.
 
@@ -64,20 +65,19 @@ def release_scores(
     Args:
         scored: Records with nuisances that were paid for, none of whose records they were trained on.
         ranges: Of the score by these nuisances.
-        score: The score.
+        estimand: Whose score it is.
         epsilon: Of the whole.
-        noise: Where the noise comes from.
-        pay: Takes the payments; None where nothing is charged.
+        session: Pays, and draws the noise.
     """
-    mechanisms = {part: LaplaceMechanism(price, 1.0) for part, price in prices_of(epsilon, score).items()}
-    a, b = ranges.clip(*score.terms(scored))
+    mechanisms = {part: LaplaceMechanism(price, 1.0) for part, price in prices_of(epsilon, estimand).items()}
+    a, b = ranges.clip(*estimand.score(*scored))
     n = a.shape[1]
     moved = sensitivities(ranges, n)
 
     def buy(part: str, exact: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
         """Return a sum with noise and its scale, both [runs]; the unit is its sensitivity."""
-        mechanism = mechanisms[part]
-        (pay or free)(part, mechanism.event)
+        mechanism, noise = mechanisms[part], session.noise
+        session.pay(mechanism.event, part=part)
         noisy = noise.paid(mechanism.add_noise((exact / unit)[:, None], noise)[:, 0] * unit)
         return noisy, unit * mechanism.released_scale(1)
 
@@ -95,9 +95,9 @@ def release_scores(
     return _conclusion(tau, divisor, upper, torch.stack([noise_a, tau.abs() * noise_b], 1), noise_b, sums)
 
 
-def conclude(scored: Scored, ranges: ScoreRanges, score: EfficientScore) -> Conclusion:
+def conclude(scored: Scored, ranges: ScoreRanges, estimand: Estimand) -> Conclusion:
     """Conclude from the sums as they are. The curator's, never to be published."""
-    a, b = score.terms(scored)
+    a, b = estimand.score(*scored)
     n = a.shape[1]
     total, size = exact_sum(a, n, ranges.largest), exact_sum(b, n, 1.0)
     none = torch.zeros_like(total)

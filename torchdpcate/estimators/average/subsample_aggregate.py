@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.estimand import Weighting
+from torchdpcate.causal.estimand import Estimand
 from torchdpcate.data.split import public_permutation
 from torchdpcate.erm.losses import Logistic
 from torchdpcate.erm.records import Records, StackedRecords
@@ -15,12 +15,13 @@ from torchdpcate.erm.solver import minimise
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.balanced_difference import UPPER
 from torchdpcate.estimators.average.learner import AverageEffectLearner
-from torchdpcate.estimators.average.readout import Conclusion, Pay, free
+from torchdpcate.estimators.average.readout import Conclusion
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import positive, whole
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 
 _HALF = 0.5 * (1 - 1e-9)  # of epsilon for either sum, so that they never add up to more
 _RANGE = 2.0  # of a group's estimate, for outcomes in [0, 1]
@@ -32,7 +33,7 @@ class SubsamplePlan:
     """Everything public about an aggregate of groups.
 
     Attributes:
-        weighting: Estimand and clip.
+        estimand: Estimand and clip.
         groups: M, how many.
         ridge: Of each group's propensity, in the scale of the features psi.
         seed: Of the permutation that makes the groups.
@@ -40,7 +41,7 @@ class SubsamplePlan:
         spread: Noise of the sum of their squared deviations from their mean.
     """
 
-    weighting: Weighting
+    estimand: Estimand
     groups: int
     ridge: float
     seed: int
@@ -51,7 +52,7 @@ class SubsamplePlan:
 def plan_subsample(
     n: int,
     features: FeatureMap,
-    weighting: Weighting,
+    estimand: Estimand,
     epsilon: float,
     *,
     groups: int | None = None,
@@ -66,7 +67,7 @@ def plan_subsample(
     Args:
         n: Number of records.
         features: Of the propensity, set up on the domain.
-        weighting: Estimand and clip.
+        estimand: Estimand and clip.
         epsilon: Of the whole.
         groups: M; None takes the root of n, rounded down.
         ridge: Of a group's summed logistic loss, for features scaled to largest entry 1.
@@ -78,7 +79,7 @@ def plan_subsample(
     Example:
         >>> from torchdpcate import Domain
         >>> from torchdpcate.features.user_maps import on_domain
-        >>> plan = plan_subsample(5000, on_domain(None, Domain([0.0], [1.0], 0.0, 1.0)), Weighting("ATE", 0.1), 1.0)
+        >>> plan = plan_subsample(5000, on_domain(None, Domain([0.0], [1.0], 0.0, 1.0)), ATE(0.1), 1.0)
         >>> plan.groups, round(plan.total.scale, 6), round(plan.spread.scale, 6)
         (70, 4.0, 7.885714)
     """
@@ -88,7 +89,7 @@ def plan_subsample(
     share, scaled = epsilon * _HALF, positive("ridge", ridge) * features.largest_entry**2
     # sums are exact; one estimate moves the mean, and with it the rounding of every squared deviation
     spread = LaplaceMechanism(share, _RANGE**2 * (1 - 1 / many) + 2 * many * sum_grid(many, _RANGE**2))
-    return SubsamplePlan(weighting, many, scaled, seed, LaplaceMechanism(share, _RANGE), spread)
+    return SubsamplePlan(estimand, many, scaled, seed, LaplaceMechanism(share, _RANGE), spread)
 
 
 def group_positions(n: int, groups: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -122,12 +123,12 @@ def group_estimates(records: StackedRecords, plan: SubsamplePlan) -> Tensor:
     there = there.double().repeat(len(z) // plan.groups, 1)
     start = psi.new_zeros(len(psi), psi.shape[-1])
     theta = minimise(psi, 2 * z - 1, there, Logistic(), plan.ridge, start, _STOP)
-    w = plan.weighting.weights((psi @ theta[:, :, None])[:, :, 0], z) * there
+    w = plan.estimand.weights((psi @ theta[:, :, None])[:, :, 0], z) * there
     means = [(w * arm * y).sum(1) / (w * arm).sum(1) for arm in (z, 1 - z)]  # nan in an arm without records
     return (means[0] - means[1]).nan_to_num(0.0).clamp(-1, 1).reshape(-1, plan.groups)
 
 
-def release_mean(estimates: Tensor, plan: SubsamplePlan, noise: NoiseSource, pay: Pay | None = None) -> Conclusion:
+def release_mean(estimates: Tensor, plan: SubsamplePlan, session: FitSession) -> Conclusion:
     r"""Pay for the sum of estimates and the sum of their squared deviations, and conclude.
 
     .. math:: \tau = \frac1M \Big(\sum_k \tau_k + Lap\big(\tfrac4\epsilon\big)\Big), \quad
@@ -137,13 +138,12 @@ def release_mean(estimates: Tensor, plan: SubsamplePlan, noise: NoiseSource, pay
     Args:
         estimates: Of the groups, [runs, M], in [-1, 1].
         plan: Public plan.
-        noise: Where the noise comes from.
-        pay: Takes the payments; None where nothing is charged.
+        session: Pays, and draws the noise.
     """
-    pay = pay or free
-    pay("sum", plan.total.event)
+    noise = session.noise
+    session.pay(plan.total.event, part="sum")
     total = noise.paid(plan.total.add_noise(sum_of(estimates)[:, None], noise)[:, 0])
-    pay("spread", plan.spread.event)
+    session.pay(plan.spread.event, part="spread")
     spread = noise.paid(plan.spread.add_noise(squared_deviations(estimates)[:, None], noise)[:, 0])
     return _conclusion(total, spread, plan.groups, plan.total.released_scale(1), plan.spread.released_scale(1))
 
@@ -151,7 +151,7 @@ def release_mean(estimates: Tensor, plan: SubsamplePlan, noise: NoiseSource, pay
 def subsample_aggregate(records: StackedRecords, plan: SubsamplePlan, noise: NoiseSource, runs: int = 1) -> Conclusion:
     """Run the whole mechanism on each data set, or ``runs`` times on one; for simulations and audits."""
     estimates = group_estimates(records, plan)
-    return release_mean(estimates if len(estimates) > 1 else estimates.expand(runs, -1), plan, noise)
+    return release_mean(estimates if len(estimates) > 1 else estimates.expand(runs, -1), plan, FitSession(noise))
 
 
 def sum_of(estimates: Tensor) -> Tensor:
@@ -208,7 +208,7 @@ class SubsampleAggregateEffect(AverageEffectLearner):
         >>> from torchdpcate import Domain, PrivacyBudget
         >>> X, A = torch.rand(4000, 2), torch.arange(4000) % 2
         >>> Y = (0.3 + 0.4 * A) * torch.ones(4000)
-        >>> learner = SubsampleAggregateEffect(Domain([0, 0], [1, 1], 0.0, 1.0), PrivacyBudget(8.0, 0.0), eta=0.2)
+        >>> learner = SubsampleAggregateEffect(Domain([0, 0], [1, 1], 0.0, 1.0), PrivacyBudget(8.0, 0.0), overlap=0.2)
         >>> release = learner.fit(X, A, Y).release()
         >>> abs(release.estimate - 0.4) < 0.2, release.privacy.mechanism
         (True, 'subsample_aggregate')
@@ -234,15 +234,15 @@ class SubsampleAggregateEffect(AverageEffectLearner):
     def _make_plan(self, n: int) -> SubsamplePlan:
         epsilon = 1.0 if self.budget is None else self.budget.epsilon
         return plan_subsample(
-            n, self.features(), self.weighting, epsilon, groups=self.groups, ridge=self.ridge, seed=self.seed
+            n, self.features(), self.target, epsilon, groups=self.groups, ridge=self.ridge, seed=self.seed
         )
 
     def _learn(self, records: Records) -> None:
         self._plan = self._make_plan(records.n)
 
-    def _conclude(self, records: Records, pay: Pay) -> Conclusion:
+    def _conclude(self, records: Records, session: FitSession) -> Conclusion:
         assert isinstance(records, StackedRecords)
-        return release_mean(group_estimates(records, self._plan), self._plan, self._noise, pay)
+        return release_mean(group_estimates(records, self._plan), self._plan, session)
 
     def _without_noise(self, records: Records) -> Conclusion:
         assert isinstance(records, StackedRecords)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.estimand import Weighting
+from torchdpcate.causal.estimand import ATE
 from torchdpcate.data.domain import Domain
 from torchdpcate.erm.losses import CrossEntropy, Logistic, Loss
 from torchdpcate.erm.records import Batch, StackedRecords, Target, arm, outcome
@@ -16,16 +16,17 @@ from torchdpcate.estimators.average.balanced_difference import BalancedDifferenc
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.average.outcome_table import CELLS, OutcomeTable
 from torchdpcate.estimators.average.plan import make_plan
-from torchdpcate.estimators.average.readout import Readout, ReadoutFacts, Weighted, free
+from torchdpcate.estimators.average.readout import Readout, ReadoutFacts, Weighted
 from torchdpcate.estimators.average.stages import Learnt, learn, total_of
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, k_norm_evidence, worst_case
 
-_ATE = Weighting("ATE", 0.1)
+_ATE = ATE(0.1)
 _RECORDS = 50
 _LEAST = 0.01  # of epsilon, for the parts that the pair does not move
 
@@ -64,7 +65,7 @@ def _balanced_difference(budget: PrivacyBudget) -> Game:
         def total(terms: Callable[[Weighted], Tensor]) -> Tensor:
             return terms(worlds[world]).expand(runs, -1)
 
-        found = readout.run(total, facts, prices, free, noise).released
+        found = readout.run(total, facts, prices, FitSession(noise)).released
         return torch.stack([found[part] for part in readout.parts], 1)
 
     apart = k_norm_evidence(means[1] - means[0], scale, 1.0)
@@ -94,7 +95,7 @@ def _outcome_table(budget: PrivacyBudget) -> Game:
             sums = terms(Weighted(*(part.expand(runs, -1) for part in worlds[world])))
             return sums.expand(runs, -1)
 
-        found = readout.run(total, facts, prices, free, noise).released
+        found = readout.run(total, facts, prices, FitSession(noise)).released
         return torch.stack([found[part] for part in CELLS], 1)
 
     def size(moved: Tensor) -> Tensor:
@@ -144,11 +145,11 @@ def _balance(budget: PrivacyBudget) -> Game:
 )
 def _effect(budget: PrivacyBudget) -> Game:
     domain, pure = Domain([0.0], [1.0], 0.0, 1.0), PrivacyBudget(budget.epsilon, 0.0)
-    features, weighting = on_domain(None, domain), Weighting("ATE", 0.45)
+    features, estimand = on_domain(None, domain), ATE(0.45)
     # little of the claim goes to what the pair does not move: outcome model, size and spread
     shares = {"stage_one": 0.4, "outcome_model": 0.05, "difference": 0.5, "size": _LEAST, "spread": _LEAST}
     settings: dict[str, Any] = {"loss": "logistic", "outcome_bounds": (0.45, 0.55), "shares": shares}
-    plan = make_plan(_RECORDS, features, weighting, pure, **settings)
+    plan = make_plan(_RECORDS, features, estimand, pure, **settings)
     x, z = torch.zeros(_RECORDS, 1, dtype=torch.float64), (torch.arange(_RECORDS) % 2).double()
     y, worlds = torch.full_like(z, 0.5), []
     x[0], y[0] = 1.0, 1.0
@@ -159,8 +160,8 @@ def _effect(budget: PrivacyBudget) -> Game:
     scale = plan.readout.mechanisms(plan.facts, plan.prices)["difference"].released_scale(1)  # type: ignore[attr-defined]
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        learnt = learn(worlds[world], plan, noise, runs=runs)
-        found = plan.readout.run(total_of(worlds[world], plan, learnt), plan.facts, plan.prices, free, noise)
+        learnt = learn(worlds[world], plan, FitSession(noise), runs)
+        found = plan.readout.run(total_of(worlds[world], plan, learnt), plan.facts, plan.prices, FitSession(noise))
         assert learnt.model is not None
         return torch.cat([learnt.theta, learnt.model, found.released["difference"][:, None]], 1)
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.efficient_score import EfficientScore, Scored
-from torchdpcate.causal.estimand import Weighting
+from torchdpcate.causal.efficient_score import Scored, ScoreRanges
+from torchdpcate.causal.estimand import ATE
 from torchdpcate.data.domain import Domain
 from torchdpcate.erm.losses import Logistic, Loss
 from torchdpcate.erm.records import Batch, StackedRecords, Target, arm
@@ -33,9 +33,10 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, worst_case
 
-_ATE = Weighting("ATE", 0.1)
+_ATE = ATE(0.1)
 _DOMAIN = Domain([-1.0], [1.0], 0.0, 1.0)
 _FEATURES = on_domain(None, _DOMAIN)
 _CROWD = 10_000.0  # at either end, which hold the propensity where it is clipped
@@ -92,8 +93,8 @@ def _horvitz_thompson(budget: PrivacyBudget) -> Game:
     tilted = Logistic(), arm, plan.fit.ridge, plan.fit.public["tilt_scale"]
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        theta = learn_propensity(worlds[world], plan.fit, noise, runs=runs)
-        total = release_sum(worlds[world], plan, theta, noise).released["sum"]
+        theta = learn_propensity(worlds[world], plan.fit, FitSession(noise), runs)
+        total = release_sum(worlds[world], plan, theta, FitSession(noise)).released["sum"]
         return torch.cat([theta, total[:, None]], 1)
 
     def log_density(shown: Tensor, records: Crowd) -> Tensor:
@@ -132,7 +133,7 @@ def _subsample_aggregate(budget: PrivacyBudget) -> Game:
     scales = torch.tensor([part.released_scale(1) for part in (plan.total, plan.spread)]).double()
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        released = release_mean(worlds[world].expand(runs, -1), plan, noise).released
+        released = release_mean(worlds[world].expand(runs, -1), plan, FitSession(noise)).released
         return torch.stack([released["sum"], released["spread"]], 1)
 
     def evidence(shown: Tensor) -> Tensor:
@@ -146,7 +147,7 @@ def _scored(world: int) -> Scored:
     z = (torch.arange(_SCORED) % 2).double()[None]
     half = torch.full_like(z, 0.5)
     y, e = half.clone(), half.clone()
-    z[0, 0], y[0, 0], e[0, 0] = 1.0 - world, 1.0, (1 - _ATE.eta if world else _ATE.eta)
+    z[0, 0], y[0, 0], e[0, 0] = 1.0 - world, 1.0, (1 - _ATE.overlap if world else _ATE.overlap)
     return Scored(z, y, e, half, half)
 
 
@@ -156,16 +157,16 @@ def _scored(world: int) -> Scored:
     pair="a scored record of the better outcome, treated where hardly anybody is, or untreated where hardly anybody is",
 )
 def _aipw(budget: PrivacyBudget) -> Game:
-    score, worlds = EfficientScore("ATE"), [_scored(world) for world in (0, 1)]
-    e = torch.tensor([[_ATE.eta, 1 - _ATE.eta]], dtype=torch.float64)
-    ranges = score.ranges(e, torch.full((1, 2, 2), 0.5, dtype=torch.float64))
-    prices = prices_of(budget.epsilon, score)
+    worlds = [_scored(world) for world in (0, 1)]
+    e = torch.tensor([[_ATE.overlap, 1 - _ATE.overlap]], dtype=torch.float64)
+    ranges = ScoreRanges.of(_ATE, e, torch.full((1, 2, 2), 0.5, dtype=torch.float64))
+    prices = prices_of(budget.epsilon, _ATE)
     unit = {part: released_scale(price) for part, price in prices.items()}
-    scores = [score.terms(world)[0] for world in worlds]
+    scores = [_ATE.score(*world)[0] for world in worlds]
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
         every = Scored(*(part.expand(runs, -1) for part in worlds[world]))
-        released = release_scores(every, ranges.repeated(runs), score, budget.epsilon, noise).released
+        released = release_scores(every, ranges.repeated(runs), _ATE, budget.epsilon, FitSession(noise)).released
         return torch.stack([released["score"], released["spread"]], 1)
 
     def log_density(shown: Tensor, a: Tensor) -> Tensor:

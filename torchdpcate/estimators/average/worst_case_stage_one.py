@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.estimand import Weighting
+from torchdpcate.causal.estimand import ATE
 from torchdpcate.data.domain import Domain
 from torchdpcate.erm.balancing_loss import BalancingLoss
 from torchdpcate.erm.noisy_gradient import NoisyGradient
@@ -18,8 +18,8 @@ from torchdpcate.privacy.worst_case import Game, worst_case
 
 _DOMAIN = Domain([0.0], [1.0], outcome_low=0.0, outcome_high=1.0)
 _FEATURES = on_domain(None, _DOMAIN)
-_STEEP = BalancingLoss(Weighting("ATE", 0.25))
-_LINEAR = BalancingLoss(Weighting("ATE", 0.5))  # every record pulls by 2, wherever theta is
+_STEEP = BalancingLoss(ATE(0.25))
+_LINEAR = BalancingLoss(ATE(0.5))  # every record pulls by 2, wherever theta is
 _SHARE = 0.9  # of epsilon that the tilt spends; the pair does not move the determinants
 _APART = 3.0  # |g| at which the others hold the predictor, nearly three times what is clipped
 _STEPS = 6
@@ -63,7 +63,7 @@ def _objective(budget: PrivacyBudget) -> Game:
     fit = ObjectiveFit("box", share=_SHARE).prepare(_STEEP, 0, _FEATURES, budget)
     scale = fit.public["tilt_scale"]
     # k records on either side, of least weight, pull by k w_min max|psi_j| in each entry of two against the ridge
-    entry, least = _FEATURES.largest_entry, _STEEP.weighting.smallest
+    entry, least = _FEATURES.largest_entry, _STEEP.estimand.smallest
     others = math.ceil(_APART / (2 * entry) * fit.ridge / (least * entry))
     worlds = [_separated(world, others) for world in (0, 1)]
     return Game(

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import NamedTuple
 
+import scipy
 import torch
-from scipy.optimize import brentq
 from torch import Tensor
 
 from torchdpcate.errors import InputError, NumericalError
@@ -71,7 +71,7 @@ def least_risk(problem: LinearProblem, radius: float) -> Risk:
         return head(multiplier).norm().item() - radius
 
     # a ridge of 1 / (4 rho^2) keeps any head within the ball: ||theta|| <= tau / (2 sqrt(ridge))
-    multiplier = 0.0 if excess_length(0.0) <= 0 else brentq(excess_length, 0.0, 1 / (4 * radius**2))
+    multiplier = 0.0 if excess_length(0.0) <= 0 else scipy.optimize.brentq(excess_length, 0.0, 1 / (4 * radius**2))
     theta = head(multiplier)
     length = theta.norm().item()
     # a head in the ball from above, the Lagrangian's minimum from below

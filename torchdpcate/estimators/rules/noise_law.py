@@ -4,8 +4,7 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import betaincinv, gammaincinv
+import scipy
 
 _NODES = 200  # of the quadrature, in length and in angle
 
@@ -56,7 +55,7 @@ def signal_for(accuracy: float, kind: str, scale: float, size: int) -> float:
     def short(log_signal: float) -> float:
         return expected_accuracy(kind, scale, size, noise * math.exp(log_signal)) - accuracy
 
-    return noise * math.exp(brentq(short, -20.0, 20.0, xtol=1e-6))
+    return noise * math.exp(scipy.optimize.brentq(short, -20.0, 20.0, xtol=1e-6))
 
 
 @lru_cache(maxsize=64)
@@ -64,15 +63,15 @@ def _nodes(kind: str, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Lengths [k, 1] of noise of scale one; cosines and sines of its angle with a fixed direction."""
     levels = (np.arange(_NODES) + 0.5) / _NODES
     half = (size - 1) / 2
-    cosine = 2 * betaincinv(half, half, levels) - 1 if size > 1 else np.array([-1.0, 1.0])
+    cosine = 2 * scipy.special.betaincinv(half, half, levels) - 1 if size > 1 else np.array([-1.0, 1.0])
     return _lengths(kind, size, levels)[:, None], cosine, np.sqrt(1 - cosine**2)
 
 
 def _lengths(kind: str, size: int, levels: np.ndarray) -> np.ndarray:
     """Quantiles of the length of noise of scale one."""
     if kind == "gaussian":
-        return np.sqrt(2 * gammaincinv(size / 2, levels))
+        return np.sqrt(2 * scipy.special.gammaincinv(size / 2, levels))
     if kind == "gamma" or size == 1:
-        return gammaincinv(size, levels)
+        return scipy.special.gammaincinv(size, levels)
     # a point of the cube, whose mean square length is p / 3, times Gamma(p + 1)
-    return math.sqrt(size / 3) * gammaincinv(size + 1, levels)
+    return math.sqrt(size / 3) * scipy.special.gammaincinv(size + 1, levels)

@@ -14,6 +14,6 @@ __getattr__, __dir__, __all__ = exports(
         "output": ("OutputPerturbation",),
         "plug_in": ("PlugIn",),
         "smooth_sensitivity": ("SmoothSensitivity", "local_sensitivity", "smooth_bound"),
-        "statistics": ("StatisticsRelease", "SufficientStatistics"),
+        "statistics": ("SufficientStatistics",),
     },
 )

@@ -1,7 +1,7 @@
 """What a mechanism is: something that turns a fitted second stage into numbers fit to leave."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -10,17 +10,34 @@ from torch import Tensor
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.cate.recompute import EffectFacts, effect_facts, is_learner
+from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import Event
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.release.release import FunctionRelease
+from torchdpcate.privacy.session import FitSession
+from torchdpcate.release.release import FunctionRelease, QueryRelease, Release
 from torchdpcate.second_stage.recipes import LinearSecondStage, SecondStage
 from torchdpcate.second_stage.stage import FittedStage, LinearStage, RKHSStage
 
-Charge = Callable[[Event, Level, int], None]
-"""Writes an event of the given level and count into the ledger; called before any noise is drawn."""
+FUNCTION, QUERIES = (FunctionRelease.kind, QueryRelease.kind), (QueryRelease.kind,)
+"""Kinds of release of a mechanism of functions, which may be released at queries alone; and of one of queries."""
+
+
+def effects_stated(
+    formula: str,
+    kinds: tuple[str, ...],
+    *needs: str,
+    may: tuple[str, ...] = (),
+    highest: Level = Level.CERTIFIED,
+    conditions: tuple[str, ...] = (),
+) -> Stated:
+    """Return what releases of effects by a mechanism may state; ``needs`` are constants beside the learner's own."""
+    return Stated(
+        highest, kinds, frozenset(("learner", "split", "seed", "ridge", *needs)), frozenset(may), conditions, formula
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,11 +72,11 @@ class Prepared:
         """Return the same mechanism with further conditions of its guarantee."""
         return replace(self, guarantee=self.guarantee.resting_on(conditions)) if conditions else self
 
-    def run(self, charge: Charge, noise: NoiseSource) -> Tensor:
+    def run(self, session: FitSession) -> Tensor:
         """Pay, then draw once, [p]."""
         if self.event is not None:
-            charge(self.event, self.level, self.count)
-        return noise.paid(self.draw(noise, 1)[0])
+            session.pay(self.event, self.level, self.count)
+        return session.noise.paid(self.draw(session.noise, 1)[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +120,7 @@ class Mechanism(ABC):
     Attributes:
         name: The name users give.
         formula: The noise scale and its source, in one line.
+        states: What its releases may state; nothing may be claimed where a mechanism does not say it.
         loss: The loss of a second stage it works with best, where the user has no wish.
         noise_ratio: The noise it works with best, see ``RidgeSecondStage``, where the user has no wish.
         accepts: Kinds of second stage it has a guarantee, or at least a scale, for.
@@ -114,6 +132,7 @@ class Mechanism(ABC):
 
     name: ClassVar[str]
     formula: ClassVar[str]
+    states: ClassVar[Stated] = Stated(Level.HEURISTIC, FUNCTION)
     loss: ClassVar[str] = "huber"
     noise_ratio: ClassVar[float] = 0.5
     accepts: ClassVar[tuple[type[SecondStage], ...]] = (SecondStage,)
@@ -141,6 +160,24 @@ class Mechanism(ABC):
             )
         if not isinstance(recipe, self.accepts):
             raise InputError(self._no_bound())
+
+    @classmethod
+    def recompute(cls, release: Release) -> Iterator[str]:
+        """Return what of a release does not follow from its public facts; see ``ReleaseMechanism``."""
+        assert isinstance(release, FunctionRelease | QueryRelease)
+        learner = release.privacy.public.get("learner")
+        if not is_learner(learner):
+            yield f"its learner is called {learner}, which is none of the library's"
+            return
+        facts = effect_facts(release, cls.free)
+        if isinstance(release, QueryRelease) and not cls.free:
+            yield from facts.head_problems()
+        yield from cls.problems(facts)
+
+    @classmethod
+    def problems(cls, facts: EffectFacts) -> Iterator[str]:
+        """Return what of constants, noise band and numbers does not follow from the public facts of a release."""
+        yield f"mechanism {cls.name!r} does not say how its releases follow from public facts"
 
     def require_linear(self, stage: FittedStage) -> LinearStage:
         """Return the stage if it is linear.
@@ -187,21 +224,20 @@ class FunctionMechanism(Mechanism):
             InputError: A stage or budget this mechanism has no guarantee for.
         """
 
-    def privatize(self, stage: FittedStage, budget: PrivacyBudget, charge: Charge, noise: NoiseSource) -> PrivateHead:
+    def privatize(self, stage: FittedStage, budget: PrivacyBudget, session: FitSession) -> PrivateHead:
         """Return private coefficients.
 
         Args:
             stage: The fitted second stage, the curator's.
             budget: What this release may spend.
-            charge: Pays the ledger, before anything is drawn.
-            noise: Where the privacy noise comes from.
+            session: Pays before anything is drawn, and draws the noise.
 
         Raises:
             InputError: A stage or budget this mechanism has no guarantee for.
             BudgetError: The block cannot pay.
         """
         ready = self.prepare(stage, budget).resting_on(() if self.free else stage.conditions)
-        return PrivateHead(ready.run(charge, noise), ready.noise_scale, ready.guarantee, ready.public)
+        return PrivateHead(ready.run(session), ready.noise_scale, ready.guarantee, ready.public)
 
     def features(self, stage: FittedStage) -> FeatureMap:
         """Return the feature map that the released coefficients belong to."""
@@ -226,12 +262,10 @@ class QueryMechanism(Mechanism):
     def prepare(self, stage: FittedStage, queries: Tensor, budget: PrivacyBudget) -> Prepared:
         """Return the mechanism on f at the queries [d, q]; see ``FunctionMechanism.prepare``."""
 
-    def answer(
-        self, stage: FittedStage, queries: Tensor, budget: PrivacyBudget, charge: Charge, noise: NoiseSource
-    ) -> PrivateAnswers:
+    def answer(self, stage: FittedStage, queries: Tensor, budget: PrivacyBudget, session: FitSession) -> PrivateAnswers:
         """Return private values of f at the queries [d, q]; see ``FunctionMechanism.privatize``."""
         ready = self.prepare(stage, queries, budget).resting_on(stage.conditions)
-        return PrivateAnswers(ready.run(charge, noise), ready.guarantee, ready.public, ready.noise_scales)
+        return PrivateAnswers(ready.run(session), ready.guarantee, ready.public, ready.noise_scales)
 
 
 def gaussian_answers(values: Tensor, scale: float, domain: Domain) -> Callable[[NoiseSource, int], Tensor]:

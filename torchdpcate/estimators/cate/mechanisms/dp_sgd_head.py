@@ -1,23 +1,23 @@
 """A competitor: the linear head itself trained by DP-SGD on the regression pairs."""
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism, Prepared
+from torchdpcate.estimators.cate.mechanisms.base import FUNCTION, FunctionMechanism, Prepared, effects_stated
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
+from torchdpcate.estimators.cate.recompute import EffectFacts
+from torchdpcate.estimators.recompute import as_number, batch_problems
 from torchdpcate.nuisance.plan import DPSGDPlan
-from torchdpcate.nuisance.train import train
-from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.privacy.accounting import dp_sgd_noise_multiplier
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, worst_case
-from torchdpcate.second_stage.dp_sgd import HeadModule
 from torchdpcate.second_stage.linear import LinearProblem
 from torchdpcate.second_stage.recipes import SecondStage
 from torchdpcate.second_stage.stage import FittedStage
@@ -47,6 +47,9 @@ class DPSGDHead(FunctionMechanism):
     formula = (
         "each step adds N(0, (sigma C)^2) to the clipped sum of gradients; sigma from replace-one privacy loss "
         "distributions; dp_cate section 3.1"
+    )
+    states = effects_stated(
+        formula, FUNCTION, "noise_multiplier", "max_grad_norm", "sampling_rate", "steps", "threshold"
     )
 
     def __init__(
@@ -98,6 +101,10 @@ class DPSGDHead(FunctionMechanism):
 
     def _train(self, problem: LinearProblem, plan: DPSGDPlan, noise: NoiseSource) -> Tensor:
         """Return the weights of one run, float64 [p] on the CPU, in outcome units."""
+        from torchdpcate.nuisance.train import train  # Lightning, which verification does without
+        from torchdpcate.nuisance.trainer import default_trainer
+        from torchdpcate.second_stage.dp_sgd import HeadModule
+
         psi, unit = problem.psi[:], _unit(problem)
         accelerator = "gpu" if psi.is_cuda else "cpu"
         head = train(
@@ -113,6 +120,47 @@ class DPSGDHead(FunctionMechanism):
         )
         return unit * head.linear.weight.detach()[0].double().cpu()
 
+    @classmethod
+    def problems(cls, facts: EffectFacts) -> Iterator[str]:
+        """Return what does not follow from public facts; see the base class."""
+        public, event = facts.privacy.public, facts.event.to_dict()
+        plan = {name: event.get(name) for name in ("noise_multiplier", "sampling_rate")} | {"steps": facts.count}
+        if any(public[name] != value for name, value in plan.items()):
+            yield "the plan of its DP-SGD is not what was charged"
+        yield from batch_problems("its DP-SGD", as_number(event["sampling_rate"]), facts.n)
+        if not (facts.threshold > 0 and as_number(public["max_grad_norm"]) > 0):
+            yield "threshold or clip norm of its DP-SGD is no positive number"
+        yield from facts.band(None)
+
+    @worst_case(
+        "dp_sgd_head",
+        pair="every record has a feature of its own and a target far beyond the threshold, of either sign",
+    )
+    @staticmethod
+    def worst_neighbours(budget: PrivacyBudget) -> Game:
+        """Return the attack on them."""
+        # the coordinates do not touch each other, so one fit is as many replace-one games as there are records
+        mechanism = DPSGDHead(batch_size=_CANARIES // 4, epochs=3, learning_rate=0.01, average=0.0)
+        psi, one = torch.eye(_CANARIES, dtype=torch.float64), torch.ones(_CANARIES, dtype=torch.float64)
+        stages = [
+            given_stage(LinearProblem(psi, sign * one, one, 0.01, 1.0, 1.0, threshold=0.01)) for sign in (-1.0, 1.0)
+        ]
+        worlds = [mechanism.prepare(stage, budget) for stage in stages]
+
+        def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
+            fits = -(-runs // _CANARIES)
+            return worlds[world].draw(noise, fits).reshape(-1, 1)[:runs]
+
+        assert worlds[0].event is not None
+        return Game(
+            draw=draw,
+            event=worlds[0].event,
+            count=worlds[0].count,
+            guarantee=worlds[0].guarantee,
+            evidence=lambda theta: theta[:, 0],
+            most_runs=40_000,
+        )
+
 
 def _unit(problem: LinearProblem) -> float:
     """Return the threshold, in whose units the head is trained; the bound of |s| under the squared loss."""
@@ -120,30 +168,3 @@ def _unit(problem: LinearProblem) -> float:
 
 
 _CANARIES = 256  # of one fit
-
-
-@worst_case(
-    "dp_sgd_head",
-    DPSGDHead,
-    pair="every record has a feature of its own and a target far beyond the threshold, of either sign",
-)
-def _dp_sgd_head(budget: PrivacyBudget) -> Game:
-    # the coordinates do not touch each other, so one fit is as many replace-one games as there are records
-    mechanism = DPSGDHead(batch_size=_CANARIES // 4, epochs=3, learning_rate=0.01, average=0.0)
-    psi, one = torch.eye(_CANARIES, dtype=torch.float64), torch.ones(_CANARIES, dtype=torch.float64)
-    stages = [given_stage(LinearProblem(psi, sign * one, one, 0.01, 1.0, 1.0, threshold=0.01)) for sign in (-1.0, 1.0)]
-    worlds = [mechanism.prepare(stage, budget) for stage in stages]
-
-    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        fits = -(-runs // _CANARIES)
-        return worlds[world].draw(noise, fits).reshape(-1, 1)[:runs]
-
-    assert worlds[0].event is not None
-    return Game(
-        draw=draw,
-        event=worlds[0].event,
-        count=worlds[0].count,
-        guarantee=worlds[0].guarantee,
-        evidence=lambda theta: theta[:, 0],
-        most_runs=40_000,
-    )

@@ -1,22 +1,25 @@
 """Gaussian-process function noise at finitely many queries: exact, by Cholesky."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.estimators.cate.mechanisms.base import Prepared, QueryMechanism
+from torchdpcate.estimators.cate.mechanisms.base import QUERIES, Prepared, QueryMechanism, effects_stated
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import FAR, NEAR, linear_stage
-from torchdpcate.estimators.cate.online.path import JITTER, LATTICE, answer_step
+from torchdpcate.estimators.cate.online.path import EXCESS, JITTER, LATTICE, answer_step
+from torchdpcate.estimators.cate.recompute import SQUARED, EffectFacts
+from torchdpcate.estimators.recompute import charged_gaussian
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.mechanisms import GaussianMechanism
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, function_evidence, worst_case
 from torchdpcate.second_stage.kernel import KernelStage
+from torchdpcate.second_stage.linear import sensitivity
 from torchdpcate.second_stage.recipes import RidgeSecondStage, SecondStage
 from torchdpcate.second_stage.stage import FittedStage, RKHSStage
 
@@ -42,6 +45,7 @@ class GaussianProcess(QueryMechanism):
         "r = Delta sigma_AG(epsilon, delta), Delta = 2 B tau / (ridge n) for the Huber loss, "
         "(2 B S / (ridge n)) (1 + B / (4 sqrt(ridge))) for the squared one; noise r GP(0, K); dp_cate row 5"
     )
+    states = effects_stated(formula, QUERIES, "sensitivity", "noise_scale", "jitter", "threshold", may=("answers",))
     loss = "huber"
     accepts = (RidgeSecondStage,)
     online = True
@@ -87,6 +91,34 @@ class GaussianProcess(QueryMechanism):
             noise_scales=scales[place],
         )
 
+    @classmethod
+    def problems(cls, facts: EffectFacts) -> Iterator[str]:
+        """Return what does not follow from public facts; see the base class."""
+        moved, online = sensitivity(facts.problem(facts.threshold)), facts.privacy.public.get("answers") == "online"
+        scale = charged_gaussian(facts.event, moved).scale * ((1 + EXCESS) ** 0.5 if online else 1.0)
+        yield from facts.once()
+        yield from facts.stated(sensitivity=moved, noise_scale=scale, jitter=JITTER)
+        yield from facts.band(scale, JITTER)
+
+    @worst_case(
+        "gaussian_process",
+        pair="one treated record apart from all others, its outcome at either end; queried there and beside",
+    )
+    @staticmethod
+    def worst_neighbours(budget: PrivacyBudget) -> Game:
+        """Return the attack on them."""
+        stages = [linear_stage((NEAR, y), n=100, ridge=0.1, threshold=0.01) for y in (-0.5, 0.5)]
+        worlds = [GaussianProcess().prepare(stage, AUDITED, budget) for stage in stages]
+        assert worlds[0].event is not None
+        shift = stages[1].correction(AUDITED) - stages[0].correction(AUDITED)
+        covariance = stages[0].covariance(AUDITED, AUDITED) + JITTER * torch.eye(len(AUDITED), dtype=torch.float64)
+        return Game(
+            draw=lambda world, runs, noise: worlds[world].draw(noise, runs),
+            event=worlds[0].event,
+            guarantee=worlds[0].guarantee,
+            evidence=function_evidence(shift, covariance),
+        )
+
 
 def public_constants(stage: RKHSStage, sensitivity: float, scale: float) -> dict[str, Any]:
     """Return what statements tell of function noise.
@@ -97,7 +129,7 @@ def public_constants(stage: RKHSStage, sensitivity: float, scale: float) -> dict
         scale: r.
     """
     threshold = stage.loss.threshold if isinstance(stage, KernelStage) else getattr(stage, "threshold", math.inf)
-    told = threshold if threshold < math.inf else "squared loss"
+    told = threshold if threshold < math.inf else SQUARED
     return {"sensitivity": sensitivity, "noise_scale": scale, "jitter": JITTER, "threshold": told}
 
 
@@ -128,22 +160,3 @@ def _draw(values: Tensor, scale: float, root: Tensor, step: float) -> Callable[[
 
 AUDITED = torch.tensor([[NEAR], [0.5], [FAR], [0.25]], dtype=torch.float64)
 """Queries of the attacks: the replaced record's place, and others beside it."""
-
-
-@worst_case(
-    "gaussian_process",
-    GaussianProcess,
-    pair="one treated record apart from all others, its outcome at either end; queried there and beside",
-)
-def _gaussian_process(budget: PrivacyBudget) -> Game:
-    stages = [linear_stage((NEAR, y), n=100, ridge=0.1, threshold=0.01) for y in (-0.5, 0.5)]
-    worlds = [GaussianProcess().prepare(stage, AUDITED, budget) for stage in stages]
-    assert worlds[0].event is not None
-    shift = stages[1].correction(AUDITED) - stages[0].correction(AUDITED)
-    covariance = stages[0].covariance(AUDITED, AUDITED) + JITTER * torch.eye(len(AUDITED), dtype=torch.float64)
-    return Game(
-        draw=lambda world, runs, noise: worlds[world].draw(noise, runs),
-        event=worlds[0].event,
-        guarantee=worlds[0].guarantee,
-        evidence=function_evidence(shift, covariance),
-    )

@@ -1,28 +1,36 @@
 """The paper's Theorem 1: noise scaled to the gross-error sensitivity, at the level it really has."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from torchdpcate.causal.score import RScore
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.mechanisms.base import Prepared, QueryMechanism, gaussian_answers
+from torchdpcate.estimators.cate.mechanisms.base import (
+    QUERIES,
+    Prepared,
+    QueryMechanism,
+    effects_stated,
+    gaussian_answers,
+)
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import (
     DOMAIN,
     FAR,
     NEAR,
+    given_stage,
     linear_stage,
     queries,
     query_game,
     treated_block,
 )
+from torchdpcate.estimators.cate.recompute import EffectFacts
+from torchdpcate.estimators.recompute import as_number
 from torchdpcate.influence.influence import InfluenceFunction
 from torchdpcate.influence.kernel import KernelInfluenceFunction
 from torchdpcate.influence.supremum import Influence, gross_error_sensitivity
 from torchdpcate.nuisance.nuisances import Nuisances
-from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import smoothness, theorem1_multiplier
 from torchdpcate.privacy.events import ApproximateEvent
@@ -31,6 +39,8 @@ from torchdpcate.privacy.worst_case import Game, worst_case
 from torchdpcate.second_stage.kernel import KernelSecondStage, KernelStage
 from torchdpcate.second_stage.recipes import NeuralSecondStage, SecondStage
 from torchdpcate.second_stage.stage import FittedStage, LinearStage, ParametricStage, RKHSStage
+
+_CONDITIONS = ("C1", "C2", "supremum", "unique minimiser", "no damping")
 
 
 def minimum_records(epsilon: float, delta: float, *, weight_bound: float, ridge: float, queries: int) -> float:
@@ -69,6 +79,13 @@ class InfluencePerturbation(QueryMechanism):
 
     name = "influence"
     formula = "sd = gamma 5 sqrt(2 ln n ln(2/delta)) / (epsilon n), gamma secret; dp_cate rows 7 and 8"
+    states = effects_stated(
+        formula,
+        QUERIES,
+        "damping",
+        highest=Level.CONDITIONAL,
+        conditions=_CONDITIONS,
+    )
     searches = True
 
     def __init__(self, damping: float = 0.0, starts: int = 1024, seed: int = 0) -> None:
@@ -168,6 +185,63 @@ class InfluencePerturbation(QueryMechanism):
             conditions.append(Condition("no damping", f"damping = {self.damping} shrinks the noise", False))
         return tuple(conditions)
 
+    @classmethod
+    def problems(cls, facts: EffectFacts) -> Iterator[str]:
+        """Return what does not follow from public facts; see the base class."""
+        budget, damping = facts.budget, as_number(facts.privacy.public["damping"])
+        stage = given_stage(facts.problem(float("inf")))
+        guarantee = cls(damping=damping).guarantee(stage, budget, facts.answers)
+        yield from facts.once()
+        stated = [c for c in facts.privacy.conditions if c["name"] in _CONDITIONS]
+        if [condition.to_dict() for condition in guarantee.conditions] != stated:
+            yield "its conditions are not those of its records, ridge, queries and charge"
+        if not guarantee.holds_claim:
+            yield "a condition of its mechanism fails, yet epsilon is claimed"
+        yield from facts.band(None)
+
+    @worst_case(
+        "influence",
+        pair="linear head, more than n_min records: one treated record apart, its outcome at either end; queried there",
+    )
+    @staticmethod
+    def worst_neighbours(budget: PrivacyBudget) -> Game:
+        """Return the attack on them."""
+        ridge, bound = 1.0, RScore().bounds(DOMAIN).weight
+        needed = minimum_records(budget.epsilon, budget.delta, weight_bound=bound, ridge=ridge, queries=1)
+        n = 1 + max(math.ceil(needed), 100)  # C1 needs more than 55
+        stages = [linear_stage((NEAR, y), n=n, ridge=ridge, threshold=math.inf) for y in (-0.5, 0.5)]
+        return _attack(stages, 1, budget)
+
+    @worst_case(
+        "influence_below_n_min",
+        pair="linear head, fewer than n_min records, none with a residual: one of them moved to the queries",
+    )
+    @staticmethod
+    def worst_neighbours_below_n_min(budget: PrivacyBudget) -> Game:
+        """Return the attack on those of few records."""
+        # the scale alone tells the worlds apart: gamma is 1 + B^2 / (n ridge) times larger without the record
+        stages = [linear_stage((x, 0.0), n=100, ridge=0.01, threshold=math.inf) for x in (FAR, NEAR)]
+        return _attack(stages, 30, budget)
+
+    @worst_case(
+        "influence_neural",
+        pair="neural head that fits one of two equal steps: one outcome, at either end, decides which, "
+        "and so the scale",
+    )
+    @staticmethod
+    def worst_neighbours_neural(budget: PrivacyBudget) -> Game:
+        """Return the attack on those of a network."""
+        # one tanh unit can rise on one side alone; the head that one record leaves behind has another, smaller gamma
+        from torchdpcate.nuisance.trainer import default_trainer  # Lightning
+
+        recipe, n = NeuralSecondStage(width=1, depth=1, epochs=0, ridge=1e-4), 200
+        x = torch.linspace(0, 1, n, dtype=torch.float64)[:, None]
+        steps = 0.5 * ((x[:, 0] - 0.5).abs() > 0.2).double()
+        worlds = [torch.cat([torch.tensor([y], dtype=torch.float64), steps[1:]]) for y in (-0.5, 0.5)]
+        nuisances = Nuisances(DOMAIN)  # not looked at: the head learns its own features
+        stages = [recipe.fit(treated_block(x, y), nuisances, trainer=default_trainer) for y in worlds]
+        return _attack(stages, 30, budget)
+
 
 def _truncated(stage: FittedStage) -> bool:
     return isinstance(stage, KernelStage) and stage.loss.truncated
@@ -179,43 +253,3 @@ def _attack(stages: Sequence[FittedStage], d: int, budget: PrivacyBudget) -> Gam
     before, after = (mechanism.prepare(stage, queries(d), budget) for stage in stages)
     means = [stage.correction(queries(d)) for stage in stages]
     return query_game((before, after), (means[0], means[1]))
-
-
-@worst_case(
-    "influence",
-    InfluencePerturbation,
-    pair="linear head, more than n_min records: one treated record apart, its outcome at either end; queried there",
-)
-def _influence(budget: PrivacyBudget) -> Game:
-    ridge, bound = 1.0, RScore().bounds(DOMAIN).weight
-    needed = minimum_records(budget.epsilon, budget.delta, weight_bound=bound, ridge=ridge, queries=1)
-    n = 1 + max(math.ceil(needed), 100)  # C1 needs more than 55
-    stages = [linear_stage((NEAR, y), n=n, ridge=ridge, threshold=math.inf) for y in (-0.5, 0.5)]
-    return _attack(stages, 1, budget)
-
-
-@worst_case(
-    "influence_below_n_min",
-    InfluencePerturbation,
-    pair="linear head, fewer than n_min records, none with a residual: one of them moved to the queries",
-)
-def _influence_below_n_min(budget: PrivacyBudget) -> Game:
-    # the scale alone tells the worlds apart: gamma is 1 + B^2 / (n ridge) times larger without the record
-    stages = [linear_stage((x, 0.0), n=100, ridge=0.01, threshold=math.inf) for x in (FAR, NEAR)]
-    return _attack(stages, 30, budget)
-
-
-@worst_case(
-    "influence_neural",
-    InfluencePerturbation,
-    pair="neural head that fits one of two equal steps: one outcome, at either end, decides which, and so the scale",
-)
-def _influence_neural(budget: PrivacyBudget) -> Game:
-    # one tanh unit can rise on one side alone; the head that one record leaves behind has another, smaller gamma
-    recipe, n = NeuralSecondStage(width=1, depth=1, epochs=0, ridge=1e-4), 200
-    x = torch.linspace(0, 1, n, dtype=torch.float64)[:, None]
-    steps = 0.5 * ((x[:, 0] - 0.5).abs() > 0.2).double()
-    worlds = [torch.cat([torch.tensor([y], dtype=torch.float64), steps[1:]]) for y in (-0.5, 0.5)]
-    nuisances = Nuisances(DOMAIN)  # not looked at: the head learns its own features
-    stages = [recipe.fit(treated_block(x, y), nuisances, trainer=default_trainer) for y in worlds]
-    return _attack(stages, 30, budget)

@@ -1,6 +1,7 @@
 """Objective perturbation of a Huber head: tilt the objective at random, then minimise it."""
 
 import math
+from collections.abc import Iterator
 
 from torch import Tensor
 
@@ -8,12 +9,15 @@ from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.perturbation import SOLVER_SHARE, Tilt, jacobian, make_tilt, ridge_ratio
 from torchdpcate.erm.tilt_scale import gaussian_tilt
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism, Prepared
+from torchdpcate.estimators.cate.mechanisms.base import FUNCTION, FunctionMechanism, Prepared, effects_stated
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, function_game, linear_stage
+from torchdpcate.estimators.cate.recompute import EffectFacts
+from torchdpcate.estimators.recompute import far_problems, grid_problems
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, worst_case
+from torchdpcate.release.release import FunctionRelease
 from torchdpcate.second_stage.linear import LinearProblem, solve_tilted
 from torchdpcate.second_stage.recipes import LinearSecondStage, SecondStage
 from torchdpcate.second_stage.stage import FittedStage
@@ -84,6 +88,7 @@ class ObjectivePerturbation(FunctionMechanism):
         "sigma_b = 4 tau B sigma_AG(epsilon - ln(1 + B^2/(n ridge)), delta/2) with 99 % of epsilon and delta, the "
         "rest pays the solver's stop and the tilt's grid; dp_cate row 3"
     )
+    states = effects_stated(formula, FUNCTION, "tilt_scale", "epsilon_jacobian", "threshold")
 
     def check(self, recipe: SecondStage, weight_bound: float, n: int, budget: PrivacyBudget) -> None:
         """Refuse the squared loss, and a ridge too small for n; arguments are the base class's."""
@@ -144,13 +149,24 @@ class ObjectivePerturbation(FunctionMechanism):
         size, stop = problem.psi.shape[1], n * problem.tolerance
         return make_tilt(budget, "gaussian", size, scale, spent, tolerance=stop, gamma=2 * n * problem.ridge)
 
+    @classmethod
+    def problems(cls, facts: EffectFacts) -> Iterator[str]:
+        """Return what does not follow from public facts; see the base class."""
+        problem = facts.problem(facts.threshold)
+        tilt = cls.tilt(problem, facts.budget)
+        band = cls.band(problem, tilt)
+        yield from facts.once()
+        yield from facts.stated(tilt_scale=tilt.scale, epsilon_jacobian=tilt.jacobian)
+        yield from facts.band(band)
+        if isinstance(facts.release, FunctionRelease):
+            reach = problem.threshold * problem.weight_bound / problem.ridge
+            yield from grid_problems("theta", facts.release.theta, tilt.solver.released_scale(tilt.size))
+            yield from far_problems("theta", facts.release.theta, reach, band)
 
-@worst_case(
-    "objective",
-    ObjectivePerturbation,
-    pair="one treated record apart from all others, its outcome at either end of the interval",
-)
-def _objective(budget: PrivacyBudget) -> Game:
-    # a large ridge makes the Jacobian's share of the claim small
-    stages = [linear_stage((NEAR, y), n=100, ridge=1.0, threshold=0.01) for y in (-0.5, 0.5)]
-    return function_game(stages, lambda stage: ObjectivePerturbation().prepare(stage, budget))
+    @worst_case("objective", pair="one treated record apart from all others, its outcome at either end of the interval")
+    @staticmethod
+    def worst_neighbours(budget: PrivacyBudget) -> Game:
+        """Return the attack on them."""
+        # a large ridge makes the Jacobian's share of the claim small
+        stages = [linear_stage((NEAR, y), n=100, ridge=1.0, threshold=0.01) for y in (-0.5, 0.5)]
+        return function_game(stages, lambda stage: ObjectivePerturbation().prepare(stage, budget))

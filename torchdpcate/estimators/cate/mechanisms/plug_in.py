@@ -1,8 +1,11 @@
 """The free competitor: the difference of the private outcome models, without a second stage."""
 
+from collections.abc import Iterator
+
 import torch
 
-from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism, Prepared
+from torchdpcate.estimators.cate.mechanisms.base import FUNCTION, FunctionMechanism, Prepared, effects_stated
+from torchdpcate.estimators.cate.recompute import EffectFacts
 from torchdpcate.features.maps import FeatureMap, Identity
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, Level
@@ -24,6 +27,7 @@ class PlugIn(FunctionMechanism):
 
     name = "plug_in"
     formula = "none of its own: post-processing of the nuisances"
+    states = effects_stated(formula, FUNCTION)
     accepts = (SecondStage,)
     free = True
 
@@ -36,6 +40,11 @@ class PlugIn(FunctionMechanism):
             draw=lambda noise, runs: zero.expand(runs, -1),
             public={},
         )
+
+    @classmethod
+    def problems(cls, facts: EffectFacts) -> Iterator[str]:
+        """Return what does not follow from public facts; see the base class."""
+        yield from facts.band(None)
 
     def features(self, stage: FittedStage) -> FeatureMap:
         """Return the intercept and the scaled covariates, whatever the second stage."""

@@ -1,12 +1,21 @@
 """Finite queries of a squared linear or kernel head with noise scaled to its smooth sensitivity."""
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from torchdpcate.estimators.cate.mechanisms.base import Prepared, QueryMechanism, gaussian_answers, public_step
+from torchdpcate.estimators.cate.mechanisms.base import (
+    QUERIES,
+    Prepared,
+    QueryMechanism,
+    effects_stated,
+    gaussian_answers,
+    public_step,
+)
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, linear_stage, queries, query_game
+from torchdpcate.estimators.cate.recompute import EffectFacts
 from torchdpcate.influence.kernel import KernelInfluenceFunction
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import smooth_sensitivity_multiplier, smoothness
@@ -90,6 +99,7 @@ class SmoothSensitivity(QueryMechanism):
 
     name = "smooth_sensitivity"
     formula = "sd = Sigma(D) 5 sqrt(2 ln(2/delta)) / epsilon, Sigma smooth (secret); dp_cate row 6"
+    states = effects_stated(formula, QUERIES, "smoothness")
     accepts = (LinearSecondStage, KernelSecondStage)
 
     def check(self, recipe: SecondStage, weight_bound: float, n: int, budget: PrivacyBudget) -> None:
@@ -121,14 +131,23 @@ class SmoothSensitivity(QueryMechanism):
             public={"smoothness": xi},
         )
 
+    @classmethod
+    def problems(cls, facts: EffectFacts) -> Iterator[str]:
+        """Return what does not follow from public facts; see the base class."""
+        budget = facts.budget
+        smooth_sensitivity_multiplier(budget.epsilon, budget.delta)  # refuses an epsilon beyond the proof
+        yield from facts.once()
+        yield from facts.stated(smoothness=smoothness(budget.epsilon, budget.delta, facts.answers))
+        yield from facts.band(None)
 
-@worst_case(
-    "smooth_sensitivity",
-    SmoothSensitivity,
-    pair="one treated record apart from all others, its outcome at either end of the interval; queried there",
-)
-def _smooth_sensitivity(budget: PrivacyBudget) -> Game:
-    stages = [linear_stage((NEAR, y), n=100, ridge=0.1, threshold=math.inf) for y in (-0.5, 0.5)]
-    before, after = (SmoothSensitivity().prepare(stage, queries(1), budget) for stage in stages)
-    means = [stage.correction(queries(1)) for stage in stages]
-    return query_game((before, after), (means[0], means[1]))
+    @worst_case(
+        "smooth_sensitivity",
+        pair="one treated record apart from all others, its outcome at either end of the interval; queried there",
+    )
+    @staticmethod
+    def worst_neighbours(budget: PrivacyBudget) -> Game:
+        """Return the attack on them."""
+        stages = [linear_stage((NEAR, y), n=100, ridge=0.1, threshold=math.inf) for y in (-0.5, 0.5)]
+        before, after = (SmoothSensitivity().prepare(stage, queries(1), budget) for stage in stages)
+        means = [stage.correction(queries(1)) for stage in stages]
+        return query_game((before, after), (means[0], means[1]))

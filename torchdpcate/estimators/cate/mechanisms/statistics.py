@@ -1,27 +1,34 @@
 """Sufficient statistics of ridge regression, released once: every ridge afterwards is free."""
 
-import dataclasses
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from torchdpcate.data.schema import TableSchema
+from torchdpcate.erm.normal_equations import NormalEquations
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.mechanisms.base import Charge, FunctionMechanism, Prepared, PrivateHead
+from torchdpcate.estimators.cate.mechanisms.base import (
+    QUERIES,
+    FunctionMechanism,
+    Prepared,
+    PrivateHead,
+    effects_stated,
+)
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
+from torchdpcate.estimators.cate.recompute import CLOSE, SQUARED, EffectFacts
+from torchdpcate.estimators.recompute import as_number, charged_gaussian, grid_problems, same
 from torchdpcate.features.maps import batches
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.mechanisms import GaussianMechanism
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, worst_case
-from torchdpcate.release.release import RELEASES, FunctionRelease, _require
-from torchdpcate.release.statement import PrivacyStatement
+from torchdpcate.release.statistics import StatisticsRelease
 from torchdpcate.second_stage.linear import LinearProblem
-from torchdpcate.second_stage.normal_equations import NormalEquations
 from torchdpcate.second_stage.stage import FittedStage
 
 _MOST_FEATURES = 4_096  # their 8 million noisy numbers take about a minute to draw
@@ -62,57 +69,6 @@ class PrivateStatistics(PrivateHead):
     ridge: float
 
 
-@dataclass(frozen=True, eq=False)
-class StatisticsRelease(FunctionRelease):
-    """A whole CATE function with the statistics from which its reader makes that of any other ridge.
-
-    Attributes:
-        statistics: Noisy normal equations, paid for.
-        ridge: Of ``theta``.
-    """
-
-    kind = "statistics"
-
-    statistics: NormalEquations
-    ridge: float
-
-    def at_ridge(self, ridge: float) -> "StatisticsRelease":
-        """Return the function of another ridge lambda: post-processing, free however often and however chosen.
-
-        Raises:
-            InputError: A ridge that is not positive.
-        """
-        privacy = dataclasses.replace(self.privacy, public={**self.privacy.public, "ridge": ridge})
-        return dataclasses.replace(self, theta=self.statistics.solve(ridge), ridge=ridge, privacy=privacy)
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return what a function release holds, and the statistics."""
-        statistics = {"statistics.matrix": self.statistics.matrix, "statistics.vector": self.statistics.vector}
-        return {**super().tensors(), **statistics}
-
-    def facts(self) -> dict[str, Any]:
-        """Return what a function release states, the ridge, and the records of the statistics."""
-        return {**super().facts(), "ridge": self.ridge, "records": self.statistics.n}
-
-    @classmethod
-    def build(
-        cls, tensors: dict[str, Tensor], facts: dict[str, Any], schema: TableSchema, privacy: PrivacyStatement
-    ) -> "StatisticsRelease":
-        """Rebuild a release from ``tensors`` and ``facts``."""
-        function = FunctionRelease.build(tensors, facts, schema, privacy)
-        matrix, vector, p = tensors["statistics.matrix"], tensors["statistics.vector"], function.theta.numel()
-        _require(matrix, (p, p), "statistics.matrix")
-        _require(vector, (p,), "statistics.vector")
-        n, ridge = facts["records"], float(facts["ridge"])
-        if not torch.equal(matrix, matrix.T) or not (isinstance(n, int) and n > 0) or not 0 < ridge < math.inf:
-            raise ValueError("statistics that are not symmetric, or without records or ridge")
-        known = {field.name: getattr(function, field.name) for field in dataclasses.fields(function)}
-        return cls(**known, statistics=NormalEquations.of(matrix, vector, n), ridge=ridge)
-
-
-RELEASES[StatisticsRelease.kind] = StatisticsRelease
-
-
 class SufficientStatistics(FunctionMechanism):
     r"""A~ = sum v v' + sigma_A N, b~ = sum s v + sigma_b z; theta~ = (A~_+ + n lambda I)^{-1} b~ for every lambda.
 
@@ -145,6 +101,7 @@ class SufficientStatistics(FunctionMechanism):
         "sigma_A = (3 / sqrt 2) B^2 sigma_AG(epsilon, delta), sigma_b = (3 / sqrt 2) B S sigma_AG(epsilon, delta), "
         "S the clip of the targets; dp_cate row 4, with a sharper sensitivity"
     )
+    states = effects_stated(formula, (StatisticsRelease.kind, *QUERIES), "matrix_scale", "vector_scale", "threshold")
 
     def __init__(self, ridge: float | None = None) -> None:
         if ridge is not None and not 0 < ridge < math.inf:
@@ -177,18 +134,16 @@ class SufficientStatistics(FunctionMechanism):
             public={
                 "matrix_scale": matrix,
                 "vector_scale": vector,
-                "threshold": problem.threshold if not problem.squared else "squared loss",
+                "threshold": problem.threshold if not problem.squared else SQUARED,
                 "ridge": self.ridge or max(problem.ridge, _RIDGE_SHARE * matrix * math.sqrt(2 * p) / problem.n),
             },
         )
 
-    def privatize(
-        self, stage: FittedStage, budget: PrivacyBudget, charge: Charge, noise: NoiseSource
-    ) -> PrivateStatistics:
+    def privatize(self, stage: FittedStage, budget: PrivacyBudget, session: FitSession) -> PrivateStatistics:
         """Return coefficients and statistics; see the base class."""
         ready = self.prepare(stage, budget).resting_on(stage.conditions)
         problem = self.require_linear(stage).problem
-        statistics = unpacked(ready.run(charge, noise), problem.design.shape[1], problem.n)
+        statistics = unpacked(ready.run(session), problem.design.shape[1], problem.n)
         ridge = ready.public["ridge"]
         return PrivateStatistics(statistics.solve(ridge), None, ready.guarantee, ready.public, statistics, ridge)
 
@@ -197,6 +152,53 @@ class SufficientStatistics(FunctionMechanism):
         assert isinstance(head, PrivateStatistics)
         return StatisticsRelease(
             theta=head.theta, noise_scale=None, statistics=head.statistics, ridge=head.ridge, **parts
+        )
+
+    @classmethod
+    def problems(cls, facts: EffectFacts) -> Iterator[str]:
+        """Return what does not follow from public facts; see the base class."""
+        problem = facts.problem(facts.threshold)
+        p, S = facts.size, min(problem.target_bound, problem.threshold)
+        scale = charged_gaussian(facts.event, 1.0).released_scale(p * (p + 1) // 2 + p)
+        matrix, vector = (scale * unit for unit in statistics_units(problem.weight_bound, S))
+        yield from facts.once()
+        yield from facts.stated(facts.close, matrix_scale=matrix, vector_scale=vector)
+        yield from facts.band(None)
+        release = facts.release
+        if isinstance(release, StatisticsRelease):
+            released = release.statistics
+            above = released.matrix[tuple(torch.triu_indices(p, p, 1))]
+            yield from grid_problems("statistics", released.matrix.diagonal(), matrix)
+            yield from grid_problems("statistics", above, matrix / 2**0.5)
+            yield from grid_problems("statistics", released.vector, vector)
+            if released.n != facts.n or not same(release.ridge, as_number(facts.privacy.public["ridge"])):
+                yield "records or ridge of its statistics are not those of the statement"
+            elif not torch.allclose(release.theta, released.solve(release.ridge), rtol=CLOSE, atol=CLOSE * S):
+                yield "its coefficients do not follow from its statistics"
+
+    @worst_case(
+        "statistics",
+        pair="a record turns by 60 degrees and its target changes sign, both at their bounds",
+    )
+    @staticmethod
+    def worst_neighbours(budget: PrivacyBudget) -> Game:
+        """Return the attack on them."""
+        s, w = torch.zeros(10, dtype=torch.float64), torch.ones(10, dtype=torch.float64)
+        problems = []
+        for angle, target in ((0.0, 1.0), (math.pi / 3, -1.0)):
+            psi = torch.zeros(10, 2, dtype=torch.float64)
+            psi[0] = torch.tensor([math.cos(angle), math.sin(angle)])
+            problems.append(LinearProblem(psi, s.clone().index_fill_(0, torch.tensor(0), target), w, 0.1, 1.0, 1.0))
+        worlds = [SufficientStatistics().prepare(given_stage(problem), budget) for problem in problems]
+        before, after = (torch.cat(_blocks(_equations(problem, 1.0))) for problem in problems)
+        variances = torch.tensor([1.0, 1.0, 0.5, 1.0, 1.0], dtype=torch.float64)  # equal bounds, equal scales
+        direction = (after - before) / variances
+        return Game(
+            draw=lambda world, runs, noise: worlds[world].draw(noise, runs),
+            event=GaussianMechanism(budget, 1.0).event,
+            guarantee=worlds[0].guarantee,
+            evidence=lambda outputs: outputs @ direction,
+            most_runs=1_000_000,
         )
 
 
@@ -230,28 +232,3 @@ def _noisy(values: Tensor, scale: float, noise: NoiseSource, runs: int) -> Tenso
     step = noise.grid(scale)
     drawn = noise.gaussian(runs * values.numel(), scale).reshape(runs, -1)
     return torch.round(values / step) * step + drawn
-
-
-@worst_case(
-    "statistics",
-    SufficientStatistics,
-    pair="a record turns by 60 degrees and its target changes sign, both at their bounds",
-)
-def _statistics(budget: PrivacyBudget) -> Game:
-    s, w = torch.zeros(10, dtype=torch.float64), torch.ones(10, dtype=torch.float64)
-    problems = []
-    for angle, target in ((0.0, 1.0), (math.pi / 3, -1.0)):
-        psi = torch.zeros(10, 2, dtype=torch.float64)
-        psi[0] = torch.tensor([math.cos(angle), math.sin(angle)])
-        problems.append(LinearProblem(psi, s.clone().index_fill_(0, torch.tensor(0), target), w, 0.1, 1.0, 1.0))
-    worlds = [SufficientStatistics().prepare(given_stage(problem), budget) for problem in problems]
-    before, after = (torch.cat(_blocks(_equations(problem, 1.0))) for problem in problems)
-    variances = torch.tensor([1.0, 1.0, 0.5, 1.0, 1.0], dtype=torch.float64)  # equal bounds, equal scales
-    direction = (after - before) / variances
-    return Game(
-        draw=lambda world, runs, noise: worlds[world].draw(noise, runs),
-        event=GaussianMechanism(budget, 1.0).event,
-        guarantee=worlds[0].guarantee,
-        evidence=lambda outputs: outputs @ direction,
-        most_runs=1_000_000,
-    )

@@ -10,6 +10,9 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.errors import NumericalError
 from torchdpcate.privacy.noise import NoiseSource
 
+EXCESS = 1e-3
+"""Share by which the variance is raised, to pay for queries that are no rows of their own."""
+
 JITTER = 1e-3
 """Variance of the independent noise that every query gets beside a unit kernel; it only ever adds noise."""
 

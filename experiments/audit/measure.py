@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from experiments.audit.scale_search import ScaleSearch
 from torchdpcate.audit.neighbours import Retrain, refitted, worst_neighbour
-from torchdpcate.audit.scale_search import ScaleSearch
 from torchdpcate.errors import NumericalError
 from torchdpcate.influence.influence import InfluenceFunction
 from torchdpcate.influence.supremum import Supremum, gross_error_sensitivity

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from experiments.audit.scale_search import ScaleSearch
 from tests.release.helpers import DOMAIN, QUERIES, block
 from torchdpcate.audit.neighbours import refitted
-from torchdpcate.audit.scale_search import ScaleSearch
 from torchdpcate.features.maps import Legendre
 from torchdpcate.influence.influence import InfluenceFunction
 from torchdpcate.influence.supremum import Supremum, gross_error_sensitivity

@@ -9,9 +9,9 @@ import pytest
 import torch
 from scipy.stats import multivariate_normal
 
+from experiments.audit import measure as figures_of
+from experiments.audit.measure import Case, influence_versus_truth, measure, scale_delta, truth_figure
 from tests.release.helpers import DOMAIN, QUERIES, block
-from torchdpcate.audit import influence_truth
-from torchdpcate.audit.influence_truth import Case, influence_versus_truth, measure, scale_delta, truth_figure
 from torchdpcate.causal.score import RScore
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import NumericalError
@@ -95,14 +95,14 @@ def test_the_scales_delta_is_that_of_the_note_and_of_a_simulation():
 
 def test_the_table_has_a_row_for_each_size_and_says_what_is_missing(monkeypatch):
     def figures(case: Case, **_) -> dict[str, float]:
-        return dict.fromkeys(influence_truth._FIGURES, float(len(case.stage.block.s)))
+        return dict.fromkeys(figures_of._FIGURES, float(len(case.stage.block.s)))
 
     def factory(n: int, degree: int, seed: int) -> Case:
         if n == 60 and degree == 3:
             raise NumericalError("no minimum")
         return legendre(n, degree, seed)
 
-    monkeypatch.setattr(influence_truth, "measure", figures)
+    monkeypatch.setattr(figures_of, "measure", figures)
     table = influence_versus_truth(factory, [60, 80], [1, 3])
     assert list(table.columns[: len(COLUMNS)]) == COLUMNS
     assert table[["n", "parameter"]].to_numpy().tolist() == [[60, 1], [60, 3], [80, 1], [80, 3]]

@@ -7,9 +7,9 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from sklearn.linear_model import Ridge
 
+from torchdpcate.erm.normal_equations import NormalEquations
 from torchdpcate.errors import InputError
 from torchdpcate.second_stage.linear import LinearProblem, solve
-from torchdpcate.second_stage.normal_equations import NormalEquations
 
 
 def records(n: int = 300, p: int = 9, seed: int = 0):

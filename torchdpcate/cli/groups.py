@@ -1,0 +1,104 @@
+"""Which groups of choices a run has: those that its task brings, by the ``defaults:`` of its yaml, and so on."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from torchdpcate.registry import conf_dir
+
+_ROOT = "config"
+
+
+def all_groups() -> set[str]:
+    """Return the names of the groups of choices, ``data/surface`` among them."""
+    root = conf_dir()
+    return {path.parent.relative_to(root).as_posix() for path in root.rglob("*.yaml")} - {"."}
+
+
+def all_tasks() -> list[str]:
+    """Return the names of the tasks."""
+    return [task for task, _ in _choices("task")]
+
+
+def brought(chosen: Mapping[str, str]) -> dict[str, str]:
+    """Return the groups that a configuration has, each with its choice.
+
+    Args:
+        chosen: What the user chose, by group.
+
+    Example:
+        >>> brought({"task": "policy_selection"})["mechanism"]
+        'permute_and_flip'
+    """
+    given, found = dict(chosen), {}
+    todo = [("", _ROOT)]
+    while todo:
+        group, default = todo.pop()  # the last first, as Hydra does: an experiment chooses the task
+        choice = given.get(group, default)
+        if group:
+            found[group] = choice
+        for inner, name, overrides in _defaults(group, choice):
+            if overrides:
+                given.setdefault(inner, name)
+            else:
+                todo.append((inner, name))
+    return {group: choice for group, choice in found.items() if choice != "None"}
+
+
+def users(name: str, groups: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the choices, by group, that would bring a group or a block of settings into a configuration.
+
+    Args:
+        name: Its name, which the configuration does not have.
+        groups: The configuration's groups.
+
+    Example:
+        >>> users("nuisance", brought({"task": "average_effect"}))
+        {'effect': ['doubly_robust']}
+        >>> users("rule", brought({}))
+        {'task': ['owl', 'pairwise', 'two_stage_rule']}
+    """
+    near = {group: [choice for choice, has in _choices(group) if name in has] for group in groups if group != "task"}
+    near = {group: choices for group, choices in near.items() if choices}
+    return near or {"task": [task for task in all_tasks() if name in _reach("task", task)]}
+
+
+def _reach(group: str, choice: str) -> set[str]:
+    """Return the groups and blocks of settings that a choice brings, whatever else is chosen below it."""
+    found = _own(group, choice)
+    for inner in found & all_groups():
+        found = found.union(*(has for _, has in _choices(inner)))
+    return found
+
+
+def _choices(group: str) -> Iterator[tuple[str, set[str]]]:
+    """Yield the choices of a group with what each brings by itself."""
+    for path in sorted((conf_dir() / group).glob("*.yaml")):
+        yield path.stem, _own(group, path.stem)
+
+
+def _own(group: str, choice: str) -> set[str]:
+    names = {inner for inner, _, overrides in _defaults(group, choice) if not overrides}
+    blocks: Iterable[str] = _read(group, choice) if group == "task" else ()
+    return names | set(blocks) - {"defaults", "task"}
+
+
+def _defaults(group: str, choice: str) -> Iterator[tuple[str, str, bool]]:
+    """Yield the entries of a yaml's defaults list: group, choice, and whether it is of a group that another brings."""
+    for entry in _read(group, choice).get("defaults", ()):
+        if not isinstance(entry, dict):
+            if entry != "_self_":
+                yield from _defaults(group, entry)
+            continue
+        [(key, name)] = entry.items()
+        words = key.partition("@")[0].split()
+        inner = words[-1].removeprefix("/") if words[-1].startswith("/") or not group else f"{group}/{words[-1]}"
+        if not inner.startswith("hydra"):
+            yield inner, str(name), "override" in words[:-1]
+
+
+def _read(group: str, choice: str) -> dict[str, Any]:
+    path = conf_dir() / group / f"{choice}.yaml"
+    found = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
+    return found if isinstance(found, dict) else {}
