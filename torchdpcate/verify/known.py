@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from torchdpcate.erm.perturbation import PERTURBATIONS
-from torchdpcate.estimators.cate.by_name import MECHANISMS
+from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
 from torchdpcate.estimators.mechanism import ReleaseMechanism, Stated
 from torchdpcate.privacy.charge import SCREENING
 from torchdpcate.privacy.guarantee import Level

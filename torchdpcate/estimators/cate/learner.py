@@ -18,9 +18,9 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.base import forget
-from torchdpcate.estimators.cate.by_name import make_mechanism
 from torchdpcate.estimators.cate.first_stage import FirstStage, on_device
 from torchdpcate.estimators.cate.mechanisms.base import (
+    MECHANISMS,
     FunctionMechanism,
     Mechanism,
     PrivateAnswers,
@@ -193,7 +193,7 @@ class CATELearner(BaseEstimator):
         self._first_stage().check(sizes)
         if self.budget is not None:
             bound = self.score.bounds(domain).weight * FeatureMap.bound
-            chosen, budget = make_mechanism(mechanism), split.release_budget(self.budget)
+            chosen, budget = MECHANISMS.make(mechanism, Mechanism), split.release_budget(self.budget)
             chosen.check(self._stage(), bound, split.fitted(sizes), budget)
             if chosen.searches and len(split.folds) > 1:
                 raise InputError(
@@ -416,7 +416,8 @@ class CATELearner(BaseEstimator):
         if self.ledger_ is None:
             raise InputError("budget = None: this learner was trained without privacy and releases nothing")
         self.check(sum(self.sizes_.values()), mechanism)
-        return make_mechanism(mechanism)
+        chosen: Mechanism = MECHANISMS.make(mechanism, Mechanism)
+        return chosen
 
     def _spend(
         self, mechanism: Mechanism, run: Callable[..., Any], budget: PrivacyBudget | None

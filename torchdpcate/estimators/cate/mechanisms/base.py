@@ -18,6 +18,7 @@ from torchdpcate.privacy.events import Event
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
+from torchdpcate.registry import Registry
 from torchdpcate.release.release import FunctionRelease, QueryRelease, Release
 from torchdpcate.second_stage.recipes import LinearSecondStage, SecondStage
 from torchdpcate.second_stage.stage import FittedStage, LinearStage, RKHSStage
@@ -205,6 +206,10 @@ class Mechanism(ABC):
             f"mechanism = {self.name}: has no sensitivity bound for this second stage; use second_stage={choices} "
             "(tangent keeps a network), or release=queries mechanism=influence"
         )
+
+
+MECHANISMS = Registry("mechanism", "torchdpcate.estimators.cate")
+"""Mechanisms by the name that ``release_queries`` and ``release_function`` take."""
 
 
 class FunctionMechanism(Mechanism):
