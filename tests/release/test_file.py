@@ -142,8 +142,11 @@ def test_inconsistent_metadata(key, tmp_path):
         {"blocks": 3},
         {"blocks": [{"name": "a"}]},
         {"blocks": [{"name": "a", "n": -1, "charges": []}]},
-        {"blocks": [{"name": "a", "n": 1, "charges": [{"label": "l", "level": "sure"}]}]},
-        {"blocks": [{"name": "a", "n": 1, "charges": [{"label": "l", "level": "certified", "event": {"kind": "x"}}]}]},
+        {"blocks": [{"name": "a", "n": 1, "charges": [{"purpose": "tuning", "level": "sure"}]}]},
+        *(
+            {"blocks": [{"name": "a", "n": 1, "charges": [{"level": "certified", **charge}]}]}
+            for charge in ({"purpose": "tuning", "event": {"kind": "x"}}, {"purpose": "none"}, {"label": "DP-SGD"})
+        ),
         {"conditions": [{"name": "C1", "text": "t", "holds": "yes"}]},
         {"epsilon": "1"},
         {"epsilon": float("nan")},

@@ -8,8 +8,10 @@ from torchdpcate.causal.estimand import ESTIMANDS, make_estimand
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.recompute import as_number
 from torchdpcate.privacy.accounting import compose
-from torchdpcate.privacy.events import GaussianEvent, event_from_dict
+from torchdpcate.privacy.charge import Charge, Purpose
+from torchdpcate.privacy.events import ApproximateEvent, GaussianEvent, PureEvent
 from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.blocks import StatedCharge
 from torchdpcate.release.holds_if import HOLDS_IF
 from torchdpcate.release.release import Release
 from torchdpcate.verify.average_facts import NUISANCE, RECORDS, AverageFacts
@@ -58,10 +60,10 @@ def average_problems(release: Release) -> Iterator[str]:
 def _unpaid(release: AverageEffectRelease) -> Iterator[str]:
     """Problems of what no charge is for."""
     privacy = release.privacy
-    labels = [c["label"] for block in privacy.blocks for c in block["charges"]]
-    own = f"release by {privacy.mechanism}: "
+    charges = [charge.charge for charge in privacy.charges]
     for name in release.numbers:
-        if f"{own}{_PARTS.get(name, name)}" not in labels and not _is_public(release, name):
+        own = Charge(Purpose.RELEASE, privacy.mechanism, _PARTS.get(name, name))
+        if own not in charges and not _is_public(release, name):
             yield f"it holds the number {name!r}, but no charge is for it"
     if privacy.mechanism in READOUTS:
         needed = set(READOUTS[privacy.mechanism][1])
@@ -70,13 +72,13 @@ def _unpaid(release: AverageEffectRelease) -> Iterator[str]:
         if needed != set(release.numbers):
             yield f"its numbers are not those of {privacy.mechanism} for the {release.estimand}"
     held = {
-        "weights": (release.weights is not None, FITS["weights"]),
-        "an outcome model": (release.outcome_theta is not None, FITS["outcome_model"]),
-        "balance statistics": (_bought(release), f"{own}balance"),
-        "a difference in means": (release.beside is not None, f"{own}difference_in_means"),
+        "weights": (release.weights is not None, FITS["weights"], None),
+        "an outcome model": (release.outcome_theta is not None, FITS["outcome_model"], None),
+        "balance statistics": (_bought(release), Purpose.RELEASE, "balance"),
+        "a difference in means": (release.beside is not None, Purpose.RELEASE, "difference_in_means"),
     }
-    for what, (there, start) in held.items():
-        if there and not any(label.startswith(start) for label in labels):
+    for what, (there, purpose, part) in held.items():
+        if there and not any(c.purpose is purpose and part in (None, c.part) for c in charges):
             yield f"it holds {what}, but no charge is for {'it' if what.startswith('a') else 'them'}"
 
 
@@ -129,28 +131,26 @@ def _blocks(release: AverageEffectRelease) -> Iterator[str]:
     if privacy.mechanism not in READOUTS:
         return
     apart = privacy.mechanism == "aipw"
-    if {block["name"] for block in privacy.blocks} != ({NUISANCE, RECORDS} if apart else {RECORDS}):
+    if {block.name for block in privacy.blocks} != ({NUISANCE, RECORDS} if apart else {RECORDS}):
         yield f"its blocks of records are not those of {privacy.mechanism}"
     for block in privacy.blocks:
-        own = [charge["label"].startswith("release by ") for charge in block["charges"]]
-        if not own or (apart and any(own) is (block["name"] == NUISANCE)):
-            yield f"the charges of block {block['name']!r} are not those of {privacy.mechanism}"
+        if not block.charges or (apart and bool(block.of(Purpose.RELEASE)) is (block.name == NUISANCE)):
+            yield f"the charges of block {block.name!r} are not those of {privacy.mechanism}"
 
 
 def _prices(release: AverageEffectRelease) -> Iterator[str]:
     """Problems of the epsilons that a statement tells, against what was charged."""
-    privacy, own = release.privacy, f"release by {release.privacy.mechanism}: "
-    charges = [(charge, block) for block in privacy.blocks for charge in block["charges"]]
-    fits = sum(charge["label"].startswith(tuple(FITS.values())) for charge, _ in charges)
+    privacy = release.privacy
+    charges = [(charge, block) for block in privacy.blocks for charge in block.charges]
+    fits = sum(charge.purpose in FITS.values() for charge, _ in charges)
     for name, told in privacy.public.items():
         if not name.startswith(_EPSILON):
             continue
         part, epsilon = name.removeprefix(_EPSILON), as_number(told)
-        starts = (_FITTED[part],) if part in _FITTED else (f"{own}{part} (",)
         paid = [
-            _cost(charge, block["delta"] / max(fits, 1))
+            _cost(charge, as_number(block.delta) / max(fits, 1))
             for charge, block in charges
-            if charge["label"] == f"{own}{part}" or charge["label"].startswith(starts)
+            if charge.is_release(privacy.mechanism, part) or charge.purpose is _FITTED.get(part)
         ]
         if not paid and not _is_public(release, part):
             yield f"{name} is told, but no charge is for it"
@@ -158,9 +158,9 @@ def _prices(release: AverageEffectRelease) -> Iterator[str]:
             yield f"{name} = {epsilon:.6g} is told, but {sum(paid):.6g} was charged"
 
 
-def _cost(charge: dict[str, Any], delta: float) -> float:
+def _cost(charge: StatedCharge, delta: float) -> float:
     """Return the epsilon of a charge, of Gaussian noise at a delta."""
-    event, count = event_from_dict(charge["event"]), int(charge["count"])
-    if isinstance(event, GaussianEvent):
-        return compose([(event, count)], delta)
-    return as_number(charge["event"]["epsilon"]) * count
+    event, count = charge.event, charge.count
+    if count is None or not isinstance(event, GaussianEvent | PureEvent | ApproximateEvent):
+        raise ValueError("a charge of it has no epsilon")
+    return compose([(event, count)], delta) if isinstance(event, GaussianEvent) else event.epsilon * count

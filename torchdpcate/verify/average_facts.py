@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from torchdpcate.causal.estimand import Estimand
 from torchdpcate.estimators.recompute import CLOSE, FAR, as_number, compared
+from torchdpcate.privacy.charge import Charge, Purpose
+from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.mechanisms import AdditiveMechanism
 from torchdpcate.release.average_effect import AverageEffectRelease
 
@@ -28,7 +29,7 @@ class AverageFacts:
     @property
     def n(self) -> int:
         """Number of records that are released from."""
-        return next(int(block["n"]) for block in self.release.privacy.blocks if block["name"] == RECORDS)
+        return next(block.n for block in self.release.privacy.blocks if block.name == RECORDS)
 
     @property
     def balancing(self) -> bool:
@@ -44,20 +45,25 @@ class AverageFacts:
         """
         return as_number(self.release.privacy.public[name])
 
-    def price(self, part: str) -> float:
-        """Return the epsilon of what the release itself bought, as a rule one charge.
+    def epsilon(self, part: str, piece: str = "") -> float:
+        """Return the epsilon of a part of the release itself, as a rule one charge.
+
+        Args:
+            part: The part.
+            piece: Which number of it.
 
         Raises:
-            ValueError: It bought nothing of that name, or not at a pure epsilon.
+            ValueError: Nothing of that name was charged, or not at a pure epsilon.
         """
-        paid = self.charges(f"release by {self.release.privacy.mechanism}: {part}")
-        if not paid or any(charge["event"]["kind"] != "pure" for charge in paid):
-            raise ValueError(f"{part} was not bought at a pure epsilon")
-        return sum(charge["event"]["epsilon"] * charge["count"] for charge in paid)
-
-    def charges(self, label: str) -> list[dict[str, Any]]:
-        """Return the charges of a label."""
-        return [c for block in self.release.privacy.blocks for c in block["charges"] if c["label"] == label]
+        charge, total = Charge(Purpose.RELEASE, self.release.privacy.mechanism, part, piece), 0.0
+        paid = [stated for stated in self.release.privacy.charges if stated.charge == charge]
+        for stated in paid:
+            if not isinstance(stated.event, PureEvent) or stated.count is None:
+                raise ValueError(f"{part} was not paid at a pure epsilon")
+            total += stated.event.epsilon * stated.count
+        if not paid:
+            raise ValueError(f"{part} was not paid")
+        return total
 
     def scale(
         self, part: str, mechanism: AdditiveMechanism, size: int = 1, least: bool = False, name: str = ""

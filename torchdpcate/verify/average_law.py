@@ -66,7 +66,7 @@ def balanced_difference(facts: AverageFacts) -> Iterator[str]:
         noise[part] = facts.number(f"scale_{part}") if change else 0.0
         if change:
             # of constant centres, which no statement tells, 1/2 costs least
-            mechanism = LaplaceMechanism(facts.price(part), sensitivities[part])
+            mechanism = LaplaceMechanism(facts.epsilon(part), sensitivities[part])
             yield from facts.scale(part, mechanism, least=not modelled and part != "size")
     widest = reach if modelled else of.largest
     for part, term in (("difference", widest), ("size", most_size), ("spread", widest**2)):
@@ -81,9 +81,9 @@ def balanced_difference(facts: AverageFacts) -> Iterator[str]:
 
 def outcome_table(facts: AverageFacts) -> Iterator[str]:
     """Return problems of an outcome table."""
-    of, n, price = facts.estimand, facts.n, facts.price("table")
+    of, n, price = facts.estimand, facts.n, facts.epsilon("table")
     yield from facts.scale("table", table_noise(of, n, price), 4)
-    yield from facts.scale("variance", LaplaceMechanism(facts.price("variance"), 1 + sum_grid(n, 1.0)))
+    yield from facts.scale("variance", LaplaceMechanism(facts.epsilon("variance"), 1 + sum_grid(n, 1.0)))
     arms = {"treated": of.most_treated, "control": of.most_control}
     for arm, bound in arms.items():
         if not same(facts.number(f"floor_{arm}"), 2 * bound / price):
@@ -120,7 +120,7 @@ def horvitz_thompson(facts: AverageFacts) -> Iterator[str]:
     if not of.public_size:
         yield f"a Horvitz-Thompson estimate is none of the {of.name}"
     moved = of.most_treated + of.most_control + sum_grid(facts.n, of.largest)
-    mechanism = LaplaceMechanism(facts.price("sum"), moved)
+    mechanism = LaplaceMechanism(facts.epsilon("sum"), moved)
     yield from facts.scale("sum", mechanism, name="sum_scale")
     yield from facts.far("sum", facts.n * of.largest, facts.number("sum_scale"))
     effect, unit = min(max(release.numbers["sum"] / facts.n, -1.0), 1.0), release.domain.outcome_range
@@ -141,7 +141,7 @@ def subsample_aggregate(facts: AverageFacts) -> Iterator[str]:
         "spread": 4.0 * (1 - 1 / groups) + 2 * groups * sum_grid(groups, 4.0),
     }
     for part, moved in change.items():
-        yield from facts.scale(part, LaplaceMechanism(facts.price(part), moved), name=f"{part}_scale")
+        yield from facts.scale(part, LaplaceMechanism(facts.epsilon(part), moved), name=f"{part}_scale")
     noise, noise_q = facts.number("sum_scale"), facts.number("spread_scale")
     yield from facts.far("sum", groups, noise)
     yield from facts.far("spread", 4 * groups, noise_q)
@@ -165,7 +165,7 @@ def aipw(facts: AverageFacts) -> Iterator[str]:
     # of any nuisances, what one record moves the score's sum by, and the largest score
     largest = ScoreRanges.widest(of).largest
     smallest = of.least_score_change(most)
-    unit_noise = LaplaceMechanism(facts.price("score"), 1.0).released_scale(1)
+    unit_noise = LaplaceMechanism(facts.epsilon("score"), 1.0).released_scale(1)
     noise_a, noise_b = facts.number("score_scale"), 0.0
     change = noise_a / unit_noise
     yield from compared("score", change, smallest, least=True)
@@ -174,12 +174,12 @@ def aipw(facts: AverageFacts) -> Iterator[str]:
         yield "the noise of score is more than what was paid asks for"
     if bought:
         noise_b = facts.number("size_scale")
-        unit_size = LaplaceMechanism(facts.price("size"), 1.0).released_scale(1)
+        unit_size = LaplaceMechanism(facts.epsilon("size"), 1.0).released_scale(1)
         yield from compared("size", noise_b, (most - least + sum_grid(n, 1.0)) * unit_size)
         yield from facts.far("size", n * most, noise_b)
     divisor = max(min(numbers["size"] if bought else float(n), n * most), n * least, SCALES * noise_b, 1e-9)
     effect = min(max(numbers["score"] / divisor, -1.0), 1.0)
-    unit_noise = LaplaceMechanism(facts.price("spread"), 1.0).released_scale(1)
+    unit_noise = LaplaceMechanism(facts.epsilon("spread"), 1.0).released_scale(1)
     reaches = max(change - step - abs(effect) * (most - least), 0.0) / 2, largest + abs(effect) * most
     yield from facts.far("score", n * largest, noise_a)
     narrow, wide = (_squares(numbers["spread"], reach**2, n, unit_noise) / divisor for reach in reaches)

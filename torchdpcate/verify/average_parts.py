@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from torch import Tensor
 
@@ -10,13 +9,16 @@ from torchdpcate.erm.balancing_loss import BalancingLoss
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import Logistic
 from torchdpcate.erm.perturbation import SOLVER_SHARE, calibrate_tilt
-from torchdpcate.estimators.recompute import CLOSE, as_number, compared, same
+from torchdpcate.estimators.recompute import CLOSE, compared, same
 from torchdpcate.features.maps import FeatureMap, Identity
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import Purpose
+from torchdpcate.privacy.events import ApproximateEvent, Event, GaussianEvent, PureEvent
 from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.mechanisms import KNormMechanism, LaplaceMechanism
 from torchdpcate.release.balance_table import BalanceTable
+from torchdpcate.release.blocks import StatedCharge
 from torchdpcate.verify.average_facts import AverageFacts
 from torchdpcate.verify.average_law import EQUAL, SCALES, denominator, table_noise
 
@@ -24,8 +26,8 @@ CONDITIONAL = "k_norm_gradient"
 """The fitter that is private on a condition."""
 CONDITION = "running time"
 """Its condition's name."""
-FITS = {"weights": "weights: ", "outcome_model": "outcome model: "}
-"""What is fitted, and how its charge begins."""
+FITS = {"weights": Purpose.WEIGHTS, "outcome_model": Purpose.OUTCOME_MODEL}
+"""What is fitted, and what its charge is for."""
 
 _FITTED = 1e-6  # how well noise scales of fits must agree, some of which are found by search
 _MOST = 1e15  # of a coefficient: n times the slope over the ridge, for more records than there are
@@ -33,27 +35,26 @@ _FAR = 1e3  # deviations of noise that no draw exceeds
 
 
 def fit_problems(facts: AverageFacts) -> Iterator[str]:
-    """Return what is wrong with the fits of weights and outcome model: label, level, noise at the price, numbers.
+    """Return what is wrong with the fits of weights and outcome model: purpose, level, noise at the price, numbers.
 
     Args:
         facts: The release.
     """
     release, public = facts.release, facts.release.privacy.public
-    charges = [charge for block in release.privacy.blocks for charge in block["charges"]]
     weights = None if release.weights is None else release.weights.theta
     coefficients = {"weights": weights, "outcome_model": release.outcome_theta}
-    for what, start in FITS.items():
-        paid, theta = [c for c in charges if c["label"].startswith(start)], coefficients[what]
+    for what, purpose in FITS.items():
+        paid, theta = [c for c in release.privacy.charges if c.purpose is purpose], coefficients[what]
         if not paid:
             continue
         if len(paid) > 1 or theta is None or release.weights is None:
             yield f"it was charged for its {what}, but does not hold them once"
             continue
-        name, told = paid[0]["label"].rpartition("by ")[2], public.get(f"{what}_fitter")
+        name, told = paid[0].charge.mechanism, public.get(f"{what}_fitter")
         if name != told and (told is not None or name in _FITTERS):
             yield f"its {what} are charged by {name}, but its statement tells {told}"
         if CONDITIONAL in (name, told):
-            if paid[0]["level"] == Level.CERTIFIED:
+            if paid[0].level is Level.CERTIFIED:
                 yield f"its weights are by {CONDITIONAL}, which is conditional, but they are called certified"
             if CONDITION not in [condition["name"] for condition in release.privacy.conditions]:
                 yield f"its weights are by {CONDITIONAL}, but the condition {CONDITION!r} is not told"
@@ -63,7 +64,7 @@ def fit_problems(facts: AverageFacts) -> Iterator[str]:
             yield from _noise(facts, what, name, paid[0], release.weights.features)
 
 
-def _noise(facts: AverageFacts, what: str, name: str, charge: dict[str, Any], features: FeatureMap) -> Iterator[str]:
+def _noise(facts: AverageFacts, what: str, name: str, charge: StatedCharge, features: FeatureMap) -> Iterator[str]:
     """Problems of a fit's noise, and of what its statement says that it leaves."""
     of, balancing = facts.estimand, what == "weights" and facts.balancing
     loss = BalancingLoss(of) if balancing and of.scoring_rule is not None else Logistic()
@@ -78,15 +79,16 @@ def _noise(facts: AverageFacts, what: str, name: str, charge: dict[str, Any], fe
 def _objective(
     facts: AverageFacts,
     what: str,
-    charge: dict[str, Any],
+    charge: StatedCharge,
     loss: tuple[float, float],
     features: FeatureMap,
     problems: list[str],
 ) -> float:
     """Compare the noise of a tilted objective, and return the deviation of the tilt."""
-    kind, event = facts.release.privacy.public[f"{what}_perturbation"], charge["event"]
+    kind, event = facts.release.privacy.public[f"{what}_perturbation"], charge.event
+    assert event is not None
     tilt = calibrate_tilt(
-        PrivacyBudget(event["epsilon"], event.get("delta", 0.0)),
+        _budget(event),
         kind=kind,
         slope=loss[0],
         bounds=WeightBounds.per_record(1.0),
@@ -95,7 +97,7 @@ def _objective(
         size=features.dimension,
         largest_entry=features.largest_entry,
     )
-    if (tilt.event.to_dict(), 1) != (event, charge["count"]):
+    if (tilt.event, 1) != (event, charge.count):
         problems.append(f"the charge of its {what} is not that of a {kind} perturbation")
     needed = {
         "tilt_scale": tilt.scale,
@@ -107,16 +109,29 @@ def _objective(
     return tilt.deviation
 
 
+def _budget(event: Event | None) -> PrivacyBudget:
+    """Return epsilon and delta of a charge.
+
+    Raises:
+        ValueError: It has neither.
+    """
+    if not isinstance(event, PureEvent | ApproximateEvent):
+        raise ValueError("the charge of a fit has no epsilon")
+    return PrivacyBudget(event.epsilon, getattr(event, "delta", 0.0))
+
+
 def _noisy_gradient(
     facts: AverageFacts,
     what: str,
-    charge: dict[str, Any],
+    charge: StatedCharge,
     loss: tuple[float, float],
     features: FeatureMap,
     problems: list[str],
 ) -> float:
     """Compare the noise of gradient steps, and return the deviation of its mean over the last two thirds."""
-    steps, multiplier = charge["count"], as_number(charge["event"]["noise_multiplier"])
+    if not isinstance(charge.event, GaussianEvent) or charge.count is None:
+        raise ValueError("gradient steps are paid as Gaussian events")
+    steps, multiplier = charge.count, charge.event.noise_multiplier
     if facts.number(f"{what}_steps") != steps:
         problems.append(f"the steps of its {what} are not those that were charged")
     share = math.sqrt(features.dimension) * 2.0**-20 * multiplier  # that noise loses to its grid
@@ -129,7 +144,7 @@ def _noisy_gradient(
 def _k_norm_gradient(
     facts: AverageFacts,
     what: str,
-    charge: dict[str, Any],
+    charge: StatedCharge,
     loss: tuple[float, float],
     features: FeatureMap,
     problems: list[str],
@@ -139,7 +154,7 @@ def _k_norm_gradient(
     sensitivity = 2 * loss[0] * (features.largest_entry if cube else 1.0)
     needed = {
         "gradient_sensitivity": sensitivity,
-        "gradient_scale": 2 * sensitivity / ((1 - SOLVER_SHARE) * charge["event"]["epsilon"]),
+        "gradient_scale": 2 * sensitivity / ((1 - SOLVER_SHARE) * _budget(charge.event).epsilon),
         "radius": facts.estimand.reach / features.largest_entry,
     }
     for part, scale in needed.items():
@@ -147,7 +162,7 @@ def _k_norm_gradient(
     return needed["gradient_scale"] * (_cube(size) if cube else math.sqrt(size + 1))
 
 
-_Fitter = Callable[[AverageFacts, str, dict[str, Any], tuple[float, float], FeatureMap, list[str]], float]
+_Fitter = Callable[[AverageFacts, str, StatedCharge, tuple[float, float], FeatureMap, list[str]], float]
 _FITTERS: dict[str, _Fitter] = {
     "objective": _objective,
     "noisy_gradient": _noisy_gradient,
@@ -203,8 +218,8 @@ def _expected(facts: AverageFacts, table: BalanceTable, theta: Tensor, features:
 
 def _bought(facts: AverageFacts, table: BalanceTable, rows: int, size: float) -> Iterator[str]:
     """Problems of bought balance: the noise that was paid for, and values beyond what records and noise can make."""
-    n, sums = facts.n, KNormMechanism(facts.price("balance (sums)"), 1 + sum_grid(facts.n, 1.0), math.inf)
-    count = LaplaceMechanism(facts.price("balance (treated)"), 1.0).released_scale(1)
+    n, sums = facts.n, KNormMechanism(facts.epsilon("balance", "sums"), 1 + sum_grid(facts.n, 1.0), math.inf)
+    count = LaplaceMechanism(facts.epsilon("balance", "treated"), 1.0).released_scale(1)
     if table.before is None or table.before_sd is None or table.after is None or table.after_sd is None:
         yield "its bought balance is not whole"
         return
@@ -244,8 +259,8 @@ def beside_problems(facts: AverageFacts) -> Iterator[str]:
     beside = facts.release.beside
     if beside is None:
         return
-    n, unit, price = facts.n, facts.release.domain.outcome_range, facts.price("difference_in_means (table)")
-    facts.price("difference_in_means (variance)")
+    n, unit, price = facts.n, facts.release.domain.outcome_range, facts.epsilon("difference_in_means", "table")
+    facts.epsilon("difference_in_means", "variance")
     scale = table_noise(EQUAL, n, price).released_scale(4)
     floor, law = 2 * EQUAL.largest / price, beside.law
     if law is None or law.laplace or len(law.polytope) != 4:

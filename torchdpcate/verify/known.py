@@ -10,7 +10,7 @@ from typing import Any
 from torchdpcate.erm.perturbation import PERTURBATIONS
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
 from torchdpcate.estimators.mechanism import ReleaseMechanism, Stated
-from torchdpcate.privacy.charge import SCREENING
+from torchdpcate.privacy.charge import Purpose
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS
 from torchdpcate.release.average_effect import AverageEffectRelease
@@ -20,9 +20,6 @@ from torchdpcate.release.rule import RuleRelease
 from torchdpcate.release.statement import TUNING
 from torchdpcate.release.statistics import StatisticsRelease
 from torchdpcate.verify.average_law import READOUTS
-
-CANDIDATE = "candidate"
-"""First word of what one of several candidates is charged."""
 
 _RULE = ("learner", "weights", "outcome", "loss", "ridge")
 _RULE_MAY = frozenset(
@@ -126,22 +123,17 @@ COMMON_CONDITIONS = (
 )
 """Names of conditions that any release may rest on: what a user brought in place of the library's."""
 
-LABELS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(
-        (FunctionRelease.kind, QueryRelease.kind, StatisticsRelease.kind),
-        ("DP-SGD", "nuisances: ", "Huber threshold: ", SCREENING.words, "second stage: ", "release by "),
+_EFFECT = (Purpose.NUISANCES, Purpose.SCREENING, Purpose.THRESHOLD, Purpose.TUNING, Purpose.RELEASE)
+PURPOSES: Mapping[str, tuple[Purpose, ...]] = {
+    **dict.fromkeys((FunctionRelease.kind, QueryRelease.kind, StatisticsRelease.kind), _EFFECT),
+    RuleRelease.kind: (
+        *(Purpose.WEIGHTS, Purpose.OUTCOME, Purpose.RELEASE),
+        *(Purpose.CANDIDATE, Purpose.CHOICE, Purpose.CROSS_VALIDATION),
     ),
-    RuleRelease.kind: ("weights: ", "outcome: ", "release by ", f"{CANDIDATE} ", "choice among candidates", "rule, "),
-    PolicyRelease.kind: ("DP-SGD", "nuisances: ", "release by "),
-    AverageEffectRelease.kind: ("DP-SGD", "nuisances: ", "weights: ", "outcome model: ", "release by "),
+    PolicyRelease.kind: (Purpose.NUISANCES, Purpose.RELEASE),
+    AverageEffectRelease.kind: (Purpose.NUISANCES, Purpose.WEIGHTS, Purpose.OUTCOME_MODEL, Purpose.RELEASE),
 }
-"""How the labels of charges begin, by kind of release."""
-
-CHARGE_KEYS = frozenset(("label", "level", "event", "count", "later"))
-"""What a charge may say; ``later`` is what a filter of charges counts."""
-
-BLOCK_KEYS = frozenset(("name", "n", "charges", "epsilon", "delta", "naive_epsilon", "level"))
-"""What a block of records may say."""
+"""What charges are for, by kind of release."""
 
 CONDITION_KEYS = frozenset(("name", "text", "holds"))
 """What a condition says."""
