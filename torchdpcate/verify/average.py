@@ -6,8 +6,8 @@ from typing import Any
 
 from torchdpcate.causal.estimand import ESTIMANDS, make_estimand
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.recompute import as_number
 from torchdpcate.privacy.accounting import compose
+from torchdpcate.privacy.budget import as_number
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.events import ApproximateEvent, GaussianEvent, PureEvent
 from torchdpcate.release.average_effect import AverageEffectRelease

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torchdpcate.causal.estimand import Estimand
-from torchdpcate.estimators.recompute import CLOSE, FAR, as_number, compared
+from torchdpcate.estimators.recompute import CLOSE, FAR, compared
+from torchdpcate.privacy.budget import as_number
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.mechanisms import AdditiveMechanism

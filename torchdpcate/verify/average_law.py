@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 from torchdpcate.causal.efficient_score import ScoreRanges
 from torchdpcate.causal.estimand import ATE, Estimand
-from torchdpcate.estimators.recompute import CLOSE, as_number, compared, same
+from torchdpcate.estimators.recompute import CLOSE, compared, same
+from torchdpcate.privacy.budget import as_number
 from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.privacy.mechanisms import AdditiveMechanism, LaplaceMechanism
 from torchdpcate.privacy.root_polytope import RootPolytopeMechanism
