@@ -7,7 +7,7 @@ from torch import Tensor
 
 from torchdpcate.erm.perturbation import calibrate_tilt, output_mechanism
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.mechanisms.base import Prepared
+from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, Level

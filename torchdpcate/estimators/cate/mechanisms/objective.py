@@ -9,9 +9,10 @@ from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.perturbation import SOLVER_SHARE, Tilt, jacobian, make_tilt, ridge_ratio
 from torchdpcate.erm.tilt_scale import gaussian_tilt
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.mechanisms.base import FUNCTION, FunctionMechanism, Prepared, effects_stated
+from torchdpcate.estimators.cate.mechanisms.base import FUNCTION, FunctionMechanism, effects_stated
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, function_game, linear_stage
 from torchdpcate.estimators.cate.recompute import EffectFacts
+from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.estimators.recompute import far_problems, grid_problems
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, Level
