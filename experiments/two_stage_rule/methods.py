@@ -21,6 +21,7 @@ from torchdpcate.nuisance.weights.private import PrivateWeights
 from torchdpcate.nuisance.weights.scheme import WeightScheme
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 
 DELTA = 1e-5
 SHARE = 0.05  # of epsilon that the ridge leaves to the change of curvature
@@ -89,16 +90,16 @@ class FirstStage:
 
     def _fit(self, scheme: WeightScheme, epsilon: float | None) -> Weighing:
         n, left, budget, first, rest = self.sample.a.shape[1], epsilon, None, slice(None), slice(None)
-        if scheme.block is not None:
-            cut = int(n * scheme.block)
+        if scheme.block_fraction is not None:
+            cut = int(n * scheme.block_fraction)
             first, rest = slice(cut), slice(cut, None)
-        if epsilon is not None and scheme.share:
-            budget = PrivacyBudget(epsilon if scheme.block else epsilon * scheme.share, 0.0)
-            left = epsilon if scheme.block else epsilon * (1 - scheme.share)
+        if epsilon is not None and scheme.budget_fraction:
+            budget = PrivacyBudget(epsilon if scheme.block_fraction else epsilon * scheme.budget_fraction, 0.0)
+            left = epsilon if scheme.block_fraction else epsilon * (1 - scheme.budget_fraction)
         training, sample, found = self.sample.part(first), self.sample.part(rest), []
         for run in range(len(self.sample.a)):
             records = training.records(run, self.domain)
-            fitted = scheme.fit(records, self.domain, budget=budget, charge=lambda *_: None, noise=self.noise)
+            fitted = scheme.fit(records, self.domain, budget=budget, session=FitSession(self.noise))
             found.append(fitted.weights(sample.records(run, self.domain)) / fitted.bounds.most)
         # over its own bound every data set's sum has largest weight one, and the same noise
         bounds = fitted.bounds.scaled(1 / fitted.bounds.most)

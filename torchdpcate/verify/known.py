@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from torchdpcate.erm.perturbation import PERTURBATIONS
-from torchdpcate.estimators.cate.by_name import MECHANISMS
+from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
 from torchdpcate.estimators.mechanism import ReleaseMechanism, Stated
-from torchdpcate.estimators.session import CANDIDATE
-from torchdpcate.nuisance.screening import SCREENING
+from torchdpcate.privacy.charge import SCREENING
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS
 from torchdpcate.release.average_effect import AverageEffectRelease
@@ -22,14 +21,17 @@ from torchdpcate.release.statement import TUNING
 from torchdpcate.release.statistics import StatisticsRelease
 from torchdpcate.verify.average_law import READOUTS
 
-_RULE = ("learner", "weights", "outcome", "loss", "gamma")
+CANDIDATE = "candidate"
+"""First word of what one of several candidates is charged."""
+
+_RULE = ("learner", "weights", "outcome", "loss", "ridge")
 _RULE_MAY = frozenset(
     (
         *("radius", "split", "seed", "outcome_low", "outcome_high", "outcome_centre", "outcome_clip"),
         *("propensity", "propensity_ridge", "propensity_perturbation", "propensity_tilt_scale"),
-        *("propensity_epsilon_jacobian", "spill", "weights_ridge", "weights_cap", "weights_alpha"),
+        *("propensity_epsilon_jacobian", "indirect_sensitivity", "weights_ridge", "weights_cap", "weights_alpha"),
         *("weights_bandwidth", "matching", "bandwidth", "columns", "gap", "residual_model"),
-        *("candidates", "selection_block"),
+        *("candidates", "selection_fraction"),
     )
 )
 _TILT = ("perturbation", "tilt_scale", "epsilon_jacobian", "solver_scale")
@@ -127,7 +129,7 @@ COMMON_CONDITIONS = (
 LABELS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(
         (FunctionRelease.kind, QueryRelease.kind, StatisticsRelease.kind),
-        ("DP-SGD", "nuisances: ", "Huber threshold: ", SCREENING, "second stage: ", "release by "),
+        ("DP-SGD", "nuisances: ", "Huber threshold: ", SCREENING.words, "second stage: ", "release by "),
     ),
     RuleRelease.kind: ("weights: ", "outcome: ", "release by ", f"{CANDIDATE} ", "choice among candidates", "rule, "),
     PolicyRelease.kind: ("DP-SGD", "nuisances: ", "release by "),

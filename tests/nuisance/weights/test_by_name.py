@@ -11,6 +11,7 @@ import torch
 from sklearn.base import clone
 
 from tests.estimators.rules.neighbours import DOMAIN, confounded, omega, unpaid, with_first
+from tests.sessions import noted
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.erm.bounds import WeightBounds
@@ -29,7 +30,7 @@ COLUMN = Domain([0.1, 0.0], [0.8, 1.0], -1.0, 1.0, overlap=0.2, names=["p", "z"]
 
 
 def fitted(scheme, records, domain=DOMAIN):
-    return scheme.fit(records, domain, budget=None, charge=unpaid, noise=NoiseSource.fixed(0))
+    return scheme.fit(records, domain, budget=None, session=noted(NoiseSource.fixed(0), unpaid))
 
 
 def test_a_trial_has_the_sensitivity_of_its_rarer_arm():
@@ -88,11 +89,11 @@ def test_own_arm_weights_find_the_contrast_and_one_arms_weights_for_all_do_not()
 
 def test_noise_multipliers():
     """W1 / (share of epsilon) at epsilon = 1, weights about one, least propensity 1/4: section 4.4."""
-    private = PrivateWeights(share=0.25)
+    private = PrivateWeights(budget_fraction=0.25)
     multipliers = {
         "unweighted": ConstantWeights().bounds(400, DOMAIN).first,
         "known": KnownWeights(0.25).bounds(400, DOMAIN).first,
-        "private": private.bounds(400, DOMAIN).first / (1 - private.share),
+        "private": private.bounds(400, DOMAIN).first / (1 - private.budget_fraction),
         "ipw, rho = 1": LogisticWeights(1.0).bounds(400, DOMAIN).first,
         "ipw, rho = 0.1": LogisticWeights(0.1).bounds(400, DOMAIN).first,
     }
@@ -182,4 +183,4 @@ def test_a_first_stage_without_ridge_has_no_certificate(make):
 def test_a_spill_is_never_said_to_exceed_what_there_is_to_move(make):
     scheme = make(ridge=1e-9)
     least, most = scheme.span(DOMAIN)
-    assert scheme.bounds(5, DOMAIN).spill == pytest.approx(4 * (most - least))
+    assert scheme.bounds(5, DOMAIN).indirect == pytest.approx(4 * (most - least))

@@ -9,10 +9,9 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.mechanisms.base import Charge
 from torchdpcate.nuisance.weights.scheme import FittedWeights, InversePropensity, WeightScheme
 from torchdpcate.privacy.budget import PrivacyBudget, probability
-from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 
 
 @dataclass(frozen=True)
@@ -22,9 +21,9 @@ class KnownWeights(WeightScheme):
     .. math:: \omega_i = 1 / (2 \pi(a_i | x_i)), \quad \omega_{max} = 1 / (2 \min_{a, x} \pi(a | x))
 
     Guarantee:
-        Certified, and free: a weight is a public function of its own record, so there is no spill. A trial's
-        probability is used as it is; a column is clipped to its public bounds and to the overlap bound (theory note
-        ``policy_learning``, sections 3 and 5.1).
+        Certified, and free: a weight is a public function of its own record, so there is no indirect sensitivity. A
+        trial's probability is used as it is; a column is clipped to its public bounds and to the overlap bound (theory
+        note ``policy_learning``, sections 3 and 5.1).
 
     Args:
         propensity: P(A = 1) of a trial, in (0, 1), or the name of the covariate that holds P(A = 1 | x), whose public
@@ -50,7 +49,7 @@ class KnownWeights(WeightScheme):
             probability("weights.propensity", self.propensity, above_zero=True)
 
     def bounds(self, n: int, domain: Domain) -> WeightBounds:
-        """Return the bounds of weights without spill."""
+        """Return the bounds of weights without indirect sensitivity."""
         low, high = self._range(domain)
         return WeightBounds.per_record(0.5 / min(low, 1 - high))
 
@@ -60,8 +59,7 @@ class KnownWeights(WeightScheme):
         domain: Domain,
         *,
         budget: PrivacyBudget | None,
-        charge: Charge,
-        noise: NoiseSource,
+        session: FitSession,
     ) -> "KnownPropensity":
         """Return the weights; nothing is fitted and nothing spent."""
         bounds, name = self.bounds(records.n, domain), self.propensity
@@ -112,7 +110,7 @@ class ConstantWeights(WeightScheme):
     For small samples, where noise harms more than confounding does: no weights need less noise.
 
     Guarantee:
-        Certified, and free: weights without records have no spill.
+        Certified, and free: weights without records have no indirect sensitivity.
 
     Example:
         >>> ConstantWeights().bounds(100, Domain([0.0], [1.0], -1.0, 1.0)).most
@@ -131,8 +129,7 @@ class ConstantWeights(WeightScheme):
         domain: Domain,
         *,
         budget: PrivacyBudget | None,
-        charge: Charge,
-        noise: NoiseSource,
+        session: FitSession,
     ) -> "OneForAll":
         """Return the weights; nothing is fitted and nothing spent."""
         return OneForAll(self.bounds(records.n, domain), {})

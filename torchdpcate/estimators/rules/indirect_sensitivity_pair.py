@@ -1,4 +1,4 @@
-"""Neighbours whose balancing weights move most, as far as searched: the attack on the certificates of spill."""
+"""Neighbours whose balancing weights move most, as far as searched: the attack on their indirect sensitivity."""
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from torchdpcate.nuisance.weights.balancing import BalancingWeights
 from torchdpcate.nuisance.weights.mmd import MMDWeights
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, worst_case
 
 _DOMAIN = Domain([0.0], [1.0], -1.0, 1.0, overlap=0.25)
@@ -33,8 +34,7 @@ def crossing_pair() -> tuple[CausalData, CausalData]:
 
 def free_weights(scheme: BalancingWeights, records: CausalData) -> Tensor:
     """Return the weights of the records, for which nothing is charged and nothing drawn."""
-    noise = NoiseSource.fixed(0)
-    return scheme.fit(records, _DOMAIN, budget=None, charge=lambda *_: None, noise=noise).weights(records)
+    return scheme.fit(records, _DOMAIN, budget=None, session=FitSession(NoiseSource.fixed(0))).weights(records)
 
 
 @worst_case(
@@ -51,7 +51,7 @@ def _balancing(budget: PrivacyBudget) -> Game:
     psi, ready = torch.ones(worlds[0].n, 1, dtype=torch.float64), []
     for omega, label in zip(weights, (-1.0, 1.0), strict=True):
         signs = torch.cat([torch.tensor([label]).to(target), target[1:]])
-        problem = WeightedERM(psi, signs, omega, HuberHinge(), gamma=1_000.0, bounds=bounds)
+        problem = WeightedERM(psi, signs, omega, HuberHinge(), ridge=1_000.0, bounds=bounds)
         ready.append(OutputRule("gamma").prepare(problem, budget))
     assert ready[0].event is not None
     return Game(
