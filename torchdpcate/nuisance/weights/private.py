@@ -54,7 +54,7 @@ class PrivateWeights(WeightScheme):
         budget_fraction: Fraction of the budget that pays for the propensity, in (0, 1).
         ridge: gamma of the summed objective; None takes ``ridge_for``.
         features: Public feature map; None takes intercept and scaled covariates.
-        perturbation: Law of the tilt: ``box`` (default, least noise for these features), ``gamma`` or ``gaussian``.
+        perturbation: Law of the objective noise: ``box`` (default, least for these features), ``gamma``, ``gaussian``.
         block_fraction: Fraction of the records that pay for the propensity with the whole budget and then rest; None
             uses all.
 
