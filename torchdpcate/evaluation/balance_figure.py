@@ -45,8 +45,6 @@ class IntervalRow(NamedTuple):
 def balance_figure(
     table: "BalanceTable | None", *, nonprivate: "BalanceTable | None" = None, claim: str = ""
 ) -> "Figure":
-    table: "BalanceTable | None", *, nonprivate: "BalanceTable | None" = None, claim: str = ""
-) -> "Figure":
     """Draw how far treated and controls differ in every feature, before and after weighting (a love plot).
 
     Points are released statistics with bars of 1.96 deviations of their noise; the band is what the fit is expected to
