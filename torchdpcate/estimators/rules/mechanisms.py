@@ -1,4 +1,4 @@
-"""How a weighted ERM is released: by a random tilt of its objective, or by noise on its minimiser."""
+"""How a weighted ERM is released: by noise in its objective, or by noise on its minimiser."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -7,11 +7,10 @@ from typing import ClassVar
 from torch import Tensor
 
 from torchdpcate.erm.bounds import WeightBounds
-from torchdpcate.erm.perturbation import Tilt, calibrate_tilt, output_mechanism
+from torchdpcate.erm.perturbation import ObjectiveNoise, calibrate_objective, output_mechanism
 from torchdpcate.erm.solver import default_tolerance
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.mechanisms.base import Prepared
-from torchdpcate.estimators.mechanism import Stated
+from torchdpcate.estimators.mechanism import Prepared, Stated
 from torchdpcate.estimators.recompute import charged_gaussian, grid_problems
 from torchdpcate.estimators.rules.recompute import RuleFacts, library_parts, rule_states, slopes_of
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
@@ -127,7 +126,7 @@ class ObjectiveRule(RuleMechanism):
 
     def prepare(self, problem: WeightedERM, budget: PrivacyBudget) -> Prepared:
         """Return the tilted fit's mechanism; see ``RuleMechanism.prepare``."""
-        tilt = calibrate_tilt(
+        objective = calibrate_objective(
             budget,
             kind=self.perturbation,
             slope=problem.loss.slope,
@@ -139,16 +138,16 @@ class ObjectiveRule(RuleMechanism):
             constrained=problem.domain is not None,
         )
 
-        solver_scale = tilt.solver.released_scale(problem.size)  # refuses before anything is paid
+        solver_scale = objective.solver.released_scale(problem.size)  # refuses before anything is paid
 
         def draw(noise: NoiseSource, runs: int) -> Tensor:
-            return tilt.release(lambda tilts: problem.solve(tilts, tilt.tolerance), noise, runs)
+            return objective.release(lambda tilts: problem.solve(tilts, objective.tolerance), noise, runs)
 
         return Prepared(
-            tilt.event,
+            objective.event,
             self._guarantee(problem, budget),
             draw,
-            {**tilt.public, "ridge": problem.ridge, "solver_scale": solver_scale},
+            {**objective.public, "ridge": problem.ridge, "solver_scale": solver_scale},
         )
 
     def problems(self, facts: RuleFacts) -> Iterator[str]:
@@ -157,18 +156,18 @@ class ObjectiveRule(RuleMechanism):
             yield "its perturbation is not that of its mechanism"
         bounds, most = facts.weights
         if most is not None:
-            bounds = bounds.scaled(facts.number("tilt_scale") / self._stated_tilt(facts, bounds).scale)
+            bounds = bounds.scaled(facts.number("tilt_scale") / self._stated_noise_of(facts, bounds).scale)
             yield from facts.largest(bounds, most)
         yield from facts.determinants(bounds)
-        tilt = self._stated_tilt(facts, bounds)
-        yield from facts.compared("tilt_scale", tilt.scale)
-        yield from facts.compared("solver_scale", tilt.solver.released_scale(tilt.size))
+        noise = self._stated_noise_of(facts, bounds)
+        yield from facts.compared("tilt_scale", noise.scale)
+        yield from facts.compared("solver_scale", noise.solver.released_scale(noise.size))
         yield from grid_problems("theta", facts.release.theta, facts.number("solver_scale"))
 
-    def _stated_tilt(self, facts: RuleFacts, bounds: WeightBounds) -> Tilt:
+    def _stated_noise_of(self, facts: RuleFacts, bounds: WeightBounds) -> ObjectiveNoise:
         """Return the objective noise that the charge pays, with these weights and the stated cost of determinants."""
         features = facts.release.features
-        return calibrate_tilt(
+        return calibrate_objective(
             facts.budget,
             kind=self.perturbation,
             slope=facts.slope,
