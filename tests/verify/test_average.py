@@ -93,16 +93,11 @@ def halved(law: IntervalLaw) -> IntervalLaw:
 
 def relabelled(release: AverageEffectRelease, *charges: Charge | Purpose, **change) -> AverageEffectRelease:
     """The release with these charges, or those of these purposes, for something else, or changed."""
-    blocks = tuple(
-        replace(
-            block,
-            charges=tuple(
-                replace(c, **change) if replace(c.charge, piece="") in charges or c.purpose in charges else c
-                for c in block.charges
-            ),
-        )
-        for block in release.privacy.blocks
-    )
+
+    def changed(c: StatedCharge) -> StatedCharge:
+        return replace(c, **change) if {replace(c.charge, piece=""), c.purpose} & set(charges) else c
+
+    blocks = tuple(replace(block, charges=tuple(map(changed, block.charges))) for block in release.privacy.blocks)
     return replace(release, privacy=replace(release.privacy, blocks=blocks))
 
 
