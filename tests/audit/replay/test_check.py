@@ -18,7 +18,6 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_split
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.mechanisms.base import PrivateHead
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
 from torchdpcate.estimators.cate.mechanisms.output import OutputPerturbation
 from torchdpcate.features.maps import Identity, Legendre, Representation
@@ -61,6 +60,7 @@ def found(pipeline):
 # ---- honest pipelines
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("kind", [RLearner, DRLearner])
 @pytest.mark.parametrize(
     ("release", "mechanism"),
@@ -79,12 +79,14 @@ def test_the_learners_pass(kind, release, mechanism):
     assert (report.neighbours, report.outputs) == (3, 5)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("features", [Identity(), Legendre(3), Representation()])
 def test_every_feature_map_passes(features):
     report = check(learner_pipeline(learner(features=features)))
     assert report.passed, str(report)
 
 
+@pytest.mark.slow
 def test_a_neural_head_and_another_split_pass():
     neural = NeuralSecondStage(width=2, depth=1, ridge=0.1, epochs=1)
     settings = {"split": 0.3, "seed": 5}
@@ -104,6 +106,7 @@ def test_the_learner_given_is_left_as_it_is_and_the_ledger_in_memory(tmp_path):
 # ---- planted faults: settings read off the records
 
 
+@pytest.mark.slow
 def test_bounds_taken_from_the_records_are_reported():
     def pipeline(records, noise):
         low, high = records.x.min(0).values, records.x.max(0).values
@@ -166,6 +169,7 @@ def test_a_ridge_chosen_from_the_records_is_reported():
     assert {"learner.stage_.ridge", "release.privacy.public.ridge", "learner.stage_.sensitivity"} <= places
 
 
+@pytest.mark.slow
 def test_a_number_of_steps_chosen_from_the_records_is_reported():
     def pipeline(records, noise):
         epochs = 1 + int(records.y.max() == DOMAIN.outcome_high)
@@ -177,6 +181,7 @@ def test_a_number_of_steps_chosen_from_the_records_is_reported():
     assert "learner.ledger_.entries[0].count" in kinds["result"]
 
 
+@pytest.mark.slow
 def test_early_stopping_is_reported():
     class StopAtTheTop(Callback):
         def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
@@ -203,7 +208,7 @@ class Planted(OutputPerturbation):
     """Output perturbation with one thing wrong, in ``privatize``."""
 
     def head(self, ready, theta, **public):
-        return PrivateHead(theta, ready.noise_scale, ready.guarantee, ready.public | public)
+        return with_changes(ready, output=theta, public=ready.public | public)
 
 
 class SkipsItsCharge(Planted):
@@ -240,8 +245,7 @@ class DrawsAsOftenAsTreated(Planted):
 class ReleasesTheFit(Planted):
     def privatize(self, stage, budget, session):
         ready = self.prepare(stage, budget)
-        ready.run(session)
-        return self.head(ready, stage.theta)
+        return self.head(ready.run(session), stage.theta)
 
 
 class HandsOutTheFitAsPaid(Planted):
@@ -254,7 +258,7 @@ class HandsOutTheFitAsPaid(Planted):
 class TellsTheMean(Planted):
     def privatize(self, stage, budget, session):
         ready = self.prepare(stage, budget)
-        return self.head(ready, ready.run(session), mean=float(stage.block.s.mean()))
+        return self.head(ready, ready.run(session).output, mean=float(stage.block.s.mean()))
 
 
 class RefusesACorner(Planted):
@@ -267,6 +271,7 @@ class RefusesACorner(Planted):
 THIS = f"{__file__}:"
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize(
     ("mechanism", "kind", "where"),
     [
@@ -377,6 +382,7 @@ def dp_sgd(kind=TrainableNuisances, mode="ghost", clip=lambda records: 0.5, rate
     return pipeline
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["ghost", "hooks", "functorch"])
 def test_with_its_gradients_kept_dp_sgd_ends_at_the_same_weights(mode):
     report = check(dp_sgd(mode=mode))
