@@ -19,6 +19,7 @@ from torchdpcate.estimators.average.readout import Conclusion
 from torchdpcate.estimators.average.stages import estimate_batch
 from torchdpcate.estimators.average.subsample_aggregate import plan_subsample, subsample_aggregate
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.interval_law import half_width
 
 LEVEL = 0.95
@@ -56,7 +57,7 @@ def peers(eta: float) -> Method:
         facts = (records.n, design.features, estimand, epsilon)
         lee = horvitz_thompson(records, plan_horvitz_thompson(*facts), noise, records.sets)
         guha = subsample_aggregate(records, plan_subsample(*facts), noise)
-        difference = difference_in_means(records, epsilon, noise)
+        difference = difference_in_means(records, epsilon, FitSession(noise))
         return {"LGPR": found(lee), "GR": found(guha), "difference in means": found(difference)}
 
     return run

@@ -9,9 +9,8 @@ from torchdpcate.erm.private_fit import Fitter
 from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.readout import Readout
-from torchdpcate.estimators.cate.by_name import MECHANISMS
 from torchdpcate.estimators.cate.learner import CATELearner, RLearner
-from torchdpcate.estimators.cate.mechanisms.base import Mechanism
+from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS, Mechanism
 from torchdpcate.estimators.rules.learner import RuleLearner
 from torchdpcate.estimators.rules.mechanisms import ObjectiveRule, OutputRule
 from torchdpcate.estimators.selection.selector import PolicySelector

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from torchdpcate.erm.perturbation import PERTURBATIONS
-from torchdpcate.estimators.cate.by_name import MECHANISMS
+from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
 from torchdpcate.estimators.mechanism import ReleaseMechanism, Stated
-from torchdpcate.estimators.session import CANDIDATE
-from torchdpcate.nuisance.screening import SCREENING
+from torchdpcate.privacy.charge import SCREENING
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS
 from torchdpcate.release.average_effect import AverageEffectRelease
@@ -21,6 +20,9 @@ from torchdpcate.release.rule import RuleRelease
 from torchdpcate.release.statement import TUNING
 from torchdpcate.release.statistics import StatisticsRelease
 from torchdpcate.verify.average_law import READOUTS
+
+CANDIDATE = "candidate"
+"""First word of what one of several candidates is charged."""
 
 _RULE = ("learner", "weights", "outcome", "loss", "gamma")
 _RULE_MAY = frozenset(
@@ -127,7 +129,7 @@ COMMON_CONDITIONS = (
 LABELS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(
         (FunctionRelease.kind, QueryRelease.kind, StatisticsRelease.kind),
-        ("DP-SGD", "nuisances: ", "Huber threshold: ", SCREENING, "second stage: ", "release by "),
+        ("DP-SGD", "nuisances: ", "Huber threshold: ", SCREENING.words, "second stage: ", "release by "),
     ),
     RuleRelease.kind: ("weights: ", "outcome: ", "release by ", f"{CANDIDATE} ", "choice among candidates", "rule, "),
     PolicyRelease.kind: ("DP-SGD", "nuisances: ", "release by "),

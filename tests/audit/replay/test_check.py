@@ -28,7 +28,6 @@ from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.poisson import poisson_loader
 from torchdpcate.nuisance.trainable import TrainableNuisances
 from torchdpcate.nuisance.trainer import default_trainer
-from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.ledger import Ledger
 
 STUDY = Dataset1(n=260, queries=6, seed=3).load()
@@ -208,61 +207,61 @@ class Planted(OutputPerturbation):
 
 
 class SkipsItsCharge(Planted):
-    def privatize(self, stage, budget, charge, noise):
-        ready = self.prepare(stage, budget)
+    def privatize(self, stage, budget, session):
+        ready, noise = self.prepare(stage, budget), session.noise
         return self.head(ready, noise.paid(ready.draw(noise, 1)[0]))
 
 
 class ChargesAfterwards(Planted):
-    def privatize(self, stage, budget, charge, noise):
-        ready = self.prepare(stage, budget)
+    def privatize(self, stage, budget, session):
+        ready, noise = self.prepare(stage, budget), session.noise
         theta = noise.paid(ready.draw(noise, 1)[0])
-        charge(ready.event, Level.CERTIFIED, 1)
+        session.pay(ready.event)
         return self.head(ready, theta)
 
 
 class ScalesBySample(Planted):
-    def privatize(self, stage, budget, charge, noise):
-        ready = self.prepare(stage, budget)
-        charge(ready.event, Level.CERTIFIED, 1)
+    def privatize(self, stage, budget, session):
+        ready, noise = self.prepare(stage, budget), session.noise
+        session.pay(ready.event)
         drawn = noise.gaussian(len(stage.theta), float(stage.block.s.abs().mean()))
         return self.head(ready, noise.paid(stage.theta + drawn))
 
 
 class DrawsAsOftenAsTreated(Planted):
-    def privatize(self, stage, budget, charge, noise):
-        ready = self.prepare(stage, budget)
-        charge(ready.event, Level.CERTIFIED, 1)
+    def privatize(self, stage, budget, session):
+        ready, noise = self.prepare(stage, budget), session.noise
+        session.pay(ready.event)
         for _ in range(int((stage.block.w > 0).sum())):
             theta = ready.draw(noise, 1)[0]
         return self.head(ready, noise.paid(theta))
 
 
 class ReleasesTheFit(Planted):
-    def privatize(self, stage, budget, charge, noise):
+    def privatize(self, stage, budget, session):
         ready = self.prepare(stage, budget)
-        ready.run(charge, noise)
+        ready.run(session)
         return self.head(ready, stage.theta)
 
 
 class HandsOutTheFitAsPaid(Planted):
-    def privatize(self, stage, budget, charge, noise):
-        ready = self.prepare(stage, budget)
-        charge(ready.event, Level.CERTIFIED, 1)
+    def privatize(self, stage, budget, session):
+        ready, noise = self.prepare(stage, budget), session.noise
+        session.pay(ready.event)
         return self.head(ready, noise.paid(stage.theta))
 
 
 class TellsTheMean(Planted):
-    def privatize(self, stage, budget, charge, noise):
+    def privatize(self, stage, budget, session):
         ready = self.prepare(stage, budget)
-        return self.head(ready, ready.run(charge, noise), mean=float(stage.block.s.mean()))
+        return self.head(ready, ready.run(session), mean=float(stage.block.s.mean()))
 
 
 class RefusesACorner(Planted):
-    def privatize(self, stage, budget, charge, noise):
+    def privatize(self, stage, budget, session):
         if bool((stage.block.x == DOMAIN.covariate_high).all(1).any()):
             raise InputError("a record lies in the corner")
-        return super().privatize(stage, budget, charge, noise)
+        return super().privatize(stage, budget, session)
 
 
 THIS = f"{__file__}:"

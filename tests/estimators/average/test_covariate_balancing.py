@@ -22,6 +22,7 @@ from torchdpcate.estimators.average.plan import make_plan
 from torchdpcate.estimators.average.stages import estimate_batch, learn
 from torchdpcate.features.maps import FeatureMap, Products
 from torchdpcate.features.user_maps import on_domain
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.interval_law import half_width
 from torchdpcate.verify.average import average_problems
 from torchdpcate.verify.file import verify_release
@@ -260,7 +261,7 @@ def test_the_expected_imbalance_holds_what_is_left():
     records = data_sets(1, n, 4)
     plan = make_plan(n, FEATURES, ATE, PrivacyBudget(8.0, 0.0), loss="balancing")
     one = StackedRecords(Batch(*(part[0] for part in records.batch)))
-    theta = learn(one, plan, NoiseSource.system(), runs=runs).theta
+    theta = learn(one, plan, FitSession(NoiseSource.system()), runs).theta
     w = ATE.weights(predictor(one.batch.psi, theta), one.batch.z)
     imbalance = ((2 * one.batch.z - 1) * w) @ one.batch.psi / FEATURES.largest_entry
     left = imbalance - plan.propensity.ridge * theta / FEATURES.largest_entry

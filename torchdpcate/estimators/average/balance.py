@@ -9,11 +9,10 @@ from torch import Tensor
 from torchdpcate.causal.estimand import Estimand
 from torchdpcate.erm.private_fit import PreparedFit
 from torchdpcate.erm.records import Batch, Records, Terms, predictor
-from torchdpcate.estimators.average.readout import Pay
 from torchdpcate.features.maps import FeatureMap, Identity
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import KNormMechanism, LaplaceMechanism, k_norm_deviation
-from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.balance_table import BalanceTable
 
 COUNT = 0.2
@@ -71,7 +70,7 @@ class BalanceStatistics:
     estimand: Estimand
 
     def run(
-        self, records: Records, theta: Tensor, features: FeatureMap, size: float, pay: Pay, noise: NoiseSource
+        self, records: Records, theta: Tensor, features: FeatureMap, size: float, session: FitSession
     ) -> BalanceTable:
         """Pay for the statistics of one data set, and return them.
 
@@ -80,12 +79,11 @@ class BalanceStatistics:
             theta: Released coefficients of the weights, [1, p].
             features: Feature map.
             size: N, released.
-            pay: Takes the payments.
-            noise: Where the noise comes from.
+            session: Pays, and draws the noise.
         """
-        count = LaplaceMechanism(COUNT * self.epsilon, 1.0)
-        pay("treated", count.event)
-        pay("sums", self.sums(records.n).event)
+        count, noise = LaplaceMechanism(COUNT * self.epsilon, 1.0), session.noise
+        session.pay(count.event, part="treated")
+        session.pay(self.sums(records.n).event, part="sums")
         n = records.n
         treated = noise.paid(count.add_noise(records.total(lambda b: b.z.sum(-1).reshape(1, 1)), noise))[0, 0].item()
         share = min(max(treated, 1.0), n - 1.0) / n

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from torchdpcate.estimators.average.readout import Conclusion, Pay, Readout, ReadoutFacts, Total, Weighted
+from torchdpcate.estimators.average.readout import Conclusion, Readout, ReadoutFacts, Total, Weighted
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
-from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 
 UPPER = math.log(5)
 """One-sided 90 % quantile of Laplace noise, in its scale: 1.609438."""
@@ -50,13 +50,11 @@ class BalancedDifference(Readout):
     )
     parts: ClassVar[Mapping[str, float]] = {"difference": 0.40, "size": 0.05, "spread": 0.10}
 
-    def run(
-        self, total: Total, facts: ReadoutFacts, prices: Mapping[str, float], pay: Pay, noise: NoiseSource
-    ) -> Conclusion:
+    def run(self, total: Total, facts: ReadoutFacts, prices: Mapping[str, float], session: FitSession) -> Conclusion:
         """See `Readout`."""
-        mechanisms = self.mechanisms(facts, prices)
+        mechanisms, noise = self.mechanisms(facts, prices), session.noise
         for part, mechanism in mechanisms.items():
-            pay(part, mechanism.event)
+            session.pay(mechanism.event, part=part)
         sums = dict(zip(self.parts, total(_terms(facts)).T, strict=True))
         for part, mechanism in mechanisms.items():
             sums[part] = noise.paid(mechanism.add_noise(sums[part][:, None], noise)[:, 0])

@@ -13,7 +13,7 @@ from torchdpcate.erm.records import Records
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.balance import BalanceStatistics, expected_balance
 from torchdpcate.estimators.average.difference_in_means import difference_in_means
-from torchdpcate.estimators.average.learner import RECORDS, AverageEffectLearner
+from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.plan import (
     BALANCE,
     DIFFERENCE,
@@ -23,11 +23,12 @@ from torchdpcate.estimators.average.plan import (
     make_readout,
     noiseless_plan,
 )
-from torchdpcate.estimators.average.readout import Conclusion, Pay, Readout
+from torchdpcate.estimators.average.readout import Conclusion, Readout
 from torchdpcate.estimators.average.stages import learn, total_of
 from torchdpcate.features.maps import FeatureMap, conditions_of
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.guarantee import Condition, Level
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.balance_table import BalanceTable
 from torchdpcate.release.released_weights import ReleasedWeights
 
@@ -160,14 +161,14 @@ class CovariateBalancingEffect(AverageEffectLearner):
                 f"the interval counts it {counted} and may undercover; take fewer features, more epsilon or overlap",
                 stacklevel=4,
             )
-        self._learnt = learn(records, plan, self._noise, self._payer(self._account, [RECORDS], set()))
+        self._learnt = learn(records, plan, self._first())
         self.weights_ = ReleasedWeights(self._learnt.theta[0], plan.features, plan.estimand)
         if self.public_sample is not None:
             self._look_at_sample()
 
-    def _conclude(self, records: Records, pay: Pay) -> Conclusion:
+    def _conclude(self, records: Records, session: FitSession) -> Conclusion:
         plan = self._plan
-        return plan.readout.run(total_of(records, plan, self._learnt), plan.facts, plan.prices, pay, self._noise)
+        return plan.readout.run(total_of(records, plan, self._learnt), plan.facts, plan.prices, session)
 
     def _without_noise(self, records: Records) -> Conclusion:
         plan = self._plan
@@ -180,21 +181,21 @@ class CovariateBalancingEffect(AverageEffectLearner):
             readout=plan.readout,
             outcome_bounds=bounds,
         )
-        learnt = learn(records, exact, self._noise)
+        learnt = learn(records, exact, FitSession(self._noise))
         return exact.readout.without_noise(total_of(records, exact, learnt), exact.facts)
 
-    def _extras(self, conclusion: Conclusion, pay: Pay) -> dict[str, Any]:
+    def _extras(self, conclusion: Conclusion, session: FitSession) -> dict[str, Any]:
         plan, records, size = self._plan, self._records, plan_size(conclusion)
         theta, table = self._learnt.theta, None
         if plan.balancing:
             table = expected_balance(theta[0], plan.features, plan.propensity, size)
         if BALANCE in plan.prices:
-            statistics, own = BalanceStatistics(plan.prices[BALANCE], plan.estimand), _named(pay, BALANCE)
-            bought = statistics.run(records, theta, plan.features, size, own, self._noise)
+            statistics = BalanceStatistics(plan.prices[BALANCE], plan.estimand)
+            bought = statistics.run(records, theta, plan.features, size, session.part(BALANCE))
             table = bought if table is None else replace(bought, expected=table.expected, expected_sd=table.expected_sd)
         beside = None
         if DIFFERENCE in plan.prices:
-            found = difference_in_means(records, plan.prices[DIFFERENCE], self._noise, _named(pay, DIFFERENCE))
+            found = difference_in_means(records, plan.prices[DIFFERENCE], session.part(DIFFERENCE))
             beside = self._estimate(found)
         model = self._learnt.model
         return {
@@ -250,8 +251,3 @@ class CovariateBalancingEffect(AverageEffectLearner):
 def plan_size(conclusion: Conclusion) -> float:
     """Return the released N of the one run of a conclusion."""
     return conclusion.size[0].item()
-
-
-def _named(pay: Pay, name: str) -> Pay:
-    """Return what charges parts under a further name."""
-    return lambda part, *charge, **further: pay(f"{name} ({part})", *charge, **further)

@@ -9,8 +9,8 @@ from torchdpcate.causal.estimand import ATE
 from torchdpcate.erm.records import Batch, Records
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.outcome_table import OutcomeTable
-from torchdpcate.estimators.average.readout import Conclusion, Pay, ReadoutFacts, Total, Weighted, free
-from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.estimators.average.readout import Conclusion, ReadoutFacts, Total, Weighted
+from torchdpcate.privacy.session import FitSession
 
 _EQUAL = ATE(0.5)  # all records weigh the same
 _TABLE = OutcomeTable()
@@ -28,17 +28,16 @@ def equal_weights(records: Records) -> Total:
     return lambda terms: records.total(lambda batch: terms(weighted(batch)))
 
 
-def difference_in_means(records: Records, epsilon: float, noise: NoiseSource, pay: Pay | None = None) -> Conclusion:
+def difference_in_means(records: Records, epsilon: float, session: FitSession) -> Conclusion:
     """Release the difference in means of each data set, for outcomes in [0, 1].
 
     Args:
         records: One data set, or several side by side.
         epsilon: What it costs.
-        noise: Where the noise comes from.
-        pay: Takes the payments; None where nothing is charged, in simulations.
+        session: Pays, and draws the noise.
     """
     facts = ReadoutFacts(records.n, _EQUAL)
-    return _TABLE.run(equal_weights(records), facts, prices_of(epsilon), pay or free, noise)
+    return _TABLE.run(equal_weights(records), facts, prices_of(epsilon), session)
 
 
 def prices_of(epsilon: float) -> dict[str, float]:
@@ -88,9 +87,9 @@ class DifferenceInMeansEffect(AverageEffectLearner):
     def _learn(self, records: Records) -> None:
         pass
 
-    def _conclude(self, records: Records, pay: Pay) -> Conclusion:
-        assert self._account is not None
-        return difference_in_means(records, self._account.budget.epsilon, self._noise, pay)
+    def _conclude(self, records: Records, session: FitSession) -> Conclusion:
+        assert session.budget is not None
+        return difference_in_means(records, session.budget.epsilon, session)
 
     def _without_noise(self, records: Records) -> Conclusion:
         return plain_difference(records)

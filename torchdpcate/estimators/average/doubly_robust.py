@@ -15,7 +15,7 @@ from torchdpcate.estimators.average.doubly_robust_plan import (
     score_records,
 )
 from torchdpcate.estimators.average.learner import RECORDS, AverageEffectLearner
-from torchdpcate.estimators.average.readout import Conclusion, Pay
+from torchdpcate.estimators.average.readout import Conclusion
 from torchdpcate.estimators.average.score_sums import (
     conclude,
     prices_of,
@@ -26,6 +26,7 @@ from torchdpcate.estimators.average.score_sums import (
 from torchdpcate.nuisance.recipe import NuisanceRecipe
 from torchdpcate.privacy.budget import whole
 from torchdpcate.privacy.guarantee import Condition, Level, own_code
+from torchdpcate.privacy.session import FitSession
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -123,19 +124,21 @@ class DoublyRobustEffect(AverageEffectLearner):
     def _learn(self, records: Records) -> None:
         assert isinstance(records, StackedRecords)
         self._plan = self._make_plan(records.n)
-        self.nuisances_ = fit_nuisances(records, self._plan, self._noise, self.ledger_)[0]
+        self.nuisances_ = fit_nuisances(records, self._plan, self._session)[0]
 
-    def _conclude(self, records: Records, pay: Pay) -> Conclusion:
+    def _conclude(self, records: Records, session: FitSession) -> Conclusion:
         assert isinstance(records, StackedRecords)
         plan, models = self._plan, [self.nuisances_]
         assert plan.budget is not None
         scored, ranges = score_records(records, plan, models), ranges_of(models, plan)
-        return release_scores(scored, ranges, plan.estimand, plan.budget.epsilon, self._noise, pay)
+        return release_scores(scored, ranges, plan.estimand, plan.budget.epsilon, session)
 
     def _without_noise(self, records: Records) -> Conclusion:
         assert isinstance(records, StackedRecords)
         plan = replace(self._plan, budget=None)
-        models = [self.nuisances_] if self._plan.budget is None else fit_nuisances(records, plan, self._noise)
+        models = (
+            [self.nuisances_] if self._plan.budget is None else fit_nuisances(records, plan, FitSession(self._noise))
+        )
         return conclude(score_records(records, plan, models), ranges_of(models, plan), plan.estimand)
 
     def _sizes(self, n: int) -> dict[str, int]:

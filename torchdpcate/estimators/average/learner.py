@@ -16,18 +16,20 @@ from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.erm.records import Records, StackedRecords, StreamedRecords
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.readout import Conclusion, Pay
-from torchdpcate.estimators.session import Account, forget
+from torchdpcate.estimators.average.readout import Conclusion
+from torchdpcate.estimators.base import forget
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.events import Event
+from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.estimate import Estimate
 from torchdpcate.release.holds_if import HOLDS_IF, holds_if
 from torchdpcate.release.interval_law import IntervalLaw
+from torchdpcate.release.statement import make_statement
 
 RECORDS = "records"
 """The block of all records."""
@@ -138,7 +140,7 @@ class AverageEffectLearner(BaseEstimator, ABC):
         """Pay for, and learn, what comes before the estimate."""
 
     @abstractmethod
-    def _conclude(self, records: Records, pay: Pay) -> Conclusion:
+    def _conclude(self, records: Records, session: FitSession) -> Conclusion:
         """Pay for the estimate and draw it, one run."""
 
     @abstractmethod
@@ -155,12 +157,12 @@ class AverageEffectLearner(BaseEstimator, ABC):
         Raises:
             InputError: Not fitted, fitted without privacy, or released already.
         """
-        account = self._ready()
+        self._ready()
         self._released = True
-        own: set[int] = set()
-        pay = self._payer(account, self._payers(), own, f"release by {self._method}: ")
-        conclusion = self._conclude(self._records, pay)
-        return self._published(conclusion, self._extras(conclusion, pay), account, own)
+        charge = Charge(Purpose.RELEASE, self._method)
+        own = self._session.scope(self._payers(), charge, conditional=bool(self.map_conditions))
+        conclusion = self._conclude(self._records, own)
+        return self._published(conclusion, self._extras(conclusion, own), own.entries)
 
     def curator_estimate(self) -> Estimate:
         """Return the estimate without noise in its last step. The curator's, never to be published.
@@ -212,10 +214,9 @@ class AverageEffectLearner(BaseEstimator, ABC):
         self.check(records.n)
         self.schema_ = TableSchema.of(self.domain).two_arms()
         self.sizes_ = self._sizes(records.n)
-        self._noise, self._account = self.noise or NoiseSource.system(), None
-        if self.budget is not None:
-            self._account = Account.open(self.sizes_, self.budget, self._noise, self.ledger_path)
-        self.ledger_ = None if self._account is None else self._account.ledger
+        self._noise = self.noise or NoiseSource.system()
+        self._session = FitSession.open(self.sizes_, self.budget, self._noise, self.ledger_path)
+        self.ledger_ = self._session.ledger
         self._learn(records)
         # a release tells of the fit, whatever becomes of the settings in between
         self._method, self._formula = self.method, self.formula
@@ -229,21 +230,19 @@ class AverageEffectLearner(BaseEstimator, ABC):
         if condition is not None:
             self.settings_[HOLDS_IF] = condition
         self._records, self._released = records, False
-        if self._account is not None:
-            self._account.close()
+        self._session.close()
         return self
 
-    def _extras(self, conclusion: Conclusion, pay: Pay) -> dict[str, Any]:
+    def _extras(self, conclusion: Conclusion, session: FitSession) -> dict[str, Any]:
         """Return what else the release holds, by the names of its fields, paying for what costs something."""
         return {}
 
-    def _published(
-        self, conclusion: Conclusion, extras: Mapping[str, Any], account: Account, own: set[int]
-    ) -> AverageEffectRelease:
-        guarantee = Guarantee(self.level, account.budget, self.conditions, source="covariate_balancing")
-        statement = account.statement(
+    def _published(self, conclusion: Conclusion, extras: Mapping[str, Any], own: set[int]) -> AverageEffectRelease:
+        guarantee = Guarantee(self.level, self._session.budget, self.conditions, source="covariate_balancing")
+        statement = make_statement(
+            self._session,
             guarantee,
-            own,
+            own=own,
             mechanism=self._method,
             formula=self._formula,
             public=self.settings_,
@@ -271,25 +270,16 @@ class AverageEffectLearner(BaseEstimator, ABC):
         """Return the blocks whose records move the estimate."""
         return [RECORDS]
 
-    def _payer(self, account: Account | None, blocks: list[str], own: set[int], start: str = "") -> Pay:
-        """Return what charges these blocks, under labels that start so, and keeps the ledger's entries in ``own``."""
+    def _first(self) -> FitSession:
+        """Return the session of what is learnt before the estimate."""
+        return self._session.scope([RECORDS], Charge(Purpose.WEIGHTS), conditional=bool(self.map_conditions))
 
-        def pay(part: str, event: Event, level: Level = Level.CERTIFIED, count: int = 1) -> None:
-            if account is not None:
-                till = account.till(blocks, f"{start}{part}")
-                conditional = level is Level.CERTIFIED and self.map_conditions
-                till(event, Level.CONDITIONAL if conditional else level, count)
-                own.update(till.own)
-
-        return pay
-
-    def _ready(self) -> Account:
+    def _ready(self) -> None:
         if not hasattr(self, "_records"):
             raise InputError("release: the learner is not fitted; call fit(X, A, Y) first")
-        if self._account is None:
+        if self._session.budget is None:
             raise InputError("budget = None: this learner was fitted without privacy and releases nothing")
         if self._released:
             raise InputError(
                 "release: this fit has released its estimate, and spent its budget; fit anew on new records"
             )
-        return self._account

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand
 from torchdpcate.estimators.average.balanced_difference import SCALES, UPPER
-from torchdpcate.estimators.average.readout import Conclusion, Pay, Readout, ReadoutFacts, Total, Weighted
+from torchdpcate.estimators.average.readout import Conclusion, Readout, ReadoutFacts, Total, Weighted
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import AdditiveMechanism, LaplaceMechanism
-from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.root_polytope import RootPolytopeMechanism
+from torchdpcate.privacy.session import FitSession
 
 CELLS = ("treated_high", "treated_low", "control_high", "control_low")
 """T_11, T_10, T_01, T_00."""
@@ -48,18 +48,17 @@ class OutcomeTable(Readout):
     )
     parts: ClassVar[Mapping[str, float]] = {"table": 0.60, "variance": 0.10}
 
-    def run(
-        self, total: Total, facts: ReadoutFacts, prices: Mapping[str, float], pay: Pay, noise: NoiseSource
-    ) -> Conclusion:
+    def run(self, total: Total, facts: ReadoutFacts, prices: Mapping[str, float], session: FitSession) -> Conclusion:
         """See `Readout`."""
         of, (first, last) = facts.estimand, self.mechanisms(facts, prices)
+        noise = session.noise
         bounds = _arm_bounds(of)
         unit, scale = (1.0, 1.0) if of.symmetric else (2 * bounds, 2 * bounds)
-        pay("table", first.event)
+        session.pay(first.event, part="table")
         table = noise.paid(first.add_noise(total(_cells(facts)) / unit, noise) * unit)
         floor = floors(of, prices["table"])
         means = _Means.of(table, floor)
-        pay("variance", last.event)
+        session.pay(last.event, part="variance")
         variance = noise.paid(last.add_noise(total(means.terms(bounds, facts.n)), noise)[:, 0])
         most = means.largest_term(bounds)
         upper = (variance + UPPER * last.released_scale(1)).clamp(0, facts.n) * most

@@ -3,14 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand
-from torchdpcate.privacy.events import Event
-from torchdpcate.privacy.guarantee import Level
-from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 
 
 class Weighted(NamedTuple):
@@ -31,17 +29,6 @@ class Weighted(NamedTuple):
 
 Total = Callable[[Callable[[Weighted], Tensor]], Tensor]
 """From sums over a batch, [runs, k], to sums over all records, [runs, k]."""
-
-
-class Pay(Protocol):
-    """Takes payments, before any noise is drawn."""
-
-    def __call__(self, part: str, event: Event, level: Level = Level.CERTIFIED, count: int = 1) -> None:
-        """Charge an event for a part, by its name."""
-
-
-def free(part: str, *charge: Any, **further: Any) -> None:
-    """Take no payment: a simulation, or a learner without a budget."""
 
 
 @dataclass(frozen=True)
@@ -104,17 +91,14 @@ class Readout(ABC):
     parts: ClassVar[Mapping[str, float]]
 
     @abstractmethod
-    def run(
-        self, total: Total, facts: ReadoutFacts, prices: Mapping[str, float], pay: Pay, noise: NoiseSource
-    ) -> Conclusion:
+    def run(self, total: Total, facts: ReadoutFacts, prices: Mapping[str, float], session: FitSession) -> Conclusion:
         """Pay for the sums, add noise, conclude; weights and centre are fixed before.
 
         Args:
             total: Sums over the weighted records.
             facts: Public facts.
             prices: Epsilon of each of ``parts``.
-            pay: Takes the payments.
-            noise: Where the noise comes from.
+            session: Pays, and draws the noise; its scope is the release's.
         """
 
     @abstractmethod

@@ -15,12 +15,13 @@ from torchdpcate.erm.solver import minimise
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.balanced_difference import UPPER
 from torchdpcate.estimators.average.learner import AverageEffectLearner
-from torchdpcate.estimators.average.readout import Conclusion, Pay, free
+from torchdpcate.estimators.average.readout import Conclusion
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import positive, whole
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 
 _HALF = 0.5 * (1 - 1e-9)  # of epsilon for either sum, so that they never add up to more
 _RANGE = 2.0  # of a group's estimate, for outcomes in [0, 1]
@@ -127,7 +128,7 @@ def group_estimates(records: StackedRecords, plan: SubsamplePlan) -> Tensor:
     return (means[0] - means[1]).nan_to_num(0.0).clamp(-1, 1).reshape(-1, plan.groups)
 
 
-def release_mean(estimates: Tensor, plan: SubsamplePlan, noise: NoiseSource, pay: Pay | None = None) -> Conclusion:
+def release_mean(estimates: Tensor, plan: SubsamplePlan, session: FitSession) -> Conclusion:
     r"""Pay for the sum of estimates and the sum of their squared deviations, and conclude.
 
     .. math:: \tau = \frac1M \Big(\sum_k \tau_k + Lap\big(\tfrac4\epsilon\big)\Big), \quad
@@ -137,13 +138,12 @@ def release_mean(estimates: Tensor, plan: SubsamplePlan, noise: NoiseSource, pay
     Args:
         estimates: Of the groups, [runs, M], in [-1, 1].
         plan: Public plan.
-        noise: Where the noise comes from.
-        pay: Takes the payments; None where nothing is charged.
+        session: Pays, and draws the noise.
     """
-    pay = pay or free
-    pay("sum", plan.total.event)
+    noise = session.noise
+    session.pay(plan.total.event, part="sum")
     total = noise.paid(plan.total.add_noise(sum_of(estimates)[:, None], noise)[:, 0])
-    pay("spread", plan.spread.event)
+    session.pay(plan.spread.event, part="spread")
     spread = noise.paid(plan.spread.add_noise(squared_deviations(estimates)[:, None], noise)[:, 0])
     return _conclusion(total, spread, plan.groups, plan.total.released_scale(1), plan.spread.released_scale(1))
 
@@ -151,7 +151,7 @@ def release_mean(estimates: Tensor, plan: SubsamplePlan, noise: NoiseSource, pay
 def subsample_aggregate(records: StackedRecords, plan: SubsamplePlan, noise: NoiseSource, runs: int = 1) -> Conclusion:
     """Run the whole mechanism on each data set, or ``runs`` times on one; for simulations and audits."""
     estimates = group_estimates(records, plan)
-    return release_mean(estimates if len(estimates) > 1 else estimates.expand(runs, -1), plan, noise)
+    return release_mean(estimates if len(estimates) > 1 else estimates.expand(runs, -1), plan, FitSession(noise))
 
 
 def sum_of(estimates: Tensor) -> Tensor:
@@ -240,9 +240,9 @@ class SubsampleAggregateEffect(AverageEffectLearner):
     def _learn(self, records: Records) -> None:
         self._plan = self._make_plan(records.n)
 
-    def _conclude(self, records: Records, pay: Pay) -> Conclusion:
+    def _conclude(self, records: Records, session: FitSession) -> Conclusion:
         assert isinstance(records, StackedRecords)
-        return release_mean(group_estimates(records, self._plan), self._plan, self._noise, pay)
+        return release_mean(group_estimates(records, self._plan), self._plan, session)
 
     def _without_noise(self, records: Records) -> Conclusion:
         assert isinstance(records, StackedRecords)
