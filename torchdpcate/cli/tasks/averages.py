@@ -6,9 +6,10 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
-from torch import Tensor, tensor
+from torch import Tensor
 
 from torchdpcate.cli.run import noise_source, say_warning, warnings_said
 from torchdpcate.cli.task import Measure, TaskSpec
@@ -140,7 +141,7 @@ class Averages(TaskSpec):
         numbers: dict[str, Any] = {f"unreleased.{name}": estimate.value for name, estimate in self._others.items()}
         columns = {} if self._balance is None else self._balance.columns()
         numbers |= {f"balance.{name}": column for name, column in columns.items()}
-        return {name: tensor(value).double() for name, value in numbers.items()}
+        return {name: torch.tensor(value, dtype=torch.float64) for name, value in numbers.items()}
 
     def write(self, summary: Mapping[str, Any]) -> None:
         """Write the curator's tables and figures."""
