@@ -28,12 +28,12 @@ TASKS = {
     "owl": ["task=owl"],
     "owl by output": ["task=owl", "rule.mechanism=output", "outcome=shifted", "features=legendre"],
     "two stages": ["task=two_stage_rule", "data.confounded=true"],
-    "two blocks": ["task=two_stage_rule", "weights.block=0.25", "loss=logistic"],
+    "two blocks": ["task=two_stage_rule", "weights.block_fraction=0.25", "loss=logistic"],
     "balanced": ["task=two_stage_rule", "weights=entropy"],
     "constant": ["task=two_stage_rule", "weights=constant", "rule.perturbation=gamma"],
     "pairs": ["task=pairwise"],
-    "tuned": ["task=owl", "tune=ridge", "tune.gammas=[10,100]"],
-    "tuned in blocks": ["task=two_stage_rule", "weights.block=0.25", "tune=ridge", "tune.gammas=[10,100]"],
+    "tuned": ["task=owl", "tune=ridge", "tune.ridges=[10,100]"],
+    "tuned in blocks": ["task=two_stage_rule", "weights.block_fraction=0.25", "tune=ridge", "tune.ridges=[10,100]"],
 }
 DOMAIN = {
     "treatment": "treat",
@@ -62,6 +62,7 @@ def trained(tmp_path_factory):
     return folder
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_trains_verifies_and_leaks_nothing(name, trained):
     folder = trained(name)
@@ -184,6 +185,7 @@ def sweep(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_a_report_of_rules_and_effects_keeps_them_apart(sweep, capsys):
     assert main(["report", str(sweep)]) == 0
     page = (sweep / "curator" / "report.md").read_text()
@@ -258,6 +260,7 @@ def here(tmp_path, monkeypatch):
 TABLE = ["data=table", "data.path=people.csv", "data.domain=domain.yaml"]
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("task", ["owl", "two_stage_rule", "pairwise"])
 def test_a_table_becomes_a_rule_and_decisions(task, here):
     cells = ["weights.propensity=0.5"] if task == "owl" else []
@@ -270,6 +273,7 @@ def test_a_table_becomes_a_rule_and_decisions(task, here):
     assert len(decision) == 400
 
 
+@pytest.mark.slow
 def test_a_propensity_column_is_used_and_the_rule_does_not_see_it(here):
     frame = table().assign(chance=lambda f: np.where(f["site"] == "a", 0.25, 0.5))
     frame.to_csv("people.csv", index=False)
@@ -327,9 +331,9 @@ MISTAKES = {
         ["task=two_stage_rule", "outcome=shifted", "outcome.low=10", "outcome.high=12"],
         "every outcome.*gets the same weight",
     ),
-    "epsilon too small": (None, [*OWL_TABLE, "privacy.epsilon=0.001"], "gamma_bound.*expect an accuracy of 0.5"),
-    "ridge too small": (None, [*OWL_TABLE, "rule.gamma=1e-6"], "gamma of at least"),
-    "ridge negative": (None, [*OWL_TABLE, "rule.gamma=-1"], "gamma = -1"),
+    "epsilon too small": (None, [*OWL_TABLE, "privacy.epsilon=0.001"], "ridge_bound.*expect an accuracy of 0.5"),
+    "ridge too small": (None, [*OWL_TABLE, "rule.ridge=1e-6"], "ridge of at least"),
+    "ridge negative": (None, [*OWL_TABLE, "rule.ridge=-1"], "ridge = -1"),
     "Gaussian noise without delta": (
         None,
         [*OWL_TABLE, "rule.perturbation=gaussian", "privacy.delta=0"],
@@ -353,13 +357,13 @@ MISTAKES = {
     "rule of another task": (None, ["task=owl", "rule=pairwise"], "the task says which rule"),
     "rule of an effect": (
         None,
-        ["rule.gamma=3"],
-        "rule.gamma: not used by task=cate.*task=owl, pairwise and two_stage_rule",
+        ["rule.ridge=3"],
+        "rule.ridge: not used by task=cate.*task=owl, pairwise and two_stage_rule",
     ),
     "weights of an effect": (None, ["weights=ipw"], "weights: not used by task=cate"),
     "tuning of effects": (None, [*OWL_TABLE, "tune=private"], "task=owl use tune=ridge"),
     "tuning of a rule": (None, ["tune=ridge"], "task=cate use tune=private"),
-    "no candidates": (None, [*OWL_TABLE, "tune=ridge", "tune.gammas=[]"], "gammas is empty"),
+    "no candidates": (None, [*OWL_TABLE, "tune=ridge", "tune.ridges=[]"], "ridges is empty"),
     "unknown setting": (None, [*OWL_TABLE, "rule.gama=1"], "rule.gama"),
     "unknown mechanism": (None, [*OWL_TABLE, "rule.mechanism=magic"], "mechanism = magic"),
     "nearest neighbours": (None, ["task=pairwise", "matching=nearest"], "matching"),
@@ -368,6 +372,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.first(6)
 @pytest.mark.parametrize("mistake", sorted(MISTAKES))
 def test_mistakes_give_one_line_and_leave_nothing(mistake, here, capsys):
     change, words, message = MISTAKES[mistake]

@@ -145,6 +145,7 @@ def solved(b, psi, a, s, joint):
     return (low + high) / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_delta_of_the_exact_law_is_kept(seed):
     """E max(0, 1 - e^(epsilon - loss)), the exact delta of the pair, by 50,000 draws of the tilt."""

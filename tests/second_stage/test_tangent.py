@@ -187,6 +187,7 @@ def test_smooth_sensitivity_answers_from_the_tangent_head():
     assert bool(torch.isfinite(answers.values).all())
 
 
+@pytest.mark.slow
 def test_a_million_parameters_are_released_from_a_wide_network():
     """p = 1,023,002 and n = 40: no matrix of features (327 MB) is ever made; the noise is drawn by a fixed seed."""
     domain = Domain([-1.0] * 30, [1.0] * 30, -1.0, 1.0, overlap=0.1)

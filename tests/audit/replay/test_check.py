@@ -61,6 +61,7 @@ def found(pipeline):
 # ---- honest pipelines
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("kind", [RLearner, DRLearner])
 @pytest.mark.parametrize(
     ("release", "mechanism"),
@@ -79,12 +80,14 @@ def test_the_learners_pass(kind, release, mechanism):
     assert (report.neighbours, report.outputs) == (3, 5)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("features", [Identity(), Legendre(3), Representation()])
 def test_every_feature_map_passes(features):
     report = check(learner_pipeline(learner(features=features)))
     assert report.passed, str(report)
 
 
+@pytest.mark.slow
 def test_a_neural_head_and_another_split_pass():
     neural = NeuralSecondStage(width=2, depth=1, ridge=0.1, epochs=1)
     settings = {"split": 0.3, "seed": 5}
@@ -104,6 +107,7 @@ def test_the_learner_given_is_left_as_it_is_and_the_ledger_in_memory(tmp_path):
 # ---- planted faults: settings read off the records
 
 
+@pytest.mark.slow
 def test_bounds_taken_from_the_records_are_reported():
     def pipeline(records, noise):
         low, high = records.x.min(0).values, records.x.max(0).values
@@ -166,6 +170,7 @@ def test_a_ridge_chosen_from_the_records_is_reported():
     assert {"learner.stage_.ridge", "release.privacy.public.ridge", "learner.stage_.sensitivity"} <= places
 
 
+@pytest.mark.slow
 def test_a_number_of_steps_chosen_from_the_records_is_reported():
     def pipeline(records, noise):
         epochs = 1 + int(records.y.max() == DOMAIN.outcome_high)
@@ -177,6 +182,7 @@ def test_a_number_of_steps_chosen_from_the_records_is_reported():
     assert "learner.ledger_.entries[0].count" in kinds["result"]
 
 
+@pytest.mark.slow
 def test_early_stopping_is_reported():
     class StopAtTheTop(Callback):
         def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
@@ -267,6 +273,7 @@ class RefusesACorner(Planted):
 THIS = f"{__file__}:"
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize(
     ("mechanism", "kind", "where"),
     [
@@ -377,6 +384,7 @@ def dp_sgd(kind=TrainableNuisances, mode="ghost", clip=lambda records: 0.5, rate
     return pipeline
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["ghost", "hooks", "functorch"])
 def test_with_its_gradients_kept_dp_sgd_ends_at_the_same_weights(mode):
     report = check(dp_sgd(mode=mode))

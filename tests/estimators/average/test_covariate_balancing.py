@@ -36,6 +36,7 @@ def fitted(n: int = 3_000, **settings) -> CovariateBalancingEffect:
     return CovariateBalancingEffect(DOMAIN, BUDGET, **settings).fit(*arrays(n, 3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("loss", "readout", "most"),
     [
@@ -76,6 +77,7 @@ def intervals_that_hold(basis: FeatureMap | None, runs: int) -> int:
     return int(inside.sum())
 
 
+@pytest.mark.slow
 def test_where_both_models_depend_on_a_product_the_interval_needs_products_in_the_basis():
     """200 data sets. A coverage of .95 gives 172 or fewer of 200 less often than once in 10^6 runs.
 
@@ -255,6 +257,7 @@ def test_much_noise_in_the_balance_is_told():
         fitted(1_000, loss="balancing")
 
 
+@pytest.mark.slow
 def test_the_expected_imbalance_holds_what_is_left():
     """Section 3.1: the imbalance is V + gamma theta; V's law is public. 300 fits, features' imbalance over N."""
     n, runs = 10_000, 300

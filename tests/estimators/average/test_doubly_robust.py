@@ -44,6 +44,7 @@ def random_records(runs: int, n: int) -> Scored:
     return Scored(*(part.expand(runs, -1) for part in (z, y, 0.1 + 0.8 * e, mu0, mu1)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 def test_the_noise_of_each_sum_has_its_scale_and_the_spread_is_pushed_up(estimand):
     runs, n, epsilon = 20_000, 500, 4.0

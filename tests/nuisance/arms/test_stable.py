@@ -195,6 +195,7 @@ def test_settings_out_of_range_are_refused():
 GUESSES = {2: {"propensity": 0.2, "outcome": [0.0, 2.0]}, 3: Guess((0.7, 0.15, 0.15), (-0.5, 0.5, 2.0))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arms", [2, 3])
 @pytest.mark.parametrize("constants", CONSTANTS)
 def test_fits_about_a_guess_lie_where_the_certificate_says(arms, constants):

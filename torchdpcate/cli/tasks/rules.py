@@ -92,7 +92,7 @@ class Rules(TaskSpec):
             raise InputError(
                 f"weights.propensity: task={self.name} needs P(A = 1 | x) of these records; give "
                 "weights.propensity=0.5 (a trial's), weights.propensity=COLUMN (the covariate that holds it), or "
-                "weights=private (bought)"
+                "weights=private (a private one)"
             )
         return OmegaConf.merge(config, {"weights": {"propensity": known}})  # type: ignore[return-value]
 
@@ -115,9 +115,9 @@ class Rules(TaskSpec):
     def facts(self) -> dict[str, Any]:
         """Return what is said of the objective."""
         problem = self._fitted.problem_
-        bound = problem.gamma + problem.loss.curvature * problem.n * problem.bounds.most
+        bound = problem.ridge + problem.loss.curvature * problem.n * problem.bounds.most
         return {
-            "gamma": problem.gamma,
+            "ridge": problem.ridge,
             "hessian_bound": bound if problem.domain is None else None,  # no less noise, unless a set confines the rule
             "rule_parameters": problem.size,
         }
@@ -125,7 +125,7 @@ class Rules(TaskSpec):
     def secrets(self) -> dict[str, Tensor]:
         """Return the weights in summary, the rule and its scores without noise."""
         problem, queries = self._fitted.problem_, self.study.queries
-        scores = None if queries is None else torch.from_numpy(self._fitted.curator_score(queries))
+        scores = None if queries is None else torch.from_numpy(self._fitted.nonprivate_score(queries))
         return {
             "weight.mean": problem.weights.mean(),  # the largest is often the public bound
             "weight.sd": problem.weights.std(),
@@ -165,14 +165,14 @@ class Rules(TaskSpec):
 
     @cached_property
     def _noise(self) -> NoiseReport:
-        return self._fitted.explain_noise()
+        return self._fitted.plan()
 
     def _decisions(self, x: Tensor) -> dict[str, Tensor]:
         """Return whom the release would treat, whom the rule without privacy, everybody and nobody."""
         everybody = torch.ones(len(x), dtype=torch.int64)
         return {
             "": self.release.answer(self._fitted.view(x)),
-            "_nonprivate": (torch.as_tensor(self._nonprivate.curator_score(x)) > 0).long(),
+            "_nonprivate": (torch.as_tensor(self._nonprivate.nonprivate_score(x)) > 0).long(),
             "_treat_all": everybody,
             "_treat_none": torch.zeros_like(everybody),
         }

@@ -84,6 +84,7 @@ def test_minimum_records_of_the_theory_note():
     assert needed == pytest.approx(105069.04, abs=0.01)
 
 
+@pytest.mark.slow
 def test_output_noise_has_the_declared_scale():
     """2,000 draws x 5 coefficients: the sum of squares is chi-squared; two-sided error below 1e-7."""
     fitted, mechanism = stage(), OutputPerturbation()
@@ -119,6 +120,7 @@ def test_objective_minimises_the_tilted_objective():
     assert gradient.norm().item() < 1e-2 * tilt.norm().item()
 
 
+@pytest.mark.slow
 def test_objective_band_holds_the_median_answer():
     """The noise scale bounds the spread: |answer - median| <= 1.96 s ||psi|| in at least 95 % of draws.
 
@@ -215,6 +217,7 @@ def test_a_failing_condition_is_charged_as_heuristic():
     assert [level for _, level in charges.made] == [Level.HEURISTIC]
 
 
+@pytest.mark.slow
 def test_damping_makes_a_release_heuristic_and_shrinks_its_noise():
     fitted = stage().squared()
     plain, damped = InfluencePerturbation(starts=8), InfluencePerturbation(damping=0.5, starts=8)

@@ -339,6 +339,7 @@ def study():
     return Dataset1(n=500, queries=10, seed=3).load()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("purchase", [ThresholdPurchase(), ThresholdPurchase(0.75, 0.2, 50)], ids=str)
 def test_the_threshold_is_selected_at_the_epsilon_charged(study, purchase, monkeypatch):
     """Scores -|#{|s| <= t} - q n| on the geometric grid from S / 1000 to S, epsilon the share of the budget;

@@ -42,6 +42,7 @@ def whitened(problem: LinearProblem, B: float, S: float) -> torch.Tensor:
     return torch.cat([block / unit for block, unit in zip(blocks, units, strict=True)])
 
 
+@pytest.mark.slow
 def test_one_record_moves_the_statistics_by_at_most_one_and_by_one():
     """Both records, lengths, angle and targets searched; targets beyond S are clipped first."""
     B, S, generator = 0.8, 0.3, torch.Generator().manual_seed(0)
@@ -73,6 +74,7 @@ def test_the_notes_constants_are_larger():
     assert 2 * 0.9**4 / matrix**2 + 4 * 0.9**2 / vector**2 == pytest.approx(6 / 4.5)
 
 
+@pytest.mark.slow
 def test_noise_has_the_declared_variances():
     """20,000 draws of 5 numbers: each sum of squares is chi-squared; two-sided error of all five below 1e-7."""
     fitted = stage()

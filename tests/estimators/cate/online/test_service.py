@@ -370,6 +370,7 @@ def test_a_neural_head_has_no_service(tmp_path):
         correction_of(object())
 
 
+@pytest.mark.slow
 def test_online_noise_has_the_law_of_the_batch():
     """20,000 noisy functions asked one query after the other: means and covariances of 8 answers, 44 entries within 6
     standard errors of the batch's, which chance misses with a probability of 9e-8."""
