@@ -20,7 +20,7 @@ from torchdpcate.estimators.average.doubly_robust_plan import NUISANCE
 from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompsonEffect
 from torchdpcate.estimators.average.learner import RECORDS
 from torchdpcate.estimators.average.outcome_table import CELLS, OutcomeTable
-from torchdpcate.estimators.average.plan import EFFECT_ESTIMATORS, FITTERS
+from torchdpcate.estimators.average.plan import EFFECT_ESTIMATORS, LINEAR_FITS
 from torchdpcate.estimators.average.score_sums import SHARES
 from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregateEffect
 from torchdpcate.experimental.k_norm_gradient import KNormGradient
@@ -183,7 +183,7 @@ def test_constants_are_those_of_the_learners():
     law, facts, parts = verify_average_law, verify_average_facts, verify_average_parts
     assert (law.SCALES, law.UPPER, law.TABLE) == (SCALES, UPPER, CELLS)
     assert (facts.RECORDS, facts.NUISANCE) == (RECORDS, NUISANCE)
-    assert parts._FITTERS.keys() == FITTERS.keys()
+    assert parts._FITTERS.keys() == LINEAR_FITS.keys()
     peers = (DifferenceInMeansEffect, HorvitzThompsonEffect, SubsampleAggregateEffect, DoublyRobustEffect)
     assert law.READOUTS.keys() == {*EFFECT_ESTIMATORS, *(peer.method for peer in peers)}
     assert law.READOUTS["balanced_difference"][1] == tuple(BalancedDifference.parts)

@@ -10,7 +10,7 @@ from torchdpcate import NoiseSource
 from torchdpcate.causal.estimand import ATE, ESTIMANDS, make_estimand
 from torchdpcate.erm.records import Batch, StackedRecords
 from torchdpcate.estimators.average.balance import BalanceStatistics, names_of
-from torchdpcate.estimators.average.readout import free
+from torchdpcate.estimators.average.effect_estimator import free
 from torchdpcate.features.maps import Legendre
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.mechanisms import k_norm_deviation

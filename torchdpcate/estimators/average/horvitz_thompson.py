@@ -1,6 +1,7 @@
 """Peer: inverse propensity weights by a private logistic regression, then one noisy sum (Lee et al. 2019)."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
@@ -12,9 +13,12 @@ from torchdpcate.erm.losses import Logistic
 from torchdpcate.erm.objective_fit import ObjectiveFit
 from torchdpcate.erm.private_fit import PreparedFit
 from torchdpcate.erm.records import Batch, Records, arm, predictor
-from torchdpcate.estimators.average.learner import RECORDS, AverageEffectLearner
+from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.plan import exact_fit
-from torchdpcate.estimators.average.readout import Conclusion, Pay, free
+from torchdpcate.estimators.average.effect_estimator import Pay, free
+from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
+from torchdpcate.estimators.average.stated import RECORDS, AverageMechanism, ContradictionError, Recomputed, StatedEffect, exactly, states
+from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import PrivacyBudget, positive
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
@@ -72,9 +76,13 @@ def plan_horvitz_thompson(
         ridge = n * positive("least_penalty", least_penalty) * features.largest_entry**2
         if ridge > fit.ridge:
             fit = ObjectiveFit(share=_share(ridge, fit)).prepare(Logistic(), n, features, budget)
+    return HorvitzThompsonPlan(estimand, fit, sum_mechanism(n, estimand, budget.epsilon))
+
+
+def sum_mechanism(n: int, estimand: Estimand, epsilon: float) -> LaplaceMechanism:
+    """Return the noise of the sum over n records."""
     # terms are rounded so that sums are exact, each by half a step
-    moved = estimand.most_treated + estimand.most_control + sum_grid(n, estimand.largest)
-    return HorvitzThompsonPlan(estimand, fit, LaplaceMechanism(budget.epsilon, moved))
+    return LaplaceMechanism(epsilon, estimand.most_treated + estimand.most_control + sum_grid(n, estimand.largest))
 
 
 def learn_propensity(
@@ -96,7 +104,7 @@ def learn_propensity(
 
 def release_sum(
     records: Records, plan: HorvitzThompsonPlan, theta: Tensor, noise: NoiseSource, pay: Pay | None = None
-) -> Conclusion:
+) -> NoisyEstimate:
     r"""Pay for the Horvitz-Thompson sum at released coefficients and conclude.
 
     .. math::
@@ -113,10 +121,10 @@ def release_sum(
     (pay or free)("sum", plan.total.event)
     exact = records.total(lambda batch: horvitz_thompson_terms(batch, plan.estimand, theta, records.n))
     noisy = noise.paid(plan.total.add_noise(exact, noise)[:, 0])
-    return _conclusion(noisy, records.n, plan.total.released_scale(1))
+    return _estimate(noisy, records.n, plan.total.released_scale(1))
 
 
-def horvitz_thompson(records: Records, plan: HorvitzThompsonPlan, noise: NoiseSource, runs: int = 1) -> Conclusion:
+def horvitz_thompson(records: Records, plan: HorvitzThompsonPlan, noise: NoiseSource, runs: int = 1) -> NoisyEstimate:
     """Run the whole mechanism on each data set, or ``runs`` times on one; for simulations and audits."""
     return release_sum(records, plan, learn_propensity(records, plan.fit, noise, runs=runs), noise)
 
@@ -141,10 +149,10 @@ def horvitz_thompson_terms(batch: Batch, estimand: Estimand, theta: Tensor, n: i
     return exact_sum(terms, n, estimand.largest)[:, None]
 
 
-def _conclusion(total: Tensor, n: int, scale: float) -> Conclusion:
-    """Conclude without an interval: how much sampling moves the sum was not bought."""
+def _estimate(total: Tensor, n: int, scale: float) -> NoisyEstimate:
+    """Return the estimate, without an interval: nothing is released of how much sampling moves the sum."""
     every = torch.ones_like(total)
-    return Conclusion(
+    return NoisyEstimate(
         estimate=(total / n).clamp(-1, 1),
         gaussian=every * math.inf,
         laplace=every[:, None] * scale / n,
@@ -153,6 +161,29 @@ def _conclusion(total: Tensor, n: int, scale: float) -> Conclusion:
         size=every * n,
         released={"sum": total},
     )
+
+
+class HorvitzThompson(AverageMechanism):
+    """One sum over weighted outcomes, which the number of records divides."""
+
+    name: ClassVar[str] = "horvitz_thompson"
+    formula: ClassVar[str] = (
+        "Laplace noise of scale 4/(eta epsilon) on the Horvitz-Thompson sum, after a propensity by objective "
+        "perturbation with epsilon/2; covariate_balancing section 5"
+    )
+    numbers: ClassVar[Mapping[str, str]] = {"sum": "sum"}
+    states: ClassVar[Stated] = states("epsilon_weights", "epsilon_sum", "sum_scale", fits=("weights",))
+    intervals: ClassVar[bool] = False
+
+    @classmethod
+    def work_out(cls, stated: StatedEffect) -> Recomputed:
+        """See `AverageMechanism`."""
+        n, of = stated.n, stated.estimand
+        if not HorvitzThompsonEffect.supports(type(of)):
+            raise ContradictionError(f"a Horvitz-Thompson estimate is none of the {of.name}")
+        scale = sum_mechanism(n, of, stated.epsilon("sum")).released_scale(1)
+        found = _estimate(stated.sums()["sum"], n, scale)
+        return Recomputed(found, exactly({"sum_scale": scale}), {"sum": (n * of.largest, scale)})
 
 
 @dataclass(eq=False, repr=False)
@@ -188,12 +219,7 @@ class HorvitzThompsonEffect(AverageEffectLearner):
     _: KW_ONLY
     least_penalty: float | None = None
 
-    method: ClassVar[str] = "horvitz_thompson"
-    formula: ClassVar[str] = (
-        "Laplace noise of scale 4/(eta epsilon) on the Horvitz-Thompson sum, after a propensity by objective "
-        "perturbation with epsilon/2; covariate_balancing section 5"
-    )
-    intervals: ClassVar[bool] = False
+    mechanism: ClassVar[type[AverageMechanism]] = HorvitzThompson
 
     @classmethod
     def supports(cls, estimand: type[Estimand]) -> bool:
@@ -223,16 +249,16 @@ class HorvitzThompsonEffect(AverageEffectLearner):
         self._theta = learn_propensity(records, fit, self._noise, pay)
         self.weights_ = ReleasedWeights(self._theta[0], features, self.target)
 
-    def _conclude(self, records: Records, pay: Pay) -> Conclusion:
+    def _release_estimate(self, records: Records, pay: Pay) -> NoisyEstimate:
         return release_sum(records, self._plan, self._theta, self._noise, pay)
 
-    def _without_noise(self, records: Records) -> Conclusion:
+    def _without_noise(self, records: Records) -> NoisyEstimate:
         of = self.weights_
         theta = learn_propensity(records, exact_fit(Logistic(), records.n, of.features), self._noise)
         exact = records.total(lambda batch: horvitz_thompson_terms(batch, of.estimand, theta, records.n))[:, 0]
-        return _conclusion(exact, records.n, 0.0)
+        return _estimate(exact, records.n, 0.0)
 
-    def _extras(self, conclusion: Conclusion, pay: Pay) -> dict[str, Any]:
+    def _extras(self, found: NoisyEstimate, pay: Pay) -> dict[str, Any]:
         return {"weights": self.weights_}
 
     def _public(self) -> dict[str, Any]:

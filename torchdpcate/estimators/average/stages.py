@@ -7,7 +7,8 @@ from torch import Tensor
 
 from torchdpcate.erm.records import Batch, Records, arm, outcome, predictor
 from torchdpcate.estimators.average.plan import BalancingPlan
-from torchdpcate.estimators.average.readout import Conclusion, Pay, Total, Weighted, free
+from torchdpcate.estimators.average.effect_estimator import Pay, Total, Weighted, free
+from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.privacy.noise import NoiseSource
 
 
@@ -60,7 +61,7 @@ def total_of(records: Records, plan: BalancingPlan, learnt: Learnt) -> Total:
     return lambda terms: records.total(lambda batch: terms(weighted(batch)))
 
 
-def estimate_batch(records: Records, plan: BalancingPlan, noise: NoiseSource, runs: int = 1) -> Conclusion:
+def estimate_batch(records: Records, plan: BalancingPlan, noise: NoiseSource, runs: int = 1) -> NoisyEstimate:
     """Run the whole mechanism on each data set, or ``runs`` times on one; for simulations and audits.
 
     Args:
@@ -70,4 +71,4 @@ def estimate_batch(records: Records, plan: BalancingPlan, noise: NoiseSource, ru
         runs: How many runs on one data set.
     """
     learnt = learn(records, plan, noise, runs=runs)
-    return plan.readout.run(total_of(records, plan, learnt), plan.facts, plan.prices, free, noise)
+    return plan.estimator.run(total_of(records, plan, learnt), plan.facts, plan.epsilons, free, noise)
