@@ -13,12 +13,13 @@ from torchdpcate import PrivacyBudget
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.estimators.average.difference_in_means import difference_in_means, plain_difference
 from torchdpcate.estimators.average.doubly_robust_plan import doubly_robust, plan_doubly_robust
+from torchdpcate.estimators.average.effect_estimator import NoisyEstimate
 from torchdpcate.estimators.average.horvitz_thompson import horvitz_thompson, plan_horvitz_thompson
 from torchdpcate.estimators.average.plan import make_plan
-from torchdpcate.estimators.average.effect_estimator import NoisyEstimate
 from torchdpcate.estimators.average.stages import estimate_batch
 from torchdpcate.estimators.average.subsample_aggregate import plan_subsample, subsample_aggregate
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.interval_law import half_width
 
 LEVEL = 0.95
@@ -56,7 +57,7 @@ def peers(eta: float) -> Method:
         facts = (records.n, design.features, estimand, epsilon)
         lee = horvitz_thompson(records, plan_horvitz_thompson(*facts), noise, records.sets)
         guha = subsample_aggregate(records, plan_subsample(*facts), noise)
-        difference = difference_in_means(records, epsilon, noise)
+        difference = difference_in_means(records, epsilon, FitSession(noise))
         return {"LGPR": found(lee), "GR": found(guha), "difference in means": found(difference)}
 
     return run

@@ -30,8 +30,10 @@ from torchdpcate.features.maps import Fourier
 from torchdpcate.features.unit_kernel import UnitKernel
 from torchdpcate.nuisance.nuisances import Nuisances
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.statement import make_statement
 from torchdpcate.second_stage.kernel import KernelStage
 from torchdpcate.second_stage.kernel_solve import Loss
@@ -80,12 +82,12 @@ def service(stage: RKHSStage, folder: Path) -> OnlineService:
     schema = TableSchema.from_domain(stage.block.domain)
     nuisances = Nuisances(schema.domain).double().eval().requires_grad_(False)
     ledger = Ledger({"second_stage": BUDGET})
-    own: set[int] = set()
+    session = FitSession(NoiseSource.system(), BUDGET, ledger, {"second_stage": len(stage.block.s)})
+    session = session.scope(["second_stage"], Charge(Purpose.RELEASE, GaussianProcess.name))
 
     def statement(terms: OnlineTerms) -> object:
-        sizes = {"second_stage": len(stage.block.s)}
         words = {"mechanism": GaussianProcess.name, "formula": GaussianProcess.formula}
-        return make_statement(terms.guarantee, ledger, sizes, own=own, public=terms.public, private_noise=True, **words)
+        return make_statement(session, terms.guarantee, own=session.entries, public=terms.public, **words)
 
     return OnlineService.create(
         folder,
@@ -93,8 +95,7 @@ def service(stage: RKHSStage, folder: Path) -> OnlineService:
         nuisances,
         schema,
         budget=BUDGET,
-        charge=lambda event, level, count: own.add(ledger.charge("second_stage", "release", event, count, level=level)),
-        noise=NoiseSource.system(),
+        session=session,
         statement=statement,
     )
 

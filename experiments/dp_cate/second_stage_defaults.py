@@ -16,6 +16,7 @@ from torchdpcate import Dataset2, LinearSecondStage, NoiseSource, PrivacyBudget,
 from torchdpcate.estimators.cate.mechanisms.objective import ObjectivePerturbation
 from torchdpcate.evaluation.metrics import pehe
 from torchdpcate.features.maps import Identity, Legendre
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.second_stage.stage import LinearStage
 
 FEATURES = {"identity": Identity(), "legendre 2": Legendre(2), "legendre 3": Legendre(3)}
@@ -37,7 +38,7 @@ def heads(n: int, epsilon: float, seed: int) -> list[dict]:
             stage = LinearStage(block, features.setup(study.domain), ridge, learner.threshold_)
             psi = stage.features(study.queries).numpy()
             for _ in range(RELEASES):
-                head = ObjectivePerturbation().privatize(stage, budget, lambda *_: None, NoiseSource.system())
+                head = ObjectivePerturbation().privatize(stage, budget, FitSession(NoiseSource.system()))
                 error = pehe(offset + psi @ head.theta.numpy(), study.effect)
                 rows.append({"features": name, "noise ratio": ratio, "pehe": error})
     plug_in = {"features": "plug-in", "noise ratio": float("nan"), "pehe": pehe(offset, study.effect)}

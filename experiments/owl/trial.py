@@ -12,9 +12,8 @@ from torchdpcate.data.rule_generators import OWL
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.estimators.rules.outcome import Outcome, PrivateResidual, SignedResidual
 from torchdpcate.features.maps import Identity
-from torchdpcate.privacy.events import Event
-from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 
 LAW = OWL()
 DOMAIN = LAW.domain()
@@ -75,7 +74,7 @@ class Trials:
         price = None if math.isinf(epsilon) else outcome.share * epsilon
         clipped = self.y.clamp(DOMAIN.outcome_low, DOMAIN.outcome_high)
         settled = [
-            outcome.settle(CausalData(x, a, y), DOMAIN, price, _free, noise)
+            outcome.settle(CausalData(x, a, y), DOMAIN, price, FitSession(noise))
             for x, a, y in zip(self.x, self.a, clipped, strict=True)
         ]
         centre, clip = torch.tensor([[s.centre, s.clip] for s in settled], dtype=torch.float64).T[:, :, None]
@@ -93,7 +92,3 @@ class Trials:
     def effect(self) -> Tensor:
         """True effects [runs, n]; the best rule treats where they are positive."""
         return LAW.effect(self.x)
-
-
-def _free(event: Event, level: Level, count: int) -> None:
-    """Take no payment: a simulation protects nobody."""

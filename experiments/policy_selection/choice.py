@@ -17,7 +17,7 @@ from experiments.policy_selection.movement import Moves
 from torchdpcate.causal.arm_scores import dr_scores
 from torchdpcate.data.records import CausalData
 from torchdpcate.estimators.selection.utilities import utilities
-from torchdpcate.nuisance.arms.base import CertifiedNuisances, Purse, ScoreNuisances
+from torchdpcate.nuisance.arms.base import CertifiedNuisances, ScoreNuisances
 from torchdpcate.nuisance.arms.fixed import FixedNuisances
 from torchdpcate.nuisance.arms.private import PrivateNuisances
 from torchdpcate.nuisance.arms.stable import StableNuisances
@@ -28,6 +28,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS, expected_regret
+from torchdpcate.privacy.session import FitSession
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 DELTA = 1e-5  # of private nuisances
@@ -80,7 +81,7 @@ def fitted(
     seed = draw.seed if epsilon is None else 1000 * draw.seed + round(10 * epsilon)
     budget = None if epsilon is None else PrivacyBudget(epsilon, DELTA)
     facts = replace(population.facts(scoring), seed=draw.seed)
-    return recipe.fit(train, facts, Purse(budget, NoiseSource.fixed(seed)))
+    return recipe.fit(train, facts, FitSession(NoiseSource.fixed(seed), budget))
 
 
 def choice_rows(

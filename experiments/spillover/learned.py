@@ -12,15 +12,14 @@ from torchdpcate.causal.arm_scores import project_to_floor
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.arms.base import (
-    EMPTY,
     CertifiedNuisances,
     FittedNuisances,
-    Purse,
     ScoreNuisances,
     SelectionFacts,
 )
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.session import FitSession
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,9 @@ class LearnedNuisances(ScoreNuisances):
             if not (hasattr(learner, "fit") and hasattr(learner, method)):
                 raise InputError(f"{name} is of type {type(learner).__name__}; give a learner with fit and {method}")
 
-    def fit(self, train: CausalData | None, facts: SelectionFacts, purse: Purse = EMPTY) -> CertifiedNuisances:
+    def fit(
+        self, train: CausalData | None, facts: SelectionFacts, session: FitSession | None = None
+    ) -> CertifiedNuisances:
         """See ``ScoreNuisances.fit``; the spread is infinite."""
         from sklearn.base import clone
 

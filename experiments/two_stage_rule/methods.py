@@ -21,6 +21,7 @@ from torchdpcate.nuisance.weights.private import PrivateWeights
 from torchdpcate.nuisance.weights.scheme import WeightScheme
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 
 DELTA = 1e-5
 SHARE = 0.05  # of epsilon that the ridge leaves to the change of curvature
@@ -98,7 +99,7 @@ class FirstStage:
         training, sample, found = self.sample.part(first), self.sample.part(rest), []
         for run in range(len(self.sample.a)):
             records = training.records(run, self.domain)
-            fitted = scheme.fit(records, self.domain, budget=budget, charge=lambda *_: None, noise=self.noise)
+            fitted = scheme.fit(records, self.domain, budget=budget, session=FitSession(self.noise))
             found.append(fitted.weights(sample.records(run, self.domain)) / fitted.bounds.most)
         # over its own bound every data set's sum has largest weight one, and the same noise
         bounds = fitted.bounds.scaled(1 / fitted.bounds.most)

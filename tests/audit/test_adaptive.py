@@ -47,6 +47,7 @@ def test_of_the_known_attack_a_filter_leaves_nothing(monkeypatch):
         assert choose_by_first_loss(BUDGET, filter)(1.0) <= 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("filter", ["sums", "gaussian"])
 @pytest.mark.parametrize("strategy", [choose_by_first_loss, stop_by_loss])
 def test_no_strategy_exceeds_the_budget_and_one_comes_near_it(strategy, filter):

@@ -48,6 +48,7 @@ def test_known_laws_come_within_a_tenth_of_the_claim(name, epsilon):
     assert result.level == "certified"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "least"), [("output", 0.9), ("objective", 0.5)])
 def test_attained_sensitivities_come_near_the_claim(name, least):
     result = audit(find(name), BUDGET, noise=NoiseSource.fixed(1), trials=100_000)
@@ -60,6 +61,7 @@ def test_system_noise_is_attacked_alike():
     assert 0.6 < result.bound <= 1.0
 
 
+@pytest.mark.slow
 def test_conditions_that_fail_claim_nothing_and_the_attack_shows_why():
     result = audit(find("influence_below_n_min"), BUDGET, trials=2_000, noise=NoiseSource.fixed(1))
     assert result.claimed is None
@@ -79,6 +81,7 @@ def randomised_response(epsilon: float, claim: float) -> WorstCase:
     return WorstCase("coin", draw, "threshold", "a bit", lambda budget: game)
 
 
+@pytest.mark.slow
 def test_bounds_are_wrong_less_often_than_stated():
     """600 audits at 80 % of a mechanism as leaky as its claim: with the claim out of reach of the repetition, each
     bound exceeds epsilon with probability at most 0.2; 1e-7 is the chance of a false alarm here."""

@@ -71,6 +71,7 @@ def test_rates_on_the_claimed_line_give_epsilon(event, swap):
     assert epsilon_bound(event, 1, delta, rates) == pytest.approx(0.7, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("noise", "rate", "steps"), [(2.0, 0.2, 10), (1.0, 0.05, 20)])
 def test_dp_sgd_rates_on_the_claimed_curve_give_the_claim_and_no_more(noise, rate, steps):
     event = DPSGDEvent(noise, rate)
@@ -80,6 +81,7 @@ def test_dp_sgd_rates_on_the_claimed_curve_give_the_claim_and_no_more(noise, rat
     assert 0.97 * claim <= bound <= claim
 
 
+@pytest.mark.slow
 def test_dp_sgd_rates_beyond_the_curve_exceed_the_claim():
     claimed, true = DPSGDEvent(2.0, 0.2), power(DPSGDEvent(1.6, 0.2), 10)
     bound = epsilon_bound(claimed, 10, 1e-5, Rates(0.2, true))

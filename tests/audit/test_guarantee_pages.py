@@ -201,6 +201,7 @@ def grid_guesses(cover: GaussianMechanism | None) -> list[float]:
     return said
 
 
+@pytest.mark.slow
 def test_the_grid_of_the_tilt_is_covered():
     # chance is off by 0.05 once in a billion; the solver's stop alone would not cover it, and refute epsilon = 1
     assert grid_guesses(None) == pytest.approx([0.5, 0.5], abs=0.05)

@@ -44,6 +44,7 @@ def one_covariate(regression, n: int = 25) -> SecondStageBlock:
     return SecondStageBlock(x, s, w, regression, domain, ScoreBounds(0.9, 3.0, 0.81, 2.7))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threshold", [math.inf, 0.3])
 @pytest.mark.parametrize("queries", [None, QUERIES])
 def test_the_change_is_that_of_a_fit_to_the_neighbour(threshold, queries):
@@ -58,6 +59,7 @@ def test_the_change_is_that_of_a_fit_to_the_neighbour(threshold, queries):
     assert found.starts == 64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threshold", [math.inf, 0.3])
 def test_it_is_the_worst_of_every_replacement_on_a_grid(threshold):
     """Brute force: each of 121 newcomers with each treatment, each outcome of five, in the place of every record."""
@@ -131,6 +133,7 @@ def test_a_record_is_replaced_and_no_other():
     assert not torch.equal(own.s, new.s)
 
 
+@pytest.mark.slow
 def test_neural_neighbours_beat_random_ones_and_are_exact(fitted):
     found = worst_neighbour(fitted, QUERIES, starts=64, climbs=8)
     after = refitted(fitted, found.block(fitted.block))
@@ -148,6 +151,7 @@ def test_neural_neighbours_beat_random_ones_and_are_exact(fitted):
         assert float((other.correction(QUERIES) - fitted.correction(QUERIES)).norm()) < found.change
 
 
+@pytest.mark.slow
 def test_a_head_fitted_again_shows_a_switch_of_minimum(fitted):
     """The planted switch: the neighbour's head is that of the mirrored targets."""
 

@@ -22,6 +22,8 @@ from torchdpcate.privacy import selection_mechanisms
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import FixedNoise, NoiseSource
 
+pytestmark = pytest.mark.slow
+
 BUDGET = PrivacyBudget(1.0, 1e-5)
 
 

@@ -7,11 +7,10 @@ import torchdpcate
 from torchdpcate.audit.registry import registry
 from torchdpcate.erm.private_fit import PrivateLinearFit
 from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
-from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.effect_estimator import EffectEstimator
-from torchdpcate.estimators.cate.by_name import MECHANISMS
+from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.cate.learner import CATELearner, RLearner
-from torchdpcate.estimators.cate.mechanisms.base import Mechanism
+from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS, Mechanism
 from torchdpcate.estimators.rules.learner import RuleLearner
 from torchdpcate.estimators.rules.mechanisms import ObjectiveRule, OutputRule
 from torchdpcate.estimators.selection.selector import PolicySelector

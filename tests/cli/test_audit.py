@@ -18,6 +18,7 @@ def test_one_mechanism_is_printed_beside_its_claim(capsys):
     assert "confidence 0.95" in out
 
 
+@pytest.mark.slow
 def test_a_bound_above_the_claim_exits_with_one(capsys, monkeypatch):
     honest = mechanisms.laplace_scale
     monkeypatch.setattr(mechanisms, "laplace_scale", lambda *args: honest(*args) / 2)

@@ -60,6 +60,7 @@ def trained(tmp_path_factory):
     return folder
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("name", RUNS)
 def test_every_effect_trains_verifies_and_leaks_nothing(name, trained):
     folder = trained(name)
@@ -204,6 +205,7 @@ def test_a_report_draws_intervals_and_balance_from_releases(trained, tmp_path, c
     assert not list((tmp_path / "two").glob("*.png"))
 
 
+@pytest.mark.slow
 def test_a_sweep_is_reported_by_error_width_and_coverage(tmp_path):
     folder = tmp_path / "sweep"
     words = [*SMALL[:1], "data.n=900", "privacy.delta=0", "effect=covariate_balancing,difference_in_means"]
@@ -246,6 +248,7 @@ def test_the_truth_is_the_laws_or_the_mean_over_records():
     assert true_average(Confounded(n=100).load(), "ATO") == pytest.approx(0.17143, abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not LALONDE.is_file(), reason=f"{LALONDE} is not there")
 def test_job_training_whole_and_as_a_stream(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -285,6 +288,7 @@ def here(tmp_path, monkeypatch):
 TABLE = ["task=average_effect", "data=table", "data.path=people.csv", "data.domain=domain.yaml", "privacy.delta=0"]
 
 
+@pytest.mark.slow
 def test_a_stream_of_files_is_estimated(here):
     table()[:150].to_csv("0.csv", index=False)
     table()[150:].to_parquet("1.parquet")
@@ -296,6 +300,7 @@ def test_a_stream_of_files_is_estimated(here):
     assert scan("r").leaks == ()
 
 
+@pytest.mark.slow
 def test_a_public_sample_tells_whether_propensities_are_clipped(here, capsys):
     given = [*TABLE, "effect.public_sample=sample.csv", "privacy.noise_seed=1"]
     assert main(["train", *given, "privacy.epsilon=50", "run_dir=r"]) == 0
@@ -391,6 +396,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.first(6)
 @pytest.mark.parametrize("mistake", sorted(MISTAKES))
 def test_mistakes_give_one_line_and_leave_nothing(mistake, here, capsys):
     prepare, words, message = MISTAKES[mistake]

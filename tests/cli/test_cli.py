@@ -232,6 +232,7 @@ def test_a_table_becomes_a_release(here):
     assert len(pd.read_parquet("effects.parquet")) == 400
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("words", "level", "claims"),
     [
@@ -250,6 +251,7 @@ def test_every_choice_runs_at_its_level(words, level, claims, here):
     assert (summary["epsilon"] is not None) is claims
 
 
+@pytest.mark.slow
 def test_neural_queries_are_heuristic_and_claim_nothing_anywhere(here, capsys):
     words = ["second_stage=neural", "second_stage.width=4", "release=queries", "mechanism=influence"]
     quick = [w for w in QUICK if "ridge" not in w]
@@ -270,6 +272,7 @@ def test_neural_queries_are_heuristic_and_claim_nothing_anywhere(here, capsys):
     assert "epsilon" not in (here / "r" / "release" / "card.json").read_text()
 
 
+@pytest.mark.slow
 def test_sweep_gives_each_run_its_folder_and_report_reads_them(here, capsys):
     words = ["-m", "data=dataset1", "data.n=700", "queries.count=10", "seed=0,1", "privacy.epsilon=2,8", *QUICK]
     assert main(["train", *words, "run_dir=sweep"]) == 0
@@ -365,6 +368,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.first(6)
 @pytest.mark.parametrize("mistake", sorted(MISTAKES))
 def test_mistakes_give_one_line_and_leave_nothing(mistake, here, capsys):
     prepare, words, message = MISTAKES[mistake]
@@ -461,6 +465,7 @@ def test_our_own_fault_is_exit_code_one(monkeypatch, here, capsys):
     assert "torchdpcate: internal error: RuntimeError: boom" in capsys.readouterr().err.splitlines()[-1]
 
 
+@pytest.mark.faults
 def test_an_interrupt_leaves_a_ledger_that_counts(here):
     """Ctrl-C in the middle of training: the ledger holds steps, fewer than planned, and no release exists."""
     words = [*TABLE, "nuisance.batch_size=10", "nuisance.epochs=2000", "second_stage.ridge=0.02"]

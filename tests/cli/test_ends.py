@@ -17,6 +17,8 @@ from torchdpcate.cli.main import main
 from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.privacy.ledger import Ledger
 
+pytestmark = pytest.mark.faults
+
 LONG = ["nuisance.batch_size=10", "nuisance.epochs=2000", "second_stage.ridge=0.02", "trainer.progress=false"]
 _MAIN = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "

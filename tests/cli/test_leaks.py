@@ -36,6 +36,7 @@ def here(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     "words",
     [
@@ -68,6 +69,7 @@ def test_the_release_folder_holds_nothing_of_the_curators(words, here):
     assert sum(row.matches[0] for row in searches.values()) == 0
 
 
+@pytest.mark.slow
 def test_the_scan_finds_one_planted_record(here):
     assert main(["train", *QUICK, "second_stage.ridge=0.05", "trainer.progress=false", "run_dir=r"]) == 0
     release = here / "r" / "release"
@@ -76,6 +78,7 @@ def test_the_scan_finds_one_planted_record(here):
     assert [(leak.file, leak.what) for leak in leaks] == [("note.md", "equal: record's pay")]
 
 
+@pytest.mark.slow
 def test_the_curators_numbers_are_written_and_complete(here):
     assert main(["train", *QUICK, "second_stage.ridge=0.05", "trainer.progress=false", "run_dir=r"]) == 0
     from safetensors.torch import load_file

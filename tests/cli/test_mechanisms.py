@@ -63,6 +63,7 @@ def trained(tmp_path_factory):
     return folder
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("choice", CHOICES)
 def test_every_choice_trains_and_verifies(choice, trained):
     folder = trained(choice)
@@ -101,6 +102,7 @@ def test_a_run_without_a_service_answers_nothing(trained, queries):
     assert "mechanism=gaussian_process" in error
 
 
+@pytest.mark.slow
 def test_a_query_release_is_offered_the_noise_of_the_function(tmp_path):
     words = ("release=queries", "mechanism=smooth_sensitivity", f"run_dir={tmp_path / 'r'}")
     code, _, error = run("train", *SMALL, *words)
@@ -108,6 +110,7 @@ def test_a_query_release_is_offered_the_noise_of_the_function(tmp_path):
     assert "note: mechanism=gaussian_process needs noise" in error
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [

@@ -26,6 +26,7 @@ WRONG = {
 }
 
 
+@pytest.mark.first(5)
 @pytest.mark.parametrize("sweep", [[], ["-m", "seed=0,1", "data=dataset1,dataset2"]], ids=["one run", "sweep"])
 @pytest.mark.parametrize("word", WRONG)
 def test_a_word_that_names_no_setting_is_one_line(word, sweep, tmp_path, monkeypatch, capsys):
@@ -54,6 +55,7 @@ def test_a_setting_that_is_there_may_have_a_plus(tmp_path, capsys):
     assert "epsilon" in one_line(capsys)
 
 
+@pytest.mark.slow
 def test_shares_of_an_effect_are_added_and_their_names_are_checked_by_the_effect(tmp_path, capsys):
     words = ["task=average_effect", "data.n=400", f"run_dir={tmp_path / 'r'}"]
     assert main(["train", *words, "+effect.shares.siz=0.5"]) == 2

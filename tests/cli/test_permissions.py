@@ -44,6 +44,7 @@ def check(run: Path) -> None:
             assert mode(path) == (0o700 if path.is_dir() else 0o600), path
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run(kind, here, umask, monkeypatch):  # noqa: F811
     """And no file of the curator's can be read by others at any moment: each writer leaves it as it should be."""
@@ -54,6 +55,7 @@ def test_a_run(kind, here, umask, monkeypatch):  # noqa: F811
     check(here / "r")
 
 
+@pytest.mark.slow
 def test_a_sweep(here, umask):  # noqa: F811
     assert main(["train", "-m", *KINDS["policy"], "seed=0,1", "run_dir=s"]) == 0
     for run in ("0", "1"):
@@ -61,6 +63,7 @@ def test_a_sweep(here, umask):  # noqa: F811
     assert mode(here / "s" / "multirun.yaml") == 0o600
 
 
+@pytest.mark.slow
 def test_answers_are_refused_in_a_folder_that_others_can_read(here, capsys):  # noqa: F811
     assert main(["train", *KINDS["online"], "run_dir=r"]) == 0
     words = ["answer", "r", "--queries", "people.csv", "-o", "answers.csv"]

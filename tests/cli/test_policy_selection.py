@@ -85,6 +85,7 @@ def trained(tmp_path_factory):
     return folder
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("name", RUNS)
 def test_every_certificate_trains_verifies_and_leaks_nothing(name, trained):
     folder = trained(name)
@@ -139,6 +140,7 @@ def test_a_summary_tells_values_and_regrets_of_the_file(trained):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_law_of_the_choice_is_the_mechanisms(trained):
     """The exponential mechanism's chances are exp(epsilon U / spread), normalised, with what the guess has left."""
     folder = trained("exponential")
@@ -153,6 +155,7 @@ def test_the_law_of_the_choice_is_the_mechanisms(trained):
     assert "public.outcome_at_queries" in load_file(trained("private") / "curator" / "numbers.safetensors")
 
 
+@pytest.mark.slow
 def test_certificates_spend_where_they_must(trained):
     spent = {name: summary(trained(name))["spent"] for name in ("stable", "private")}
     for name, choice in (("stable", 0.9 * 4), ("private", 4)):  # a tenth buys a guess of the stable ones
@@ -167,6 +170,7 @@ def test_certificates_spend_where_they_must(trained):
     assert summary(trained("noisy max"))["spread"] > summary(trained("stable"))["spread"] > 2
 
 
+@pytest.mark.slow
 def test_the_curator_keeps_only_settings_in_use(trained):
     config = yaml.safe_load((trained("stable") / "curator" / "config.yaml").read_text())
     assert {"policies", "certificate", "selection", "mechanism", "data", "privacy"} <= set(config)
@@ -206,6 +210,7 @@ def test_inspect_and_card_of_a_policy(trained, tmp_path, capsys):
     assert json.loads((tmp_path / "card.json").read_text())["guarantee"]["level"] == "certified"
 
 
+@pytest.mark.slow
 def test_a_sweep_is_reported_by_regret_and_value(tmp_path, capsys):
     folder = tmp_path / "sweep"
     words = ["task=policy_selection", "data.n=1000", "queries.count=40", "privacy.delta=0"]
@@ -239,6 +244,7 @@ def test_a_sweep_is_reported_by_regret_and_value(tmp_path, capsys):
     assert [statement["tuning"]["text"][:7] for statement in statements] == ["run 0 (", "run 1 (", "run 2 (", "run 3 ("]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not HILLSTROM.is_file(), reason=f"{HILLSTROM} is not there")
 def test_the_trial_of_three_arms_chooses_among_e_mails(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -260,6 +266,7 @@ def test_the_trial_of_three_arms_chooses_among_e_mails(tmp_path, monkeypatch):
     assert scan("s").leaks == ()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not ACIC.is_file(), reason=f"{ACIC} is not there")
 def test_real_covariates_with_a_rare_region(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -291,6 +298,7 @@ def here(tmp_path, monkeypatch):
 TABLE = ["task=policy_selection", "data=table", "data.path=people.csv", "data.domain=domain.yaml"]
 
 
+@pytest.mark.slow
 def test_a_table_and_a_list_of_policies_become_decisions(here):
     words = [*TABLE, "policies.path=policies.yaml", "certificate=fixed", "privacy.epsilon=20"]
     assert main(["train", *words, "run_dir=r"]) == 0
@@ -304,6 +312,7 @@ def test_a_table_and_a_list_of_policies_become_decisions(here):
     assert (report.leaks, report.notes) == ((), ())
 
 
+@pytest.mark.slow
 def test_the_propensity_may_be_a_column(here):
     table().assign(chance=lambda f: np.where(f["site"] == "a", 0.25, 0.5)).to_csv("people.csv", index=False)
     domain = DOMAIN | {"covariates": DOMAIN["covariates"] | {"chance": {"low": 0.2, "high": 0.8}}}
@@ -385,6 +394,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.first(6)
 @pytest.mark.parametrize("mistake", sorted(MISTAKES))
 def test_mistakes_give_one_line_and_leave_nothing(mistake, here, capsys):
     prepare, words, message = MISTAKES[mistake]

@@ -223,6 +223,7 @@ def test_damaged_curves_are_refused_before_anything_is_written(tmp_path):
     assert not [path for path in tmp_path.iterdir() if path.is_file()]
 
 
+@pytest.mark.faults
 @examples(40)
 @given(json_faults(SUMMARY))
 def test_damaged_summaries_are_refused_or_shown(tmp_path_factory, text):
@@ -336,6 +337,7 @@ def digits(value: float) -> str:
     return f"{abs(value):.4g}".lstrip("0")
 
 
+@pytest.mark.slow
 def test_what_may_be_published_of_a_report_holds_no_number_of_the_curators(averages, monkeypatch):
     texts = reported(averages, monkeypatch)
     public = {path: text for path, text in texts.items() if path.parent == averages}
@@ -349,6 +351,7 @@ def test_what_may_be_published_of_a_report_holds_no_number_of_the_curators(avera
     assert [secret for secret in secrets if secret in texts[averages / "curator" / "report.csv"]]
 
 
+@pytest.mark.slow
 def test_what_is_the_curators_of_a_report_is_in_the_curators_folder_and_says_so(averages, monkeypatch):
     texts = reported(averages, monkeypatch)
     folder = averages / "curator"
@@ -361,6 +364,7 @@ def test_what_is_the_curators_of_a_report_is_in_the_curators_folder_and_says_so(
     assert len(pd.read_csv(folder / "report.csv")) == 2
 
 
+@pytest.mark.slow
 def test_lines_of_estimates_against_budget_are_named_and_not_by_their_values(averages, monkeypatch):
     texts = reported(averages, monkeypatch)
     text = texts[averages / "curator" / "estimate_against_budget.png"]
@@ -378,6 +382,7 @@ def test_a_run_of_its_own_keeps_its_curators_files(averages, tmp_path, monkeypat
     assert (folder / "curator").stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("data", ["../../x", "/../../x", "a/b"])
 def test_a_summary_cannot_lead_out_of_the_folder(averages, tmp_path, data):
     folder = Path(shutil.copytree(averages, tmp_path / "a" / "sweep"))

@@ -62,6 +62,7 @@ def trained(tmp_path_factory):
     return folder
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_trains_verifies_and_leaks_nothing(name, trained):
     folder = trained(name)
@@ -184,6 +185,7 @@ def sweep(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_a_report_of_rules_and_effects_keeps_them_apart(sweep, capsys):
     assert main(["report", str(sweep)]) == 0
     page = (sweep / "curator" / "report.md").read_text()
@@ -258,6 +260,7 @@ def here(tmp_path, monkeypatch):
 TABLE = ["data=table", "data.path=people.csv", "data.domain=domain.yaml"]
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("task", ["owl", "two_stage_rule", "pairwise"])
 def test_a_table_becomes_a_rule_and_decisions(task, here):
     cells = ["weights.propensity=0.5"] if task == "owl" else []
@@ -270,6 +273,7 @@ def test_a_table_becomes_a_rule_and_decisions(task, here):
     assert len(decision) == 400
 
 
+@pytest.mark.slow
 def test_a_propensity_column_is_used_and_the_rule_does_not_see_it(here):
     frame = table().assign(chance=lambda f: np.where(f["site"] == "a", 0.25, 0.5))
     frame.to_csv("people.csv", index=False)
@@ -368,6 +372,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.first(6)
 @pytest.mark.parametrize("mistake", sorted(MISTAKES))
 def test_mistakes_give_one_line_and_leave_nothing(mistake, here, capsys):
     change, words, message = MISTAKES[mistake]

@@ -13,6 +13,8 @@ from torchdpcate.cli.main import main
 from torchdpcate.cli.sweep_total import spent_of, total_line
 from torchdpcate.privacy.ledger import Ledger
 
+pytestmark = pytest.mark.slow
+
 SWEEP = ["train", "-m", "task=average_effect", *TABLE, "run_dir=s"]
 
 

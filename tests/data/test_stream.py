@@ -148,6 +148,7 @@ def repeat(path, times: int) -> None:
             writer.write_table(table)
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_memory_does_not_grow_with_the_file(tmp_path, ending) -> None:
     source, peaks = Dataset2(), []

@@ -97,6 +97,7 @@ def test_bad_values_are_refused_in_one_line(tmp_path, frame, domain_file, column
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_counts_are_of_the_whole_file(tmp_path, frame, domain_file) -> None:
     long = pd.concat([frame] * 5000, ignore_index=True)
     long["age"] = long["age"].astype(object)

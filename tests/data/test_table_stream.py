@@ -157,6 +157,7 @@ def test_a_table_opens_as_a_stream_where_that_was_asked_for(tmp_path, frame, dom
         TableStream(path, domain_file, batch_rows=0)
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(("ending", "most"), [("csv", 48e6), ("parquet", 12e6)])
 def test_memory_does_not_grow_with_the_file(tmp_path, ending, most) -> None:
     """The records would take 38 MB and their text 70; Arrow looks 40 MB of text ahead, however much there is."""

@@ -23,6 +23,7 @@ def problem(n=60, p=4, seed=0):
 TILTS = torch.tensor([[0.0] * 4, [3.0, -1.0, 2.0, 5.0], [40.0, 0.0, 0.0, 0.0]], dtype=torch.float64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [HuberHinge(0.05), Logistic(), CrossEntropy()], ids=repr)
 @pytest.mark.parametrize("streamed", [False, True])
 def test_gradient_steps_finish_what_newton_steps_leave(loss, streamed, monkeypatch):
@@ -79,6 +80,7 @@ def test_the_counted_projected_steps_are_enough(condition):
     assert len(calls) <= 2 * counted + 1
 
 
+@pytest.mark.slow
 def test_newton_steps_that_lead_astray_are_left_behind():
     """The kinked hinge, with steps uphill and steps that are no number: the start is as good as any other point."""
 

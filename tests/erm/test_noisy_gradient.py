@@ -94,6 +94,7 @@ def test_with_a_large_budget_it_ends_at_the_minimiser(loss, target):
     torch.testing.assert_close(theta, exact.expand(2, 2), rtol=0, atol=0.02)
 
 
+@pytest.mark.slow
 def test_the_claimed_imbalance_is_that_of_the_draws():
     """By averaged noise alone, where it is small. 400 numbers: 5 / sqrt(800), and 0.1 for an end that is not the limit.
 

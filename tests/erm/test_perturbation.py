@@ -114,6 +114,7 @@ def test_the_rest_of_the_budget_covers_stop_and_grid(kind, constrained):
     assert tilt.solver.scale < 5e-3 * tilt.scale / 40  # far below what the tilt does to theta
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gamma", "box", "gaussian"])
 def test_tilts_have_their_law(kind):
     tilt = calibrate_tilt(BOTH, kind=kind, bounds=OWN, **COMMON)

@@ -48,6 +48,7 @@ def test_minimisers_in_batches_are_those_of_all_at_once(runs, size):
     assert (found - whole).norm(dim=1).max() <= 4 * tolerance / 0.5
 
 
+@pytest.mark.slow
 def test_a_million_records_meet_the_default_stop():
     """Sorted, so that partial sums grow as large as they can."""
     psi = records(1_000_000, p=2)[0]

@@ -51,6 +51,7 @@ def test_pure_claims_are_nearly_attained(name):
     assert WORST_CASES[name].make(BUDGET).event == PureEvent(1.0)
 
 
+@pytest.mark.slow
 def test_half_of_the_noise_is_refuted(monkeypatch):
     """Counting the replaced record's weight once, as W1 of the first stage's papers does, halves the noise."""
     half = WeightBounds(2.0, 4.0, 2.0, own=True)

@@ -67,6 +67,7 @@ def p_value(of, data, theta, cells=7):
     return chi2.sf(statistic, int((~few).sum()))
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("order", [2, math.inf])
 @pytest.mark.parametrize(("estimand", "eta", "scale"), [("ATE", 0.1, 8.0), ("ATT", 0.3, 1.5), ("ATC", 0.3, 1.5)])
 def test_draws_follow_the_density(estimand, eta, scale, order):
@@ -77,6 +78,7 @@ def test_draws_follow_the_density(estimand, eta, scale, order):
     assert p_value(of, data, proposed[of.region.holds(proposed)]) < FALSE_ALARM  # who keeps them all is caught
 
 
+@pytest.mark.slow
 def test_draws_on_many_data_sets_follow_each_one_s_density():
     of, one, other = sampler(), records(slope=1.0), records(seed=1, slope=-1.0)
     drawn = of.draw(side_by_side(*([one, other] * 1_000)), arm, NoiseSource.fixed(5), 2_000)
@@ -181,6 +183,7 @@ def in_the_ball(n, d, slope=1.375):
     return StackedRecords(Batch(x, psi, z, torch.zeros_like(z)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n", "d", "epsilon", "share"),
     [

@@ -208,6 +208,7 @@ def test_the_pair_spends_most_of_the_claim_and_never_more():
     assert (halved[1].log_softmax(0) - halved[0].log_softmax(0)).abs().amax().item() > 1.3
 
 
+@pytest.mark.slow
 def test_an_honest_audit_is_not_refuted():
     result = audit(WORST_CASES["k_norm_gradient"], PrivacyBudget(1.0, 1e-5), trials=15_000, noise=NoiseSource.fixed(1))
     assert not result.refuted

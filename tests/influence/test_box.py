@@ -65,6 +65,7 @@ def test_convex_functions_reach_their_best_corner(seed):
     assert truth * (1 - 1e-12) <= best.value <= truth * (1 + 1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 1000), q=st.integers(1, 5), starts=st.integers(1, 40))
 def test_the_point_is_in_the_box_and_has_the_value(seed, q, starts):

@@ -81,6 +81,7 @@ def test_the_domain_and_not_the_sample_is_searched():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [kernel_head, neural_head])
 def test_damping_shrinks_gamma(make):
     head = make()
@@ -98,6 +99,7 @@ def test_value_8_operator_norm():
     assert abs(operator_norm_bound(head.psi(head.queries), head.A, 1.0) - 8.991520141) < 1e-8
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 1000), ridge=st.floats(0.01, 1))
 def test_the_certified_bound_holds(seed, ridge):

@@ -6,6 +6,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 from sklearn.linear_model import LogisticRegression
 
+from tests.sessions import of_ledger
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.generators import Dataset2
 from torchdpcate.data.records import CausalData
@@ -144,6 +145,7 @@ def solved(b, psi, a, s, joint):
     return (low + high) / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_delta_of_the_exact_law_is_kept(seed):
     """E max(0, 1 - e^(epsilon - loss)), the exact delta of the pair, by 50,000 draws of the tilt."""
@@ -191,7 +193,7 @@ def test_the_minimiser_is_that_of_other_libraries():
 def test_without_privacy_the_truth_is_found():
     data = generated(5_000)
     model = ConvexNuisanceConfig(propensity_degree=2).fit(
-        data, DOMAIN, budget=None, noise=NoiseSource.system(), ledger=None, block="n"
+        data, DOMAIN, budget=None, session=of_ledger(None, "n", NoiseSource.system())
     )
     values = model.predict(data.x)
     # two thousand records an arm, uniform noise of width 0.4: a mean has an error near 0.01
@@ -204,7 +206,7 @@ def test_what_is_spent_is_the_budget_and_stands_in_the_ledger():
     for event, _ in also:
         ledger.charge("n", "others", event)
     ConvexNuisanceConfig().fit(
-        generated(300), DOMAIN, budget=BUDGET, also=also, noise=NoiseSource.system(), ledger=ledger, block="n"
+        generated(300), DOMAIN, budget=BUDGET, also=also, session=of_ledger(ledger, "n", NoiseSource.system())
     )
     assert ledger.spent()["n"]["epsilon"] == pytest.approx(1.0)
     assert ledger.spent()["n"]["epsilon"] <= 1.0
@@ -220,7 +222,7 @@ def test_nothing_is_drawn_where_the_ledger_cannot_pay(monkeypatch):
     ledger = Ledger({"n": PrivacyBudget(0.5, 1e-5)})
     with pytest.raises(BudgetError):
         ConvexNuisanceConfig().fit(
-            generated(300), DOMAIN, budget=BUDGET, noise=NoiseSource.system(), ledger=ledger, block="n"
+            generated(300), DOMAIN, budget=BUDGET, session=of_ledger(ledger, "n", NoiseSource.system())
         )
 
 
@@ -229,7 +231,7 @@ def test_a_fit_that_does_not_converge_releases_nothing(monkeypatch):
     monkeypatch.setattr("torchdpcate.erm.descent.descend", lambda evaluate, start, *_: (start, start.norm(dim=1) + 1))
     with pytest.raises(NumericalError, match="nothing is released"):
         ConvexNuisanceConfig().fit(
-            generated(300), DOMAIN, budget=BUDGET, noise=NoiseSource.system(), ledger=None, block="n"
+            generated(300), DOMAIN, budget=BUDGET, session=of_ledger(None, "n", NoiseSource.system())
         )
 
 
@@ -239,7 +241,7 @@ def test_five_relevant_covariates_beat_a_constant_at_2700_records():
     data = study.records.subset(torch.arange(1_350))
     data = CausalData(data.x[:, columns], data.a, data.y)
     small = Domain([0.0] * 2, [1.0] * 2, domain.outcome_low, domain.outcome_high)
-    model = ConvexNuisanceConfig().fit(data, small, budget=BUDGET, noise=NoiseSource.fixed(0), ledger=None, block="n")
+    model = ConvexNuisanceConfig().fit(data, small, budget=BUDGET, session=of_ledger(None, "n", NoiseSource.fixed(0)))
     error = (model.effect(study.queries[:, columns]) - study.effect).square().mean().sqrt()
     assert error < 0.65 * study.effect.std()
 
@@ -289,6 +291,6 @@ def test_a_budget_without_end_gives_the_fit_without_privacy(epsilon):
     fits = []
     for budget in (None, PrivacyBudget(epsilon, 1e-5)):
         recipe = ConvexNuisanceConfig(degree=1, threshold=1.0)
-        found = recipe.fit(data, domain, budget=budget, noise=NoiseSource.system(), ledger=None, block="b")
+        found = recipe.fit(data, domain, budget=budget, session=of_ledger(None, "b", NoiseSource.system()))
         fits.append(torch.stack(list(found.predict(x))))
     torch.testing.assert_close(fits[1], fits[0], rtol=0, atol=0.02)

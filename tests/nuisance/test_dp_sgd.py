@@ -416,6 +416,7 @@ def test_weights_that_are_not_finite_are_an_error(dataset):
         fit(Wild(), dataset, plan())
 
 
+@pytest.mark.slow
 def test_no_step_beyond_the_plan_however_the_trainer_is_set(dataset):
     private = fit(Foreign(), dataset, plan(), trainer={"max_steps": 500})
     assert private.spent == 20
@@ -442,6 +443,7 @@ def test_auto_takes_ghost_where_it_can(domain):
     assert choose_mode(Foreign()) == "hooks"
 
 
+@pytest.mark.slow
 def test_opacus_leaves_the_root_logger_alone():
     code = "import logging, torchdpcate.nuisance.engines; print(logging.getLogger().handlers)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -482,6 +484,7 @@ def test_float32_normals_of_torch_lie_on_circles():
     assert hits == of
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_noise_is_on_no_circle_of_float32(dataset, mode):
     recorder, run = Recorder(), plan(noise_multiplier=3.0, max_grad_norm=0.2, steps=400)
@@ -505,6 +508,7 @@ def test_the_sum_and_its_noise_lie_on_a_grid_that_owes_nothing_to_the_records(mo
         assert bool((halves % 2 == 1).all())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("width", "q"), [(8, Q), (64, 40)])
 def test_no_clipped_gradient_is_longer_than_the_clip_norm(mode, width, q):

@@ -113,6 +113,7 @@ def test_bad_settings_are_named(bad):
         Screening(**bad)
 
 
+@pytest.mark.slow
 def test_sums_of_more_than_eight_million_records_are_exact():
     """They are the sums of whole numbers of steps, in int64; multiples of 2^-30 of so many are none."""
     n = 2**24

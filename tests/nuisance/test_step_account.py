@@ -38,6 +38,7 @@ def counts(path) -> tuple[int, int]:
     return entry.count, entry.planned
 
 
+@pytest.mark.slow
 def test_a_full_run_spends_its_plan(dataset, path):
     fit(Foreign(), dataset, plan(), ledger=ledger_at(path))
     assert counts(path) == (20, 20)
@@ -238,6 +239,7 @@ def test_two_runs_of_one_entry_are_noticed(path):
     assert counts(path) == (7, 7)
 
 
+@pytest.mark.slow
 def test_trained_in_blocks_of_unlike_size(path):
     data = TensorDataset(torch.rand(7, 3), torch.ones(7), torch.rand(7))
     fit(Foreign(), data, plan(sampling_rate=1 / 7, steps=9), ledger=ledger_at(path))

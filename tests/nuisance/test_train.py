@@ -217,6 +217,7 @@ class Still(TrainableNuisances):
         return 0 * super().record_loss(batch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "epsilon"), [(200, 1.0), (200, 8.0), (400, 2.0)])
 def test_the_clip_norm_keeps_the_noise_walk(domain, n, epsilon):
     config = NuisanceConfig(width=64, batch_size=20, epochs=20, noise_walk=0.1)

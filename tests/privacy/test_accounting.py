@@ -40,6 +40,7 @@ def test_dp_sgd_deltas_match_the_theory(steps, epsilon, delta):
     assert dp_sgd_epsilon(1.0, delta, 0.1, steps) == pytest.approx(epsilon, abs=2e-6)
 
 
+@pytest.mark.slow
 def test_one_step_matches_quadrature_of_the_dominating_pair():
     sigma, rate, epsilon = 0.7, 0.3, 1.3
     z = np.linspace(-12, 12, 400_001)
@@ -159,6 +160,7 @@ unbounded = st.one_of(
 charge = st.tuples(st.one_of(bounded, unbounded), st.sampled_from([1, 2, 20]))
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(st.lists(charge, min_size=1, max_size=4))
 def test_composition_never_costs_more_than_adding_nor_less_than_a_part(charges):
@@ -191,6 +193,7 @@ def test_bad_counts_and_deltas_are_named():
         compose([], 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.2, 1.0])
 def test_the_curve_of_dp_sgd_is_that_of_the_note(epsilon):
     """Test value 3: q = .1, sigma = 1, two steps."""

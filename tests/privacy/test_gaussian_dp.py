@@ -43,6 +43,7 @@ def test_a_pure_event_is_covered_and_by_no_smaller_mu(epsilon):
     assert gaussian_dp([(ApproximateEvent(epsilon, 0.0), 1)], 0.0).mu == mu
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "charges",
     [STEPS, [*STEPS, (PureEvent(0.05), 1)], [(DPSGDEvent(1.0, 0.01), 1000)], [*STEPS, (GaussianEvent(6.0), 1)]],
@@ -59,6 +60,7 @@ def test_subsampled_steps_are_covered_down_to_delta_and_tightly(charges):
     assert at_the_end <= mu < 1.01 * at_the_end + 0.02
 
 
+@pytest.mark.slow
 def test_below_its_delta_a_subsampled_curve_escapes():
     """The tail of subsampled steps is heavier than the mu's: stating it for the whole curve would be wrong."""
     charges = [(DPSGDEvent(1.0, 0.01), 1000)]

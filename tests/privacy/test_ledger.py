@@ -283,7 +283,7 @@ def test_reload_is_equal_and_strict_json(path):
     assert content["entries"][0] == {
         "id": 0,
         "block": "nuisance",
-        "label": "training",
+        "charge": {"purpose": "other", "text": "training"},
         "count": 3,
         "planned": 211,
         "event": STEP.to_dict(),
@@ -384,8 +384,9 @@ def damage(content):
     yield "not json"
     yield content[: len(content) // 2]
     yield "[]"
-    yield content.replace('"version": 2', '"version": 1')
-    yield content.replace('"version": 2', '"version": 3')
+    yield content.replace('"version": 3', '"version": 1')
+    yield content.replace('"version": 3', '"version": 2')
+    yield content.replace('"version": 3', '"version": 4')
     yield content.replace('"id": 0', '"id": 3')
     yield content.replace('"block": "nuisance"', '"block": "other"')
     yield content.replace('"kind": "pure"', '"kind": "free"')
@@ -675,7 +676,7 @@ def test_a_file_of_the_first_version_is_taken_for_a_sequence_chosen_by_looking(p
     assert ledger.remaining("nuisance").epsilon == pytest.approx(reserve.size - 0.4)
     ledger.charge("nuisance", "more", PureEvent(0.1))
     assert Ledger.load(path).entries == ledger.entries
-    assert json.loads(path.read_text())["version"] == 2
+    assert json.loads(path.read_text())["version"] == 3
 
 
 @pytest.mark.parametrize("second", [PureEvent(0.5398), GaussianEvent(4.3296), ApproximateEvent(0.3, 9.997e-6)])

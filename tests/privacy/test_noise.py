@@ -160,6 +160,7 @@ def permute_and_flip(scores, epsilon, sensitivity):
     return np.array([quad(density, 0, 60, args=(i,))[0] for i in range(len(scores))])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scores", "epsilon", "sensitivity"),
     [([0.0, 1.0, 2.0], 1.0, 1.0), ([-3.5, 0.0, -1.0, 0.5], 0.8, 2.0)],

@@ -78,6 +78,7 @@ def test_a_neighbour_moves_no_normalised_score_by_more_than_one(corner):
     assert most > (0.99 if corner else 0.7)
 
 
+@pytest.mark.slow
 def test_the_law_of_the_choice_changes_by_less_than_epsilon():
     generator, most = torch.Generator().manual_seed(1), 0.0
     for _ in range(500):

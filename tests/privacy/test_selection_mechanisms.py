@@ -121,6 +121,7 @@ def test_laws_of_many_rows_are_those_of_each_and_ignore_a_common_shift(kind):
     assert torch.allclose(together, mechanism.probabilities(rows + 1024), atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", [NoiseSource.system, lambda: NoiseSource.fixed(5)])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("utilities", "epsilon", "spread"), [([30, 20, 0], 1.0, 20.0), ([0.5, 0, -2, 0.5], 0.6, 1.5)])
@@ -160,6 +161,7 @@ def worst_loss(kind, epsilon: float, spread: float, moved: float, candidates: in
     return (before / after).log().abs().max().item()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("candidates", [2, 3, 10, 60])
 def test_no_neighbour_within_the_spread_changes_the_law_by_more_than_epsilon(kind, candidates):

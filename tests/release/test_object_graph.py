@@ -180,6 +180,7 @@ KINDS: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.first(6)
 @pytest.mark.parametrize("name", KINDS)
 def test_no_record_can_be_reached_from_a_release(name):
     release = KINDS[name]()

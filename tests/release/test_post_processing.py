@@ -156,6 +156,7 @@ def test_the_band_of_a_monotone_effect_is_as_wide_as_the_noisiest_on_its_line():
     np.testing.assert_allclose((high + low) / 2, view.effect(POINTS[:3]))
 
 
+@pytest.mark.slow
 def test_a_monotone_band_covers_the_median():
     """2,000 draws of correlated noise along a line, false alarm < 1e-6 for each of its points."""
     features = Fourier(8, bandwidth=0.2).setup(DOMAIN)

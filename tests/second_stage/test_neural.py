@@ -109,6 +109,7 @@ def test_adam_runs_under_the_trainer():
     assert [(trainer.max_epochs, trainer.global_step) for trainer in made] == [(4, 20)]
 
 
+@pytest.mark.slow
 def test_a_seeded_fit_is_reproducible():
     thetas = [
         fit_neural_head(head_of(), *records(), default_trainer, epochs=2, generator=generator(7)).theta

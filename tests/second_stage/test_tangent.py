@@ -12,6 +12,7 @@ from sklearn.linear_model import Ridge
 from torch.func import functional_call, grad, vmap
 
 from tests.release.helpers import Charges
+from tests.sessions import noted
 from torchdpcate.causal.score import RScore
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
@@ -174,7 +175,7 @@ def test_function_mechanisms_release_the_tangent_head(mechanism):
     domain = Domain([-1.0] * 30, [1.0] * 30, -1.0, 1.0, overlap=0.1)
     fitted = stage(width=32, n=200, domain=domain, ridge=0.1)
     assert fitted.features.dimension == 1_058
-    head = mechanism.privatize(fitted, BUDGET, Charges(), NoiseSource.fixed(0))
+    head = mechanism.privatize(fitted, BUDGET, noted(NoiseSource.fixed(0), Charges()))
     queries = domain.grid(200)
     noise = fitted.features.product(head.theta - fitted.theta, queries)
     assert 0 < noise.square().mean().sqrt().item() < 2 * head.noise_scale
@@ -182,16 +183,17 @@ def test_function_mechanisms_release_the_tangent_head(mechanism):
 
 def test_smooth_sensitivity_answers_from_the_tangent_head():
     fitted, queries = stage(n=300, threshold=math.inf), DOMAIN.grid(3)
-    answers = SmoothSensitivity().answer(fitted, queries, BUDGET, Charges(), NoiseSource.fixed(0))
+    answers = SmoothSensitivity().answer(fitted, queries, BUDGET, noted(NoiseSource.fixed(0), Charges()))
     assert bool(torch.isfinite(answers.values).all())
 
 
+@pytest.mark.slow
 def test_a_million_parameters_are_released_from_a_wide_network():
     """p = 1,023,002 and n = 40: no matrix of features (327 MB) is ever made; the noise is drawn by a fixed seed."""
     domain = Domain([-1.0] * 30, [1.0] * 30, -1.0, 1.0, overlap=0.1)
     wide = stage(width=31_000, n=40, domain=domain)
     wide.__dict__["problem"] = dataclasses.replace(wide.problem, psi=design.LazyDesign(wide.features, wide.block.x))
-    head = OutputPerturbation().privatize(wide, BUDGET, Charges(), NoiseSource.fixed(0))
+    head = OutputPerturbation().privatize(wide, BUDGET, noted(NoiseSource.fixed(0), Charges()))
     assert head.theta.shape == (1_023_002,)
     # an answer's noise is N(0, s^2): the norm of psi is one, whatever p
     queries = domain.grid(50)

@@ -18,10 +18,14 @@ from torchdpcate.estimators.cate.mechanisms.output import OutputPerturbation
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
 from torchdpcate.features.maps import Legendre
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import DP_SGD, Charge, Purpose
+from torchdpcate.privacy.charge import THRESHOLD as HUBER
 from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, Event, PureEvent
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.mechanisms import GaussianMechanism
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.digest import release_digest
 from torchdpcate.release.release import QueryRelease
 from torchdpcate.release.statement import PrivacyStatement, make_statement
@@ -75,20 +79,19 @@ def statement(
     """The statement of a learner's first release, as a ledger gives it."""
     ledger = Ledger({"nuisance": BUDGET, "second_stage": BUDGET}, private=private)
     ledger.open_plan()
-    ledger.charge("nuisance", "DP-SGD", DPSGDEvent(2.04, 0.05), 100)
-    ledger.charge("nuisance", "Huber threshold: private quantile of |s|", PureEvent(0.1))
+    ledger.charge("nuisance", DP_SGD, DPSGDEvent(2.04, 0.05), 100)
+    ledger.charge("nuisance", HUBER, PureEvent(0.1))
     made_by, event, public = mechanism(level, gaussian)
     ledger.close_plan()
-    own = ledger.charge("second_stage", f"release by {made_by.name}", event, level=level)
+    own = ledger.charge("second_stage", Charge(Purpose.RELEASE, made_by.name), event, level=level)
+    noise = NoiseSource.system() if private else NoiseSource.fixed(0)
     return make_statement(
+        FitSession(noise, BUDGET, ledger, SIZES),
         guarantee(level, holds),
-        ledger,
-        SIZES,
         own={own},
         mechanism=made_by.name,
         formula=made_by.formula,
         public=LEARNER | public,
-        private_noise=private,
         bounds_origin=SCHEMA.domain.origin,
     )
 

@@ -497,6 +497,7 @@ def places(value, here=()):
         yield from places(inner, (*here, key))
 
 
+@pytest.mark.faults
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data(), JUNK)
 def test_no_statement_crashes_reader_verifier_or_card(tmp_path, data, junk):

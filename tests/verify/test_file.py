@@ -245,6 +245,7 @@ def test_an_honest_release_verifies_in_its_folder_and_alone(kind, made, tmp_path
     assert found["numbers"].startswith("not signed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["objective", "owl"])
 def test_a_card_beside_a_release_is_compared_with_it(kind, made, tmp_path):
     path = forge.copied(made(kind), tmp_path / "release")

@@ -6,9 +6,10 @@ import torch
 
 from torchdpcate.audit.neighbours import refitted, worst_neighbour
 from torchdpcate.data.generators import Dataset1
-from torchdpcate.estimators.cate.learner import CATELearner, DRLearner, RLearner
+from torchdpcate.estimators.cate.learner import CATELearner
 from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism, Prepared
 from torchdpcate.estimators.cate.mechanisms.objective import ObjectivePerturbation
+from torchdpcate.estimators.cate.recompute import LEARNERS
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
@@ -49,19 +50,14 @@ def _draw(worlds: list[Prepared], world: int, runs: int, noise: NoiseSource) -> 
     return worlds[world].draw(noise, runs)
 
 
-def _game(kind: type[CATELearner], budget: PrivacyBudget) -> Game:
-    domain = Dataset1(n=_RECORDS).load().domain
-    return learner_game(kind(domain, budget, _NUISANCE), ObjectivePerturbation(), budget)[0]
+def _declare(name: str, kind: type[CATELearner]) -> None:
+    @worst_case(f"{name}_learner", kind, attack="classifier", pair=_PAIR)
+    def game(budget: PrivacyBudget) -> Game:
+        domain = Dataset1(n=_RECORDS).load().domain
+        return learner_game(kind(domain, budget, _NUISANCE), ObjectivePerturbation(), budget)[0]
 
 
 _PAIR = "generated records, one of the second stage's replaced by the worst that a search found; default mechanism"
 
-
-@worst_case("r_learner", RLearner, attack="classifier", pair=_PAIR)
-def _r_learner(budget: PrivacyBudget) -> Game:
-    return _game(RLearner, budget)
-
-
-@worst_case("dr_learner", DRLearner, attack="classifier", pair=_PAIR)
-def _dr_learner(budget: PrivacyBudget) -> Game:
-    return _game(DRLearner, budget)
+for _name in sorted(LEARNERS, reverse=True):
+    _declare(_name, LEARNERS[_name])

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchdpcate.erm.losses import Loss
 from torchdpcate.erm.objective_fit import ridge_of, typical_curvature
-from torchdpcate.erm.private_fit import PrivateLinearFit, PreparedFit
+from torchdpcate.erm.private_fit import PreparedFit, PrivateLinearFit
 from torchdpcate.erm.records import Records, Target
 from torchdpcate.erm.streaming import summed_gradient
 from torchdpcate.errors import InputError
@@ -102,7 +102,9 @@ class NoisyGradient(PrivateLinearFit):
         mechanism = GaussianMechanism.of_event(event, gradient_sensitivity(loss, n, features))
         length, ridge = (positive(name, public[name]) for name in ("length", "ridge"))
         momentum = probability("momentum", public["momentum"])
-        return _prepared(mechanism, loss, n, features, whole("steps", public["steps"], least=3), length, momentum, ridge)
+        return _prepared(
+            mechanism, loss, n, features, whole("steps", public["steps"], least=3), length, momentum, ridge
+        )
 
 
 def _prepared(

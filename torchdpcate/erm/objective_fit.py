@@ -10,7 +10,7 @@ from torch import Tensor
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import Loss
 from torchdpcate.erm.perturbation import PERTURBATIONS, SOLVER_SHARE, calibrate_tilt
-from torchdpcate.erm.private_fit import PrivateLinearFit, PreparedFit
+from torchdpcate.erm.private_fit import PreparedFit, PrivateLinearFit
 from torchdpcate.erm.records import Records, Target
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import FeatureMap

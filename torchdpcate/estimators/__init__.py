@@ -4,7 +4,5 @@ from torchdpcate._lazy import exports
 
 __getattr__, __dir__, __all__ = exports(
     __name__,
-    {
-        "session": ("Account",),
-    },
+    {},
 )

@@ -11,7 +11,7 @@ from torch import Tensor
 from torchdpcate.erm.balancing_loss import BalancingLoss
 from torchdpcate.erm.losses import Loss
 from torchdpcate.erm.perturbation import SOLVER_SHARE
-from torchdpcate.erm.private_fit import PrivateLinearFit, PreparedFit
+from torchdpcate.erm.private_fit import PreparedFit, PrivateLinearFit
 from torchdpcate.erm.records import Batch, Records, StackedRecords, Target, arm
 from torchdpcate.erm.solver import default_tolerance
 from torchdpcate.errors import InputError

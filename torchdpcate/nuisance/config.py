@@ -16,10 +16,9 @@ from torchdpcate.nuisance.nuisances import Nuisances
 from torchdpcate.nuisance.optimizers import MOMENTUM
 from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.recipe import NuisanceRecipe
-from torchdpcate.privacy.accounting import Charge, dp_sgd_noise_multiplier
+from torchdpcate.privacy.accounting import EventCount, dp_sgd_noise_multiplier
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.ledger import Ledger
-from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 
 if TYPE_CHECKING:
     from torchdpcate.nuisance.train import TrainerFactory
@@ -94,7 +93,7 @@ class NuisanceConfig(NuisanceRecipe):
             raise InputError(f"batch_size={self.batch_size} exceeds the block's n={n} records; lower it to {n} or less")
         return self.epochs * round(n / self.batch_size)
 
-    def plan(self, n: int, budget: PrivacyBudget, also: Sequence[Charge] = ()) -> DPSGDPlan:
+    def plan(self, n: int, budget: PrivacyBudget, also: Sequence[EventCount] = ()) -> DPSGDPlan:
         """The run on a block of `n` records that spends `budget`, with the least noise that allows.
 
         Args:
@@ -110,7 +109,7 @@ class NuisanceConfig(NuisanceRecipe):
         clip = self._clip_norm(noise, steps) if self.max_grad_norm is None else self.max_grad_norm
         return DPSGDPlan(noise, clip, rate, steps)
 
-    def check(self, n: int, domain: Domain, budget: PrivacyBudget | None, also: Sequence[Charge]) -> None:
+    def check(self, n: int, domain: Domain, budget: PrivacyBudget | None, also: Sequence[EventCount]) -> None:
         """Refuse settings that do not fit a block of `n` records; see `NuisanceRecipe.check`."""
         module = self._untrained(domain, seed=0)
         self.steps(n)
@@ -123,10 +122,8 @@ class NuisanceConfig(NuisanceRecipe):
         domain: Domain,
         *,
         budget: PrivacyBudget | None,
-        also: Sequence[Charge] = (),
-        noise: NoiseSource,
-        ledger: Ledger | None,
-        block: str,
+        also: Sequence[EventCount] = (),
+        session: FitSession,
         trainer: TrainerFactory,
         seed: int,
     ) -> Nuisances:
@@ -142,9 +139,9 @@ class NuisanceConfig(NuisanceRecipe):
             average=self.average,
             seed=seed,
             plan=None if budget is None else self.plan(records.n, budget, also),
-            noise=noise,
-            ledger=ledger,
-            block=block,
+            noise=session.noise,
+            ledger=session.ledger,
+            block=session.block,
         )
         return trained.cpu().trained()
 

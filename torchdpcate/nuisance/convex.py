@@ -17,12 +17,13 @@ from torchdpcate.nuisance.convex_model import ConvexNuisances
 from torchdpcate.nuisance.joint_objective import JointObjective, joint_objective
 from torchdpcate.nuisance.recipe import NuisanceRecipe
 from torchdpcate.nuisance.screening import outcome_median
-from torchdpcate.privacy.accounting import Charge
+from torchdpcate.privacy.accounting import EventCount
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import JOINT, MEDIAN
 from torchdpcate.privacy.events import ApproximateEvent, PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
-from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, worst_case
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class ConvexNuisanceConfig(NuisanceRecipe):
         if self.threshold is not None and not 0 < self.threshold < math.inf:
             raise InputError(f"nuisance.threshold={self.threshold!r} must be above 0 and finite, or null")
 
-    def check(self, n: int, domain: Domain, budget: PrivacyBudget | None, also: Sequence[Charge]) -> None:
+    def check(self, n: int, domain: Domain, budget: PrivacyBudget | None, also: Sequence[EventCount]) -> None:
         """Refuse a budget that other charges use up; see `NuisanceRecipe.check`."""
         if budget is not None:
             self._prices(budget, also)
@@ -85,10 +86,8 @@ class ConvexNuisanceConfig(NuisanceRecipe):
         domain: Domain,
         *,
         budget: PrivacyBudget | None,
-        also: Sequence[Charge] = (),
-        noise: NoiseSource,
-        ledger: Ledger | None,
-        block: str,
+        also: Sequence[EventCount] = (),
+        session: FitSession,
         trainer: Callable[..., Trainer] | None = None,
         seed: int = 0,
     ) -> ConvexNuisances:
@@ -101,17 +100,17 @@ class ConvexNuisanceConfig(NuisanceRecipe):
         else:
             first, second = self._prices(budget, also)
             joint = self._objective(records.n, size, domain, second)
-            if ledger is not None:
-                ledger.charge(block, "nuisances: median outcome", PureEvent(first))
-                ledger.charge(block, "nuisances: joint objective", ApproximateEvent(second.epsilon, second.delta))
-            median = outcome_median(records, domain, first, noise)
-        theta = noise.paid(joint.draw(model.features(records.x), records.a, records.y - median, noise)[0])
+            session.pay(PureEvent(first), charge=MEDIAN)
+            session.pay(ApproximateEvent(second.epsilon, second.delta), charge=JOINT)
+            median = outcome_median(records, domain, first, session.noise)
+        draw = joint.draw(model.features(records.x), records.a, records.y - median, session.noise)
+        theta = session.noise.paid(draw[0])
         model.median.fill_(median)
         model.propensity.copy_(theta[: len(model.propensity)])
         model.outcomes.copy_(theta[len(model.propensity) :].reshape(2, -1))
         return model.eval()
 
-    def _prices(self, budget: PrivacyBudget, also: Sequence[Charge]) -> tuple[float, PrivacyBudget]:
+    def _prices(self, budget: PrivacyBudget, also: Sequence[EventCount]) -> tuple[float, PrivacyBudget]:
         """Return the median's epsilon and the joint objective's budget: what other charges leave."""
         if not all(isinstance(event, PureEvent) for event, _ in also):
             raise InputError("nuisance=convex: shares its budget with pure events alone; use nuisance=mlp")

@@ -16,6 +16,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.nuisance.checks import callbacks, check_optimizer, check_sampler, check_trainer, check_weights
 from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.step_account import StepAccount
+from torchdpcate.privacy.charge import DP_SGD, Charge
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -47,7 +48,7 @@ class DPSGD(Callback):
         ledger: where the steps are charged; None counts without charging.
         block: the ledger's block whose records are sampled.
         mode: `hooks`, `functorch`, `ghost`, or `auto` (see `engines.choose_mode`).
-        label: what the ledger's entry is called.
+        charge: what the ledger's entry says that it is for.
 
     Attributes:
         steps: steps behind the present weights.
@@ -64,7 +65,7 @@ class DPSGD(Callback):
         ledger: Ledger | None = None,
         block: str = "nuisance",
         mode: str = "auto",
-        label: str = "DP-SGD",
+        charge: Charge | str = DP_SGD,
     ) -> None:
         if mode not in ("auto", "hooks", "functorch", "ghost"):
             raise InputError(f"mode={mode!r} is unknown; choose auto, hooks, functorch or ghost")
@@ -73,7 +74,7 @@ class DPSGD(Callback):
         self.plan = plan
         self.noise = noise
         self.mode = mode
-        self._account = StepAccount(plan, ledger, block, label)
+        self._account = StepAccount(plan, ledger, block, charge)
         self._engine: Engine | None = None
         self._records: int | None = None
         self._undo = ExitStack()

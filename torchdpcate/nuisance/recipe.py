@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from torchdpcate.nuisance.model import NuisanceModel
-from torchdpcate.privacy.accounting import Charge
+from torchdpcate.privacy.accounting import EventCount
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.ledger import Ledger
-from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -23,7 +22,7 @@ class NuisanceRecipe(ABC):
     """Public settings of the nuisances."""
 
     @abstractmethod
-    def check(self, n: int, domain: Domain, budget: PrivacyBudget | None, also: Sequence[Charge]) -> None:
+    def check(self, n: int, domain: Domain, budget: PrivacyBudget | None, also: Sequence[EventCount]) -> None:
         """Refuse, before anything is trained or spent, what could not be trained on a block of `n` records.
 
         Args:
@@ -43,10 +42,8 @@ class NuisanceRecipe(ABC):
         domain: Domain,
         *,
         budget: PrivacyBudget | None,
-        also: Sequence[Charge],
-        noise: NoiseSource,
-        ledger: Ledger | None,
-        block: str,
+        also: Sequence[EventCount],
+        session: FitSession,
         trainer: Callable[..., Trainer],
         seed: int,
     ) -> NuisanceModel:
@@ -57,9 +54,7 @@ class NuisanceRecipe(ABC):
             domain: public bounds.
             budget: see `check`.
             also: see `check`.
-            noise: where privacy noise and sampling come from.
-            ledger: pays, before any noise is drawn; None without privacy.
-            block: the ledger's block.
+            session: pays before any noise is drawn, and is where noise and sampling come from.
             trainer: makes a Lightning Trainer from keyword arguments.
             seed: public seed of initial weights and (without privacy) batches.
 

@@ -18,9 +18,6 @@ from torchdpcate.privacy.quantile import private_quantile
 from torchdpcate.privacy.selection import top_k
 from torchdpcate.privacy.worst_case import Game, worst_case
 
-SCREENING = "screening of covariates"
-"""What the ledger calls the charge."""
-
 _SCORE_SENSITIVITY = 2.0  # a record adds a number in [-1, 1] to each sum
 _BATCH = 2**24  # numbers of covariates worked on at once
 _MEDIAN_SHARE = 0.07  # of the price of a screening

@@ -6,6 +6,7 @@ from typing import Any
 
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.nuisance.plan import DPSGDPlan
+from torchdpcate.privacy.charge import Charge
 from torchdpcate.privacy.ledger import Ledger
 
 
@@ -23,14 +24,14 @@ class StepAccount:
         plan: what may be done in all.
         ledger: where it is charged; None counts without charging.
         block: the ledger's block whose records are sampled.
-        label: what the entry is called.
+        charge: what the entry says that it is for.
     """
 
-    def __init__(self, plan: DPSGDPlan, ledger: Ledger | None, block: str, label: str) -> None:
+    def __init__(self, plan: DPSGDPlan, ledger: Ledger | None, block: str, charge: Charge | str) -> None:
         self.plan = plan
         self.ledger = ledger
         self.block = block
-        self.label = label
+        self.charge = charge
         self.steps = 0
         self.spent = 0
         self.entry: int | None = None
@@ -59,7 +60,7 @@ class StepAccount:
     def _charge(self, ledger: Ledger) -> None:
         self._covered = self._asked = min(self.spent + self.plan.epoch, self.plan.steps)
         self.entry = ledger.charge(
-            self.block, self.label, self.plan.event, count=self._covered, planned=self.plan.steps
+            self.block, self.charge, self.plan.event, count=self._covered, planned=self.plan.steps
         )
 
     def _reopen(self, ledger: Ledger, entry: int) -> None:

@@ -14,7 +14,7 @@ from torchdpcate.privacy.budget import positive, probability, whole
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon
 from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, Event, GaussianEvent, PureEvent
 
-Charge = tuple[Event, int]
+EventCount = tuple[Event, int]
 
 _INTERVAL = 1e-4  # of the discretised privacy loss, where nothing asks for another
 _MOST_BINS = 500_000  # about half a second
@@ -30,7 +30,7 @@ class Cost(NamedTuple):
     delta: float
 
 
-def compose(charges: Sequence[Charge], delta: float) -> float:
+def compose(charges: Sequence[EventCount], delta: float) -> float:
     r"""Smallest epsilon found for all charges together at ``delta``; an upper bound, adaptive composition.
 
     The smaller of two: (i) `dp_accounting`'s convolution of the privacy loss distributions of the dominating
@@ -55,7 +55,7 @@ def compose(charges: Sequence[Charge], delta: float) -> float:
     return _compose(_merge(charges), probability("delta", delta))
 
 
-def privacy_curve(charges: Sequence[Charge], epsilons: Any, coarse: float = 1.0) -> np.ndarray:
+def privacy_curve(charges: Sequence[EventCount], epsilons: Any, coarse: float = 1.0) -> np.ndarray:
     r"""delta(epsilon) of all charges together: an upper bound, adaptive composition.
 
     Closed forms for a lone event and for Gaussian ones; else `dp_accounting`'s convolution.
@@ -96,7 +96,7 @@ def privacy_curve(charges: Sequence[Charge], epsilons: Any, coarse: float = 1.0)
     return delta + (1 - delta) * np.maximum(gap, -np.expm1(np.minimum(capped, 0.0)))
 
 
-def naive_sum(charges: Sequence[Charge], delta: float) -> Cost:
+def naive_sum(charges: Sequence[EventCount], delta: float) -> Cost:
     """Basic composition: epsilons added, each charge at an equal share of what delta is left.
 
     Approximate events keep their own delta, pure ones need none, the others share the rest. For comparison
@@ -138,7 +138,7 @@ def dp_sgd_epsilon(noise_multiplier: float, delta: float, sampling_rate: float, 
 
 
 def dp_sgd_noise_multiplier(
-    epsilon: float, delta: float, sampling_rate: float, steps: int, also: Sequence[Charge] = ()
+    epsilon: float, delta: float, sampling_rate: float, steps: int, also: Sequence[EventCount] = ()
 ) -> float:
     """Smallest noise multiplier of DP-SGD for a budget, to 0.1 %; inverse of `dp_sgd_epsilon`.
 
@@ -166,7 +166,9 @@ def dp_sgd_noise_multiplier(
 
 
 @lru_cache(maxsize=256)
-def _dp_sgd_noise_multiplier(epsilon: float, delta: float, rate: float, steps: int, also: tuple[Charge, ...]) -> float:
+def _dp_sgd_noise_multiplier(
+    epsilon: float, delta: float, rate: float, steps: int, also: tuple[EventCount, ...]
+) -> float:
     spent = _compose(also, delta)
     if spent >= epsilon:
         raise InputError(f"epsilon = {epsilon:g}: the other charges alone cost {spent:g} at delta = {delta:g}")
@@ -203,7 +205,7 @@ def _bracket(excess: Callable[[float], float], start: float, step: float) -> tup
     raise InputError("no noise multiplier meets this epsilon and delta: give larger ones (delta above 1e-11)")
 
 
-def _merge(charges: Iterable[Charge]) -> tuple[Charge, ...]:
+def _merge(charges: Iterable[EventCount]) -> tuple[EventCount, ...]:
     """Charges with equal events added up, Gaussian ones made one, in a canonical order."""
     counts: Counter[Event] = Counter()
     precision = 0.0
@@ -223,7 +225,7 @@ def _merge(charges: Iterable[Charge]) -> tuple[Charge, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _compose(charges: tuple[Charge, ...], delta: float, coarse: float = 1.0) -> float:
+def _compose(charges: tuple[EventCount, ...], delta: float, coarse: float = 1.0) -> float:
     if not charges:
         return 0.0
     basic = _basic(charges, delta, coarse)
@@ -234,7 +236,7 @@ def _compose(charges: tuple[Charge, ...], delta: float, coarse: float = 1.0) -> 
     return min(basic, _convolved(charges, delta, coarse))
 
 
-def _basic(charges: Sequence[Charge], delta: float, coarse: float) -> float:
+def _basic(charges: Sequence[EventCount], delta: float, coarse: float) -> float:
     """Pure and approximate events added to the composition of the rest at the delta left."""
     left = _left(charges, delta)
     if left is None:
@@ -249,7 +251,7 @@ def _basic(charges: Sequence[Charge], delta: float, coarse: float) -> float:
     return total + _unbounded(tuple(rest), left, coarse)
 
 
-def _unbounded(charges: tuple[Charge, ...], delta: float, coarse: float) -> float:
+def _unbounded(charges: tuple[EventCount, ...], delta: float, coarse: float) -> float:
     """Epsilon of Gaussian and DP-SGD events."""
     if not charges:
         return 0.0
@@ -263,7 +265,7 @@ def _unbounded(charges: tuple[Charge, ...], delta: float, coarse: float) -> floa
     return _convolved(charges, delta, coarse)
 
 
-def _wide(charges: Sequence[Charge]) -> bool:
+def _wide(charges: Sequence[EventCount]) -> bool:
     """Whether the losses range too far to be discretised."""
     return sum(_width(*charge) for charge in charges) > _WIDEST
 
@@ -274,7 +276,7 @@ def _shift(event: Event) -> float:
     return (2 if isinstance(event, DPSGDEvent) else 1) / event.noise_multiplier
 
 
-def _left(charges: Iterable[Charge], delta: float) -> float | None:
+def _left(charges: Iterable[EventCount], delta: float) -> float | None:
     """What the approximate events leave of delta; None if it does not cover them."""
     left = math.fsum([delta, *(-count * e.delta for e, count in charges if isinstance(e, ApproximateEvent))])
     if left < -1e-12 * delta:  # below this it is the rounding of shares such as delta / 3
@@ -282,7 +284,7 @@ def _left(charges: Iterable[Charge], delta: float) -> float | None:
     return max(left, 0.0)
 
 
-def _alone(charge: Charge, share: float) -> float:
+def _alone(charge: EventCount, share: float) -> float:
     """Epsilon of one charge, its repetitions composed, at a share of delta."""
     event, count = charge
     if isinstance(event, PureEvent | ApproximateEvent):
@@ -291,14 +293,14 @@ def _alone(charge: Charge, share: float) -> float:
 
 
 @lru_cache(maxsize=4096)
-def _convolved(charges: tuple[Charge, ...], delta: float, coarse: float) -> float:
+def _convolved(charges: tuple[EventCount, ...], delta: float, coarse: float) -> float:
     """Epsilon by convolution of discretised privacy loss distributions; coarser is faster and larger."""
     total = _total_loss(charges, coarse)
     lost = _lost(total)
     return float(total.get_epsilon_for_delta(delta - lost)) if delta > lost else math.inf
 
 
-def _total_loss(charges: tuple[Charge, ...], coarse: float) -> Any:
+def _total_loss(charges: tuple[EventCount, ...], coarse: float) -> Any:
     """Discretised privacy loss distribution of all charges."""
     interval = coarse * _interval(charges)
     return reduce(lambda total, loss: total.compose(loss), (_loss(event, n, interval) for event, n in charges))
@@ -332,7 +334,7 @@ def _loss(event: Event, count: int, interval: float) -> Any:
     return once if count == 1 else once.self_compose(count)
 
 
-def _interval(charges: Sequence[Charge]) -> float:
+def _interval(charges: Sequence[EventCount]) -> float:
     """Discretisation that keeps epsilon's excess near 1e-4 of it, within `_MOST_BINS` bins."""
     # the excess is near 0.09 (interval / loss per step)^2 where the losses of many steps add up
     finest = min((0.03 * _step(event) for event, count in charges if count > 1), default=_INTERVAL)

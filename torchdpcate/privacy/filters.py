@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import scipy
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.accounting import Charge, compose, naive_sum
+from torchdpcate.privacy.accounting import EventCount, compose, naive_sum
 from torchdpcate.privacy.budget import PrivacyBudget, number, probability
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon
 from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, Event, GaussianEvent, PureEvent, event_from_dict
@@ -48,7 +48,7 @@ class Filter(ABC):
     unit: ClassVar[str]
 
     @abstractmethod
-    def reserve(self, fixed: Sequence[Charge], budget: PrivacyBudget) -> FilterCost | None:
+    def reserve(self, fixed: Sequence[EventCount], budget: PrivacyBudget) -> FilterCost | None:
         """Return what all later charges of a block may come to beside its fixed ones; None if nothing."""
 
     @abstractmethod
@@ -68,7 +68,7 @@ class Filter(ABC):
         """Return (epsilon, delta) of which every event fits, or every Gaussian one; None if next to nothing."""
 
     @abstractmethod
-    def events(self, cost: FilterCost) -> tuple[list[Charge], float]:
+    def events(self, cost: FilterCost) -> tuple[list[EventCount], float]:
         """Return events, and a delta beside them, that dominate all charges of this cost together."""
 
     @abstractmethod
@@ -84,7 +84,7 @@ class Filter(ABC):
         total = self.total(costs)
         return all(used <= free * (1 + ROUNDING) for used, free in zip(total, reserve, strict=True))
 
-    def compose(self, fixed: Sequence[Charge], costs: Sequence[FilterCost], delta: float) -> float:
+    def compose(self, fixed: Sequence[EventCount], costs: Sequence[FilterCost], delta: float) -> float:
         """Return the epsilon of fixed charges and later ones of these costs at ``delta``; infinite if none holds."""
         if not costs:
             return compose(fixed, delta)
@@ -93,7 +93,7 @@ class Filter(ABC):
             return math.inf
         return compose([*fixed, *later], max(delta - spent, 0.0))
 
-    def naive(self, fixed: Sequence[Charge], costs: Sequence[FilterCost], delta: float) -> float:
+    def naive(self, fixed: Sequence[EventCount], costs: Sequence[FilterCost], delta: float) -> float:
         """Return `naive_sum` of the fixed charges and of what each later one counts."""
         parts = [self.events(cost) for cost in costs]
         rest = delta - math.fsum(spent for _, spent in parts)
@@ -116,7 +116,7 @@ class SumFilter(Filter):
     kind: ClassVar[str] = "sums"
     unit: ClassVar[str] = "epsilon"
 
-    def reserve(self, fixed: Sequence[Charge], budget: PrivacyBudget) -> FilterCost | None:
+    def reserve(self, fixed: Sequence[EventCount], budget: PrivacyBudget) -> FilterCost | None:
         """See `Filter.reserve`: the budget that `what_is_left` finds."""
         return _sum_reserve(tuple(fixed), budget)
 
@@ -157,7 +157,7 @@ class SumFilter(Filter):
         delta = left.delta if left.delta > _CRUMBS * block.delta else 0.0
         return PrivacyBudget(left.size, delta) if delta or not gaussian else None
 
-    def events(self, cost: FilterCost) -> tuple[list[Charge], float]:
+    def events(self, cost: FilterCost) -> tuple[list[EventCount], float]:
         """See `Filter.events`."""
         return [(ApproximateEvent(*cost) if cost.delta > 0 else PureEvent(cost.size), 1)], 0.0
 
@@ -193,7 +193,7 @@ class GaussianFilter(Filter):
     def __post_init__(self) -> None:
         object.__setattr__(self, "delta", probability("delta", self.delta))
 
-    def reserve(self, fixed: Sequence[Charge], budget: PrivacyBudget) -> FilterCost | None:
+    def reserve(self, fixed: Sequence[EventCount], budget: PrivacyBudget) -> FilterCost | None:
         r"""See `Filter.reserve`: the largest M of which a Gaussian of multiplier 1/M fits, at delta less D."""
         return None if budget.delta <= self.delta else _gaussian_reserve(tuple(fixed), budget, self.delta)
 
@@ -228,7 +228,7 @@ class GaussianFilter(Filter):
             epsilon = min(epsilon, gaussian_epsilon(multiplier, delta)) if delta else epsilon
         return PrivacyBudget(epsilon, delta) if epsilon > _CRUMBS * block.epsilon else None
 
-    def events(self, cost: FilterCost) -> tuple[list[Charge], float]:
+    def events(self, cost: FilterCost) -> tuple[list[EventCount], float]:
         """See `Filter.events`."""
         return [(GaussianEvent(1 / cost.size), 1)], cost.delta
 
@@ -308,7 +308,7 @@ def stated_cost(charges: Sequence[Mapping[str, Any]], delta: float) -> tuple[flo
         >>> stated_cost([{"event": {"kind": "pure", "epsilon": 0.5}, "count": 2}], 0.0)
         (1.0, 1.0)
     """
-    fixed: list[Charge] = []
+    fixed: list[EventCount] = []
     costs: list[FilterCost] = []
     rule: Filter = SumFilter()
     for charge in charges:
@@ -327,13 +327,13 @@ def stated_cost(charges: Sequence[Mapping[str, Any]], delta: float) -> tuple[flo
 
 
 @lru_cache(maxsize=1024)
-def _sum_reserve(fixed: tuple[Charge, ...], budget: PrivacyBudget) -> FilterCost | None:
+def _sum_reserve(fixed: tuple[EventCount, ...], budget: PrivacyBudget) -> FilterCost | None:
     left = what_is_left(list(fixed), budget)
     return None if left is None else FilterCost(left.epsilon, left.delta)
 
 
 @lru_cache(maxsize=1024)
-def _gaussian_reserve(fixed: tuple[Charge, ...], budget: PrivacyBudget, kept: float) -> FilterCost | None:
+def _gaussian_reserve(fixed: tuple[EventCount, ...], budget: PrivacyBudget, kept: float) -> FilterCost | None:
     epsilon, delta = budget.epsilon, budget.delta - kept
     if all(isinstance(e, GaussianEvent) or (isinstance(e, DPSGDEvent) and e.sampling_rate == 1) for e, _ in fixed):
         whole = analytic_gaussian_sigma(epsilon, delta) ** -2

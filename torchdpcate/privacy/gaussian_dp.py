@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-from torchdpcate.privacy.accounting import Charge, compose, privacy_curve
+from torchdpcate.privacy.accounting import EventCount, compose, privacy_curve
 from torchdpcate.privacy.budget import probability
 from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, GaussianEvent, PureEvent
 
@@ -41,7 +41,7 @@ class GaussianDP(NamedTuple):
     down_to: float = 0.0
 
 
-def gaussian_dp(charges: Sequence[Charge], delta: float) -> GaussianDP:
+def gaussian_dp(charges: Sequence[EventCount], delta: float) -> GaussianDP:
     r"""Smallest mu found whose curve covers that of all charges together, replace-one adjacency.
 
     .. math:: \delta_\mu(\epsilon) = \Phi(-\epsilon/\mu + \mu/2) - e^\epsilon \Phi(-\epsilon/\mu - \mu/2)
@@ -97,7 +97,7 @@ def event_mu(event: object) -> float:
     return float(-2 * scipy.special.ndtri_exp(scipy.special.log_expit(-event.epsilon)))
 
 
-def _cover(charges: Sequence[Charge], delta: float) -> float | None:
+def _cover(charges: Sequence[EventCount], delta: float) -> float | None:
     """Smallest mu whose curve is at least the charges' wherever theirs is above ``delta``; None beyond `_LARGEST`."""
     end = compose(charges, delta)
     if not end < _LARGEST:

@@ -13,8 +13,9 @@ from filelock import FileLock
 
 from torchdpcate._files import PRIVATE, private_folder, write_text
 from torchdpcate.errors import BudgetError, InputError
-from torchdpcate.privacy.accounting import Charge, compose
+from torchdpcate.privacy.accounting import EventCount, compose
 from torchdpcate.privacy.budget import PrivacyBudget, whole
+from torchdpcate.privacy.charge import Charge
 from torchdpcate.privacy.events import Event
 from torchdpcate.privacy.filters import ROUNDING, Filter, FilterCost, make_filter
 from torchdpcate.privacy.guarantee import Level
@@ -170,7 +171,7 @@ class Ledger:
     def charge(
         self,
         block: str,
-        label: str,
+        charge: "Charge | str",
         event: Event,
         count: int = 1,
         planned: int | None = None,
@@ -180,7 +181,7 @@ class Ledger:
 
         Args:
             block: The block of records that pays.
-            label: What for.
+            charge: What for; words make a charge of ``Purpose.OTHER``.
             event: What happens, once.
             count: How often it happens, or for a planned run how often so far (0 to begin with).
             planned: How often it may happen in all; None for ``count``. The budget must cover it now.
@@ -198,11 +199,11 @@ class Ledger:
         count = whole("count", count, least=0 if planned is not None else 1)
         most = count if planned is None else whole("planned", planned, least=max(count, 1))
         self._budget(block)
-        level = Level.of(level)
+        level, charge = Level.of(level), Charge.of(charge)
 
         def change(entries: tuple[Entry, ...]) -> tuple[tuple[Entry, ...], int]:
             used = count if planned is None else 0
-            new = Entry(len(entries), block, str(label), event, count, most, level, reserved=most, used=used)
+            new = Entry(len(entries), block, charge, event, count, most, level, reserved=most, used=used)
             if not self._is_fixed(entries, block):
                 new = replace(new, cost=self._cost(entries, new))
             self._afford((*entries, new), new)
@@ -494,7 +495,7 @@ def _used(entries: tuple[Entry, ...], block: str) -> bool:
     return any(e.count or e.cost is not None for e in _of(entries, block))
 
 
-def _fixed_charges(entries: tuple[Entry, ...], reserved: bool) -> list[Charge]:
+def _fixed_charges(entries: tuple[Entry, ...], reserved: bool) -> list[EventCount]:
     """Charges whose parameters were fixed before any output of their block, as reserved or as used."""
     return [(e.event, e.reserved if reserved else e.count) for e in entries if e.fixed]
 

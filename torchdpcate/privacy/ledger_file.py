@@ -5,7 +5,7 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,13 @@ from typing import Any
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.budget import PrivacyBudget, number, probability, whole
+from torchdpcate.privacy.charge import Charge, charge_of_label
 from torchdpcate.privacy.events import Event, event_from_dict
 from torchdpcate.privacy.filters import Filter, FilterCost, SumFilter, filter_from
 from torchdpcate.privacy.guarantee import Level
 
 _FORMAT = "torchdpcate ledger"
-_VERSION = 2
+_VERSION = 3  # 1 did not say what was fixed before any output, 2 said what a charge was for in free text
 _NAMES = {"format", "version", "id", "revision", "private", "filter", "blocks", "entries", "chain"}
 _FIRST_NAMES = {"format", "version", "private", "blocks", "entries"}
 _COUNTS = ("id", "count", "planned", "reserved", "used")
@@ -31,7 +32,7 @@ class Entry:
     Attributes:
         id: Its number, from 0.
         block: The block of records that pays.
-        label: What it was for.
+        charge: What it was for.
         event: What happened, once.
         count: How often it happened so far; never too small.
         planned: How often it may happen; an entry with ``count < planned`` is open.
@@ -43,7 +44,7 @@ class Entry:
 
     id: int
     block: str
-    label: str
+    charge: Charge
     event: Event
     count: int
     planned: int
@@ -53,16 +54,22 @@ class Entry:
     cost: FilterCost | None = None
 
     @property
+    def label(self) -> str:
+        """What it was for, in words for people to read."""
+        return self.charge.words
+
+    @property
     def fixed(self) -> bool:
         """Whether its parameters were fixed before any output of its block."""
         return self.cost is None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionary, for the file."""
-        fields = {name: getattr(self, name) for name in ("id", "block", "label", "count", "planned")}
+        fields = {name: getattr(self, name) for name in ("id", "block", "count", "planned")}
         cost = None if self.cost is None else {"size": self.cost.size, "delta": self.cost.delta}
         more = {"reserved": self.reserved, "used": self.used, "cost": cost}
-        return {**fields, "event": self.event.to_dict(), "level": self.level.value, **more}
+        event = {"event": self.event.to_dict(), "level": self.level.value}
+        return {**fields, "charge": self.charge.to_dict(), **event, **more}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Entry":
@@ -75,8 +82,8 @@ class Entry:
         event, level, cost = event_from_dict(values["event"]), Level.of(values["level"]), values["cost"]
         if cost is not None:
             cost = FilterCost(number("size", cost["size"]), probability("delta", cost["delta"]))
-        block, label = str(values["block"]), str(values["label"])
-        return cls(identity, block, label, event, count, planned, level, reserved, used, cost)
+        charge = Charge.from_dict(values["charge"])
+        return cls(identity, str(values["block"]), charge, event, count, planned, level, reserved, used, cost)
 
 
 @dataclass(frozen=True)
@@ -125,12 +132,16 @@ class Book:
         }
 
     def _chain(self) -> list[str]:
-        """Return SHA-256 of the head, and then of each entry with the digest before it."""
-        digests = [""]
-        for part in (self._head(), *(entry.to_dict() for entry in self.entries)):
-            text = json.dumps(part, sort_keys=True, allow_nan=False)
-            digests.append(hashlib.sha256(f"{digests[-1]}{text}".encode()).hexdigest())
-        return digests[1:]
+        return _chain((self._head(), *(entry.to_dict() for entry in self.entries)))
+
+
+def _chain(parts: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return SHA-256 of the head, and then of each entry with the digest before it."""
+    digests = [""]
+    for part in parts:
+        text = json.dumps(part, sort_keys=True, allow_nan=False)
+        digests.append(hashlib.sha256(f"{digests[-1]}{text}".encode()).hexdigest())
+    return digests[1:]
 
 
 def parse(path: Path) -> Book:
@@ -147,7 +158,7 @@ def parse(path: Path) -> Book:
         )
     try:
         content = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
-        if content["format"] != _FORMAT or content["version"] not in (1, _VERSION):
+        if content["format"] != _FORMAT or content["version"] not in (1, 2, _VERSION):
             raise InputError(f"format {content['format']!r}, version {content['version']!r}")
         book = _first_version(content) if content["version"] == 1 else _book(content)
         if [e.id for e in book.entries] != list(range(len(book.entries))):
@@ -161,14 +172,22 @@ def parse(path: Path) -> Book:
 def _book(content: Mapping[str, Any]) -> Book:
     if content.keys() != _NAMES:
         raise InputError(f"its names are not {', '.join(sorted(_NAMES))}")
-    entries = tuple(Entry.from_dict(values) for values in content["entries"])
+    known = content["version"] == _VERSION
+    entries = tuple(Entry.from_dict(values if known else _typed(values)) for values in content["entries"])
     revision, identity = whole("revision", content["revision"], least=0), str(content["id"])
     book = Book(_blocks(content), _private(content), filter_from(content["filter"]), entries, identity, revision)
     if any(e.block not in book.blocks for e in entries):
         raise InputError("its entries do not belong together")
-    if book._chain() != content["chain"] or not identity:
+    head = {name: content[name] for name in _NAMES - {"entries", "chain"}}
+    chain = book._chain() if known else _chain((head, *content["entries"]))
+    if chain != content["chain"] or not identity:
         raise InputError("its entries are not those that were written: edited, reordered or cut")
     return book
+
+
+def _typed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry of version 1 or 2 with the charge that its label stands for."""
+    return {**values, "charge": charge_of_label(str(values["label"])).to_dict()}
 
 
 def _first_version(content: Mapping[str, Any]) -> Book:
@@ -178,7 +197,7 @@ def _first_version(content: Mapping[str, Any]) -> Book:
     blocks, rule = _blocks(content), SumFilter()
     entries: list[Entry] = []
     for values in content["entries"]:
-        new = Entry.from_dict({**values, "reserved": values["planned"], "used": values["count"], "cost": None})
+        new = Entry.from_dict({**_typed(values), "reserved": values["planned"], "used": values["count"], "cost": None})
         budget, before = blocks[new.block], [e for e in entries if e.block == new.block]
         if before:
             reserve = rule.reserve([(e.event, e.reserved) for e in before if e.fixed], budget)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from torchdpcate.privacy.accounting import Charge, compose
+from torchdpcate.privacy.accounting import EventCount, compose
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 from torchdpcate.privacy.events import ApproximateEvent, Event, GaussianEvent, PureEvent
@@ -14,7 +14,7 @@ _TOLERANCE = 1e-4  # of the epsilon that remains, relative
 _ROUNDS = 24  # of the search for it; a handful do
 
 
-def what_is_left(charges: list[Charge], budget: PrivacyBudget, gaussian: bool = False) -> PrivacyBudget | None:
+def what_is_left(charges: list[EventCount], budget: PrivacyBudget, gaussian: bool = False) -> PrivacyBudget | None:
     """Return a budget that can still be spent beside ``charges``, or None.
 
     An `ApproximateEvent` or `PureEvent` of it, or a Gaussian calibrated to it, composes with the charges to at most
@@ -33,7 +33,7 @@ def what_is_left(charges: list[Charge], budget: PrivacyBudget, gaussian: bool = 
     return next(filter(None, (search(charges, budget, start) for start in _starts(charges, budget))), None)
 
 
-def _starts(charges: list[Charge], budget: PrivacyBudget) -> list[PrivacyBudget]:
+def _starts(charges: list[EventCount], budget: PrivacyBudget) -> list[PrivacyBudget]:
     """What basic composition leaves: at the share of the free delta that needs least noise, and at delta = 0."""
     free = budget.delta - math.fsum(n * e.delta for e, n in charges if isinstance(e, ApproximateEvent))
     free = free if free > _LEAST * budget.delta else 0.0  # below it is rounding
@@ -45,7 +45,7 @@ def _starts(charges: list[Charge], budget: PrivacyBudget) -> list[PrivacyBudget]
     return [start for start in (best, pure) if start is not None]
 
 
-def _largest(charges: list[Charge], budget: PrivacyBudget, start: PrivacyBudget) -> PrivacyBudget | None:
+def _largest(charges: list[EventCount], budget: PrivacyBudget, start: PrivacyBudget) -> PrivacyBudget | None:
     """Largest epsilon at the delta of ``start`` that fits beside ``charges``, whatever event is made of it."""
 
     def over(*events: Event) -> float:
@@ -63,7 +63,7 @@ def _largest(charges: list[Charge], budget: PrivacyBudget, start: PrivacyBudget)
     return None if epsilon is None else PrivacyBudget(epsilon, start.delta)
 
 
-def _largest_gaussian(charges: list[Charge], budget: PrivacyBudget, start: PrivacyBudget) -> PrivacyBudget | None:
+def _largest_gaussian(charges: list[EventCount], budget: PrivacyBudget, start: PrivacyBudget) -> PrivacyBudget | None:
     """Largest epsilon at the delta of ``start`` for which a Gaussian calibrated to it fits beside ``charges``."""
 
     def over(epsilon: float) -> float:

@@ -18,9 +18,6 @@ from torchdpcate.release.statement import PrivacyStatement
 NUISANCE, SCORING = "nuisance", "scoring"
 """Blocks of records: the one that nuisances learn from, where they learn, and the one that scores policies."""
 
-GUESS = "nuisances: shares and means of the arms"
-"""What the ledger calls the purchase of what nuisances are shrunk towards."""
-
 
 @dataclass(frozen=True, eq=False)
 class PolicyRelease(Release):

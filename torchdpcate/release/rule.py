@@ -94,19 +94,18 @@ def _example() -> RuleRelease:
     from torchdpcate.features.maps import Identity
     from torchdpcate.privacy.budget import PrivacyBudget
     from torchdpcate.privacy.guarantee import Guarantee, Level
-    from torchdpcate.privacy.ledger import Ledger
+    from torchdpcate.privacy.noise import NoiseSource
+    from torchdpcate.privacy.session import FitSession
     from torchdpcate.release.statement import make_statement
 
     domain, budget = Domain([0.0], [1.0], -1.0, 1.0), PrivacyBudget(1.0, 0.0)
     statement = make_statement(
+        FitSession.open({"records": 1}, budget, NoiseSource.system()),
         Guarantee(Level.HEURISTIC, budget, source="an example"),
-        Ledger({"records": budget}),
-        {"records": 1},
         own=set(),
         mechanism="none",
         formula="none",
         public={},
-        private_noise=True,
     )
     theta = torch.tensor([0.0, 1.0], dtype=torch.float64)
     return RuleRelease(theta, Identity().setup(domain), TableSchema.from_domain(domain), statement)

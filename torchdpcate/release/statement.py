@@ -11,6 +11,7 @@ from torchdpcate._text import markdown_text
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.statement_fields import check_fields
 
 ADJACENCY = "replace one record; the number of records is public"
@@ -150,15 +151,13 @@ class PrivacyStatement:
 
 
 def make_statement(
+    session: FitSession,
     guarantee: Guarantee,
-    ledger: Ledger,
-    sizes: Mapping[str, int],
     *,
     own: set[int],
     mechanism: str,
     formula: str,
     public: Mapping[str, Any],
-    private_noise: bool,
     bounds_origin: str = "",
     tuning: Mapping[str, Any] = TUNING,
 ) -> PrivacyStatement:
@@ -168,17 +167,17 @@ def make_statement(
     known to fail, or the noise is not private, the statement carries no epsilon, delta or event at all.
 
     Args:
+        session: Of the fit, with all charges on the same records so far, this release's included.
         guarantee: Level and conditions of the release's own mechanism.
-        ledger: All charges on the same records so far, this release's included.
-        sizes: Records per block, public.
         own: Ledger entries of this release itself.
         mechanism: Name of the mechanism.
         formula: Its noise scale and source.
         public: Its public constants.
-        private_noise: Whether the noise came from the system's entropy.
         bounds_origin: Where the public bounds come from (``Domain.origin``).
         tuning: What is known of tuning on the same records: ``runs`` and ``text``.
     """
+    ledger, sizes, private_noise = session.ledger, session.sizes, session.noise.private
+    assert ledger is not None, "a session that charges nothing has no statement"
     guarantee, spent = guarantee.stamped(private_noise), ledger.spent()
     order = list(Level)
     others = [e.level for e in ledger.entries if e.id not in own]

@@ -8,18 +8,15 @@ from pathlib import Path
 from torchdpcate.errors import ReleaseFileError, VerificationError
 from torchdpcate.estimators.cate.mechanisms.plug_in import PlugIn
 from torchdpcate.estimators.recompute import UNFIT
-from torchdpcate.estimators.session import CANDIDATE
-from torchdpcate.nuisance.screening import SCREENING
+from torchdpcate.privacy.charge import ARMS, SCREENING
 from torchdpcate.release.digest import NO_SIGNATURE
 from torchdpcate.release.file import FORMAT_VERSION, ReleaseFile, read_release_file
-from torchdpcate.release.policy import GUESS
 from torchdpcate.release.release import Release
 from torchdpcate.release.statement import PrivacyStatement
-from torchdpcate.verify.average import average_problems
 from torchdpcate.verify.beside import beside
 from torchdpcate.verify.blocks import block_problems
 from torchdpcate.verify.contents import contents_problems
-from torchdpcate.verify.known import mechanism_of
+from torchdpcate.verify.known import CANDIDATE, mechanism_of
 from torchdpcate.verify.older import in_present_words
 from torchdpcate.verify.policy import policy_problems
 from torchdpcate.verify.rule import rule_problems
@@ -35,7 +32,7 @@ NOT_SIGNED = (
 _BOUGHT = (
     ("weights", "private", "weights: private"),
     ("outcome", "private_residual", "outcome: "),
-    ("guess", "bought", GUESS),
+    ("guess", "bought", ARMS.words),
 )
 
 
@@ -98,7 +95,6 @@ def _problems(file: ReleaseFile, release: Release) -> Iterator[str]:
     yield from _recomputed(release)
     yield from rule_problems(release)
     yield from policy_problems(file, privacy)
-    yield from average_problems(release)
 
 
 def _recomputed(release: Release) -> Iterator[str]:
@@ -142,7 +138,7 @@ def _unpaid(file: ReleaseFile, privacy: PrivacyStatement) -> Iterator[str]:
     fitted = dp_sgd or any(label.startswith("nuisances:") for label in labels)
     if privacy.claims and any(name.startswith("nuisances.") for name in file.tensors) and not fitted:
         yield "it holds nuisances, but no charge is for their training"
-    if privacy.claims and json.loads(file.metadata["facts"]).get("columns") and SCREENING not in labels:
+    if privacy.claims and json.loads(file.metadata["facts"]).get("columns") and SCREENING.words not in labels:
         yield "it uses chosen columns, but no charge is for choosing them"
     for name, value, label in _BOUGHT:
         paid = any(charged.startswith((label, f"{CANDIDATE} ")) for charged in labels)

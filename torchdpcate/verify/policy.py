@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from torchdpcate.candidates.functions import FunctionPolicies
+from torchdpcate.privacy.charge import ARMS
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.file import ReleaseFile
-from torchdpcate.release.policy import GUESS, NUISANCE, SCORING, PolicyRelease
+from torchdpcate.release.policy import NUISANCE, SCORING, PolicyRelease
 from torchdpcate.release.statement import PrivacyStatement
 
 _PAYERS = {
@@ -55,7 +56,7 @@ def _payments(privacy: PrivacyStatement, certificate: str) -> Iterator[str]:
         yield "a block whose records move the choice did not pay for it"
     kinds = [charge.get("event", {}).get("kind") for charge in charges.get(NUISANCE, ())]
     labels = {charge["label"] for charge in charges.get(NUISANCE, ())}
-    fitted = "dp_sgd" in kinds or any(label.startswith("nuisances:") for label in labels - {GUESS})
+    fitted = "dp_sgd" in kinds or any(label.startswith("nuisances:") for label in labels - {ARMS.words})
     if certificate == "private_nuisances" and not fitted:
         yield "its nuisances are called private, but no charge is for their training"
 

@@ -16,13 +16,12 @@ from torchdpcate.erm.perturbation import Tilt, calibrate_tilt, output_mechanism
 from torchdpcate.erm.solver import default_tolerance
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.recompute import as_number, charged_gaussian, grid_problems, scale_problems
-from torchdpcate.estimators.session import CANDIDATE
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import Event, GaussianEvent, event_from_dict
 from torchdpcate.privacy.mechanisms import AdditiveMechanism
 from torchdpcate.release.release import Release
 from torchdpcate.release.rule import RuleRelease
-from torchdpcate.verify.known import is_known
+from torchdpcate.verify.known import CANDIDATE, is_known
 
 LOSSES: dict[str, tuple[float, float | None]] = {
     **dict.fromkeys(("huber_hinge", "HuberHinge"), (1.0, None)),

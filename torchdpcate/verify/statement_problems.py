@@ -7,12 +7,12 @@ from typing import Any
 
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.plug_in import PlugIn
-from torchdpcate.estimators.session import CANDIDATE
-from torchdpcate.privacy.accounting import Charge
+from torchdpcate.privacy.accounting import EventCount
 from torchdpcate.privacy.events import DPSGDEvent, event_from_dict
 from torchdpcate.privacy.filters import stated_cost
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.statement import ADJACENCY, UNIT, PrivacyStatement, claim_sentence
+from torchdpcate.verify.known import CANDIDATE
 
 # Closed forms are good to the first, Fourier transforms of another machine to the second; another version of the
 # accountant may discretise otherwise.
@@ -94,7 +94,7 @@ def _block(block: dict[str, Any], same: bool) -> tuple[str, list[str]]:
     return f"epsilon = {found['epsilon']:.6g} at delta = {delta:g} recomputed from {events or 'no event'}{by}", problems
 
 
-def _tolerance(charges: Sequence[Charge], same: bool) -> float:
+def _tolerance(charges: Sequence[EventCount], same: bool) -> float:
     if not same:
         return _OTHER_VERSION
     return _CONVOLVED if len(charges) > 1 or any(isinstance(e, DPSGDEvent) or n > 1 for e, n in charges) else _CLOSED

@@ -267,6 +267,7 @@ PLANTS: dict[str, tuple[Callable[[Run], object], str]] = {
 }
 
 
+@pytest.mark.first(12)
 @pytest.mark.parametrize("name", PLANTS)
 def test_a_planted_leak_is_found(name, run):
     plant, what = PLANTS[name]
@@ -338,6 +339,7 @@ def test_queries_that_are_records_are_noted(run, tmp_path):
     assert any("4 of 4 released queries are records" in note for note in scan(run.folder).notes)
 
 
+@pytest.mark.slow
 def test_curves_are_found_in_pixels_and_not_where_there_are_none(tmp_path):
     rng, x = np.random.default_rng(5), np.linspace(-1, 1, 101)
     for i in range(4):
@@ -411,6 +413,7 @@ def synthetic(folder: Path, rng: np.random.Generator) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_clean_folders_raise_nothing(tmp_path):
     """200 random folders. The scan's own rate is below 1e-6 each, so the test fails by chance once in 5,000 runs
     at the very most of random ones; the seed is fixed, so it always gives the same answer."""

@@ -151,6 +151,7 @@ def honest() -> OneRunAudit:
     return audit_nuisances(budget(8), noise=NoiseSource.fixed(1))
 
 
+@pytest.mark.slow
 def test_an_honest_training_is_not_refuted_and_the_bound_says_something(honest):
     """461 right guesses are expected with a deviation of 6; 498 refute the claim."""
     assert not honest.refuted
@@ -168,6 +169,7 @@ def heard() -> Overheard:
     return overhear(QUICK, QUICK.plan(1000, budget(4)), canary_domain(1000), 1000, 0, NoiseSource.fixed(2))
 
 
+@pytest.mark.slow
 def test_hearing_every_step_is_as_good_as_the_worst_pair_allows(heard):
     """Right guesses of all 1,000 against those of the plan's dominating pair: no power is lost on the way."""
     plan = QUICK.plan(1000, budget(4))
@@ -204,6 +206,7 @@ def weaker_noise(monkeypatch, factor):
     monkeypatch.setattr(room, "train", faulty)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_noise_of_a_tenth_is_refuted_in_one_run(attack, monkeypatch):
     """465 right guesses of 500 refute, eight deviations above an honest training's 387; nearly all 500 are met."""
@@ -213,6 +216,7 @@ def test_noise_of_a_tenth_is_refuted_in_one_run(attack, monkeypatch):
     assert found.correct[0] >= 490
 
 
+@pytest.mark.slow
 def test_halved_noise_is_refuted_in_four_runs(monkeypatch):
     """Four runs must all have 420 right guesses of 500.
 
@@ -225,6 +229,7 @@ def test_halved_noise_is_refuted_in_four_runs(monkeypatch):
     assert len(set(found.correct)) > 1  # the runs are not one run four times
 
 
+@pytest.mark.slow
 def test_an_unclipped_gradient_is_refuted_in_one_run(monkeypatch):
     """Gradients are several hundred clip norms long, so all guesses are right; 465 refute."""
     clip_factors = GradSampleHooksFastGradientClipping.get_clipping_coef
@@ -236,6 +241,7 @@ def test_an_unclipped_gradient_is_refuted_in_one_run(monkeypatch):
     assert found.correct[0] >= 495
 
 
+@pytest.mark.slow
 def test_several_runs_are_judged_by_their_fewest_right_guesses():
     plan = QUICK.plan(1000, budget(4))
     three, alike, one = (

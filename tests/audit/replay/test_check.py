@@ -28,7 +28,6 @@ from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.poisson import poisson_loader
 from torchdpcate.nuisance.trainable import TrainableNuisances
 from torchdpcate.nuisance.trainer import default_trainer
-from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.ledger import Ledger
 
 STUDY = Dataset1(n=260, queries=6, seed=3).load()
@@ -62,6 +61,7 @@ def found(pipeline):
 # ---- honest pipelines
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("kind", [RLearner, DRLearner])
 @pytest.mark.parametrize(
     ("release", "mechanism"),
@@ -80,12 +80,14 @@ def test_the_learners_pass(kind, release, mechanism):
     assert (report.neighbours, report.outputs) == (3, 5)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("features", [Identity(), Legendre(3), Representation()])
 def test_every_feature_map_passes(features):
     report = check(learner_pipeline(learner(features=features)))
     assert report.passed, str(report)
 
 
+@pytest.mark.slow
 def test_a_neural_head_and_another_split_pass():
     neural = NeuralSecondStage(width=2, depth=1, ridge=0.1, epochs=1)
     settings = {"split": 0.3, "seed": 5}
@@ -105,6 +107,7 @@ def test_the_learner_given_is_left_as_it_is_and_the_ledger_in_memory(tmp_path):
 # ---- planted faults: settings read off the records
 
 
+@pytest.mark.slow
 def test_bounds_taken_from_the_records_are_reported():
     def pipeline(records, noise):
         low, high = records.x.min(0).values, records.x.max(0).values
@@ -167,6 +170,7 @@ def test_a_ridge_chosen_from_the_records_is_reported():
     assert {"learner.stage_.ridge", "release.privacy.public.ridge", "learner.stage_.sensitivity"} <= places
 
 
+@pytest.mark.slow
 def test_a_number_of_steps_chosen_from_the_records_is_reported():
     def pipeline(records, noise):
         epochs = 1 + int(records.y.max() == DOMAIN.outcome_high)
@@ -178,6 +182,7 @@ def test_a_number_of_steps_chosen_from_the_records_is_reported():
     assert "learner.ledger_.entries[0].count" in kinds["result"]
 
 
+@pytest.mark.slow
 def test_early_stopping_is_reported():
     class StopAtTheTop(Callback):
         def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
@@ -208,66 +213,67 @@ class Planted(OutputPerturbation):
 
 
 class SkipsItsCharge(Planted):
-    def privatize(self, stage, budget, charge, noise):
-        ready = self.prepare(stage, budget)
+    def privatize(self, stage, budget, session):
+        ready, noise = self.prepare(stage, budget), session.noise
         return self.head(ready, noise.paid(ready.draw(noise, 1)[0]))
 
 
 class ChargesAfterwards(Planted):
-    def privatize(self, stage, budget, charge, noise):
-        ready = self.prepare(stage, budget)
+    def privatize(self, stage, budget, session):
+        ready, noise = self.prepare(stage, budget), session.noise
         theta = noise.paid(ready.draw(noise, 1)[0])
-        charge(ready.event, Level.CERTIFIED, 1)
+        session.pay(ready.event)
         return self.head(ready, theta)
 
 
 class ScalesBySample(Planted):
-    def privatize(self, stage, budget, charge, noise):
-        ready = self.prepare(stage, budget)
-        charge(ready.event, Level.CERTIFIED, 1)
+    def privatize(self, stage, budget, session):
+        ready, noise = self.prepare(stage, budget), session.noise
+        session.pay(ready.event)
         drawn = noise.gaussian(len(stage.theta), float(stage.block.s.abs().mean()))
         return self.head(ready, noise.paid(stage.theta + drawn))
 
 
 class DrawsAsOftenAsTreated(Planted):
-    def privatize(self, stage, budget, charge, noise):
-        ready = self.prepare(stage, budget)
-        charge(ready.event, Level.CERTIFIED, 1)
+    def privatize(self, stage, budget, session):
+        ready, noise = self.prepare(stage, budget), session.noise
+        session.pay(ready.event)
         for _ in range(int((stage.block.w > 0).sum())):
             theta = ready.draw(noise, 1)[0]
         return self.head(ready, noise.paid(theta))
 
 
 class ReleasesTheFit(Planted):
-    def privatize(self, stage, budget, charge, noise):
+    def privatize(self, stage, budget, session):
         ready = self.prepare(stage, budget)
-        ready.run(charge, noise)
+        ready.run(session)
         return self.head(ready, stage.theta)
 
 
 class HandsOutTheFitAsPaid(Planted):
-    def privatize(self, stage, budget, charge, noise):
-        ready = self.prepare(stage, budget)
-        charge(ready.event, Level.CERTIFIED, 1)
+    def privatize(self, stage, budget, session):
+        ready, noise = self.prepare(stage, budget), session.noise
+        session.pay(ready.event)
         return self.head(ready, noise.paid(stage.theta))
 
 
 class TellsTheMean(Planted):
-    def privatize(self, stage, budget, charge, noise):
+    def privatize(self, stage, budget, session):
         ready = self.prepare(stage, budget)
-        return self.head(ready, ready.run(charge, noise), mean=float(stage.block.s.mean()))
+        return self.head(ready, ready.run(session), mean=float(stage.block.s.mean()))
 
 
 class RefusesACorner(Planted):
-    def privatize(self, stage, budget, charge, noise):
+    def privatize(self, stage, budget, session):
         if bool((stage.block.x == DOMAIN.covariate_high).all(1).any()):
             raise InputError("a record lies in the corner")
-        return super().privatize(stage, budget, charge, noise)
+        return super().privatize(stage, budget, session)
 
 
 THIS = f"{__file__}:"
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize(
     ("mechanism", "kind", "where"),
     [
@@ -378,6 +384,7 @@ def dp_sgd(kind=TrainableNuisances, mode="ghost", clip=lambda records: 0.5, rate
     return pipeline
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["ghost", "hooks", "functorch"])
 def test_with_its_gradients_kept_dp_sgd_ends_at_the_same_weights(mode):
     report = check(dp_sgd(mode=mode))

@@ -129,6 +129,7 @@ def test_system_noise_is_fresh_and_leaves_the_environment_alone():
     assert random.getstate() == states[1]
 
 
+@pytest.mark.slow
 def test_a_learner_on_system_noise_is_fresh():
     assert check_fresh_noise(learner(), STUDY.records, SEED) == []
 

@@ -6,11 +6,13 @@ import pytest
 import torch
 
 from tests.estimators.average.eight import ETA, PHI, THETA, Y, Z
+from tests.sessions import noted
 from torchdpcate.causal.estimand import ESTIMANDS, Estimand, make_estimand
 from torchdpcate.estimators.average.balanced_difference import SCALES, UPPER, BalancedDifference
-from torchdpcate.estimators.average.effect_estimator import EffectFacts, Weighted, free
+from torchdpcate.estimators.average.effect_estimator import EffectFacts, Weighted
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 
 ATE = make_estimand("ATE", ETA)
 PRICES = {"difference": 0.40, "size": 0.05, "spread": 0.10}
@@ -59,7 +61,7 @@ def test_an_estimate_is_what_its_released_numbers_say() -> None:
     def pay(part: str, *charge: object, **further: object) -> None:
         paid.append(part)
 
-    found = BalancedDifference().run(lambda terms: terms(_weighted()), facts, PRICES, pay, noise)
+    found = BalancedDifference().run(lambda terms: terms(_weighted()), facts, PRICES, noted(noise, pay))
     assert paid == ["difference", "size", "spread"]
     size = found.released["size"].clamp(8 * ATE.smallest / 2, 8 * ATE.largest / 2)
     torch.testing.assert_close(found.estimate, (found.released["difference"] / size).clamp(-1, 1))
@@ -69,7 +71,7 @@ def test_the_law_of_the_error_follows_section_3_6() -> None:
     facts = EffectFacts(100_000, ATE, 0.3, 0.7, imbalance=50.0, slope_bound=0.25)
     batch = _weighted()
     many = Weighted(*(part.repeat(1, 12_500) for part in batch))
-    found = BalancedDifference().run(lambda terms: terms(many), facts, PRICES, free, NoiseSource.fixed(2))
+    found = BalancedDifference().run(lambda terms: terms(many), facts, PRICES, FitSession(NoiseSource.fixed(2)))
     size = found.released["size"]
     scales = {
         part: LaplaceMechanism(PRICES[part], bound).released_scale(1)
@@ -88,7 +90,7 @@ def test_noise_that_swamps_the_denominator_is_said() -> None:
     att = make_estimand("ATT", ETA)
     facts, epsilons = EffectFacts(8, att, 0.5, 0.5), {"difference": 1.0, "size": 1e-3, "spread": 1.0}
     found = BalancedDifference().run(
-        lambda terms: terms(_weighted(att, 0.5)), facts, epsilons, free, NoiseSource.fixed(0)
+        lambda terms: terms(_weighted(att, 0.5)), facts, epsilons, FitSession(NoiseSource.fixed(0))
     )
     assert found.swamped.all()
     assert torch.isfinite(found.estimate).all()

@@ -20,10 +20,11 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.average.plan import make_plan
 from torchdpcate.estimators.average.stages import estimate_batch, learn
+from torchdpcate.estimators.average.stated import EFFECT_ESTIMATORS
 from torchdpcate.features.maps import FeatureMap, Products
 from torchdpcate.features.user_maps import on_domain
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.interval_law import half_width
-from torchdpcate.verify.average import average_problems
 from torchdpcate.verify.file import verify_release
 
 ATE, BUDGET = make_estimand("ATE", 0.1), PrivacyBudget(1.0, 0.0)
@@ -35,6 +36,7 @@ def fitted(n: int = 3_000, **settings) -> CovariateBalancingEffect:
     return CovariateBalancingEffect(DOMAIN, BUDGET, **settings).fit(*arrays(n, 3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("loss", "readout", "most"),
     [
@@ -75,6 +77,7 @@ def intervals_that_hold(basis: FeatureMap | None, runs: int) -> int:
     return int(inside.sum())
 
 
+@pytest.mark.slow
 def test_where_both_models_depend_on_a_product_the_interval_needs_products_in_the_basis():
     """200 data sets. A coverage of .95 gives 172 or fewer of 200 less often than once in 10^6 runs.
 
@@ -103,8 +106,9 @@ def test_a_release_says_which_models_its_interval_rests_on(settings, either, tmp
     changed = replace(
         release, privacy=replace(release.privacy, public={**release.privacy.public, "holds_if": "always"})
     )
-    assert any("holds_if" in problem for problem in average_problems(changed))
-    assert not list(average_problems(load_release(release.save(tmp_path / "release.safetensors"))))
+    mechanism = EFFECT_ESTIMATORS[release.privacy.mechanism]
+    assert any("holds_if" in problem for problem in mechanism.recompute(changed))
+    assert not list(mechanism.recompute(load_release(release.save(tmp_path / "release.safetensors"))))
 
 
 @pytest.mark.parametrize("readout", ["balanced_difference", "outcome_table"])
@@ -254,13 +258,14 @@ def test_much_noise_in_the_balance_is_told():
         fitted(1_000, loss="balancing")
 
 
+@pytest.mark.slow
 def test_the_expected_imbalance_holds_what_is_left():
     """Section 3.1: the imbalance is V + gamma theta; V's law is public. 300 fits, features' imbalance over N."""
     n, runs = 10_000, 300
     records = data_sets(1, n, 4)
     plan = make_plan(n, FEATURES, ATE, PrivacyBudget(8.0, 0.0), loss="balancing")
     one = StackedRecords(Batch(*(part[0] for part in records.batch)))
-    theta = learn(one, plan, NoiseSource.system(), runs=runs).theta
+    theta = learn(one, plan, FitSession(NoiseSource.system()), runs).theta
     w = ATE.weights(predictor(one.batch.psi, theta), one.batch.z)
     imbalance = ((2 * one.batch.z - 1) * w) @ one.batch.psi / FEATURES.largest_entry
     left = imbalance - plan.propensity.ridge * theta / FEATURES.largest_entry

@@ -28,6 +28,7 @@ from torchdpcate.estimators.average.score_sums import conclude, epsilons_of, rel
 from torchdpcate.estimators.average.worst_case_peers import _scored
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.file import load_release
 from torchdpcate.release.interval_law import half_width
 from torchdpcate.verify.file import verify_release
@@ -43,6 +44,7 @@ def random_records(runs: int, n: int) -> Scored:
     return Scored(*(part.expand(runs, -1) for part in (z, y, 0.1 + 0.8 * e, mu0, mu1)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 def test_the_noise_of_each_sum_has_its_scale_and_the_spread_is_pushed_up(estimand):
     runs, n, epsilon = 20_000, 500, 4.0
@@ -50,7 +52,7 @@ def test_the_noise_of_each_sum_has_its_scale_and_the_spread_is_pushed_up(estiman
     ranges, epsilons = ScoreRanges.widest(make_estimand(estimand, 0.1)).repeated(runs), epsilons_of(epsilon, score)
     assert sum(epsilons.values()) == pytest.approx(epsilon, rel=1e-8)
     assert sum(epsilons.values()) <= epsilon
-    found = release_scores(scored, ranges, score, epsilon, NoiseSource.fixed(0))
+    found = release_scores(scored, ranges, score, epsilon, FitSession(NoiseSource.fixed(0)))
     a, b = (part[0] for part in score.score(*scored))
     tolerance = 6 / math.sqrt(runs)
     errors = (found.released["score"] - a.sum()).abs().mean().item()
@@ -80,7 +82,7 @@ def test_without_noise_it_is_the_textbook_estimate_and_its_standard_error():
 def test_the_worst_neighbours_of_released_nuisances_stay_within_what_is_paid_for(estimand):
     """Records all over the domain, scored by fitted nuisances: how far sums move when one replaces another."""
     plan = plan_doubly_robust(1000, DOMAIN, make_estimand(estimand, 0.1), BUDGET)
-    models = fit_nuisances(data_sets(1, 1000, seed=4), plan, NoiseSource.fixed(1))
+    models = fit_nuisances(data_sets(1, 1000, seed=4), plan, FitSession(NoiseSource.fixed(1)))
     ranges = ranges_of(models, plan)
     corners = torch.cartesian_prod(*[torch.tensor([-1.0, 0.0, 1.0]).double()] * 4)
     kinds = torch.cartesian_prod(torch.tensor([0.0, 1.0]), torch.tensor([0.0, 1.0])).double()
@@ -109,9 +111,9 @@ def test_each_block_sees_its_own_records_alone():
         return StackedRecords(Batch(x, psi, z, y))
 
     def nuisances(of: StackedRecords) -> torch.Tensor:
-        return fit_nuisances(of, plan, NoiseSource.fixed(1))[0].propensity
+        return fit_nuisances(of, plan, FitSession(NoiseSource.fixed(1)))[0].propensity
 
-    models = fit_nuisances(records, plan, NoiseSource.fixed(1))
+    models = fit_nuisances(records, plan, FitSession(NoiseSource.fixed(1)))
     assert torch.equal(nuisances(records), nuisances(changed(second[0])))
     assert not torch.equal(nuisances(records), nuisances(changed(first[0])))
     before = torch.stack(score_records(records, plan, models))
@@ -173,7 +175,7 @@ def test_outcome_units():
 def test_where_noise_swamps_the_number_of_treated_the_interval_is_everything():
     scored = random_records(50, 20)
     ranges = ScoreRanges.widest(make_estimand("ATT", 0.1)).repeated(50)
-    found = release_scores(scored, ranges, make_estimand("ATT", 0.1), 0.05, NoiseSource.fixed(0))
+    found = release_scores(scored, ranges, make_estimand("ATT", 0.1), 0.05, FitSession(NoiseSource.fixed(0)))
     assert found.swamped.any()
     for part in (found.estimate, found.gaussian, found.laplace):
         assert torch.isfinite(part).all()
@@ -237,7 +239,7 @@ def test_sums_are_the_same_bit_by_bit_in_any_order_of_the_records(estimand, monk
     sums = []
     for part in (scored, Scored(*(column[:, order] for column in scored))):
         seen = given(monkeypatch)
-        release_scores(part, ranges, score, 1.0, NoiseSource.fixed(0))
+        release_scores(part, ranges, score, 1.0, FitSession(NoiseSource.fixed(0)))
         sums.append(torch.cat(seen))
         monkeypatch.undo()
     assert torch.equal(*sums)
@@ -250,7 +252,7 @@ def test_terms_count_within_the_ranges_that_the_noise_answers_for(monkeypatch, e
     e, mu = torch.tensor([[0.45, 0.55]]).double(), torch.tensor([[[0.4, 0.6], [0.4, 0.6]]]).double()
     ranges, n = ScoreRanges.of(score, e, mu), 500
     seen = given(monkeypatch)
-    found = release_scores(scored, ranges, score, 1.0, NoiseSource.fixed(0))
+    found = release_scores(scored, ranges, score, 1.0, FitSession(NoiseSource.fixed(0)))
     units = [*sensitivities(ranges, n).values()] if estimand != "ATE" else [sensitivities(ranges, n)["score"]]
     sums = [value.flatten() * unit for value, unit in zip(seen, units, strict=False)]
     assert n * ranges.low.amin().item() - 1e-9 <= sums[0].item() <= n * ranges.high.amax().item() + 1e-9

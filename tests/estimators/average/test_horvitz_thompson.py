@@ -22,6 +22,7 @@ from torchdpcate.estimators.average.horvitz_thompson import (
 )
 from torchdpcate.estimators.average.worst_case_peers import _opposed
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.file import load_release
 from torchdpcate.verify.file import verify_release
 
@@ -69,7 +70,7 @@ def test_the_sum_is_the_textbook_one_and_its_noise_has_the_stated_scale():
     z, y = records.batch.z, records.batch.y
     exact = (z * y / e - (1 - z) * y / (1 - e)).sum()
     runs = 20_000
-    found = release_sum(records, plan, theta.expand(runs, -1), NoiseSource.fixed(0))
+    found = release_sum(records, plan, theta.expand(runs, -1), FitSession(NoiseSource.fixed(0)))
     errors = found.released["sum"] - exact
     # the mean absolute value of Laplace noise is its scale, with deviation scale / sqrt(runs): six of them
     assert errors.abs().mean().item() == pytest.approx(plan.total.scale, rel=6 / math.sqrt(runs))
@@ -174,5 +175,5 @@ def test_the_sum_is_the_same_bit_by_bit_in_any_order_of_the_records(monkeypatch)
     order, theta = torch.randperm(5_000), torch.tensor([[0.25, 1.0, 0.5, -0.5, -1.0]], dtype=torch.float64)
     seen = given(monkeypatch)
     for part in (one, Batch(*(column[order] for column in one))):
-        release_sum(StackedRecords(part), plan, theta, NoiseSource.fixed(0))
+        release_sum(StackedRecords(part), plan, theta, FitSession(NoiseSource.fixed(0)))
     assert torch.equal(*seen)

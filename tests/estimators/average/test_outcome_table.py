@@ -7,9 +7,10 @@ import torch
 
 from tests.estimators.average.eight import ETA, PHI, THETA, Y, Z
 from torchdpcate.causal.estimand import ATT, ESTIMANDS, Estimand, make_estimand
+from torchdpcate.estimators.average.effect_estimator import EffectFacts, Weighted
 from torchdpcate.estimators.average.outcome_table import CELLS, OutcomeTable, _arm_bounds, _Means, floors
-from torchdpcate.estimators.average.effect_estimator import EffectFacts, Weighted, free
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 
 PRICES = {"table": 0.6, "variance": 0.1}
 # T_11, T_10, T_01, T_00 and the Hajek contrast of the note's section 7
@@ -74,8 +75,7 @@ def test_the_law_of_the_error_is_that_of_the_released_means() -> None:
         lambda terms: terms(_weighted(estimand, 2_000)),
         EffectFacts(16_000, estimand),
         PRICES,
-        free,
-        NoiseSource.fixed(3),
+        FitSession(NoiseSource.fixed(3)),
     )
     table = torch.tensor([[found.released[name].item() for name in CELLS]], dtype=torch.float64, requires_grad=True)
     pairs = table.reshape(1, 2, 2)
@@ -93,8 +93,7 @@ def test_the_root_polytope_is_taken_where_both_arms_have_one_bound(estimand: str
         lambda terms: terms(_weighted(estimand, 2_000)),
         EffectFacts(16_000, estimand),
         PRICES,
-        free,
-        NoiseSource.fixed(3),
+        FitSession(NoiseSource.fixed(3)),
     )
     assert (found.polytope is not None) == polytope
     assert found.laplace.shape[1] == (0 if polytope else 4)
@@ -104,7 +103,7 @@ def test_an_arm_that_noise_swamps_has_the_mean_one_half_and_says_so() -> None:
     estimand = ATT(ETA)
     epsilons = {"table": 1e-3, "variance": 1e-3}
     found = OutcomeTable().run(
-        lambda terms: terms(_weighted(estimand)), EffectFacts(8, estimand), epsilons, free, NoiseSource.fixed(4)
+        lambda terms: terms(_weighted(estimand)), EffectFacts(8, estimand), epsilons, FitSession(NoiseSource.fixed(4))
     )
     assert torch.isfinite(found.estimate).all()
     assert torch.isfinite(found.gaussian).all()

@@ -11,9 +11,9 @@ from torchdpcate.erm.noisy_gradient import NoisyGradient
 from torchdpcate.erm.objective_fit import ObjectiveFit
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.balanced_difference import BalancedDifference
+from torchdpcate.estimators.average.effect_estimator import EffectFacts
 from torchdpcate.estimators.average.outcome_table import OutcomeTable
 from torchdpcate.estimators.average.plan import LARGEST_RATIO, make_plan, noiseless_plan, share_out
-from torchdpcate.estimators.average.effect_estimator import EffectFacts
 from torchdpcate.features.maps import Fourier
 from torchdpcate.features.user_maps import on_domain
 

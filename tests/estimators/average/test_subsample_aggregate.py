@@ -29,6 +29,7 @@ from torchdpcate.estimators.average.worst_case_peers import _groups
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.file import load_release
 from torchdpcate.release.interval_law import half_width
 from torchdpcate.verify.file import verify_release
@@ -106,7 +107,7 @@ def test_one_record_moves_one_group_and_its_estimate_by_less_than_its_range():
 @pytest.mark.parametrize("groups", [2, 3, 10, 70])
 def test_squared_deviations_move_by_their_sensitivity_and_no_more(groups):
     sensitivity = 4 * (1 - 1 / groups)
-    assert plan_subsample(5000, FEATURES, ATE, 1.0, groups=groups).spread.sensitivity == pytest.approx(sensitivity)
+    assert plan_subsample(5000, FEATURES, ATE, 1.0, groups=groups).squares.sensitivity == pytest.approx(sensitivity)
     values = 2 * torch.rand(5000, groups, generator=torch.Generator().manual_seed(0), dtype=torch.float64) - 1
     values = torch.where(torch.arange(5000)[:, None] % 2 == 0, values, values.sign())
     other = values.clone()
@@ -124,7 +125,7 @@ def test_noise_and_variance_are_those_of_the_note():
         -2, 2
     )
     plan = plan_subsample(5000, FEATURES, ATE, epsilon)
-    found = release_mean(estimates.expand(runs, -1), plan, NoiseSource.fixed(0))
+    found = release_mean(estimates.expand(runs, -1), plan, FitSession(NoiseSource.fixed(0)))
     assert found.laplace[0, 0].item() == pytest.approx(4 / (groups * epsilon), rel=1e-5)
     errors = (found.estimate - estimates.mean()).abs()
     assert errors.mean().item() == pytest.approx(4 / (groups * epsilon), rel=6 / math.sqrt(runs))
@@ -216,5 +217,5 @@ def test_sums_are_the_same_bit_by_bit_in_any_order_of_the_groups(monkeypatch):
     estimates = 2 * torch.rand(1, 700, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) - 1
     plan, seen = plan_subsample(500_000, FEATURES, ATE, 1.0, groups=700), given(monkeypatch)
     for part in (estimates, estimates[:, torch.randperm(700)]):
-        release_mean(part, plan, NoiseSource.fixed(0))
+        release_mean(part, plan, FitSession(NoiseSource.fixed(0)))
     assert torch.equal(torch.cat(seen[:2]), torch.cat(seen[2:]))

@@ -21,6 +21,7 @@ def test_the_worlds_differ_in_one_record(treated):
     assert differ.nonzero().flatten().tolist() == [0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_claim_holds_and_the_attack_finds_much_of_it(name):
     """Bounds at confidence 1 - 10^-7: a false alarm less than once in 10^6 runs."""

@@ -37,6 +37,7 @@ def test_the_worlds_of_the_tilt_differ_in_one_record_of_full_weight():
     torch.testing.assert_close(hessians[0], hessians[1])  # the records are clipped
 
 
+@pytest.mark.slow
 def test_the_density_integrates_to_the_mass_of_the_cubes_noise():
     """Theta and tilt are one to one: its mass is that of exp(-||b||_inf / s), 8 s^2 in the plane."""
     for world in (0, 1):
@@ -74,6 +75,7 @@ def test_the_noisy_gradient_nearly_shows_one_gaussian_mechanism():
     assert WORST_CASES["noisy_gradient"].make(PrivacyBudget(1.0, 0.0)).guarantee.budget.delta > 0
 
 
+@pytest.mark.slow
 def test_the_pure_claim_is_nearly_attained():
     """The bound is wrong with probability 0.05; a true loss below the claim shows above it less than once in 1e6."""
     result = audit(WORST_CASES["balancing_objective"], BUDGET, trials=20_000, noise=NoiseSource.fixed(1))
@@ -81,6 +83,7 @@ def test_the_pure_claim_is_nearly_attained():
     assert not result.refuted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["balancing_objective", "noisy_gradient"])
 def test_half_of_the_noise_is_refuted(name, monkeypatch):
     """Counting the replaced record once."""

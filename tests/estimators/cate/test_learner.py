@@ -253,6 +253,7 @@ def test_everything_left_can_be_spent_after_a_gaussian_release():
     assert 1 < release.privacy.epsilon <= BUDGET.epsilon
 
 
+@pytest.mark.slow
 def test_the_statement_tells_the_split_that_was_used():
     model = learner().fit(*RECORDS)
     release = model.set_params(split=0.4, seed=77).release_function("output")
@@ -293,6 +294,7 @@ def leaked(path, model) -> set[str]:
     return found
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("mechanism", ["objective", "output", "smooth_sensitivity", "influence"])
 def test_no_curator_number_is_in_a_release(mechanism, tmp_path):
     model = learner().fit(*RECORDS)

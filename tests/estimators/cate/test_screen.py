@@ -31,6 +31,7 @@ def model():
     return screened().fit(*RECORDS)
 
 
+@pytest.mark.slow
 def test_the_chosen_columns_are_all_that_is_seen(model):
     assert len(model.columns_) == 4
     assert model.stage_.block.x.shape[1] == model.stage_.features.domain.dimension == 4
@@ -76,6 +77,7 @@ def test_both_folds_pay_for_columns_when_cross_fitting():
     assert len(model.columns_) == 4
 
 
+@pytest.mark.slow
 def test_few_covariates_are_all_kept_for_nothing():
     model = screened(screen=Screening(most=30)).fit(*RECORDS)
     assert model.columns_ is None

@@ -48,6 +48,7 @@ def test_both_folds_fit_the_second_stage_by_the_other_folds_nuisances():
     assert crossed.stage_.problem.n == len(x)  # the sensitivity is that of all records
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mechanism", "filter"),
     [("output", "gaussian"), ("output", "sums"), ("objective", "sums"), ("dp_sgd_head", "sums")],
@@ -78,6 +79,7 @@ def test_a_gaussian_filter_with_another_mechanism_is_refused_before_anything_is_
     model.check(len(RECORDS[0]), "output")
 
 
+@pytest.mark.slow
 def test_a_gaussian_release_spends_all_that_joint_accounting_leaves():
     model = learner(split=CrossFit(nuisance_share=0.5), filter="gaussian").fit(*RECORDS)
     release = model.release_function("output")

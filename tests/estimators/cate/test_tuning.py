@@ -139,6 +139,7 @@ def test_the_choice_is_charged_as_asked_and_paid_for():
     assert Tuning(share=0.1).event(PrivacyBudget(0.5, 1e-5)) == PureEvent(0.05)
 
 
+@pytest.mark.slow
 def test_the_noise_that_public_facts_promise_is_that_of_the_release():
     block, nuisances = block_and_nuisances(lambda u: 0 * u, n=5_000)
     stage = LinearSecondStage(features=Legendre(3)).fit(block, nuisances, threshold=0.5, budget=BUDGET)

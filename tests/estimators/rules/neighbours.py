@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from scipy.optimize import differential_evolution
 
+from tests.sessions import noted
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.nuisance.weights.balancing import BalancingWeights
@@ -16,7 +17,7 @@ DOMAIN = Domain([-1.0], [1.0], -1.0, 1.0, overlap=0.25)
 
 def omega(scheme, records: CausalData, domain: Domain = DOMAIN) -> torch.Tensor:
     """Weights of the records by a scheme that spends nothing."""
-    fitted = scheme.fit(records, domain, budget=None, charge=unpaid, noise=NoiseSource.fixed(0))
+    fitted = scheme.fit(records, domain, budget=None, session=noted(NoiseSource.fixed(0), unpaid))
     return fitted.weights(records)
 
 

@@ -88,6 +88,7 @@ def test_every_rule_can_be_tuned(rule):
     assert not hasattr(rule, "problem_")
 
 
+@pytest.mark.slow
 def test_the_choice_follows_records_and_budget():
     """Output noise of scale 1/gamma drowns a small ridge's rule, until n epsilon is large."""
     values = {}

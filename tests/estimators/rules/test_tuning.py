@@ -103,6 +103,7 @@ def test_a_block_moves_nothing_but_its_own_candidate(monkeypatch):
     }
 
 
+@pytest.mark.slow
 def test_the_better_candidate_is_chosen():
     """An intercept alone, and the covariates that decide: over 20 seeds a coin would miss once in a million."""
     feature_maps = [Fixed(), Identity()]
@@ -178,6 +179,7 @@ def test_one_record_moves_the_utility_of_pairs_by_no_more_than_its_bound(gap):
     assert max(reached) == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_the_audited_pair_moves_every_utility_by_the_whole_bound():
     game, noise = _rule_tuning(PrivacyBudget(4.0, 0.0)), NoiseSource.fixed(0)
     first = [(game.draw(world, 3000, noise) == 0).double().mean().item() for world in (0, 1)]

@@ -85,7 +85,7 @@ def test_rows_that_depend_on_each_other_are_refused_before_anything_is_spent(cas
     learner = list(learners(CENTRED))[case]
     with pytest.raises(InputError, match="features = Centred: a row depends on the other rows"):
         learner.fit(*records())
-    assert not hasattr(learner, "_account")  # no ledger was opened
+    assert not hasattr(learner, "_session")  # no ledger was opened
 
 
 def test_fit_and_release_see_the_same_bounded_rows():

@@ -95,6 +95,7 @@ def test_the_evidence_weighs_records_as_the_learner_does(monkeypatch):
     assert scale.item() == pytest.approx(2 * most * math.sqrt(0.5) / (0.75 * 0.99 - math.log1p(most / 100)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "runs"), [("outcome_weighted_learner", 20_000), ("two_stage_rule", 250)])
 def test_the_evidence_is_the_exact_log_likelihood_ratio(name, runs):
     """E_0 exp(L) = 1 = E_1 exp(-L), to five standard errors: wrong once in 1e6 looks, and the noise is fixed.
@@ -111,6 +112,7 @@ def test_the_evidence_is_the_exact_log_likelihood_ratio(name, runs):
     assert 0.8 < most < 1.0  # how far a bound can reach, and never beyond the claim
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "trials"), [("outcome_weighted_learner", 10_000), ("two_stage_rule", 100)], ids=lambda value: str(value)
 )

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from torchdpcate.causal.arm_scores import project_to_floor
 from torchdpcate.data.records import CausalData
-from torchdpcate.nuisance.arms.base import EMPTY, CertifiedNuisances, FittedNuisances, ScoreNuisances
+from torchdpcate.nuisance.arms.base import CertifiedNuisances, FittedNuisances, ScoreNuisances
 from torchdpcate.privacy.guarantee import Level
 
 EDGE = 0.9
@@ -41,7 +41,7 @@ class CellMeans(ScoreNuisances):
     e: Tensor | None = None
     mu: Tensor | None = None
 
-    def fit(self, train: CausalData, facts, purse=EMPTY) -> CertifiedNuisances:
+    def fit(self, train: CausalData, facts, session=None) -> CertifiedNuisances:
         cell, arm = (train.x[:, 0] > EDGE).long(), train.a.long()
         counts, sums = torch.zeros(2, facts.arms, dtype=torch.float64), torch.zeros(2, facts.arms, dtype=torch.float64)
         counts.index_put_((cell, arm), torch.ones(train.n, dtype=torch.float64), accumulate=True)

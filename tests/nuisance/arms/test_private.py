@@ -3,16 +3,16 @@
 import pytest
 import torch
 
+from tests.sessions import of_ledger
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.arms.base import Purse, SelectionFacts
+from torchdpcate.nuisance.arms.base import SelectionFacts
 from torchdpcate.nuisance.arms.private import PrivateNuisances
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import Ledger
-from torchdpcate.privacy.noise import NoiseSource
 
 DOMAIN = Domain([0.0], [1.0], outcome_low=0.0, outcome_high=1.0, overlap=0.05)
 BUDGET = PrivacyBudget(8.0, 1e-5)
@@ -35,7 +35,7 @@ def fitted(nuisances: PrivateNuisances, given: SelectionFacts, budget: PrivacyBu
     ledger = Ledger({"nuisance": BUDGET})
     nuisances.check(given, budget)
     train = records(given.training, given.arms)
-    certified = nuisances.fit(train, given, Purse(budget, NoiseSource.system(), ledger, "nuisance"))
+    certified = nuisances.fit(train, given, of_ledger(ledger, "nuisance", budget=budget))
     return certified, ledger
 
 

@@ -5,17 +5,19 @@ from typing import ClassVar
 import pytest
 import torch
 
+from tests.sessions import of_ledger
 from tests.sums import given
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import BudgetError, InputError
-from torchdpcate.nuisance.arms.base import Purse, SelectionFacts
+from torchdpcate.nuisance.arms.base import SelectionFacts
 from torchdpcate.nuisance.arms.shrinkage import buy_guess, purchase
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import ARMS
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.release.policy import GUESS
+from torchdpcate.privacy.session import FitSession
 
 DOMAIN = Domain([0.0], [1.0], outcome_low=-10.0, outcome_high=30.0)
 
@@ -60,7 +62,7 @@ def test_the_sensitivity_covers_every_neighbour_and_is_attained(arms, monkeypatc
     Watched.seen.clear()
     for arm in range(arms):
         for y in (-10.0, 0.0, 10.0, 30.0):
-            buy_guess(records([0, 1, arm], [3.0, -4.0, y]), facts(3, arms), 1.0, Purse(noise=NoiseSource.fixed(0)))
+            buy_guess(records([0, 1, arm], [3.0, -4.0, y]), facts(3, arms), 1.0, FitSession(NoiseSource.fixed(0)))
     stated = {sensitivity for sensitivity, _ in Watched.seen}
     values = torch.stack([value for _, value in Watched.seen])
     assert stated == {torch.cdist(values, values, p=1).max().item()} == {1.5 if arms == 2 else 2.0}
@@ -68,15 +70,15 @@ def test_the_sensitivity_covers_every_neighbour_and_is_attained(arms, monkeypatc
 
 def test_the_ledger_pays_before_the_noise_and_a_poor_one_gives_nothing():
     ledger = Ledger({"train": PrivacyBudget(0.3, 0.0)})
-    buy_guess(many(100), facts(100), 0.2, Purse(None, NoiseSource.system(), ledger, "train"))
-    assert [(entry.label, entry.event.epsilon) for entry in ledger.entries] == [(GUESS, 0.2)]
+    buy_guess(many(100), facts(100), 0.2, of_ledger(ledger, "train"))
+    assert [(entry.charge, entry.event.epsilon) for entry in ledger.entries] == [(ARMS, 0.2)]
 
     class Silent(NoiseSource):
         private = True
         gaussian = laplace = generator = _bytes = _noisy_max = _gumbel_max = None
 
     with pytest.raises(BudgetError):
-        buy_guess(many(100), facts(100), 0.2, Purse(None, Silent(), ledger, "train"))
+        buy_guess(many(100), facts(100), 0.2, of_ledger(ledger, "train", Silent()))
 
 
 def test_with_many_records_it_is_near_the_truth():
@@ -100,7 +102,7 @@ def test_where_noise_drowns_the_records_it_says_next_to_nothing(arms):
 @pytest.mark.parametrize("seed", range(20))
 def test_it_is_always_a_guess_that_may_be_given(seed):
     given = facts(30, 3, floor=0.2)
-    guess = buy_guess(many(30, 3), given, 0.05, Purse(noise=NoiseSource.fixed(seed)))
+    guess = buy_guess(many(30, 3), given, 0.05, FitSession(NoiseSource.fixed(seed)))
     shares, means = guess.numbers(given)
     assert shares.min() >= 0.2
     assert shares.sum() == pytest.approx(1)

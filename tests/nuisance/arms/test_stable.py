@@ -6,19 +6,19 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
+from tests.sessions import of_ledger
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.features.maps import Legendre
-from torchdpcate.nuisance.arms.base import Purse, SelectionFacts
+from torchdpcate.nuisance.arms.base import SelectionFacts
 from torchdpcate.nuisance.arms.linear_fits import Coefficients
 from torchdpcate.nuisance.arms.shrinkage import Guess
 from torchdpcate.nuisance.arms.stable import CONSTANTS, StableNuisances
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import ARMS
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.ledger import Ledger
-from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.release.policy import GUESS
 
 DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], outcome_low=-1.0, outcome_high=3.0, overlap=0.1)
 
@@ -195,6 +195,7 @@ def test_settings_out_of_range_are_refused():
 GUESSES = {2: {"propensity": 0.2, "outcome": [0.0, 2.0]}, 3: Guess((0.7, 0.15, 0.15), (-0.5, 0.5, 2.0))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arms", [2, 3])
 @pytest.mark.parametrize("constants", CONSTANTS)
 def test_fits_about_a_guess_lie_where_the_certificate_says(arms, constants):
@@ -253,12 +254,12 @@ def test_neighbours_about_a_guess_keep_it():
 
 def test_a_guess_is_bought_from_the_training_block_alone():
     ledger = Ledger({"nuisance": PrivacyBudget(2.0, 0.0), "scoring": PrivacyBudget(2.0, 0.0)})
-    purse = Purse(PrivacyBudget(2.0, 0.0), NoiseSource.system(), ledger, "nuisance")
+    session = of_ledger(ledger, "nuisance", budget=PrivacyBudget(2.0, 0.0))
     nuisances = StableNuisances(share=0.25)
-    nuisances.check(facts(), purse.budget)
-    certified = nuisances.fit(records(300), facts(), purse)
+    nuisances.check(facts(), session.budget)
+    certified = nuisances.fit(records(300), facts(), session)
     (entry,) = ledger.entries
-    assert (entry.block, entry.label, entry.event.epsilon, entry.level) == ("nuisance", GUESS, 0.5, Level.CERTIFIED)
+    assert (entry.block, entry.charge, entry.event.epsilon, entry.level) == ("nuisance", ARMS, 0.5, Level.CERTIFIED)
     assert certified.public["guess"] == "bought"
     again = StableNuisances(guess=Guess(certified.public["guess_propensity"], certified.public["guess_outcome"]))
     assert again.fit(records(300), facts()).spread == certified.spread  # it follows from the guess

@@ -11,6 +11,7 @@ import torch
 from sklearn.base import clone
 
 from tests.estimators.rules.neighbours import DOMAIN, confounded, omega, unpaid, with_first
+from tests.sessions import noted
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.erm.bounds import WeightBounds
@@ -29,7 +30,7 @@ COLUMN = Domain([0.1, 0.0], [0.8, 1.0], -1.0, 1.0, overlap=0.2, names=["p", "z"]
 
 
 def fitted(scheme, records, domain=DOMAIN):
-    return scheme.fit(records, domain, budget=None, charge=unpaid, noise=NoiseSource.fixed(0))
+    return scheme.fit(records, domain, budget=None, session=noted(NoiseSource.fixed(0), unpaid))
 
 
 def test_a_trial_has_the_sensitivity_of_its_rarer_arm():

@@ -29,6 +29,7 @@ def test_the_fit_is_that_of_scikit_learn():
     assert omega(LogisticWeights(0.02), records, domain).numpy() == pytest.approx(0.5 / own, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aim", ["spill", "first", "second"])
 @pytest.mark.parametrize("ridge", [0.1, 1.0])
 def test_the_worst_neighbours_found_keep_the_certificate(ridge, aim):

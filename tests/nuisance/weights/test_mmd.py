@@ -60,6 +60,7 @@ def test_the_weights_minimise_the_distances_between_arms(alpha):
     assert found.active_mask.sum() > 0  # the box binds somewhere
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aim", ["spill", "first", "second"])
 @pytest.mark.parametrize("scheme", [MMDWeights(0.1), MMDWeights(1.0, alpha=1.0)], ids=["both", "everybody"])
 def test_the_worst_neighbours_found_keep_the_certificate(scheme, aim):

@@ -7,6 +7,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from tests.estimators.rules.neighbours import confounded, with_first
+from tests.sessions import noted
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.features.maps import Fourier, Identity, Legendre
@@ -16,6 +17,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import ApproximateEvent, PureEvent
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import FixedNoise, NoiseSource
+from torchdpcate.privacy.session import FitSession
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 
@@ -24,7 +26,7 @@ def bought(scheme, records, domain, budget=BUDGET, noise=None):
     """Fitted weights and what was charged for them."""
     charges = []
     noise = noise or NoiseSource.fixed(0)
-    return scheme.fit(records, domain, budget=budget, charge=lambda *c: charges.append(c), noise=noise), charges
+    return scheme.fit(records, domain, budget=budget, session=noted(noise, lambda *c: charges.append(c))), charges
 
 
 @pytest.mark.parametrize(
@@ -61,7 +63,7 @@ def test_the_ledger_comes_before_the_noise_and_the_coefficients_pass_as_paid():
         raise BudgetError("nothing is left")
 
     with pytest.raises(BudgetError):
-        PrivateWeights().fit(records, domain, budget=BUDGET, charge=refuse, noise=noise)
+        PrivateWeights().fit(records, domain, budget=BUDGET, session=noted(noise, refuse))
     assert noise.log == []
     fitted, _ = bought(PrivateWeights(), records, domain, noise=noise)
     assert set(noise.log) == {"drawn", "paid"}
@@ -72,7 +74,7 @@ def test_the_ledger_comes_before_the_noise_and_the_coefficients_pass_as_paid():
 
 def test_without_a_budget_the_fit_is_scikit_learns():
     records, domain = confounded(400, 3)
-    fitted = PrivateWeights(ridge=2.0).fit(records, domain, budget=None, charge=None, noise=NoiseSource.fixed(0))
+    fitted = PrivateWeights(ridge=2.0).fit(records, domain, budget=None, session=FitSession(NoiseSource.fixed(0)))
     psi = Identity().setup(domain)(records.x).numpy()
     reference = LogisticRegression(C=0.5, fit_intercept=False, tol=1e-10, max_iter=1000).fit(psi, records.a.numpy())
     assert fitted.theta.numpy() == pytest.approx(reference.coef_[0], abs=1e-5)
@@ -82,7 +84,7 @@ def test_without_a_budget_the_fit_is_scikit_learns():
 
 def test_a_large_budget_buys_the_fit_without_noise():
     records, domain = confounded(2000, 2)
-    exact = PrivateWeights(ridge=1.0).fit(records, domain, budget=None, charge=None, noise=NoiseSource.fixed(0))
+    exact = PrivateWeights(ridge=1.0).fit(records, domain, budget=None, session=FitSession(NoiseSource.fixed(0)))
     private, _ = bought(PrivateWeights(ridge=1.0), records, domain, PrivacyBudget(1000.0, 0.0))
     assert torch.allclose(private.theta, exact.theta, atol=1e-2)
 

@@ -65,6 +65,7 @@ def test_the_fit_is_scipys(cap):
         assert (np.linalg.norm(found.x) > reach - 1e-6) == (cap < 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aim", ["spill", "first", "second"])
 @pytest.mark.parametrize("ridge", [0.1, 1.0])
 def test_the_worst_neighbours_found_keep_the_certificate(ridge, aim):

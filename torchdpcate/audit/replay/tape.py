@@ -19,7 +19,9 @@ import torchdpcate
 from torchdpcate.privacy.noise import NoiseSource
 
 _PACKAGE = Path(torchdpcate.__file__).parent
-_PLUMBING = {str(_PACKAGE / p) for p in ("privacy/noise.py", "privacy/ledger.py", "audit/replay/watch.py")} | {__file__}
+_PLUMBING = {
+    str(_PACKAGE / p) for p in ("privacy/noise.py", "privacy/ledger.py", "privacy/session.py", "audit/replay/watch.py")
+} | {__file__}
 _FOREIGN = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _INSTALLED = {"site-packages", "dist-packages"}  # folders of libraries, also of another environment on the path
 

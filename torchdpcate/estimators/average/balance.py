@@ -8,11 +8,10 @@ from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand
 from torchdpcate.erm.records import Batch, Records, Terms, predictor
-from torchdpcate.estimators.average.effect_estimator import Pay
 from torchdpcate.features.maps import FeatureMap, Identity
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import KNormMechanism, LaplaceMechanism, k_norm_deviation
-from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.balance_table import BalanceTable
 
 COUNT = 0.2
@@ -26,9 +25,7 @@ def names_of(features: FeatureMap) -> list[str]:
     return [f"feature {k}" for k in range(1, features.dimension)]
 
 
-def expected_balance(
-    theta: Tensor, features: FeatureMap, ridge: float, imbalance: float, size: float
-) -> BalanceTable:
+def expected_balance(theta: Tensor, features: FeatureMap, ridge: float, imbalance: float, size: float) -> BalanceTable:
     r"""Return the imbalance that public facts lead one to expect; it costs nothing.
 
     .. math:: \frac1N \sum_i t_i w_i \phi_{ij} = \frac{V_j + \gamma \theta_j}{N}
@@ -56,8 +53,8 @@ class BalanceStatistics:
     .. math::
         b_j = \frac{\sum_i (z_i - p) \phi_{ij}}{n p (1 - p)}, \qquad a_j = \frac{\sum_i t_i w_i \phi_{ij}}{N}
 
-    with p the released share of treated: the differences of the arms' means, plain and weighted. All sums share one draw
-    of cube-shaped noise: with M = max(p, 1-p), one record moves the first by at most 2 M and the second by 2 W.
+    with p the released share of treated: differences of the arms' means, plain and weighted. All sums share one draw of
+    cube-shaped noise: with M = max(p, 1-p), one record moves the first by at most 2 M and the second by 2 W.
 
     Guarantee:
         Certified, pure: a fifth of epsilon for p (sensitivity 1), the rest for the sums. Source: theory note
@@ -73,7 +70,7 @@ class BalanceStatistics:
     estimand: Estimand
 
     def run(
-        self, records: Records, theta: Tensor, features: FeatureMap, size: float, pay: Pay, noise: NoiseSource
+        self, records: Records, theta: Tensor, features: FeatureMap, size: float, session: FitSession
     ) -> BalanceTable:
         """Pay for the statistics of one data set, and return them.
 
@@ -82,12 +79,12 @@ class BalanceStatistics:
             theta: Released coefficients of the weights, [1, p].
             features: Feature map.
             size: N, released.
-            pay: Takes the payments.
-            noise: Where the noise comes from.
+            session: Pays, and draws the noise.
         """
-        n, count = records.n, self.count
-        pay("treated", count.event)
-        pay("sums", self.sums(n).event)
+        count, noise = self.count, session.noise
+        session.pay(count.event, part="treated")
+        session.pay(self.sums(records.n).event, part="sums")
+        n = records.n
         treated = noise.paid(count.add_noise(records.total(lambda b: b.z.sum(-1).reshape(1, 1)), noise))[0, 0].item()
         share = min(max(treated, 1.0), n - 1.0) / n
         unit, mechanism = self.units(share, features.dimension - 1), self.sums(n)

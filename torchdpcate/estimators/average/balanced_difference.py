@@ -8,15 +8,15 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from torchdpcate.estimators.average.effect_estimator import EffectEstimator, EffectFacts, Pay, Total, Weighted
+from torchdpcate.causal.estimand import Estimand
+from torchdpcate.estimators.average.effect_estimator import EffectEstimator, EffectFacts, Total, Weighted
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.stated import ON_WEIGHTS, Recomputed, StatedEffect, at_least, exactly, states
 from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.estimators.recompute import as_number
-from torchdpcate.causal.estimand import Estimand
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
-from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 
 UPPER = math.log(5)
 """One-sided 90 % quantile of Laplace noise, in its scale: 1.609438."""
@@ -64,12 +64,12 @@ class BalancedDifference(EffectEstimator):
     )
 
     def run(
-        self, total: Total, facts: EffectFacts, epsilons: Mapping[str, float], pay: Pay, noise: NoiseSource
+        self, total: Total, facts: EffectFacts, epsilons: Mapping[str, float], session: FitSession
     ) -> NoisyEstimate:
         """See `EffectEstimator`."""
-        mechanisms = self.mechanisms(facts, epsilons)
+        mechanisms, noise = self.mechanisms(facts, epsilons), session.noise
         for part, mechanism in mechanisms.items():
-            pay(part, mechanism.event)
+            session.pay(mechanism.event, part=part)
         sums = dict(zip(self.parts, total(_terms(facts)).T, strict=True))
         for part, mechanism in mechanisms.items():
             sums[part] = noise.paid(mechanism.add_noise(sums[part][:, None], noise)[:, 0])
@@ -89,7 +89,9 @@ class BalancedDifference(EffectEstimator):
         """Return the mechanism of each part; none for a size that is public, as it is where all weights are equal."""
         sensitivities = self.sensitivities(facts)
         return {
-            part: LaplaceMechanism(epsilons[part], sensitivities[part]) for part in self.parts if sensitivities[part] > 0
+            part: LaplaceMechanism(epsilons[part], sensitivities[part])
+            for part in self.parts
+            if sensitivities[part] > 0
         }
 
     @classmethod
@@ -101,7 +103,7 @@ class BalancedDifference(EffectEstimator):
     @classmethod
     def work_out(cls, stated: StatedEffect) -> Recomputed:
         """See `AverageMechanism`; of constant centres, which no statement tells, 1/2 takes least noise."""
-        modelled, of = stated.release.outcome_theta is not None, stated.estimand
+        modelled = stated.release.outcome_theta is not None
         low, high = (as_number(bound) for bound in stated.public["outcome_bounds"]) if modelled else (0.5, 0.5)
         facts = EffectFacts.of(stated, low, high)
         paid = {part: stated.epsilon(part) for part, needed in cls.sensitivities(facts).items() if needed}

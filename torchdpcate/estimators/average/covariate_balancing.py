@@ -13,23 +13,23 @@ from torchdpcate.erm.records import Records
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.balance import BalanceStatistics, expected_balance
 from torchdpcate.estimators.average.difference_in_means import difference_in_means
+from torchdpcate.estimators.average.effect_estimator import EffectEstimator
 from torchdpcate.estimators.average.learner import AverageEffectLearner
+from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.plan import (
     BALANCE,
     DIFFERENCE,
     LARGEST_RATIO,
     BalancingPlan,
-    make_plan,
     make_effect_estimator,
+    make_plan,
     noiseless_plan,
 )
-from torchdpcate.estimators.average.effect_estimator import EffectEstimator, Pay
-from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
-from torchdpcate.estimators.average.stated import RECORDS
 from torchdpcate.estimators.average.stages import learn, total_of
 from torchdpcate.features.maps import FeatureMap, conditions_of
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.guarantee import Condition, Level
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.balance_table import BalanceTable
 from torchdpcate.release.released_weights import ReleasedWeights
 
@@ -61,8 +61,8 @@ class CovariateBalancingEffect(AverageEffectLearner):
             products. The interval rests on it, and noise grows with its size. A map that is not the library's has its
             rows scaled to norms of at most one, and makes the release conditional.
         loss: ``balancing``, ``logistic``, or ``auto``: balancing while its noise is at most 0.05 a record.
-        fitter: ``objective``, ``noisy_gradient``, ``k_norm_gradient`` or a ``PrivateLinearFit``; None takes the noisy gradient
-            beyond 30 features if the budget has a delta, else objective perturbation.
+        fitter: ``objective``, ``noisy_gradient``, ``k_norm_gradient`` or a ``PrivateLinearFit``; None takes the noisy
+            gradient beyond 30 features if the budget has a delta, else objective perturbation.
         readout: ``balanced_difference``, ``outcome_table`` or an ``EffectEstimator``.
         outcome_bounds: Public bounds (lo, hi) of the outcome model, for outcomes scaled to [0, 1]; equal ones leave
             the model out. Wider ones cost noise, and take away bias where the propensity's model is wrong.
@@ -157,14 +157,14 @@ class CovariateBalancingEffect(AverageEffectLearner):
                 f"the interval counts it {counted} and may undercover; take fewer features, more epsilon or overlap",
                 stacklevel=4,
             )
-        self._learnt = learn(records, plan, self._noise, self._payer(self._account, [RECORDS], set()))
+        self._learnt = learn(records, plan, self._first())
         self.weights_ = ReleasedWeights(self._learnt.theta[0], plan.features, plan.estimand)
         if self.public_sample is not None:
             self._look_at_sample()
 
-    def _release_estimate(self, records: Records, pay: Pay) -> NoisyEstimate:
+    def _release_estimate(self, records: Records, session: FitSession) -> NoisyEstimate:
         plan = self._plan
-        return plan.estimator.run(total_of(records, plan, self._learnt), plan.facts, plan.epsilons, pay, self._noise)
+        return plan.estimator.run(total_of(records, plan, self._learnt), plan.facts, plan.epsilons, session)
 
     def _without_noise(self, records: Records) -> NoisyEstimate:
         plan = self._plan
@@ -177,21 +177,21 @@ class CovariateBalancingEffect(AverageEffectLearner):
             readout=plan.estimator,
             outcome_bounds=bounds,
         )
-        learnt = learn(records, exact, self._noise)
+        learnt = learn(records, exact, FitSession(self._noise))
         return exact.estimator.without_noise(total_of(records, exact, learnt), exact.facts)
 
-    def _extras(self, found: NoisyEstimate, pay: Pay) -> dict[str, Any]:
+    def _extras(self, found: NoisyEstimate, session: FitSession) -> dict[str, Any]:
         plan, records, size = self._plan, self._records, found.size[0].item()
         theta, table = self._learnt.theta, None
         if plan.balancing:
             table = expected_balance(theta[0], plan.features, plan.propensity.ridge, plan.propensity.imbalance, size)
         if BALANCE in plan.epsilons:
-            statistics, own = BalanceStatistics(plan.epsilons[BALANCE], plan.estimand), _named(pay, BALANCE)
-            bought = statistics.run(records, theta, plan.features, size, own, self._noise)
+            statistics = BalanceStatistics(plan.epsilons[BALANCE], plan.estimand)
+            bought = statistics.run(records, theta, plan.features, size, session.part(BALANCE))
             table = bought if table is None else replace(bought, expected=table.expected, expected_sd=table.expected_sd)
         beside = None
         if DIFFERENCE in plan.epsilons:
-            plain = difference_in_means(records, plan.epsilons[DIFFERENCE], self._noise, _named(pay, DIFFERENCE))
+            plain = difference_in_means(records, plan.epsilons[DIFFERENCE], session.part(DIFFERENCE))
             beside = self._estimate(plain)
         model = self._learnt.model
         return {
@@ -242,8 +242,3 @@ class CovariateBalancingEffect(AverageEffectLearner):
                 "overlap, or estimand=ATO",
                 stacklevel=5,
             )
-
-
-def _named(pay: Pay, name: str) -> Pay:
-    """Return what charges parts under a further name."""
-    return lambda part, *charge, **further: pay(f"{name} ({part})", *charge, **further)

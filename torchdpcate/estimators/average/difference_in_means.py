@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 import torch
 
 from torchdpcate.erm.records import Batch, Records
+from torchdpcate.estimators.average.effect_estimator import EffectFacts, Total, Weighted
 from torchdpcate.estimators.average.learner import AverageEffectLearner
-from torchdpcate.estimators.average.outcome_table import EQUAL, TABLE_CONSTANTS, OutcomeTable
-from torchdpcate.estimators.average.effect_estimator import EffectFacts, Pay, Total, Weighted, free
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
+from torchdpcate.estimators.average.outcome_table import EQUAL, TABLE_CONSTANTS, OutcomeTable
 from torchdpcate.estimators.average.stated import AverageMechanism, Recomputed, StatedEffect, states
 from torchdpcate.estimators.mechanism import Stated
-from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 
 _TABLE = OutcomeTable()
 _ROUNDING = 1e-9  # of the budget, so that shares never add up to more
@@ -30,17 +30,16 @@ def equal_weights(records: Records) -> Total:
     return lambda terms: records.total(lambda batch: terms(weighted(batch)))
 
 
-def difference_in_means(records: Records, epsilon: float, noise: NoiseSource, pay: Pay | None = None) -> NoisyEstimate:
+def difference_in_means(records: Records, epsilon: float, session: FitSession) -> NoisyEstimate:
     """Release the difference in means of each data set, for outcomes in [0, 1].
 
     Args:
         records: One data set, or several side by side.
         epsilon: What it costs.
-        noise: Where the noise comes from.
-        pay: Takes the payments; None where nothing is charged, in simulations.
+        session: Pays, and draws the noise.
     """
     facts = EffectFacts(records.n, EQUAL)
-    return _TABLE.run(equal_weights(records), facts, epsilons_of(epsilon), pay or free, noise)
+    return _TABLE.run(equal_weights(records), facts, epsilons_of(epsilon), session)
 
 
 def epsilons_of(epsilon: float) -> dict[str, float]:
@@ -103,9 +102,9 @@ class DifferenceInMeansEffect(AverageEffectLearner):
     def _learn(self, records: Records) -> None:
         pass
 
-    def _release_estimate(self, records: Records, pay: Pay) -> NoisyEstimate:
-        assert self._account is not None
-        return difference_in_means(records, self._account.budget.epsilon, self._noise, pay)
+    def _release_estimate(self, records: Records, session: FitSession) -> NoisyEstimate:
+        assert session.budget is not None
+        return difference_in_means(records, session.budget.epsilon, session)
 
     def _without_noise(self, records: Records) -> NoisyEstimate:
         return plain_difference(records)

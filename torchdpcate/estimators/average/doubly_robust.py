@@ -15,7 +15,6 @@ from torchdpcate.estimators.average.doubly_robust_plan import (
     score_records,
 )
 from torchdpcate.estimators.average.learner import AverageEffectLearner
-from torchdpcate.estimators.average.effect_estimator import Pay
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.score_sums import (
     DoublyRobust,
@@ -29,6 +28,7 @@ from torchdpcate.estimators.average.stated import RECORDS, AverageMechanism
 from torchdpcate.nuisance.recipe import NuisanceRecipe
 from torchdpcate.privacy.budget import whole
 from torchdpcate.privacy.guarantee import Condition, Level, own_code
+from torchdpcate.privacy.session import FitSession
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -122,19 +122,21 @@ class DoublyRobustEffect(AverageEffectLearner):
     def _learn(self, records: Records) -> None:
         assert isinstance(records, StackedRecords)
         self._plan = self._make_plan(records.n)
-        self.nuisances_ = fit_nuisances(records, self._plan, self._noise, self.ledger_)[0]
+        self.nuisances_ = fit_nuisances(records, self._plan, self._session)[0]
 
-    def _release_estimate(self, records: Records, pay: Pay) -> NoisyEstimate:
+    def _release_estimate(self, records: Records, session: FitSession) -> NoisyEstimate:
         assert isinstance(records, StackedRecords)
         plan, models = self._plan, [self.nuisances_]
         assert plan.budget is not None
         scored, ranges = score_records(records, plan, models), ranges_of(models, plan)
-        return release_scores(scored, ranges, plan.estimand, plan.budget.epsilon, self._noise, pay)
+        return release_scores(scored, ranges, plan.estimand, plan.budget.epsilon, session)
 
     def _without_noise(self, records: Records) -> NoisyEstimate:
         assert isinstance(records, StackedRecords)
         plan = replace(self._plan, budget=None)
-        models = [self.nuisances_] if self._plan.budget is None else fit_nuisances(records, plan, self._noise)
+        models = (
+            [self.nuisances_] if self._plan.budget is None else fit_nuisances(records, plan, FitSession(self._noise))
+        )
         return conclude(score_records(records, plan, models), ranges_of(models, plan), plan.estimand)
 
     def _sizes(self, n: int) -> dict[str, int]:

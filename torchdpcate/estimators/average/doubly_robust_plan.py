@@ -23,8 +23,9 @@ from torchdpcate.nuisance.ranges import nuisance_range
 from torchdpcate.nuisance.recipe import NuisanceRecipe
 from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.charge import TRAINING
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -123,8 +124,7 @@ def default_nuisances(domain: Domain) -> ConvexNuisanceConfig:
 def fit_nuisances(
     records: StackedRecords,
     plan: DoublyRobustPlan,
-    noise: NoiseSource,
-    ledger: Ledger | None = None,
+    session: FitSession,
     runs: int = 1,
 ) -> list[NuisanceModel]:
     """Train nuisances on each data set's own block, or ``runs`` times on one; data set by data set, as recipes do.
@@ -132,8 +132,7 @@ def fit_nuisances(
     Args:
         records: One data set, or several side by side.
         plan: Public plan; its budget pays.
-        noise: Where the noise comes from.
-        ledger: Takes the payments; None where nothing is charged.
+        session: Pays, and draws the noise.
         runs: How many runs on one data set.
     """
     return [
@@ -142,9 +141,7 @@ def fit_nuisances(
             plan.domain,
             budget=plan.budget,
             also=(),
-            noise=noise,
-            ledger=ledger,
-            block=NUISANCE,
+            session=session.scope([NUISANCE], TRAINING),
             trainer=plan.trainer,
             seed=plan.seed,
         )
@@ -181,9 +178,10 @@ def ranges_of(models: Sequence[NuisanceModel], plan: DoublyRobustPlan) -> ScoreR
 def doubly_robust(records: StackedRecords, plan: DoublyRobustPlan, noise: NoiseSource, runs: int = 1) -> NoisyEstimate:
     """Run the whole mechanism on each data set, or ``runs`` times on one; for simulations and audits."""
     assert plan.budget is not None
-    models = fit_nuisances(records, plan, noise, runs=runs)
+    session = FitSession(noise)
+    models = fit_nuisances(records, plan, session, runs)
     scored, ranges = score_records(records, plan, models), ranges_of(models, plan)
-    return release_scores(scored, ranges, plan.estimand, plan.budget.epsilon, noise)
+    return release_scores(scored, ranges, plan.estimand, plan.budget.epsilon, session)
 
 
 def _data_sets(records: StackedRecords, plan: DoublyRobustPlan, block: str, runs: int) -> list[CausalData]:

@@ -3,16 +3,14 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.stated import AverageMechanism, StatedEffect
-from torchdpcate.privacy.events import Event
-from torchdpcate.privacy.guarantee import Level
-from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 
 
 class Weighted(NamedTuple):
@@ -33,17 +31,6 @@ class Weighted(NamedTuple):
 
 Total = Callable[[Callable[[Weighted], Tensor]], Tensor]
 """From sums over a batch, [runs, k], to sums over all records, [runs, k]."""
-
-
-class Pay(Protocol):
-    """Takes payments, before any noise is drawn."""
-
-    def __call__(self, part: str, event: Event, level: Level = Level.CERTIFIED, count: int = 1) -> None:
-        """Charge an event for a part, by its name."""
-
-
-def free(part: str, *charge: Any, **further: Any) -> None:
-    """Take no payment: a simulation, or a learner without a budget."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +96,7 @@ class EffectEstimator(AverageMechanism, ABC):
 
     @abstractmethod
     def run(
-        self, total: Total, facts: EffectFacts, epsilons: Mapping[str, float], pay: Pay, noise: NoiseSource
+        self, total: Total, facts: EffectFacts, epsilons: Mapping[str, float], session: FitSession
     ) -> NoisyEstimate:
         """Charge for the sums, add noise, estimate; weights and centre are fixed before.
 
@@ -117,8 +104,7 @@ class EffectEstimator(AverageMechanism, ABC):
             total: Sums over the weighted records.
             facts: Public facts.
             epsilons: Of each of ``parts``.
-            pay: Takes the payments.
-            noise: Where the noise comes from.
+            session: Pays, and draws the noise.
         """
 
     @abstractmethod

@@ -14,16 +14,24 @@ from torchdpcate.erm.objective_fit import ObjectiveFit
 from torchdpcate.erm.private_fit import PreparedFit
 from torchdpcate.erm.records import Batch, Records, arm, predictor
 from torchdpcate.estimators.average.learner import AverageEffectLearner
-from torchdpcate.estimators.average.plan import exact_fit
-from torchdpcate.estimators.average.effect_estimator import Pay, free
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
-from torchdpcate.estimators.average.stated import RECORDS, AverageMechanism, ContradictionError, Recomputed, StatedEffect, exactly, states
+from torchdpcate.estimators.average.plan import exact_fit
+from torchdpcate.estimators.average.stated import (
+    AverageMechanism,
+    ContradictionError,
+    Recomputed,
+    StatedEffect,
+    exactly,
+    states,
+)
 from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import PrivacyBudget, positive
+from torchdpcate.privacy.charge import propensity_by
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.released_weights import ReleasedWeights
 
 _HALF = 0.5 * (1 - 1e-9)  # of epsilon for either stage, so that they never add up to more
@@ -85,26 +93,21 @@ def sum_mechanism(n: int, estimand: Estimand, epsilon: float) -> LaplaceMechanis
     return LaplaceMechanism(epsilon, estimand.most_treated + estimand.most_control + sum_grid(n, estimand.largest))
 
 
-def learn_propensity(
-    records: Records, fit: PreparedFit, noise: NoiseSource, pay: Pay | None = None, runs: int = 1
-) -> Tensor:
+def learn_propensity(records: Records, fit: PreparedFit, session: FitSession, runs: int = 1) -> Tensor:
     """Pay for the propensity's coefficients and return them, [runs, p].
 
     Args:
         records: One data set, or several side by side.
         fit: Prepared.
-        noise: Where the noise comes from.
-        pay: Takes the payment; None where nothing is charged.
+        session: Pays, and draws the noise.
         runs: How many runs: one for each data set, or several on one.
     """
-    if pay is not None:
-        pay(f"weights: propensity by {ObjectiveFit.name}", fit.event, fit.level, fit.count)
+    noise = session.noise
+    session.pay(fit.event, fit.level, fit.count, charge=propensity_by(ObjectiveFit.name))
     return noise.paid(fit.draw(records, arm, noise, max(runs, records.sets)))
 
 
-def release_sum(
-    records: Records, plan: HorvitzThompsonPlan, theta: Tensor, noise: NoiseSource, pay: Pay | None = None
-) -> NoisyEstimate:
+def release_sum(records: Records, plan: HorvitzThompsonPlan, theta: Tensor, session: FitSession) -> NoisyEstimate:
     r"""Pay for the Horvitz-Thompson sum at released coefficients and conclude.
 
     .. math::
@@ -115,10 +118,10 @@ def release_sum(
         records: One data set, or several side by side.
         plan: Public plan.
         theta: Coefficients, paid for, [runs, p].
-        noise: Where the noise comes from.
-        pay: Takes the payment; None where nothing is charged.
+        session: Pays, and draws the noise.
     """
-    (pay or free)("sum", plan.total.event)
+    noise = session.noise
+    session.pay(plan.total.event, part="sum")
     exact = records.total(lambda batch: horvitz_thompson_terms(batch, plan.estimand, theta, records.n))
     noisy = noise.paid(plan.total.add_noise(exact, noise)[:, 0])
     return _estimate(noisy, records.n, plan.total.released_scale(1))
@@ -126,7 +129,8 @@ def release_sum(
 
 def horvitz_thompson(records: Records, plan: HorvitzThompsonPlan, noise: NoiseSource, runs: int = 1) -> NoisyEstimate:
     """Run the whole mechanism on each data set, or ``runs`` times on one; for simulations and audits."""
-    return release_sum(records, plan, learn_propensity(records, plan.fit, noise, runs=runs), noise)
+    session = FitSession(noise)
+    return release_sum(records, plan, learn_propensity(records, plan.fit, session, runs), session)
 
 
 def _share(ridge: float, fit: PreparedFit) -> float:
@@ -244,21 +248,20 @@ class HorvitzThompsonEffect(AverageEffectLearner):
         else:
             self._plan = self._make_plan(records.n)
             fit = self._plan.fit
-        pay = self._payer(self._account, [RECORDS], set())
         self._fit_public = fit.public
-        self._theta = learn_propensity(records, fit, self._noise, pay)
+        self._theta = learn_propensity(records, fit, self._first())
         self.weights_ = ReleasedWeights(self._theta[0], features, self.target)
 
-    def _release_estimate(self, records: Records, pay: Pay) -> NoisyEstimate:
-        return release_sum(records, self._plan, self._theta, self._noise, pay)
+    def _release_estimate(self, records: Records, session: FitSession) -> NoisyEstimate:
+        return release_sum(records, self._plan, self._theta, session)
 
     def _without_noise(self, records: Records) -> NoisyEstimate:
         of = self.weights_
-        theta = learn_propensity(records, exact_fit(Logistic(), records.n, of.features), self._noise)
+        theta = learn_propensity(records, exact_fit(Logistic(), records.n, of.features), FitSession(self._noise))
         exact = records.total(lambda batch: horvitz_thompson_terms(batch, of.estimand, theta, records.n))[:, 0]
         return _estimate(exact, records.n, 0.0)
 
-    def _extras(self, found: NoisyEstimate, pay: Pay) -> dict[str, Any]:
+    def _extras(self, found: NoisyEstimate, session: FitSession) -> dict[str, Any]:
         return {"weights": self.weights_}
 
     def _public(self) -> dict[str, Any]:

@@ -16,19 +16,21 @@ from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.erm.records import Records, StackedRecords, StreamedRecords
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.effect_estimator import Pay
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.stated import RECORDS, AverageMechanism
-from torchdpcate.estimators.session import Account, forget
+from torchdpcate.estimators.base import forget
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.events import Event
+from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.estimate import Estimate
 from torchdpcate.release.holds_if import HOLDS_IF, holds_if
+from torchdpcate.release.statement import make_statement
+
 
 @dataclass(eq=False, repr=False)
 class AverageEffectLearner(BaseEstimator, ABC):
@@ -131,7 +133,7 @@ class AverageEffectLearner(BaseEstimator, ABC):
         """Pay for, and learn, what comes before the estimate."""
 
     @abstractmethod
-    def _release_estimate(self, records: Records, pay: Pay) -> NoisyEstimate:
+    def _release_estimate(self, records: Records, session: FitSession) -> NoisyEstimate:
         """Pay for the estimate and draw it, one run."""
 
     @abstractmethod
@@ -148,12 +150,12 @@ class AverageEffectLearner(BaseEstimator, ABC):
         Raises:
             InputError: Not fitted, fitted without privacy, or released already.
         """
-        account = self._ready()
+        self._ready()
         self._released = True
-        own: set[int] = set()
-        pay = self._payer(account, self._payers(), own, f"release by {self._mechanism.name}: ")
-        found = self._release_estimate(self._records, pay)
-        return self._published(found, self._extras(found, pay), account, own)
+        charge = Charge(Purpose.RELEASE, self._mechanism.name)
+        own = self._session.scope(self._payers(), charge, conditional=bool(self.map_conditions))
+        found = self._release_estimate(self._records, own)
+        return self._published(found, self._extras(found, own), own.entries)
 
     def curator_estimate(self) -> Estimate:
         """Return the estimate without noise in its last step. The curator's, never to be published.
@@ -205,10 +207,9 @@ class AverageEffectLearner(BaseEstimator, ABC):
         self.check(records.n)
         self.schema_ = TableSchema.of(self.domain).two_arms()
         self.sizes_ = self._sizes(records.n)
-        self._noise, self._account = self.noise or NoiseSource.system(), None
-        if self.budget is not None:
-            self._account = Account.open(self.sizes_, self.budget, self._noise, self.ledger_path)
-        self.ledger_ = None if self._account is None else self._account.ledger
+        self._noise = self.noise or NoiseSource.system()
+        self._session = FitSession.open(self.sizes_, self.budget, self._noise, self.ledger_path)
+        self.ledger_ = self._session.ledger
         self._learn(records)
         # a release tells of the fit, whatever becomes of the settings in between
         self._mechanism = self.mechanism
@@ -222,21 +223,19 @@ class AverageEffectLearner(BaseEstimator, ABC):
         if condition is not None:
             self.settings_[HOLDS_IF] = condition
         self._records, self._released = records, False
-        if self._account is not None:
-            self._account.close()
+        self._session.close()
         return self
 
-    def _extras(self, found: NoisyEstimate, pay: Pay) -> dict[str, Any]:
+    def _extras(self, found: NoisyEstimate, session: FitSession) -> dict[str, Any]:
         """Return what else the release holds, by the names of its fields, paying for what costs something."""
         return {}
 
-    def _published(
-        self, found: NoisyEstimate, extras: Mapping[str, Any], account: Account, own: set[int]
-    ) -> AverageEffectRelease:
-        guarantee = Guarantee(self.level, account.budget, self.conditions, source="covariate_balancing")
-        statement = account.statement(
+    def _published(self, found: NoisyEstimate, extras: Mapping[str, Any], own: set[int]) -> AverageEffectRelease:
+        guarantee = Guarantee(self.level, self._session.budget, self.conditions, source="covariate_balancing")
+        statement = make_statement(
+            self._session,
             guarantee,
-            own,
+            own=own,
             mechanism=self._mechanism.name,
             formula=self._mechanism.formula,
             public=self.settings_,
@@ -258,25 +257,16 @@ class AverageEffectLearner(BaseEstimator, ABC):
         """Return the blocks whose records move the estimate."""
         return [RECORDS]
 
-    def _payer(self, account: Account | None, blocks: list[str], own: set[int], start: str = "") -> Pay:
-        """Return what charges these blocks, under labels that start so, and keeps the ledger's entries in ``own``."""
+    def _first(self) -> FitSession:
+        """Return the session of what is learnt before the estimate."""
+        return self._session.scope([RECORDS], Charge(Purpose.WEIGHTS), conditional=bool(self.map_conditions))
 
-        def pay(part: str, event: Event, level: Level = Level.CERTIFIED, count: int = 1) -> None:
-            if account is not None:
-                till = account.till(blocks, f"{start}{part}")
-                conditional = level is Level.CERTIFIED and self.map_conditions
-                till(event, Level.CONDITIONAL if conditional else level, count)
-                own.update(till.own)
-
-        return pay
-
-    def _ready(self) -> Account:
+    def _ready(self) -> None:
         if not hasattr(self, "_records"):
             raise InputError("release: the learner is not fitted; call fit(X, A, Y) first")
-        if self._account is None:
+        if self._session.budget is None:
             raise InputError("budget = None: this learner was fitted without privacy and releases nothing")
         if self._released:
             raise InputError(
                 "release: this fit has released its estimate, and spent its budget; fit anew on new records"
             )
-        return self._account

@@ -9,14 +9,14 @@ from torch import Tensor
 
 from torchdpcate.causal.estimand import ATE, Estimand
 from torchdpcate.estimators.average.balanced_difference import SCALES, UPPER
-from torchdpcate.estimators.average.effect_estimator import EffectEstimator, EffectFacts, Pay, Total, Weighted
+from torchdpcate.estimators.average.effect_estimator import EffectEstimator, EffectFacts, Total, Weighted
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.stated import ON_WEIGHTS, Recomputed, StatedEffect, exactly, states
 from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import AdditiveMechanism, LaplaceMechanism
-from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.root_polytope import RootPolytopeMechanism
+from torchdpcate.privacy.session import FitSession
 
 CELLS = ("treated_high", "treated_low", "control_high", "control_low")
 """T_11, T_10, T_01, T_00."""
@@ -61,15 +61,15 @@ class OutcomeTable(EffectEstimator):
     states: ClassVar[Stated] = states(*TABLE_CONSTANTS, *ON_WEIGHTS, fits=("weights",))
 
     def run(
-        self, total: Total, facts: EffectFacts, epsilons: Mapping[str, float], pay: Pay, noise: NoiseSource
+        self, total: Total, facts: EffectFacts, epsilons: Mapping[str, float], session: FitSession
     ) -> NoisyEstimate:
         """See `EffectEstimator`."""
         of, (first, last) = facts.estimand, self.mechanisms(facts, epsilons)
-        bounds, unit = _arm_bounds(of), _units(of)
-        pay("table", first.event)
+        bounds, unit, noise = _arm_bounds(of), _units(of), session.noise
+        session.pay(first.event, part="table")
         table = noise.paid(first.add_noise(total(_cells(facts)) / unit, noise) * unit)
         means = _Means.of(table, floors(of, epsilons["table"]))
-        pay("variance", last.event)
+        session.pay(last.event, part="variance")
         variance = noise.paid(last.add_noise(total(means.terms(bounds, facts.n)), noise)[:, 0])
         return self._estimate(means, table, variance, facts, epsilons)
 
@@ -102,7 +102,8 @@ class OutcomeTable(EffectEstimator):
         first, last = cls().mechanisms(facts, epsilons)
         noise, largest = _units(facts.estimand) * first.released_scale(4), most.item()
         reaches = {
-            cell: (facts.n * bound, scale) for cell, bound, scale in zip(CELLS, bounds.tolist(), noise.tolist(), strict=True)
+            cell: (facts.n * bound, scale)
+            for cell, bound, scale in zip(CELLS, bounds.tolist(), noise.tolist(), strict=True)
         }
         reaches["variance"] = facts.n * largest, last.released_scale(1) * largest
         return Recomputed(found, exactly(cls().public(facts, epsilons)), reaches)

@@ -16,19 +16,17 @@ from torchdpcate.erm.records import Records, Target
 from torchdpcate.erm.solver import default_tolerance
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.effect_estimator import EffectEstimator, EffectFacts, left_imbalance
+from torchdpcate.estimators.average.stated import EFFECT_ESTIMATORS
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import PrivacyBudget, number
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.registry import Registry
 
 STAGE_ONE, OUTCOME_MODEL, BALANCE, DIFFERENCE = "stage_one", "outcome_model", "balance", "difference_in_means"
 LARGEST_RATIO = 0.05
 """Noise per record r above which the logistic loss is fitted instead of the balancing one (section 3.1)."""
 MOST_PURE = 30
 """Features up to which pure objective perturbation is no worse than the noisy gradient (section 3.1)."""
-EFFECT_ESTIMATORS = Registry("effect/estimator")
-"""How weighted records become an estimate, by name."""
 LOSSES = ("auto", "balancing", "logistic")
 
 _MODEL_SLOPE_BOUND = 0.25  # B of the interval where there is an outcome model
@@ -109,7 +107,7 @@ def make_plan(
         loss: ``auto``, ``balancing`` or ``logistic``.
         fitter: Of stage one; None takes the noisy gradient beyond 30 features if there is a delta, else objective
             perturbation.
-        estimator: Stage two.
+        readout: Stage two, or its name.
         outcome_bounds: Public bounds (lo, hi) of the outcome model, for outcomes in [0, 1].
         shares: Parts of the budget by name, in place of the defaults; divided by their sum.
         slope_bound: B of the interval; None takes 0.25, and 0.5 where there is no outcome model.
@@ -158,7 +156,7 @@ def noiseless_plan(
         features: Basis, set up on the domain.
         estimand: Estimand and clip.
         balancing: Whether weights are fitted by the balancing loss.
-        estimator: Stage two.
+        readout: Stage two, or its name.
         outcome_bounds: See `make_plan`.
     """
     chosen = make_effect_estimator(readout)

@@ -1,38 +1,40 @@
 """What in a released average effect does not follow from its numbers, its public constants and what was charged.
 
-Every number and coefficient needs its charge, each charge the epsilon that the statement has, and each scale of noise is
-that of the mechanism at what was charged. Estimate and interval are worked out anew by the mechanism itself. Not
+Every number and coefficient needs its charge, each charge the epsilon that the statement has, and each scale of noise
+is that of the mechanism at what was charged. Estimate and interval are worked out anew by the mechanism itself. Not
 compared is what rests on facts that no statement has: a constant centre of outcomes, ranges of the nuisances of AIPW,
 and settings such as slope_bound or groups, which anybody might have chosen; nor fits of other makers.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from torchdpcate.estimators.average.recompute_parts import (
-    FITS,
     balance_problems,
     beside_problems,
     fit_problems,
 )
 from torchdpcate.estimators.average.stated import (
+    FITTED,
     NUISANCE,
     RECORDS,
     AverageMechanism,
     ContradictionError,
+    Entry,
     Recomputed,
     StatedEffect,
 )
 from torchdpcate.estimators.recompute import CLOSE, FAR, as_number, same
 from torchdpcate.privacy.accounting import compose
-from torchdpcate.privacy.events import GaussianEvent, event_from_dict
+from torchdpcate.privacy.charge import Purpose
+from torchdpcate.privacy.events import ApproximateEvent, PureEvent
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.holds_if import HOLDS_IF
 from torchdpcate.release.interval_law import IntervalLaw
 
 _EPSILON = "epsilon_"
-_FITTED = {"stage_one": FITS["weights"], "weights": FITS["weights"], "outcome_model": FITS["outcome_model"]}
+_FITTED = {"stage_one": Purpose.WEIGHTS, **FITTED}
 _SHARED = 1e-6  # how well an epsilon and its charges agree: what was left to rounding, and to the accountant
 
 
@@ -69,22 +71,22 @@ def _uncharged(mechanism: type[AverageMechanism], stated: StatedEffect) -> Itera
     release, parts = stated.release, mechanism.numbers_of(stated.estimand)
     for name in release.numbers:
         part = parts.get(name, name)
-        if part is not None and not stated.charges(exactly=stated.own(part)):
+        if part is not None and not stated.own(part):
             yield f"it holds the number {name!r}, but no charge is for it"
     if parts.keys() != release.numbers.keys():
         yield f"its numbers are not those of {mechanism.name} for the {release.estimand}"
     table = release.balance
     held = {
-        "weights": (release.weights is not None, FITS["weights"]),
-        "an outcome model": (release.outcome_theta is not None, FITS["outcome_model"]),
+        "weights": (release.weights is not None, stated.charged(Purpose.WEIGHTS)),
+        "an outcome model": (release.outcome_theta is not None, stated.charged(Purpose.OUTCOME_MODEL)),
         "balance statistics": (
             table is not None and (table.before is not None or table.after is not None),
-            stated.own("balance"),
+            stated.own("balance", piece=None),
         ),
-        "a difference in means": (release.beside is not None, stated.own("difference_in_means")),
+        "a difference in means": (release.beside is not None, stated.own("difference_in_means", piece=None)),
     }
-    for what, (there, start) in held.items():
-        if there and not stated.charges(start):
+    for what, (there, entries) in held.items():
+        if there and not entries:
             yield f"it holds {what}, but no charge is for {'it' if what.startswith('a') else 'them'}"
 
 
@@ -123,7 +125,7 @@ def _blocks(mechanism: type[AverageMechanism], stated: StatedEffect) -> Iterator
     if {block["name"] for block in blocks} != ({NUISANCE, RECORDS} if apart else {RECORDS}):
         yield f"its blocks of records are not those of {mechanism.name}"
     for block in blocks:
-        own = [charge["label"].startswith("release by ") for charge in block["charges"]]
+        own = [entry.charge.purpose is Purpose.RELEASE for entry in stated.entries if entry.block is block]
         if not own or (apart and any(own) is (block["name"] == NUISANCE)):
             yield f"the charges of block {block['name']!r} are not those of {mechanism.name}"
 
@@ -131,30 +133,24 @@ def _blocks(mechanism: type[AverageMechanism], stated: StatedEffect) -> Iterator
 def _epsilons(mechanism: type[AverageMechanism], stated: StatedEffect) -> Iterator[str]:
     """Problems of the epsilons that a statement has, against what was charged."""
     public = {part for part, paid in mechanism.numbers_of(stated.estimand).items() if paid is None}
-    charges = [(charge, block) for block in stated.release.privacy.blocks for charge in block["charges"]]
-    fits = sum(charge["label"].startswith(tuple(FITS.values())) for charge, _ in charges)
+    fits = sum(entry.charge.purpose in FITTED.values() for entry in stated.entries)
     for name, value in stated.public.items():
         if not name.startswith(_EPSILON):
             continue
         part, epsilon = name.removeprefix(_EPSILON), as_number(value)
-        start = _FITTED.get(part, stated.own(f"{part} ("))
-        paid = [
-            _cost(charge, block["delta"] / max(fits, 1))
-            for charge, block in charges
-            if charge["label"] == stated.own(part) or charge["label"].startswith(start)
-        ]
+        entries = stated.own(part, piece=None) + (stated.charged(_FITTED[part]) if part in _FITTED else [])
+        paid = [_cost(entry, entry.block["delta"] / max(fits, 1)) for entry in entries]
         if not paid and part not in public:
             yield f"{name} is told, but no charge is for it"
         elif paid and not math.isclose(sum(paid), epsilon, rel_tol=_SHARED):
             yield f"{name} = {epsilon:.6g} is told, but {sum(paid):.6g} was charged"
 
 
-def _cost(charge: Mapping[str, Any], delta: float) -> float:
+def _cost(entry: Entry, delta: float) -> float:
     """Return the epsilon of a charge, of Gaussian noise at a delta."""
-    event, count = event_from_dict(charge["event"]), int(charge["count"])
-    if isinstance(event, GaussianEvent):
-        return compose([(event, count)], delta)
-    return as_number(charge["event"]["epsilon"]) * count
+    if isinstance(entry.event, PureEvent | ApproximateEvent):
+        return entry.event.epsilon * int(entry.count)
+    return compose([(entry.event, int(entry.count))], delta)
 
 
 def _constants(stated: StatedEffect, found: Recomputed) -> Iterator[str]:
@@ -184,10 +180,10 @@ def _estimate(mechanism: type[AverageMechanism], stated: StatedEffect, found: Re
         if release.law is not None or release.swamped:
             yield "its interval does not follow from its numbers: none is known"
         return
+    law = release.law
     least, most = found.gaussian or (found.estimate.gaussian[0].item(),) * 2
-    if release.law is None or release.swamped is not needed.swamped or not _follows(release.law, needed.law):
-        yield "its interval does not follow from its numbers"
-    elif not unit * least * (1 - CLOSE) <= release.law.gaussian <= unit * most * (1 + CLOSE):
+    within = law is not None and unit * least * (1 - CLOSE) <= law.gaussian <= unit * most * (1 + CLOSE)
+    if law is None or not within or release.swamped is not needed.swamped or not _follows(law, needed.law):
         yield "its interval does not follow from its numbers"
 
 

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 from torchdpcate.erm.balancing_loss import BalancingLoss
 from torchdpcate.erm.losses import CrossEntropy, Logistic, Loss
@@ -11,15 +10,12 @@ from torchdpcate.estimators.average.balance import COUNT, BalanceStatistics, exp
 from torchdpcate.estimators.average.balanced_difference import SCALES
 from torchdpcate.estimators.average.effect_estimator import EffectFacts
 from torchdpcate.estimators.average.outcome_table import EQUAL, OutcomeTable, floors
-from torchdpcate.estimators.average.stated import StatedEffect
-from torchdpcate.estimators.recompute import CLOSE, FAR, as_number, compared, same
+from torchdpcate.estimators.average.stated import FITTED, Entry, StatedEffect
+from torchdpcate.estimators.recompute import CLOSE, FAR, compared, same
 from torchdpcate.features.maps import FeatureMap
-from torchdpcate.privacy.events import event_from_dict
 from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.mechanisms import k_norm_deviation
 from torchdpcate.release.balance_table import BalanceTable
-
-FITS = {"weights": "weights: ", "outcome_model": "outcome model: "}
-"""What is fitted, and how the label of its charge begins."""
 
 _FITTED = 1e-6  # how well noise scales of fits must agree, some of which are found by search
 _MOST = 1e15  # of a coefficient: n times the slope over the ridge, for more records than there are
@@ -34,17 +30,17 @@ def fit_problems(stated: StatedEffect) -> Iterator[str]:
     release = stated.release
     weights = None if release.weights is None else release.weights.theta
     coefficients = {"weights": weights, "outcome_model": release.outcome_theta}
-    for what, start in FITS.items():
-        paid, theta = stated.charges(start), coefficients[what]
+    for what, purpose in FITTED.items():
+        paid, theta = stated.charged(purpose), coefficients[what]
         if not paid:
             continue
         if len(paid) > 1 or theta is None or release.weights is None:
             yield f"it was charged for its {what}, but does not hold them once"
             continue
-        name, told = paid[0]["label"].rpartition("by ")[2], stated.public.get(f"{what}_fitter")
+        name, told = paid[0].charge.mechanism, stated.public.get(f"{what}_fitter")
         if name != told and (told is not None or name in LINEAR_FITS):
             yield f"its {what} are charged by {name}, but its statement tells {told}"
-        for fit in {name, told} & set(LINEAR_FITS):
+        for fit in {name, str(told)} & set(LINEAR_FITS):
             yield from _level(stated, what, fit, paid[0])
         if not float(theta.abs().amax()) <= _MOST:
             yield f"its {what} hold numbers that no fit gives"
@@ -52,10 +48,10 @@ def fit_problems(stated: StatedEffect) -> Iterator[str]:
             yield from _noise(stated, what, name, paid[0], release.weights.features)
 
 
-def _level(stated: StatedEffect, what: str, name: str, charge: dict[str, Any]) -> Iterator[str]:
+def _level(stated: StatedEffect, what: str, name: str, entry: Entry) -> Iterator[str]:
     """Problems of the level and the conditions of a fit."""
     kind = LINEAR_FITS[name]
-    if kind.level is not Level.CERTIFIED and charge["level"] == Level.CERTIFIED:
+    if kind.level is not Level.CERTIFIED and entry.level == Level.CERTIFIED:
         yield f"its {what} are by {name}, which is {kind.level}, but they are called certified"
     names = [condition["name"] for condition in stated.release.privacy.conditions]
     for condition in kind.conditions:
@@ -63,9 +59,7 @@ def _level(stated: StatedEffect, what: str, name: str, charge: dict[str, Any]) -
             yield f"its {what} are by {name}, but the condition {condition.name!r} is not told"
 
 
-def _noise(
-    stated: StatedEffect, what: str, name: str, charge: dict[str, Any], features: FeatureMap
-) -> Iterator[str]:
+def _noise(stated: StatedEffect, what: str, name: str, entry: Entry, features: FeatureMap) -> Iterator[str]:
     """Problems of a fit's constants and charge, and of what its statement says that its noise leaves."""
     balancing, of = stated.balancing and what == "weights", stated.estimand
     loss: Loss = BalancingLoss(of) if balancing and of.scoring_rule is not None else Logistic()
@@ -73,10 +67,8 @@ def _noise(
         loss = CrossEntropy()
     start = f"{what}_"
     public = {key.removeprefix(start): value for key, value in stated.public.items() if key.startswith(start)}
-    fit = LINEAR_FITS[name].recompute(
-        public, event_from_dict(charge["event"]), charge["count"], loss, stated.n, features
-    )
-    if (fit.event.to_dict(), fit.count) != (charge["event"], charge["count"]):
+    fit = LINEAR_FITS[name].recompute(public, entry.event, entry.count, loss, stated.n, features)
+    if (fit.event, fit.count) != (entry.event, entry.count):
         yield f"the charge of its {what} is not that of {name} with its settings"
     for key, needed in fit.public.items():
         if isinstance(needed, str):
@@ -120,7 +112,8 @@ def _expected(stated: StatedEffect, table: BalanceTable, features: FeatureMap, s
     ridge = next((stated.number(name) for name in ("weights_ridge", "weights_gamma") if name in stated.public), None)
     noise = stated.number("noise_per_record") * stated.n
     needed = expected_balance(weights.theta, features, ridge or 0.0, noise, size)
-    assert needed.expected is not None and needed.expected_sd is not None
+    assert needed.expected is not None
+    assert needed.expected_sd is not None
     if not all(same(*pair) for pair in zip(table.expected_sd, needed.expected_sd, strict=True)):
         return False
     if ridge is None:  # a fit of another maker
@@ -130,7 +123,7 @@ def _expected(stated: StatedEffect, table: BalanceTable, features: FeatureMap, s
 
 def _statistics(stated: StatedEffect, table: BalanceTable, rows: int, size: float) -> Iterator[str]:
     """Problems of released balance statistics: their noise, and values beyond what records and noise can make."""
-    count, sums = (stated.epsilon(f"balance ({part})") for part in ("treated", "sums"))
+    count, sums = (stated.epsilon("balance", part) for part in ("treated", "sums"))
     if table.before is None or table.before_sd is None or table.after is None or table.after_sd is None:
         yield "its balance statistics are not all there"
         return
@@ -146,7 +139,8 @@ def _statistics(stated: StatedEffect, table: BalanceTable, rows: int, size: floa
     ):
         yield "the noise in its balance statistics is not what was paid for"
     # plain sums are at most n in their unit, of which `before` has the noise
-    plain = before * (n / (statistics.sums(n).released_scale(2 * rows) * _deviation(rows)) + FAR)
+    noise = statistics.sums(n).released_scale(2 * rows) * k_norm_deviation(2 * rows, math.inf)
+    plain = before * (n / noise + FAR)
     for values, reach in ((table.before, plain), (table.after, n * stated.estimand.largest / size + FAR * after)):
         if not all(abs(value) <= reach for value in values):
             yield "its balance statistics are larger than records and noise can make them"
@@ -162,7 +156,7 @@ def beside_problems(stated: StatedEffect) -> Iterator[str]:
     if beside is None:
         return
     n, unit = stated.n, stated.release.domain.outcome_range
-    epsilons = {part: stated.epsilon(f"difference_in_means ({part})") for part in OutcomeTable.parts}
+    epsilons = {part: stated.epsilon("difference_in_means", part) for part in OutcomeTable.parts}
     scale = OutcomeTable().mechanisms(EffectFacts(n, EQUAL), epsilons)[0].released_scale(4)
     floor, law = floors(EQUAL, epsilons["table"])[0].item(), beside.law
     if law is None or law.laplace or len(law.polytope) != 4:

@@ -9,14 +9,20 @@ from torch import Tensor
 from torchdpcate.causal.efficient_score import Scored, ScoreRanges
 from torchdpcate.causal.estimand import Estimand
 from torchdpcate.estimators.average.balanced_difference import SCALES, UPPER
-from torchdpcate.estimators.average.effect_estimator import Pay, free
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
-from torchdpcate.estimators.average.stated import AverageMechanism, ContradictionError, Recomputed, StatedEffect, exactly, states
+from torchdpcate.estimators.average.stated import (
+    AverageMechanism,
+    ContradictionError,
+    Recomputed,
+    StatedEffect,
+    exactly,
+    states,
+)
 from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.estimators.recompute import as_number
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
-from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 
 SHARES = {"score": 0.75, "size": 0.05, "spread": 0.20}
 """Parts of the budget; without a size to buy (ATE) the other two share it all. About best for n from 2,500 to 25,000
@@ -56,8 +62,7 @@ def release_scores(
     ranges: ScoreRanges,
     estimand: Estimand,
     epsilon: float,
-    noise: NoiseSource,
-    pay: Pay | None = None,
+    session: FitSession,
 ) -> NoisyEstimate:
     r"""Pay for the sums of a, of b, and of squared centred scores, and conclude, one estimate a run.
 
@@ -73,8 +78,7 @@ def release_scores(
         ranges: Of the score by these nuisances.
         estimand: Whose score it is.
         epsilon: Of the whole.
-        noise: Where the noise comes from.
-        pay: Takes the payments; None where nothing is charged.
+        session: Pays, and draws the noise.
     """
     mechanisms = {part: LaplaceMechanism(price, 1.0) for part, price in epsilons_of(epsilon, estimand).items()}
     a, b = ranges.clip(*estimand.score(*scored))
@@ -83,8 +87,8 @@ def release_scores(
 
     def add_noise(part: str, exact: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
         """Return a sum with noise and its scale, both [runs]; the unit is its sensitivity."""
-        mechanism = mechanisms[part]
-        (pay or free)(part, mechanism.event)
+        mechanism, noise = mechanisms[part], session.noise
+        session.pay(mechanism.event, part=part)
         noisy = noise.paid(mechanism.add_noise((exact / unit)[:, None], noise)[:, 0] * unit)
         return noisy, unit * mechanism.released_scale(1)
 
@@ -146,7 +150,7 @@ def _estimate(
     noise_b: Tensor,
     sums: Mapping[str, Tensor],
 ) -> NoisyEstimate:
-    """Return the estimate with the law of its error, by its denominator, the squared scores, and Laplace scales [runs, k]."""
+    """Return an estimate with the law of its error, by its denominator, squared scores and Laplace scales [runs, k]."""
     return NoisyEstimate(
         estimate=tau,
         gaussian=spread.sqrt() / divisor,

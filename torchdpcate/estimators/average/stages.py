@@ -6,10 +6,12 @@ import torch
 from torch import Tensor
 
 from torchdpcate.erm.records import Batch, Records, arm, outcome, predictor
-from torchdpcate.estimators.average.plan import BalancingPlan
-from torchdpcate.estimators.average.effect_estimator import Pay, Total, Weighted, free
+from torchdpcate.estimators.average.effect_estimator import Total, Weighted
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
+from torchdpcate.estimators.average.plan import BalancingPlan
+from torchdpcate.privacy.charge import Charge, Purpose, propensity_by
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,25 +27,23 @@ class Learnt:
     model: Tensor | None
 
 
-def learn(records: Records, plan: BalancingPlan, noise: NoiseSource, pay: Pay | None = None, runs: int = 1) -> Learnt:
+def learn(records: Records, plan: BalancingPlan, session: FitSession, runs: int = 1) -> Learnt:
     """Fit propensity and outcome model privately: one run for each data set, or ``runs`` of them on one.
 
     Args:
         records: One data set, or several side by side.
         plan: Public plan.
-        noise: Where the noise comes from.
-        pay: Takes the payments; None where nothing is charged, in simulations.
+        session: Pays, and draws the noise.
         runs: How many.
     """
     first, second = plan.propensity, plan.outcome
-    runs = max(runs, records.sets)
-    if pay is not None:
-        pay(f"weights: propensity by {plan.fitters[0]}", first.event, first.level, first.count)
+    runs, noise = max(runs, records.sets), session.noise
+    session.pay(first.event, first.level, first.count, charge=propensity_by(plan.fitters[0]))
     theta = noise.paid(first.draw(records, arm, noise, runs))
     if second is None:
         return Learnt(theta, None)
-    if pay is not None:
-        pay(f"outcome model: by {plan.fitters[1]}", second.event, second.level, second.count)
+    charge = Charge(Purpose.OUTCOME_MODEL, plan.fitters[1])
+    session.pay(second.event, second.level, second.count, charge=charge)
     return Learnt(theta, noise.paid(second.draw(records, outcome, noise, runs)))
 
 
@@ -70,5 +70,6 @@ def estimate_batch(records: Records, plan: BalancingPlan, noise: NoiseSource, ru
         noise: Where the noise comes from.
         runs: How many runs on one data set.
     """
-    learnt = learn(records, plan, noise, runs=runs)
-    return plan.estimator.run(total_of(records, plan, learnt), plan.facts, plan.epsilons, free, noise)
+    session = FitSession(noise)
+    learnt = learn(records, plan, session, runs)
+    return plan.estimator.run(total_of(records, plan, learnt), plan.facts, plan.epsilons, session)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -12,11 +12,22 @@ from torchdpcate.causal.estimand import Estimand, make_estimand
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.estimators.recompute import as_number
+from torchdpcate.privacy.charge import Charge, Purpose, charge_of_label
+from torchdpcate.privacy.events import Event, PureEvent, event_from_dict
 from torchdpcate.privacy.guarantee import Level
+from torchdpcate.registry import Registry
 from torchdpcate.release.average_effect import AverageEffectRelease
+
+EFFECT_ESTIMATORS = Registry("effect/estimator")
+"""How weighted records become an estimate, by name."""
+AVERAGE_MECHANISMS = Registry("effect/mechanism")
+"""What else releases average effects, by name."""
 
 RECORDS, NUISANCE = "records", "nuisance"
 """The block that is released from, and one that trains nuisances alone."""
+
+FITTED = {"weights": Purpose.WEIGHTS, "outcome_model": Purpose.OUTCOME_MODEL}
+"""What is fitted privately before the release, and what it is charged as."""
 
 ON_WEIGHTS = (
     *("loss", "basis", "noise_per_record", "slope_bound"),
@@ -34,6 +45,25 @@ FIT_CONSTANTS = (
 
 class ContradictionError(ValueError):
     """Public constants that contradict each other; the text says how."""
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """What was charged once.
+
+    Attributes:
+        charge: What for.
+        event: What happened, once.
+        count: How often.
+        level: How far the claim is proved.
+        block: The block of records that paid, as the statement has it.
+    """
+
+    charge: Charge
+    event: Event
+    count: int
+    level: str
+    block: Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,29 +116,42 @@ class StatedEffect:
         """Return the released numbers by name, one run each, [1]."""
         return {name: torch.tensor([as_number(x)], dtype=torch.float64) for name, x in self.release.numbers.items()}
 
-    def charges(self, start: str = "", exactly: str = "") -> list[dict[str, Any]]:
-        """Return the charges of the blocks whose labels start so, or are exactly so."""
+    @property
+    def entries(self) -> list[Entry]:
+        """Everything that was charged, block by block."""
         return [
-            charge
+            Entry(
+                charge_of_label(entry["label"]), event_from_dict(entry["event"]), entry["count"], entry["level"], block
+            )
             for block in self.release.privacy.blocks
-            for charge in block["charges"]
-            if (charge["label"] == exactly if exactly else charge["label"].startswith(start))
+            for entry in block["charges"]
         ]
 
-    def own(self, part: str) -> str:
-        """Return the label of the charge for a part of the release itself."""
-        return f"release by {self.release.privacy.mechanism}: {part}"
+    def charged(self, purpose: Purpose) -> list[Entry]:
+        """Return what was charged for a purpose before the release."""
+        return [entry for entry in self.entries if entry.charge.purpose is purpose]
 
-    def epsilon(self, part: str) -> float:
-        """Return the epsilon charged for a part of the release itself.
+    def own(self, part: str, piece: str | None = "") -> list[Entry]:
+        """Return what was charged for a part of the release itself.
+
+        Args:
+            part: The part.
+            piece: Which number of it; None for all of them.
+        """
+        charge = Charge(Purpose.RELEASE, self.release.privacy.mechanism, part)
+        found = (entry for entry in self.entries if replace(entry.charge, piece="") == charge)
+        return [entry for entry in found if piece is None or entry.charge.piece == piece]
+
+    def epsilon(self, part: str, piece: str = "") -> float:
+        """Return the epsilon charged for a part of the release itself, or for a number of it.
 
         Raises:
             ValueError: Nothing was charged for it, or not a pure epsilon.
         """
-        paid = self.charges(exactly=self.own(part))
-        if not paid or any(charge["event"]["kind"] != "pure" for charge in paid):
+        paid = self.own(part, piece)
+        if not paid or not all(isinstance(entry.event, PureEvent) for entry in paid):
             raise ValueError(f"{part} was not charged at a pure epsilon")
-        return sum(charge["event"]["epsilon"] * charge["count"] for charge in paid)
+        return sum(entry.event.epsilon * entry.count for entry in paid if isinstance(entry.event, PureEvent))
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,15 +16,22 @@ from torchdpcate.erm.solver import minimise
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.balanced_difference import UPPER
 from torchdpcate.estimators.average.learner import AverageEffectLearner
-from torchdpcate.estimators.average.effect_estimator import Pay, free
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
-from torchdpcate.estimators.average.stated import AverageMechanism, ContradictionError, Recomputed, StatedEffect, exactly, states
+from torchdpcate.estimators.average.stated import (
+    AverageMechanism,
+    ContradictionError,
+    Recomputed,
+    StatedEffect,
+    exactly,
+    states,
+)
 from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import positive, whole
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 
 _HALF = 0.5 * (1 - 1e-9)  # of epsilon for either sum, so that they never add up to more
 _RANGE = 2.0  # of a group's estimate, for outcomes in [0, 1]
@@ -136,7 +143,7 @@ def group_estimates(records: StackedRecords, plan: SubsamplePlan) -> Tensor:
     return (means[0] - means[1]).nan_to_num(0.0).clamp(-1, 1).reshape(-1, plan.groups)
 
 
-def release_mean(estimates: Tensor, plan: SubsamplePlan, noise: NoiseSource, pay: Pay | None = None) -> NoisyEstimate:
+def release_mean(estimates: Tensor, plan: SubsamplePlan, session: FitSession) -> NoisyEstimate:
     r"""Pay for the sum of estimates and the sum of their squared deviations, and conclude.
 
     .. math:: \tau = \frac1M \Big(\sum_k \tau_k + Lap\big(\tfrac4\epsilon\big)\Big), \quad
@@ -146,21 +153,22 @@ def release_mean(estimates: Tensor, plan: SubsamplePlan, noise: NoiseSource, pay
     Args:
         estimates: Of the groups, [runs, M], in [-1, 1].
         plan: Public plan.
-        noise: Where the noise comes from.
-        pay: Takes the payments; None where nothing is charged.
+        session: Pays, and draws the noise.
     """
-    pay = pay or free
-    pay("sum", plan.total.event)
+    noise = session.noise
+    session.pay(plan.total.event, part="sum")
     total = noise.paid(plan.total.add_noise(sum_of(estimates)[:, None], noise)[:, 0])
-    pay("spread", plan.squares.event)
+    session.pay(plan.squares.event, part="spread")
     squares = noise.paid(plan.squares.add_noise(squared_deviations(estimates)[:, None], noise)[:, 0])
     return _estimate(total, squares, plan.groups, plan.total.released_scale(1), plan.squares.released_scale(1))
 
 
-def subsample_aggregate(records: StackedRecords, plan: SubsamplePlan, noise: NoiseSource, runs: int = 1) -> NoisyEstimate:
+def subsample_aggregate(
+    records: StackedRecords, plan: SubsamplePlan, noise: NoiseSource, runs: int = 1
+) -> NoisyEstimate:
     """Run the whole mechanism on each data set, or ``runs`` times on one; for simulations and audits."""
     estimates = group_estimates(records, plan)
-    return release_mean(estimates if len(estimates) > 1 else estimates.expand(runs, -1), plan, noise)
+    return release_mean(estimates if len(estimates) > 1 else estimates.expand(runs, -1), plan, FitSession(noise))
 
 
 def sum_of(estimates: Tensor) -> Tensor:
@@ -273,9 +281,9 @@ class SubsampleAggregateEffect(AverageEffectLearner):
     def _learn(self, records: Records) -> None:
         self._plan = self._make_plan(records.n)
 
-    def _release_estimate(self, records: Records, pay: Pay) -> NoisyEstimate:
+    def _release_estimate(self, records: Records, session: FitSession) -> NoisyEstimate:
         assert isinstance(records, StackedRecords)
-        return release_mean(group_estimates(records, self._plan), self._plan, self._noise, pay)
+        return release_mean(group_estimates(records, self._plan), self._plan, session)
 
     def _without_noise(self, records: Records) -> NoisyEstimate:
         assert isinstance(records, StackedRecords)

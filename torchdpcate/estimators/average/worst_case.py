@@ -14,15 +14,16 @@ from torchdpcate.erm.records import Batch, StackedRecords, Target, arm, outcome
 from torchdpcate.estimators.average.balance import COUNT, BalanceStatistics
 from torchdpcate.estimators.average.balanced_difference import BalancedDifference
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
+from torchdpcate.estimators.average.effect_estimator import EffectEstimator, EffectFacts, Weighted
 from torchdpcate.estimators.average.outcome_table import CELLS, OutcomeTable
 from torchdpcate.estimators.average.plan import make_plan
-from torchdpcate.estimators.average.effect_estimator import EffectEstimator, EffectFacts, Weighted, free
 from torchdpcate.estimators.average.stages import Learnt, learn, total_of
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, k_norm_evidence, worst_case
 
 _ATE = ATE(0.1)
@@ -64,7 +65,7 @@ def _balanced_difference(budget: PrivacyBudget) -> Game:
         def total(terms: Callable[[Weighted], Tensor]) -> Tensor:
             return terms(worlds[world]).expand(runs, -1)
 
-        found = readout.run(total, facts, epsilons, free, noise).released
+        found = readout.run(total, facts, epsilons, FitSession(noise)).released
         return torch.stack([found[part] for part in readout.parts], 1)
 
     apart = k_norm_evidence(means[1] - means[0], scale, 1.0)
@@ -94,7 +95,7 @@ def _outcome_table(budget: PrivacyBudget) -> Game:
             sums = terms(Weighted(*(part.expand(runs, -1) for part in worlds[world])))
             return sums.expand(runs, -1)
 
-        found = readout.run(total, facts, epsilons, free, noise).released
+        found = readout.run(total, facts, epsilons, FitSession(noise)).released
         return torch.stack([found[part] for part in CELLS], 1)
 
     def size(moved: Tensor) -> Tensor:
@@ -159,8 +160,8 @@ def _effect(budget: PrivacyBudget) -> Game:
     scale = plan.estimator.mechanisms(plan.facts, plan.epsilons)["difference"].released_scale(1)  # type: ignore[attr-defined]
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        learnt = learn(worlds[world], plan, noise, runs=runs)
-        found = plan.estimator.run(total_of(worlds[world], plan, learnt), plan.facts, plan.epsilons, free, noise)
+        learnt = learn(worlds[world], plan, FitSession(noise), runs)
+        found = plan.estimator.run(total_of(worlds[world], plan, learnt), plan.facts, plan.epsilons, FitSession(noise))
         assert learnt.model is not None
         return torch.cat([learnt.theta, learnt.model, found.released["difference"][:, None]], 1)
 

@@ -33,6 +33,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, worst_case
 
 _ATE = ATE(0.1)
@@ -92,8 +93,8 @@ def _horvitz_thompson(budget: PrivacyBudget) -> Game:
     tilted = Logistic(), arm, plan.fit.ridge, plan.fit.public["tilt_scale"]
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        theta = learn_propensity(worlds[world], plan.fit, noise, runs=runs)
-        total = release_sum(worlds[world], plan, theta, noise).released["sum"]
+        theta = learn_propensity(worlds[world], plan.fit, FitSession(noise), runs)
+        total = release_sum(worlds[world], plan, theta, FitSession(noise)).released["sum"]
         return torch.cat([theta, total[:, None]], 1)
 
     def log_density(shown: Tensor, records: Crowd) -> Tensor:
@@ -129,10 +130,10 @@ def _subsample_aggregate(budget: PrivacyBudget) -> Game:
     plan = plan_subsample(3 * _GROUPS, _FEATURES, _ATE, budget.epsilon)
     worlds = [group_estimates(_groups(world), plan) for world in (0, 1)]
     exact = [torch.cat([found.sum(1), squared_deviations(found)]) for found in worlds]
-    scales = torch.tensor([part.released_scale(1) for part in (plan.total, plan.spread)]).double()
+    scales = torch.tensor([part.released_scale(1) for part in (plan.total, plan.squares)]).double()
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        released = release_mean(worlds[world].expand(runs, -1), plan, noise).released
+        released = release_mean(worlds[world].expand(runs, -1), plan, FitSession(noise)).released
         return torch.stack([released["sum"], released["spread"]], 1)
 
     def evidence(shown: Tensor) -> Tensor:
@@ -165,7 +166,7 @@ def _aipw(budget: PrivacyBudget) -> Game:
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
         every = Scored(*(part.expand(runs, -1) for part in worlds[world]))
-        released = release_scores(every, ranges.repeated(runs), _ATE, budget.epsilon, noise).released
+        released = release_scores(every, ranges.repeated(runs), _ATE, budget.epsilon, FitSession(noise)).released
         return torch.stack([released["score"], released["spread"]], 1)
 
     def log_density(shown: Tensor, a: Tensor) -> Tensor:

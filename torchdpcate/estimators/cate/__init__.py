@@ -5,8 +5,8 @@ from torchdpcate._lazy import exports
 __getattr__, __dir__, __all__ = exports(
     __name__,
     {
-        "by_name": ("MECHANISMS", "make_mechanism"),
         "learner": ("CATELearner", "DRLearner", "RLearner"),
+        "mechanisms.base": ("MECHANISMS",),
         "splits": ("CrossFit", "DisjointSplit", "Split"),
         "tuning": ("Tuning",),
     },

@@ -15,13 +15,13 @@ from torchdpcate.estimators.cate.splits import Fold, Split
 from torchdpcate.nuisance.averaged import AveragedNuisances, nuisances_from_config
 from torchdpcate.nuisance.model import NuisanceModel
 from torchdpcate.nuisance.recipe import NuisanceRecipe
-from torchdpcate.nuisance.screening import SCREENING, Screening
-from torchdpcate.privacy.accounting import Charge
+from torchdpcate.nuisance.screening import Screening
+from torchdpcate.privacy.accounting import EventCount
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import SCREENING, THRESHOLD, TRAINING
 from torchdpcate.privacy.events import PureEvent
-from torchdpcate.privacy.ledger import Ledger
-from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.quantile import private_quantile
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.second_stage.recipes import ThresholdPurchase
 from torchdpcate.second_stage.stage import Regression, SecondStageBlock
 
@@ -55,7 +55,7 @@ class FirstStage:
     recipe: NuisanceRecipe
     screening: Screening | None
     purchase: ThresholdPurchase | None
-    also: Sequence[Charge]
+    also: Sequence[EventCount]
     budget: PrivacyBudget | None
     trainer: "Callable[..., Trainer]"
     seed: int
@@ -75,7 +75,7 @@ class FirstStage:
         return PureEvent(self.budget.epsilon * self.purchase.share)
 
     @property
-    def beside(self) -> list[Charge]:
+    def beside(self) -> list[EventCount]:
         """Everything that is paid from the same budget as the nuisances."""
         bought = [event for event in (self.screening_event, self.threshold_event) if event is not None]
         return [*((event, 1) for event in bought), *self.also]
@@ -94,19 +94,18 @@ class FirstStage:
         for fold in self.split.folds:
             self.recipe.check(sizes[fold.train], domain, self.budget, self.beside)
 
-    def fit(self, blocks: Blocks, ledger: Ledger | None, noise: NoiseSource) -> "TrainedFirstStage":
+    def fit(self, blocks: Blocks, session: FitSession) -> "TrainedFirstStage":
         """Choose the columns and train the nuisances of every fold.
 
         Args:
             blocks: All records, by block.
-            ledger: Pays; None without privacy.
-            noise: Where the privacy noise comes from.
+            session: Pays, and draws the noise.
 
         Raises:
             InputError: Settings that do not fit the blocks.
             BudgetError: A block cannot pay.
         """
-        columns = self._screen(blocks, ledger, noise)
+        columns = self._screen(blocks, session)
         domain = self.domain if columns is None else self.domain.select(columns)
         models = {
             fold.train: self.recipe.fit(
@@ -114,9 +113,7 @@ class FirstStage:
                 domain,
                 budget=self.budget,
                 also=self.beside,
-                noise=noise,
-                ledger=ledger,
-                block=fold.train,
+                session=session.scope([fold.train], TRAINING),
                 trainer=self.trainer,
                 seed=self.seed,
             )
@@ -124,17 +121,15 @@ class FirstStage:
         }
         return TrainedFirstStage(self, domain, columns, models)
 
-    def _screen(self, blocks: Blocks, ledger: Ledger | None, noise: NoiseSource) -> tuple[int, ...] | None:
+    def _screen(self, blocks: Blocks, session: FitSession) -> tuple[int, ...] | None:
         if self.screening is None or self.domain.dimension <= self.screening.most:
             return None
         trains = [fold.train for fold in self.split.folds]
         records, event = _joined([blocks[name] for name in trains]), self.screening_event
         if self.budget is None or event is None:
             return self.screening.choose_openly(records, self.domain)
-        assert ledger is not None
-        for name in trains:
-            ledger.charge(name, SCREENING, event)
-        return self.screening.choose(records, self.domain, event.epsilon, noise)
+        session.scope(trains, SCREENING).pay(event)
+        return self.screening.choose(records, self.domain, event.epsilon, session.noise)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +158,7 @@ class TrainedFirstStage:
         """Return the columns in use, [m, k], of covariates x [m, q]."""
         return x if self.columns is None else x[:, list(self.columns)]
 
-    def buy_threshold(self, blocks: Blocks, ledger: Ledger | None, noise: NoiseSource) -> float | None:
+    def private_threshold(self, blocks: Blocks, session: FitSession) -> float | None:
         """Return a private quantile of |s|, in outcome units; None where no threshold is to be bought."""
         settings, event = self.settings, self.settings.threshold_event
         if settings.purchase is None:
@@ -172,12 +167,10 @@ class TrainedFirstStage:
         s = torch.cat([self._pairs(blocks[fold.apply], fold)[1] for fold in folds]).abs()
         if settings.budget is None or event is None:
             return torch.quantile(s, settings.purchase.quantile).item()
-        assert ledger is not None
-        for fold in folds:
-            ledger.charge(fold.apply, "Huber threshold: private quantile of |s|", event)
+        session.scope([fold.apply for fold in folds], THRESHOLD).pay(event)
         bound = settings.score.bounds(self.domain).target
         grid = torch.logspace(-3, 0, settings.purchase.points, dtype=torch.float64) * bound
-        return private_quantile(s, grid, settings.purchase.quantile, event.epsilon, noise)
+        return private_quantile(s, grid, settings.purchase.quantile, event.epsilon, session.noise)
 
     def block(self, blocks: Blocks, folds: Sequence[Fold], device: torch.device) -> SecondStageBlock:
         """Return the regression of these folds' records; with several folds its map is the first one's.

@@ -17,9 +17,10 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.by_name import make_mechanism
+from torchdpcate.estimators.base import forget
 from torchdpcate.estimators.cate.first_stage import FirstStage, on_device
 from torchdpcate.estimators.cate.mechanisms.base import (
+    MECHANISMS,
     FunctionMechanism,
     Mechanism,
     PrivateAnswers,
@@ -31,18 +32,19 @@ from torchdpcate.estimators.cate.online.correction import head_of
 from torchdpcate.estimators.cate.online.service import OnlineService, OnlineTerms
 from torchdpcate.estimators.cate.splits import DisjointSplit, Split
 from torchdpcate.estimators.cate.tuning import Tuning
-from torchdpcate.estimators.session import Account, Till, forget
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.recipe import NuisanceRecipe
 from torchdpcate.nuisance.screening import Screening
 from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import TUNING, Charge, Purpose
 from torchdpcate.privacy.events import PureEvent
-from torchdpcate.privacy.guarantee import Level, own_code
+from torchdpcate.privacy.guarantee import own_code
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.release import FunctionRelease, QueryRelease
-from torchdpcate.release.statement import PrivacyStatement
+from torchdpcate.release.statement import PrivacyStatement, make_statement
 from torchdpcate.second_stage.recipes import LinearSecondStage, SecondStage
 from torchdpcate.second_stage.stage import FittedStage, RKHSStage
 
@@ -151,14 +153,12 @@ class CATELearner(BaseEstimator):
         self.blocks_ = dict(self._split().blocks(records.n, self.seed))
         self._check_budget()
         sizes = {name: len(index) for name, index in self.blocks_.items()}
-        self._account = None
-        if self.budget is not None:
-            self._account = Account.open(sizes, self.budget, self._noise, self.ledger_path, self.filter)
-        self.ledger_ = None if self._account is None else self._account.ledger
+        self._session = FitSession.open(sizes, self.budget, self._noise, self.ledger_path, self.filter)
+        self.ledger_ = self._session.ledger
         blocks = {name: records.subset(index) for name, index in self.blocks_.items()}
-        first = self._first_stage().fit(blocks, self.ledger_, self._noise)
+        first = self._first_stage().fit(blocks, self._session)
         self._first, self.nuisances_, self.columns_ = first, first.nuisances, first.columns
-        self.threshold_ = first.buy_threshold(blocks, self.ledger_, self._noise)
+        self.threshold_ = first.private_threshold(blocks, self._session)
         self.second_stage_ = self._tuned(blocks)
         tried = () if self.tune is None else self.tune.conditions
         self._own = (*tried, *own_code("nuisances", self.nuisance), *own_code("second stage", self.second_stage))
@@ -171,8 +171,7 @@ class CATELearner(BaseEstimator):
             trainer=self._trainer(),
             seed=self.seed,
         )
-        if self._account is not None:
-            self._account.close()
+        self._session.close()
         return self
 
     def check(self, n: int, mechanism: "str | Mechanism") -> None:
@@ -194,7 +193,7 @@ class CATELearner(BaseEstimator):
         self._first_stage().check(sizes)
         if self.budget is not None:
             bound = self.score.bounds(domain).weight * FeatureMap.bound
-            chosen, budget = make_mechanism(mechanism), split.release_budget(self.budget)
+            chosen, budget = MECHANISMS.make(mechanism, Mechanism), split.release_budget(self.budget)
             chosen.check(self._stage(), bound, split.fitted(sizes), budget)
             if chosen.searches and len(split.folds) > 1:
                 raise InputError(
@@ -298,16 +297,15 @@ class CATELearner(BaseEstimator):
         if not chosen.online:
             raise InputError(f"mechanism = {chosen.name}: does not answer online; use mechanism=gaussian_process")
 
-        def create(budget: PrivacyBudget, charge: Till, noise: NoiseSource) -> OnlineService:
+        def create(budget: PrivacyBudget, session: FitSession) -> OnlineService:
             return OnlineService.create(
                 folder,
                 self.stage_,
                 self.nuisances_,
                 self.schema_,
                 budget=budget,
-                charge=charge,
-                noise=noise,
-                statement=lambda terms: self._statement(chosen, terms, charge.own),
+                session=session,
+                statement=lambda terms: self._statement(chosen, terms, session.entries),
                 columns=self.columns_,
                 counter=counter,
             )
@@ -397,10 +395,9 @@ class CATELearner(BaseEstimator):
         stage, event, folds = self._stage(), self._tuning_event(), self._split().choices
         if self.tune is None:
             return stage
-        if event is not None and self.ledger_ is not None:
-            level = Level.CONDITIONAL if self.tune.conditions else Level.CERTIFIED
-            for fold in folds:
-                self.ledger_.charge(fold.apply, "second stage: features and ridge", event, level=level)
+        if event is not None:
+            scope = self._session.scope([fold.apply for fold in folds], TUNING, conditional=bool(self.tune.conditions))
+            scope.pay(event)
         return self.tune.choose(
             stage,
             self._first.block(blocks, folds, torch.device("cpu")),
@@ -419,25 +416,24 @@ class CATELearner(BaseEstimator):
         if self.ledger_ is None:
             raise InputError("budget = None: this learner was trained without privacy and releases nothing")
         self.check(sum(self.sizes_.values()), mechanism)
-        return make_mechanism(mechanism)
+        chosen: Mechanism = MECHANISMS.make(mechanism, Mechanism)
+        return chosen
 
     def _spend(
         self, mechanism: Mechanism, run: Callable[..., Any], budget: PrivacyBudget | None
     ) -> tuple[Any, set[int]]:
         """Run a mechanism on what its blocks have left; return its result and ledger entries."""
-        account = self._account
-        assert account is not None
         blocks = [fold.apply for fold in self._split().folds]
-        budget = account.budget if mechanism.free else budget
-        return account.spend(run, blocks, f"release by {mechanism.name}", budget, mechanism.gaussian)
+        budget = self._session.budget if mechanism.free else budget
+        return self._session.spend(run, blocks, Charge(Purpose.RELEASE, mechanism.name), budget, mechanism.gaussian)
 
     def _statement(
         self, mechanism: Mechanism, result: PrivateHead | PrivateAnswers | OnlineTerms, own: set[int]
     ) -> PrivacyStatement:
-        assert self._account is not None
-        return self._account.statement(
+        return make_statement(
+            self._session,
             result.guarantee.resting_on(self._own),
-            own,
+            own=own,
             mechanism=mechanism.name,
             formula=mechanism.formula,
             public={**self._public, "ridge": self.stage_.ridge, **result.public},

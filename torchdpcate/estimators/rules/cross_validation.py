@@ -13,6 +13,7 @@ from torchdpcate.estimators.rules.learner import RECORDS, RuleLearner
 from torchdpcate.estimators.rules.public_tuning import GammaChoice, choose_gamma
 from torchdpcate.estimators.rules.tuned_rule import TunedRule
 from torchdpcate.privacy.budget import whole
+from torchdpcate.privacy.charge import CROSS_VALIDATION
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.release.rule import RuleRelease
 
@@ -60,7 +61,7 @@ class CrossValidatedRule(TunedRule):
 
     def _fit(self, blocks: Mapping[str, CausalData]) -> RuleRelease:
         records = blocks[RECORDS]
-        own = self._pay(RECORDS, "rule, its ridge cross-validated on the same records", Level.HEURISTIC)
+        own = self._pay(RECORDS, CROSS_VALIDATION, Level.HEURISTIC)
         self.choice_ = self._chosen(records)
         self.learner_ = self._trained(records, gamma=self.choice_.gamma)
         release = self.learner_.release()

@@ -19,6 +19,7 @@ from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.domains import ConvexDomain
 from torchdpcate.erm.losses import Loss, Squared, loss_conditions
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.base import forget
 from torchdpcate.estimators.cate.mechanisms.base import Prepared
 from torchdpcate.estimators.rules.loss import make_loss
 from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS, RuleMechanism
@@ -26,16 +27,17 @@ from torchdpcate.estimators.rules.noise_report import NoiseReport, explain_noise
 from torchdpcate.estimators.rules.outcome import OUTCOMES, Outcome, Shifted, magnitudes, try_outcome
 from torchdpcate.estimators.rules.ridge import LEAST_RIDGE, check_gamma, default_gamma, needed_gamma
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
-from torchdpcate.estimators.session import Account, Till, forget
 from torchdpcate.features.maps import FeatureMap, conditions_of
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.nuisance.weights.known import KnownWeights
 from torchdpcate.nuisance.weights.scheme import WeightScheme
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.events import Event
-from torchdpcate.privacy.guarantee import Condition, Level, of_library, own_code
+from torchdpcate.privacy.charge import OUTCOME, Charge, Purpose
+from torchdpcate.privacy.guarantee import Condition, of_library, own_code
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.rule import RuleRelease
+from torchdpcate.release.statement import make_statement
 
 RECORDS, WEIGHTS = "records", "weights"
 """Blocks of records: the rule's own, and the one that fits weights where they have a block of their own."""
@@ -133,31 +135,27 @@ class RuleLearner(BaseEstimator, ABC):
         self.blocks_ = self._blocks(records.n)
         blocks = {name: records.subset(index) for name, index in self.blocks_.items()}
         outcome, budget = OUTCOMES.make(self.outcome, Outcome), self.budget
-        self._noise, self._account = self.noise or NoiseSource.system(), None
-        if budget is not None:
-            self._account = Account.open(self.sizes_, budget, self._noise, self.ledger_path)
-        self.ledger_ = None if self._account is None else self._account.ledger
+        self._noise = self.noise or NoiseSource.system()
+        self._session = session = FitSession.open(self.sizes_, budget, self._noise, self.ledger_path)
+        self.ledger_ = session.ledger
         first = WEIGHTS if WEIGHTS in blocks else RECORDS
         self.weights_ = scheme.fit(
             blocks[first],
             domain,
             budget=self._first_budget(),
-            charge=_free if self._account is None else self._account.till([first], f"weights: {scheme.name}"),
-            noise=self._noise,
+            session=session.scope([first], Charge(Purpose.WEIGHTS, scheme.name)),
         )
         self.outcome_ = outcome.settle(
             blocks[RECORDS],
             domain,
             None if budget is None else outcome.share * budget.epsilon,
-            _free if self._account is None else self._account.till([RECORDS], "outcome: centre and clip"),
-            self._noise,
+            session.scope([RECORDS], OUTCOME),
         )
         if outcome.share > 0:
             try_outcome(self.outcome_, domain)
         self.problem_ = self.problem(blocks[RECORDS])
         self.features_, self.settings_ = self._features(domain), self._public()
-        if self._account is not None:
-            self._account.close()
+        session.close()
         return self
 
     def check(self, n: int) -> None:
@@ -204,19 +202,20 @@ class RuleLearner(BaseEstimator, ABC):
         """
         if not hasattr(self, "problem_"):
             raise InputError("release: the learner is not fitted; call fit(X, A, Y) first")
-        account, problem = self._account, self.problem_
-        if account is None:
+        session, problem = self._session, self.problem_
+        if session.budget is None:
             raise InputError("budget = None: this learner was fitted without privacy and releases nothing")
         mechanism = self._mechanism(self.sizes_[RECORDS], problem.bounds)
 
-        def run(budget: PrivacyBudget, charge: Till, noise: NoiseSource) -> tuple[Prepared, Tensor]:
+        def run(budget: PrivacyBudget, session: FitSession) -> tuple[Prepared, Tensor]:
             ready = mechanism.prepare(problem, budget)
-            return ready, ready.run(charge, noise)
+            return ready, ready.run(session)
 
-        (ready, theta), own = account.spend(run, [RECORDS], f"release by {mechanism.name}", budget)
-        statement = account.statement(
+        (ready, theta), own = session.spend(run, [RECORDS], Charge(Purpose.RELEASE, mechanism.name), budget)
+        statement = make_statement(
+            session,
             ready.guarantee,
-            own,
+            own=own,
             mechanism=mechanism.name,
             formula=mechanism.formula,
             public={**self.settings_, **ready.public},
@@ -389,7 +388,3 @@ def _least_noise(facts: dict[str, Any]) -> str:
 
 def _share(budget: PrivacyBudget, share: float) -> PrivacyBudget:
     return PrivacyBudget(budget.epsilon * share, budget.delta * share)
-
-
-def _free(event: Event, level: Level, count: int) -> None:
-    """Take no payment: the learner was given no budget."""

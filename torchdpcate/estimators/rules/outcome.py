@@ -11,11 +11,9 @@ from torch import Tensor
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.mechanisms.base import Charge
 from torchdpcate.privacy.events import PureEvent
-from torchdpcate.privacy.guarantee import Level
-from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.quantile import private_quantile
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.registry import Registry
 
 _POINTS, _DECADES = 500, 4  # of the public grids from which constants are bought
@@ -33,17 +31,14 @@ class Outcome(BaseEstimator, ABC):
     name: ClassVar[str]
     share: float = 0.0
 
-    def settle(
-        self, records: CausalData, domain: Domain, epsilon: float | None, charge: Charge, noise: NoiseSource
-    ) -> "Outcome":
+    def settle(self, records: CausalData, domain: Domain, epsilon: float | None, session: FitSession) -> "Outcome":
         """Return the map with its constants known: itself, where they are public.
 
         Args:
             records: The rule's records.
             domain: Public bounds.
             epsilon: What the constants may cost; None buys nothing, for a rule without privacy.
-            charge: Pays the ledger, before any noise is drawn.
-            noise: Where the noise comes from.
+            session: Pays before any noise is drawn, and draws it.
         """
         return self
 
@@ -180,8 +175,8 @@ class PrivateResidual(Outcome):
 
     Example:
         >>> y, domain = torch.linspace(0, 1, 2000).double(), Domain([0.0], [1.0], outcome_low=0.0, outcome_high=10.0)
-        >>> records, noise = CausalData(y[:, None], y.round(), y), NoiseSource.system()
-        >>> bought = PrivateResidual().settle(records, domain, 20.0, lambda event, level, count: None, noise)
+        >>> records, session = CausalData(y[:, None], y.round(), y), FitSession(NoiseSource.system())
+        >>> bought = PrivateResidual().settle(records, domain, 20.0, session)
         >>> round(bought.centre, 1), round(bought.clip, 1)
         (0.5, 0.5)
     """
@@ -193,19 +188,19 @@ class PrivateResidual(Outcome):
         self.quantile = quantile
 
     def settle(
-        self, records: CausalData, domain: Domain, epsilon: float | None, charge: Charge, noise: NoiseSource
+        self, records: CausalData, domain: Domain, epsilon: float | None, session: FitSession
     ) -> "SignedResidual":
         """Return the map with the constants that were bought; see ``Outcome.settle``."""
         if epsilon is None:
             centre = records.y.median().item()
             distances = (records.y - centre).abs()
             return SignedResidual(centre, torch.quantile(distances, self.quantile).item() or domain.outcome_range)
-        charge(PureEvent(epsilon), Level.CERTIFIED, 1)
+        session.pay(PureEvent(epsilon))
         grid = torch.linspace(domain.outcome_low, domain.outcome_high, _POINTS, dtype=torch.float64)
-        centre = private_quantile(records.y, grid, 0.5, epsilon / 2, noise)
+        centre = private_quantile(records.y, grid, 0.5, epsilon / 2, session.noise)
         widths = torch.logspace(-_DECADES, 0, _POINTS, dtype=torch.float64) * domain.outcome_range
         return SignedResidual(
-            centre, private_quantile((records.y - centre).abs(), widths, self.quantile, epsilon / 2, noise)
+            centre, private_quantile((records.y - centre).abs(), widths, self.quantile, epsilon / 2, session.noise)
         )
 
     def transform(self, y: Tensor, domain: Domain) -> tuple[Tensor, Tensor]:

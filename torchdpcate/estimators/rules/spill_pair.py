@@ -12,6 +12,7 @@ from torchdpcate.nuisance.weights.balancing import BalancingWeights
 from torchdpcate.nuisance.weights.mmd import MMDWeights
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, worst_case
 
 _DOMAIN = Domain([0.0], [1.0], -1.0, 1.0, overlap=0.25)
@@ -33,8 +34,7 @@ def crossing_pair() -> tuple[CausalData, CausalData]:
 
 def free_weights(scheme: BalancingWeights, records: CausalData) -> Tensor:
     """Return the weights of the records, for which nothing is charged and nothing drawn."""
-    noise = NoiseSource.fixed(0)
-    return scheme.fit(records, _DOMAIN, budget=None, charge=lambda *_: None, noise=noise).weights(records)
+    return scheme.fit(records, _DOMAIN, budget=None, session=FitSession(NoiseSource.fixed(0))).weights(records)
 
 
 @worst_case(

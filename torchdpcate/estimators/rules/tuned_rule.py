@@ -12,12 +12,14 @@ from torchdpcate.data.checked import checked_records
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.base import forget
 from torchdpcate.estimators.rules.learner import RuleLearner
-from torchdpcate.estimators.session import Account, forget
+from torchdpcate.privacy.charge import Charge
 from torchdpcate.privacy.events import ApproximateEvent, Event, PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.rule import RuleRelease
 from torchdpcate.release.statement import make_statement
 
@@ -58,9 +60,9 @@ class TunedRule(BaseEstimator, ABC):
         self.check(records.n)
         self.blocks_ = self._blocks(records.n)
         assert learner.budget is not None
-        self._account = Account.open(self.sizes_, learner.budget, self._noise, learner.ledger_path)
+        self._session = FitSession.open(self.sizes_, learner.budget, self._noise, learner.ledger_path)
         self._release = self._fit({name: records.subset(index) for name, index in self.blocks_.items()})
-        self._account.close()
+        self._session.close()
         return self
 
     def check(self, n: int) -> None:
@@ -90,7 +92,8 @@ class TunedRule(BaseEstimator, ABC):
     @property
     def ledger_(self) -> Ledger:
         """What has been spent."""
-        return self._account.ledger
+        assert self._session.ledger is not None
+        return self._session.ledger
 
     @property
     def sizes_(self) -> dict[str, int]:
@@ -110,13 +113,13 @@ class TunedRule(BaseEstimator, ABC):
         own = clone(self.learner).set_params(noise=self._noise, ledger_path=None, **settings)
         return own._fit(records)  # in the order that the blocks go by
 
-    def _pay(self, block: str, label: str, level: Level) -> set[int]:
+    def _pay(self, block: str, charge: Charge, level: Level) -> set[int]:
         """Charge a block's whole budget, before anything is drawn for it; return the ledger's entries."""
-        budget = self._account.budget
+        budget, scope = self._session.budget, self._session.scope([block], charge)
+        assert budget is not None
         event: Event = ApproximateEvent(budget.epsilon, budget.delta) if budget.delta else PureEvent(budget.epsilon)
-        till = self._account.till([block], label)
-        till(event, level)
-        return till.own
+        scope.pay(event, level)
+        return scope.entries
 
     def _stated(
         self, release: RuleRelease, guarantee: Guarantee, own: set[int], public: Mapping[str, Any], tuning: Mapping
@@ -124,14 +127,12 @@ class TunedRule(BaseEstimator, ABC):
         """Return the release with the statement of the whole instead of its own."""
         told = release.privacy
         statement = make_statement(
+            self._session,
             guarantee,
-            self._account.ledger,
-            self.sizes_,
             own=own,
             mechanism=told.mechanism,
             formula=told.formula,
             public=public,
-            private_noise=self._noise.private,
             bounds_origin=told.bounds_origin,
             tuning=tuning,
         )

@@ -17,9 +17,9 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.learner import RECORDS, RuleLearner
 from torchdpcate.estimators.rules.tuned_rule import TunedRule
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
-from torchdpcate.estimators.session import CANDIDATE
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import CHOICE, Charge, Purpose
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
@@ -139,7 +139,7 @@ class PrivatelyTunedRule(TunedRule):
         count = len(self._settings())
         if len(rest) < 2 * count:
             raise InputError(f"n = {n}: too few records for {count} candidates; give fewer, or bring more records")
-        parts = {f"{CANDIDATE} {k + 1}": part for k, part in enumerate(rest.tensor_split(count))}
+        parts = {f"{Purpose.CANDIDATE} {k + 1}": part for k, part in enumerate(rest.tensor_split(count))}
         return {**parts, SELECTION: selection}  # type: ignore[dict-item]
 
     def _fit(self, blocks: Mapping[str, CausalData]) -> RuleRelease:
@@ -148,16 +148,16 @@ class PrivatelyTunedRule(TunedRule):
         conditions = tuple(dict.fromkeys(c for candidate in candidates for c in candidate.conditions))
         level = Level.CONDITIONAL if conditions else self.learner.scheme().level
         own, trained, rules = set(), [], []
-        for name, chosen in zip(names, settings, strict=True):
-            own |= self._pay(name, f"{name}: weights, outcome and rule", level)
+        for k, (name, chosen) in enumerate(zip(names, settings, strict=True), start=1):
+            own |= self._pay(name, Charge(Purpose.CANDIDATE, part=str(k)), level)
             trained.append(self._trained(blocks[name], **chosen))
             rules.append(trained[-1].release())
-        own |= self._pay(SELECTION, "choice among candidates, by weights of its own", level)
+        own |= self._pay(SELECTION, CHOICE, level)
         judge = self._trained(blocks[SELECTION], gamma=None)
         best = self._best(judge, blocks[SELECTION].subset(judge.blocks_[RECORDS]), rules)
         self.chosen_, self.learner_ = settings[best], trained[best]
         source = "policy_learning section 3; Chaudhuri et al. 2011"
-        guarantee = Guarantee(level, self._account.budget, conditions, source)
+        guarantee = Guarantee(level, self._session.budget, conditions, source)
         text = (
             f"{len(rules)} candidates were trained on disjoint parts of the records and one was chosen privately on "
             "another part; all of it is in this ledger"

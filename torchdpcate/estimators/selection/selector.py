@@ -21,18 +21,21 @@ from torchdpcate.data.fingerprint import fingerprint
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.base import forget
 from torchdpcate.estimators.selection.blocks import by_position, training_and_scoring
 from torchdpcate.estimators.selection.plan import SelectionPlan, plan
 from torchdpcate.estimators.selection.utilities import utilities
-from torchdpcate.estimators.session import Account, Till, forget
-from torchdpcate.nuisance.arms.base import Purse, ScoreNuisances, SelectionFacts
+from torchdpcate.nuisance.arms.base import ScoreNuisances, SelectionFacts
 from torchdpcate.nuisance.arms.by_name import make_nuisances
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import TRAINING, Charge, Purpose
 from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, own_code
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS, SelectionMechanism
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.policy import NUISANCE, SCORING, PolicyRelease
+from torchdpcate.release.statement import make_statement
 
 _ROW_BY_ROW_BY_CONSTRUCTION = (Constants, Thresholds, LinearPolicies, TreePolicies)
 _ROW_BY_ROW = Condition(
@@ -148,24 +151,21 @@ class PolicySelector(BaseEstimator):
         self.blocks_ = self._blocks(records.n)
         positions = by_position(records, actions)
         blocks = {name: positions.subset(index) for name, index in self.blocks_.items()}
-        self._account = self.mechanism_ = None
-        if self.budget is not None:
-            self._account = Account.open(self.sizes_, self.budget, self._noise, self.ledger_path)
-        self.ledger_ = None if self._account is None else self._account.ledger
+        self.mechanism_ = None
+        self._session = FitSession.open(self.sizes_, self.budget, self._noise, self.ledger_path)
+        self.ledger_ = self._session.ledger
         self.certified_ = nuisances.fit(
             blocks.get(NUISANCE),
             self._facts(records.n),
-            Purse(self.budget, self._noise, self.ledger_, NUISANCE),
+            self._session.scope([NUISANCE], TRAINING),
         )
         self.utilities_, self.spread_ = self._score(blocks[SCORING])
         if self.budget is not None:
-            assert self._account is not None
-            left = self._account.left(self._pays())  # a training block may have bought a guess
+            left = self._session.left(self._pays())  # a training block may have bought a guess
             self.mechanism_ = SELECTIONS.find(self.mechanism)(left.epsilon, self.spread_)
         self._own = own_code("nuisances", nuisances) or own_code("nuisances", getattr(nuisances, "recipe", None))
         self.actions_, self.settings_ = actions, self._public(nuisances)
-        if self._account is not None:
-            self._account.close()
+        self._session.close()
         return self
 
     def check(self, n: int) -> None:
@@ -202,20 +202,22 @@ class PolicySelector(BaseEstimator):
         """
         if not hasattr(self, "utilities_"):
             raise InputError("release: the selector is not fitted; call fit(X, A, Y) first")
-        account = self._account
-        if account is None:
+        if self._session.budget is None:
             raise InputError("budget = None: this selector was fitted without privacy and releases nothing")
 
-        def run(budget: PrivacyBudget, charge: Till, noise: NoiseSource) -> tuple[SelectionMechanism, int]:
+        def run(budget: PrivacyBudget, session: FitSession) -> tuple[SelectionMechanism, int]:
             mechanism = SELECTIONS.find(self.mechanism)(budget.epsilon, self.spread_)
-            charge(mechanism.event, guarantee.level)
-            return mechanism, int(mechanism.select(self.utilities_, noise)[0])
+            session.pay(mechanism.event, guarantee.level)
+            return mechanism, int(mechanism.select(self.utilities_, session.noise)[0])
 
         guarantee = self._guarantee()
-        (mechanism, chosen), own = account.spend(run, self._pays(), f"release by {self.mechanism}", budget)
-        statement = account.statement(
+        (mechanism, chosen), own = self._session.spend(
+            run, self._pays(), Charge(Purpose.RELEASE, self.mechanism), budget
+        )
+        statement = make_statement(
+            self._session,
             replace(guarantee, budget=PrivacyBudget(mechanism.epsilon, 0.0)),
-            own,
+            own=own,
             mechanism=mechanism.name,
             formula=mechanism.formula,
             public=self.settings_,

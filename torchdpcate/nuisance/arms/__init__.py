@@ -5,7 +5,7 @@ from torchdpcate._lazy import exports
 __getattr__, __dir__, __all__ = exports(
     __name__,
     {
-        "base": ("CertifiedNuisances", "FittedNuisances", "Purse", "ScoreNuisances", "SelectionFacts"),
+        "base": ("CertifiedNuisances", "FittedNuisances", "ScoreNuisances", "SelectionFacts"),
         "by_name": ("CERTIFICATES", "make_nuisances"),
         "fixed": ("FixedNuisances",),
         "frozen": ("FrozenNuisances",),

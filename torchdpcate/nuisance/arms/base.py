@@ -1,7 +1,7 @@
 """What a selector asks of nuisances: functions of K arms, and what one record does at most to scores made of them."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -12,8 +12,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Condition, Level
-from torchdpcate.privacy.ledger import Ledger
-from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 
 
 @dataclass(frozen=True)
@@ -50,27 +49,6 @@ class SelectionFacts:
         """Return what the domain alone says of the outcome models: least and largest, [K, 2]."""
         ends = torch.tensor([self.domain.outcome_low, self.domain.outcome_high], dtype=torch.float64)
         return ends.expand(self.arms, 2)
-
-
-@dataclass(frozen=True, eq=False)
-class Purse:
-    """What fitting nuisances may spend of a training block's budget, and where it is written down.
-
-    Attributes:
-        budget: What they may spend; None fits without privacy.
-        noise: Where privacy noise comes from.
-        ledger: Pays, before any noise is drawn; None without privacy.
-        block: The ledger's name of the training block.
-    """
-
-    budget: PrivacyBudget | None = None
-    noise: NoiseSource = field(default_factory=NoiseSource.system)
-    ledger: Ledger | None = None
-    block: str = ""
-
-
-EMPTY = Purse()
-"""Spends nothing: what is fitted is the curator's."""
 
 
 class FittedNuisances(ABC):
@@ -143,13 +121,15 @@ class ScoreNuisances(ABC):
             )
 
     @abstractmethod
-    def fit(self, train: CausalData | None, facts: SelectionFacts, purse: Purse = EMPTY) -> CertifiedNuisances:
+    def fit(
+        self, train: CausalData | None, facts: SelectionFacts, session: FitSession | None = None
+    ) -> CertifiedNuisances:
         """Return nuisances with their spread, paying for them where they cost something.
 
         Args:
             train: The training block, its actions as positions 0 to K - 1; None where nothing is trained.
             facts: Public facts.
-            purse: What it may spend.
+            session: Pays, and draws the noise; None fits without privacy.
 
         Raises:
             InputError: See ``check``.

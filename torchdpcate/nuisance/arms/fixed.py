@@ -12,15 +12,14 @@ from torchdpcate.causal.score_range import score_spread
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.arms.base import (
-    EMPTY,
     CertifiedNuisances,
     FittedNuisances,
-    Purse,
     ScoreNuisances,
     SelectionFacts,
 )
 from torchdpcate.privacy.budget import PrivacyBudget, number
 from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.session import FitSession
 
 Numbers = float | Sequence[float] | None
 """One number, one an arm, or None for the default."""
@@ -61,7 +60,9 @@ class FixedNuisances(ScoreNuisances):
         super().check(facts, budget)
         self._ranges(facts)
 
-    def fit(self, train: CausalData | None, facts: SelectionFacts, purse: Purse = EMPTY) -> CertifiedNuisances:
+    def fit(
+        self, train: CausalData | None, facts: SelectionFacts, session: FitSession | None = None
+    ) -> CertifiedNuisances:
         """See ``ScoreNuisances.fit``; nothing is fitted and nothing spent."""
         propensity, outcome = self._ranges(facts)
         column = facts.domain.names.index(self.propensity) if isinstance(self.propensity, str) else None

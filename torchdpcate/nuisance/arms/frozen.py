@@ -14,16 +14,15 @@ from torchdpcate.causal.score_range import score_spread
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.arms.base import (
-    EMPTY,
     CertifiedNuisances,
     FittedNuisances,
-    Purse,
     ScoreNuisances,
     SelectionFacts,
 )
 from torchdpcate.nuisance.arms.fixed import constant_outcome, constant_propensity
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Condition, Level
+from torchdpcate.privacy.session import FitSession
 
 _POINTS = 8  # of the domain, at which a function is tried
 _SAME = 1e-9  # of its values: what rounding does where points are taken one by one
@@ -95,7 +94,9 @@ class FrozenNuisances(ScoreNuisances):
                     "would move the scores of others; give a function of one point"
                 )
 
-    def fit(self, train: CausalData | None, facts: SelectionFacts, purse: Purse = EMPTY) -> CertifiedNuisances:
+    def fit(
+        self, train: CausalData | None, facts: SelectionFacts, session: FitSession | None = None
+    ) -> CertifiedNuisances:
         """See ``ScoreNuisances.fit``; nothing is fitted and nothing spent."""
         functions = self._functions(facts)
         propensity, outcome = facts.propensity_range(), facts.outcome_range()

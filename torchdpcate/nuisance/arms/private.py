@@ -13,10 +13,8 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.arms.base import (
-    EMPTY,
     CertifiedNuisances,
     FittedNuisances,
-    Purse,
     ScoreNuisances,
     SelectionFacts,
 )
@@ -27,6 +25,8 @@ from torchdpcate.nuisance.recipe import NuisanceRecipe
 from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -74,9 +74,12 @@ class PrivateNuisances(ScoreNuisances):
             )
         self._recipe.check(facts.training, _with_floor(facts), _share(budget, self._fits(facts)), ())
 
-    def fit(self, train: CausalData | None, facts: SelectionFacts, purse: Purse = EMPTY) -> CertifiedNuisances:
+    def fit(
+        self, train: CausalData | None, facts: SelectionFacts, session: FitSession | None = None
+    ) -> CertifiedNuisances:
         """See ``ScoreNuisances.fit``; without a budget the functions are not private."""
         assert train is not None
+        session = session or FitSession(NoiseSource.system())
         fits, domain, models = self._fits(facts), _with_floor(facts), []
         for position in range(fits):
             # the only fit of two arms is that of the second against the first
@@ -85,11 +88,9 @@ class PrivateNuisances(ScoreNuisances):
                 self._recipe.fit(
                     CausalData(train.x, own, train.y),
                     domain,
-                    budget=_share(purse.budget, fits),
+                    budget=_share(session.budget, fits),
                     also=(),
-                    noise=purse.noise,
-                    ledger=purse.ledger,
-                    block=purse.block,
+                    session=session,
                     trainer=self.trainer or default_trainer,
                     seed=facts.seed,
                 )

@@ -7,12 +7,13 @@ from torch import Tensor
 
 from torchdpcate.causal.arm_scores import project_to_floor
 from torchdpcate.data.records import CausalData
-from torchdpcate.nuisance.arms.base import EMPTY, Purse, SelectionFacts
+from torchdpcate.nuisance.arms.base import SelectionFacts
 from torchdpcate.nuisance.arms.fixed import Numbers, constant_outcome, constant_propensity
+from torchdpcate.privacy.charge import ARMS
 from torchdpcate.privacy.exact_sums import exact_sum
-from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
-from torchdpcate.release.policy import GUESS
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 
 BOUGHT = "bought"
 """Says that a guess is to be bought."""
@@ -48,7 +49,9 @@ class Guess:
         return constant_propensity(self.propensity, facts), constant_outcome(self.outcome, facts)
 
 
-def buy_guess(train: CausalData, facts: SelectionFacts, epsilon: float | None, purse: Purse = EMPTY) -> Guess:
+def buy_guess(
+    train: CausalData, facts: SelectionFacts, epsilon: float | None, session: FitSession | None = None
+) -> Guess:
     r"""Return the shares of the arms and their mean outcomes in a training block, with Laplace noise.
 
     Released are halves of counts, of two arms that of the second alone, for m is public, and K sums of
@@ -75,7 +78,7 @@ def buy_guess(train: CausalData, facts: SelectionFacts, epsilon: float | None, p
         train: The training block, actions as positions.
         facts: Public facts.
         epsilon: What it costs; None takes the exact numbers, without privacy.
-        purse: Where it is paid from.
+        session: Pays, and draws the noise.
 
     Raises:
         BudgetError: The block cannot pay.
@@ -96,9 +99,9 @@ def buy_guess(train: CausalData, facts: SelectionFacts, epsilon: float | None, p
     scale = _NEVER_ZERO
     if epsilon is not None:
         mechanism, scale = purchase(epsilon, facts)
-        if purse.ledger is not None:
-            purse.ledger.charge(purse.block, GUESS, mechanism.event, level=Level.CERTIFIED)
-        value = mechanism.release(value, purse.noise)
+        session = session or FitSession(NoiseSource.system())
+        session.pay(mechanism.event, charge=ARMS)
+        value = mechanism.release(value, session.noise)
     counts, sums, k2 = 2 * value[:-K], value[-K:], 24 * scale**2
     l2 = 200 * scale**2
     if K == 2:

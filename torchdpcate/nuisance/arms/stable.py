@@ -12,7 +12,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import on_domain
-from torchdpcate.nuisance.arms.base import EMPTY, CertifiedNuisances, Purse, ScoreNuisances, SelectionFacts
+from torchdpcate.nuisance.arms.base import CertifiedNuisances, ScoreNuisances, SelectionFacts
 from torchdpcate.nuisance.arms.deviations import deviation_bound
 from torchdpcate.nuisance.arms.linear_fits import (
     Block,
@@ -27,6 +27,7 @@ from torchdpcate.nuisance.arms.shrinkage import BOUGHT, Guess, buy_guess, purcha
 from torchdpcate.nuisance.arms.stability import SpillBound, spill_bound
 from torchdpcate.privacy.budget import PrivacyBudget, number, positive
 from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.session import FitSession
 
 CONSTANTS = ("localised", "bounded_range", "paper")
 """How the spread is bounded: where fits can be; as the paper prints it; and with its two-sided sensitivity."""
@@ -123,7 +124,9 @@ class StableNuisances(ScoreNuisances):
         elif budget is not None:
             purchase(self.share * budget.epsilon, facts)
 
-    def fit(self, train: CausalData | None, facts: SelectionFacts, purse: Purse = EMPTY) -> CertifiedNuisances:
+    def fit(
+        self, train: CausalData | None, facts: SelectionFacts, session: FitSession | None = None
+    ) -> CertifiedNuisances:
         """See ``ScoreNuisances.fit``; a bought guess is all that is spent, for nothing else is released.
 
         Raises:
@@ -133,11 +136,11 @@ class StableNuisances(ScoreNuisances):
         """
         if train is None or train.n != facts.training:
             raise InputError(f"train: the certificate is that of {facts.training} training records; give as many")
-        settled = self.settle(train, facts, purse)
+        settled = self.settle(train, facts, session)
         certified = settled._fit(train, facts)
         return replace(certified, public={"guess": _word(self.guess), **certified.public})
 
-    def settle(self, train: CausalData, facts: SelectionFacts, purse: Purse = EMPTY) -> "StableNuisances":
+    def settle(self, train: CausalData, facts: SelectionFacts, session: FitSession | None = None) -> "StableNuisances":
         """Return these nuisances with their guess, bought if need be, and their ridges; all of it public.
 
         A ridge that was given and spills too much alone is no reason to refuse once a guess has been paid for: the
@@ -146,15 +149,16 @@ class StableNuisances(ScoreNuisances):
         Args:
             train: The training block.
             facts: Public facts.
-            purse: What may be spent, of which ``share`` buys a guess; without a budget the exact numbers are taken.
+            session: Pays for a guess with ``share`` of its budget; without a budget the exact numbers are taken.
 
         Raises:
             BudgetError: The block cannot pay for a guess.
         """
         settled = self
         if self.guess == BOUGHT:
-            epsilon = None if purse.budget is None else self.share * purse.budget.epsilon
-            settled = replace(self, guess=buy_guess(train, facts, epsilon, purse))
+            budget = None if session is None else session.budget
+            epsilon = None if budget is None else self.share * budget.epsilon
+            settled = replace(self, guess=buy_guess(train, facts, epsilon, session))
         try:
             ridges = settled.ridges(facts)
         except InputError:

@@ -10,10 +10,9 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.estimators.cate.mechanisms.base import Charge
 from torchdpcate.nuisance.weights.scheme import FittedWeights, WeightScheme
 from torchdpcate.privacy.budget import PrivacyBudget, positive
-from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 
 
 @dataclass(frozen=True)
@@ -52,8 +51,7 @@ class BalancingWeights(WeightScheme):
         domain: Domain,
         *,
         budget: PrivacyBudget | None,
-        charge: Charge,
-        noise: NoiseSource,
+        session: FitSession,
     ) -> "BalancedWeights":
         """Return the weights of these records; nothing is spent, for they only enter the rule's objective."""
         bounds = self.bounds(records.n, domain)

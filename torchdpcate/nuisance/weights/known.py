@@ -9,10 +9,9 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.mechanisms.base import Charge
 from torchdpcate.nuisance.weights.scheme import FittedWeights, InversePropensity, WeightScheme
 from torchdpcate.privacy.budget import PrivacyBudget, probability
-from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 
 
 @dataclass(frozen=True)
@@ -60,8 +59,7 @@ class KnownWeights(WeightScheme):
         domain: Domain,
         *,
         budget: PrivacyBudget | None,
-        charge: Charge,
-        noise: NoiseSource,
+        session: FitSession,
     ) -> "KnownPropensity":
         """Return the weights; nothing is fitted and nothing spent."""
         bounds, name = self.bounds(records.n, domain), self.propensity
@@ -131,8 +129,7 @@ class ConstantWeights(WeightScheme):
         domain: Domain,
         *,
         budget: PrivacyBudget | None,
-        charge: Charge,
-        noise: NoiseSource,
+        session: FitSession,
     ) -> "OneForAll":
         """Return the weights; nothing is fitted and nothing spent."""
         return OneForAll(self.bounds(records.n, domain), {})

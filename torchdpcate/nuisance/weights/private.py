@@ -14,13 +14,12 @@ from torchdpcate.erm.losses import Logistic
 from torchdpcate.erm.perturbation import PERTURBATIONS, Tilt, calibrate_tilt, ridge_ratio
 from torchdpcate.erm.solver import default_tolerance, minimise
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.mechanisms.base import Charge
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.nuisance.weights.scheme import InversePropensity, WeightScheme
 from torchdpcate.privacy.budget import PrivacyBudget, positive
 from torchdpcate.privacy.guarantee import Guarantee, Level
-from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, worst_case
 
 Fits = Callable[[Tensor], Tensor]
@@ -126,8 +125,7 @@ class PrivateWeights(WeightScheme):
         domain: Domain,
         *,
         budget: PrivacyBudget | None,
-        charge: Charge,
-        noise: NoiseSource,
+        session: FitSession,
     ) -> "PrivatePropensity":
         """Return weights by the propensity, once paid for; see the base class."""
         features = on_domain(self.features, domain)
@@ -139,8 +137,9 @@ class PrivateWeights(WeightScheme):
             theta = fits(psi.new_zeros(1, features.dimension))[0]
             return PrivatePropensity(WeightBounds.per_record(most), {"propensity_ridge": gamma}, theta, features)
         tilt = self._tilt(records.n, features, budget)
-        charge(tilt.event, Level.CONDITIONAL if self.conditions else self.level, 1)
-        theta = noise.paid(tilt.release(logistic_fits(*problem, gamma, tilt.tolerance), noise, 1)[0])
+        session.pay(tilt.event, Level.CONDITIONAL if self.conditions else self.level)
+        draw = tilt.release(logistic_fits(*problem, gamma, tilt.tolerance), session.noise, 1)
+        theta = session.noise.paid(draw[0])
         public = {f"propensity_{name}": value for name, value in ({"ridge": gamma} | tilt.public).items()}
         bounds = WeightBounds.per_record(min(most, largest_weight(theta, features)))
         return PrivatePropensity(bounds, public, theta, features)

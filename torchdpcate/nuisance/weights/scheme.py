@@ -16,12 +16,11 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.mechanisms.base import Charge
 from torchdpcate.features.maps import conditions_of
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Condition, Level
-from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.registry import Registry
 
 _ROUNDING = 1e-9  # of the largest weight, which may exceed its bound by rounding alone
@@ -126,8 +125,7 @@ class WeightScheme(ABC):
         domain: Domain,
         *,
         budget: PrivacyBudget | None,
-        charge: Charge,
-        noise: NoiseSource,
+        session: FitSession,
     ) -> FittedWeights:
         """Return the fitted weights, the curator's.
 
@@ -135,8 +133,7 @@ class WeightScheme(ABC):
             records: Records within the domain.
             domain: Public bounds.
             budget: See ``check``.
-            charge: Pays the ledger, before any noise is drawn.
-            noise: Where privacy noise comes from.
+            session: Pays before any noise is drawn, and draws it.
 
         Raises:
             InputError: See ``check``.

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from tests.sessions import noted
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.dp_sgd_head import DPSGDHead
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
@@ -59,7 +60,7 @@ def test_the_price_is_the_whole_run_at_once():
     cost = dp_sgd_epsilon(plan.noise_multiplier, BUDGET.delta, plan.sampling_rate, plan.steps)
     assert 0.99 < cost <= 1.0
     made = []
-    mechanism.privatize(given_stage(given), BUDGET, lambda *charge: made.append(charge), NoiseSource.fixed(0))
+    mechanism.privatize(given_stage(given), BUDGET, noted(NoiseSource.fixed(0), lambda *charge: made.append(charge)))
     assert [(event, count) for event, _, count in made] == [(plan.event, 16)]
 
 

@@ -46,6 +46,7 @@ def test_the_scale_of_the_theory_note():
         assert public["noise_scale"] == pytest.approx(public["sensitivity"] * analytic_gaussian_sigma(1, 1e-5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fitted", [stage(), kernel_stage()], ids=["linear", "kernel"])
 def test_moments_of_20000_draws(fitted):
     """Means and covariances of answers at 8 queries, against f and r^2 (K + jitter): 44 entries within 6 standard

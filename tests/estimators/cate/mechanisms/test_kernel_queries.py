@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tests.release.helpers import DOMAIN, QUERIES, Charges, block
+from tests.sessions import noted
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import (
@@ -81,7 +82,7 @@ def test_influence_conditions_are_checked_as_for_the_linear_head():
 
 def test_the_truncated_square_is_heuristic():
     fitted = stage(loss=Loss(0.4, truncated=True))
-    answers = InfluencePerturbation(starts=8).answer(fitted, QUERIES, BUDGET, Charges(), NoiseSource.fixed(0))
+    answers = InfluencePerturbation(starts=8).answer(fitted, QUERIES, BUDGET, noted(NoiseSource.fixed(0), Charges()))
     assert answers.guarantee.level is Level.HEURISTIC
     assert "truncated" in answers.guarantee.conditions[0].text
 

@@ -8,6 +8,7 @@ import torch
 from scipy.stats import chi2
 
 from tests.release.helpers import DOMAIN, QUERIES, Charges, stage
+from tests.sessions import noted
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.base import public_step
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation, minimum_records
@@ -83,10 +84,11 @@ def test_minimum_records_of_the_theory_note():
     assert needed == pytest.approx(105069.04, abs=0.01)
 
 
+@pytest.mark.slow
 def test_output_noise_has_the_declared_scale():
     """2,000 draws x 5 coefficients: the sum of squares is chi-squared; two-sided error below 1e-7."""
     fitted, mechanism = stage(), OutputPerturbation()
-    draws = [mechanism.privatize(fitted, BUDGET, Charges(), NoiseSource.system()) for _ in range(2000)]
+    draws = [mechanism.privatize(fitted, BUDGET, noted(NoiseSource.system(), Charges())) for _ in range(2000)]
     scale = draws[0].noise_scale
     total = sum(((d.theta - fitted.theta) / scale).square().sum().item() for d in draws)
     low, high = chi2.ppf([5e-8, 1 - 5e-8], 2000 * fitted.theta.numel())
@@ -99,7 +101,7 @@ def test_output_noise_has_the_declared_scale():
 def test_objective_noise_moves_the_quadratic_head_as_its_hessian_says():
     """With a threshold no residual reaches, theta - theta_D ~ N(0, (sigma_b/2n)^2 A^{-2}); 400 draws."""
     fitted, mechanism = stage(threshold=50.0), ObjectivePerturbation()
-    draws = [mechanism.privatize(fitted, BUDGET, Charges(), NoiseSource.system()) for _ in range(400)]
+    draws = [mechanism.privatize(fitted, BUDGET, noted(NoiseSource.system(), Charges())) for _ in range(400)]
     scale = draws[0].public["tilt_scale"] / (2 * fitted.problem.n)
     # |theta| stays far below 50, so the loss is quadratic on every draw.
     whitened = torch.stack([fitted.problem.curvature @ (d.theta - fitted.theta) / scale for d in draws])
@@ -109,7 +111,7 @@ def test_objective_noise_moves_the_quadratic_head_as_its_hessian_says():
 
 def test_objective_minimises_the_tilted_objective():
     fitted = stage()
-    head = ObjectivePerturbation().privatize(fitted, BUDGET, Charges(), NoiseSource.fixed(3))
+    head = ObjectivePerturbation().privatize(fitted, BUDGET, noted(NoiseSource.fixed(3), Charges()))
     noise, problem = NoiseSource.fixed(3), fitted.problem
     tilt = noise.gaussian(problem.psi.shape[1], head.public["tilt_scale"])
     residual = problem.s - problem.v @ head.theta
@@ -118,6 +120,7 @@ def test_objective_minimises_the_tilted_objective():
     assert gradient.norm().item() < 1e-2 * tilt.norm().item()
 
 
+@pytest.mark.slow
 def test_objective_band_holds_the_median_answer():
     """The noise scale bounds the spread: |answer - median| <= 1.96 s ||psi|| in at least 95 % of draws.
 
@@ -126,7 +129,7 @@ def test_objective_band_holds_the_median_answer():
     """
     fitted, mechanism = stage(), ObjectivePerturbation()
     psi = fitted.features(QUERIES)
-    heads = [mechanism.privatize(fitted, BUDGET, Charges(), NoiseSource.system()) for _ in range(500)]
+    heads = [mechanism.privatize(fitted, BUDGET, noted(NoiseSource.system(), Charges())) for _ in range(500)]
     answers = torch.stack([psi @ h.theta for h in heads])
     half = 1.96 * heads[0].noise_scale * psi.norm(dim=1)
     inside = ((answers - answers.median(0).values).abs() <= half).double().mean(0)
@@ -166,7 +169,7 @@ def test_smooth_sensitivity_bound_is_smooth_over_neighbours():
 @pytest.mark.parametrize("mechanism", [OutputPerturbation(), ObjectivePerturbation()])
 def test_function_mechanisms_charge_before_they_draw(mechanism):
     charges = Charges()
-    head = mechanism.privatize(stage(), BUDGET, charges, ForbiddenNoise(charges))
+    head = mechanism.privatize(stage(), BUDGET, noted(ForbiddenNoise(charges), charges))
     assert [level for _, level in charges.made] == [Level.CERTIFIED]
     assert head.guarantee.level is Level.CERTIFIED
 
@@ -177,7 +180,7 @@ def test_function_mechanisms_charge_before_they_draw(mechanism):
 )
 def test_query_mechanisms_charge_before_they_draw(mechanism, level):
     charges = Charges()
-    answers = mechanism.answer(stage(), QUERIES, BUDGET, charges, ForbiddenNoise(charges))
+    answers = mechanism.answer(stage(), QUERIES, BUDGET, noted(ForbiddenNoise(charges), charges))
     assert answers.guarantee.level is level
     assert len(charges.made) == 1
     assert answers.values.shape == (8,)
@@ -188,7 +191,9 @@ def test_answers_lie_on_a_public_grid_whatever_the_secret_scale():
     step = public_step(DOMAIN)
     assert step == 2.0**-36 * DOMAIN.outcome_range
     for ridge in (0.02, 2.0):
-        answers = SmoothSensitivity().answer(stage(ridge=ridge), QUERIES, BUDGET, Charges(), NoiseSource.system())
+        answers = SmoothSensitivity().answer(
+            stage(ridge=ridge), QUERIES, BUDGET, noted(NoiseSource.system(), Charges())
+        )
         steps = answers.values / step
         assert torch.equal(steps, steps.round())
         assert (steps.abs() % 1024 != 0).any()
@@ -212,6 +217,7 @@ def test_a_failing_condition_is_charged_as_heuristic():
     assert [level for _, level in charges.made] == [Level.HEURISTIC]
 
 
+@pytest.mark.slow
 def test_damping_makes_a_release_heuristic_and_shrinks_its_noise():
     fitted = stage().squared()
     plain, damped = InfluencePerturbation(starts=8), InfluencePerturbation(damping=0.5, starts=8)
@@ -243,7 +249,7 @@ def test_gross_error_sensitivity_of_the_linear_head_is_the_closed_form():
 
 def test_objective_refuses_too_small_a_ridge_with_the_remedy():
     with pytest.raises(InputError, match=r"second_stage\.ridge = 1e-05.*at least"):
-        ObjectivePerturbation().privatize(stage(ridge=1e-5), BUDGET, Charges(), NoiseSource.fixed(0))
+        ObjectivePerturbation().privatize(stage(ridge=1e-5), BUDGET, noted(NoiseSource.fixed(0), Charges()))
 
 
 def test_checks_come_before_training():

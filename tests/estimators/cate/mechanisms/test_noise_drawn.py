@@ -16,6 +16,7 @@ from scipy.stats import norm
 from torch.func import grad, hessian, vmap
 
 from tests.release.helpers import DOMAIN, QUERIES, block, nuisances, stage
+from tests.sessions import noted
 from torchdpcate import LinearSecondStage, RLearner
 from torchdpcate.causal.score import DRScore
 from torchdpcate.data.generators import Dataset1
@@ -157,7 +158,7 @@ def test_objective_draws_what_it_charges_for(make, bounds, budget):
     sigma_AG(1 %) (tol / ridge + sqrt(p) grid / (2 n ridge)) on the solution; the two shares compose to the charge by
     adding them."""
     fitted, noise, B = make(), Recorder(), bounds[0]
-    head = ObjectivePerturbation().privatize(fitted, budget, noise.charge, noise)
+    head = ObjectivePerturbation().privatize(fitted, budget, noted(noise, noise.charge))
     assert kinds(noise.log) == [Charged, Drawn, Drawn]
     charged, tilt, cover = noise.log
     assert charged.event == ApproximateEvent(budget.epsilon, budget.delta)
@@ -193,7 +194,7 @@ def test_output_draws_what_it_charges_for(make, bounds, squared, budget):
     2 B S (1 + B / (4 sqrt ridge)) / (ridge n); plus tol / ridge and the rounding."""
     fitted = make().squared() if squared else make()
     noise, (B, S) = Recorder(), bounds
-    head = OutputPerturbation().privatize(fitted, budget, noise.charge, noise)
+    head = OutputPerturbation().privatize(fitted, budget, noted(noise, noise.charge))
     assert kinds(noise.log) == [Charged, Drawn]
     charged, drawn = noise.log
 
@@ -226,7 +227,7 @@ def test_smooth_sensitivity_draws_what_it_charges_for(make, bounds, budget, quer
     """sd = Sigma(D) 5 sqrt(2 ln(2/delta)) / epsilon, Sigma from numpy's singular values. The solver's stop and
     the rounding are 1e-8 and 1e-10 of it, hence the tolerance below them."""
     fitted, noise, (B, S) = make(), Recorder(), bounds
-    answers = SmoothSensitivity().answer(fitted, QUERIES[:queries], budget, noise.charge, noise)
+    answers = SmoothSensitivity().answer(fitted, QUERIES[:queries], budget, noted(noise, noise.charge))
     assert kinds(noise.log) == [Charged, Drawn]
     charged, drawn = noise.log
     assert charged.event == ApproximateEvent(budget.epsilon, budget.delta)
@@ -297,7 +298,7 @@ def assert_influence_draws(fitted, f, damping: float, unit: float, budget: Priva
     function is flat there or ends at the box."""
     noise = Recorder()
     mechanism = InfluencePerturbation(damping=damping, starts=64)
-    answers = mechanism.answer(fitted, QUERIES, budget, noise.charge, noise)
+    answers = mechanism.answer(fitted, QUERIES, budget, noted(noise, noise.charge))
     assert kinds(noise.log) == [Charged, Drawn]
     charged, drawn = noise.log
     assert charged.event == ApproximateEvent(budget.epsilon, budget.delta)
@@ -338,6 +339,7 @@ def study():
     return Dataset1(n=500, queries=10, seed=3).load()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("purchase", [ThresholdPurchase(), ThresholdPurchase(0.75, 0.2, 50)], ids=str)
 def test_the_threshold_is_selected_at_the_epsilon_charged(study, purchase, monkeypatch):
     """Scores -|#{|s| <= t} - q n| on the geometric grid from S / 1000 to S, epsilon the share of the budget;

@@ -12,6 +12,7 @@ from sklearn.linear_model import Ridge
 from tests.estimators.cate.mechanisms.test_mechanisms import ForbiddenNoise
 from tests.release.helpers import DOMAIN, QUERIES, SCHEMA, Charges, nuisances, stage
 from tests.release.test_file import STATEMENT
+from tests.sessions import noted
 from torchdpcate.erm.normal_equations import NormalEquations
 from torchdpcate.errors import InputError, ReleaseFileError
 from torchdpcate.estimators.cate.mechanisms import statistics
@@ -41,6 +42,7 @@ def whitened(problem: LinearProblem, B: float, S: float) -> torch.Tensor:
     return torch.cat([block / unit for block, unit in zip(blocks, units, strict=True)])
 
 
+@pytest.mark.slow
 def test_one_record_moves_the_statistics_by_at_most_one_and_by_one():
     """Both records, lengths, angle and targets searched; targets beyond S are clipped first."""
     B, S, generator = 0.8, 0.3, torch.Generator().manual_seed(0)
@@ -72,6 +74,7 @@ def test_the_notes_constants_are_larger():
     assert 2 * 0.9**4 / matrix**2 + 4 * 0.9**2 / vector**2 == pytest.approx(6 / 4.5)
 
 
+@pytest.mark.slow
 def test_noise_has_the_declared_variances():
     """20,000 draws of 5 numbers: each sum of squares is chi-squared; two-sided error of all five below 1e-7."""
     fitted = stage()
@@ -108,7 +111,7 @@ def release_from(head) -> StatisticsRelease:
 @pytest.mark.parametrize("threshold", [0.1, math.inf])
 def test_without_noise_every_ridge_is_the_closed_form(threshold):
     fitted, charges = dataclasses.replace(stage(), threshold=threshold), Charges()
-    head = SufficientStatistics(ridge=0.05).privatize(fitted, VAST, charges, NoiseSource.system())
+    head = SufficientStatistics(ridge=0.05).privatize(fitted, VAST, noted(NoiseSource.system(), charges))
     assert [level for _, level in charges.made] == [Level.CERTIFIED]
     np.testing.assert_allclose(head.theta.numpy(), clipped_ridge(fitted, 0.05), atol=1e-4)
     release = release_from(head)
@@ -138,12 +141,12 @@ def test_the_ridge_is_the_given_one_or_large_enough_for_the_matrix_noise():
 
 def test_the_ledger_is_charged_before_noise_is_drawn():
     charges = Charges()
-    SufficientStatistics().privatize(stage(), BUDGET, charges, ForbiddenNoise(charges))
+    SufficientStatistics().privatize(stage(), BUDGET, noted(ForbiddenNoise(charges), charges))
     assert len(charges.made) == 1
 
 
 def test_round_trip_and_no_band(tmp_path):
-    head = SufficientStatistics().privatize(stage(), BUDGET, Charges(), NoiseSource.system())
+    head = SufficientStatistics().privatize(stage(), BUDGET, noted(NoiseSource.system(), Charges()))
     release = release_from(head)
     loaded = load_release(release.save(tmp_path / "r.safetensors"))
     assert isinstance(loaded, StatisticsRelease)
@@ -157,7 +160,7 @@ def test_round_trip_and_no_band(tmp_path):
 
 
 def damaged(change) -> NormalEquations:
-    equations = SufficientStatistics().privatize(stage(), BUDGET, Charges(), NoiseSource.system()).statistics
+    equations = SufficientStatistics().privatize(stage(), BUDGET, noted(NoiseSource.system(), Charges())).statistics
     change(equations)
     return equations
 
@@ -173,7 +176,7 @@ def damaged(change) -> NormalEquations:
     ],
 )
 def test_statistics_that_do_not_fit_are_refused(change, tmp_path):
-    head = SufficientStatistics().privatize(stage(), BUDGET, Charges(), NoiseSource.system())
+    head = SufficientStatistics().privatize(stage(), BUDGET, noted(NoiseSource.system(), Charges()))
     broken = dataclasses.replace(release_from(head), statistics=damaged(change))
     with pytest.raises(ReleaseFileError, match="do not fit together"):
         load_release(broken.save(tmp_path / "r.safetensors"))

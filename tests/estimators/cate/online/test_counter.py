@@ -10,28 +10,27 @@ from tests.release.helpers import QUERIES, SCHEMA, nuisances, stage
 from torchdpcate.errors import InputError, ReleaseFileError
 from torchdpcate.estimators.cate.online.counter import Counter
 from torchdpcate.estimators.cate.online.service import OnlineService, OnlineTerms
+from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.statement import make_statement
 
 
 def create(folder, counter=None, ledger=None) -> OnlineService:
     ledger = ledger or Ledger({"second_stage": BUDGET})
+    session = FitSession(NoiseSource.system(), BUDGET, ledger, {"second_stage": 400})
+    session = session.scope(["second_stage"], Charge(Purpose.RELEASE, "gaussian_process"))
 
     def statement(terms: OnlineTerms):
         return make_statement(
+            session,
             terms.guarantee,
-            ledger,
-            {"second_stage": 400},
-            own=set(),
+            own=session.entries,
             mechanism="gaussian_process",
             formula="f",
             public=terms.public,
-            private_noise=True,
         )
-
-    def charge(event, level, count):
-        ledger.charge("second_stage", "release by gaussian_process", event, count, level=level)
 
     return OnlineService.create(
         folder,
@@ -39,8 +38,7 @@ def create(folder, counter=None, ledger=None) -> OnlineService:
         nuisances(),
         SCHEMA,
         budget=BUDGET,
-        charge=charge,
-        noise=NoiseSource.system(),
+        session=session,
         statement=statement,
         counter=counter,
     )

@@ -28,9 +28,11 @@ from torchdpcate.estimators.cate.online.service import STATE_FILE, NoisyFunction
 from torchdpcate.features.maps import Fourier, Representation
 from torchdpcate.features.unit_kernel import UnitKernel
 from torchdpcate.privacy.accounting import dp_sgd_noise_multiplier
+from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.events import DPSGDEvent
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.file import load_release
 from torchdpcate.release.release import QueryRelease
 from torchdpcate.release.statement import make_statement
@@ -45,26 +47,22 @@ def create(folder, fitted=None, noise=None, ledger=None, eta=None, columns=None)
     """A service with a ledger and a statement, as a learner makes it."""
     noise = noise or NoiseSource.system()
     ledger = ledger or Ledger({"nuisance": BUDGET, "second_stage": BUDGET}, private=noise.private)
-    own = set()
-
-    def charge(event, level, count):
-        own.add(ledger.charge("second_stage", "release by gaussian_process", event, count, level=level))
+    sizes, charge = {"nuisance": 100, "second_stage": 400}, Charge(Purpose.RELEASE, "gaussian_process")
+    session = FitSession(noise, BUDGET, ledger, sizes).scope(["second_stage"], charge)
 
     def statement(terms: OnlineTerms):
         return make_statement(
+            session,
             terms.guarantee,
-            ledger,
-            {"nuisance": 100, "second_stage": 400},
-            own=own,
+            own=session.entries,
             mechanism=GaussianProcess.name,
             formula=GaussianProcess.formula,
             public={"learner": "RLearner", "split": 0.2, "seed": 0, "ridge": fitted.ridge, **terms.public},
             bounds_origin=SCHEMA.domain.origin,
-            private_noise=noise.private,
         )
 
     fitted = kernel_stage() if fitted is None else fitted
-    parts = {"budget": BUDGET, "charge": charge, "noise": noise, "statement": statement, "columns": columns}
+    parts = {"budget": BUDGET, "session": session, "statement": statement, "columns": columns}
     return OnlineService.create(folder, fitted, eta or nuisances(), SCHEMA, **parts)
 
 
@@ -372,6 +370,7 @@ def test_a_neural_head_has_no_service(tmp_path):
         correction_of(object())
 
 
+@pytest.mark.slow
 def test_online_noise_has_the_law_of_the_batch():
     """20,000 noisy functions asked one query after the other: means and covariances of 8 answers, 44 entries within 6
     standard errors of the batch's, which chance misses with a probability of 9e-8."""

@@ -17,13 +17,11 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import Event
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
+from torchdpcate.registry import Registry
 from torchdpcate.release.release import FunctionRelease, QueryRelease, Release
 from torchdpcate.second_stage.recipes import LinearSecondStage, SecondStage
 from torchdpcate.second_stage.stage import FittedStage, LinearStage, RKHSStage
-
-Charge = Callable[[Event, Level, int], None]
-"""Writes an event of the given level and count into the ledger; called before any noise is drawn."""
-
 
 FUNCTION, QUERIES = (FunctionRelease.kind, QueryRelease.kind), (QueryRelease.kind,)
 """Kinds of release of a mechanism of functions, which may be released at queries alone; and of one of queries."""
@@ -75,11 +73,11 @@ class Prepared:
         """Return the same mechanism with further conditions of its guarantee."""
         return replace(self, guarantee=self.guarantee.resting_on(conditions)) if conditions else self
 
-    def run(self, charge: Charge, noise: NoiseSource) -> Tensor:
+    def run(self, session: FitSession) -> Tensor:
         """Pay, then draw once, [p]."""
         if self.event is not None:
-            charge(self.event, self.level, self.count)
-        return noise.paid(self.draw(noise, 1)[0])
+            session.pay(self.event, self.level, self.count)
+        return session.noise.paid(self.draw(session.noise, 1)[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,6 +208,10 @@ class Mechanism(ABC):
         )
 
 
+MECHANISMS = Registry("mechanism", "torchdpcate.estimators.cate")
+"""Mechanisms by the name that ``release_queries`` and ``release_function`` take."""
+
+
 class FunctionMechanism(Mechanism):
     """Releases the coefficients of a linear head, hence the whole function."""
 
@@ -227,21 +229,20 @@ class FunctionMechanism(Mechanism):
             InputError: A stage or budget this mechanism has no guarantee for.
         """
 
-    def privatize(self, stage: FittedStage, budget: PrivacyBudget, charge: Charge, noise: NoiseSource) -> PrivateHead:
+    def privatize(self, stage: FittedStage, budget: PrivacyBudget, session: FitSession) -> PrivateHead:
         """Return private coefficients.
 
         Args:
             stage: The fitted second stage, the curator's.
             budget: What this release may spend.
-            charge: Pays the ledger, before anything is drawn.
-            noise: Where the privacy noise comes from.
+            session: Pays before anything is drawn, and draws the noise.
 
         Raises:
             InputError: A stage or budget this mechanism has no guarantee for.
             BudgetError: The block cannot pay.
         """
         ready = self.prepare(stage, budget).resting_on(() if self.free else stage.conditions)
-        return PrivateHead(ready.run(charge, noise), ready.noise_scale, ready.guarantee, ready.public)
+        return PrivateHead(ready.run(session), ready.noise_scale, ready.guarantee, ready.public)
 
     def features(self, stage: FittedStage) -> FeatureMap:
         """Return the feature map that the released coefficients belong to."""
@@ -266,12 +267,10 @@ class QueryMechanism(Mechanism):
     def prepare(self, stage: FittedStage, queries: Tensor, budget: PrivacyBudget) -> Prepared:
         """Return the mechanism on f at the queries [d, q]; see ``FunctionMechanism.prepare``."""
 
-    def answer(
-        self, stage: FittedStage, queries: Tensor, budget: PrivacyBudget, charge: Charge, noise: NoiseSource
-    ) -> PrivateAnswers:
+    def answer(self, stage: FittedStage, queries: Tensor, budget: PrivacyBudget, session: FitSession) -> PrivateAnswers:
         """Return private values of f at the queries [d, q]; see ``FunctionMechanism.privatize``."""
         ready = self.prepare(stage, queries, budget).resting_on(stage.conditions)
-        return PrivateAnswers(ready.run(charge, noise), ready.guarantee, ready.public, ready.noise_scales)
+        return PrivateAnswers(ready.run(session), ready.guarantee, ready.public, ready.noise_scales)
 
 
 def gaussian_answers(values: Tensor, scale: float, domain: Domain) -> Callable[[NoiseSource, int], Tensor]:

@@ -12,7 +12,6 @@ from torchdpcate.erm.normal_equations import NormalEquations
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.base import (
     QUERIES,
-    Charge,
     FunctionMechanism,
     Prepared,
     PrivateHead,
@@ -26,6 +25,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.mechanisms import GaussianMechanism
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, worst_case
 from torchdpcate.release.statistics import StatisticsRelease
 from torchdpcate.second_stage.linear import LinearProblem
@@ -139,13 +139,11 @@ class SufficientStatistics(FunctionMechanism):
             },
         )
 
-    def privatize(
-        self, stage: FittedStage, budget: PrivacyBudget, charge: Charge, noise: NoiseSource
-    ) -> PrivateStatistics:
+    def privatize(self, stage: FittedStage, budget: PrivacyBudget, session: FitSession) -> PrivateStatistics:
         """Return coefficients and statistics; see the base class."""
         ready = self.prepare(stage, budget).resting_on(stage.conditions)
         problem = self.require_linear(stage).problem
-        statistics = unpacked(ready.run(charge, noise), problem.design.shape[1], problem.n)
+        statistics = unpacked(ready.run(session), problem.design.shape[1], problem.n)
         ridge = ready.public["ridge"]
         return PrivateStatistics(statistics.solve(ridge), None, ready.guarantee, ready.public, statistics, ridge)
 

@@ -15,7 +15,6 @@ from torch import Tensor
 from torchdpcate._files import PRIVATE, atomic_path, check_private, reserved
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, NumericalError, ReleaseFileError
-from torchdpcate.estimators.cate.mechanisms.base import Charge
 from torchdpcate.estimators.cate.mechanisms.gaussian_process import AUDITED, GaussianProcess, public_constants
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, linear_stage
 from torchdpcate.estimators.cate.online.correction import Correction, correction_from, correction_of, with_columns
@@ -27,6 +26,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import Event
 from torchdpcate.privacy.guarantee import Guarantee
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, function_evidence, worst_case
 from torchdpcate.release.digest import DIGEST_KEY, release_digest
 from torchdpcate.release.parts import load_nuisances, named_tensors
@@ -217,8 +217,7 @@ class OnlineService:
         schema: TableSchema,
         *,
         budget: PrivacyBudget,
-        charge: Charge,
-        noise: NoiseSource,
+        session: FitSession,
         statement: Callable[[OnlineTerms], PrivacyStatement],
         columns: tuple[int, ...] | None = None,
         counter: str | Path | None = None,
@@ -231,8 +230,7 @@ class OnlineService:
             nuisances: Trained nuisances, paid for, on the CPU.
             schema: Columns and public bounds.
             budget: What the service may spend of the second-stage block's budget.
-            charge: Pays the ledger.
-            noise: Where the noise comes from.
+            session: Pays, and draws the noise.
             statement: Makes the privacy statement of the answers, after the charge.
             columns: Columns of the covariates that nuisances and stage see; None for all.
             counter: File outside the folder that tells a folder which was copied or put back; it must not exist. With
@@ -256,14 +254,14 @@ class OnlineService:
         try:
             # what could not be kept is not paid for
             with reserved(folder, _size(correction, nuisances)):
-                charge(terms.event, terms.guarantee.level, 1)
+                session.pay(terms.event, terms.guarantee.level)
         except BaseException:
             folder.rmdir()
             raise
         state = _State(run, correction, nuisances, schema, statement(terms), terms.scale, columns, counter)
         _history(folder, state).create()
         state.save(folder / STATE_FILE)  # last: a folder without it is no service
-        return cls(folder, state, noise)
+        return cls(folder, state, session.noise)
 
     @classmethod
     def open(cls, folder: str | Path, noise: NoiseSource | None = None) -> "OnlineService":

@@ -1,0 +1,194 @@
+"""What a charge of a ledger is for: in types, with the words that people read derived from them here alone."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from torchdpcate._text import is_plain
+from torchdpcate.errors import InputError
+
+
+class Purpose(StrEnum):
+    """What a charge pays for."""
+
+    NUISANCES = "nuisances"
+    """Training of propensities and outcome models, or numbers that they start from."""
+    SCREENING = "screening"
+    """A choice of covariates."""
+    THRESHOLD = "threshold"
+    """The Huber threshold of a second stage."""
+    TUNING = "tuning"
+    """A choice of a second stage's features and ridge."""
+    WEIGHTS = "weights"
+    """The weights of a rule or of an average effect."""
+    OUTCOME = "outcome"
+    """Constants of a rule's outcome map."""
+    OUTCOME_MODEL = "outcome_model"
+    """The outcome model of an average effect."""
+    RELEASE = "release"
+    """A release, or one of its parts."""
+    CANDIDATE = "candidate"
+    """All that one of several candidates costs, its release included."""
+    CHOICE = "choice"
+    """The choice among candidates."""
+    CROSS_VALIDATION = "cross_validation"
+    """A rule whose ridge was chosen on its own records."""
+    OTHER = "other"
+    """What somebody else charged, in words of their own."""
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What a charge is for.
+
+    Attributes:
+        purpose: What it pays for.
+        mechanism: Name of the mechanism; empty where the purpose has only one.
+        part: Which part of it, where it is paid in parts.
+        piece: Which number of the part.
+        text: Words of whoever charged it, for ``Purpose.OTHER`` alone.
+
+    Raises:
+        InputError: A purpose that is none, names that are no plain words, or a text that another purpose has.
+
+    Example:
+        >>> Charge(Purpose.RELEASE, "balanced_difference", "balance", "sums").words
+        'release by balanced_difference: balance (sums)'
+    """
+
+    purpose: Purpose
+    mechanism: str = ""
+    part: str = ""
+    piece: str = ""
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("mechanism", "part", "piece", "text"):
+            value = getattr(self, name)
+            if not (isinstance(value, str) and (name == "text" or is_plain(value))):
+                raise InputError(f"charge: {name} = {value!r} is not words in one line")
+        try:
+            object.__setattr__(self, "purpose", Purpose(self.purpose))
+        except ValueError:
+            raise InputError(f"charge: purpose = {self.purpose!r} is none") from None
+        if self.text and self.purpose is not Purpose.OTHER:
+            raise InputError(f"charge: text = {self.text!r}, which only purpose = other has")
+
+    @classmethod
+    def of(cls, charge: "Charge | str") -> "Charge":
+        """Return the charge; words that are none of the library's stay words."""
+        return charge if isinstance(charge, Charge) else cls(Purpose.OTHER, text=str(charge))
+
+    def with_part(self, part: str, piece: str = "") -> "Charge":
+        """Return the charge of a part, or of a piece of the part that this is."""
+        return replace(self, part=self.part, piece=part) if self.part else replace(self, part=part, piece=piece)
+
+    @property
+    def words(self) -> str:
+        """What it is for, in words for people to read; nothing parses them."""
+        return words_of(self)
+
+    def to_dict(self) -> dict[str, str]:
+        """Return the charge as plain types; empty fields are left out."""
+        more = {name: getattr(self, name) for name in ("mechanism", "part", "piece", "text")}
+        return {"purpose": self.purpose.value, **{name: value for name, value in more.items() if value}}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Charge":
+        """Inverse of `to_dict`; other keys are not looked at."""
+        return cls(values["purpose"], *(values.get(name, "") for name in ("mechanism", "part", "piece", "text")))
+
+
+def propensity_by(fitter: str) -> Charge:
+    """Return the charge for the propensity of an average effect."""
+    return Charge(Purpose.WEIGHTS, fitter, "propensity")
+
+
+TRAINING = Charge(Purpose.NUISANCES)
+"""Training of nuisances, whatever their kind."""
+DP_SGD = Charge(Purpose.NUISANCES, "dp_sgd")
+"""Networks trained by DP-SGD."""
+MEDIAN = Charge(Purpose.NUISANCES, "quantile", "median_outcome")
+"""The median outcome of convex nuisances."""
+JOINT = Charge(Purpose.NUISANCES, "objective", "joint_objective")
+"""The joint objective of convex nuisances."""
+ARMS = Charge(Purpose.NUISANCES, "laplace", "arms")
+"""Shares and mean outcomes of the arms, which stable nuisances are shrunk towards."""
+SCREENING = Charge(Purpose.SCREENING, "top_k")
+THRESHOLD = Charge(Purpose.THRESHOLD, "quantile")
+TUNING = Charge(Purpose.TUNING, "generalised_selection")
+OUTCOME = Charge(Purpose.OUTCOME, "quantile")
+CHOICE = Charge(Purpose.CHOICE, "permute_and_flip")
+CROSS_VALIDATION = Charge(Purpose.CROSS_VALIDATION)
+
+_FIXED: dict[Charge, str] = {
+    DP_SGD: "DP-SGD",
+    MEDIAN: "nuisances: median outcome",
+    JOINT: "nuisances: joint objective",
+    ARMS: "nuisances: shares and means of the arms",
+    SCREENING: "screening of covariates",
+    THRESHOLD: "Huber threshold: private quantile of |s|",
+    TUNING: "second stage: features and ridge",
+    OUTCOME: "outcome: centre and clip",
+    CHOICE: "choice among candidates, by weights of its own",
+    CROSS_VALIDATION: "rule, its ridge cross-validated on the same records",
+}
+
+
+def words_of(charge: Charge) -> str:
+    """Return the words for a charge: the one place that makes them."""
+    if charge in _FIXED:
+        return _FIXED[charge]
+    if charge.purpose is Purpose.OTHER:
+        return charge.text
+    if charge.purpose is Purpose.CANDIDATE:
+        return f"candidate {charge.part}: weights, outcome and rule"
+    if charge.purpose is Purpose.WEIGHTS:
+        return f"weights: {charge.part} by {charge.mechanism}" if charge.part else f"weights: {charge.mechanism}"
+    if charge.purpose is Purpose.OUTCOME_MODEL:
+        return f"outcome model: by {charge.mechanism}"
+    what = f"{charge.purpose.value.replace('_', ' ')} by {charge.mechanism}"
+    return what + (f": {charge.part}" if charge.part else "") + (f" ({charge.piece})" if charge.piece else "")
+
+
+_OLD = (
+    (r"candidate (?P<part>[0-9]+): weights, outcome and rule", Purpose.CANDIDATE),
+    (r"weights: (?P<part>propensity) by (?P<mechanism>.+)", Purpose.WEIGHTS),
+    (r"weights: (?P<mechanism>.+)", Purpose.WEIGHTS),
+    (r"outcome model: by (?P<mechanism>.+)", Purpose.OUTCOME_MODEL),
+    (r"release by (?P<mechanism>[^:]+): (?P<part>[^(]+) \((?P<piece>[^()]+)\)", Purpose.RELEASE),
+    (r"release by (?P<mechanism>[^:]+): (?P<part>.+)", Purpose.RELEASE),
+    (r"release by (?P<mechanism>.+)", Purpose.RELEASE),
+)
+_OLD_FIXED = {
+    "DP-SGD": DP_SGD,
+    "nuisances: median outcome": MEDIAN,
+    "nuisances: joint objective": JOINT,
+    "nuisances: shares and means of the arms": ARMS,
+    "screening of covariates": SCREENING,
+    "Huber threshold: private quantile of |s|": THRESHOLD,
+    "second stage: features and ridge": TUNING,
+    "outcome: centre and clip": OUTCOME,
+    "choice among candidates, by weights of its own": CHOICE,
+    "rule, its ridge cross-validated on the same records": CROSS_VALIDATION,
+}
+
+
+def charge_of_label(label: str) -> Charge:
+    """Return the charge of a label, as ledgers up to version 2 and releases up to version 3 have them.
+
+    Example:
+        >>> charge_of_label("release by aipw: score")
+        Charge(purpose=<Purpose.RELEASE: 'release'>, mechanism='aipw', part='score', piece='', text='')
+        >>> charge_of_label("my own words").purpose.value
+        'other'
+    """
+    if label in _OLD_FIXED:
+        return _OLD_FIXED[label]
+    for pattern, purpose in _OLD if is_plain(label) else ():
+        found = re.fullmatch(pattern, label)
+        if found:
+            return Charge(purpose, **found.groupdict())
+    return Charge(Purpose.OTHER, text=label)

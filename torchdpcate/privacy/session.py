@@ -1,0 +1,196 @@
+"""One fit's session: what it may spend, who pays, and what is left."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeVar
+
+from torchdpcate.errors import InputError
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import Charge
+from torchdpcate.privacy.events import Event
+from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.noise import NoiseSource
+
+Result = TypeVar("Result")
+
+# Composition leaves next to nothing of a spent budget; a release from less than this share would be noise alone.
+_SMALLEST_SHARE = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class FitSession:
+    """The one payer of a fit over disjoint blocks of records, each of which may spend the whole budget.
+
+    A session without a ledger, ``FitSession(noise)``, is that of a fit without privacy or of a simulation: it charges
+    nothing. ``scope`` gives the
+    same session to a part of the fit: it then knows which blocks pay, and what for.
+
+    Attributes:
+        noise: Where the privacy noise comes from.
+        budget: Privacy budget of each block; None without privacy.
+        ledger: What has been spent; None charges nothing.
+        sizes: Records per block, public.
+        blocks: The blocks that pay.
+        charge: What they pay for.
+        conditional: Whether nothing that is paid for is certified, because all of it rests on open conditions.
+        entries: Numbers of the ledger's entries that were paid in this scope.
+
+    Example:
+        >>> from torchdpcate.privacy.charge import THRESHOLD
+        >>> from torchdpcate.privacy.events import PureEvent
+        >>> session = FitSession.open({"records": 500}, PrivacyBudget(1.0, 0.0), NoiseSource.system())
+        >>> session.scope(["records"], THRESHOLD).pay(PureEvent(0.25))
+        >>> session.left(["records"])
+        PrivacyBudget(epsilon=0.75, delta=0.0)
+    """
+
+    noise: NoiseSource
+    budget: PrivacyBudget | None = None
+    ledger: Ledger | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    blocks: tuple[str, ...] = ()
+    charge: Charge | None = None
+    conditional: bool = False
+    entries: set[int] = field(default_factory=set)
+
+    @classmethod
+    def open(
+        cls,
+        sizes: Mapping[str, int],
+        budget: PrivacyBudget | None,
+        noise: NoiseSource,
+        path: str | Path | None = None,
+        filter: str = "sums",
+    ) -> "FitSession":
+        """Open a session with nothing spent yet, and a plan: what is paid until `close` has public parameters.
+
+        Args:
+            sizes: Records per block, public.
+            budget: Privacy budget of each block; None for a fit without privacy.
+            noise: Where the privacy noise comes from.
+            path: File of the ledger, which must not exist; None keeps the ledger in memory.
+            filter: How the ledger counts what is paid after `close`, see ``Ledger``.
+
+        Raises:
+            InputError: The file is there already, or there is no such filter.
+        """
+        if budget is None:
+            return cls(noise, sizes=sizes)
+        if path is not None and Path(path).exists():
+            raise InputError(f"ledger_path = {path}: exists already; give each fit a ledger of its own")
+        blocks = dict.fromkeys(sizes, budget)
+        ledger = Ledger(blocks, None if path is None else Path(path), private=noise.private, filter=filter)
+        ledger.open_plan()
+        return cls(noise, budget, ledger, sizes)
+
+    @property
+    def block(self) -> str:
+        """The one block that pays; empty outside any scope."""
+        assert len(self.blocks) <= 1, "several blocks pay"
+        return self.blocks[0] if self.blocks else ""
+
+    def close(self) -> None:
+        """End the plan: whatever is paid from here on may be chosen by what was seen, and passes the ledger's filter.
+
+        A fit closes its session before it returns.
+        """
+        if self.ledger is not None:
+            self.ledger.close_plan()
+
+    def scope(self, blocks: Iterable[str], charge: Charge, conditional: bool = False) -> "FitSession":
+        """Return the session of a part of the fit; what it pays is in its own ``entries``.
+
+        Args:
+            blocks: The blocks whose records the part looks at: each of them pays.
+            charge: What for.
+            conditional: Whether nothing of it is certified.
+        """
+        known = {"blocks": tuple(blocks), "charge": charge, "conditional": conditional}
+        return replace(self, **known, entries=set())  # type: ignore[arg-type]
+
+    def pay(
+        self,
+        event: Event,
+        level: Level = Level.CERTIFIED,
+        count: int = 1,
+        *,
+        charge: Charge | None = None,
+        part: str = "",
+    ) -> None:
+        """Charge an event to every block that pays, before its noise is drawn; nothing without a ledger.
+
+        Args:
+            event: What happens, once.
+            level: How far the claim is proved.
+            count: How often it happens.
+            charge: What for; None takes the scope's.
+            part: Which part of that; empty for all of it.
+
+        Raises:
+            BudgetError: A block cannot pay.
+        """
+        if self.ledger is None:
+            return
+        charge = charge or self.charge
+        assert self.blocks, "scope says who pays"
+        assert charge is not None, "scope says what for"
+        charge = charge.with_part(part) if part else charge
+        if self.conditional and level is Level.CERTIFIED:
+            level = Level.CONDITIONAL
+        self.entries.update(self.ledger.charge(block, charge, event, count, level=level) for block in self.blocks)
+
+    def part(self, part: str) -> "FitSession":
+        """Return the session of a part, whose own parts are pieces of it; its entries are this scope's."""
+        return self if self.charge is None else replace(self, charge=self.charge.with_part(part))
+
+    def left(self, blocks: Iterable[str], gaussian: bool = False) -> PrivacyBudget:
+        """Return what each of these blocks can still pay.
+
+        Args:
+            blocks: Names of the blocks.
+            gaussian: Whether the next charge is a Gaussian event, which a Gaussian filter counts more cheaply.
+
+        Raises:
+            InputError: Nothing to speak of is left.
+        """
+        assert self.ledger is not None, "a session without a ledger spends nothing"
+        assert self.budget is not None
+        least = _least([self.ledger.remaining(block, gaussian) for block in blocks])
+        if least is None or least.epsilon < _SMALLEST_SHARE * self.budget.epsilon:
+            raise InputError("budget: nothing to speak of is left for a release; fit anew on new records")
+        return least
+
+    def spend(
+        self,
+        run: "Callable[[PrivacyBudget, FitSession], Result]",
+        blocks: Sequence[str],
+        charge: Charge,
+        budget: PrivacyBudget | None = None,
+        gaussian: bool = False,
+    ) -> tuple[Result, set[int]]:
+        """Close the plan, and run something that pays from these blocks; return its result and its ledger entries.
+
+        Args:
+            run: (budget, session) -> result.
+            blocks: The blocks that it looks at.
+            charge: What for.
+            budget: What it may spend; None takes all that is left.
+            gaussian: See ``left``.
+
+        Raises:
+            InputError: Nothing to speak of is left.
+            BudgetError: A block cannot pay.
+        """
+        self.close()
+        own = self.scope(blocks, charge)
+        return run(budget or self.left(blocks, gaussian), own), own.entries
+
+
+def _least(budgets: Sequence[PrivacyBudget | None]) -> PrivacyBudget | None:
+    """Return a budget that every block can pay; None if one cannot."""
+    known = [budget for budget in budgets if budget is not None]
+    if len(known) < len(budgets):
+        return None
+    return PrivacyBudget(min(budget.epsilon for budget in known), min(budget.delta for budget in known))
