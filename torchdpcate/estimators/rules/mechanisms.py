@@ -1,13 +1,13 @@
-"""How a weighted ERM is released: by a random tilt of its objective, or by noise on its minimiser."""
+"""How a weighted ERM is released: by noise in its objective, or by noise on its minimiser."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from torch import Tensor
 
-from torchdpcate.erm.perturbation import calibrate_tilt, output_mechanism
+from torchdpcate.erm.perturbation import calibrate_objective, output_mechanism
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.mechanisms.base import Prepared
+from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, Level
@@ -88,34 +88,34 @@ class ObjectiveRule(RuleMechanism):
         scale = {
             "gamma": "b ~ exp(-beta ||b||_2), beta = (epsilon - J) / (slope W1)",
             "box": "b ~ exp(-beta ||b||_inf), beta = (epsilon - J) / (slope W1 max|psi_j|)",
-            "gaussian": "b ~ N(0, sigma^2 I), sigma = slope W1 sigma_AG(epsilon - J, delta/2); with spill chi's",
+            "gaussian": "b ~ N(0, sigma^2 I), sigma = slope W1 sigma_AG(epsilon - J, delta/2); else chi's",
         }[self.perturbation]
         return f"{scale}, with 99 % of the budget, the rest pays the solver's stop; policy_learning section 3"
 
     def prepare(self, problem: WeightedERM, budget: PrivacyBudget) -> Prepared:
         """Return the tilted fit's mechanism; see ``RuleMechanism.prepare``."""
-        tilt = calibrate_tilt(
+        objective = calibrate_objective(
             budget,
             kind=self.perturbation,
             slope=problem.loss.slope,
             bounds=problem.bounds,
             curvature=problem.loss.curvature,
-            gamma=problem.gamma,
+            gamma=problem.ridge,
             size=problem.size,
             largest_entry=problem.largest_entry,
             constrained=problem.domain is not None,
         )
 
-        solver_scale = tilt.solver.released_scale(problem.size)  # refuses before anything is paid
+        solver_scale = objective.solver.released_scale(problem.size)  # refuses before anything is paid
 
         def draw(noise: NoiseSource, runs: int) -> Tensor:
-            return tilt.release(lambda tilts: problem.solve(tilts, tilt.tolerance), noise, runs)
+            return objective.release(lambda tilts: problem.solve(tilts, objective.tolerance), noise, runs)
 
         return Prepared(
-            tilt.event,
+            objective.event,
             self._guarantee(problem, budget),
             draw,
-            {**tilt.public, "gamma": problem.gamma, "solver_scale": solver_scale},
+            {**objective.public, "ridge": problem.ridge, "solver_scale": solver_scale},
         )
 
 
@@ -143,7 +143,7 @@ class OutputRule(RuleMechanism):
             "gamma": "noise ~ exp(-epsilon ||z||_2 / Delta)",
             "gaussian": "noise ~ N(0, (Delta sigma_AG(epsilon, delta))^2 I)",
         }[self.perturbation]
-        return f"{scale}, Delta = slope W1 / gamma, the solver's stop included; policy_learning section 5.1"
+        return f"{scale}, Delta = slope W1 / ridge, the solver's stop included; policy_learning section 5.1"
 
     def prepare(self, problem: WeightedERM, budget: PrivacyBudget) -> Prepared:
         """Return the noisy minimiser's mechanism; see ``RuleMechanism.prepare``."""
@@ -152,7 +152,7 @@ class OutputRule(RuleMechanism):
             kind=self.perturbation,
             slope=problem.loss.slope,
             bounds=problem.bounds,
-            gamma=problem.gamma,
+            gamma=problem.ridge,
             tolerance=problem.tolerance,
             constrained=problem.domain is not None,
         )
@@ -162,9 +162,9 @@ class OutputRule(RuleMechanism):
 
         scale = mechanism.released_scale(problem.size)
         return Prepared(
-            mechanism.event, self._guarantee(problem, budget), draw, {"noise_scale": scale, "gamma": problem.gamma}
+            mechanism.event, self._guarantee(problem, budget), draw, {"noise_scale": scale, "ridge": problem.ridge}
         )
 
 
-RULE_MECHANISMS = Registry("rule/mechanism")
+RULE_MECHANISMS = Registry("rule_mechanism")
 """Mechanisms by the name that users give."""

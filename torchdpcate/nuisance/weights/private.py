@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchdpcate._renamed import renamed
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import Logistic
-from torchdpcate.erm.perturbation import PERTURBATIONS, Tilt, calibrate_tilt, ridge_ratio
+from torchdpcate.erm.perturbation import PERTURBATIONS, ObjectiveNoise, calibrate_objective, ridge_ratio
 from torchdpcate.erm.solver import default_tolerance, minimise
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import FeatureMap
@@ -32,6 +33,7 @@ _NONPRIVATE_RIDGE = 1e-4  # a record
 _LEAST_RIDGE = 1e-9  # a record, below which the noise that hides the stop of the fit would grow without end
 
 
+@renamed(share="budget_fraction", block="block_fraction")
 @dataclass(frozen=True)
 class PrivateWeights(WeightScheme):
     r"""Weights 1 / (2 clip(pi(a|x))) by a private logistic regression, whose coefficients are paid for.
@@ -39,43 +41,45 @@ class PrivateWeights(WeightScheme):
     .. math:: \tilde l = \arg\min_l \sum_i \log(1 + e^{-t_i \psi_i^\top l}) + \tfrac\gamma2 \|l\|^2 + b^\top l + noise,
         \quad \omega_i = \frac{1}{2\, \mathrm{clip}(\pi(a_i | x_i))}, \quad \pi = \sigma(\psi^\top \tilde l)
 
-    For every fixed l the weight of a record is a public function of the record itself: no spill, so the rule's noise is
-    that of a known propensity. Weights are never normalised by a sum of records, cut at a sample's quantile, or scaled
-    by a sample's prevalence, each of which would undo that.
+    For every fixed l the weight of a record is a public function of the record itself: no indirect sensitivity, so the
+    rule's noise is that of a known propensity. Weights are never normalised by a sum of records, cut at a sample's
+    quantile, or scaled by a sample's prevalence, each of which would undo that.
 
     Guarantee:
-        Certified: objective perturbation with the share's epsilon (pure, or (epsilon, delta) with a Gaussian), which
+        Certified: objective perturbation with the fraction's epsilon (pure, or (epsilon, delta) with a Gaussian), which
         adds to the rule's own by composition; with a block of its own the larger of the two counts (theory note
         ``policy_learning``, sections 3 and 4.3; docs/guarantees/private_propensity.md).
 
     Args:
-        share: Share of the budget that buys the propensity, in (0, 1).
+        budget_fraction: Fraction of the budget that pays for the propensity, in (0, 1).
         ridge: gamma of the summed objective; None takes ``ridge_for``.
         features: Public feature map; None takes intercept and scaled covariates.
-        perturbation: Law of the tilt: ``box`` (default, least noise for these features), ``gamma`` or ``gaussian``.
-        block: Share of the records that buy the propensity with the whole budget and then rest; None uses all.
+        perturbation: Law of the objective noise: ``box`` (default, least for these features), ``gamma``, ``gaussian``.
+        block_fraction: Fraction of the records that pay for the propensity with the whole budget and then rest; None
+            uses all.
 
     Raises:
-        InputError: A share, block, ridge or law out of its range.
+        InputError: A fraction, ridge or law out of its range.
 
     Example:
-        >>> scheme = PrivateWeights(share=0.25)
+        >>> scheme = PrivateWeights(budget_fraction=0.25)
         >>> scheme.bounds(1000, Domain([0.0], [1.0], -1.0, 1.0, overlap=0.25)).first
         4.0
     """
 
     name = "private"
 
-    share: float = 0.25
+    budget_fraction: float = 0.25
     ridge: float | None = None
     features: FeatureMap | None = None
     perturbation: str = "box"
-    block: float | None = None
+    block_fraction: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse settings out of range."""
-        for name, value in (("share", self.share), ("block", 0.5 if self.block is None else self.block)):
-            if not 0 < value < 1:
+        for name in ("budget_fraction", "block_fraction"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < 1:
                 raise InputError(f"weights.{name} = {value}: give a number strictly between 0 and 1")
         if self.ridge is not None:
             positive("weights.ridge", self.ridge)
@@ -91,7 +95,7 @@ class PrivateWeights(WeightScheme):
         """Refuse a ridge too small for the budget; arguments are the base class's."""
         super().check(n, domain, budget)
         if budget is not None:
-            self._tilt(n, on_domain(self.features, domain), budget)
+            self._calibrated(n, on_domain(self.features, domain), budget)
 
     def ridge_for(self, n: int, size: int, budget: PrivacyBudget | None) -> float:
         r"""Return the ridge gamma: the given one, or a public function of n, p and the budget.
@@ -136,16 +140,16 @@ class PrivateWeights(WeightScheme):
             fits = logistic_fits(*problem, gamma, default_tolerance(Logistic.slope, _EQUAL.most))
             theta = fits(psi.new_zeros(1, features.dimension))[0]
             return PrivatePropensity(WeightBounds.per_record(most), {"propensity_ridge": gamma}, theta, features)
-        tilt = self._tilt(records.n, features, budget)
-        session.pay(tilt.event, Level.CONDITIONAL if self.conditions else self.level)
-        draw = tilt.release(logistic_fits(*problem, gamma, tilt.tolerance), session.noise, 1)
+        objective = self._calibrated(records.n, features, budget)
+        session.pay(objective.event, Level.CONDITIONAL if self.conditions else self.level)
+        draw = objective.release(logistic_fits(*problem, gamma, objective.tolerance), session.noise, 1)
         theta = session.noise.paid(draw[0])
-        public = {f"propensity_{name}": value for name, value in ({"ridge": gamma} | tilt.public).items()}
+        public = {f"propensity_{name}": value for name, value in ({"ridge": gamma} | objective.public).items()}
         bounds = WeightBounds.per_record(min(most, largest_weight(theta, features)))
         return PrivatePropensity(bounds, public, theta, features)
 
-    def _tilt(self, n: int, features: FeatureMap, budget: PrivacyBudget) -> Tilt:
-        tilt = calibrate_tilt(
+    def _calibrated(self, n: int, features: FeatureMap, budget: PrivacyBudget) -> ObjectiveNoise:
+        objective = calibrate_objective(
             budget,
             kind=self.perturbation,
             slope=Logistic.slope,
@@ -154,10 +158,10 @@ class PrivateWeights(WeightScheme):
             gamma=self.ridge_for(n, features.dimension, budget),
             size=features.dimension,
             largest_entry=features.largest_entry,
-            remedy="raise weights.ridge or weights.share",
+            remedy="raise weights.ridge or weights.budget_fraction",
         )
-        tilt.solver.released_scale(tilt.size)  # refuses too many coefficients before anything is paid
-        return tilt
+        objective.solver.released_scale(objective.size)  # refuses too many coefficients before anything is paid
+        return objective
 
 
 def logistic_fits(psi: Tensor, label: Tensor, count: Tensor, gamma: float, tolerance: float) -> Fits:
@@ -221,22 +225,22 @@ def _private_propensity(budget: PrivacyBudget) -> Game:
     # cube's noise hides; a large ridge leaves little to the curvature.
     domain, crowd = Domain([0.0], [1.0], -0.5, 0.5), 10_000.0
     features, gamma = on_domain(None, domain), Logistic.curvature / math.expm1(0.02 * budget.epsilon)
-    tilt = PrivateWeights(ridge=gamma)._tilt(1, features, budget)
+    objective = PrivateWeights(ridge=gamma)._calibrated(1, features, budget)
     count = torch.tensor([1.0, crowd, crowd], dtype=torch.float64)
     sides = torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 1.0]], dtype=torch.float64)  # x of the record, of the crowd
     psi, label = features(sides.reshape(-1, 1)).reshape(2, 3, -1), torch.tensor([[1.0, 1.0, -1.0], [-1.0, 1.0, -1.0]])
     worlds = [(psi[k], label[k].double(), count) for k in (0, 1)]
-    fits = [logistic_fits(*world, gamma, tilt.tolerance) for world in worlds]
+    fits = [logistic_fits(*world, gamma, objective.tolerance) for world in worlds]
 
     def log_density(theta: Tensor, psi: Tensor, label: Tensor, count: Tensor) -> Tensor:
         slopes = Logistic()(theta @ psi.T, label)
         b = (count * slopes.first) @ psi + gamma * theta
         hessian = (psi.T * (count * slopes.second)[:, None]) @ psi + gamma * torch.eye(len(psi.T)).to(psi)
-        return torch.logdet(hessian) - b.abs().amax(1) / tilt.scale
+        return torch.logdet(hessian) - b.abs().amax(1) / objective.scale
 
     return Game(
-        draw=lambda world, runs, noise: tilt.release(fits[world], noise, runs),
-        event=tilt.event,
+        draw=lambda world, runs, noise: objective.release(fits[world], noise, runs),
+        event=objective.event,
         guarantee=Guarantee(Level.CERTIFIED, PrivacyBudget(budget.epsilon, 0.0)),
         evidence=lambda theta: log_density(theta, *worlds[1]) - log_density(theta, *worlds[0]),
     )
