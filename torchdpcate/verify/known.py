@@ -5,13 +5,16 @@ Verification refuses whatever else a file says.
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from torchdpcate.erm.perturbation import PERTURBATIONS
+from torchdpcate.erm.private_fit import LINEAR_FITS
+from torchdpcate.estimators.average.stated import AVERAGE_MECHANISMS, EFFECT_ESTIMATORS, FITTED
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
 from torchdpcate.estimators.mechanism import ReleaseMechanism, Stated
 from torchdpcate.privacy.charge import SCREENING
-from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.guarantee import Level, is_library_class
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.policy import PolicyRelease
@@ -19,7 +22,6 @@ from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.release.rule import RuleRelease
 from torchdpcate.release.statement import TUNING
 from torchdpcate.release.statistics import StatisticsRelease
-from torchdpcate.verify.average_law import READOUTS
 
 CANDIDATE = "candidate"
 """First word of what one of several candidates is charged."""
@@ -60,42 +62,14 @@ _CHOICES = {
     for name, mechanism in SELECTIONS.items()
 }
 
-_PAID = (
-    *("score", "size", "spread", "difference", "table", "variance", "sum", "weights"),
-    *("stage_one", "outcome_model", "balance", "difference_in_means"),
+FAMILIES: tuple[Mapping[str, ReleaseMechanism], ...] = (
+    MECHANISMS,
+    EFFECT_ESTIMATORS,
+    AVERAGE_MECHANISMS,
 )
-_FIT = (
-    *("fitter", "share", "ridge", "perturbation", "tilt_scale", "epsilon_jacobian", "solver_scale"),
-    *("steps", "length", "momentum", "gradient_scale"),
-    *("order", "gamma", "radius", "gradient_sensitivity", "dry_run_acceptance"),
-)
-_FITTED = ("weights", "outcome_model")
-_FITTERS = ("objective", "noisy_gradient", "k_norm_gradient")
-_AVERAGE_MAY = frozenset(
-    (
-        *("holds_if", "loss", "basis", "noise_per_record", "outcome_bounds", "slope_bound"),
-        *("nuisance", "split", "seed", "size_range", "groups", "ridge", "floor_treated", "floor_control"),
-        *(f"epsilon_{part}" for part in _PAID),
-        *(f"scale_{part}" for part in _PAID),
-        *(f"{part}_scale" for part in _PAID),
-        *(f"{fitted}_{name}" for fitted in _FITTED for name in _FIT),
-    )
-)
-_AVERAGES = {
-    name: Stated(
-        Level.CERTIFIED,
-        (AverageEffectRelease.kind,),
-        frozenset(("learner", "estimand", "eta")),
-        _AVERAGE_MAY,
-        conditions=None,
-    )
-    for name in READOUTS
-}
-
-FAMILIES: tuple[Mapping[str, ReleaseMechanism], ...] = (MECHANISMS,)
 """Mechanisms by the names that statements give them, family by family."""
 
-_OTHERS: dict[str, Stated] = {**_RULES, **_CHOICES, **_AVERAGES}  # of families that are not listed above
+_OTHERS: dict[str, Stated] = {**_RULES, **_CHOICES}  # of families that are not listed above
 
 
 def mechanism_of(name: str) -> ReleaseMechanism | None:
@@ -109,12 +83,22 @@ def is_known(name: str) -> bool:
 
 
 def stated(name: str) -> Stated | None:
-    """Return what releases by the mechanism of this name may state; None if there is none: it may claim nothing."""
+    """Return what releases by the mechanism of this name may state; None if there is none: it may claim nothing.
+
+    A mechanism that is no class of the library, which somebody registered, is conditional at most.
+    """
     mechanism = mechanism_of(name)
-    return _OTHERS.get(name) if mechanism is None else mechanism.states
+    if mechanism is None:
+        return _OTHERS.get(name)
+    states = mechanism.states
+    own = is_library_class(mechanism if isinstance(mechanism, type) else type(mechanism))
+    return states if own or states.highest == Level.HEURISTIC else replace(states, highest=Level.CONDITIONAL)
 
 
 COMMON_CONDITIONS = (
+    "mechanism",
+    "learner",
+    "score",
     "feature map",
     "loss",
     "outcome",
@@ -177,6 +161,6 @@ def constants_problem(public: Mapping[str, Any], known: Stated) -> str | None:
     if missing:
         return f"its public constants lack {', '.join(sorted(missing))}"
     # a fitter of another maker tells what it likes
-    own = tuple(f"{name}_" for name in _FITTED if public.get(f"{name}_fitter", _FITTERS[0]) not in _FITTERS)
+    own = tuple(f"{name}_" for name in FITTED if public.get(f"{name}_fitter", "objective") not in LINEAR_FITS)
     strange = {name for name in public.keys() - known.needs - known.may if not name.startswith((*own, *known.prefixes))}
     return f"its public constants hold {', '.join(map(repr, sorted(strange)))}, which none tells" if strange else None
