@@ -24,7 +24,7 @@ from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
 
 STATEMENT = PrivacyStatement(
-    mechanism="output", formula="f", level="certified", claim="c", epsilon=1.0, delta=1e-5, n=10, blocks=[]
+    mechanism="output", formula="f", level="certified", claim="c", epsilon=1.0, delta=1e-5, n=10, blocks=()
 )
 
 

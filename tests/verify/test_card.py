@@ -403,7 +403,7 @@ def nasty_release() -> QueryRelease:
     }
     fields = statement(Level.CONDITIONAL).to_dict()
     fields["blocks"][0]["name"] = NASTY
-    fields["blocks"][0]["charges"][0] = {"purpose": "other", "text": NASTY, "level": "certified"}
+    fields["blocks"][0]["charges"][0] |= {"purpose": "other", "text": NASTY}
     fields["blocks"][1]["charges"][0]["mechanism"] = NASTY
     fields["conditions"][0] |= {"name": NASTY, "text": NASTY}
     fields |= {"mechanism": NASTY, "formula": NASTY, "not_protected": [NASTY], "assumptions": [NASTY]}

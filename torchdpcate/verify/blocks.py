@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.average.stated import RECORDS
 from torchdpcate.estimators.cate.recompute import is_learner, score_of
 from torchdpcate.estimators.recompute import batch_problems
 from torchdpcate.nuisance.convex_model import ConvexNuisances
@@ -17,7 +18,6 @@ from torchdpcate.release.policy import NUISANCE, SCORING, PolicyRelease
 from torchdpcate.release.release import FunctionRelease, QueryRelease, Release
 from torchdpcate.release.rule import RuleRelease
 from torchdpcate.release.statement import PrivacyStatement
-from torchdpcate.verify.average_facts import RECORDS
 
 SECOND_STAGE, FOLDS, TWO_FOLDS = "second_stage", ("fold_1", "fold_2"), "two folds, cross-fitted"
 """Blocks of a learner of effects, and how a statement tells that there are two folds."""

@@ -14,7 +14,6 @@ from torchdpcate.release.digest import NO_SIGNATURE
 from torchdpcate.release.file import FORMAT_VERSION, ReleaseFile, read_release_file
 from torchdpcate.release.release import Release
 from torchdpcate.release.statement import PrivacyStatement
-from torchdpcate.verify.average import average_problems
 from torchdpcate.verify.beside import beside
 from torchdpcate.verify.blocks import block_problems
 from torchdpcate.verify.contents import contents_problems
@@ -95,7 +94,6 @@ def _problems(file: ReleaseFile, release: Release) -> Iterator[str]:
     yield from block_problems(release, facts)
     yield from _recomputed(release)
     yield from policy_problems(file, privacy)
-    yield from average_problems(release)
 
 
 def _recomputed(release: Release) -> Iterator[str]:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from torchdpcate.erm.private_fit import LINEAR_FITS
+from torchdpcate.estimators.average.stated import AVERAGE_MECHANISMS, EFFECT_ESTIMATORS, FITTED
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
 from torchdpcate.estimators.mechanism import ReleaseMechanism, Stated
 from torchdpcate.estimators.rules.mechanisms import STATED_MECHANISMS
@@ -20,7 +22,6 @@ from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.release.rule import RuleRelease
 from torchdpcate.release.statement import TUNING
 from torchdpcate.release.statistics import StatisticsRelease
-from torchdpcate.verify.average_law import READOUTS
 
 _CHOICE = ("learner", "certificate", "policies", "actions", "floor", "spread")
 _CHOICE_MAY = frozenset(
@@ -41,42 +42,15 @@ _CHOICES = {
     for name, mechanism in SELECTIONS.items()
 }
 
-_PAID = (
-    *("score", "size", "spread", "difference", "table", "variance", "sum", "weights"),
-    *("stage_one", "outcome_model", "balance", "difference_in_means"),
+FAMILIES: tuple[Mapping[str, ReleaseMechanism], ...] = (
+    MECHANISMS,
+    STATED_MECHANISMS,
+    EFFECT_ESTIMATORS,
+    AVERAGE_MECHANISMS,
 )
-_FIT = (
-    *("fitter", "share", "ridge", "perturbation", "tilt_scale", "epsilon_jacobian", "solver_scale"),
-    *("steps", "length", "momentum", "gradient_scale"),
-    *("order", "gamma", "radius", "gradient_sensitivity", "dry_run_acceptance"),
-)
-_FITTED = ("weights", "outcome_model")
-_FITTERS = ("objective", "noisy_gradient", "k_norm_gradient")
-_AVERAGE_MAY = frozenset(
-    (
-        *("holds_if", "loss", "basis", "noise_per_record", "outcome_bounds", "slope_bound"),
-        *("nuisance", "split", "seed", "size_range", "groups", "ridge", "floor_treated", "floor_control"),
-        *(f"epsilon_{part}" for part in _PAID),
-        *(f"scale_{part}" for part in _PAID),
-        *(f"{part}_scale" for part in _PAID),
-        *(f"{fitted}_{name}" for fitted in _FITTED for name in _FIT),
-    )
-)
-_AVERAGES = {
-    name: Stated(
-        Level.CERTIFIED,
-        (AverageEffectRelease.kind,),
-        frozenset(("learner", "estimand", "eta")),
-        _AVERAGE_MAY,
-        conditions=None,
-    )
-    for name in READOUTS
-}
-
-FAMILIES: tuple[Mapping[str, ReleaseMechanism], ...] = (MECHANISMS, STATED_MECHANISMS)
 """Mechanisms by the names that statements give them, family by family."""
 
-_OTHERS: dict[str, Stated] = {**_CHOICES, **_AVERAGES}  # of families that are not listed above
+_OTHERS: dict[str, Stated] = _CHOICES  # of families that are not listed above
 
 
 def mechanism_of(name: str) -> ReleaseMechanism | None:
@@ -163,6 +137,6 @@ def constants_problem(public: Mapping[str, Any], known: Stated) -> str | None:
     if missing:
         return f"its public constants lack {', '.join(sorted(missing))}"
     # a fitter of another maker tells what it likes
-    own = tuple(f"{name}_" for name in _FITTED if public.get(f"{name}_fitter", _FITTERS[0]) not in _FITTERS)
+    own = tuple(f"{name}_" for name in FITTED if public.get(f"{name}_fitter", "objective") not in LINEAR_FITS)
     strange = {name for name in public.keys() - known.needs - known.may if not name.startswith((*own, *known.prefixes))}
     return f"its public constants hold {', '.join(map(repr, sorted(strange)))}, which none tells" if strange else None

@@ -56,8 +56,8 @@ def test_one_old_record_loses_no_more_than_stage_one_charges(loss):
     theta = torch.cat([theta, torch.cartesian_prod(grid, grid)])
     one, other = (log_density(theta, of, chosen, public["ridge"], public["tilt_scale"]) for of in worlds)
     found = (one - other).abs().max().item()
-    assert found <= plan.prices["stage_one"]
-    assert found > plan.prices["stage_one"] / 4
+    assert found <= plan.epsilons["stage_one"]
+    assert found > plan.epsilons["stage_one"] / 4
 
 
 @pytest.mark.parametrize("settings", [{}, {"shares": {"balance": 0.1}}, {"readout": "outcome_table"}])
