@@ -17,11 +17,12 @@ from torchdpcate.erm.solver import default_tolerance
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.recompute import as_number, charged_gaussian, grid_problems, scale_problems
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.events import Event, GaussianEvent, event_from_dict
+from torchdpcate.privacy.charge import Purpose
+from torchdpcate.privacy.events import Event, GaussianEvent
 from torchdpcate.privacy.mechanisms import AdditiveMechanism
 from torchdpcate.release.release import Release
 from torchdpcate.release.rule import RuleRelease
-from torchdpcate.verify.known import CANDIDATE, is_known
+from torchdpcate.verify.known import is_known
 
 LOSSES: dict[str, tuple[float, float | None]] = {
     **dict.fromkeys(("huber_hinge", "HuberHinge"), (1.0, None)),
@@ -131,12 +132,12 @@ def _own_parts(release: RuleRelease) -> Iterator[str]:
 
 
 def _facts(release: RuleRelease) -> RuleFacts:
-    charges = [charge for block in release.privacy.blocks for charge in block["charges"]]
-    own = [c for c in charges if c["label"] == f"release by {release.privacy.mechanism}"]
-    paid = own or [c for c in charges if c["label"].startswith(f"{CANDIDATE} ")]
-    if paid[-1]["count"] != 1:
+    charges = release.privacy.charges
+    own = [c for c in charges if c.is_release(release.privacy.mechanism, "")]
+    paid = own or [c for c in charges if c.purpose is Purpose.CANDIDATE]
+    if paid[-1].count != 1 or paid[-1].event is None:
         raise ValueError("a release is paid once")
-    return RuleFacts(release, event_from_dict(paid[-1]["event"]), bool(own))
+    return RuleFacts(release, paid[-1].event, bool(own))
 
 
 def _compare(facts: RuleFacts, name: str, needed: float) -> Iterator[str]:
