@@ -86,7 +86,11 @@ def test_functions_lie_where_the_certificate_says(arms, features):
     assert (mu - 1).abs().max() <= bound.outcome_range - 2
     assert certified.level is Level.CERTIFIED
     assert certified.moves_all_scores
-    assert certified.public["indirect_sensitivity"] <= certified.range_sensitivity == nuisances.range_sensitivity(facts(arms))
+    assert (
+        certified.public["indirect_sensitivity"]
+        <= certified.range_sensitivity
+        == nuisances.range_sensitivity(facts(arms))
+    )
 
 
 def test_a_replaced_record_spreads_all_sums_within_the_certificate():
@@ -206,7 +210,11 @@ def test_fits_about_a_guess_lie_where_the_certificate_says(arms, constants):
     e, mu, bound = certified.nuisances.propensity(x), certified.nuisances.outcome(x), nuisances.bound(facts(arms))
     torch.testing.assert_close(e.sum(1), torch.ones(400, dtype=torch.float64))
     assert e.min() >= bound.overlap >= 0.1
-    assert certified.public["indirect_sensitivity"] <= certified.range_sensitivity == nuisances.range_sensitivity(facts(arms))
+    assert (
+        certified.public["indirect_sensitivity"]
+        <= certified.range_sensitivity
+        == nuisances.range_sensitivity(facts(arms))
+    )
     assert certified.public["target"] == "public"
     if constants == "localised":
         assert bound.indirect(400) == pytest.approx(2 * bound.own)
@@ -283,7 +291,9 @@ def test_once_a_guess_is_paid_for_a_small_ridge_is_no_reason_to_refuse(given):
     nuisances.check(facts(), PrivacyBudget(1.0, 0.0))
     certified = nuisances.fit(records(300), facts())
     assert (certified.public["ridge"], certified.public["propensity_ridge"]) == (1e-3, 1e-3)
-    assert certified.range_sensitivity == certified.public["indirect_sensitivity"] > 2 * certified.public["score_spread"]
+    assert (
+        certified.range_sensitivity == certified.public["indirect_sensitivity"] > 2 * certified.public["score_spread"]
+    )
 
 
 @pytest.mark.parametrize(
