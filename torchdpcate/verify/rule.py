@@ -158,7 +158,7 @@ def _objective(facts: RuleFacts, kind: str) -> Iterator[str]:
     if not curvature > 0 or (expected is not None and facts.whole and not _near(curvature, expected)):
         yield "what its determinants cost is not what its loss, weights and ridge ask for"
     objective = _calibrated(facts, kind, bounds)
-    solver = objective.solver.released_scale(objective.size)
+    solver = objective.solver_scale
     yield from _compare(facts, "tilt_scale", objective.scale)
     yield from _compare(facts, "solver_scale", solver)
     yield from grid_problems("theta", facts.release.theta, facts.number("solver_scale"))

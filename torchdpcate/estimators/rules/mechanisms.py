@@ -106,8 +106,6 @@ class ObjectiveRule(RuleMechanism):
             constrained=problem.domain is not None,
         )
 
-        solver_scale = objective.solver.released_scale(problem.size)  # refuses before anything is paid
-
         def draw(noise: NoiseSource, runs: int) -> Tensor:
             return objective.release(lambda tilts: problem.solve(tilts, objective.tolerance), noise, runs)
 
@@ -115,7 +113,7 @@ class ObjectiveRule(RuleMechanism):
             objective.event,
             self._guarantee(problem, budget),
             draw,
-            {**objective.public, "ridge": problem.ridge, "solver_scale": solver_scale},
+            {**objective.public, "ridge": problem.ridge, "solver_scale": objective.solver_scale},
         )
 
 
