@@ -45,17 +45,13 @@ def summary(folder) -> dict:
     return json.loads((Path(folder) / "summary.json").read_text())
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """Folders of runs on generated data, trained once each."""
-    root, done = tmp_path_factory.mktemp("effects"), {}
+@pytest.fixture
+def trained(finished):
+    """Folders of runs on generated data."""
 
     def folder(name: str) -> Path:
-        if name not in done:
-            done[name] = root / name.replace(" ", "_")
-            words = [word for word in SMALL if not (word.startswith("effect.overlap") and name == "means")]
-            assert main(["train", *words, *RUNS[name], f"run_dir={done[name]}"]) == 0
-        return done[name]
+        words = [word for word in SMALL if not (word.startswith("effect.overlap") and name == "means")]
+        return finished(*words, *RUNS[name])
 
     return folder
 

@@ -57,13 +57,10 @@ def here(tmp_path, monkeypatch):
 TABLE = ["data=table", "data.path=people.csv", "data.domain=domain.yaml"]
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
+@pytest.fixture
+def run(finished):
     """One finished run on generated data."""
-    folder = tmp_path_factory.mktemp("run") / "r"
-    code = main(["train", "data=dataset1", "data.n=1200", "queries.count=25", *QUICK, f"run_dir={folder}"])
-    assert code == 0
-    return folder
+    return finished("data=dataset1", "data.n=1200", "queries.count=25", *QUICK)
 
 
 def test_a_run_writes_release_curator_and_summary(run):
