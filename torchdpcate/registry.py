@@ -57,7 +57,7 @@ class Registry(MutableMapping[str, Any]):
             warn_renamed(name, self.old[name])
             name = self.old[name]
         if not isinstance(name, str) or name not in self:
-            raise InputError(f"{self.group.split('/')[-1]} = {name}: choose one of {', '.join(self)}")
+            raise InputError(f"{self.group} = {name}: choose one of {', '.join(self)}")
         return self[name]
 
     def make(self, given: Any, base: type) -> Any:

@@ -21,7 +21,7 @@ from experiments.owl.page import write_page
 from experiments.owl.references import EPSILONS, NOTE, PAPER, SIZES
 from experiments.owl.trial import VALIDATION, Trials
 from torchdpcate.estimators.rules.outcome import Outcome, PrivateResidual, Shifted, SignedResidual
-from torchdpcate.estimators.rules.ridge import default_gamma
+from torchdpcate.estimators.rules.ridge import default_ridge
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -122,7 +122,7 @@ def ridge(row: Row, side: Side, problem: Batch, epsilon: float) -> float:
     """The ridge of the grid with the best mean accuracy on the data sets for tuning, or the default."""
     n = side.train.y.shape[1]
     if not row.tuned:
-        return default_gamma(n, min(epsilon, 1e3), problem.bounds, problem.loss.curvature)
+        return default_ridge(n, min(epsilon, 1e3), problem.bounds, problem.loss.curvature)
     grid = [gamma for gamma in GRID if problem.affordable(gamma, row.way, epsilon)]
 
     def reached(gamma: float) -> float:
@@ -148,7 +148,7 @@ def cells(runs: int, sizes: tuple[int, ...]) -> Iterator[dict[str, object]]:
             start = time.perf_counter()
             for epsilon in EPSILONS:
                 before, after = (problem(side, row, epsilon, noise) for side in (tuning, measured))
-                spent = epsilon * (1 - (row.outcome.share if row.outcome is not None else 0.0))
+                spent = epsilon * (1 - (row.outcome.budget_fraction if row.outcome is not None else 0.0))
                 gamma = ridge(row, tuning, before, spent)
                 found, value = measured.measure(row, after, gamma, spent, noise)
                 (mean, error), (worth, doubt) = mean_and_error(found), mean_and_error(value)

@@ -71,7 +71,7 @@ class Trials:
             epsilon: Budget in all; infinity buys nothing and takes the exact quantiles.
             noise: Where the noise comes from.
         """
-        price = None if math.isinf(epsilon) else outcome.share * epsilon
+        price = None if math.isinf(epsilon) else outcome.budget_fraction * epsilon
         clipped = self.y.clamp(DOMAIN.outcome_low, DOMAIN.outcome_high)
         settled = [
             outcome.settle(CausalData(x, a, y), DOMAIN, price, FitSession(noise))

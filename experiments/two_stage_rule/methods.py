@@ -90,12 +90,12 @@ class FirstStage:
 
     def _fit(self, scheme: WeightScheme, epsilon: float | None) -> Weighing:
         n, left, budget, first, rest = self.sample.a.shape[1], epsilon, None, slice(None), slice(None)
-        if scheme.block is not None:
-            cut = int(n * scheme.block)
+        if scheme.block_fraction is not None:
+            cut = int(n * scheme.block_fraction)
             first, rest = slice(cut), slice(cut, None)
-        if epsilon is not None and scheme.share:
-            budget = PrivacyBudget(epsilon if scheme.block else epsilon * scheme.share, 0.0)
-            left = epsilon if scheme.block else epsilon * (1 - scheme.share)
+        if epsilon is not None and scheme.budget_fraction:
+            budget = PrivacyBudget(epsilon if scheme.block_fraction else epsilon * scheme.budget_fraction, 0.0)
+            left = epsilon if scheme.block_fraction else epsilon * (1 - scheme.budget_fraction)
         training, sample, found = self.sample.part(first), self.sample.part(rest), []
         for run in range(len(self.sample.a)):
             records = training.records(run, self.domain)

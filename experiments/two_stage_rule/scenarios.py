@@ -99,13 +99,13 @@ def certified_rows(references: bool) -> list[Row]:
         ("mmd, rho = 1, gamma, M_y = 5", Certified(MMD, "gamma", WIDE), ""),
         ("private, n rho = 40, gamma, M_y = 5", _bought("gamma"), "- .51 .53 .63 .72"),
         ("private, box, M_y = 2", Certified(PrivateWeights(), "box", NARROW), ""),
-        ("private, own block, box, M_y = 2", Certified(PrivateWeights(block=0.25), "box", NARROW), ""),
+        ("private, own block, box, M_y = 2", Certified(PrivateWeights(block_fraction=0.25), "box", NARROW), ""),
     )
     return [row(label, method, notes if references else "", EPSILONS) for label, method, notes in lines]
 
 
 def _bought(kind: str) -> Certified:
-    return Certified(PrivateWeights(share=0.25, ridge=40.0, perturbation=kind), kind, WIDE)
+    return Certified(PrivateWeights(budget_fraction=0.25, ridge=40.0, perturbation=kind), kind, WIDE)
 
 
 def four_rows() -> list[Row]:
@@ -126,8 +126,8 @@ def confounded_rows(n: int) -> list[Row]:
     """Section 9.3, and what public knowledge of the mean outcome adds; the program of MMD is for small n."""
     plain, centred = SignedResidual(0.0, 6.0), SignedResidual(4.0, 4.0)
     noted = n == 4000
-    sequential = PrivateWeights(share=1 / 3, ridge=10.0, perturbation="gamma")
-    split = PrivateWeights(block=0.25, ridge=10.0, perturbation="gamma")
+    sequential = PrivateWeights(budget_fraction=1 / 3, ridge=10.0, perturbation="gamma")
+    split = PrivateWeights(block_fraction=0.25, ridge=10.0, perturbation="gamma")
     lines = [
         ("known pi, gamma", Certified("known", "gamma", plain), "- - .82 .93 .947"),
         ("known pi, box", Certified("known", "box", plain), ""),
@@ -224,7 +224,7 @@ def main() -> None:
         "constant, gamma": "constant weights, gamma",
         "known pi, box": "known propensity, box",
         "private, box, library's ridge": "private propensity, box",
-        "ipw, rho = 0.1, gamma": "ipw with certified spill, gamma",
+        "ipw, rho = 0.1, gamma": "ipw with certified indirect sensitivity, gamma",
         "private, box, c = 4, K = 4": "private propensity, box, outcome centred at 4",
         "constant, box, c = 4, K = 4": "constant weights, box, outcome centred at 4",
     }

@@ -124,7 +124,7 @@ def rows(outcome: SignedResidual, most_outcome: float, radius: float) -> list[Ro
             ("known pi", "known", ("gamma", "box", "gaussian")),
             ("constant", "constant", ("gamma", "box", "gaussian")),
             ("private", PrivateWeights(), ("box",)),
-            ("private, own block", PrivateWeights(block=0.25), ("box",)),
+            ("private, own block", PrivateWeights(block_fraction=0.25), ("box",)),
             ("ipw, rho = 0.1", ipw, ("gamma",)),
             ("entropy, rho = 0.1", entropy, ("gamma",)),
             ("mmd, rho = 1", mmd, ("gamma",)),
@@ -203,7 +203,7 @@ def main() -> None:
         "constant, box": "certified, constant weights, box",
         "known pi, box": "certified, known propensity, box",
         "private, box": "certified, private propensity, box",
-        "mmd, rho = 1, gamma": "certified, MMD weights with their spill, gamma",
+        "mmd, rho = 1, gamma": "certified, MMD weights with their indirect sensitivity, gamma",
     }
     draw(words.out / "twins.png", cells, {name: name for name in studies}, shown)
     print(f"{len(cells)} cells in {time.perf_counter() - start:.0f} s on one thread")

@@ -75,11 +75,11 @@ SPLIT: dict[str, tuple[Callable[..., Any], Callable[[Any], Tensor]]] = {
     "owl": (lambda noise: OutcomeWeightedLearner(DOMAIN, PURE, noise=noise), lambda rule: rule.problem_.psi[:, 1]),
     "pairwise": (lambda noise: PairwiseRule(DOMAIN, PURE, noise=noise), lambda rule: rule.problem_.psi[:N, 1]),
     "tuned": (
-        lambda noise: PrivatelyTunedRule(OutcomeWeightedLearner(DOMAIN, PURE, noise=noise), gammas=[30.0, 60.0]),
+        lambda noise: PrivatelyTunedRule(OutcomeWeightedLearner(DOMAIN, PURE, noise=noise), ridges=[30.0, 60.0]),
         lambda tuned: tuned.learner_.problem_.psi[:, 1],
     ),
     "cross-validated": (
-        lambda noise: CrossValidatedRule(OutcomeWeightedLearner(DOMAIN, PURE, noise=noise), gammas=[30.0]),
+        lambda noise: CrossValidatedRule(OutcomeWeightedLearner(DOMAIN, PURE, noise=noise), ridges=[30.0]),
         lambda tuned: tuned.learner_.problem_.psi[:, 1],
     ),
     "selection": (

@@ -7,17 +7,17 @@ from torchdpcate.errors import InputError
 
 def test_bounds_of_the_note():
     assert WeightBounds.per_record(4.0) == WeightBounds(4.0, 8.0, 4.0, True)
-    spilling = WeightBounds.with_spill(4.0, 21.908902)
+    spilling = WeightBounds.with_indirect(4.0, 21.908902)
     assert (spilling.first, spilling.second) == pytest.approx((29.908902, 25.908902))
     assert not spilling.own
-    assert spilling.spill == pytest.approx(21.908902)
-    assert WeightBounds.with_spill(4.0, 0.0) == WeightBounds.per_record(4.0)
+    assert spilling.indirect == pytest.approx(21.908902)
+    assert WeightBounds.with_indirect(4.0, 0.0) == WeightBounds.per_record(4.0)
     assert WeightBounds.pairs(1.5) == WeightBounds(1.5, 6.0, 3.0, False)
-    assert WeightBounds.with_spill(4.0, 6.075154).first == pytest.approx(14.075154)
+    assert WeightBounds.with_indirect(4.0, 6.075154).first == pytest.approx(14.075154)
 
 
 def test_scaled_weights_have_scaled_bounds():
-    assert WeightBounds.with_spill(4.0, 2.0).scaled(0.5) == WeightBounds.with_spill(2.0, 1.0)
+    assert WeightBounds.with_indirect(4.0, 2.0).scaled(0.5) == WeightBounds.with_indirect(2.0, 1.0)
 
 
 def test_sums_of_changes_of_pairwise_weights_are_at_most_the_bounds():
@@ -36,7 +36,7 @@ def test_impossible_bounds_are_refused():
         WeightBounds.per_record(0.0)
     with pytest.raises(InputError, match=r"bounds\.first"):
         WeightBounds(4.0, 4.0, 4.0, own=True)
-    with pytest.raises(InputError, match="spill"):
-        WeightBounds.with_spill(4.0, -1.0)
+    with pytest.raises(InputError, match="indirect"):
+        WeightBounds.with_indirect(4.0, -1.0)
     with pytest.raises(InputError, match="factor"):
         WeightBounds.per_record(1.0).scaled(0.0)

@@ -52,7 +52,7 @@ def test_one_record_on_one_feature():
 def test_weights_of_four_without_and_with_spill():
     own = calibrate_tilt(whole(1.0), kind="gamma", bounds=OWN, **COMMON)
     assert (own.jacobian, 1 / own.scale) == pytest.approx((0.0953102, 0.1130862), abs=6e-8)
-    spill = calibrate_tilt(whole(1.0), kind="gamma", bounds=WeightBounds.with_spill(4.0, 21.908902), **COMMON)
+    spill = calibrate_tilt(whole(1.0), kind="gamma", bounds=WeightBounds.with_indirect(4.0, 21.908902), **COMMON)
     assert (spill.jacobian, 1 / spill.scale) == pytest.approx((0.6477226, 0.01177835), abs=6e-8)
 
 
@@ -69,12 +69,12 @@ def test_outcome_weighted_learning():
 def test_the_ridge_that_a_refusal_asks_for():
     # section 8: gamma with J = 0.25 at n = 400 is 0.03520812, here times 400
     assert jacobian(OWN, 1.0, 400 * 0.03520812) == pytest.approx(0.25, abs=1e-7)
-    with pytest.raises(InputError, match=r"gamma = 1: .* J = 1.609 of epsilon = 0.99; give a gamma of at least 6.25"):
+    with pytest.raises(InputError, match=r"ridge = 1: .* J = 1.609 of epsilon = 0.99; give a ridge of at least 6.25"):
         calibrate_tilt(PURE, kind="gamma", bounds=OWN, **{**COMMON, "gamma": 1.0})
     enough = calibrate_tilt(PURE, kind="gamma", bounds=OWN, **{**COMMON, "gamma": 6.26})
     assert enough.jacobian < 0.5
-    with pytest.raises(InputError, match=r"gamma of at least 52.3"):
-        calibrate_tilt(PURE, kind="box", bounds=WeightBounds.with_spill(4.0, 21.9), **{**COMMON, "gamma": 20.0})
+    with pytest.raises(InputError, match=r"ridge of at least 52.3"):
+        calibrate_tilt(PURE, kind="box", bounds=WeightBounds.with_indirect(4.0, 21.9), **{**COMMON, "gamma": 20.0})
 
 
 # what each law gets -------------------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ def test_box_tilts_count_the_largest_entry():
 
 
 def test_gaussian_tilts_take_the_smaller_proof():
-    spent, spill = jacobian(OWN, 1.0, 40.0), WeightBounds.with_spill(4.0, 2.0)
+    spent, spill = jacobian(OWN, 1.0, 40.0), WeightBounds.with_indirect(4.0, 2.0)
     own = calibrate_tilt(whole(1.0, 1e-5), kind="gaussian", bounds=OWN, **COMMON)
     assert own.scale == pytest.approx(gaussian_tilt(1.0, 1e-5, 8.0, spent, 2, 2), rel=1e-8)
     assert own.scale < tilt_sigma(1.0, 1e-5, 8.0, spent, 2)
@@ -204,9 +204,9 @@ def test_no_pair_with_spilling_weights_exceeds_the_claim(seed):
     """All weights move within the declared sums; the direction that adds up most is taken at every theta."""
     generator = torch.Generator().manual_seed(seed)
     spill, most, gamma, loss = 3.0, 2.0, 20.0, HuberHinge(0.5)
-    bounds = WeightBounds.with_spill(most, spill)
+    bounds = WeightBounds.with_indirect(most, spill)
     tilt = calibrate_tilt(whole(1.0), kind="gamma", slope=1.0, bounds=bounds, curvature=1.0, gamma=gamma, size=1)
-    # every other record leans the same way and gains an equal share of the spill
+    # every other record leans the same way and gains an equal share of the indirect sensitivity
     n = 5
     psi = 1 - 0.2 * torch.rand(n, generator=generator, dtype=torch.float64)
     low = 0.1 * torch.rand(n, generator=generator, dtype=torch.float64)

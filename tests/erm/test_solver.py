@@ -153,7 +153,7 @@ def test_more_features_than_records_are_fine_with_a_ridge_alone(domain):
     if not isinstance(domain, L1Ball):  # which prefers axes
         assert residue.norm() < 1e-7  # without a tilt the minimiser is a sum of records
     for gamma in (0.0, -1.0, torch.tensor([1.0, 0.0])):
-        with pytest.raises(InputError, match=r"gamma = .*more features than records"):
+        with pytest.raises(InputError, match=r"ridge = .*more features than records"):
             minimise(psi, target, weights, HuberHinge(0.5), gamma, torch.zeros(2, 40), 1e-9)
 
 
@@ -179,7 +179,7 @@ def test_ill_conditioned_constrained_fits_meet_their_stop():
 
 def test_a_fit_that_misses_its_stop_raises():
     for domain in (None, Ball(0.7)):
-        with pytest.raises(NumericalError, match=r"the fit stopped at a .* nothing is released; raise gamma"):
+        with pytest.raises(NumericalError, match=r"the fit stopped at a .* nothing is released; raise the ridge"):
             minimise(*problem(), HuberHinge(0.5), 3.0, torch.zeros(1, 4), 1e-40, domain)
 
 

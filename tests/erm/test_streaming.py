@@ -62,7 +62,7 @@ def test_a_million_records_meet_the_default_stop():
 def test_what_has_no_minimiser_or_no_precision_is_refused():
     psi, target = records(20)
     batches = in_batches(psi, target, 6)
-    with pytest.raises(InputError, match="gamma = 0: the sum is not strongly convex"):
+    with pytest.raises(InputError, match="ridge = 0: the sum is not strongly convex"):
         minimise_batches(batches, Logistic(), 0.0, torch.zeros(1, 3), 1e-9)
     with pytest.raises(NumericalError, match="nothing is released"):
         minimise_batches(batches, CrossEntropy(), 1.0, torch.zeros(1, 3), 1e-40)

@@ -102,7 +102,7 @@ def rule(kind: type, **settings: Any) -> Any:
 
 def tuned() -> Any:
     learner = OutcomeWeightedLearner(DOMAIN, PURE)
-    return PrivatelyTunedRule(learner, gammas=[30.0, 300.0]).fit(*RECORDS).release()
+    return PrivatelyTunedRule(learner, ridges=[30.0, 300.0]).fit(*RECORDS).release()
 
 
 def selection(**settings: Any) -> Any:
@@ -153,8 +153,8 @@ KINDS: dict[str, Callable[[], Any]] = {
     "owl, private propensity": partial(rule, OutcomeWeightedLearner, propensity=PrivateWeights()),
     "two_stage": partial(rule, TwoStageRule),
     "two_stage, ipw": partial(rule, TwoStageRule, weights="ipw"),
-    "two_stage, entropy": partial(rule, TwoStageRule, weights="entropy", gamma_bound=1e9),
-    "two_stage, mmd": partial(rule, TwoStageRule, weights="mmd", gamma_bound=1e9),
+    "two_stage, entropy": partial(rule, TwoStageRule, weights="entropy", ridge_bound=1e9),
+    "two_stage, mmd": partial(rule, TwoStageRule, weights="mmd", ridge_bound=1e9),
     "pairwise": partial(rule, PairwiseRule),
     "pairwise, Gaussian": partial(rule, PairwiseRule, matching="gaussian"),
     "tuned rule": tuned,
@@ -218,7 +218,7 @@ def test_a_map_that_keeps_what_it_is_shown_is_released_as_it_was_made():
     ):
         learner.fit(x, a, y)
         if isinstance(learner, OutcomeWeightedLearner):
-            learner.curator_score(x)
+            learner.nonprivate_score(x)
         else:
             learner.weights_.propensity(x)
         releases.append(learner.release())

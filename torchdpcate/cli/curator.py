@@ -51,9 +51,9 @@ def effect_facts(learner: CATELearner) -> dict[str, Any]:
 def rule_facts(learner: RuleLearner) -> dict[str, Any]:
     """Return what the curator's folder says of the fit of a rule."""
     problem = learner.problem_
-    bound = problem.gamma + problem.loss.curvature * problem.n * problem.bounds.most
+    bound = problem.ridge + problem.loss.curvature * problem.n * problem.bounds.most
     return {
-        "gamma": problem.gamma,
+        "ridge": problem.ridge,
         "hessian_bound": bound if problem.domain is None else None,  # no less noise, unless a set confines the rule
         "rule_parameters": problem.size,
     }
@@ -96,7 +96,7 @@ def rule_numbers(study: Study, learner: RuleLearner) -> dict[str, Tensor]:
         learner: The fitted learner.
     """
     problem = learner.problem_
-    scores = torch.from_numpy(learner.curator_score(study.queries)) if study.queries is not None else None
+    scores = torch.from_numpy(learner.nonprivate_score(study.queries)) if study.queries is not None else None
     return {
         **_record_numbers(study),
         "weight.mean": problem.weights.mean(),  # the largest is often the public bound

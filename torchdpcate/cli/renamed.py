@@ -6,7 +6,16 @@ from collections.abc import Sequence
 
 from torchdpcate._text import plain
 
-OPTIONS: dict[str, str] = {"effect.eta": "effect.overlap"}
+OPTIONS: dict[str, str] = {
+    "effect.eta": "effect.overlap",
+    "rule.gamma": "rule.ridge",
+    "rule.gamma_bound": "rule.ridge_bound",
+    "tune.gammas": "tune.ridges",
+    "tune.block": "tune.selection_fraction",
+    "weights.share": "weights.budget_fraction",
+    "weights.block": "weights.block_fraction",
+    "outcome.share": "outcome.budget_fraction",
+}
 """New names of settings and groups by the old ones; what lies below an old name keeps its own."""
 CHOICES: dict[str, dict[str, str]] = {
     "outcome": {"bought_residual": "private_residual"},

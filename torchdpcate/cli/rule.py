@@ -84,7 +84,7 @@ def train_rule(config: DictConfig, folder: Path, task: str) -> None:
     summary = summary_of(task, config, study, learner, release) | rule_choices(config)
     summary |= _accuracies(study, fitted, nonprivate, release) | _values(study, fitted, nonprivate, release)
     write_curator(config, rule_facts(fitted), rule_numbers(study, fitted), folder / "curator")
-    noise = fitted.explain_noise()
+    noise = fitted.plan()
     write_text(folder / "curator" / "noise.txt", f"{noise}\n", PRIVATE)
     finish(summary, _MEASURES, release, folder, start)
     if release.privacy.claims:
@@ -130,7 +130,7 @@ def _with_propensity(config: DictConfig, task: str) -> DictConfig:
     if known is None:
         raise InputError(
             f"weights.propensity: task={task} needs P(A = 1 | x) of these records; give weights.propensity=0.5 (a "
-            "trial's), weights.propensity=COLUMN (the covariate that holds it), or weights=private (bought)"
+            "trial's), weights.propensity=COLUMN (the covariate that holds it), or weights=private (a private one)"
         )
     config.weights.propensity = known
     return config
@@ -154,7 +154,7 @@ def _numbers(config: DictConfig, study: Study) -> int:
 
 def _decisions(learner: RuleLearner, x: Tensor) -> Tensor:
     """Return whom the rule without noise would treat."""
-    return (torch.as_tensor(learner.curator_score(x)) > 0).long()
+    return (torch.as_tensor(learner.nonprivate_score(x)) > 0).long()
 
 
 def _accuracies(study: Study, learner: RuleLearner, nonprivate: RuleLearner, release: RuleRelease) -> dict[str, float]:

@@ -26,7 +26,7 @@ class WeightBounds:
         InputError: If a number is not positive, or the three contradict each other.
 
     Example:
-        >>> WeightBounds.with_spill(4.0, 21.908902)
+        >>> WeightBounds.with_indirect(4.0, 21.908902)
         WeightBounds(most=4.0, first=29.908902, second=25.908902, own=False)
     """
 
@@ -50,15 +50,15 @@ class WeightBounds:
         return cls(most, 2 * most, most, own=True)
 
     @classmethod
-    def with_spill(cls, most: float, spill: float) -> Self:
-        """Weights in [0, most], the others of which move by at most ``spill`` in all: W_1 and W_2 grow by it.
+    def with_indirect(cls, most: float, indirect: float) -> Self:
+        """Weights in [0, most], the others of which move by at most ``indirect`` in all: W_1 and W_2 grow by it.
 
         Raises:
-            InputError: If ``spill`` is negative.
+            InputError: If ``indirect`` is negative.
         """
-        if number("spill", spill) < 0:
-            raise InputError(f"spill = {spill:g}: give a number of at least 0")
-        return cls(most, 2 * most + spill, most + spill, own=spill == 0)
+        if number("indirect", indirect) < 0:
+            raise InputError(f"indirect = {indirect:g}: give a number of at least 0")
+        return cls(most, 2 * most + indirect, most + indirect, own=indirect == 0)
 
     @classmethod
     def pairs(cls, most: float) -> Self:
@@ -69,7 +69,7 @@ class WeightBounds:
         return cls(most, 4 * most, 2 * most, own=False)
 
     @property
-    def spill(self) -> float:
+    def indirect(self) -> float:
         """D_1, how much the other records' terms move."""
         return self.first - 2 * self.most
 

@@ -30,7 +30,7 @@ def newton(
     *,
     measure: Measure | None = None,
     what: str = "the fit",
-    remedy: str = "raise gamma",
+    remedy: str = "raise the ridge",
     bounds: Bounds | None = None,
     project: Project | None = None,
 ) -> tuple[Tensor, Tensor]:

@@ -41,10 +41,10 @@ def jacobian(bounds: WeightBounds, curvature: float, gamma: float) -> float:
     Example:
         >>> round(jacobian(WeightBounds.per_record(4.0), 1.0, 40.0), 7)
         0.0953102
-        >>> round(jacobian(WeightBounds.with_spill(4.0, 21.908902), 1.0, 40.0), 7)
+        >>> round(jacobian(WeightBounds.with_indirect(4.0, 21.908902), 1.0, 40.0), 7)
         0.6477226
     """
-    ratio = positive("curvature", curvature) / positive("gamma", gamma)
+    ratio = positive("curvature", curvature) / positive("ridge", gamma)
     return math.log1p(bounds.most * ratio) if bounds.own else bounds.second * ratio
 
 
@@ -178,8 +178,8 @@ def calibrate_tilt(
         half = epsilon / 2
         needed = bounds.most * curvature * ridge_ratio(half) if bounds.own else curvature * bounds.second / half
         raise InputError(
-            f"gamma = {gamma:.4g}: objective perturbation spends J = {spent:.4g} of epsilon = {epsilon:.4g}; give a "
-            f"gamma of at least {needed:.3g}, or {remedy}"
+            f"ridge = {gamma:.4g}: objective perturbation spends J = {spent:.4g} of epsilon = {epsilon:.4g}; give a "
+            f"ridge of at least {needed:.3g}, or {remedy}"
         )
     shift = positive("slope", slope) * bounds.first
     if kind == "gaussian":
@@ -274,7 +274,7 @@ def output_mechanism(
     """
     distance = 2.0 if constrained else 1.0
     tau = positive("tolerance", tolerance)
-    sensitivity = (positive("slope", slope) * bounds.first + 2 * distance * tau) / positive("gamma", gamma)
+    sensitivity = (positive("slope", slope) * bounds.first + 2 * distance * tau) / positive("ridge", gamma)
     if kind == "gamma":
         return KNormMechanism(budget.epsilon, sensitivity)
     if kind == "gaussian":

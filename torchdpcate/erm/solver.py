@@ -94,8 +94,8 @@ def positive_ridges(gamma: float | Tensor, runs: int, device: torch.device) -> T
     ridges = torch.as_tensor(gamma, dtype=torch.float64, device=device).expand(runs)
     if not bool((ridges > 0).all()):
         raise InputError(
-            f"gamma = {ridges.min().item():g}: the sum is not strongly convex (nor has it one minimiser with more "
-            "features than records); give a gamma above 0"
+            f"ridge = {ridges.min().item():g}: the sum is not strongly convex (nor has it one minimiser with more "
+            "features than records); give a ridge above 0"
         )
     return ridges
 

@@ -102,7 +102,7 @@ class Tangent(FeatureMap):
     """
 
     def _setup(self, width: int, nuisances: "NuisanceModel | None") -> None:
-        networks = getattr(nuisances, "networks", tuple)()
+        networks: tuple[Nuisances, ...] = getattr(nuisances, "networks", tuple)()
         kinds = [[type(layer) for layer in network.outcome.net] for network in networks]
         if not networks or any(k not in ([nn.Linear], [nn.Linear, nn.ReLU, nn.Linear]) for k in kinds):
             raise InputError(

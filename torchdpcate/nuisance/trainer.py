@@ -1,4 +1,4 @@
-"""The Trainer that fits small modules quietly, and its progress bar."""
+"""The Trainer that fits small modules quietly; Lightning is imported when one is made."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import signal
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
-
-from lightning.pytorch import Trainer
-from lightning.pytorch.callbacks import ProgressBar, RichProgressBar
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from typing import TYPE_CHECKING, Any
 
 from torchdpcate.errors import InputError
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
 
 
 def default_trainer(*, progress: bool = False, **settings: Any) -> Trainer:
@@ -30,8 +29,14 @@ def default_trainer(*, progress: bool = False, **settings: Any) -> Trainer:
         >>> default_trainer(accelerator="cpu", max_steps=5).max_steps
         5
     """
+    from lightning.pytorch import Trainer
+    from lightning.pytorch.callbacks import ProgressBar
+    from lightning.pytorch.utilities.exceptions import MisconfigurationException
+
     callbacks = list(settings.pop("callbacks", None) or [])
     if progress and not any(isinstance(callback, ProgressBar) for callback in callbacks):
+        from torchdpcate.nuisance.progress import TrainingBar
+
         callbacks.append(TrainingBar(refresh_rate=20))
     quiet: dict[str, Any] = {
         "devices": 1,
@@ -47,21 +52,6 @@ def default_trainer(*, progress: bool = False, **settings: Any) -> Trainer:
             return Trainer(callbacks=callbacks, **{**quiet, **settings})
     except MisconfigurationException as error:
         raise InputError(f"trainer: {' '.join(str(error).split())}; use trainer=cpu or mend its settings") from None
-
-
-class TrainingBar(RichProgressBar):
-    """Lightning's rich progress bar with a line that says what trains.
-
-    Example:
-        >>> TrainingBar(refresh_rate=20).refresh_rate
-        20
-    """
-
-    def _get_train_description(self, current_epoch: int) -> str:
-        # Lightning names the epoch alone, and a run that counts steps has none.
-        name = type(self.trainer.lightning_module).__name__.removeprefix("Trainable")
-        private = self.trainer.max_steps > 0
-        return f"{name}, DP-SGD" if private else f"{name}, epoch {current_epoch + 1}/{self.trainer.max_epochs}"
 
 
 @contextmanager

@@ -14,7 +14,6 @@ from torchdpcate.features.user_maps import on_domain
 from torchdpcate.nuisance.trainer import interruptible, quiet_lightning
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
-from torchdpcate.second_stage.neural import NeuralHead, fit_neural_head
 from torchdpcate.second_stage.stage import FittedStage, LinearStage, NeuralStage, SecondStageBlock
 
 if TYPE_CHECKING:
@@ -218,6 +217,8 @@ class NeuralSecondStage(SecondStage):
         seed: int = 0,
     ) -> NeuralStage:
         """Return the polished neural stage."""
+        from torchdpcate.second_stage.neural import NeuralHead, fit_neural_head  # Lightning, for those who train
+
         domain = block.domain
         block = block.in_units_of(domain.outcome_range)
         with quiet_lightning(), interruptible(), torch.random.fork_rng():

@@ -24,14 +24,14 @@ from torchdpcate.verify.average_law import READOUTS
 CANDIDATE = "candidate"
 """First word of what one of several candidates is charged."""
 
-_RULE = ("learner", "weights", "outcome", "loss", "gamma")
+_RULE = ("learner", "weights", "outcome", "loss", "ridge")
 _RULE_MAY = frozenset(
     (
         *("radius", "split", "seed", "outcome_low", "outcome_high", "outcome_centre", "outcome_clip"),
         *("propensity", "propensity_ridge", "propensity_perturbation", "propensity_tilt_scale"),
-        *("propensity_epsilon_jacobian", "spill", "weights_ridge", "weights_cap", "weights_alpha"),
+        *("propensity_epsilon_jacobian", "indirect_sensitivity", "weights_ridge", "weights_cap", "weights_alpha"),
         *("weights_bandwidth", "matching", "bandwidth", "columns", "gap", "residual_model"),
-        *("candidates", "selection_block"),
+        *("candidates", "selection_fraction"),
     )
 )
 _TILT = ("perturbation", "tilt_scale", "epsilon_jacobian", "solver_scale")

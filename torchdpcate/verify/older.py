@@ -5,8 +5,13 @@ from dataclasses import replace
 from torchdpcate.release.release import Release
 from torchdpcate.release.rule import RuleRelease
 
+_NAMES = {
+    RuleRelease.kind: {"gamma": "ridge", "spill": "indirect_sensitivity", "selection_block": "selection_fraction"},
+}
+"""New names of public constants by the old ones, by kind of release."""
+
 _VALUES = {(RuleRelease.kind, "outcome"): {"bought_residual": "private_residual"}}
-"""New words by the old ones, by kind of release and name of the public constant."""
+"""New words by the old ones, by kind of release and new name of the public constant."""
 
 
 def in_present_words(release: Release) -> Release:
@@ -15,8 +20,9 @@ def in_present_words(release: Release) -> Release:
     Args:
         release: As read from its file.
     """
-    public = {}
-    for name, value in release.privacy.public.items():
+    told, public, names = release.privacy.public, {}, _NAMES.get(release.kind, {})
+    for old, value in told.items():
+        name = old if names.get(old) in told else names.get(old, old)  # both at once are none of any version's
         words = _VALUES.get((release.kind, name), {})
         public[name] = words.get(value, value) if isinstance(value, str) else value
     if public == release.privacy.public:

@@ -95,7 +95,7 @@ class RuleFacts:
         if scheme not in ("ipw", "entropy", "mmd"):
             raise ValueError(f"weights = {scheme}")
         cap = 1 / overlap if public.get("weights_cap") is None else self.number("weights_cap")
-        return WeightBounds.with_spill(cap / 2, self.number("spill")), None
+        return WeightBounds.with_indirect(cap / 2, self.number("indirect_sensitivity")), None
 
 
 def rule_problems(release: Release) -> Iterator[str]:
@@ -145,7 +145,7 @@ def _compare(facts: RuleFacts, name: str, needed: float) -> Iterator[str]:
 
 def _objective(facts: RuleFacts, kind: str) -> Iterator[str]:
     bounds, most = facts.weights
-    spent, gamma = facts.number("epsilon_jacobian"), facts.number("gamma")
+    spent, gamma = facts.number("epsilon_jacobian"), facts.number("ridge")
     if facts.public["perturbation"] != kind:
         yield "its perturbation is not that of its mechanism"
     if most is not None:
@@ -165,7 +165,7 @@ def _objective(facts: RuleFacts, kind: str) -> Iterator[str]:
 
 def _tilt(facts: RuleFacts, kind: str, bounds: WeightBounds) -> Tilt:
     """Return the tilt that the charge pays, with these weights and the told cost of the determinants."""
-    spent, gamma = facts.number("epsilon_jacobian"), facts.number("gamma")
+    spent, gamma = facts.number("epsilon_jacobian"), facts.number("ridge")
     features = facts.release.features
     return calibrate_tilt(
         facts.budget,
@@ -199,7 +199,7 @@ def _noise(facts: RuleFacts, kind: str, bounds: WeightBounds) -> AdditiveMechani
         kind=kind,
         slope=facts.slope,
         bounds=bounds,
-        gamma=facts.number("gamma"),
+        gamma=facts.number("ridge"),
         tolerance=default_tolerance(facts.slope, bounds.most),
         constrained=facts.public.get("radius") is not None,
     )

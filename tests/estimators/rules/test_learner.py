@@ -18,7 +18,7 @@ from torchdpcate.errors import BudgetError, InputError, VerificationError
 from torchdpcate.estimators.rules.mechanisms import ObjectiveRule, OutputRule
 from torchdpcate.estimators.rules.outcome import Outcome, PrivateResidual, Shifted, SignedResidual
 from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
-from torchdpcate.estimators.rules.ridge import default_gamma, needed_gamma
+from torchdpcate.estimators.rules.ridge import default_ridge, needed_ridge
 from torchdpcate.estimators.rules.two_stage import TwoStageRule
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
 from torchdpcate.features.maps import Fourier
@@ -46,7 +46,7 @@ def best(x):
 
 def test_a_rule_without_privacy_is_the_weighted_minimiser():
     x, a, y = records()
-    learner = OutcomeWeightedLearner(DOMAIN, None, propensity=0.3, outcome="shifted", gamma=2.0).fit(x, a, y)
+    learner = OutcomeWeightedLearner(DOMAIN, None, propensity=0.3, outcome="shifted", ridge=2.0).fit(x, a, y)
     theta = learner.problem_.minimiser.clone().requires_grad_()
     psi = torch.cat([torch.ones(len(x), 1), 2 * x - 1], 1) / math.sqrt(3)
     weights = (y + 2) / 4 / (2 * (0.7 - 0.4 * a))
@@ -55,14 +55,14 @@ def test_a_rule_without_privacy_is_the_weighted_minimiser():
     total = (weights * loss).sum() + theta @ theta
     (gradient,) = torch.autograd.grad(total, theta)
     assert gradient.norm() < 1e-8
-    assert np.allclose(learner.curator_score(x), (psi @ theta).detach())
+    assert np.allclose(learner.nonprivate_score(x), (psi @ theta).detach())
 
 
 def test_signed_residual_and_shift_agree_on_who_is_better_off():
     x, a, y = records(n=20_000)
     for outcome in ("shifted", "signed_residual", SignedResidual(centre=0.3), Shifted(low=-1.5, high=2.0)):
         rule = OutcomeWeightedLearner(DOMAIN, None, outcome=outcome).fit(x, a, y)
-        assert ((rule.curator_score(x) > 0) == best(x)).mean() > 0.97
+        assert ((rule.nonprivate_score(x) > 0) == best(x)).mean() > 0.97
 
 
 def test_confounding_is_weighted_away_by_the_right_arm_alone():
@@ -76,7 +76,7 @@ def test_confounding_is_weighted_away_by_the_right_arm_alone():
     X, truth = torch.cat([x, pi[:, None]], 1), (effect > 0).numpy()
     right = OutcomeWeightedLearner(domain, None, propensity="pi").fit(X, a, y)
     blind = TwoStageRule(domain, None, weights="constant").fit(X, a, y)
-    accuracy = [((rule.curator_score(X) > 0) == truth).mean() for rule in (right, blind)]
+    accuracy = [((rule.nonprivate_score(X) > 0) == truth).mean() for rule in (right, blind)]
     assert accuracy[0] > 0.95
     assert accuracy[1] < 0.75
 
@@ -111,9 +111,9 @@ def test_pure_budgets_give_pure_statements():
 
 def test_private_weights_take_their_share_and_a_block_takes_none():
     x, a, y = records(4000)
-    shared = TwoStageRule(DOMAIN, PrivacyBudget(2.0, 0.0), weights=PrivateWeights(share=0.5)).fit(x, a, y)
+    shared = TwoStageRule(DOMAIN, PrivacyBudget(2.0, 0.0), weights=PrivateWeights(budget_fraction=0.5)).fit(x, a, y)
     assert shared.ledger_.spent("records")["epsilon"] == pytest.approx(1.2)  # and a tenth for the outcome
-    split = TwoStageRule(DOMAIN, PrivacyBudget(2.0, 0.0), weights=PrivateWeights(block=0.25)).fit(x, a, y)
+    split = TwoStageRule(DOMAIN, PrivacyBudget(2.0, 0.0), weights=PrivateWeights(block_fraction=0.25)).fit(x, a, y)
     assert split.sizes_ == {"weights": 1000, "records": 3000}
     assert split.ledger_.spent("records")["epsilon"] == pytest.approx(0.2)
     rule = split.release()
@@ -160,7 +160,7 @@ def test_the_propensity_column_is_weight_and_no_feature():
     rule = learner.release()
     assert rule.schema.columns == ("u", "v")  # a reader need not know how people came to be treated
     assert np.array_equal(rule.score(frame), rule.score(x))
-    assert learner.curator_score(frame).shape == (1500,)
+    assert learner.nonprivate_score(frame).shape == (1500,)
 
 
 def test_bought_constants_are_where_the_outcomes_are():
@@ -180,7 +180,7 @@ def test_bought_constants_are_where_the_outcomes_are():
 
 def test_constants_are_bought_from_the_rule_s_records_alone():
     x, a, y = records(4000)
-    split = TwoStageRule(DOMAIN, PrivacyBudget(2.0, 0.0), weights=PrivateWeights(block=0.25)).fit(x, a, y)
+    split = TwoStageRule(DOMAIN, PrivacyBudget(2.0, 0.0), weights=PrivateWeights(block_fraction=0.25)).fit(x, a, y)
     assert {entry.block for entry in split.ledger_.entries if "centre" in entry.label} == {"records"}
 
 
@@ -197,25 +197,25 @@ def test_squared_loss_is_confined_to_its_ball():
 def test_default_gamma_costs_a_tenth_of_epsilon():
     bounds = WeightBounds.per_record(2.0)
     for epsilon in (0.1, 1.0):
-        gamma = default_gamma(100, epsilon, bounds, 1.0)
-        assert math.log1p(2.0 / gamma) == pytest.approx(epsilon / 10)
-    assert default_gamma(10**6, 5.0, bounds, 1.0) == 2000
+        ridge = default_ridge(100, epsilon, bounds, 1.0)
+        assert math.log1p(2.0 / ridge) == pytest.approx(epsilon / 10)
+    assert default_ridge(10**6, 5.0, bounds, 1.0) == 2000
 
 
 def test_parameters_are_stored_and_cloned():
-    learner = TwoStageRule(DOMAIN, PrivacyBudget(1.0, 0.0), weights="ipw", gamma=3.0, perturbation="box")
+    learner = TwoStageRule(DOMAIN, PrivacyBudget(1.0, 0.0), weights="ipw", ridge=3.0, perturbation="box")
     twin = clone(learner)
     assert twin.get_params()["weights"] == "ipw"
-    assert twin.gamma == 3.0
+    assert twin.ridge == 3.0
 
 
 def test_explain_noise_names_the_spill_of_unpaid_weights():
     x, a, y = records(400)
-    settings = {"gamma_bound": 1e9}
-    spilled = TwoStageRule(DOMAIN, PrivacyBudget(4.0, 0.0), weights="ipw", **settings).fit(x, a, y).explain_noise()
-    bought = TwoStageRule(DOMAIN, PrivacyBudget(4.0, 0.0), **settings).fit(x, a, y).explain_noise()
-    assert spilled.spill_share > 0.3
-    assert bought.spill_share == 0
+    settings = {"ridge_bound": 1e9}
+    spilled = TwoStageRule(DOMAIN, PrivacyBudget(4.0, 0.0), weights="ipw", **settings).fit(x, a, y).plan()
+    bought = TwoStageRule(DOMAIN, PrivacyBudget(4.0, 0.0), **settings).fit(x, a, y).plan()
+    assert spilled.indirect_fraction > 0.3
+    assert bought.indirect_fraction == 0
     assert any("weights=private" in line for line in spilled.advice)
     assert str(spilled).count("\n") > 3
 
@@ -228,7 +228,11 @@ def refused(match, budget=None, data=None, **settings):
 
 def test_mistakes_are_named():
     x, a, y = records()
-    refused("leave something for the rule", outcome=PrivateResidual(share=0.8), propensity=PrivateWeights(share=0.3))
+    refused(
+        "leave something for the rule",
+        outcome=PrivateResidual(budget_fraction=0.8),
+        propensity=PrivateWeights(budget_fraction=0.3),
+    )
     refused("outcome.quantile = 2", outcome=PrivateResidual(quantile=2))
     refused("delta = 0", perturbation="gaussian")
     refused("mechanism = magic", mechanism="magic")
@@ -244,14 +248,14 @@ def test_mistakes_are_named():
     refused("no such covariate", propensity="age")
     refused("outside its declared bounds", data=(x, a, y + 5))
     refused("no record with value 0", data=(x, torch.ones_like(a), y))
-    refused("gamma = 0.01: objective perturbation spends", gamma=0.01)
-    refused("gamma = -1", gamma=-1.0)
+    refused("ridge = 0.01: objective perturbation spends", ridge=0.01)
+    refused("ridge = -1", ridge=-1.0)
 
 
 def test_an_epsilon_that_leaves_only_noise_is_refused_with_what_to_expect():
     x, a, y = records(40)
     refused(r"epsilon = 0.02.*accuracy of 0.5", budget=PrivacyBudget(0.02, 0.0), data=(x, a, y))
-    learner = OutcomeWeightedLearner(DOMAIN, PrivacyBudget(0.02, 0.0), gamma_bound=1e9)
+    learner = OutcomeWeightedLearner(DOMAIN, PrivacyBudget(0.02, 0.0), ridge_bound=1e9)
     assert learner.fit(x, a, y).release().theta.norm() > 0
 
 
@@ -268,9 +272,9 @@ def test_weights_above_their_bound_are_refused():
     for weights in (2 * ones, -ones):
         with pytest.raises(InputError, match="public bound"):
             WeightedERM(psi, ones, weights, HuberHinge(), 1.0, WeightBounds.per_record(1.0))
-    for gamma in (0.0, math.inf, math.nan):
-        with pytest.raises(InputError, match="gamma"):
-            WeightedERM(psi, ones, ones, HuberHinge(), gamma, WeightBounds.per_record(1.0))
+    for ridge in (0.0, math.inf, math.nan):
+        with pytest.raises(InputError, match="ridge"):
+            WeightedERM(psi, ones, ones, HuberHinge(), ridge, WeightBounds.per_record(1.0))
 
 
 def test_the_statement_holds_public_facts_alone():
@@ -278,7 +282,7 @@ def test_the_statement_holds_public_facts_alone():
     rule = OutcomeWeightedLearner(DOMAIN, PrivacyBudget(2.0, 0.0), propensity=0.4).fit(x, a, y).release()
     public = rule.privacy.public
     assert public["weights"] == KnownWeights.name
-    assert {"gamma", "tilt_scale", "epsilon_jacobian", "outcome_centre", "outcome_clip", "propensity"} <= set(public)
+    assert {"ridge", "tilt_scale", "epsilon_jacobian", "outcome_centre", "outcome_clip", "propensity"} <= set(public)
     rule.privacy.to_json()
     assert not any(np.isclose(v, y.mean()) for v in public.values() if isinstance(v, float))
 
@@ -289,7 +293,7 @@ def test_empty_arm_in_the_weights_block_is_no_error():
     a[:] = 0
     a[0] = 1
     data = CausalData(x, a, y)
-    weights = PrivateWeights(block=0.25)
+    weights = PrivateWeights(block_fraction=0.25)
     learner = TwoStageRule(DOMAIN, PrivacyBudget(20.0, 0.0), weights=weights).fit(data.x, data.a, data.y)
     assert torch.isfinite(learner.release().theta).all()
 
@@ -301,11 +305,13 @@ def everyone(**settings):
     return domain, torch.cat([x, e], 1), a, y
 
 
-@pytest.mark.parametrize("weights", [KnownWeights("e"), "constant", "private", PrivateWeights(block=0.3), "ipw", "mmd"])
+@pytest.mark.parametrize(
+    "weights", [KnownWeights("e"), "constant", "private", PrivateWeights(block_fraction=0.3), "ipw", "mmd"]
+)
 @pytest.mark.parametrize("outcome", ["signed_residual", "private_residual"])
 def test_every_release_agrees_with_itself(weights, outcome, tmp_path):
     domain, x, a, y = everyone()
-    learner = TwoStageRule(domain, PrivacyBudget(4.0, 1e-5), weights=weights, outcome=outcome, gamma_bound=1e9)
+    learner = TwoStageRule(domain, PrivacyBudget(4.0, 1e-5), weights=weights, outcome=outcome, ridge_bound=1e9)
     rule = learner.fit(x[:400], a[:400], y[:400]).release()
     path = rule.save(tmp_path / "rule.safetensors")
     verify_release(path)
@@ -331,7 +337,7 @@ def test_settings_changed_after_the_fit_change_no_release():
     assert (rule.privacy.public["outcome"], rule.privacy.public["loss"]) == ("private_residual", "huber_hinge")
     assert rule.privacy.public["propensity"] == 0.5
     assert rule.decide(x).shape == (1500,)
-    assert learner.curator_score(x).shape == (1500,)
+    assert learner.nonprivate_score(x).shape == (1500,)
 
 
 class Loud(Outcome):
@@ -394,6 +400,6 @@ def test_an_outcome_of_ones_own_is_tried_and_makes_the_claim_conditional():
 @pytest.mark.parametrize("epsilon", [1e4, 1e8])
 @pytest.mark.parametrize("own", [True, False])
 def test_a_budget_without_end_has_a_ridge(own, epsilon):
-    bounds = WeightBounds.per_record(1.0) if own else WeightBounds.with_spill(1.0, 2.0)
-    assert default_gamma(400, epsilon, bounds, 1.0) == pytest.approx(0.4)
-    assert 0 < needed_gamma(epsilon, bounds, 1.0) < 1e-3
+    bounds = WeightBounds.per_record(1.0) if own else WeightBounds.with_indirect(1.0, 2.0)
+    assert default_ridge(400, epsilon, bounds, 1.0) == pytest.approx(0.4)
+    assert 0 < needed_ridge(epsilon, bounds, 1.0) < 1e-3

@@ -96,7 +96,7 @@ class SeesAll(Smooth):
 
 
 def outcome_weighted(loss, **settings) -> OutcomeWeightedLearner:
-    given = {"outcome": "signed_residual", "gamma": 20.0, "perturbation": "box", "gamma_bound": math.inf}
+    given = {"outcome": "signed_residual", "ridge": 20.0, "perturbation": "box", "ridge_bound": math.inf}
     return OutcomeWeightedLearner(DOMAIN, PURE, loss=loss, **(given | settings))
 
 
@@ -185,9 +185,9 @@ def log_density(learner: OutcomeWeightedLearner, theta: Tensor, scale: float) ->
     of = learner.problem_
     u = theta @ of.psi.T
     slopes = of.loss(u, of.target)
-    b = (of.weights * slopes.first) @ of.psi + of.gamma * theta
+    b = (of.weights * slopes.first) @ of.psi + of.ridge * theta
     H = torch.einsum("kn,ni,nj->kij", of.weights * slopes.second, of.psi, of.psi)
-    H = H + of.gamma * torch.eye(theta.shape[1]).double()
+    H = H + of.ridge * torch.eye(theta.shape[1]).double()
     det = H[:, 0, 0] * H[:, 1, 1] - H[:, 0, 1] * H[:, 1, 0]
     return det.log() - b.abs().amax(1) / scale
 
@@ -197,14 +197,14 @@ def log_density(learner: OutcomeWeightedLearner, theta: Tensor, scale: float) ->
     [HuberHinge(0.5), Logistic(), Huber(0.5), BalancingLoss(ATE(0.1)), Smooth()],
     ids=lambda loss: type(loss).__name__,
 )
-@pytest.mark.parametrize("gamma", [20.0, 400.0])
-def test_no_accepted_loss_loses_more_than_is_claimed(loss, gamma):
+@pytest.mark.parametrize("ridge", [20.0, 400.0])
+def test_no_accepted_loss_loses_more_than_is_claimed(loss, ridge):
     """The exact log likelihood ratio over a grid of answers, for pairs of records that pull apart."""
     grid = torch.cat([torch.linspace(-8, 8, 161), torch.linspace(-0.05, 0.05, 41)]).double()
     theta, worst, level = torch.cartesian_prod(grid, grid), 0.0, set()
     pairs = [((1.0, 0.0), (-1.0, 0.0)), ((1.0, 1.0), (1.0, 0.0)), ((1.0, 1.0), (-1.0, 0.0))]
     for pair in pairs:
-        fitted = [outcome_weighted(loss, gamma=gamma).fit(*records(*end)) for end in pair]
+        fitted = [outcome_weighted(loss, ridge=ridge).fit(*records(*end)) for end in pair]
         told = [learner.release().privacy for learner in fitted]
         level |= {statement.level for statement in told}
         assert told[0].public["tilt_scale"] == told[1].public["tilt_scale"]

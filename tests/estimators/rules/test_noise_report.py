@@ -9,17 +9,17 @@ from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import HuberHinge
 from torchdpcate.erm.perturbation import calibrate_tilt, output_mechanism
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.rules.mechanisms import make_rule_mechanism
+from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS
 from torchdpcate.estimators.rules.noise_law import expected_accuracy, noise_length
 from torchdpcate.estimators.rules.noise_report import KINDS, explain_noise
-from torchdpcate.estimators.rules.ridge import check_gamma, needed_gamma
+from torchdpcate.estimators.rules.ridge import check_ridge, needed_ridge
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 LOSS = HuberHinge()
-FACTS = {"n": 1000, "size": 5, "loss": LOSS, "bounds": WeightBounds.per_record(1.0), "gamma": 50.0, "budget": BUDGET}
+FACTS = {"n": 1000, "size": 5, "loss": LOSS, "bounds": WeightBounds.per_record(1.0), "ridge": 50.0, "budget": BUDGET}
 
 
 def uniform_directions(n: int, p: int, generator: torch.Generator) -> torch.Tensor:
@@ -38,11 +38,11 @@ def test_the_accuracy_is_that_of_simulated_rules(mechanism, kind, n):
     psi = uniform_directions(n, p, generator)
     target = psi[:, 0].sign()
     problem = WeightedERM(psi, target, torch.ones_like(target), LOSS, 5000.0, FACTS["bounds"])
-    release = make_rule_mechanism(mechanism, kind).prepare(problem, BUDGET)
+    release = RULE_MECHANISMS.find(mechanism)(kind).prepare(problem, BUDGET)
     theta = release.draw(NoiseSource.fixed(n), 4000)
     fresh = uniform_directions(500, p, generator)
     accuracy = ((theta @ fresh.T > 0) == (fresh[:, 0] > 0)).double().mean().item()
-    settings = FACTS | {"n": n, "gamma": 5000.0, "mechanism": mechanism, "perturbation": kind}
+    settings = FACTS | {"n": n, "ridge": 5000.0, "mechanism": mechanism, "perturbation": kind}
     guess, pull = explain_noise(**settings), (psi * target[:, None]).sum(0).norm().item()
     assert guess.signal == pytest.approx(pull, rel=0.15)
     assert explain_noise(**settings, signal=pull / n).accuracy == pytest.approx(accuracy, abs=0.02)
@@ -77,18 +77,18 @@ def test_accuracy_runs_from_chance_to_one(kind):
 
 def test_the_ridge_that_a_budget_needs():
     bounds = WeightBounds.per_record(4.0)
-    assert needed_gamma(1.0, bounds, 1.0, share=0.25) == pytest.approx(400 * 0.03520812, rel=1e-6)
-    spilled = WeightBounds.with_spill(4.0, 21.908902)
-    assert needed_gamma(1.0, spilled, 1.0, share=0.6477226) == pytest.approx(40.0, rel=1e-6)
+    assert needed_ridge(1.0, bounds, 1.0, fraction=0.25) == pytest.approx(400 * 0.03520812, rel=1e-6)
+    spilled = WeightBounds.with_indirect(4.0, 21.908902)
+    assert needed_ridge(1.0, spilled, 1.0, fraction=0.6477226) == pytest.approx(40.0, rel=1e-6)
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"bounds": WeightBounds.with_spill(1.0, 20.0), "gamma": 500.0}, "spill is 91%"),
-        ({"share": 0.5}, "first stage takes 50% of epsilon"),
+        ({"bounds": WeightBounds.with_indirect(1.0, 20.0), "ridge": 500.0}, "indirect sensitivity is 91%"),
+        ({"first_stage_fraction": 0.5}, "first stage takes 50% of epsilon"),
         ({"bounds": WeightBounds.per_record(5.0)}, "largest weight is 5 times"),
-        ({"gamma": 1.0}, "determinants take 69% of epsilon: raise gamma"),
+        ({"ridge": 1.0}, "determinants take 69% of epsilon: raise the ridge"),
         ({"n": 3}, "too few records"),
         ({"size": 200, "n": 200}, "200 coefficients: fewer features"),
         ({"size": 20, "perturbation": "gaussian", "largest_entry": 20**-0.5}, "perturbation=box has"),
@@ -106,10 +106,10 @@ def test_a_shifted_outcome_is_told_of_the_signed_residual():
 
 def test_a_hopeless_budget_is_refused_with_the_accuracy_to_expect():
     budget = PrivacyBudget(1e-4, 0.0)
-    needed = needed_gamma(budget.epsilon, FACTS["bounds"], LOSS.curvature)
-    report = explain_noise(**FACTS | {"budget": budget, "gamma": needed, "mechanism": "output"})
+    needed = needed_ridge(budget.epsilon, FACTS["bounds"], LOSS.curvature)
+    report = explain_noise(**FACTS | {"budget": budget, "ridge": needed, "mechanism": "output"})
     with pytest.raises(InputError) as refused:
-        check_gamma(needed, 1000.0, report)
-    for words in ("epsilon = 0.0001", "gamma = 2e+04", "gamma_bound = 1e+03", "accuracy of 0.50", "records"):
+        check_ridge(needed, 1000.0, report)
+    for words in ("epsilon = 0.0001", "ridge = 2e+04", "ridge_bound = 1e+03", "accuracy of 0.50", "records"):
         assert words in str(refused.value)
-    check_gamma(needed, 1e5, report)
+    check_ridge(needed, 1e5, report)

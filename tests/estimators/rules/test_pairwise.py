@@ -39,7 +39,7 @@ def test_the_objective_is_the_double_sum(matching, gap):
     x, a, y = records(40)
     model = lambda x: 0.3 * x[:, 0]  # noqa: E731
     outcome = SignedResidual(clip=1.0)
-    learner = PairwiseRule(DOMAIN, None, matching, gap, model, outcome=outcome, gamma=2.0).fit(x, a, y)
+    learner = PairwiseRule(DOMAIN, None, matching, gap, model, outcome=outcome, ridge=2.0).fit(x, a, y)
     problem, theta = learner.problem_, torch.tensor([0.4, -0.8, 0.3], dtype=torch.float64)
     value = (problem.weights * LOSS(problem.psi @ theta, problem.target).value).sum().item()
     z, r = DOMAIN.scale(x), (y - model(x)).clamp(-1, 1)
@@ -72,7 +72,7 @@ class Pair:
         self.psi = psi / psi.norm(dim=2, keepdim=True).clamp_min(1.0)
         self.arm, self.r = (parts[1] > 0).double(), parts[2].clamp(-1, 1) / 2
         self.kappa = parts[3].clamp(0, 1).reshape(-1, 2, n)
-        self.gamma, self.theta, self.gap = parts[4][:, 0].clamp(-3, 4).exp(), parts[5], gap
+        self.ridge, self.theta, self.gap = parts[4][:, 0].clamp(-3, 4).exp(), parts[5], gap
 
     def weights(self, world: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Features [B, 2n, p] and weights [B, 2n]; the last record stands in for the first in world 1."""
@@ -96,14 +96,14 @@ class Pair:
         ends = []
         for world in (0, 1):
             psi, w = self.weights(world)
-            ends.append(minimise(psi, self.target(), w, LOSS, self.gamma, zero, 1e-9))
-        return (ends[0] - ends[1]).norm(dim=1) * self.gamma / pair_bounds(self.gap).first
+            ends.append(minimise(psi, self.target(), w, LOSS, self.ridge, zero, 1e-9))
+        return (ends[0] - ends[1]).norm(dim=1) * self.ridge / pair_bounds(self.gap).first
 
     def _sums(self, world: int) -> tuple[torch.Tensor, torch.Tensor]:
         psi, w = self.weights(world)
         slopes = LOSS((psi @ self.theta[:, :, None])[:, :, 0], self.target())
         hessian = (psi.mT * (w * slopes.second)[:, None]) @ psi
-        return ((w * slopes.first)[:, None] @ psi)[:, 0], hessian + self.gamma[:, None, None] * torch.eye(self.size)
+        return ((w * slopes.first)[:, None] @ psi)[:, 0], hessian + self.ridge[:, None, None] * torch.eye(self.size)
 
     def tilt(self) -> torch.Tensor:
         """By how much the summed gradient moves at theta, of W_1."""
@@ -112,7 +112,7 @@ class Pair:
     def determinants(self) -> torch.Tensor:
         """Log ratio of the determinants at theta, of J."""
         ratio = torch.logdet(self._sums(0)[1]) - torch.logdet(self._sums(1)[1])
-        most = torch.tensor([jacobian(pair_bounds(self.gap), LOSS.curvature, g) for g in self.gamma.tolist()])
+        most = torch.tensor([jacobian(pair_bounds(self.gap), LOSS.curvature, g) for g in self.ridge.tolist()])
         return ratio / most
 
 
@@ -146,7 +146,7 @@ def test_the_sensitivity_is_attained(gap):
     x, a = torch.zeros(5, 2, dtype=torch.float64), torch.tensor([1.0, 0, 0, 0, 0], dtype=torch.float64)
     x[:] = torch.tensor([1.0, 2.0])
     ends = [
-        PairwiseRule(DOMAIN, None, gap=gap, gamma=20.0)
+        PairwiseRule(DOMAIN, None, gap=gap, ridge=20.0)
         .fit(x, a, torch.tensor([y, 0, 0, 0, 0], dtype=torch.float64))
         .problem_.minimiser
         for y in (-3.0, 3.0)
@@ -161,7 +161,7 @@ def test_a_rule_learns_who_gains():
     learner = PairwiseRule(DOMAIN, PrivacyBudget(4.0, 0.0), outcome=SignedResidual(clip=1.5)).fit(x, a, y)
     release, best = learner.release(), (x[:, 0] > 0).numpy()
     assert (release.decide(x) == best).mean() > 0.9
-    assert ((learner.curator_score(x) > 0) == best).mean() > 0.9
+    assert ((learner.nonprivate_score(x) > 0) == best).mean() > 0.9
     assert (release.privacy.level, release.privacy.epsilon) == ("certified", pytest.approx(4.0))
     public = release.privacy.public
     assert (public["matching"], public["gap"], public["residual_model"]) == ("all", "difference", "none")
@@ -177,7 +177,7 @@ def test_a_kernel_compares_like_with_like():
     y = a * x[:, 0].sign() - 2 * sick
     scores = {}
     for matching in ("all", CellPairs(["x1"])):
-        score = PairwiseRule(DOMAIN, None, matching).fit(x, a, y).curator_score(x)
+        score = PairwiseRule(DOMAIN, None, matching).fit(x, a, y).nonprivate_score(x)
         scores[getattr(matching, "name", matching)] = ((score > 0) == (x[:, 0] > 0).numpy()).mean()
     assert scores["cells"] > scores["all"] + 0.1
 
@@ -192,7 +192,7 @@ def test_a_kernel_compares_like_with_like():
         ({"gap": "square"}, "choose one of difference, sign"),
         ({"outcome": "shifted"}, "signed_residual"),
         ({"loss": "squared", "radius": 1.0}, "pairs have labels"),
-        ({"gamma": 0.5}, "at least"),
+        ({"ridge": 0.5}, "at least"),
     ],
 )
 def test_settings_without_a_guarantee_are_refused_before_anything_is_spent(settings, message, tmp_path):

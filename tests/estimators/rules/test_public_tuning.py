@@ -1,4 +1,4 @@
-"""Choice of gamma on public records: the batched solves, the value, and what it chooses."""
+"""Choice of ridge on public records: the batched solves, the value, and what it chooses."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 
 DOMAIN = Domain([-1.0] * 3, [1.0] * 3, -2.0, 2.0)
-GAMMAS = [0.5, 5.0, 50.0, 500.0]
+RIDGES = [0.5, 5.0, 50.0, 500.0]
 
 
 def records(n: int = 600, seed: int = 0):
@@ -31,10 +31,10 @@ def learner(epsilon: float = 1.0, **settings):
 
 
 def test_many_data_sets_are_solved_as_one_by_one():
-    problems = [learner(gamma=2.0).fit(*records(80, seed)).problem_ for seed in range(4)]
-    together = Resamples.of(problems).with_gamma(3.0)
+    problems = [learner(ridge=2.0).fit(*records(80, seed)).problem_ for seed in range(4)]
+    together = Resamples.of(problems).with_ridge(3.0)
     tilts = torch.randn(4, 4, dtype=torch.float64)
-    alone = [p.with_gamma(3.0) for p in problems]
+    alone = [p.with_ridge(3.0) for p in problems]
     expected = torch.cat([p.solve(tilt[None], 1e-10) for p, tilt in zip(alone, tilts, strict=True)])
     torch.testing.assert_close(together.solve(tilts, 1e-10), expected, rtol=1e-9, atol=1e-10)
     torch.testing.assert_close(together.minimiser, torch.stack([p.minimiser for p in alone]), rtol=1e-7, atol=1e-9)
@@ -57,8 +57,8 @@ def test_values_are_the_self_normalised_estimate():
 
 def test_records_kept_aside_are_not_fitted_to(monkeypatch):
     seen = {}
-    monkeypatch.setattr(public_tuning, "choose_gamma", lambda *args: seen.update(drawn=args[2], held=args[3]))
-    tune_on_public(learner(), *records(100), GAMMAS, n=400, repeats=7)
+    monkeypatch.setattr(public_tuning, "choose_ridge", lambda *args: seen.update(drawn=args[2], held=args[3]))
+    tune_on_public(learner(), *records(100), RIDGES, n=400, repeats=7)
     assert len(seen["drawn"]) == len(seen["held"]) == 7
     for drawn, held in zip(seen["drawn"], seen["held"], strict=True):
         assert len(drawn) == 400
@@ -78,11 +78,11 @@ def test_records_kept_aside_are_not_fitted_to(monkeypatch):
 )
 def test_every_rule_can_be_tuned(rule):
     before = dict(rule.get_params(deep=False))
-    choice = tune_on_public(rule, *records(), GAMMAS, n=300, repeats=4, seed=3)
-    assert choice.gamma in GAMMAS
-    assert choice.table["gamma"].tolist() == GAMMAS
-    assert choice.table["value"].max() == choice.table.set_index("gamma")["value"][choice.gamma]
-    again = tune_on_public(rule, *records(), GAMMAS, n=300, repeats=4, seed=3)
+    choice = tune_on_public(rule, *records(), RIDGES, n=300, repeats=4, seed=3)
+    assert choice.ridge in RIDGES
+    assert choice.table["ridge"].tolist() == RIDGES
+    assert choice.table["value"].max() == choice.table.set_index("ridge")["value"][choice.ridge]
+    again = tune_on_public(rule, *records(), RIDGES, n=300, repeats=4, seed=3)
     assert again.table.equals(choice.table)
     assert rule.get_params(deep=False) == before
     assert not hasattr(rule, "problem_")
@@ -90,7 +90,7 @@ def test_every_rule_can_be_tuned(rule):
 
 @pytest.mark.slow
 def test_the_choice_follows_records_and_budget():
-    """Output noise of scale 1/gamma drowns a small ridge's rule, until n epsilon is large."""
+    """Output noise of scale 1/ridge drowns a small ridge's rule, until n epsilon is large."""
     values = {}
     for n, epsilon in ((200, 2.0), (5000, 500.0)):
         rule = learner(epsilon, mechanism="output", perturbation="gamma")
@@ -101,15 +101,15 @@ def test_the_choice_follows_records_and_budget():
 
 def test_ridges_without_a_release_are_left_out_or_refused():
     choice = tune_on_public(learner(), *records(), [1e-3, 50.0], n=300, repeats=2)
-    assert choice.gamma == 50.0
+    assert choice.ridge == 50.0
     assert choice.table["value"].isna().tolist() == [True, False]
     with pytest.raises(InputError, match="none of them allows a release"):
         tune_on_public(learner(), *records(), [1e-3], n=300, repeats=2)
-    with pytest.raises(InputError, match="gammas is empty"):
+    with pytest.raises(InputError, match="ridges is empty"):
         tune_on_public(learner(), *records(), [], n=300, repeats=2)
 
 
 def test_the_trials_noise_is_no_private_noise():
     rule = learner(noise=NoiseSource.system())
-    first = tune_on_public(rule, *records(), GAMMAS, n=300, repeats=3, seed=1)
-    assert first.table.equals(tune_on_public(rule, *records(), GAMMAS, n=300, repeats=3, seed=1).table)
+    first = tune_on_public(rule, *records(), RIDGES, n=300, repeats=3, seed=1)
+    assert first.table.equals(tune_on_public(rule, *records(), RIDGES, n=300, repeats=3, seed=1).table)

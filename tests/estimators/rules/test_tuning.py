@@ -53,9 +53,9 @@ def test_a_record_pays_in_one_block_and_all_cost_the_budget(tmp_path):
     assert privacy.tuning["runs"] == 4
     with pytest.raises(InputError, match="nothing to speak of is left"):
         tuned.learner_.release()
-    assert privacy.public["gamma"] == tuned.chosen_["gamma"]
+    assert privacy.public["ridge"] == tuned.chosen_["ridge"]
     assert type(release.features) is type(tuned.chosen_["features"])
-    assert privacy.public["candidates"][2] == "gamma 5, features Legendre degree 2"
+    assert privacy.public["candidates"][2] == "ridge 5, features Legendre degree 2"
     release.save(tmp_path / "release")
     assert load_release(tmp_path / "release").decide([[0.9, -0.9]]).tolist() == [1]
 
@@ -64,7 +64,7 @@ def test_a_record_pays_in_one_block_and_all_cost_the_budget(tmp_path):
     "learner",
     [
         TwoStageRule(DOMAIN, BUDGET),
-        TwoStageRule(DOMAIN, BUDGET, weights=PrivateWeights(block=0.3)),
+        TwoStageRule(DOMAIN, BUDGET, weights=PrivateWeights(block_fraction=0.3)),
         TwoStageRule(DOMAIN, BUDGET, weights="ipw"),
         PairwiseRule(DOMAIN, BUDGET),
         PairwiseRule(DOMAIN, PrivacyBudget(2.0, 0.0), mechanism="output"),
@@ -153,7 +153,7 @@ def test_the_squared_loss_values_rules_by_magnitudes_as_the_others_do():
     x, a, y = records(60)
     y[:30] *= 1e-6
     theta = torch.randn(50, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    settings = {"outcome": "signed_residual", "gamma": 20.0}
+    settings = {"outcome": "signed_residual", "ridge": 20.0}
     hinge, squared = (
         OutcomeWeightedLearner(DOMAIN, None, loss=loss, radius=1.0, **settings).fit(x, a, y).problem_
         for loss in ("huber_hinge", "squared")
@@ -172,7 +172,7 @@ def test_one_record_moves_the_utility_of_pairs_by_no_more_than_its_bound(gap):
         for own in (-2.0, 2.0):
             y = rest + other
             y[0] = own
-            ends.append(PairwiseRule(DOMAIN, None, gap=gap, gamma=20.0).fit(x, a, y).problem_)
+            ends.append(PairwiseRule(DOMAIN, None, gap=gap, ridge=20.0).fit(x, a, y).problem_)
         theta = torch.tensor([[1.0, 1.0, 1.0], [-1.0, 0.0, 0.0]], dtype=torch.float64)
         moved = (agreement(ends[0], theta) - agreement(ends[1], theta)).abs().max().item()
         reached.append(moved / ends[0].bounds.second)
@@ -200,7 +200,7 @@ def test_cross_validation_claims_nothing(tmp_path):
     assert "epsilon =" not in privacy.to_markdown().split("## Blocks")[0].replace("epsilon jacobian", "")
     assert "-differentially private" not in privacy.to_markdown()
     assert Ledger.load(path).spent()["total"]["epsilon"] is None
-    assert tuned.choice_.gamma in (20.0, 2000.0)
+    assert tuned.choice_.ridge in (20.0, 2000.0)
     assert tuned.choice_.table["value"].isna().tolist() == [True, False, False]
 
 
@@ -212,11 +212,11 @@ def test_test_noise_claims_nothing():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda path: PrivatelyTunedRule(owl(ledger_path=path), []), "gammas is empty"),
+        (lambda path: PrivatelyTunedRule(owl(ledger_path=path), []), "ridges is empty"),
         (lambda path: PrivatelyTunedRule(owl(ledger_path=path), [1.0], features=[]), "features is empty"),
-        (lambda path: PrivatelyTunedRule(owl(ledger_path=path), [20.0, 1e-3]), "gamma = 0.001"),
+        (lambda path: PrivatelyTunedRule(owl(ledger_path=path), [20.0, 1e-3]), "ridge = 0.001"),
         (lambda path: PrivatelyTunedRule(owl(ledger_path=path), [20.0] * 300), "too few records for 300 candidates"),
-        (lambda path: PrivatelyTunedRule(owl(ledger_path=path), [20.0], block=1.0), "split fraction"),
+        (lambda path: PrivatelyTunedRule(owl(ledger_path=path), [20.0], selection_fraction=1.0), "split fraction"),
         (lambda path: PrivatelyTunedRule(OutcomeWeightedLearner(DOMAIN, None), [20.0]), "budget = None"),
         (lambda path: CrossValidatedRule(owl(ledger_path=path), [20.0], folds=300), "folds = 300"),
         (lambda path: CrossValidatedRule(owl(ledger_path=path), [20.0], folds=1), "folds = 1"),
@@ -252,4 +252,4 @@ def test_blocks_that_lack_an_arm_are_fitted_like_any_other():
 def test_a_heuristic_statement_has_no_number_of_a_mechanism():
     rule = CrossValidatedRule(owl(), [5.0, 50.0]).fit(*records()).release()
     assert rule.privacy.epsilon is None
-    assert not {"tilt_scale", "epsilon_jacobian", "solver_scale", "gamma"} & set(rule.privacy.public)
+    assert not {"tilt_scale", "epsilon_jacobian", "solver_scale", "ridge"} & set(rule.privacy.public)

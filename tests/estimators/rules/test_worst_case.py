@@ -28,7 +28,7 @@ def changed_rows(problems):
 
 def facts(problem):
     """What must be public."""
-    return problem.gamma, problem.bounds, problem.largest_entry, problem.loss, problem.domain
+    return problem.ridge, problem.bounds, problem.largest_entry, problem.loss, problem.domain
 
 
 @pytest.mark.parametrize("apart", [0.0, 1.0])
@@ -61,13 +61,13 @@ def test_densities_integrate_to_the_mass_of_the_cubes_noise(world):
     """Theta and tilt are one to one: exp of the log density has the mass of exp(-||b||_inf / s), 8 s^2 for p = 2."""
     (_, a, _), few = worst_case._records(world, 1.0), slice(4)
     psi, label = worst_case._two_stage_fit(world, None).problem_.psi[few], (2 * a - 1)[few]
-    weights, scale, gamma = torch.tensor([2.0, 0.2, 1.0, 0.5]).double(), 1.5, 8.0  # a ridge small enough for curvature
-    end = (weights.sum().item() + 16 * scale) / gamma  # beyond lies 2e-6 of the mass
+    weights, scale, ridge = torch.tensor([2.0, 0.2, 1.0, 0.5]).double(), 1.5, 8.0  # a ridge small enough for curvature
+    end = (weights.sum().item() + 16 * scale) / ridge  # beyond lies 2e-6 of the mass
     line = torch.linspace(-end, end, 801).double()
     theta = torch.cartesian_prod(line, line)
     every = torch.ones(len(theta)).double()
     for loss in (Logistic(), HuberHinge()):
-        logs = worst_case._log_density(theta, psi, label, weights, loss, gamma * every, scale * every)
+        logs = worst_case._log_density(theta, psi, label, weights, loss, ridge * every, scale * every)
         mass = logs.exp().sum() * (line[1] - line[0]) ** 2
         assert mass.item() == pytest.approx(8 * scale**2, rel=2e-3)  # the density has kinks and jumps
 
@@ -78,17 +78,19 @@ def test_the_evidence_weighs_records_as_the_learner_does(monkeypatch):
     shown = worst_case._shown(learner)[None]
     monkeypatch.setattr(worst_case, "_log_density", lambda *args: seen.append(args) or torch.zeros(1))
     worst_case._two_stage_log_density(shown, 1)
-    (first, *_, ridge, first_scale), (theta, psi, target, weights, loss, gamma, scale) = seen
+    (first, *_, first_ridge, first_scale), (theta, psi, target, weights, loss, ridge, scale) = seen
     assert torch.equal(theta, shown[:, 2:4])
     problem, weights_ = learner.problem_, learner.weights_
     assert torch.equal(first[0], weights_.theta)
     assert torch.equal(psi, problem.psi)
     assert torch.equal(target, problem.target)
     assert torch.allclose(weights[0], problem.weights, rtol=1e-14)
-    assert (loss, gamma.item()) == (problem.loss, problem.gamma)
+    assert (loss, ridge.item()) == (problem.loss, problem.ridge)
     # by hand: share 0.25, then all that is left; 1 % pays the solver's stop
-    assert ridge.item() == pytest.approx(200 * 2 / (40 * 0.25**2))
-    assert first_scale.item() == pytest.approx(2 * math.sqrt(0.5) / (0.25 * 0.99 - math.log1p(0.25 / ridge.item())))
+    assert first_ridge.item() == pytest.approx(200 * 2 / (40 * 0.25**2))
+    assert first_scale.item() == pytest.approx(
+        2 * math.sqrt(0.5) / (0.25 * 0.99 - math.log1p(0.25 / first_ridge.item()))
+    )
     most = largest_weight(weights_.theta, learner._features(worst_case._DOMAIN))
     assert most == pytest.approx(0.5 / expit(-weights_.theta.abs().sum().item() / math.sqrt(2)))
     assert problem.bounds == WeightBounds.per_record(most)

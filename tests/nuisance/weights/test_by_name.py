@@ -89,11 +89,11 @@ def test_own_arm_weights_find_the_contrast_and_one_arms_weights_for_all_do_not()
 
 def test_noise_multipliers():
     """W1 / (share of epsilon) at epsilon = 1, weights about one, least propensity 1/4: section 4.4."""
-    private = PrivateWeights(share=0.25)
+    private = PrivateWeights(budget_fraction=0.25)
     multipliers = {
         "unweighted": ConstantWeights().bounds(400, DOMAIN).first,
         "known": KnownWeights(0.25).bounds(400, DOMAIN).first,
-        "private": private.bounds(400, DOMAIN).first / (1 - private.share),
+        "private": private.bounds(400, DOMAIN).first / (1 - private.budget_fraction),
         "ipw, rho = 1": LogisticWeights(1.0).bounds(400, DOMAIN).first,
         "ipw, rho = 0.1": LogisticWeights(0.1).bounds(400, DOMAIN).first,
     }
@@ -183,4 +183,4 @@ def test_a_first_stage_without_ridge_has_no_certificate(make):
 def test_a_spill_is_never_said_to_exceed_what_there_is_to_move(make):
     scheme = make(ridge=1e-9)
     least, most = scheme.span(DOMAIN)
-    assert scheme.bounds(5, DOMAIN).spill == pytest.approx(4 * (most - least))
+    assert scheme.bounds(5, DOMAIN).indirect == pytest.approx(4 * (most - least))

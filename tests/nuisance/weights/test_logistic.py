@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from tests.estimators.rules.neighbours import DOMAIN, confounded, omega, with_first, worst_movement
 from torchdpcate.data.records import CausalData
 from torchdpcate.features.maps import Identity
-from torchdpcate.nuisance.weights.logistic import LogisticWeights, logistic_spill
+from torchdpcate.nuisance.weights.logistic import LogisticWeights, logistic_indirect_sensitivity
 
 
 @pytest.mark.parametrize(
@@ -16,8 +16,8 @@ from torchdpcate.nuisance.weights.logistic import LogisticWeights, logistic_spil
     [(0.25, 0.1, 21.908902), (0.25, 1.0, 6.0), (0.1, 0.1, 94.868330), (0.2, 0.05, 44.721360)],
 )
 def test_certificate(overlap, ridge, spill):
-    """Section 8 has the spill of 1 / pi, of which the weights are half."""
-    assert 2 * logistic_spill(overlap, ridge) == pytest.approx(spill, abs=1e-6)
+    """Section 8 has the indirect sensitivity of 1 / pi, of which the weights are half."""
+    assert 2 * logistic_indirect_sensitivity(overlap, ridge) == pytest.approx(spill, abs=1e-6)
 
 
 def test_the_fit_is_that_of_scikit_learn():

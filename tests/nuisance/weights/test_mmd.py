@@ -10,7 +10,7 @@ from scipy.optimize import lsq_linear
 from tests.estimators.rules.neighbours import DOMAIN, confounded, omega, worst_movement
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.features.unit_kernel import UnitKernel
-from torchdpcate.nuisance.weights.mmd import MMDWeights, box_minimum, mmd_spill
+from torchdpcate.nuisance.weights.mmd import MMDWeights, box_minimum, mmd_indirect_sensitivity
 
 
 def widest(w: float, alpha: float) -> float:
@@ -23,8 +23,8 @@ def test_certificate():
     h = max(widest(w, 0.5) for w in (0.0, 4.0))
     assert h == pytest.approx(4.301163, abs=1e-6)
     ratio = math.sqrt(13 / (h**2 / 0.5))
-    assert 2 * mmd_spill(400, 4.0, 0.5, 1.0) == pytest.approx(6.075154 * ratio, abs=1e-6)
-    assert 2 * mmd_spill(400, 4.0, 0.5, 1.0) / ratio + 2 * 4.0 == pytest.approx(14.075154, abs=1e-6)
+    assert 2 * mmd_indirect_sensitivity(400, 4.0, 0.5, 1.0) == pytest.approx(6.075154 * ratio, abs=1e-6)
+    assert 2 * mmd_indirect_sensitivity(400, 4.0, 0.5, 1.0) / ratio + 2 * 4.0 == pytest.approx(14.075154, abs=1e-6)
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 0.9, 1.0])
@@ -35,7 +35,7 @@ def test_the_pull_of_a_record(alpha, cap):
     pull = {w: w * form[0] - alpha for w in (0.0, cap)}
     assert {w: np.linalg.norm(r) for w, r in pull.items()} == pytest.approx({w: widest(w, alpha) for w in pull})
     ours = max(r @ np.linalg.solve(form, r) for r in pull.values())
-    assert 4 * mmd_spill(1000, cap, alpha, 0.1) ** 2 == pytest.approx(0.999 / 0.1 * ours)
+    assert 4 * mmd_indirect_sensitivity(1000, cap, alpha, 0.1) ** 2 == pytest.approx(0.999 / 0.1 * ours)
     theirs = max(widest(w, alpha) for w in pull) ** 2 / alpha
     assert ours == pytest.approx(theirs) if alpha == 1 else ours < theirs
 

@@ -1,4 +1,4 @@
-"""Private propensities: what is charged and when, no spill, the tightened bound, scikit-learn's fit, the ridge."""
+"""Private propensities: what is charged and when, the tightened bound, scikit-learn's fit, the ridge."""
 
 import math
 
@@ -150,7 +150,7 @@ def test_weights_of_the_default_ridge_are_no_worse_than_equal_ones(n, epsilon):
 
 def test_a_ridge_too_small_for_the_budget_is_refused_before_anything_is_spent():
     domain = Domain([0.0], [1.0], -1.0, 1.0)
-    with pytest.raises(InputError, match=r"gamma = 0.1: .* raise weights.ridge or weights.share"):
+    with pytest.raises(InputError, match=r"ridge = 0.1: .* raise weights.ridge or weights.budget_fraction"):
         PrivateWeights(ridge=0.1).check(100, domain, PrivacyBudget(0.1, 0.0))
     PrivateWeights(ridge=0.1).check(100, domain, None)
     with pytest.raises(InputError, match="delta = 0"):
@@ -158,7 +158,14 @@ def test_a_ridge_too_small_for_the_budget_is_refused_before_anything_is_spent():
 
 
 @pytest.mark.parametrize(
-    "settings", [{"share": 0.0}, {"share": 1.0}, {"block": 1.0}, {"ridge": -1.0}, {"perturbation": "laplace"}]
+    "settings",
+    [
+        {"budget_fraction": 0.0},
+        {"budget_fraction": 1.0},
+        {"block_fraction": 1.0},
+        {"ridge": -1.0},
+        {"perturbation": "laplace"},
+    ],
 )
 def test_settings_out_of_range_are_refused(settings):
     with pytest.raises(InputError, match=f"weights.{next(iter(settings))} = "):

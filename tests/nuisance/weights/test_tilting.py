@@ -10,13 +10,15 @@ from scipy.optimize import minimize
 from tests.estimators.rules.neighbours import DOMAIN, confounded, omega, worst_movement
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import Identity
-from torchdpcate.nuisance.weights.tilting import TiltingLoss, TiltingWeights, tilting_spill
+from torchdpcate.nuisance.weights.tilting import TiltingLoss, TiltingWeights, tilting_indirect_sensitivity
 
 
 @pytest.mark.parametrize(("ridge", "spill"), [(0.1, 26.832816), (1.0, 8.485281)])
 def test_certificate(ridge, spill):
-    """Section 8 has the spill of 1 / pi with sqrt(2) (cap - 1) for the gradient's norm, sqrt(1 + (cap - 1)^2)."""
-    assert 2 * tilting_spill(4.0, ridge) == pytest.approx(spill * math.hypot(1, 3) / (math.sqrt(2) * 3), abs=1e-6)
+    """Section 8 has that of 1 / pi with sqrt(2) (cap - 1) for the gradient's norm, sqrt(1 + (cap - 1)^2)."""
+    assert 2 * tilting_indirect_sensitivity(4.0, ridge) == pytest.approx(
+        spill * math.hypot(1, 3) / (math.sqrt(2) * 3), abs=1e-6
+    )
 
 
 @pytest.mark.parametrize("cap", [2.1, 4.0, 20.0])

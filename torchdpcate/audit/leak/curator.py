@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "task", "data", "learner", "release", "mechanism", "level", "claim", "epsilon", "delta", "requested", "spent", "n",
     "blocks", "seed", "huber_threshold", "head_parameters", "public", "privacy", "schema", "facts", "nuisances",
-    "noise", "gamma", "hessian_bound", "rule_parameters", "spread", "certificate", "effect", "estimand", "estimate",
+    "noise", "ridge", "gamma", "hessian_bound", "rule_parameters", "range_sensitivity", "spread", "nuisance_guarantee",
+    "certificate", "effect", "estimand", "estimate",
     "low", "high", "width", "clipped", "generated",
 }  # fmt: skip
 _SETTINGS = ("config.yaml", "noise.txt", "ledger.json", "ledger.json.lock", "online/head.bin", "online/lock")

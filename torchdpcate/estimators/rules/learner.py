@@ -10,6 +10,7 @@ import torch
 from sklearn.base import BaseEstimator
 from torch import LongTensor, Tensor
 
+from torchdpcate._renamed import renamed
 from torchdpcate.data.checked import checked_records
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
@@ -25,7 +26,7 @@ from torchdpcate.estimators.rules.loss import make_loss
 from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS, RuleMechanism
 from torchdpcate.estimators.rules.noise_report import NoiseReport, explain_noise
 from torchdpcate.estimators.rules.outcome import OUTCOMES, Outcome, Shifted, magnitudes, try_outcome
-from torchdpcate.estimators.rules.ridge import LEAST_RIDGE, check_gamma, default_gamma, needed_gamma
+from torchdpcate.estimators.rules.ridge import LEAST_RIDGE, check_ridge, default_ridge, needed_ridge
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
 from torchdpcate.features.maps import FeatureMap, conditions_of
 from torchdpcate.features.user_maps import on_domain
@@ -43,6 +44,11 @@ RECORDS, WEIGHTS = "records", "weights"
 """Blocks of records: the rule's own, and the one that fits weights where they have a block of their own."""
 
 
+old_names = renamed(gamma="ridge", gamma_bound="ridge_bound", curator_score="nonprivate_score", explain_noise="plan")
+"""Names of learners of rules in earlier versions."""
+
+
+@old_names
 @dataclass(eq=False, repr=False)
 class RuleLearner(BaseEstimator, ABC):
     r"""Learner of a rule d(x) = 1{psi(x)'theta > 0} by weighted empirical risk minimisation.
@@ -66,11 +72,11 @@ class RuleLearner(BaseEstimator, ABC):
             its rows scaled to norms of at most one, and makes the release conditional.
         loss: ``huber_hinge``, ``logistic``, ``squared`` (needs a radius) or a ``Loss`` for labels of 1 and -1, whose
             bounds are checked; one that is not the library's makes the release conditional.
-        gamma: Ridge of the whole sum; None takes ``default_gamma``.
+        ridge: Ridge of the whole sum; None takes ``default_ridge``.
         mechanism: ``objective`` (default, least noise) or ``output``.
         perturbation: ``gamma``, ``box`` or ``gaussian``; None takes the one with the least noise.
         radius: Public bound of the coefficients, l2, or l1 for the squared loss; None leaves them free.
-        gamma_bound: Largest ridge that is worth a release; None takes the curvature of all records at their largest
+        ridge_bound: Largest ridge that is worth a release; None takes the curvature of all records at their largest
             weight. If the budget needs more, the learner refuses and says what accuracy to expect.
         seed: Public seed of the split into blocks.
         noise: Privacy noise; None takes the operating system's entropy.
@@ -93,11 +99,11 @@ class RuleLearner(BaseEstimator, ABC):
     outcome: str | Outcome = "private_residual"
     features: FeatureMap | None = None
     loss: str | Loss = "huber_hinge"
-    gamma: float | None = None
+    ridge: float | None = None
     mechanism: str = "objective"
     perturbation: str | None = None
     radius: float | None = None
-    gamma_bound: float | None = None
+    ridge_bound: float | None = None
     seed: int = 0
     noise: NoiseSource | None = None
     ledger_path: str | Path | None = None
@@ -148,10 +154,10 @@ class RuleLearner(BaseEstimator, ABC):
         self.outcome_ = outcome.settle(
             blocks[RECORDS],
             domain,
-            None if budget is None else outcome.share * budget.epsilon,
+            None if budget is None else outcome.budget_fraction * budget.epsilon,
             session.scope([RECORDS], OUTCOME),
         )
-        if outcome.share > 0:
+        if outcome.budget_fraction > 0:
             try_outcome(self.outcome_, domain)
         self.problem_ = self.problem(blocks[RECORDS])
         self.features_, self.settings_ = self._features(domain), self._public()
@@ -174,7 +180,7 @@ class RuleLearner(BaseEstimator, ABC):
         scheme.check(first, domain, self._first_budget())
         outcome = OUTCOMES.make(self.outcome, Outcome)
         outcome.public(domain)
-        if outcome.share == 0:
+        if outcome.budget_fraction == 0:
             try_outcome(outcome, domain)
         self._loss(self._features(domain))
         RULE_MECHANISMS.find(self.mechanism)(self.perturbation or "gamma")
@@ -182,12 +188,12 @@ class RuleLearner(BaseEstimator, ABC):
             return
         facts = self._facts(sizes[RECORDS], domain, self.bounds(scheme.bounds(first, domain)))
         curvature, bounds = facts["loss"].curvature, facts["bounds"]
-        largest = self.gamma_bound or sizes[RECORDS] * bounds.most * curvature
+        largest = self.ridge_bound or sizes[RECORDS] * bounds.most * curvature
         report = explain_noise(**facts)
         if self.mechanism == "objective":
-            check_gamma(needed_gamma(report.rule_epsilon, bounds, curvature), largest, report)
+            check_ridge(needed_ridge(report.rule_epsilon, bounds, curvature), largest, report)
         zero = torch.zeros(1, facts["size"], dtype=torch.float64)
-        empty = WeightedERM(zero, zero[:, 0], zero[:, 0], facts["loss"], facts["gamma"], bounds)
+        empty = WeightedERM(zero, zero[:, 0], zero[:, 0], facts["loss"], facts["ridge"], bounds)
         RULE_MECHANISMS.find(self.mechanism)(facts["perturbation"]).prepare(empty, self._rule_budget(self.budget))
 
     def release(self, budget: PrivacyBudget | None = None) -> RuleRelease:
@@ -223,17 +229,17 @@ class RuleLearner(BaseEstimator, ABC):
         )
         return RuleRelease(theta, self.features_.twin(), self.released_schema_, statement)
 
-    def explain_noise(self) -> NoiseReport:
+    def plan(self) -> NoiseReport:
         """Return what public facts say of the noise: which term dominates, and what to change. It costs nothing.
 
         Raises:
             InputError: Not fitted, or fitted without privacy.
         """
         if not hasattr(self, "problem_") or self.budget is None:
-            raise InputError("explain_noise: needs a budget and fit(X, A, Y) first")
+            raise InputError("plan: needs a budget and fit(X, A, Y) first")
         return explain_noise(**self._facts(self.sizes_[RECORDS], self.schema_.domain, self.problem_.bounds))
 
-    def curator_score(self, X: Any) -> np.ndarray:
+    def nonprivate_score(self, X: Any) -> np.ndarray:
         """Return the scores of the rule without noise, [m]. The curator's, never to be published."""
         x = self.view(self.schema_.matrix(X))
         return self.features_.product(self.problem_.minimiser, x).numpy()
@@ -266,7 +272,7 @@ class RuleLearner(BaseEstimator, ABC):
             target,
             weights,
             loss,
-            self._gamma(records.n, self.bounds(self.weights_.bounds), loss),
+            self._ridge(records.n, self.bounds(self.weights_.bounds), loss),
             self.bounds(self.weights_.bounds),
             features.largest_entry,
             convex,
@@ -297,11 +303,11 @@ class RuleLearner(BaseEstimator, ABC):
             "size": features.dimension,
             "loss": loss,
             "bounds": bounds,
-            "gamma": self._gamma(n, bounds, loss),
+            "ridge": self._ridge(n, bounds, loss),
             "budget": self.budget,
             "mechanism": self.mechanism,
             "largest_entry": features.largest_entry,
-            "share": self._first_share(),
+            "first_stage_fraction": self._first_fraction(),
             "shifted": isinstance(outcome, Shifted),
         }
         return facts | {"perturbation": self.perturbation or _least_noise(facts)}
@@ -309,12 +315,12 @@ class RuleLearner(BaseEstimator, ABC):
     def _mechanism(self, n: int, bounds: WeightBounds) -> RuleMechanism:
         return RULE_MECHANISMS.find(self.mechanism)(self._facts(n, self.schema_.domain, bounds)["perturbation"])
 
-    def _gamma(self, n: int, bounds: WeightBounds, loss: Loss) -> float:
-        if self.gamma is not None:
-            return self.gamma
+    def _ridge(self, n: int, bounds: WeightBounds, loss: Loss) -> float:
+        if self.ridge is not None:
+            return self.ridge
         if self.budget is None:
             return LEAST_RIDGE * n * bounds.most
-        return default_gamma(n, self._rule_budget(self.budget).epsilon, bounds, loss.curvature)
+        return default_ridge(n, self._rule_budget(self.budget).epsilon, bounds, loss.curvature)
 
     def _loss(self, features: FeatureMap) -> tuple[Loss, ConvexDomain | None]:
         """Return the loss, and the set to which the coefficients are confined."""
@@ -340,7 +346,7 @@ class RuleLearner(BaseEstimator, ABC):
         return None if hidden is None else tuple(j for j, name in enumerate(domain.names) if name != hidden)
 
     def _blocks(self, n: int) -> dict[str, LongTensor]:
-        block = self.scheme().block
+        block = self.scheme().block_fraction
         if block is None:
             return {RECORDS: torch.arange(n)}  # type: ignore[dict-item]
         first, second = public_split(n, block, self.seed, "weights")
@@ -349,19 +355,23 @@ class RuleLearner(BaseEstimator, ABC):
     def _first_budget(self) -> PrivacyBudget | None:
         """Return what fitting the weights may spend; None without privacy, or where nothing is spent."""
         scheme = self.scheme()
-        if self.budget is None or scheme.block is not None:
+        if self.budget is None or scheme.block_fraction is not None:
             return self.budget
-        return _share(self.budget, scheme.share) if scheme.share > 0 else None
+        return _share(self.budget, scheme.budget_fraction) if scheme.budget_fraction > 0 else None
 
     def _rule_budget(self, budget: PrivacyBudget) -> PrivacyBudget:
-        return _share(budget, 1 - self._first_share())
+        return _share(budget, 1 - self._first_fraction())
 
-    def _first_share(self) -> float:
+    def _first_fraction(self) -> float:
         """Return the share of the budget that is spent on the rule's records before the rule."""
         scheme = self.scheme()
-        share = OUTCOMES.make(self.outcome, Outcome).share + (0.0 if scheme.block is not None else scheme.share)
+        share = OUTCOMES.make(self.outcome, Outcome).budget_fraction + (
+            0.0 if scheme.block_fraction is not None else scheme.budget_fraction
+        )
         if not share < 1:
-            raise InputError(f"weights.share and outcome.share add up to {share:g}: leave something for the rule")
+            raise InputError(
+                f"weights.budget_fraction and outcome.budget_fraction add up to {share:g}: leave something for the rule"
+            )
         return share
 
     def _public(self) -> dict[str, Any]:
@@ -374,7 +384,7 @@ class RuleLearner(BaseEstimator, ABC):
             **self.outcome_.public(self.schema_.domain),
             "loss": self.loss if isinstance(self.loss, str) else type(self.loss).__name__,
             **({"radius": self.radius} if self.radius is not None else {}),
-            **({"split": scheme.block, "seed": self.seed} if scheme.block is not None else {}),
+            **({"split": scheme.block_fraction, "seed": self.seed} if scheme.block_fraction is not None else {}),
             **self.weights_.public,
         }
 

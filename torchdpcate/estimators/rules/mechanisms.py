@@ -88,7 +88,7 @@ class ObjectiveRule(RuleMechanism):
         scale = {
             "gamma": "b ~ exp(-beta ||b||_2), beta = (epsilon - J) / (slope W1)",
             "box": "b ~ exp(-beta ||b||_inf), beta = (epsilon - J) / (slope W1 max|psi_j|)",
-            "gaussian": "b ~ N(0, sigma^2 I), sigma = slope W1 sigma_AG(epsilon - J, delta/2); with spill chi's",
+            "gaussian": "b ~ N(0, sigma^2 I), sigma = slope W1 sigma_AG(epsilon - J, delta/2); else chi's",
         }[self.perturbation]
         return f"{scale}, with 99 % of the budget, the rest pays the solver's stop; policy_learning section 3"
 
@@ -100,7 +100,7 @@ class ObjectiveRule(RuleMechanism):
             slope=problem.loss.slope,
             bounds=problem.bounds,
             curvature=problem.loss.curvature,
-            gamma=problem.gamma,
+            gamma=problem.ridge,
             size=problem.size,
             largest_entry=problem.largest_entry,
             constrained=problem.domain is not None,
@@ -115,7 +115,7 @@ class ObjectiveRule(RuleMechanism):
             tilt.event,
             self._guarantee(problem, budget),
             draw,
-            {**tilt.public, "gamma": problem.gamma, "solver_scale": solver_scale},
+            {**tilt.public, "ridge": problem.ridge, "solver_scale": solver_scale},
         )
 
 
@@ -143,7 +143,7 @@ class OutputRule(RuleMechanism):
             "gamma": "noise ~ exp(-epsilon ||z||_2 / Delta)",
             "gaussian": "noise ~ N(0, (Delta sigma_AG(epsilon, delta))^2 I)",
         }[self.perturbation]
-        return f"{scale}, Delta = slope W1 / gamma, the solver's stop included; policy_learning section 5.1"
+        return f"{scale}, Delta = slope W1 / ridge, the solver's stop included; policy_learning section 5.1"
 
     def prepare(self, problem: WeightedERM, budget: PrivacyBudget) -> Prepared:
         """Return the noisy minimiser's mechanism; see ``RuleMechanism.prepare``."""
@@ -152,7 +152,7 @@ class OutputRule(RuleMechanism):
             kind=self.perturbation,
             slope=problem.loss.slope,
             bounds=problem.bounds,
-            gamma=problem.gamma,
+            gamma=problem.ridge,
             tolerance=problem.tolerance,
             constrained=problem.domain is not None,
         )
@@ -162,9 +162,9 @@ class OutputRule(RuleMechanism):
 
         scale = mechanism.released_scale(problem.size)
         return Prepared(
-            mechanism.event, self._guarantee(problem, budget), draw, {"noise_scale": scale, "gamma": problem.gamma}
+            mechanism.event, self._guarantee(problem, budget), draw, {"noise_scale": scale, "ridge": problem.ridge}
         )
 
 
-RULE_MECHANISMS = Registry("rule/mechanism")
+RULE_MECHANISMS = Registry("rule_mechanism")
 """Mechanisms by the name that users give."""

@@ -14,7 +14,7 @@ def expected_accuracy(kind: str, scale: float, size: int, signal: float) -> floa
 
     .. math:: 1 - \frac1\pi\, E \angle(S, S + b), \qquad \|S\| = \text{signal}
 
-    Far from the margin the minimiser is (S - b) / gamma, S the summed pull of all records, so that decisions agree as
+    Far from the margin the minimiser is (S - b) / ridge, S the summed pull of all records, so that decisions agree as
     far as S - b points where S does; for features of uniform direction the share is the above. Noise of length
     R and uniform direction (exact but for ``box``, whose length is replaced by one of the same root mean square)
     is integrated over quantiles of R and of the angle.

@@ -34,12 +34,12 @@ class NoiseReport:
         perturbation: Kind of noise.
         n: Records that fit the rule.
         size: Coefficients of the rule.
-        gamma: Ridge of the whole sum.
+        ridge: Ridge of the whole sum.
         epsilon: Budget in all.
         rule_epsilon: What is left for the rule after its first stage.
-        jacobian_share: Share of that which the determinants take; 0 for output perturbation.
+        jacobian_fraction: Share of that which the determinants take; 0 for output perturbation.
         first: W_1, by how much one record moves the summed pull.
-        spill_share: Share of W_1 that comes from other records' weights.
+        indirect_fraction: Share of W_1 that comes from other records' weights.
         noise: Root mean square length of the noise.
         others: The same for every way that is possible here, by "mechanism perturbation".
         signal: Length of the summed pull that is hoped for.
@@ -53,12 +53,12 @@ class NoiseReport:
     perturbation: str
     n: int
     size: int
-    gamma: float
+    ridge: float
     epsilon: float
     rule_epsilon: float
-    jacobian_share: float
+    jacobian_fraction: float
     first: float
-    spill_share: float
+    indirect_fraction: float
     noise: float
     others: dict[str, float]
     signal: float
@@ -71,10 +71,11 @@ class NoiseReport:
         best = ", ".join(f"{name} {value:.3g}" for name, value in sorted(self.others.items(), key=lambda o: o[1]))
         lines = [
             f"{self.mechanism} perturbation, {self.perturbation} noise: n = {self.n}, p = {self.size}, "
-            f"gamma = {self.gamma:.4g}",
+            f"ridge = {self.ridge:.4g}",
             f"epsilon: {self.epsilon:.4g} in all, {self.rule_epsilon:.4g} for the rule, of which "
-            f"{self.jacobian_share:.0%} goes to the determinants",
-            f"one record moves the summed pull by {self.first:.4g}, {self.spill_share:.0%} of it by others' weights",
+            f"{self.jacobian_fraction:.0%} goes to the determinants",
+            f"one record moves the summed pull by {self.first:.4g}, {self.indirect_fraction:.0%} of it through the "
+            "weights of others",
             f"noise {self.noise:.4g} (possible: {best})",
             f"signal {self.signal:.4g} hoped for, {self.most_signal:.4g} at most",
             f"expected agreement with the rule without noise: {self.accuracy:.0%}; "
@@ -90,16 +91,16 @@ def explain_noise(
     size: int,
     loss: Loss,
     bounds: WeightBounds,
-    gamma: float,
+    ridge: float,
     budget: PrivacyBudget,
     mechanism: str = "objective",
     perturbation: str = "gamma",
     largest_entry: float = 1.0,
-    share: float = 0.0,
+    first_stage_fraction: float = 0.0,
     typical_weight: float = 1.0,
     shifted: bool = False,
     signal: float | None = None,
-    spill_remedy: str = "weights=private has none",
+    indirect_remedy: str = "weights=private has none",
 ) -> NoiseReport:
     """Work out a rule's noise from public facts; nothing is drawn, nothing is spent.
 
@@ -111,34 +112,36 @@ def explain_noise(
         size: Coefficients p.
         loss: The loss.
         bounds: Of the weights.
-        gamma: Ridge of the whole sum.
+        ridge: Ridge of the whole sum.
         budget: In all.
         mechanism: ``objective`` or ``output``.
         perturbation: Kind of noise.
         largest_entry: Public bound of |psi_j|.
-        share: Share of the budget that a first stage spends on the same records.
+        first_stage_fraction: Fraction of the budget that a first stage spends on the same records.
         typical_weight: Public guess of the mean weight; inverse propensities halved have mean one.
         shifted: Whether outcomes are made positive by a shift.
         signal: Public guess of the summed pull as a share of the largest; None takes records that the best rule tells
             apart without error, their features of uniform direction and norm one.
-        spill_remedy: What has no spill, for the advice.
+        indirect_remedy: What has no indirect sensitivity, for the advice.
 
     Raises:
         InputError: Settings with which nothing could be released.
 
     Example:
         >>> from torchdpcate.erm import HuberHinge
-        >>> facts = dict(size=5, loss=HuberHinge(), bounds=WeightBounds.per_record(1.0), gamma=50.0)
+        >>> facts = dict(size=5, loss=HuberHinge(), bounds=WeightBounds.per_record(1.0), ridge=50.0)
         >>> report = explain_noise(n=1000, budget=PrivacyBudget(1.0, 0.0), **facts)
         >>> round(report.noise, 2), round(report.signal, 1)
         (11.29, 375.0)
     """
-    rule = replace(budget, epsilon=budget.epsilon * (1 - share), delta=budget.delta * (1 - share))
+    rule = replace(
+        budget, epsilon=budget.epsilon * (1 - first_stage_fraction), delta=budget.delta * (1 - first_stage_fraction)
+    )
     facts: dict[str, Any] = {
         "size": size,
         "loss": loss,
         "bounds": bounds,
-        "gamma": gamma,
+        "ridge": ridge,
         "largest_entry": largest_entry,
     }
     chosen = _Noise.of(mechanism, perturbation, rule, **facts)
@@ -151,12 +154,12 @@ def explain_noise(
         perturbation=perturbation,
         n=n,
         size=size,
-        gamma=gamma,
+        ridge=ridge,
         epsilon=budget.epsilon,
         rule_epsilon=rule.epsilon,
-        jacobian_share=chosen.jacobian / rule.epsilon,
+        jacobian_fraction=chosen.jacobian / rule.epsilon,
         first=bounds.first * loss.slope,
-        spill_share=max(0.0, 1 - 2 * bounds.most / bounds.first),
+        indirect_fraction=max(0.0, 1 - 2 * bounds.most / bounds.first),
         noise=noise_length(perturbation, chosen.scale, size),
         others=others,
         signal=pull,
@@ -164,7 +167,7 @@ def explain_noise(
         accuracy=expected_accuracy(perturbation, chosen.scale, size, pull),
         records_needed=math.ceil(n * signal_for(_GOOD, perturbation, chosen.scale, size) / pull),
     )
-    return replace(report, advice=_advice(report, bounds.most, shifted, spill_remedy))
+    return replace(report, advice=_advice(report, bounds.most, shifted, indirect_remedy))
 
 
 @dataclass(frozen=True)
@@ -184,14 +187,14 @@ class _Noise:
         size: int,
         loss: Loss,
         bounds: WeightBounds,
-        gamma: float,
+        ridge: float,
         largest_entry: float,
     ) -> "_Noise":
         tolerance = default_tolerance(loss.slope, bounds.most)
-        common: dict[str, Any] = {"kind": kind, "slope": loss.slope, "bounds": bounds, "gamma": gamma}
+        common: dict[str, Any] = {"kind": kind, "slope": loss.slope, "bounds": bounds, "gamma": ridge}
         if mechanism == "output":
-            # noise on theta, times gamma to compare it with a tilt
-            return cls(gamma * output_mechanism(budget, tolerance=tolerance, **common).scale, 0.0)
+            # noise on theta, times ridge to compare it with a tilt
+            return cls(ridge * output_mechanism(budget, tolerance=tolerance, **common).scale, 0.0)
         tilt = calibrate_tilt(
             budget,
             curvature=loss.curvature,
@@ -215,7 +218,7 @@ def _possible(budget: PrivacyBudget, **facts: Any) -> dict[str, float]:
     return lengths
 
 
-def _advice(report: NoiseReport, most: float, shifted: bool, spill_remedy: str) -> tuple[str, ...]:
+def _advice(report: NoiseReport, most: float, shifted: bool, indirect_remedy: str) -> tuple[str, ...]:
     """What to change, by the factor of noise to signal that it may save."""
     # between mechanisms lengths do not decide: the curvature of the data shortens what a tilt does, not output noise
     rivals = [name for name in report.others if name.startswith(report.mechanism)]
@@ -227,8 +230,8 @@ def _advice(report: NoiseReport, most: float, shifted: bool, spill_remedy: str) 
             "constant need none of it, a block of their own spends none of the rule's",
         ),
         (
-            1 / (1 - report.spill_share),
-            f"spill is {report.spill_share:.0%} of what one record moves: {spill_remedy}",
+            1 / (1 - report.indirect_fraction),
+            f"indirect sensitivity is {report.indirect_fraction:.0%} of what one record moves: {indirect_remedy}",
         ),
         (
             most,  # inverse propensities, halved, have mean one
@@ -236,8 +239,8 @@ def _advice(report: NoiseReport, most: float, shifted: bool, spill_remedy: str) 
             "and 1, or take weights=constant",
         ),
         (
-            1 / (1 - report.jacobian_share),
-            f"the determinants take {report.jacobian_share:.0%} of epsilon: raise gamma",
+            1 / (1 - report.jacobian_fraction),
+            f"the determinants take {report.jacobian_fraction:.0%} of epsilon: raise the ridge",
         ),
         (
             report.noise / report.others[best],

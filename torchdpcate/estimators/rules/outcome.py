@@ -8,6 +8,7 @@ import torch
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
+from torchdpcate._renamed import renamed
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
@@ -16,20 +17,20 @@ from torchdpcate.privacy.quantile import private_quantile
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.registry import Registry
 
-_POINTS, _DECADES = 500, 4  # of the public grids from which constants are bought
+_POINTS, _DECADES = 500, 4  # of the public grids of the private quantiles
 _TRIED = 65  # public outcomes at which a map is tried
 
 
 class Outcome(BaseEstimator, ABC):
-    """A map of the outcome whose constants are public or bought: large outcomes are good, whatever the map.
+    """A map of the outcome whose constants are public or private quantiles: large outcomes are good, whatever the map.
 
     Attributes:
         name: The name users give.
-        share: Share of the budget that buys the constants.
+        budget_fraction: Fraction of the budget that pays for the constants.
     """
 
     name: ClassVar[str]
-    share: float = 0.0
+    budget_fraction: float = 0.0
 
     def settle(self, records: CausalData, domain: Domain, epsilon: float | None, session: FitSession) -> "Outcome":
         """Return the map with its constants known: itself, where they are public.
@@ -37,7 +38,7 @@ class Outcome(BaseEstimator, ABC):
         Args:
             records: The rule's records.
             domain: Public bounds.
-            epsilon: What the constants may cost; None buys nothing, for a rule without privacy.
+            epsilon: What the constants may cost; None takes the exact quantiles, for a rule without privacy.
             session: Pays before any noise is drawn, and draws it.
         """
         return self
@@ -156,41 +157,42 @@ class SignedResidual(Outcome):
         return centre, clip
 
 
+@renamed(share="budget_fraction")
 class PrivateResidual(Outcome):
-    r"""A ``SignedResidual`` whose constants are bought: the median outcome, and a quantile of the distances to it.
+    r"""A ``SignedResidual`` by private quantiles: the median outcome, and a quantile of the distances to it.
 
     For outcomes whose bounds say little of where most of them lie, such as earnings: a public centre far from them
     gives nearly all records the same sign, and then a wrong propensity decides for everybody.
 
     Guarantee:
-        Certified, pure: each is a private quantile (docs/guarantees/quantile.md) for half of the share; then the map is
-        a public one.
+        Certified, pure: each is a private quantile (docs/guarantees/quantile.md) for half of the fraction; then the map
+        is a public one.
 
     Args:
-        share: Share of the budget that buys both, in (0, 1).
-        quantile: Share of the distances that the clip leaves as they are, in (0, 1).
+        budget_fraction: Fraction of the budget that pays for both, in (0, 1).
+        quantile: Fraction of the distances that the clip leaves as they are, in (0, 1).
 
     Raises:
-        InputError: A share or a quantile outside (0, 1).
+        InputError: A fraction or a quantile outside (0, 1).
 
     Example:
         >>> y, domain = torch.linspace(0, 1, 2000).double(), Domain([0.0], [1.0], outcome_low=0.0, outcome_high=10.0)
         >>> records, session = CausalData(y[:, None], y.round(), y), FitSession(NoiseSource.system())
-        >>> bought = PrivateResidual().settle(records, domain, 20.0, session)
-        >>> round(bought.centre, 1), round(bought.clip, 1)
+        >>> residual = PrivateResidual().settle(records, domain, 20.0, session)
+        >>> round(residual.centre, 1), round(residual.clip, 1)
         (0.5, 0.5)
     """
 
     name = "private_residual"
 
-    def __init__(self, share: float = 0.1, quantile: float = 0.9) -> None:
-        self.share = share
+    def __init__(self, budget_fraction: float = 0.1, quantile: float = 0.9) -> None:
+        self.budget_fraction = budget_fraction
         self.quantile = quantile
 
     def settle(
         self, records: CausalData, domain: Domain, epsilon: float | None, session: FitSession
     ) -> "SignedResidual":
-        """Return the map with the constants that were bought; see ``Outcome.settle``."""
+        """Return the map with the private constants; see ``Outcome.settle``."""
         if epsilon is None:
             centre = records.y.median().item()
             distances = (records.y - centre).abs()
@@ -205,11 +207,11 @@ class PrivateResidual(Outcome):
 
     def transform(self, y: Tensor, domain: Domain) -> tuple[Tensor, Tensor]:
         """Refuse: the constants are not there before ``settle``."""
-        raise InputError("outcome = private_residual: its constants are not bought yet; call fit first")
+        raise InputError("outcome = private_residual: its constants are not known yet; call fit first")
 
     def public(self, domain: Domain) -> dict[str, Any]:
         """Return no constants, for none is known yet; refuse settings out of range."""
-        for name in ("share", "quantile"):
+        for name in ("budget_fraction", "quantile"):
             if not 0 < getattr(self, name) < 1:
                 raise InputError(f"outcome.{name} = {getattr(self, name)}: give a number strictly between 0 and 1")
         return {}

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 
-from torchdpcate.estimators.rules.learner import RuleLearner
+from torchdpcate.estimators.rules.learner import RuleLearner, old_names
 from torchdpcate.nuisance.weights.known import KnownWeights
 from torchdpcate.nuisance.weights.scheme import WeightScheme
 
 
+@old_names
 @dataclass(eq=False, repr=False)
 class OutcomeWeightedLearner(RuleLearner):
     r"""Outcome weighted learning (Zhao et al. 2012) by a private weighted ERM (Giddens et al. 2023).
@@ -15,7 +16,8 @@ class OutcomeWeightedLearner(RuleLearner):
 
     With ``outcome="shifted"`` m is the outcome above a public lower bound and t the treatment; with
     ``signed_residual`` m is the distance from a public centre and t changes its sign below it, which needs half the
-    noise for the same rule. The default, ``private_residual``, buys centre and clip with a tenth of the budget.
+    noise for the same rule. The default, ``private_residual``, takes private quantiles as centre and clip, for a tenth
+    of the budget.
 
     Args:
         domain: Public bounds.

@@ -14,7 +14,7 @@ from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import Squared
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import DOMAIN, NEAR
-from torchdpcate.estimators.rules.learner import RuleLearner
+from torchdpcate.estimators.rules.learner import RuleLearner, old_names
 from torchdpcate.estimators.rules.matching import Matching, make_matching
 from torchdpcate.estimators.rules.mechanisms import ObjectiveRule
 from torchdpcate.estimators.rules.outcome import OUTCOMES, Outcome, SignedResidual, magnitudes
@@ -31,6 +31,7 @@ GAPS = ("difference", "sign")
 """What a pair weighs: the difference of its residuals as a share of their range, or one whatever the difference."""
 
 
+@old_names
 @dataclass(eq=False, repr=False)
 class PairwiseRule(RuleLearner):
     r"""Matched learning with a public kernel and normaliser.
@@ -128,7 +129,7 @@ class PairwiseRule(RuleLearner):
             torch.cat([one, -one]),
             weights,
             loss,
-            self._gamma(records.n, self.bounds(self.weights_.bounds), loss),
+            self._ridge(records.n, self.bounds(self.weights_.bounds), loss),
             self.bounds(self.weights_.bounds),
             features.largest_entry,
             convex,
@@ -158,7 +159,7 @@ class PairwiseRule(RuleLearner):
 
     def _facts(self, n: int, domain: Domain, bounds: WeightBounds) -> dict[str, Any]:
         # half of all pairs are of opposite arms, if the arms are equally large
-        own = {"typical_weight": 0.5, "spill_remedy": "gap=difference has none"}
+        own = {"typical_weight": 0.5, "indirect_remedy": "gap=difference has none"}
         return super()._facts(n, domain, bounds) | own
 
     def _public(self) -> dict[str, Any]:
@@ -198,14 +199,14 @@ def pair_bounds(gap: str) -> WeightBounds:
 )
 def _pairwise(budget: PrivacyBudget) -> Game:
     # every comparison is with that record and turns round, and a large ridge keeps J small and the loss straight
-    learner = PairwiseRule(DOMAIN, None, gamma=400 / budget.epsilon)
+    learner = PairwiseRule(DOMAIN, None, ridge=400 / budget.epsilon)
     pure = PrivacyBudget(budget.epsilon, 0.0)
     x, a = torch.full((3, 1), NEAR, dtype=torch.float64), torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
     outcomes = ([end, 0.0, 0.0] for end in (DOMAIN.outcome_low, DOMAIN.outcome_high))
     problems = [learner.fit(x, a, torch.tensor(y, dtype=torch.float64)).problem_ for y in outcomes]
     worlds = [ObjectiveRule("gamma").prepare(problem, pure) for problem in problems]
     start, shift = problems[0].minimiser, problems[1].minimiser - problems[0].minimiser
-    weigh = k_norm_evidence(shift, worlds[0].public["tilt_scale"] / learner.gamma)
+    weigh = k_norm_evidence(shift, worlds[0].public["tilt_scale"] / learner.ridge)
     assert worlds[0].event is not None
     return Game(
         draw=lambda world, runs, noise: worlds[world].draw(noise, runs),

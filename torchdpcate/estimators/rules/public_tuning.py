@@ -11,6 +11,7 @@ import torch
 from sklearn.base import clone
 from torch import Tensor
 
+from torchdpcate._renamed import renamed, renamed_arguments
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_generator
@@ -26,35 +27,37 @@ if TYPE_CHECKING:
 _HELD_OUT = 0.3  # of the public records, in every repeat
 
 
+@renamed(gamma="ridge")
 @dataclass(frozen=True, eq=False)
-class GammaChoice:
+class RidgeChoice:
     """A ridge chosen by trial.
 
     Attributes:
-        gamma: The one with the highest mean value.
+        ridge: The one with the highest mean value.
         table: One row a candidate: ``gamma``, mean ``value`` over the repeats in outcome units, and its ``error``
             (standard error); missing where the budget allows no release with this ridge.
     """
 
-    gamma: float
+    ridge: float
     table: "pd.DataFrame"
 
 
+@renamed_arguments(gammas="ridges")
 def tune_on_public(
     learner: RuleLearner,
     X: Any,
     A: Any,
     Y: Any,
-    gammas: Sequence[float],
+    ridges: Sequence[float],
     n: int,
     repeats: int = 50,
     seed: int = 0,
-) -> GammaChoice:
-    r"""Choose gamma on **public** records: simulated, published, or of people who agreed. Free of any budget.
+) -> RidgeChoice:
+    r"""Choose ridge on **public** records: simulated, published, or of people who agreed. Free of any budget.
 
     The best ridge depends on n and epsilon, for it trades noise for bias. So each repeat keeps 30 % of the public
     records aside, draws n of the others with replacement, fits the learner with its weights, its budget and its noise
-    for every gamma, and estimates the value of the noisy rules on the records kept aside:
+    for every ridge, and estimates the value of the noisy rules on the records kept aside:
 
     .. math:: \hat V(d) = \sum_i \frac{1\{d(x_i) = a_i\} y_i}{\pi(a_i|x_i)} \Big/
               \sum_i \frac{1\{d(x_i) = a_i\}}{\pi(a_i|x_i)}
@@ -67,7 +70,7 @@ def tune_on_public(
         X: Public covariates [N, q].
         A: Their treatments [N].
         Y: Their outcomes [N].
-        gammas: Candidates.
+        ridges: Candidates.
         n: Number of private records that the rule is meant for.
         repeats: How often to draw.
         seed: Public seed; the noise of the trials comes from it, for they protect nobody.
@@ -82,7 +85,7 @@ def tune_on_public(
         >>> X, A = torch.rand(500, 2, dtype=torch.float64), torch.arange(500) % 2
         >>> Y = (2 * A - 1) * (X[:, 0] - X[:, 1])
         >>> learner = OutcomeWeightedLearner(Domain([0, 0], [1, 1], -1, 1), PrivacyBudget(1.0, 0.0))
-        >>> choice = tune_on_public(learner, X, A, Y, gammas=[0.1, 10.0, 1000.0], n=200, repeats=5)
+        >>> choice = tune_on_public(learner, X, A, Y, ridges=[0.1, 10.0, 1000.0], n=200, repeats=5)
         >>> choice.table["value"].isna().tolist()
         [True, False, False]
     """
@@ -95,25 +98,25 @@ def tune_on_public(
         rest = order[kept:]
         drawn.append(rest[torch.randint(len(rest), (whole("n", n, least=2),), generator=generator)])
         held.append(order[:kept])
-    return choose_gamma(learner, records, drawn, held, gammas, seed)
+    return choose_ridge(learner, records, drawn, held, ridges, seed)
 
 
-def choose_gamma(
+def choose_ridge(
     learner: RuleLearner,
     records: CausalData,
     drawn: Sequence[Tensor],
     held: Sequence[Tensor],
-    gammas: Sequence[float],
+    ridges: Sequence[float],
     seed: int,
-) -> GammaChoice:
-    """Choose the gamma with the highest value of noisy rules on held-out records; protects nobody.
+) -> RidgeChoice:
+    """Choose the ridge with the highest value of noisy rules on held-out records; protects nobody.
 
     Args:
         learner: The rule and its budget; None trains without noise.
         records: All records.
         drawn: Positions of the records that a repeat fits to, as many in each.
         held: Positions of those on which it estimates the value.
-        gammas: Candidates.
+        ridges: Candidates.
         seed: Of the noise.
 
     Raises:
@@ -121,11 +124,11 @@ def choose_gamma(
     """
     import pandas as pd
 
-    if not gammas:
-        raise InputError("gammas is empty: give candidates")
+    if not ridges:
+        raise InputError("ridges is empty: give candidates")
     noise = NoiseSource.fixed(seed)
     trials = [
-        clone(learner).set_params(noise=noise, ledger_path=None, gamma=None).fit(part.x, part.a, part.y)
+        clone(learner).set_params(noise=noise, ledger_path=None, ridge=None).fit(part.x, part.a, part.y)
         for part in (records.subset(index) for index in drawn)
     ]
     problems = Resamples.of([trial.problem_ for trial in trials])
@@ -134,20 +137,20 @@ def choose_gamma(
         row[index] = True
     propensity = torch.stack([_propensity(trial, records) for trial in trials])
     psi, rows = trials[0].features_(trials[0].view(records.x)), []
-    for gamma in gammas:
+    for ridge in ridges:
         try:
-            theta = _noisy(trials[0], problems.with_gamma(gamma), len(drawn[0]), noise)
+            theta = _noisy(trials[0], problems.with_ridge(ridge), len(drawn[0]), noise)
         except InputError as refusal:  # the determinants would take all of epsilon
-            rows.append({"gamma": float(gamma), "value": math.nan, "error": math.nan})
+            rows.append({"ridge": float(ridge), "value": math.nan, "error": math.nan})
             why = refusal
             continue
         values = _values(theta @ psi.T > 0, kept, records, propensity)
         error = values.std().item() / math.sqrt(len(values)) if len(values) > 1 else math.nan
-        rows.append({"gamma": float(gamma), "value": values.mean().item(), "error": error})
+        rows.append({"ridge": float(ridge), "value": values.mean().item(), "error": error})
     table, possible = pd.DataFrame(rows), [row for row in rows if not math.isnan(row["value"])]
     if not possible:
-        raise InputError(f"gammas = {list(gammas)}: none of them allows a release: {why}")
-    return GammaChoice(max(possible, key=lambda row: row["value"])["gamma"], table)
+        raise InputError(f"ridges = {list(ridges)}: none of them allows a release: {why}")
+    return RidgeChoice(max(possible, key=lambda row: row["value"])["ridge"], table)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +166,7 @@ class Resamples(WeightedERM):
             torch.stack([problem.target for problem in problems]),
             torch.stack([problem.weights for problem in problems]),
             first.loss,
-            first.gamma,
+            first.ridge,
             first.bounds,
             first.largest_entry,
             first.domain,
@@ -185,16 +188,16 @@ class Resamples(WeightedERM):
         """The rules without noise, [runs, p]."""
         return self.solve(self.psi.new_zeros(len(self.psi), self.size), self.tolerance)
 
-    def with_gamma(self, gamma: float) -> "Resamples":
+    def with_ridge(self, ridge: float) -> "Resamples":
         """Return the same problems with another ridge."""
-        return replace(self, gamma=gamma)
+        return replace(self, ridge=ridge)
 
 
 def _noisy(trial: RuleLearner, problems: Resamples, n: int, noise: NoiseSource) -> Tensor:
     """One run of the learner's mechanism on every data set, [runs, p]."""
     if trial.budget is None:
         return problems.minimiser
-    mechanism = copy(trial).set_params(gamma=problems.gamma)._mechanism(n, problems.bounds)
+    mechanism = copy(trial).set_params(ridge=problems.ridge)._mechanism(n, problems.bounds)
     return mechanism.prepare(problems, trial._rule_budget(trial.budget)).draw(noise, len(problems.psi))
 
 

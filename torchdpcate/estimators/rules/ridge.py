@@ -10,12 +10,12 @@ from torchdpcate.privacy.budget import positive, probability
 if TYPE_CHECKING:
     from torchdpcate.estimators.rules.noise_report import NoiseReport
 
-_JACOBIAN_SHARE = 0.1  # of epsilon, for the change of curvature; within 1 % of the best of a grid nearly everywhere
+_JACOBIAN_FRACTION = 0.1  # of epsilon, for the change of curvature; within 1 % of the best of a grid nearly everywhere
 LEAST_RIDGE = 1e-3  # of n w_max, for conditioning and against overfitting
 
 
-def needed_gamma(epsilon: float, bounds: WeightBounds, curvature: float, share: float = 0.5) -> float:
-    r"""Return the ridge at which the determinants' cost J is ``share`` of epsilon.
+def needed_ridge(epsilon: float, bounds: WeightBounds, curvature: float, fraction: float = 0.5) -> float:
+    r"""Return the ridge at which the determinants' cost J is a ``fraction`` of epsilon.
 
     .. math:: \gamma = \frac{\lambda w_{max}}{e^{s\varepsilon} - 1} \text{ if a record moves its own term alone, else }
               \gamma = \frac{\lambda W_2}{s\varepsilon}
@@ -24,21 +24,21 @@ def needed_gamma(epsilon: float, bounds: WeightBounds, curvature: float, share: 
         epsilon: What the rule may spend.
         bounds: Of the weights.
         curvature: lambda, of the loss.
-        share: s in (0, 1).
+        fraction: s in (0, 1).
 
     Example:
-        >>> round(needed_gamma(1.0, WeightBounds.per_record(4.0), 1.0, share=0.25) / 400, 8)
+        >>> round(needed_ridge(1.0, WeightBounds.per_record(4.0), 1.0, fraction=0.25) / 400, 8)
         0.03520812
     """
-    spent = positive("epsilon", epsilon) * probability("share", share, above_zero=True)
+    spent = positive("epsilon", epsilon) * probability("fraction", fraction, above_zero=True)
     return curvature * bounds.most * ridge_ratio(spent) if bounds.own else curvature * bounds.second / spent
 
 
-def default_gamma(n: int, epsilon: float, bounds: WeightBounds, curvature: float) -> float:
+def default_ridge(n: int, epsilon: float, bounds: WeightBounds, curvature: float) -> float:
     r"""Return the ridge of the whole sum where the user has no wish: a public function of n and the budget.
 
     The larger of :math:`10^{-3} n w_{max}` and the ridge at which the change of curvature costs a tenth of epsilon
-    (``needed_gamma``).
+    (``needed_ridge``).
 
     Args:
         n: Number of records.
@@ -47,17 +47,17 @@ def default_gamma(n: int, epsilon: float, bounds: WeightBounds, curvature: float
         curvature: lambda, of the loss.
 
     Example:
-        >>> round(default_gamma(1000, 1.0, WeightBounds.per_record(1.0), 1.0), 6)
+        >>> round(default_ridge(1000, 1.0, WeightBounds.per_record(1.0), 1.0), 6)
         9.508332
     """
-    return max(needed_gamma(epsilon, bounds, curvature, _JACOBIAN_SHARE), LEAST_RIDGE * n * bounds.most)
+    return max(needed_ridge(epsilon, bounds, curvature, _JACOBIAN_FRACTION), LEAST_RIDGE * n * bounds.most)
 
 
-def check_gamma(needed: float, largest: float, report: "NoiseReport") -> None:
+def check_ridge(needed: float, largest: float, report: "NoiseReport") -> None:
     """Refuse a ridge that would leave noise alone.
 
     Args:
-        needed: Ridge that the budget asks for, see `needed_gamma`.
+        needed: Ridge that the budget asks for, see `needed_ridge`.
         largest: Public bound, for instance the curvature of all records at their largest weight.
         report: Of the release that would be made.
 
@@ -66,7 +66,7 @@ def check_gamma(needed: float, largest: float, report: "NoiseReport") -> None:
     """
     if needed > largest:
         raise InputError(
-            f"epsilon = {report.epsilon:g}: needs gamma = {needed:.3g}, above the bound gamma_bound = {largest:.3g}; "
+            f"epsilon = {report.epsilon:g}: needs ridge = {needed:.3g}, above the bound ridge_bound = {largest:.3g}; "
             f"expect an accuracy of {report.accuracy:.2f} where a coin has 0.50; give more epsilon, about "
-            f"{report.records_needed} records, or a larger gamma_bound to release it all the same"
+            f"{report.records_needed} records, or a larger ridge_bound to release it all the same"
         )

@@ -29,7 +29,7 @@ class TunedRule(BaseEstimator, ABC):
 
     Args:
         learner: The rule with its budget, seed, noise and ledger path; not changed.
-        gammas: Candidate ridges, public.
+        ridges: Candidate ridges, public.
 
     Attributes:
         learner_: The learner with the settings that were chosen, fitted. The curator's, never to be published; it has
@@ -40,7 +40,7 @@ class TunedRule(BaseEstimator, ABC):
 
     learner: RuleLearner
     learner_: RuleLearner
-    gammas: Sequence[float]
+    ridges: Sequence[float]
 
     def fit(self, X: Any, A: Any, Y: Any) -> "TunedRule":
         """Choose the settings and train the rule, which spends the whole budget.
@@ -74,8 +74,8 @@ class TunedRule(BaseEstimator, ABC):
         Raises:
             InputError: No candidates, no budget, too few records, or a candidate that could not be released.
         """
-        if not self.gammas:
-            raise InputError("gammas is empty: give candidates")
+        if not self.ridges:
+            raise InputError("ridges is empty: give candidates")
         if self.learner.budget is None:
             raise InputError("budget = None: a learner without privacy releases nothing; give it a budget")
 

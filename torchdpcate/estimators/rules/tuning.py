@@ -9,6 +9,7 @@ import torch
 from sklearn.base import clone
 from torch import LongTensor, Tensor
 
+from torchdpcate._renamed import renamed
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.split import public_split
 from torchdpcate.erm.bounds import WeightBounds
@@ -75,6 +76,7 @@ def choose(utilities: Tensor, sensitivity: float, epsilon: float, noise: NoiseSo
     return noise.paid(noise.select(torch.round(utilities / step), epsilon, 1 / _EXACT + 1))
 
 
+@renamed(gammas="ridges", block="selection_fraction")
 class PrivatelyTunedRule(TunedRule):
     r"""Tries candidates on disjoint parts of the records and chooses one privately on another part.
 
@@ -88,9 +90,9 @@ class PrivatelyTunedRule(TunedRule):
 
     Args:
         learner: The rule with its budget, seed, noise and ledger path; not changed.
-        gammas: Candidate ridges, public.
+        ridges: Candidate ridges, public.
         features: Candidate feature maps, public; all combinations are tried. None keeps the learner's.
-        block: Share of the records on which candidates are compared.
+        selection_fraction: Fraction of the records on which candidates are compared.
 
     Attributes:
         chosen_: Settings of the chosen candidate, paid for.
@@ -101,7 +103,7 @@ class PrivatelyTunedRule(TunedRule):
         >>> X, A = torch.rand(4000, 2, dtype=torch.float64), torch.arange(4000) % 2
         >>> Y = (2 * A - 1) * (X[:, 0] - X[:, 1])
         >>> learner = OutcomeWeightedLearner(Domain([0, 0], [1, 1], -1, 1), PrivacyBudget(4.0, 0.0))
-        >>> rule = PrivatelyTunedRule(learner, gammas=[3.0, 300.0]).fit(X, A, Y).release()
+        >>> rule = PrivatelyTunedRule(learner, ridges=[3.0, 300.0]).fit(X, A, Y).release()
         >>> rule.decide([[0.9, 0.1], [0.1, 0.9]]).tolist(), rule.privacy.epsilon, rule.privacy.level
         ([1, 0], 4.0, 'certified')
     """
@@ -109,14 +111,14 @@ class PrivatelyTunedRule(TunedRule):
     def __init__(
         self,
         learner: RuleLearner,
-        gammas: Sequence[float],
+        ridges: Sequence[float],
         features: Sequence[FeatureMap] | None = None,
-        block: float = 0.3,
+        selection_fraction: float = 0.3,
     ) -> None:
         self.learner = learner
-        self.gammas = gammas
+        self.ridges = ridges
         self.features = features
-        self.block = block
+        self.selection_fraction = selection_fraction
 
     def check(self, n: int) -> None:
         """See ``TunedRule.check``."""
@@ -125,17 +127,17 @@ class PrivatelyTunedRule(TunedRule):
         names = [name for name in blocks if name != SELECTION]
         for name, settings in zip(names, self._settings(), strict=True):
             clone(self.learner).set_params(ledger_path=None, **settings).check(len(blocks[name]))
-        clone(self.learner).set_params(ledger_path=None, gamma=None).check(len(blocks[SELECTION]))
+        clone(self.learner).set_params(ledger_path=None, ridge=None).check(len(blocks[SELECTION]))
 
     def _settings(self) -> list[dict[str, Any]]:
         if self.features is None:
-            return [{"gamma": gamma} for gamma in self.gammas]
+            return [{"ridge": ridge} for ridge in self.ridges]
         if not self.features:
             raise InputError("features is empty: give candidates, or None for the learner's own")
-        return [{"gamma": gamma, "features": features} for features, gamma in product(self.features, self.gammas)]
+        return [{"ridge": ridge, "features": features} for features, ridge in product(self.features, self.ridges)]
 
     def _blocks(self, n: int) -> dict[str, LongTensor]:
-        selection, rest = public_split(n, self.block, self.learner.seed, "rule tuning")
+        selection, rest = public_split(n, self.selection_fraction, self.learner.seed, "rule tuning")
         count = len(self._settings())
         if len(rest) < 2 * count:
             raise InputError(f"n = {n}: too few records for {count} candidates; give fewer, or bring more records")
@@ -153,7 +155,7 @@ class PrivatelyTunedRule(TunedRule):
             trained.append(self._trained(blocks[name], **chosen))
             rules.append(trained[-1].release())
         own |= self._pay(SELECTION, CHOICE, level)
-        judge = self._trained(blocks[SELECTION], gamma=None)
+        judge = self._trained(blocks[SELECTION], ridge=None)
         best = self._best(judge, blocks[SELECTION].subset(judge.blocks_[RECORDS]), rules)
         self.chosen_, self.learner_ = settings[best], trained[best]
         source = "policy_learning section 3; Chaudhuri et al. 2011"
@@ -162,7 +164,10 @@ class PrivatelyTunedRule(TunedRule):
             f"{len(rules)} candidates were trained on disjoint parts of the records and one was chosen privately on "
             "another part; all of it is in this ledger"
         )
-        tried = {"candidates": [_words(candidate) for candidate in settings], "selection_block": self.block}
+        tried = {
+            "candidates": [_words(candidate) for candidate in settings],
+            "selection_fraction": self.selection_fraction,
+        }
         public = {**rules[best].privacy.public, **tried}
         return self._stated(rules[best], guarantee, own, public, {"runs": len(rules), "text": text})
 
@@ -185,9 +190,9 @@ def _words(settings: Mapping[str, Any]) -> str:
     """Settings in words."""
     features = settings.get("features")
     if features is None:
-        return f"gamma {settings['gamma']:g}"
+        return f"ridge {settings['ridge']:g}"
     config = ", ".join(f"{name} {value}" for name, value in features.config().items())
-    return f"gamma {settings['gamma']:g}, features {features.title} {config}".rstrip()
+    return f"ridge {settings['ridge']:g}, features {features.title} {config}".rstrip()
 
 
 @worst_case(

@@ -2,18 +2,19 @@
 
 from dataclasses import dataclass
 
-from torchdpcate.estimators.rules.learner import RuleLearner
+from torchdpcate.estimators.rules.learner import RuleLearner, old_names
 from torchdpcate.nuisance.weights.scheme import WEIGHTS, WeightScheme
 
 
+@old_names
 @dataclass(eq=False, repr=False)
 class TwoStageRule(RuleLearner):
     r"""Two-stage ERM (Lee & Chen 2026): balancing weights, then a private weighted ERM.
 
-    The default buys a private propensity first and weighs each record by it: then one record moves its own weight
+    The default fits a private propensity first and weighs each record by it: then one record moves its own weight
     alone (theory note ``policy_learning``, section 4.3). Weights fitted without privacy (``ipw``, ``entropy``,
-    ``mmd``) let a record move all others; the noise covers a certified bound of that *spill*, which is large. For
-    small samples ``constant`` weights need the least noise.
+    ``mmd``) let a record move all others; the noise covers a certified bound of that *indirect sensitivity*, which is
+    large. For small samples ``constant`` weights need the least noise.
 
     Args:
         domain: Public bounds.

@@ -25,14 +25,14 @@ class WeightedERM:
         target: t, [n]: labels of 1 and -1, or numbers for the squared loss.
         weights: w, [n], each in [0, ``bounds.most``].
         loss: Convex loss with public bounds of its derivatives.
-        gamma: Strong convexity of the whole sum, public.
+        ridge: Strong convexity of the whole sum, public.
         bounds: How far one record moves the weights, public.
         largest_entry: Public bound of |psi_j|.
         domain: Public convex set of coefficients; None for all.
         conditions: What a guarantee rests on beside its proof.
 
     Raises:
-        InputError: gamma not positive; weights below zero or above their bound.
+        InputError: ridge not positive; weights below zero or above their bound.
 
     Example:
         >>> import torch
@@ -47,16 +47,16 @@ class WeightedERM:
     target: Tensor
     weights: Tensor
     loss: Loss
-    gamma: float
+    ridge: float
     bounds: WeightBounds
     largest_entry: float = 1.0
     domain: ConvexDomain | None = None
     conditions: tuple[Condition, ...] = ()
 
     def __post_init__(self) -> None:
-        if not 0 < self.gamma < float("inf"):
+        if not 0 < self.ridge < float("inf"):
             raise InputError(
-                f"gamma = {self.gamma}: a rule of {self.size} coefficients from {self.n} records needs a positive, "
+                f"ridge = {self.ridge}: a rule of {self.size} coefficients from {self.n} records needs a positive, "
                 "finite ridge; without one there is no bound of what one record moves"
             )
         low, high = self.weights.aminmax()
@@ -107,8 +107,8 @@ class WeightedERM:
             NumericalError: The tolerance was not reached; nothing may be released.
         """
         data = self.psi, self.target, self.weights
-        return minimise(*data, self.loss, self.gamma, tilts.to(self.psi), tolerance, domain=self.domain)
+        return minimise(*data, self.loss, self.ridge, tilts.to(self.psi), tolerance, domain=self.domain)
 
-    def with_gamma(self, gamma: float) -> "WeightedERM":
+    def with_ridge(self, ridge: float) -> "WeightedERM":
         """Return the same problem with another ridge."""
-        return replace(self, gamma=gamma)
+        return replace(self, ridge=ridge)

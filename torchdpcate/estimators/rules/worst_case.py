@@ -23,12 +23,12 @@ from torchdpcate.privacy.worst_case import Game, worst_case
 _DOMAIN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.25)
 _RECORDS = 40
 # The ridge is large, so that the change of curvature takes little of the claim. The outcome's constants are public:
-# bought ones would differ from run to run, and with them the weights of all records.
+# private ones would differ from run to run, and with them the weights of all records.
 _SETTINGS: dict[str, Any] = {
     "outcome": "signed_residual",
-    "gamma": 100.0,
+    "ridge": 100.0,
     "perturbation": "box",
-    "gamma_bound": math.inf,
+    "ridge_bound": math.inf,
 }
 
 
@@ -41,7 +41,7 @@ def _records(world: int, apart: float) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _log_density(
-    theta: Tensor, psi: Tensor, target: Tensor, weights: Tensor, loss: Loss, gamma: Tensor, scale: Tensor
+    theta: Tensor, psi: Tensor, target: Tensor, weights: Tensor, loss: Loss, ridge: Tensor, scale: Tensor
 ) -> Tensor:
     r"""Log density, up to a constant, of the minimiser of a sum that a cube's noise tilts.
 
@@ -55,10 +55,10 @@ def _log_density(
         target: t, [n].
         weights: w, [n], or [runs, n].
         loss: Of a record.
-        gamma: Ridge of the sum, [runs].
+        ridge: Ridge of the sum, [runs].
         scale: s of the tilt, [runs].
     """
-    untilted = TiltedSum(psi, target, weights, loss, gamma, torch.zeros_like(theta))
+    untilted = TiltedSum(psi, target, weights, loss, ridge, torch.zeros_like(theta))
     _, gradient, second = untilted.evaluate(theta)
     return torch.logdet(untilted.hessian(second)) - gradient.abs().amax(1) / scale
 
@@ -79,7 +79,7 @@ def _outcome_weighted(budget: PrivacyBudget) -> Game:
     def log_density(theta: Tensor, world: int) -> Tensor:
         of, every = problems[world], theta.new_ones(len(theta))
         data = of.psi, of.target, of.weights
-        return _log_density(theta, *data, of.loss, of.gamma * every, ready[world].public["tilt_scale"] * every)
+        return _log_density(theta, *data, of.loss, of.ridge * every, ready[world].public["tilt_scale"] * every)
 
     assert ready[0].event is not None
     return Game(
@@ -126,7 +126,7 @@ def _shown(learner: TwoStageRule) -> Tensor:
     weights, budget = learner.weights_, learner.budget
     assert isinstance(weights, PrivatePropensity)
     assert budget is not None
-    left = PrivacyBudget(budget.epsilon * (1 - learner.scheme().share), 0.0)
+    left = PrivacyBudget(budget.epsilon * (1 - learner.scheme().budget_fraction), 0.0)
     rule = ObjectiveRule("box").prepare(learner.problem_, left).public
     constants = weights.public["propensity_ridge"], weights.public["propensity_tilt_scale"], rule["tilt_scale"]
     return torch.cat([weights.theta, learner.release().theta, weights.theta.new_tensor(constants)])
@@ -145,11 +145,11 @@ def _two_stage_log_density(shown: Tensor, world: int) -> Tensor:
     plain = _two_stage_fit(world, None)
     problem, magnitude = plain.problem_, plain.outcome_.transform(y, _DOMAIN)[0]
     first, theta, constants = shown.split([problem.size, problem.size, 3], 1)
-    ridge, first_scale, scale = constants.T
+    first_ridge, first_scale, scale = constants.T
     label, psi = 2 * a - 1, problem.psi
     propensity = torch.sigmoid(label * (first @ psi.T)).clamp(_DOMAIN.overlap, 1 - _DOMAIN.overlap)
-    gamma = torch.full_like(scale, problem.gamma)
+    ridge = torch.full_like(scale, problem.ridge)
     weights = magnitude * 0.5 / propensity
-    return _log_density(first, psi, label, torch.ones_like(label), Logistic(), ridge, first_scale) + _log_density(
-        theta, psi, problem.target, weights, problem.loss, gamma, scale
+    return _log_density(first, psi, label, torch.ones_like(label), Logistic(), first_ridge, first_scale) + _log_density(
+        theta, psi, problem.target, weights, problem.loss, ridge, scale
     )

@@ -38,7 +38,7 @@ def make_nuisances(nuisance: Any, certificate: str | None) -> ScoreNuisances:
         return (given or CERTIFICATES[DEFAULT])()
     if given is not None and isinstance(nuisance, NuisanceRecipe) and hasattr(given, "recipe"):
         return given(nuisance)
-    if not isinstance(nuisance, ScoreNuisances) or nuisance.certificate not in CERTIFICATES.keys() - {"none"}:
+    if not isinstance(nuisance, ScoreNuisances) or nuisance.certificate not in CERTIFICATES:
         raise InputError(f"nuisance = {type(nuisance).__name__}: {_WHY}")
     if certificate not in (None, nuisance.certificate):
         raise InputError(

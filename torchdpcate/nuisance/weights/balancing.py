@@ -1,4 +1,4 @@
-"""Weights fitted to all records without privacy: never released, but with a certified bound of their spill."""
+"""Weights fitted to all records without privacy: never released; their indirect sensitivity is certified."""
 
 from abc import abstractmethod
 from dataclasses import dataclass, fields
@@ -19,9 +19,9 @@ from torchdpcate.privacy.session import FitSession
 class BalancingWeights(WeightScheme):
     r"""Weights of a strongly convex first stage on the same records, which nothing is spent on.
 
-    One record moves the weights of the others by at most the spill :math:`D_1`, a public number, so the rule's noise
-    grows from :math:`2 \omega_{max}` to :math:`D_1 + 2 \omega_{max}`. The spill does not fall with n: with few records
-    or little ridge, weights bought privately (`PrivateWeights`) need less noise.
+    One record moves the weights of the others by at most the indirect sensitivity :math:`D_1`, a public number, so the
+    rule's noise grows from :math:`2 \omega_{max}` to :math:`D_1 + 2 \omega_{max}`. The indirect sensitivity does not
+    fall with n: with few records or little ridge, weights bought privately (`PrivateWeights`) need less noise.
 
     Args:
         ridge: Strong convexity of the first stage's mean objective, positive and public.
@@ -37,13 +37,13 @@ class BalancingWeights(WeightScheme):
         positive("weights.ridge", self.ridge)
 
     def bounds(self, n: int, domain: Domain) -> WeightBounds:
-        """Return the bounds of the weights with their spill, never more than if every other weight crossed its range.
+        """Return the bounds of the weights; others move by no more in all than if each crossed its range.
 
         Raises:
             InputError: Settings that do not fit the domain, or too many records.
         """
         least, most = self.span(domain)
-        return WeightBounds.with_spill(most, min(self.spill(n, domain), (n - 1) * (most - least)))
+        return WeightBounds.with_indirect(most, min(self.indirect_sensitivity(n, domain), (n - 1) * (most - least)))
 
     def fit(
         self,
@@ -60,7 +60,7 @@ class BalancingWeights(WeightScheme):
         except NumericalError as error:
             raise NumericalError(f"weights = {self.name}: {error}, that is weights.ridge") from None
         public = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "features"}
-        told = {f"weights_{name}": value for name, value in public.items()} | {"spill": bounds.spill}
+        told = {f"weights_{name}": value for name, value in public.items()} | {"indirect_sensitivity": bounds.indirect}
         return BalancedWeights(bounds, told, records.x, records.a, omega)
 
     @abstractmethod
@@ -68,8 +68,8 @@ class BalancingWeights(WeightScheme):
         """Return the least and the largest weight there can be."""
 
     @abstractmethod
-    def spill(self, n: int, domain: Domain) -> float:
-        """Return the certified spill of n records, the solver's stop included."""
+    def indirect_sensitivity(self, n: int, domain: Domain) -> float:
+        """Return the certified indirect sensitivity of n records, the solver's stop included."""
 
     @abstractmethod
     def balance(self, records: CausalData, domain: Domain) -> Tensor:

@@ -21,9 +21,9 @@ class KnownWeights(WeightScheme):
     .. math:: \omega_i = 1 / (2 \pi(a_i | x_i)), \quad \omega_{max} = 1 / (2 \min_{a, x} \pi(a | x))
 
     Guarantee:
-        Certified, and free: a weight is a public function of its own record, so there is no spill. A trial's
-        probability is used as it is; a column is clipped to its public bounds and to the overlap bound (theory note
-        ``policy_learning``, sections 3 and 5.1).
+        Certified, and free: a weight is a public function of its own record, so there is no indirect sensitivity. A
+        trial's probability is used as it is; a column is clipped to its public bounds and to the overlap bound (theory
+        note ``policy_learning``, sections 3 and 5.1).
 
     Args:
         propensity: P(A = 1) of a trial, in (0, 1), or the name of the covariate that holds P(A = 1 | x), whose public
@@ -49,7 +49,7 @@ class KnownWeights(WeightScheme):
             probability("weights.propensity", self.propensity, above_zero=True)
 
     def bounds(self, n: int, domain: Domain) -> WeightBounds:
-        """Return the bounds of weights without spill."""
+        """Return the bounds of weights without indirect sensitivity."""
         low, high = self._range(domain)
         return WeightBounds.per_record(0.5 / min(low, 1 - high))
 
@@ -110,7 +110,7 @@ class ConstantWeights(WeightScheme):
     For small samples, where noise harms more than confounding does: no weights need less noise.
 
     Guarantee:
-        Certified, and free: weights without records have no spill.
+        Certified, and free: weights without records have no indirect sensitivity.
 
     Example:
         >>> ConstantWeights().bounds(100, Domain([0.0], [1.0], -1.0, 1.0)).most

@@ -1,4 +1,4 @@
-"""Inverse propensity weights of a ridge logistic regression, with their certified spill."""
+"""Inverse propensity weights of a ridge logistic regression, with their certified indirect sensitivity."""
 
 import math
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ from torchdpcate.nuisance.weights.balancing import BalancingWeights
 _STRAY = 1e-10  # how far the fit may stop from the minimiser
 
 
-def logistic_spill(overlap: float, ridge: float) -> float:
-    r"""Spill of the weights 1 / (2 clip(pi(a|x))) of a ridge logistic regression on features of norm at most one.
+def logistic_indirect_sensitivity(overlap: float, ridge: float) -> float:
+    r"""Indirect sensitivity of weights 1 / (2 clip(pi(a|x))) by ridge logistic fits on features of norm at most one.
 
     .. math:: D_1 = \tfrac12 \min\Big\{ \frac{2}{\rho}\Big(\frac1\zeta - 1\Big),\;
         \sqrt{\frac{1 - \zeta}{\zeta^3 \rho}} \Big\}
@@ -30,7 +30,7 @@ def logistic_spill(overlap: float, ridge: float) -> float:
         ridge: rho of the mean loss + rho/2 ||l||^2.
 
     Example:
-        >>> round(logistic_spill(0.25, 0.1), 6)
+        >>> round(logistic_indirect_sensitivity(0.25, 0.1), 6)
         10.954451
     """
     steep = 2 * (1 / overlap - 1) / ridge
@@ -46,8 +46,9 @@ class LogisticWeights(BalancingWeights):
         \quad \pi = \sigma(\psi^\top \hat l)
 
     Guarantee:
-        Certified spill (`logistic_spill`), the solver's stop included; free. The features' norm is at most one and
-        their entries smaller still, so that even a small ridge shrinks the propensity strongly towards 1/2.
+        Certified indirect sensitivity (`logistic_indirect_sensitivity`), the solver's stop included; free. The
+        features' norm is at most one and their entries smaller still, so that even a small ridge shrinks the propensity
+        strongly towards 1/2.
 
     Args:
         ridge: rho.
@@ -67,10 +68,10 @@ class LogisticWeights(BalancingWeights):
         """Return the weights at the clipped propensities."""
         return 0.5 / (1 - domain.overlap), 0.5 / domain.overlap
 
-    def spill(self, n: int, domain: Domain) -> float:
-        """Return the spill; either fit stops a little from its minimiser, and takes every weight with it."""
+    def indirect_sensitivity(self, n: int, domain: Domain) -> float:
+        """Return the indirect sensitivity; either fit stops near its minimiser and takes every weight with it."""
         steepest = (1 / domain.overlap - 1) / 2
-        return logistic_spill(domain.overlap, self.ridge) + 2 * (n - 1) * steepest * _STRAY
+        return logistic_indirect_sensitivity(domain.overlap, self.ridge) + 2 * (n - 1) * steepest * _STRAY
 
     def balance(self, records: CausalData, domain: Domain) -> Tensor:
         """Return the weights of the records, [n]."""

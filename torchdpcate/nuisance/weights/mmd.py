@@ -1,4 +1,4 @@
-"""Kernel balancing weights: a quadratic program on a box, with their certified spill."""
+"""Kernel balancing weights: a quadratic program on a box, with their certified indirect sensitivity."""
 
 import math
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ _GAP = 1e-12  # between primal and dual, at which the solver may stop
 _BALANCED = 2.0  # 1 / pi(a|x) in a balanced trial: where the ridge pulls to
 
 
-def mmd_spill(n: int, cap: float, alpha: float, ridge: float) -> float:
-    r"""Spill of kernel balancing weights, half of those in [0, R], for a kernel of K(x, x) at most one.
+def mmd_indirect_sensitivity(n: int, cap: float, alpha: float, ridge: float) -> float:
+    r"""Indirect sensitivity of kernel balancing weights, half of those in [0, R], for a kernel of K(x, x) at most one.
 
     .. math:: D_1 = \tfrac12 \sqrt{\frac{n - 1}{n \rho}}\, h, \quad
         h^2 = \max_{w \in \{0, R\}} w^2 - 2\alpha w + 2\alpha
@@ -39,7 +39,7 @@ def mmd_spill(n: int, cap: float, alpha: float, ridge: float) -> float:
         ridge: rho, a record.
 
     Example:
-        >>> round(mmd_spill(400, 4.0, 0.5, 1.0), 6)
+        >>> round(mmd_indirect_sensitivity(400, 4.0, 0.5, 1.0), 6)
         1.800521
     """
     widest = max(w * w - 2 * alpha * w + 2 * alpha for w in (0.0, cap))
@@ -59,8 +59,8 @@ class MMDWeights(BalancingWeights):
     scaled covariates.
 
     Guarantee:
-        Certified spill (`mmd_spill`), the solver's inexactness included: the gradient mapping at the end bounds the
-        distance to the minimiser. Free.
+        Certified indirect sensitivity (`mmd_indirect_sensitivity`), the solver's inexactness included: the gradient
+        mapping at the end bounds the distance to the minimiser. Free.
 
     Args:
         ridge: rho, a record.
@@ -96,8 +96,8 @@ class MMDWeights(BalancingWeights):
         """Return the ends of the box."""
         return 0.0, largest_inverse(self.cap, domain) / 2
 
-    def spill(self, n: int, domain: Domain) -> float:
-        """Return the spill; either solution lies up to a stray from its minimum.
+    def indirect_sensitivity(self, n: int, domain: Domain) -> float:
+        """Return the indirect sensitivity; either solution lies up to a stray from its minimum.
 
         Raises:
             InputError: Too many records for a dense program.
@@ -108,7 +108,7 @@ class MMDWeights(BalancingWeights):
                 "use weights=entropy"
             )
         stray = 2 * math.sqrt(n - 1) * _STRAY / 2
-        return mmd_spill(n, largest_inverse(self.cap, domain), self.alpha, self.ridge) + stray
+        return mmd_indirect_sensitivity(n, largest_inverse(self.cap, domain), self.alpha, self.ridge) + stray
 
     def balance(self, records: CausalData, domain: Domain) -> Tensor:
         """Return the weights of the records, [n]."""

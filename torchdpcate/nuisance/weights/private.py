@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchdpcate._renamed import renamed
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.erm.bounds import WeightBounds
@@ -32,6 +33,7 @@ _NONPRIVATE_RIDGE = 1e-4  # a record
 _LEAST_RIDGE = 1e-9  # a record, below which the noise that hides the stop of the fit would grow without end
 
 
+@renamed(share="budget_fraction", block="block_fraction")
 @dataclass(frozen=True)
 class PrivateWeights(WeightScheme):
     r"""Weights 1 / (2 clip(pi(a|x))) by a private logistic regression, whose coefficients are paid for.
@@ -39,43 +41,45 @@ class PrivateWeights(WeightScheme):
     .. math:: \tilde l = \arg\min_l \sum_i \log(1 + e^{-t_i \psi_i^\top l}) + \tfrac\gamma2 \|l\|^2 + b^\top l + noise,
         \quad \omega_i = \frac{1}{2\, \mathrm{clip}(\pi(a_i | x_i))}, \quad \pi = \sigma(\psi^\top \tilde l)
 
-    For every fixed l the weight of a record is a public function of the record itself: no spill, so the rule's noise is
-    that of a known propensity. Weights are never normalised by a sum of records, cut at a sample's quantile, or scaled
-    by a sample's prevalence, each of which would undo that.
+    For every fixed l the weight of a record is a public function of the record itself: no indirect sensitivity, so the
+    rule's noise is that of a known propensity. Weights are never normalised by a sum of records, cut at a sample's
+    quantile, or scaled by a sample's prevalence, each of which would undo that.
 
     Guarantee:
-        Certified: objective perturbation with the share's epsilon (pure, or (epsilon, delta) with a Gaussian), which
+        Certified: objective perturbation with the fraction's epsilon (pure, or (epsilon, delta) with a Gaussian), which
         adds to the rule's own by composition; with a block of its own the larger of the two counts (theory note
         ``policy_learning``, sections 3 and 4.3; docs/guarantees/private_propensity.md).
 
     Args:
-        share: Share of the budget that buys the propensity, in (0, 1).
+        budget_fraction: Fraction of the budget that pays for the propensity, in (0, 1).
         ridge: gamma of the summed objective; None takes ``ridge_for``.
         features: Public feature map; None takes intercept and scaled covariates.
         perturbation: Law of the tilt: ``box`` (default, least noise for these features), ``gamma`` or ``gaussian``.
-        block: Share of the records that buy the propensity with the whole budget and then rest; None uses all.
+        block_fraction: Fraction of the records that pay for the propensity with the whole budget and then rest; None
+            uses all.
 
     Raises:
-        InputError: A share, block, ridge or law out of its range.
+        InputError: A fraction, ridge or law out of its range.
 
     Example:
-        >>> scheme = PrivateWeights(share=0.25)
+        >>> scheme = PrivateWeights(budget_fraction=0.25)
         >>> scheme.bounds(1000, Domain([0.0], [1.0], -1.0, 1.0, overlap=0.25)).first
         4.0
     """
 
     name = "private"
 
-    share: float = 0.25
+    budget_fraction: float = 0.25
     ridge: float | None = None
     features: FeatureMap | None = None
     perturbation: str = "box"
-    block: float | None = None
+    block_fraction: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse settings out of range."""
-        for name, value in (("share", self.share), ("block", 0.5 if self.block is None else self.block)):
-            if not 0 < value < 1:
+        for name in ("budget_fraction", "block_fraction"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < 1:
                 raise InputError(f"weights.{name} = {value}: give a number strictly between 0 and 1")
         if self.ridge is not None:
             positive("weights.ridge", self.ridge)
@@ -154,7 +158,7 @@ class PrivateWeights(WeightScheme):
             gamma=self.ridge_for(n, features.dimension, budget),
             size=features.dimension,
             largest_entry=features.largest_entry,
-            remedy="raise weights.ridge or weights.share",
+            remedy="raise weights.ridge or weights.budget_fraction",
         )
         tilt.solver.released_scale(tilt.size)  # refuses too many coefficients before anything is paid
         return tilt

@@ -1,8 +1,8 @@
 r"""Weights of the records in a rule's objective, and the public bounds of what one record can do to them.
 
 The weight of a record is omega = 1 / (2 pi(a|x)), about one on average: it makes the treated and the untreated stand
-for everybody. What one record does to the weights of the others is the *spill*; weights that are a public function of
-their own record have none.
+for everybody. What one record does to the weights of the others is the *indirect sensitivity*; weights that are a
+public function of their own record have none.
 """
 
 from abc import ABC, abstractmethod
@@ -64,7 +64,7 @@ class FittedWeights(ABC):
 
 
 class InversePropensity(FittedWeights):
-    """Weights 1 / (2 pi(a|x)) by a propensity that is public: no spill."""
+    """Weights 1 / (2 pi(a|x)) by a propensity that is public: no indirect sensitivity."""
 
     @abstractmethod
     def propensity(self, x: Tensor) -> Tensor:
@@ -81,15 +81,16 @@ class WeightScheme(ABC):
     Attributes:
         name: The name users give.
         level: How far the bounds are proved.
-        share: Share of the budget that a first stage spends on the records of the second, which pay for both.
-        block: Share of the records that fit the weights and nothing else, in a block of their own that may spend the
-            whole budget; None fits them on all records. With a block, ``share`` does not count.
+        budget_fraction: Fraction of the budget that a first stage spends on the records of the second, which pay for
+            both.
+        block_fraction: Fraction of the records that fit the weights and nothing else, in a block of their own that may
+            spend the whole budget; None fits them on all records. With a block, ``budget_fraction`` does not count.
     """
 
     name: ClassVar[str]
     level: ClassVar[Level] = Level.CERTIFIED
-    share: float = 0.0
-    block: float | None = None
+    budget_fraction: float = 0.0
+    block_fraction: float | None = None
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -110,7 +111,7 @@ class WeightScheme(ABC):
         Args:
             n: Records that the weights are fitted to.
             domain: Public bounds.
-            budget: What the fit may spend (``share`` of the whole already taken); None fits without privacy.
+            budget: What the fit may spend (``budget_fraction`` already taken); None fits without privacy.
 
         Raises:
             InputError: Settings that do not fit.

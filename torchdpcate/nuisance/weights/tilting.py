@@ -1,4 +1,4 @@
-"""Entropy balancing weights as a convex fit of exponential tilts, with their certified spill."""
+"""Entropy balancing weights as a convex fit of exponential tilts, with their certified indirect sensitivity."""
 
 import math
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ from torchdpcate.nuisance.weights.balancing import BalancingWeights, largest_inv
 _STRAY = 1e-10  # how far the fit of an arm may stop from the minimiser
 
 
-def tilting_spill(cap: float, ridge: float) -> float:
-    r"""Spill of the weights e^{<l, psi>}, half of 1 / pi, on features of norm at most one.
+def tilting_indirect_sensitivity(cap: float, ridge: float) -> float:
+    r"""Indirect sensitivity of the weights e^{<l, psi>}, half of 1 / pi, on features of norm at most one.
 
     .. math:: D_1 = \tfrac12 \sqrt{1 + (c - 1)^2}\, \min\{ 2 c / \rho,\; \sqrt{c / \rho} \}
 
@@ -32,7 +32,7 @@ def tilting_spill(cap: float, ridge: float) -> float:
         ridge: rho of the mean objective.
 
     Example:
-        >>> round(tilting_spill(4.0, 0.1), 6)
+        >>> round(tilting_indirect_sensitivity(4.0, 0.1), 6)
         10.0
     """
     return math.hypot(1, cap - 1) * min(2 * cap / ridge, math.sqrt(cap / ridge)) / 2
@@ -79,7 +79,7 @@ class TiltingWeights(BalancingWeights):
     arm's size. A ridge without end gives weights of one, those of a balanced trial.
 
     Guarantee:
-        Certified spill (`tilting_spill`), the solver's stop included; free.
+        Certified indirect sensitivity (`tilting_indirect_sensitivity`), the solver's stop included; free.
 
     Args:
         ridge: rho.
@@ -103,10 +103,10 @@ class TiltingWeights(BalancingWeights):
         most = largest_inverse(self.cap, domain) / 2
         return 1 / most, most
 
-    def spill(self, n: int, domain: Domain) -> float:
-        """Return the spill; either fit stops a little from its minimiser, and takes every weight with it."""
+    def indirect_sensitivity(self, n: int, domain: Domain) -> float:
+        """Return the indirect sensitivity; either fit stops near its minimiser and takes every weight with it."""
         cap = largest_inverse(self.cap, domain)
-        return tilting_spill(cap, self.ridge) + 2 * (n - 1) * cap / 2 * _STRAY
+        return tilting_indirect_sensitivity(cap, self.ridge) + 2 * (n - 1) * cap / 2 * _STRAY
 
     def balance(self, records: CausalData, domain: Domain) -> Tensor:
         """Return the weights of the records, [n]."""

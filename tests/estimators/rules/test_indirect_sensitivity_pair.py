@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from torchdpcate.estimators.rules.spill_pair import _DOMAIN, _balancing, crossing_pair, free_weights
+from torchdpcate.estimators.rules.indirect_sensitivity_pair import _DOMAIN, _balancing, crossing_pair, free_weights
 from torchdpcate.nuisance.weights.mmd import MMDWeights
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource

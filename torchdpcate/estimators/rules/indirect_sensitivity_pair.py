@@ -1,4 +1,4 @@
-"""Neighbours whose balancing weights move most, as far as searched: the attack on the certificates of spill."""
+"""Neighbours whose balancing weights move most, as far as searched: the attack on their indirect sensitivity."""
 
 import torch
 from torch import Tensor
@@ -51,7 +51,7 @@ def _balancing(budget: PrivacyBudget) -> Game:
     psi, ready = torch.ones(worlds[0].n, 1, dtype=torch.float64), []
     for omega, label in zip(weights, (-1.0, 1.0), strict=True):
         signs = torch.cat([torch.tensor([label]).to(target), target[1:]])
-        problem = WeightedERM(psi, signs, omega, HuberHinge(), gamma=1_000.0, bounds=bounds)
+        problem = WeightedERM(psi, signs, omega, HuberHinge(), ridge=1_000.0, bounds=bounds)
         ready.append(OutputRule("gamma").prepare(problem, budget))
     assert ready[0].event is not None
     return Game(
