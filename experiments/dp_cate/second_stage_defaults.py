@@ -39,7 +39,7 @@ def heads(n: int, epsilon: float, seed: int) -> list[dict]:
             psi = stage.features(study.queries).numpy()
             for _ in range(RELEASES):
                 head = ObjectivePerturbation().privatize(stage, budget, FitSession(NoiseSource.system()))
-                error = pehe(offset + psi @ head.theta.numpy(), study.effect)
+                error = pehe(offset + psi @ head.output.numpy(), study.effect)
                 rows.append({"features": name, "noise ratio": ratio, "pehe": error})
     plug_in = {"features": "plug-in", "noise ratio": float("nan"), "pehe": pehe(offset, study.effect)}
     return [{"n": n, "epsilon": epsilon, **row} for row in [*rows, plug_in]]

@@ -7,7 +7,7 @@ from torch import Tensor
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.domains import ConvexDomain
 from torchdpcate.erm.losses import HuberHinge, Loss
-from torchdpcate.erm.perturbation import SOLVER_SHARE, calibrate_tilt, jacobian, output_mechanism
+from torchdpcate.erm.perturbation import SOLVER_SHARE, calibrate_objective, jacobian, output_mechanism
 from torchdpcate.erm.solver import default_tolerance, minimise
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
@@ -56,7 +56,7 @@ class Batch:
             stop = default_tolerance(self.loss.slope, self.bounds.most)
             added = output_mechanism(budget, **facts, tolerance=stop, constrained=constrained)  # type: ignore[arg-type]
             return added.add_noise(self.fit(gamma, tolerance=stop), noise)
-        tilt = calibrate_tilt(
+        objective = calibrate_objective(
             budget,
             **facts,  # type: ignore[arg-type]
             curvature=self.loss.curvature,
@@ -64,7 +64,7 @@ class Batch:
             largest_entry=self.largest_entry,
             constrained=constrained,
         )
-        return tilt.release(lambda b: self.fit(gamma, b, tilt.tolerance), noise, self.psi.shape[0])
+        return objective.release(lambda b: self.fit(gamma, b, objective.tolerance), noise, self.psi.shape[0])
 
 
 def scores(psi: Tensor, theta: Tensor) -> Tensor:

@@ -190,7 +190,7 @@ def grid_guesses(cover: GaussianMechanism | None) -> list[float]:
     """How often "D'" is guessed on D and on D' from whose tilt, worked out from theta, lies on the public grid."""
     stages = [linear_stage((NEAR, y), n=10, ridge=1.0, threshold=0.01) for y in (-0.5, 0.5)]
     problems, noise, said = [s.problem for s in stages], NoiseSource.system(), []
-    proper = ObjectivePerturbation.tilt(problems[0], BUDGET)
+    proper = ObjectivePerturbation.calibrated(problems[0], BUDGET)
     scale = proper.scale
     for problem in problems:
         tilts = proper.draw(noise, 4_000)

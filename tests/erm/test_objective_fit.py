@@ -15,7 +15,7 @@ from torchdpcate.erm.balancing_loss import BalancingLoss
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import CrossEntropy, Logistic
 from torchdpcate.erm.objective_fit import ObjectiveFit, ridge_of
-from torchdpcate.erm.perturbation import calibrate_tilt
+from torchdpcate.erm.perturbation import calibrate_objective
 from torchdpcate.erm.records import Batch, StackedRecords, StreamedRecords, arm, outcome, predictor
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import Fourier
@@ -82,9 +82,9 @@ def test_tilted_minimisers_are_those_of_the_note(loss, ridge, theta):
 def test_the_noise_in_an_entry_is_that_of_the_note(kind, ratio):
     bounds = WeightBounds.per_record(1.0)
     facts = {"slope": 1.0, "bounds": bounds, "curvature": 0.25, "gamma": 3.0, "size": 5}
-    tilt = calibrate_tilt(PLAIN, kind=kind, **facts)
-    assert tilt.deviation / tilt.scale == pytest.approx(ratio, abs=5e-7)
-    gaussian = calibrate_tilt(PrivacyBudget(1.0, 1e-6), kind="gaussian", **facts)
+    objective = calibrate_objective(PLAIN, kind=kind, **facts)
+    assert objective.deviation / objective.scale == pytest.approx(ratio, abs=5e-7)
+    gaussian = calibrate_objective(PrivacyBudget(1.0, 1e-6), kind="gaussian", **facts)
     assert gaussian.deviation == gaussian.scale
 
 

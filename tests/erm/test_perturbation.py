@@ -12,10 +12,10 @@ from scipy.stats import kstest
 
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.domains import Ball
+from torchdpcate.erm.gaussian_scale import gaussian_scale, objective_sigma
 from torchdpcate.erm.losses import HuberHinge, Logistic
-from torchdpcate.erm.perturbation import SOLVER_SHARE, calibrate_tilt, jacobian, output_mechanism, ridge_ratio
+from torchdpcate.erm.perturbation import SOLVER_SHARE, calibrate_objective, jacobian, output_mechanism, ridge_ratio
 from torchdpcate.erm.solver import default_tolerance, minimise
-from torchdpcate.erm.tilt_scale import gaussian_tilt, tilt_sigma
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import ApproximateEvent, PureEvent
@@ -36,7 +36,7 @@ def whole(epsilon, delta=0.0):
 
 
 def test_one_record_on_one_feature():
-    tilt = calibrate_tilt(
+    objective = calibrate_objective(
         whole(1.0),
         kind="gamma",
         slope=1.0,
@@ -45,22 +45,22 @@ def test_one_record_on_one_feature():
         gamma=2 * math.sqrt(2),
         size=1,
     )
-    assert tilt.jacobian == pytest.approx(0.302733, abs=6e-7)
-    assert 1 / tilt.scale == pytest.approx(0.348633, abs=6e-7)
+    assert objective.jacobian == pytest.approx(0.302733, abs=6e-7)
+    assert 1 / objective.scale == pytest.approx(0.348633, abs=6e-7)
 
 
 def test_weights_of_four_without_and_with_spill():
-    own = calibrate_tilt(whole(1.0), kind="gamma", bounds=OWN, **COMMON)
+    own = calibrate_objective(whole(1.0), kind="gamma", bounds=OWN, **COMMON)
     assert (own.jacobian, 1 / own.scale) == pytest.approx((0.0953102, 0.1130862), abs=6e-8)
-    spill = calibrate_tilt(whole(1.0), kind="gamma", bounds=WeightBounds.with_indirect(4.0, 21.908902), **COMMON)
+    spill = calibrate_objective(whole(1.0), kind="gamma", bounds=WeightBounds.with_indirect(4.0, 21.908902), **COMMON)
     assert (spill.jacobian, 1 / spill.scale) == pytest.approx((0.6477226, 0.01177835), abs=6e-8)
 
 
 def test_outcome_weighted_learning():
     bounds, hinge = WeightBounds.per_record(30.0), HuberHinge(0.5)
     common = {"slope": hinge.slope, "bounds": bounds, "gamma": 141.0}
-    tilt = calibrate_tilt(whole(1.0), kind="gamma", curvature=hinge.curvature, size=5, **common)
-    assert (tilt.jacobian, 1 / tilt.scale) == pytest.approx((0.192904, 0.01345161), rel=3e-6)
+    objective = calibrate_objective(whole(1.0), kind="gamma", curvature=hinge.curvature, size=5, **common)
+    assert (objective.jacobian, 1 / objective.scale) == pytest.approx((0.192904, 0.01345161), rel=3e-6)
     assert output_mechanism(PURE, kind="gamma", tolerance=1e-9, **common).sensitivity == pytest.approx(
         0.425532, abs=6e-7
     )
@@ -70,11 +70,11 @@ def test_the_ridge_that_a_refusal_asks_for():
     # section 8: gamma with J = 0.25 at n = 400 is 0.03520812, here times 400
     assert jacobian(OWN, 1.0, 400 * 0.03520812) == pytest.approx(0.25, abs=1e-7)
     with pytest.raises(InputError, match=r"ridge = 1: .* J = 1.609 of epsilon = 0.99; give a ridge of at least 6.25"):
-        calibrate_tilt(PURE, kind="gamma", bounds=OWN, **{**COMMON, "gamma": 1.0})
-    enough = calibrate_tilt(PURE, kind="gamma", bounds=OWN, **{**COMMON, "gamma": 6.26})
+        calibrate_objective(PURE, kind="gamma", bounds=OWN, **{**COMMON, "gamma": 1.0})
+    enough = calibrate_objective(PURE, kind="gamma", bounds=OWN, **{**COMMON, "gamma": 6.26})
     assert enough.jacobian < 0.5
     with pytest.raises(InputError, match=r"ridge of at least 52.3"):
-        calibrate_tilt(PURE, kind="box", bounds=WeightBounds.with_indirect(4.0, 21.9), **{**COMMON, "gamma": 20.0})
+        calibrate_objective(PURE, kind="box", bounds=WeightBounds.with_indirect(4.0, 21.9), **{**COMMON, "gamma": 20.0})
 
 
 # what each law gets -------------------------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ def test_the_ridge_that_a_refusal_asks_for():
 
 def test_box_tilts_count_the_largest_entry():
     gamma, box = (
-        calibrate_tilt(PURE, kind=kind, bounds=OWN, largest_entry=0.25, **COMMON) for kind in ("gamma", "box")
+        calibrate_objective(PURE, kind=kind, bounds=OWN, largest_entry=0.25, **COMMON) for kind in ("gamma", "box")
     )
     assert box.scale == pytest.approx(gamma.scale / 4)
     assert box.event == gamma.event == PureEvent(1.0)
@@ -92,33 +92,33 @@ def test_box_tilts_count_the_largest_entry():
 
 def test_gaussian_tilts_take_the_smaller_proof():
     spent, spill = jacobian(OWN, 1.0, 40.0), WeightBounds.with_indirect(4.0, 2.0)
-    own = calibrate_tilt(whole(1.0, 1e-5), kind="gaussian", bounds=OWN, **COMMON)
-    assert own.scale == pytest.approx(gaussian_tilt(1.0, 1e-5, 8.0, spent, 2, 2), rel=1e-8)
-    assert own.scale < tilt_sigma(1.0, 1e-5, 8.0, spent, 2)
-    foreign = calibrate_tilt(whole(1.0, 1e-5), kind="gaussian", bounds=spill, **COMMON)
-    assert foreign.scale == pytest.approx(tilt_sigma(1.0, 1e-5, 10.0, 6 / 40, 3), rel=1e-8)
+    own = calibrate_objective(whole(1.0, 1e-5), kind="gaussian", bounds=OWN, **COMMON)
+    assert own.scale == pytest.approx(gaussian_scale(1.0, 1e-5, 8.0, spent, 2, 2), rel=1e-8)
+    assert own.scale < objective_sigma(1.0, 1e-5, 8.0, spent, 2)
+    foreign = calibrate_objective(whole(1.0, 1e-5), kind="gaussian", bounds=spill, **COMMON)
+    assert foreign.scale == pytest.approx(objective_sigma(1.0, 1e-5, 10.0, 6 / 40, 3), rel=1e-8)
     assert own.event == ApproximateEvent(1 / (1 - SOLVER_SHARE), 1e-5 / (1 - SOLVER_SHARE))
     assert isinstance(own.solver, GaussianMechanism)
     with pytest.raises(InputError, match="delta = 0"):
-        calibrate_tilt(PURE, kind="gaussian", bounds=OWN, **COMMON)
+        calibrate_objective(PURE, kind="gaussian", bounds=OWN, **COMMON)
 
 
 @pytest.mark.parametrize("kind", ["gamma", "box", "gaussian"])
 @pytest.mark.parametrize("constrained", [False, True])
 def test_the_rest_of_the_budget_covers_stop_and_grid(kind, constrained):
-    tilt = calibrate_tilt(BOTH, kind=kind, bounds=OWN, constrained=constrained, **COMMON)
-    assert tilt.tolerance >= default_tolerance(1.0, 4.0)
-    half_step = math.sqrt(3) * NoiseSource.grid(tilt.scale) / 2
-    stray = ((2 if constrained else 1) * tilt.tolerance + half_step) / 40
-    assert tilt.solver.sensitivity == pytest.approx(2 * stray)
-    assert tilt.solver.scale < 5e-3 * tilt.scale / 40  # far below what the tilt does to theta
+    objective = calibrate_objective(BOTH, kind=kind, bounds=OWN, constrained=constrained, **COMMON)
+    assert objective.tolerance >= default_tolerance(1.0, 4.0)
+    half_step = math.sqrt(3) * NoiseSource.grid(objective.scale) / 2
+    stray = ((2 if constrained else 1) * objective.tolerance + half_step) / 40
+    assert objective.solver.sensitivity == pytest.approx(2 * stray)
+    assert objective.solver.scale < 5e-3 * objective.scale / 40  # far below what the tilt does to theta
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gamma", "box", "gaussian"])
 def test_tilts_have_their_law(kind):
-    tilt = calibrate_tilt(BOTH, kind=kind, bounds=OWN, **COMMON)
-    draws = tilt.draw(NoiseSource.system(), 20_000) / tilt.scale
+    objective = calibrate_objective(BOTH, kind=kind, bounds=OWN, **COMMON)
+    draws = objective.draw(NoiseSource.system(), 20_000) / objective.scale
     if kind == "gaussian":
         assert kstest(draws.flatten().numpy(), "norm").pvalue > 1e-8
     else:
@@ -133,15 +133,15 @@ def test_a_release_minimises_the_tilted_objective(kind, domain):
     psi = torch.randn(200, 3, dtype=torch.float64, generator=generator)
     psi, target = psi / psi.norm(dim=1, keepdim=True), psi[:, 0].sign()
     weights = 4 * torch.rand(200, dtype=torch.float64, generator=generator)
-    tilt = calibrate_tilt(BOTH, kind=kind, bounds=OWN, constrained=domain is not None, **COMMON)
+    objective = calibrate_objective(BOTH, kind=kind, bounds=OWN, constrained=domain is not None, **COMMON)
 
     def fit(tilts):
-        return minimise(psi, target, weights, HuberHinge(0.5), 40.0, tilts, tilt.tolerance, domain)
+        return minimise(psi, target, weights, HuberHinge(0.5), 40.0, tilts, objective.tolerance, domain)
 
-    released = tilt.release(fit, NoiseSource.fixed(4), 5)
-    again = tilt.draw(NoiseSource.fixed(4), 5)
+    released = objective.release(fit, NoiseSource.fixed(4), 5)
+    again = objective.draw(NoiseSource.fixed(4), 5)
     exact = minimise(psi, target, weights, HuberHinge(0.5), 40.0, again, 1e-12, domain)
-    size = tilt.solver.released_scale(3)
+    size = objective.solver.released_scale(3)
     assert 0 < (released - exact).abs().max() < 30 * size
     assert domain or size < 5e-3 * exact.norm(dim=1).max()
 
@@ -176,9 +176,9 @@ def test_the_pair_of_the_note_attains_the_claim_and_breaks_the_printed_one():
 
 def test_the_pair_of_full_weights_attains_the_claim():
     """Both records of the pair at w_max = 4, and the other records lost in the distance: epsilon is reached."""
-    tilt = calibrate_tilt(whole(1.0), kind="gamma", bounds=OWN, **{**COMMON, "size": 1})
+    objective = calibrate_objective(whole(1.0), kind="gamma", bounds=OWN, **{**COMMON, "size": 1})
     others = [(0.001, 1.0, 2.0)] * 5
-    found = worst_ratio(others, (1.0, 1.0, 4.0), (1.0, -1.0, 4.0), HuberHinge(0.5), 40.0, tilt.scale)
+    found = worst_ratio(others, (1.0, 1.0, 4.0), (1.0, -1.0, 4.0), HuberHinge(0.5), 40.0, objective.scale)
     assert 0.999 < found <= 1 + 1e-9
 
 
@@ -193,10 +193,10 @@ RECORD = st.tuples(st.floats(-1, 1), st.sampled_from([-1.0, 1.0]), st.floats(0, 
 )
 @settings(max_examples=60, deadline=None)
 def test_no_pair_exceeds_the_claim(others, pair, gamma, smooth):
-    tilt = calibrate_tilt(
+    objective = calibrate_objective(
         whole(1.0), kind="gamma", slope=1.0, bounds=OWN, curvature=smooth.curvature, gamma=gamma, size=1
     )
-    assert worst_ratio(others, *pair, smooth, gamma, tilt.scale) <= 1 + 1e-9
+    assert worst_ratio(others, *pair, smooth, gamma, objective.scale) <= 1 + 1e-9
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -205,19 +205,20 @@ def test_no_pair_with_spilling_weights_exceeds_the_claim(seed):
     generator = torch.Generator().manual_seed(seed)
     spill, most, gamma, loss = 3.0, 2.0, 20.0, HuberHinge(0.5)
     bounds = WeightBounds.with_indirect(most, spill)
-    tilt = calibrate_tilt(whole(1.0), kind="gamma", slope=1.0, bounds=bounds, curvature=1.0, gamma=gamma, size=1)
+    facts = {"slope": 1.0, "bounds": bounds, "curvature": 1.0, "gamma": gamma, "size": 1}
+    objective = calibrate_objective(whole(1.0), kind="gamma", **facts)
     # every other record leans the same way and gains an equal share of the indirect sensitivity
     n = 5
     psi = 1 - 0.2 * torch.rand(n, generator=generator, dtype=torch.float64)
     low = 0.1 * torch.rand(n, generator=generator, dtype=torch.float64)
     after = [(p, 1.0, w) for p, w in zip(psi.tolist(), low.tolist(), strict=True)]
     before = [(p, t, w + spill / n) for p, t, w in after]
-    first = log_density(THETA, before, (1.0, 1.0, most), loss, gamma, tilt.scale)
-    second = log_density(THETA, after, (1.0, -1.0, most), loss, gamma, tilt.scale)
+    first = log_density(THETA, before, (1.0, 1.0, most), loss, gamma, objective.scale)
+    second = log_density(THETA, after, (1.0, -1.0, most), loss, gamma, objective.scale)
     found = (first - second).abs().max().item()
     assert 0.7 < found <= 1
     # were the spill not counted, the claim would be false
-    blind = calibrate_tilt(
+    blind = calibrate_objective(
         whole(1.0), kind="gamma", slope=1.0, bounds=WeightBounds.per_record(most), curvature=1.0, gamma=gamma, size=1
     )
     first = log_density(THETA, before, (1.0, 1.0, most), loss, gamma, blind.scale)
@@ -244,7 +245,7 @@ def test_no_pair_on_two_features_exceeds_the_claim(kind):
     generator = torch.Generator().manual_seed(0)
     theta = torch.cartesian_prod(*[torch.linspace(-4, 4, 81, dtype=torch.float64)] * 2)
     loss, gamma, largest = HuberHinge(0.5), 20.0, 1.0 if kind == "gamma" else math.sqrt(0.5)
-    tilt = calibrate_tilt(
+    objective = calibrate_objective(
         whole(1.0), kind=kind, slope=1.0, bounds=OWN, curvature=1.0, gamma=gamma, size=2, largest_entry=largest
     )
     fixed = torch.randn(3, 2, dtype=torch.float64, generator=generator)
@@ -255,7 +256,8 @@ def test_no_pair_on_two_features_exceeds_the_claim(kind):
         rows = [torch.tensor([[math.cos(a), math.sin(a)]], dtype=torch.float64) for a in (one, two)]
         psi = [torch.cat([row, fixed]) for row in rows]
         sides = [([label, 1.0, -1.0, 1.0], [4.0, 1.0, 2.0, 0.5]) for label in labels]
-        most = max(most, plane_ratio(*sides, psi, loss, gamma, tilt.scale, 2 if kind == "gamma" else math.inf, theta))
+        order = 2 if kind == "gamma" else math.inf
+        most = max(most, plane_ratio(*sides, psi, loss, gamma, objective.scale, order, theta))
     assert 0.8 < most <= 1 + 1e-9
 
 
@@ -302,7 +304,7 @@ def test_output_mechanisms_pay_for_their_stop():
     with pytest.raises(InputError, match="perturbation = box"):
         output_mechanism(PURE, kind="box", tolerance=0.1, **common)
     with pytest.raises(InputError, match="perturbation = cauchy"):
-        calibrate_tilt(PURE, kind="cauchy", bounds=OWN, **COMMON)
+        calibrate_objective(PURE, kind="cauchy", bounds=OWN, **COMMON)
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 1.0, 30.0])

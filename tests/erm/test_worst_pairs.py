@@ -9,7 +9,7 @@ from torchdpcate.audit.attack import audit
 from torchdpcate.erm import worst_pairs
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import HuberHinge
-from torchdpcate.erm.perturbation import calibrate_tilt
+from torchdpcate.erm.perturbation import calibrate_objective
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.noise import NoiseSource
@@ -23,10 +23,10 @@ def test_the_densities_are_densities(kind, size):
     """They integrate to the constant of their law: over the line, or over the plane."""
     direction = worst_pairs._LINE if size == 1 else worst_pairs._DIAGONAL
     bounds, gamma = WeightBounds.per_record(2.0), 30.0
-    tilt = calibrate_tilt(
+    objective = calibrate_objective(
         BUDGET, kind=kind, slope=1.0, bounds=bounds, curvature=1.0, gamma=gamma, size=size, largest_entry=1.0
     )
-    s = tilt.scale
+    s = objective.scale
     constant = {
         ("gamma", 1): 2 * s,
         ("gaussian", 1): s * math.sqrt(2 * math.pi),
@@ -37,7 +37,7 @@ def test_the_densities_are_densities(kind, size):
     axis = torch.linspace(-half, half, points, dtype=torch.float64)
     theta = torch.cartesian_prod(*[axis] * size).reshape(-1, size)
     for data in worst_pairs._sums(direction):
-        density = worst_pairs._log_density(theta, tilt, gamma, data).exp()
+        density = worst_pairs._log_density(theta, objective, gamma, data).exp()
         total = density.sum().item() * (axis[1] - axis[0]).item() ** size
         assert total == pytest.approx(constant, rel=0.02)
 

@@ -49,24 +49,26 @@ def test_features_are_legendre_polynomials_of_norm_at_most_one(degree):
 
 def test_constants_by_hand():
     joint = joint_objective(1350, 15, 1.0, BUDGET, **SHARES)
-    epsilon, delta = 0.99 - joint.tilt.jacobian, 0.99e-5 / 7.6
+    epsilon, delta = 0.99 - joint.objective_noise.jacobian, 0.99e-5 / 7.6
     sigma = brentq(
         lambda s: norm.cdf(0.5 / s - epsilon * s) - math.exp(epsilon) * norm.cdf(-0.5 / s - epsilon * s) - delta,
         0.1,
         99,
     )
-    assert joint.tilt.scale == pytest.approx(2 * math.sqrt(1 + 4) * sigma, rel=1e-8)
-    assert joint.tilt.scale == pytest.approx(26.213662, rel=1e-7)
+    assert joint.objective_noise.scale == pytest.approx(2 * math.sqrt(1 + 4) * sigma, rel=1e-8)
+    assert joint.objective_noise.scale == pytest.approx(26.213662, rel=1e-7)
     alpha, (first, second) = joint.alpha, joint.ridges
     assert alpha**2 / (alpha**2 + 4) == pytest.approx(0.2)
-    assert joint.tilt.jacobian == pytest.approx(0.297)
-    assert (1 + alpha / 4 / (2 * first)) * (1 + 2 / (2 * second)) == pytest.approx(math.exp(joint.tilt.jacobian))
+    assert joint.objective_noise.jacobian == pytest.approx(0.297)
+    assert (1 + alpha / 4 / (2 * first)) * (1 + 2 / (2 * second)) == pytest.approx(
+        math.exp(joint.objective_noise.jacobian)
+    )
 
 
 def test_large_samples_keep_a_least_ridge_and_give_back_what_it_saves():
     joint = joint_objective(10**7, 15, 1.0, BUDGET, **SHARES)
     assert joint.ridges == (1000.0, 1000.0)
-    assert joint.tilt.jacobian < 0.002
+    assert joint.objective_noise.jacobian < 0.002
 
 
 def problem(generator, n):
@@ -108,7 +110,7 @@ def test_sixteen_vertices_and_two_determinants_bound_the_loss(seed):
     psi[:2] = psi[:2].sign()
     theta = 2 * torch.randn(20_000, 3, generator=generator, dtype=torch.float64)
     (b, here), (other, there) = (tilt(theta, psi[k], a[k], s[k], joint) for k in ([0, 2, 3, 4], [1, 2, 3, 4]))
-    scale = joint.tilt.scale
+    scale = joint.objective_noise.scale
     loss = (other.square().sum(1) - b.square().sum(1)) / (2 * scale**2) + here - there
     ends = [vertices(psi[i].item(), a[i].item(), joint) for i in (0, 1)]
     shifts = (ends[0][:, None] - ends[1]).reshape(16, 3)
@@ -116,7 +118,7 @@ def test_sixteen_vertices_and_two_determinants_bound_the_loss(seed):
     assert shifts.norm(dim=1).max() <= most + 1e-12
     assert shifts.square().sum() <= (8 - 2 * 0.2) * most**2 + 1e-12
     worst = torch.stack([((b - h).square() - b.square()).sum(1) / (2 * scale**2) for h in shifts]).amax(0)
-    assert (loss - worst).max() <= joint.tilt.jacobian + 1e-9
+    assert (loss - worst).max() <= joint.objective_noise.jacobian + 1e-9
     assert (loss - worst).max() > 0  # without epsilon_J it would be wrong
 
 
@@ -154,11 +156,11 @@ def test_delta_of_the_exact_law_is_kept(seed):
     joint = joint_objective(5, 3, 0.3, PrivacyBudget(1.0, delta), **SHARES)
     psi, a, s = problem(generator, 6)
     psi[:2], s[:2], a[:2] = torch.tensor([[1.0], [1.0]]), torch.tensor([9.0, -9.0]), float(seed % 2)
-    b = joint.tilt.scale * torch.randn(50_000, 3, generator=generator, dtype=torch.float64)
+    b = joint.objective_noise.scale * torch.randn(50_000, 3, generator=generator, dtype=torch.float64)
     theta = solved(b, psi[[0, 2, 3, 4, 5]], a[[0, 2, 3, 4, 5]], s[[0, 2, 3, 4, 5]], joint)
     (same, here), (other, there) = (tilt(theta, psi[k], a[k], s[k], joint) for k in ([0, 2, 3, 4, 5], [1, 2, 3, 4, 5]))
     assert torch.allclose(same, b, atol=1e-6)
-    loss = (other.square().sum(1) - b.square().sum(1)) / (2 * joint.tilt.scale**2) + here - there
+    loss = (other.square().sum(1) - b.square().sum(1)) / (2 * joint.objective_noise.scale**2) + here - there
     excess = (1 - torch.exp(1 - loss)).clamp(min=0)
     found, error = excess.mean().item(), excess.std().item() / math.sqrt(50_000)
     assert found + 5 * error < delta

@@ -177,14 +177,14 @@ def test_function_mechanisms_release_the_tangent_head(mechanism):
     assert fitted.features.dimension == 1_058
     head = mechanism.privatize(fitted, BUDGET, noted(NoiseSource.fixed(0), Charges()))
     queries = domain.grid(200)
-    noise = fitted.features.product(head.theta - fitted.theta, queries)
+    noise = fitted.features.product(head.output - fitted.theta, queries)
     assert 0 < noise.square().mean().sqrt().item() < 2 * head.noise_scale
 
 
 def test_smooth_sensitivity_answers_from_the_tangent_head():
     fitted, queries = stage(n=300, threshold=math.inf), DOMAIN.grid(3)
     answers = SmoothSensitivity().answer(fitted, queries, BUDGET, noted(NoiseSource.fixed(0), Charges()))
-    assert bool(torch.isfinite(answers.values).all())
+    assert bool(torch.isfinite(answers.output).all())
 
 
 @pytest.mark.slow
@@ -194,10 +194,10 @@ def test_a_million_parameters_are_released_from_a_wide_network():
     wide = stage(width=31_000, n=40, domain=domain)
     wide.__dict__["problem"] = dataclasses.replace(wide.problem, psi=design.LazyDesign(wide.features, wide.block.x))
     head = OutputPerturbation().privatize(wide, BUDGET, noted(NoiseSource.fixed(0), Charges()))
-    assert head.theta.shape == (1_023_002,)
+    assert head.output.shape == (1_023_002,)
     # an answer's noise is N(0, s^2): the norm of psi is one, whatever p
     queries = domain.grid(50)
-    noise = wide.features.product(head.theta, queries) - wide.correction(queries)
+    noise = wide.features.product(head.output, queries) - wide.correction(queries)
     assert 0.3 < noise.square().mean().sqrt().item() / head.noise_scale < 2
 
 

@@ -68,9 +68,9 @@ def mechanism(level: Level, gaussian: bool) -> tuple[Mechanism, Event, dict[str,
         scale = noise.released_scale(FEATURES.dimension)
         told = {"sensitivity": noise.sensitivity, "noise_scale": scale, "threshold": THRESHOLD}
         return OutputPerturbation(), noise.event, told
-    tilt = ObjectivePerturbation.tilt(problem(THRESHOLD), BUDGET)
-    told = {"tilt_scale": tilt.scale, "epsilon_jacobian": tilt.jacobian, "threshold": THRESHOLD}
-    return ObjectivePerturbation(), tilt.event, told
+    objective = ObjectivePerturbation.calibrated(problem(THRESHOLD), BUDGET)
+    told = {"tilt_scale": objective.scale, "epsilon_jacobian": objective.jacobian, "threshold": THRESHOLD}
+    return ObjectivePerturbation(), objective.event, told
 
 
 def statement(
@@ -100,7 +100,9 @@ def release(privacy: PrivacyStatement) -> QueryRelease:
     """A release of answers with this statement, and the noise scales of its mechanism."""
     scale = privacy.public.get("noise_scale")
     if "tilt_scale" in privacy.public:
-        scale = ObjectivePerturbation.band(problem(THRESHOLD), ObjectivePerturbation.tilt(problem(THRESHOLD), BUDGET))
+        scale = ObjectivePerturbation.band(
+            problem(THRESHOLD), ObjectivePerturbation.calibrated(problem(THRESHOLD), BUDGET)
+        )
     answers = torch.linspace(-1, 1, len(QUERIES), dtype=torch.float64)
     scales = None if scale is None else scale * FEATURES.norm(QUERIES)
     return QueryRelease(QUERIES, answers, SCHEMA, privacy, scales, head=HEAD)

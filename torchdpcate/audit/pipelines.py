@@ -7,9 +7,10 @@ import torch
 from torchdpcate.audit.neighbours import refitted, worst_neighbour
 from torchdpcate.data.generators import Dataset1
 from torchdpcate.estimators.cate.learner import CATELearner
-from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism, Prepared
+from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism
 from torchdpcate.estimators.cate.mechanisms.objective import ObjectivePerturbation
 from torchdpcate.estimators.cate.recompute import LEARNERS
+from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource

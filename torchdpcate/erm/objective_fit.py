@@ -8,7 +8,7 @@ from torch import Tensor
 
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import Loss
-from torchdpcate.erm.perturbation import PERTURBATIONS, SOLVER_SHARE, calibrate_tilt
+from torchdpcate.erm.perturbation import PERTURBATIONS, SOLVER_SHARE, calibrate_objective
 from torchdpcate.erm.private_fit import Fitter, PreparedFit
 from torchdpcate.erm.records import Records, Target
 from torchdpcate.errors import InputError
@@ -18,7 +18,7 @@ from torchdpcate.privacy.noise import NoiseSource
 
 _STEEP_SHARE, _FLAT_SHARE = 0.6, 0.85
 _FLAT = 0.25  # curvature of the logistic loss, up to which little of epsilon need go to the ridge
-_LEAST_RIDGE = 1e-3  # of the curvature; below it the noise that hides the solver's stop would outgrow the tilt
+_LEAST_RIDGE = 1e-3  # of the curvature; below it the noise that hides the solver's stop would outgrow the other
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class ObjectiveFit(Fitter):
     Args:
         perturbation: Law of V: ``box`` (K-norm noise of the largest entry, least where covariates fill a cube),
             ``gamma`` (Euclidean K-norm noise) or ``gaussian``.
-        share: q in (0, 1), share of epsilon that the tilt spends; the ridge spends the rest. None takes 0.6, and 0.85
+        share: q in (0, 1), share of epsilon that the noise spends; the ridge spends the rest. None takes 0.6, and 0.85
             for losses as flat as the logistic one.
 
     Raises:
@@ -67,13 +67,13 @@ class ObjectiveFit(Fitter):
         if self.perturbation not in PERTURBATIONS:
             raise InputError(f"perturbation = {self.perturbation!r}: choose one of {', '.join(PERTURBATIONS)}")
         if self.share is not None:
-            probability("share", self.share, above_zero=True, why="the tilt needs a share of epsilon, and the ridge")
+            probability("share", self.share, above_zero=True, why="the noise needs a share of epsilon, and the ridge")
 
     def prepare(self, loss: Loss, n: int, features: FeatureMap, budget: PrivacyBudget) -> PreparedFit:
         """See `Fitter`; n does not move what is released."""
         q = self.share_of(loss)
         ridge = ridge_of(loss.curvature, (1 - q) * (1 - SOLVER_SHARE) * budget.epsilon)
-        tilt = calibrate_tilt(
+        objective = calibrate_objective(
             budget,
             kind=self.perturbation,
             slope=loss.slope,
@@ -83,20 +83,20 @@ class ObjectiveFit(Fitter):
             size=features.dimension,
             largest_entry=features.largest_entry,
         )
-        solver_scale = tilt.solver.released_scale(tilt.size)  # refuses before anything is paid
+        solver_scale = objective.solver.released_scale(objective.size)  # refuses before anything is paid
 
         def draw(records: Records, target: Target, noise: NoiseSource, runs: int) -> Tensor:
             def fit(tilts: Tensor) -> Tensor:
-                return records.minimise(loss, target, ridge, tilts, tilt.tolerance)
+                return records.minimise(loss, target, ridge, tilts, objective.tolerance)
 
-            return tilt.release(fit, noise, runs)
+            return objective.release(fit, noise, runs)
 
         # beside V, what the solver's noise adds along the intercept, where the sum is most curved; from 10^5 records on
-        stray = solver_scale * (1.0 if self.perturbation == "gaussian" else math.sqrt(tilt.size + 1))
+        stray = solver_scale * (1.0 if self.perturbation == "gaussian" else math.sqrt(objective.size + 1))
         added = n * typical_curvature(loss) * stray * features.largest_entry
-        imbalance = math.hypot(tilt.deviation / features.largest_entry, added)
-        public = {"fitter": self.name, "share": q, "ridge": ridge, **tilt.public, "solver_scale": solver_scale}
-        return PreparedFit(tilt.event, public, draw, imbalance, ridge)
+        imbalance = math.hypot(objective.deviation / features.largest_entry, added)
+        public = {"fitter": self.name, "share": q, "ridge": ridge, **objective.public, "solver_scale": solver_scale}
+        return PreparedFit(objective.event, public, draw, imbalance, ridge)
 
     def share_of(self, loss: Loss) -> float:
         """Return q for a loss.

@@ -8,8 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from torchdpcate.erm.bounds import WeightBounds
+from torchdpcate.erm.gaussian_scale import gaussian_scale
 from torchdpcate.erm.solver import default_tolerance
-from torchdpcate.erm.tilt_scale import gaussian_tilt
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget, positive, whole
 from torchdpcate.privacy.events import ApproximateEvent, Event, PureEvent
@@ -17,10 +17,10 @@ from torchdpcate.privacy.mechanisms import AdditiveMechanism, GaussianMechanism,
 from torchdpcate.privacy.noise import NoiseSource
 
 SOLVER_SHARE = 0.01
-"""Share of the budget that pays for the solver's stop and the tilt's grid; its noise is about 1e-3 of the other."""
+"""Share of the budget that pays for the solver's stop and the noise's grid; what hides them is 1e-3 of the other."""
 
 PERTURBATIONS = ("gamma", "box", "gaussian")
-"""Laws of the tilt: Euclidean K-norm noise, K-norm noise of the largest entry, Gaussian."""
+"""Laws of the objective noise: Euclidean K-norm noise, K-norm noise of the largest entry, Gaussian."""
 
 _VERTICES = 2  # sum |h|^2 / xi^2 over the four h = +-g +- g' for gradients g, g' of two records, each up to xi / 2
 
@@ -66,7 +66,7 @@ def ridge_ratio(epsilon: float) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Tilt:
+class ObjectiveNoise:
     r"""Objective perturbation, calibrated: minimise a strongly convex sum plus b'theta with b at random.
 
     Guarantee:
@@ -108,7 +108,7 @@ class Tilt:
         return self.scale * k_norm_deviation(self.size, math.inf if self.kind == "box" else 2.0)
 
     def draw(self, noise: NoiseSource, runs: int) -> Tensor:
-        """Return independent tilts b, float64 [runs, p] on the CPU."""
+        """Return independent b, float64 [runs, p] on the CPU."""
         if self.kind == "gaussian":
             return noise.gaussian(runs * self.size, self.scale).reshape(runs, self.size)
         return noise.k_norm(runs, self.size, self.scale, math.inf if self.kind == "box" else 2.0)
@@ -124,7 +124,7 @@ class Tilt:
         return self.solver.add_noise(minimise(self.draw(noise, runs)), noise)
 
 
-def calibrate_tilt(
+def calibrate_objective(
     budget: PrivacyBudget,
     *,
     kind: str,
@@ -137,14 +137,14 @@ def calibrate_tilt(
     constrained: bool = False,
     tolerance: float | None = None,
     remedy: str = "mechanism=output",
-) -> Tilt:
+) -> ObjectiveNoise:
     r"""Calibrate objective perturbation of sum w_i l(psi_i'theta, t_i) + (gamma/2)||theta||^2 + b'theta.
 
     .. math::
         \xi = \zeta W_1, \qquad \beta = (\varepsilon - J)/\xi \text{ (gamma)}, \qquad
         \beta = (\varepsilon - J)/(\xi \max_j|\psi_j|) \text{ (box)}
 
-    and `gaussian_tilt` where only the own term changes with k = min(p, 2) and the four differences of two records'
+    and `gaussian_scale` where only the own term changes with k = min(p, 2) and the four differences of two records'
     gradients for vertices, else with k = p and none. All with 99 % of the budget; the rest pays for stop and grid.
 
     Args:
@@ -165,9 +165,9 @@ def calibrate_tilt(
         InputError: If J >= epsilon, if the budget has no delta for a Gaussian, or an argument is outside its range.
 
     Example:
-        >>> tilt = calibrate_tilt(PrivacyBudget(1 / 0.99, 0.0), kind="gamma", slope=1.0, curvature=1.0, gamma=40.0,
-        ...                       bounds=WeightBounds.per_record(4.0), size=3)
-        >>> round(tilt.jacobian, 7), round(1 / tilt.scale, 7)
+        >>> noise = calibrate_objective(PrivacyBudget(1 / 0.99, 0.0), kind="gamma", slope=1.0, curvature=1.0,
+        ...                             gamma=40.0, bounds=WeightBounds.per_record(4.0), size=3)
+        >>> round(noise.jacobian, 7), round(1 / noise.scale, 7)
         (0.0953102, 0.1130862)
     """
     if kind not in PERTURBATIONS:
@@ -181,60 +181,85 @@ def calibrate_tilt(
             f"ridge = {gamma:.4g}: objective perturbation spends J = {spent:.4g} of epsilon = {epsilon:.4g}; give a "
             f"ridge of at least {needed:.3g}, or {remedy}"
         )
-    shift = positive("slope", slope) * bounds.first
-    if kind == "gaussian":
-        profile = (min(size, 2), _VERTICES) if bounds.own else (size, None)
-        scale = gaussian_tilt(epsilon, _delta(budget) * (1 - SOLVER_SHARE), shift, spent, *profile)
-    else:
-        scale = shift * (positive("largest_entry", largest_entry) if kind == "box" else 1.0) / (epsilon - spent)
-    default = default_tolerance(slope, bounds.most) + grid_move(size, scale) / 10
-    stop = default if tolerance is None else positive("tolerance", tolerance)
-    return make_tilt(
-        budget, kind, size, scale, spent, tolerance=stop, gamma=gamma, distance=2.0 if constrained else 1.0
+    return calibrate_change(
+        budget,
+        kind=kind,
+        size=size,
+        shift=positive("slope", slope) * bounds.first,
+        jacobian=spent,
+        gamma=gamma,
+        tolerance=default_tolerance(slope, bounds.most) if tolerance is None else positive("tolerance", tolerance),
+        on_grid=tolerance is None,
+        dimension=min(size, 2) if bounds.own else size,
+        vertices=_VERTICES if bounds.own else None,
+        largest_entry=largest_entry,
+        distance=2.0 if constrained else 1.0,
     )
 
 
-def grid_move(size: int, scale: float) -> float:
-    """How far rounding to its public grid moves a tilt of ``size`` numbers: half a step each, together sqrt(p) g/2."""
-    return math.sqrt(size) * NoiseSource.grid(scale) / 2
-
-
-def make_tilt(
+def calibrate_change(
     budget: PrivacyBudget,
+    *,
     kind: str,
     size: int,
-    scale: float,
+    shift: float,
     jacobian: float,
-    *,
-    tolerance: float,
     gamma: float,
+    tolerance: float,
+    on_grid: bool = True,
+    dimension: int = 2,
+    vertices: float | None = None,
+    largest_entry: float = 1.0,
     distance: float = 1.0,
-) -> Tilt:
-    r"""Complete a tilt whose scale is proven by the noise that covers the solver's stop and the tilt's grid.
+) -> ObjectiveNoise:
+    r"""Calibrate the noise b of any strongly convex objective by what one record changes: where all calibrations end.
 
-    .. math:: r = (c\tau + m)/\gamma, \quad \text{noise for the sensitivity } 2r
+    .. math:: \beta = \frac{\varepsilon - J}{\xi} \text{ (gamma)}, \quad
+        \beta = \frac{\varepsilon - J}{\xi \max_j|\psi_j|} \text{ (box)}, \qquad
+        r = \frac{c\tau + m}{\gamma}, \quad \text{noise for the sensitivity } 2r
 
-    with m = `grid_move`: b is a continuous draw moved by that, and the minimiser moves by 1/gamma of it.
+    and `gaussian_scale`, at 99 % of the budget; the rest pays for the stop and b's grid, with m = `grid_move`: b is a
+    continuous draw moved by that, and the minimiser moves by 1/gamma of it.
 
     Args:
-        budget: What one run may spend in all.
+        budget: What one run may spend in all; a pure law ignores its delta.
         kind: One of `PERTURBATIONS`.
         size: Number of coefficients p.
-        scale: Of the tilt, proven at 1 - `SOLVER_SHARE` of the budget.
-        jacobian: J.
-        tolerance: tau, the stop.
+        shift: xi, the largest change of the summed gradient.
+        jacobian: J, the largest log ratio of the determinants, below 99 % of epsilon.
         gamma: Strong convexity of the sum.
+        tolerance: tau, the stop.
+        on_grid: Whether a tenth of m is added to tau: it costs next to nothing, and needs no decrease of the objective
+            that float64 could not resolve.
+        dimension: See `gaussian_scale`.
+        vertices: See `gaussian_scale`.
+        largest_entry: Public bound of |psi_j|, at most 1.
         distance: c, so that the minimiser lies within c tau / gamma.
+
+    Raises:
+        InputError: If the budget has no delta for a Gaussian, or an argument is outside its range.
     """
-    stray = (distance * tolerance + grid_move(size, scale)) / gamma
+    epsilon = budget.epsilon * (1 - SOLVER_SHARE)
     if kind == "gaussian":
+        scale = gaussian_scale(epsilon, _delta(budget) * (1 - SOLVER_SHARE), shift, jacobian, dimension, vertices)
         rest = PrivacyBudget(budget.epsilon * SOLVER_SHARE, budget.delta * SOLVER_SHARE)
         event: Event = ApproximateEvent(budget.epsilon, budget.delta)
-        solver: AdditiveMechanism = GaussianMechanism(rest, 2 * stray)
     else:
+        scale = shift * (positive("largest_entry", largest_entry) if kind == "box" else 1.0) / (epsilon - jacobian)
         event = PureEvent(budget.epsilon)
+    stop = tolerance + grid_move(size, scale) / 10 if on_grid else tolerance
+    stray = (distance * stop + grid_move(size, scale)) / gamma
+    solver: AdditiveMechanism
+    if kind == "gaussian":
+        solver = GaussianMechanism(rest, 2 * stray)
+    else:
         solver = KNormMechanism(budget.epsilon * SOLVER_SHARE, 2 * stray)
-    return Tilt(kind, event, size, scale, jacobian, tolerance, solver)
+    return ObjectiveNoise(kind, event, size, scale, jacobian, stop, solver)
+
+
+def grid_move(size: int, scale: float) -> float:
+    """How far rounding to its public grid moves noise of ``size`` numbers: half a step each, together sqrt(p) g/2."""
+    return math.sqrt(size) * NoiseSource.grid(scale) / 2
 
 
 def output_mechanism(
@@ -247,7 +272,7 @@ def output_mechanism(
     tolerance: float,
     constrained: bool = False,
 ) -> AdditiveMechanism:
-    r"""Noise on the minimiser of the same sum without a tilt.
+    r"""Noise on the minimiser of the same sum without objective noise.
 
     .. math:: \Delta = \zeta W_1 / \gamma + 2 r, \qquad r = \tau/\gamma, \text{ on a convex set } 2\tau/\gamma
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import HuberHinge
-from torchdpcate.erm.perturbation import Tilt, calibrate_tilt, output_mechanism
+from torchdpcate.erm.perturbation import ObjectiveNoise, calibrate_objective, output_mechanism
 from torchdpcate.erm.solver import TiltedSum, default_tolerance, minimise
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, Level
@@ -15,7 +15,7 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, k_norm_evidence, worst_case
 
 _LOSS, _BOUNDS = HuberHinge(0.5), WeightBounds.per_record(2.0)
-_JACOBIAN_SHARE = 0.05  # of epsilon; a small one makes the tilt's share of the claim large
+_JACOBIAN_SHARE = 0.05  # of epsilon; a small one makes the objective noise's share of the claim large
 _OTHERS = 3
 
 
@@ -28,18 +28,18 @@ def _sums(direction: Tensor) -> tuple[tuple[Tensor, Tensor, Tensor], ...]:
     return tuple((psi, label, weights) for label in labels)
 
 
-def _log_density(theta: Tensor, tilt: Tilt, gamma: float, data: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+def _log_density(theta: Tensor, objective: ObjectiveNoise, gamma: float, data: tuple[Tensor, Tensor, Tensor]) -> Tensor:
     """Of the exact tilted minimiser at theta [runs, p], up to a constant: ln f(b(theta)) + ln det."""
     problem = TiltedSum(*data, _LOSS, torch.full((len(theta),), gamma).double(), torch.zeros_like(theta))
-    _, b, second = problem.evaluate(theta)  # the gradient without a tilt is -b
-    order = math.inf if tilt.kind == "box" else 2.0
-    size = torch.linalg.vector_norm(b, order, dim=1) / tilt.scale
-    return torch.logdet(problem.hessian(second)) - (size.square() / 2 if tilt.kind == "gaussian" else size)
+    _, b, second = problem.evaluate(theta)  # the gradient without objective noise is -b
+    order = math.inf if objective.kind == "box" else 2.0
+    size = torch.linalg.vector_norm(b, order, dim=1) / objective.scale
+    return torch.logdet(problem.hessian(second)) - (size.square() / 2 if objective.kind == "gaussian" else size)
 
 
 def _objective_game(budget: PrivacyBudget, kind: str, direction: Tensor) -> Game:
     gamma = _BOUNDS.most * _LOSS.curvature / math.expm1(_JACOBIAN_SHARE * budget.epsilon)
-    tilt = calibrate_tilt(
+    objective = calibrate_objective(
         budget,
         kind=kind,
         slope=_LOSS.slope,
@@ -53,28 +53,32 @@ def _objective_game(budget: PrivacyBudget, kind: str, direction: Tensor) -> Game
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
         def fit(tilts: Tensor) -> Tensor:
-            return minimise(*worlds[world], _LOSS, gamma, tilts, tilt.tolerance)
+            return minimise(*worlds[world], _LOSS, gamma, tilts, objective.tolerance)
 
-        return tilt.release(fit, noise, runs)
+        return objective.release(fit, noise, runs)
 
     def evidence(theta: Tensor) -> Tensor:
-        return _log_density(theta, tilt, gamma, worlds[1]) - _log_density(theta, tilt, gamma, worlds[0])
+        return _log_density(theta, objective, gamma, worlds[1]) - _log_density(theta, objective, gamma, worlds[0])
 
     claim = budget if kind == "gaussian" else PrivacyBudget(budget.epsilon, 0.0)
-    return Game(draw, tilt.event, Guarantee(Level.CERTIFIED, claim), evidence)
+    return Game(draw, objective.event, Guarantee(Level.CERTIFIED, claim), evidence)
 
 
 _LINE, _DIAGONAL = torch.ones(1, dtype=torch.float64), torch.full((2,), math.sqrt(0.5), dtype=torch.float64)
 
 
-@worst_case("objective_gamma", calibrate_tilt, pair="a record of full weight apart from all others, with either label")
+@worst_case(
+    "objective_gamma",
+    calibrate_objective,
+    pair="a record of full weight apart from all others, with either label",
+)
 def _gamma(budget: PrivacyBudget) -> Game:
     return _objective_game(budget, "gamma", _LINE)
 
 
 @worst_case(
     "objective_box",
-    calibrate_tilt,
+    calibrate_objective,
     pair="a record of full weight, on both features alike and apart from all others, with either label",
 )
 def _box(budget: PrivacyBudget) -> Game:
@@ -82,7 +86,7 @@ def _box(budget: PrivacyBudget) -> Game:
 
 
 @worst_case(
-    "objective_gaussian", calibrate_tilt, pair="a record of full weight apart from all others, with either label"
+    "objective_gaussian", calibrate_objective, pair="a record of full weight apart from all others, with either label"
 )
 def _gaussian(budget: PrivacyBudget) -> Game:
     return _objective_game(budget, "gaussian", _LINE)

@@ -1,7 +1,8 @@
 """What every mechanism that makes releases says of itself, so that verification and audits ask it and hold no copy.
 
-Beside the noise that it draws, a mechanism of any family has
+A mechanism of any family has
 
+- ``prepare(fitted, budget)``: the mechanism on a fit, ready to run, a `Prepared`;
 - ``name``: what statements call it, and its yaml's name where it has one;
 - ``states``: what statements of its releases may say, a `Stated`;
 - ``recompute(release)``: what in one of them does not follow from its public facts;
@@ -11,11 +12,17 @@ Beside the noise that it draws, a mechanism of any family has
 by several mechanisms stands in `estimators.recompute`, one of a single family in its package; none knows `verify`.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
-from torchdpcate.privacy.guarantee import Level
+import torch
+from torch import Tensor
+
+from torchdpcate.privacy.events import Event
+from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.release import Release
 
 
@@ -41,6 +48,48 @@ class Stated:
     conditions: tuple[str, ...] | None = ()
     formula: str | None = None
     prefixes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A mechanism on one fit: what it costs, what is public of it, and its draws. The curator's.
+
+    Attributes:
+        event: What one run costs, ``count`` times; None for what is free.
+        guarantee: Level and conditions.
+        draw: (noise, runs) -> outputs [runs, p], float64 on the CPU: independent runs of the mechanism. A release
+            is one run; an audit asks for many.
+        public: Public constants of the mechanism.
+        noise_scale: Public bound s: the mechanism's median answer at x lies within z s ||psi(x)|| of the released one
+            with the two-sided normal probability of z; None where no such bound is public.
+        noise_scales: Public standard deviation of each answer, [d]; None where it is secret.
+        count: How often the event happens in one run.
+        output: The one run that was charged, [p]; empty before ``run``.
+    """
+
+    event: Event | None
+    guarantee: Guarantee
+    draw: Callable[[NoiseSource, int], Tensor]
+    public: dict[str, Any]
+    noise_scale: float | None = None
+    noise_scales: Tensor | None = None
+    count: int = 1
+    output: Tensor = field(default_factory=lambda: torch.empty(0))
+
+    @property
+    def level(self) -> Level:
+        """The level to charge at: a condition known to fail leaves nothing that a later total may rest on."""
+        return self.guarantee.level if self.guarantee.holds_claim else Level.HEURISTIC
+
+    def resting_on(self, conditions: tuple[Condition, ...]) -> "Prepared":
+        """Return the same mechanism with further conditions of its guarantee."""
+        return replace(self, guarantee=self.guarantee.resting_on(conditions)) if conditions else self
+
+    def run(self, session: FitSession) -> "Prepared":
+        """Return the mechanism with its output: charge, then draw once."""
+        if self.event is not None:
+            session.pay(self.event, self.level, self.count)
+        return replace(self, output=session.noise.paid(self.draw(session.noise, 1)[0]))
 
 
 class ReleaseMechanism(Protocol):

@@ -8,11 +8,12 @@ import numpy as np
 
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, new_grid
-from torchdpcate.release.balance_table import BalanceTable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from torchdpcate.release.balance_table import BalanceTable
 
 CURATOR_ONLY = f"{NOT_FOR_PUBLICATION}: shows numbers without noise"
 _MOST_FEATURES = 40
@@ -41,7 +42,9 @@ class IntervalRow(NamedTuple):
     secret: bool = False
 
 
-def balance_figure(table: BalanceTable | None, *, nonprivate: BalanceTable | None = None, claim: str = "") -> "Figure":
+def balance_figure(
+    table: "BalanceTable | None", *, nonprivate: "BalanceTable | None" = None, claim: str = ""
+) -> "Figure":
     """Draw how far treated and controls differ in every feature, before and after weighting (a love plot).
 
     Points are released statistics with bars of 1.96 deviations of their noise; the band is what the fit is expected to
@@ -132,13 +135,13 @@ def interval_figure(
     return figure
 
 
-def _largest(table: BalanceTable) -> list[int]:
+def _largest(table: "BalanceTable") -> list[int]:
     """Return the rows that are shown, the largest difference first."""
     by = next(column for name in ("before", "after", "expected") if (column := getattr(table, name)) is not None)
     return np.argsort(-np.abs(np.asarray(by)), kind="stable")[:_MOST_FEATURES].tolist()
 
 
-def _draw_expected(axes: "Axes", table: BalanceTable, shown: list[int]) -> None:
+def _draw_expected(axes: "Axes", table: "BalanceTable", shown: list[int]) -> None:
     """Draw the band of what is expected after weighting, row by row."""
     if table.expected is None:
         return
@@ -151,7 +154,7 @@ def _draw_expected(axes: "Axes", table: BalanceTable, shown: list[int]) -> None:
 
 def _draw_points(
     axes: "Axes",
-    table: BalanceTable | None,
+    table: "BalanceTable | None",
     column: str,
     shown: list[int],
     places: np.ndarray,

@@ -1,4 +1,4 @@
-"""One tilted convex objective of propensity and outcomes: its public constants, and its minimiser."""
+"""One perturbed convex objective of propensity and outcomes: its public constants, and its minimiser."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from torchdpcate.erm.losses import Huber, Logistic, Loss
-from torchdpcate.erm.perturbation import SOLVER_SHARE, Tilt, grid_move, make_tilt, ridge_ratio
+from torchdpcate.erm.perturbation import SOLVER_SHARE, ObjectiveNoise, calibrate_change, ridge_ratio
 from torchdpcate.erm.solver import minimise
-from torchdpcate.erm.tilt_scale import gaussian_tilt
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -21,7 +20,7 @@ _TOLERANCE = 1e-11  # of a summed gradient, a record and gradient bound
 
 @dataclass(frozen=True)
 class JointObjective:
-    r"""The public constants of one jointly tilted objective.
+    r"""The public constants of one jointly perturbed objective.
 
     .. math::
         \sum_i \alpha\,\ell(a_i, \psi_i^\top\theta_\pi) + H_\tau(y_i - m - \psi_i^\top\theta_{a_i})
@@ -35,14 +34,14 @@ class JointObjective:
         threshold: tau, in outcome units.
         ridges: (kappa_pi, kappa), summed over the records, not their mean.
         tolerance: largest norm of the summed gradient at the end.
-        tilt: the calibrated tilt b; None without privacy.
+        objective_noise: b, calibrated; None without privacy.
     """
 
     alpha: float
     threshold: float
     ridges: tuple[float, float]
     tolerance: float
-    tilt: Tilt | None
+    objective_noise: ObjectiveNoise | None
 
     @property
     def gradient_bound(self) -> float:
@@ -50,9 +49,9 @@ class JointObjective:
         return math.hypot(self.alpha, 2 * self.threshold)
 
     def minimise(self, psi: tuple[Tensor, Tensor], a: Tensor, s: Tensor, tilts: Tensor) -> Tensor:
-        """Minimisers (theta_pi, theta_0, theta_1), one a tilt, float64 [runs, p + 2 p'].
+        """Minimisers (theta_pi, theta_0, theta_1), one a row of ``tilts``, float64 [runs, p + 2 p'].
 
-        The objective is a sum over the three once the tilt is drawn; each is minimised alone.
+        The objective is a sum over the three once b is drawn; each is minimised alone.
 
         Args:
             psi: features of the propensity [n, p] and of the outcomes [n, p'].
@@ -79,9 +78,9 @@ class JointObjective:
 
     def draw(self, psi: tuple[Tensor, Tensor], a: Tensor, s: Tensor, noise: NoiseSource, runs: int = 1) -> Tensor:
         """Independent runs of the mechanism: coefficients [runs, p + 2 p'] on the CPU. Arguments as in `minimise`."""
-        if self.tilt is None:
+        if self.objective_noise is None:
             return self.minimise(psi, a, s, torch.zeros(runs, psi[0].shape[1] + 2 * psi[1].shape[1])).cpu()
-        return self.tilt.release(lambda tilts: self.minimise(psi, a, s, tilts), noise, runs)
+        return self.objective_noise.release(lambda tilts: self.minimise(psi, a, s, tilts), noise, runs)
 
 
 def joint_objective(
@@ -93,9 +92,9 @@ def joint_objective(
         \varepsilon_J = \ln\Big(1 + \frac{\alpha}{8\kappa_\pi}\Big) + \ln\Big(1 + \frac{1}{\kappa}\Big), \quad
         \sigma_b = 2 \sqrt{\alpha^2 + 4\tau^2}\; \sigma_{AG}(\varepsilon - \varepsilon_J, \delta / (8 - 2 s))
 
-    with s = ``share``, or `erm.tilt_sigma` in four dimensions where delta is too large for that. One hundredth of the
-    budget pays for the solver. `jacobian_share` of the rest goes to epsilon_J, divided between propensity and outcomes
-    as 1 to 4, from which the ridges follow.
+    with s = ``share``, or `erm.objective_sigma` in four dimensions where delta is too large for that. One hundredth of
+    the budget pays for the solver. `jacobian_share` of the rest goes to epsilon_J, divided between propensity and
+    outcomes as 1 to 4, from which the ridges follow.
 
     Args:
         n: records of the block.
@@ -107,7 +106,7 @@ def joint_objective(
 
     Example:
         >>> joint = joint_objective(1350, 15, 1.0, PrivacyBudget(1.0, 1e-5), share=0.2, jacobian_share=0.3)
-        >>> round(joint.alpha, 6), round(joint.tilt.jacobian, 6), round(joint.tilt.scale, 6)
+        >>> round(joint.alpha, 6), round(joint.objective_noise.jacobian, 6), round(joint.objective_noise.scale, 6)
         (1.0, 0.297, 26.213662)
     """
     alpha = 2 * threshold * math.sqrt(share / (1 - share))
@@ -115,15 +114,21 @@ def joint_objective(
     tolerance, least = _TOLERANCE * n * gradient, _LEAST_RIDGE * n
     if budget is None:
         return JointObjective(alpha, threshold, (alpha * least, least), tolerance, None)
-    epsilon, delta = (part * (1 - SOLVER_SHARE) for part in (budget.epsilon, budget.delta))
+    epsilon = budget.epsilon * (1 - SOLVER_SHARE)
     ridges = (
         max(alpha / 8 * ridge_ratio(0.2 * jacobian_share * epsilon), alpha * least),
         max(ridge_ratio(0.8 * jacobian_share * epsilon), least),
     )
-    jacobian = math.log1p(alpha / (8 * ridges[0])) + math.log1p(1 / ridges[1])
-    # two records, each with a direction in the propensity's block and one in its arm's
-    vertices = 8 - 2 * share  # sum |h|^2 / (2 gradient)^2 over sixteen differences of their gradients' ends
-    scale = gaussian_tilt(epsilon, delta, 2 * gradient, jacobian, min(size, 4), vertices)
-    tolerance += grid_move(size, scale) / 10  # see `calibrate_tilt`
-    tilt = make_tilt(budget, "gaussian", size, scale, jacobian, tolerance=tolerance, gamma=2 * min(ridges))
-    return JointObjective(alpha, threshold, ridges, tilt.tolerance, tilt)
+    noise = calibrate_change(
+        budget,
+        kind="gaussian",
+        size=size,
+        shift=2 * gradient,
+        jacobian=math.log1p(alpha / (8 * ridges[0])) + math.log1p(1 / ridges[1]),
+        gamma=2 * min(ridges),
+        tolerance=tolerance,
+        # two records, each with a direction in the propensity's block and one in its arm's
+        dimension=min(size, 4),
+        vertices=8 - 2 * share,  # sum |h|^2 / (2 gradient)^2 over sixteen differences of their gradients' ends
+    )
+    return JointObjective(alpha, threshold, ridges, noise.tolerance, noise)

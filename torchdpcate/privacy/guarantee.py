@@ -180,7 +180,11 @@ def of_library(value: object) -> bool:
         >>> of_library(PrivacyBudget(1.0, 0.0)), of_library([])
         (True, False)
     """
-    cls = type(value)
+    return is_library_class(type(value))
+
+
+def is_library_class(cls: type) -> bool:
+    """Return whether a class is the library's."""
     module = sys.modules.get(cls.__module__)
     # a name is soon given: the class must stand under it, in a file of the library
     file, found = getattr(module, "__file__", None), module

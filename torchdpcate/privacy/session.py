@@ -105,9 +105,9 @@ class FitSession:
         Args:
             blocks: The blocks whose records the part looks at: each of them pays.
             charge: What for.
-            conditional: Whether nothing of it is certified.
+            conditional: Whether nothing of it is certified; so is nothing within a conditional session.
         """
-        known = {"blocks": tuple(blocks), "charge": charge, "conditional": conditional}
+        known = {"blocks": tuple(blocks), "charge": charge, "conditional": conditional or self.conditional}
         return replace(self, **known, entries=set())  # type: ignore[arg-type]
 
     def pay(

@@ -9,7 +9,7 @@ from torch import Tensor
 from torchdpcate.erm.balancing_loss import BalancingLoss
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import Logistic
-from torchdpcate.erm.perturbation import SOLVER_SHARE, calibrate_tilt
+from torchdpcate.erm.perturbation import SOLVER_SHARE, calibrate_objective
 from torchdpcate.estimators.recompute import CLOSE, as_number, compared, same
 from torchdpcate.features.maps import FeatureMap, Identity
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -83,9 +83,9 @@ def _objective(
     features: FeatureMap,
     problems: list[str],
 ) -> float:
-    """Compare the noise of a tilted objective, and return the deviation of the tilt."""
+    """Compare the noise of a perturbed objective, and return the deviation of the objective noise."""
     kind, event = facts.release.privacy.public[f"{what}_perturbation"], charge["event"]
-    tilt = calibrate_tilt(
+    objective = calibrate_objective(
         PrivacyBudget(event["epsilon"], event.get("delta", 0.0)),
         kind=kind,
         slope=loss[0],
@@ -95,16 +95,16 @@ def _objective(
         size=features.dimension,
         largest_entry=features.largest_entry,
     )
-    if (tilt.event.to_dict(), 1) != (event, charge["count"]):
+    if (objective.event.to_dict(), 1) != (event, charge["count"]):
         problems.append(f"the charge of its {what} is not that of a {kind} perturbation")
     needed = {
-        "tilt_scale": tilt.scale,
-        "epsilon_jacobian": tilt.jacobian,
-        "solver_scale": tilt.solver.released_scale(tilt.size),
+        "tilt_scale": objective.scale,
+        "epsilon_jacobian": objective.jacobian,
+        "solver_scale": objective.solver.released_scale(objective.size),
     }
     for part, scale in needed.items():
         problems += compared(f"{what} ({part})", facts.number(f"{what}_{part}"), scale, close=_FITTED)
-    return tilt.deviation
+    return objective.deviation
 
 
 def _noisy_gradient(

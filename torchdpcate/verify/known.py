@@ -5,13 +5,14 @@ Verification refuses whatever else a file says.
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from torchdpcate.erm.perturbation import PERTURBATIONS
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
 from torchdpcate.estimators.mechanism import ReleaseMechanism, Stated
 from torchdpcate.privacy.charge import SCREENING
-from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.guarantee import Level, is_library_class
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.policy import PolicyRelease
@@ -109,12 +110,22 @@ def is_known(name: str) -> bool:
 
 
 def stated(name: str) -> Stated | None:
-    """Return what releases by the mechanism of this name may state; None if there is none: it may claim nothing."""
+    """Return what releases by the mechanism of this name may state; None if there is none: it may claim nothing.
+
+    A mechanism that is no class of the library, which somebody registered, is conditional at most.
+    """
     mechanism = mechanism_of(name)
-    return _OTHERS.get(name) if mechanism is None else mechanism.states
+    if mechanism is None:
+        return _OTHERS.get(name)
+    states = mechanism.states
+    own = is_library_class(mechanism if isinstance(mechanism, type) else type(mechanism))
+    return states if own or states.highest == Level.HEURISTIC else replace(states, highest=Level.CONDITIONAL)
 
 
 COMMON_CONDITIONS = (
+    "mechanism",
+    "learner",
+    "score",
     "feature map",
     "loss",
     "outcome",

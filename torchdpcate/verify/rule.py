@@ -1,4 +1,4 @@
-"""Verification of a released rule: tilt, noise and coefficients, worked out anew from public facts.
+"""Verification of a released rule: noise and coefficients, worked out anew from public facts.
 
 Two things are not told and follow from the noise: the largest weight of a bought propensity, or of a propensity column
 that the rule does not see, which must lie in the range that the overlap bound leaves; and how round the corner of a
@@ -12,7 +12,7 @@ from typing import Any
 
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import Logistic, Squared
-from torchdpcate.erm.perturbation import Tilt, calibrate_tilt, output_mechanism
+from torchdpcate.erm.perturbation import ObjectiveNoise, calibrate_objective, output_mechanism
 from torchdpcate.erm.solver import default_tolerance
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.recompute import as_number, charged_gaussian, grid_problems, scale_problems
@@ -149,25 +149,25 @@ def _objective(facts: RuleFacts, kind: str) -> Iterator[str]:
     if facts.public["perturbation"] != kind:
         yield "its perturbation is not that of its mechanism"
     if most is not None:
-        bounds = bounds.scaled(facts.number("tilt_scale") / _tilt(facts, kind, bounds).scale)
+        bounds = bounds.scaled(facts.number("tilt_scale") / _calibrated(facts, kind, bounds).scale)
         yield from _largest(bounds, most, facts.whole)
     # the curvature at which the determinants cost what is told
     curvature = (math.expm1(spent) / bounds.most if bounds.own else spent / bounds.second) * gamma
     expected = LOSSES[facts.public["loss"]][1]
     if not curvature > 0 or (expected is not None and facts.whole and not _near(curvature, expected)):
         yield "what its determinants cost is not what its loss, weights and ridge ask for"
-    tilt = _tilt(facts, kind, bounds)
-    solver = tilt.solver.released_scale(tilt.size)
-    yield from _compare(facts, "tilt_scale", tilt.scale)
+    objective = _calibrated(facts, kind, bounds)
+    solver = objective.solver.released_scale(objective.size)
+    yield from _compare(facts, "tilt_scale", objective.scale)
     yield from _compare(facts, "solver_scale", solver)
     yield from grid_problems("theta", facts.release.theta, facts.number("solver_scale"))
 
 
-def _tilt(facts: RuleFacts, kind: str, bounds: WeightBounds) -> Tilt:
+def _calibrated(facts: RuleFacts, kind: str, bounds: WeightBounds) -> ObjectiveNoise:
     """Return the tilt that the charge pays, with these weights and the told cost of the determinants."""
     spent, gamma = facts.number("epsilon_jacobian"), facts.number("ridge")
     features = facts.release.features
-    return calibrate_tilt(
+    return calibrate_objective(
         facts.budget,
         kind=kind,
         slope=facts.slope,

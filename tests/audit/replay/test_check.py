@@ -18,7 +18,6 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_split
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.mechanisms.base import PrivateHead
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
 from torchdpcate.estimators.cate.mechanisms.output import OutputPerturbation
 from torchdpcate.features.maps import Identity, Legendre, Representation
@@ -209,7 +208,7 @@ class Planted(OutputPerturbation):
     """Output perturbation with one thing wrong, in ``privatize``."""
 
     def head(self, ready, theta, **public):
-        return PrivateHead(theta, ready.noise_scale, ready.guarantee, ready.public | public)
+        return with_changes(ready, output=theta, public=ready.public | public)
 
 
 class SkipsItsCharge(Planted):
@@ -246,8 +245,7 @@ class DrawsAsOftenAsTreated(Planted):
 class ReleasesTheFit(Planted):
     def privatize(self, stage, budget, session):
         ready = self.prepare(stage, budget)
-        ready.run(session)
-        return self.head(ready, stage.theta)
+        return self.head(ready.run(session), stage.theta)
 
 
 class HandsOutTheFitAsPaid(Planted):
@@ -260,7 +258,7 @@ class HandsOutTheFitAsPaid(Planted):
 class TellsTheMean(Planted):
     def privatize(self, stage, budget, session):
         ready = self.prepare(stage, budget)
-        return self.head(ready, ready.run(session), mean=float(stage.block.s.mean()))
+        return self.head(ready, ready.run(session).output, mean=float(stage.block.s.mean()))
 
 
 class RefusesACorner(Planted):

@@ -7,7 +7,7 @@ import torch
 
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import HuberHinge
-from torchdpcate.erm.perturbation import calibrate_tilt, output_mechanism
+from torchdpcate.erm.perturbation import calibrate_objective, output_mechanism
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS
 from torchdpcate.estimators.rules.noise_law import expected_accuracy, noise_length
@@ -51,9 +51,11 @@ def test_the_accuracy_is_that_of_simulated_rules(mechanism, kind, n):
 @pytest.mark.parametrize("kind", ["gamma", "box", "gaussian"])
 @pytest.mark.parametrize("p", [1, 2, 10])
 def test_the_length_is_that_of_the_noise(kind, p):
-    tilt = calibrate_tilt(BUDGET, kind=kind, slope=1.0, bounds=FACTS["bounds"], curvature=1.0, gamma=50.0, size=p)
-    drawn = tilt.draw(NoiseSource.fixed(0), 40_000).square().sum(1).mean().sqrt().item()
-    assert noise_length(kind, tilt.scale, p) == pytest.approx(drawn, rel=0.03)
+    objective = calibrate_objective(
+        BUDGET, kind=kind, slope=1.0, bounds=FACTS["bounds"], curvature=1.0, gamma=50.0, size=p
+    )
+    drawn = objective.draw(NoiseSource.fixed(0), 40_000).square().sum(1).mean().sqrt().item()
+    assert noise_length(kind, objective.scale, p) == pytest.approx(drawn, rel=0.03)
 
 
 def test_every_proven_way_is_compared():

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,19 +20,13 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.base import forget
 from torchdpcate.estimators.cate.first_stage import FirstStage, on_device
-from torchdpcate.estimators.cate.mechanisms.base import (
-    MECHANISMS,
-    FunctionMechanism,
-    Mechanism,
-    PrivateAnswers,
-    PrivateHead,
-    QueryMechanism,
-)
+from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS, FunctionMechanism, Mechanism, QueryMechanism
 from torchdpcate.estimators.cate.mechanisms.offer import noise_at_queries
 from torchdpcate.estimators.cate.online.correction import head_of
 from torchdpcate.estimators.cate.online.service import OnlineService, OnlineTerms
 from torchdpcate.estimators.cate.splits import DisjointSplit, Split
 from torchdpcate.estimators.cate.tuning import Tuning
+from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.recipe import NuisanceRecipe
@@ -40,7 +35,7 @@ from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import TUNING, Charge, Purpose
 from torchdpcate.privacy.events import PureEvent
-from torchdpcate.privacy.guarantee import own_code
+from torchdpcate.privacy.guarantee import Condition, own_code
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.release import FunctionRelease, QueryRelease
@@ -154,6 +149,8 @@ class CATELearner(BaseEstimator):
         self._check_budget()
         sizes = {name: len(index) for name, index in self.blocks_.items()}
         self._session = FitSession.open(sizes, self.budget, self._noise, self.ledger_path, self.filter)
+        if self._own_learner():
+            self._session = replace(self._session, conditional=True)
         self.ledger_ = self._session.ledger
         blocks = {name: records.subset(index) for name, index in self.blocks_.items()}
         first = self._first_stage().fit(blocks, self._session)
@@ -161,7 +158,12 @@ class CATELearner(BaseEstimator):
         self.threshold_ = first.private_threshold(blocks, self._session)
         self.second_stage_ = self._tuned(blocks)
         tried = () if self.tune is None else self.tune.conditions
-        self._own = (*tried, *own_code("nuisances", self.nuisance), *own_code("second stage", self.second_stage))
+        self._own = (
+            *self._own_learner(),
+            *tried,
+            *own_code("nuisances", self.nuisance),
+            *own_code("second stage", self.second_stage),
+        )
         device = self._trainer()().strategy.root_device
         self.stage_ = self.second_stage_.fit(
             first.block(blocks, self._split().folds, device),
@@ -226,13 +228,14 @@ class CATELearner(BaseEstimator):
                 f"mechanism = {chosen.name}: answers finitely many queries; use release=queries (release_queries), "
                 f"{'an online service (answer_online), ' if chosen.online else ''}or mechanism=objective"
             )
-        head, own = self._spend(chosen, partial(chosen.privatize, self.stage_), budget)
+        private, own = self._spend(chosen, partial(chosen.privatize, self.stage_), budget)
         return chosen.make_release(
-            head,
+            self.stage_,
+            private,
             features=chosen.features(self.stage_).twin(self.nuisances_),
             nuisances=self.nuisances_,
             schema=self.schema_,
-            privacy=self._statement(chosen, head, own),
+            privacy=self._statement(chosen, private, own),
             columns=self.columns_,
         )
 
@@ -267,7 +270,7 @@ class CATELearner(BaseEstimator):
             run = partial(chosen.answer, self.stage_, self._first.view(queries))
             private, own = self._spend(chosen, run, budget)
             bound = self.schema_.domain.outcome_range
-            answers = (self._offset(queries) + private.values).clamp(-bound, bound)
+            answers = (self._offset(queries) + private.output).clamp(-bound, bound)
             scales, privacy = private.noise_scales, self._statement(chosen, private, own)
         nuisances = self.nuisances_ if include_nuisances else None
         head = head_of(self.stage_, self.columns_)
@@ -419,6 +422,10 @@ class CATELearner(BaseEstimator):
         chosen: Mechanism = MECHANISMS.make(mechanism, Mechanism)
         return chosen
 
+    def _own_learner(self) -> tuple[Condition, ...]:
+        """The condition of a learner, or of a score with its bounds, that is no class of the library."""
+        return (*own_code("learner", self), *own_code("score", self.score))
+
     def _spend(
         self, mechanism: Mechanism, run: Callable[..., Any], budget: PrivacyBudget | None
     ) -> tuple[Any, set[int]]:
@@ -427,9 +434,7 @@ class CATELearner(BaseEstimator):
         budget = self._session.budget if mechanism.free else budget
         return self._session.spend(run, blocks, Charge(Purpose.RELEASE, mechanism.name), budget, mechanism.gaussian)
 
-    def _statement(
-        self, mechanism: Mechanism, result: PrivateHead | PrivateAnswers | OnlineTerms, own: set[int]
-    ) -> PrivacyStatement:
+    def _statement(self, mechanism: Mechanism, result: Prepared | OnlineTerms, own: set[int]) -> PrivacyStatement:
         return make_statement(
             self._session,
             result.guarantee.resting_on(self._own),

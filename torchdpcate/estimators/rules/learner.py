@@ -21,7 +21,7 @@ from torchdpcate.erm.domains import ConvexDomain
 from torchdpcate.erm.losses import Loss, Squared, loss_conditions
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.base import forget
-from torchdpcate.estimators.cate.mechanisms.base import Prepared
+from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.estimators.rules.loss import make_loss
 from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS, RuleMechanism
 from torchdpcate.estimators.rules.noise_report import NoiseReport, explain_noise
@@ -213,11 +213,10 @@ class RuleLearner(BaseEstimator, ABC):
             raise InputError("budget = None: this learner was fitted without privacy and releases nothing")
         mechanism = self._mechanism(self.sizes_[RECORDS], problem.bounds)
 
-        def run(budget: PrivacyBudget, session: FitSession) -> tuple[Prepared, Tensor]:
-            ready = mechanism.prepare(problem, budget)
-            return ready, ready.run(session)
+        def run(budget: PrivacyBudget, session: FitSession) -> Prepared:
+            return mechanism.prepare(problem, budget).run(session)
 
-        (ready, theta), own = session.spend(run, [RECORDS], Charge(Purpose.RELEASE, mechanism.name), budget)
+        ready, own = session.spend(run, [RECORDS], Charge(Purpose.RELEASE, mechanism.name), budget)
         statement = make_statement(
             session,
             ready.guarantee,
@@ -227,7 +226,7 @@ class RuleLearner(BaseEstimator, ABC):
             public={**self.settings_, **ready.public},
             bounds_origin=self.schema_.domain.origin,
         )
-        return RuleRelease(theta, self.features_.twin(), self.released_schema_, statement)
+        return RuleRelease(ready.output, self.features_.twin(), self.released_schema_, statement)
 
     def plan(self) -> NoiseReport:
         """Return what public facts say of the noise: which term dominates, and what to change. It costs nothing.

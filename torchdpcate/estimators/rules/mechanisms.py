@@ -1,13 +1,13 @@
-"""How a weighted ERM is released: by a random tilt of its objective, or by noise on its minimiser."""
+"""How a weighted ERM is released: by noise in its objective, or by noise on its minimiser."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from torch import Tensor
 
-from torchdpcate.erm.perturbation import calibrate_tilt, output_mechanism
+from torchdpcate.erm.perturbation import calibrate_objective, output_mechanism
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.mechanisms.base import Prepared
+from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, Level
@@ -94,7 +94,7 @@ class ObjectiveRule(RuleMechanism):
 
     def prepare(self, problem: WeightedERM, budget: PrivacyBudget) -> Prepared:
         """Return the tilted fit's mechanism; see ``RuleMechanism.prepare``."""
-        tilt = calibrate_tilt(
+        objective = calibrate_objective(
             budget,
             kind=self.perturbation,
             slope=problem.loss.slope,
@@ -106,16 +106,16 @@ class ObjectiveRule(RuleMechanism):
             constrained=problem.domain is not None,
         )
 
-        solver_scale = tilt.solver.released_scale(problem.size)  # refuses before anything is paid
+        solver_scale = objective.solver.released_scale(problem.size)  # refuses before anything is paid
 
         def draw(noise: NoiseSource, runs: int) -> Tensor:
-            return tilt.release(lambda tilts: problem.solve(tilts, tilt.tolerance), noise, runs)
+            return objective.release(lambda tilts: problem.solve(tilts, objective.tolerance), noise, runs)
 
         return Prepared(
-            tilt.event,
+            objective.event,
             self._guarantee(problem, budget),
             draw,
-            {**tilt.public, "ridge": problem.ridge, "solver_scale": solver_scale},
+            {**objective.public, "ridge": problem.ridge, "solver_scale": solver_scale},
         )
 
 

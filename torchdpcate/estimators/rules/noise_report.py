@@ -6,7 +6,7 @@ from typing import Any
 
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import Loss
-from torchdpcate.erm.perturbation import calibrate_tilt, output_mechanism
+from torchdpcate.erm.perturbation import calibrate_objective, output_mechanism
 from torchdpcate.erm.solver import default_tolerance
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.noise_law import expected_accuracy, noise_length, separable_pull, signal_for
@@ -193,9 +193,9 @@ class _Noise:
         tolerance = default_tolerance(loss.slope, bounds.most)
         common: dict[str, Any] = {"kind": kind, "slope": loss.slope, "bounds": bounds, "gamma": ridge}
         if mechanism == "output":
-            # noise on theta, times ridge to compare it with a tilt
+            # noise on theta, times ridge to compare it with objective noise
             return cls(ridge * output_mechanism(budget, tolerance=tolerance, **common).scale, 0.0)
-        tilt = calibrate_tilt(
+        objective = calibrate_objective(
             budget,
             curvature=loss.curvature,
             size=size,
@@ -203,7 +203,7 @@ class _Noise:
             tolerance=tolerance,
             **common,
         )
-        return cls(tilt.scale, tilt.jacobian)
+        return cls(objective.scale, objective.jacobian)
 
 
 def _possible(budget: PrivacyBudget, **facts: Any) -> dict[str, float]:
@@ -212,7 +212,7 @@ def _possible(budget: PrivacyBudget, **facts: Any) -> dict[str, float]:
     for mechanism, kind in KINDS:
         try:
             scale = _Noise.of(mechanism, kind, budget, **facts).scale
-        except InputError:  # delta = 0, or a ridge too small for a tilt
+        except InputError:  # delta = 0, or a ridge too small for objective noise
             continue
         lengths[f"{mechanism} {kind}"] = noise_length(kind, scale, facts["size"])
     return lengths
@@ -220,7 +220,7 @@ def _possible(budget: PrivacyBudget, **facts: Any) -> dict[str, float]:
 
 def _advice(report: NoiseReport, most: float, shifted: bool, indirect_remedy: str) -> tuple[str, ...]:
     """What to change, by the factor of noise to signal that it may save."""
-    # between mechanisms lengths do not decide: the curvature of the data shortens what a tilt does, not output noise
+    # between mechanisms lengths do not decide: the curvature of the data shortens objective noise, not output noise
     rivals = [name for name in report.others if name.startswith(report.mechanism)]
     best = min(rivals, key=lambda name: report.others[name])
     factors = [

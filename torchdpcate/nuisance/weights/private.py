@@ -12,7 +12,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import Logistic
-from torchdpcate.erm.perturbation import PERTURBATIONS, Tilt, calibrate_tilt, ridge_ratio
+from torchdpcate.erm.perturbation import PERTURBATIONS, ObjectiveNoise, calibrate_objective, ridge_ratio
 from torchdpcate.erm.solver import default_tolerance, minimise
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import FeatureMap
@@ -54,7 +54,7 @@ class PrivateWeights(WeightScheme):
         budget_fraction: Fraction of the budget that pays for the propensity, in (0, 1).
         ridge: gamma of the summed objective; None takes ``ridge_for``.
         features: Public feature map; None takes intercept and scaled covariates.
-        perturbation: Law of the tilt: ``box`` (default, least noise for these features), ``gamma`` or ``gaussian``.
+        perturbation: Law of the objective noise: ``box`` (default, least for these features), ``gamma``, ``gaussian``.
         block_fraction: Fraction of the records that pay for the propensity with the whole budget and then rest; None
             uses all.
 
@@ -95,7 +95,7 @@ class PrivateWeights(WeightScheme):
         """Refuse a ridge too small for the budget; arguments are the base class's."""
         super().check(n, domain, budget)
         if budget is not None:
-            self._tilt(n, on_domain(self.features, domain), budget)
+            self._calibrated(n, on_domain(self.features, domain), budget)
 
     def ridge_for(self, n: int, size: int, budget: PrivacyBudget | None) -> float:
         r"""Return the ridge gamma: the given one, or a public function of n, p and the budget.
@@ -140,16 +140,16 @@ class PrivateWeights(WeightScheme):
             fits = logistic_fits(*problem, gamma, default_tolerance(Logistic.slope, _EQUAL.most))
             theta = fits(psi.new_zeros(1, features.dimension))[0]
             return PrivatePropensity(WeightBounds.per_record(most), {"propensity_ridge": gamma}, theta, features)
-        tilt = self._tilt(records.n, features, budget)
-        session.pay(tilt.event, Level.CONDITIONAL if self.conditions else self.level)
-        draw = tilt.release(logistic_fits(*problem, gamma, tilt.tolerance), session.noise, 1)
+        objective = self._calibrated(records.n, features, budget)
+        session.pay(objective.event, Level.CONDITIONAL if self.conditions else self.level)
+        draw = objective.release(logistic_fits(*problem, gamma, objective.tolerance), session.noise, 1)
         theta = session.noise.paid(draw[0])
-        public = {f"propensity_{name}": value for name, value in ({"ridge": gamma} | tilt.public).items()}
+        public = {f"propensity_{name}": value for name, value in ({"ridge": gamma} | objective.public).items()}
         bounds = WeightBounds.per_record(min(most, largest_weight(theta, features)))
         return PrivatePropensity(bounds, public, theta, features)
 
-    def _tilt(self, n: int, features: FeatureMap, budget: PrivacyBudget) -> Tilt:
-        tilt = calibrate_tilt(
+    def _calibrated(self, n: int, features: FeatureMap, budget: PrivacyBudget) -> ObjectiveNoise:
+        objective = calibrate_objective(
             budget,
             kind=self.perturbation,
             slope=Logistic.slope,
@@ -160,8 +160,8 @@ class PrivateWeights(WeightScheme):
             largest_entry=features.largest_entry,
             remedy="raise weights.ridge or weights.budget_fraction",
         )
-        tilt.solver.released_scale(tilt.size)  # refuses too many coefficients before anything is paid
-        return tilt
+        objective.solver.released_scale(objective.size)  # refuses too many coefficients before anything is paid
+        return objective
 
 
 def logistic_fits(psi: Tensor, label: Tensor, count: Tensor, gamma: float, tolerance: float) -> Fits:
@@ -225,22 +225,22 @@ def _private_propensity(budget: PrivacyBudget) -> Game:
     # cube's noise hides; a large ridge leaves little to the curvature.
     domain, crowd = Domain([0.0], [1.0], -0.5, 0.5), 10_000.0
     features, gamma = on_domain(None, domain), Logistic.curvature / math.expm1(0.02 * budget.epsilon)
-    tilt = PrivateWeights(ridge=gamma)._tilt(1, features, budget)
+    objective = PrivateWeights(ridge=gamma)._calibrated(1, features, budget)
     count = torch.tensor([1.0, crowd, crowd], dtype=torch.float64)
     sides = torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 1.0]], dtype=torch.float64)  # x of the record, of the crowd
     psi, label = features(sides.reshape(-1, 1)).reshape(2, 3, -1), torch.tensor([[1.0, 1.0, -1.0], [-1.0, 1.0, -1.0]])
     worlds = [(psi[k], label[k].double(), count) for k in (0, 1)]
-    fits = [logistic_fits(*world, gamma, tilt.tolerance) for world in worlds]
+    fits = [logistic_fits(*world, gamma, objective.tolerance) for world in worlds]
 
     def log_density(theta: Tensor, psi: Tensor, label: Tensor, count: Tensor) -> Tensor:
         slopes = Logistic()(theta @ psi.T, label)
         b = (count * slopes.first) @ psi + gamma * theta
         hessian = (psi.T * (count * slopes.second)[:, None]) @ psi + gamma * torch.eye(len(psi.T)).to(psi)
-        return torch.logdet(hessian) - b.abs().amax(1) / tilt.scale
+        return torch.logdet(hessian) - b.abs().amax(1) / objective.scale
 
     return Game(
-        draw=lambda world, runs, noise: tilt.release(fits[world], noise, runs),
-        event=tilt.event,
+        draw=lambda world, runs, noise: objective.release(fits[world], noise, runs),
+        event=objective.event,
         guarantee=Guarantee(Level.CERTIFIED, PrivacyBudget(budget.epsilon, 0.0)),
         evidence=lambda theta: log_density(theta, *worlds[1]) - log_density(theta, *worlds[0]),
     )

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.release.helpers import DOMAIN, QUERIES, Charges, block, stage
+from tests.sessions import noted
 from torchdpcate.audit.attack import audit
 from torchdpcate.audit.registry import find
 from torchdpcate.errors import InputError, NumericalError
@@ -79,7 +80,7 @@ def test_it_charges_one_gaussian_event_before_it_draws():
             assert charges.made
             return super().gaussian(size, scale, step)
 
-    answers = GaussianProcess().answer(kernel_stage(), QUERIES, BUDGET, charges, Watched())
+    answers = GaussianProcess().answer(kernel_stage(), QUERIES, BUDGET, noted(Watched(), charges))
     assert [made[:2] for made in charges.made] == [(GaussianEvent(analytic_gaussian_sigma(1, 1e-5)), Level.CERTIFIED)]
     assert answers.guarantee.level is Level.CERTIFIED
     assert answers.noise_scales is not None

@@ -69,9 +69,9 @@ def test_local_sensitivity_covers_every_searched_neighbour():
 )
 def test_answers_have_the_linear_heads_level(mechanism, level):
     charges = Charges()
-    answers = mechanism.answer(stage(loss=Loss(0.4)), QUERIES, BUDGET, charges, NoiseSource.fixed(0))
+    answers = mechanism.answer(stage(loss=Loss(0.4)), QUERIES, BUDGET, noted(NoiseSource.fixed(0), charges))
     assert answers.guarantee.level is level
-    assert answers.values.shape == (8,)
+    assert answers.output.shape == (8,)
     mechanism.check(KernelSecondStage(), 0.9, 10_000, BUDGET)
 
 

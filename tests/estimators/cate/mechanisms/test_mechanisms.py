@@ -90,7 +90,7 @@ def test_output_noise_has_the_declared_scale():
     fitted, mechanism = stage(), OutputPerturbation()
     draws = [mechanism.privatize(fitted, BUDGET, noted(NoiseSource.system(), Charges())) for _ in range(2000)]
     scale = draws[0].noise_scale
-    total = sum(((d.theta - fitted.theta) / scale).square().sum().item() for d in draws)
+    total = sum(((d.output - fitted.theta) / scale).square().sum().item() for d in draws)
     low, high = chi2.ppf([5e-8, 1 - 5e-8], 2000 * fitted.theta.numel())
     assert low < total < high
     delta = huber_sensitivity(0.9, 0.5, 0.02, 400)
@@ -104,7 +104,7 @@ def test_objective_noise_moves_the_quadratic_head_as_its_hessian_says():
     draws = [mechanism.privatize(fitted, BUDGET, noted(NoiseSource.system(), Charges())) for _ in range(400)]
     scale = draws[0].public["tilt_scale"] / (2 * fitted.problem.n)
     # |theta| stays far below 50, so the loss is quadratic on every draw.
-    whitened = torch.stack([fitted.problem.curvature @ (d.theta - fitted.theta) / scale for d in draws])
+    whitened = torch.stack([fitted.problem.curvature @ (d.output - fitted.theta) / scale for d in draws])
     low, high = chi2.ppf([5e-8, 1 - 5e-8], whitened.numel())
     assert low < whitened.square().sum().item() < high
 
@@ -114,8 +114,8 @@ def test_objective_minimises_the_tilted_objective():
     head = ObjectivePerturbation().privatize(fitted, BUDGET, noted(NoiseSource.fixed(3), Charges()))
     noise, problem = NoiseSource.fixed(3), fitted.problem
     tilt = noise.gaussian(problem.psi.shape[1], head.public["tilt_scale"])
-    residual = problem.s - problem.v @ head.theta
-    gradient = -2 * problem.v.T @ residual.clamp(-0.5, 0.5) + 2 * problem.n * problem.ridge * head.theta + tilt
+    residual = problem.s - problem.v @ head.output
+    gradient = -2 * problem.v.T @ residual.clamp(-0.5, 0.5) + 2 * problem.n * problem.ridge * head.output + tilt
     # What is left is the noise for solver and grid, about 1e-3 of the tilt.
     assert gradient.norm().item() < 1e-2 * tilt.norm().item()
 
@@ -130,7 +130,7 @@ def test_objective_band_holds_the_median_answer():
     fitted, mechanism = stage(), ObjectivePerturbation()
     psi = fitted.features(QUERIES)
     heads = [mechanism.privatize(fitted, BUDGET, noted(NoiseSource.system(), Charges())) for _ in range(500)]
-    answers = torch.stack([psi @ h.theta for h in heads])
+    answers = torch.stack([psi @ h.output for h in heads])
     half = 1.96 * heads[0].noise_scale * psi.norm(dim=1)
     inside = ((answers - answers.median(0).values).abs() <= half).double().mean(0)
     assert inside.min().item() > 0.89
@@ -183,7 +183,7 @@ def test_query_mechanisms_charge_before_they_draw(mechanism, level):
     answers = mechanism.answer(stage(), QUERIES, BUDGET, noted(ForbiddenNoise(charges), charges))
     assert answers.guarantee.level is level
     assert len(charges.made) == 1
-    assert answers.values.shape == (8,)
+    assert answers.output.shape == (8,)
 
 
 def test_answers_lie_on_a_public_grid_whatever_the_secret_scale():
@@ -194,7 +194,7 @@ def test_answers_lie_on_a_public_grid_whatever_the_secret_scale():
         answers = SmoothSensitivity().answer(
             stage(ridge=ridge), QUERIES, BUDGET, noted(NoiseSource.system(), Charges())
         )
-        steps = answers.values / step
+        steps = answers.output / step
         assert torch.equal(steps, steps.round())
         assert (steps.abs() % 1024 != 0).any()
 
@@ -213,7 +213,7 @@ def test_theorem_one_lists_its_conditions_and_the_minimum_n():
 
 def test_a_failing_condition_is_charged_as_heuristic():
     charges = Charges()
-    InfluencePerturbation(starts=4).answer(stage(), QUERIES, BUDGET, charges, NoiseSource.fixed(0))
+    InfluencePerturbation(starts=4).answer(stage(), QUERIES, BUDGET, noted(NoiseSource.fixed(0), charges))
     assert [level for _, level in charges.made] == [Level.HEURISTIC]
 
 

@@ -176,7 +176,7 @@ def test_objective_draws_what_it_charges_for(make, bounds, budget):
 
     # The solver's noise taken off, theta solves the mean objective tilted by the whole draw, up to the
     # solver's tolerance and half a grid step a coefficient (curvature at most 2 (1 + ridge)).
-    theta = (head.theta - cover.values).numpy()
+    theta = (head.output - cover.values).numpy()
     v, s = (problem.w[:, None] * problem.psi).numpy(), problem.s.numpy()
     slopes = -2 * v * np.clip(s - v @ theta, -tau, tau)[:, None]
     gradient = slopes.sum(0) / n + 2 * ridge * theta + tilt.values.numpy() / n
@@ -217,7 +217,7 @@ def test_output_draws_what_it_charges_for(make, bounds, squared, budget):
     assert head.noise_scale == drawn.scale
 
     before = rounded(fitted.theta.numpy(), grid_step(drawn.scale))
-    np.testing.assert_array_equal(head.theta.numpy(), before + drawn.values.numpy())
+    np.testing.assert_array_equal(head.output.numpy(), before + drawn.values.numpy())
 
 
 @pytest.mark.parametrize("queries", [1, 8])
@@ -250,7 +250,7 @@ def test_smooth_sensitivity_draws_what_it_charges_for(make, bounds, budget, quer
     assert drawn.scale == pytest.approx(Sigma * 5 * math.sqrt(2 * log_term) / epsilon, rel=1e-11)
 
     before = J @ np.linalg.solve(A, v.T @ s / n)
-    off = (answers.values - drawn.values).numpy() - before
+    off = (answers.output - drawn.values).numpy() - before
     assert np.abs(off).max() <= size * problem.tolerance / (2 * ridge) + STEP
 
 
@@ -311,7 +311,7 @@ def assert_influence_draws(fitted, f, damping: float, unit: float, budget: Priva
     assert drawn.scale == pytest.approx(gamma * multiplier, rel=1e-6)
     before = unit * f(fitted.theta, QUERIES)
     # Half a step of rounding, and the last bits of sums as large as the noise.
-    assert (answers.values - drawn.values - before).abs().max().item() <= STEP
+    assert (answers.output - drawn.values - before).abs().max().item() <= STEP
 
 
 @pytest.mark.parametrize(("damping", "budget"), [(0.0, BUDGETS[0]), (0.3, BUDGETS[1])], ids=str)

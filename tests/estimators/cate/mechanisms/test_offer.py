@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.release.helpers import Charges
+from tests.sessions import noted
 from torchdpcate.estimators.cate.mechanisms import worst_pairs
 from torchdpcate.estimators.cate.mechanisms.gaussian_process import GaussianProcess
 from torchdpcate.estimators.cate.mechanisms.offer import noise_at_queries
@@ -30,7 +31,7 @@ def stages():
 
 @pytest.mark.parametrize("stage", stages(), ids=["linear", "kernel"])
 def test_the_functions_noise_is_what_is_released(stage):
-    answers = GaussianProcess().answer(stage, QUERIES, BUDGET, Charges(), NoiseSource.fixed(0))
+    answers = GaussianProcess().answer(stage, QUERIES, BUDGET, noted(NoiseSource.fixed(0), Charges()))
     noise = noise_at_queries(stage, QUERIES, BUDGET)["function"]
     assert noise == pytest.approx(answers.noise_scales.square().mean().sqrt().item(), rel=1e-3)  # but for the jitter
 

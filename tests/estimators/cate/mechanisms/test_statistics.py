@@ -104,7 +104,7 @@ def clipped_ridge(fitted, ridge: float) -> np.ndarray:
 
 def release_from(head) -> StatisticsRelease:
     return SufficientStatistics().make_release(
-        head, features=stage().features, nuisances=nuisances(), schema=SCHEMA, privacy=STATEMENT
+        stage(), head, features=stage().features, nuisances=nuisances(), schema=SCHEMA, privacy=STATEMENT
     )
 
 
@@ -113,8 +113,8 @@ def test_without_noise_every_ridge_is_the_closed_form(threshold):
     fitted, charges = dataclasses.replace(stage(), threshold=threshold), Charges()
     head = SufficientStatistics(ridge=0.05).privatize(fitted, VAST, noted(NoiseSource.system(), charges))
     assert [level for _, level in charges.made] == [Level.CERTIFIED]
-    np.testing.assert_allclose(head.theta.numpy(), clipped_ridge(fitted, 0.05), atol=1e-4)
     release = release_from(head)
+    np.testing.assert_allclose(release.theta.numpy(), clipped_ridge(fitted, 0.05), atol=1e-4)
     for ridge in (0.01, 0.3, 2.0):
         swept = release.at_ridge(ridge)
         np.testing.assert_allclose(swept.theta.numpy(), clipped_ridge(fitted, ridge), atol=1e-4)
@@ -160,7 +160,8 @@ def test_round_trip_and_no_band(tmp_path):
 
 
 def damaged(change) -> NormalEquations:
-    equations = SufficientStatistics().privatize(stage(), BUDGET, noted(NoiseSource.system(), Charges())).statistics
+    private = SufficientStatistics().privatize(stage(), BUDGET, noted(NoiseSource.system(), Charges()))
+    equations = release_from(private).statistics
     change(equations)
     return equations
 

@@ -5,7 +5,7 @@ from torchdpcate._lazy import exports
 __getattr__, __dir__, __all__ = exports(
     __name__,
     {
-        "base": ("FunctionMechanism", "Mechanism", "Prepared", "PrivateAnswers", "PrivateHead", "QueryMechanism"),
+        "base": ("FunctionMechanism", "Mechanism", "QueryMechanism"),
         "dp_sgd_head": ("DPSGDHead",),
         "gaussian_process": ("GaussianProcess",),
         "influence": ("InfluencePerturbation", "minimum_records"),

@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -11,11 +10,10 @@ from torch import Tensor
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.recompute import EffectFacts, effect_facts, is_learner
-from torchdpcate.estimators.mechanism import Stated
+from torchdpcate.estimators.mechanism import Prepared, Stated
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.events import Event
-from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
+from torchdpcate.privacy.guarantee import Condition, Level, own_code
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.registry import Registry
@@ -39,80 +37,6 @@ def effects_stated(
     return Stated(
         highest, kinds, frozenset(("learner", "split", "seed", "ridge", *needs)), frozenset(may), conditions, formula
     )
-
-
-@dataclass(frozen=True, eq=False)
-class Prepared:
-    """A mechanism about to run on one fitted stage: the price, and then the draw. The curator's.
-
-    Attributes:
-        event: What one run costs, ``count`` times; None for what is free.
-        guarantee: Level and conditions.
-        draw: (noise, runs) -> outputs [runs, p], float64 on the CPU: independent runs of the mechanism. A release
-            is one run; an audit asks for many.
-        public: Public constants of the mechanism.
-        noise_scale: See `PrivateHead`; None where no such bound is public.
-        noise_scales: Public standard deviation of each answer, [d]; None where it is secret.
-        count: How often the event happens in one run.
-    """
-
-    event: Event | None
-    guarantee: Guarantee
-    draw: Callable[[NoiseSource, int], Tensor]
-    public: dict[str, Any]
-    noise_scale: float | None = None
-    noise_scales: Tensor | None = None
-    count: int = 1
-
-    @property
-    def level(self) -> Level:
-        """The level to charge at: a condition known to fail leaves nothing that a later total may rest on."""
-        return self.guarantee.level if self.guarantee.holds_claim else Level.HEURISTIC
-
-    def resting_on(self, conditions: tuple[Condition, ...]) -> "Prepared":
-        """Return the same mechanism with further conditions of its guarantee."""
-        return replace(self, guarantee=self.guarantee.resting_on(conditions)) if conditions else self
-
-    def run(self, session: FitSession) -> Tensor:
-        """Pay, then draw once, [p]."""
-        if self.event is not None:
-            session.pay(self.event, self.level, self.count)
-        return session.noise.paid(self.draw(session.noise, 1)[0])
-
-
-@dataclass(frozen=True, eq=False)
-class PrivateHead:
-    """Coefficients that a function mechanism paid for.
-
-    Attributes:
-        theta: Released coefficients, float64 [p] on the CPU.
-        noise_scale: Public bound s: the mechanism's median answer at x lies within z s ||psi(x)|| of the
-            released one with the two-sided normal probability of z; None where no such bound is public.
-        guarantee: Level and conditions.
-        public: Public constants of the mechanism.
-    """
-
-    theta: Tensor
-    noise_scale: float | None
-    guarantee: Guarantee
-    public: dict[str, Any]
-
-
-@dataclass(frozen=True, eq=False)
-class PrivateAnswers:
-    """Corrections f at the queries that a query mechanism paid for, float64 [d] on the CPU.
-
-    Attributes:
-        values: The corrections.
-        guarantee: Level and conditions.
-        public: Public constants of the mechanism.
-        noise_scales: Public standard deviation of each answer, [d]; None where it is secret.
-    """
-
-    values: Tensor
-    guarantee: Guarantee
-    public: dict[str, Any]
-    noise_scales: Tensor | None = None
 
 
 class Mechanism(ABC):
@@ -161,6 +85,10 @@ class Mechanism(ABC):
             )
         if not isinstance(recipe, self.accepts):
             raise InputError(self._no_bound())
+
+    def conditions(self, stage: FittedStage) -> tuple[Condition, ...]:
+        """Return what the guarantee of a release rests on beside the mechanism's own: a user's mechanism, and map."""
+        return (*own_code("mechanism", self), *(() if self.free else stage.conditions))
 
     @classmethod
     def recompute(cls, release: Release) -> Iterator[str]:
@@ -229,8 +157,8 @@ class FunctionMechanism(Mechanism):
             InputError: A stage or budget this mechanism has no guarantee for.
         """
 
-    def privatize(self, stage: FittedStage, budget: PrivacyBudget, session: FitSession) -> PrivateHead:
-        """Return private coefficients.
+    def privatize(self, stage: FittedStage, budget: PrivacyBudget, session: FitSession) -> Prepared:
+        """Return the mechanism with private coefficients, float64 [p] on the CPU.
 
         Args:
             stage: The fitted second stage, the curator's.
@@ -241,16 +169,15 @@ class FunctionMechanism(Mechanism):
             InputError: A stage or budget this mechanism has no guarantee for.
             BudgetError: The block cannot pay.
         """
-        ready = self.prepare(stage, budget).resting_on(() if self.free else stage.conditions)
-        return PrivateHead(ready.run(session), ready.noise_scale, ready.guarantee, ready.public)
+        return self.prepare(stage, budget).resting_on(self.conditions(stage)).run(session)
 
     def features(self, stage: FittedStage) -> FeatureMap:
         """Return the feature map that the released coefficients belong to."""
         return self.require_linear(stage).features
 
-    def make_release(self, head: PrivateHead, **parts: Any) -> FunctionRelease:
-        """Return the release of what was paid for; parts are the other attributes of ``FunctionRelease``."""
-        return FunctionRelease(theta=head.theta, noise_scale=head.noise_scale, **parts)
+    def make_release(self, stage: FittedStage, private: Prepared, **parts: Any) -> FunctionRelease:
+        """Return the release of what was charged; parts are the other attributes of ``FunctionRelease``."""
+        return FunctionRelease(theta=private.output, noise_scale=private.noise_scale, **parts)
 
 
 def public_step(domain: Domain) -> float:
@@ -267,10 +194,9 @@ class QueryMechanism(Mechanism):
     def prepare(self, stage: FittedStage, queries: Tensor, budget: PrivacyBudget) -> Prepared:
         """Return the mechanism on f at the queries [d, q]; see ``FunctionMechanism.prepare``."""
 
-    def answer(self, stage: FittedStage, queries: Tensor, budget: PrivacyBudget, session: FitSession) -> PrivateAnswers:
-        """Return private values of f at the queries [d, q]; see ``FunctionMechanism.privatize``."""
-        ready = self.prepare(stage, queries, budget).resting_on(stage.conditions)
-        return PrivateAnswers(ready.run(session), ready.guarantee, ready.public, ready.noise_scales)
+    def answer(self, stage: FittedStage, queries: Tensor, budget: PrivacyBudget, session: FitSession) -> Prepared:
+        """Return the mechanism with private values of f at the queries [d, q]; see ``FunctionMechanism.privatize``."""
+        return self.prepare(stage, queries, budget).resting_on(self.conditions(stage)).run(session)
 
 
 def gaussian_answers(values: Tensor, scale: float, domain: Domain) -> Callable[[NoiseSource, int], Tensor]:

@@ -8,9 +8,10 @@ from torch import Tensor
 
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.mechanisms.base import FUNCTION, FunctionMechanism, Prepared, effects_stated
+from torchdpcate.estimators.cate.mechanisms.base import FUNCTION, FunctionMechanism, effects_stated
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
 from torchdpcate.estimators.cate.recompute import EffectFacts
+from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.estimators.recompute import as_number, batch_problems
 from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.privacy.accounting import dp_sgd_noise_multiplier

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.estimators.cate.mechanisms.base import QUERIES, Prepared, QueryMechanism, effects_stated
+from torchdpcate.estimators.cate.mechanisms.base import QUERIES, QueryMechanism, effects_stated
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import FAR, NEAR, linear_stage
 from torchdpcate.estimators.cate.online.path import EXCESS, JITTER, LATTICE, answer_step
 from torchdpcate.estimators.cate.recompute import SQUARED, EffectFacts
+from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.estimators.recompute import charged_gaussian
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, Level

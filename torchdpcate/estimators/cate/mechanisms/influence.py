@@ -8,13 +8,7 @@ from torch import Tensor
 
 from torchdpcate.causal.score import RScore
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.mechanisms.base import (
-    QUERIES,
-    Prepared,
-    QueryMechanism,
-    effects_stated,
-    gaussian_answers,
-)
+from torchdpcate.estimators.cate.mechanisms.base import QUERIES, QueryMechanism, effects_stated, gaussian_answers
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import (
     DOMAIN,
     FAR,
@@ -26,6 +20,7 @@ from torchdpcate.estimators.cate.mechanisms.worst_pairs import (
     treated_block,
 )
 from torchdpcate.estimators.cate.recompute import EffectFacts
+from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.estimators.recompute import as_number
 from torchdpcate.influence.influence import InfluenceFunction
 from torchdpcate.influence.kernel import KernelInfluenceFunction

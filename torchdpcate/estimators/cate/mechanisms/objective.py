@@ -1,17 +1,19 @@
-"""Objective perturbation of a Huber head: tilt the objective at random, then minimise it."""
+"""Objective perturbation of a Huber head: add noise to the objective, then minimise it."""
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 from torch import Tensor
 
 from torchdpcate.erm.bounds import WeightBounds
-from torchdpcate.erm.perturbation import SOLVER_SHARE, Tilt, jacobian, make_tilt, ridge_ratio
-from torchdpcate.erm.tilt_scale import gaussian_tilt
+from torchdpcate.erm.gaussian_scale import gaussian_scale
+from torchdpcate.erm.perturbation import SOLVER_SHARE, ObjectiveNoise, calibrate_change, jacobian, ridge_ratio
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.mechanisms.base import FUNCTION, FunctionMechanism, Prepared, effects_stated
+from torchdpcate.estimators.cate.mechanisms.base import FUNCTION, FunctionMechanism, effects_stated
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, function_game, linear_stage
 from torchdpcate.estimators.cate.recompute import EffectFacts
+from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.estimators.recompute import far_problems, grid_problems
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, Level
@@ -22,7 +24,8 @@ from torchdpcate.second_stage.linear import LinearProblem, solve_tilted
 from torchdpcate.second_stage.recipes import LinearSecondStage, SecondStage
 from torchdpcate.second_stage.stage import FittedStage
 
-_VERTICES = 2  # sum |h|^2 / (4 tau B)^2 over the four h = +-2 tau v +- 2 tau v'
+# two records' gradients; vertices: sum |h|^2 / (4 tau B)^2 over the four h = +-2 tau v +- 2 tau v'
+_PROFILE: dict[str, Any] = {"dimension": 2, "vertices": 2}
 _SQUARED = (
     "second_stage.loss = squared: objective perturbation needs the Huber loss; "
     "use second_stage.loss=huber or mechanism=output"
@@ -37,11 +40,11 @@ def objective_noise(
     .. math:: \varepsilon_J = \ln(1 + B^2/(n\lambda)),\quad
         \sigma_b = 4\tau B\,\sigma_{AG}(\varepsilon - \varepsilon_J, \delta/2)
 
-    or `erm.tilt_sigma` in two dimensions where delta is too large for the first; see `erm.gaussian_tilt`.
+    or `erm.objective_sigma` in two dimensions where delta is too large for the first; see `erm.gaussian_scale`.
 
     Args:
-        epsilon: Budget of the tilt.
-        delta: Budget of the tilt.
+        epsilon: Budget of the objective noise.
+        delta: Budget of the objective noise.
         weight_bound: B, bound of ||v||.
         threshold: Huber threshold tau.
         ridge: lambda.
@@ -55,7 +58,13 @@ def objective_noise(
         >>> round(jacobian, 10), round(sigma, 8)
         (0.0582689081, 14.77425053)
     """
-    # with b tilting the sum, half of whose Hessian is at least n ridge, and curvature 2 in v'theta
+    spent = _jacobian(epsilon, weight_bound, ridge, n)
+    return spent, gaussian_scale(epsilon, delta, 4 * threshold * weight_bound, spent, **_PROFILE)
+
+
+def _jacobian(epsilon: float, weight_bound: float, ridge: float, n: int) -> float:
+    """Return epsilon_J, if it leaves any of epsilon."""
+    # with b beside the sum, half of whose Hessian is at least n ridge, and curvature 2 in v'theta
     spent = jacobian(WeightBounds.per_record(1.0), 2 * weight_bound**2, 2 * n * ridge)
     if epsilon <= spent:
         needed = weight_bound**2 / n * ridge_ratio(epsilon / 2)
@@ -63,8 +72,7 @@ def objective_noise(
             f"second_stage.ridge = {ridge}: objective perturbation spends epsilon_J = {spent:.4g} of "
             f"{epsilon:.4g} at n = {n}; give a ridge of at least {needed:.2g} or mechanism=output"
         )
-    shift = 4 * threshold * weight_bound
-    return spent, gaussian_tilt(epsilon, delta, shift, spent, dimension=2, vertices=_VERTICES)
+    return spent
 
 
 class ObjectivePerturbation(FunctionMechanism):
@@ -73,7 +81,7 @@ class ObjectivePerturbation(FunctionMechanism):
     Guarantee:
         Certified (epsilon, delta) for every fixed value of the nuisances (theory note ``dp_cate``, row 3).
         One hundredth of the budget pays a Gaussian on the coefficients that covers the solver's
-        gradient-norm stop (Iyengar et al. 2019) and the grid on which the tilt is drawn. The noise is shaped
+        gradient-norm stop (Iyengar et al. 2019) and the grid on which the objective noise is drawn. The noise is shaped
         by the Hessian, which stays secret; the public ``noise_scale`` is its bound sigma_b / (2 n lambda):
         theta is a 1/(2 n lambda)-Lipschitz map of b, so by Gaussian isoperimetry (Borell 1975) the answer at
         x is within z s ||psi(x)|| of its median.
@@ -107,60 +115,63 @@ class ObjectivePerturbation(FunctionMechanism):
         problem = linear.problem
         if problem.squared:
             raise InputError(_SQUARED)
-        tilt = self.tilt(problem, budget)
+        objective = self.calibrated(problem, budget)
 
         def draw(noise: NoiseSource, runs: int) -> Tensor:
-            return tilt.release(lambda tilts: solve_tilted(problem, tilts.to(problem.s) / problem.n), noise, runs)
+            return objective.release(lambda tilts: solve_tilted(problem, tilts.to(problem.s) / problem.n), noise, runs)
 
         return Prepared(
-            event=tilt.event,
+            event=objective.event,
             guarantee=Guarantee(Level.CERTIFIED, budget, source="dp_cate row 3; Iyengar et al. 2019"),
             draw=draw,
             public={
-                "tilt_scale": tilt.scale,
-                "epsilon_jacobian": tilt.jacobian,
+                "tilt_scale": objective.scale,
+                "epsilon_jacobian": objective.jacobian,
                 "threshold": problem.threshold,
             },
-            noise_scale=self.band(problem, tilt),
+            noise_scale=self.band(problem, objective),
         )
 
     @staticmethod
-    def band(problem: LinearProblem, tilt: Tilt) -> float:
-        """Return the public bound of the noise per unit of ||psi(x)||: that of the tilt, and the solver's."""
-        return math.hypot(tilt.scale / (2 * problem.n * problem.ridge), tilt.solver.released_scale(tilt.size))
+    def band(problem: LinearProblem, objective: ObjectiveNoise) -> float:
+        """Return the public bound of the noise per unit of ||psi(x)||: the objective's, and the solver's."""
+        return math.hypot(
+            objective.scale / (2 * problem.n * problem.ridge), objective.solver.released_scale(objective.size)
+        )
 
     @staticmethod
-    def tilt(problem: LinearProblem, budget: PrivacyBudget) -> Tilt:
-        """Return the tilt of the summed objective, n times the mean one, with the noise for its stop and grid.
+    def calibrated(problem: LinearProblem, budget: PrivacyBudget) -> ObjectiveNoise:
+        """Return the noise of the summed objective, n times the mean one, with that for its stop and grid.
 
         Args:
             problem: The regression, of which public facts alone are looked at.
             budget: What the release may spend.
         """
-        n, share = problem.n, 1 - SOLVER_SHARE
-        spent, scale = objective_noise(
-            budget.epsilon * share,
-            budget.delta * share,
-            weight_bound=problem.weight_bound,
-            threshold=problem.threshold,
-            ridge=problem.ridge,
-            n=n,
+        n, bound = problem.n, problem.weight_bound
+        return calibrate_change(
+            budget,
+            kind="gaussian",
+            size=problem.psi.shape[1],
+            shift=4 * problem.threshold * bound,
+            jacobian=_jacobian(budget.epsilon * (1 - SOLVER_SHARE), bound, problem.ridge, n),
+            gamma=2 * n * problem.ridge,
+            tolerance=n * problem.tolerance,
+            on_grid=False,  # the head's stop is the same with noise and without
+            **_PROFILE,
         )
-        size, stop = problem.psi.shape[1], n * problem.tolerance
-        return make_tilt(budget, "gaussian", size, scale, spent, tolerance=stop, gamma=2 * n * problem.ridge)
 
     @classmethod
     def problems(cls, facts: EffectFacts) -> Iterator[str]:
         """Return what does not follow from public facts; see the base class."""
         problem = facts.problem(facts.threshold)
-        tilt = cls.tilt(problem, facts.budget)
-        band = cls.band(problem, tilt)
+        objective = cls.calibrated(problem, facts.budget)
+        band = cls.band(problem, objective)
         yield from facts.once()
-        yield from facts.stated(tilt_scale=tilt.scale, epsilon_jacobian=tilt.jacobian)
+        yield from facts.stated(tilt_scale=objective.scale, epsilon_jacobian=objective.jacobian)
         yield from facts.band(band)
         if isinstance(facts.release, FunctionRelease):
             reach = problem.threshold * problem.weight_bound / problem.ridge
-            yield from grid_problems("theta", facts.release.theta, tilt.solver.released_scale(tilt.size))
+            yield from grid_problems("theta", facts.release.theta, objective.solver.released_scale(objective.size))
             yield from far_problems("theta", facts.release.theta, reach, band)
 
     @worst_case("objective", pair="one treated record apart from all others, its outcome at either end of the interval")

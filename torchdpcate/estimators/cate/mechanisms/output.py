@@ -3,9 +3,10 @@
 import math
 from collections.abc import Iterator
 
-from torchdpcate.estimators.cate.mechanisms.base import FUNCTION, FunctionMechanism, Prepared, effects_stated
+from torchdpcate.estimators.cate.mechanisms.base import FUNCTION, FunctionMechanism, effects_stated
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, function_game, given_stage, linear_stage
 from torchdpcate.estimators.cate.recompute import SQUARED, EffectFacts
+from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.estimators.recompute import charged_gaussian, far_problems, grid_problems
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, Level

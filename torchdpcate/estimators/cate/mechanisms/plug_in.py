@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import torch
 
-from torchdpcate.estimators.cate.mechanisms.base import FUNCTION, FunctionMechanism, Prepared, effects_stated
+from torchdpcate.estimators.cate.mechanisms.base import FUNCTION, FunctionMechanism, effects_stated
 from torchdpcate.estimators.cate.recompute import EffectFacts
+from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.features.maps import FeatureMap, Identity
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, Level

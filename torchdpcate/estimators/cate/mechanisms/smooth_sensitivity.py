@@ -8,7 +8,6 @@ from torch import Tensor
 
 from torchdpcate.estimators.cate.mechanisms.base import (
     QUERIES,
-    Prepared,
     QueryMechanism,
     effects_stated,
     gaussian_answers,
@@ -16,6 +15,7 @@ from torchdpcate.estimators.cate.mechanisms.base import (
 )
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, linear_stage, queries, query_game
 from torchdpcate.estimators.cate.recompute import EffectFacts
+from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.influence.kernel import KernelInfluenceFunction
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import smooth_sensitivity_multiplier, smoothness

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,22 +9,16 @@ from torch import Tensor
 
 from torchdpcate.erm.normal_equations import NormalEquations
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.mechanisms.base import (
-    QUERIES,
-    FunctionMechanism,
-    Prepared,
-    PrivateHead,
-    effects_stated,
-)
+from torchdpcate.estimators.cate.mechanisms.base import QUERIES, FunctionMechanism, effects_stated
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
 from torchdpcate.estimators.cate.recompute import CLOSE, SQUARED, EffectFacts
+from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.estimators.recompute import as_number, charged_gaussian, grid_problems, same
 from torchdpcate.features.maps import batches
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.mechanisms import GaussianMechanism
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, worst_case
 from torchdpcate.release.statistics import StatisticsRelease
 from torchdpcate.second_stage.linear import LinearProblem
@@ -54,19 +47,6 @@ def statistics_units(weight_bound: float, target_bound: float) -> tuple[float, f
         [1.718269, 0.954594]
     """
     return 3 / math.sqrt(2) * weight_bound**2, 3 / math.sqrt(2) * weight_bound * target_bound
-
-
-@dataclass(frozen=True, eq=False)
-class PrivateStatistics(PrivateHead):
-    """Coefficients and the noisy statistics they come from.
-
-    Attributes:
-        statistics: Noisy normal equations, paid for.
-        ridge: Of the coefficients.
-    """
-
-    statistics: NormalEquations
-    ridge: float
 
 
 class SufficientStatistics(FunctionMechanism):
@@ -139,20 +119,13 @@ class SufficientStatistics(FunctionMechanism):
             },
         )
 
-    def privatize(self, stage: FittedStage, budget: PrivacyBudget, session: FitSession) -> PrivateStatistics:
-        """Return coefficients and statistics; see the base class."""
-        ready = self.prepare(stage, budget).resting_on(stage.conditions)
-        problem = self.require_linear(stage).problem
-        statistics = unpacked(ready.run(session), problem.design.shape[1], problem.n)
-        ridge = ready.public["ridge"]
-        return PrivateStatistics(statistics.solve(ridge), None, ready.guarantee, ready.public, statistics, ridge)
-
-    def make_release(self, head: PrivateHead, **parts: Any) -> StatisticsRelease:
+    def make_release(self, stage: FittedStage, private: Prepared, **parts: Any) -> StatisticsRelease:
         """Return the release of the statistics; see the base class."""
-        assert isinstance(head, PrivateStatistics)
-        return StatisticsRelease(
-            theta=head.theta, noise_scale=None, statistics=head.statistics, ridge=head.ridge, **parts
-        )
+        problem = self.require_linear(stage).problem
+        statistics = unpacked(private.output, problem.design.shape[1], problem.n)
+        ridge = private.public["ridge"]
+        theta = statistics.solve(ridge)
+        return StatisticsRelease(theta=theta, noise_scale=None, statistics=statistics, ridge=ridge, **parts)
 
     @classmethod
     def problems(cls, facts: EffectFacts) -> Iterator[str]:

@@ -5,7 +5,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import chi
 
-from torchdpcate.erm.tilt_scale import gaussian_tilt, tilt_delta, tilt_sigma
+from torchdpcate.erm.gaussian_scale import gaussian_scale, objective_delta, objective_sigma
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 
@@ -22,28 +22,28 @@ SIGMAS = [
 
 @pytest.mark.parametrize(("epsilon", "delta", "shift", "jacobian", "k", "sigma"), SIGMAS)
 def test_sigmas_of_the_note(epsilon, delta, shift, jacobian, k, sigma):
-    assert tilt_sigma(epsilon, delta, shift, jacobian, k) == pytest.approx(sigma, abs=6e-7)
+    assert objective_sigma(epsilon, delta, shift, jacobian, k) == pytest.approx(sigma, abs=6e-7)
 
 
 def test_deltas_of_the_note():
-    assert tilt_delta(12.0, 1.0, 2.0, 0.25, 1) == pytest.approx(3.356115e-7, rel=2e-7)
-    assert tilt_delta(12.0, 1.0, 2.0, 0.25, 2) == pytest.approx(2.023653e-6, rel=3e-7)
+    assert objective_delta(12.0, 1.0, 2.0, 0.25, 1) == pytest.approx(3.356115e-7, rel=2e-7)
+    assert objective_delta(12.0, 1.0, 2.0, 0.25, 2) == pytest.approx(2.023653e-6, rel=3e-7)
 
 
 def test_the_profile_is_below_the_closed_form():
     q, e, shift = chi.isf(1e-5, 2), 0.75, 2.0
     closed = shift / (2 * e) * (q + math.sqrt(q * q + 2 * e))
     assert (q, closed) == pytest.approx((4.798526, 13.001179), abs=6e-7)
-    assert tilt_sigma(1.0, 1e-5, shift, 0.25, 2) < closed
+    assert objective_sigma(1.0, 1e-5, shift, 0.25, 2) < closed
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 8.0, 60.0])
 @pytest.mark.parametrize("delta", [1e-12, 1e-5, 0.3])
 @pytest.mark.parametrize("k", [1, 2, 7, 400])
 def test_sigma_inverts_delta_on_the_safe_side(epsilon, delta, k):
-    sigma = tilt_sigma(epsilon, delta, 3.0, epsilon / 10, k)
-    assert tilt_delta(sigma, epsilon, 3.0, epsilon / 10, k) <= delta
-    assert tilt_delta(sigma * (1 - 1e-9), epsilon, 3.0, epsilon / 10, k) > delta
+    sigma = objective_sigma(epsilon, delta, 3.0, epsilon / 10, k)
+    assert objective_delta(sigma, epsilon, 3.0, epsilon / 10, k) <= delta
+    assert objective_delta(sigma * (1 - 1e-9), epsilon, 3.0, epsilon / 10, k) > delta
 
 
 @pytest.mark.parametrize(("sigma", "k"), [(12.0, 1), (12.0, 2), (4.0, 3), (1.0, 5), (0.4, 2), (30.0, 60)])
@@ -55,20 +55,20 @@ def test_delta_is_the_expectation(sigma, k):
 
     start = max((0.75 - s * s / 2) / s, 0.0)
     expected = quad(tail, start, start + 40, points=[start + t for t in (0.1, 0.5, 1, 3, 8)], limit=500, epsabs=0)[0]
-    assert tilt_delta(sigma, 1.0, 2.0, 0.25, k) == pytest.approx(expected, rel=1e-9)
+    assert objective_delta(sigma, 1.0, 2.0, 0.25, k) == pytest.approx(expected, rel=1e-9)
 
 
 def test_one_dimension_is_two_gaussian_mechanisms():
     """The step of the proof that makes v = 2 vertices and k = 1 the same: chi_1 is |N|, and its two tails exclude."""
     for epsilon, delta in ((0.1, 1e-5), (1.0, 1e-6), (5.0, 1e-3)):
-        assert tilt_sigma(epsilon, delta, 2.0, 0.0, 1) == pytest.approx(
+        assert objective_sigma(epsilon, delta, 2.0, 0.0, 1) == pytest.approx(
             analytic_gaussian_sigma(epsilon, delta / 2, 2.0), rel=1e-8
         )
 
 
 def gaussian_delta(x, e):
     """Delta at e of the Gaussian mechanism, as a function of the squared shift x."""
-    return tilt_delta(x**-0.5, e, 1.0, 0.0, 1) / 2
+    return objective_delta(x**-0.5, e, 1.0, 0.0, 1) / 2
 
 
 @pytest.mark.parametrize("e", [0.05, 0.75, 3.0, 20.0])
@@ -85,7 +85,7 @@ def test_delta_is_convex_in_the_squared_shift_as_far_as_the_proof_says_and_no_fu
 @pytest.mark.parametrize(("e", "delta"), [(0.75, 0.01), (2.0, 0.05), (0.3, 1e-3)])
 def test_the_worst_of_four_vertices_keeps_delta_at_every_angle(angle, e, delta):
     """E[(1 - exp(e - max_k L_k))_+] over the plane, by a product rule, for two gradients of length 1."""
-    sigma = gaussian_tilt(e, delta, 2.0, 0.0, 2, vertices=2)
+    sigma = gaussian_scale(e, delta, 2.0, 0.0, 2, vertices=2)
     assert sigma == pytest.approx(analytic_gaussian_sigma(e, delta / 2, 2.0))
     grid = np.linspace(-9, 9, 1_201)
     N, M = np.meshgrid(grid, grid)
@@ -101,17 +101,17 @@ def test_the_worst_of_four_vertices_keeps_delta_at_every_angle(angle, e, delta):
 
 
 def test_where_the_proof_of_the_hull_ends_the_profile_is_taken():
-    assert gaussian_tilt(0.1, 0.9, 2.0, 0.0, 2, vertices=2) == tilt_sigma(0.1, 0.9, 2.0, 0.0, 2)
-    assert gaussian_tilt(1.0, 1e-5, 2.0, 0.25, 10, vertices=None) == tilt_sigma(1.0, 1e-5, 2.0, 0.25, 10)
-    assert gaussian_tilt(1.0, 1e-5, 2.0, 0.25, 1, vertices=1e6) == tilt_sigma(1.0, 1e-5, 2.0, 0.25, 1)
+    assert gaussian_scale(0.1, 0.9, 2.0, 0.0, 2, vertices=2) == objective_sigma(0.1, 0.9, 2.0, 0.0, 2)
+    assert gaussian_scale(1.0, 1e-5, 2.0, 0.25, 10, vertices=None) == objective_sigma(1.0, 1e-5, 2.0, 0.25, 10)
+    assert gaussian_scale(1.0, 1e-5, 2.0, 0.25, 1, vertices=1e6) == objective_sigma(1.0, 1e-5, 2.0, 0.25, 1)
 
 
 def test_bad_arguments_are_named():
     with pytest.raises(InputError, match="determinants"):
-        tilt_sigma(1.0, 1e-5, 2.0, 1.0)
+        objective_sigma(1.0, 1e-5, 2.0, 1.0)
     with pytest.raises(InputError, match="delta"):
-        tilt_sigma(1.0, 0.0, 2.0)
+        objective_sigma(1.0, 0.0, 2.0)
     with pytest.raises(InputError, match="dimension"):
-        tilt_sigma(1.0, 1e-5, 2.0, 0.0, 0)
+        objective_sigma(1.0, 1e-5, 2.0, 0.0, 0)
     with pytest.raises(InputError, match="shift"):
-        tilt_delta(1.0, 1.0, -2.0)
+        objective_delta(1.0, 1.0, -2.0)

@@ -1,4 +1,4 @@
-"""How wide a Gaussian tilt must be: the chi profile of objective perturbation."""
+"""How wide Gaussian objective noise must be: the chi profile of objective perturbation."""
 
 import math
 from functools import lru_cache
@@ -12,14 +12,14 @@ from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 _DECAY = 45.0  # the integral ends where its integrand is below e^-45 of its largest
 
 
-def tilt_delta(sigma: float, epsilon: float, shift: float, jacobian: float = 0.0, dimension: int = 2) -> float:
-    r"""Delta at ``epsilon`` of a Gaussian tilt N(0, sigma^2 I) whose shift lies in a fixed subspace.
+def objective_delta(sigma: float, epsilon: float, shift: float, jacobian: float = 0.0, dimension: int = 2) -> float:
+    r"""Delta at ``epsilon`` of Gaussian objective noise N(0, sigma^2 I) whose shift lies in a fixed subspace.
 
     .. math:: \delta = E\big[(1 - e^{\varepsilon - Z})_+\big], \quad
               Z = J + \frac{\xi^2}{2\sigma^2} + \frac{\xi}{\sigma}\chi_k
 
     Args:
-        sigma: Standard deviation of each entry of the tilt.
+        sigma: Standard deviation of each entry of the noise.
         epsilon: Positive.
         shift: xi, the largest length of the difference of two neighbours' gradients.
         jacobian: J, the largest log ratio of their determinants.
@@ -29,44 +29,44 @@ def tilt_delta(sigma: float, epsilon: float, shift: float, jacobian: float = 0.0
         InputError: If an argument is outside its range.
 
     Example:
-        >>> round(tilt_delta(12.0, 1.0, 2.0, 0.25) * 1e6, 6)
+        >>> round(objective_delta(12.0, 1.0, 2.0, 0.25) * 1e6, 6)
         2.023653
     """
     ratio = positive("shift", shift) / positive("sigma", sigma)
     return math.exp(_log_delta(ratio, positive("epsilon", epsilon) - jacobian, whole("dimension", dimension, least=1)))
 
 
-def tilt_sigma(epsilon: float, delta: float, shift: float, jacobian: float = 0.0, dimension: int = 2) -> float:
-    r"""Smallest sigma with `tilt_delta` at most ``delta``; at most 1e-9 of it above, never below. Certified.
+def objective_sigma(epsilon: float, delta: float, shift: float, jacobian: float = 0.0, dimension: int = 2) -> float:
+    r"""Smallest sigma with `objective_delta` at most ``delta``; at most 1e-9 of it above, never below. Certified.
 
     Source: policy_learning, section 3; the form for one dimension is that of Redberg, Koskela & Wang (2023).
 
     Args:
         epsilon: Above ``jacobian``.
         delta: In (0, 1).
-        shift: See `tilt_delta`.
-        jacobian: See `tilt_delta`.
-        dimension: See `tilt_delta`.
+        shift: See `objective_delta`.
+        jacobian: See `objective_delta`.
+        dimension: See `objective_delta`.
 
     Raises:
         InputError: If an argument is outside its range.
         NumericalError: If no safe value is found.
 
     Example:
-        >>> round(tilt_sigma(1.0, 1e-5, 2.0, 0.25), 6)
+        >>> round(objective_sigma(1.0, 1e-5, 2.0, 0.25), 6)
         11.105875
     """
     left = positive("epsilon", epsilon) - jacobian
     if left <= 0:
         raise InputError(f"epsilon = {epsilon:g}: the determinants spend {jacobian:g} of it; nothing is left")
-    delta = probability("delta", delta, above_zero=True, why="a Gaussian tilt is never pure; use kind=gamma or box")
+    delta = probability("delta", delta, above_zero=True, why="Gaussian noise is never pure; use kind=gamma or box")
     return _unit_sigma(left, delta, whole("dimension", dimension, least=1)) * positive("shift", shift)
 
 
-def gaussian_tilt(
+def gaussian_scale(
     epsilon: float, delta: float, shift: float, jacobian: float, dimension: int, vertices: float | None
 ) -> float:
-    r"""The smaller of two proven scales: `tilt_sigma`, and :math:`\xi\,\sigma_{AG}(\varepsilon - J, \delta/v)`.
+    r"""The smaller of two proven scales: `objective_sigma`, and :math:`\xi\,\sigma_{AG}(\varepsilon - J, \delta/v)`.
 
     The second holds where the shift lies in the convex hull of fixed points h of length at most xi, with
     :math:`v = \sum_h \|h\|^2 / \xi^2`. The Gaussian loss is convex in the shift, so delta is at most the sum over
@@ -75,21 +75,21 @@ def gaussian_tilt(
     :math:`\|h\|^2/\xi^2` times that of the longest. Beyond that the first is taken.
 
     Args:
-        epsilon: See `tilt_sigma`.
-        delta: See `tilt_sigma`.
-        shift: See `tilt_sigma`.
-        jacobian: See `tilt_sigma`.
-        dimension: See `tilt_sigma`.
+        epsilon: See `objective_sigma`.
+        delta: See `objective_sigma`.
+        shift: See `objective_sigma`.
+        jacobian: See `objective_sigma`.
+        dimension: See `objective_sigma`.
         vertices: v; None where there is no such hull.
 
     Raises:
         InputError: If an argument is outside its range.
 
     Example:
-        >>> round(gaussian_tilt(1.0, 1e-5, 2.0, 0.25, 2, vertices=2), 6)
+        >>> round(gaussian_scale(1.0, 1e-5, 2.0, 0.25, 2, vertices=2), 6)
         10.117438
     """
-    profile = tilt_sigma(epsilon, delta, shift, jacobian, dimension)
+    profile = objective_sigma(epsilon, delta, shift, jacobian, dimension)
     if vertices is None:
         return profile
     left = epsilon - jacobian
@@ -137,4 +137,4 @@ def _unit_sigma(left: float, delta: float, k: int) -> float:
     for margin in (1e-11, 1e-10, 1e-9):
         if excess(math.log(root * (1 + margin))) <= -1e-12:
             return root * (1 + margin)
-    raise NumericalError(f"no safe tilt found for epsilon - J = {left:g}, delta = {delta:g}, dimension {k}")
+    raise NumericalError(f"no safe scale found for epsilon - J = {left:g}, delta = {delta:g}, dimension {k}")
