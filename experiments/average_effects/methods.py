@@ -13,9 +13,9 @@ from torchdpcate import PrivacyBudget
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.estimators.average.difference_in_means import difference_in_means, plain_difference
 from torchdpcate.estimators.average.doubly_robust_plan import doubly_robust, plan_doubly_robust
+from torchdpcate.estimators.average.effect_estimator import NoisyEstimate
 from torchdpcate.estimators.average.horvitz_thompson import horvitz_thompson, plan_horvitz_thompson
 from torchdpcate.estimators.average.plan import make_plan
-from torchdpcate.estimators.average.readout import Conclusion
 from torchdpcate.estimators.average.stages import estimate_batch
 from torchdpcate.estimators.average.subsample_aggregate import plan_subsample, subsample_aggregate
 from torchdpcate.privacy.noise import NoiseSource
@@ -93,7 +93,7 @@ def without_noise(design: Design, sample: Sample, epsilon: float, seed: int) -> 
     }
 
 
-def found(conclusion: Conclusion) -> Found:
+def found(conclusion: NoisyEstimate) -> Found:
     """Estimate and exact half width; the whole range where noise swamps the denominator."""
     none = ~conclusion.gaussian.isfinite()
     gaussian = conclusion.gaussian.nan_to_num(0.0, posinf=0.0)

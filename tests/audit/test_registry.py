@@ -5,10 +5,10 @@ from importlib import import_module
 
 import torchdpcate
 from torchdpcate.audit.registry import registry
-from torchdpcate.erm.private_fit import Fitter
+from torchdpcate.erm.private_fit import PrivateLinearFit
 from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
+from torchdpcate.estimators.average.effect_estimator import EffectEstimator
 from torchdpcate.estimators.average.learner import AverageEffectLearner
-from torchdpcate.estimators.average.readout import Readout
 from torchdpcate.estimators.cate.learner import CATELearner, RLearner
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS, Mechanism
 from torchdpcate.estimators.rules.learner import RuleLearner
@@ -42,7 +42,7 @@ def test_every_mechanism_and_learner_is_attacked():
     assert {DPSGD, PrivateWeights, PolicySelector, private_quantile, *SELECTIONS.values()} <= attacked
     # a difference in means is an outcome table with equal weights
     averages = leaves(AverageEffectLearner) - {DifferenceInMeansEffect}
-    assert averages | leaves(Fitter) | leaves(Readout) <= attacked
+    assert averages | leaves(PrivateLinearFit) | leaves(EffectEstimator) <= attacked
     ways = {cls(kind).name for cls in (ObjectiveRule, OutputRule) for kind in cls.kinds}
     assert ways <= set(registry())
     assert {name for name, mechanism in MECHANISMS.items() if not mechanism.free} <= set(registry())

@@ -12,34 +12,26 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.erm.noisy_gradient import NoisyGradient
 from torchdpcate.erm.objective_fit import ObjectiveFit
 from torchdpcate.errors import VerificationError
-from torchdpcate.estimators.average.balanced_difference import SCALES, UPPER, BalancedDifference
+from torchdpcate.estimators.average.balanced_difference import BalancedDifference
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
 from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect
-from torchdpcate.estimators.average.doubly_robust_plan import NUISANCE
 from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompsonEffect
-from torchdpcate.estimators.average.learner import RECORDS
-from torchdpcate.estimators.average.outcome_table import CELLS, OutcomeTable
-from torchdpcate.estimators.average.plan import EFFECT_ESTIMATORS, FITTERS
+from torchdpcate.estimators.average.outcome_table import CELLS
 from torchdpcate.estimators.average.score_sums import SHARES
+from torchdpcate.estimators.average.stated import EFFECT_ESTIMATORS, StatedEffect
 from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregateEffect
 from torchdpcate.experimental.k_norm_gradient import KNormGradient
 from torchdpcate.features.maps import Fourier, Legendre
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import Charge, Purpose, propensity_by
+from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.blocks import StatedCharge
 from torchdpcate.release.estimate import Estimate
 from torchdpcate.release.interval_law import IntervalLaw
 from torchdpcate.release.statement import claim_sentence
-from torchdpcate.verify import (
-    average_facts as verify_average_facts,
-)
-from torchdpcate.verify import (
-    average_law as verify_average_law,
-)
-from torchdpcate.verify import (
-    average_parts as verify_average_parts,
-)
 from torchdpcate.verify.card import make_card
 from torchdpcate.verify.file import verify_release
 
@@ -84,17 +76,22 @@ def with_public(release: AverageEffectRelease, **public) -> AverageEffectRelease
 
 
 def halved(law: IntervalLaw) -> IntervalLaw:
-    """The law with half the noise of the readout."""
+    """The law with half the noise of its sums."""
     return IntervalLaw(law.gaussian, tuple(b / 2 for b in law.laplace), tuple(c / 2 for c in law.polytope))
 
 
-def relabelled(release: AverageEffectRelease, start: str, **change) -> AverageEffectRelease:
-    """The release with the charges whose labels start so called otherwise, or changed."""
-    blocks = [
-        {**block, "charges": [{**c, **change} if c["label"].startswith(start) else c for c in block["charges"]]}
-        for block in release.privacy.blocks
-    ]
+def relabelled(release: AverageEffectRelease, *charges: Charge | Purpose, **change) -> AverageEffectRelease:
+    """The release with these charges, or those of these purposes, for something else, or changed."""
+
+    def changed(c: StatedCharge) -> StatedCharge:
+        return replace(c, **change) if {replace(c.charge, piece=""), c.purpose} & set(charges) else c
+
+    blocks = tuple(replace(block, charges=tuple(map(changed, block.charges))) for block in release.privacy.blocks)
     return replace(release, privacy=replace(release.privacy, blocks=blocks))
+
+
+def _part(name: str) -> Charge:
+    return Charge(Purpose.RELEASE, "balanced_difference", name)
 
 
 LEARNERS = {
@@ -179,24 +176,6 @@ def test_a_card_shows_the_audits_of_its_parts():
     assert sorted(shown) == sorted(names)
 
 
-def test_constants_are_those_of_the_learners():
-    law, facts, parts = verify_average_law, verify_average_facts, verify_average_parts
-    assert (law.SCALES, law.UPPER, law.TABLE) == (SCALES, UPPER, CELLS)
-    assert (facts.RECORDS, facts.NUISANCE) == (RECORDS, NUISANCE)
-    assert parts._FITTERS.keys() == FITTERS.keys()
-    peers = (DifferenceInMeansEffect, HorvitzThompsonEffect, SubsampleAggregateEffect, DoublyRobustEffect)
-    assert law.READOUTS.keys() == {*EFFECT_ESTIMATORS, *(peer.method for peer in peers)}
-    assert law.READOUTS["balanced_difference"][1] == tuple(BalancedDifference.parts)
-    assert law.READOUTS["outcome_table"][1] == (*CELLS, *list(OutcomeTable.parts)[1:])
-    assert law.READOUTS["aipw"][1] == tuple(SHARES)
-
-
-def test_the_condition_is_that_of_the_fitter():
-    release = honest("k_norm_gradient of None")
-    assert verify_average_parts.CONDITION in [condition["name"] for condition in release.privacy.conditions]
-    assert verify_average_parts.CONDITIONAL == KNormGradient.name == release.privacy.public["weights_fitter"]
-
-
 @pytest.mark.parametrize("make", [balanced, table])
 @pytest.mark.parametrize(
     ("change", "problem"),
@@ -221,17 +200,17 @@ def test_a_number_that_was_changed(make, number, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("start", "problem"),
+    ("of", "problem"),
     [
-        ("weights: ", "it holds weights, but no charge is for them"),
-        ("outcome model: ", "it holds an outcome model, but no charge is for it"),
-        ("release by balanced_difference: balance", "it holds balance statistics, but no charge is for them"),
-        ("release by balanced_difference: difference_in_means", "it holds a difference in means, but no charge"),
-        ("release by balanced_difference: spread", "it holds the number 'spread', but no charge is for it"),
+        (Purpose.WEIGHTS, "it holds weights, but no charge is for them"),
+        (Purpose.OUTCOME_MODEL, "it holds an outcome model, but no charge is for it"),
+        (_part("balance"), "it holds balance statistics, but no charge is for them"),
+        (_part("difference_in_means"), "it holds a difference in means, but no charge"),
+        (_part("spread"), "it holds the number 'spread', but no charge is for it"),
     ],
 )
-def test_what_was_not_paid_for(start, problem, tmp_path):
-    assert problem in refused(relabelled(everything(), start, label="coffee"), tmp_path)
+def test_what_was_not_paid_for(of, problem, tmp_path):
+    assert problem in refused(relabelled(everything(), of, charge=Charge(Purpose.OTHER, text="coffee")), tmp_path)
 
 
 def test_a_number_of_its_own_has_a_charge_of_its_own(tmp_path):
@@ -244,14 +223,14 @@ def test_a_number_of_its_own_has_a_charge_of_its_own(tmp_path):
     [
         (balanced, {"estimand": "ATT"}, "tells another estimand"),
         (balanced, {"eta": 0.3}, "weights are not those of the statement"),
-        (balanced, {"eta": "a tenth"}, "constants or its numbers"),
-        (balanced, {"scale_difference": 0.01}, "noise of difference is too little"),
-        (balanced, {"scale_size": 0.0}, "noise of size is too little"),
-        (balanced, {"outcome_bounds": [0.0, 1.0]}, "noise of spread is too little"),
-        (balanced, {"outcome_bounds": [0.5]}, "constants or its numbers"),
-        (table, {"scale_table": 0.1}, "noise of table is too little"),
-        (table, {"scale_variance": None}, "constants or its numbers"),
-        (table, {"floor_control": 1e9}, "does not follow"),
+        (balanced, {"eta": "a tenth"}, "its public constants, its charge"),
+        (balanced, {"scale_difference": 0.01}, "scale_difference = "),
+        (balanced, {"scale_size": 0.0}, "scale_size = "),
+        (balanced, {"outcome_bounds": [0.0, 1.0]}, "scale_spread = "),
+        (balanced, {"outcome_bounds": [0.5]}, "its public constants, its charge"),
+        (table, {"scale_table": 0.1}, "scale_table = "),
+        (table, {"scale_variance": None}, "its public constants, its charge"),
+        (table, {"floor_control": 1e9}, "floor_control = "),
     ],
 )
 def test_constants_that_contradict_each_other(make, public, problem, tmp_path):
@@ -264,26 +243,22 @@ def test_weights_of_another_estimand(tmp_path):
 
 
 def test_a_gradient_mechanism_that_is_called_certified(tmp_path):
-    label = "weights: propensity by k_norm_gradient"
-    assert "conditional, but they are called certified" in refused(
-        relabelled(balanced(), "weights: ", label=label), tmp_path
-    )
+    other = relabelled(balanced(), Purpose.WEIGHTS, charge=propensity_by("k_norm_gradient"))
+    assert "conditional, but they are called certified" in refused(other, tmp_path)
 
 
 def certified(release: AverageEffectRelease) -> AverageEffectRelease:
     """A conditional release that calls itself certified throughout, and renames the charge that would tell."""
     privacy, level = release.privacy, "certified"
-    blocks = [
-        {
-            **block,
-            "level": level,
-            "charges": [
-                {**c, "level": level, "label": c["label"].replace("k_norm_gradient", "objective")}
-                for c in block["charges"]
-            ],
-        }
-        for block in privacy.blocks
-    ]
+
+    def renamed(charge: StatedCharge) -> StatedCharge:
+        of = charge.charge
+        of = replace(of, mechanism="objective") if of.mechanism == "k_norm_gradient" else of
+        return replace(charge, level=Level.CERTIFIED, charge=of)
+
+    blocks = tuple(
+        replace(block, level=Level.CERTIFIED, charges=tuple(map(renamed, block.charges))) for block in privacy.blocks
+    )
     claim = claim_sentence(privacy.epsilon, privacy.delta, level)
     return replace(release, privacy=replace(privacy, blocks=blocks, level=level, conditions=[], claim=claim))
 
@@ -354,7 +329,8 @@ IMBALANCED = {
 def test_the_interval_counts_the_imbalance(name, tmp_path):
     release = IMBALANCED[name]()
     public, unit = release.privacy.public, release.domain.outcome_range
-    size = verify_average_law.denominator(facts_of(release))
+    mechanism = EFFECT_ESTIMATORS[release.privacy.mechanism]
+    size = mechanism.work_out(StatedEffect.of(release)).estimate.size.item()
     factor = make_estimand(release.estimand, 0.2).amplification if public["loss"] == "logistic" else 1.0
     left = unit * public["slope_bound"] * public["noise_per_record"] * 2000 * factor / size
     rest = math.sqrt(release.main.law.gaussian**2 - left**2)  # sampling alone
@@ -364,41 +340,37 @@ def test_the_interval_counts_the_imbalance(name, tmp_path):
     assert "noise of noise_per_record is too little" in refused(quiet, tmp_path)
 
 
-def facts_of(release: AverageEffectRelease) -> verify_average_facts.AverageFacts:
-    return verify_average_facts.AverageFacts(release, make_estimand(release.estimand, release.privacy.public["eta"]))
-
-
 def test_a_slope_bound_that_does_not_count(tmp_path):
     changed = with_public(balanced(loss="logistic"), slope_bound=0.25)
-    assert "constants or its numbers" in refused(changed, tmp_path)
+    assert "its public constants, its charge" in refused(changed, tmp_path)
 
 
 @pytest.mark.parametrize(
     ("name", "public", "problem"),
     [
-        ("horvitz_thompson", {"sum_scale": 1e-9}, "noise of sum is too little"),
-        ("horvitz_thompson", {"sum_scale": 1e9}, "noise of sum is more than"),
+        ("horvitz_thompson", {"sum_scale": 1e-9}, "sum_scale = "),
+        ("horvitz_thompson", {"sum_scale": 1e9}, "sum_scale = "),
         ("horvitz_thompson", {"weights_tilt_scale": 1e-9}, "noise of weights (tilt_scale) is too little"),
         ("horvitz_thompson", {"epsilon_weights": 40.0}, "epsilon_weights = 40 is told, but 4 was charged"),
         ("horvitz_thompson", {"epsilon_sum": 40.0}, "epsilon_sum = 40 is told, but 4 was charged"),
-        ("subsample_aggregate", {"sum_scale": 1e-9}, "noise of sum is too little"),
-        ("subsample_aggregate", {"spread_scale": 1e-9}, "noise of spread is too little"),
+        ("subsample_aggregate", {"sum_scale": 1e-9}, "sum_scale = "),
+        ("subsample_aggregate", {"spread_scale": 1e-9}, "spread_scale = "),
         ("subsample_aggregate", {"epsilon_spread": 1.0}, "epsilon_spread = 1 is told, but 40 was charged"),
         ("subsample_aggregate", {"groups": 2001}, "2001 groups cannot be made"),
         ("subsample_aggregate", {"groups": 44.0}, "44.0 groups cannot be made"),
-        ("aipw", {"score_scale": 1e-9}, "noise of score is too little"),
-        ("aipw", {"score_scale": 1e9}, "noise of score is more than"),
+        ("aipw", {"score_scale": 1e-9}, "score_scale = "),
+        ("aipw", {"score_scale": 1e9}, "score_scale = "),
         ("aipw", {"split": 0.25}, "blocks are not those of its split"),
-        ("aipw of ATO", {"score_scale": 1e-9}, "noise of score is too little"),
-        ("aipw of ATO", {"size_scale": 1e-9}, "noise of size is too little"),
+        ("aipw of ATO", {"score_scale": 1e-9}, "score_scale = "),
+        ("aipw of ATO", {"size_scale": 1e-9}, "size_scale = "),
         ("aipw of ATO", {"size_range": [0.0, 1.0]}, "size_range is none of the ATO"),
         ("aipw of ATO", {"size_range": [1e-3, 1e-3]}, "size_range is none of the ATO"),
         ("aipw of ATT", {"size_range": [1e-3, 1e-3]}, "size_range is none of the ATT"),
-        ("aipw of ATT", {"size_scale": 1e-9}, "noise of size is too little"),
+        ("aipw of ATT", {"size_scale": 1e-9}, "size_scale = "),
         ("ATE", {"weights_tilt_scale": 1e-9}, "noise of weights (tilt_scale) is too little"),
-        ("ATE", {"weights_ridge": 1e-9}, "constants or its numbers"),
-        ("ATE", {"weights_ridge": 1e9}, "noise of weights (epsilon_jacobian) is more than"),
-        ("ATE", {"weights_perturbation": "gaussian"}, "constants or its numbers"),
+        ("ATE", {"weights_ridge": 1e-9}, "noise of weights (ridge) is too little"),
+        ("ATE", {"weights_ridge": 1e9}, "noise of weights (ridge) is more than"),
+        ("ATE", {"weights_perturbation": "gaussian"}, "its public constants, its charge"),
         ("ATE", {"weights_perturbation": "gamma"}, "noise of weights (tilt_scale) is too little"),
         ("ATE", {"outcome_model_tilt_scale": 1e-9}, "noise of outcome_model (tilt_scale) is too little"),
         ("ATE", {"outcome_model_solver_scale": 1e-9}, "noise of outcome_model (solver_scale) is too little"),
@@ -409,20 +381,20 @@ def test_a_slope_bound_that_does_not_count(tmp_path):
         ("ATE", {"epsilon_stage_one": 400.0}, "epsilon_stage_one = 400 is told, but 2.4 was charged"),
         ("ATE", {"epsilon_outcome_model": 0.1}, "epsilon_outcome_model = 0.1 is told, but 1.2 was charged"),
         ("ATE", {"epsilon_balance": 0.1}, "epsilon_balance is told, but no charge is for it"),
-        ("ATE", {"scale_difference": 1e9}, "noise of difference is more than"),
+        ("ATE", {"scale_difference": 1e9}, "scale_difference = "),
         ("ATE", {"outcome_bounds": [0.5, 0.5]}, "are not there together"),
         ("ATE", {"outcome_bounds": None}, "are not there together"),
         ("constant centre", {"outcome_bounds": [0.3, 0.7]}, "are not there together"),
         ("gaussian of None", {"epsilon_stage_one": 1.0}, "epsilon_stage_one = 1 is told"),
         ("gaussian of None", {"weights_tilt_scale": 1e-9}, "noise of weights (tilt_scale) is too little"),
-        ("noisy gradient of None", {"weights_gradient_scale": 1e-9}, "noise of weights (gradient) is too little"),
-        ("noisy gradient of None", {"weights_steps": 21}, "steps of its weights are not those"),
+        ("noisy gradient of None", {"weights_gradient_scale": 1e-9}, "noise of weights (gradient_scale) is too little"),
+        ("noisy gradient of None", {"weights_steps": 21}, "charge of its weights is not that of noisy_gradient"),
         ("noisy gradient of None", {"epsilon_stage_one": 1.0}, "epsilon_stage_one = 1 is told"),
         ("k_norm_gradient of None", {"weights_gradient_scale": 1e-9}, "noise of weights (gradient_scale) is too"),
         ("k_norm_gradient of None", {"weights_radius": 1e9}, "noise of weights (radius) is more"),
-        ("table of ATE", {"floor_treated": 1e-9, "floor_control": 1e-9}, "the floor of its control arm is not that"),
-        ("table of noise", {"floor_treated": 1e-9}, "the floor of its treated arm is not that"),
-        ("difference in means", {"floor_control": 1e-9}, "the floor of its control arm is not that"),
+        ("table of ATE", {"floor_treated": 1e-9, "floor_control": 1e-9}, "floor_control = "),
+        ("table of noise", {"floor_treated": 1e-9}, "floor_treated = "),
+        ("difference in means", {"floor_control": 1e-9}, "floor_control = "),
     ],
 )
 def test_noise_that_is_not_what_was_paid_for(name, public, problem, tmp_path):
@@ -446,7 +418,7 @@ def moved(release: AverageEffectRelease, value: float, **public) -> AverageEffec
             lambda: moved(
                 honest("subsample_aggregate"), 3 * honest("subsample_aggregate").numbers["sum"] / 1000, groups=1000
             ),
-            "noise of spread is too little",
+            "spread_scale = ",
         ),
         (lambda: replace(everything(), weights=None, outcome_theta=None), "it holds no weights"),
         (lambda: replace(everything(), outcome_theta=None), "charged for its outcome_model, but does not hold"),
@@ -485,15 +457,15 @@ def test_who_pays_is_told_once(tmp_path):
     """Charges spread over blocks of the same records would look like half the epsilon."""
     release = balanced()
     whole = release.privacy.blocks[0]
-    blocks = [
-        {**whole, "n": 1000, "charges": whole["charges"][:2]},
-        {**whole, "name": "others", "n": 1000, "charges": whole["charges"][2:]},
-    ]
+    blocks = (
+        replace(whole, n=1000, charges=whole.charges[:2]),
+        replace(whole, name="others", n=1000, charges=whole.charges[2:]),
+    )
     changed = replace(release, privacy=replace(release.privacy, blocks=blocks))
     assert "its blocks of records are not those of balanced_difference" in refused(changed, tmp_path)
     trained, scored = honest("aipw").privacy.blocks
     changed = replace(
-        honest("aipw"), privacy=replace(honest("aipw").privacy, blocks=[{**trained, "charges": []}, scored])
+        honest("aipw"), privacy=replace(honest("aipw").privacy, blocks=(replace(trained, charges=()), scored))
     )
     assert "the charges of block 'nuisance' are not those of aipw" in refused(changed, tmp_path)
 
@@ -522,12 +494,12 @@ def test_a_difference_in_means_that_is_not_of_a_table(change, tmp_path):
 @pytest.mark.parametrize(
     ("columns", "problem"),
     [
-        ({"before": [1e296]}, "bought balance is larger"),
-        ({"after": [-1e296]}, "bought balance is larger"),
-        ({"before_sd": [-9.0]}, "noise in its bought balance is not"),
-        ({"before_sd": [0.0]}, "noise in its bought balance is not"),
-        ({"after_sd": [0.0]}, "noise in its bought balance is not"),
-        ({"after": None, "after_sd": None}, "bought balance is not whole"),
+        ({"before": [1e296]}, "balance statistics are larger"),
+        ({"after": [-1e296]}, "balance statistics are larger"),
+        ({"before_sd": [-9.0]}, "noise in its balance statistics is not"),
+        ({"before_sd": [0.0]}, "noise in its balance statistics is not"),
+        ({"after_sd": [0.0]}, "noise in its balance statistics is not"),
+        ({"after": None, "after_sd": None}, "balance statistics are not all there"),
         ({"expected": [9.0]}, "that it expects does not follow"),
         ({"expected_sd": [-9.0]}, "that it expects does not follow"),
         ({"expected": None, "expected_sd": None}, "that it expects does not follow"),
@@ -556,8 +528,8 @@ def test_a_tiny_unit_of_outcomes_does_not_hide_an_estimate(tmp_path):
 
 def test_a_number_that_is_written_as_words(tmp_path):
     for name in ("subsample_aggregate", "difference in means"):
-        assert "constants or its numbers" in refused(with_public(honest(name), eta="0.2"), tmp_path)
-    assert "constants or its numbers" in refused(with_public(balanced(), scale_spread="1e9"), tmp_path)
+        assert "its public constants, its charge" in refused(with_public(honest(name), eta="0.2"), tmp_path)
+    assert "its public constants, its charge" in refused(with_public(balanced(), scale_spread="1e9"), tmp_path)
 
 
 def test_a_release_that_claims_nothing_is_not_asked(tmp_path):

@@ -1,21 +1,22 @@
 """Stage one for many features and a delta: noisy steps down the gradient of all records."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from torchdpcate.erm.losses import Loss
 from torchdpcate.erm.objective_fit import ridge_of, typical_curvature
-from torchdpcate.erm.private_fit import Fitter, PreparedFit
+from torchdpcate.erm.private_fit import PreparedFit, PrivateLinearFit
 from torchdpcate.erm.records import Records, Target
 from torchdpcate.erm.streaming import summed_gradient
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import PrivacyBudget, positive, probability, whole
+from torchdpcate.privacy.events import Event, GaussianEvent
 from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.privacy.mechanisms import GaussianMechanism
 from torchdpcate.privacy.noise import NoiseSource
@@ -27,7 +28,7 @@ _LONGEST = 0.5  # step, over the inverse of the sum's typical curvature
 
 
 @dataclass(frozen=True)
-class NoisyGradient(Fitter):
+class NoisyGradient(PrivateLinearFit):
     r"""Gradient steps with momentum on sum_i l(g_i) + (gamma/2) ||theta||^2, each gradient with Gaussian noise.
 
     .. math::
@@ -80,41 +81,77 @@ class NoisyGradient(Fitter):
                 positive(name, getattr(self, name))
 
     def prepare(self, loss: Loss, n: int, features: FeatureMap, budget: PrivacyBudget) -> PreparedFit:
-        """See `Fitter`."""
+        """See `PrivateLinearFit`."""
         if budget.delta == 0:
             raise InputError("delta = 0: fitter = noisy_gradient needs privacy.delta above 0, or fitter = objective")
         p = features.dimension
         steps = self.steps or max(_LEAST_STEPS, _STEPS_A_FEATURE * p)
         ridge = self.ridge or ridge_of(loss.curvature, _RIDGE_SHARE * budget.epsilon)
-        # entries of gradients are rounded so that sums are exact, each by half a step
-        pull = loss.slope * features.largest_entry
-        mechanism = GaussianMechanism(budget, 2 * loss.slope + math.sqrt(p) * sum_grid(n, pull), count=steps)
+        mechanism = GaussianMechanism(budget, gradient_sensitivity(loss, n, features), count=steps)
         scale = mechanism.released_scale(p)  # refuses before anything is paid
         length = self.length or length_of(n * typical_curvature(loss), p, scale, self.momentum)
-        if length * ridge > 1:
-            raise InputError(
-                f"length = {length:g}: with ridge = {ridge:g} give at most {1 / ridge:.3g}, or steps diverge"
-            )
+        return _prepared(mechanism, loss, n, features, steps, length, self.momentum, ridge)
 
-        def draw(records: Records, target: Target, noise: NoiseSource, runs: int) -> Tensor:
-            def pairs() -> Iterator[tuple[Tensor, Tensor]]:
-                return ((batch.psi, target(batch)) for batch in records.batches())
+    @classmethod
+    def recompute(
+        cls, public: Mapping[str, Any], event: Event, count: int, loss: Loss, n: int, features: FeatureMap
+    ) -> PreparedFit:
+        """See `PrivateLinearFit`."""
+        if not isinstance(event, GaussianEvent):
+            raise InputError(f"charge = {event}: none of noisy gradients")
+        mechanism = GaussianMechanism.of_event(event, gradient_sensitivity(loss, n, features))
+        length, ridge = (positive(name, public[name]) for name in ("length", "ridge"))
+        momentum = probability("momentum", public["momentum"])
+        return _prepared(
+            mechanism, loss, n, features, whole("steps", public["steps"], least=3), length, momentum, ridge
+        )
 
-            def gradient(theta: Tensor) -> Tensor:
-                return mechanism.add_noise(summed_gradient(pairs, loss, theta, n, pull), noise) + ridge * theta
 
-            return _descend(gradient, torch.zeros(runs, p, dtype=torch.float64), steps, length, self.momentum)
+def _prepared(
+    mechanism: GaussianMechanism,
+    loss: Loss,
+    n: int,
+    features: FeatureMap,
+    steps: int,
+    length: float,
+    momentum: float,
+    ridge: float,
+) -> PreparedFit:
+    """Return the fit with this noise in every gradient."""
+    p, scale, pull = features.dimension, mechanism.released_scale(features.dimension), _pull(loss, features)
+    if length * ridge > 1:
+        raise InputError(f"length = {length:g}: with ridge = {ridge:g} give at most {1 / ridge:.3g}, or steps diverge")
 
-        public = {
-            "fitter": self.name,
-            "steps": steps,
-            "length": length,
-            "momentum": self.momentum,
-            "ridge": ridge,
-            "gradient_scale": scale,
-        }
-        imbalance = scale / math.sqrt(steps - steps // 3) / features.largest_entry
-        return PreparedFit(mechanism.event, public, draw, imbalance, ridge, count=steps)
+    def draw(records: Records, target: Target, noise: NoiseSource, runs: int) -> Tensor:
+        def pairs() -> Iterator[tuple[Tensor, Tensor]]:
+            return ((batch.psi, target(batch)) for batch in records.batches())
+
+        def gradient(theta: Tensor) -> Tensor:
+            return mechanism.add_noise(summed_gradient(pairs, loss, theta, n, pull), noise) + ridge * theta
+
+        return _descend(gradient, torch.zeros(runs, p, dtype=torch.float64), steps, length, momentum)
+
+    public = {
+        "fitter": NoisyGradient.name,
+        "steps": steps,
+        "length": length,
+        "momentum": momentum,
+        "ridge": ridge,
+        "gradient_scale": scale,
+    }
+    imbalance = scale / math.sqrt(steps - steps // 3) / features.largest_entry
+    return PreparedFit(mechanism.event, public, draw, imbalance, ridge, count=steps)
+
+
+def _pull(loss: Loss, features: FeatureMap) -> float:
+    """Return the largest entry of a record's gradient."""
+    return loss.slope * features.largest_entry
+
+
+def gradient_sensitivity(loss: Loss, n: int, features: FeatureMap) -> float:
+    """Return how far one record moves the summed gradient of n of them, in the l2 norm."""
+    # entries of gradients are rounded so that sums are exact, each by half a step
+    return 2 * loss.slope + math.sqrt(features.dimension) * sum_grid(n, _pull(loss, features))
 
 
 def length_of(curvature: float, size: int, scale: float, momentum: float) -> float:

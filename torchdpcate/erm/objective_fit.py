@@ -1,19 +1,21 @@
 """Stage one by default: the minimiser of a randomly tilted objective."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import Loss
 from torchdpcate.erm.perturbation import PERTURBATIONS, SOLVER_SHARE, calibrate_objective
-from torchdpcate.erm.private_fit import Fitter, PreparedFit
+from torchdpcate.erm.private_fit import PreparedFit, PrivateLinearFit
 from torchdpcate.erm.records import Records, Target
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import PrivacyBudget, probability
+from torchdpcate.privacy.events import ApproximateEvent, Event, PureEvent
 from torchdpcate.privacy.noise import NoiseSource
 
 _STEEP_SHARE, _FLAT_SHARE = 0.6, 0.85
@@ -22,7 +24,7 @@ _LEAST_RIDGE = 1e-3  # of the curvature; below it the noise that hides the solve
 
 
 @dataclass(frozen=True)
-class ObjectiveFit(Fitter):
+class ObjectiveFit(PrivateLinearFit):
     r"""Objective perturbation: argmin sum_i l(g_i) + (gamma/2) ||theta||^2 + V'theta, a record in one term alone.
 
     .. math::
@@ -70,7 +72,7 @@ class ObjectiveFit(Fitter):
             probability("share", self.share, above_zero=True, why="the noise needs a share of epsilon, and the ridge")
 
     def prepare(self, loss: Loss, n: int, features: FeatureMap, budget: PrivacyBudget) -> PreparedFit:
-        """See `Fitter`; n does not move what is released."""
+        """See `PrivateLinearFit`; n does not move what is released."""
         q = self.share_of(loss)
         ridge = ridge_of(loss.curvature, (1 - q) * (1 - SOLVER_SHARE) * budget.epsilon)
         objective = calibrate_objective(
@@ -97,6 +99,16 @@ class ObjectiveFit(Fitter):
         imbalance = math.hypot(objective.deviation / features.largest_entry, added)
         public = {"fitter": self.name, "share": q, "ridge": ridge, **objective.public, "solver_scale": solver_scale}
         return PreparedFit(objective.event, public, draw, imbalance, ridge)
+
+    @classmethod
+    def recompute(
+        cls, public: Mapping[str, Any], event: Event, count: int, loss: Loss, n: int, features: FeatureMap
+    ) -> PreparedFit:
+        """See `PrivateLinearFit`."""
+        if not isinstance(event, PureEvent | ApproximateEvent):
+            raise InputError(f"charge = {event}: none of objective perturbation")
+        fit = cls(public["perturbation"], public["share"])
+        return fit.prepare(loss, n, features, PrivacyBudget(event.epsilon, getattr(event, "delta", 0.0)))
 
     def share_of(self, loss: Loss) -> float:
         """Return q for a loss.

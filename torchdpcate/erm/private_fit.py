@@ -1,7 +1,7 @@
 """How a linear predictor is fitted privately: the interface of stage one and of the outcome model."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -14,6 +14,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import Event
 from torchdpcate.privacy.guarantee import Condition, Level
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.registry import Registry
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,15 +47,23 @@ class PreparedFit:
     warning: str = ""
 
 
-class Fitter(ABC):
+LINEAR_FITS = Registry("effect/fitter")
+"""Private linear fits, by name."""
+
+
+class PrivateLinearFit(ABC):
     """A mechanism that fits the coefficients of a linear predictor; its constructor takes public settings.
 
     Attributes:
         balancing_only: Whether it fits no other loss than balancing ones.
+        level: Of its guarantee.
+        conditions: On which it rests.
     """
 
     name: ClassVar[str]
     balancing_only: ClassVar[bool] = False
+    level: ClassVar[Level] = Level.CERTIFIED
+    conditions: ClassVar[tuple[Condition, ...]] = ()
 
     @abstractmethod
     def prepare(self, loss: Loss, n: int, features: FeatureMap, budget: PrivacyBudget) -> PreparedFit:
@@ -68,4 +77,25 @@ class Fitter(ABC):
 
         Raises:
             InputError: Settings that cannot be released.
+        """
+
+    @classmethod
+    @abstractmethod
+    def recompute(
+        cls, public: Mapping[str, Any], event: Event, count: int, loss: Loss, n: int, features: FeatureMap
+    ) -> PreparedFit:
+        """Return the fit that has these settings among its public constants and was charged this.
+
+        Verification compares its constants, its noise and its charge with those that are stated.
+
+        Args:
+            public: Public constants as stated, by the names of ``PreparedFit.public``; each may be forged.
+            event: What was charged, so often.
+            count: How often.
+            loss: Of a record.
+            n: Number of records.
+            features: Feature map.
+
+        Raises:
+            InputError: No fit has these settings and this charge.
         """

@@ -1,8 +1,9 @@
 """Stage one by the K-norm gradient mechanism: coefficients by how far they are from stationary, drawn exactly."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -10,7 +11,7 @@ from torch import Tensor
 from torchdpcate.erm.balancing_loss import BalancingLoss
 from torchdpcate.erm.losses import Loss
 from torchdpcate.erm.perturbation import SOLVER_SHARE
-from torchdpcate.erm.private_fit import Fitter, PreparedFit
+from torchdpcate.erm.private_fit import PreparedFit, PrivateLinearFit
 from torchdpcate.erm.records import Batch, Records, StackedRecords, Target, arm
 from torchdpcate.erm.solver import default_tolerance
 from torchdpcate.errors import InputError
@@ -18,7 +19,7 @@ from torchdpcate.experimental.coefficient_set import L1Set
 from torchdpcate.experimental.gradient_sampler import CurvedBalancingLoss, GradientSampler, cell_loss
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import PrivacyBudget, positive
-from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.events import Event, PureEvent
 from torchdpcate.privacy.guarantee import Condition, Level
 from torchdpcate.privacy.mechanisms import KNormMechanism, k_norm_deviation
 from torchdpcate.privacy.noise import NoiseSource
@@ -37,7 +38,7 @@ _CONDITIONS = (
 
 
 @dataclass(frozen=True)
-class KNormGradient(Fitter):
+class KNormGradient(PrivateLinearFit):
     r"""K-norm gradient mechanism on a bounded set, by the exact gradient-map sampler.
 
     .. math:: f(\theta) \propto \exp\Big(-\frac{\varepsilon}{2\Delta_K} \Big\|\sum_i \ell'(g_i)\psi_i + \gamma\theta
@@ -78,6 +79,8 @@ class KNormGradient(Fitter):
 
     name: ClassVar[str] = "k_norm_gradient"
     balancing_only: ClassVar[bool] = True
+    level: ClassVar[Level] = Level.CONDITIONAL
+    conditions: ClassVar[tuple[Condition, ...]] = _CONDITIONS
 
     order: float = math.inf
     ridge: float | None = None
@@ -90,27 +93,43 @@ class KNormGradient(Fitter):
             positive("ridge", self.ridge)
 
     def prepare(self, loss: Loss, n: int, features: FeatureMap, budget: PrivacyBudget) -> PreparedFit:
-        """See `Fitter`.
+        """See `PrivateLinearFit`.
 
         Raises:
             InputError: A loss without the sampler's convexity, a ridge too small for the solver's stop, or so much
                 noise that a dry run on public records keeps next to no proposal.
         """
+        return self._prepared(loss, n, features, budget.epsilon, None)
+
+    @classmethod
+    def recompute(
+        cls, public: Mapping[str, Any], event: Event, count: int, loss: Loss, n: int, features: FeatureMap
+    ) -> PreparedFit:
+        """See `PrivateLinearFit`; the dry run, on which no claim rests, is not repeated."""
+        if not isinstance(event, PureEvent):
+            raise InputError(f"charge = {event}: none of the K-norm gradient mechanism")
+        fit = cls(math.inf if public["order"] == "infinity" else 2, public["gamma"])
+        return fit._prepared(loss, n, features, event.epsilon, 1.0)
+
+    def _prepared(
+        self, loss: Loss, n: int, features: FeatureMap, epsilon: float, acceptance: float | None
+    ) -> PreparedFit:
+        """Calibrate at this epsilon, with the share of proposals that are kept, which a dry run finds if it is None."""
         balancing = _unclipped(loss)
         largest, size = features.largest_entry, features.dimension
         region = L1Set(balancing.estimand.reach / largest)
         sensitivity = gradient_sensitivity(balancing, largest, self.order)
         stop = default_tolerance(balancing.slope, 1.0)
         ridge = self.ridge or _least_ridge(balancing, n, size, sensitivity, stop)
-        scale = 2 * sensitivity / ((1 - SOLVER_SHARE) * budget.epsilon)
+        scale = 2 * sensitivity / ((1 - SOLVER_SHARE) * epsilon)
         sampler = GradientSampler(balancing, ridge, region, scale, self.order, stop)
-        cover = solver_cover(sampler, n, size, SOLVER_SHARE * budget.epsilon)
+        cover = solver_cover(sampler, n, size, SOLVER_SHARE * epsilon)
         solver_scale = cover.released_scale(size)
-        share = dry_run(sampler, n, features)
+        share = dry_run(sampler, n, features) if acceptance is None else acceptance
         if share < LEAST_ACCEPTANCE:
             raise InputError(
                 f"fitter = k_norm_gradient: of proposals for {n} public records of {size} features at epsilon = "
-                f"{budget.epsilon:.3g} it would keep {share:.1e}; give more epsilon, a larger overlap or fewer "
+                f"{epsilon:.3g} it would keep {share:.1e}; give more epsilon, a larger overlap or fewer "
                 "features, or take fitter=objective"
             )
 
@@ -128,13 +147,13 @@ class KNormGradient(Fitter):
             "dry_run_acceptance": share,
         }
         return PreparedFit(
-            PureEvent(budget.epsilon),
+            PureEvent(epsilon),
             public,
             draw,
             k_norm_deviation(size, self.order) * scale / largest,
             ridge,
-            Level.CONDITIONAL,
-            _CONDITIONS,
+            self.level,
+            self.conditions,
             warning=f"fitter = {self.name}: draws until a proposal is kept, for ever if the records' propensities "
             f"go beyond overlap = {balancing.estimand.overlap:g}; to stop it by hand tells of them; fitter=objective "
             "ends",

@@ -9,7 +9,7 @@ from tests.estimators.average.eight import ETA, PHI, THETA, Y, Z
 from tests.sessions import noted
 from torchdpcate.causal.estimand import ESTIMANDS, Estimand, make_estimand
 from torchdpcate.estimators.average.balanced_difference import SCALES, UPPER, BalancedDifference
-from torchdpcate.estimators.average.readout import ReadoutFacts, Weighted
+from torchdpcate.estimators.average.effect_estimator import EffectFacts, Weighted
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
@@ -24,7 +24,7 @@ def _weighted(estimand: Estimand = ATE, m: float = 0.4) -> Weighted:
 
 
 def test_sums_of_the_note() -> None:
-    found = BalancedDifference().without_noise(lambda terms: terms(_weighted()), ReadoutFacts(8, ATE, 0.4, 0.4))
+    found = BalancedDifference().without_noise(lambda terms: terms(_weighted()), EffectFacts(8, ATE, 0.4, 0.4))
     assert abs(found.released["difference"].item() - 1.31877828) < 5e-9
     assert abs(found.released["size"].item() - 11.10323404) < 5e-9
     assert abs(found.released["spread"].item() - 11.33179688) < 5e-9
@@ -33,8 +33,8 @@ def test_sums_of_the_note() -> None:
 
 def test_sensitivities_of_the_note() -> None:
     """ATE: 2 W max(hi, 1 - lo) = 1.4 / eta, and 1 / eta for m = 1/2 (section 3.4)."""
-    assert math.isclose(BalancedDifference.sensitivities(ReadoutFacts(8, ATE, 0.3, 0.7))["difference"], 1.4 / ETA)
-    assert math.isclose(BalancedDifference.sensitivities(ReadoutFacts(8, ATE, 0.5, 0.5))["difference"], 1 / ETA)
+    assert math.isclose(BalancedDifference.sensitivities(EffectFacts(8, ATE, 0.3, 0.7))["difference"], 1.4 / ETA)
+    assert math.isclose(BalancedDifference.sensitivities(EffectFacts(8, ATE, 0.5, 0.5))["difference"], 1 / ETA)
 
 
 @pytest.mark.parametrize("estimand", ESTIMANDS)
@@ -46,8 +46,8 @@ def test_sensitivities_are_attained_by_the_worst_pair_of_records(estimand: str, 
     w = of.at(ETA + (1 - 2 * ETA) * e, z)
     m = low + (high - low) * m
     one = Weighted(z[:, None], y[:, None], w[:, None], m[:, None])  # a run a record
-    found = BalancedDifference().without_noise(lambda terms: terms(one), ReadoutFacts(1, of, low, high)).released
-    for part, bound in BalancedDifference.sensitivities(ReadoutFacts(1, of, low, high)).items():
+    found = BalancedDifference().without_noise(lambda terms: terms(one), EffectFacts(1, of, low, high)).released
+    for part, bound in BalancedDifference.sensitivities(EffectFacts(1, of, low, high)).items():
         moved = (found[part][:, None] - found[part]).abs().max().item()
         assert moved <= bound * (1 + 1e-12)
         if part != "spread":  # whose least value is 0 only inside the interval of outcomes
@@ -55,7 +55,7 @@ def test_sensitivities_are_attained_by_the_worst_pair_of_records(estimand: str, 
 
 
 def test_an_estimate_is_what_its_released_numbers_say() -> None:
-    facts, noise = ReadoutFacts(8, ATE, 0.4, 0.4), NoiseSource.fixed(1)
+    facts, noise = EffectFacts(8, ATE, 0.4, 0.4), NoiseSource.fixed(1)
     paid: list[str] = []
 
     def pay(part: str, *charge: object, **further: object) -> None:
@@ -68,7 +68,7 @@ def test_an_estimate_is_what_its_released_numbers_say() -> None:
 
 
 def test_the_law_of_the_error_follows_section_3_6() -> None:
-    facts = ReadoutFacts(100_000, ATE, 0.3, 0.7, imbalance=50.0, slope_bound=0.25)
+    facts = EffectFacts(100_000, ATE, 0.3, 0.7, imbalance=50.0, slope_bound=0.25)
     batch = _weighted()
     many = Weighted(*(part.repeat(1, 12_500) for part in batch))
     found = BalancedDifference().run(lambda terms: terms(many), facts, PRICES, FitSession(NoiseSource.fixed(2)))
@@ -88,9 +88,9 @@ def test_the_law_of_the_error_follows_section_3_6() -> None:
 
 def test_noise_that_swamps_the_denominator_is_said() -> None:
     att = make_estimand("ATT", ETA)
-    facts, prices = ReadoutFacts(8, att, 0.5, 0.5), {"difference": 1.0, "size": 1e-3, "spread": 1.0}
+    facts, epsilons = EffectFacts(8, att, 0.5, 0.5), {"difference": 1.0, "size": 1e-3, "spread": 1.0}
     found = BalancedDifference().run(
-        lambda terms: terms(_weighted(att, 0.5)), facts, prices, FitSession(NoiseSource.fixed(0))
+        lambda terms: terms(_weighted(att, 0.5)), facts, epsilons, FitSession(NoiseSource.fixed(0))
     )
     assert found.swamped.all()
     assert torch.isfinite(found.estimate).all()
@@ -100,5 +100,5 @@ def test_noise_that_swamps_the_denominator_is_said() -> None:
 
 def test_where_all_weights_are_equal_the_size_is_public_and_free() -> None:
     equal = make_estimand("ATE", 0.5)
-    mechanisms = BalancedDifference().mechanisms(ReadoutFacts(8, equal, 0.5, 0.5), PRICES)
+    mechanisms = BalancedDifference().mechanisms(EffectFacts(8, equal, 0.5, 0.5), PRICES)
     assert list(mechanisms) == ["difference", "spread"]

@@ -20,11 +20,11 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.average.plan import make_plan
 from torchdpcate.estimators.average.stages import estimate_batch, learn
+from torchdpcate.estimators.average.stated import EFFECT_ESTIMATORS
 from torchdpcate.features.maps import FeatureMap, Products
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.interval_law import half_width
-from torchdpcate.verify.average import average_problems
 from torchdpcate.verify.file import verify_release
 
 ATE, BUDGET = make_estimand("ATE", 0.1), PrivacyBudget(1.0, 0.0)
@@ -106,8 +106,9 @@ def test_a_release_says_which_models_its_interval_rests_on(settings, either, tmp
     changed = replace(
         release, privacy=replace(release.privacy, public={**release.privacy.public, "holds_if": "always"})
     )
-    assert any("holds_if" in problem for problem in average_problems(changed))
-    assert not list(average_problems(load_release(release.save(tmp_path / "release.safetensors"))))
+    mechanism = EFFECT_ESTIMATORS[release.privacy.mechanism]
+    assert any("holds_if" in problem for problem in mechanism.recompute(changed))
+    assert not list(mechanism.recompute(load_release(release.save(tmp_path / "release.safetensors"))))
 
 
 @pytest.mark.parametrize("readout", ["balanced_difference", "outcome_table"])
@@ -132,7 +133,7 @@ def test_a_release_has_estimate_interval_statement_and_survives_its_file(tmp_pat
 def test_the_ledger_is_charged_before_and_for_everything():
     learner = fitted(shares={"balance": 0.1, "difference_in_means": 0.1}, noise=None)
     release = learner.release()
-    labels = [charge["label"] for charge in release.privacy.blocks[0]["charges"]]
+    labels = [charge.words for charge in release.privacy.charges]
     assert labels == [
         "weights: propensity by objective",
         "outcome model: by objective",

@@ -24,7 +24,7 @@ from torchdpcate.estimators.average.doubly_robust_plan import (
     score_records,
 )
 from torchdpcate.estimators.average.learner import RECORDS
-from torchdpcate.estimators.average.score_sums import conclude, prices_of, release_scores, sensitivities
+from torchdpcate.estimators.average.score_sums import conclude, epsilons_of, release_scores, sensitivities
 from torchdpcate.estimators.average.worst_case_peers import _scored
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.privacy.noise import NoiseSource
@@ -49,20 +49,20 @@ def random_records(runs: int, n: int) -> Scored:
 def test_the_noise_of_each_sum_has_its_scale_and_the_spread_is_pushed_up(estimand):
     runs, n, epsilon = 20_000, 500, 4.0
     scored, score = random_records(runs, n), make_estimand(estimand, 0.1)
-    ranges, prices = ScoreRanges.widest(make_estimand(estimand, 0.1)).repeated(runs), prices_of(epsilon, score)
-    assert sum(prices.values()) == pytest.approx(epsilon, rel=1e-8)
-    assert sum(prices.values()) <= epsilon
+    ranges, epsilons = ScoreRanges.widest(make_estimand(estimand, 0.1)).repeated(runs), epsilons_of(epsilon, score)
+    assert sum(epsilons.values()) == pytest.approx(epsilon, rel=1e-8)
+    assert sum(epsilons.values()) <= epsilon
     found = release_scores(scored, ranges, score, epsilon, FitSession(NoiseSource.fixed(0)))
     a, b = (part[0] for part in score.score(*scored))
     tolerance = 6 / math.sqrt(runs)
     errors = (found.released["score"] - a.sum()).abs().mean().item()
-    assert errors == pytest.approx(ranges.change[0].item() / prices["score"], rel=tolerance)
+    assert errors == pytest.approx(ranges.change[0].item() / epsilons["score"], rel=tolerance)
     assert ("size" in found.released) == (estimand != "ATE")
     if estimand != "ATE":
         errors = (found.released["size"] - b.sum()).abs().mean().item()
-        assert errors == pytest.approx(ranges.size_change[0].item() / prices["size"], rel=tolerance)
+        assert errors == pytest.approx(ranges.size_change[0].item() / epsilons["size"], rel=tolerance)
     centred = (a - found.estimate[:, None] * b).square().sum(1)
-    scale = ranges.reach(found.estimate).square() / prices["spread"]
+    scale = ranges.reach(found.estimate).square() / epsilons["spread"]
     errors = ((found.released["spread"] - centred) / scale).abs().mean().item()
     assert errors == pytest.approx(1, rel=tolerance)
     above = (found.gaussian * found.size >= centred.sqrt() - 1e-9).double().mean().item()

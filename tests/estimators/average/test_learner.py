@@ -141,7 +141,7 @@ def test_an_unfitted_learner_releases_nothing():
         (SubsampleAggregateEffect(DOMAIN, PrivacyBudget(1.0, 0.0)), "the log-odds of treatment are linear in the cov"),
         (DoublyRobustEffect(DOMAIN, PrivacyBudget(1.0, 1e-5)), "the released propensity or the released outcome mod"),
     ],
-    ids=lambda value: value if isinstance(value, str) else value.method,
+    ids=lambda value: value if isinstance(value, str) else value.mechanism.name,
 )
 def test_every_release_says_which_models_must_follow_the_truth(learner, words):
     release = learner.fit(*arrays(2_000, 0)).release()

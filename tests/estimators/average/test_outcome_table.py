@@ -7,8 +7,8 @@ import torch
 
 from tests.estimators.average.eight import ETA, PHI, THETA, Y, Z
 from torchdpcate.causal.estimand import ATT, ESTIMANDS, Estimand, make_estimand
+from torchdpcate.estimators.average.effect_estimator import EffectFacts, Weighted
 from torchdpcate.estimators.average.outcome_table import CELLS, OutcomeTable, _arm_bounds, _Means, floors
-from torchdpcate.estimators.average.readout import ReadoutFacts, Weighted
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 
@@ -28,7 +28,7 @@ def _weighted(estimand: Estimand, copies: int = 1) -> Weighted:
 @pytest.mark.parametrize("name", TABLES)
 def test_tables_of_the_note(name: str) -> None:
     estimand = make_estimand(name, ETA)
-    found = OutcomeTable().without_noise(lambda terms: terms(_weighted(estimand)), ReadoutFacts(8, estimand))
+    found = OutcomeTable().without_noise(lambda terms: terms(_weighted(estimand)), EffectFacts(8, estimand))
     table, contrast = TABLES[name]
     for name, value in zip(CELLS, table, strict=True):
         assert abs(found.released[name].item() - value) < 5e-9
@@ -42,7 +42,7 @@ def test_one_record_moves_the_scaled_table_by_at_most_one(estimand: str) -> None
     ends = torch.linspace(0, 1, 3, dtype=torch.float64)
     z, y, e = (part.flatten() for part in torch.meshgrid(ends[::2], ends, ends, indexing="ij"))
     one = Weighted(*(part[:, None] for part in (z, y, estimand.at(ETA + (1 - 2 * ETA) * e, z), z)))
-    found = OutcomeTable().without_noise(lambda terms: terms(one), ReadoutFacts(1, estimand)).released
+    found = OutcomeTable().without_noise(lambda terms: terms(one), EffectFacts(1, estimand)).released
     table = torch.stack([found[name] for name in CELLS], 1)
     moved = table[:, None] - table
     scaled = (moved / (2 * _arm_bounds(estimand))).abs().sum(-1)
@@ -73,7 +73,7 @@ def test_the_law_of_the_error_is_that_of_the_released_means() -> None:
     estimand = ATT(ETA)
     found = OutcomeTable().run(
         lambda terms: terms(_weighted(estimand, 2_000)),
-        ReadoutFacts(16_000, estimand),
+        EffectFacts(16_000, estimand),
         PRICES,
         FitSession(NoiseSource.fixed(3)),
     )
@@ -91,7 +91,7 @@ def test_the_root_polytope_is_taken_where_both_arms_have_one_bound(estimand: str
     estimand = make_estimand(estimand, ETA)
     found = OutcomeTable().run(
         lambda terms: terms(_weighted(estimand, 2_000)),
-        ReadoutFacts(16_000, estimand),
+        EffectFacts(16_000, estimand),
         PRICES,
         FitSession(NoiseSource.fixed(3)),
     )
@@ -101,9 +101,9 @@ def test_the_root_polytope_is_taken_where_both_arms_have_one_bound(estimand: str
 
 def test_an_arm_that_noise_swamps_has_the_mean_one_half_and_says_so() -> None:
     estimand = ATT(ETA)
-    prices = {"table": 1e-3, "variance": 1e-3}
+    epsilons = {"table": 1e-3, "variance": 1e-3}
     found = OutcomeTable().run(
-        lambda terms: terms(_weighted(estimand)), ReadoutFacts(8, estimand), prices, FitSession(NoiseSource.fixed(4))
+        lambda terms: terms(_weighted(estimand)), EffectFacts(8, estimand), epsilons, FitSession(NoiseSource.fixed(4))
     )
     assert torch.isfinite(found.estimate).all()
     assert torch.isfinite(found.gaussian).all()

@@ -11,30 +11,30 @@ from torchdpcate.erm.noisy_gradient import NoisyGradient
 from torchdpcate.erm.objective_fit import ObjectiveFit
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.balanced_difference import BalancedDifference
+from torchdpcate.estimators.average.effect_estimator import EffectFacts
 from torchdpcate.estimators.average.outcome_table import OutcomeTable
 from torchdpcate.estimators.average.plan import LARGEST_RATIO, make_plan, noiseless_plan, share_out
-from torchdpcate.estimators.average.readout import ReadoutFacts
 from torchdpcate.features.maps import Fourier
 from torchdpcate.features.user_maps import on_domain
 
 ATE = make_estimand("ATE", 0.1)
-CENTRED, FLAT = ReadoutFacts(100, ATE, 0.3, 0.7), ReadoutFacts(100, ATE)
+CENTRED, FLAT = EffectFacts(100, ATE, 0.3, 0.7), EffectFacts(100, ATE)
 BUDGET = PrivacyBudget(1.0, 0.0)
 
 
 def test_default_shares_are_those_of_the_note():
-    prices = share_out(2.0, BalancedDifference(), CENTRED, None)
+    epsilons = share_out(2.0, BalancedDifference(), CENTRED, None)
     expected = {"stage_one": 0.30, "outcome_model": 0.15, "difference": 0.40, "size": 0.05, "spread": 0.10}
-    assert prices == pytest.approx({name: 2 * share for name, share in expected.items()}, rel=1e-8)
-    assert sum(prices.values()) <= 2.0
+    assert epsilons == pytest.approx({name: 2 * share for name, share in expected.items()}, rel=1e-8)
+    assert sum(epsilons.values()) <= 2.0
 
 
 @pytest.mark.parametrize("readout", [BalancedDifference(), OutcomeTable()])
 @pytest.mark.parametrize("shares", [None, {"stage_one": 5.0}, {"balance": 0.2, "difference_in_means": 0.1}])
 def test_shares_never_add_up_to_more_than_the_budget_and_leave_nothing(readout, shares):
-    prices = share_out(0.7, readout, CENTRED, shares)
-    assert 0.7 * (1 - 1e-8) < sum(prices.values()) <= 0.7
-    assert ("balance" in prices) == bool(shares and "balance" in shares)
+    epsilons = share_out(0.7, readout, CENTRED, shares)
+    assert 0.7 * (1 - 1e-8) < sum(epsilons.values()) <= 0.7
+    assert ("balance" in epsilons) == bool(shares and "balance" in shares)
 
 
 def test_equal_bounds_leave_the_outcome_model_out():

@@ -107,7 +107,7 @@ def test_one_record_moves_one_group_and_its_estimate_by_less_than_its_range():
 @pytest.mark.parametrize("groups", [2, 3, 10, 70])
 def test_squared_deviations_move_by_their_sensitivity_and_no_more(groups):
     sensitivity = 4 * (1 - 1 / groups)
-    assert plan_subsample(5000, FEATURES, ATE, 1.0, groups=groups).spread.sensitivity == pytest.approx(sensitivity)
+    assert plan_subsample(5000, FEATURES, ATE, 1.0, groups=groups).squares.sensitivity == pytest.approx(sensitivity)
     values = 2 * torch.rand(5000, groups, generator=torch.Generator().manual_seed(0), dtype=torch.float64) - 1
     values = torch.where(torch.arange(5000)[:, None] % 2 == 0, values, values.sign())
     other = values.clone()

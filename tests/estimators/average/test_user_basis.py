@@ -56,8 +56,8 @@ def test_one_old_record_loses_no_more_than_stage_one_charges(loss):
     theta = torch.cat([theta, torch.cartesian_prod(grid, grid)])
     one, other = (log_density(theta, of, chosen, public["ridge"], public["tilt_scale"]) for of in worlds)
     found = (one - other).abs().max().item()
-    assert found <= plan.prices["stage_one"]
-    assert found > plan.prices["stage_one"] / 4
+    assert found <= plan.epsilons["stage_one"]
+    assert found > plan.epsilons["stage_one"] / 4
 
 
 @pytest.mark.parametrize("settings", [{}, {"shares": {"balance": 0.1}}, {"readout": "outcome_table"}])
@@ -69,7 +69,7 @@ def test_the_release_is_conditional_in_every_charge_and_names_the_basis(settings
     (condition,) = statement.conditions
     assert condition["holds"] is None
     assert "features = RawCovariates" in condition["text"]
-    assert {charge["level"] for block in statement.blocks for charge in block["charges"]} == {"conditional"}
+    assert {charge.level for charge in statement.charges} == {"conditional"}
     assert statement.public["basis"] == "RawCovariates"
     plain = CovariateBalancingEffect(AGE, BUDGET, basis=Legendre(2), **settings).fit(*records()).release().privacy
     assert (plain.level, plain.conditions) == ("certified", [])

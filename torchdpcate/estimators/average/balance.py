@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand
-from torchdpcate.erm.private_fit import PreparedFit
 from torchdpcate.erm.records import Batch, Records, Terms, predictor
 from torchdpcate.features.maps import FeatureMap, Identity
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
@@ -16,7 +15,7 @@ from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.balance_table import BalanceTable
 
 COUNT = 0.2
-"""Share of the balance statistics' epsilon that buys the number of treated."""
+"""Part of the balance statistics' epsilon that is for the number of treated."""
 
 
 def names_of(features: FeatureMap) -> list[str]:
@@ -26,7 +25,7 @@ def names_of(features: FeatureMap) -> list[str]:
     return [f"feature {k}" for k in range(1, features.dimension)]
 
 
-def expected_balance(theta: Tensor, features: FeatureMap, fit: PreparedFit, size: float) -> BalanceTable:
+def expected_balance(theta: Tensor, features: FeatureMap, ridge: float, imbalance: float, size: float) -> BalanceTable:
     r"""Return the imbalance that public facts lead one to expect; it costs nothing.
 
     .. math:: \frac1N \sum_i t_i w_i \phi_{ij} = \frac{V_j + \gamma \theta_j}{N}
@@ -36,14 +35,15 @@ def expected_balance(theta: Tensor, features: FeatureMap, fit: PreparedFit, size
     Args:
         theta: Released coefficients, [p].
         features: Feature map.
-        fit: How they were fitted, with a balancing loss.
+        ridge: gamma, of the fit with a balancing loss.
+        imbalance: Standard deviation of an entry of V, in units of the features' largest entry.
         size: N, released.
 
     Returns:
         Rows by feature, in units of half its range (phi is in [-1, 1]).
     """
-    mean = (fit.ridge * theta[1:] / features.largest_entry / size).tolist()
-    return BalanceTable(names_of(features), expected=mean, expected_sd=[fit.imbalance / size] * len(mean))
+    mean = (ridge * theta[1:] / features.largest_entry / size).tolist()
+    return BalanceTable(names_of(features), expected=mean, expected_sd=[imbalance / size] * len(mean))
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class BalanceStatistics:
     .. math::
         b_j = \frac{\sum_i (z_i - p) \phi_{ij}}{n p (1 - p)}, \qquad a_j = \frac{\sum_i t_i w_i \phi_{ij}}{N}
 
-    with p the bought share of treated: the differences of the arms' means, plain and weighted. All sums share one draw
-    of cube-shaped noise: with M = max(p, 1-p), one record moves the first by at most 2 M and the second by 2 W.
+    with p the released share of treated: differences of the arms' means, plain and weighted. All sums share one draw of
+    cube-shaped noise: with M = max(p, 1-p), one record moves the first by at most 2 M and the second by 2 W.
 
     Guarantee:
         Certified, pure: a fifth of epsilon for p (sensitivity 1), the rest for the sums. Source: theory note
@@ -81,7 +81,7 @@ class BalanceStatistics:
             size: N, released.
             session: Pays, and draws the noise.
         """
-        count, noise = LaplaceMechanism(COUNT * self.epsilon, 1.0), session.noise
+        count, noise = self.count, session.noise
         session.pay(count.event, part="treated")
         session.pay(self.sums(records.n).event, part="sums")
         n = records.n
@@ -91,16 +91,34 @@ class BalanceStatistics:
         exact = records.total(self.terms(theta, features, share, n))
         moved = noise.paid(mechanism.add_noise(exact, noise))[0] * unit
         plain, half = n * share * (1 - share), features.dimension - 1
-        deviation = unit * mechanism.released_scale(2 * half) * k_norm_deviation(2 * half, math.inf)
-        # p is off by that, and with it the centre of z: times the mean of phi, which is at most 1
-        off = count.released_scale(1) * math.sqrt(2) / plain
+        before_sd, after_sd = self.deviations(n, share, half, size)
         return BalanceTable(
             names_of(features),
             before=(moved[:half] / plain).tolist(),
-            before_sd=(deviation[:half] / plain).square().add(off**2).sqrt().tolist(),
+            before_sd=[before_sd] * half,
             after=(moved[half:] / size).tolist(),
-            after_sd=(deviation[half:] / size).tolist(),
+            after_sd=[after_sd] * half,
         )
+
+    @property
+    def count(self) -> LaplaceMechanism:
+        """The noise of the number of treated."""
+        return LaplaceMechanism(COUNT * self.epsilon, 1.0)
+
+    def deviations(self, n: int, share: float, features: int, size: float) -> tuple[float, float]:
+        """Return the standard deviation of the noise in each b and in each a.
+
+        Args:
+            n: Number of records.
+            share: p.
+            features: How many there are.
+            size: N, released.
+        """
+        plain, noise = n * share * (1 - share), self.sums(n).released_scale(2 * features)
+        before, after = (self.units(share, 1) * noise * k_norm_deviation(2 * features, math.inf)).tolist()
+        # p is off by that, and with it the centre of z: times the mean of phi, which is at most 1
+        off = self.count.released_scale(1) * math.sqrt(2) / plain
+        return math.hypot(before / plain, off), after / size
 
     def sums(self, n: int) -> KNormMechanism:
         """Return the noise of all sums, each in units of what one record moves it by."""

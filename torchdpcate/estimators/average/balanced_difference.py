@@ -2,13 +2,18 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from torchdpcate.estimators.average.readout import Conclusion, Readout, ReadoutFacts, Total, Weighted
+from torchdpcate.causal.estimand import Estimand
+from torchdpcate.estimators.average.effect_estimator import EffectEstimator, EffectFacts, Total, Weighted
+from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
+from torchdpcate.estimators.average.stated import ON_WEIGHTS, Recomputed, StatedEffect, at_least, exactly, states
+from torchdpcate.estimators.mechanism import Stated
+from torchdpcate.privacy.budget import as_number
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.session import FitSession
@@ -20,7 +25,7 @@ SCALES = 3.0
 
 
 @dataclass(frozen=True)
-class BalancedDifference(Readout):
+class BalancedDifference(EffectEstimator):
     r"""The contrast D / N of residuals of the outcome model, with the spread Q of its terms.
 
     .. math::
@@ -36,7 +41,7 @@ class BalancedDifference(Readout):
 
     N of ATE and ATO is clamped to [n w_min / 2, n W / 2], far from zero. The interval counts the spread with a
     one-sided 90 % bound of its noise, the exact Laplace laws of D and N, and what is left of the imbalance (section
-    3.6): B times `ReadoutFacts.imbalance` / N.
+    3.6): B times `EffectFacts.imbalance` / N.
 
     Guarantee:
         Certified, pure: the sum of the three epsilons, weights and outcome model being fixed before. Source: theory
@@ -48,42 +53,77 @@ class BalancedDifference(Readout):
         "Laplace noise on D, N and Q, scales Delta/epsilon with Delta_D = 2 W max(hi, 1-lo) for the ATE; "
         "covariate_balancing sections 3.4 and 3.6"
     )
+    numbers: ClassVar[Mapping[str, str]] = {name: name for name in ("difference", "size", "spread")}
     parts: ClassVar[Mapping[str, float]] = {"difference": 0.40, "size": 0.05, "spread": 0.10}
+    centred: ClassVar[bool] = True
+    states: ClassVar[Stated] = states(
+        *(f"{kind}_{part}" for part in parts for kind in ("scale", "epsilon")),
+        "outcome_bounds",
+        *ON_WEIGHTS,
+        fits=("weights", "outcome_model"),
+    )
 
-    def run(self, total: Total, facts: ReadoutFacts, prices: Mapping[str, float], session: FitSession) -> Conclusion:
-        """See `Readout`."""
-        mechanisms, noise = self.mechanisms(facts, prices), session.noise
+    def run(
+        self, total: Total, facts: EffectFacts, epsilons: Mapping[str, float], session: FitSession
+    ) -> NoisyEstimate:
+        """See `EffectEstimator`."""
+        mechanisms, noise = self.mechanisms(facts, epsilons), session.noise
         for part, mechanism in mechanisms.items():
             session.pay(mechanism.event, part=part)
         sums = dict(zip(self.parts, total(_terms(facts)).T, strict=True))
         for part, mechanism in mechanisms.items():
             sums[part] = noise.paid(mechanism.add_noise(sums[part][:, None], noise)[:, 0])
         scales = {part: mechanism.released_scale(1) for part, mechanism in mechanisms.items()}
-        return _conclusion(sums, facts, scales)
+        return _estimate(sums, facts, scales)
 
-    def without_noise(self, total: Total, facts: ReadoutFacts) -> Conclusion:
-        """See `Readout`."""
+    def without_noise(self, total: Total, facts: EffectFacts) -> NoisyEstimate:
+        """See `EffectEstimator`."""
         sums = dict(zip(self.parts, total(_terms(facts)).T, strict=True))
-        return _conclusion(sums, facts, {})
+        return _estimate(sums, facts, {})
 
-    def public(self, facts: ReadoutFacts, prices: Mapping[str, float]) -> dict[str, Any]:
+    def public(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, Any]:
         """Return the noise scales of the sums, of outcomes scaled to [0, 1]."""
-        return {f"scale_{part}": noise.released_scale(1) for part, noise in self.mechanisms(facts, prices).items()}
+        return {f"scale_{part}": noise.released_scale(1) for part, noise in self.mechanisms(facts, epsilons).items()}
 
-    def mechanisms(self, facts: ReadoutFacts, prices: Mapping[str, float]) -> dict[str, LaplaceMechanism]:
+    def mechanisms(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, LaplaceMechanism]:
         """Return the mechanism of each part; none for a size that is public, as it is where all weights are equal."""
         sensitivities = self.sensitivities(facts)
         return {
-            part: LaplaceMechanism(prices[part], sensitivities[part]) for part in self.parts if sensitivities[part] > 0
+            part: LaplaceMechanism(epsilons[part], sensitivities[part])
+            for part in self.parts
+            if sensitivities[part] > 0
         }
 
+    @classmethod
+    def numbers_of(cls, estimand: Estimand) -> Mapping[str, str | None]:
+        """See `AverageMechanism`: the size is public where all records weigh the same."""
+        least, most = estimand.size_range
+        return cls.numbers if most > least else {**cls.numbers, "size": None}
+
+    @classmethod
+    def work_out(cls, stated: StatedEffect) -> Recomputed:
+        """See `AverageMechanism`; of constant centres, which no statement tells, 1/2 takes least noise."""
+        modelled = stated.release.outcome_theta is not None
+        low, high = (as_number(bound) for bound in stated.public["outcome_bounds"]) if modelled else (0.5, 0.5)
+        facts = EffectFacts.of(stated, low, high)
+        paid = {part: stated.epsilon(part) for part, needed in cls.sensitivities(facts).items() if needed}
+        constants = exactly(cls().public(facts, paid))
+        if not modelled:
+            constants |= at_least({name: ends[0] for name, ends in constants.items() if name != "scale_size"})
+        scales = {part: stated.number(f"scale_{part}") for part in paid}
+        largest = largest_terms(facts if modelled else replace(facts, low=0.0, high=1.0))
+        reaches = {part: (stated.n * term, scales.get(part, 0.0)) for part, term in largest.items()}
+        found = _estimate(stated.sums(), facts, scales)
+        least = found.gaussian[0].item()
+        return Recomputed(found, constants, reaches, (least, least if modelled else math.inf))
+
     @staticmethod
-    def sensitivities(facts: ReadoutFacts) -> dict[str, float]:
+    def sensitivities(facts: EffectFacts) -> dict[str, float]:
         """Return Delta_D, Delta_N and Delta_Q, for outcomes in [0, 1].
 
         Example:
             >>> from torchdpcate.causal.estimand import ATE
-            >>> facts = ReadoutFacts(5000, ATE(0.1), low=0.3, high=0.7)
+            >>> facts = EffectFacts(5000, ATE(0.1), low=0.3, high=0.7)
             >>> {name: round(value, 6) for name, value in BalancedDifference.sensitivities(facts).items()}
             {'difference': 14.0, 'size': 4.444444, 'spread': 49.0}
         """
@@ -100,14 +140,14 @@ class BalancedDifference(Readout):
         return {part: size and size + sum_grid(facts.n, largest_terms(facts)[part]) for part, size in moved.items()}
 
 
-def largest_terms(facts: ReadoutFacts) -> dict[str, float]:
+def largest_terms(facts: EffectFacts) -> dict[str, float]:
     """Return how large a record's term of each part may be."""
     of = facts.estimand
     reach = of.largest * max(facts.high, 1 - facts.low)
     return {"difference": reach, "size": of.size_range[1], "spread": reach**2}
 
 
-def _terms(facts: ReadoutFacts) -> Callable[[Weighted], Tensor]:
+def _terms(facts: EffectFacts) -> Callable[[Weighted], Tensor]:
     largest, of = largest_terms(facts), facts.estimand
 
     def terms(batch: Weighted) -> Tensor:
@@ -119,8 +159,8 @@ def _terms(facts: ReadoutFacts) -> Callable[[Weighted], Tensor]:
     return terms
 
 
-def _conclusion(sums: Mapping[str, Tensor], facts: ReadoutFacts, scales: Mapping[str, float]) -> Conclusion:
-    """Conclude from sums [runs] with noise of these scales; those that are not named have none."""
+def _estimate(sums: Mapping[str, Tensor], facts: EffectFacts, scales: Mapping[str, float]) -> NoisyEstimate:
+    """Return the estimate from sums [runs] with noise of these scales; those that are not named have none."""
     noise_d, noise_n, noise_q = (scales.get(part, 0.0) for part in BalancedDifference.parts)
     least, most_size = (facts.n * term for term in facts.estimand.size_range)
     size = sums["size"].clamp(least, most_size) if least > 0 else sums["size"]
@@ -132,6 +172,6 @@ def _conclusion(sums: Mapping[str, Tensor], facts: ReadoutFacts, scales: Mapping
     estimate = (sums["difference"] / size).clamp(-1, 1)
     laplace = torch.stack([noise_d / size, estimate.abs() * noise_n / size], -1)
     imbalance = facts.slope_bound * facts.imbalance / size
-    return Conclusion(
+    return NoisyEstimate(
         estimate, (spread / size.square() + imbalance.square()).sqrt(), laplace, None, swamped, size, dict(sums)
     )

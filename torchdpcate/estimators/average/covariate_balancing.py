@@ -8,22 +8,23 @@ from typing import Any
 from torch import Tensor
 
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.erm.private_fit import Fitter
+from torchdpcate.erm.private_fit import PrivateLinearFit
 from torchdpcate.erm.records import Records
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.balance import BalanceStatistics, expected_balance
 from torchdpcate.estimators.average.difference_in_means import difference_in_means
+from torchdpcate.estimators.average.effect_estimator import EffectEstimator
 from torchdpcate.estimators.average.learner import AverageEffectLearner
+from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.plan import (
     BALANCE,
     DIFFERENCE,
     LARGEST_RATIO,
     BalancingPlan,
+    make_effect_estimator,
     make_plan,
-    make_readout,
     noiseless_plan,
 )
-from torchdpcate.estimators.average.readout import Conclusion, Readout
 from torchdpcate.estimators.average.stages import learn, total_of
 from torchdpcate.features.maps import FeatureMap, conditions_of
 from torchdpcate.features.user_maps import on_domain
@@ -60,9 +61,9 @@ class CovariateBalancingEffect(AverageEffectLearner):
             products. The interval rests on it, and noise grows with its size. A map that is not the library's has its
             rows scaled to norms of at most one, and makes the release conditional.
         loss: ``balancing``, ``logistic``, or ``auto``: balancing while its noise is at most 0.05 a record.
-        fitter: ``objective``, ``noisy_gradient``, ``k_norm_gradient`` or a ``Fitter``; None takes the noisy gradient
-            beyond 30 features if the budget has a delta, else objective perturbation.
-        readout: ``balanced_difference`` or ``outcome_table``.
+        fitter: ``objective``, ``noisy_gradient``, ``k_norm_gradient`` or a ``PrivateLinearFit``; None takes the noisy
+            gradient beyond 30 features if the budget has a delta, else objective perturbation.
+        readout: ``balanced_difference``, ``outcome_table`` or an ``EffectEstimator``.
         outcome_bounds: Public bounds (lo, hi) of the outcome model, for outcomes scaled to [0, 1]; equal ones leave
             the model out. Wider ones cost noise, and take away bias where the propensity's model is wrong.
         shares: Parts of the budget by name, in place of the defaults, divided by their sum: ``stage_one`` .30,
@@ -90,22 +91,17 @@ class CovariateBalancingEffect(AverageEffectLearner):
     _: KW_ONLY
     basis: FeatureMap | None = None
     loss: str = "auto"
-    fitter: str | Fitter | None = None
-    readout: str | Readout = "balanced_difference"
+    fitter: str | PrivateLinearFit | None = None
+    readout: str | EffectEstimator = "balanced_difference"
     outcome_bounds: tuple[float, float] = (0.3, 0.7)
     shares: Mapping[str, float] | None = None
     slope_bound: float | None = None
     public_sample: Any = None
 
     @property
-    def method(self) -> str:  # type: ignore[override]
-        """Name of the readout."""
-        return make_readout(self.readout).name
-
-    @property
-    def formula(self) -> str:  # type: ignore[override]
-        """Noise scales of the readout."""
-        return make_readout(self.readout).formula
+    def mechanism(self) -> EffectEstimator:  # type: ignore[override]
+        """How weighted records become an estimate."""
+        return make_effect_estimator(self.readout)
 
     def features(self) -> FeatureMap:
         """Return the basis, set up on the domain."""
@@ -166,11 +162,11 @@ class CovariateBalancingEffect(AverageEffectLearner):
         if self.public_sample is not None:
             self._look_at_sample()
 
-    def _conclude(self, records: Records, session: FitSession) -> Conclusion:
+    def _release_estimate(self, records: Records, session: FitSession) -> NoisyEstimate:
         plan = self._plan
-        return plan.readout.run(total_of(records, plan, self._learnt), plan.facts, plan.prices, session)
+        return plan.estimator.run(total_of(records, plan, self._learnt), plan.facts, plan.epsilons, session)
 
-    def _without_noise(self, records: Records) -> Conclusion:
+    def _without_noise(self, records: Records) -> NoisyEstimate:
         plan = self._plan
         bounds = plan.facts.low, plan.facts.high
         exact = noiseless_plan(
@@ -178,25 +174,25 @@ class CovariateBalancingEffect(AverageEffectLearner):
             plan.features,
             plan.estimand,
             balancing=plan.balancing,
-            readout=plan.readout,
+            readout=plan.estimator,
             outcome_bounds=bounds,
         )
         learnt = learn(records, exact, FitSession(self._noise))
-        return exact.readout.without_noise(total_of(records, exact, learnt), exact.facts)
+        return exact.estimator.without_noise(total_of(records, exact, learnt), exact.facts)
 
-    def _extras(self, conclusion: Conclusion, session: FitSession) -> dict[str, Any]:
-        plan, records, size = self._plan, self._records, plan_size(conclusion)
+    def _extras(self, found: NoisyEstimate, session: FitSession) -> dict[str, Any]:
+        plan, records, size = self._plan, self._records, found.size[0].item()
         theta, table = self._learnt.theta, None
         if plan.balancing:
-            table = expected_balance(theta[0], plan.features, plan.propensity, size)
-        if BALANCE in plan.prices:
-            statistics = BalanceStatistics(plan.prices[BALANCE], plan.estimand)
+            table = expected_balance(theta[0], plan.features, plan.propensity.ridge, plan.propensity.imbalance, size)
+        if BALANCE in plan.epsilons:
+            statistics = BalanceStatistics(plan.epsilons[BALANCE], plan.estimand)
             bought = statistics.run(records, theta, plan.features, size, session.part(BALANCE))
             table = bought if table is None else replace(bought, expected=table.expected, expected_sd=table.expected_sd)
         beside = None
-        if DIFFERENCE in plan.prices:
-            found = difference_in_means(records, plan.prices[DIFFERENCE], session.part(DIFFERENCE))
-            beside = self._estimate(found)
+        if DIFFERENCE in plan.epsilons:
+            plain = difference_in_means(records, plan.epsilons[DIFFERENCE], session.part(DIFFERENCE))
+            beside = self._estimate(plain)
         model = self._learnt.model
         return {
             # the learner's own weights may have been shown records since
@@ -227,8 +223,8 @@ class CovariateBalancingEffect(AverageEffectLearner):
             "noise_per_record": plan.noise,
             **({"outcome_bounds": [plan.facts.low, plan.facts.high]} if plan.outcome is not None else {}),
             "slope_bound": plan.facts.slope_bound if plan.facts.imbalance > 0 else 0.0,
-            **{f"epsilon_{name}": price for name, price in plan.prices.items()},
-            **plan.readout.public(plan.facts, plan.prices),
+            **{f"epsilon_{name}": epsilon for name, epsilon in plan.epsilons.items()},
+            **plan.estimator.public(plan.facts, plan.epsilons),
             **constants,
         }
 
@@ -246,8 +242,3 @@ class CovariateBalancingEffect(AverageEffectLearner):
                 "overlap, or estimand=ATO",
                 stacklevel=5,
             )
-
-
-def plan_size(conclusion: Conclusion) -> float:
-    """Return the released N of the one run of a conclusion."""
-    return conclusion.size[0].item()

@@ -1,18 +1,20 @@
 """The private difference in means: what any adjustment must beat, and what a trial needs."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 
-from torchdpcate.causal.estimand import ATE
 from torchdpcate.erm.records import Batch, Records
+from torchdpcate.estimators.average.effect_estimator import EffectFacts, Total, Weighted
 from torchdpcate.estimators.average.learner import AverageEffectLearner
-from torchdpcate.estimators.average.outcome_table import OutcomeTable
-from torchdpcate.estimators.average.readout import Conclusion, ReadoutFacts, Total, Weighted
+from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
+from torchdpcate.estimators.average.outcome_table import EQUAL, TABLE_CONSTANTS, OutcomeTable
+from torchdpcate.estimators.average.stated import AverageMechanism, Recomputed, StatedEffect, states
+from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.privacy.session import FitSession
 
-_EQUAL = ATE(0.5)  # all records weigh the same
 _TABLE = OutcomeTable()
 _ROUNDING = 1e-9  # of the budget, so that shares never add up to more
 
@@ -22,13 +24,13 @@ def equal_weights(records: Records) -> Total:
 
     def weighted(batch: Batch) -> Weighted:
         z, y = (part.reshape(-1, part.shape[-1]) for part in (batch.z, batch.y))
-        w = _EQUAL.at(torch.full_like(z, 0.5), z)
+        w = EQUAL.at(torch.full_like(z, 0.5), z)
         return Weighted(z, y, w, torch.full_like(w, 0.5))
 
     return lambda terms: records.total(lambda batch: terms(weighted(batch)))
 
 
-def difference_in_means(records: Records, epsilon: float, session: FitSession) -> Conclusion:
+def difference_in_means(records: Records, epsilon: float, session: FitSession) -> NoisyEstimate:
     """Release the difference in means of each data set, for outcomes in [0, 1].
 
     Args:
@@ -36,19 +38,36 @@ def difference_in_means(records: Records, epsilon: float, session: FitSession) -
         epsilon: What it costs.
         session: Pays, and draws the noise.
     """
-    facts = ReadoutFacts(records.n, _EQUAL)
-    return _TABLE.run(equal_weights(records), facts, prices_of(epsilon), session)
+    facts = EffectFacts(records.n, EQUAL)
+    return _TABLE.run(equal_weights(records), facts, epsilons_of(epsilon), session)
 
 
-def prices_of(epsilon: float) -> dict[str, float]:
+def epsilons_of(epsilon: float) -> dict[str, float]:
     """Return the epsilon of the table and of the variance."""
     whole = sum(_TABLE.parts.values()) * (1 + _ROUNDING)
     return {part: epsilon * share / whole for part, share in _TABLE.parts.items()}
 
 
-def plain_difference(records: Records) -> Conclusion:
+def plain_difference(records: Records) -> NoisyEstimate:
     """Return the difference in means without noise. The curator's, never to be published."""
-    return _TABLE.without_noise(equal_weights(records), ReadoutFacts(records.n, _EQUAL))
+    return _TABLE.without_noise(equal_weights(records), EffectFacts(records.n, EQUAL))
+
+
+class DifferenceInMeans(AverageMechanism):
+    """An outcome table of records that weigh the same."""
+
+    name: ClassVar[str] = "difference_in_means"
+    formula: ClassVar[str] = (
+        "root-polytope noise of radius 1/epsilon on the outcomes' table, then Laplace noise on the variance; "
+        "covariate_balancing sections 3.3 and 5"
+    )
+    numbers: ClassVar[Mapping[str, str]] = OutcomeTable.numbers
+    states: ClassVar[Stated] = states(*TABLE_CONSTANTS)
+
+    @classmethod
+    def work_out(cls, stated: StatedEffect) -> Recomputed:
+        """See `AverageMechanism`."""
+        return OutcomeTable.of_numbers(stated, EffectFacts(stated.n, EQUAL))
 
 
 @dataclass(eq=False, repr=False)
@@ -74,11 +93,7 @@ class DifferenceInMeansEffect(AverageEffectLearner):
         (True, 'difference_in_means')
     """
 
-    method: ClassVar[str] = "difference_in_means"
-    formula: ClassVar[str] = (
-        "root-polytope noise of radius 1/epsilon on the outcomes' table, then Laplace noise on the variance; "
-        "covariate_balancing sections 3.3 and 5"
-    )
+    mechanism: ClassVar[type[AverageMechanism]] = DifferenceInMeans
 
     def check(self, n: int) -> None:
         """See ``AverageEffectLearner``."""
@@ -87,11 +102,11 @@ class DifferenceInMeansEffect(AverageEffectLearner):
     def _learn(self, records: Records) -> None:
         pass
 
-    def _conclude(self, records: Records, session: FitSession) -> Conclusion:
+    def _release_estimate(self, records: Records, session: FitSession) -> NoisyEstimate:
         assert session.budget is not None
         return difference_in_means(records, session.budget.epsilon, session)
 
-    def _without_noise(self, records: Records) -> Conclusion:
+    def _without_noise(self, records: Records) -> NoisyEstimate:
         return plain_difference(records)
 
     def _public(self) -> dict[str, Any]:
@@ -100,4 +115,4 @@ class DifferenceInMeansEffect(AverageEffectLearner):
     def _constants(self, n: int) -> dict[str, Any]:
         if self.budget is None:
             return {}
-        return _TABLE.public(ReadoutFacts(n, _EQUAL), prices_of(self.budget.epsilon))
+        return _TABLE.public(EffectFacts(n, EQUAL), epsilons_of(self.budget.epsilon))

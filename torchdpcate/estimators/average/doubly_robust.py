@@ -14,15 +14,17 @@ from torchdpcate.estimators.average.doubly_robust_plan import (
     ranges_of,
     score_records,
 )
-from torchdpcate.estimators.average.learner import RECORDS, AverageEffectLearner
-from torchdpcate.estimators.average.readout import Conclusion
+from torchdpcate.estimators.average.learner import AverageEffectLearner
+from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.score_sums import (
+    DoublyRobust,
     conclude,
-    prices_of,
+    epsilons_of,
     release_scores,
     released_scale,
     sensitivities,
 )
+from torchdpcate.estimators.average.stated import RECORDS, AverageMechanism
 from torchdpcate.nuisance.recipe import NuisanceRecipe
 from torchdpcate.privacy.budget import whole
 from torchdpcate.privacy.guarantee import Condition, Level, own_code
@@ -82,11 +84,7 @@ class DoublyRobustEffect(AverageEffectLearner):
     split: float = 0.5
     seed: int = 0
 
-    method: ClassVar[str] = "aipw"
-    formula: ClassVar[str] = (
-        "Laplace noise on sums of doubly robust scores and of their squares, scales Delta/epsilon by ranges of the "
-        "released nuisances, at most 2/eta and 1/eta^2 for the ATE; covariate_balancing section 3.6"
-    )
+    mechanism: ClassVar[type[AverageMechanism]] = DoublyRobust
     streams: ClassVar[bool] = False
 
     @classmethod
@@ -126,14 +124,14 @@ class DoublyRobustEffect(AverageEffectLearner):
         self._plan = self._make_plan(records.n)
         self.nuisances_ = fit_nuisances(records, self._plan, self._session)[0]
 
-    def _conclude(self, records: Records, session: FitSession) -> Conclusion:
+    def _release_estimate(self, records: Records, session: FitSession) -> NoisyEstimate:
         assert isinstance(records, StackedRecords)
         plan, models = self._plan, [self.nuisances_]
         assert plan.budget is not None
         scored, ranges = score_records(records, plan, models), ranges_of(models, plan)
         return release_scores(scored, ranges, plan.estimand, plan.budget.epsilon, session)
 
-    def _without_noise(self, records: Records) -> Conclusion:
+    def _without_noise(self, records: Records) -> NoisyEstimate:
         assert isinstance(records, StackedRecords)
         plan = replace(self._plan, budget=None)
         models = (
@@ -149,17 +147,17 @@ class DoublyRobustEffect(AverageEffectLearner):
         facts = {"nuisance": type(plan.recipe).__name__, "split": self.split, "seed": self.seed}
         if plan.budget is None:
             return facts
-        prices, ranges = prices_of(plan.budget.epsilon, plan.estimand), ranges_of([self.nuisances_], plan)
+        epsilons, ranges = epsilons_of(plan.budget.epsilon, plan.estimand), ranges_of([self.nuisances_], plan)
         units = sensitivities(ranges, len(plan.blocks[RECORDS]))
         scales = {
-            f"{part}_scale": released_scale(price) * units[part].item()
-            for part, price in prices.items()
+            f"{part}_scale": released_scale(epsilon) * units[part].item()
+            for part, epsilon in epsilons.items()
             if part in units
         }
         size_range = [ranges.least.amin().item(), ranges.most.amax().item()]
         return {
             **facts,
-            **{f"epsilon_{part}": price for part, price in prices.items()},
+            **{f"epsilon_{part}": epsilon for part, epsilon in epsilons.items()},
             **scales,
             "size_range": size_range,
         }

@@ -14,9 +14,9 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.data.split import public_split
 from torchdpcate.erm.records import StackedRecords
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.learner import RECORDS
-from torchdpcate.estimators.average.readout import Conclusion
+from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.score_sums import release_scores
+from torchdpcate.estimators.average.stated import NUISANCE, RECORDS
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.nuisance.model import NuisanceModel
 from torchdpcate.nuisance.ranges import nuisance_range
@@ -29,9 +29,6 @@ from torchdpcate.privacy.session import FitSession
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
-
-NUISANCE = "nuisance"
-"""The block that trains the nuisances."""
 
 _MOST_OVERLAP = 0.499  # a domain's; the clip of an effect may be a half
 
@@ -178,7 +175,7 @@ def ranges_of(models: Sequence[NuisanceModel], plan: DoublyRobustPlan) -> ScoreR
     return ScoreRanges.of(plan.estimand, plan.clip(e), plan.unit(mu))
 
 
-def doubly_robust(records: StackedRecords, plan: DoublyRobustPlan, noise: NoiseSource, runs: int = 1) -> Conclusion:
+def doubly_robust(records: StackedRecords, plan: DoublyRobustPlan, noise: NoiseSource, runs: int = 1) -> NoisyEstimate:
     """Run the whole mechanism on each data set, or ``runs`` times on one; for simulations and audits."""
     assert plan.budget is not None
     session = FitSession(noise)

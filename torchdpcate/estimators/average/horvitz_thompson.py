@@ -1,6 +1,7 @@
 """Peer: inverse propensity weights by a private logistic regression, then one noisy sum (Lee et al. 2019)."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
@@ -13,8 +14,17 @@ from torchdpcate.erm.objective_fit import ObjectiveFit
 from torchdpcate.erm.private_fit import PreparedFit
 from torchdpcate.erm.records import Batch, Records, arm, predictor
 from torchdpcate.estimators.average.learner import AverageEffectLearner
+from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.plan import exact_fit
-from torchdpcate.estimators.average.readout import Conclusion
+from torchdpcate.estimators.average.stated import (
+    AverageMechanism,
+    ContradictionError,
+    Recomputed,
+    StatedEffect,
+    exactly,
+    states,
+)
+from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import PrivacyBudget, positive
 from torchdpcate.privacy.charge import propensity_by
@@ -74,9 +84,13 @@ def plan_horvitz_thompson(
         ridge = n * positive("least_penalty", least_penalty) * features.largest_entry**2
         if ridge > fit.ridge:
             fit = ObjectiveFit(share=_share(ridge, fit)).prepare(Logistic(), n, features, budget)
+    return HorvitzThompsonPlan(estimand, fit, sum_mechanism(n, estimand, budget.epsilon))
+
+
+def sum_mechanism(n: int, estimand: Estimand, epsilon: float) -> LaplaceMechanism:
+    """Return the noise of the sum over n records."""
     # terms are rounded so that sums are exact, each by half a step
-    moved = estimand.most_treated + estimand.most_control + sum_grid(n, estimand.largest)
-    return HorvitzThompsonPlan(estimand, fit, LaplaceMechanism(budget.epsilon, moved))
+    return LaplaceMechanism(epsilon, estimand.most_treated + estimand.most_control + sum_grid(n, estimand.largest))
 
 
 def learn_propensity(records: Records, fit: PreparedFit, session: FitSession, runs: int = 1) -> Tensor:
@@ -93,7 +107,7 @@ def learn_propensity(records: Records, fit: PreparedFit, session: FitSession, ru
     return noise.paid(fit.draw(records, arm, noise, max(runs, records.sets)))
 
 
-def release_sum(records: Records, plan: HorvitzThompsonPlan, theta: Tensor, session: FitSession) -> Conclusion:
+def release_sum(records: Records, plan: HorvitzThompsonPlan, theta: Tensor, session: FitSession) -> NoisyEstimate:
     r"""Pay for the Horvitz-Thompson sum at released coefficients and conclude.
 
     .. math::
@@ -110,10 +124,10 @@ def release_sum(records: Records, plan: HorvitzThompsonPlan, theta: Tensor, sess
     session.pay(plan.total.event, part="sum")
     exact = records.total(lambda batch: horvitz_thompson_terms(batch, plan.estimand, theta, records.n))
     noisy = noise.paid(plan.total.add_noise(exact, noise)[:, 0])
-    return _conclusion(noisy, records.n, plan.total.released_scale(1))
+    return _estimate(noisy, records.n, plan.total.released_scale(1))
 
 
-def horvitz_thompson(records: Records, plan: HorvitzThompsonPlan, noise: NoiseSource, runs: int = 1) -> Conclusion:
+def horvitz_thompson(records: Records, plan: HorvitzThompsonPlan, noise: NoiseSource, runs: int = 1) -> NoisyEstimate:
     """Run the whole mechanism on each data set, or ``runs`` times on one; for simulations and audits."""
     session = FitSession(noise)
     return release_sum(records, plan, learn_propensity(records, plan.fit, session, runs), session)
@@ -139,10 +153,10 @@ def horvitz_thompson_terms(batch: Batch, estimand: Estimand, theta: Tensor, n: i
     return exact_sum(terms, n, estimand.largest)[:, None]
 
 
-def _conclusion(total: Tensor, n: int, scale: float) -> Conclusion:
-    """Conclude without an interval: how much sampling moves the sum was not bought."""
+def _estimate(total: Tensor, n: int, scale: float) -> NoisyEstimate:
+    """Return the estimate, without an interval: nothing is released of how much sampling moves the sum."""
     every = torch.ones_like(total)
-    return Conclusion(
+    return NoisyEstimate(
         estimate=(total / n).clamp(-1, 1),
         gaussian=every * math.inf,
         laplace=every[:, None] * scale / n,
@@ -151,6 +165,29 @@ def _conclusion(total: Tensor, n: int, scale: float) -> Conclusion:
         size=every * n,
         released={"sum": total},
     )
+
+
+class HorvitzThompson(AverageMechanism):
+    """One sum over weighted outcomes, which the number of records divides."""
+
+    name: ClassVar[str] = "horvitz_thompson"
+    formula: ClassVar[str] = (
+        "Laplace noise of scale 4/(eta epsilon) on the Horvitz-Thompson sum, after a propensity by objective "
+        "perturbation with epsilon/2; covariate_balancing section 5"
+    )
+    numbers: ClassVar[Mapping[str, str]] = {"sum": "sum"}
+    states: ClassVar[Stated] = states("epsilon_weights", "epsilon_sum", "sum_scale", fits=("weights",))
+    intervals: ClassVar[bool] = False
+
+    @classmethod
+    def work_out(cls, stated: StatedEffect) -> Recomputed:
+        """See `AverageMechanism`."""
+        n, of = stated.n, stated.estimand
+        if not HorvitzThompsonEffect.supports(type(of)):
+            raise ContradictionError(f"a Horvitz-Thompson estimate is none of the {of.name}")
+        scale = sum_mechanism(n, of, stated.epsilon("sum")).released_scale(1)
+        found = _estimate(stated.sums()["sum"], n, scale)
+        return Recomputed(found, exactly({"sum_scale": scale}), {"sum": (n * of.largest, scale)})
 
 
 @dataclass(eq=False, repr=False)
@@ -186,12 +223,7 @@ class HorvitzThompsonEffect(AverageEffectLearner):
     _: KW_ONLY
     least_penalty: float | None = None
 
-    method: ClassVar[str] = "horvitz_thompson"
-    formula: ClassVar[str] = (
-        "Laplace noise of scale 4/(eta epsilon) on the Horvitz-Thompson sum, after a propensity by objective "
-        "perturbation with epsilon/2; covariate_balancing section 5"
-    )
-    intervals: ClassVar[bool] = False
+    mechanism: ClassVar[type[AverageMechanism]] = HorvitzThompson
 
     @classmethod
     def supports(cls, estimand: type[Estimand]) -> bool:
@@ -220,16 +252,16 @@ class HorvitzThompsonEffect(AverageEffectLearner):
         self._theta = learn_propensity(records, fit, self._first())
         self.weights_ = ReleasedWeights(self._theta[0], features, self.target)
 
-    def _conclude(self, records: Records, session: FitSession) -> Conclusion:
+    def _release_estimate(self, records: Records, session: FitSession) -> NoisyEstimate:
         return release_sum(records, self._plan, self._theta, session)
 
-    def _without_noise(self, records: Records) -> Conclusion:
+    def _without_noise(self, records: Records) -> NoisyEstimate:
         of = self.weights_
         theta = learn_propensity(records, exact_fit(Logistic(), records.n, of.features), FitSession(self._noise))
         exact = records.total(lambda batch: horvitz_thompson_terms(batch, of.estimand, theta, records.n))[:, 0]
-        return _conclusion(exact, records.n, 0.0)
+        return _estimate(exact, records.n, 0.0)
 
-    def _extras(self, conclusion: Conclusion, session: FitSession) -> dict[str, Any]:
+    def _extras(self, found: NoisyEstimate, session: FitSession) -> dict[str, Any]:
         return {"weights": self.weights_}
 
     def _public(self) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.erm.records import Records, StackedRecords, StreamedRecords
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.readout import Conclusion
+from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
+from torchdpcate.estimators.average.stated import RECORDS, AverageMechanism
 from torchdpcate.estimators.base import forget
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import on_domain
@@ -28,11 +29,7 @@ from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.estimate import Estimate
 from torchdpcate.release.holds_if import HOLDS_IF, holds_if
-from torchdpcate.release.interval_law import IntervalLaw
 from torchdpcate.release.statement import make_statement
-
-RECORDS = "records"
-"""The block of all records."""
 
 
 @dataclass(eq=False, repr=False)
@@ -74,14 +71,10 @@ class AverageEffectLearner(BaseEstimator, ABC):
     ledger_path: str | Path | None = None
     eta: float | None = None
 
-    method: ClassVar[str]
-    """Name of the mechanism that releases the estimate."""
-    formula: ClassVar[str]
-    """Its noise scale as a formula, with its source."""
+    mechanism: ClassVar[type[AverageMechanism]]
+    """What releases the estimate."""
     streams: ClassVar[bool] = True
     """Whether it can be fitted in constant memory."""
-    intervals: ClassVar[bool] = True
-    """Whether it has an interval that counts sampling."""
 
     def fit(self, X: Any, A: Any, Y: Any) -> "AverageEffectLearner":
         """Learn what comes before the estimate, paying for it.
@@ -140,7 +133,7 @@ class AverageEffectLearner(BaseEstimator, ABC):
         """Pay for, and learn, what comes before the estimate."""
 
     @abstractmethod
-    def _conclude(self, records: Records, session: FitSession) -> Conclusion:
+    def _release_estimate(self, records: Records, session: FitSession) -> NoisyEstimate:
         """Pay for the estimate and draw it, one run."""
 
     @abstractmethod
@@ -159,10 +152,10 @@ class AverageEffectLearner(BaseEstimator, ABC):
         """
         self._ready()
         self._released = True
-        charge = Charge(Purpose.RELEASE, self._method)
+        charge = Charge(Purpose.RELEASE, self._mechanism.name)
         own = self._session.scope(self._payers(), charge, conditional=bool(self.map_conditions))
-        conclusion = self._conclude(self._records, own)
-        return self._published(conclusion, self._extras(conclusion, own), own.entries)
+        found = self._release_estimate(self._records, own)
+        return self._published(found, self._extras(found, own), own.entries)
 
     def curator_estimate(self) -> Estimate:
         """Return the estimate without noise in its last step. The curator's, never to be published.
@@ -201,7 +194,7 @@ class AverageEffectLearner(BaseEstimator, ABC):
         return ()
 
     @abstractmethod
-    def _without_noise(self, records: Records) -> Conclusion:
+    def _without_noise(self, records: Records) -> NoisyEstimate:
         """Conclude without noise."""
 
     def _fit(self, records: Records) -> "AverageEffectLearner":
@@ -219,48 +212,42 @@ class AverageEffectLearner(BaseEstimator, ABC):
         self.ledger_ = self._session.ledger
         self._learn(records)
         # a release tells of the fit, whatever becomes of the settings in between
-        self._method, self._formula = self.method, self.formula
+        self._mechanism = self.mechanism
         self.settings_ = {
             "learner": type(self).__name__,
             "estimand": target.name,
             "eta": target.overlap,
             **self._public(),
         }
-        condition = holds_if(self._method, self.settings_)
+        condition = holds_if(self._mechanism.name, self.settings_)
         if condition is not None:
             self.settings_[HOLDS_IF] = condition
         self._records, self._released = records, False
         self._session.close()
         return self
 
-    def _extras(self, conclusion: Conclusion, session: FitSession) -> dict[str, Any]:
+    def _extras(self, found: NoisyEstimate, session: FitSession) -> dict[str, Any]:
         """Return what else the release holds, by the names of its fields, paying for what costs something."""
         return {}
 
-    def _published(self, conclusion: Conclusion, extras: Mapping[str, Any], own: set[int]) -> AverageEffectRelease:
+    def _published(self, found: NoisyEstimate, extras: Mapping[str, Any], own: set[int]) -> AverageEffectRelease:
         guarantee = Guarantee(self.level, self._session.budget, self.conditions, source="covariate_balancing")
         statement = make_statement(
             self._session,
             guarantee,
             own=own,
-            mechanism=self._method,
-            formula=self._formula,
+            mechanism=self._mechanism.name,
+            formula=self._mechanism.formula,
             public=self.settings_,
             bounds_origin=self.schema_.domain.origin,
         )
-        numbers = {name: values[0].item() for name, values in conclusion.released.items()}
+        numbers = {name: values[0].item() for name, values in found.released.items()}
         estimand = self.settings_["estimand"]
-        return AverageEffectRelease(estimand, self._estimate(conclusion), numbers, self.schema_, statement, **extras)
+        return AverageEffectRelease(estimand, self._estimate(found), numbers, self.schema_, statement, **extras)
 
-    def _estimate(self, conclusion: Conclusion) -> Estimate:
-        """Return the one run of a conclusion in outcome units."""
-        unit = self.schema_.domain.outcome_range
-        polytope = () if conclusion.polytope is None else tuple((unit * conclusion.polytope[0]).tolist())
-        law = IntervalLaw(
-            unit * conclusion.gaussian[0].item(), tuple((unit * conclusion.laplace[0]).tolist()), polytope
-        )
-        swamped = bool(conclusion.swamped[0])
-        return Estimate(unit * conclusion.estimate[0].item(), law if self.intervals else None, swamped)
+    def _estimate(self, found: NoisyEstimate) -> Estimate:
+        """Return an estimate in outcome units."""
+        return found.in_units(self.schema_.domain.outcome_range, self._mechanism.intervals)
 
     def _sizes(self, n: int) -> dict[str, int]:
         """Return the records per block."""

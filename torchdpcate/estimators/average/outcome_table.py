@@ -7,9 +7,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.estimand import Estimand
+from torchdpcate.causal.estimand import ATE, Estimand
 from torchdpcate.estimators.average.balanced_difference import SCALES, UPPER
-from torchdpcate.estimators.average.readout import Conclusion, Readout, ReadoutFacts, Total, Weighted
+from torchdpcate.estimators.average.effect_estimator import EffectEstimator, EffectFacts, Total, Weighted
+from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
+from torchdpcate.estimators.average.stated import ON_WEIGHTS, Recomputed, StatedEffect, exactly, states
+from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import AdditiveMechanism, LaplaceMechanism
 from torchdpcate.privacy.root_polytope import RootPolytopeMechanism
@@ -17,10 +20,17 @@ from torchdpcate.privacy.session import FitSession
 
 CELLS = ("treated_high", "treated_low", "control_high", "control_low")
 """T_11, T_10, T_01, T_00."""
+EQUAL = ATE(0.5)
+"""With it all records weigh the same."""
+TABLE_CONSTANTS = (
+    *(f"{kind}_{part}" for kind in ("scale", "epsilon") for part in ("table", "variance")),
+    *("floor_treated", "floor_control"),
+)
+"""Public constants of a table."""
 
 
 @dataclass(frozen=True)
-class OutcomeTable(Readout):
+class OutcomeTable(EffectEstimator):
     r"""Weighted sums of y and 1 - y in either arm, and the Hajek contrast of their shares.
 
     .. math::
@@ -46,48 +56,80 @@ class OutcomeTable(Readout):
         "root-polytope noise of radius W/epsilon on the table of weighted outcomes (Laplace noise of scale "
         "2 W_z/epsilon where the arms' bounds differ), then Laplace noise on the variance; covariate_balancing 3.3"
     )
+    numbers: ClassVar[Mapping[str, str]] = {**dict.fromkeys(CELLS, "table"), "variance": "variance"}
     parts: ClassVar[Mapping[str, float]] = {"table": 0.60, "variance": 0.10}
+    states: ClassVar[Stated] = states(*TABLE_CONSTANTS, *ON_WEIGHTS, fits=("weights",))
 
-    def run(self, total: Total, facts: ReadoutFacts, prices: Mapping[str, float], session: FitSession) -> Conclusion:
-        """See `Readout`."""
-        of, (first, last) = facts.estimand, self.mechanisms(facts, prices)
-        noise = session.noise
-        bounds = _arm_bounds(of)
-        unit, scale = (1.0, 1.0) if of.symmetric else (2 * bounds, 2 * bounds)
+    def run(
+        self, total: Total, facts: EffectFacts, epsilons: Mapping[str, float], session: FitSession
+    ) -> NoisyEstimate:
+        """See `EffectEstimator`."""
+        of, (first, last) = facts.estimand, self.mechanisms(facts, epsilons)
+        bounds, unit, noise = _arm_bounds(of), _units(of), session.noise
         session.pay(first.event, part="table")
         table = noise.paid(first.add_noise(total(_cells(facts)) / unit, noise) * unit)
-        floor = floors(of, prices["table"])
-        means = _Means.of(table, floor)
+        means = _Means.of(table, floors(of, epsilons["table"]))
         session.pay(last.event, part="variance")
         variance = noise.paid(last.add_noise(total(means.terms(bounds, facts.n)), noise)[:, 0])
-        most = means.largest_term(bounds)
+        return self._estimate(means, table, variance, facts, epsilons)
+
+    @classmethod
+    def _estimate(
+        cls, means: "_Means", table: Tensor, variance: Tensor, facts: EffectFacts, epsilons: Mapping[str, float]
+    ) -> NoisyEstimate:
+        """Return the estimate from a table [runs, 4] and the variance [runs] in units of its largest term."""
+        of, (first, last) = facts.estimand, cls().mechanisms(facts, epsilons)
+        most = means.largest_term(_arm_bounds(of))
         upper = (variance + UPPER * last.released_scale(1)).clamp(0, facts.n) * most
-        pulls = means.pulls() * scale * first.released_scale(4)
+        pulls = means.pulls() * _units(of) * first.released_scale(4)
         laplace, polytope = (pulls.new_zeros(len(pulls), 0), pulls) if of.symmetric else (pulls.abs(), None)
-        return _conclusion(means, facts, upper, laplace, polytope, table, variance * most, SCALES * floor)
+        swamping = SCALES * floors(of, epsilons["table"])
+        return _conclusion(means, facts, upper, laplace, polytope, table, variance * most, swamping)
+
+    @classmethod
+    def work_out(cls, stated: StatedEffect) -> Recomputed:
+        """See `AverageMechanism`."""
+        return cls.of_numbers(stated, EffectFacts.of(stated, 0.5, 0.5))
+
+    @classmethod
+    def of_numbers(cls, stated: StatedEffect, facts: EffectFacts) -> Recomputed:
+        """Return what a release with the numbers of a table must be, for these facts."""
+        epsilons, sums = {part: stated.epsilon(part) for part in cls.parts}, stated.sums()
+        table, bounds = torch.stack([sums[cell] for cell in CELLS], 1), _arm_bounds(facts.estimand)
+        means = _Means.of(table, floors(facts.estimand, epsilons["table"]))
+        most = means.largest_term(bounds)
+        found = cls._estimate(means, table, sums["variance"] / most, facts, epsilons)
+        first, last = cls().mechanisms(facts, epsilons)
+        noise, largest = _units(facts.estimand) * first.released_scale(4), most.item()
+        reaches = {
+            cell: (facts.n * bound, scale)
+            for cell, bound, scale in zip(CELLS, bounds.tolist(), noise.tolist(), strict=True)
+        }
+        reaches["variance"] = facts.n * largest, last.released_scale(1) * largest
+        return Recomputed(found, exactly(cls().public(facts, epsilons)), reaches)
 
     def mechanisms(
-        self, facts: ReadoutFacts, prices: Mapping[str, float]
+        self, facts: EffectFacts, epsilons: Mapping[str, float]
     ) -> tuple[AdditiveMechanism, LaplaceMechanism]:
         """Return the noise of the table (Laplace noise: of the table over 2 W_z) and of the variance over Delta_V."""
         of, step = facts.estimand, sum_grid(facts.n, facts.estimand.largest)
         # terms are rounded so that sums are exact, two of a record by half a step each
         first: AdditiveMechanism
         if of.symmetric:
-            first = RootPolytopeMechanism(prices["table"], of.largest + 2 * step)
+            first = RootPolytopeMechanism(epsilons["table"], of.largest + 2 * step)
         else:
-            first = LaplaceMechanism(prices["table"], 1 + 2 * step / min(of.most_treated, of.most_control))
-        return first, LaplaceMechanism(prices["variance"], 1 + sum_grid(facts.n, 1.0))
+            first = LaplaceMechanism(epsilons["table"], 1 + 2 * step / min(of.most_treated, of.most_control))
+        return first, LaplaceMechanism(epsilons["variance"], 1 + sum_grid(facts.n, 1.0))
 
-    def public(self, facts: ReadoutFacts, prices: Mapping[str, float]) -> dict[str, Any]:
+    def public(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, Any]:
         """Return the noise scales, and the sums below which an arm's mean is 1/2."""
-        treated, control = floors(facts.estimand, prices["table"]).tolist()
-        first, last = self.mechanisms(facts, prices)
+        treated, control = floors(facts.estimand, epsilons["table"]).tolist()
+        first, last = self.mechanisms(facts, epsilons)
         scales = {"scale_table": first.released_scale(4), "scale_variance": last.released_scale(1)}
         return {**scales, "floor_treated": treated, "floor_control": control}
 
-    def without_noise(self, total: Total, facts: ReadoutFacts) -> Conclusion:
-        """See `Readout`."""
+    def without_noise(self, total: Total, facts: EffectFacts) -> NoisyEstimate:
+        """See `EffectEstimator`."""
         table = total(_cells(facts))
         means = _Means.of(table, torch.zeros(2, dtype=torch.float64))
         bounds = _arm_bounds(facts.estimand)
@@ -107,7 +149,13 @@ def _arm_bounds(estimand: Estimand) -> Tensor:
     return torch.tensor([treated, treated, control, control], dtype=torch.float64)
 
 
-def _cells(facts: ReadoutFacts) -> Callable[[Weighted], Tensor]:
+def _units(estimand: Estimand) -> Tensor:
+    """Return the unit of each cell in which noise of one scale is added to all, [4]."""
+    bounds = _arm_bounds(estimand)
+    return torch.ones_like(bounds) if estimand.symmetric else 2 * bounds
+
+
+def _cells(facts: EffectFacts) -> Callable[[Weighted], Tensor]:
     def cells(batch: Weighted) -> Tensor:
         treated, control = batch.w * batch.z, batch.w * (1 - batch.z)
         parts = (treated * batch.y, treated * (1 - batch.y), control * batch.y, control * (1 - batch.y))
@@ -153,17 +201,17 @@ class _Means:
 
 def _conclusion(
     means: _Means,
-    facts: ReadoutFacts,
+    facts: EffectFacts,
     variance: Tensor,
     laplace: Tensor,
     polytope: Tensor | None,
     table: Tensor,
     bought: Tensor,
     swamping: Tensor,
-) -> Conclusion:
+) -> NoisyEstimate:
     imbalance = facts.slope_bound * facts.imbalance / means.size.mean(1)
     released = {**dict(zip(CELLS, table.T, strict=True)), "variance": bought}
-    return Conclusion(
+    return NoisyEstimate(
         means.mu[:, 0] - means.mu[:, 1],
         (variance + imbalance.square()).sqrt(),
         laplace,

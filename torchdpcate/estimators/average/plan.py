@@ -11,27 +11,22 @@ from torchdpcate.erm.balancing_loss import BalancingLoss
 from torchdpcate.erm.losses import CrossEntropy, Logistic, Loss
 from torchdpcate.erm.noisy_gradient import NoisyGradient
 from torchdpcate.erm.objective_fit import ObjectiveFit
-from torchdpcate.erm.private_fit import Fitter, PreparedFit
+from torchdpcate.erm.private_fit import LINEAR_FITS, PreparedFit, PrivateLinearFit
 from torchdpcate.erm.records import Records, Target
 from torchdpcate.erm.solver import default_tolerance
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.balanced_difference import BalancedDifference
-from torchdpcate.estimators.average.readout import Readout, ReadoutFacts
+from torchdpcate.estimators.average.effect_estimator import EffectEstimator, EffectFacts, left_imbalance
+from torchdpcate.estimators.average.stated import EFFECT_ESTIMATORS
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import PrivacyBudget, number
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.registry import Registry
 
 STAGE_ONE, OUTCOME_MODEL, BALANCE, DIFFERENCE = "stage_one", "outcome_model", "balance", "difference_in_means"
 LARGEST_RATIO = 0.05
 """Noise per record r above which the logistic loss is fitted instead of the balancing one (section 3.1)."""
 MOST_PURE = 30
 """Features up to which pure objective perturbation is no worse than the noisy gradient (section 3.1)."""
-FITTERS = Registry("effect/fitter")
-"""Private fits of a linear predictor, by name."""
-EFFECT_ESTIMATORS = Registry("effect/estimator")
-"""How weighted records become an estimate, by name."""
 LOSSES = ("auto", "balancing", "logistic")
 
 _MODEL_SLOPE_BOUND = 0.25  # B of the interval where there is an outcome model
@@ -53,9 +48,9 @@ class BalancingPlan:
         propensity: Stage one, prepared.
         outcome: The outcome model, prepared; None where the readout has none.
         fitters: Names of the fitters of both.
-        readout: Stage two.
+        estimator: Stage two.
         facts: What is public for it.
-        prices: Epsilon of every part, by name.
+        epsilons: Epsilon of every part, by name.
         size: n.
     """
 
@@ -66,9 +61,9 @@ class BalancingPlan:
     propensity: PreparedFit
     outcome: PreparedFit | None
     fitters: tuple[str, str]
-    readout: Readout
-    facts: ReadoutFacts
-    prices: Mapping[str, float]
+    estimator: EffectEstimator
+    facts: EffectFacts
+    epsilons: Mapping[str, float]
 
     @property
     def loss(self) -> str:
@@ -93,8 +88,8 @@ def make_plan(
     budget: PrivacyBudget,
     *,
     loss: str = "auto",
-    fitter: str | Fitter | None = None,
-    readout: str | Readout = "balanced_difference",
+    fitter: str | PrivateLinearFit | None = None,
+    readout: str | EffectEstimator = "balanced_difference",
     outcome_bounds: tuple[float, float] = (0.3, 0.7),
     shares: Mapping[str, float] | None = None,
     slope_bound: float | None = None,
@@ -112,7 +107,7 @@ def make_plan(
         loss: ``auto``, ``balancing`` or ``logistic``.
         fitter: Of stage one; None takes the noisy gradient beyond 30 features if there is a delta, else objective
             perturbation.
-        readout: Stage two.
+        readout: Stage two, or its name.
         outcome_bounds: Public bounds (lo, hi) of the outcome model, for outcomes in [0, 1].
         shares: Parts of the budget by name, in place of the defaults; divided by their sum.
         slope_bound: B of the interval; None takes 0.25, and 0.5 where there is no outcome model.
@@ -125,26 +120,24 @@ def make_plan(
         >>> from torchdpcate.features.user_maps import on_domain
         >>> features = on_domain(None, Domain([0.0] * 4, [1.0] * 4, 0.0, 1.0))
         >>> plan = make_plan(5000, features, ATE(0.1), PrivacyBudget(1.0, 0.0))
-        >>> plan.balancing, round(plan.ratio, 3), round(plan.prices["difference"], 3)
+        >>> plan.balancing, round(plan.ratio, 3), round(plan.epsilons["difference"], 3)
         (False, 0.084, 0.4)
     """
-    chosen = make_readout(readout)
+    chosen = make_effect_estimator(readout)
     facts = _facts(n, estimand, chosen, outcome_bounds, slope_bound)
-    prices = share_out(budget.epsilon, chosen, facts, shares)
+    epsilons = share_out(budget.epsilon, chosen, facts, shares)
     first = _fitter(fitter, features, budget)
-    second = None if OUTCOME_MODEL not in prices else _fitter(None, features, budget)
+    second = None if OUTCOME_MODEL not in epsilons else _fitter(None, features, budget)
     delta = budget.delta / (1 + (second is not None))
-    own = PrivacyBudget(prices[STAGE_ONE], delta)
+    own = PrivacyBudget(epsilons[STAGE_ONE], delta)
     balancing, ratio, propensity = _propensity(loss, first, n, features, estimand, own)
     model = None
     if second is not None:
-        model = second.prepare(CrossEntropy(), n, features, PrivacyBudget(prices[OUTCOME_MODEL], delta))
-    if balancing or model is None:
-        imbalance = propensity.imbalance * (1.0 if balancing else estimand.amplification)
-        facts = replace(facts, imbalance=imbalance)
-    chosen.public(facts, prices)  # which refuses noise that no number could carry
+        model = second.prepare(CrossEntropy(), n, features, PrivacyBudget(epsilons[OUTCOME_MODEL], delta))
+    facts = replace(facts, imbalance=left_imbalance(propensity.imbalance, estimand, balancing, model is not None))
+    chosen.public(facts, epsilons)  # which refuses noise that no number could carry
     names = first.name, second.name if second is not None else "none"
-    return BalancingPlan(estimand, features, balancing, ratio, propensity, model, names, chosen, facts, prices)
+    return BalancingPlan(estimand, features, balancing, ratio, propensity, model, names, chosen, facts, epsilons)
 
 
 def noiseless_plan(
@@ -153,26 +146,26 @@ def noiseless_plan(
     estimand: Estimand,
     *,
     balancing: bool,
-    readout: str | Readout,
+    readout: str | EffectEstimator,
     outcome_bounds: tuple[float, float],
 ) -> BalancingPlan:
-    """Return the plan of the same estimate without privacy; its prices and events stand for nothing.
+    """Return the plan of the same estimate without privacy; its epsilons and events stand for nothing.
 
     Args:
         n: Number of records.
         features: Basis, set up on the domain.
         estimand: Estimand and clip.
         balancing: Whether weights are fitted by the balancing loss.
-        readout: Stage two.
+        readout: Stage two, or its name.
         outcome_bounds: See `make_plan`.
     """
-    chosen = make_readout(readout)
+    chosen = make_effect_estimator(readout)
     facts = _facts(n, estimand, chosen, outcome_bounds, 0.0)
-    prices = share_out(1.0, chosen, facts, None)
+    epsilons = share_out(1.0, chosen, facts, None)
     loss = BalancingLoss(estimand) if balancing else Logistic()
-    model = exact_fit(CrossEntropy(), n, features) if OUTCOME_MODEL in prices else None
+    model = exact_fit(CrossEntropy(), n, features) if OUTCOME_MODEL in epsilons else None
     fit, names = exact_fit(loss, n, features), ("none", "none")
-    return BalancingPlan(estimand, features, balancing, 0.0, fit, model, names, chosen, facts, prices)
+    return BalancingPlan(estimand, features, balancing, 0.0, fit, model, names, chosen, facts, epsilons)
 
 
 def exact_fit(loss: Loss, n: int, features: FeatureMap) -> PreparedFit:
@@ -185,21 +178,22 @@ def exact_fit(loss: Loss, n: int, features: FeatureMap) -> PreparedFit:
     return PreparedFit(PureEvent(1.0), {}, draw, imbalance=0.0, ridge=ridge)
 
 
-def make_readout(readout: str | Readout) -> Readout:
-    """Return a readout by its name.
+def make_effect_estimator(readout: str | EffectEstimator) -> EffectEstimator:
+    """Return an effect estimator by its name.
 
     Raises:
-        InputError: No such readout.
+        InputError: None is called so.
     """
-    if isinstance(readout, Readout):
+    if isinstance(readout, EffectEstimator):
         return readout
     if readout not in EFFECT_ESTIMATORS:
         raise InputError(f"readout = {readout!r}: choose one of {', '.join(EFFECT_ESTIMATORS)}")
-    return EFFECT_ESTIMATORS[readout]()
+    estimator: EffectEstimator = EFFECT_ESTIMATORS[readout]()
+    return estimator
 
 
 def share_out(
-    epsilon: float, readout: Readout, facts: ReadoutFacts, shares: Mapping[str, float] | None
+    epsilon: float, readout: EffectEstimator, facts: EffectFacts, shares: Mapping[str, float] | None
 ) -> dict[str, float]:
     """Return the epsilon of every part that is bought.
 
@@ -212,7 +206,7 @@ def share_out(
     Raises:
         InputError: An unknown part, a share below 0, or none for a part that is needed.
     """
-    centred = isinstance(readout, BalancedDifference) and facts.low < facts.high
+    centred = readout.centred and facts.low < facts.high
     needed = {STAGE_ONE: _STAGE_ONE_SHARE, **({OUTCOME_MODEL: _OUTCOME_SHARE} if centred else {}), **readout.parts}
     known = {**needed, BALANCE: 0.0, DIFFERENCE: 0.0}
     for name, share in (shares or {}).items():
@@ -227,9 +221,9 @@ def share_out(
 
 
 def _facts(
-    n: int, estimand: Estimand, readout: Readout, bounds: tuple[float, float], slope_bound: float | None
-) -> ReadoutFacts:
-    if not isinstance(readout, BalancedDifference):
+    n: int, estimand: Estimand, readout: EffectEstimator, bounds: tuple[float, float], slope_bound: float | None
+) -> EffectFacts:
+    if not readout.centred:
         bounds = (0.5, 0.5)
     try:
         low, high = (number("outcome_bounds", bound) for bound in bounds)
@@ -244,21 +238,21 @@ def _facts(
     slope = default if slope_bound is None else number("slope_bound", slope_bound)
     if slope < 0:
         raise InputError(f"slope_bound = {slope:g}: give a number of at least 0")
-    return ReadoutFacts(n, estimand, low, high, 0.0, slope)
+    return EffectFacts(n, estimand, low, high, 0.0, slope)
 
 
-def _fitter(fitter: str | Fitter | None, features: FeatureMap, budget: PrivacyBudget) -> Fitter:
-    if isinstance(fitter, Fitter):
+def _fitter(fitter: str | PrivateLinearFit | None, features: FeatureMap, budget: PrivacyBudget) -> PrivateLinearFit:
+    if isinstance(fitter, PrivateLinearFit):
         return fitter
     if fitter is None:
         return NoisyGradient() if features.dimension > MOST_PURE and budget.delta > 0 else ObjectiveFit()
-    if fitter not in FITTERS:
-        raise InputError(f"fitter = {fitter!r}: choose one of {', '.join(FITTERS)}")
-    return FITTERS[fitter]()
+    if fitter not in LINEAR_FITS:
+        raise InputError(f"fitter = {fitter!r}: choose one of {', '.join(LINEAR_FITS)}")
+    return LINEAR_FITS[fitter]()
 
 
 def _propensity(
-    loss: str, fitter: Fitter, n: int, features: FeatureMap, estimand: Estimand, budget: PrivacyBudget
+    loss: str, fitter: PrivateLinearFit, n: int, features: FeatureMap, estimand: Estimand, budget: PrivacyBudget
 ) -> tuple[bool, float, PreparedFit]:
     """Return whether the balancing loss is fitted, its noise per record r, and the fit."""
     if loss not in LOSSES:

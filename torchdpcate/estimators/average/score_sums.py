@@ -1,6 +1,7 @@
 """Sums of doubly robust scores, released with noise, and what follows from them."""
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -8,7 +9,17 @@ from torch import Tensor
 from torchdpcate.causal.efficient_score import Scored, ScoreRanges
 from torchdpcate.causal.estimand import Estimand
 from torchdpcate.estimators.average.balanced_difference import SCALES, UPPER
-from torchdpcate.estimators.average.readout import Conclusion
+from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
+from torchdpcate.estimators.average.stated import (
+    AverageMechanism,
+    ContradictionError,
+    Recomputed,
+    StatedEffect,
+    exactly,
+    states,
+)
+from torchdpcate.estimators.mechanism import Stated
+from torchdpcate.privacy.budget import as_number
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.session import FitSession
@@ -20,12 +31,12 @@ records, epsilon from 0.5 to 5 and eta = 0.1."""
 _ROUNDING = 1e-9  # of epsilon, so that shares never add up to more
 
 
-def prices_of(epsilon: float, estimand: Estimand) -> dict[str, float]:
+def epsilons_of(epsilon: float, estimand: Estimand) -> dict[str, float]:
     """Return the epsilon of each part that is bought.
 
     Example:
         >>> from torchdpcate.causal.estimand import ATT
-        >>> {part: round(price, 4) for part, price in prices_of(1.0, ATT(0.1)).items()}
+        >>> {part: round(price, 4) for part, price in epsilons_of(1.0, ATT(0.1)).items()}
         {'score': 0.75, 'size': 0.05, 'spread': 0.2}
     """
     needed = {part: share for part, share in SHARES.items() if part != "size" or not estimand.public_size}
@@ -41,9 +52,9 @@ def sensitivities(ranges: ScoreRanges, n: int) -> dict[str, Tensor]:
     }
 
 
-def released_scale(price: float) -> float:
+def released_scale(epsilon: float) -> float:
     """Return the scale of the noise in a sum of sensitivity 1 at this epsilon."""
-    return LaplaceMechanism(price, 1.0).released_scale(1)
+    return LaplaceMechanism(epsilon, 1.0).released_scale(1)
 
 
 def release_scores(
@@ -52,7 +63,7 @@ def release_scores(
     estimand: Estimand,
     epsilon: float,
     session: FitSession,
-) -> Conclusion:
+) -> NoisyEstimate:
     r"""Pay for the sums of a, of b, and of squared centred scores, and conclude, one estimate a run.
 
     .. math:: A = \sum_i a_i, \quad B = \sum_i b_i, \quad \tau = \mathrm{clip}(A/B, -1, 1), \quad
@@ -69,33 +80,32 @@ def release_scores(
         epsilon: Of the whole.
         session: Pays, and draws the noise.
     """
-    mechanisms = {part: LaplaceMechanism(price, 1.0) for part, price in prices_of(epsilon, estimand).items()}
+    mechanisms = {part: LaplaceMechanism(price, 1.0) for part, price in epsilons_of(epsilon, estimand).items()}
     a, b = ranges.clip(*estimand.score(*scored))
     n = a.shape[1]
     moved = sensitivities(ranges, n)
 
-    def buy(part: str, exact: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
+    def add_noise(part: str, exact: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
         """Return a sum with noise and its scale, both [runs]; the unit is its sensitivity."""
         mechanism, noise = mechanisms[part], session.noise
         session.pay(mechanism.event, part=part)
         noisy = noise.paid(mechanism.add_noise((exact / unit)[:, None], noise)[:, 0] * unit)
         return noisy, unit * mechanism.released_scale(1)
 
-    total, noise_a = buy("score", exact_sum(a, n, ranges.largest), moved["score"])
+    total, noise_a = add_noise("score", exact_sum(a, n, ranges.largest), moved["score"])
     size, noise_b = exact_sum(b, n, 1.0), torch.zeros_like(total)
     if "size" in mechanisms:
-        size, noise_b = buy("size", size, moved["size"])
+        size, noise_b = add_noise("size", size, moved["size"])
     tau, divisor = effect(total, size, noise_b, ranges, n)
     most = ranges.reach(tau).square()
-    widest = most.amax().item()
-    squares = exact_sum((a - tau[:, None] * b).square().minimum(most[:, None]), n, widest)
-    spread, noise_q = buy("spread", squares, most + sum_grid(n, widest))
-    upper = (spread + UPPER * noise_q).clamp(torch.zeros_like(most), n * most)
+    squares = exact_sum((a - tau[:, None] * b).square().minimum(most[:, None]), n, most.amax().item())
+    spread, noise_q = add_noise("spread", squares, _square_change(most, n))
+    upper = _upper(spread, noise_q, most, n)
     sums = {"score": total, **({"size": size} if "size" in mechanisms else {}), "spread": spread}
-    return _conclusion(tau, divisor, upper, torch.stack([noise_a, tau.abs() * noise_b], 1), noise_b, sums)
+    return _estimate(tau, divisor, upper, torch.stack([noise_a, tau.abs() * noise_b], 1), noise_b, sums)
 
 
-def conclude(scored: Scored, ranges: ScoreRanges, estimand: Estimand) -> Conclusion:
+def conclude(scored: Scored, ranges: ScoreRanges, estimand: Estimand) -> NoisyEstimate:
     """Conclude from the sums as they are. The curator's, never to be published."""
     a, b = estimand.score(*scored)
     n = a.shape[1]
@@ -104,7 +114,17 @@ def conclude(scored: Scored, ranges: ScoreRanges, estimand: Estimand) -> Conclus
     tau, divisor = effect(total, size, none, ranges, n)
     spread = (a - tau[:, None] * b).square().sum(1)
     sums = {"score": total, "size": size, "spread": spread}
-    return _conclusion(tau, divisor, spread, none[:, None], none, sums)
+    return _estimate(tau, divisor, spread, none[:, None], none, sums)
+
+
+def _square_change(most: Tensor, n: int) -> Tensor:
+    """Return Delta_Q, [runs], of n squares of at most ``most`` [runs]."""
+    return most + sum_grid(n, most.amax().item())
+
+
+def _upper(squares: Tensor, scale: Tensor, most: Tensor, n: int) -> Tensor:
+    """Return the one-sided bound of a sum of n squares of at most ``most`` with noise of this scale, all [runs]."""
+    return (squares + UPPER * scale).clamp(torch.zeros_like(most), n * most)
 
 
 def effect(total: Tensor, size: Tensor, noise_b: Tensor, ranges: ScoreRanges, n: int) -> tuple[Tensor, Tensor]:
@@ -122,16 +142,16 @@ def effect(total: Tensor, size: Tensor, noise_b: Tensor, ranges: ScoreRanges, n:
     return (total / divisor).clamp(-1, 1), divisor
 
 
-def _conclusion(
+def _estimate(
     tau: Tensor,
     divisor: Tensor,
     spread: Tensor,
     noise: Tensor,
     noise_b: Tensor,
     sums: Mapping[str, Tensor],
-) -> Conclusion:
-    """Conclude from an estimate, its denominator, the squared scores, and scales of the Laplace noise [runs, k]."""
-    return Conclusion(
+) -> NoisyEstimate:
+    """Return an estimate with the law of its error, by its denominator, squared scores and Laplace scales [runs, k]."""
+    return NoisyEstimate(
         estimate=tau,
         gaussian=spread.sqrt() / divisor,
         laplace=noise / divisor[:, None],
@@ -140,3 +160,65 @@ def _conclusion(
         size=divisor,
         released=sums,
     )
+
+
+class DoublyRobust(AverageMechanism):
+    """Sums of doubly robust scores by nuisances that have a block of their own."""
+
+    name: ClassVar[str] = "aipw"
+    formula: ClassVar[str] = (
+        "Laplace noise on sums of doubly robust scores and of their squares, scales Delta/epsilon by ranges of the "
+        "released nuisances, at most 2/eta and 1/eta^2 for the ATE; covariate_balancing section 3.6"
+    )
+    numbers: ClassVar[Mapping[str, str]] = {part: part for part in SHARES}
+    states: ClassVar[Stated] = states(
+        *("nuisance", "split", "seed", "size_range", "score_scale", "size_scale"),
+        *(f"epsilon_{part}" for part in SHARES),
+    )
+    on_nuisances: ClassVar[bool] = True
+
+    @classmethod
+    def numbers_of(cls, estimand: Estimand) -> Mapping[str, str | None]:
+        """See `AverageMechanism`: no size where it is the number of records."""
+        return {name: part for name, part in cls.numbers.items() if name != "size" or not estimand.public_size}
+
+    @classmethod
+    def work_out(cls, stated: StatedEffect) -> Recomputed:
+        """See `AverageMechanism`; ranges of the nuisances are stated in part alone."""
+        of, n, every = stated.estimand, stated.n, stated.release.privacy.n
+        least, most = (as_number(end) for end in stated.public["size_range"])
+        if not of.has_score() or not of.score_sizes_are_possible(least, most):
+            raise ContradictionError(f"its size_range is none of the {of.name} at this overlap")
+        if n != every - round(stated.number("split") * every):
+            raise ContradictionError("its blocks are not those of its split")
+        sums, widest = stated.sums(), ScoreRanges.widest(of)
+        unit = {part: released_scale(stated.epsilon(part)) for part in cls.numbers_of(of)}
+        ends = (torch.full((1, 2), end, dtype=torch.float64) for end in (least, most))
+        ranges = ScoreRanges(widest.low, widest.high, *ends)
+        moved = sensitivities(ranges, n)
+        constants = {
+            "score_scale": (of.least_score_change(most) * unit["score"], moved["score"].item() * unit["score"])
+        }
+        noise_a, noise_b = torch.tensor([stated.number("score_scale")], dtype=torch.float64), torch.zeros(1).double()
+        if "size" in unit:
+            noise_b = moved["size"] * unit["size"]
+            constants |= exactly({"size_scale": noise_b.item()})
+        tau, divisor = effect(sums["score"], sums.get("size", torch.full_like(noise_a, n)), noise_b, ranges, n)
+        # a score's reach is at least half of how far one record moves the sum, but for the size
+        step, shift = sum_grid(n, widest.largest), tau.abs() * (most - least)
+        narrow = (((noise_a / unit["score"] - step - shift).clamp_min(0)) / 2).square()
+        wide = (widest.largest + tau.abs() * most).square()
+        upper = [
+            _upper(sums["spread"], unit["spread"] * _square_change(squares, n), squares, n)
+            if squares.item() > 0
+            else torch.zeros(1).double()
+            for squares in (narrow, wide)
+        ]
+        found = _estimate(tau, divisor, upper[0], torch.stack([noise_a, tau.abs() * noise_b], 1), noise_b, sums)
+        reaches = {
+            "score": (n * widest.largest, noise_a.item()),
+            "size": (n * most, noise_b.item()),
+            "spread": (n * wide.item(), unit["spread"] * _square_change(wide, n).item()),
+        }
+        gaussian = tuple((squares.sqrt() / divisor).item() for squares in upper)
+        return Recomputed(found, constants, reaches, (gaussian[0], gaussian[1]))

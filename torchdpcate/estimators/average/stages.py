@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from torchdpcate.erm.records import Batch, Records, arm, outcome, predictor
+from torchdpcate.estimators.average.effect_estimator import Total, Weighted
+from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.plan import BalancingPlan
-from torchdpcate.estimators.average.readout import Conclusion, Total, Weighted
 from torchdpcate.privacy.charge import Charge, Purpose, propensity_by
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
@@ -60,7 +61,7 @@ def total_of(records: Records, plan: BalancingPlan, learnt: Learnt) -> Total:
     return lambda terms: records.total(lambda batch: terms(weighted(batch)))
 
 
-def estimate_batch(records: Records, plan: BalancingPlan, noise: NoiseSource, runs: int = 1) -> Conclusion:
+def estimate_batch(records: Records, plan: BalancingPlan, noise: NoiseSource, runs: int = 1) -> NoisyEstimate:
     """Run the whole mechanism on each data set, or ``runs`` times on one; for simulations and audits.
 
     Args:
@@ -71,4 +72,4 @@ def estimate_batch(records: Records, plan: BalancingPlan, noise: NoiseSource, ru
     """
     session = FitSession(noise)
     learnt = learn(records, plan, session, runs)
-    return plan.readout.run(total_of(records, plan, learnt), plan.facts, plan.prices, session)
+    return plan.estimator.run(total_of(records, plan, learnt), plan.facts, plan.epsilons, session)

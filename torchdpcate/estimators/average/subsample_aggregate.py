@@ -1,6 +1,7 @@
 """Peer: estimates of many small groups, whose mean is released (Guha & Reiter 2024)."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
@@ -15,7 +16,16 @@ from torchdpcate.erm.solver import minimise
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.balanced_difference import UPPER
 from torchdpcate.estimators.average.learner import AverageEffectLearner
-from torchdpcate.estimators.average.readout import Conclusion
+from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
+from torchdpcate.estimators.average.stated import (
+    AverageMechanism,
+    ContradictionError,
+    Recomputed,
+    StatedEffect,
+    exactly,
+    states,
+)
+from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import positive, whole
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
@@ -38,7 +48,7 @@ class SubsamplePlan:
         ridge: Of each group's propensity, in the scale of the features psi.
         seed: Of the permutation that makes the groups.
         total: Noise of the sum of the groups' estimates.
-        spread: Noise of the sum of their squared deviations from their mean.
+        squares: Noise of the sum of their squared deviations from their mean.
     """
 
     estimand: Estimand
@@ -46,7 +56,7 @@ class SubsamplePlan:
     ridge: float
     seed: int
     total: LaplaceMechanism
-    spread: LaplaceMechanism
+    squares: LaplaceMechanism
 
 
 def plan_subsample(
@@ -80,16 +90,21 @@ def plan_subsample(
         >>> from torchdpcate import Domain
         >>> from torchdpcate.features.user_maps import on_domain
         >>> plan = plan_subsample(5000, on_domain(None, Domain([0.0], [1.0], 0.0, 1.0)), ATE(0.1), 1.0)
-        >>> plan.groups, round(plan.total.scale, 6), round(plan.spread.scale, 6)
+        >>> plan.groups, round(plan.total.scale, 6), round(plan.squares.scale, 6)
         (70, 4.0, 7.885714)
     """
     many = math.isqrt(n) if groups is None else whole("groups", groups, least=2)
     if not 2 <= many <= n:
         raise InputError(f"groups = {many}: n = {n} records make no two groups; bring more records, or fewer groups")
     share, scaled = epsilon * _HALF, positive("ridge", ridge) * features.largest_entry**2
+    return SubsamplePlan(estimand, many, scaled, seed, *sum_mechanisms(many, share, share))
+
+
+def sum_mechanisms(groups: int, total: float, squares: float) -> tuple[LaplaceMechanism, LaplaceMechanism]:
+    """Return the noise of the sum of the groups' estimates and of their squared deviations, at an epsilon for each."""
     # sums are exact; one estimate moves the mean, and with it the rounding of every squared deviation
-    spread = LaplaceMechanism(share, _RANGE**2 * (1 - 1 / many) + 2 * many * sum_grid(many, _RANGE**2))
-    return SubsamplePlan(estimand, many, scaled, seed, LaplaceMechanism(share, _RANGE), spread)
+    moved = _RANGE**2 * (1 - 1 / groups) + 2 * groups * sum_grid(groups, _RANGE**2)
+    return LaplaceMechanism(total, _RANGE), LaplaceMechanism(squares, moved)
 
 
 def group_positions(n: int, groups: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -128,7 +143,7 @@ def group_estimates(records: StackedRecords, plan: SubsamplePlan) -> Tensor:
     return (means[0] - means[1]).nan_to_num(0.0).clamp(-1, 1).reshape(-1, plan.groups)
 
 
-def release_mean(estimates: Tensor, plan: SubsamplePlan, session: FitSession) -> Conclusion:
+def release_mean(estimates: Tensor, plan: SubsamplePlan, session: FitSession) -> NoisyEstimate:
     r"""Pay for the sum of estimates and the sum of their squared deviations, and conclude.
 
     .. math:: \tau = \frac1M \Big(\sum_k \tau_k + Lap\big(\tfrac4\epsilon\big)\Big), \quad
@@ -143,12 +158,14 @@ def release_mean(estimates: Tensor, plan: SubsamplePlan, session: FitSession) ->
     noise = session.noise
     session.pay(plan.total.event, part="sum")
     total = noise.paid(plan.total.add_noise(sum_of(estimates)[:, None], noise)[:, 0])
-    session.pay(plan.spread.event, part="spread")
-    spread = noise.paid(plan.spread.add_noise(squared_deviations(estimates)[:, None], noise)[:, 0])
-    return _conclusion(total, spread, plan.groups, plan.total.released_scale(1), plan.spread.released_scale(1))
+    session.pay(plan.squares.event, part="spread")
+    squares = noise.paid(plan.squares.add_noise(squared_deviations(estimates)[:, None], noise)[:, 0])
+    return _estimate(total, squares, plan.groups, plan.total.released_scale(1), plan.squares.released_scale(1))
 
 
-def subsample_aggregate(records: StackedRecords, plan: SubsamplePlan, noise: NoiseSource, runs: int = 1) -> Conclusion:
+def subsample_aggregate(
+    records: StackedRecords, plan: SubsamplePlan, noise: NoiseSource, runs: int = 1
+) -> NoisyEstimate:
     """Run the whole mechanism on each data set, or ``runs`` times on one; for simulations and audits."""
     estimates = group_estimates(records, plan)
     return release_mean(estimates if len(estimates) > 1 else estimates.expand(runs, -1), plan, FitSession(noise))
@@ -166,19 +183,47 @@ def squared_deviations(estimates: Tensor) -> Tensor:
     return exact_sum(deviations.square(), groups, _RANGE**2)
 
 
-def _conclusion(total: Tensor, spread: Tensor, groups: int, noise_total: float, noise_spread: float) -> Conclusion:
-    """Conclude from sums [runs] with noise of these scales."""
-    variance = ((spread + UPPER * noise_spread) / (groups * (groups - 1))).clamp(0, 1 / groups)
+def _estimate(total: Tensor, squares: Tensor, groups: int, noise_total: float, noise_squares: float) -> NoisyEstimate:
+    """Return the estimate from sums [runs] with noise of these scales."""
+    variance = ((squares + UPPER * noise_squares) / (groups * (groups - 1))).clamp(0, 1 / groups)
     every = torch.ones_like(total)
-    return Conclusion(
+    return NoisyEstimate(
         estimate=(total / groups).clamp(-1, 1),
         gaussian=variance.sqrt(),
         laplace=every[:, None] * noise_total / groups,
         polytope=None,
         swamped=torch.zeros_like(total, dtype=torch.bool),
         size=every * groups,
-        released={"sum": total, "spread": spread},
+        released={"sum": total, "spread": squares},
     )
+
+
+class SubsampleAggregate(AverageMechanism):
+    """The sum of the groups' estimates, and of their squared deviations."""
+
+    name: ClassVar[str] = "subsample_aggregate"
+    formula: ClassVar[str] = (
+        "Laplace noise of scale 4/epsilon on the sum of M group estimates, and of scale 8(1-1/M)/epsilon on their "
+        "squared deviations; covariate_balancing section 5"
+    )
+    numbers: ClassVar[Mapping[str, str]] = {"sum": "sum", "spread": "spread"}
+    states: ClassVar[Stated] = states(
+        "groups", "ridge", "seed", *(f"epsilon_{part}" for part in numbers), *(f"{part}_scale" for part in numbers)
+    )
+
+    @classmethod
+    def work_out(cls, stated: StatedEffect) -> Recomputed:
+        """See `AverageMechanism`."""
+        groups = stated.public["groups"]
+        if isinstance(groups, bool) or not isinstance(groups, int) or not 2 <= groups <= stated.n:
+            raise ContradictionError(f"{groups} groups cannot be made of its records")
+        mechanisms = sum_mechanisms(groups, *(stated.epsilon(part) for part in cls.numbers))
+        scales = {part: noise.released_scale(1) for part, noise in zip(cls.numbers, mechanisms, strict=True)}
+        sums = stated.sums()
+        found = _estimate(sums["sum"], sums["spread"], groups, *scales.values())
+        largest = {"sum": groups * _RANGE / 2, "spread": groups * _RANGE**2}
+        reaches = {part: (largest[part], scale) for part, scale in scales.items()}
+        return Recomputed(found, exactly({f"{part}_scale": scale for part, scale in scales.items()}), reaches)
 
 
 @dataclass(eq=False, repr=False)
@@ -219,11 +264,7 @@ class SubsampleAggregateEffect(AverageEffectLearner):
     ridge: float = 0.01
     seed: int = 0
 
-    method: ClassVar[str] = "subsample_aggregate"
-    formula: ClassVar[str] = (
-        "Laplace noise of scale 4/epsilon on the sum of M group estimates, and of scale 8(1-1/M)/epsilon on their "
-        "squared deviations; covariate_balancing section 5"
-    )
+    mechanism: ClassVar[type[AverageMechanism]] = SubsampleAggregate
     streams: ClassVar[bool] = False
 
     def check(self, n: int) -> None:
@@ -240,19 +281,19 @@ class SubsampleAggregateEffect(AverageEffectLearner):
     def _learn(self, records: Records) -> None:
         self._plan = self._make_plan(records.n)
 
-    def _conclude(self, records: Records, session: FitSession) -> Conclusion:
+    def _release_estimate(self, records: Records, session: FitSession) -> NoisyEstimate:
         assert isinstance(records, StackedRecords)
         return release_mean(group_estimates(records, self._plan), self._plan, session)
 
-    def _without_noise(self, records: Records) -> Conclusion:
+    def _without_noise(self, records: Records) -> NoisyEstimate:
         assert isinstance(records, StackedRecords)
         estimates = group_estimates(records, self._plan)
-        return _conclusion(sum_of(estimates), squared_deviations(estimates), self._plan.groups, 0.0, 0.0)
+        return _estimate(sum_of(estimates), squared_deviations(estimates), self._plan.groups, 0.0, 0.0)
 
     def _public(self) -> dict[str, Any]:
         plan, groups = self._plan, {"groups": self._plan.groups, "ridge": self.ridge, "seed": self.seed}
         if self.budget is None:
             return groups
         half = self.budget.epsilon * _HALF
-        scales = {"sum_scale": plan.total.released_scale(1), "spread_scale": plan.spread.released_scale(1)}
+        scales = {"sum_scale": plan.total.released_scale(1), "spread_scale": plan.squares.released_scale(1)}
         return {**groups, "epsilon_sum": half, "epsilon_spread": half, **scales}

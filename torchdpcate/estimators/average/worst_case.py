@@ -14,9 +14,9 @@ from torchdpcate.erm.records import Batch, StackedRecords, Target, arm, outcome
 from torchdpcate.estimators.average.balance import COUNT, BalanceStatistics
 from torchdpcate.estimators.average.balanced_difference import BalancedDifference
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
+from torchdpcate.estimators.average.effect_estimator import EffectEstimator, EffectFacts, Weighted
 from torchdpcate.estimators.average.outcome_table import CELLS, OutcomeTable
 from torchdpcate.estimators.average.plan import make_plan
-from torchdpcate.estimators.average.readout import Readout, ReadoutFacts, Weighted
 from torchdpcate.estimators.average.stages import Learnt, learn, total_of
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -39,7 +39,7 @@ def _weighted(high: float, treated: float = 1.0) -> Weighted:
     return Weighted(z, y, w, torch.full_like(z, 0.3))
 
 
-def _exact(readout: Readout, batch: Weighted, facts: ReadoutFacts) -> Mapping[str, Tensor]:
+def _exact(readout: EffectEstimator, batch: Weighted, facts: EffectFacts) -> Mapping[str, Tensor]:
     """Return the sums of these records, without noise."""
 
     def total(terms: Callable[[Weighted], Tensor]) -> Tensor:
@@ -54,18 +54,18 @@ def _exact(readout: Readout, batch: Weighted, facts: ReadoutFacts) -> Mapping[st
     pair="a record of the largest weight, treated or not, its outcome furthest from the outcome model",
 )
 def _balanced_difference(budget: PrivacyBudget) -> Game:
-    facts, readout = ReadoutFacts(_RECORDS, _ATE, 0.3, 0.7), BalancedDifference()
-    prices = {part: _LEAST * budget.epsilon for part in readout.parts}
-    prices["difference"] = (1 - 2 * _LEAST) * budget.epsilon
+    facts, readout = EffectFacts(_RECORDS, _ATE, 0.3, 0.7), BalancedDifference()
+    epsilons = {part: _LEAST * budget.epsilon for part in readout.parts}
+    epsilons["difference"] = (1 - 2 * _LEAST) * budget.epsilon
     worlds = [_weighted(1.0, 1.0 - world) for world in (0, 1)]
     means = [_exact(readout, batch, facts)["difference"] for batch in worlds]
-    scale = readout.mechanisms(facts, prices)["difference"].released_scale(1)
+    scale = readout.mechanisms(facts, epsilons)["difference"].released_scale(1)
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
         def total(terms: Callable[[Weighted], Tensor]) -> Tensor:
             return terms(worlds[world]).expand(runs, -1)
 
-        found = readout.run(total, facts, prices, FitSession(noise)).released
+        found = readout.run(total, facts, epsilons, FitSession(noise)).released
         return torch.stack([found[part] for part in readout.parts], 1)
 
     apart = k_norm_evidence(means[1] - means[0], scale, 1.0)
@@ -84,8 +84,8 @@ def _balanced_difference(budget: PrivacyBudget) -> Game:
     pair="a treated record of the largest weight, its outcome at either end",
 )
 def _outcome_table(budget: PrivacyBudget) -> Game:
-    facts, readout = ReadoutFacts(_RECORDS, _ATE), OutcomeTable()
-    prices = {"table": (1 - _LEAST) * budget.epsilon, "variance": _LEAST * budget.epsilon}
+    facts, readout = EffectFacts(_RECORDS, _ATE), OutcomeTable()
+    epsilons = {"table": (1 - _LEAST) * budget.epsilon, "variance": _LEAST * budget.epsilon}
     worlds = [_weighted(1.0 - world) for world in (0, 1)]
     exact = [_exact(readout, batch, facts) for batch in worlds]
     tables = [torch.stack([found[name] for name in CELLS], 1) for found in exact]
@@ -95,7 +95,7 @@ def _outcome_table(budget: PrivacyBudget) -> Game:
             sums = terms(Weighted(*(part.expand(runs, -1) for part in worlds[world])))
             return sums.expand(runs, -1)
 
-        found = readout.run(total, facts, prices, FitSession(noise)).released
+        found = readout.run(total, facts, epsilons, FitSession(noise)).released
         return torch.stack([found[part] for part in CELLS], 1)
 
     def size(moved: Tensor) -> Tensor:
@@ -105,7 +105,7 @@ def _outcome_table(budget: PrivacyBudget) -> Game:
         draw,
         PureEvent(budget.epsilon),
         Guarantee(Level.CERTIFIED, PrivacyBudget(budget.epsilon, 0.0)),
-        evidence=lambda shown: (size(shown - tables[0]) - size(shown - tables[1])) * prices["table"],
+        evidence=lambda shown: (size(shown - tables[0]) - size(shown - tables[1])) * epsilons["table"],
         most_runs=200_000,
     )
 
@@ -157,11 +157,11 @@ def _effect(budget: PrivacyBudget) -> Game:
         own = z.clone()
         own[0] = treated
         worlds.append(StackedRecords(Batch(x, features(x), own, y)))
-    scale = plan.readout.mechanisms(plan.facts, plan.prices)["difference"].released_scale(1)  # type: ignore[attr-defined]
+    scale = plan.estimator.mechanisms(plan.facts, plan.epsilons)["difference"].released_scale(1)  # type: ignore[attr-defined]
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
         learnt = learn(worlds[world], plan, FitSession(noise), runs)
-        found = plan.readout.run(total_of(worlds[world], plan, learnt), plan.facts, plan.prices, FitSession(noise))
+        found = plan.estimator.run(total_of(worlds[world], plan, learnt), plan.facts, plan.epsilons, FitSession(noise))
         assert learnt.model is not None
         return torch.cat([learnt.theta, learnt.model, found.released["difference"][:, None]], 1)
 
@@ -170,7 +170,7 @@ def _effect(budget: PrivacyBudget) -> Game:
         theta, model, difference = shown.split([2, 2, 1], 1)
         records = worlds[world]
         total = total_of(records, plan, Learnt(theta, model))
-        exact = plan.readout.without_noise(total, plan.facts).released["difference"]
+        exact = plan.estimator.without_noise(total, plan.facts).released["difference"]
         fits = _tilted(records, theta, Logistic(), arm, plan.propensity.public)
         fits = fits + _tilted(records, model, CrossEntropy(), outcome, plan.outcome.public)  # type: ignore[union-attr]
         return fits - (difference[:, 0] - exact).abs() / scale

@@ -19,7 +19,7 @@ from torchdpcate.estimators.average.horvitz_thompson import (
     plan_horvitz_thompson,
     release_sum,
 )
-from torchdpcate.estimators.average.score_sums import effect, prices_of, release_scores, released_scale
+from torchdpcate.estimators.average.score_sums import effect, epsilons_of, release_scores, released_scale
 from torchdpcate.estimators.average.subsample_aggregate import (
     SubsampleAggregateEffect,
     group_estimates,
@@ -130,7 +130,7 @@ def _subsample_aggregate(budget: PrivacyBudget) -> Game:
     plan = plan_subsample(3 * _GROUPS, _FEATURES, _ATE, budget.epsilon)
     worlds = [group_estimates(_groups(world), plan) for world in (0, 1)]
     exact = [torch.cat([found.sum(1), squared_deviations(found)]) for found in worlds]
-    scales = torch.tensor([part.released_scale(1) for part in (plan.total, plan.spread)]).double()
+    scales = torch.tensor([part.released_scale(1) for part in (plan.total, plan.squares)]).double()
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
         released = release_mean(worlds[world].expand(runs, -1), plan, FitSession(noise)).released
@@ -160,8 +160,8 @@ def _aipw(budget: PrivacyBudget) -> Game:
     worlds = [_scored(world) for world in (0, 1)]
     e = torch.tensor([[_ATE.overlap, 1 - _ATE.overlap]], dtype=torch.float64)
     ranges = ScoreRanges.of(_ATE, e, torch.full((1, 2, 2), 0.5, dtype=torch.float64))
-    prices = prices_of(budget.epsilon, _ATE)
-    unit = {part: released_scale(price) for part, price in prices.items()}
+    epsilons = epsilons_of(budget.epsilon, _ATE)
+    unit = {part: released_scale(price) for part, price in epsilons.items()}
     scores = [_ATE.score(*world)[0] for world in worlds]
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:

@@ -1,0 +1,44 @@
+"""An estimate of an average effect and the law of its error, for outcomes in [0, 1] or in their own units."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from torchdpcate.release.estimate import Estimate
+from torchdpcate.release.interval_law import IntervalLaw
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyEstimate:
+    """An estimate and the law of its error, for outcomes in [0, 1], one entry a run.
+
+    Attributes:
+        estimate: In [-1, 1], [runs].
+        gaussian: Standard deviation of the Gaussian part of its error, an upper bound, [runs].
+        laplace: Scales of independent Laplace parts, [runs, k].
+        polytope: What a draw of root-polytope noise with W/epsilon = 1 is multiplied by and summed, [runs, 4]; None
+            where there is none.
+        swamped: Whether noise swamps a denominator, so that the interval must be the full range, [runs].
+        size: N, what imbalances are divided by, [runs].
+        released: Released sums by name, [runs] each.
+    """
+
+    estimate: Tensor
+    gaussian: Tensor
+    laplace: Tensor
+    polytope: Tensor | None
+    swamped: Tensor
+    size: Tensor
+    released: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def in_units(self, unit: float, interval: bool = True) -> Estimate:
+        """Return the first run in outcome units.
+
+        Args:
+            unit: Range of the outcome.
+            interval: Whether the law of its error counts sampling, so that an interval is known.
+        """
+        polytope = () if self.polytope is None else tuple((unit * self.polytope[0]).tolist())
+        law = IntervalLaw(unit * self.gaussian[0].item(), tuple((unit * self.laplace[0]).tolist()), polytope)
+        return Estimate(unit * self.estimate[0].item(), law if interval else None, bool(self.swamped[0]))
