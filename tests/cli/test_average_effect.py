@@ -56,7 +56,7 @@ def trained(finished):
     return folder
 
 
-@pytest.mark.first(2)
+@pytest.mark.first(1)
 @pytest.mark.parametrize("name", RUNS)
 def test_every_effect_trains_verifies_and_leaks_nothing(name, trained):
     folder = trained(name)
@@ -82,6 +82,7 @@ def test_every_effect_trains_verifies_and_leaks_nothing(name, trained):
     assert sum(next(row for row in report.comparisons if "names" in row.against).expected) < FALSE_ALARM
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("name", RUNS)
 def test_a_summary_tells_what_the_file_says(name, trained):
     found, release = summary(trained(name)), load_release(trained(name) / "release" / "release.safetensors")
@@ -392,7 +393,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.first(6)
+@pytest.mark.first(3)
 @pytest.mark.parametrize("mistake", sorted(MISTAKES))
 def test_mistakes_give_one_line_and_leave_nothing(mistake, here, capsys):
     prepare, words, message = MISTAKES[mistake]

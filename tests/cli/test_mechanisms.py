@@ -55,7 +55,7 @@ def trained(finished):
     return lambda choice: finished(*SMALL, *CHOICES[choice])
 
 
-@pytest.mark.first(2)
+@pytest.mark.first(1)
 @pytest.mark.parametrize("choice", CHOICES)
 def test_every_choice_trains_and_verifies(choice, trained):
     folder = trained(choice)
@@ -70,6 +70,7 @@ def test_every_choice_trains_and_verifies(choice, trained):
     assert points in ((True, True), (False, False))
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("choice", ["objective", "statistics", "plug_in", "tangent", "nystrom"])
 def test_a_reader_asks_a_function_wherever_he_likes(choice, trained, queries, tmp_path):
     out = tmp_path / "out.csv"
@@ -77,6 +78,7 @@ def test_a_reader_asks_a_function_wherever_he_likes(choice, trained, queries, tm
     assert pd.read_csv(out)["effect"].notna().all()
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("choice", ["gaussian_process", "kernel"])
 def test_the_curator_answers_as_often_as_wanted_and_always_the_same(choice, trained, queries, tmp_path):
     folder, out = shutil.copytree(trained(choice), tmp_path / "r"), tmp_path / "out.csv"
@@ -102,7 +104,7 @@ def test_a_query_release_is_offered_the_noise_of_the_function(tmp_path):
     assert "note: mechanism=gaussian_process needs noise" in error
 
 
-@pytest.mark.first(3)
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [

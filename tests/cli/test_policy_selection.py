@@ -386,7 +386,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.first(6)
+@pytest.mark.first(3)
 @pytest.mark.parametrize("mistake", sorted(MISTAKES))
 def test_mistakes_give_one_line_and_leave_nothing(mistake, here, capsys):
     prepare, words, message = MISTAKES[mistake]

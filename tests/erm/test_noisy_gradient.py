@@ -85,6 +85,7 @@ def test_the_law_of_the_mean_iterate_where_gradients_are_constant(momentum):
     assert ((theta.var(0) / scale**2 - 1).abs() < 5 * math.sqrt(2 / runs)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("loss", "target"),
     [(ATE, arm), (Logistic(), arm), (CrossEntropy(), outcome)],

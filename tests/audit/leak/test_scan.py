@@ -465,6 +465,7 @@ def test_many_weak_matches_are_beyond_chance_and_few_are_not():
         assert (len(outcome.beyond_chance(1e-6)) == hits) is caught
 
 
+@pytest.mark.slow
 @given(st.integers(1, 10**7 - 1), st.integers(-6, 6))
 def test_the_grid_of_a_decimal_is_its_last_digit_or_coarser(whole, exponent):
     value = float(f"{whole}e{exponent}")

@@ -192,6 +192,7 @@ def log_density(learner: OutcomeWeightedLearner, theta: Tensor, scale: float) ->
     return det.log() - b.abs().amax(1) / scale
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     "loss",
     [HuberHinge(0.5), Logistic(), Huber(0.5), BalancingLoss(ATE(0.1)), Smooth()],
