@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from torchdpcate.cli.main import main as torchdpcate
-from torchdpcate.cli.report import ESTIMATES
+from torchdpcate.cli.tasks.effects import ESTIMATES
 from torchdpcate.evaluation.comparison import budget_figure
 from torchdpcate.evaluation.figures import save_figure
 

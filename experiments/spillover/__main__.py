@@ -27,9 +27,8 @@ from experiments.spillover.report import SpilloverReport
 from experiments.spillover.search import spillover_audit
 from torchdpcate._files import PRIVATE, write_text
 from torchdpcate.audit.report import make_folder
-from torchdpcate.cli import policy_selection
 from torchdpcate.cli.overrides import checked_overrides
-from torchdpcate.cli.policy_selection import TASK, make_library
+from torchdpcate.cli.tasks.policies import make_library, make_nuisances
 from torchdpcate.cli.train import _quoted
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.selection_generators import RareRegionStudy
@@ -41,6 +40,7 @@ from torchdpcate.nuisance.arms.base import FittedNuisances, ScoreNuisances, Sele
 from torchdpcate.privacy.budget import whole
 from torchdpcate.registry import conf_dir
 
+TASK = "policy_selection"
 _NONE = "none"
 _DEFAULT = ("stability", _NONE)
 _NEIGHBOURS, _WIDTH = 64, 130
@@ -159,7 +159,7 @@ def _nuisances(config: DictConfig) -> ScoreNuisances:
     """Return the nuisances of a configuration, those without a certificate too."""
     if "LearnedNuisances" in config.certificate._target_:
         return instantiate(config.certificate)
-    return policy_selection.make_nuisances(config)
+    return make_nuisances(config)
 
 
 def _blocks(config: DictConfig, study: Study) -> tuple[SelectionFacts, CausalData, CausalData]:

@@ -460,7 +460,7 @@ def test_our_own_fault_is_exit_code_one(monkeypatch, here, capsys):
     def fail(*_args):
         raise RuntimeError("boom")
 
-    monkeypatch.setattr("torchdpcate.cli.cate.PrivacyBudget", fail)
+    monkeypatch.setattr("torchdpcate.cli.run.PrivacyBudget", fail)
     assert main(["train", *TABLE, *QUICK]) == 1
     assert "torchdpcate: internal error: RuntimeError: boom" in capsys.readouterr().err.splitlines()[-1]
 

@@ -16,6 +16,7 @@ from tests.faults.mutations import examples, json_faults
 from torchdpcate.cli.comparison import budget_table, compare, markdown, method_of
 from torchdpcate.cli.main import main
 from torchdpcate.cli.report import report
+from torchdpcate.cli.tasks.effects import Effects
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.curves import EffectCurves
 from torchdpcate.evaluation.figures import save_figure
@@ -61,11 +62,11 @@ def frame(*runs: dict) -> pd.DataFrame:
     """Runs as ``report`` reads them."""
     given = {"varied": "", "requested_epsilon": 1.0, "spent_epsilon": 0.99}
     table = pd.DataFrame([SUMMARY | given | run for run in runs])
-    return table.assign(method=method_of(table))
+    return table.assign(method=method_of(table, Effects))
 
 
 def test_means_and_standard_errors_over_seeds():
-    table = compare(frame({"pehe": 0.2}, {"pehe": 0.4, "noise": 0.7, "spent_epsilon": 0.5, "seed": 1}))
+    table = compare(frame({"pehe": 0.2}, {"pehe": 0.4, "noise": 0.7, "spent_epsilon": 0.5, "seed": 1}), Effects)
     assert table.to_dict("records") == [
         {
             "data": "dataset1",
@@ -85,13 +86,13 @@ def test_means_and_standard_errors_over_seeds():
 
 
 def test_what_is_secret_or_unknown_is_a_dash():
-    row = compare(frame({"noise": None, "spent_epsilon": None, "pehe": np.nan, "level": "heuristic"})).iloc[0]
+    row = compare(frame({"noise": None, "spent_epsilon": None, "pehe": np.nan, "level": "heuristic"}), Effects).iloc[0]
     assert (row["noise"], row["spent"], row["PEHE"], row["level"]) == ("-", "-", "-", "heuristic")
 
 
 def test_rows_of_one_budget_stand_together():
     runs = [{"mechanism": m, "requested_epsilon": e} for m in ("output", "objective") for e in (10.0, 0.5)]
-    table = compare(frame(*runs))
+    table = compare(frame(*runs), Effects)
     assert table[["epsilon", "mechanism"]].to_numpy().tolist() == [
         ["0.5", "objective"],
         ["0.5", "output"],
@@ -107,7 +108,7 @@ def test_methods_are_named_by_what_tells_them_apart():
         {"mechanism": "gaussian_process", "release": "queries", "learner": "RLearner"},
     )
     assert runs["method"].tolist() == ["objective RLearner", "objective DRLearner", "gaussian_process RLearner"]
-    table = compare(runs)
+    table = compare(runs, Effects)
     assert "release" not in table  # the mechanism says it
     assert table["learner"].tolist() == ["DRLearner", "RLearner", "RLearner"]
 
@@ -118,7 +119,7 @@ def test_errors_by_method_and_budget():
         for d in ("b", "a")
         for m, e, p in (("output", 5.0, 0.2), ("output", 0.5, 0.9), ("plug_in", 5.0, 0.4))
     ]
-    table = budget_table(frame(*runs))
+    table = budget_table(frame(*runs), Effects.measures[0])
     assert list(table.columns) == ["data", "n", "method", "eps = 0.5", "eps = 5"]
     assert table["data"].tolist() == ["a"] * 4 + ["b"] * 4
     assert table.iloc[:4, 2:].to_numpy().tolist() == [
@@ -127,7 +128,7 @@ def test_errors_by_method_and_budget():
         ["non-private", "0.1", "0.1 ± 0"],
         ["constant effect", "0.7", "0.7 ± 0"],
     ]
-    assert budget_table(frame({"pehe": None})) is None
+    assert budget_table(frame({"pehe": None}), Effects.measures[0]) is None
 
 
 def test_markdown_keeps_its_columns_whatever_a_cell_holds():

@@ -50,12 +50,12 @@ def test_covariates_of_real_people_are_real(here, capsys):  # noqa: F811
 
 
 def test_a_run_that_failed_on_its_way_has_spent_all_the_same(here, capsys, monkeypatch):  # noqa: F811
-    from torchdpcate.cli import average_effect
+    from torchdpcate.cli import run
 
     def fail(*_):
         raise RuntimeError("boom")
 
-    monkeypatch.setattr(average_effect, "write_curator", fail)
+    monkeypatch.setattr(run, "write_curator", fail)
     assert main([*SWEEP, "privacy.epsilon=0.5,1", "privacy.delta=0"]) == 1
     (line,) = totals(capsys.readouterr().out)
     assert "2 runs over the same records have spent epsilon 1.5, delta 0 together" in line

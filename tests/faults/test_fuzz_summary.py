@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tests.faults.guards import answered
 from tests.faults.mutations import byte_faults, examples, json_faults, without
-from torchdpcate.cli.report import ESTIMATES, report
+from torchdpcate.cli.report import report
+from torchdpcate.cli.tasks.effects import ESTIMATES
 from torchdpcate.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("no_pickle")

@@ -6,14 +6,14 @@ from typing import Any
 import pandas as pd
 
 from torchdpcate._text import markdown_cell
-from torchdpcate.cli.families import EFFECTS, Family, Measure
+from torchdpcate.cli.task import Measure, TaskSpec
 
 PROBLEM = ["data", "n"]
 """What says which estimation problem a run solved."""
 _BUDGET = "requested_epsilon"
 
 
-def compare(runs: pd.DataFrame, family: Family = EFFECTS) -> pd.DataFrame:
+def compare(runs: pd.DataFrame, family: type[TaskSpec]) -> pd.DataFrame:
     """Return one row for every problem, method and requested budget, as text.
 
     A method is whatever differs between the runs apart from data, records, budget and seed. Measures are means over
@@ -46,7 +46,7 @@ def compare(runs: pd.DataFrame, family: Family = EFFECTS) -> pd.DataFrame:
     return table.rename(columns={_BUDGET: "epsilon", "varied": "settings"})
 
 
-def budget_table(runs: pd.DataFrame, measure: Measure = EFFECTS.measures[0]) -> pd.DataFrame | None:
+def budget_table(runs: pd.DataFrame, measure: Measure) -> pd.DataFrame | None:
     """Return a measure by method (rows) and requested budget (columns), as text; None where no run knows it.
 
     Below the methods of a problem stand what they are held against.
@@ -78,7 +78,7 @@ def references(runs: pd.DataFrame, measure: Measure) -> dict[str, str]:
     }
 
 
-def method_of(runs: pd.DataFrame, family: Family = EFFECTS) -> pd.Series:
+def method_of(runs: pd.DataFrame, family: type[TaskSpec]) -> pd.Series:
     """Return the shortest name of each run's method: its mechanism, and of its settings those that tell it apart."""
     named = ["mechanism"]
     for column in _varying(runs, _settings(family)):
@@ -105,7 +105,7 @@ def markdown(table: pd.DataFrame) -> str:
     return "\n".join("| " + " | ".join(map(markdown_cell, row)) + " |" for row in rows)
 
 
-def _settings(family: Family) -> list[str]:
+def _settings(family: type[TaskSpec]) -> list[str]:
     return [*family.settings, "varied"]
 
 

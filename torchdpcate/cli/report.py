@@ -17,7 +17,6 @@ from rich.table import Table
 
 from torchdpcate._files import atomic_path, write_text
 from torchdpcate._text import file_name, spreadsheet_cell
-from torchdpcate.cli.average_figures import report_figures
 from torchdpcate.cli.comparison import (
     PROBLEM,
     budget_table,
@@ -28,20 +27,17 @@ from torchdpcate.cli.comparison import (
     references,
     varied,
 )
-from torchdpcate.cli.families import AVERAGES, EFFECTS, FAMILIES, Family, Measure
-from torchdpcate.cli.settings import CURVES_FILE
 from torchdpcate.cli.summaries import COUNTS, WORDS, read_summary
 from torchdpcate.cli.sweep_total import table_totals
+from torchdpcate.cli.task import Measure, TaskSpec, family_of
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.comparison import budget_figure, curves_figure
-from torchdpcate.evaluation.curves import EffectCurves
+from torchdpcate.evaluation.curves import CURVES_FILE, EffectCurves
 from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ESTIMATES = {"pehe": "release", **EFFECTS.measures[0].references, "pehe_zero": "zero effect"}
-"""Estimates of an effect whose errors a summary may hold, names by keys."""
 _MARK = NOT_FOR_PUBLICATION.capitalize()
 _FEW = 20  # runs that are printed one by one
 
@@ -63,10 +59,13 @@ def report(folder: str) -> None:
     if not paths:
         raise InputError(f"folder = {folder}: no summary.json in it; give the folder of a finished run or sweep")
     rows = [read_summary(path) for path in paths]
-    parts = [(family, _runs(rows, family)) for family in FAMILIES if any(row["task"] in family.tasks for row in rows)]
+    families = {row["task"]: family_of(row["task"]) for row in rows}
+    parts = [
+        (family, _runs([row for row in rows if families[row["task"]] is family], family))
+        for family in dict.fromkeys(families.values())
+    ]
     secret = {name: figure for family, runs in parts for name, figure in _figures(runs, family).items()}
-    averages = [runs for family, runs in parts if family is AVERAGES]
-    public = {name: figure for runs in averages for name, figure in report_figures(runs).items()}
+    public = {name: figure for family, runs in parts for name, figure in family.public_figures(runs).items()}
     pages = [_page(runs, family) for family, runs in parts]
     marked, totals = f"{_MARK}: holds errors of non-private estimates.", table_totals(rows)
     curator = _curators_folder(root)
@@ -100,9 +99,9 @@ def _secretly(path: Path, write: Callable[[Path], object]) -> None:
     path.chmod(0o600)
 
 
-def _runs(rows: list[dict], family: Family) -> pd.DataFrame:
+def _runs(rows: list[dict], family: type[TaskSpec]) -> pd.DataFrame:
     """Return a family's runs with their methods, those of one method and budget together."""
-    runs = pd.DataFrame([row for row in rows if row["task"] in family.tasks])
+    runs = pd.DataFrame(rows)
     runs["varied"] = varied(runs["settings"])
     runs["method"] = method_of(runs, family)
     return runs.sort_values(["method", "requested_epsilon", "seed"], kind="stable", ignore_index=True)
@@ -116,7 +115,7 @@ def _write_csv(runs: pd.DataFrame, path: Path) -> None:
         table.to_csv(temporary, index=False)
 
 
-def _page(runs: pd.DataFrame, family: Family) -> str:
+def _page(runs: pd.DataFrame, family: type[TaskSpec]) -> str:
     """Return a family's tables as a page to read."""
     tables = [(measure.heading, measure.note, budget_table(runs, measure)) for measure in family.measures]
     tables.append((family.heading, family.note, compare(runs, family)))
@@ -124,9 +123,9 @@ def _page(runs: pd.DataFrame, family: Family) -> str:
     return "\n\n".join(f"# {heading}\n\n{note}\n\n{markdown(table)}" for heading, note, table in known)
 
 
-def _print(runs: pd.DataFrame, family: Family) -> None:
+def _print(runs: pd.DataFrame, family: type[TaskSpec]) -> None:
     if len(runs) <= _FEW:
-        shown = ["run", *COUNTS, *WORDS, "requested_epsilon", *family.keys, "seconds"]
+        shown = ["run", *COUNTS, *WORDS, "requested_epsilon", *family.summary_keys(), "seconds"]
         known = runs[[name for name in shown if name in runs and runs[name].notna().any()]]
         _print_table(known.map(lambda value: f"{value:.4g}" if isinstance(value, float) else str(value)))
     if len(runs) > 1:
@@ -144,7 +143,7 @@ def _print_table(texts: pd.DataFrame) -> None:
     console.print(table)
 
 
-def _figures(runs: pd.DataFrame, family: Family) -> dict[str, "Figure"]:
+def _figures(runs: pd.DataFrame, family: type[TaskSpec]) -> dict[str, "Figure"]:
     """Return a family's figures that are the curator's, by the names of their files."""
     figures = {}
     for measure in family.measures if runs["requested_epsilon"].nunique() > 1 else ():

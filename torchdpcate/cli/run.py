@@ -14,25 +14,71 @@ from typing import Any, TypeVar
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from hydra.utils import get_class
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.table import Table
 
 from torchdpcate._files import PRIVATE, PUBLIC, publish, reserved, seal, write_text
 from torchdpcate._text import plain
-from torchdpcate.cli.settings import settings
+from torchdpcate.cli.curator import record_numbers, write_curator
+from torchdpcate.cli.task import TaskSpec
+from torchdpcate.cli.words import settings
 from torchdpcate.data.generated import GeneratedStudy
 from torchdpcate.data.study import StreamedStudy, Study
 from torchdpcate.errors import InputError
+from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.digest import write_sums
 from torchdpcate.release.release import Release
 
 RELEASE_FILE = "release.safetensors"
+_NUMBER = 2 * 8  # bytes of a number, twice
 _ROOM = 8 << 20  # bytes of a release without its long tensors: small models, statement, figures, checksums
 
 Any_Release = TypeVar("Any_Release", bound=Release)
+
+
+def run(task: TaskSpec, config: DictConfig, folder: Path) -> None:
+    """Fit, release, measure, and write ``release/``, ``curator/`` and ``summary.json`` into ``folder``.
+
+    Everything that can be refused without the records' privacy at stake is refused before the folder is made and before
+    anything is spent.
+
+    Args:
+        task: The task, which says what is built, measured and written.
+        config: The composed configuration.
+        folder: Run folder, not there yet.
+
+    Raises:
+        InputError: A user's mistake.
+    """
+    start = time.perf_counter()
+    budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
+    if OmegaConf.select(config, "queries.count", default=1) < 1:
+        raise InputError(f"queries.count = {config.queries.count}: ask for at least one query")
+    task.folder, task.config = folder, task.checked(config).copy()
+    OmegaConf.resolve(task.config)
+    task.study = task.load()
+    task.learner = task.make(budget, noise=noise_source(config), ledger_path=folder / "curator" / "ledger.json")
+    task.check()
+    if task.study.queries is not None:
+        task.study.domain.check_covariates(task.study.queries, "query")
+    _warn(config, task.study)
+
+    place, before = folder / "release", task.size()
+    with nothing_left_unpaid(folder), reserved(place, _ROOM + _NUMBER * before):  # what cannot be written is not paid
+        task.fit()
+        with reserved(place, max(1, _NUMBER * (task.size() - before))):
+            task.release = told_of_sweep(task.released())
+    write_release(task.release, place)
+
+    summary = {**_summary(task), **task.choices(), **task.results()}
+    write_curator(task.config, task.facts(), {**record_numbers(task.study), **task.secrets()}, folder / "curator")
+    task.write(summary)
+    _finish(task, summary, start)
+    for line in task.closing(summary):
+        print(line)
 
 
 def noise_source(config: DictConfig) -> NoiseSource:
@@ -46,7 +92,7 @@ def is_generated(config: DictConfig) -> bool:
     return issubclass(get_class(config.data._target_), GeneratedStudy)
 
 
-def warn(config: DictConfig, study: Study | StreamedStudy) -> None:
+def _warn(config: DictConfig, study: Study | StreamedStudy) -> None:
     """Say on stderr what a user is allowed to do and should think about."""
     delta, n = float(config.privacy.delta), study.records.n
     if delta > 1 / n:
@@ -106,21 +152,6 @@ def told_of_sweep(release: Any_Release) -> Any_Release:
     return replace(release, privacy=replace(release.privacy, tuning=tuning))  # type: ignore[type-var]
 
 
-@contextmanager
-def room_for_release(folder: Path, numbers: int = 0) -> Iterator[None]:
-    """Hold the release's space on the disk while it is paid for: what cannot be written is not paid.
-
-    Args:
-        folder: The release's folder, made here.
-        numbers: How many numbers the release holds at most, besides `_ROOM` bytes of everything else.
-
-    Raises:
-        OSError: The disk is full, or the folder cannot be written; nothing was charged.
-    """
-    with reserved(folder, _ROOM + 2 * 8 * numbers):
-        yield
-
-
 def write_release(release: Release, folder: Path) -> None:
     """Write the release and its privacy statement into its folder, made here if need be."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -129,20 +160,11 @@ def write_release(release: Release, folder: Path) -> None:
     write_text(folder / "privacy.md", release.privacy.to_markdown(), PUBLIC)
 
 
-def summary_of(
-    task: str, config: DictConfig, study: Study | StreamedStudy, learner: Any, release: Release
-) -> dict[str, Any]:
-    """Return what every task says of a run.
-
-    Args:
-        task: Name of the task.
-        config: The composed configuration.
-        study: The data.
-        learner: The fitted learner, with its ledger and its blocks' sizes.
-        release: What was released.
-    """
+def _summary(task: TaskSpec) -> dict[str, Any]:
+    """Return what every task says of a run."""
+    config, study, learner, release = task.config, task.study, task.learner, task.release
     return {
-        "task": task,
+        "task": task.name,
         "data": study.name,
         "generated": is_generated(config),
         "learner": type(learner).__name__,
@@ -155,7 +177,7 @@ def summary_of(
         "requested": {
             "epsilon": float(config.privacy.epsilon),
             "delta": float(config.privacy.delta),
-            "settings": settings(),
+            "settings": settings({*task.settings, *task.said}),
         },
         "spent": learner.ledger_.spent(),
         "n": study.records.n,
@@ -164,23 +186,16 @@ def summary_of(
     }
 
 
-def finish(summary: dict[str, Any], measures: Mapping[str, str], release: Release, folder: Path, start: float) -> None:
-    """Write the checksums and ``summary.json``, and print what was released.
-
-    Args:
-        summary: What is known of the run but for its seconds.
-        measures: How the numbers of the summary that are shown are called, by their keys.
-        release: What was released.
-        folder: Run folder, with the release in it.
-        start: When the run began, by ``time.perf_counter``.
-    """
+def _finish(task: TaskSpec, summary: dict[str, Any], start: float) -> None:
+    """Write the checksums and ``summary.json`` with the seconds since the start, and print what was released."""
+    folder = task.folder
     write_sums(folder / "release")
     publish(folder / "release")
     seal(folder / "curator")
     summary["seconds"] = round(time.perf_counter() - start, 3)
     write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n", PRIVATE)
     table = Table(show_header=False, title="torchdpcate: released", title_justify="left")
-    for row in _shown(summary, measures, release):
+    for row in _shown(task, summary):
         table.add_row(*row)
     table.add_row("release", str(folder / "release" / RELEASE_FILE))
     table.add_row("curator's files", str(folder / "curator"))
@@ -188,14 +203,14 @@ def finish(summary: dict[str, Any], measures: Mapping[str, str], release: Releas
     Console(markup=False, emoji=False).print(table)  # brackets in a folder's name are no markup
 
 
-def _shown(summary: Mapping[str, Any], measures: Mapping[str, str], release: Release) -> Iterable[tuple[str, str]]:
-    yield "what", f"{release.kind} by {release.privacy.mechanism}, {summary['learner']} on {summary['data']}"
+def _shown(task: TaskSpec, summary: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    yield "what", f"{task.release.kind} by {summary['mechanism']}, {summary['learner']} on {summary['data']}"
     yield "guarantee", summary["level"]
     yield "claim", summary["claim"]
     for block, spent in summary["spent"].items() if summary["epsilon"] is not None else ():
         size = summary["n"] if block == "total" else summary["blocks"][block]
         yield f"spent, {block}", _spent(spent, size)
-    for name, text in measures.items():
+    for name, text in task.shown.items():
         if summary.get(name) is not None:
             yield text, f"{summary[name]:.4g}"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from torchdpcate._text import is_plain, plain
-from torchdpcate.cli.families import family_of
+from torchdpcate.cli.task import family_of
 from torchdpcate.errors import InputError
 
 WORDS, COUNTS = ("mechanism", "level"), ("seed", "n")
@@ -42,7 +42,7 @@ def read_summary(path: Path) -> dict[str, Any]:
             "spent_epsilon": None if spent is None else _positive(spent),
             "spent_delta": _number(summary["spent"]["total"].get("delta")),  # older runs lack it, and the next
             "generated": _flag(summary.get("generated")),
-            **{name: _number(summary[name]) for name in family.keys if name in summary},
+            **{name: _number(summary[name]) for name in family.summary_keys() if name in summary},
             "seconds": _positive(summary["seconds"]),
         }
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, OSError):

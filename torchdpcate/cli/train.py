@@ -84,11 +84,11 @@ def _quoted(word: str) -> str:
 
 def _job(config: DictConfig, runs: list[tuple[Path, bool]]) -> None:
     """Run the task, after its folder and kind of data were noted."""
-    from torchdpcate.cli.run import is_generated  # late: a mistake in the words needs none of what it imports
+    from torchdpcate.cli.run import is_generated, run  # late: a mistake in the words needs none of what it imports
 
     folder = _run_folder(config)
     runs.append((folder, is_generated(config)))
-    hydra.utils.instantiate(config.task)(config, folder)
+    run(hydra.utils.instantiate(config.task), config, folder)
 
 
 def _run_folder(config: DictConfig) -> Path:

@@ -54,6 +54,7 @@ class StreamedStudy:
 
     records: RecordStream
     name: str
+    queries: ClassVar[None] = None
     effect: ClassVar[None] = None
 
     @property

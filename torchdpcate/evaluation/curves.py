@@ -12,6 +12,8 @@ from torchdpcate._files import PRIVATE, write_text
 from torchdpcate._text import plain
 from torchdpcate.errors import InputError
 
+CURVES_FILE = "curves.json"
+"""Their file in the curator's folder."""
 _MOST_BYTES = 10_000_000
 
 

@@ -3,17 +3,16 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from omegaconf import DictConfig
-
 from torchdpcate._files import PRIVATE, atomic_path
 from torchdpcate._text import spreadsheet_cell
-from torchdpcate.cli.run import noise_source, say_warning
+from torchdpcate.cli.run import say_warning
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.study import StreamedStudy, Study, record_average
 from torchdpcate.errors import NumericalError
 from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.balance_table import BalanceTable
 from torchdpcate.release.estimate import Estimate
@@ -46,19 +45,19 @@ def fit_study(learner: AverageEffectLearner, study: Study | StreamedStudy) -> Av
 
 
 def unreleased(
-    config: DictConfig, study: Study | StreamedStudy, learner: AverageEffectLearner, budget: PrivacyBudget
+    study: Study | StreamedStudy, learner: AverageEffectLearner, budget: PrivacyBudget, noise: NoiseSource
 ) -> dict[str, Estimate]:
     """Return the estimates that the release is held against; none of them is released.
 
     The private difference in means has the whole budget to itself. Where that is the release, there is no other.
 
     Args:
-        config: The composed configuration.
         study: The data.
         learner: The fitted learner.
         budget: Privacy budget of the run.
+        noise: Privacy noise of the run.
     """
-    means = DifferenceInMeansEffect(study.schema, budget, noise=noise_source(config))
+    means = DifferenceInMeansEffect(study.schema, budget, noise=noise)
     fit_study(means, study)
     found = {MEANS: means.curator_estimate()}
     if isinstance(learner, DifferenceInMeansEffect):

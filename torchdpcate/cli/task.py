@@ -1,0 +1,198 @@
+"""What a family of tasks says of itself: what it builds, and by what its runs are shown and compared."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import yaml
+from hydra.utils import get_class, instantiate
+from omegaconf import DictConfig
+
+from torchdpcate.cli.groups import all_tasks
+from torchdpcate.cli.words import choices
+from torchdpcate.registry import conf_dir
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+    from torch import Tensor
+
+    from torchdpcate.data.study import StreamedStudy, Study
+    from torchdpcate.privacy.budget import PrivacyBudget
+    from torchdpcate.release.release import Release
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number by which runs are compared.
+
+    Attributes:
+        key: Its key in a summary.
+        title: Its name in tables.
+        heading: Heading of its table.
+        note: What the table's numbers are.
+        figure: File of its figure; None where means over runs are told in tables alone.
+        references: What it is held against, names by their keys in a summary.
+    """
+
+    key: str
+    title: str
+    heading: str
+    note: str
+    figure: str | None
+    references: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Keys of the measure and of what it is held against."""
+        return (self.key, *self.references)
+
+
+class TaskSpec(ABC):
+    """A family of tasks whose runs are comparable; an object of it is one run of a task.
+
+    ``conf/task/<task>.yaml`` names the family by ``task._target_``. `torchdpcate.cli.run.run` calls the methods in the
+    order in which they stand here.
+
+    Args:
+        name: Name of the task.
+
+    Attributes:
+        heading: Heading of the table of all methods.
+        note: What its columns are.
+        settings: What tells methods apart besides their mechanism, as a summary names it.
+        said: Further words of the command line that a summary tells by themselves.
+        measures: What runs are compared by.
+        numbers: Further numbers of a summary that are listed.
+        shown: How the numbers are called that are printed of a run, by their keys in a summary.
+        config: The composed configuration; set by the runner, as the others below.
+        study: The data.
+        folder: The run's folder.
+        learner: The learner, with ``ledger_`` and ``sizes_`` once it is fitted.
+        release: What was released.
+    """
+
+    heading: ClassVar[str]
+    note: ClassVar[str]
+    settings: ClassVar[tuple[str, ...]]
+    said: ClassVar[tuple[str, ...]] = ()
+    measures: ClassVar[tuple[Measure, ...]]
+    numbers: ClassVar[tuple[str, ...]] = ()
+    shown: ClassVar[Mapping[str, str]]
+
+    config: DictConfig
+    study: "Study | StreamedStudy"
+    folder: Path
+    learner: Any
+    release: "Release"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @classmethod
+    def summary_keys(cls) -> tuple[str, ...]:
+        """Return the keys of all numbers in a summary but budgets and counts."""
+        return (*(key for measure in cls.measures for key in measure.keys), *cls.numbers)
+
+    def checked(self, config: DictConfig) -> DictConfig:
+        """Return the configuration with what this task fills in; refuse what no class below would ever see.
+
+        Raises:
+            InputError: Such a setting.
+        """
+        return config
+
+    def load(self) -> "Study | StreamedStudy":
+        """Return the data."""
+        return instantiate(self.config.data).load()
+
+    @abstractmethod
+    def make(self, budget: "PrivacyBudget | None", **rest: Any) -> Any:
+        """Return the learner, not fitted.
+
+        Args:
+            budget: Privacy budget; None fits without privacy.
+            rest: Further arguments of the learner: its noise and the file of its ledger.
+        """
+
+    def check(self) -> None:
+        """Refuse what can be refused before anything is spent."""
+        self.learner.check(self.study.records.n)
+
+    def size(self) -> int:
+        """Return more numbers than the release can hold, as far as is known: asked before the fit, and after it."""
+        return 0
+
+    def fit(self) -> None:
+        """Fit the learner on the records."""
+        records: Any = self.study.records
+        self.learner.fit(records.x, records.a, records.y)
+
+    def released(self) -> "Release":
+        """Release, and return what was released."""
+        return self.learner.release()
+
+    def choices(self) -> dict[str, str | None]:
+        """Return the summary's words of what the user chose, one for each of ``settings``."""
+        return choices(self.config, [name for name in self.settings if name not in ("learner", "release")])
+
+    @abstractmethod
+    def results(self) -> dict[str, Any]:
+        """Return the summary's numbers of what came out."""
+
+    @abstractmethod
+    def facts(self) -> dict[str, Any]:
+        """Return what the curator's folder says of the fit, in plain types."""
+
+    @abstractmethod
+    def secrets(self) -> "dict[str, Tensor]":
+        """Return the numbers that must never leave, by name, besides those of the records."""
+
+    @abstractmethod
+    def write(self, summary: Mapping[str, Any]) -> None:
+        """Write further files, the reader's into ``release/`` and those of the curator into ``curator/``.
+
+        Args:
+            summary: The summary, but for its seconds.
+        """
+
+    def closing(self, summary: Mapping[str, Any]) -> list[str]:
+        """Return the lines that are printed at the end of a run, after its table."""
+        return []
+
+    @classmethod
+    def public_figures(cls, runs: "pd.DataFrame") -> "dict[str, Figure]":
+        """Return a report's figures that show nothing but releases, by the names of their files.
+
+        Args:
+            runs: One row a run, with its ``method``.
+        """
+        return {}
+
+
+def family_of(task: str) -> type[TaskSpec]:
+    """Return the family of a task.
+
+    Raises:
+        KeyError: No such task.
+
+    Example:
+        >>> family_of("pairwise").settings
+        ('learner', 'features', 'weights', 'outcome', 'loss', 'matching')
+    """
+    return get_class(_families()[task])
+
+
+def tasks_of(family: type[TaskSpec]) -> list[str]:
+    """Return the names of a family's tasks."""
+    name = f"{family.__module__}.{family.__qualname__}"
+    return [task for task, target in _families().items() if target == name]
+
+
+def _families() -> dict[str, str]:
+    """Return the import paths of the tasks' families."""
+    folder = conf_dir() / "task"
+    read = {task: yaml.safe_load((folder / f"{task}.yaml").read_text(encoding="utf-8")) for task in all_tasks()}
+    return {task: known["task"]["_target_"] for task, known in read.items()}

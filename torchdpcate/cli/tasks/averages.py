@@ -1,0 +1,197 @@
+"""The task ``average_effect``: from records to a released average effect with its interval."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+from torch import Tensor
+
+from torchdpcate.cli.run import noise_source, say_warning, warnings_said
+from torchdpcate.cli.task import Measure, TaskSpec
+from torchdpcate.cli.tasks.average_figures import draw_curator, report_figures
+from torchdpcate.cli.tasks.average_measures import fit_study, measures, unreleased, write_tables
+from torchdpcate.cli.words import words
+from torchdpcate.data.queries import read_queries
+from torchdpcate.data.study import StreamedStudy, Study
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.average.learner import AverageEffectLearner
+from torchdpcate.nuisance.convex import ConvexNuisanceConfig
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.balance_table import BalanceTable
+from torchdpcate.release.estimate import Estimate
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+_SAMPLE = "public_sample"
+
+
+class Averages(TaskSpec):
+    """Average effects, compared by their error and their interval."""
+
+    heading = "Average effects side by side"
+    note = "Means over runs; without a known truth error and coverage are dashes."
+    settings = ("effect", "estimand", "features", "nuisance")
+    said = ("effect.estimand", f"effect.{_SAMPLE}")
+    measures = (
+        Measure(
+            key="estimate",
+            title="estimate",
+            heading="Average effects against budget",
+            note="Mean ± standard error over runs. Difference in means: private, at the whole budget; it adjusts for "
+            "nothing.",
+            figure="estimate_against_budget.png",
+            references={"estimate_nonprivate": "non-private", "difference_in_means": "difference in means"},
+        ),
+        Measure(
+            key="error",
+            title="error",
+            heading="Error of average effects against budget",
+            note="Absolute error: mean ± standard error over runs.",
+            figure="average_error_against_budget.png",
+            references={"error_nonprivate": "non-private", "error_difference_in_means": "difference in means"},
+        ),
+        Measure(
+            key="width",
+            title="interval width",
+            heading="Width of intervals against budget",
+            note="Of the 95 % interval: mean ± standard error over runs.",
+            figure="width_against_budget.png",
+        ),
+        Measure(
+            key="covered",
+            title="coverage",
+            heading="Coverage of intervals against budget",
+            note="Share of runs whose 95 % interval holds the truth.",
+            figure=None,
+        ),
+    )
+    numbers = ("low", "high", "truth", "clipped")
+    shown: ClassVar = {
+        "estimate": "estimate",
+        "low": "95 % interval from",
+        "high": "95 % interval to",
+        "truth": "truth",
+        "estimate_nonprivate": "unreleased: estimate without noise",
+        "difference_in_means": "unreleased: difference in means at the whole budget",
+        "difference_in_means_nonprivate": "unreleased: difference in means without noise",
+        "clipped": "clipped share of the public sample",
+    }
+
+    learner: AverageEffectLearner
+    release: AverageEffectRelease
+
+    def load(self) -> Study | StreamedStudy:
+        """Return the records, or where they are read batch by batch."""
+        source = instantiate(self.config.data)
+        if not getattr(source, "stream", False):
+            return source.load()
+        learner = instantiate(self.config.effect).func
+        if not learner.streams:
+            given = words().get("effect", learner.__name__)
+            raise InputError(f"data.stream = true: effect = {given} needs all records at once; leave data.stream out")
+        return source.open()
+
+    def make(self, budget: PrivacyBudget | None, **rest: Any) -> AverageEffectLearner:
+        """Return the learner of an average effect; see the class above."""
+        effect = self.config.effect
+        settings: dict[str, Any] = {} if self._sample is None else {_SAMPLE: self._sample}
+        make = instantiate(OmegaConf.masked_copy(effect, [str(name) for name in effect if name != _SAMPLE]))
+        recipe = make.keywords.get("nuisance")
+        if isinstance(recipe, ConvexNuisanceConfig) and recipe.threshold is None:
+            # an average effect is one of means; a smaller threshold pulls outcomes of two values to the more frequent
+            settings["nuisance"] = replace(recipe, threshold=self.study.domain.outcome_range)
+        # A partial: as keywords of instantiate, our dataclasses would be taken for configuration.
+        return make(domain=self.study.schema, budget=budget, **settings, **rest)
+
+    def fit(self) -> None:
+        """Fit the learner on the records, all at once or batch by batch; its warnings are said."""
+        with warnings_said():
+            fit_study(self.learner, self.study)
+
+    def released(self) -> AverageEffectRelease:
+        """Release the estimate; warnings are said."""
+        with warnings_said():
+            return self.learner.release()
+
+    def choices(self) -> dict[str, str | None]:
+        """Return the choices of groups, and the estimand."""
+        return super().choices() | {"estimand": str(self.config.effect.get("estimand", "ATE"))}
+
+    def results(self) -> dict[str, Any]:
+        """Return the estimate with its interval, what it is held against, and errors where the truth is known."""
+        found: dict[str, Any] = measures(self.study, self.release, self._others)
+        if self._sample is not None and self.release.weights is not None:
+            found["clipped"] = self.release.weights.clipped_share(self._sample)
+        return found
+
+    def facts(self) -> dict[str, Any]:
+        """Return the public settings of the fit."""
+        return {"public": dict(self.learner.settings_)}
+
+    def secrets(self) -> dict[str, Tensor]:
+        """Return the estimates that are not released, and the balance."""
+        numbers: dict[str, Any] = {f"unreleased.{name}": estimate.value for name, estimate in self._others.items()}
+        columns = {} if self._balance is None else self._balance.columns()
+        numbers |= {f"balance.{name}": column for name, column in columns.items()}
+        return {name: torch.tensor(value, dtype=torch.float64) for name, value in numbers.items()}
+
+    def write(self, summary: Mapping[str, Any]) -> None:
+        """Write the curator's tables and figures."""
+        others, balance, folder = self._others, self._balance, self.folder / "curator"
+        write_tables(others, balance, self.study.domain.outcome_range, folder)
+        draw_curator(self.release, others, balance, summary["truth"], folder)
+
+    def closing(self, summary: Mapping[str, Any]) -> list[str]:
+        """Return the estimate and its interval; warn where the interval says nothing."""
+        release, low, high = self.release, summary["low"], summary["high"]
+        if release.main.swamped:
+            say_warning(
+                "the privacy noise swamps the denominator of the estimate, so that any effect is possible; the "
+                "interval is the whole range. More records, a larger privacy.epsilon or a larger effect.overlap would "
+                "help"
+            )
+        interval = "no interval" if low is None else f"95 % interval [{low:.4g}, {high:.4g}]"
+        return [f"{release.estimand}: {release.estimate:.4g}, {interval}"]
+
+    @classmethod
+    def public_figures(cls, runs: "pd.DataFrame") -> "dict[str, Figure]":
+        """Return the figures of intervals and balances; see the class above."""
+        return report_figures(runs)
+
+    @cached_property
+    def _others(self) -> dict[str, Estimate]:
+        """Estimates that the release is held against, and that are not released."""
+        budget = PrivacyBudget(self.config.privacy.epsilon, self.config.privacy.delta)
+        return unreleased(self.study, self.learner, budget, noise_source(self.config))
+
+    @cached_property
+    def _balance(self) -> BalanceTable | None:
+        """Imbalance before and after weighting, without noise."""
+        return self.learner.curator_balance() if hasattr(self.learner, "curator_balance") else None
+
+    @cached_property
+    def _sample(self) -> Tensor | None:
+        """Covariates of the public sample, [m, q].
+
+        Raises:
+            InputError: It cannot be read, or is the records themselves.
+        """
+        given = self.config.effect.get(_SAMPLE)
+        if given is None:
+            return None
+        paths = self.config.data.get("path") or []
+        for path in [paths] if isinstance(paths, str) else paths:
+            if os.path.exists(given) and os.path.exists(path) and os.path.samefile(given, path):
+                raise InputError(
+                    f"effect.{_SAMPLE} = {given}: holds the records, which are not public; give a sample of other "
+                    "people, or leave it out"
+                )
+        return read_queries(str(given), self.study.schema)

@@ -1,0 +1,253 @@
+"""The task ``cate``: from records to a released CATE, with what the curator wants to know about it."""
+
+import sys
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, ClassVar
+
+import torch
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+
+from torchdpcate._files import PRIVATE
+from torchdpcate.cli.task import Measure, TaskSpec
+from torchdpcate.cli.words import words
+from torchdpcate.data.study import Study
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.cate.learner import CATELearner
+from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism, Mechanism
+from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
+from torchdpcate.evaluation.curves import CURVES_FILE, EffectCurves
+from torchdpcate.evaluation.figures import effect_figure, save_figure
+from torchdpcate.evaluation.metrics import pehe
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.release.release import EffectRelease
+from torchdpcate.release.views import noise_scales
+from torchdpcate.second_stage.stage import RKHSStage
+
+
+class Effects(TaskSpec):
+    """Effects, compared by their error."""
+
+    heading = "Methods side by side"
+    note = "Noise is the mean public scale of the answers; what is secret is a dash."
+    settings = ("learner", "release", "second_stage", "features", "split", "nuisance")
+    measures = (
+        Measure(
+            key="pehe",
+            title="PEHE",
+            heading="Error against budget",
+            note="PEHE: mean ± standard error over runs.",
+            figure="error_against_budget.png",
+            references={
+                "pehe_plug_in": "plug-in",
+                "pehe_nonprivate": "non-private",
+                "pehe_constant": "constant effect",
+            },
+        ),
+    )
+    numbers = ("pehe_zero", "noise")
+    shown: ClassVar = {
+        "pehe": "PEHE of the release",
+        "pehe_nonprivate": "PEHE non-private learner",
+        "pehe_plug_in": "PEHE free plug-in",
+        "pehe_constant": "PEHE constant effect",
+    }
+
+    study: Study
+    learner: CATELearner
+    release: EffectRelease
+    mechanism: Mechanism
+    _curve: EffectRelease | None = None  # what answers at the points of the figure; None if that would cost more
+
+    def checked(self, config: DictConfig) -> DictConfig:
+        """Fill in what the user left to the mechanism; see the class above."""
+        if words().get("tune") == "ridge":
+            raise InputError("tune = ridge: chooses the ridge of a rule; with task=cate use tune=private")
+        if config.release.kind not in ("function", "queries"):
+            raise InputError(f"release.kind = {config.release.kind}: choose release=function or release=queries")
+        if not 0 < float(config.figure.level) < 1:
+            raise InputError(f"figure.level = {config.figure.level}: give a probability strictly between 0 and 1")
+        self.mechanism = instantiate(config.mechanism)
+        if not isinstance(self.mechanism, Mechanism):
+            given = words().get("mechanism")
+            raise InputError(f"mechanism = {given}: chooses a policy; use it with task=policy_selection")
+        left = {name: getattr(self.mechanism, name) for name in ("loss", "noise_ratio")}
+        open_ = {k: v for k, v in left.items() if k in config.second_stage and config.second_stage[k] is None}
+        settings: dict[str, Any] = {"second_stage": open_}
+        if not isinstance(self.mechanism, FunctionMechanism):
+            settings["release"] = {"public_queries": True}  # where answers are published, so are their points
+        return OmegaConf.merge(config, settings)  # type: ignore[return-value]
+
+    def make(self, budget: PrivacyBudget | None, **rest: Any) -> CATELearner:
+        """Return the learner of effects; see the class above."""
+        config = self.config
+        # A partial: as keywords of instantiate, our dataclasses would be taken for configuration.
+        return instantiate(config.learner)(
+            domain=self.study.schema,
+            budget=budget,
+            nuisance=instantiate(config.nuisance),
+            second_stage=instantiate(config.second_stage),
+            trainer=instantiate(config.trainer),
+            seed=config.seed,
+            filter="gaussian" if self.mechanism.gaussian and budget is not None else "sums",
+            **rest,
+        )
+
+    def check(self) -> None:
+        """Refuse a mechanism that does not fit the release, and a covariate that is not there."""
+        mechanism = self.mechanism
+        if self.config.release.kind == "function" and not (
+            isinstance(mechanism, FunctionMechanism) or mechanism.online
+        ):
+            raise InputError(
+                f"mechanism = {mechanism.name}: answers finitely many queries; use release=queries with it, "
+                "or mechanism=objective"
+            )
+        self.learner.check(self.study.records.n, mechanism)
+        _ = self._points
+
+    def size(self) -> int:
+        """Return the numbers of queries, nuisances, the head and its feature map."""
+        learner, queries = self.learner, self.study.queries
+        asked = 0 if queries is None else queries.numel() + 2 * len(queries)
+        if not hasattr(learner, "stage_"):
+            return asked
+        weights = sum(tensor.numel() for tensor in learner.nuisances_.state_dict().values())
+        return asked + weights + learner.stage_.coefficients.numel() * (1 + self.study.domain.dimension)
+
+    def released(self) -> EffectRelease:
+        """Release the function, or answers at the queries."""
+        learner, mechanism, kind = self.learner, self.mechanism, self.config.release
+        if kind.kind == "queries":
+            self._offer()
+            return learner.release_queries(self._queries, mechanism, include_nuisances=kind.include_nuisances)
+        if isinstance(mechanism, FunctionMechanism):
+            self._curve = learner.release_function(mechanism)
+            return self._curve
+        service = learner.answer_online(self.folder / "curator" / "online", mechanism, counter=kind.get("counter"))
+        release, self._curve = service.release(self._queries), service.release(self._points)
+        return release
+
+    def results(self) -> dict[str, Any]:
+        """Return the noise, and the errors at the queries where the truth is known, as of generated data."""
+        study, learner, release = self.study, self.learner, self.release
+        scales = None if study.queries is None else noise_scales(release, study.queries)
+        noise = {"noise": None if scales is None else scales.mean().item()}
+        if study.effect is None or self._nonprivate is None:
+            return noise
+        truth, queries = study.effect, self._queries
+        estimates = {
+            "pehe": release.effect_tensor(queries),
+            "pehe_nonprivate": self._nonprivate.curator_effect(queries),
+            "pehe_head_without_noise": learner.curator_effect(queries),
+            "pehe_plug_in": learner.plug_in_effect(queries),
+            "pehe_constant": truth.mean().expand_as(truth),
+            "pehe_zero": torch.zeros_like(truth),
+        }
+        return noise | {name: pehe(torch.as_tensor(effect), truth) for name, effect in estimates.items()}
+
+    def facts(self) -> dict[str, Any]:
+        """Return what is said of the second stage."""
+        stage = self.learner.stage_
+        return {
+            "head_gradient_norm": stage.gradient_norm,
+            "huber_threshold": self.learner.threshold_,
+            "head_parameters": stage.coefficients.numel(),
+        }
+
+    def secrets(self) -> dict[str, Tensor]:
+        """Return the regression pairs (s, w) in summary and the head without noise, in outcome and covariate units."""
+        stage, queries = self.learner.stage_, self.study.queries
+        block = stage.block
+        if self.mechanism.loss == "squared" and isinstance(stage, RKHSStage):
+            stage = stage.squared()  # the head that such a mechanism answers from
+
+        def effect(x: Tensor) -> Tensor:
+            return torch.from_numpy(self.learner.curator_effect(x, stage))
+
+        curve = {} if self._curve is None else {"public.effect_in_figure": self._curve.effect_tensor(self._points)}
+        return {
+            **_moments("regression_s", block.s),
+            **_moments("regression_w", block.w),
+            "theta_without_noise": stage.coefficients,
+            "effect_in_figure_without_noise": effect(self._points),
+            **({} if queries is None else {"effect_at_queries_without_noise": effect(queries)}),
+            **curve,
+        }
+
+    def write(self, summary: Mapping[str, Any]) -> None:
+        """Draw the effect against one covariate: the reader's figure, and the curator's beside it with its numbers."""
+        if self._curve is None:
+            return
+        study, x, release = self.study, self._points, self._curve
+        name, level, claim = self._covariate, float(self.config.figure.level), release.privacy.claim
+        grid, effect = x[:, study.domain.names.index(name)].numpy(), release.effect(x)
+        band = None if noise_scales(release, x) is None else release.interval(x, level)
+        reader = effect_figure(grid, effect, band, covariate=name, level=level, claim=claim)
+        save_figure(reader, self.folder / "release" / "effect.png")
+        truth = None if study.truth is None else study.truth(x)
+        others = {
+            "truth": None if truth is None else truth.numpy(),
+            "non-private": None if self._nonprivate is None else self._nonprivate.curator_effect(x),
+            "head without noise": self.learner.curator_effect(x),
+            "plug-in": self.learner.plug_in_effect(x),
+        }
+        known = {name: values for name, values in others.items() if values is not None}
+        curator = effect_figure(grid, effect, None, covariate=name, others=known, claim=claim)
+        save_figure(curator, self.folder / "curator" / "effect.png", PRIVATE)
+        EffectCurves(name, grid, effect, band, level, known).save(self.folder / "curator" / CURVES_FILE)
+
+    def _offer(self) -> None:
+        """Say so where the function's own noise, restricted to the queries, is certainly less."""
+        if self.mechanism.name != SmoothSensitivity.name:
+            return
+        noise = self.learner.compare_noise(self._queries)
+        if noise["function"] < noise["smooth_sensitivity"]:
+            print(
+                f"torchdpcate: note: mechanism=gaussian_process needs noise {noise['function']:.3g} an answer at these "
+                f"queries, {self.mechanism.name} at least {noise['smooth_sensitivity']:.3g}",
+                file=sys.stderr,
+            )
+
+    @property
+    def _queries(self) -> Tensor:
+        assert self.study.queries is not None
+        return self.study.queries
+
+    @cached_property
+    def _nonprivate(self) -> CATELearner | None:
+        """The same learner without privacy, where the truth tells how well it does."""
+        records = self.study.records
+        return None if self.study.effect is None else self.make(None).fit(records.x, records.a, records.y)
+
+    @property
+    def _covariate(self) -> str:
+        names = self.study.domain.names
+        name = self.config.figure.covariate or names[0]
+        if name not in names:
+            raise InputError(f"figure.covariate = {name}: not a covariate; choose one of {', '.join(names)}")
+        return name
+
+    @cached_property
+    def _points(self) -> Tensor:
+        """Points of the figures, [101, q]: one covariate over its bounds, the others at mid-range."""
+        low, high = self.study.domain.covariate_low, self.study.domain.covariate_high
+        column = self.study.domain.names.index(self._covariate)
+        x = ((low + high) / 2).repeat(101, 1)
+        x[:, column] = low[column] + torch.linspace(0, 1, 101, dtype=torch.float64) * (high[column] - low[column])
+        return x
+
+
+ESTIMATES = {"pehe": "release", **Effects.measures[0].references, "pehe_zero": "zero effect"}
+"""Estimates of an effect whose errors a summary may hold, names by keys."""
+
+
+def _moments(name: str, values: Tensor) -> dict[str, Tensor]:
+    return {
+        f"{name}.mean": values.mean(),
+        f"{name}.sd": values.std(),
+        f"{name}.smallest": values.min(),
+        f"{name}.largest": values.max(),
+    }

@@ -1,0 +1,278 @@
+"""The task ``policy_selection``: from records to a released policy of a public library."""
+
+import importlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pandas as pd
+import torch
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+
+from torchdpcate._files import PRIVATE, atomic_path, write_text
+from torchdpcate._text import spreadsheet_cell
+from torchdpcate.candidates.library import PolicyLibrary
+from torchdpcate.cli.task import Measure, TaskSpec
+from torchdpcate.cli.words import words
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.study import Study
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.selection.selector import PolicySelector
+from torchdpcate.estimators.selection.utilities import utilities
+from torchdpcate.evaluation.figures import save_figure
+from torchdpcate.evaluation.policies import policy_figure
+from torchdpcate.nuisance.arms.base import ScoreNuisances
+from torchdpcate.nuisance.arms.frozen import FrozenNuisances
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.selection_mechanisms import SELECTIONS, SelectionMechanism
+from torchdpcate.release.policy import SCORING, PolicyRelease
+
+_LONGEST = 60  # letters of a file's name in a summary
+
+
+class Policies(TaskSpec):
+    """Choices of a policy, compared by what the choice is expected to come to."""
+
+    heading = "Choices of a policy side by side"
+    note = "What the choice is expected to come to by its exact law; without a known truth regret is a dash."
+    settings = ("certificate", "policies", "nuisance")
+    said = ("selection",)
+    measures = (
+        Measure(
+            key="regret_expected",
+            title="regret",
+            heading="Regret of the choice against budget",
+            note="True mean outcome lost against the library's best policy, expected of the choice: mean ± standard "
+            "error over runs. Non-private: the policy of the best estimate.",
+            figure="regret_against_budget.png",
+            references={"regret_nonprivate": "non-private", "regret_uniform": "uniform choice"},
+        ),
+        Measure(
+            key="value_expected",
+            title="value",
+            heading="Value of the choice against budget",
+            note="Mean outcome if the policy decided, estimated by the same doubly robust scores, expected of the "
+            "choice: mean ± standard error over runs.",
+            figure="choice_against_budget.png",
+            references={"value_nonprivate": "non-private", "value_uniform": "uniform choice"},
+        ),
+    )
+    numbers = ("regret", "value", "estimated_regret", "spread")
+    shown: ClassVar = {
+        "value": "value of the policy, estimated",
+        "value_expected": "value expected of the choice",
+        "value_uniform": "value of a uniform choice",
+        "value_nonprivate": "value of the best estimate",
+        "regret": "regret of the policy",
+        "regret_expected": "regret expected of the choice",
+        "regret_uniform": "regret of a uniform choice",
+        "regret_nonprivate": "regret of the best estimate",
+    }
+
+    study: Study
+    learner: PolicySelector
+    release: PolicyRelease
+    _plan: Any
+
+    def checked(self, config: DictConfig) -> DictConfig:
+        """Refuse a mechanism of effects; see the class above."""
+        _mechanism(config)
+        return config
+
+    def make(self, budget: PrivacyBudget | None, **rest: Any) -> PolicySelector:
+        """Return the selector; see the class above."""
+        config, schema = self.config, self.study.schema
+        # A partial: as keywords of instantiate, our dataclasses would be taken for configuration.
+        return instantiate(config.selection)(
+            domain=schema,
+            budget=budget,
+            policies=make_library(config, schema),
+            nuisance=make_nuisances(config),
+            mechanism=_mechanism(config).name,
+            seed=config.seed,
+            **rest,
+        )
+
+    def check(self) -> None:
+        """Refuse what can be refused, and plan, before anything is spent."""
+        super().check()
+        self._plan = self.learner.plan(self.study.records.n)
+
+    def size(self) -> int:
+        """Return more than the letters of the library, once it is made."""
+        library = getattr(self.learner, "library_", None)
+        return 0 if library is None else len(json.dumps(library.config()))
+
+    def choices(self) -> dict[str, str | None]:
+        """Return the choices of groups, and in the place of ``policies`` the name of a file of the user's."""
+        path = self.config.policies.path
+        return super().choices() | ({} if path is None else {"policies": os.path.basename(str(path))[:_LONGEST]})
+
+    def results(self) -> dict[str, Any]:
+        """Return value, and known regret, of the release, its expectation, a uniform and the best choice."""
+        table, chosen, best = self._table, self._chosen, self._table["utility"].argmax()
+        expected = {name: table["probability"] @ table[name] for name in ("value", "regret") if name in table}
+        found = {
+            name: float(value)
+            for column, mean in expected.items()
+            for name, value in {
+                column: table[column][chosen],
+                f"{column}_expected": mean,
+                f"{column}_uniform": table[column].mean(),
+                f"{column}_nonprivate": table[column][best],
+            }.items()
+        }
+        estimated = float(table["value"][best] - expected["value"])
+        return {"policy": self.release.name, "spread": self.learner.spread_, **found, "estimated_regret": estimated}
+
+    def facts(self) -> dict[str, Any]:
+        """Return what is said of the nuisances."""
+        selector = self.learner
+        return {
+            "spread": selector.spread_,
+            "certificate": selector.nuisances().certificate,
+            "public": dict(selector.certified_.public),
+        }
+
+    def secrets(self) -> dict[str, Tensor]:
+        """Return utilities, the law of the choice, and nuisances that were not paid for."""
+        selector, x, fitted = self.learner, self.study.queries, self.learner.certified_
+        assert selector.mechanism_ is not None
+        mark = "" if fitted.spill_blocks else "public."
+        known = {"propensity": fitted.nuisances.propensity, "outcome": fitted.nuisances.outcome}
+        cuts = _numbers_of([family.config() for family in selector.library_.families])
+        return {
+            "utility": selector.utilities_,
+            "probability": selector.mechanism_.probabilities(selector.utilities_),
+            **({} if x is None else {f"{mark}{name}_at_queries": find(x).flatten() for name, find in known.items()}),
+            **({"public.policies": torch.tensor(cuts, dtype=torch.float64)} if cuts else {}),
+        }
+
+    def write(self, summary: Mapping[str, Any]) -> None:
+        """Write what the curator knows of each policy, its figure, and the plan."""
+        table, folder = self._table, self.folder / "curator"
+        with atomic_path(folder / "policies.csv", PRIVATE) as temporary:
+            table.assign(policy=table["policy"].map(spreadsheet_cell)).to_csv(temporary, index=False)
+        figure = policy_figure(
+            table["policy"].tolist(),
+            table["value"].to_numpy(),
+            table["probability"].to_numpy(),
+            self._chosen,
+            regrets=table["regret"].to_numpy() if "regret" in table else None,
+            claim=self.release.privacy.claim,
+        )
+        save_figure(figure, folder / "policies.png", PRIVATE)
+        write_text(folder / "plan.txt", f"{self._plan}\n", PRIVATE)
+
+    def closing(self, summary: Mapping[str, Any]) -> list[str]:
+        """Return the policy's name."""
+        return [f"policy: {self.release.name}"]
+
+    @property
+    def _chosen(self) -> int:
+        return self.learner.library_.names.index(self.release.name)
+
+    @cached_property
+    def _table(self) -> pd.DataFrame:
+        """What the curator knows of each policy: U, estimated value, chance, and the true regret where known."""
+        selector = self.learner
+        assert selector.mechanism_ is not None
+        scores = selector.utilities_
+        table = {
+            "policy": list(selector.library_.names),
+            "utility": scores.numpy(),
+            "value": (scores / selector.sizes_[SCORING] + self.study.domain.outcome_middle).numpy(),
+            "probability": selector.mechanism_.probabilities(scores).numpy(),
+        }
+        gains = self._true_gains()
+        return pd.DataFrame(table if gains is None else {**table, "regret": (gains.max() - gains).numpy()})
+
+    def _true_gains(self) -> Tensor | None:
+        """Return the true mean outcome of each policy above that of treating nobody, [M]; None where it is not known.
+
+        At the records' covariates, or, where the truth is known at the queries alone, there.
+        """
+        study, library = self.study, self.learner.library_
+        if len(library.families[0].actions) > 2:
+            return None
+        x, effect = study.records.x, None if study.truth is None else study.truth(study.records.x)
+        if effect is None and study.queries is not None:
+            x, effect = study.queries, study.effect
+        if effect is None:
+            return None
+        return utilities(torch.stack([torch.zeros_like(effect), effect], dim=1), library, x) / len(x)
+
+
+def make_library(config: DictConfig, schema: TableSchema) -> PolicyLibrary:
+    """Return the policies of a configuration: those of ``policies.path``, or what the group makes of public facts.
+
+    Args:
+        config: The composed configuration.
+        schema: Columns and public bounds.
+
+    Raises:
+        InputError: No such file, or no library.
+    """
+    if config.policies.path is not None:
+        return PolicyLibrary.of(Path(str(config.policies.path)), _modules(config.policies.allow))
+    return PolicyLibrary.of(instantiate(config.policies.make)(schema))
+
+
+def make_nuisances(config: DictConfig) -> ScoreNuisances:
+    """Return where the nuisances of a configuration come from; functions are given by import path.
+
+    Args:
+        config: The composed configuration.
+
+    Raises:
+        InputError: A path that cannot be imported.
+    """
+    made = instantiate(config.certificate)
+    if isinstance(made, FrozenNuisances):
+        return replace(made, **{name: _imported(name, getattr(made, name)) for name in ("propensity", "outcome")})
+    return made
+
+
+def _modules(allow: Any) -> list[str]:
+    """Return the modules whose functions a policies file may name."""
+    if not OmegaConf.is_list(allow) or not all(isinstance(name, str) for name in allow):
+        raise InputError(f"policies.allow = {allow}: give a list of names of modules, as policies.allow=[guidelines]")
+    return list(allow)
+
+
+def _imported(name: str, given: Any) -> Any:
+    if not isinstance(given, str):
+        return given
+    module, _, function = given.partition(":")
+    try:
+        return getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(
+            f"certificate.{name} = {given}: cannot be imported ({error}); give package.module:function, of a module on "
+            "Python's path"
+        ) from None
+
+
+def _mechanism(config: DictConfig) -> type[SelectionMechanism]:
+    kind = getattr(instantiate(config.mechanism), "func", None)
+    if not (isinstance(kind, type) and issubclass(kind, SelectionMechanism)):
+        given = words().get("mechanism", "of an effect")
+        raise InputError(
+            f"mechanism = {given}: releases effects; with task=policy_selection choose {', '.join(SELECTIONS)}"
+        )
+    return kind
+
+
+def _numbers_of(value: Any) -> list[float]:
+    """Return the numbers of plain types, in any depth."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list):
+        return [number for entry in value for number in _numbers_of(entry)]
+    return [float(value)] if isinstance(value, int | float) else []

@@ -1,0 +1,195 @@
+"""The tasks ``owl``, ``two_stage_rule`` and ``pairwise``: from records to a released treatment rule."""
+
+import math
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+
+from torchdpcate._files import PRIVATE, write_text
+from torchdpcate.cli.task import Measure, TaskSpec, tasks_of
+from torchdpcate.cli.words import words
+from torchdpcate.data.study import Study
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.rules.learner import RuleLearner
+from torchdpcate.estimators.rules.noise_report import NoiseReport
+from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule
+from torchdpcate.evaluation.figures import rule_figure, save_figure
+from torchdpcate.evaluation.rules import decision_accuracy, policy_value
+from torchdpcate.features.maps import Identity, Representation
+from torchdpcate.features.tangent import Tangent
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.release.rule import RuleRelease
+
+
+class Rules(TaskSpec):
+    """Rules, compared by their decisions and by their value."""
+
+    heading = "Rules side by side"
+    note = "Value is estimated on the records, by a propensity that is known or was paid for; without one it is a dash."
+    settings = ("learner", "features", "weights", "outcome", "loss", "matching")
+    measures = (
+        Measure(
+            key="accuracy",
+            title="accuracy",
+            heading="Accuracy of rules against budget",
+            note="Share of decisions that are those of the best rule: mean ± standard error over runs.",
+            figure="accuracy_against_budget.png",
+            references={
+                "accuracy_nonprivate": "non-private",
+                "accuracy_treat_all": "treat all",
+                "accuracy_treat_none": "treat none",
+            },
+        ),
+        Measure(
+            key="value",
+            title="value",
+            heading="Value of rules against budget",
+            note="Mean outcome if the rule decided, estimated by self-normalised inverse-propensity weights: mean ± "
+            "standard error over runs.",
+            figure="value_against_budget.png",
+            references={
+                "value_nonprivate": "non-private",
+                "value_treat_all": "treat all",
+                "value_treat_none": "treat none",
+            },
+        ),
+    )
+    shown: ClassVar = {
+        "accuracy": "accuracy of the release",
+        "accuracy_nonprivate": "accuracy non-private rule",
+        "value": "value of the release",
+        "value_nonprivate": "value non-private rule",
+        "value_treat_all": "value treat all",
+        "value_treat_none": "value treat none",
+    }
+
+    study: Study
+    learner: RuleLearner | PrivatelyTunedRule
+    release: RuleRelease
+
+    def checked(self, config: DictConfig) -> DictConfig:
+        """Fill in the propensity of a generated trial, and refuse to guess that of any other records."""
+        if not isinstance(config.rule, DictConfig):
+            tasks = ", ".join(tasks_of(type(self)))
+            raise InputError(f"rule = {config.rule}: the task says which rule; choose a task of {tasks}")
+        if words().get("tune") == "private":
+            raise InputError(f"tune = private: chooses the features of effects; with task={self.name} use tune=ridge")
+        if isinstance(instantiate(config.features), Representation | Tangent):
+            raise InputError(
+                f"features = {words().get('features')}: made of trained nuisances, and a rule has none; choose "
+                "identity, legendre, fourier or nystrom"
+            )
+        if OmegaConf.select(config, "weights.propensity", default="") is not None:
+            return config
+        known = getattr(instantiate(config.data), "trial_propensity", None)
+        if known is None:
+            raise InputError(
+                f"weights.propensity: task={self.name} needs P(A = 1 | x) of these records; give "
+                "weights.propensity=0.5 (a trial's), weights.propensity=COLUMN (the covariate that holds it), or "
+                "weights=private (a private one)"
+            )
+        return OmegaConf.merge(config, {"weights": {"propensity": known}})  # type: ignore[return-value]
+
+    def make(self, budget: PrivacyBudget | None, **rest: Any) -> RuleLearner | PrivatelyTunedRule:
+        """Return the rule's learner, or one that tries several and chooses privately; see the class above."""
+        # A partial: as keywords of instantiate, our dataclasses would be taken for configuration.
+        rule = instantiate(self.config.rule)(domain=self.study.schema, budget=budget, seed=self.config.seed, **rest)
+        tunes = budget is not None and self.config.tune is not None
+        return instantiate(self.config.tune, _convert_="all")(rule) if tunes else rule
+
+    def size(self) -> int:
+        """Return the numbers of theta and its feature map."""
+        domain = self.study.domain
+        return instantiate(self.config.features).setup(domain).dimension * (2 + domain.dimension)
+
+    def results(self) -> dict[str, Any]:
+        """Return the shares of best decisions at the queries, and the values estimated on the records."""
+        return {**self._accuracies(), **self._values()}
+
+    def facts(self) -> dict[str, Any]:
+        """Return what is said of the objective."""
+        problem = self._fitted.problem_
+        bound = problem.ridge + problem.loss.curvature * problem.n * problem.bounds.most
+        return {
+            "ridge": problem.ridge,
+            "hessian_bound": bound if problem.domain is None else None,  # no less noise, unless a set confines the rule
+            "rule_parameters": problem.size,
+        }
+
+    def secrets(self) -> dict[str, Tensor]:
+        """Return the weights in summary, the rule and its scores without noise."""
+        problem, queries = self._fitted.problem_, self.study.queries
+        scores = None if queries is None else torch.from_numpy(self._fitted.nonprivate_score(queries))
+        return {
+            "weight.mean": problem.weights.mean(),  # the largest is often the public bound
+            "weight.sd": problem.weights.std(),
+            "theta_without_noise": problem.minimiser,
+            **({} if scores is None else {"score_at_queries_without_noise": scores}),
+        }
+
+    def write(self, summary: Mapping[str, Any]) -> None:
+        """Draw the coefficients of a rule that is linear in the covariates, and report the noise to the curator."""
+        release = self.release
+        if isinstance(release.features, Identity):
+            names = ["intercept", *release.features.domain.names]
+            figure = rule_figure(names, np.asarray(release.theta), claim=release.privacy.claim)
+            save_figure(figure, self.folder / "release" / "rule.png")
+        write_text(self.folder / "curator" / "noise.txt", f"{self._noise}\n", PRIVATE)
+
+    def closing(self, summary: Mapping[str, Any]) -> list[str]:
+        """Return what the report of the noise comes to."""
+        if not self.release.privacy.claims:
+            return []
+        agreement = (
+            f"about {self._noise.accuracy:.0%} of the decisions agree with those of the rule without noise if the "
+            "records speak as clearly as hoped (curator/noise.txt)"
+        )
+        return [f"noise: {line}" for line in (agreement, *self._noise.advice[:1])]
+
+    @property
+    def _fitted(self) -> RuleLearner:
+        return self.learner.learner_ if isinstance(self.learner, PrivatelyTunedRule) else self.learner
+
+    @cached_property
+    def _nonprivate(self) -> RuleLearner:
+        records = self.study.records
+        learner = self.make(None)
+        assert isinstance(learner, RuleLearner)
+        return learner.fit(records.x, records.a, records.y)
+
+    @cached_property
+    def _noise(self) -> NoiseReport:
+        return self._fitted.plan()
+
+    def _decisions(self, x: Tensor) -> dict[str, Tensor]:
+        """Return whom the release would treat, whom the rule without privacy, everybody and nobody."""
+        everybody = torch.ones(len(x), dtype=torch.int64)
+        return {
+            "": self.release.answer(self._fitted.view(x)),
+            "_nonprivate": (torch.as_tensor(self._nonprivate.nonprivate_score(x)) > 0).long(),
+            "_treat_all": everybody,
+            "_treat_none": torch.zeros_like(everybody),
+        }
+
+    def _accuracies(self) -> dict[str, float]:
+        """Return the shares of best decisions at the queries; nothing where the truth is unknown."""
+        study = self.study
+        if study.effect is None or study.queries is None:
+            return {}
+        decisions = self._decisions(study.queries)
+        return {f"accuracy{name}": decision_accuracy(chosen, study.effect) for name, chosen in decisions.items()}
+
+    def _values(self) -> dict[str, float | None]:
+        """Return the values estimated on the records, by the propensity that is known or was paid for."""
+        records = self.study.records
+        propensity, decisions = self._fitted.weights_.propensity(records.x), self._decisions(records.x)
+        if propensity is None:
+            return dict.fromkeys(f"value{name}" for name in decisions)
+        values = {name: policy_value(d, records.a, records.y, propensity) for name, d in decisions.items()}
+        return {f"value{name}": value if math.isfinite(value) else None for name, value in values.items()}
