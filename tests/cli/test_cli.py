@@ -404,7 +404,7 @@ def test_query_mechanisms_of_a_linear_head_buy_no_threshold(here):
     words = ["release=queries", "mechanism=smooth_sensitivity", "queries.count=5", "run_dir=r"]
     assert main(["train", *TABLE, *QUICK, *words]) == 0
     entries = json.loads((here / "r" / "curator" / "ledger.json").read_text())["entries"]
-    assert [e["label"] for e in entries] == ["DP-SGD", "release by smooth_sensitivity"]
+    assert [e["charge"]["purpose"] for e in entries] == ["nuisances", "release"]
 
 
 def test_a_fixed_noise_seed_claims_nothing_anywhere(here, capsys):

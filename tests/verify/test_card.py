@@ -17,8 +17,10 @@ from tests.release.helpers import QUERIES
 from tests.verify.forgery import BUDGET, SIZES, release, restated, statement
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, TorchDPCateError, VerificationError
+from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.mechanisms import GaussianMechanism
+from torchdpcate.release.blocks import StatedCharge
 from torchdpcate.release.digest import check_sums, file_sum, write_sums
 from torchdpcate.release.file import load_release
 from torchdpcate.release.release import QueryRelease
@@ -198,7 +200,9 @@ def test_the_record_counts_the_releases_and_knows_a_sweep():
     assert source == "One table, used by every run of a sweep."
 
     second = statement(Level.HEURISTIC)
-    second.blocks[1]["charges"].append({"label": "release by output", "level": "certified"})
+    first, last = second.blocks
+    more = StatedCharge(Charge(Purpose.RELEASE, "output"), Level.CERTIFIED)
+    second = replace(second, blocks=(first, replace(last, charges=(*last.charges, more))))
     kind, details, _ = use_of(second)
     assert (kind, details.startswith("Release 2 of the same records;")) == ("Many releases", True)
 
@@ -399,8 +403,8 @@ def nasty_release() -> QueryRelease:
     }
     fields = statement(Level.CONDITIONAL).to_dict()
     fields["blocks"][0]["name"] = NASTY
-    fields["blocks"][0]["charges"][0]["label"] = NASTY
-    fields["blocks"][1]["charges"][0]["label"] = f"release by {NASTY}"
+    fields["blocks"][0]["charges"][0] |= {"purpose": "other", "text": NASTY}
+    fields["blocks"][1]["charges"][0]["mechanism"] = NASTY
     fields["conditions"][0] |= {"name": NASTY, "text": NASTY}
     fields |= {"mechanism": NASTY, "formula": NASTY, "not_protected": [NASTY], "assumptions": [NASTY]}
     fields["public"] |= {NASTY: NASTY, "split": NASTY, "seed": NASTY, "learner": NASTY}

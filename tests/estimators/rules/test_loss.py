@@ -218,7 +218,7 @@ def test_a_user_s_loss_makes_the_release_conditional_and_says_why():
     (condition,) = statement.conditions
     assert condition["holds"] is None
     assert "loss = Smooth" in condition["text"]
-    assert {charge["level"] for block in statement.blocks for charge in block["charges"]} == {"conditional"}
+    assert {charge.level for charge in statement.charges} == {"conditional"}
     assert outcome_weighted(Logistic()).fit(*records(1.0, 0.0)).release().privacy.conditions == []
 
 
