@@ -110,7 +110,7 @@ def test_events_that_would_take_minutes_to_compose_are_answered_at_once(charges,
     path = forgery.release(forgery.statement()).save(tmp_path / "bomb.safetensors")
 
     def edit(privacy):
-        named = [{"label": f"DP-SGD {i}", "level": "certified"} for i in range(len(charges))]
+        named = [{"purpose": "nuisances", "part": f"{i}", "level": "certified"} for i in range(len(charges))]
         events = [{"event": event.to_dict(), "count": count} for event, count in charges]
         privacy["blocks"][0]["charges"] = [a | b for a, b in zip(named, events, strict=True)]
 

@@ -196,11 +196,11 @@ def test_filters_and_costs_have_names():
 
 
 def test_a_stated_cost_below_its_events_is_refused():
-    later = {"event": PureEvent(0.3).to_dict(), "count": 2, "later": {"epsilon": 0.6, "delta": 0.0}}
-    first = {"event": FIRST.to_dict(), "count": 1}
+    later = (PureEvent(0.3), 2, cost_from({"epsilon": 0.6, "delta": 0.0}))
+    first = (FIRST, 1, None)
     stated = stated_cost([first, later], 1e-5)[0]
     assert stated == compose([(FIRST, 1), (PureEvent(0.6), 1)], 1e-5)
-    gaussian = {"event": GaussianEvent(8.0).to_dict(), "count": 4, "later": {"mu": 0.25, "delta": 0.0}}
+    gaussian = (GaussianEvent(8.0), 4, cost_from({"mu": 0.25, "delta": 0.0}))
     assert stated_cost([first, gaussian], 1e-5)[0] == compose([(FIRST, 1), (GaussianEvent(4.0), 1)], 1e-5)
     for charge, told in (
         (later, {"epsilon": 0.59, "delta": 0.0}),
@@ -209,6 +209,6 @@ def test_a_stated_cost_below_its_events_is_refused():
         (gaussian, {"epsilon": 5.0, "delta": 0.0}),
     ):
         with pytest.raises(InputError, match="counts less"):
-            stated_cost([first, {**charge, "later": told}], 1e-5)
+            stated_cost([first, (*charge[:2], cost_from(told))], 1e-5)
     with pytest.raises(InputError, match="two filters"):
         stated_cost([later, gaussian], 1e-5)

@@ -3,6 +3,7 @@
 import json
 import math
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -21,9 +22,12 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, ReleaseFileError
 from torchdpcate.features.maps import Fourier, Identity, Legendre
+from torchdpcate.privacy.charge import Charge, Purpose
+from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.balance_table import BalanceTable
+from torchdpcate.release.blocks import StatedCharge
 from torchdpcate.release.digest import DIGEST_KEY, release_digest
 from torchdpcate.release.estimate import Estimate
 from torchdpcate.release.file import read_release_file, save_release
@@ -262,14 +266,19 @@ def test_card_and_inspect_show_estimate_and_interval(tmp_path, capsys):
 
 def test_parts_of_one_release_are_one_release():
     release = released()
-    charge = {"level": "certified", "count": 1, "event": {"kind": "pure", "epsilon": 0.1}}
-    parts = [{"label": f"release by output: {part}", **charge} for part in ("difference", "size", "spread")]
-    blocks = [dict(block, charges=[]) for block in release.privacy.blocks]
+
+    def charge(part: str = "") -> StatedCharge:
+        return StatedCharge(Charge(Purpose.RELEASE, "output", part), Level.CERTIFIED, PureEvent(0.1), 1)
+
+    parts = [charge(part) for part in ("difference", "size", "spread")]
 
     def words(charges) -> str:
-        blocks[0]["charges"] = charges
-        vars(release.privacy)["blocks"] = blocks
+        first, *others = release.privacy.blocks
+        vars(release.privacy)["blocks"] = (
+            replace(first, charges=tuple(charges)),
+            *(replace(block, charges=()) for block in others),
+        )
         return own_words(release)["deployment_model.release_type_details"]
 
     assert words(parts).startswith("Release 1 of the same records")
-    assert words([{"label": "release by output", **charge}] * 2 + parts).startswith("Release 3 of the same records")
+    assert words([charge()] * 2 + parts).startswith("Release 3 of the same records")

@@ -24,7 +24,7 @@ from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
 
 STATEMENT = PrivacyStatement(
-    mechanism="output", formula="f", level="certified", claim="c", epsilon=1.0, delta=1e-5, n=10, blocks=[]
+    mechanism="output", formula="f", level="certified", claim="c", epsilon=1.0, delta=1e-5, n=10, blocks=()
 )
 
 
@@ -142,8 +142,11 @@ def test_inconsistent_metadata(key, tmp_path):
         {"blocks": 3},
         {"blocks": [{"name": "a"}]},
         {"blocks": [{"name": "a", "n": -1, "charges": []}]},
-        {"blocks": [{"name": "a", "n": 1, "charges": [{"label": "l", "level": "sure"}]}]},
-        {"blocks": [{"name": "a", "n": 1, "charges": [{"label": "l", "level": "certified", "event": {"kind": "x"}}]}]},
+        {"blocks": [{"name": "a", "n": 1, "charges": [{"purpose": "tuning", "level": "sure"}]}]},
+        *(
+            {"blocks": [{"name": "a", "n": 1, "charges": [{"level": "certified", **charge}]}]}
+            for charge in ({"purpose": "tuning", "event": {"kind": "x"}}, {"purpose": "none"}, {"label": "DP-SGD"})
+        ),
         {"conditions": [{"name": "C1", "text": "t", "holds": "yes"}]},
         {"epsilon": "1"},
         {"epsilon": float("nan")},

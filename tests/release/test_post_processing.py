@@ -23,7 +23,7 @@ from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.release.views import clipped, monotone, noise_scales
 from torchdpcate.second_stage.recipes import LinearSecondStage
 
-CERTIFIED = PrivacyStatement("output", "", "certified", "(1, 1e-05)", 1.0, 1e-5, 100, [])
+CERTIFIED = PrivacyStatement("output", "", "certified", "(1, 1e-05)", 1.0, 1e-5, 100, ())
 POINTS = torch.rand(40, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2 - 1
 POINTS[:, 0] = POINTS[:, 0].abs()
 Z95 = 1.959963984540054
@@ -261,6 +261,7 @@ def learner():
     ).fit(study.records.x, study.records.a, study.records.y)
 
 
+@pytest.mark.slow
 def test_post_processing_of_a_learners_release_costs_nothing(learner):
     study, fitted = learner
     model = fitted()

@@ -98,7 +98,8 @@ def renamed(name: str) -> Edit:
     def edit(draft: Draft) -> None:
         old, draft.privacy["mechanism"] = draft.privacy["mechanism"], name
         for charge in draft.charges:
-            charge["label"] = charge["label"].replace(f"release by {old}", f"release by {name}")
+            if charge["purpose"] == "release" and charge["mechanism"] == old:
+                charge["mechanism"] = name
 
     return edit
 
@@ -138,7 +139,7 @@ def certified(draft: Draft) -> None:
                 "count": 1,
                 "event": {"kind": "approximate", "epsilon": 0.5, "delta": 1e-6},
             }
-            if charge["label"] == "DP-SGD":
+            if charge.get("mechanism") == "dp_sgd":
                 charge |= {"count": 20, "event": {"kind": "dp_sgd", "noise_multiplier": 3.0, "sampling_rate": 0.1}}
     recost(draft)
 
@@ -166,7 +167,7 @@ def thousandfold(draft: Draft) -> None:
 def free_threshold(draft: Draft) -> None:
     """No charge for the threshold."""
     block = draft.block("nuisance")
-    block["charges"] = [charge for charge in block["charges"] if "Huber" not in charge["label"]]
+    block["charges"] = [charge for charge in block["charges"] if charge["purpose"] != "threshold"]
     recost(draft)
 
 

@@ -24,8 +24,11 @@ from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregat
 from torchdpcate.experimental.k_norm_gradient import KNormGradient
 from torchdpcate.features.maps import Fourier, Legendre
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import Charge, Purpose, propensity_by
+from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.blocks import StatedCharge
 from torchdpcate.release.estimate import Estimate
 from torchdpcate.release.interval_law import IntervalLaw
 from torchdpcate.release.statement import claim_sentence
@@ -77,13 +80,18 @@ def halved(law: IntervalLaw) -> IntervalLaw:
     return IntervalLaw(law.gaussian, tuple(b / 2 for b in law.laplace), tuple(c / 2 for c in law.polytope))
 
 
-def relabelled(release: AverageEffectRelease, start: str, **change) -> AverageEffectRelease:
-    """The release with the charges whose labels start so called otherwise, or changed."""
-    blocks = [
-        {**block, "charges": [{**c, **change} if c["label"].startswith(start) else c for c in block["charges"]]}
-        for block in release.privacy.blocks
-    ]
+def relabelled(release: AverageEffectRelease, *charges: Charge | Purpose, **change) -> AverageEffectRelease:
+    """The release with these charges, or those of these purposes, for something else, or changed."""
+
+    def changed(c: StatedCharge) -> StatedCharge:
+        return replace(c, **change) if {replace(c.charge, piece=""), c.purpose} & set(charges) else c
+
+    blocks = tuple(replace(block, charges=tuple(map(changed, block.charges))) for block in release.privacy.blocks)
     return replace(release, privacy=replace(release.privacy, blocks=blocks))
+
+
+def _part(name: str) -> Charge:
+    return Charge(Purpose.RELEASE, "balanced_difference", name)
 
 
 LEARNERS = {
@@ -192,17 +200,17 @@ def test_a_number_that_was_changed(make, number, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("start", "problem"),
+    ("of", "problem"),
     [
-        ("weights: ", "it holds weights, but no charge is for them"),
-        ("outcome model: ", "it holds an outcome model, but no charge is for it"),
-        ("release by balanced_difference: balance", "it holds balance statistics, but no charge is for them"),
-        ("release by balanced_difference: difference_in_means", "it holds a difference in means, but no charge"),
-        ("release by balanced_difference: spread", "it holds the number 'spread', but no charge is for it"),
+        (Purpose.WEIGHTS, "it holds weights, but no charge is for them"),
+        (Purpose.OUTCOME_MODEL, "it holds an outcome model, but no charge is for it"),
+        (_part("balance"), "it holds balance statistics, but no charge is for them"),
+        (_part("difference_in_means"), "it holds a difference in means, but no charge"),
+        (_part("spread"), "it holds the number 'spread', but no charge is for it"),
     ],
 )
-def test_what_was_not_paid_for(start, problem, tmp_path):
-    assert problem in refused(relabelled(everything(), start, label="coffee"), tmp_path)
+def test_what_was_not_paid_for(of, problem, tmp_path):
+    assert problem in refused(relabelled(everything(), of, charge=Charge(Purpose.OTHER, text="coffee")), tmp_path)
 
 
 def test_a_number_of_its_own_has_a_charge_of_its_own(tmp_path):
@@ -235,26 +243,22 @@ def test_weights_of_another_estimand(tmp_path):
 
 
 def test_a_gradient_mechanism_that_is_called_certified(tmp_path):
-    label = "weights: propensity by k_norm_gradient"
-    assert "conditional, but they are called certified" in refused(
-        relabelled(balanced(), "weights: ", label=label), tmp_path
-    )
+    other = relabelled(balanced(), Purpose.WEIGHTS, charge=propensity_by("k_norm_gradient"))
+    assert "conditional, but they are called certified" in refused(other, tmp_path)
 
 
 def certified(release: AverageEffectRelease) -> AverageEffectRelease:
     """A conditional release that calls itself certified throughout, and renames the charge that would tell."""
     privacy, level = release.privacy, "certified"
-    blocks = [
-        {
-            **block,
-            "level": level,
-            "charges": [
-                {**c, "level": level, "label": c["label"].replace("k_norm_gradient", "objective")}
-                for c in block["charges"]
-            ],
-        }
-        for block in privacy.blocks
-    ]
+
+    def renamed(charge: StatedCharge) -> StatedCharge:
+        of = charge.charge
+        of = replace(of, mechanism="objective") if of.mechanism == "k_norm_gradient" else of
+        return replace(charge, level=Level.CERTIFIED, charge=of)
+
+    blocks = tuple(
+        replace(block, level=Level.CERTIFIED, charges=tuple(map(renamed, block.charges))) for block in privacy.blocks
+    )
     claim = claim_sentence(privacy.epsilon, privacy.delta, level)
     return replace(release, privacy=replace(privacy, blocks=blocks, level=level, conditions=[], claim=claim))
 
@@ -453,15 +457,15 @@ def test_who_pays_is_told_once(tmp_path):
     """Charges spread over blocks of the same records would look like half the epsilon."""
     release = balanced()
     whole = release.privacy.blocks[0]
-    blocks = [
-        {**whole, "n": 1000, "charges": whole["charges"][:2]},
-        {**whole, "name": "others", "n": 1000, "charges": whole["charges"][2:]},
-    ]
+    blocks = (
+        replace(whole, n=1000, charges=whole.charges[:2]),
+        replace(whole, name="others", n=1000, charges=whole.charges[2:]),
+    )
     changed = replace(release, privacy=replace(release.privacy, blocks=blocks))
     assert "its blocks of records are not those of balanced_difference" in refused(changed, tmp_path)
     trained, scored = honest("aipw").privacy.blocks
     changed = replace(
-        honest("aipw"), privacy=replace(honest("aipw").privacy, blocks=[{**trained, "charges": []}, scored])
+        honest("aipw"), privacy=replace(honest("aipw").privacy, blocks=(replace(trained, charges=()), scored))
     )
     assert "the charges of block 'nuisance' are not those of aipw" in refused(changed, tmp_path)
 

@@ -17,8 +17,10 @@ from tests.release.helpers import QUERIES
 from tests.verify.forgery import BUDGET, SIZES, release, restated, statement
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, TorchDPCateError, VerificationError
+from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.mechanisms import GaussianMechanism
+from torchdpcate.release.blocks import StatedCharge
 from torchdpcate.release.digest import check_sums, file_sum, write_sums
 from torchdpcate.release.file import load_release
 from torchdpcate.release.release import QueryRelease
@@ -187,6 +189,7 @@ def use_of(privacy):
     return [model[key] for key in ("release_type", "release_type_details", "data_source_type_details")]
 
 
+@pytest.mark.slow
 def test_the_record_counts_the_releases_and_knows_a_sweep():
     kind, details, source = use_of(statement(gaussian=True))
     assert (kind, details.startswith("Release 1 of the same records;")) == ("One release", True)
@@ -198,11 +201,14 @@ def test_the_record_counts_the_releases_and_knows_a_sweep():
     assert source == "One table, used by every run of a sweep."
 
     second = statement(Level.HEURISTIC)
-    second.blocks[1]["charges"].append({"label": "release by output", "level": "certified"})
+    first, last = second.blocks
+    more = StatedCharge(Charge(Purpose.RELEASE, "output"), Level.CERTIFIED)
+    second = replace(second, blocks=(first, replace(last, charges=(*last.charges, more))))
     kind, details, _ = use_of(second)
     assert (kind, details.startswith("Release 2 of the same records;")) == ("Many releases", True)
 
 
+@pytest.mark.slow
 def test_the_first_sentence_of_a_run_of_a_sweep_speaks_of_this_release_alone():
     alone = "of this release alone; what else is published from the same records adds up"
     swept = make_card(release(replace(statement(), tuning=SWEEP)))["guarantee"]["in_words"]
@@ -294,6 +300,7 @@ def test_the_fields_are_those_of_the_registrys_schema():
     assert sorted(FIELDS) == sorted(REGISTRY.split())
 
 
+@pytest.mark.slow
 def test_facts_fill_the_registrys_record_up_to_tier_3(tmp_path):
     bare = make_card(release(statement()))
     assert bare["registry"]["deployment"]["administrative"]["tier"] is None
@@ -399,8 +406,8 @@ def nasty_release() -> QueryRelease:
     }
     fields = statement(Level.CONDITIONAL).to_dict()
     fields["blocks"][0]["name"] = NASTY
-    fields["blocks"][0]["charges"][0]["label"] = NASTY
-    fields["blocks"][1]["charges"][0]["label"] = f"release by {NASTY}"
+    fields["blocks"][0]["charges"][0] |= {"purpose": "other", "text": NASTY}
+    fields["blocks"][1]["charges"][0]["mechanism"] = NASTY
     fields["conditions"][0] |= {"name": NASTY, "text": NASTY}
     fields |= {"mechanism": NASTY, "formula": NASTY, "not_protected": [NASTY], "assumptions": [NASTY]}
     fields["public"] |= {NASTY: NASTY, "split": NASTY, "seed": NASTY, "learner": NASTY}
@@ -442,6 +449,7 @@ def test_a_wide_table_is_cut_and_says_so():
     assert "48 more covariates are in card.json" in Page(card_html(card)).text
 
 
+@pytest.mark.slow
 def test_writing_keeps_the_sums_of_the_folder_in_step(tmp_path):
     path = release(statement()).save(tmp_path / "release.safetensors")
     write_sums(tmp_path)

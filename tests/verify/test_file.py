@@ -322,7 +322,11 @@ def test_words_between_the_words_of_a_statement_are_refused(made, tmp_path):
     def tuning(draft):
         draft.privacy["tuning"]["note"] = "records"
 
-    for edit, why in ((block, "a block holds 'note'"), (charge, "a charge holds"), (constant, "hold 'note'")):
+    for edit, why in (
+        (block, "its privacy are not what"),
+        (charge, "its privacy are not what"),
+        (constant, "hold 'note'"),
+    ):
         with pytest.raises(VerificationError, match=why):
             verify_release(forge.forged(made("objective"), edit, tmp_path / "release.safetensors"))
     with pytest.raises(VerificationError, match="what it says of tuning"):

@@ -12,6 +12,7 @@ from torchdpcate.errors import VerificationError
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.nuisance.arms.stable import StableNuisances
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import Purpose
 from torchdpcate.release.policy import PolicyRelease
 from torchdpcate.verify.file import verify_release
 
@@ -36,7 +37,7 @@ def with_public(release: PolicyRelease, **public) -> PolicyRelease:
 
 
 def with_blocks(release: PolicyRelease, change) -> PolicyRelease:
-    return replace(release, privacy=replace(release.privacy, blocks=change([dict(b) for b in release.privacy.blocks])))
+    return replace(release, privacy=replace(release.privacy, blocks=tuple(map(change, release.privacy.blocks))))
 
 
 @pytest.mark.parametrize("certificate", ["stability", "private_nuisances", "fixed"])
@@ -63,12 +64,11 @@ def test_constants_that_contradict_each_other(public, problem, tmp_path):
 def test_a_training_block_that_did_not_pay(tmp_path):
     release = released()
 
-    def unpaid(blocks):
-        for block in blocks:
-            if block["name"] == "nuisance":
-                kept = [charge for charge in block["charges"] if not charge["label"].startswith("release")]
-                block |= {"charges": kept, "epsilon": 0.0, "naive_epsilon": 0.0, "delta": 0.0}
-        return blocks
+    def unpaid(block):
+        if block.name != "nuisance":
+            return block
+        kept = tuple(charge for charge in block.charges if charge.purpose is not Purpose.RELEASE)
+        return replace(block, charges=kept, epsilon=0.0, naive_epsilon=0.0, delta=0.0)
 
     assert "did not pay" in refused(with_blocks(release, unpaid), tmp_path)
 

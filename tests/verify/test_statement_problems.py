@@ -12,6 +12,7 @@ from tests.release.helpers import nuisances
 from tests.verify.forgery import release, restated, rewritten, statement
 from torchdpcate.cli.main import main
 from torchdpcate.errors import ReleaseFileError, VerificationError
+from torchdpcate.privacy import charge as charge_module
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.digest import write_sums
 from torchdpcate.release.file import load_release
@@ -287,3 +288,9 @@ def test_networks_that_nobody_paid_for_are_told(tmp_path):
     rewritten(path, privacy=json.dumps(fields))
     with pytest.raises(VerificationError, match="holds nuisances, but no charge is for their training"):
         verify_release(path)
+
+
+def test_how_charges_are_worded_is_for_people_alone(path, monkeypatch):
+    """Whoever words charges otherwise, or in another language, verifies the same releases."""
+    monkeypatch.setattr(charge_module, "words_of", lambda charge: f"Zahlung {hash(charge)}")
+    assert verify_release(path)

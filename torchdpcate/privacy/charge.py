@@ -149,7 +149,9 @@ def words_of(charge: Charge) -> str:
         return f"weights: {charge.part} by {charge.mechanism}" if charge.part else f"weights: {charge.mechanism}"
     if charge.purpose is Purpose.OUTCOME_MODEL:
         return f"outcome model: by {charge.mechanism}"
-    what = f"{charge.purpose.value.replace('_', ' ')} by {charge.mechanism}"
+    if charge.purpose is Purpose.NUISANCES and not charge.mechanism:
+        return f"nuisances: {charge.part}" if charge.part else "nuisances"
+    what = charge.purpose.value.replace("_", " ") + (f" by {charge.mechanism}" if charge.mechanism else "")
     return what + (f": {charge.part}" if charge.part else "") + (f" ({charge.piece})" if charge.piece else "")
 
 
@@ -158,6 +160,7 @@ _OLD = (
     (r"weights: (?P<part>propensity) by (?P<mechanism>.+)", Purpose.WEIGHTS),
     (r"weights: (?P<mechanism>.+)", Purpose.WEIGHTS),
     (r"outcome model: by (?P<mechanism>.+)", Purpose.OUTCOME_MODEL),
+    (r"nuisances: (?P<part>.+)", Purpose.NUISANCES),  # of a recipe of somebody else's
     (r"release by (?P<mechanism>[^:]+): (?P<part>[^(]+) \((?P<piece>[^()]+)\)", Purpose.RELEASE),
     (r"release by (?P<mechanism>[^:]+): (?P<part>.+)", Purpose.RELEASE),
     (r"release by (?P<mechanism>.+)", Purpose.RELEASE),

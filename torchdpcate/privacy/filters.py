@@ -13,7 +13,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.privacy.accounting import EventCount, compose, naive_sum
 from torchdpcate.privacy.budget import PrivacyBudget, number, probability
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon
-from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, Event, GaussianEvent, PureEvent, event_from_dict
+from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, Event, GaussianEvent, PureEvent
 from torchdpcate.privacy.gaussian_dp import event_mu
 from torchdpcate.privacy.what_is_left import what_is_left
 
@@ -294,29 +294,30 @@ def cost_from(values: Mapping[str, Any]) -> tuple[Filter, FilterCost]:
     raise InputError(f"cost = {values!r}: give delta and a positive {' or '.join(c.unit for c in FILTERS.values())}")
 
 
-def stated_cost(charges: Sequence[Mapping[str, Any]], delta: float) -> tuple[float, float]:
+def stated_cost(
+    charges: Sequence[tuple[Event, int, "tuple[Filter, FilterCost] | None"]], delta: float
+) -> tuple[float, float]:
     """Return epsilon at ``delta``, composed and by `naive_sum`, of the charges of one block of a privacy statement.
 
     Args:
-        charges: Each with ``event`` and ``count``, and ``later`` if it passed the filter (`Filter.cost_to_dict`).
+        charges: Event, count, and, if it passed a filter, that filter and what it counts there.
         delta: The block's.
 
     Raises:
         InputError: Not an event, costs of two filters, or a cost that is less than its event's.
 
     Example:
-        >>> stated_cost([{"event": {"kind": "pure", "epsilon": 0.5}, "count": 2}], 0.0)
+        >>> stated_cost([(PureEvent(0.5), 2, None)], 0.0)
         (1.0, 1.0)
     """
     fixed: list[EventCount] = []
     costs: list[FilterCost] = []
     rule: Filter = SumFilter()
-    for charge in charges:
-        event, count = event_from_dict(charge["event"]), charge["count"]
-        if "later" not in charge:
+    for event, count, later in charges:
+        if later is None:
             fixed.append((event, count))
             continue
-        own, cost = cost_from(charge["later"])
+        own, cost = later
         if costs and own.kind != rule.kind:
             raise InputError("charges of one block count in two filters")
         if not own.covers(cost, event, count):

@@ -12,12 +12,14 @@ from torch import Tensor
 from torchdpcate._files import PUBLIC, atomic_path
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, ReleaseFileError
+from torchdpcate.release.blocks import typed
 from torchdpcate.release.digest import DIGEST_KEY, release_digest
 from torchdpcate.release.release import Release
 from torchdpcate.release.statement import PrivacyStatement
 
 FORMAT = "torchdpcate-release"
-FORMAT_VERSION = 3  # 1 had no checksum and no origin of the bounds, 2 no chosen columns and one kind of nuisances
+# 1 had no checksum and no origin of the bounds, 2 no chosen columns and one kind of nuisances, 3 free text for charges
+FORMAT_VERSION = 4
 _CLASSES = {  # of a release, by the kind under which a file knows it; imported when such a file is read
     "average_effect": "average_effect.AverageEffectRelease",
     "function": "release.FunctionRelease",
@@ -72,7 +74,7 @@ class ReleaseFile:
             facts, schema, privacy = (_read(self.metadata[key]) for key in ("facts", "schema", "privacy"))
             if self.version < 2:
                 schema = {"origin": _NO_ORIGIN, **schema}
-            statement = PrivacyStatement.from_dict(privacy)
+            statement = PrivacyStatement.from_dict(typed(privacy) if self.version < 4 else privacy)
             release = _class(self.metadata["class"]).build(
                 self.tensors, facts, TableSchema.from_dict(schema), statement
             )

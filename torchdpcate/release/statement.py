@@ -2,16 +2,19 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib.metadata import version
 from typing import Any
 
 from torchdpcate._text import markdown_text
 from torchdpcate.errors import InputError
+from torchdpcate.privacy.filters import cost_from
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.session import FitSession
+from torchdpcate.release.blocks import Block, StatedCharge
 from torchdpcate.release.statement_fields import check_fields
 
 ADJACENCY = "replace one record; the number of records is public"
@@ -62,7 +65,7 @@ class PrivacyStatement:
         epsilon: Total epsilon over all blocks, or None where nothing is claimed.
         delta: Total delta, or None.
         n: Number of records, public.
-        blocks: One entry a block of records: name, size, budget and charges.
+        blocks: The blocks of records, and what each was charged.
         conditions: Conditions of the guarantee and whether they were seen to hold.
         public: The mechanism's public constants.
         private_noise: Whether the noise came from the system's entropy.
@@ -81,7 +84,7 @@ class PrivacyStatement:
     epsilon: float | None
     delta: float | None
     n: int
-    blocks: list[dict[str, Any]]
+    blocks: tuple[Block, ...]
     conditions: list[dict[str, Any]] = field(default_factory=list)
     public: dict[str, Any] = field(default_factory=dict)
     private_noise: bool = True
@@ -93,6 +96,11 @@ class PrivacyStatement:
     accountant: dict[str, str] = field(default_factory=dict)
     bounds_origin: str = ""
     tuning: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def charges(self) -> list[StatedCharge]:
+        """The charges of all blocks."""
+        return [charge for block in self.blocks for charge in block.charges]
 
     @property
     def claims(self) -> bool:
@@ -107,19 +115,20 @@ class PrivacyStatement:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the statement as plain types."""
-        return asdict(self)
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        return deepcopy(plain | {"blocks": [block.to_dict() for block in self.blocks]})
 
     @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> "PrivacyStatement":
+    def from_dict(cls, stated: Mapping[str, Any]) -> "PrivacyStatement":
         """Rebuild a statement from ``to_dict``.
 
         Raises:
             InputError: A field is missing, unknown, or not of its kind.
         """
-        check_fields(fields)
+        check_fields(stated)
         try:
-            return cls(**fields)
-        except TypeError as error:
+            return cls(**{**stated, "blocks": tuple(Block.from_dict(block) for block in stated["blocks"])})
+        except (KeyError, TypeError) as error:
             raise InputError(f"privacy statement: {error}") from None
 
     def to_json(self) -> str:
@@ -138,8 +147,8 @@ class PrivacyStatement:
         lines += [f"- tuning: {text(self.tuning['text'])}"] if self.tuning else []
         lines += ["", "## Blocks of records (disjoint)", ""]
         for block in self.blocks:
-            lines.append(f"- {text(block['name'])}: {block['n']} records{_spent(block)}")
-            lines += [f"  - {text(charge['label'])} ({charge['level']})" for charge in block["charges"]]
+            lines.append(f"- {text(block.name)}: {block.n} records{_spent(block)}")
+            lines += [f"  - {text(charge.words)} ({charge.level.value})" for charge in block.charges]
         if self.conditions:
             lines += ["", "## Conditions", ""]
             lines += [f"- {_mark(c['holds'])} {text(c['name'])}: {text(c['text'])}" for c in self.conditions]
@@ -198,7 +207,7 @@ def make_statement(
         epsilon=spent["total"]["epsilon"] if claims else None,
         delta=spent["total"]["delta"] if claims else None,
         n=sum(sizes.values()),
-        blocks=[_block(name, n, ledger, spent if claims else None) for name, n in sizes.items()],
+        blocks=tuple(_block(name, n, ledger, spent if claims else None) for name, n in sizes.items()),
         conditions=[c.to_dict() for c in guarantee.conditions],
         public=dict(public) if private_noise else {},
         private_noise=private_noise,
@@ -232,22 +241,20 @@ def accountant_of(version: str) -> dict[str, str]:
     }
 
 
-def _block(name: str, n: int, ledger: Ledger, spent: Mapping[str, Any] | None) -> dict[str, Any]:
-    charges = [
-        {"label": e.label, "level": (e.level if ledger.private else Level.HEURISTIC).value}
-        | ({} if spent is None else {"event": e.event.to_dict(), "count": e.count})
-        | ({} if spent is None or e.cost is None else {"later": ledger.filter.cost_to_dict(e.cost)})
-        for e in ledger.entries
-        if e.block == name
-    ]
-    block = {"name": name, "n": n, "charges": charges}
-    return block if spent is None else block | dict(spent[name])
+def _block(name: str, n: int, ledger: Ledger, spent: Mapping[str, Any] | None) -> Block:
+    entries = [entry for entry in ledger.entries if entry.block == name]
+    if spent is None:
+        bare = (StatedCharge(e.charge, e.level if ledger.private else Level.HEURISTIC) for e in entries)
+        return Block(name, n, tuple(bare))
+    later = [None if e.cost is None else cost_from(ledger.filter.cost_to_dict(e.cost)) for e in entries]
+    charges = (StatedCharge(e.charge, e.level, e.event, e.count, cost) for e, cost in zip(entries, later, strict=True))
+    return Block(name, n, tuple(charges), **{**spent[name], "level": Level(spent[name]["level"])})
 
 
-def _spent(block: Mapping[str, Any]) -> str:
-    if block.get("epsilon") is None or block.get("delta") is None:
+def _spent(block: Block) -> str:
+    if block.epsilon is None or block.delta is None:
         return ""
-    return f", spent ({block['epsilon']:.4g}, {block['delta']:.3g})"
+    return f", spent ({block.epsilon:.4g}, {block.delta:.3g})"
 
 
 def _mark(holds: bool | None) -> str:

@@ -126,14 +126,14 @@ _STATEMENT: dict[str, Check] = {
 _BLOCK: dict[str, Check] = {
     "name": _is_words,
     "n": _is_count,
-    "charges": _has("label", "level"),
+    "charges": _has("purpose", "level"),
     "epsilon": _is_cost,
     "delta": _is_delta,
     "naive_epsilon": _is_cost,
     "level": _is_level,
 }
 _CHARGE: dict[str, Check] = {
-    "label": _is_words,
+    **dict.fromkeys(("purpose", "mechanism", "part", "piece", "text"), _is_words),
     "level": _is_level,
     "event": lambda value: isinstance(value, dict),
     "count": _is_count,

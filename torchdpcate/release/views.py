@@ -225,5 +225,5 @@ def _example() -> EffectRelease:
 
     domain = Domain([0.0], [1.0], -1.0, 1.0)
     x, answers, scales = torch.tensor([[[0.0], [1.0]], [[-0.2], [0.8]], [[0.1], [0.1]]], dtype=torch.float64)
-    privacy = PrivacyStatement("output", "", "certified", "(1, 1e-05)", 1.0, 1e-5, 100, [])
+    privacy = PrivacyStatement("output", "", "certified", "(1, 1e-05)", 1.0, 1e-5, 100, ())
     return QueryRelease(x, answers[:, 0], TableSchema.from_domain(domain), privacy, scales[:, 0])

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from torchdpcate.errors import VerificationError
+from torchdpcate.release.blocks import typed
 from torchdpcate.release.digest import SUMS_FILE, check_sums
 from torchdpcate.release.file import ReleaseFile
 from torchdpcate.release.release import Release
@@ -35,7 +36,7 @@ def beside(
     """
     folder = file.path.parent
     own = [name for name in (STATEMENT_JSON, STATEMENT_MD) if (folder / name).is_file()]
-    problems = [*_statements(folder, release, words_known)]
+    problems = [*_statements(file, release, words_known)]
     if cards:
         problems += _cards(file, release, words_known)
     if not (folder / SUMS_FILE).is_file():
@@ -58,12 +59,14 @@ def _sums(path: Path) -> tuple[tuple[str, str], list[str]]:
     return (SUMS_FILE, text), problems
 
 
-def _statements(folder: Path, release: Release, words_known: bool) -> Iterator[str]:
+def _statements(file: ReleaseFile, release: Release, words_known: bool) -> Iterator[str]:
     """Problems of the statement's own files."""
-    own = release.privacy.to_dict()
+    own, folder = release.privacy.to_dict(), file.path.parent
     text = _text(folder / STATEMENT_JSON)
     if text is not None:
         stated = _object(text)
+        if stated is not None and file.version < 4:
+            stated = typed(stated)
         if stated is None or any(stated[name] != own.get(name) for name in stated) or (words_known and stated != own):
             yield f"{STATEMENT_JSON} does not say what the release says"
     text = _text(folder / STATEMENT_MD)
@@ -94,10 +97,21 @@ def _cards(file: ReleaseFile, release: Release, words_known: bool) -> Iterator[s
     except VerificationError:
         return  # the statement's own problems are told elsewhere
     told = ("guarantee", "event_tree") if not words_known else sorted((needed.keys() | card.keys()) - set(_CURATORS))
+    if not words_known:
+        card = {**card, "event_tree": _in_types(card.get("event_tree"))}
+        for block, stated in zip(needed["event_tree"]["blocks"], release.privacy.blocks, strict=True):
+            for charge, own in zip(block["charges"], stated.charges, strict=True):
+                del charge["label"]
+                charge |= own.charge.to_dict()
     if any(card.get(name) != needed.get(name) for name in told if not (other and name == "release")):
         yield f"{CARD_JSON} does not say what the release says"
     elif page is not None and words_known and page != _page(card):
         yield f"{CARD_HTML} does not say what {CARD_JSON} says"
+
+
+def _in_types(tree: Any) -> Any:
+    """Return a card's event tree with charges for their words, which another version may have put otherwise."""
+    return typed(tree) if isinstance(tree, dict) else tree
 
 
 def _page(card: dict[str, Any]) -> str | None:

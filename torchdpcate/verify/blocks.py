@@ -7,9 +7,13 @@ from typing import Any
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.stated import RECORDS
 from torchdpcate.estimators.cate.recompute import is_learner, score_of
-from torchdpcate.estimators.recompute import as_number, batch_problems
+from torchdpcate.estimators.recompute import batch_problems
 from torchdpcate.nuisance.convex_model import ConvexNuisances
+from torchdpcate.privacy.budget import as_number
+from torchdpcate.privacy.charge import DP_SGD, JOINT, MEDIAN, Purpose
+from torchdpcate.privacy.events import DPSGDEvent
 from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.blocks import Block
 from torchdpcate.release.policy import NUISANCE, SCORING, PolicyRelease
 from torchdpcate.release.release import FunctionRelease, QueryRelease, Release
 from torchdpcate.release.rule import RuleRelease
@@ -20,8 +24,6 @@ SECOND_STAGE, FOLDS, TWO_FOLDS = "second_stage", ("fold_1", "fold_2"), "two fold
 
 WEIGHTS = "weights"
 """The block that buys weights and nothing else."""
-
-DP_SGD, HUBER, MEDIAN, JOINT = "DP-SGD", "Huber threshold: ", "nuisances: median outcome", "nuisances: joint objective"
 
 _SPENT = 0.99  # of what the second stage costs, which the nuisances of as large a budget cost at least
 _POINTS = 200  # of the public grid that thresholds are bought from, unless a user gave another
@@ -50,7 +52,7 @@ def block_problems(release: Release, facts: Mapping[str, Any]) -> Iterator[str]:
 def _sizes(release: Release) -> Iterator[str]:
     """Problems of names and sizes of blocks against the split that the statement tells."""
     privacy = release.privacy
-    sizes, split = {block["name"]: block["n"] for block in privacy.blocks}, privacy.public.get("split")
+    sizes, split = {block.name: block.n for block in privacy.blocks}, privacy.public.get("split")
     pair = _pair(release)
     if any(n < 1 for n in sizes.values()):
         yield "a block holds no record"
@@ -70,9 +72,9 @@ def _rule_blocks(release: RuleRelease) -> Iterator[str]:
     """Problems of the blocks of a rule without a split: one, or those of candidates, each of which paid."""
     blocks = release.privacy.blocks
     tuned = "candidates" in release.privacy.public
-    if not tuned and [block["name"] for block in blocks] != [RECORDS]:
+    if not tuned and [block.name for block in blocks] != [RECORDS]:
         yield "its blocks are not those of a rule without a split"
-    if not all(block["charges"] for block in blocks):
+    if not all(block.charges for block in blocks):
         yield "a block of its records paid for nothing"
 
 
@@ -93,7 +95,7 @@ def _first_stage(release: Release, facts: Mapping[str, Any]) -> Iterator[str]:
     """Problems of what the nuisances of effects cost: each fold's training and, with a bought one, the threshold."""
     privacy = release.privacy
     folds = FOLDS if privacy.public["split"] == TWO_FOLDS else (NUISANCE,)
-    blocks = [block for block in privacy.blocks if block["name"] in folds]
+    blocks = [block for block in privacy.blocks if block.name in folds]
     told = facts.get("nuisances", {})
     members = told.get("members", [told]) if told else [None] * len(blocks)
     if len(members) != len(blocks):
@@ -101,13 +103,13 @@ def _first_stage(release: Release, facts: Mapping[str, Any]) -> Iterator[str]:
         return
     for block, config in zip(blocks, members, strict=True):
         yield from _trained(block, None if config is None else config.get("kind"), config is not None)
-    bought = [[c for c in block["charges"] if c["label"].startswith(HUBER)] for block in blocks]
+    bought = [block.of(Purpose.THRESHOLD) for block in blocks]
     if not all(bought) and (any(bought) or _is_bought(release)):
         yield "its threshold is one that is bought, but no charge is for it"
     yield from _cheaper(privacy)
 
 
-def _trained(block: Mapping[str, Any], kind: str | None, held: bool) -> Iterator[str]:
+def _trained(block: Block, kind: str | None, held: bool) -> Iterator[str]:
     """Problems of the training of one block's nuisances.
 
     Args:
@@ -115,21 +117,23 @@ def _trained(block: Mapping[str, Any], kind: str | None, held: bool) -> Iterator
         kind: Of the nuisances, as the file tells it; None for networks, or where none are held.
         held: Whether the file holds them.
     """
-    labels = [charge["label"] for charge in block["charges"]]
-    runs = [charge for charge in block["charges"] if charge["label"] == DP_SGD]
-    convex = labels.count(MEDIAN) == labels.count(JOINT) == 1
-    other = any(label.startswith("nuisances: ") for label in labels)
-    if not runs and not other:
-        yield f"block {block['name']!r} trained nuisances, but no charge is for their training"
+    paid = block.of(Purpose.NUISANCES)
+    charges = [charge.charge for charge in paid]
+    convex = charges.count(MEDIAN) == charges.count(JOINT) == 1
+    if not paid:
+        yield f"block {block.name!r} trained nuisances, but no charge is for their training"
     elif held and kind == ConvexNuisances.kind and not convex:
-        yield f"block {block['name']!r} trained convex nuisances, but was not charged for median and objective"
-    elif held and kind is None and len(runs) != 1:
-        yield f"block {block['name']!r} trained networks, but was not charged for one run of DP-SGD"
-    for run in runs:
-        rate = as_number(run["event"]["sampling_rate"])
-        yield from batch_problems("its nuisances", rate, block["n"])
-        if run["count"] < 1 or run["count"] % round(1 / rate):
-            yield f"block {block['name']!r} was charged for {run['count']} steps, which are no whole epochs"
+        yield f"block {block.name!r} trained convex nuisances, but was not charged for median and objective"
+    elif held and kind is None and charges.count(DP_SGD) != 1:
+        yield f"block {block.name!r} trained networks, but was not charged for one run of DP-SGD"
+    for run in paid:
+        if run.charge != DP_SGD:
+            continue
+        if not isinstance(run.event, DPSGDEvent) or run.count is None:
+            raise ValueError("networks are trained by DP-SGD")
+        yield from batch_problems("its nuisances", run.event.sampling_rate, block.n)
+        if run.count < 1 or run.count % round(1 / run.event.sampling_rate):
+            yield f"block {block.name!r} was charged for {run.count} steps, which are no whole epochs"
 
 
 def _is_bought(release: Release) -> bool:
@@ -144,7 +148,7 @@ def _is_bought(release: Release) -> bool:
 
 def _cheaper(privacy: PrivacyStatement) -> Iterator[str]:
     """Problems of the price of nuisances: they spend all of a budget of which the second stage spends at most all."""
-    spent = {block["name"]: block["epsilon"] for block in privacy.blocks}
+    spent = {block.name: as_number(block.epsilon) for block in privacy.blocks}
     if NUISANCE in spent and SECOND_STAGE in spent and spent[NUISANCE] < _SPENT * spent[SECOND_STAGE]:
         yield (
             f"block {NUISANCE!r} cost epsilon = {spent[NUISANCE]:.6g} and block {SECOND_STAGE!r} "

@@ -5,14 +5,30 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from torchdpcate._files import PUBLIC, atomic_path
 from torchdpcate.errors import InputError, VerificationError
-from torchdpcate.privacy.events import DPSGDEvent, GaussianEvent, PureEvent, event_from_dict
+from torchdpcate.privacy.charge import (
+    ARMS,
+    CHOICE,
+    DP_SGD,
+    JOINT,
+    MEDIAN,
+    OUTCOME,
+    SCREENING,
+    THRESHOLD,
+    TUNING,
+    Charge,
+    Purpose,
+    propensity_by,
+)
+from torchdpcate.privacy.events import DPSGDEvent, GaussianEvent, PureEvent
 from torchdpcate.privacy.gaussian_dp import GaussianDP, Reach, event_mu, gaussian_dp
 from torchdpcate.privacy.guarantee import Level
+from torchdpcate.release.blocks import Block, StatedCharge
 from torchdpcate.release.digest import SUMS_FILE, check_sums, file_sum, write_sums
 from torchdpcate.release.release import Release
 from torchdpcate.release.statement import PrivacyStatement
@@ -23,29 +39,29 @@ from torchdpcate.verify.statement_problems import check_statement
 
 CARD_JSON, CARD_HTML = "card.json", "card.html"
 CARD_FORMAT = 1
-# Audits of what else was charged, by the beginning of its label.
-_OTHER_PARTS = {
-    "DP-SGD": ("dp_sgd", "nuisances"),
-    "nuisances: joint objective": ("convex_nuisances",),
-    "nuisances: median": ("quantile",),
-    "nuisances: shares and means": ("laplace",),
-    "Huber threshold": ("quantile",),
-    "screening": ("screening",),
-    "second stage: features": ("generalised_selection",),
-    "weights: private": ("private_propensity",),
-    "outcome: centre and clip": ("quantile",),
-    "choice among candidates": ("rule_tuning",),
-    "weights: propensity by objective": ("balancing_objective", "objective_box"),
-    "weights: propensity by noisy_gradient": ("noisy_gradient",),
-    "weights: propensity by k_norm_gradient": ("k_norm_gradient",),
-    "outcome model: by objective": ("objective_box",),
-    "outcome model: by noisy_gradient": ("noisy_gradient",),
-    "release by balanced_difference: difference": ("covariate_balancing_effect",),
-    "release by balanced_difference: balance": ("balance_statistics",),
-    "release by balanced_difference: difference_in_means": ("outcome_table",),
-    "release by outcome_table: balance": ("balance_statistics",),
-    "release by difference_in_means": ("outcome_table",),
+_AUDITS_OF: dict[Charge, tuple[str, ...]] = {
+    DP_SGD: ("dp_sgd", "nuisances"),
+    JOINT: ("convex_nuisances",),
+    MEDIAN: ("quantile",),
+    ARMS: ("laplace",),
+    THRESHOLD: ("quantile",),
+    SCREENING: ("screening",),
+    TUNING: ("generalised_selection",),
+    Charge(Purpose.WEIGHTS, "private"): ("private_propensity",),
+    OUTCOME: ("quantile",),
+    CHOICE: ("rule_tuning",),
+    propensity_by("objective"): ("balancing_objective", "objective_box"),
+    propensity_by("noisy_gradient"): ("noisy_gradient",),
+    propensity_by("k_norm_gradient"): ("k_norm_gradient",),
+    Charge(Purpose.OUTCOME_MODEL, "objective"): ("objective_box",),
+    Charge(Purpose.OUTCOME_MODEL, "noisy_gradient"): ("noisy_gradient",),
+    Charge(Purpose.RELEASE, "balanced_difference", "difference"): ("covariate_balancing_effect",),
+    Charge(Purpose.RELEASE, "balanced_difference", "balance"): ("balance_statistics",),
+    Charge(Purpose.RELEASE, "balanced_difference", "difference_in_means"): ("outcome_table",),
+    Charge(Purpose.RELEASE, "outcome_table", "balance"): ("balance_statistics",),
+    Charge(Purpose.RELEASE, "difference_in_means", "table"): ("outcome_table",),
 }
+"""Audits of what else was charged."""
 
 
 def make_card(
@@ -170,31 +186,40 @@ def _event_tree(privacy: PrivacyStatement) -> dict[str, Any]:
     return {**tree, "epsilon": privacy.epsilon, "delta": privacy.delta} if privacy.claims else tree
 
 
-def _block(block: Mapping[str, Any], claims: bool) -> dict[str, Any]:
-    shown = ("label", "level", "event", "count") if claims else ("label", "level")
+def _block(block: Block, claims: bool) -> dict[str, Any]:
     branch: dict[str, Any] = {
-        "name": block["name"],
-        "records": block["n"],
+        "name": block.name,
+        "records": block.n,
         "composition": "sequential and adaptive",
-        "charges": [{key: charge[key] for key in shown if key in charge} for charge in block["charges"]],
+        "charges": [_charge(charge, claims) for charge in block.charges],
     }
     if claims:
-        branch |= {key: block.get(key) for key in ("epsilon", "delta", "naive_epsilon")}
+        branch |= {key: getattr(block, key) for key in ("epsilon", "delta", "naive_epsilon")}
         branch["mu_gdp"] = _mu(_block_mu(block))
     return branch
 
 
-def _block_mu(block: Mapping[str, Any]) -> GaussianDP:
-    charges = [(event_from_dict(c["event"]), c["count"]) for c in block["charges"] if "event" in c and "count" in c]
-    if len(charges) < len(block["charges"]):
+def _charge(charge: StatedCharge, claims: bool) -> dict[str, Any]:
+    shown: dict[str, Any] = {"label": charge.words, "level": charge.level.value}
+    if claims and charge.event is not None:
+        shown |= {"event": charge.event.to_dict(), "count": charge.count}
+    return shown
+
+
+def _block_mu(block: Block) -> GaussianDP:
+    charges = [(c.event, c.count) for c in block.charges if c.event is not None and c.count is not None]
+    if len(charges) < len(block.charges):
         return GaussianDP(None, Reach.NONE)
     if any(isinstance(event, DPSGDEvent) and event.sampling_rate < 1 for event, _ in charges):
         # beside a curve that ends at delta, a pure charge that was chosen later counts as its Gaussian
         charges = [
-            (GaussianEvent(1 / event_mu(event)) if "later" in c and isinstance(event, PureEvent) else event, count)
-            for c, (event, count) in zip(block["charges"], charges, strict=True)
+            (
+                GaussianEvent(1 / event_mu(event)) if c.later is not None and isinstance(event, PureEvent) else event,
+                count,
+            )
+            for c, (event, count) in zip(block.charges, charges, strict=True)
         ]
-    return gaussian_dp(charges, block.get("delta") or 0.0)
+    return gaussian_dp(charges, block.delta or 0.0)
 
 
 def _total_mu(privacy: PrivacyStatement) -> GaussianDP:
@@ -232,7 +257,7 @@ def _split(privacy: PrivacyStatement) -> dict[str, Any]:
     return {
         "share_of_the_first_block": privacy.public.get("split", "not recorded"),
         "public_seed": privacy.public.get("seed", "not recorded"),
-        "block_sizes": {block["name"]: block["n"] for block in privacy.blocks},
+        "block_sizes": {block.name: block.n for block in privacy.blocks},
         "how": "by position in a public order drawn by the seed, without looking at any value",
     }
 
@@ -250,8 +275,8 @@ def _audit(privacy: PrivacyStatement, audit: Mapping[str, Any]) -> dict[str, Any
         )
         squared = privacy.mechanism == "output" and privacy.public.get("threshold") == "squared loss"
         mechanism = "output_squared" if squared else privacy.mechanism
-        labels = [charge["label"] for block in privacy.blocks for charge in block["charges"]]
-        parts = [n for start, names in _OTHER_PARTS.items() if any(s.startswith(start) for s in labels) for n in names]
+        charges = [replace(charge.charge, piece="") for charge in privacy.charges]
+        parts = [name for charge in dict.fromkeys(charges) for name in _AUDITS_OF.get(charge, ())]
         names = [name for name in dict.fromkeys((mechanism, *parts)) if isinstance(audit.get(name), Mapping)]
         shown["lower_bounds"] = {name: _plain(audit[name]) for name in names} or "none shipped for this mechanism"
     if privacy.level != Level.CERTIFIED and audit.get("influence_truth"):

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from torchdpcate.privacy.charge import Purpose
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.release import Release
 from torchdpcate.release.statement import PrivacyStatement
@@ -138,10 +139,9 @@ def _of_a_sweep(privacy: PrivacyStatement) -> bool:
 
 def _use_of_the_records(privacy: PrivacyStatement) -> dict[str, str]:
     """Say which release of the records this is; where nothing is claimed a charge has no count and is one."""
-    charges = [charge for block in privacy.blocks for charge in block["charges"]]
-    paid = [c["label"] for c in charges if c["label"].startswith("release by") and c.get("count", 1) >= 1]
-    # what is bought in parts, "release by ...: part", is one release
-    releases = sum(": " not in label for label in paid) + len({label.split(": ")[0] for label in paid if ": " in label})
+    own = [c.charge for c in privacy.charges if c.purpose is Purpose.RELEASE and c.count != 0]
+    # what is paid in parts is one release
+    releases = sum(not charge.part for charge in own) + len({charge.mechanism for charge in own if charge.part})
     which, used = f"Release {max(releases, 1)} of the same records", "by the releases of the event tree"
     if _of_a_sweep(privacy):
         which = f"Release {max(releases, 1)} of this run, one of the runs of a sweep over the same records"
@@ -171,7 +171,7 @@ def _parameters(privacy: PrivacyStatement) -> Mapping[str, Any]:
 
 
 def _mechanisms(privacy: PrivacyStatement) -> str:
-    labels = [charge["label"] for block in privacy.blocks for charge in block["charges"]]
+    labels = [charge.words for charge in privacy.charges]
     libraries = ", ".join(f"{name} {number}" for name, number in privacy.versions.items())
     scale = f" Noise of {privacy.mechanism}: {privacy.formula}." if privacy.claims else ""
     safety = _sentence(" Assumed", privacy.assumptions) if privacy.assumptions else ""

@@ -8,7 +8,8 @@ from pathlib import Path
 from torchdpcate.errors import ReleaseFileError, VerificationError
 from torchdpcate.estimators.cate.mechanisms.plug_in import PlugIn
 from torchdpcate.estimators.recompute import UNFIT
-from torchdpcate.privacy.charge import ARMS, SCREENING
+from torchdpcate.privacy.charge import ARMS, OUTCOME, Charge, Purpose
+from torchdpcate.privacy.events import DPSGDEvent
 from torchdpcate.release.digest import NO_SIGNATURE
 from torchdpcate.release.file import FORMAT_VERSION, ReleaseFile, read_release_file
 from torchdpcate.release.release import Release
@@ -16,10 +17,9 @@ from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.verify.beside import beside
 from torchdpcate.verify.blocks import block_problems
 from torchdpcate.verify.contents import contents_problems
-from torchdpcate.verify.known import CANDIDATE, mechanism_of
+from torchdpcate.verify.known import mechanism_of
 from torchdpcate.verify.older import in_present_words
 from torchdpcate.verify.policy import policy_problems
-from torchdpcate.verify.rule import rule_problems
 from torchdpcate.verify.statement import statement_problems
 from torchdpcate.verify.statement_problems import check_statement
 
@@ -28,11 +28,11 @@ NOT_SIGNED = (
     "curator published elsewhere"
 )
 
-# Settings of a rule that cost something, and how their charge begins.
-_BOUGHT = (
-    ("weights", "private", "weights: private"),
-    ("outcome", "private_residual", "outcome: "),
-    ("guess", "bought", ARMS.words),
+# Settings that cost something, and what their charge is for.
+_PAID = (
+    ("weights", "private", Charge(Purpose.WEIGHTS, "private")),
+    ("outcome", "private_residual", OUTCOME),
+    ("guess", "bought", ARMS),
 )
 
 
@@ -93,7 +93,6 @@ def _problems(file: ReleaseFile, release: Release) -> Iterator[str]:
     yield from _unpaid(file, privacy)
     yield from block_problems(release, facts)
     yield from _recomputed(release)
-    yield from rule_problems(release)
     yield from policy_problems(file, privacy)
 
 
@@ -132,16 +131,14 @@ def _checksum(file: ReleaseFile) -> tuple[str, str]:
 
 def _unpaid(file: ReleaseFile, privacy: PrivacyStatement) -> Iterator[str]:
     """Released nuisances, and chosen columns, that no charge paid for."""
-    charges = [charge for block in privacy.blocks for charge in block["charges"]]
-    dp_sgd = any(charge.get("event", {}).get("kind") == "dp_sgd" for charge in charges)
-    labels = [charge["label"] for charge in charges]
-    fitted = dp_sgd or any(label.startswith("nuisances:") for label in labels)
+    purposes = {charge.purpose for charge in privacy.charges}
+    fitted = Purpose.NUISANCES in purposes or any(isinstance(c.event, DPSGDEvent) for c in privacy.charges)
     if privacy.claims and any(name.startswith("nuisances.") for name in file.tensors) and not fitted:
         yield "it holds nuisances, but no charge is for their training"
-    if privacy.claims and json.loads(file.metadata["facts"]).get("columns") and SCREENING.words not in labels:
+    if privacy.claims and json.loads(file.metadata["facts"]).get("columns") and Purpose.SCREENING not in purposes:
         yield "it uses chosen columns, but no charge is for choosing them"
-    for name, value, label in _BOUGHT:
-        paid = any(charged.startswith((label, f"{CANDIDATE} ")) for charged in labels)
+    for name, value, charge in _PAID:
+        paid = Purpose.CANDIDATE in purposes or charge in [c.charge for c in privacy.charges]
         if privacy.claims and privacy.public.get(name) == value and not paid:
             yield f"its {name} are called {value}, but no charge is for them"
     if privacy.mechanism == PlugIn.name and bool(file.tensors["theta"].any()):

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from torchdpcate.candidates.functions import FunctionPolicies
-from torchdpcate.privacy.charge import ARMS
+from torchdpcate.privacy.charge import ARMS, Charge, Purpose
+from torchdpcate.privacy.events import DPSGDEvent
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.file import ReleaseFile
 from torchdpcate.release.policy import NUISANCE, SCORING, PolicyRelease
@@ -46,17 +47,18 @@ def policy_problems(file: ReleaseFile, privacy: PrivacyStatement) -> Iterator[st
 
 def _payments(privacy: PrivacyStatement, certificate: str) -> Iterator[str]:
     blocks, payers = _PAYERS[certificate]
-    charges = {block["name"]: block["charges"] for block in privacy.blocks}
+    charges = {block.name: block.charges for block in privacy.blocks}
     if set(charges) != set(blocks):
         yield f"its blocks are not those of certificate = {certificate}"
         return
-    own = f"release by {privacy.mechanism}"
-    paid = [[(c.get("event"), c.get("count")) for c in charges[name] if c["label"] == own] for name in payers]
+    own = Charge(Purpose.RELEASE, privacy.mechanism)
+    paid = [[(c.event, c.count) for c in charges[name] if c.charge == own] for name in payers]
     if not paid[0] or any(other != paid[0] for other in paid):
         yield "a block whose records move the choice did not pay for it"
-    kinds = [charge.get("event", {}).get("kind") for charge in charges.get(NUISANCE, ())]
-    labels = {charge["label"] for charge in charges.get(NUISANCE, ())}
-    fitted = "dp_sgd" in kinds or any(label.startswith("nuisances:") for label in labels - {ARMS.words})
+    fitted = any(
+        isinstance(c.event, DPSGDEvent) or (c.purpose is Purpose.NUISANCES and c.charge != ARMS)
+        for c in charges.get(NUISANCE, ())
+    )
     if certificate == "private_nuisances" and not fitted:
         yield "its nuisances are called private, but no charge is for their training"
 

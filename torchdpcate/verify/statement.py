@@ -1,19 +1,17 @@
 """Verification of a statement's words and names: those of the library for this mechanism, and nothing else."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib.metadata import version
-from typing import Any
 
 from torchdpcate.estimators.mechanism import Stated
+from torchdpcate.privacy.charge import Purpose
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.statement import ASSUMPTIONS, LIBRARIES, NOT_PROTECTED, PrivacyStatement, accountant_of
 from torchdpcate.verify.known import (
-    BLOCK_KEYS,
-    CHARGE_KEYS,
     COMMON_CONDITIONS,
     CONDITION_KEYS,
-    LABELS,
+    PURPOSES,
     constants_problem,
     is_known,
     is_tuning,
@@ -55,7 +53,7 @@ def _mechanism(privacy: PrivacyStatement, kind: str) -> Iterator[str]:
     if known.formula is not None and _current(privacy) and privacy.formula != known.formula:
         yield f"its formula is not that of mechanism {privacy.mechanism!r}"
     yield from _constants(privacy, known)
-    yield from _labels(privacy, kind)
+    yield from _purposes(privacy, kind)
 
 
 def _constants(privacy: PrivacyStatement, known: Stated) -> Iterator[str]:
@@ -70,28 +68,21 @@ def _constants(privacy: PrivacyStatement, known: Stated) -> Iterator[str]:
         yield "its public constants hold a list that is longer than any"
 
 
-def _labels(privacy: PrivacyStatement, kind: str) -> Iterator[str]:
-    labels = {charge["label"] for block in privacy.blocks for charge in block["charges"]}
-    for label in sorted(labels):
-        if not label.startswith(LABELS.get(kind, ())):
-            yield f"the charge {label!r} is none that a release of {kind} makes"
-        elif label.startswith("release by ") and not is_known(label.removeprefix("release by ").split(":")[0]):
-            yield f"the charge {label!r} is for a mechanism that is none of the library's"
+def _purposes(privacy: PrivacyStatement, kind: str) -> Iterator[str]:
+    for charge in dict.fromkeys(charge.charge for charge in privacy.charges):
+        if charge.purpose not in PURPOSES.get(kind, ()):
+            yield f"the charge {charge.words!r} is none that a release of {kind} makes"
+        elif charge.purpose is Purpose.RELEASE and not is_known(charge.mechanism):
+            yield f"the charge {charge.words!r} is for a mechanism that is none of the library's"
 
 
 def _names(privacy: PrivacyStatement) -> Iterator[str]:
-    """Problems of what stands where nobody looks: in blocks, charges and conditions."""
-    charges = [charge for block in privacy.blocks for charge in block["charges"]]
-    parts: list[tuple[str, Mapping[str, Any], frozenset[str]]] = [
-        *(("a block", block, BLOCK_KEYS) for block in privacy.blocks),
-        *(("a charge", charge, CHARGE_KEYS) for charge in charges),
-        *(("a condition", condition, CONDITION_KEYS) for condition in privacy.conditions),
-    ]
-    for what, part, keys in parts:
-        strange = part.keys() - keys
+    """Problems of what stands where nobody looks: in conditions, and in blocks of one name."""
+    for condition in privacy.conditions:
+        strange = condition.keys() - CONDITION_KEYS
         if strange:
-            yield f"{what} holds {', '.join(map(repr, sorted(strange)))}, which none of the library's does"
-    names = [block["name"] for block in privacy.blocks]
+            yield f"a condition holds {', '.join(map(repr, sorted(strange)))}, which none of the library's does"
+    names = [block.name for block in privacy.blocks]
     if len(set(names)) < len(names):
         yield "two blocks have one name"
 
@@ -114,9 +105,7 @@ def _conditions(privacy: PrivacyStatement) -> Iterator[str]:
 
 def _conditional_part(privacy: PrivacyStatement) -> bool:
     """Whether another release from the same records made the whole conditional; it tells its conditions itself."""
-    own = f"release by {privacy.mechanism}"
-    charges = [charge for block in privacy.blocks for charge in block["charges"]]
-    return any(c["level"] == Level.CONDITIONAL and not c["label"].startswith(own) for c in charges)
+    return any(c.level is Level.CONDITIONAL and not c.is_release(privacy.mechanism) for c in privacy.charges)
 
 
 def _texts(privacy: PrivacyStatement, origin: str, complete: bool) -> Iterator[str]:

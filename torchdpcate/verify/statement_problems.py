@@ -3,16 +3,16 @@
 import math
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
-from typing import Any
 
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.plug_in import PlugIn
 from torchdpcate.privacy.accounting import EventCount
-from torchdpcate.privacy.events import DPSGDEvent, event_from_dict
+from torchdpcate.privacy.charge import Purpose
+from torchdpcate.privacy.events import DPSGDEvent
 from torchdpcate.privacy.filters import stated_cost
 from torchdpcate.privacy.guarantee import Level
+from torchdpcate.release.blocks import Block
 from torchdpcate.release.statement import ADJACENCY, UNIT, PrivacyStatement, claim_sentence
-from torchdpcate.verify.known import CANDIDATE
 
 # Closed forms are good to the first, Fourier transforms of another machine to the second; another version of the
 # accountant may discretise otherwise.
@@ -41,10 +41,10 @@ def _accounting(privacy: PrivacyStatement) -> tuple[list[tuple[str, str]], list[
     same = privacy.versions.get("dp-accounting") == version("dp-accounting")
     for block in privacy.blocks:
         finding, wrong = _block(block, same)
-        findings.append((f"block {block['name']}", finding))
+        findings.append((f"block {block.name}", finding))
         problems += wrong
     for name, stated in (("epsilon", privacy.epsilon), ("delta", privacy.delta)):
-        values = [block.get(name) for block in privacy.blocks]
+        values = [getattr(block, name) for block in privacy.blocks]
         largest = max((v for v in values if v is not None), default=0.0)
         if None not in values and stated is not None and not math.isclose(stated, largest, rel_tol=_CLOSED):
             problems.append(f"{name} = {stated:.10g} is claimed, but the largest of a block is {largest:.10g}")
@@ -59,39 +59,41 @@ def _accounting(privacy: PrivacyStatement) -> tuple[list[tuple[str, str]], list[
 def _unclaimed(privacy: PrivacyStatement) -> Iterator[str]:
     """What would read like a claim where there is none."""
     numbers = ("epsilon", "delta", "naive_epsilon")
-    if any(block.get(name) is not None for block in privacy.blocks for name in numbers):
+    if any(getattr(block, name) is not None for block in privacy.blocks for name in numbers):
         yield "no epsilon is claimed, yet there are numbers that read like a claim"
-    if any("event" in charge for block in privacy.blocks for charge in block["charges"]):
+    if any(charge.event is not None for charge in privacy.charges):
         yield "no epsilon is claimed, yet there are events to compose"
 
 
-def _block(block: dict[str, Any], same: bool) -> tuple[str, list[str]]:
+def _block(block: Block, same: bool) -> tuple[str, list[str]]:
     """Finding and problems of one block: its events composed anew at its delta."""
-    name, delta = block["name"], block.get("delta")
-    if any("event" not in charge or "count" not in charge for charge in block["charges"]):
+    name, delta = block.name, block.delta
+    events = [(c.event, c.count, c.later) for c in block.charges if c.event is not None and c.count is not None]
+    if len(events) < len(block.charges):
         return "", [f"block {name!r} has a charge without event or count"]
-    if delta is None or block.get("epsilon") is None or block.get("naive_epsilon") is None:
+    if delta is None or block.epsilon is None or block.naive_epsilon is None:
         return "", [f"block {name!r} does not say what it cost"]
-    charges = [(event_from_dict(charge["event"]), charge["count"]) for charge in block["charges"]]
+    charges = [(event, count) for event, count, _ in events]
     sampled = {event for event, _ in charges if isinstance(event, DPSGDEvent)}
     counted = sum(count for _, count in charges)
     if counted > _MOST_EVENTS or len(charges) > _MOST_CHARGES or len(sampled) > _MOST_SAMPLED:
         return "", [f"block {name!r} counts more events than can be composed"]
     try:
-        found = dict(zip(("epsilon", "naive_epsilon"), stated_cost(block["charges"], delta), strict=True))
+        found = dict(zip(("epsilon", "naive_epsilon"), stated_cost(events, delta), strict=True))
     except (InputError, ArithmeticError, ValueError, MemoryError) as error:
         return "", [f"block {name!r} has events that do not compose ({error})"]
     problems = []
     for key, cost in found.items():
-        problem = _compare(block[key], cost, _tolerance(charges, same), same)
+        stated = getattr(block, key)
+        problem = _compare(stated, cost, _tolerance(charges, same), same)
         if problem:
-            problems.append(f"block {name!r} claims {key} = {block[key]:.10g} at delta = {delta:g}, {problem}")
-    weakest = max((charge["level"] for charge in block["charges"] if charge["count"]), key=_rank, default="certified")
-    if _rank(block.get("level", weakest)) < _rank(weakest):
-        problems.append(f"block {name!r} is called {block['level']}, but one of its charges is {weakest}")
+            problems.append(f"block {name!r} claims {key} = {stated:.10g} at delta = {delta:g}, {problem}")
+    weakest = max((c.level for c in block.charges if c.count), key=_rank, default=Level.CERTIFIED)
+    if _rank(block.level or weakest) < _rank(weakest):
+        problems.append(f"block {name!r} is called {block.level}, but one of its charges is {weakest}")
     by = "" if same else "; made with another version of the accountant"
-    events = ", ".join(f"{count:,} x {event.kind}" for event, count in charges)
-    return f"epsilon = {found['epsilon']:.6g} at delta = {delta:g} recomputed from {events or 'no event'}{by}", problems
+    tree = ", ".join(f"{count:,} x {event.kind}" for event, count in charges)
+    return f"epsilon = {found['epsilon']:.6g} at delta = {delta:g} recomputed from {tree or 'no event'}{by}", problems
 
 
 def _tolerance(charges: Sequence[EventCount], same: bool) -> float:
@@ -111,8 +113,8 @@ def _compare(stated: float, found: float, tolerance: float, same: bool) -> str |
 
 def _level(privacy: PrivacyStatement) -> Iterator[str]:
     """Problems of the level: never stronger than a charge, nor than the conditions allow."""
-    charges = [(charge["level"], charge["label"]) for block in privacy.blocks for charge in block["charges"]]
-    weakest, label = max(charges, key=lambda charge: _rank(charge[0]), default=(privacy.level, ""))
+    charges = [(charge.level, charge.words) for charge in privacy.charges]
+    weakest, label = max(charges, key=lambda charge: _rank(charge[0]), default=(Level(privacy.level), ""))
     fails = any(condition["holds"] is False for condition in privacy.conditions)
     # a conditional mechanism whose condition fails is charged as a heuristic, and claims nothing
     excused = privacy.level == Level.CONDITIONAL and fails and not privacy.claims
@@ -132,12 +134,10 @@ def _own_charge(privacy: PrivacyStatement) -> Iterator[str]:
     """Problems of what should have been charged: the mechanism's own run, and nothing that never happened."""
     if not privacy.claims:
         return
-    charges = [charge for block in privacy.blocks for charge in block["charges"]]
-    paid = (f"release by {privacy.mechanism}", f"{CANDIDATE} ")
-    own = any(charge["label"].startswith(paid) for charge in charges)
+    own = any(c.is_release(privacy.mechanism) or c.purpose is Purpose.CANDIDATE for c in privacy.charges)
     if not own and privacy.mechanism != PlugIn.name:
         yield f"no charge is for a release by {privacy.mechanism}"
-    yield from (f"the charge {c['label']!r} is stated with a count of 0" for c in charges if c.get("count") == 0)
+    yield from (f"the charge {c.words!r} is stated with a count of 0" for c in privacy.charges if c.count == 0)
 
 
 def _words(privacy: PrivacyStatement) -> Iterator[str]:
@@ -148,7 +148,7 @@ def _words(privacy: PrivacyStatement) -> Iterator[str]:
             yield f"nothing is claimed, but the sentence is {privacy.claim!r}"
     elif privacy.claim != claim_sentence(privacy.epsilon, privacy.delta, privacy.level):
         yield f"the sentence {privacy.claim!r} does not say the epsilon, delta and level beside it"
-    if privacy.n != sum(block["n"] for block in privacy.blocks):
+    if privacy.n != sum(block.n for block in privacy.blocks):
         yield f"n = {privacy.n}, but the blocks do not add up to it"
     if (privacy.adjacency, privacy.unit) != (ADJACENCY, UNIT):
         yield "adjacency or unit of privacy is not that of the accountant (replace one record)"

@@ -133,7 +133,7 @@ def test_a_release_has_estimate_interval_statement_and_survives_its_file(tmp_pat
 def test_the_ledger_is_charged_before_and_for_everything():
     learner = fitted(shares={"balance": 0.1, "difference_in_means": 0.1}, noise=None)
     release = learner.release()
-    labels = [charge["label"] for charge in release.privacy.blocks[0]["charges"]]
+    labels = [charge.words for charge in release.privacy.charges]
     assert labels == [
         "weights: propensity by objective",
         "outcome model: by objective",

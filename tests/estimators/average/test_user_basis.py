@@ -69,7 +69,7 @@ def test_the_release_is_conditional_in_every_charge_and_names_the_basis(settings
     (condition,) = statement.conditions
     assert condition["holds"] is None
     assert "features = RawCovariates" in condition["text"]
-    assert {charge["level"] for block in statement.blocks for charge in block["charges"]} == {"conditional"}
+    assert {charge.level for charge in statement.charges} == {"conditional"}
     assert statement.public["basis"] == "RawCovariates"
     plain = CovariateBalancingEffect(AGE, BUDGET, basis=Legendre(2), **settings).fit(*records()).release().privacy
     assert (plain.level, plain.conditions) == ("certified", [])

@@ -12,6 +12,7 @@ from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.nuisance.screening import Screening
 from torchdpcate.privacy.accounting import compose
+from torchdpcate.privacy.charge import SCREENING
 from torchdpcate.release.file import load_release
 from torchdpcate.verify.file import verify_release
 
@@ -50,9 +51,9 @@ def test_columns_come_back_from_the_file_and_must_be_paid_for(model, tmp_path):
     loaded = load_release(path)
     assert loaded.columns == model.columns_
     assert (loaded.interval(STUDY.queries) == release.interval(STUDY.queries)).all()
-    blocks = [
-        {**b, "charges": [c for c in b["charges"] if "screening" not in c["label"]]} for b in release.privacy.blocks
-    ]
+    blocks = tuple(
+        replace(b, charges=tuple(c for c in b.charges if c.charge != SCREENING)) for b in release.privacy.blocks
+    )
     forged = replace(release, privacy=replace(release.privacy, blocks=blocks))
     with pytest.raises(VerificationError, match="no charge is for choosing them"):
         verify_release(forged.save(path))
@@ -72,7 +73,7 @@ def test_queries_are_answered_from_the_chosen_columns(model):
 
 def test_both_folds_pay_for_columns_when_cross_fitting():
     model = screened(split=CrossFit(), nuisance=ConvexNuisanceConfig()).fit(*RECORDS)
-    paid = [e.block for e in model.ledger_.entries if "screening" in e.label]
+    paid = [e.block for e in model.ledger_.entries if e.charge == SCREENING]
     assert paid == ["fold_1", "fold_2"]
     assert len(model.columns_) == 4
 
@@ -81,7 +82,7 @@ def test_both_folds_pay_for_columns_when_cross_fitting():
 def test_few_covariates_are_all_kept_for_nothing():
     model = screened(screen=Screening(most=30)).fit(*RECORDS)
     assert model.columns_ is None
-    assert not any("screening" in entry.label for entry in model.ledger_.entries)
+    assert not any(entry.charge == SCREENING for entry in model.ledger_.entries)
 
 
 def test_without_privacy_the_best_columns_are_chosen_openly():
@@ -90,6 +91,7 @@ def test_without_privacy_the_best_columns_are_chosen_openly():
     assert torch.as_tensor(model.curator_effect(STUDY.queries)).isfinite().all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nuisance", [ConvexNuisanceConfig(), QUICK])
 def test_convex_nuisances_are_paid_for_and_come_back(nuisance, tmp_path):
     model = screened(nuisance=nuisance).fit(*RECORDS)

@@ -11,6 +11,7 @@ from torchdpcate.estimators.cate.tuning import Tuning
 from torchdpcate.features.maps import FEATURE_MAPS, Legendre
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import TUNING
 from torchdpcate.second_stage.recipes import LinearSecondStage
 
 AGE = Domain([0.0], [90.0], 0.0, 1.0, overlap=0.25)
@@ -43,8 +44,8 @@ def test_functions_on_a_user_s_map_are_conditional(mechanism):
     assert fitted.stage_.features(AGE.grid(100)).norm(dim=1).max().item() <= 1
     release = fitted.release_function(mechanism)
     assert "features = RawCovariates" in told(release.privacy)
-    own = release.privacy.blocks[1]["charges"]
-    assert [charge["level"] for charge in own] == ["conditional"]
+    own = release.privacy.blocks[1].charges
+    assert [charge.level for charge in own] == ["conditional"]
     x = AGE.grid(20)
     torch.testing.assert_close(release.features(x), fitted.stage_.features(x), rtol=0, atol=0)
 
@@ -72,8 +73,8 @@ def test_a_choice_among_maps_is_conditional_whichever_is_chosen():
     tune = Tuning(features=(user_maps.RawCovariates(), Legendre(2)))
     statement = learner(Legendre(2), tune=tune).fit(*records()).release_function().privacy
     assert "RawCovariates" in told(statement)
-    levels = {charge["label"]: charge["level"] for block in statement.blocks for charge in block["charges"]}
-    assert levels["second stage: features and ridge"] == "conditional"
+    levels = {charge.charge: charge.level for charge in statement.charges}
+    assert levels[TUNING] == "conditional"
 
 
 def test_rows_that_depend_on_each_other_are_refused():

@@ -25,6 +25,7 @@ from torchdpcate.features.maps import Fourier
 from torchdpcate.nuisance.weights.known import KnownWeights
 from torchdpcate.nuisance.weights.private import PrivateWeights
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import OUTCOME, Charge, Purpose
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.verify.card import make_card
 from torchdpcate.verify.file import verify_release
@@ -105,7 +106,7 @@ def test_pure_budgets_give_pure_statements():
     rule = TwoStageRule(DOMAIN, PrivacyBudget(2.0, 0.0)).fit(x, a, y).release()
     assert rule.privacy.delta == 0
     assert rule.privacy.epsilon == pytest.approx(2.0, rel=1e-9)
-    kinds = [charge["event"]["kind"] for block in rule.privacy.blocks for charge in block["charges"]]
+    kinds = [charge.event.kind for charge in rule.privacy.charges]
     assert kinds == ["pure", "pure", "pure"]  # weights, outcome, rule
 
 
@@ -118,7 +119,7 @@ def test_private_weights_take_their_share_and_a_block_takes_none():
     assert split.ledger_.spent("records")["epsilon"] == pytest.approx(0.2)
     rule = split.release()
     assert rule.privacy.epsilon == pytest.approx(2.0)
-    assert [block["name"] for block in rule.privacy.blocks] == ["weights", "records"]
+    assert [block.name for block in rule.privacy.blocks] == ["weights", "records"]
 
 
 def test_nothing_is_left_after_a_release():
@@ -174,14 +175,14 @@ def test_bought_constants_are_where_the_outcomes_are():
     assert (rule.decide(x) == best(x)).mean() > 0.9
     assert rule.privacy.public["outcome_clip"] == bought.outcome_.clip
     assert rule.privacy.epsilon == pytest.approx(4.0)
-    labels = [charge["label"] for charge in rule.privacy.blocks[0]["charges"]]
-    assert labels == ["outcome: centre and clip", "release by objective_box"]
+    charges = [charge.charge for charge in rule.privacy.charges]
+    assert charges == [OUTCOME, Charge(Purpose.RELEASE, "objective_box")]
 
 
 def test_constants_are_bought_from_the_rule_s_records_alone():
     x, a, y = records(4000)
     split = TwoStageRule(DOMAIN, PrivacyBudget(2.0, 0.0), weights=PrivateWeights(block_fraction=0.25)).fit(x, a, y)
-    assert {entry.block for entry in split.ledger_.entries if "centre" in entry.label} == {"records"}
+    assert {entry.block for entry in split.ledger_.entries if entry.charge == OUTCOME} == {"records"}
 
 
 def test_squared_loss_is_confined_to_its_ball():
@@ -316,17 +317,16 @@ def test_every_release_agrees_with_itself(weights, outcome, tmp_path):
     path = rule.save(tmp_path / "rule.safetensors")
     verify_release(path)
     assert make_card(rule)["guarantee"]["level"] == "certified"
-    for label in ("weights: private", "outcome: centre and clip"):
-        charged = any(charge["label"] == label for block in rule.privacy.blocks for charge in block["charges"])
-        if charged:
+    for purpose in ("weights", "outcome"):
+        if any(charge.purpose == purpose for charge in rule.privacy.charges):
             with pytest.raises(VerificationError, match="no charge is for them"):
-                verify_release(restated(path, lambda privacy, label=label: forget(privacy, label)))
+                verify_release(restated(path, lambda privacy, purpose=purpose: forget(privacy, purpose)))
 
 
-def forget(privacy, label):
+def forget(privacy, purpose):
     """Leave a charge out, its costs included, as if it had not been paid."""
     for block in privacy["blocks"]:
-        block["charges"] = [charge for charge in block["charges"] if charge["label"] != label]
+        block["charges"] = [charge for charge in block["charges"] if charge["purpose"] != purpose]
 
 
 def test_settings_changed_after_the_fit_change_no_release():

@@ -59,7 +59,7 @@ def test_a_user_s_map_makes_the_release_conditional_and_names_the_condition(case
     (text,) = [c["text"] for c in statement.conditions]
     assert "features = RawCovariates" in text
     assert statement.conditions[0]["holds"] is None
-    assert any(c["level"] == "conditional" for block in statement.blocks for c in block["charges"])
+    assert any(c.level == "conditional" for c in statement.charges)
     assert text in statement.to_markdown()
 
 

@@ -263,7 +263,7 @@ def test_a_bought_guess_and_the_choice_together_cost_the_budget(share, tmp_path)
     assert release.privacy.public["guess"] == "bought"
     verify_release(release.save(tmp_path / "release.safetensors"))
     assert "laplace" in make_card(release, audit={"laplace": {"bound": 0.9}})["audit"]["lower_bounds"]
-    blocks = [{**block, "charges": block["charges"][-1:]} for block in release.privacy.blocks]
+    blocks = tuple(replace(block, charges=block.charges[-1:]) for block in release.privacy.blocks)
     unpaid = replace(release, privacy=replace(release.privacy, blocks=blocks))
     with pytest.raises(VerificationError, match="its guess are called bought, but no charge is for them"):
         verify_release(unpaid.save(tmp_path / "unpaid.safetensors"))

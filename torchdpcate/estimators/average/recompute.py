@@ -25,8 +25,9 @@ from torchdpcate.estimators.average.stated import (
     Recomputed,
     StatedEffect,
 )
-from torchdpcate.estimators.recompute import CLOSE, FAR, as_number, same
+from torchdpcate.estimators.recompute import CLOSE, FAR, same
 from torchdpcate.privacy.accounting import compose
+from torchdpcate.privacy.budget import as_number
 from torchdpcate.privacy.charge import Purpose
 from torchdpcate.privacy.events import ApproximateEvent, PureEvent
 from torchdpcate.release.average_effect import AverageEffectRelease
@@ -122,12 +123,11 @@ def _modelled(bounds: Any) -> bool:
 def _blocks(mechanism: type[AverageMechanism], stated: StatedEffect) -> Iterator[str]:
     """Problems of who pays: the records for all of it, and a block of their own for nuisances."""
     blocks, apart = stated.release.privacy.blocks, mechanism.on_nuisances
-    if {block["name"] for block in blocks} != ({NUISANCE, RECORDS} if apart else {RECORDS}):
+    if {block.name for block in blocks} != ({NUISANCE, RECORDS} if apart else {RECORDS}):
         yield f"its blocks of records are not those of {mechanism.name}"
     for block in blocks:
-        own = [entry.charge.purpose is Purpose.RELEASE for entry in stated.entries if entry.block is block]
-        if not own or (apart and any(own) is (block["name"] == NUISANCE)):
-            yield f"the charges of block {block['name']!r} are not those of {mechanism.name}"
+        if not block.charges or (apart and bool(block.of(Purpose.RELEASE)) is (block.name == NUISANCE)):
+            yield f"the charges of block {block.name!r} are not those of {mechanism.name}"
 
 
 def _epsilons(mechanism: type[AverageMechanism], stated: StatedEffect) -> Iterator[str]:
@@ -139,7 +139,7 @@ def _epsilons(mechanism: type[AverageMechanism], stated: StatedEffect) -> Iterat
             continue
         part, epsilon = name.removeprefix(_EPSILON), as_number(value)
         entries = stated.own(part, piece=None) + (stated.charged(_FITTED[part]) if part in _FITTED else [])
-        paid = [_cost(entry, entry.block["delta"] / max(fits, 1)) for entry in entries]
+        paid = [_cost(entry, as_number(entry.block.delta) / max(fits, 1)) for entry in entries]
         if not paid and part not in public:
             yield f"{name} is told, but no charge is for it"
         elif paid and not math.isclose(sum(paid), epsilon, rel_tol=_SHARED):

@@ -11,12 +11,13 @@ from torch import Tensor
 from torchdpcate.causal.estimand import Estimand, make_estimand
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.mechanism import Stated
-from torchdpcate.estimators.recompute import as_number
-from torchdpcate.privacy.charge import Charge, Purpose, charge_of_label
-from torchdpcate.privacy.events import Event, PureEvent, event_from_dict
+from torchdpcate.privacy.budget import as_number
+from torchdpcate.privacy.charge import Charge, Purpose
+from torchdpcate.privacy.events import Event, PureEvent
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.registry import Registry
 from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.blocks import Block
 
 EFFECT_ESTIMATORS = Registry("effect/estimator")
 """How weighted records become an estimate, by name."""
@@ -56,14 +57,14 @@ class Entry:
         event: What happened, once.
         count: How often.
         level: How far the claim is proved.
-        block: The block of records that paid, as the statement has it.
+        block: The block of records that paid.
     """
 
     charge: Charge
     event: Event
     count: int
-    level: str
-    block: Mapping[str, Any]
+    level: Level
+    block: Block
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +97,7 @@ class StatedEffect:
     @property
     def n(self) -> int:
         """Number of records that are released from."""
-        return next(int(block["n"]) for block in self.release.privacy.blocks if block["name"] == RECORDS)
+        return next(block.n for block in self.release.privacy.blocks if block.name == RECORDS)
 
     @property
     def balancing(self) -> bool:
@@ -120,11 +121,10 @@ class StatedEffect:
     def entries(self) -> list[Entry]:
         """Everything that was charged, block by block."""
         return [
-            Entry(
-                charge_of_label(entry["label"]), event_from_dict(entry["event"]), entry["count"], entry["level"], block
-            )
+            Entry(paid.charge, paid.event, paid.count, paid.level, block)
             for block in self.release.privacy.blocks
-            for entry in block["charges"]
+            for paid in block.charges
+            if paid.event is not None and paid.count is not None
         ]
 
     def charged(self, purpose: Purpose) -> list[Entry]:

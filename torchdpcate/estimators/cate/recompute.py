@@ -15,11 +15,11 @@ from torch import Tensor
 
 from torchdpcate.causal.score import RegressionScore, ScoreBounds
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.recompute import as_number, scale_problems
+from torchdpcate.estimators.recompute import scale_problems
 from torchdpcate.features.maps import FEATURE_MAPS, FeatureMap
 from torchdpcate.features.unit_kernel import SMOOTHNESS
-from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.events import Event, GaussianEvent, event_from_dict
+from torchdpcate.privacy.budget import PrivacyBudget, as_number
+from torchdpcate.privacy.events import Event, GaussianEvent
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.registry import Registry
 from torchdpcate.release.release import FunctionRelease, QueryRelease
@@ -236,12 +236,12 @@ def effect_facts(release: FunctionRelease | QueryRelease, free: bool) -> EffectF
         ValueError: The folds did not pay alike.
     """
     privacy = release.privacy
-    label = f"release by {privacy.mechanism}"
-    paid = {b["name"]: [c for c in b["charges"] if c["label"] == label] for b in privacy.blocks}
+    paid = {b.name: [c for c in b.charges if c.is_release(privacy.mechanism, "")] for b in privacy.blocks}
     last = [charges[-1] for charges in paid.values() if charges]
     if free:
         return EffectFacts(release, GaussianEvent(1.0), 0, privacy.n)
-    if any((charge["event"], charge["count"]) != (last[0]["event"], last[0]["count"]) for charge in last):
+    event, count = last[0].event, last[0].count
+    if event is None or count is None or any((charge.event, charge.count) != (event, count) for charge in last):
         raise ValueError("the folds did not pay alike")
-    n = sum(block["n"] for block in privacy.blocks if paid[block["name"]])
-    return EffectFacts(release, event_from_dict(last[0]["event"]), last[0]["count"], n)
+    n = sum(block.n for block in privacy.blocks if paid[block.name])
+    return EffectFacts(release, event, count, n)

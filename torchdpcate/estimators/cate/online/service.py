@@ -28,6 +28,7 @@ from torchdpcate.privacy.guarantee import Guarantee
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, function_evidence, worst_case
+from torchdpcate.release.blocks import typed
 from torchdpcate.release.digest import DIGEST_KEY, release_digest
 from torchdpcate.release.parts import load_nuisances, named_tensors
 from torchdpcate.release.release import QueryRelease
@@ -35,7 +36,7 @@ from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.second_stage.stage import FittedStage
 
 STATE_FILE = "state.safetensors"
-_FORMAT, _FORMAT_VERSION = "torchdpcate-online", "1"
+_FORMAT, _FORMAT_VERSION = "torchdpcate-online", "2"  # 1 had free text for charges
 _SLACK = EXCESS * JITTER
 _BATCH = 4_096  # answers worked out at once
 _ROOM = 1 << 20  # bytes of a service besides its tensors
@@ -170,7 +171,7 @@ class _State:
             with safe_open(path, framework="pt") as file:
                 metadata = file.metadata() or {}
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-            if (metadata["format"], metadata["format_version"]) != (_FORMAT, _FORMAT_VERSION):
+            if metadata["format"] != _FORMAT or metadata["format_version"] not in ("1", _FORMAT_VERSION):
                 raise ValueError("not of this format")
             if metadata[DIGEST_KEY] != release_digest(metadata, tensors):
                 raise ValueError("it does not match its checksum")
@@ -181,7 +182,8 @@ class _State:
             columns = None if facts["columns"] is None else tuple(map(int, facts["columns"]))
             domain = schema.domain if columns is None else schema.domain.select(columns)
             correction = correction_from(own, facts, domain, nuisances)
-            privacy = PrivacyStatement.from_dict(json.loads(metadata["privacy"]))
+            stated = json.loads(metadata["privacy"])
+            privacy = PrivacyStatement.from_dict(typed(stated) if metadata["format_version"] == "1" else stated)
             counter = None if facts.get("counter") is None else str(facts["counter"])
             scale = float(facts["scale"])
             return cls(metadata["run"], correction, nuisances, schema, privacy, scale, columns, counter)
