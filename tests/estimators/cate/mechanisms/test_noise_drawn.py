@@ -314,12 +314,14 @@ def assert_influence_draws(fitted, f, damping: float, unit: float, budget: Priva
     assert (answers.output - drawn.values - before).abs().max().item() <= STEP
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("damping", "budget"), [(0.0, BUDGETS[0]), (0.3, BUDGETS[1])], ids=str)
 def test_influence_of_a_linear_head_draws_what_it_charges_for(damping, budget):
     fitted = stage().squared()
     assert_influence_draws(fitted, lambda theta, x: fitted.features(x) @ theta, damping, 1.0, budget)
 
 
+@pytest.mark.slow
 def test_influence_of_a_neural_head_draws_what_it_charges_for():
     recipe = NeuralSecondStage(width=3, depth=1, ridge=0.02, epochs=0)
     fitted = recipe.fit(block(200), nuisances(), threshold=math.inf, budget=None, trainer=default_trainer, seed=2)
