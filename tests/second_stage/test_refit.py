@@ -103,6 +103,7 @@ def test_chunks_of_any_size_agree(threshold, elements, monkeypatch):
     torch.testing.assert_close(refits(base, given), expected, rtol=0, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_many_crossings_are_solved_densely(monkeypatch):
     """A crowd of residuals sits at the threshold: one record moves more of them across it than there are features."""
     base = problem(0.05, n=40, p=2, ridge=1e-3)

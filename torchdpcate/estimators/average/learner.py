@@ -13,8 +13,9 @@ from torchdpcate.causal.estimand import ESTIMANDS, Estimand, make_estimand
 from torchdpcate.data.checked import checked_records
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.record_stream import RecordStream
+from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.erm.records import Records, StackedRecords, StreamedRecords
+from torchdpcate.erm.records import StackedRecords, StreamedRecords
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.stated import RECORDS, AverageMechanism
@@ -95,7 +96,11 @@ class AverageEffectLearner(BaseEstimator, ABC):
         schema = TableSchema.of(self.domain).two_arms()
         noise = None if self.budget is None else self.noise or NoiseSource.system()
         records = checked_records(schema, X, A, Y, noise)
-        return self._fit(StackedRecords.of(records, self.features(), schema.domain))
+        return self._fit(self._seen(records, schema.domain))
+
+    def _seen(self, records: CausalData, domain: Domain) -> Any:
+        """Return records of its own, for the caller's arrays may change, as ``_learn`` and others take them."""
+        return StackedRecords.of(records, self.features(), domain)
 
     def fit_stream(self, stream: RecordStream) -> "AverageEffectLearner":
         """Learn from records that are read batch by batch, in constant memory; the same result as ``fit``.
@@ -129,11 +134,11 @@ class AverageEffectLearner(BaseEstimator, ABC):
         """
 
     @abstractmethod
-    def _learn(self, records: Records) -> None:
+    def _learn(self, records: Any) -> None:
         """Pay for, and learn, what comes before the estimate."""
 
     @abstractmethod
-    def _release_estimate(self, records: Records, session: FitSession) -> NoisyEstimate:
+    def _release_estimate(self, records: Any, session: FitSession) -> NoisyEstimate:
         """Pay for the estimate and draw it, one run."""
 
     @abstractmethod
@@ -194,10 +199,10 @@ class AverageEffectLearner(BaseEstimator, ABC):
         return ()
 
     @abstractmethod
-    def _without_noise(self, records: Records) -> NoisyEstimate:
+    def _without_noise(self, records: Any) -> NoisyEstimate:
         """Conclude without noise."""
 
-    def _fit(self, records: Records) -> "AverageEffectLearner":
+    def _fit(self, records: Any) -> "AverageEffectLearner":
         if self.eta is not None:
             warnings.warn("eta: this setting is called overlap now", FutureWarning, stacklevel=3)
         target = self.target  # refuses estimand and overlap

@@ -1,8 +1,9 @@
 """Weights by a propensity that is bought: a private logistic regression, then a public map of each record."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -68,6 +69,9 @@ class PrivateWeights(WeightScheme):
     """
 
     name = "private"
+    states = tuple(
+        f"propensity_{name}" for name in ("ridge", "perturbation", "tilt_scale", "epsilon_jacobian", "solver_scale")
+    )
 
     budget_fraction: float = 0.25
     ridge: float | None = None
@@ -90,6 +94,11 @@ class PrivateWeights(WeightScheme):
     def bounds(self, n: int, domain: Domain) -> WeightBounds:
         """Return the bounds before the propensity is known; ``FittedWeights.bounds`` may be smaller."""
         return WeightBounds.per_record(0.5 / domain.overlap)
+
+    @classmethod
+    def stated_bounds(cls, public: Mapping[str, Any], overlap: float) -> tuple[WeightBounds, float | None]:
+        """See ``WeightScheme.stated_bounds``; the coefficients, which decide about the largest weight, are not told."""
+        return WeightBounds.per_record(1.0), 0.5 / overlap
 
     def check(self, n: int, domain: Domain, budget: PrivacyBudget | None) -> None:
         """Refuse a ridge too small for the budget; arguments are the base class's."""
