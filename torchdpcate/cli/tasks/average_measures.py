@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torchdpcate._files import PRIVATE, atomic_path
 from torchdpcate._text import spreadsheet_cell
@@ -9,13 +10,14 @@ from torchdpcate.cli.run import say_warning
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.study import StreamedStudy, Study, record_average
 from torchdpcate.errors import NumericalError
-from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
-from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.balance_table import BalanceTable
 from torchdpcate.release.estimate import Estimate
+
+if TYPE_CHECKING:
+    from torchdpcate.estimators.average.learner import AverageEffectLearner
 
 NONPRIVATE, PRIVATE_MEANS, MEANS = (
     "non-private",
@@ -36,7 +38,7 @@ _ERRORS = {
 }
 
 
-def fit_study(learner: AverageEffectLearner, study: Study | StreamedStudy) -> AverageEffectLearner:
+def fit_study(learner: "AverageEffectLearner", study: Study | StreamedStudy) -> "AverageEffectLearner":
     """Fit a learner on the records of a study, whole or batch by batch, and return it."""
     records = study.records
     if isinstance(records, CausalData):
@@ -45,7 +47,7 @@ def fit_study(learner: AverageEffectLearner, study: Study | StreamedStudy) -> Av
 
 
 def unreleased(
-    study: Study | StreamedStudy, learner: AverageEffectLearner, budget: PrivacyBudget, noise: NoiseSource
+    study: Study | StreamedStudy, learner: "AverageEffectLearner", budget: PrivacyBudget, noise: NoiseSource
 ) -> dict[str, Estimate]:
     """Return the estimates that the release is held against; none of them is released.
 
@@ -57,6 +59,8 @@ def unreleased(
         budget: Privacy budget of the run.
         noise: Privacy noise of the run.
     """
+    from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
+
     means = DifferenceInMeansEffect(study.schema, budget, noise=noise)
     fit_study(means, study)
     found = {MEANS: means.curator_estimate()}

@@ -19,7 +19,6 @@ from torchdpcate.cli.words import words
 from torchdpcate.data.queries import read_queries
 from torchdpcate.data.study import StreamedStudy, Study
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.average_effect import AverageEffectRelease
@@ -29,6 +28,8 @@ from torchdpcate.release.estimate import Estimate
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+    from torchdpcate.estimators.average.learner import AverageEffectLearner
 
 _SAMPLE = "public_sample"
 
@@ -85,7 +86,7 @@ class Averages(TaskSpec):
         "clipped": "clipped share of the public sample",
     }
 
-    learner: AverageEffectLearner
+    learner: "AverageEffectLearner"
     release: AverageEffectRelease
 
     def load(self) -> Study | StreamedStudy:
@@ -99,7 +100,7 @@ class Averages(TaskSpec):
             raise InputError(f"data.stream = true: effect = {given} needs all records at once; leave data.stream out")
         return source.open()
 
-    def make(self, budget: PrivacyBudget | None, **rest: Any) -> AverageEffectLearner:
+    def make(self, budget: PrivacyBudget | None, **rest: Any) -> "AverageEffectLearner":
         """Return the learner of an average effect; see the class above."""
         effect = self.config.effect
         settings: dict[str, Any] = {} if self._sample is None else {_SAMPLE: self._sample}

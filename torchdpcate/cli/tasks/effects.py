@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from hydra.utils import instantiate
@@ -15,16 +15,17 @@ from torchdpcate.cli.task import Measure, TaskSpec
 from torchdpcate.cli.words import words
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.learner import CATELearner
 from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism, Mechanism
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
 from torchdpcate.evaluation.curves import CURVES_FILE, EffectCurves
 from torchdpcate.evaluation.figures import effect_figure, save_figure
-from torchdpcate.evaluation.metrics import pehe
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.release import EffectRelease
 from torchdpcate.release.views import noise_scales
 from torchdpcate.second_stage.stage import RKHSStage
+
+if TYPE_CHECKING:
+    from torchdpcate.estimators.cate.learner import CATELearner
 
 
 class Effects(TaskSpec):
@@ -56,7 +57,7 @@ class Effects(TaskSpec):
     }
 
     study: Study
-    learner: CATELearner
+    learner: "CATELearner"
     release: EffectRelease
     mechanism: Mechanism
     _curve: EffectRelease | None = None  # what answers at the points of the figure; None if that would cost more
@@ -80,7 +81,7 @@ class Effects(TaskSpec):
             settings["release"] = {"public_queries": True}  # where answers are published, so are their points
         return OmegaConf.merge(config, settings)  # type: ignore[return-value]
 
-    def make(self, budget: PrivacyBudget | None, **rest: Any) -> CATELearner:
+    def make(self, budget: PrivacyBudget | None, **rest: Any) -> "CATELearner":
         """Return the learner of effects; see the class above."""
         config = self.config
         # A partial: as keywords of instantiate, our dataclasses would be taken for configuration.
@@ -132,6 +133,8 @@ class Effects(TaskSpec):
 
     def results(self) -> dict[str, Any]:
         """Return the noise, and the errors at the queries where the truth is known, as of generated data."""
+        from torchdpcate.evaluation.metrics import pehe
+
         study, learner, release = self.study, self.learner, self.release
         scales = None if study.queries is None else noise_scales(release, study.queries)
         noise = {"noise": None if scales is None else scales.mean().item()}
@@ -217,7 +220,7 @@ class Effects(TaskSpec):
         return self.study.queries
 
     @cached_property
-    def _nonprivate(self) -> CATELearner | None:
+    def _nonprivate(self) -> "CATELearner | None":
         """The same learner without privacy, where the truth tells how well it does."""
         records = self.study.records
         return None if self.study.effect is None else self.make(None).fit(records.x, records.a, records.y)

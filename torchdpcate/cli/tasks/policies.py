@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pandas as pd
 import torch
@@ -23,8 +23,6 @@ from torchdpcate.cli.words import words
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.selection.selector import PolicySelector
-from torchdpcate.estimators.selection.utilities import utilities
 from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.evaluation.policies import policy_figure
 from torchdpcate.nuisance.arms.base import ScoreNuisances
@@ -32,6 +30,9 @@ from torchdpcate.nuisance.arms.frozen import FrozenNuisances
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS, SelectionMechanism
 from torchdpcate.release.policy import SCORING, PolicyRelease
+
+if TYPE_CHECKING:
+    from torchdpcate.estimators.selection.selector import PolicySelector
 
 _LONGEST = 60  # letters of a file's name in a summary
 
@@ -76,7 +77,7 @@ class Policies(TaskSpec):
     }
 
     study: Study
-    learner: PolicySelector
+    learner: "PolicySelector"
     release: PolicyRelease
     _plan: Any
 
@@ -85,7 +86,7 @@ class Policies(TaskSpec):
         _mechanism(config)
         return config
 
-    def make(self, budget: PrivacyBudget | None, **rest: Any) -> PolicySelector:
+    def make(self, budget: PrivacyBudget | None, **rest: Any) -> "PolicySelector":
         """Return the selector; see the class above."""
         config, schema = self.config, self.study.schema
         # A partial: as keywords of instantiate, our dataclasses would be taken for configuration.
@@ -198,6 +199,8 @@ class Policies(TaskSpec):
 
         At the records' covariates, or, where the truth is known at the queries alone, there.
         """
+        from torchdpcate.estimators.selection.utilities import utilities
+
         study, library = self.study, self.learner.library_
         if len(library.families[0].actions) > 2:
             return None

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -16,15 +16,16 @@ from torchdpcate.cli.task import Measure, TaskSpec, tasks_of
 from torchdpcate.cli.words import words
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.rules.learner import RuleLearner
-from torchdpcate.estimators.rules.noise_report import NoiseReport
-from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule
 from torchdpcate.evaluation.figures import rule_figure, save_figure
-from torchdpcate.evaluation.rules import decision_accuracy, policy_value
 from torchdpcate.features.maps import Identity, Representation
 from torchdpcate.features.tangent import Tangent
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.rule import RuleRelease
+
+if TYPE_CHECKING:
+    from torchdpcate.estimators.rules.learner import RuleLearner
+    from torchdpcate.estimators.rules.noise_report import NoiseReport
+    from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule
 
 
 class Rules(TaskSpec):
@@ -70,7 +71,7 @@ class Rules(TaskSpec):
     }
 
     study: Study
-    learner: RuleLearner | PrivatelyTunedRule
+    learner: "RuleLearner | PrivatelyTunedRule"
     release: RuleRelease
 
     def checked(self, config: DictConfig) -> DictConfig:
@@ -96,7 +97,7 @@ class Rules(TaskSpec):
             )
         return OmegaConf.merge(config, {"weights": {"propensity": known}})  # type: ignore[return-value]
 
-    def make(self, budget: PrivacyBudget | None, **rest: Any) -> RuleLearner | PrivatelyTunedRule:
+    def make(self, budget: PrivacyBudget | None, **rest: Any) -> "RuleLearner | PrivatelyTunedRule":
         """Return the rule's learner, or one that tries several and chooses privately; see the class above."""
         # A partial: as keywords of instantiate, our dataclasses would be taken for configuration.
         rule = instantiate(self.config.rule)(domain=self.study.schema, budget=budget, seed=self.config.seed, **rest)
@@ -153,18 +154,18 @@ class Rules(TaskSpec):
         return [f"noise: {line}" for line in (agreement, *self._noise.advice[:1])]
 
     @property
-    def _fitted(self) -> RuleLearner:
-        return self.learner.learner_ if isinstance(self.learner, PrivatelyTunedRule) else self.learner
+    def _fitted(self) -> "RuleLearner":
+        learner: Any = self.learner
+        return getattr(learner, "learner_", learner)  # of a tuned one, the chosen rule
 
     @cached_property
-    def _nonprivate(self) -> RuleLearner:
+    def _nonprivate(self) -> "RuleLearner":
         records = self.study.records
-        learner = self.make(None)
-        assert isinstance(learner, RuleLearner)
+        learner: Any = self.make(None)
         return learner.fit(records.x, records.a, records.y)
 
     @cached_property
-    def _noise(self) -> NoiseReport:
+    def _noise(self) -> "NoiseReport":
         return self._fitted.plan()
 
     def _decisions(self, x: Tensor) -> dict[str, Tensor]:
@@ -179,6 +180,8 @@ class Rules(TaskSpec):
 
     def _accuracies(self) -> dict[str, float]:
         """Return the shares of best decisions at the queries; nothing where the truth is unknown."""
+        from torchdpcate.evaluation.rules import decision_accuracy
+
         study = self.study
         if study.effect is None or study.queries is None:
             return {}
@@ -187,6 +190,8 @@ class Rules(TaskSpec):
 
     def _values(self) -> dict[str, float | None]:
         """Return the values estimated on the records, by the propensity that is known or was paid for."""
+        from torchdpcate.evaluation.rules import policy_value
+
         records = self.study.records
         propensity, decisions = self._fitted.weights_.propensity(records.x), self._decisions(records.x)
         if propensity is None:
