@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 
 import pytest
 from hydra import compose, initialize_config_dir
@@ -87,22 +85,6 @@ def test_where_answers_are_published_no_person_is_asked_about(words, public):
     assert (
         composed(*words, "data=semi_synthetic", "data.path=x", "data.domain=twins")["data"]["public_queries"] is public
     )
-
-
-MISTAKES = """
-import sys
-from torchdpcate.cli.main import main
-for task in ("cate", "owl", "policy_selection", "average_effect"):
-    words = ["data=table", "data.path=gone.csv", "data.domain=lalonde", *["weights.propensity=0.5"] * (task == "owl")]
-    assert main(["train", f"task={task}", *words]) == 2
-heavy = {"sklearn", "scipy.stats", "matplotlib", "lightning", "opacus", "torchmetrics", "gpytorch"}
-print(sorted(heavy.intersection(sys.modules)))
-"""
-
-
-def test_a_mistake_in_the_data_is_answered_before_learners_are_imported(tmp_path):
-    found = subprocess.run([sys.executable, "-c", MISTAKES], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert (found.stdout.strip(), found.stderr.count("does not exist")) == ("[]", 4)
 
 
 class Eager(OutcomeWeightedLearner):

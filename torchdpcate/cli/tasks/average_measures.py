@@ -1,5 +1,7 @@
 """What the curator is to see beside a released average effect: estimates that are not released, and errors."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,7 +40,7 @@ _ERRORS = {
 }
 
 
-def fit_study(learner: "AverageEffectLearner", study: Study | StreamedStudy) -> "AverageEffectLearner":
+def fit_study(learner: AverageEffectLearner, study: Study | StreamedStudy) -> AverageEffectLearner:
     """Fit a learner on the records of a study, whole or batch by batch, and return it."""
     records = study.records
     if isinstance(records, CausalData):
@@ -47,7 +49,7 @@ def fit_study(learner: "AverageEffectLearner", study: Study | StreamedStudy) -> 
 
 
 def unreleased(
-    study: Study | StreamedStudy, learner: "AverageEffectLearner", budget: PrivacyBudget, noise: NoiseSource
+    study: Study | StreamedStudy, learner: AverageEffectLearner, budget: PrivacyBudget, noise: NoiseSource
 ) -> dict[str, Estimate]:
     """Return the estimates that the release is held against; none of them is released.
 

@@ -1,5 +1,7 @@
 """The task ``average_effect``: from records to a released average effect with its interval."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,7 +15,6 @@ from torch import Tensor
 
 from torchdpcate.cli.run import noise_source, say_warning, warnings_said
 from torchdpcate.cli.task import Measure, TaskSpec
-from torchdpcate.cli.tasks.average_figures import draw_curator, report_figures
 from torchdpcate.cli.tasks.average_measures import fit_study, measures, unreleased, write_tables
 from torchdpcate.cli.words import words
 from torchdpcate.data.queries import read_queries
@@ -86,7 +87,7 @@ class Averages(TaskSpec):
         "clipped": "clipped share of the public sample",
     }
 
-    learner: "AverageEffectLearner"
+    learner: AverageEffectLearner
     release: AverageEffectRelease
 
     def load(self) -> Study | StreamedStudy:
@@ -100,7 +101,7 @@ class Averages(TaskSpec):
             raise InputError(f"data.stream = true: effect = {given} needs all records at once; leave data.stream out")
         return source.open()
 
-    def make(self, budget: PrivacyBudget | None, **rest: Any) -> "AverageEffectLearner":
+    def make(self, budget: PrivacyBudget | None, **rest: Any) -> AverageEffectLearner:
         """Return the learner of an average effect; see the class above."""
         effect = self.config.effect
         settings: dict[str, Any] = {} if self._sample is None else {_SAMPLE: self._sample}
@@ -146,6 +147,8 @@ class Averages(TaskSpec):
 
     def write(self, summary: Mapping[str, Any]) -> None:
         """Write the curator's tables and figures."""
+        from torchdpcate.cli.tasks.average_figures import draw_curator
+
         others, balance, folder = self._others, self._balance, self.folder / "curator"
         write_tables(others, balance, self.study.domain.outcome_range, folder)
         draw_curator(self.release, others, balance, summary["truth"], folder)
@@ -163,8 +166,10 @@ class Averages(TaskSpec):
         return [f"{release.estimand}: {release.estimate:.4g}, {interval}"]
 
     @classmethod
-    def public_figures(cls, runs: "pd.DataFrame") -> "dict[str, Figure]":
+    def public_figures(cls, runs: pd.DataFrame) -> dict[str, Figure]:
         """Return the figures of intervals and balances; see the class above."""
+        from torchdpcate.cli.tasks.average_figures import report_figures
+
         return report_figures(runs)
 
     @cached_property

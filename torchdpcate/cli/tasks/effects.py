@@ -1,5 +1,7 @@
 """The task ``cate``: from records to a released CATE, with what the curator wants to know about it."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Mapping
 from functools import cached_property
@@ -57,7 +59,7 @@ class Effects(TaskSpec):
     }
 
     study: Study
-    learner: "CATELearner"
+    learner: CATELearner
     release: EffectRelease
     mechanism: Mechanism
     _curve: EffectRelease | None = None  # what answers at the points of the figure; None if that would cost more
@@ -81,7 +83,7 @@ class Effects(TaskSpec):
             settings["release"] = {"public_queries": True}  # where answers are published, so are their points
         return OmegaConf.merge(config, settings)  # type: ignore[return-value]
 
-    def make(self, budget: PrivacyBudget | None, **rest: Any) -> "CATELearner":
+    def make(self, budget: PrivacyBudget | None, **rest: Any) -> CATELearner:
         """Return the learner of effects; see the class above."""
         config = self.config
         # A partial: as keywords of instantiate, our dataclasses would be taken for configuration.
@@ -220,7 +222,7 @@ class Effects(TaskSpec):
         return self.study.queries
 
     @cached_property
-    def _nonprivate(self) -> "CATELearner | None":
+    def _nonprivate(self) -> CATELearner | None:
         """The same learner without privacy, where the truth tells how well it does."""
         records = self.study.records
         return None if self.study.effect is None else self.make(None).fit(records.x, records.a, records.y)

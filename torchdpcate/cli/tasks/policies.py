@@ -1,5 +1,7 @@
 """The task ``policy_selection``: from records to a released policy of a public library."""
 
+from __future__ import annotations
+
 import importlib
 import json
 import os
@@ -9,7 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import pandas as pd
 import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
@@ -32,6 +33,8 @@ from torchdpcate.privacy.selection_mechanisms import SELECTIONS, SelectionMechan
 from torchdpcate.release.policy import SCORING, PolicyRelease
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from torchdpcate.estimators.selection.selector import PolicySelector
 
 _LONGEST = 60  # letters of a file's name in a summary
@@ -77,7 +80,7 @@ class Policies(TaskSpec):
     }
 
     study: Study
-    learner: "PolicySelector"
+    learner: PolicySelector
     release: PolicyRelease
     _plan: Any
 
@@ -86,15 +89,17 @@ class Policies(TaskSpec):
         _mechanism(config)
         return config
 
-    def make(self, budget: PrivacyBudget | None, **rest: Any) -> "PolicySelector":
+    def make(self, budget: PrivacyBudget | None, **rest: Any) -> PolicySelector:
         """Return the selector; see the class above."""
         config, schema = self.config, self.study.schema
+        # Before the selector, for a mistake in them is answered without scikit-learn, which it imports.
+        library, nuisances = make_library(config, schema), make_nuisances(config)
         # A partial: as keywords of instantiate, our dataclasses would be taken for configuration.
         return instantiate(config.selection)(
             domain=schema,
             budget=budget,
-            policies=make_library(config, schema),
-            nuisance=make_nuisances(config),
+            policies=library,
+            nuisance=nuisances,
             mechanism=_mechanism(config).name,
             seed=config.seed,
             **rest,
@@ -182,6 +187,8 @@ class Policies(TaskSpec):
     @cached_property
     def _table(self) -> pd.DataFrame:
         """What the curator knows of each policy: U, estimated value, chance, and the true regret where known."""
+        import pandas as pd
+
         selector = self.learner
         assert selector.mechanism_ is not None
         scores = selector.utilities_

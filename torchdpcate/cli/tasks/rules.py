@@ -1,5 +1,7 @@
 """The tasks ``owl``, ``two_stage_rule`` and ``pairwise``: from records to a released treatment rule."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping
 from functools import cached_property
@@ -71,7 +73,7 @@ class Rules(TaskSpec):
     }
 
     study: Study
-    learner: "RuleLearner | PrivatelyTunedRule"
+    learner: RuleLearner | PrivatelyTunedRule
     release: RuleRelease
 
     def checked(self, config: DictConfig) -> DictConfig:
@@ -97,7 +99,7 @@ class Rules(TaskSpec):
             )
         return OmegaConf.merge(config, {"weights": {"propensity": known}})  # type: ignore[return-value]
 
-    def make(self, budget: PrivacyBudget | None, **rest: Any) -> "RuleLearner | PrivatelyTunedRule":
+    def make(self, budget: PrivacyBudget | None, **rest: Any) -> RuleLearner | PrivatelyTunedRule:
         """Return the rule's learner, or one that tries several and chooses privately; see the class above."""
         # A partial: as keywords of instantiate, our dataclasses would be taken for configuration.
         rule = instantiate(self.config.rule)(domain=self.study.schema, budget=budget, seed=self.config.seed, **rest)
@@ -154,18 +156,18 @@ class Rules(TaskSpec):
         return [f"noise: {line}" for line in (agreement, *self._noise.advice[:1])]
 
     @property
-    def _fitted(self) -> "RuleLearner":
+    def _fitted(self) -> RuleLearner:
         learner: Any = self.learner
         return getattr(learner, "learner_", learner)  # of a tuned one, the chosen rule
 
     @cached_property
-    def _nonprivate(self) -> "RuleLearner":
+    def _nonprivate(self) -> RuleLearner:
         records = self.study.records
         learner: Any = self.make(None)
         return learner.fit(records.x, records.a, records.y)
 
     @cached_property
-    def _noise(self) -> "NoiseReport":
+    def _noise(self) -> NoiseReport:
         return self._fitted.plan()
 
     def _decisions(self, x: Tensor) -> dict[str, Tensor]:
