@@ -95,7 +95,7 @@ class DoublyRobustEffect(AverageEffectLearner):
     def check(self, n: int) -> None:
         """See ``AverageEffectLearner``; also refuses a budget without delta, and what split and recipe refuse."""
         whole("seed", self.seed, least=0)
-        self._make_plan(n)
+        self.plan(n)
 
     @property
     def level(self) -> Level:
@@ -107,7 +107,8 @@ class DoublyRobustEffect(AverageEffectLearner):
         """That of a recipe which is not the library's."""
         return own_code("nuisances", self._plan.recipe)
 
-    def _make_plan(self, n: int) -> DoublyRobustPlan:
+    def plan(self, n: int) -> DoublyRobustPlan:
+        """See ``AverageEffectLearner``."""
         return plan_doubly_robust(
             n,
             TableSchema.of(self.domain).domain,
@@ -119,9 +120,9 @@ class DoublyRobustEffect(AverageEffectLearner):
             seed=self.seed,
         )
 
-    def _learn(self, records: Records) -> None:
+    def _fit_first(self, records: Records) -> None:
         assert isinstance(records, StackedRecords)
-        self._plan = self._make_plan(records.n)
+        self._plan = self.plan(records.n)
         self.nuisances_ = fit_nuisances(records, self._plan, self._session)[0]
 
     def _release_estimate(self, records: Records, session: FitSession) -> NoisyEstimate:
@@ -140,7 +141,7 @@ class DoublyRobustEffect(AverageEffectLearner):
         return conclude(score_records(records, plan, models), ranges_of(models, plan), plan.estimand)
 
     def _sizes(self, n: int) -> dict[str, int]:
-        return {name: len(positions) for name, positions in self._make_plan(n).blocks.items()}
+        return {name: len(positions) for name, positions in self.plan(n).blocks.items()}
 
     def _public(self) -> dict[str, Any]:
         plan = self._plan

@@ -32,7 +32,7 @@ GAPS = ("difference", "sign")
 
 
 @old_names
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class PairwiseRule(RuleLearner):
     r"""Matched learning with a public kernel and normaliser.
 

@@ -354,7 +354,11 @@ def test_the_threshold_is_selected_at_the_epsilon_charged(study, purchase, monke
     monkeypatch.setattr(Ledger, "charge", logged)
     quick = NuisanceConfig(width=6, batch_size=50, epochs=1)
     model = RLearner(
-        study.domain, PrivacyBudget(2.0, 1e-5), quick, LinearSecondStage(ridge=0.05, purchase=purchase), noise=noise
+        study.domain,
+        PrivacyBudget(2.0, 1e-5),
+        nuisance=quick,
+        second_stage=LinearSecondStage(ridge=0.05, purchase=purchase),
+        noise=noise,
     )
     model.fit(study.records.x, study.records.a, study.records.y)
     assert kinds(noise.log) == [Charged, Charged, Selected]
