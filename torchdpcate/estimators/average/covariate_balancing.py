@@ -149,13 +149,13 @@ class CovariateBalancingEffect(AverageEffectLearner):
     def _fit_first(self, records: Records) -> None:
         self._plan = plan = self.plan(records.n)
         if plan.propensity.warning:
-            warnings.warn(plan.propensity.warning, stacklevel=4)
+            warnings.warn(plan.propensity.warning, stacklevel=5)
         if plan.noise > LARGEST_RATIO:
             counted = "only as far as slope_bound goes" if plan.facts.imbalance > 0 else "nowhere"
             warnings.warn(
                 f"noise of {plan.noise:.2g} a record in the {plan.loss} fit of the weights (above {LARGEST_RATIO}): "
                 f"the interval counts it {counted} and may undercover; take fewer features, more epsilon or overlap",
-                stacklevel=4,
+                stacklevel=5,
             )
         self._learnt = learn(records, plan, self._first())
         self.weights_ = ReleasedWeights(self._learnt.theta[0], plan.features, plan.estimand)
@@ -239,5 +239,5 @@ class CovariateBalancingEffect(AverageEffectLearner):
                 f"overlap = {self.target.overlap:g}: the propensity of {share:.0%} of the public sample lies beyond "
                 "[overlap, 1 - overlap] and is clipped, which changes whom the effect is an average of; take a smaller "
                 "overlap, or estimand=ATO",
-                stacklevel=5,
+                stacklevel=6,
             )
