@@ -93,15 +93,17 @@ class Prepared:
 
 
 class ReleaseMechanism(Protocol):
-    """What `verify` asks of a mechanism; a class with class methods, or an object, has it by its shape alone.
+    """What `verify` asks of a mechanism; a class with class methods, or an object, has it by its shape alone."""
 
-    Attributes:
-        name: What statements call it.
-        states: What statements of its releases may say.
-    """
+    @property
+    def name(self) -> str:
+        """What statements call it."""
+        ...
 
-    name: str
-    states: Stated
+    @property
+    def states(self) -> Stated:
+        """What statements of its releases may say."""
+        ...
 
     def recompute(self, release: Release) -> Iterator[str]:
         """Return what of a release by this mechanism does not follow from its public facts, a sentence each.

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 from torch import Tensor
 
@@ -113,17 +112,6 @@ def compared(what: str, stated: float, needed: float, least: bool = False, close
         yield f"the noise of {what} is too little for what was paid"
     elif not least and stated > needed * (1 + close):
         yield f"the noise of {what} is more than what was paid asks for"
-
-
-def as_number(value: Any) -> float:
-    """Return a finite number of a file, and nothing that merely looks like one.
-
-    Raises:
-        TypeError: It is none.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise TypeError(f"{value!r} is no number")
-    return float(value)
 
 
 def same(one: float, other: float, unit: float = 0.0) -> bool:

@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
+from torchdpcate.erm.conjugate_gradients import conjugate_gradients
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.influence.hessian import HessianVectorProduct
 
@@ -45,8 +46,7 @@ class Solver(ABC):
             NumericalError: if H + damping I is not positive definite, or the tolerance is missed.
         """
 
-    def _check(self, residual: Tensor, B: Tensor) -> None:
-        worst = _relative(residual, B)
+    def _check(self, worst: float) -> None:
         if not worst <= self.tolerance:
             raise NumericalError(
                 f"the solve with the Hessian left a relative residual of {worst:.1e} (tolerance "
@@ -80,17 +80,15 @@ class CholeskySolver(Solver):
                 f"{int(failed_at)} of {hessian.size}): {_NO_MINIMUM}"
             )
         X = torch.cholesky_solve(B, L)
-        self._check(B - H @ X, B)
+        self._check(_relative(B - H @ X, B))
         return X
 
 
 class ConjugateGradientSolver(Solver):
     """Conjugate gradients (Hestenes & Stiefel, 1952) on Hessian-vector products, in a few vectors of memory.
 
-    Columns run side by side, each with its own step. Recursive residuals drift, so the true residual is
-    computed at the end and the iteration restarted from it if it misses the tolerance. Negative curvature
-    stops the solve when a search direction meets it; unlike a Cholesky factor, this cannot prove that there
-    is none.
+    Negative curvature stops the solve when a search direction meets it; unlike a Cholesky factor, this cannot prove
+    that there is none.
 
     Args:
         damping: added to the diagonal of H; see `Solver`.
@@ -110,34 +108,12 @@ class ConjugateGradientSolver(Solver):
         return torch.cat([self._solve(hessian, group) for group in B.split(columns, dim=1)], 1)
 
     def _solve(self, hessian: HessianVectorProduct, B: Tensor) -> Tensor:
-        X, residual, left = torch.zeros_like(B), B, self.max_iterations
-        while left > 0 and not _relative(residual, B) <= self.tolerance:
-            correction, used = self._iterate(hessian, residual, B.norm(dim=0), left)
-            X, left = X + correction, left - used
-            residual = B - self._apply(hessian, X)
-        self._check(residual, B)
-        return X
+        def apply(V: Tensor, which: Tensor) -> Tensor:
+            return self._apply(hessian, V)
 
-    def _iterate(self, hessian: HessianVectorProduct, B: Tensor, scale: Tensor, left: int) -> tuple[Tensor, int]:
-        """Approximate solution for B, and the number of iterations it took."""
-        X, R, D = torch.zeros_like(B), B.clone(), B.clone()
-        square = (R * R).sum(0)
-        target = (0.5 * self.tolerance * scale) ** 2
-        for iteration in range(left):
-            (active,) = torch.where(square > target)
-            if len(active) == 0:
-                return X, max(iteration, 1)
-            d = D[:, active]
-            q = self._apply(hessian, d)
-            curvature = (d * q).sum(0)
-            self._refuse_negative(curvature / (d * d).sum(0))
-            step = square[active] / curvature
-            X[:, active] += step * d
-            R[:, active] -= step * q
-            new = (R[:, active] ** 2).sum(0)
-            D[:, active] = R[:, active] + new / square[active] * d
-            square[active] = new
-        return X, left
+        X, worst = conjugate_gradients(apply, B, self.tolerance, self.max_iterations, look=self._refuse_negative)
+        self._check(worst)
+        return X
 
     def _apply(self, hessian: HessianVectorProduct, V: Tensor) -> Tensor:
         return hessian.matmat(V) + self.damping * V

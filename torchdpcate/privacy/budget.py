@@ -62,6 +62,17 @@ def number(name: str, value: Any) -> float:
     return result
 
 
+def as_number(value: Any) -> float:
+    """Return a finite number of a file, and nothing that merely looks like one.
+
+    Raises:
+        TypeError: It is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise TypeError(f"{value!r} is no number")
+    return float(value)
+
+
 def positive(name: str, value: Any) -> float:
     """The value as a positive finite float; an `InputError` names the argument otherwise."""
     result = number(name, value)

@@ -6,12 +6,14 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from torchdpcate.erm.conjugate_gradients import conjugate_gradients
 from torchdpcate.errors import NumericalError
 from torchdpcate.features.maps import FeatureMap, batches
 
 _DENSE_NUMBERS = 2**27  # of a matrix of features that is kept: 1 GiB
 _FACTORED = 8_192  # the largest matrix that is factored: 512 MiB
 _MOST_ITERATIONS = 10_000  # of conjugate gradients
+_RESOLVED = 1e-8  # a true relative residual that float64 can tell whatever the ridge
 
 
 class Design(ABC):
@@ -61,7 +63,7 @@ class Design(ABC):
             weights: Of the records, not negative, [runs, n], or [1, n] for all runs.
             ridge: Positive.
             rhs: Right-hand sides, [runs, p].
-            tolerance: Largest relative residual of conjugate gradients.
+            tolerance: Largest relative residual of conjugate gradients, where float64 can tell it.
 
         Raises:
             NumericalError: Conjugate gradients missed their tolerance.
@@ -76,24 +78,18 @@ class Design(ABC):
         return (rhs - self.adjoint(root * inner)) / ridge
 
     def _conjugate_gradients(self, weights: Tensor, ridge: float, rhs: Tensor, tolerance: float) -> Tensor:
-        """Hestenes & Stiefel (1952), all runs side by side; a run that has arrived takes steps of zero."""
-        x, residual, direction = torch.zeros_like(rhs), rhs, rhs
-        square = residual.square().sum(1, keepdim=True)
-        target = tolerance**2 * square
-        for _ in range(_MOST_ITERATIONS):
-            going = square > target
-            if not bool(going.any()):
-                return x
-            image = ridge * direction + self.adjoint(weights * self.apply(direction))
-            step = torch.where(going, square / (direction * image).sum(1, keepdim=True), 0.0)
-            x, residual = x + step * direction, residual - step * image
-            new = residual.square().sum(1, keepdim=True)
-            direction = residual + torch.where(going, new / square, 0.0) * direction
-            square = new
-        raise NumericalError(
-            f"conjugate gradients took {_MOST_ITERATIONS:,} steps without reaching {tolerance:.1e}: "
-            "nothing is released; raise second_stage.ridge"
-        )
+        def apply(V: Tensor, which: Tensor) -> Tensor:
+            own = weights if len(weights) == 1 else weights[which]
+            rows = V.T.contiguous()
+            return (ridge * rows + self.adjoint(own * self.apply(rows))).T.contiguous()
+
+        x, left = conjugate_gradients(apply, rhs.T, tolerance, _MOST_ITERATIONS)
+        if not left <= max(tolerance, _RESOLVED):
+            raise NumericalError(
+                f"conjugate gradients left a relative residual of {left:.1e}, within {_MOST_ITERATIONS:,} steps: "
+                "nothing is released; raise second_stage.ridge"
+            )
+        return x.T
 
 
 class DenseDesign(Design):

@@ -1,20 +1,20 @@
 """The linear system of weighted kernel ridge regression: in memory with a factor, or by products alone."""
 
 import math
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from torchdpcate.erm.conjugate_gradients import conjugate_gradients
 from torchdpcate.errors import NumericalError
 
 _BLOCK_ELEMENTS = 2**20  # of the kernel at once: 8 MiB, so that all passes over a block find it in the cache
 _CHANGED_SHARE = 0.05  # of the factored records: beyond it a new factor is cheaper than an update
 _LANDMARKS = 512  # rank of the preconditioner
 _LANDMARK_JITTER = 1e-8  # of a preconditioner alone: it changes how long a solve takes and nothing else
-_CG_STEPS, _CG_ROUNDS = 1_000, 5
+_CG_STEPS = 5_000
 _CG_TOLERANCE = 1e-10  # relative, of the true residual
 
 Between = Callable[[Tensor, Tensor], Tensor]
@@ -122,7 +122,7 @@ class DenseSystem(DualSystem):
 class ProductSystem(DualSystem):
     """The matrix by its products alone, block by block: memory of n, time n^2 a product.
 
-    Solved by linear_operator's conjugate gradients, preconditioned by the kernel's projection on the first records.
+    Solved by conjugate gradients, preconditioned by the kernel's projection on the first records.
     """
 
     def __init__(self, between: Between, z: Tensor, w: Tensor, shift: float) -> None:
@@ -148,41 +148,16 @@ class ProductSystem(DualSystem):
         small.diagonal().add_(self.shift)
         L = self._cholesky(small)
 
-        def apply(V: Tensor) -> Tensor:
+        def apply(V: Tensor, which: Tensor) -> Tensor:
             return self.shift * V + mask * self.product(mask * V)
 
         def precondition(V: Tensor) -> Tensor:
             return (V - half @ torch.cholesky_solve(half.T @ V, L)) / self.shift
 
-        X, residual, worst = torch.zeros_like(B), B, math.inf
-        for _ in range(_CG_ROUNDS):  # each from the true residual: the recursive one drifts
-            X = X + _conjugate_gradients(apply, residual, precondition)
-            residual, before = B - apply(X), worst
-            worst = float((residual.norm(dim=0) / B.norm(dim=0).clamp(min=1e-300)).max())
-            if worst <= _CG_TOLERANCE:
-                return X
-            if not worst < before:
-                break
-        raise NumericalError(
-            f"conjugate gradients left a relative residual of {worst:.1e} (tolerance {_CG_TOLERANCE:.1e}): raise "
-            "second_stage.ridge, or second_stage.largest_dense for a factor"
-        )
-
-
-def _conjugate_gradients(
-    apply: Callable[[Tensor], Tensor], B: Tensor, precondition: Callable[[Tensor], Tensor]
-) -> Tensor:
-    from linear_operator.utils import linear_cg
-    from linear_operator.utils.warnings import NumericalWarning
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NumericalWarning)  # the caller looks at the true residual
-        return linear_cg(
-            apply,
-            B,
-            tolerance=0.1 * _CG_TOLERANCE,
-            stop_updating_after=0.1 * _CG_TOLERANCE,
-            eps=1e-60,  # the default takes a residual of 1e-5 for nothing
-            max_iter=_CG_STEPS,
-            preconditioner=precondition,
-        )
+        X, left = conjugate_gradients(apply, B, _CG_TOLERANCE, _CG_STEPS, precondition=precondition)
+        if not left <= _CG_TOLERANCE:
+            raise NumericalError(
+                f"conjugate gradients left a relative residual of {left:.1e} (tolerance {_CG_TOLERANCE:.1e}): raise "
+                "second_stage.ridge, or second_stage.largest_dense for a factor"
+            )
+        return X

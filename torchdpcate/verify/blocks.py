@@ -7,8 +7,9 @@ from typing import Any
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.stated import RECORDS
 from torchdpcate.estimators.cate.recompute import is_learner, score_of
-from torchdpcate.estimators.recompute import as_number, batch_problems
+from torchdpcate.estimators.recompute import batch_problems
 from torchdpcate.nuisance.convex_model import ConvexNuisances
+from torchdpcate.privacy.budget import as_number
 from torchdpcate.privacy.charge import DP_SGD, JOINT, MEDIAN, Purpose
 from torchdpcate.privacy.events import DPSGDEvent
 from torchdpcate.release.average_effect import AverageEffectRelease

@@ -20,7 +20,6 @@ from torchdpcate.verify.contents import contents_problems
 from torchdpcate.verify.known import mechanism_of
 from torchdpcate.verify.older import in_present_words
 from torchdpcate.verify.policy import policy_problems
-from torchdpcate.verify.rule import rule_problems
 from torchdpcate.verify.statement import statement_problems
 from torchdpcate.verify.statement_problems import check_statement
 
@@ -94,7 +93,6 @@ def _problems(file: ReleaseFile, release: Release) -> Iterator[str]:
     yield from _unpaid(file, privacy)
     yield from block_problems(release, facts)
     yield from _recomputed(release)
-    yield from rule_problems(release)
     yield from policy_problems(file, privacy)
 
 

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from torchdpcate.erm.perturbation import PERTURBATIONS
 from torchdpcate.erm.private_fit import LINEAR_FITS
 from torchdpcate.estimators.average.stated import AVERAGE_MECHANISMS, EFFECT_ESTIMATORS, FITTED
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
 from torchdpcate.estimators.mechanism import ReleaseMechanism, Stated
+from torchdpcate.estimators.rules.mechanisms import STATED_MECHANISMS
 from torchdpcate.privacy.charge import Purpose
 from torchdpcate.privacy.guarantee import Level, is_library_class
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS
@@ -22,23 +22,6 @@ from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.release.rule import RuleRelease
 from torchdpcate.release.statement import TUNING
 from torchdpcate.release.statistics import StatisticsRelease
-
-_RULE = ("learner", "weights", "outcome", "loss", "ridge")
-_RULE_MAY = frozenset(
-    (
-        *("radius", "split", "seed", "outcome_low", "outcome_high", "outcome_centre", "outcome_clip"),
-        *("propensity", "propensity_ridge", "propensity_perturbation", "propensity_tilt_scale"),
-        *("propensity_epsilon_jacobian", "indirect_sensitivity", "weights_ridge", "weights_cap", "weights_alpha"),
-        *("weights_bandwidth", "matching", "bandwidth", "columns", "gap", "residual_model"),
-        *("candidates", "selection_fraction"),
-    )
-)
-_TILT = ("perturbation", "tilt_scale", "epsilon_jacobian", "solver_scale")
-_RULES = {
-    f"{way}_{kind}": Stated(Level.CERTIFIED, (RuleRelease.kind,), frozenset((*_RULE, *own)), _RULE_MAY)
-    for way, own in (("objective", _TILT), ("output", ("noise_scale",)))
-    for kind in PERTURBATIONS
-}
 
 _CHOICE = ("learner", "certificate", "policies", "actions", "floor", "spread")
 _CHOICE_MAY = frozenset(
@@ -61,12 +44,13 @@ _CHOICES = {
 
 FAMILIES: tuple[Mapping[str, ReleaseMechanism], ...] = (
     MECHANISMS,
+    STATED_MECHANISMS,
     EFFECT_ESTIMATORS,
     AVERAGE_MECHANISMS,
 )
 """Mechanisms by the names that statements give them, family by family."""
 
-_OTHERS: dict[str, Stated] = {**_RULES, **_CHOICES}  # of families that are not listed above
+_OTHERS: dict[str, Stated] = _CHOICES  # of families that are not listed above
 
 
 def mechanism_of(name: str) -> ReleaseMechanism | None:

@@ -12,9 +12,9 @@ from torchdpcate.erm.losses import HuberHinge
 from torchdpcate.erm.perturbation import jacobian
 from torchdpcate.erm.solver import minimise
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.rules.matching import CellPairs, GaussianPairs
+from torchdpcate.estimators.rules.matching import GAPS, CellPairs, GaussianPairs, pair_bounds
 from torchdpcate.estimators.rules.outcome import SignedResidual
-from torchdpcate.estimators.rules.pairwise import GAPS, PairwiseRule, _pairwise, pair_bounds
+from torchdpcate.estimators.rules.pairwise import PairwiseRule, _pairwise
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 

@@ -13,7 +13,7 @@ from torchdpcate.estimators.average.effect_estimator import EffectEstimator, Eff
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.stated import ON_WEIGHTS, Recomputed, StatedEffect, at_least, exactly, states
 from torchdpcate.estimators.mechanism import Stated
-from torchdpcate.estimators.recompute import as_number
+from torchdpcate.privacy.budget import as_number
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.session import FitSession

@@ -72,6 +72,7 @@ def plan_horvitz_thompson(
 
     Example:
         >>> from torchdpcate import Domain
+        >>> from torchdpcate.causal.estimand import ATE
         >>> from torchdpcate.features.user_maps import on_domain
         >>> features = on_domain(None, Domain([0.0] * 4, [1.0] * 4, 0.0, 1.0))
         >>> plan = plan_horvitz_thompson(5000, features, ATE(0.1), 1.0)

@@ -13,7 +13,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.erm.records import Records, StackedRecords, StreamedRecords
+from torchdpcate.erm.records import StackedRecords, StreamedRecords
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.stated import RECORDS, AverageMechanism
@@ -76,6 +76,10 @@ class AverageEffectLearner(PrivateEstimator):
     streams: ClassVar[bool] = True
     """Whether it can be fitted in constant memory."""
 
+    def _of(self, records: CausalData) -> Any:
+        """Return records of its own, for the caller's arrays may change, as ``_fit_first`` and others take them."""
+        return StackedRecords.of(records, self.features(), self.schema_.domain)
+
     def fit_stream(self, stream: RecordStream) -> Self:
         """Learn from records that are read batch by batch, in constant memory; the same result as ``fit``.
 
@@ -108,11 +112,11 @@ class AverageEffectLearner(PrivateEstimator):
         """
 
     @abstractmethod
-    def _fit_first(self, records: Records) -> None:
+    def _fit_first(self, records: Any) -> None:
         """Pay for, and learn, what comes before the estimate."""
 
     @abstractmethod
-    def _release_estimate(self, records: Records, session: FitSession) -> NoisyEstimate:
+    def _release_estimate(self, records: Any, session: FitSession) -> NoisyEstimate:
         """Pay for the estimate and draw it, one run."""
 
     @abstractmethod
@@ -183,13 +187,10 @@ class AverageEffectLearner(PrivateEstimator):
         return ()
 
     @abstractmethod
-    def _without_noise(self, records: Records) -> NoisyEstimate:
+    def _without_noise(self, records: Any) -> NoisyEstimate:
         """Conclude without noise."""
 
-    def _of(self, records: CausalData) -> Records:
-        return StackedRecords.of(records, self.features(), self.schema_.domain)
-
-    def _prepare(self, records: Records) -> None:
+    def _prepare(self, records: Any) -> None:
         if self.eta is not None:
             warnings.warn("eta: this setting is called overlap now", FutureWarning, stacklevel=4)
         target = self.target  # refuses estimand and overlap
@@ -198,7 +199,7 @@ class AverageEffectLearner(PrivateEstimator):
             raise InputError(f"estimand = {target.name!r}: {type(self).__name__} estimates {', '.join(able)}")
         self.check(records.n)
 
-    def _learn(self, records: Records) -> None:
+    def _learn(self, records: Any) -> None:
         """Learn what comes before the estimate, paying for it."""
         self._fit_first(records)
         # a release tells of the fit, whatever becomes of the settings in between

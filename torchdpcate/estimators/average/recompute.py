@@ -25,8 +25,9 @@ from torchdpcate.estimators.average.stated import (
     Recomputed,
     StatedEffect,
 )
-from torchdpcate.estimators.recompute import CLOSE, FAR, as_number, same
+from torchdpcate.estimators.recompute import CLOSE, FAR, same
 from torchdpcate.privacy.accounting import compose
+from torchdpcate.privacy.budget import as_number
 from torchdpcate.privacy.charge import Purpose
 from torchdpcate.privacy.events import ApproximateEvent, PureEvent
 from torchdpcate.release.average_effect import AverageEffectRelease

@@ -19,7 +19,7 @@ from torchdpcate.estimators.average.stated import (
     states,
 )
 from torchdpcate.estimators.mechanism import Stated
-from torchdpcate.estimators.recompute import as_number
+from torchdpcate.privacy.budget import as_number
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.session import FitSession

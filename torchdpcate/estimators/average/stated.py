@@ -11,7 +11,7 @@ from torch import Tensor
 from torchdpcate.causal.estimand import Estimand, make_estimand
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.mechanism import Stated
-from torchdpcate.estimators.recompute import as_number
+from torchdpcate.privacy.budget import as_number
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.events import Event, PureEvent
 from torchdpcate.privacy.guarantee import Level

@@ -88,6 +88,7 @@ def plan_subsample(
 
     Example:
         >>> from torchdpcate import Domain
+        >>> from torchdpcate.causal.estimand import ATE
         >>> from torchdpcate.features.user_maps import on_domain
         >>> plan = plan_subsample(5000, on_domain(None, Domain([0.0], [1.0], 0.0, 1.0)), ATE(0.1), 1.0)
         >>> plan.groups, round(plan.total.scale, 6), round(plan.squares.scale, 6)

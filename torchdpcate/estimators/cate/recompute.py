@@ -15,10 +15,10 @@ from torch import Tensor
 
 from torchdpcate.causal.score import RegressionScore, ScoreBounds
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.recompute import as_number, scale_problems
+from torchdpcate.estimators.recompute import scale_problems
 from torchdpcate.features.maps import FEATURE_MAPS, FeatureMap
 from torchdpcate.features.unit_kernel import SMOOTHNESS
-from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.budget import PrivacyBudget, as_number
 from torchdpcate.privacy.events import Event, GaussianEvent
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.registry import Registry

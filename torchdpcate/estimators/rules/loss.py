@@ -1,14 +1,17 @@
 """The loss of a rule by its name, with the set of coefficients on which its slope is bounded."""
 
 import math
+from typing import Any
 
 from torchdpcate.erm.domains import Ball, ConvexDomain, L1Ball
 from torchdpcate.erm.loss_check import check_loss
 from torchdpcate.erm.losses import Loss, Squared
 from torchdpcate.errors import InputError
+from torchdpcate.privacy.budget import as_number
 from torchdpcate.registry import Registry
 
-_LOSSES = Registry("loss")
+LOSSES = Registry("loss")
+"""Losses of labels by the names that users give; the squared one needs a radius."""
 MOST_TARGET = 2.0
 """Of the squared loss: twice a label times a magnitude."""
 _LABELS = (-1.0, 1.0)  # what rules feed to losses, but for the squared one
@@ -44,6 +47,27 @@ def make_loss(loss: str | Loss, radius: float | None, largest_entry: float) -> t
     if isinstance(loss, Loss):
         check_loss(loss, _LABELS, math.inf if radius is None else radius)  # |u| <= ||psi|| ||theta||
         return loss, domain
-    if loss not in _LOSSES:
-        raise InputError(f"loss = {loss}: choose one of {', '.join(_LOSSES)}, squared")
-    return _LOSSES.make(loss, Loss), domain
+    if loss not in LOSSES:
+        raise InputError(f"loss = {loss}: choose one of {', '.join(LOSSES)}, squared")
+    return LOSSES.make(loss, Loss), domain
+
+
+def stated_slopes(name: Any, radius: Any, largest_entry: float) -> tuple[float, float | None] | None:
+    """Return slope and curvature of the loss that a statement calls so; None for one that is not the library's.
+
+    Args:
+        name: By the user's name or the class's.
+        radius: The stated radius, which the squared loss needs.
+        largest_entry: Public bound of |psi_j|.
+
+    Returns:
+        The slope, and the curvature or, where settings that no statement tells decide about it, None.
+    """
+    if name in ("squared", Squared.__name__):
+        return Squared(MOST_TARGET + largest_entry * as_number(radius)).slope, Squared.curvature
+    known = LOSSES.class_names()
+    if name not in LOSSES and name not in known:
+        return None
+    loss = LOSSES[known.get(name, name)]
+    told = isinstance(loss.curvature, float)
+    return loss().slope, loss.curvature if told else None

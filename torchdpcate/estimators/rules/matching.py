@@ -9,10 +9,14 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data.domain import Domain
+from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import batches
 from torchdpcate.privacy.budget import positive
 from torchdpcate.registry import Registry
+
+GAPS = ("difference", "sign")
+"""What a pair weighs: the difference of its residuals as a share of their range, or one whatever the difference."""
 
 
 class PairTotals(NamedTuple):
@@ -31,9 +35,14 @@ class Matching(ABC):
     """A public weight kappa(x, x') in [0, 1]: how much two records of opposite arms are compared.
 
     It looks at the two records alone. A nearest neighbour does not: whose neighbour a record is depends on all others.
+
+    Attributes:
+        name: The name users give.
+        states: Public constants that statements have of it.
     """
 
     name: ClassVar[str]
+    states: ClassVar[tuple[str, ...]] = ()
 
     def check(self, domain: Domain) -> None:  # noqa: B027  most fit every domain
         """Refuse, before anything is spent, settings that do not fit the domain."""
@@ -75,6 +84,7 @@ class CellPairs(Matching):
     """
 
     name = "cells"
+    states = ("columns",)
     columns: Sequence[str | int]
 
     def check(self, domain: Domain) -> None:
@@ -109,6 +119,7 @@ class GaussianPairs(Matching):
     """
 
     name = "gaussian"
+    states = ("bandwidth",)
     bandwidth: float = 0.5
 
     def __post_init__(self) -> None:
@@ -156,6 +167,35 @@ def make_matching(matching: "str | Matching") -> Matching:
             "replacing it changes every pair; use matching=gaussian with a public bandwidth, all or cells"
         )
     return MATCHINGS.make(matching, Matching)
+
+
+def pair_bounds(gap: str) -> WeightBounds:
+    r"""Return how far one record moves the pairwise sum, with kappa in [0, 1] and g in [0, 1].
+
+    For an opposite record i let d and d' be its signed difference to the record before and after, in units of 2K. The
+    record's own term moves by :math:`\kappa g(d) + \kappa' g(d')` over n - 1. The term of i moves by as much where d
+    and d' have different signs, and else by :math:`|\kappa g(d) - \kappa' g(d')|`; with :math:`\kappa' = 0` or
+    :math:`\kappa = 0` where only one of the two is of the other arm.
+
+    - Any g at most one: both together move by at most 2 (kappa g + kappa' g') <= 4.
+    - ``difference``, g(d) = |d|: on one side by 2 max(kappa g, kappa' g') <= 2; on different sides by 2 (kappa |d| +
+      kappa' |d'|) <= 2 (|d| + |d'|) <= 2, for |d| + |d'| is the distance of two residuals in a range of length one.
+
+    Summed over n - 1 others and divided by n - 1 that is W_1. W_2 counts what a record takes away: kappa g twice.
+
+    Args:
+        gap: One of `GAPS`.
+
+    Raises:
+        InputError: It is none.
+
+    Example:
+        >>> pair_bounds("difference").first, pair_bounds("sign").first
+        (2.0, 4.0)
+    """
+    if gap not in GAPS:
+        raise InputError(f"gap = {gap}: choose one of {', '.join(GAPS)}")
+    return WeightBounds(1.0, 2.0, 2.0, own=False) if gap == "difference" else WeightBounds.pairs(1.0)
 
 
 def _ranked(cell: Tensor, a: Tensor, r: Tensor, sized: bool) -> PairTotals:

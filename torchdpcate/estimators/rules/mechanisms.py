@@ -1,18 +1,29 @@
 """How a weighted ERM is released: by noise in its objective, or by noise on its minimiser."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from torch import Tensor
 
-from torchdpcate.erm.perturbation import calibrate_objective, output_mechanism
+from torchdpcate.erm.bounds import WeightBounds
+from torchdpcate.erm.perturbation import ObjectiveNoise, calibrate_objective, output_mechanism
+from torchdpcate.erm.solver import default_tolerance
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.mechanism import Prepared
+from torchdpcate.estimators.mechanism import Prepared, Stated
+from torchdpcate.estimators.recompute import charged_gaussian, grid_problems
+from torchdpcate.estimators.rules.recompute import RuleFacts, library_parts, rule_states, slopes_of
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import GaussianEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
+from torchdpcate.privacy.mechanisms import AdditiveMechanism
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.registry import Registry
+from torchdpcate.release.release import Release
+from torchdpcate.release.rule import RuleRelease
+
+_ANY = PrivacyBudget(1.0, 1e-6)  # a Gaussian's sensitivity does not depend on it
 
 
 class RuleMechanism(ABC):
@@ -29,6 +40,7 @@ class RuleMechanism(ABC):
     way: ClassVar[str]
     kinds: ClassVar[tuple[str, ...]]
     source: ClassVar[str]
+    constants: ClassVar[tuple[str, ...]]
 
     def __init__(self, perturbation: str) -> None:
         if perturbation not in self.kinds:
@@ -59,6 +71,25 @@ class RuleMechanism(ABC):
             InputError: A ridge too small for the budget, or a budget this kind of noise has no guarantee for.
         """
 
+    @property
+    def states(self) -> Stated:
+        """What statements of its releases may say."""
+        return rule_states(*self.constants)
+
+    def recompute(self, release: Release) -> Iterator[str]:
+        """Return what does not follow from public facts, see ``ReleaseMechanism``; nothing of a loss of the user's."""
+        assert isinstance(release, RuleRelease)
+        slopes = slopes_of(release)
+        if slopes is not None:
+            yield from library_parts(release)
+            yield from self.problems(RuleFacts.of(release, slopes))
+        elif release.privacy.level == Level.CERTIFIED:
+            yield f"its loss is called {release.privacy.public.get('loss')}, which is none of the library's"
+
+    @abstractmethod
+    def problems(self, facts: RuleFacts) -> Iterator[str]:
+        """Return what of a released rule does not follow from its public facts."""
+
     def _guarantee(self, problem: WeightedERM, budget: PrivacyBudget) -> Guarantee:
         claimed = budget if self.perturbation == "gaussian" else PrivacyBudget(budget.epsilon, 0.0)
         return Guarantee(Level.CERTIFIED, claimed, source=self.source).resting_on(problem.conditions)
@@ -81,6 +112,7 @@ class ObjectiveRule(RuleMechanism):
     way = "objective"
     kinds = ("gamma", "box", "gaussian")
     source = "policy_learning section 3; Chaudhuri et al. 2011; Iyengar et al. 2019"
+    constants = ("perturbation", "tilt_scale", "epsilon_jacobian", "solver_scale")
 
     @property
     def formula(self) -> str:
@@ -106,8 +138,6 @@ class ObjectiveRule(RuleMechanism):
             constrained=problem.domain is not None,
         )
 
-        solver_scale = objective.solver.released_scale(problem.size)  # refuses before anything is paid
-
         def draw(noise: NoiseSource, runs: int) -> Tensor:
             return objective.release(lambda tilts: problem.solve(tilts, objective.tolerance), noise, runs)
 
@@ -115,7 +145,36 @@ class ObjectiveRule(RuleMechanism):
             objective.event,
             self._guarantee(problem, budget),
             draw,
-            {**objective.public, "ridge": problem.ridge, "solver_scale": solver_scale},
+            {**objective.public, "ridge": problem.ridge, "solver_scale": objective.solver_scale},
+        )
+
+    def problems(self, facts: RuleFacts) -> Iterator[str]:
+        """See ``RuleMechanism.problems``."""
+        if facts.public["perturbation"] != self.perturbation:
+            yield "its perturbation is not that of its mechanism"
+        bounds, most = facts.weights
+        if most is not None:
+            bounds = bounds.scaled(facts.number("tilt_scale") / self._stated_noise_of(facts, bounds).scale)
+            yield from facts.largest(bounds, most)
+        yield from facts.determinants(bounds)
+        noise = self._stated_noise_of(facts, bounds)
+        yield from facts.compared("tilt_scale", noise.scale)
+        yield from facts.compared("solver_scale", noise.solver_scale)
+        yield from grid_problems("theta", facts.release.theta, facts.number("solver_scale"))
+
+    def _stated_noise_of(self, facts: RuleFacts, bounds: WeightBounds) -> ObjectiveNoise:
+        """Return the objective noise that the charge pays, with these weights and the stated cost of determinants."""
+        features = facts.release.features
+        return calibrate_objective(
+            facts.budget,
+            kind=self.perturbation,
+            slope=facts.slope,
+            bounds=bounds,
+            curvature=facts.stated_curvature(bounds),
+            gamma=facts.number("ridge"),
+            size=features.dimension,
+            largest_entry=features.largest_entry,
+            constrained=facts.constrained,
         )
 
 
@@ -135,6 +194,7 @@ class OutputRule(RuleMechanism):
     way = "output"
     kinds = ("gamma", "gaussian")
     source = "policy_learning section 5.1; Giddens et al. 2023"
+    constants = ("noise_scale",)
 
     @property
     def formula(self) -> str:
@@ -165,6 +225,51 @@ class OutputRule(RuleMechanism):
             mechanism.event, self._guarantee(problem, budget), draw, {"noise_scale": scale, "ridge": problem.ridge}
         )
 
+    def problems(self, facts: RuleFacts) -> Iterator[str]:
+        """See ``RuleMechanism.problems``."""
+        bounds, most = facts.weights
+        size, stated = facts.release.features.dimension, facts.number("noise_scale")
+        if most is not None:
+            bounds = bounds.scaled(stated / self._stated_noise(facts, bounds).released_scale(size))
+            yield from facts.largest(bounds, most)
+        yield from facts.compared("noise_scale", self._stated_noise(facts, bounds).released_scale(size))
+        yield from grid_problems("theta", facts.release.theta, stated)
+
+    def _stated_noise(self, facts: RuleFacts, bounds: WeightBounds) -> AdditiveMechanism:
+        """Return the noise that the charge pays, with these weights."""
+        gaussian = isinstance(facts.event, GaussianEvent)
+        mechanism = output_mechanism(
+            _ANY if gaussian else facts.budget,
+            kind=self.perturbation,
+            slope=facts.slope,
+            bounds=bounds,
+            gamma=facts.number("ridge"),
+            tolerance=default_tolerance(facts.slope, bounds.most),
+            constrained=facts.constrained,
+        )
+        return charged_gaussian(facts.event, mechanism.sensitivity) if gaussian else mechanism
+
 
 RULE_MECHANISMS = Registry("rule_mechanism")
 """Mechanisms by the name that users give."""
+
+
+class _ByStatedName(Mapping[str, RuleMechanism]):
+    """Mechanisms with their kinds of noise, by the names that statements give them."""
+
+    def __getitem__(self, name: str) -> RuleMechanism:
+        way, _, kind = name.rpartition("_")
+        if way not in RULE_MECHANISMS or kind not in RULE_MECHANISMS[way].kinds:
+            raise KeyError(name)
+        mechanism: RuleMechanism = RULE_MECHANISMS[way](kind)
+        return mechanism
+
+    def __iter__(self) -> Iterator[str]:
+        return (f"{way}_{kind}" for way, mechanism in RULE_MECHANISMS.items() for kind in mechanism.kinds)
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+STATED_MECHANISMS: Mapping[str, RuleMechanism] = _ByStatedName()
+"""Mechanisms by the name that statements give them."""

@@ -15,7 +15,7 @@ from torchdpcate.erm.losses import Squared
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import DOMAIN, NEAR
 from torchdpcate.estimators.rules.learner import RuleLearner, old_names
-from torchdpcate.estimators.rules.matching import Matching, make_matching
+from torchdpcate.estimators.rules.matching import Matching, make_matching, pair_bounds
 from torchdpcate.estimators.rules.mechanisms import ObjectiveRule
 from torchdpcate.estimators.rules.outcome import OUTCOMES, Outcome, SignedResidual, magnitudes
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
@@ -26,9 +26,6 @@ from torchdpcate.privacy.guarantee import Condition, of_library
 from torchdpcate.privacy.worst_case import Game, k_norm_evidence, worst_case
 
 _POINTS, _ALIKE = 32, 1e-6  # public points at which a model is tried, and ranges of the outcome that rounding may add
-
-GAPS = ("difference", "sign")
-"""What a pair weighs: the difference of its residuals as a share of their range, or one whatever the difference."""
 
 
 @old_names
@@ -81,8 +78,7 @@ class PairwiseRule(RuleLearner):
     def check(self, n: int) -> None:
         """Refuse, before anything is spent, what could not be released; see ``RuleLearner.check``."""
         make_matching(self.matching).check(TableSchema.of(self.domain).domain)
-        if self.gap not in GAPS:
-            raise InputError(f"gap = {self.gap}: choose one of {', '.join(GAPS)}")
+        pair_bounds(self.gap)
         if not isinstance(OUTCOMES.make(self.outcome, Outcome), SignedResidual):
             raise InputError(f"outcome = {self.outcome}: pairs compare residuals; use signed_residual")
         if self.loss == "squared" or isinstance(self.loss, Squared):
@@ -166,30 +162,6 @@ class PairwiseRule(RuleLearner):
         model = "none" if self.residual_model is None else getattr(self.residual_model, "__name__", "given")
         own = {**make_matching(self.matching).public(), "gap": self.gap, "residual_model": model}
         return super()._public() | own
-
-
-def pair_bounds(gap: str) -> WeightBounds:
-    r"""Return how far one record moves the pairwise sum, with kappa in [0, 1] and g in [0, 1].
-
-    For an opposite record i let d and d' be its signed difference to the record before and after, in units of 2K. The
-    record's own term moves by :math:`\kappa g(d) + \kappa' g(d')` over n - 1. The term of i moves by as much where d
-    and d' have different signs, and else by :math:`|\kappa g(d) - \kappa' g(d')|`; with :math:`\kappa' = 0` or
-    :math:`\kappa = 0` where only one of the two is of the other arm.
-
-    - Any g at most one: both together move by at most 2 (kappa g + kappa' g') <= 4.
-    - ``difference``, g(d) = |d|: on one side by 2 max(kappa g, kappa' g') <= 2; on different sides by 2 (kappa |d| +
-      kappa' |d'|) <= 2 (|d| + |d'|) <= 2, for |d| + |d'| is the distance of two residuals in a range of length one.
-
-    Summed over n - 1 others and divided by n - 1 that is W_1. W_2 counts what a record takes away: kappa g twice.
-
-    Args:
-        gap: One of `GAPS`.
-
-    Example:
-        >>> pair_bounds("difference").first, pair_bounds("sign").first
-        (2.0, 4.0)
-    """
-    return WeightBounds(1.0, 2.0, 2.0, own=False) if gap == "difference" else WeightBounds.pairs(1.0)
 
 
 @worst_case(

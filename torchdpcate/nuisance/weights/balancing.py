@@ -1,7 +1,9 @@
 """Weights fitted to all records without privacy: never released; their indirect sensitivity is certified."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,7 +13,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.nuisance.weights.scheme import FittedWeights, WeightScheme
-from torchdpcate.privacy.budget import PrivacyBudget, positive
+from torchdpcate.privacy.budget import PrivacyBudget, as_number, positive
 from torchdpcate.privacy.session import FitSession
 
 
@@ -30,7 +32,17 @@ class BalancingWeights(WeightScheme):
         InputError: A ridge that is not positive.
     """
 
+    states = ("indirect_sensitivity", *(f"weights_{name}" for name in ("ridge", "cap", "alpha", "bandwidth")))
+
     ridge: float
+
+    @classmethod
+    def stated_bounds(cls, public: Mapping[str, Any], overlap: float) -> tuple[WeightBounds, float | None]:
+        """See ``WeightScheme.stated_bounds``."""
+        cap = public.get("weights_cap")
+        largest = 1 / overlap if cap is None else as_number(cap)
+        indirect = as_number(public["indirect_sensitivity"])
+        return WeightBounds.with_indirect(largest / 2, indirect), None
 
     def __post_init__(self) -> None:
         """Refuse a first stage that nothing holds in place."""

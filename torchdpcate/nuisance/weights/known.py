@@ -1,6 +1,8 @@
 """Weights that nothing has to be fitted for: of a known propensity, or one for all."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,7 +12,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.weights.scheme import FittedWeights, InversePropensity, WeightScheme
-from torchdpcate.privacy.budget import PrivacyBudget, probability
+from torchdpcate.privacy.budget import PrivacyBudget, as_number, probability
 from torchdpcate.privacy.session import FitSession
 
 
@@ -40,6 +42,7 @@ class KnownWeights(WeightScheme):
     """
 
     name = "known"
+    states = ("propensity",)
 
     propensity: float | str
 
@@ -52,6 +55,14 @@ class KnownWeights(WeightScheme):
         """Return the bounds of weights without indirect sensitivity."""
         low, high = self._range(domain)
         return WeightBounds.per_record(0.5 / min(low, 1 - high))
+
+    @classmethod
+    def stated_bounds(cls, public: Mapping[str, Any], overlap: float) -> tuple[WeightBounds, float | None]:
+        """See ``WeightScheme.stated_bounds``; the range of a column that the rule does not see is not told."""
+        if isinstance(public["propensity"], str):
+            return WeightBounds.per_record(1.0), 0.5 / overlap
+        given = as_number(public["propensity"])
+        return WeightBounds.per_record(0.5 / min(given, 1 - given)), None
 
     def fit(
         self,
@@ -118,6 +129,11 @@ class ConstantWeights(WeightScheme):
     """
 
     name = "constant"
+
+    @classmethod
+    def stated_bounds(cls, public: Mapping[str, Any], overlap: float) -> tuple[WeightBounds, float | None]:
+        """See ``WeightScheme.stated_bounds``."""
+        return WeightBounds.per_record(1.0), None
 
     def bounds(self, n: int, domain: Domain) -> WeightBounds:
         """Return the bounds of a weight of one."""

@@ -1,8 +1,9 @@
 """Weights by a propensity that is bought: a private logistic regression, then a public map of each record."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -68,6 +69,9 @@ class PrivateWeights(WeightScheme):
     """
 
     name = "private"
+    states = tuple(
+        f"propensity_{name}" for name in ("ridge", "perturbation", "tilt_scale", "epsilon_jacobian", "solver_scale")
+    )
 
     budget_fraction: float = 0.25
     ridge: float | None = None
@@ -90,6 +94,11 @@ class PrivateWeights(WeightScheme):
     def bounds(self, n: int, domain: Domain) -> WeightBounds:
         """Return the bounds before the propensity is known; ``FittedWeights.bounds`` may be smaller."""
         return WeightBounds.per_record(0.5 / domain.overlap)
+
+    @classmethod
+    def stated_bounds(cls, public: Mapping[str, Any], overlap: float) -> tuple[WeightBounds, float | None]:
+        """See ``WeightScheme.stated_bounds``; the coefficients, which decide about the largest weight, are not told."""
+        return WeightBounds.per_record(1.0), 0.5 / overlap
 
     def check(self, n: int, domain: Domain, budget: PrivacyBudget | None) -> None:
         """Refuse a ridge too small for the budget; arguments are the base class's."""
@@ -149,7 +158,7 @@ class PrivateWeights(WeightScheme):
         return PrivatePropensity(bounds, public, theta, features)
 
     def _calibrated(self, n: int, features: FeatureMap, budget: PrivacyBudget) -> ObjectiveNoise:
-        objective = calibrate_objective(
+        return calibrate_objective(
             budget,
             kind=self.perturbation,
             slope=Logistic.slope,
@@ -160,8 +169,6 @@ class PrivateWeights(WeightScheme):
             largest_entry=features.largest_entry,
             remedy="raise weights.ridge or weights.budget_fraction",
         )
-        objective.solver.released_scale(objective.size)  # refuses too many coefficients before anything is paid
-        return objective
 
 
 def logistic_fits(psi: Tensor, label: Tensor, count: Tensor, gamma: float, tolerance: float) -> Fits:

@@ -6,6 +6,7 @@ public function of their own record have none.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -80,6 +81,7 @@ class WeightScheme(ABC):
 
     Attributes:
         name: The name users give.
+        states: Public constants that statements of its rules may have.
         level: How far the bounds are proved.
         budget_fraction: Fraction of the budget that a first stage spends on the records of the second, which pay for
             both.
@@ -88,6 +90,7 @@ class WeightScheme(ABC):
     """
 
     name: ClassVar[str]
+    states: ClassVar[tuple[str, ...]] = ()
     level: ClassVar[Level] = Level.CERTIFIED
     budget_fraction: float = 0.0
     block_fraction: float | None = None
@@ -103,6 +106,23 @@ class WeightScheme(ABC):
 
         Raises:
             InputError: Settings that do not fit the domain, or too many records.
+        """
+
+    @classmethod
+    @abstractmethod
+    def stated_bounds(cls, public: Mapping[str, Any], overlap: float) -> tuple[WeightBounds, float | None]:
+        """Return the bounds of weights with these public constants, for verification.
+
+        Args:
+            public: Of a statement; any value may be forged.
+            overlap: The domain's.
+
+        Returns:
+            The bounds and None; where no statement tells the largest weight, the bounds of weights up to one, and what
+            the largest weight is at most.
+
+        Raises:
+            InputError, LookupError: Constants that are none of such weights.
         """
 
     def check(self, n: int, domain: Domain, budget: PrivacyBudget | None) -> None:

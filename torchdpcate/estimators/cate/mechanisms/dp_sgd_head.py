@@ -12,10 +12,10 @@ from torchdpcate.estimators.cate.mechanisms.base import FUNCTION, FunctionMechan
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
 from torchdpcate.estimators.cate.recompute import EffectFacts
 from torchdpcate.estimators.mechanism import Prepared
-from torchdpcate.estimators.recompute import as_number, batch_problems
+from torchdpcate.estimators.recompute import batch_problems
 from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.privacy.accounting import dp_sgd_noise_multiplier
-from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.budget import PrivacyBudget, as_number
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, worst_case

@@ -21,12 +21,11 @@ from torchdpcate.estimators.cate.mechanisms.worst_pairs import (
 )
 from torchdpcate.estimators.cate.recompute import EffectFacts
 from torchdpcate.estimators.mechanism import Prepared
-from torchdpcate.estimators.recompute import as_number
 from torchdpcate.influence.influence import InfluenceFunction
 from torchdpcate.influence.kernel import KernelInfluenceFunction
 from torchdpcate.influence.supremum import Influence, gross_error_sensitivity
 from torchdpcate.nuisance.nuisances import Nuisances
-from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.budget import PrivacyBudget, as_number
 from torchdpcate.privacy.calibration import smoothness, theorem1_multiplier
 from torchdpcate.privacy.events import ApproximateEvent
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level

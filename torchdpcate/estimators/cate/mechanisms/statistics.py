@@ -13,9 +13,9 @@ from torchdpcate.estimators.cate.mechanisms.base import QUERIES, FunctionMechani
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
 from torchdpcate.estimators.cate.recompute import CLOSE, SQUARED, EffectFacts
 from torchdpcate.estimators.mechanism import Prepared
-from torchdpcate.estimators.recompute import as_number, charged_gaussian, grid_problems, same
+from torchdpcate.estimators.recompute import charged_gaussian, grid_problems, same
 from torchdpcate.features.maps import batches
-from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.budget import PrivacyBudget, as_number
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.mechanisms import GaussianMechanism
 from torchdpcate.privacy.noise import NoiseSource

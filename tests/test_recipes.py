@@ -1,0 +1,137 @@
+"""The three recipes of docs/architecture.md are true: each addition is the files that it names and no other.
+
+A copy of the library gets the files of ``tests/recipes``; a process of its own then uses them as users do. The second
+half is about classes of a user's, registered by name: they claim nothing without a condition.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from torchdpcate.audit.registry import find
+from torchdpcate.data.generators import Dataset1
+from torchdpcate.errors import VerificationError
+from torchdpcate.estimators.cate.learner import RLearner
+from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
+from torchdpcate.estimators.cate.recompute import LEARNERS
+from torchdpcate.nuisance.convex import ConvexNuisanceConfig
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.worst_case import WORST_CASES
+from torchdpcate.release.file import load_release
+from torchdpcate.verify.file import verify_release
+
+PROJECT, RECIPES = Path(__file__).parents[1], Path(__file__).parent / "recipes"
+
+MECHANISM = {
+    "mechanism.py": "torchdpcate/estimators/cate/mechanisms/coarse_output.py",
+    "mechanism.yaml": "conf/mechanism/coarse_output.yaml",
+}
+LEARNER = {"learner.py": "torchdpcate/estimators/cate/half.py", "learner.yaml": "conf/learner/half.yaml"}
+ESTIMAND = "torchdpcate/causal/estimand.py"
+"""An estimand is one class, and its entry, beside the others."""
+
+ATM = '''
+
+class ATM(Estimand):
+    """Records weighed by the root of the overlap: weights between those of the ATE and of the ATO."""
+
+    name = "ATM"
+    powers = (-0.5, -0.5)
+
+
+ESTIMANDS[ATM.name] = ATM
+'''
+
+
+@pytest.fixture(scope="module")
+def used(tmp_path_factory) -> dict:
+    """What one process found that used all three."""
+    folder = tmp_path_factory.mktemp("library")
+    for part in ("torchdpcate", "conf"):
+        shutil.copytree(PROJECT / part, folder / part)
+    for name, place in (MECHANISM | LEARNER).items():
+        assert not (folder / place).exists()
+        shutil.copy(RECIPES / name, folder / place)
+    with (folder / ESTIMAND).open("a") as file:
+        file.write(ATM)
+    shutil.copy(RECIPES / "use.py", folder / "use.py")
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    done = subprocess.run(
+        [sys.executable, "use.py"], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("what", ["mechanism", "learner", "estimand"])
+def test_an_addition_is_trained_released_verified_and_audited(what, used):
+    assert used[what]["codes"] == [0] * (3 if what == "estimand" else 4)
+    assert used[what]["level"] == "certified"
+
+
+def test_statements_call_them_by_their_names(used):
+    assert used["learner"]["public"]["learner"] == "HalfLearner"
+    assert used["estimand"]["public"]["estimand"] == "ATM"
+
+
+def test_a_forged_release_by_a_new_mechanism_is_refused_by_its_own_recomputation(used):
+    assert used["forgery"]
+
+
+STUDY = Dataset1(n=600).load()
+BUDGET = PrivacyBudget(6.0, 1e-5)
+
+
+@pytest.fixture(scope="module")
+def mechanism():
+    """A user's mechanism; its declaration to audits is withdrawn when the tests of this file are over."""
+    from tests.recipes.mechanism import CoarseOutput
+
+    yield CoarseOutput
+    del WORST_CASES[CoarseOutput.name]
+
+
+def fitted(kind):
+    learner = kind(STUDY.domain, BUDGET, ConvexNuisanceConfig(degree=1))
+    return learner.fit(STUDY.records.x, STUDY.records.a, STUDY.records.y)
+
+
+def test_a_user_s_mechanism_is_conditional_and_verified_where_it_is_registered(mechanism, tmp_path, monkeypatch):
+    path = fitted(RLearner).release_function(mechanism()).save(tmp_path / "release.safetensors")
+    privacy = load_release(path).privacy
+    assert (privacy.level, privacy.claims) == ("conditional", True)
+    assert [(c["name"], c["holds"]) for c in privacy.conditions] == [("mechanism", None)]
+    assert {c["level"] for block in privacy.blocks for c in block["charges"]} == {"certified", "conditional"}
+    assert find("coarse_output").of is mechanism  # declared by its class
+    with pytest.raises(VerificationError, match="'coarse_output' is none of the library's, so it may claim nothing"):
+        verify_release(path)
+    monkeypatch.setitem(MECHANISMS, mechanism.name, mechanism)
+    assert verify_release(path)
+
+
+def test_a_registered_mechanism_of_a_user_s_is_never_certified(mechanism, tmp_path, monkeypatch):
+    monkeypatch.setitem(MECHANISMS, mechanism.name, mechanism)
+    monkeypatch.setattr("torchdpcate.estimators.cate.mechanisms.base.own_code", lambda *_: ())
+    release = fitted(RLearner).release_function("coarse_output")
+    assert release.privacy.level == "certified"
+    with pytest.raises(VerificationError, match="'coarse_output' is conditional at most, but the level is certified"):
+        verify_release(release.save(tmp_path / "release.safetensors"))
+
+
+def test_a_user_s_learner_is_conditional_and_verified_where_it_is_registered(tmp_path, monkeypatch):
+    from tests.recipes.learner import HalfLearner
+
+    path = fitted(HalfLearner).release_function().save(tmp_path / "release.safetensors")
+    privacy = load_release(path).privacy
+    assert privacy.level == "conditional"
+    assert [c["name"] for c in privacy.conditions] == ["learner", "score"]
+    assert {c["level"] for block in privacy.blocks for c in block["charges"]} == {"conditional"}
+    with pytest.raises(VerificationError, match="its learner is called HalfLearner, which is none of the library's"):
+        verify_release(path)
+    monkeypatch.setitem(LEARNERS, "half", HalfLearner)
+    assert verify_release(path)
