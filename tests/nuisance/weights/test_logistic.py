@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from tests.estimators.rules.neighbours import DOMAIN, confounded, omega, with_first, worst_movement
+from tests.nuisance.weights.cases import DOMAIN, confounded, omega, with_first, worst_movement
 from torchdpcate.data.records import CausalData
 from torchdpcate.features.maps import Identity
 from torchdpcate.nuisance.weights.logistic import LogisticWeights, logistic_indirect_sensitivity

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.optimize import lsq_linear
 
-from tests.estimators.rules.neighbours import DOMAIN, confounded, omega, worst_movement
+from tests.nuisance.weights.cases import DOMAIN, confounded, omega, worst_movement
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.features.unit_kernel import UnitKernel
 from torchdpcate.nuisance.weights.mmd import MMDWeights, box_minimum, mmd_indirect_sensitivity

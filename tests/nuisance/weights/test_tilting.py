@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from tests.estimators.rules.neighbours import DOMAIN, confounded, omega, worst_movement
+from tests.nuisance.weights.cases import DOMAIN, confounded, omega, worst_movement
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import Identity
 from torchdpcate.nuisance.weights.tilting import TiltingLoss, TiltingWeights, tilting_indirect_sensitivity
