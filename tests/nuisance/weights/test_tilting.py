@@ -68,7 +68,7 @@ def test_the_fit_is_scipys(cap):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("aim", ["spill", "first", "second"])
+@pytest.mark.parametrize("aim", ["indirect", "first", "second"])
 @pytest.mark.parametrize("ridge", [0.1, 1.0])
 def test_the_worst_neighbours_found_keep_the_certificate(ridge, aim):
     share = worst_movement(TiltingWeights(ridge), n=24, aim=aim, generations=4)
