@@ -6,7 +6,7 @@ import types
 import pytest
 import torch
 
-from tests.second_stage import user_maps
+from tests.features import own_maps
 from torchdpcate import (
     ConvexNuisanceConfig,
     CovariateBalancingEffect,
@@ -74,7 +74,7 @@ def selector(nuisance, budget=PURE):
     return PolicySelector(DOMAIN, budget, policies=Thresholds("x0", [0.3, 0.6]), nuisance=nuisance)
 
 
-MAP = user_maps.Vouching()
+MAP = own_maps.Vouching()
 CONVEX = ConvexNuisanceConfig(degree=1)
 CASES = {
     "weights": lambda: OutcomeWeightedLearner(DOMAIN, PURE, propensity=OwnWeights(0.5)),
