@@ -9,7 +9,7 @@ from torch import Tensor
 
 from experiments.average_effects.designs import Design, Sample
 from experiments.average_effects.literal import hajek, literal
-from torchdpcate import PrivacyBudget
+from torchdpcate import CausalData, PrivacyBudget
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.estimators.average.difference_in_means import difference_in_means, plain_difference
 from torchdpcate.estimators.average.doubly_robust_plan import doubly_robust, plan_doubly_robust
@@ -68,7 +68,9 @@ def aipw(eta: float) -> Method:
 
     def run(design: Design, sample: Sample, epsilon: float, seed: int) -> dict[str, Found]:
         plan = plan_doubly_robust(sample.records.n, design.domain, ATE(eta), PrivacyBudget(epsilon, DELTA))
-        return {"AIPW": found(doubly_robust(sample.records, plan, NoiseSource.fixed(seed)))}
+        batch = sample.records.batch  # outcomes of these designs are in [0, 1]
+        records = CausalData(batch.x, batch.z, batch.y)
+        return {"AIPW": found(doubly_robust(records, plan, NoiseSource.fixed(seed)))}
 
     return run
 

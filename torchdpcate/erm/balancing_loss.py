@@ -30,6 +30,7 @@ class BalancingLoss(Loss):
         estimand: Estimand and clip.
 
     Example:
+        >>> from torchdpcate.causal.estimand import ATE
         >>> loss = BalancingLoss(ATE(0.1))
         >>> round(loss(torch.tensor([0.3]).double(), torch.ones(1)).value.item(), 6)
         1.440818

@@ -5,14 +5,14 @@ import math
 import pytest
 import torch
 
-from tests.estimators.average.confounded import DOMAIN, EFFECT, FEATURES, arrays, data_sets
+from tests.estimators.average.confounded import DOMAIN, EFFECT, arrays, data_sets
 from tests.sums import given
-from torchdpcate import Domain, PrivacyBudget
+from torchdpcate import CausalData, Domain, PrivacyBudget
 from torchdpcate.audit.attack import audit
 from torchdpcate.audit.registry import find
 from torchdpcate.causal.efficient_score import Scored, ScoreRanges
 from torchdpcate.causal.estimand import ESTIMANDS, make_estimand
-from torchdpcate.erm.records import Batch, StackedRecords
+from torchdpcate.erm.records import StackedRecords
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect
 from torchdpcate.estimators.average.doubly_robust_plan import (
@@ -34,6 +34,11 @@ from torchdpcate.release.interval_law import half_width
 from torchdpcate.verify.file import verify_release
 
 ATE, BUDGET = make_estimand("ATE", 0.1), PrivacyBudget(1.0, 1e-5)
+
+
+def in_units(records: StackedRecords) -> CausalData:
+    """Records of a domain whose outcomes are in [0, 1]."""
+    return CausalData(records.batch.x, records.batch.z, records.batch.y)
 
 
 def random_records(runs: int, n: int) -> Scored:
@@ -82,7 +87,7 @@ def test_without_noise_it_is_the_textbook_estimate_and_its_standard_error():
 def test_the_worst_neighbours_of_released_nuisances_stay_within_what_is_paid_for(estimand):
     """Records all over the domain, scored by fitted nuisances: how far sums move when one replaces another."""
     plan = plan_doubly_robust(1000, DOMAIN, make_estimand(estimand, 0.1), BUDGET)
-    models = fit_nuisances(data_sets(1, 1000, seed=4), plan, FitSession(NoiseSource.fixed(1)))
+    models = fit_nuisances(in_units(data_sets(1, 1000, seed=4)), plan, FitSession(NoiseSource.fixed(1)))
     ranges = ranges_of(models, plan)
     corners = torch.cartesian_prod(*[torch.tensor([-1.0, 0.0, 1.0]).double()] * 4)
     kinds = torch.cartesian_prod(torch.tensor([0.0, 1.0]), torch.tensor([0.0, 1.0])).double()
@@ -99,18 +104,18 @@ def test_the_worst_neighbours_of_released_nuisances_stay_within_what_is_paid_for
 
 
 def test_each_block_sees_its_own_records_alone():
-    records = StackedRecords(Batch(*(part[0] for part in data_sets(1, 400, seed=0).batch)))
+    several = in_units(data_sets(1, 400, seed=0))
+    records = CausalData(several.x[0], several.a[0], several.y[0])
     plan = plan_doubly_robust(400, DOMAIN, ATE, BUDGET)
     first, second = (plan.blocks[name] for name in (NUISANCE, RECORDS))
     assert sorted(torch.cat([first, second]).tolist()) == list(range(400))
 
-    def changed(index: int) -> StackedRecords:
-        x, psi, z, y = (part.clone() for part in records.batch)
+    def changed(index: int) -> CausalData:
+        x, z, y = (part.clone() for part in (records.x, records.a, records.y))
         x[index], z[index], y[index] = 1.0, 1 - z[index], 1 - y[index]
-        psi[index] = FEATURES(x[index : index + 1])[0]
-        return StackedRecords(Batch(x, psi, z, y))
+        return CausalData(x, z, y)
 
-    def nuisances(of: StackedRecords) -> torch.Tensor:
+    def nuisances(of: CausalData) -> torch.Tensor:
         return fit_nuisances(of, plan, FitSession(NoiseSource.fixed(1)))[0].propensity
 
     models = fit_nuisances(records, plan, FitSession(NoiseSource.fixed(1)))
@@ -122,10 +127,11 @@ def test_each_block_sees_its_own_records_alone():
     assert (before != after).any(0)[0].nonzero()[:, 0].tolist() == [0]
 
 
+@pytest.mark.slow
 def test_intervals_cover_on_the_confounded_design():
     """60 data sets; a coverage of .95 gives fewer than 45 less often than once in 10^6 runs."""
     plan = plan_doubly_robust(5000, DOMAIN, ATE, PrivacyBudget(5.0, 1e-6))
-    found = doubly_robust(data_sets(60, 5000, seed=5), plan, NoiseSource.fixed(0))
+    found = doubly_robust(in_units(data_sets(60, 5000, seed=5)), plan, NoiseSource.fixed(0))
     inside = (found.estimate - EFFECT).abs() <= half_width(0.95, found.gaussian, found.laplace)
     assert inside.sum().item() >= 45
     assert (found.estimate - EFFECT).square().mean().item() < 0.0007  # without privacy 0.0004: half the records
@@ -188,8 +194,8 @@ def test_where_noise_swamps_the_number_of_treated_the_interval_is_everything():
 
 def test_without_privacy():
     fitted = learner(None).fit(*arrays(20_000, seed=0))
-    assert fitted.curator_estimate().value == pytest.approx(EFFECT, abs=0.05)
-    assert learner().fit(*arrays(20_000, seed=0)).curator_estimate().value == fitted.curator_estimate().value
+    assert fitted.nonprivate_estimate().value == pytest.approx(EFFECT, abs=0.05)
+    assert learner().fit(*arrays(20_000, seed=0)).nonprivate_estimate().value == fitted.nonprivate_estimate().value
 
 
 def test_eta_of_a_half_weighs_all_alike():

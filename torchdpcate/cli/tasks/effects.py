@@ -1,9 +1,11 @@
 """The task ``cate``: from records to a released CATE, with what the curator wants to know about it."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from hydra.utils import instantiate
@@ -15,16 +17,17 @@ from torchdpcate.cli.task import Measure, TaskSpec
 from torchdpcate.cli.words import words
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.learner import CATELearner
 from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism, Mechanism
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
 from torchdpcate.evaluation.curves import CURVES_FILE, EffectCurves
 from torchdpcate.evaluation.figures import effect_figure, save_figure
-from torchdpcate.evaluation.metrics import pehe
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.release import EffectRelease
 from torchdpcate.release.views import noise_scales
 from torchdpcate.second_stage.stage import RKHSStage
+
+if TYPE_CHECKING:
+    from torchdpcate.estimators.cate.learner import CATELearner
 
 
 class Effects(TaskSpec):
@@ -132,6 +135,8 @@ class Effects(TaskSpec):
 
     def results(self) -> dict[str, Any]:
         """Return the noise, and the errors at the queries where the truth is known, as of generated data."""
+        from torchdpcate.evaluation.metrics import pehe
+
         study, learner, release = self.study, self.learner, self.release
         scales = None if study.queries is None else noise_scales(release, study.queries)
         noise = {"noise": None if scales is None else scales.mean().item()}
@@ -140,8 +145,8 @@ class Effects(TaskSpec):
         truth, queries = study.effect, self._queries
         estimates = {
             "pehe": release.effect_tensor(queries),
-            "pehe_nonprivate": self._nonprivate.curator_effect(queries),
-            "pehe_head_without_noise": learner.curator_effect(queries),
+            "pehe_nonprivate": self._nonprivate.nonprivate_effect(queries),
+            "pehe_head_without_noise": learner.nonprivate_effect(queries),
             "pehe_plug_in": learner.plug_in_effect(queries),
             "pehe_constant": truth.mean().expand_as(truth),
             "pehe_zero": torch.zeros_like(truth),
@@ -165,7 +170,7 @@ class Effects(TaskSpec):
             stage = stage.squared()  # the head that such a mechanism answers from
 
         def effect(x: Tensor) -> Tensor:
-            return torch.from_numpy(self.learner.curator_effect(x, stage))
+            return torch.from_numpy(self.learner.nonprivate_effect(x, stage))
 
         curve = {} if self._curve is None else {"public.effect_in_figure": self._curve.effect_tensor(self._points)}
         return {
@@ -190,8 +195,8 @@ class Effects(TaskSpec):
         truth = None if study.truth is None else study.truth(x)
         others = {
             "truth": None if truth is None else truth.numpy(),
-            "non-private": None if self._nonprivate is None else self._nonprivate.curator_effect(x),
-            "head without noise": self.learner.curator_effect(x),
+            "non-private": None if self._nonprivate is None else self._nonprivate.nonprivate_effect(x),
+            "head without noise": self.learner.nonprivate_effect(x),
             "plug-in": self.learner.plug_in_effect(x),
         }
         known = {name: values for name, values in others.items() if values is not None}
@@ -203,7 +208,7 @@ class Effects(TaskSpec):
         """Say so where the function's own noise, restricted to the queries, is certainly less."""
         if self.mechanism.name != SmoothSensitivity.name:
             return
-        noise = self.learner.compare_noise(self._queries)
+        noise = self.learner.plan(self._queries)
         if noise["function"] < noise["smooth_sensitivity"]:
             print(
                 f"torchdpcate: note: mechanism=gaussian_process needs noise {noise['function']:.3g} an answer at these "

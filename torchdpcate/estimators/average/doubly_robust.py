@@ -5,8 +5,8 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from torchdpcate.causal.estimand import Estimand
+from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.erm.records import Records, StackedRecords
 from torchdpcate.estimators.average.doubly_robust_plan import (
     DoublyRobustPlan,
     fit_nuisances,
@@ -95,7 +95,7 @@ class DoublyRobustEffect(AverageEffectLearner):
     def check(self, n: int) -> None:
         """See ``AverageEffectLearner``; also refuses a budget without delta, and what split and recipe refuse."""
         whole("seed", self.seed, least=0)
-        self._make_plan(n)
+        self.plan(n)
 
     @property
     def level(self) -> Level:
@@ -107,7 +107,8 @@ class DoublyRobustEffect(AverageEffectLearner):
         """That of a recipe which is not the library's."""
         return own_code("nuisances", self._plan.recipe)
 
-    def _make_plan(self, n: int) -> DoublyRobustPlan:
+    def plan(self, n: int) -> DoublyRobustPlan:
+        """See ``AverageEffectLearner``."""
         return plan_doubly_robust(
             n,
             TableSchema.of(self.domain).domain,
@@ -119,20 +120,21 @@ class DoublyRobustEffect(AverageEffectLearner):
             seed=self.seed,
         )
 
-    def _learn(self, records: Records) -> None:
-        assert isinstance(records, StackedRecords)
-        self._plan = self._make_plan(records.n)
+    def _of(self, records: CausalData) -> CausalData:
+        """See ``AverageEffectLearner``: in outcome units, as recipes of nuisances take them."""
+        return CausalData(records.x.clone(), records.a.clone(), records.y.clone())
+
+    def _fit_first(self, records: CausalData) -> None:
+        self._plan = self.plan(records.n)
         self.nuisances_ = fit_nuisances(records, self._plan, self._session)[0]
 
-    def _release_estimate(self, records: Records, session: FitSession) -> NoisyEstimate:
-        assert isinstance(records, StackedRecords)
+    def _release_estimate(self, records: CausalData, session: FitSession) -> NoisyEstimate:
         plan, models = self._plan, [self.nuisances_]
         assert plan.budget is not None
         scored, ranges = score_records(records, plan, models), ranges_of(models, plan)
         return release_scores(scored, ranges, plan.estimand, plan.budget.epsilon, session)
 
-    def _without_noise(self, records: Records) -> NoisyEstimate:
-        assert isinstance(records, StackedRecords)
+    def _without_noise(self, records: CausalData) -> NoisyEstimate:
         plan = replace(self._plan, budget=None)
         models = (
             [self.nuisances_] if self._plan.budget is None else fit_nuisances(records, plan, FitSession(self._noise))
@@ -140,7 +142,7 @@ class DoublyRobustEffect(AverageEffectLearner):
         return conclude(score_records(records, plan, models), ranges_of(models, plan), plan.estimand)
 
     def _sizes(self, n: int) -> dict[str, int]:
-        return {name: len(positions) for name, positions in self._make_plan(n).blocks.items()}
+        return {name: len(positions) for name, positions in self.plan(n).blocks.items()}
 
     def _public(self) -> dict[str, Any]:
         plan = self._plan

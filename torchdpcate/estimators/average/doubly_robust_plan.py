@@ -12,7 +12,6 @@ from torchdpcate.causal.estimand import Estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.split import public_split
-from torchdpcate.erm.records import StackedRecords
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.score_sums import release_scores
@@ -122,7 +121,7 @@ def default_nuisances(domain: Domain) -> ConvexNuisanceConfig:
 
 
 def fit_nuisances(
-    records: StackedRecords,
+    records: CausalData,
     plan: DoublyRobustPlan,
     session: FitSession,
     runs: int = 1,
@@ -130,7 +129,7 @@ def fit_nuisances(
     """Train nuisances on each data set's own block, or ``runs`` times on one; data set by data set, as recipes do.
 
     Args:
-        records: One data set, or several side by side.
+        records: One data set, or several side by side: [runs, n] where records have [n].
         plan: Public plan; its budget pays.
         session: Pays, and draws the noise.
         runs: How many runs on one data set.
@@ -149,7 +148,7 @@ def fit_nuisances(
     ]
 
 
-def score_records(records: StackedRecords, plan: DoublyRobustPlan, models: Sequence[NuisanceModel]) -> Scored:
+def score_records(records: CausalData, plan: DoublyRobustPlan, models: Sequence[NuisanceModel]) -> Scored:
     """Return the scored block with the nuisances at its records.
 
     Args:
@@ -163,9 +162,8 @@ def score_records(records: StackedRecords, plan: DoublyRobustPlan, models: Seque
             at = model.predict(part.x)
         values.append(torch.stack([at.pi, at.mu0, at.mu1]))
     e, mu0, mu1 = torch.stack(values, 1).double()
-    index = plan.blocks[RECORDS]
-    z, y = (part[..., index].expand_as(e) for part in (records.batch.z, records.batch.y))
-    return Scored(z, y, plan.clip(e), plan.unit(mu0), plan.unit(mu1))
+    z, y = (part[..., plan.blocks[RECORDS]].expand_as(e) for part in (records.a, records.y))
+    return Scored(z, plan.unit(y), plan.clip(e), plan.unit(mu0), plan.unit(mu1))
 
 
 def ranges_of(models: Sequence[NuisanceModel], plan: DoublyRobustPlan) -> ScoreRanges:
@@ -175,7 +173,7 @@ def ranges_of(models: Sequence[NuisanceModel], plan: DoublyRobustPlan) -> ScoreR
     return ScoreRanges.of(plan.estimand, plan.clip(e), plan.unit(mu))
 
 
-def doubly_robust(records: StackedRecords, plan: DoublyRobustPlan, noise: NoiseSource, runs: int = 1) -> NoisyEstimate:
+def doubly_robust(records: CausalData, plan: DoublyRobustPlan, noise: NoiseSource, runs: int = 1) -> NoisyEstimate:
     """Run the whole mechanism on each data set, or ``runs`` times on one; for simulations and audits."""
     assert plan.budget is not None
     session = FitSession(noise)
@@ -184,12 +182,10 @@ def doubly_robust(records: StackedRecords, plan: DoublyRobustPlan, noise: NoiseS
     return release_scores(scored, ranges, plan.estimand, plan.budget.epsilon, session)
 
 
-def _data_sets(records: StackedRecords, plan: DoublyRobustPlan, block: str, runs: int) -> list[CausalData]:
-    """Return the records of a block, in outcome units, one entry a run."""
-    index, domain = plan.blocks[block], plan.domain
-    x, z, y = records.batch.x[..., index, :], records.batch.z[..., index], records.batch.y[..., index]
-    # scaling back may round past an end of the interval
-    y = (domain.outcome_low + domain.outcome_range * y).clamp(domain.outcome_low, domain.outcome_high)
+def _data_sets(records: CausalData, plan: DoublyRobustPlan, block: str, runs: int) -> list[CausalData]:
+    """Return the records of a block, one entry a run."""
+    index = plan.blocks[block]
+    x, z, y = records.x[..., index, :], records.a[..., index], records.y[..., index]
     if z.ndim == 1:
         return [CausalData(x, z, y)] * runs
     return [CausalData(*parts) for parts in zip(x, z, y, strict=True)]

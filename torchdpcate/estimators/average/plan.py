@@ -117,6 +117,7 @@ def make_plan(
 
     Example:
         >>> from torchdpcate import Domain
+        >>> from torchdpcate.causal.estimand import ATE
         >>> from torchdpcate.features.user_maps import on_domain
         >>> features = on_domain(None, Domain([0.0] * 4, [1.0] * 4, 0.0, 1.0))
         >>> plan = make_plan(5000, features, ATE(0.1), PrivacyBudget(1.0, 0.0))

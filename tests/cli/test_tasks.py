@@ -1,0 +1,113 @@
+"""Tasks and their groups: what a task has no use for is unknown to it, and a task is added by one yaml."""
+
+import json
+import shutil
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from tests.cli.test_cli import one_line
+from torchdpcate import registry
+from torchdpcate.cli.groups import all_tasks, brought
+from torchdpcate.cli.main import main
+from torchdpcate.cli.overrides import sweep_words
+from torchdpcate.cli.task import TaskSpec, family_of, tasks_of
+from torchdpcate.cli.tasks.rules import Rules
+from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
+
+COMMON = {"privacy", "task", "data"}
+OWN = {
+    "cate": {"second_stage", "learner", "release", "mechanism", "split", "screen", "nuisance", "trainer", "features"},
+    "owl": {"weights", "outcome", "loss", "features"},
+    "two_stage_rule": {"weights", "outcome", "loss", "features"},
+    "pairwise": {"matching", "outcome", "loss", "features"},
+    "policy_selection": {"policies", "certificate", "selection", "mechanism"},
+    "average_effect": {"effect", "features"},
+}
+
+
+def composed(*words: str) -> dict:
+    with initialize_config_dir(str(registry.conf_dir()), version_base="1.3"):
+        return OmegaConf.to_container(compose("config", list(words)), resolve=True)
+
+
+@pytest.mark.parametrize("task", all_tasks())
+def test_a_task_has_its_own_groups_and_no_other(task):
+    groups = set(brought({"task": task}))
+    assert groups - {"tune", "queries", "experiment"} == COMMON | OWN[task]
+    names = set(composed(f"task={task}")) - {"seed", "run_dir", "figure", "rule"}
+    assert names == groups
+    assert issubclass(family_of(task), TaskSpec)
+
+
+REFUSED = {
+    "a group of other tasks": (["weights=ipw"], "weights: not used by task=cate; it is of task=owl and two_stage_rule"),
+    "a setting of other tasks": (["rule.ridge=3"], "it is of task=owl, pairwise and two_stage_rule"),
+    "a setting of the same name": (["task=owl", "mechanism=output"], "policy_selection; use rule.mechanism"),
+    "a group that is added": (["+weights=ipw"], "weights: not used by task=cate"),
+    "a group of another choice": (
+        ["second_stage=neural", "features=fourier"],
+        "features: not used by task=cate with second_stage=neural; it is of second_stage=linear",
+    ),
+    "in one run of a sweep": (["-m", "task=owl,pairwise", "matching=gaussian"], "matching: not used by task=owl"),
+    "in a sweep": (["-m", "seed=0,1", "matching=all,gaussian"], "matching: not used by task=cate"),
+    "a rule of another task": (["task=owl", "rule=pairwise"], "choose a task of owl, pairwise, two_stage_rule"),
+    "no such task": (["task=none"], "none"),
+}
+
+
+@pytest.mark.parametrize("mistake", sorted(REFUSED))
+def test_words_that_a_task_has_no_use_for_are_one_line(mistake, tmp_path, capsys):
+    words, message = REFUSED[mistake]
+    assert main(["train", *words, f"run_dir={tmp_path / 'r'}"]) == 2
+    assert message in one_line(capsys)
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_groups_that_choices_bring_are_chosen_as_others_are():
+    assert composed("features=fourier", "features.pairs=7")["second_stage"]["features"]["pairs"] == 7
+    assert composed("task=average_effect", "effect=doubly_robust", "nuisance=mlp")["effect"]["nuisance"]["width"] == 32
+    assert composed("experiment=hillstrom_policy", "data.path=x")["mechanism"]["_target_"].endswith("PermuteAndFlip")
+    assert [composed(f"nuisance={name}")["nuisance"]["width"] for name in ("linear", "narrow", "mlp")] == [0, 16, 32]
+
+
+def test_a_sweep_over_choices_composes_each_run_for_itself():
+    words = ["-m", "task=owl,pairwise", "data.n=300", "data.domain={a: 1}", "~tune", "x=", "hydra.sweep.dir=a"]
+    swept = ["-m", "task=owl,pairwise", "data.n=choice(300)", "data.domain=choice({a: 1})", *words[4:]]
+    assert sweep_words(words) == swept
+    assert sweep_words([word.replace(",pairwise", "") for word in words])[2] == "data.n=300"
+
+
+@pytest.mark.parametrize(("words", "public"), [([], False), (["release=queries"], True), (["task=owl"], False)])
+def test_where_answers_are_published_no_person_is_asked_about(words, public):
+    """A second meaning of ``release.public_queries``: without such a group, queries are only looked at."""
+    assert (
+        composed(*words, "data=semi_synthetic", "data.path=x", "data.domain=twins")["data"]["public_queries"] is public
+    )
+
+
+class Eager(OutcomeWeightedLearner):
+    """A learner of somebody else."""
+
+
+def test_a_learner_of_a_known_family_needs_a_class_and_a_yaml(tmp_path, monkeypatch, capsys):
+    shutil.copytree(registry.conf_dir(), tmp_path / "conf")
+    mine = (tmp_path / "conf" / "task" / "owl.yaml").read_text()
+    for old, new in (
+        ("name: owl", "name: eager"),
+        ("torchdpcate.estimators.rules.owl.OutcomeWeightedLearner", f"{__name__}.Eager"),
+    ):
+        assert old in mine
+        mine = mine.replace(old, new)
+    (tmp_path / "conf" / "task" / "eager.yaml").write_text(mine)
+    monkeypatch.setattr(registry, "_PACKAGE", tmp_path / "torchdpcate")
+    assert tasks_of(Rules) == ["eager", "owl", "pairwise", "two_stage_rule"]
+    run = tmp_path / "runs" / "r"
+    assert main(["train", "task=eager", "data.n=300", "weights.propensity=0.5", f"run_dir={run}"]) == 0
+    summary = json.loads((run / "summary.json").read_text())
+    assert (summary["task"], summary["learner"], summary["weights"]) == ("eager", "Eager", "known")
+    assert main(["report", str(run.parent)]) == 0
+    capsys.readouterr()
+    assert main(["train", "weights=ipw", f"run_dir={tmp_path / 'x'}"]) == 2
+    assert "it is of task=eager, owl and two_stage_rule" in one_line(capsys)
