@@ -56,7 +56,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
 
     Args:
         domain: See ``AverageEffectLearner``, and for all arguments not named here.
-        budget: Of the whole; delta = 0 is pure.
+        budget: Of all of it; delta = 0 is pure.
         basis: Public feature map that is balanced; None takes intercept and scaled covariates, ``Products`` adds their
             products. The interval rests on it, and noise grows with its size. A map that is not the library's has its
             rows scaled to norms of at most one, and makes the release conditional.
@@ -187,8 +187,10 @@ class CovariateBalancingEffect(AverageEffectLearner):
             table = expected_balance(theta[0], plan.features, plan.propensity.ridge, plan.propensity.imbalance, size)
         if BALANCE in plan.epsilons:
             statistics = BalanceStatistics(plan.epsilons[BALANCE], plan.estimand)
-            bought = statistics.run(records, theta, plan.features, size, session.part(BALANCE))
-            table = bought if table is None else replace(bought, expected=table.expected, expected_sd=table.expected_sd)
+            balance = statistics.run(records, theta, plan.features, size, session.part(BALANCE))
+            table = (
+                balance if table is None else replace(balance, expected=table.expected, expected_sd=table.expected_sd)
+            )
         beside = None
         if DIFFERENCE in plan.epsilons:
             plain = difference_in_means(records, plan.epsilons[DIFFERENCE], session.part(DIFFERENCE))
@@ -211,7 +213,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
         return statistics.without_noise(self._records, self._learnt.theta, plan.features)
 
     def _public(self) -> dict[str, Any]:
-        """Return the settings and constants of the plan, as statements tell them."""
+        """Return the settings and constants of the plan, as statements have them."""
         plan = self._plan
         fits = {"weights": plan.propensity, "outcome_model": plan.outcome}
         constants = {

@@ -29,7 +29,7 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.estimate import Estimate
-from torchdpcate.release.holds_if import HOLDS_IF, holds_if
+from torchdpcate.release.holds_if import HOLDS_IF
 from torchdpcate.release.statement import make_statement
 
 
@@ -48,7 +48,7 @@ class AverageEffectLearner(BaseEstimator, ABC):
 
     Args:
         domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns in releases.
-        budget: Privacy budget of the whole. None fits without privacy; such a learner releases nothing.
+        budget: Privacy budget of fit and release. None fits without privacy; such a learner releases nothing.
         estimand: ``ATE``, ``ATT``, ``ATC``, ``ATO`` or another of ``ESTIMANDS``.
         overlap: eta, public clip of the propensity, in (0, 0.5]; None takes the domain's overlap bound. Noise grows as
             1/eta, and clipping changes whom the effect is an average of.
@@ -58,7 +58,7 @@ class AverageEffectLearner(BaseEstimator, ABC):
 
     Attributes:
         schema_: Columns and public bounds.
-        settings_: Public settings of the fit, as statements tell them.
+        settings_: Public settings of the fit, as statements have them.
         ledger_: What has been spent; None without privacy.
         sizes_: Records per block, public.
     """
@@ -143,7 +143,7 @@ class AverageEffectLearner(BaseEstimator, ABC):
 
     @abstractmethod
     def _public(self) -> dict[str, Any]:
-        """Return the settings and constants that statements tell, besides estimand, eta and learner."""
+        """Return the settings and constants that statements have, besides estimand, eta and learner."""
 
     def features(self) -> FeatureMap:
         """Return the feature map, set up on the domain: intercept and scaled covariates unless a learner has more."""
@@ -224,7 +224,7 @@ class AverageEffectLearner(BaseEstimator, ABC):
             "eta": target.overlap,
             **self._public(),
         }
-        condition = holds_if(self._mechanism.name, self.settings_)
+        condition = self._mechanism.holds_if(self.settings_)
         if condition is not None:
             self.settings_[HOLDS_IF] = condition
         self._records, self._released = records, False
