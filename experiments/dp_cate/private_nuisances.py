@@ -25,11 +25,11 @@ from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.nuisance.screening import Screening
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.second_stage.recipes import LinearSecondStage, ThresholdPurchase
+from torchdpcate.second_stage.recipes import LinearSecondStage, PrivateThreshold
 
 DELTA = 1e-5
 EPSILONS = (0.5, 1.0, 4.0, 16.0, None)  # None: the learner without privacy
-STAGE = LinearSecondStage(purchase=ThresholdPurchase(quantile=0.75))
+STAGE = LinearSecondStage(private_threshold=PrivateThreshold(quantile=0.75))
 BEST = {"screen": Screening(), "nuisance": ConvexNuisanceConfig(), "tune": Tuning(), "second_stage": STAGE}
 BEFORE = {"nuisance": NuisanceConfig()}
 Make = Callable[[int], Study]

@@ -75,6 +75,7 @@ def _first(left, ledger, event):
     return left[0] >= 0
 
 
+@pytest.mark.slow
 def test_the_audit_plays_it_and_finds_no_more_than_is_claimed():
     result = audit(find("composition"), BUDGET)
     assert 0.99 < result.bound <= result.claimed == 1.0
@@ -82,6 +83,7 @@ def test_the_audit_plays_it_and_finds_no_more_than_is_claimed():
     assert result.true_rate - np.exp(result.bound) * result.false_rate == pytest.approx(1e-5, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_an_accountant_in_place_of_the_filter_is_refuted(monkeypatch):
     """Charges chosen by looking, composed as if they had been fixed."""
     monkeypatch.setattr(Ledger, "_is_fixed", lambda *_: True)

@@ -260,6 +260,7 @@ def test_opposite_gradients_are_the_worst_for_dp_sgd(rate, epsilon):
     assert min(rivals) < worst - 1e-3
 
 
+@pytest.mark.slow
 def test_a_record_at_the_queries_shrinks_the_noise_of_theorem_one():
     stages = [linear_stage((x, 0.0), n=100, ridge=0.01, threshold=math.inf) for x in (FAR, NEAR)]
     far, near = (InfluencePerturbation(starts=16).gross_error_sensitivity(s, queries(1)) for s in stages)

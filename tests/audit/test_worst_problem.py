@@ -20,6 +20,7 @@ def test_squared_searches_end_at_the_mirrored_pair(n, p):
     assert 0.99 * mirrored < found < 1.001 * mirrored
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threshold", [0.5, 1.0])
 def test_huber_searches_attain_the_bound(threshold):
     assert 0.99 < worst_problem(B, S, 0.1, 100, threshold=threshold, starts=8, steps=300).share <= 1

@@ -50,6 +50,7 @@ def families(draw) -> PolicyFamily:
     return FunctionPolicies(["tests.candidates.cases:third"] * count)
 
 
+@pytest.mark.slow
 @given(families())
 @settings(max_examples=150, deadline=None)
 def test_plain_types_give_the_same_family_back(family):

@@ -45,22 +45,18 @@ def summary(folder) -> dict:
     return json.loads((Path(folder) / "summary.json").read_text())
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """Folders of runs on generated data, trained once each."""
-    root, done = tmp_path_factory.mktemp("effects"), {}
+@pytest.fixture
+def trained(finished):
+    """Folders of runs on generated data."""
 
     def folder(name: str) -> Path:
-        if name not in done:
-            done[name] = root / name.replace(" ", "_")
-            words = [word for word in SMALL if not (word.startswith("effect.overlap") and name == "means")]
-            assert main(["train", *words, *RUNS[name], f"run_dir={done[name]}"]) == 0
-        return done[name]
+        words = [word for word in SMALL if not (word.startswith("effect.overlap") and name == "means")]
+        return finished(*words, *RUNS[name])
 
     return folder
 
 
-@pytest.mark.first(2)
+@pytest.mark.first(1)
 @pytest.mark.parametrize("name", RUNS)
 def test_every_effect_trains_verifies_and_leaks_nothing(name, trained):
     folder = trained(name)
@@ -86,6 +82,7 @@ def test_every_effect_trains_verifies_and_leaks_nothing(name, trained):
     assert sum(next(row for row in report.comparisons if "names" in row.against).expected) < FALSE_ALARM
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("name", RUNS)
 def test_a_summary_tells_what_the_file_says(name, trained):
     found, release = summary(trained(name)), load_release(trained(name) / "release" / "release.safetensors")
@@ -396,7 +393,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.first(6)
+@pytest.mark.first(3)
 @pytest.mark.parametrize("mistake", sorted(MISTAKES))
 def test_mistakes_give_one_line_and_leave_nothing(mistake, here, capsys):
     prepare, words, message = MISTAKES[mistake]

@@ -57,13 +57,10 @@ def here(tmp_path, monkeypatch):
 TABLE = ["data=table", "data.path=people.csv", "data.domain=domain.yaml"]
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
+@pytest.fixture
+def run(finished):
     """One finished run on generated data."""
-    folder = tmp_path_factory.mktemp("run") / "r"
-    code = main(["train", "data=dataset1", "data.n=1200", "queries.count=25", *QUICK, f"run_dir={folder}"])
-    assert code == 0
-    return folder
+    return finished("data=dataset1", "data.n=1200", "queries.count=25", *QUICK)
 
 
 def test_a_run_writes_release_curator_and_summary(run):
@@ -368,7 +365,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.first(6)
+@pytest.mark.first(3)
 @pytest.mark.parametrize("mistake", sorted(MISTAKES))
 def test_mistakes_give_one_line_and_leave_nothing(mistake, here, capsys):
     prepare, words, message = MISTAKES[mistake]
@@ -400,6 +397,7 @@ def test_predict_refuses_to_overwrite_its_input(run, tmp_path, capsys):
     assert pd.read_csv(source).columns.tolist() == ["x0", "x1"]
 
 
+@pytest.mark.slow
 def test_query_mechanisms_of_a_linear_head_buy_no_threshold(here):
     words = ["release=queries", "mechanism=smooth_sensitivity", "queries.count=5", "run_dir=r"]
     assert main(["train", *TABLE, *QUICK, *words]) == 0
@@ -421,6 +419,7 @@ def test_a_fixed_noise_seed_claims_nothing_anywhere(here, capsys):
     assert all(account["epsilon"] is None for account in summary["spent"].values())
 
 
+@pytest.mark.slow
 def test_real_covariates_are_never_published_as_queries(here):
     words = ["data=semi_synthetic", "data.path=people.csv", "data.domain=domain.yaml", "release=queries"]
     quick = [w for w in QUICK if "ridge" not in w]
@@ -437,6 +436,7 @@ def test_an_existing_run_folder_is_refused(here, capsys):
     assert list(Path("r").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_large_delta_is_a_warning(here, capsys):
     assert main(["train", *TABLE, *QUICK, "privacy.delta=0.01", "run_dir=r"]) == 0
     assert "warning: privacy.delta = 0.01 is above 1/n" in one_line(capsys)

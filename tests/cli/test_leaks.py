@@ -1,6 +1,7 @@
 """Runs of every mechanism and head on marked records; the leak scan finds nothing of the curator's in them."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -29,11 +30,16 @@ def marked(n: int = 300) -> pd.DataFrame:
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    marked().to_csv("people.csv", index=False)
-    Path("domain.yaml").write_text(yaml.safe_dump(DOMAIN))
-    return tmp_path
+def trained(finished, tmp_path, monkeypatch):
+    """A copy of a run by its words, where the path of its records leads to them."""
+    files = {"people.csv": marked().to_csv(index=False), "domain.yaml": yaml.safe_dump(DOMAIN)}
+
+    def folder(*words: str) -> Path:
+        run = finished(*QUICK, *words, "trainer.progress=false", files=files)
+        monkeypatch.chdir(run.parent)
+        return Path(shutil.copytree(run, tmp_path / "r"))
+
+    return folder
 
 
 @pytest.mark.first(1)
@@ -50,12 +56,12 @@ def here(tmp_path, monkeypatch) -> Path:
     ],
     ids=lambda words: " ".join(words[:2]) or "default",
 )
-def test_the_release_folder_holds_nothing_of_the_curators(words, here):
+def test_the_release_folder_holds_nothing_of_the_curators(words, trained):
     ridge = [] if "second_stage=neural" in words else ["second_stage.ridge=0.05"]
-    assert main(["train", *QUICK, *words, *ridge, "trainer.progress=false", "run_dir=r"]) == 0
+    run = trained(*words, *ridge)
     if "mechanism=influence" not in words:  # a page and a file more to search
-        assert main(["inspect", "r/release/release.safetensors", "--card"]) == 0
-    report = scan(here / "r")
+        assert main(["inspect", str(run / "release" / "release.safetensors"), "--card"]) == 0
+    report = scan(run)
     assert report.leaks == ()
     assert report.notes == ()
     searches = {row.against: row for row in report.comparisons}
@@ -70,20 +76,19 @@ def test_the_release_folder_holds_nothing_of_the_curators(words, here):
 
 
 @pytest.mark.slow
-def test_the_scan_finds_one_planted_record(here):
-    assert main(["train", *QUICK, "second_stage.ridge=0.05", "trainer.progress=false", "run_dir=r"]) == 0
-    release = here / "r" / "release"
-    (release / "note.md").write_text(f"outcome {marked()['pay'][3]}")
-    leaks = scan(here / "r").leaks
+def test_the_scan_finds_one_planted_record(trained):
+    run = trained("second_stage.ridge=0.05")
+    (run / "release" / "note.md").write_text(f"outcome {marked()['pay'][3]}")
+    leaks = scan(run).leaks
     assert [(leak.file, leak.what) for leak in leaks] == [("note.md", "equal: record's pay")]
 
 
 @pytest.mark.slow
-def test_the_curators_numbers_are_written_and_complete(here):
-    assert main(["train", *QUICK, "second_stage.ridge=0.05", "trainer.progress=false", "run_dir=r"]) == 0
+def test_the_curators_numbers_are_written_and_complete(trained):
+    run = trained("second_stage.ridge=0.05")
     from safetensors.torch import load_file
 
-    numbers, table = load_file(here / "r" / "curator" / "numbers.safetensors"), marked()
+    numbers, table = load_file(run / "curator" / "numbers.safetensors"), marked()
     assert {name: float(numbers[name]) for name in ("arm.treated", "arm.control")} == {
         "arm.treated": table["treat"].sum(),
         "arm.control": 300 - table["treat"].sum(),
@@ -91,7 +96,7 @@ def test_the_curators_numbers_are_written_and_complete(here):
     assert float(numbers["mean.outcome"]) == pytest.approx(table["pay"].mean())
     assert float(numbers["mean.outcome.treated"]) == pytest.approx(table["pay"][table["treat"] == 1].mean())
     assert float(numbers["mean.covariate.dose"]) == pytest.approx(table["dose"].mean())
-    fit = json.loads((here / "r" / "curator" / "fit.json").read_text())
+    fit = json.loads((run / "curator" / "fit.json").read_text())
     assert numbers["theta_without_noise"].shape == (fit["head_parameters"],)
     assert numbers["effect_at_queries_without_noise"].shape == (300,)
     assert numbers["effect_in_figure_without_noise"].shape == numbers["public.effect_in_figure"].shape == (101,)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 from contextlib import redirect_stderr, redirect_stdout
 
 import numpy as np
@@ -48,22 +49,13 @@ def queries(tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """Folders of runs that were trained already, by choice."""
-    root, done = tmp_path_factory.mktemp("runs"), {}
-
-    def folder(choice):
-        if choice not in done:
-            done[choice] = root / choice.replace(" ", "_")
-            code, _, error = run("train", *SMALL, *CHOICES[choice], f"run_dir={done[choice]}")
-            assert code == 0, error
-        return done[choice]
-
-    return folder
+@pytest.fixture
+def trained(finished):
+    """Folders of runs by choice."""
+    return lambda choice: finished(*SMALL, *CHOICES[choice])
 
 
-@pytest.mark.first(2)
+@pytest.mark.first(1)
 @pytest.mark.parametrize("choice", CHOICES)
 def test_every_choice_trains_and_verifies(choice, trained):
     folder = trained(choice)
@@ -78,6 +70,7 @@ def test_every_choice_trains_and_verifies(choice, trained):
     assert points in ((True, True), (False, False))
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("choice", ["objective", "statistics", "plug_in", "tangent", "nystrom"])
 def test_a_reader_asks_a_function_wherever_he_likes(choice, trained, queries, tmp_path):
     out = tmp_path / "out.csv"
@@ -85,9 +78,10 @@ def test_a_reader_asks_a_function_wherever_he_likes(choice, trained, queries, tm
     assert pd.read_csv(out)["effect"].notna().all()
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("choice", ["gaussian_process", "kernel"])
 def test_the_curator_answers_as_often_as_wanted_and_always_the_same(choice, trained, queries, tmp_path):
-    folder, out = trained(choice), tmp_path / "out.csv"
+    folder, out = shutil.copytree(trained(choice), tmp_path / "r"), tmp_path / "out.csv"
     ledger = (folder / "curator" / "ledger.json").read_bytes()
     code, printed, _ = run("answer", folder, "--queries", queries)
     assert code == 0
@@ -110,7 +104,7 @@ def test_a_query_release_is_offered_the_noise_of_the_function(tmp_path):
     assert "note: mechanism=gaussian_process needs noise" in error
 
 
-@pytest.mark.first(3)
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [

@@ -26,7 +26,7 @@ WRONG = {
 }
 
 
-@pytest.mark.first(5)
+@pytest.mark.first(2)
 @pytest.mark.parametrize("sweep", [[], ["-m", "seed=0,1", "data=dataset1,dataset2"]], ids=["one run", "sweep"])
 @pytest.mark.parametrize("word", WRONG)
 def test_a_word_that_names_no_setting_is_one_line(word, sweep, tmp_path, monkeypatch, capsys):
@@ -40,6 +40,7 @@ def test_a_word_that_names_no_setting_is_one_line(word, sweep, tmp_path, monkeyp
     assert not list(Path(tmp_path).rglob("*.json"))
 
 
+@pytest.mark.slow
 def test_a_setting_of_any_swept_choice_is_known(tmp_path, capsys):
     words = ["-m", "data=dataset1,owl", "seed=0", "+second_stage.rigde=1", f"run_dir={tmp_path / 'r'}"]
     assert main(["train", *words]) == 2
@@ -49,6 +50,7 @@ def test_a_setting_of_any_swept_choice_is_known(tmp_path, capsys):
     assert "no setting second_stage.bandwith; the nearest is second_stage.bandwidth" in one_line(capsys)
 
 
+@pytest.mark.slow
 def test_a_setting_that_is_there_may_have_a_plus(tmp_path, capsys):
     words = ["data=dataset1", "data.n=300", "+privacy.epsilon=-2", f"run_dir={tmp_path / 'r'}"]
     assert main(["train", *words]) == 2

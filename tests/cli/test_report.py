@@ -142,6 +142,7 @@ def curves(shift: float = 0.0, covariate: str = "x0") -> EffectCurves:
     return EffectCurves(covariate, GRID, GRID + shift, None, 0.95, {"truth": GRID})
 
 
+@pytest.mark.slow
 def test_a_sweep_becomes_tables_and_figures(tmp_path, capsys):
     for i, (mechanism, epsilon, seed) in enumerate(
         (m, e, s) for m in ("objective", "output") for e in (0.5, 5.0) for s in (3, 4)
@@ -373,6 +374,7 @@ def test_lines_of_estimates_against_budget_are_named_and_not_by_their_values(ave
     assert not re.search(r"\d\.\d{5}", text)
 
 
+@pytest.mark.slow
 def test_a_run_of_its_own_keeps_its_curators_files(averages, tmp_path, monkeypatch):
     folder = Path(shutil.copytree(averages / "0", tmp_path / "run"))
     os.chmod(folder / "curator", 0o755)

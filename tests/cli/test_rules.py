@@ -47,22 +47,18 @@ def summary(folder) -> dict:
     return json.loads((Path(folder) / "summary.json").read_text())
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """Folders of runs on generated data, trained once each."""
-    root, done = tmp_path_factory.mktemp("rules"), {}
+@pytest.fixture
+def trained(finished):
+    """Folders of runs on generated data."""
 
     def folder(name: str) -> Path:
-        if name not in done:
-            done[name] = root / name.replace(" ", "_")
-            delta = ["privacy.delta=1e-5"] if name == "balanced" else []
-            assert main(["train", *SMALL, *TASKS[name], *delta, f"run_dir={done[name]}"]) == 0
-        return done[name]
+        delta = ["privacy.delta=1e-5"] if name == "balanced" else []
+        return finished(*SMALL, *TASKS[name], *delta)
 
     return folder
 
 
-@pytest.mark.first(2)
+@pytest.mark.first(1)
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_trains_verifies_and_leaks_nothing(name, trained):
     folder = trained(name)
@@ -113,6 +109,7 @@ def test_a_summary_tells_accuracy_and_value_of_the_file(trained):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_values_of_estimated_propensities_use_what_was_paid_for(trained):
     study = ITR(confounded=True, n=1200, queries=60).load()
     truth = study.effect
@@ -216,11 +213,13 @@ def test_a_report_of_rules_and_effects_keeps_them_apart(sweep, capsys):
     assert "value treat all" in shown
 
 
+@pytest.mark.slow
 def test_runs_of_a_sweep_say_so(sweep):
     statements = [json.loads(path.read_text()) for path in sorted(sweep.glob("[0-9]/release/privacy.json"))]
     assert [statement["tuning"]["text"][:7] for statement in statements] == ["run 0 (", "run 1 (", "run 2 (", "run 3 ("]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not LALONDE.is_file(), reason=f"{LALONDE} is not there")
 def test_real_records_of_a_trial_become_a_rule(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -287,6 +286,7 @@ def test_a_propensity_column_is_used_and_the_rule_does_not_see_it(here):
     assert summary("r")["value"] is not None
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("words", [[], ["weights.propensity=null"], ["data.n=300"]])
 @pytest.mark.parametrize("task", ["owl", "two_stage_rule"])
 def test_the_propensity_of_a_table_is_never_guessed(task, words, here, capsys):
@@ -304,6 +304,7 @@ def test_nor_is_that_of_generated_records_whose_treatment_depends_on_covariates(
     assert "weights=private" in one_line(capsys)
 
 
+@pytest.mark.slow
 def test_a_release_of_clipped_records_decides_anywhere(here, capsys):
     frame = table()
     frame.loc[:3, "age"] = 99
@@ -372,7 +373,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.first(6)
+@pytest.mark.first(3)
 @pytest.mark.parametrize("mistake", sorted(MISTAKES))
 def test_mistakes_give_one_line_and_leave_nothing(mistake, here, capsys):
     change, words, message = MISTAKES[mistake]

@@ -85,7 +85,12 @@ def test_the_law_of_the_mean_iterate_where_gradients_are_constant(momentum):
     assert ((theta.var(0) / scale**2 - 1).abs() < 5 * math.sqrt(2 / runs)).all()
 
 
-@pytest.mark.parametrize(("loss", "target"), [(ATE, arm), (Logistic(), arm), (CrossEntropy(), outcome)], ids=str)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("loss", "target"),
+    [(ATE, arm), (Logistic(), arm), (CrossEntropy(), outcome)],
+    ids=["ATE", "logistic", "cross-entropy"],
+)
 def test_with_a_large_budget_it_ends_at_the_minimiser(loss, target):
     sample = records()
     fit = NoisyGradient(3_000, ridge=1.0).prepare(loss, 500, LINE, PrivacyBudget(1e7, 1e-6))

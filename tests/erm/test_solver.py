@@ -157,6 +157,7 @@ def test_more_features_than_records_are_fine_with_a_ridge_alone(domain):
             minimise(psi, target, weights, HuberHinge(0.5), gamma, torch.zeros(2, 40), 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("p", [1, 5])
 def test_hard_cases_meet_the_public_stop(p):
     """Tiny smoothing, tiny ridge, huge tilts, no weight at all."""

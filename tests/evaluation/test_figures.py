@@ -172,6 +172,7 @@ SAVED = {
 }
 
 
+@pytest.mark.slow
 @examples(40)
 @given(json_faults(SAVED))
 def test_damaged_curves_are_refused_or_can_be_drawn(tmp_path_factory, text):

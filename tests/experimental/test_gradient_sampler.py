@@ -67,7 +67,7 @@ def p_value(of, data, theta, cells=7):
     return chi2.sf(statistic, int((~few).sum()))
 
 
-@pytest.mark.first(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [2, math.inf])
 @pytest.mark.parametrize(("estimand", "eta", "scale"), [("ATE", 0.1, 8.0), ("ATT", 0.3, 1.5), ("ATC", 0.3, 1.5)])
 def test_draws_follow_the_density(estimand, eta, scale, order):

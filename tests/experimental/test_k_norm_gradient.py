@@ -182,6 +182,7 @@ def test_few_features_of_the_treated_alone_are_drawn():
     assert fit.public["dry_run_acceptance"] == pytest.approx(0.25**2, rel=0.2)
 
 
+@pytest.mark.slow
 def test_the_evidence_is_the_log_likelihood_ratio():
     """Up to a constant: E_0 exp(L) E_1 exp(-L) = 1, to five standard errors; other worlds' means are far from it."""
     game, noise, runs = WORST_CASES["k_norm_gradient"].make(ONE), NoiseSource.fixed(5), 4_000

@@ -46,6 +46,7 @@ def test_uncentred_covariates_lie_between_zero_and_one():
     assert psi.twin()(x).equal(psi(x))
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=3, max_size=3))
 def test_norm_bound_property(unit):

@@ -67,6 +67,7 @@ def test_rows_made_of_networks_keep_their_bounds_to_the_last_bit(width):
         assert psi.conditions == ()
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.floats(-1e9, 1e9) | st.just(float("nan")), min_size=1, max_size=40), st.floats(1e-3, 1.0))
 def test_any_row_is_held_to_its_bounds_and_those_within_are_left_alone(numbers, largest):

@@ -50,6 +50,7 @@ def test_interior_face_and_corner(centre):
     assert abs(best.value - (3 - float(((expected - c) ** 2).sum()))) < 1e-11
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 1000))
 def test_convex_functions_reach_their_best_corner(seed):

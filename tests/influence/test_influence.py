@@ -144,6 +144,7 @@ def test_damping_shrinks_and_is_heuristic():
     assert head.influence(solver=CholeskySolver(damping=0.1)).heuristic
 
 
+@pytest.mark.slow
 def test_an_unpolished_network_has_no_influence_function(network):
     unpolished = neural_head(ridge=1e-4)
     unpolished.theta = draws(unpolished.theta.numel(), seed=9)

@@ -202,6 +202,7 @@ def test_norms_of_the_truncated_square_are_of_the_worst_smaller_residual():
     assert bool((at.amax(0) > 0.95 * worst).all())
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("q", [1, 2, 6])
 def test_no_search_exceeds_the_certified_bound(loss, q):

@@ -70,6 +70,7 @@ def test_negative_curvature_stops_and_names_the_ridge(solver, smallest):
     solver(damping=-2 * smallest).solve(product, draws(4, 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_an_unpolished_network_stops(solver):
     head = neural_head(ridge=1e-4)

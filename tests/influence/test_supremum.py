@@ -31,6 +31,7 @@ def grid_truth(influence, regression, domain, points=20_001):
     return float(torch.stack(norms).max())
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_line_reaches_the_grid_truth(seed):
     influence = kernel_head().influence()
@@ -43,6 +44,7 @@ def test_a_line_reaches_the_grid_truth(seed):
     assert found.a in (0, 1)
 
 
+@pytest.mark.slow
 def test_a_network_on_a_line_reaches_the_grid_truth():
     head = neural_head(q=1)
     domain = Domain([-1.0], [1.0], -1.0, 1.0)
@@ -65,6 +67,7 @@ def test_corners_have_the_supremum_of_a_linear_head_without_residuals(q):
     assert found.y == 3.0
 
 
+@pytest.mark.slow
 def test_the_domain_and_not_the_sample_is_searched():
     head = kernel_head()
     influence = head.influence()

@@ -18,6 +18,7 @@ DELTA = 1e-5
 RATE = 128 / 1350
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize(
     ("sigma", "rate", "steps", "epsilon"),
     [
@@ -66,6 +67,7 @@ def test_noise_multiplier_matches_the_theory(epsilon, delta, steps, sigma):
     assert found == pytest.approx(sigma, abs=6e-3)
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize(
     ("epsilon", "delta", "rate", "steps", "also"),
     [
@@ -179,6 +181,7 @@ def test_naive_sum_adds_epsilons():
     assert naive_sum([], DELTA) == (0.0, DELTA)
 
 
+@pytest.mark.slow
 def test_an_evaluation_of_a_long_run_is_quick():
     dp_sgd_epsilon(2.0, DELTA, 0.1, 10)  # imports
     start = time.process_time()

@@ -90,6 +90,7 @@ def test_the_law_of_the_choice_changes_by_less_than_epsilon():
     assert 0.5 < most <= 1 + 1e-6
 
 
+@pytest.mark.slow
 def test_the_declared_pair_comes_near_its_claim():
     asked = []
     for world in (0, 1):

@@ -73,6 +73,7 @@ def test_equal_and_vanishing_scales_are_allowed():
     assert width(0.95, 1e-9, (1.0,)) == pytest.approx(math.log(20), rel=1e-4)
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("c", [(1, 0, 0, 0), (0.5, -0.5, -0.5, 0.5), (1, 1, 1, 1), (1, -0.3, 0.5, 0), (1, -1, 0, 0)])
 @pytest.mark.parametrize(("s", "b"), [(0.0, ()), (0.7, (0.4,))])
 def test_root_polytope_parts_agree_with_draws(c, s, b):

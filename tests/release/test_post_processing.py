@@ -261,6 +261,7 @@ def learner():
     ).fit(study.records.x, study.records.a, study.records.y)
 
 
+@pytest.mark.slow
 def test_post_processing_of_a_learners_release_costs_nothing(learner):
     study, fitted = learner
     model = fitted()

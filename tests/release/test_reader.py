@@ -1,13 +1,11 @@
 """The reader's side in a fresh process: what is imported to load each kind of release, and to predict with it."""
 
-import json
 import os
-import subprocess
-import sys
 
 import pytest
 import torch
 
+from tests.fresh_process import CURATOR, ROOMS, TABLES, TRAINING, fresh_process, of
 from tests.release.helpers import DOMAIN, QUERIES
 from tests.release.test_file import STATEMENT, function_release, query_release
 from torchdpcate.erm.normal_equations import NormalEquations
@@ -15,37 +13,6 @@ from torchdpcate.features.maps import FEATURE_MAPS
 from torchdpcate.release import average_effect, policy, rule
 from torchdpcate.release.file import _CLASSES
 from torchdpcate.release.statistics import StatisticsRelease
-
-# What trains, draws noise, makes figures or composes a configuration, and what only a table of that kind needs.
-TRAINING = ("lightning", "opacus", "torchmetrics", "matplotlib", "gpytorch", "linear_operator", "sklearn", "piqp")
-CURATOR = ("hydra", "omegaconf", "dp_accounting", "opendp", "scipy.stats", "scipy.optimize")
-TABLES = ("pandas", "pyarrow", "rich", "scipy.special")
-ROOMS = ("second_stage", "influence", "estimators", "experimental", "verify", "audit", "evaluation")
-
-# One process has torch alone; each job is a copy of it, which costs less than a start of its own.
-SERVER = """
-import contextlib, io, json, os, sys
-import torch
-sys.path.insert(0, os.getcwd())
-for line in sys.stdin:
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        before = set(sys.modules)
-        with contextlib.redirect_stdout(io.StringIO()):
-            try:
-                exec(json.loads(line))
-                found = sorted(set(sys.modules) - before)
-            except BaseException as error:
-                found = repr(error)
-        with os.fdopen(writing, "w") as pipe:
-            print(json.dumps(found), file=pipe)
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as pipe:
-        print(pipe.readline(), end="", flush=True)
-    os.waitpid(child, 0)
-"""
 
 
 def statistics_release() -> StatisticsRelease:
@@ -70,18 +37,8 @@ RELEASES = {
 
 @pytest.fixture(scope="module")
 def fresh():
-    """Run words in a process that has imported torch and nothing else; return the modules that they import."""
-    with subprocess.Popen([sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
-
-        def run(code: str) -> list[str]:
-            server.stdin.write(json.dumps(code).encode() + b"\n")
-            server.stdin.flush()
-            found = json.loads(server.stdout.readline())
-            assert isinstance(found, list), found
-            return found
-
+    with fresh_process() as run:
         yield run
-        server.stdin.close()
 
 
 @pytest.fixture(scope="module")
@@ -91,10 +48,6 @@ def files(tmp_path_factory):
         name: make().save(folder / f"{name.replace(', ', '_')}.safetensors").as_posix()
         for name, make in RELEASES.items()
     }
-
-
-def of(modules: list[str], packages: tuple[str, ...]) -> list[str]:
-    return [name for name in modules if any(name == p or name.startswith(f"{p}.") for p in packages)]
 
 
 def test_every_kind_of_release_is_here():

@@ -381,7 +381,7 @@ def test_the_median_bandwidth_is_of_the_domain_alone():
         ({"loss": "absolute"}, r"second_stage\.loss = absolute"),
         ({"ridge": 0.0}, r"second_stage\.ridge = 0"),
         ({"largest_dense": 0}, r"second_stage\.largest_dense = 0"),
-        ({"loss": "truncated_squared", "purchase": None}, "give a threshold or a purchase"),
+        ({"loss": "truncated_squared", "private_threshold": None}, "give a threshold or a private_threshold"),
     ],
 )
 def test_bad_settings_are_refused(settings, message):

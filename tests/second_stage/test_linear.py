@@ -20,7 +20,7 @@ from torchdpcate.second_stage.linear import (
     solve_tilted,
     squared_sensitivity,
 )
-from torchdpcate.second_stage.recipes import LinearSecondStage, ThresholdPurchase
+from torchdpcate.second_stage.recipes import LinearSecondStage, PrivateThreshold
 
 
 def column(*values: float) -> torch.Tensor:
@@ -245,7 +245,7 @@ def test_ridge_worked_out_gives_the_noise_ratio():
         ({"loss": "absolute"}, r"second_stage\.loss = absolute"),
         ({"threshold": -1.0}, r"second_stage\.threshold = -1"),
         ({"loss": "squared", "threshold": 1.0}, "the squared loss has none"),
-        ({"purchase": None}, "give a threshold or a purchase"),
+        ({"private_threshold": None}, "give a threshold or a private_threshold"),
     ],
 )
 def test_bad_settings_are_refused(settings, message):
@@ -253,7 +253,19 @@ def test_bad_settings_are_refused(settings, message):
         LinearSecondStage(**settings)
 
 
-@pytest.mark.parametrize("settings", [{"quantile": 1.0}, {"share": 0.0}, {"points": 1}])
-def test_bad_purchases_are_refused(settings):
-    with pytest.raises(InputError, match=r"second_stage\.purchase"):
-        ThresholdPurchase(**settings)
+@pytest.mark.parametrize("settings", [{"quantile": 1.0}, {"budget_fraction": 0.0}, {"points": 1}])
+def test_bad_private_thresholds_are_refused(settings):
+    with pytest.raises(InputError, match=r"second_stage\.private_threshold"):
+        PrivateThreshold(**settings)
+
+
+def test_earlier_names_of_the_private_threshold_are_known_with_a_warning():
+    from torchdpcate import second_stage
+
+    with pytest.warns(FutureWarning, match="ThresholdPurchase is now PrivateThreshold"):
+        old = second_stage.ThresholdPurchase
+    with pytest.warns(FutureWarning, match="share is now budget_fraction"):
+        settings = old(share=0.1)
+    with pytest.warns(FutureWarning, match="purchase is now private_threshold"):
+        stage = LinearSecondStage(purchase=settings)
+    assert stage.private_threshold == PrivateThreshold(budget_fraction=0.1)

@@ -80,6 +80,7 @@ def test_the_ridge_is_in_the_objective_and_nowhere_else():
     assert group["weight_decay"] == 0
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("epochs", [0, 3])
 @pytest.mark.parametrize("ridge", [1e-3, 1e-2])
 def test_the_fit_is_a_stationary_minimum(epochs, ridge):
@@ -97,6 +98,7 @@ def test_the_fit_is_a_stationary_minimum(epochs, ridge):
     assert float(torch.linalg.eigvalsh(H)[0]) > 0
 
 
+@pytest.mark.slow
 def test_adam_runs_under_the_trainer():
     x, s, w = records()
     head, made = head_of(), []

@@ -103,6 +103,7 @@ def test_chunks_of_any_size_agree(threshold, elements, monkeypatch):
     torch.testing.assert_close(refits(base, given), expected, rtol=0, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_many_crossings_are_solved_densely(monkeypatch):
     """A crowd of residuals sits at the threshold: one record moves more of them across it than there are features."""
     base = problem(0.05, n=40, p=2, ridge=1e-3)
@@ -166,7 +167,7 @@ def test_no_refit_exceeds_the_proved_sensitivity(threshold, ridge, n, p, seed, w
 
 def test_a_tolerance_that_is_missed_is_an_error(monkeypatch):
     base = problem(0.1)
-    monkeypatch.setattr(refit, "_NEWTON_STEPS", 1)
+    monkeypatch.setattr("torchdpcate.erm.descent._MOST_STEPS", 1)
     with pytest.raises(NumericalError, match="a refit stopped at a gradient norm"):
         refits(base, candidates(base))
 

@@ -53,6 +53,7 @@ def test_the_huber_bound_is_attained_below_the_target_bound():
     assert worst_pair(B, S, 0.01, 1350, threshold=S).share > 0.999
 
 
+@pytest.mark.slow
 @given(
     weight=st.floats(0.05, 2),
     target=st.floats(0.05, 10),

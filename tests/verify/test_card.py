@@ -189,6 +189,7 @@ def use_of(privacy):
     return [model[key] for key in ("release_type", "release_type_details", "data_source_type_details")]
 
 
+@pytest.mark.slow
 def test_the_record_counts_the_releases_and_knows_a_sweep():
     kind, details, source = use_of(statement(gaussian=True))
     assert (kind, details.startswith("Release 1 of the same records;")) == ("One release", True)
@@ -207,6 +208,7 @@ def test_the_record_counts_the_releases_and_knows_a_sweep():
     assert (kind, details.startswith("Release 2 of the same records;")) == ("Many releases", True)
 
 
+@pytest.mark.slow
 def test_the_first_sentence_of_a_run_of_a_sweep_speaks_of_this_release_alone():
     alone = "of this release alone; what else is published from the same records adds up"
     swept = make_card(release(replace(statement(), tuning=SWEEP)))["guarantee"]["in_words"]
@@ -298,6 +300,7 @@ def test_the_fields_are_those_of_the_registrys_schema():
     assert sorted(FIELDS) == sorted(REGISTRY.split())
 
 
+@pytest.mark.slow
 def test_facts_fill_the_registrys_record_up_to_tier_3(tmp_path):
     bare = make_card(release(statement()))
     assert bare["registry"]["deployment"]["administrative"]["tier"] is None
@@ -446,6 +449,7 @@ def test_a_wide_table_is_cut_and_says_so():
     assert "48 more covariates are in card.json" in Page(card_html(card)).text
 
 
+@pytest.mark.slow
 def test_writing_keeps_the_sums_of_the_folder_in_step(tmp_path):
     path = release(statement()).save(tmp_path / "release.safetensors")
     write_sums(tmp_path)

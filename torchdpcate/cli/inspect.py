@@ -5,11 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from torchdpcate._text import plain
-from torchdpcate.audit.report import shipped_results
 from torchdpcate.errors import InputError
 from torchdpcate.release.file import load_release
-from torchdpcate.verify.card import make_card, write_card
-from torchdpcate.verify.deployments import read_facts
 
 
 def inspect(release: str, as_json: bool = False) -> None:
@@ -49,6 +46,10 @@ def card(release: str, output: str | None = None, facts: str | None = None) -> N
         InputError: Not a release, facts that the registry has no field for, or a folder that cannot be written to.
         VerificationError: The release's statement does not agree with itself.
     """
+    from torchdpcate.audit.report import shipped_results
+    from torchdpcate.verify.card import make_card, write_card
+    from torchdpcate.verify.deployments import read_facts
+
     loaded, stated = load_release(release), None if facts is None else read_facts(facts)
     made = make_card(loaded, path=release, facts=stated, audit=shipped_results())
     written = write_card(made, Path(release).parent if output is None else output)

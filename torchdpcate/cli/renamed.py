@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from torchdpcate._text import plain
 
 OPTIONS: dict[str, str] = {
+    "second_stage.purchase.share": "second_stage.private_threshold.budget_fraction",
+    "second_stage.purchase": "second_stage.private_threshold",
     "effect.eta": "effect.overlap",
     "rule.gamma": "rule.ridge",
     "rule.gamma_bound": "rule.ridge_bound",

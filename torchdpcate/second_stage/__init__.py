@@ -16,7 +16,14 @@ __getattr__, __dir__, __all__ = exports(
             "squared_sensitivity",
         ),
         "neural": ("NeuralFit", "NeuralHead", "fit_neural_head"),
-        "recipes": ("LinearSecondStage", "NeuralSecondStage", "RidgeSecondStage", "SecondStage", "ThresholdPurchase"),
+        "recipes": (
+            "LinearSecondStage",
+            "NeuralSecondStage",
+            "RidgeSecondStage",
+            "SecondStage",
+            "PrivateThreshold",
+            "ThresholdPurchase",
+        ),
         "stage": (
             "FittedStage",
             "LinearStage",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
+from torchdpcate._renamed import renamed, warn_renamed
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import FeatureMap, Legendre
 from torchdpcate.features.user_maps import on_domain
@@ -24,28 +25,29 @@ if TYPE_CHECKING:
 _NONPRIVATE_RIDGE = 1e-4
 
 
+@renamed(share="budget_fraction")
 @dataclass(frozen=True)
-class ThresholdPurchase:
-    """A Huber threshold bought from the nuisance block: a private quantile of its |s|.
+class PrivateThreshold:
+    """A Huber threshold that the nuisance block pays for: a private quantile of its |s|.
 
     Attributes:
         quantile: Which quantile of |s| becomes the threshold, in (0, 1).
-        share: Share of the nuisance block's epsilon that pays for it (pure), in (0, 1).
+        budget_fraction: Of the nuisance block's epsilon, which pays for it (pure), in (0, 1).
         points: Size of the public geometric grid from S / 1000 to S.
     """
 
     quantile: float = 0.9
-    share: float = 0.05
+    budget_fraction: float = 0.05
     points: int = 200
 
     def __post_init__(self) -> None:
-        """Refuse a quantile or a share outside (0, 1)."""
-        for name in ("quantile", "share"):
+        """Refuse a quantile or a budget fraction outside (0, 1)."""
+        for name in ("quantile", "budget_fraction"):
             value = getattr(self, name)
             if not 0 < value < 1:
-                raise InputError(f"second_stage.purchase.{name} = {value}: give a number strictly in (0, 1)")
+                raise InputError(f"second_stage.private_threshold.{name} = {value}: give a number strictly in (0, 1)")
         if self.points < 2:
-            raise InputError(f"second_stage.purchase.points = {self.points}: give at least 2 grid points")
+            raise InputError(f"second_stage.private_threshold.points = {self.points}: give at least 2 grid points")
 
 
 class SecondStage(ABC):
@@ -53,11 +55,11 @@ class SecondStage(ABC):
 
     Attributes:
         choice: What users write after ``second_stage=``.
-        purchase: The Huber threshold to buy before fitting, or None.
+        private_threshold: The Huber threshold to find before fitting, or None.
     """
 
     choice: ClassVar[str]
-    purchase: ThresholdPurchase | None = None
+    private_threshold: PrivateThreshold | None = None
 
     @abstractmethod
     def fit(
@@ -75,11 +77,14 @@ class SecondStage(ABC):
         Args:
             block: The second-stage block.
             nuisances: Trained nuisances.
-            threshold: Bought Huber threshold; infinity where none was bought.
+            threshold: Private Huber threshold; infinity where there is none.
             budget: The block's budget, from which public settings may be worked out; None without privacy.
             trainer: Makes a Lightning Trainer; heads that train, train under it.
             seed: Public seed of initial weights and batches.
         """
+
+
+old_names = renamed(purchase="private_threshold")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +96,8 @@ class RidgeSecondStage(SecondStage):
             ``ridge_for`` from public facts.
         noise_ratio: Noise allowed in an answer, in Huber thresholds, from which a ridge is worked out.
         loss: One of ``losses``.
-        threshold: A public Huber threshold in outcome units; None buys one.
-        purchase: How the threshold is bought.
+        threshold: A public Huber threshold in outcome units; None takes a private one.
+        private_threshold: How a private threshold is found.
     """
 
     choice = "linear, tangent or kernel_ridge"
@@ -102,10 +107,10 @@ class RidgeSecondStage(SecondStage):
     noise_ratio: float = 0.5
     loss: str = "huber"
     threshold: float | None = None
-    purchase: ThresholdPurchase | None = field(default_factory=ThresholdPurchase)
+    private_threshold: PrivateThreshold | None = field(default_factory=PrivateThreshold)
 
     def __post_init__(self) -> None:
-        """Check the settings; drop the purchase where nothing is to be bought."""
+        """Check the settings; drop the private threshold where none is needed."""
         if self.loss not in self.losses:
             raise InputError(f"second_stage.loss = {self.loss}: choose {' or '.join(self.losses)}")
         for name, value in (("ridge", 1.0 if self.ridge is None else self.ridge), ("noise_ratio", self.noise_ratio)):
@@ -115,10 +120,12 @@ class RidgeSecondStage(SecondStage):
             raise InputError(f"second_stage.threshold = {self.threshold}: give a positive number or null")
         if self.loss == "squared" and self.threshold is not None:
             raise InputError("second_stage.threshold: the squared loss has none; use second_stage.loss=huber")
-        if self.loss != "squared" and self.threshold is None and self.purchase is None:
-            raise InputError(f"second_stage.threshold = null: give a threshold or a purchase for the {self.loss} loss")
+        if self.loss != "squared" and self.threshold is None and self.private_threshold is None:
+            raise InputError(
+                f"second_stage.threshold = null: give a threshold or a private_threshold for the {self.loss} loss"
+            )
         if self.loss == "squared" or self.threshold is not None:
-            object.__setattr__(self, "purchase", None)
+            object.__setattr__(self, "private_threshold", None)
 
     def ridge_for(self, weight_bound: float, n: int, budget: PrivacyBudget | None) -> float:
         r"""Return the ridge: the given one, or the least that keeps the noise of an answer to its ratio.
@@ -145,6 +152,7 @@ class RidgeSecondStage(SecondStage):
         return 2 * weight_bound * sigma / (self.noise_ratio * n)
 
 
+@old_names
 @dataclass(frozen=True)
 class LinearSecondStage(RidgeSecondStage):
     """A linear head on a public feature map; further settings are those of ``RidgeSecondStage``.
@@ -242,3 +250,10 @@ class NeuralSecondStage(SecondStage):
                 tolerance=self.tolerance,
             )
         return NeuralStage(block, head, fit, self.ridge, domain.outcome_range)
+
+
+def __getattr__(name: str) -> type[PrivateThreshold]:
+    if name != "ThresholdPurchase":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warn_renamed(name, PrivateThreshold.__name__)
+    return PrivateThreshold

@@ -5,9 +5,10 @@ from typing import ClassVar
 
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.tangent import Tangent
-from torchdpcate.second_stage.recipes import LinearSecondStage
+from torchdpcate.second_stage.recipes import LinearSecondStage, old_names
 
 
+@old_names
 @dataclass(frozen=True)
 class TangentSecondStage(LinearSecondStage):
     """A linear head on ``Tangent`` features; settings are those of ``RidgeSecondStage``.

@@ -25,7 +25,6 @@ from safetensors.torch import load_file, save_file
 from torchdpcate.audit.leak.chance import Coincidences, coincidences, grid_step, kind_of, multiples_of
 from torchdpcate.audit.leak.figures import drawn
 from torchdpcate.audit.leak.scan import FALSE_ALARM, leak_report, scan
-from torchdpcate.cli.main import main
 from torchdpcate.errors import AuditFailure, InputError
 from torchdpcate.evaluation.figures import effect_figure, save_figure
 
@@ -86,22 +85,17 @@ class Run:
         (self.release / name).write_bytes(data[:33] + chunk + data[33:])  # after IHDR
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> Run:
-    here = tmp_path_factory.mktemp("leaks")
-    table = marked(np.random.default_rng(0))
-    table.to_csv(here / "people.csv", index=False)
-    (here / "domain.yaml").write_text(yaml.safe_dump(DOMAIN))
-    data = ["data=table", f"data.path={here / 'people.csv'}", f"data.domain={here / 'domain.yaml'}"]
-    quick = ["nuisance.batch_size=50", "nuisance.epochs=2", "second_stage.ridge=0.05", "privacy.epsilon=4"]
-    quick += ["features.degree=4"]  # nine coefficients: few of eight bits each could be anybody's
-    assert main(["train", *data, *quick, "trainer.progress=false", f"run_dir={here / 'run'}"]) == 0
-    return Run(here / "run", table)
-
-
 @pytest.fixture
-def run(trained, tmp_path) -> Run:
-    return Run(Path(shutil.copytree(trained.folder, tmp_path / "run")), trained.table)
+def run(finished, tmp_path, monkeypatch) -> Run:
+    """A copy of a run, where the path of its records leads to them."""
+    table = marked(np.random.default_rng(0))
+    files = {"people.csv": table.to_csv(index=False), "domain.yaml": yaml.safe_dump(DOMAIN)}
+    words = ["data=table", "data.path=people.csv", "data.domain=domain.yaml", "nuisance.batch_size=50"]
+    words += ["nuisance.epochs=2", "second_stage.ridge=0.05", "privacy.epsilon=4", "trainer.progress=false"]
+    words += ["features.degree=4"]  # nine coefficients: few of eight bits each could be anybody's
+    folder = finished(*words, files=files)
+    monkeypatch.chdir(folder.parent)
+    return Run(Path(shutil.copytree(folder, tmp_path / "run")), table)
 
 
 def test_a_real_run_is_clean(run, capsys):
@@ -471,6 +465,7 @@ def test_many_weak_matches_are_beyond_chance_and_few_are_not():
         assert (len(outcome.beyond_chance(1e-6)) == hits) is caught
 
 
+@pytest.mark.slow
 @given(st.integers(1, 10**7 - 1), st.integers(-6, 6))
 def test_the_grid_of_a_decimal_is_its_last_digit_or_coarser(whole, exponent):
     value = float(f"{whole}e{exponent}")

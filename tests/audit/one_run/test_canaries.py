@@ -185,6 +185,7 @@ def test_hearing_every_step_is_as_good_as_the_worst_pair_allows(heard):
     assert int(best_guesses(heard.white_box, heard.coins, 1000)) == pytest.approx(wanted, abs=75)
 
 
+@pytest.mark.slow
 def test_the_final_model_alone_betrays_nearly_as_much(heard):
     """678 of 1,000 are the most to be expected, with a deviation of 15, and 500 by chance."""
     assert 590 < int(best_guesses(heard.black_box, heard.coins, 1000)) < 753
@@ -250,6 +251,7 @@ def test_several_runs_are_judged_by_their_fewest_right_guesses():
     assert three.epsilon_bound == alike.epsilon_bound > one.epsilon_bound
 
 
+@pytest.mark.slow
 def test_a_wide_network_on_few_covariates_is_a_weaker_but_valid_target():
     domain = Domain([0.0] * 20, [1.0] * 20, outcome_low=0.0, outcome_high=10.0)
     config = NuisanceConfig(width=8, batch_size=20, epochs=3)

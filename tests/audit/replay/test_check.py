@@ -271,7 +271,7 @@ class RefusesACorner(Planted):
 THIS = f"{__file__}:"
 
 
-@pytest.mark.first(3)
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("mechanism", "kind", "where"),
     [
@@ -401,6 +401,7 @@ def test_a_statistic_of_the_batches_is_reported():
     assert (difference.kind, difference.place) == ("result", "result.module.mean")
 
 
+@pytest.mark.slow
 def test_a_clip_norm_taken_from_the_records_is_reported():
     kinds = found(dp_sgd(clip=lambda records: float(records.y.max())))
     assert any("engines.py" in place for place in kinds["scale of fine_gaussian"])
@@ -452,6 +453,7 @@ def test_a_report_reads_in_lines():
     ]
 
 
+@pytest.mark.slow
 def test_a_release_alone_is_read_back_from_its_file():
     def pipeline(records, noise):
         model = clone(learner()).set_params(noise=noise).fit(records.x, records.a, records.y)

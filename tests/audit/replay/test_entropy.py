@@ -137,6 +137,7 @@ def test_a_learner_on_system_noise_is_fresh():
 # ---- faults
 
 
+@pytest.mark.slow
 def test_a_source_of_the_experiments_seed_is_found_in_every_draw():
     found = check_fresh_noise(learner(), STUDY.records, SEED, lambda: OfTheExperiment(SEED))
     assert {r.kind for r in found if r.how == SEEDS} == KINDS
@@ -151,6 +152,7 @@ def test_a_source_of_the_experiments_seed_is_found_in_every_draw():
     }
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("source", "kind", "how"),
     [
@@ -169,6 +171,7 @@ def test_a_source_that_repeats_is_found_and_named(source, kind, how):
     assert {r.kind for r in found} <= {kind, "noise"}
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("source", "generators"),
     [(FromTorch, {"torch"}), (FromNumPy, {"numpy"}), (GlobalStream, {"torch"}), (SeededStream, {"random"})],

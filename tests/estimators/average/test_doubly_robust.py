@@ -127,6 +127,7 @@ def test_each_block_sees_its_own_records_alone():
     assert (before != after).any(0)[0].nonzero()[:, 0].tolist() == [0]
 
 
+@pytest.mark.slow
 def test_intervals_cover_on_the_confounded_design():
     """60 data sets; a coverage of .95 gives fewer than 45 less often than once in 10^6 runs."""
     plan = plan_doubly_robust(5000, DOMAIN, ATE, PrivacyBudget(5.0, 1e-6))

@@ -62,6 +62,7 @@ def test_no_neighbour_moves_the_sum_by_more_than_its_sensitivity_and_one_attains
     assert most == pytest.approx(plan_horvitz_thompson(5000, FEATURES, ATE, 1.0).total.sensitivity)
 
 
+@pytest.mark.slow
 def test_the_sum_is_the_textbook_one_and_its_noise_has_the_stated_scale():
     records = StackedRecords(Batch(*(part[0] for part in data_sets(1, 400, seed=1).batch)))
     plan = plan_horvitz_thompson(records.n, FEATURES, ATE, 1.0)

@@ -133,6 +133,7 @@ def test_linear_query_mechanisms_have_their_levels(mechanism, level):
         release.interval(STUDY.queries)
 
 
+@pytest.mark.slow
 def test_theorem_one_claims_nothing_where_its_minimum_n_is_missed():
     release = learner().fit(*RECORDS).release_queries(STUDY.queries, "influence")
     assert release.privacy.epsilon is None

@@ -91,6 +91,7 @@ def test_without_privacy_the_best_columns_are_chosen_openly():
     assert torch.as_tensor(model.curator_effect(STUDY.queries)).isfinite().all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nuisance", [ConvexNuisanceConfig(), QUICK])
 def test_convex_nuisances_are_paid_for_and_come_back(nuisance, tmp_path):
     model = screened(nuisance=nuisance).fit(*RECORDS)

@@ -33,6 +33,7 @@ def test_a_number_is_a_disjoint_split():
     assert (by_number.curator_effect(x) == by_name.curator_effect(x)).all()
 
 
+@pytest.mark.slow
 def test_both_folds_fit_the_second_stage_by_the_other_folds_nuisances():
     crossed = learner(split=CrossFit(), noise=NoiseSource.fixed(1)).fit(*RECORDS)  # keeps the order of the records
     block, (first, second) = crossed.stage_.block, crossed.blocks_.values()
@@ -112,6 +113,7 @@ def test_targets_keep_their_bound_whatever_the_other_folds_nuisances_say(kind):
     assert block.s.abs().max() == block.bounds.target  # it does bind
 
 
+@pytest.mark.slow
 def test_a_pair_of_networks_has_both_representations(tmp_path):
     from torchdpcate.features.maps import Representation
 

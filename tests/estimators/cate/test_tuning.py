@@ -54,6 +54,7 @@ def test_least_risk_is_that_of_a_constrained_optimiser(seed, radius):
     assert -1e-7 <= risk.value - found.fun <= 0.01 * risk.sensitivity + 1e-7
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("ridge", [1e-4, 1e-2, 1.0])
 @pytest.mark.parametrize("radius", [0.3, 2.0])
 def test_a_neighbour_moves_the_least_risk_by_no_more_than_its_sensitivity(ridge, radius):

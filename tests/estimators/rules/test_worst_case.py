@@ -56,6 +56,7 @@ def test_for_the_same_propensity_one_term_of_a_two_stage_rule_differs():
     assert facts(problems[0]) == facts(problems[1])
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("world", [0, 1])
 def test_densities_integrate_to_the_mass_of_the_cubes_noise(world):
     """Theta and tilt are one to one: exp of the log density has the mass of exp(-||b||_inf / s), 8 s^2 for p = 2."""

@@ -39,6 +39,7 @@ def fitted(nuisances: PrivateNuisances, given: SelectionFacts, budget: PrivacyBu
     return certified, ledger
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("arms", [2, 3])
 def test_functions_are_near_the_truth_paid_for_and_within_their_ranges(arms):
     certified, ledger = fitted(PrivateNuisances(), facts(arms))
@@ -59,6 +60,7 @@ def test_functions_are_near_the_truth_paid_for_and_within_their_ranges(arms):
     assert certified.spread == 2 * certified.public["score_spread"] < 0.9 * 2 * 1 / 0.1
 
 
+@pytest.mark.slow
 def test_networks_by_dp_sgd():
     recipe = NuisanceConfig(width=4, epochs=1, batch_size=250)
     certified, ledger = fitted(PrivateNuisances(recipe), facts(n=1000))

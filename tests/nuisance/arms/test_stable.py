@@ -71,6 +71,7 @@ def test_one_ridge_given_leaves_the_rest_to_the_other(given):
         stable(**dict.fromkeys(given, 1e-3)).check(facts(), None)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("arms", [2, 3])
 @pytest.mark.parametrize("features", [None, Legendre(3)])
 def test_functions_lie_where_the_certificate_says(arms, features):

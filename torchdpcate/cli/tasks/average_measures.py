@@ -1,7 +1,10 @@
 """What the curator is to see beside a released average effect: estimates that are not released, and errors."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torchdpcate._files import PRIVATE, atomic_path
 from torchdpcate._text import spreadsheet_cell
@@ -9,13 +12,14 @@ from torchdpcate.cli.run import say_warning
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.study import StreamedStudy, Study, record_average
 from torchdpcate.errors import NumericalError
-from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
-from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.balance_table import BalanceTable
 from torchdpcate.release.estimate import Estimate
+
+if TYPE_CHECKING:
+    from torchdpcate.estimators.average.learner import AverageEffectLearner
 
 NONPRIVATE, PRIVATE_MEANS, MEANS = (
     "non-private",
@@ -57,6 +61,8 @@ def unreleased(
         budget: Privacy budget of the run.
         noise: Privacy noise of the run.
     """
+    from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
+
     means = DifferenceInMeansEffect(study.schema, budget, noise=noise)
     fit_study(means, study)
     found = {MEANS: means.curator_estimate()}

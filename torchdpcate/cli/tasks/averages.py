@@ -1,5 +1,7 @@
 """The task ``average_effect``: from records to a released average effect with its interval."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,13 +15,11 @@ from torch import Tensor
 
 from torchdpcate.cli.run import noise_source, say_warning, warnings_said
 from torchdpcate.cli.task import Measure, TaskSpec
-from torchdpcate.cli.tasks.average_figures import draw_curator, report_figures
 from torchdpcate.cli.tasks.average_measures import fit_study, measures, unreleased, write_tables
 from torchdpcate.cli.words import words
 from torchdpcate.data.queries import read_queries
 from torchdpcate.data.study import StreamedStudy, Study
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.average_effect import AverageEffectRelease
@@ -29,6 +29,8 @@ from torchdpcate.release.estimate import Estimate
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+    from torchdpcate.estimators.average.learner import AverageEffectLearner
 
 _SAMPLE = "public_sample"
 
@@ -145,6 +147,8 @@ class Averages(TaskSpec):
 
     def write(self, summary: Mapping[str, Any]) -> None:
         """Write the curator's tables and figures."""
+        from torchdpcate.cli.tasks.average_figures import draw_curator
+
         others, balance, folder = self._others, self._balance, self.folder / "curator"
         write_tables(others, balance, self.study.domain.outcome_range, folder)
         draw_curator(self.release, others, balance, summary["truth"], folder)
@@ -162,8 +166,10 @@ class Averages(TaskSpec):
         return [f"{release.estimand}: {release.estimate:.4g}, {interval}"]
 
     @classmethod
-    def public_figures(cls, runs: "pd.DataFrame") -> "dict[str, Figure]":
+    def public_figures(cls, runs: pd.DataFrame) -> dict[str, Figure]:
         """Return the figures of intervals and balances; see the class above."""
+        from torchdpcate.cli.tasks.average_figures import report_figures
+
         return report_figures(runs)
 
     @cached_property

@@ -1,9 +1,11 @@
 """The task ``cate``: from records to a released CATE, with what the curator wants to know about it."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from hydra.utils import instantiate
@@ -15,16 +17,17 @@ from torchdpcate.cli.task import Measure, TaskSpec
 from torchdpcate.cli.words import words
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.learner import CATELearner
 from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism, Mechanism
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
 from torchdpcate.evaluation.curves import CURVES_FILE, EffectCurves
 from torchdpcate.evaluation.figures import effect_figure, save_figure
-from torchdpcate.evaluation.metrics import pehe
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.release import EffectRelease
 from torchdpcate.release.views import noise_scales
 from torchdpcate.second_stage.stage import RKHSStage
+
+if TYPE_CHECKING:
+    from torchdpcate.estimators.cate.learner import CATELearner
 
 
 class Effects(TaskSpec):
@@ -132,6 +135,8 @@ class Effects(TaskSpec):
 
     def results(self) -> dict[str, Any]:
         """Return the noise, and the errors at the queries where the truth is known, as of generated data."""
+        from torchdpcate.evaluation.metrics import pehe
+
         study, learner, release = self.study, self.learner, self.release
         scales = None if study.queries is None else noise_scales(release, study.queries)
         noise = {"noise": None if scales is None else scales.mean().item()}

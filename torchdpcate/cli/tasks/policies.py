@@ -1,5 +1,7 @@
 """The task ``policy_selection``: from records to a released policy of a public library."""
 
+from __future__ import annotations
+
 import importlib
 import json
 import os
@@ -7,9 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import pandas as pd
 import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
@@ -23,7 +24,6 @@ from torchdpcate.cli.words import words
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.estimators.selection.utilities import utilities
 from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.evaluation.policies import policy_figure
@@ -32,6 +32,11 @@ from torchdpcate.nuisance.arms.frozen import FrozenNuisances
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS, SelectionMechanism
 from torchdpcate.release.policy import SCORING, PolicyRelease
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from torchdpcate.estimators.selection.selector import PolicySelector
 
 _LONGEST = 60  # letters of a file's name in a summary
 
@@ -88,12 +93,14 @@ class Policies(TaskSpec):
     def make(self, budget: PrivacyBudget | None, **rest: Any) -> PolicySelector:
         """Return the selector; see the class above."""
         config, schema = self.config, self.study.schema
+        # Before the selector, for a mistake in them is answered without scikit-learn, which it imports.
+        library, nuisances = make_library(config, schema), make_nuisances(config)
         # A partial: as keywords of instantiate, our dataclasses would be taken for configuration.
         return instantiate(config.selection)(
             domain=schema,
             budget=budget,
-            policies=make_library(config, schema),
-            nuisance=make_nuisances(config),
+            policies=library,
+            nuisance=nuisances,
             mechanism=_mechanism(config).name,
             seed=config.seed,
             **rest,
@@ -181,6 +188,8 @@ class Policies(TaskSpec):
     @cached_property
     def _table(self) -> pd.DataFrame:
         """What the curator knows of each policy: U, estimated value, chance, and the true regret where known."""
+        import pandas as pd
+
         selector = self.learner
         assert selector.mechanism_ is not None
         scores = selector.utilities_

@@ -1,9 +1,11 @@
 """The tasks ``owl``, ``two_stage_rule`` and ``pairwise``: from records to a released treatment rule."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -16,15 +18,16 @@ from torchdpcate.cli.task import Measure, TaskSpec, tasks_of
 from torchdpcate.cli.words import words
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.rules.learner import RuleLearner
-from torchdpcate.estimators.rules.noise_report import NoiseReport
-from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule
 from torchdpcate.evaluation.figures import rule_figure, save_figure
-from torchdpcate.evaluation.rules import decision_accuracy, policy_value
 from torchdpcate.features.maps import Identity, Representation
 from torchdpcate.features.tangent import Tangent
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.rule import RuleRelease
+
+if TYPE_CHECKING:
+    from torchdpcate.estimators.rules.learner import RuleLearner
+    from torchdpcate.estimators.rules.noise_report import NoiseReport
+    from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule
 
 
 class Rules(TaskSpec):
@@ -154,14 +157,14 @@ class Rules(TaskSpec):
 
     @property
     def _fitted(self) -> RuleLearner:
-        return self.learner.learner_ if isinstance(self.learner, PrivatelyTunedRule) else self.learner
+        chosen: Any = getattr(self.learner, "learner_", self.learner)  # by tuning
+        return chosen
 
     @cached_property
     def _nonprivate(self) -> RuleLearner:
         records = self.study.records
         learner = self.make(None)
-        assert isinstance(learner, RuleLearner)
-        return learner.fit(records.x, records.a, records.y)
+        return learner.fit(records.x, records.a, records.y)  # type: ignore[return-value]
 
     @cached_property
     def _noise(self) -> NoiseReport:
@@ -179,6 +182,8 @@ class Rules(TaskSpec):
 
     def _accuracies(self) -> dict[str, float]:
         """Return the shares of best decisions at the queries; nothing where the truth is unknown."""
+        from torchdpcate.evaluation.rules import decision_accuracy
+
         study = self.study
         if study.effect is None or study.queries is None:
             return {}
@@ -187,6 +192,8 @@ class Rules(TaskSpec):
 
     def _values(self) -> dict[str, float | None]:
         """Return the values estimated on the records, by the propensity that is known or was paid for."""
+        from torchdpcate.evaluation.rules import policy_value
+
         records = self.study.records
         propensity, decisions = self._fitted.weights_.propensity(records.x), self._decisions(records.x)
         if propensity is None:

@@ -22,7 +22,7 @@ from torchdpcate.privacy.charge import SCREENING, THRESHOLD, TRAINING
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.quantile import private_quantile
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.second_stage.recipes import ThresholdPurchase
+from torchdpcate.second_stage.recipes import PrivateThreshold
 from torchdpcate.second_stage.stage import Regression, SecondStageBlock
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class FirstStage:
         split: Which records train which nuisances.
         recipe: Settings of the nuisances.
         screening: Private choice of covariates; None keeps all.
-        purchase: How the Huber threshold is bought; None buys none.
+        private_threshold: How the Huber threshold is found; None where none is needed.
         also: Further charges on the blocks that train, composed jointly.
         budget: What the first stage may spend of a block; None trains without privacy.
         trainer: Makes a Lightning Trainer from keyword arguments.
@@ -54,7 +54,7 @@ class FirstStage:
     split: Split
     recipe: NuisanceRecipe
     screening: Screening | None
-    purchase: ThresholdPurchase | None
+    private_threshold: PrivateThreshold | None
     also: Sequence[EventCount]
     budget: PrivacyBudget | None
     trainer: "Callable[..., Trainer]"
@@ -69,16 +69,16 @@ class FirstStage:
 
     @property
     def threshold_event(self) -> PureEvent | None:
-        """The price of the Huber threshold; None where none is bought, or nothing is paid."""
-        if self.purchase is None or self.budget is None:
+        """What the Huber threshold costs; None where none is needed, or nothing is paid."""
+        if self.private_threshold is None or self.budget is None:
             return None
-        return PureEvent(self.budget.epsilon * self.purchase.share)
+        return PureEvent(self.budget.epsilon * self.private_threshold.budget_fraction)
 
     @property
     def beside(self) -> list[EventCount]:
         """Everything that is paid from the same budget as the nuisances."""
-        bought = [event for event in (self.screening_event, self.threshold_event) if event is not None]
-        return [*((event, 1) for event in bought), *self.also]
+        private = [event for event in (self.screening_event, self.threshold_event) if event is not None]
+        return [*((event, 1) for event in private), *self.also]
 
     def check(self, sizes: Mapping[str, int]) -> None:
         """Refuse, before anything is spent, what could not be trained on blocks of these sizes.
@@ -159,18 +159,18 @@ class TrainedFirstStage:
         return x if self.columns is None else x[:, list(self.columns)]
 
     def private_threshold(self, blocks: Blocks, session: FitSession) -> float | None:
-        """Return a private quantile of |s|, in outcome units; None where no threshold is to be bought."""
+        """Return a private quantile of |s|, in outcome units; None where none is needed."""
         settings, event = self.settings, self.settings.threshold_event
-        if settings.purchase is None:
+        if settings.private_threshold is None:
             return None
         folds = settings.split.choices
         s = torch.cat([self._pairs(blocks[fold.apply], fold)[1] for fold in folds]).abs()
         if settings.budget is None or event is None:
-            return torch.quantile(s, settings.purchase.quantile).item()
+            return torch.quantile(s, settings.private_threshold.quantile).item()
         session.scope([fold.apply for fold in folds], THRESHOLD).pay(event)
         bound = settings.score.bounds(self.domain).target
-        grid = torch.logspace(-3, 0, settings.purchase.points, dtype=torch.float64) * bound
-        return private_quantile(s, grid, settings.purchase.quantile, event.epsilon, session.noise)
+        grid = torch.logspace(-3, 0, settings.private_threshold.points, dtype=torch.float64) * bound
+        return private_quantile(s, grid, settings.private_threshold.quantile, event.epsilon, session.noise)
 
     def block(self, blocks: Blocks, folds: Sequence[Fold], device: torch.device) -> SecondStageBlock:
         """Return the regression of these folds' records; with several folds its map is the first one's.

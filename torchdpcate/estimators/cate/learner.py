@@ -81,7 +81,7 @@ class CATELearner(BaseEstimator):
         ledger_: What has been spent.
         columns_: Columns that screening chose, paid for and public; None for all.
         second_stage_: Settings of the second stage, those that tuning chose.
-        threshold_: Huber threshold that was bought, in outcome units; None if none was.
+        threshold_: Private Huber threshold, in outcome units; None if none was needed.
         stage_: The fitted second stage. The curator's, never to be published.
         blocks_: Positions of the records of each block, public: they follow from n, ``split`` and ``seed``. With
             privacy they are positions in an order that nobody knows, see ``checked_records``.
@@ -381,7 +381,7 @@ class CATELearner(BaseEstimator):
             split=self._split(),
             recipe=self.nuisance or NuisanceConfig(),
             screening=self.screen,
-            purchase=self._stage().purchase,
+            private_threshold=self._stage().private_threshold,
             also=() if tuning is None else ((tuning, 1),),
             budget=None if self.budget is None else self._split().nuisance_budget(self.budget),
             trainer=self._trainer(),

@@ -32,7 +32,7 @@ class Split(ABC):
 
     Attributes:
         folds: Nuisances to train, and the second-stage records they are applied to.
-        choices: Nuisances and records on which second-stage settings are bought.
+        choices: Nuisances and records on which second-stage settings are chosen privately.
     """
 
     folds: ClassVar[tuple[Fold, ...]]

@@ -43,6 +43,7 @@ def test_the_loss_is_the_heads_own_objective(threshold):
     assert head.configure_optimizers().param_groups[0]["weight_decay"] == 2 * given.ridge
 
 
+@pytest.mark.slow
 def test_with_a_vast_budget_it_finds_the_minimum():
     given = problem()
     mechanism = DPSGDHead(batch_size=400, epochs=300, learning_rate=0.5, max_grad_norm=1.8)

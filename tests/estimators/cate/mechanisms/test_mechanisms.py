@@ -98,6 +98,7 @@ def test_output_noise_has_the_declared_scale():
     assert scale >= delta * analytic_gaussian_sigma(1, 1e-5)
 
 
+@pytest.mark.slow
 def test_objective_noise_moves_the_quadratic_head_as_its_hessian_says():
     """With a threshold no residual reaches, theta - theta_D ~ N(0, (sigma_b/2n)^2 A^{-2}); 400 draws."""
     fitted, mechanism = stage(threshold=50.0), ObjectivePerturbation()
@@ -226,6 +227,7 @@ def test_damping_makes_a_release_heuristic_and_shrinks_its_noise():
     assert gammas[1] < gammas[0]
 
 
+@pytest.mark.slow
 def test_gross_error_sensitivity_of_the_linear_head_is_the_closed_form():
     """On a grid: sup ||J A^{-1} (v (s - v'theta) - ridge theta)||, dp_cate 3.5, never above the search by more
     than the grid's own gap, and equal at the maximiser to 1e-8."""

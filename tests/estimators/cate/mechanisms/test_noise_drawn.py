@@ -31,7 +31,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import ApproximateEvent, GaussianEvent, PureEvent
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.second_stage.recipes import NeuralSecondStage, ThresholdPurchase
+from torchdpcate.second_stage.recipes import NeuralSecondStage, PrivateThreshold
 from torchdpcate.second_stage.stage import LinearStage
 
 # Facts of helpers.DOMAIN: outcome range, and the bounds (B, S) of the two scores with features of norm one.
@@ -314,12 +314,14 @@ def assert_influence_draws(fitted, f, damping: float, unit: float, budget: Priva
     assert (answers.output - drawn.values - before).abs().max().item() <= STEP
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("damping", "budget"), [(0.0, BUDGETS[0]), (0.3, BUDGETS[1])], ids=str)
 def test_influence_of_a_linear_head_draws_what_it_charges_for(damping, budget):
     fitted = stage().squared()
     assert_influence_draws(fitted, lambda theta, x: fitted.features(x) @ theta, damping, 1.0, budget)
 
 
+@pytest.mark.slow
 def test_influence_of_a_neural_head_draws_what_it_charges_for():
     recipe = NeuralSecondStage(width=3, depth=1, ridge=0.02, epochs=0)
     fitted = recipe.fit(block(200), nuisances(), threshold=math.inf, budget=None, trainer=default_trainer, seed=2)
@@ -340,8 +342,8 @@ def study():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("purchase", [ThresholdPurchase(), ThresholdPurchase(0.75, 0.2, 50)], ids=str)
-def test_the_threshold_is_selected_at_the_epsilon_charged(study, purchase, monkeypatch):
+@pytest.mark.parametrize("private", [PrivateThreshold(), PrivateThreshold(0.75, 0.2, 50)], ids=str)
+def test_the_threshold_is_selected_at_the_epsilon_charged(study, private, monkeypatch):
     """Scores -|#{|s| <= t} - q n| on the geometric grid from S / 1000 to S, epsilon the share of the budget;
     then, in the same log, the release: no noise before its charge."""
     noise, charge = Recorder(), Ledger.charge
@@ -354,12 +356,16 @@ def test_the_threshold_is_selected_at_the_epsilon_charged(study, purchase, monke
     monkeypatch.setattr(Ledger, "charge", logged)
     quick = NuisanceConfig(width=6, batch_size=50, epochs=1)
     model = RLearner(
-        study.domain, PrivacyBudget(2.0, 1e-5), quick, LinearSecondStage(ridge=0.05, purchase=purchase), noise=noise
+        study.domain,
+        PrivacyBudget(2.0, 1e-5),
+        quick,
+        LinearSecondStage(ridge=0.05, private_threshold=private),
+        noise=noise,
     )
     model.fit(study.records.x, study.records.a, study.records.y)
     assert kinds(noise.log) == [Charged, Charged, Selected]
     (_, bought, selected) = noise.log
-    assert bought.event == ("nuisance", PureEvent(2.0 * purchase.share))
+    assert bought.event == ("nuisance", PureEvent(2.0 * private.budget_fraction))
     # The event as a privacy promise: epsilon at sensitivity 1, the most that one record moves a count.
     assert selected.epsilon / selected.sensitivity == pytest.approx(bought.event[1].epsilon, rel=1e-12)
     assert selected.sensitivity == 1.0
@@ -370,10 +376,10 @@ def test_the_threshold_is_selected_at_the_epsilon_charged(study, purchase, monke
         _, mu0, mu1 = model.nuisances_.predict(x)
     s = (y - torch.where(a == 1, mu1, mu0)).abs().numpy()
     R = study.domain.outcome_range
-    grid = np.geomspace(R / 1000, R, purchase.points)
+    grid = np.geomspace(R / 1000, R, private.points)
     # a and y enter s - w g0 in another order of sums; no |s| lies within rounding of the grid.
     assert np.abs(s[:, None] / grid - 1).min() > 1e-12
-    expected = -np.abs((s[:, None] <= grid).sum(0) - purchase.quantile * len(s))
+    expected = -np.abs((s[:, None] <= grid).sum(0) - private.quantile * len(s))
     # Counts are whole; the target q n is rounded to a multiple of 2^-20.
     np.testing.assert_allclose(selected.scores.numpy(), expected, rtol=0, atol=2.0**-20)
     assert model.threshold_ == pytest.approx(grid[selected.index], rel=1e-12)

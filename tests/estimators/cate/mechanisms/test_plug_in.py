@@ -18,6 +18,7 @@ def model():
     return learner().fit(*RECORDS)
 
 
+@pytest.mark.slow
 def test_is_the_difference_of_the_outcome_models_and_spends_nothing(model, tmp_path):
     before = model.ledger_.to_json()
     release = model.release_function("plug_in")
@@ -34,6 +35,7 @@ def test_has_no_noise_band(model):
         model.release_function("plug_in").interval(STUDY.queries)
 
 
+@pytest.mark.slow
 def test_works_beside_any_second_stage():
     model = learner(second_stage=NeuralSecondStage(width=2, depth=1, epochs=0, ridge=0.1)).fit(*RECORDS)
     assert model.release_function("plug_in").privacy.claims

@@ -180,6 +180,7 @@ def test_threads_that_ask_at_once_get_one_function(service):
     assert OnlineService.open(service.folder).asked == 23
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(asked=st.lists(st.integers(0, 11), min_size=1, max_size=20), restart=st.sets(st.integers(0, 19)))
 def test_whatever_is_asked_when_the_answers_are_those_of_one_function(tmp_path_factory, asked, restart):

@@ -1,0 +1,40 @@
+"""Runs of the command line that more than one test reads."""
+
+import hashlib
+import io
+from collections.abc import Callable, Mapping
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from torchdpcate.cli.main import main
+
+
+@pytest.fixture(scope="session")
+def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Return the folder of a finished run by its words; it is trained once, for all workers.
+
+    The files that the words name are written beside it. Tests read the folder; one that writes takes a copy.
+    """
+    root = tmp_path_factory.getbasetemp()
+    if hasattr(request.config, "workerinput"):
+        root = root.parent
+    root = root / "finished"
+    root.mkdir(exist_ok=True)
+
+    def folder(*words: str, files: Mapping[str, str] | None = None) -> Path:
+        files = files or {}
+        here = root / hashlib.sha256(repr((words, sorted(files.items()))).encode()).hexdigest()[:16]
+        with FileLock(f"{here}.lock"):
+            if not (done := here / "done").exists():
+                here.mkdir()
+                for name, text in files.items():
+                    (here / name).write_text(text)
+                with chdir(here), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as complaint:
+                    assert main(["train", *words, "run_dir=run"]) == 0, complaint.getvalue()
+                done.touch()
+        return here / "run"
+
+    return folder
