@@ -47,7 +47,7 @@ def _added(monkeypatch):
 def test_it_is_estimated_released_and_verified(make, tmp_path):
     records = Confounded().draw(20_000, torch.Generator().manual_seed(0))
     release = make(estimand="HALF", overlap=0.05).fit(records.x, records.a, records.y).release()
-    assert release.estimand == "HALF"
+    assert (release.estimand, release.privacy.level) == ("HALF", "conditional")  # whose bounds nobody proved
     tolerance = 0.12 if release.privacy.mechanism == "difference_in_means" else 0.03
     assert abs(release.estimate - Confounded().average_effect("HALF")) < tolerance
     assert verify_release(release.save(tmp_path / "release.safetensors"))
@@ -76,6 +76,7 @@ def test_an_effect_estimator_is_added_by_one_class_too(tmp_path, monkeypatch):
     learner = CovariateBalancingEffect(DOMAIN, BUDGET, estimand="HALF", overlap=0.05, readout="plain_difference")
     release = learner.fit(records.x, records.a, records.y).release()
     assert release.privacy.mechanism == "plain_difference"
+    assert {condition["name"] for condition in release.privacy.conditions} == {"estimand", "mechanism"}
     assert abs(release.estimate - Confounded().average_effect("HALF")) < 0.03
     assert verify_release(release.save(tmp_path / "release.safetensors"))
     moved = replace(release, main=replace(release.main, value=release.estimate + 0.01))

@@ -28,7 +28,7 @@ from torchdpcate.estimators.average.plan import (
 from torchdpcate.estimators.average.stages import learn, total_of
 from torchdpcate.features.maps import FeatureMap, conditions_of
 from torchdpcate.features.user_maps import on_domain
-from torchdpcate.privacy.guarantee import Condition, Level
+from torchdpcate.privacy.guarantee import Condition, Level, own_code
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.balance_table import BalanceTable
 from torchdpcate.release.released_weights import ReleasedWeights
@@ -115,19 +115,20 @@ class CovariateBalancingEffect(AverageEffectLearner):
 
     @property
     def level(self) -> Level:
-        """Level of what is released: the fits', and conditional at best for a basis that is not the library's."""
-        own = Level.CONDITIONAL if self.map_conditions else Level.CERTIFIED
+        """Level of what is released: the fits', and conditional at best with parts that are not the library's."""
+        own = Level.CONDITIONAL if self._own_conditions else Level.CERTIFIED
         return max((own, *(fit.level for fit in self._plan.fits)), key=list(Level).index)
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """Conditions of the basis and of the fits."""
-        return self.map_conditions + tuple(condition for fit in self._plan.fits for condition in fit.conditions)
+        """Conditions of the fits, and of parts that are not the library's."""
+        return self._own_conditions + tuple(condition for fit in self._plan.fits for condition in fit.conditions)
 
-    @property
-    def map_conditions(self) -> tuple[Condition, ...]:
-        """Conditions of the basis."""
-        return conditions_of(self.basis)
+    def _user_conditions(self) -> tuple[Condition, ...]:
+        """See ``AverageEffectLearner``: also those of the basis, the estimator of the effect and the fit."""
+        fitter = self.fitter if isinstance(self.fitter, PrivateLinearFit) else None
+        own = own_code("mechanism", self.mechanism) + own_code("weights", fitter)
+        return super()._user_conditions() + conditions_of(self.basis) + own
 
     def _make_plan(self, n: int) -> BalancingPlan:
         features, estimand = self.features(), self.target

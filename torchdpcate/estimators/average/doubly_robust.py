@@ -28,7 +28,7 @@ from torchdpcate.estimators.average.score_sums import (
 from torchdpcate.estimators.average.stated import RECORDS, AverageMechanism
 from torchdpcate.nuisance.recipe import NuisanceRecipe
 from torchdpcate.privacy.budget import whole
-from torchdpcate.privacy.guarantee import Condition, Level, own_code
+from torchdpcate.privacy.guarantee import Condition, own_code
 from torchdpcate.privacy.session import FitSession
 
 if TYPE_CHECKING:
@@ -99,14 +99,9 @@ class DoublyRobustEffect(AverageEffectLearner):
         self._make_plan(n)
 
     @property
-    def level(self) -> Level:
-        """Certified, with a recipe of the library's."""
-        return Level.CONDITIONAL if self.conditions else Level.CERTIFIED
-
-    @property
     def conditions(self) -> tuple[Condition, ...]:
-        """That of a recipe which is not the library's."""
-        return own_code("nuisances", self._plan.recipe)
+        """Those of an estimand and of a recipe that are not the library's."""
+        return self._own_conditions + own_code("nuisances", self._plan.recipe)
 
     def _make_plan(self, n: int) -> DoublyRobustPlan:
         return plan_doubly_robust(

@@ -24,7 +24,7 @@ from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
-from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
+from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, own_code
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.average_effect import AverageEffectRelease
@@ -158,7 +158,7 @@ class AverageEffectLearner(BaseEstimator, ABC):
         self._ready()
         self._released = True
         charge = Charge(Purpose.RELEASE, self._mechanism.name)
-        own = self._session.scope(self._payers(), charge, conditional=bool(self.map_conditions))
+        own = self._session.scope(self._payers(), charge, conditional=bool(self._own_conditions))
         found = self._release_estimate(self._records, own)
         return self._published(found, self._extras(found, own), own.entries)
 
@@ -186,17 +186,16 @@ class AverageEffectLearner(BaseEstimator, ABC):
     @property
     def level(self) -> Level:
         """Level of what is released after ``fit``."""
-        return Level.CERTIFIED
+        return Level.CONDITIONAL if self.conditions else Level.CERTIFIED
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """Conditions that the level rests on."""
-        return ()
+        return self._own_conditions
 
-    @property
-    def map_conditions(self) -> tuple[Condition, ...]:
-        """Conditions of the feature map, on which every sum over the records rests."""
-        return ()
+    def _user_conditions(self) -> tuple[Condition, ...]:
+        """Return those of what a user brought in place of the library's, on which every sum over the records rests."""
+        return own_code("estimand", self.target)
 
     @abstractmethod
     def _without_noise(self, records: Any) -> NoisyEstimate:
@@ -212,6 +211,7 @@ class AverageEffectLearner(BaseEstimator, ABC):
         self.check(records.n)
         self.schema_ = TableSchema.of(self.domain).two_arms()
         self.sizes_ = self._sizes(records.n)
+        self._own_conditions = self._user_conditions()
         self._noise = self.noise or NoiseSource.system()
         self._session = FitSession.open(self.sizes_, self.budget, self._noise, self.ledger_path)
         self.ledger_ = self._session.ledger
@@ -264,7 +264,7 @@ class AverageEffectLearner(BaseEstimator, ABC):
 
     def _first(self) -> FitSession:
         """Return the session of what is learnt before the estimate."""
-        return self._session.scope([RECORDS], Charge(Purpose.WEIGHTS), conditional=bool(self.map_conditions))
+        return self._session.scope([RECORDS], Charge(Purpose.WEIGHTS), conditional=bool(self._own_conditions))
 
     def _ready(self) -> None:
         if not hasattr(self, "_records"):
