@@ -147,7 +147,7 @@ LOWERED = {
     "gaussian_process": "noise_scale = .* is told",
     "owl": "its public constants, its charge and its numbers are not those of one release",
     "average": "is told, but .* was charged",
-    "means": "the noise of table is too little",
+    "means": "scale_table = .* is told",
     "aggregate": "is told, but .* was charged",
     "horvitz": "is told, but .* was charged",
     "doubly": "is told, but .* was charged",

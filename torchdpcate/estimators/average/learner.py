@@ -28,7 +28,6 @@ from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.estimate import Estimate
 from torchdpcate.release.holds_if import HOLDS_IF, holds_if
-from torchdpcate.release.statement import make_statement
 
 
 @renamed(curator_estimate="nonprivate_estimate")
@@ -221,15 +220,7 @@ class AverageEffectLearner(PrivateEstimator):
 
     def _published(self, found: NoisyEstimate, extras: Mapping[str, Any], own: set[int]) -> AverageEffectRelease:
         guarantee = Guarantee(self.level, self._session.budget, self.conditions, source="covariate_balancing")
-        statement = make_statement(
-            self._session,
-            guarantee,
-            own=own,
-            mechanism=self._mechanism.name,
-            formula=self._mechanism.formula,
-            public=self.settings_,
-            bounds_origin=self.schema_.domain.origin,
-        )
+        statement = self._statement_of(self._mechanism, guarantee, self.settings_, own)
         numbers = {name: values[0].item() for name, values in found.released.items()}
         estimand = self.settings_["estimand"]
         return AverageEffectRelease(estimand, self._estimate(found), numbers, self.schema_, statement, **extras)
