@@ -141,9 +141,9 @@ def _epsilons(mechanism: type[AverageMechanism], stated: StatedEffect) -> Iterat
         entries = stated.own(part, piece=None) + (stated.charged(_FITTED[part]) if part in _FITTED else [])
         paid = [_cost(entry, as_number(entry.block.delta) / max(fits, 1)) for entry in entries]
         if not paid and part not in public:
-            yield f"{name} is told, but no charge is for it"
+            yield f"{name} is stated, but no charge is for it"
         elif paid and not math.isclose(sum(paid), epsilon, rel_tol=_SHARED):
-            yield f"{name} = {epsilon:.6g} is told, but {sum(paid):.6g} was charged"
+            yield f"{name} = {epsilon:.6g} is stated, but {sum(paid):.6g} was charged"
 
 
 def _cost(entry: Entry, delta: float) -> float:
@@ -159,7 +159,7 @@ def _constants(stated: StatedEffect, found: Recomputed) -> Iterator[str]:
         value = stated.number(name)
         if not least * (1 - CLOSE) <= value <= most * (1 + CLOSE):
             needed = f"{least:.6g}" + ("" if least == most else f" or more, up to {most:.6g}")
-            yield f"{name} = {value:.6g} is told, but bounds, records, settings and charge make it {needed}"
+            yield f"{name} = {value:.6g} is stated, but bounds, records, settings and charge make it {needed}"
 
 
 def _reaches(stated: StatedEffect, found: Recomputed) -> Iterator[str]:

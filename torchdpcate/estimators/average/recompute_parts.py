@@ -73,7 +73,7 @@ def _noise(stated: StatedEffect, what: str, name: str, entry: Entry, features: F
     for key, needed in fit.public.items():
         if isinstance(needed, str):
             if public.get(key) != needed:
-                yield f"{start}{key} = {public.get(key)} is told, but it is {needed}"
+                yield f"{start}{key} = {public.get(key)} is stated, but it is {needed}"
         elif key != "dry_run_acceptance":
             yield from compared(f"{what} ({key})", stated.number(start + key), needed, close=_FITTED)
     if what == "weights" and "noise_per_record" in stated.public:
@@ -99,7 +99,7 @@ def balance_problems(stated: StatedEffect, size: float) -> Iterator[str]:
     elif table.before is not None or table.after is not None:
         yield from _statistics(stated, table, len(table.names), size)
     elif table.before_sd is not None or table.after_sd is not None:
-        yield "its balance table tells noise of what it does not hold"
+        yield "its balance table states noise of what it does not hold"
 
 
 def _expected(stated: StatedEffect, table: BalanceTable, features: FeatureMap, size: float) -> bool:
