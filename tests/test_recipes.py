@@ -97,7 +97,7 @@ def mechanism():
 
 
 def fitted(kind):
-    learner = kind(STUDY.domain, BUDGET, ConvexNuisanceConfig(degree=1))
+    learner = kind(STUDY.domain, BUDGET, nuisance=ConvexNuisanceConfig(degree=1))
     return learner.fit(STUDY.records.x, STUDY.records.a, STUDY.records.y)
 
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.second_stage import user_maps
+from tests.features import own_maps
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import FEATURE_MAPS, Fourier, Identity, Legendre, Representation
@@ -71,7 +71,7 @@ def test_rows_made_of_networks_keep_their_bounds_to_the_last_bit(width):
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.floats(-1e9, 1e9) | st.just(float("nan")), min_size=1, max_size=40), st.floats(1e-3, 1.0))
 def test_any_row_is_held_to_its_bounds_and_those_within_are_left_alone(numbers, largest):
-    class Given(user_maps.RawCovariates):
+    class Given(own_maps.RawCovariates):
         dimension = len(numbers)
         largest_entry = largest
 
@@ -88,34 +88,34 @@ def test_any_row_is_held_to_its_bounds_and_those_within_are_left_alone(numbers, 
 
 def test_a_user_s_rows_are_scaled_and_its_entries_clipped():
     x = torch.tensor([[0.0], [0.5], [90.0]]).double()
-    rows = on_domain(user_maps.RawCovariates(), AGE)(x)
+    rows = on_domain(own_maps.RawCovariates(), AGE)(x)
     length = 8101**0.5
     expected = torch.tensor([[1.0, 0.0], [0.8**0.5, 0.2**0.5], [1 / length, 90 / length]]).double()
     torch.testing.assert_close(rows, expected, rtol=0, atol=1e-7)
-    small = on_domain(user_maps.Small(), AGE)
+    small = on_domain(own_maps.Small(), AGE)
     assert small.largest_entry == 0.1
     assert small(x)[2].tolist() == pytest.approx([1 / length, 0.1])
 
 
 def test_numbers_that_are_none_become_zero():
-    assert torch.equal(on_domain(user_maps.ManyGaps(), AGE)(AGE.grid(4)), torch.zeros(4, 3).double())
+    assert torch.equal(on_domain(own_maps.ManyGaps(), AGE)(AGE.grid(4)), torch.zeros(4, 3).double())
 
 
 @pytest.mark.parametrize("name", ["Centred", "Ranked", "Shuffled", "Greedy"])
 def test_rows_that_depend_on_each_other_are_refused(name):
     with pytest.raises(InputError, match=f"features = {name}"):
-        on_domain(getattr(user_maps, name)(), AGE)
+        on_domain(getattr(own_maps, name)(), AGE)
 
 
 def test_a_map_of_another_width_and_what_is_no_map_are_refused():
     with pytest.raises(InputError, match=r"features = Narrow: gave .*\[40, 1\]"):
-        on_domain(user_maps.Narrow(), AGE)
+        on_domain(own_maps.Narrow(), AGE)
     with pytest.raises(InputError, match="FeatureMap"):
         on_domain(torch.nn.Linear(1, 2), AGE)
 
 
 def test_layers_that_train_on_a_batch_are_not_trained():
-    psi = on_domain(user_maps.Normalised(), AGE)
+    psi = on_domain(own_maps.Normalised(), AGE)
     before, _ = psi(AGE.grid(5)), psi(AGE.grid(50))
     assert torch.equal(psi(AGE.grid(5)), before)
 
@@ -124,8 +124,8 @@ def test_the_covariates_themselves_are_never_changed():
     x = AGE.grid(8)
     kept = x.clone()
     with pytest.raises(InputError):
-        on_domain(user_maps.Greedy(), AGE)
-    psi = on_domain(user_maps.RawCovariates(), AGE)
+        on_domain(own_maps.Greedy(), AGE)
+    psi = on_domain(own_maps.RawCovariates(), AGE)
     psi.inner.forward = lambda x: torch.cat([x.zero_(), x], 1).double()
     psi(x)
     assert torch.equal(x, kept)
@@ -133,7 +133,7 @@ def test_the_covariates_themselves_are_never_changed():
 
 @pytest.mark.parametrize("name", ["RawCovariates", "Own", "Shortcut"])
 def test_a_user_s_map_says_what_its_claims_rest_on(name):
-    features = getattr(user_maps, name)()
+    features = getattr(own_maps, name)()
     for psi in (features, on_domain(features, AGE), on_domain(on_domain(features, AGE), AGE).twin()):
         (condition,) = psi.conditions
         assert condition.holds is None
@@ -143,7 +143,7 @@ def test_a_user_s_map_says_what_its_claims_rest_on(name):
 
 
 def test_a_map_s_own_shortcuts_are_not_taken():
-    psi, x = on_domain(user_maps.Shortcut(), AGE), AGE.grid(5)
+    psi, x = on_domain(own_maps.Shortcut(), AGE), AGE.grid(5)
     theta = torch.tensor([0.3, 0.4]).double()
     torch.testing.assert_close(psi.product(theta, x), psi(x) @ theta)
 
@@ -155,12 +155,12 @@ def test_the_library_s_maps_are_made_anew_from_their_settings():
 
 
 def test_a_twin_is_the_same_map_whatever_it_holds():
-    features = user_maps.Normalised()
+    features = own_maps.Normalised()
     features.layer.running_mean.fill_(30.0)
     psi = on_domain(features, AGE)
     torch.testing.assert_close(psi.twin()(AGE.grid(9)), psi(AGE.grid(9)), rtol=0, atol=0)
 
 
 def test_the_registry_of_names_does_not_vouch_for_a_map(monkeypatch):
-    monkeypatch.setitem(FEATURE_MAPS, "raw", user_maps.RawCovariates)
-    assert on_domain(user_maps.RawCovariates(), AGE).conditions
+    monkeypatch.setitem(FEATURE_MAPS, "raw", own_maps.RawCovariates)
+    assert on_domain(own_maps.RawCovariates(), AGE).conditions

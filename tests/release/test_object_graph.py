@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.features import own_maps
 from tests.release.object_graph import arrays
-from tests.second_stage import user_maps
 from torchdpcate import (
     ConvexNuisanceConfig,
     CovariateBalancingEffect,
@@ -208,7 +208,7 @@ def test_what_a_reader_keeps_of_an_online_service_holds_no_record(tmp_path):
 
 def test_a_map_that_keeps_what_it_is_shown_is_released_as_it_was_made():
     x, a, y = RECORDS
-    keeping = user_maps.Keeping()
+    keeping = own_maps.Keeping()
     cates = [LinearSecondStage(features=keeping), LinearSecondStage(features=keeping, loss="squared")]
     ways = zip(cates, ("objective", "statistics"), strict=True)
     releases = [cate(second_stage=stage, mechanism=way) for stage, way in ways]

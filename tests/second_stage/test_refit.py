@@ -167,7 +167,7 @@ def test_no_refit_exceeds_the_proved_sensitivity(threshold, ridge, n, p, seed, w
 
 def test_a_tolerance_that_is_missed_is_an_error(monkeypatch):
     base = problem(0.1)
-    monkeypatch.setattr(refit, "_NEWTON_STEPS", 1)
+    monkeypatch.setattr("torchdpcate.erm.descent._MOST_STEPS", 1)
     with pytest.raises(NumericalError, match="a refit stopped at a gradient norm"):
         refits(base, candidates(base))
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -33,6 +34,7 @@ def newton(
     remedy: str = "raise the ridge",
     bounds: Bounds | None = None,
     project: Project | None = None,
+    part: Callable[[Tensor], tuple[Evaluate, Step]] | None = None,
 ) -> tuple[Tensor, Tensor]:
     r"""Damped Newton steps with backtracking, side by side on the rows of ``start``.
 
@@ -55,6 +57,7 @@ def newton(
         bounds: Gives mu and L, [runs] each, between which the Hessian's eigenvalues lie everywhere; for a smooth,
             strongly convex objective, measured by its gradient or, with ``project``, by its gradient mapping.
         project: On the convex set to which theta is confined, that holds ``start``; None confines it to none.
+        part: Gives both for some rows alone, once half of them have arrived; without ``bounds``.
 
     Returns:
         The minimisers [runs, p] and their measures [runs].
@@ -64,13 +67,20 @@ def newton(
             nothing may be released.
     """
     far = measure or _gradient_norm
-    theta = start
+    theta = start.clone()
     value, gradient, curvature = evaluate(theta)
     norm = far(theta, gradient)
     begin = value, gradient.norm(dim=1)
     for _ in range(_MOST_STEPS):
         going = norm > tolerance
         if not bool(going.any()):
+            break
+        if part is not None and 2 * int(going.sum()) <= len(going):
+            (rows,) = torch.where(going)
+            some = partial(_rows_of, part, rows)
+            theta[rows], norm[rows] = newton(
+                *part(rows), theta[rows], tolerance, measure=measure, what=what, remedy=remedy, part=some
+            )
             break
         direction = step(theta, gradient, curvature)
         decrease = (gradient * direction).sum(1)
@@ -185,6 +195,10 @@ def descend_within(
         new = torch.where(going, project(ahead - evaluate(ahead)[1] / most[:, None]), point)
         ahead, point = new + momentum * (new - point), new
     return point, measure(point, evaluate(point)[1])
+
+
+def _rows_of(part: Callable[[Tensor], tuple[Evaluate, Step]], rows: Tensor, some: Tensor) -> tuple[Evaluate, Step]:
+    return part(rows[some])
 
 
 def _gradient_norm(theta: Tensor, gradient: Tensor) -> Tensor:

@@ -85,7 +85,6 @@ class ObjectiveFit(PrivateLinearFit):
             size=features.dimension,
             largest_entry=features.largest_entry,
         )
-        solver_scale = objective.solver.released_scale(objective.size)  # refuses before anything is paid
 
         def draw(records: Records, target: Target, noise: NoiseSource, runs: int) -> Tensor:
             def fit(tilts: Tensor) -> Tensor:
@@ -94,10 +93,11 @@ class ObjectiveFit(PrivateLinearFit):
             return objective.release(fit, noise, runs)
 
         # beside V, what the solver's noise adds along the intercept, where the sum is most curved; from 10^5 records on
-        stray = solver_scale * (1.0 if self.perturbation == "gaussian" else math.sqrt(objective.size + 1))
+        stray = objective.solver_scale * (1.0 if self.perturbation == "gaussian" else math.sqrt(objective.size + 1))
         added = n * typical_curvature(loss) * stray * features.largest_entry
         imbalance = math.hypot(objective.deviation / features.largest_entry, added)
-        public = {"fitter": self.name, "share": q, "ridge": ridge, **objective.public, "solver_scale": solver_scale}
+        told = {"share": q, "ridge": ridge, **objective.public, "solver_scale": objective.solver_scale}
+        public = {"fitter": self.name, **told}
         return PreparedFit(objective.event, public, draw, imbalance, ridge)
 
     @classmethod

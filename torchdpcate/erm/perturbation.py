@@ -82,6 +82,7 @@ class ObjectiveNoise:
         jacobian: J, what the determinants cost.
         tolerance: The stop, public: largest norm of the summed gradient, or gradient mapping.
         solver: The noise that covers stop and grid.
+        solver_scale: Its scale as released.
     """
 
     kind: str
@@ -91,6 +92,7 @@ class ObjectiveNoise:
     jacobian: float
     tolerance: float
     solver: AdditiveMechanism
+    solver_scale: float
 
     @property
     def public(self) -> dict[str, Any]:
@@ -254,7 +256,8 @@ def calibrate_change(
         solver = GaussianMechanism(rest, 2 * stray)
     else:
         solver = KNormMechanism(budget.epsilon * SOLVER_SHARE, 2 * stray)
-    return ObjectiveNoise(kind, event, size, scale, jacobian, stop, solver)
+    # refuses more coefficients than can be released, before anything is paid
+    return ObjectiveNoise(kind, event, size, scale, jacobian, stop, solver, solver.released_scale(size))
 
 
 def grid_move(size: int, scale: float) -> float:

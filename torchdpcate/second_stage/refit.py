@@ -6,13 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchdpcate.erm.descent import Evaluate, Step, newton
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.second_stage.linear import LinearProblem, solve
 
 _CHUNK_ELEMENTS = 2**18  # of an array of residuals, of which a handful live at once: 2 MiB each stay in a core's cache
-_NEWTON_STEPS = 200
-_SHORTEST_STEP = 1e-9
-_RESOLVED = 1e-12  # relative fall of the objective below which rounding errors decide
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,16 +52,6 @@ class Replacements:
             )
         if K and not 0 <= int(self.index.min()) <= int(self.index.max()) < problem.n:
             raise InputError(f"index: gives a record outside 0 to {problem.n - 1}; replace records of the regression")
-
-
-@dataclass(frozen=True, eq=False)
-class _State:
-    """K objectives at their own theta: value [K], gradient [K, p], which records lie inside the threshold [K, n]."""
-
-    value: Tensor
-    gradient: Tensor
-    inside: Tensor
-    newcomer_inside: Tensor
 
 
 class ReplaceOne:
@@ -122,7 +110,7 @@ class ReplaceOne:
         """
 
         def huber(rows: Replacements, theta: Tensor, rhs: Tensor) -> Tensor:
-            return self._apply_inverse(rows, self._evaluate(rows, theta), rhs)
+            return self._apply_inverse(rows, self._evaluate(rows, theta)[2], rhs)
 
         def squared(rows: Replacements, theta: Tensor, rhs: Tensor) -> Tensor:
             return self._swap(rows, rhs)
@@ -169,39 +157,25 @@ class ReplaceOne:
         return _woodbury(U, Z, signs / self.problem.n, self.solve_base(rhs))
 
     def _huber(self, candidates: Replacements) -> Tensor:
-        """Newton steps with backtracking, as `solve` takes them; rows that have arrived drop out."""
-        theta = self.theta.repeat(len(candidates), 1)
-        state = self._evaluate(candidates, theta)
-        active = torch.arange(len(candidates), device=theta.device)
-        for _ in range(_NEWTON_STEPS):
-            going = state.gradient.norm(dim=1) > self.problem.tolerance
-            active, state = active[going], _part(state, going)
-            if len(active) == 0:
-                break
-            rows = candidates.part(active)
-            step = self._apply_inverse(rows, state, state.gradient / 2)
-            theta[active], state = self._backtrack(rows, theta[active], step, state)
-        self._check(state.gradient.norm(dim=1))
-        return theta
+        """Newton steps from the base solution."""
 
-    def _backtrack(self, candidates: Replacements, theta: Tensor, step: Tensor, state: _State) -> tuple[Tensor, _State]:
-        """Halve each row's step until its objective falls enough, or its gradient where no fall can be resolved.
+        def part(rows: Tensor) -> tuple[Evaluate, Step]:
+            own = candidates.part(rows)
 
-        The gradient alone must not decide earlier: between two pieces of the objective it can fall for ever.
-        """
-        decrease, norm = (state.gradient * step).sum(1), state.gradient.norm(dim=1)
-        resolved = decrease > _RESOLVED * state.value.abs()
-        length = torch.ones_like(decrease)
-        while True:
-            moved = theta - length[:, None] * step
-            new = self._evaluate(candidates, moved)
-            lower = new.value <= state.value - 1e-4 * length * decrease
-            accepted = torch.where(resolved, lower, new.gradient.norm(dim=1) < norm) | (length <= _SHORTEST_STEP)
-            if bool(accepted.all()):
-                return moved, new
-            length = torch.where(accepted, length, length / 2)
+            def evaluate(theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+                return self._evaluate(own, theta)
 
-    def _evaluate(self, candidates: Replacements, theta: Tensor) -> _State:
+            def step(theta: Tensor, gradient: Tensor, inside: Tensor) -> Tensor:
+                return self._apply_inverse(own, inside, gradient / 2)
+
+            return evaluate, step
+
+        every = torch.arange(len(candidates), device=self.theta.device)
+        start, remedy = self.theta.expand(len(every), -1), "raise second_stage.ridge"
+        return newton(*part(every), start, self.problem.tolerance, what="a refit", remedy=remedy, part=part)[0]
+
+    def _evaluate(self, candidates: Replacements, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Values [K], gradients [K, p], and which records lie inside the threshold, the newcomer last, [K, n + 1]."""
         problem, tau = self.problem, self.problem.threshold
         rows = torch.arange(len(candidates), device=theta.device)
         residual = problem.s - theta @ self._v.T
@@ -214,13 +188,13 @@ class ReplaceOne:
         value = loss / problem.n + problem.ridge * (theta * theta).sum(1)
         pull = clipped @ self._v + new_clipped[:, None] * came
         gradient = 2 * (problem.ridge * theta - pull / problem.n)
-        inside = self._sides(residual)
+        inside = torch.cat([self._sides(residual), self._sides(new)[:, None]], 1)
         inside[rows, candidates.index] = False
-        return _State(value, gradient, inside, self._sides(new))
+        return value, gradient, inside
 
-    def _apply_inverse(self, candidates: Replacements, state: _State, rhs: Tensor) -> Tensor:
+    def _apply_inverse(self, candidates: Replacements, inside: Tensor, rhs: Tensor) -> Tensor:
         """Solve with the curvature of each row: the base's, changed by every record that crossed or was swapped."""
-        crossed = state.inside != self._inside
+        crossed = inside[:, :-1] != self._inside
         m = int(crossed.sum(1).max())
         signs = rhs.new_zeros(len(rhs), m + 1)
         index = torch.zeros(len(rhs), m, dtype=torch.int64, device=rhs.device)
@@ -228,7 +202,7 @@ class ReplaceOne:
         place = crossed.cumsum(1)[row, record] - 1
         index[row, place] = record
         signs[row, place] = torch.where(self._inside[record], -1.0, 1.0).to(rhs)
-        signs[:, m] = state.newcomer_inside.to(rhs)
+        signs[:, m] = inside[:, -1].to(rhs)
         return self._changed_solve(candidates.v, index, signs / self.problem.n, rhs)
 
     def _changed_solve(self, came: Tensor, index: Tensor, signs: Tensor, rhs: Tensor) -> Tensor:
@@ -289,7 +263,3 @@ def _woodbury(U: Tensor, Z: Tensor, signs: Tensor, solved: Tensor) -> Tensor:
     inner = torch.eye(U.shape[1], dtype=U.dtype, device=U.device) + signs[:, :, None] * (U @ Z.mT)
     outer = signs * (U @ solved[:, :, None])[:, :, 0]
     return solved - (Z.mT @ torch.linalg.solve(inner, outer)[:, :, None])[:, :, 0]
-
-
-def _part(state: _State, rows: Tensor) -> _State:
-    return _State(state.value[rows], state.gradient[rows], state.inside[rows], state.newcomer_inside[rows])

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.second_stage import user_maps
+from tests.features import own_maps
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.data.domain import Domain
 from torchdpcate.erm.balancing_loss import BalancingLoss
@@ -33,7 +33,7 @@ def world(treated: float, n: int = 200) -> StackedRecords:
     """Everybody is newborn, in either arm by halves, but for one of 90 years."""
     x, z, y = torch.zeros(n, 1).double(), torch.arange(n).double() % 2, torch.full((n,), 0.5).double()
     x[0], z[0] = 90.0, treated
-    return StackedRecords(Batch(x, on_domain(user_maps.RawCovariates(), AGE)(x), z, y))
+    return StackedRecords(Batch(x, on_domain(own_maps.RawCovariates(), AGE)(x), z, y))
 
 
 def log_density(theta: Tensor, of: StackedRecords, loss, ridge: float, scale: float) -> Tensor:
@@ -47,7 +47,7 @@ def log_density(theta: Tensor, of: StackedRecords, loss, ridge: float, scale: fl
 @pytest.mark.parametrize("loss", ["logistic", "balancing"])
 def test_one_old_record_loses_no_more_than_stage_one_charges(loss):
     """Exact ratios at what is drawn; with its norm of 90 the record gave 4.4 where 0.3 was charged."""
-    features = on_domain(user_maps.RawCovariates(), AGE)
+    features = on_domain(own_maps.RawCovariates(), AGE)
     plan = make_plan(200, features, ATE(0.1), BUDGET, loss=loss)
     worlds, public = [world(treated) for treated in (1.0, 0.0)], plan.propensity.public
     chosen = Logistic() if loss == "logistic" else BalancingLoss(ATE(0.1))
@@ -62,7 +62,7 @@ def test_one_old_record_loses_no_more_than_stage_one_charges(loss):
 
 @pytest.mark.parametrize("settings", [{}, {"shares": {"balance": 0.1}}, {"readout": "outcome_table"}])
 def test_the_release_is_conditional_in_every_charge_and_names_the_basis(settings):
-    basis = user_maps.RawCovariates()
+    basis = own_maps.RawCovariates()
     statement = CovariateBalancingEffect(AGE, BUDGET, basis=basis, **settings).fit(*records()).release().privacy
     assert statement.level == "conditional"
     assert statement.epsilon == pytest.approx(1.0)
@@ -76,14 +76,14 @@ def test_the_release_is_conditional_in_every_charge_and_names_the_basis(settings
 
 
 def test_a_basis_whose_rows_depend_on_each_other_is_refused_before_anything_is_spent():
-    learner = CovariateBalancingEffect(AGE, BUDGET, basis=user_maps.Centred())
+    learner = CovariateBalancingEffect(AGE, BUDGET, basis=own_maps.Centred())
     with pytest.raises(InputError, match="features = Centred: a row depends on the other rows"):
         learner.fit(*records())
     assert not hasattr(learner, "ledger_")
 
 
 def test_released_weights_are_those_of_the_bounded_rows():
-    release = CovariateBalancingEffect(AGE, BUDGET, basis=user_maps.RawCovariates()).fit(*records()).release()
+    release = CovariateBalancingEffect(AGE, BUDGET, basis=own_maps.RawCovariates()).fit(*records()).release()
     length = math.hypot(1, 90)
     theta = release.weights.theta
     score = (theta[0] / length + theta[1] * 90 / length).item()

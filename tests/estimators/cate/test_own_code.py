@@ -6,7 +6,7 @@ import types
 import pytest
 import torch
 
-from tests.second_stage import user_maps
+from tests.features import own_maps
 from torchdpcate import (
     ConvexNuisanceConfig,
     CovariateBalancingEffect,
@@ -74,7 +74,8 @@ def selector(nuisance, budget=PURE):
     return PolicySelector(DOMAIN, budget, policies=Thresholds("x0", [0.3, 0.6]), nuisance=nuisance)
 
 
-MAP = user_maps.Vouching()
+MAP = own_maps.Vouching()
+CONVEX = ConvexNuisanceConfig(degree=1)
 CASES = {
     "weights": lambda: OutcomeWeightedLearner(DOMAIN, PURE, propensity=OwnWeights(0.5)),
     "weights of two stages": lambda: TwoStageRule(DOMAIN, PURE, weights=OwnWeights(0.5)),
@@ -85,10 +86,10 @@ CASES = {
         DOMAIN, BUDGET, overlap=0.2, nuisance=OwnRecipe(degree=1)
     ),
     "nuisances": lambda: RLearner(DOMAIN, BUDGET, nuisance=OwnRecipe(degree=1)),
-    "second stage": lambda: RLearner(DOMAIN, BUDGET, ConvexNuisanceConfig(degree=1), OwnStage()),
+    "second stage": lambda: RLearner(DOMAIN, BUDGET, nuisance=CONVEX, second_stage=OwnStage()),
     "map of a rule": lambda: OutcomeWeightedLearner(DOMAIN, PURE, features=MAP),
     "map of weights": lambda: TwoStageRule(DOMAIN, PURE, weights=PrivateWeights(features=MAP)),
-    "map of a head": lambda: RLearner(DOMAIN, BUDGET, ConvexNuisanceConfig(degree=1), LinearSecondStage(features=MAP)),
+    "map of a head": lambda: RLearner(DOMAIN, BUDGET, nuisance=CONVEX, second_stage=LinearSecondStage(features=MAP)),
     "map of an average effect": lambda: CovariateBalancingEffect(DOMAIN, PURE, overlap=0.2, basis=MAP),
     "loss": lambda: OutcomeWeightedLearner(DOMAIN, PURE, loss=VouchingLoss()),
 }

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.second_stage import user_maps
+from tests.features import own_maps
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.learner import RLearner
@@ -40,7 +40,7 @@ def told(statement) -> str:
 
 @pytest.mark.parametrize("mechanism", ["objective", "output", "statistics"])
 def test_functions_on_a_user_s_map_are_conditional(mechanism):
-    fitted = learner(user_maps.RawCovariates()).fit(*records())
+    fitted = learner(own_maps.RawCovariates()).fit(*records())
     assert fitted.stage_.features(AGE.grid(100)).norm(dim=1).max().item() <= 1
     release = fitted.release_function(mechanism)
     assert "features = RawCovariates" in told(release.privacy)
@@ -51,26 +51,26 @@ def test_functions_on_a_user_s_map_are_conditional(mechanism):
 
 
 def test_queries_and_services_on_a_user_s_map_are_conditional(tmp_path, monkeypatch):
-    fitted = learner(user_maps.RawCovariates()).fit(*records())
+    fitted = learner(own_maps.RawCovariates()).fit(*records())
     assert "RawCovariates" in told(fitted.release_queries([[45.0]], "output", PrivacyBudget(1.0, 1e-6)).privacy)
     spent = fitted.ledger_.spent()
     with pytest.raises(InputError, match="has no name"):
         fitted.answer_online(tmp_path / "unnamed", budget=PrivacyBudget(1.0, 1e-6))
     assert fitted.ledger_.spent() == spent
     assert not (tmp_path / "unnamed").exists()
-    monkeypatch.setitem(FEATURE_MAPS, "raw", user_maps.RawCovariates)
+    monkeypatch.setitem(FEATURE_MAPS, "raw", own_maps.RawCovariates)
     service = fitted.answer_online(tmp_path / "service", budget=PrivacyBudget(1.0, 1e-6))
     assert "RawCovariates" in told(service.privacy)
 
 
 def test_what_does_not_rest_on_the_map_stays_certified():
-    fitted = learner(user_maps.RawCovariates()).fit(*records())
+    fitted = learner(own_maps.RawCovariates()).fit(*records())
     assert fitted.release_function("plug_in").privacy.level == "certified"
     assert learner(Legendre(2)).fit(*records()).release_function().privacy.level == "certified"
 
 
 def test_a_choice_among_maps_is_conditional_whichever_is_chosen():
-    tune = Tuning(features=(user_maps.RawCovariates(), Legendre(2)))
+    tune = Tuning(features=(own_maps.RawCovariates(), Legendre(2)))
     statement = learner(Legendre(2), tune=tune).fit(*records()).release_function().privacy
     assert "RawCovariates" in told(statement)
     levels = {charge.charge: charge.level for charge in statement.charges}
@@ -79,4 +79,4 @@ def test_a_choice_among_maps_is_conditional_whichever_is_chosen():
 
 def test_rows_that_depend_on_each_other_are_refused():
     with pytest.raises(InputError, match="features = Centred: a row depends"):
-        learner(user_maps.Centred()).fit(*records())
+        learner(own_maps.Centred()).fit(*records())

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from tests.second_stage import user_maps
+from tests.features import own_maps
 from torchdpcate.candidates.thresholds import Thresholds
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
@@ -24,7 +24,7 @@ from torchdpcate.release.file import load_release
 
 AGE = Domain([0.0], [90.0], -1.0, 1.0, overlap=0.25)
 BUDGET = PrivacyBudget(4.0, 0.0)
-RAW, CENTRED = user_maps.RawCovariates(), user_maps.Centred()
+RAW, CENTRED = own_maps.RawCovariates(), own_maps.Centred()
 
 
 def records(n: int = 400):
@@ -39,7 +39,7 @@ def learners(features):
     yield OutcomeWeightedLearner(AGE, BUDGET, features=features, mechanism="output")
     yield PairwiseRule(AGE, BUDGET, features=features)
     yield TwoStageRule(AGE, BUDGET, features=features)
-    yield PrivatelyTunedRule(OutcomeWeightedLearner(AGE, BUDGET), [3.0], [Identity(), features])
+    yield PrivatelyTunedRule(OutcomeWeightedLearner(AGE, BUDGET), [3.0], features=[Identity(), features])
     for scheme in (PrivateWeights(features=features), TiltingWeights(10.0, features=features)):
         yield TwoStageRule(AGE, BUDGET, weights=scheme)
     yield TwoStageRule(AGE, BUDGET, weights=LogisticWeights(10.0, features=features))
@@ -103,7 +103,7 @@ def test_a_registered_map_is_read_back_with_its_bounds_and_its_condition(tmp_pat
     with pytest.raises(InputError, match="features = RawCovariates: has no name"):
         release.save(tmp_path / "rule.safetensors")
     assert list(tmp_path.iterdir()) == []
-    monkeypatch.setitem(FEATURE_MAPS, "raw", user_maps.RawCovariates)
+    monkeypatch.setitem(FEATURE_MAPS, "raw", own_maps.RawCovariates)
     back = load_release(release.save(tmp_path / "rule.safetensors"))
     x = AGE.grid(50)
     torch.testing.assert_close(back.score_tensor(x), release.score_tensor(x), rtol=1e-12, atol=1e-12)

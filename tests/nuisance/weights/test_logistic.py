@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from tests.estimators.rules.neighbours import DOMAIN, confounded, omega, with_first, worst_movement
+from tests.nuisance.weights.cases import DOMAIN, confounded, omega, with_first, worst_movement
 from torchdpcate.data.records import CausalData
 from torchdpcate.features.maps import Identity
 from torchdpcate.nuisance.weights.logistic import LogisticWeights, logistic_indirect_sensitivity
@@ -30,7 +30,7 @@ def test_the_fit_is_that_of_scikit_learn():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("aim", ["spill", "first", "second"])
+@pytest.mark.parametrize("aim", ["indirect", "first", "second"])
 @pytest.mark.parametrize("ridge", [0.1, 1.0])
 def test_the_worst_neighbours_found_keep_the_certificate(ridge, aim):
     share = worst_movement(LogisticWeights(ridge), n=24, aim=aim, generations=6)

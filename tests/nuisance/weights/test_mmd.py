@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.optimize import lsq_linear
 
-from tests.estimators.rules.neighbours import DOMAIN, confounded, omega, worst_movement
+from tests.nuisance.weights.cases import DOMAIN, confounded, omega, worst_movement
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.features.unit_kernel import UnitKernel
 from torchdpcate.nuisance.weights.mmd import MMDWeights, box_minimum, mmd_indirect_sensitivity
@@ -61,7 +61,7 @@ def test_the_weights_minimise_the_distances_between_arms(alpha):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("aim", ["spill", "first", "second"])
+@pytest.mark.parametrize("aim", ["indirect", "first", "second"])
 @pytest.mark.parametrize("scheme", [MMDWeights(0.1), MMDWeights(1.0, alpha=1.0)], ids=["both", "everybody"])
 def test_the_worst_neighbours_found_keep_the_certificate(scheme, aim):
     assert 0.2 < worst_movement(scheme, n=24, aim=aim, generations=8) < 1

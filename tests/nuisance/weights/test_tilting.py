@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from tests.estimators.rules.neighbours import DOMAIN, confounded, omega, worst_movement
+from tests.nuisance.weights.cases import DOMAIN, confounded, omega, worst_movement
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import Identity
 from torchdpcate.nuisance.weights.tilting import TiltingLoss, TiltingWeights, tilting_indirect_sensitivity
@@ -68,7 +68,7 @@ def test_the_fit_is_scipys(cap):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("aim", ["spill", "first", "second"])
+@pytest.mark.parametrize("aim", ["indirect", "first", "second"])
 @pytest.mark.parametrize("ridge", [0.1, 1.0])
 def test_the_worst_neighbours_found_keep_the_certificate(ridge, aim):
     share = worst_movement(TiltingWeights(ridge), n=24, aim=aim, generations=4)

@@ -138,8 +138,6 @@ class ObjectiveRule(RuleMechanism):
             constrained=problem.domain is not None,
         )
 
-        solver_scale = objective.solver.released_scale(problem.size)  # refuses before anything is paid
-
         def draw(noise: NoiseSource, runs: int) -> Tensor:
             return objective.release(lambda tilts: problem.solve(tilts, objective.tolerance), noise, runs)
 
@@ -147,7 +145,7 @@ class ObjectiveRule(RuleMechanism):
             objective.event,
             self._guarantee(problem, budget),
             draw,
-            {**objective.public, "ridge": problem.ridge, "solver_scale": solver_scale},
+            {**objective.public, "ridge": problem.ridge, "solver_scale": objective.solver_scale},
         )
 
     def problems(self, facts: RuleFacts) -> Iterator[str]:
@@ -161,7 +159,7 @@ class ObjectiveRule(RuleMechanism):
         yield from facts.determinants(bounds)
         noise = self._stated_noise_of(facts, bounds)
         yield from facts.compared("tilt_scale", noise.scale)
-        yield from facts.compared("solver_scale", noise.solver.released_scale(noise.size))
+        yield from facts.compared("solver_scale", noise.solver_scale)
         yield from grid_problems("theta", facts.release.theta, facts.number("solver_scale"))
 
     def _stated_noise_of(self, facts: RuleFacts, bounds: WeightBounds) -> ObjectiveNoise:

@@ -158,7 +158,7 @@ class PrivateWeights(WeightScheme):
         return PrivatePropensity(bounds, public, theta, features)
 
     def _calibrated(self, n: int, features: FeatureMap, budget: PrivacyBudget) -> ObjectiveNoise:
-        objective = calibrate_objective(
+        return calibrate_objective(
             budget,
             kind=self.perturbation,
             slope=Logistic.slope,
@@ -169,8 +169,6 @@ class PrivateWeights(WeightScheme):
             largest_entry=features.largest_entry,
             remedy="raise weights.ridge or weights.budget_fraction",
         )
-        objective.solver.released_scale(objective.size)  # refuses too many coefficients before anything is paid
-        return objective
 
 
 def logistic_fits(psi: Tensor, label: Tensor, count: Tensor, gamma: float, tolerance: float) -> Fits:

@@ -135,9 +135,7 @@ class ObjectivePerturbation(FunctionMechanism):
     @staticmethod
     def band(problem: LinearProblem, objective: ObjectiveNoise) -> float:
         """Return the public bound of the noise per unit of ||psi(x)||: the objective's, and the solver's."""
-        return math.hypot(
-            objective.scale / (2 * problem.n * problem.ridge), objective.solver.released_scale(objective.size)
-        )
+        return math.hypot(objective.scale / (2 * problem.n * problem.ridge), objective.solver_scale)
 
     @staticmethod
     def calibrated(problem: LinearProblem, budget: PrivacyBudget) -> ObjectiveNoise:
@@ -171,7 +169,7 @@ class ObjectivePerturbation(FunctionMechanism):
         yield from facts.band(band)
         if isinstance(facts.release, FunctionRelease):
             reach = problem.threshold * problem.weight_bound / problem.ridge
-            yield from grid_problems("theta", facts.release.theta, objective.solver.released_scale(objective.size))
+            yield from grid_problems("theta", facts.release.theta, objective.solver_scale)
             yield from far_problems("theta", facts.release.theta, reach, band)
 
     @worst_case("objective", pair="one treated record apart from all others, its outcome at either end of the interval")

@@ -40,14 +40,14 @@ def two_crowds(v: np.ndarray, n: int) -> tuple[CausalData, CausalData]:
 
 
 def worst_movement(scheme: BalancingWeights, n: int, aim: str, generations: int) -> float:
-    """Largest share of the certificate ``aim`` (spill, first or second) that differential evolution finds."""
+    """Largest share of the certificate ``aim`` (indirect, first or second) that differential evolution finds."""
     certified = getattr(scheme.bounds(n, DOMAIN), aim)
 
     def minus_share(v: np.ndarray) -> float:
         before, after = (omega(scheme, world) for world in two_crowds(v, n))
         moved, own = (before - after)[1:], (before[0].item(), after[0].item())
-        spill, up = moved.abs().sum().item(), moved.clamp(min=0).sum().item()
-        return -{"spill": spill, "first": spill + sum(own), "second": up + own[0]}[aim] / certified
+        indirect, up = moved.abs().sum().item(), moved.clamp(min=0).sum().item()
+        return -{"indirect": indirect, "first": indirect + sum(own), "second": up + own[0]}[aim] / certified
 
     found = differential_evolution(minus_share, [(0, 1)] * 9, maxiter=generations, popsize=4, polish=False, rng=0)
     return -float(found.fun)

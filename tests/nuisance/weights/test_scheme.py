@@ -10,7 +10,7 @@ import pytest
 import torch
 from sklearn.base import clone
 
-from tests.estimators.rules.neighbours import DOMAIN, confounded, omega, unpaid, with_first
+from tests.nuisance.weights.cases import DOMAIN, confounded, omega, unpaid, with_first
 from tests.sessions import noted
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
