@@ -221,7 +221,7 @@ def test_a_number_of_its_own_has_a_charge_of_its_own(tmp_path):
 @pytest.mark.parametrize(
     ("make", "public", "problem"),
     [
-        (balanced, {"estimand": "ATT"}, "tells another estimand"),
+        (balanced, {"estimand": "ATT"}, "has another estimand"),
         (balanced, {"eta": 0.3}, "weights are not those of the statement"),
         (balanced, {"eta": "a tenth"}, "its public constants, its charge"),
         (balanced, {"scale_difference": 0.01}, "scale_difference = "),
@@ -265,7 +265,7 @@ def certified(release: AverageEffectRelease) -> AverageEffectRelease:
 
 def test_a_conditional_release_does_not_become_certified(tmp_path):
     problems = refused(certified(honest("k_norm_gradient of None")), tmp_path)
-    assert "are charged by objective, but its statement tells k_norm_gradient" in problems
+    assert "are charged by objective, but its statement says k_norm_gradient" in problems
     assert "conditional, but they are called certified" in problems
 
 
@@ -273,13 +273,13 @@ def test_a_conditional_release_does_not_become_certified(tmp_path):
 def test_a_condition_stays(conditions, tmp_path):
     release = honest("k_norm_gradient of None")
     changed = replace(release, privacy=replace(release.privacy, conditions=conditions))
-    assert "the condition 'running time' is not told" in refused(changed, tmp_path)
+    assert "the condition 'running time' is not stated" in refused(changed, tmp_path)
 
 
 @pytest.mark.parametrize("fitter", ["objective", "gamma", None])
 def test_a_fitter_stays(fitter, tmp_path):
     changed = with_public(honest("k_norm_gradient of None"), weights_fitter=fitter)
-    assert f"charged by k_norm_gradient, but its statement tells {fitter}" in refused(changed, tmp_path)
+    assert f"charged by k_norm_gradient, but its statement says {fitter}" in refused(changed, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["subsample_aggregate", "aipw", "aipw of ATO", "ATE", "table of ATE", "ATO"])
@@ -503,7 +503,7 @@ def test_a_difference_in_means_that_is_not_of_a_table(change, tmp_path):
         ({"expected": [9.0]}, "that it expects does not follow"),
         ({"expected_sd": [-9.0]}, "that it expects does not follow"),
         ({"expected": None, "expected_sd": None}, "that it expects does not follow"),
-        ({"before": None, "after": None}, "states noise of what it does not hold"),
+        ({"before": None, "after": None}, "has noise of what it does not hold"),
         ({"names": ["age"]}, "not of its features"),
     ],
 )

@@ -77,6 +77,7 @@ def stated(name: str) -> Stated | None:
 
 
 COMMON_CONDITIONS = (
+    "estimand",
     "mechanism",
     "learner",
     "score",
