@@ -43,7 +43,7 @@ def errors(study: Study, epsilon: float | None, seed: int, **settings: object) -
     truth, queries = study.effect, study.queries
     assert truth is not None
     assert queries is not None
-    found = {"head": learner.curator_effect(queries), "plug-in": learner.plug_in_effect(queries)}
+    found = {"head": learner.nonprivate_effect(queries), "plug-in": learner.plug_in_effect(queries)}
     found["release"] = found["head"] if epsilon is None else learner.release_function().effect(queries)
     constant = pehe(truth.mean().expand_as(truth), truth)
     return {name: pehe(torch.as_tensor(effect), truth) / constant for name, effect in found.items()}

@@ -38,12 +38,12 @@ def test_the_second_stage_agrees_with_the_cpu(features):
     records = (study.records.x, study.records.a, study.records.y)
     stage = LinearSecondStage(FEATURE_MAPS[features](), ridge=0.02)
     quick = NuisanceConfig(width=8, batch_size=60, epochs=2)
-    cpu = RLearner(study.domain, None, quick, stage).fit(*records)
+    cpu = RLearner(study.domain, None, nuisance=quick, second_stage=stage).fit(*records)
 
     def gpu_trainer(**settings):
         return default_trainer(accelerator="gpu", **settings)
 
-    gpu = RLearner(study.domain, None, quick, stage, trainer=gpu_trainer).fit(*records)
+    gpu = RLearner(study.domain, None, nuisance=quick, second_stage=stage, trainer=gpu_trainer).fit(*records)
     # Same nuisances, so that only the device of the second stage differs.
     blocks = {name: study.records.subset(index) for name, index in cpu.blocks_.items()}
     folds = (Fold("nuisance", "second_stage"),)

@@ -144,7 +144,7 @@ def test_one_record_moves_nearly_all_groups_of_a_sorted_file_and_one_group_of_co
 
     def groups(records: tuple[Tensor, ...], order: Tensor) -> Tensor:
         learner = SubsampleAggregateEffect(DOMAIN, PURE, groups=100, noise=Given(order)).fit(*records)
-        release = learner.curator_estimate()
+        release = learner.nonprivate_estimate()
         batch = learner._records.batch
         return torch.stack([batch.x[:, 0], batch.z, batch.y]), 100 * release.value
 

@@ -55,7 +55,7 @@ def _declare(name: str, kind: type[CATELearner]) -> None:
     @worst_case(f"{name}_learner", kind, attack="classifier", pair=_PAIR)
     def game(budget: PrivacyBudget) -> Game:
         domain = Dataset1(n=_RECORDS).load().domain
-        return learner_game(kind(domain, budget, _NUISANCE), ObjectivePerturbation(), budget)[0]
+        return learner_game(kind(domain, budget, nuisance=_NUISANCE), ObjectivePerturbation(), budget)[0]
 
 
 _PAIR = "generated records, one of the second stage's replaced by the worst that a search found; default mechanism"

@@ -1,13 +1,144 @@
-"""What every estimator does."""
+"""What every estimator does: it checks records, opens the session of a fit, and guards its releases."""
 
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from torchdpcate.data.checked import checked_records
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.errors import InputError
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 
 
-def forget(learner: Any) -> None:
-    """Remove what an earlier fit left, its session included: a fit that is refused must leave nothing to release.
+class PrivateEstimator(BaseEstimator, ABC):
+    """An estimator of scikit-learn's manners whose fit pays from a session, and whose ``release`` is all that leaves.
 
-    Args:
-        learner: An estimator; all that its constructor does not take is of an earlier fit.
+    A subclass says in ``_prepare`` what it refuses before anything is spent, and in ``_learn`` what it learns; its
+    ``release`` begins with ``_ready``.
+
+    Attributes:
+        domain: Public bounds, or a schema.
+        budget: Privacy budget of each block of records; None fits without privacy.
+        noise: Privacy noise; None takes the operating system's entropy.
+        ledger_path: File of the ledger; None keeps it in memory.
+        schema_: Columns and public bounds.
+        sizes_: Records per block, public.
+        ledger_: What has been spent; None without privacy.
+        n_features_in_: Number of covariates, public.
+        feature_names_in_: Their names, public.
     """
-    for name in vars(learner).keys() - learner.get_params(deep=False).keys():
-        delattr(learner, name)
+
+    domain: Domain | TableSchema
+    budget: PrivacyBudget | None
+    noise: NoiseSource | None
+    ledger_path: str | Path | None
+    blocks_: Mapping[str, Any]
+
+    def fit(self, X: Any, A: Any, Y: Any) -> Self:
+        """Check the records and learn from them, paying for what leaves the learner's hands.
+
+        Args:
+            X: Covariates within the domain: a frame with the schema's columns, or encoded columns [n, q] as NumPy or
+                torch.
+            A: Treatment or action [n].
+            Y: Outcome [n] within the domain.
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            InputError: Values outside the domain, an arm without records, or settings that leave nothing to release.
+        """
+        self._start()
+        noise = None if self.budget is None else self._noise
+        return self._fit(self._of(checked_records(self.schema_, X, A, Y, noise, self._arms())))
+
+    @abstractmethod
+    def release(self, *args: Any, **settings: Any) -> Any:
+        """Pay for a release and return it."""
+
+    @abstractmethod
+    def plan(self, *args: Any, **settings: Any) -> Any:
+        """Return what noise to expect, from public facts; nothing is spent."""
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "n_features_in_")
+
+    def _start(self) -> None:
+        """Forget what an earlier fit left, its session included: a fit that is refused leaves nothing to release."""
+        for name in vars(self).keys() - self.get_params(deep=False).keys():
+            delattr(self, name)
+        self.schema_ = self._schema()
+        self._noise = self.noise or NoiseSource.system()
+
+    def _fit(self, records: Any) -> Self:
+        """Learn from records within the domain, in an order that owes nothing to them; after ``_start``."""
+        self._prepare(records)
+        self.sizes_ = self._sizes(records.n)
+        session = FitSession.open(self.sizes_, self.budget, self._noise, self.ledger_path, self._filter())
+        self._session = replace(session, conditional=self._conditional())
+        self.ledger_ = session.ledger
+        self._learn(records)
+        session.close()
+        self._released = False
+        self.feature_names_in_ = np.array([covariate.name for covariate in self.schema_.covariates], dtype=object)
+        self.n_features_in_ = len(self.feature_names_in_)
+        return self
+
+    def _schema(self) -> TableSchema:
+        """Return columns and public bounds."""
+        return TableSchema.of(self.domain).two_arms()
+
+    def _arms(self) -> Sequence[int]:
+        """Return the labels of the arms."""
+        return 0, 1
+
+    def _of(self, records: CausalData) -> Any:
+        """Return the records as ``_learn`` takes them."""
+        return records
+
+    @abstractmethod
+    def _prepare(self, records: Any) -> None:
+        """Refuse, before anything is spent, what could not be released, and set ``blocks_`` where there are some."""
+
+    @abstractmethod
+    def _learn(self, records: Any) -> None:
+        """Learn from the records, paying by ``_session``."""
+
+    def _sizes(self, n: int) -> dict[str, int]:
+        """Return the records per block."""
+        return {name: len(index) for name, index in self.blocks_.items()}
+
+    def _filter(self) -> str:
+        """Return how the ledger counts what is paid after the fit, see ``Ledger``."""
+        return "sums"
+
+    def _conditional(self) -> bool:
+        """Return whether nothing that is paid for is certified."""
+        return False
+
+    def _require_fitted(self, what: str) -> None:
+        if not self.__sklearn_is_fitted__():
+            raise InputError(f"{what}: {type(self).__name__} is not fitted; call fit(X, A, Y) first")
+
+    def _ready(self) -> FitSession:
+        """Return the session that pays for a release.
+
+        Raises:
+            InputError: Not fitted, fitted without privacy, or released already, where a fit has one release.
+        """
+        self._require_fitted("release")
+        if self._session.budget is None:
+            raise InputError("budget = None: this learner was fitted without privacy and releases nothing")
+        if self._released:
+            raise InputError("release: this fit has made its release, and spent its budget; fit anew on new records")
+        return self._session

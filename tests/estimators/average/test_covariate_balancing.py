@@ -168,9 +168,9 @@ def test_outcomes_in_their_own_units():
 
 def test_the_exact_estimate_is_close_to_the_truth_and_balances():
     learner = CovariateBalancingEffect(DOMAIN, None, overlap=0.05).fit(*arrays(20_000, 5))
-    assert abs(learner.curator_estimate().value - EFFECT) < 0.04  # 5 standard errors are .035
-    assert max(map(abs, learner.curator_balance().after)) < 1e-5
-    assert max(map(abs, learner.curator_balance().before)) > 0.1
+    assert abs(learner.nonprivate_estimate().value - EFFECT) < 0.04  # 5 standard errors are .035
+    assert max(map(abs, learner.nonprivate_balance().after)) < 1e-5
+    assert max(map(abs, learner.nonprivate_balance().before)) > 0.1
     with pytest.raises(InputError, match="without privacy"):
         learner.release()
 

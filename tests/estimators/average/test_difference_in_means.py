@@ -18,8 +18,8 @@ def test_without_noise_it_is_the_difference_in_means():
     x, a, y = arrays(2_000, 1)
     learner = DifferenceInMeansEffect(DOMAIN, None).fit(x, a, y)
     plain = (y[a == 1].mean() - y[a == 0].mean()).item()
-    assert learner.curator_estimate().value == pytest.approx(plain, rel=1e-12)
-    law = learner.curator_estimate().law
+    assert learner.nonprivate_estimate().value == pytest.approx(plain, rel=1e-12)
+    law = learner.nonprivate_estimate().law
     variance = sum(y[a == k].var(correction=0) / (a == k).sum() for k in (0.0, 1.0))
     assert law.gaussian == pytest.approx(variance.sqrt().item(), rel=1e-9)
 

@@ -194,8 +194,8 @@ def test_where_noise_swamps_the_number_of_treated_the_interval_is_everything():
 
 def test_without_privacy():
     fitted = learner(None).fit(*arrays(20_000, seed=0))
-    assert fitted.curator_estimate().value == pytest.approx(EFFECT, abs=0.05)
-    assert learner().fit(*arrays(20_000, seed=0)).curator_estimate().value == fitted.curator_estimate().value
+    assert fitted.nonprivate_estimate().value == pytest.approx(EFFECT, abs=0.05)
+    assert learner().fit(*arrays(20_000, seed=0)).nonprivate_estimate().value == fitted.nonprivate_estimate().value
 
 
 def test_eta_of_a_half_weighs_all_alike():

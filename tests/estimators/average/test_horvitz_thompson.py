@@ -130,7 +130,7 @@ def test_outcome_units():
 
 def test_without_privacy():
     fitted = HorvitzThompsonEffect(DOMAIN, None, overlap=0.1).fit(*arrays(20_000, seed=0))
-    assert abs(fitted.curator_estimate().value - EFFECT) < 0.05
+    assert abs(fitted.nonprivate_estimate().value - EFFECT) < 0.05
     with pytest.raises(InputError, match="budget = None"):
         fitted.release()
 

@@ -130,7 +130,7 @@ def test_an_unfitted_learner_releases_nothing():
     with pytest.raises(InputError, match="not fitted"):
         learners()[0].release()
     with pytest.raises(InputError, match="not fitted"):
-        learners()[0].curator_estimate()
+        learners()[0].nonprivate_estimate()
 
 
 @pytest.mark.parametrize(

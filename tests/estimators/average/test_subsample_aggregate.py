@@ -169,7 +169,7 @@ def test_a_release_pays_tells_and_survives_its_file(tmp_path, estimand):
 
 def test_without_noise():
     fitted = learner(None).fit(*arrays(20_000, seed=0))
-    assert fitted.curator_estimate().value == pytest.approx(EFFECT, abs=0.05)
+    assert fitted.nonprivate_estimate().value == pytest.approx(EFFECT, abs=0.05)
 
 
 @pytest.mark.parametrize(

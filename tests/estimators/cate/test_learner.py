@@ -57,7 +57,7 @@ def test_takes_numpy_and_pandas():
     frame = pd.DataFrame(x, columns=list(STUDY.domain.names))
     plain = learner(budget=None).fit(x, a, y)
     framed = learner(budget=None).fit(frame, pd.Series(a), pd.Series(y))
-    np.testing.assert_array_equal(plain.curator_effect(x), framed.curator_effect(frame))
+    np.testing.assert_array_equal(plain.nonprivate_effect(x), framed.nonprivate_effect(frame))
 
 
 def test_a_frame_with_categories_is_encoded_and_survives_the_release(tmp_path):
@@ -173,7 +173,7 @@ def test_representation_features_make_a_certified_neural_head():
 
 def test_same_seed_same_nonprivate_fit_other_order_and_privacy_noise():
     x, a, y = RECORDS
-    plain = [learner(budget=None, seed=4).fit(x, a, y).curator_effect(x) for _ in range(2)]
+    plain = [learner(budget=None, seed=4).fit(x, a, y).nonprivate_effect(x) for _ in range(2)]
     np.testing.assert_array_equal(*plain)
     private = [learner(seed=4).fit(x, a, y) for _ in range(2)]
     assert not np.array_equal(private[0].plug_in_effect(x), private[1].plug_in_effect(x))
@@ -271,7 +271,7 @@ def curator_numbers(model: RLearner) -> dict[str, torch.Tensor]:
         "w": block.w,
         "outcomes": RECORDS[2],
         "records": RECORDS[0].flatten(),
-        "answers": torch.as_tensor(model.curator_effect(STUDY.queries)),
+        "answers": torch.as_tensor(model.nonprivate_effect(STUDY.queries)),
         "gradient norm": torch.tensor([model.stage_.gradient_norm]),
     }
     stage = model.stage_.squared() if hasattr(model.stage_, "squared") else model.stage_

@@ -75,6 +75,7 @@ def selector(nuisance, budget=PURE):
 
 
 MAP = own_maps.Vouching()
+CONVEX = ConvexNuisanceConfig(degree=1)
 CASES = {
     "weights": lambda: OutcomeWeightedLearner(DOMAIN, PURE, propensity=OwnWeights(0.5)),
     "weights of two stages": lambda: TwoStageRule(DOMAIN, PURE, weights=OwnWeights(0.5)),
@@ -85,10 +86,10 @@ CASES = {
         DOMAIN, BUDGET, overlap=0.2, nuisance=OwnRecipe(degree=1)
     ),
     "nuisances": lambda: RLearner(DOMAIN, BUDGET, nuisance=OwnRecipe(degree=1)),
-    "second stage": lambda: RLearner(DOMAIN, BUDGET, ConvexNuisanceConfig(degree=1), OwnStage()),
+    "second stage": lambda: RLearner(DOMAIN, BUDGET, nuisance=CONVEX, second_stage=OwnStage()),
     "map of a rule": lambda: OutcomeWeightedLearner(DOMAIN, PURE, features=MAP),
     "map of weights": lambda: TwoStageRule(DOMAIN, PURE, weights=PrivateWeights(features=MAP)),
-    "map of a head": lambda: RLearner(DOMAIN, BUDGET, ConvexNuisanceConfig(degree=1), LinearSecondStage(features=MAP)),
+    "map of a head": lambda: RLearner(DOMAIN, BUDGET, nuisance=CONVEX, second_stage=LinearSecondStage(features=MAP)),
     "map of an average effect": lambda: CovariateBalancingEffect(DOMAIN, PURE, overlap=0.2, basis=MAP),
     "loss": lambda: OutcomeWeightedLearner(DOMAIN, PURE, loss=VouchingLoss()),
 }

@@ -88,7 +88,7 @@ def test_few_covariates_are_all_kept_for_nothing():
 def test_without_privacy_the_best_columns_are_chosen_openly():
     model = screened().set_params(budget=None, screen=Screening(most=6)).fit(*RECORDS)
     assert {0, 1} <= set(model.columns_)  # the effect is exp(2 x0) + 3 sin(4 x1)
-    assert torch.as_tensor(model.curator_effect(STUDY.queries)).isfinite().all()
+    assert torch.as_tensor(model.nonprivate_effect(STUDY.queries)).isfinite().all()
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ def test_blocks_are_disjoint_and_together_all(split):
 def test_a_number_is_a_disjoint_split():
     by_number, by_name = (learner(budget=None, split=split).fit(*RECORDS) for split in (0.3, DisjointSplit(0.3)))
     x = STUDY.queries
-    assert (by_number.curator_effect(x) == by_name.curator_effect(x)).all()
+    assert (by_number.nonprivate_effect(x) == by_name.nonprivate_effect(x)).all()
 
 
 @pytest.mark.slow

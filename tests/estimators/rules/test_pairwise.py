@@ -39,7 +39,9 @@ def test_the_objective_is_the_double_sum(matching, gap):
     x, a, y = records(40)
     model = lambda x: 0.3 * x[:, 0]  # noqa: E731
     outcome = SignedResidual(clip=1.0)
-    learner = PairwiseRule(DOMAIN, None, matching, gap, model, outcome=outcome, ridge=2.0).fit(x, a, y)
+    learner = PairwiseRule(
+        DOMAIN, None, matching=matching, gap=gap, residual_model=model, outcome=outcome, ridge=2.0
+    ).fit(x, a, y)
     problem, theta = learner.problem_, torch.tensor([0.4, -0.8, 0.3], dtype=torch.float64)
     value = (problem.weights * LOSS(problem.psi @ theta, problem.target).value).sum().item()
     z, r = DOMAIN.scale(x), (y - model(x)).clamp(-1, 1)
@@ -177,7 +179,7 @@ def test_a_kernel_compares_like_with_like():
     y = a * x[:, 0].sign() - 2 * sick
     scores = {}
     for matching in ("all", CellPairs(["x1"])):
-        score = PairwiseRule(DOMAIN, None, matching).fit(x, a, y).nonprivate_score(x)
+        score = PairwiseRule(DOMAIN, None, matching=matching).fit(x, a, y).nonprivate_score(x)
         scores[getattr(matching, "name", matching)] = ((score > 0) == (x[:, 0] > 0).numpy()).mean()
     assert scores["cells"] > scores["all"] + 0.1
 
@@ -206,7 +208,7 @@ def test_empty_matched_sets_release_the_noise_of_the_ridge_alone():
     """One record more in the other arm's cell would be matched: a refusal would tell that it is not there."""
     x, a, y = records(50)
     x[:, 1] = a  # no cell holds both arms
-    learner = PairwiseRule(DOMAIN, BUDGET, CellPairs(["x1"])).fit(x, a, y)
+    learner = PairwiseRule(DOMAIN, BUDGET, matching=CellPairs(["x1"])).fit(x, a, y)
     assert not learner.problem_.weights.any()
     assert not learner.problem_.minimiser.any()
     release = learner.release()

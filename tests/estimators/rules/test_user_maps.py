@@ -39,7 +39,7 @@ def learners(features):
     yield OutcomeWeightedLearner(AGE, BUDGET, features=features, mechanism="output")
     yield PairwiseRule(AGE, BUDGET, features=features)
     yield TwoStageRule(AGE, BUDGET, features=features)
-    yield PrivatelyTunedRule(OutcomeWeightedLearner(AGE, BUDGET), [3.0], [Identity(), features])
+    yield PrivatelyTunedRule(OutcomeWeightedLearner(AGE, BUDGET), [3.0], features=[Identity(), features])
     for scheme in (PrivateWeights(features=features), TiltingWeights(10.0, features=features)):
         yield TwoStageRule(AGE, BUDGET, weights=scheme)
     yield TwoStageRule(AGE, BUDGET, weights=LogisticWeights(10.0, features=features))

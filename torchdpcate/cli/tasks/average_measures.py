@@ -65,11 +65,11 @@ def unreleased(
 
     means = DifferenceInMeansEffect(study.schema, budget, noise=noise)
     fit_study(means, study)
-    found = {MEANS: means.curator_estimate()}
+    found = {MEANS: means.nonprivate_estimate()}
     if isinstance(learner, DifferenceInMeansEffect):
         return found
     try:
-        found[NONPRIVATE] = learner.curator_estimate()
+        found[NONPRIVATE] = learner.nonprivate_estimate()
     except NumericalError:  # without a private fit's ridge, records of little overlap may have no weights that balance
         say_warning("the estimate without privacy could not be computed: treated and controls overlap too little")
     found[PRIVATE_MEANS] = means.release().main

@@ -181,7 +181,7 @@ class Averages(TaskSpec):
     @cached_property
     def _balance(self) -> BalanceTable | None:
         """Imbalance before and after weighting, without noise."""
-        return self.learner.curator_balance() if hasattr(self.learner, "curator_balance") else None
+        return self.learner.nonprivate_balance() if hasattr(self.learner, "nonprivate_balance") else None
 
     @cached_property
     def _sample(self) -> Tensor | None:

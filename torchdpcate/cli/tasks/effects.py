@@ -145,8 +145,8 @@ class Effects(TaskSpec):
         truth, queries = study.effect, self._queries
         estimates = {
             "pehe": release.effect_tensor(queries),
-            "pehe_nonprivate": self._nonprivate.curator_effect(queries),
-            "pehe_head_without_noise": learner.curator_effect(queries),
+            "pehe_nonprivate": self._nonprivate.nonprivate_effect(queries),
+            "pehe_head_without_noise": learner.nonprivate_effect(queries),
             "pehe_plug_in": learner.plug_in_effect(queries),
             "pehe_constant": truth.mean().expand_as(truth),
             "pehe_zero": torch.zeros_like(truth),
@@ -170,7 +170,7 @@ class Effects(TaskSpec):
             stage = stage.squared()  # the head that such a mechanism answers from
 
         def effect(x: Tensor) -> Tensor:
-            return torch.from_numpy(self.learner.curator_effect(x, stage))
+            return torch.from_numpy(self.learner.nonprivate_effect(x, stage))
 
         curve = {} if self._curve is None else {"public.effect_in_figure": self._curve.effect_tensor(self._points)}
         return {
@@ -195,8 +195,8 @@ class Effects(TaskSpec):
         truth = None if study.truth is None else study.truth(x)
         others = {
             "truth": None if truth is None else truth.numpy(),
-            "non-private": None if self._nonprivate is None else self._nonprivate.curator_effect(x),
-            "head without noise": self.learner.curator_effect(x),
+            "non-private": None if self._nonprivate is None else self._nonprivate.nonprivate_effect(x),
+            "head without noise": self.learner.nonprivate_effect(x),
             "plug-in": self.learner.plug_in_effect(x),
         }
         known = {name: values for name, values in others.items() if values is not None}
@@ -208,7 +208,7 @@ class Effects(TaskSpec):
         """Say so where the function's own noise, restricted to the queries, is certainly less."""
         if self.mechanism.name != SmoothSensitivity.name:
             return
-        noise = self.learner.compare_noise(self._queries)
+        noise = self.learner.plan(self._queries)
         if noise["function"] < noise["smooth_sensitivity"]:
             print(
                 f"torchdpcate: note: mechanism=gaussian_process needs noise {noise['function']:.3g} an answer at these "

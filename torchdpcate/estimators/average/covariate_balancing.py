@@ -10,7 +10,6 @@ from torch import Tensor
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.erm.private_fit import PrivateLinearFit
 from torchdpcate.erm.records import Records
-from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.balance import BalanceStatistics, expected_balance
 from torchdpcate.estimators.average.difference_in_means import difference_in_means
 from torchdpcate.estimators.average.effect_estimator import EffectEstimator
@@ -109,7 +108,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
 
     def check(self, n: int) -> None:
         """See ``AverageEffectLearner``."""
-        self._make_plan(n)
+        self.plan(n)
         if self.public_sample is not None:
             self._sample()
 
@@ -129,7 +128,8 @@ class CovariateBalancingEffect(AverageEffectLearner):
         """Conditions of the basis."""
         return conditions_of(self.basis)
 
-    def _make_plan(self, n: int) -> BalancingPlan:
+    def plan(self, n: int) -> BalancingPlan:
+        """See ``AverageEffectLearner``."""
         features, estimand = self.features(), self.target
         settings: dict[str, Any] = {"readout": self.readout, "outcome_bounds": self.outcome_bounds}
         if self.budget is None:
@@ -146,16 +146,16 @@ class CovariateBalancingEffect(AverageEffectLearner):
             **settings,
         )
 
-    def _learn(self, records: Records) -> None:
-        self._plan = plan = self._make_plan(records.n)
+    def _fit_first(self, records: Records) -> None:
+        self._plan = plan = self.plan(records.n)
         if plan.propensity.warning:
-            warnings.warn(plan.propensity.warning, stacklevel=4)
+            warnings.warn(plan.propensity.warning, stacklevel=5)
         if plan.noise > LARGEST_RATIO:
             counted = "only as far as slope_bound goes" if plan.facts.imbalance > 0 else "nowhere"
             warnings.warn(
                 f"noise of {plan.noise:.2g} a record in the {plan.loss} fit of the weights (above {LARGEST_RATIO}): "
                 f"the interval counts it {counted} and may undercover; take fewer features, more epsilon or overlap",
-                stacklevel=4,
+                stacklevel=5,
             )
         self._learnt = learn(records, plan, self._first())
         self.weights_ = ReleasedWeights(self._learnt.theta[0], plan.features, plan.estimand)
@@ -202,10 +202,9 @@ class CovariateBalancingEffect(AverageEffectLearner):
             "beside": beside,
         }
 
-    def curator_balance(self) -> BalanceTable:
+    def nonprivate_balance(self) -> BalanceTable:
         """Return the imbalance before and after weighting as it is. The curator's, never to be published."""
-        if not hasattr(self, "_records"):
-            raise InputError("curator_balance: the learner is not fitted; call fit(X, A, Y) first")
+        self._require_fitted("nonprivate_balance")
         plan = self._plan
         statistics = BalanceStatistics(1.0, plan.estimand)
         return statistics.without_noise(self._records, self._learnt.theta, plan.features)
@@ -240,5 +239,5 @@ class CovariateBalancingEffect(AverageEffectLearner):
                 f"overlap = {self.target.overlap:g}: the propensity of {share:.0%} of the public sample lies beyond "
                 "[overlap, 1 - overlap] and is clipped, which changes whom the effect is an average of; take a smaller "
                 "overlap, or estimand=ATO",
-                stacklevel=5,
+                stacklevel=6,
             )

@@ -97,9 +97,9 @@ class DifferenceInMeansEffect(AverageEffectLearner):
 
     def check(self, n: int) -> None:
         """See ``AverageEffectLearner``."""
-        self._constants(n)
+        self.plan(n)
 
-    def _learn(self, records: Records) -> None:
+    def _fit_first(self, records: Records) -> None:
         pass
 
     def _release_estimate(self, records: Records, session: FitSession) -> NoisyEstimate:
@@ -110,9 +110,10 @@ class DifferenceInMeansEffect(AverageEffectLearner):
         return plain_difference(records)
 
     def _public(self) -> dict[str, Any]:
-        return self._constants(sum(self.sizes_.values()))
+        return self.plan(sum(self.sizes_.values()))
 
-    def _constants(self, n: int) -> dict[str, Any]:
+    def plan(self, n: int) -> dict[str, Any]:
+        """See ``AverageEffectLearner``: the scales by name."""
         if self.budget is None:
             return {}
         return _TABLE.public(EffectFacts(n, EQUAL), epsilons_of(self.budget.epsilon))

@@ -5,7 +5,6 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from torchdpcate.causal.estimand import Estimand
-from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.average.doubly_robust_plan import (
@@ -96,7 +95,7 @@ class DoublyRobustEffect(AverageEffectLearner):
     def check(self, n: int) -> None:
         """See ``AverageEffectLearner``; also refuses a budget without delta, and what split and recipe refuse."""
         whole("seed", self.seed, least=0)
-        self._make_plan(n)
+        self.plan(n)
 
     @property
     def level(self) -> Level:
@@ -108,7 +107,8 @@ class DoublyRobustEffect(AverageEffectLearner):
         """That of a recipe which is not the library's."""
         return own_code("nuisances", self._plan.recipe)
 
-    def _make_plan(self, n: int) -> DoublyRobustPlan:
+    def plan(self, n: int) -> DoublyRobustPlan:
+        """See ``AverageEffectLearner``."""
         return plan_doubly_robust(
             n,
             TableSchema.of(self.domain).domain,
@@ -120,12 +120,12 @@ class DoublyRobustEffect(AverageEffectLearner):
             seed=self.seed,
         )
 
-    def _seen(self, records: CausalData, domain: Domain) -> CausalData:
+    def _of(self, records: CausalData) -> CausalData:
         """See ``AverageEffectLearner``: in outcome units, as recipes of nuisances take them."""
         return CausalData(records.x.clone(), records.a.clone(), records.y.clone())
 
-    def _learn(self, records: CausalData) -> None:
-        self._plan = self._make_plan(records.n)
+    def _fit_first(self, records: CausalData) -> None:
+        self._plan = self.plan(records.n)
         self.nuisances_ = fit_nuisances(records, self._plan, self._session)[0]
 
     def _release_estimate(self, records: CausalData, session: FitSession) -> NoisyEstimate:
@@ -142,7 +142,7 @@ class DoublyRobustEffect(AverageEffectLearner):
         return conclude(score_records(records, plan, models), ranges_of(models, plan), plan.estimand)
 
     def _sizes(self, n: int) -> dict[str, int]:
-        return {name: len(positions) for name, positions in self._make_plan(n).blocks.items()}
+        return {name: len(positions) for name, positions in self.plan(n).blocks.items()}
 
     def _public(self) -> dict[str, Any]:
         plan = self._plan

@@ -236,18 +236,19 @@ class HorvitzThompsonEffect(AverageEffectLearner):
         if self.least_penalty is not None:
             positive("least_penalty", self.least_penalty)
         if self.budget is not None:
-            self._make_plan(n)
+            self.plan(n)
 
-    def _make_plan(self, n: int) -> HorvitzThompsonPlan:
+    def plan(self, n: int) -> HorvitzThompsonPlan:
+        """See ``AverageEffectLearner``."""
         assert self.budget is not None
         return plan_horvitz_thompson(n, self.features(), self.target, self.budget.epsilon, self.least_penalty)
 
-    def _learn(self, records: Records) -> None:
+    def _fit_first(self, records: Records) -> None:
         features = self.features()
         if self.budget is None:
             fit = exact_fit(Logistic(), records.n, features)
         else:
-            self._plan = self._make_plan(records.n)
+            self._plan = self.plan(records.n)
             fit = self._plan.fit
         self._fit_public = fit.public
         self._theta = learn_propensity(records, fit, self._first())

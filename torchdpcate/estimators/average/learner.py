@@ -1,16 +1,14 @@
 """What every learner of an average effect does: checks, an account, one estimate with its interval."""
 
 import warnings
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from sklearn.base import BaseEstimator
-
+from torchdpcate._renamed import renamed
 from torchdpcate.causal.estimand import ESTIMANDS, Estimand, make_estimand
-from torchdpcate.data.checked import checked_records
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.records import CausalData
@@ -19,7 +17,7 @@ from torchdpcate.erm.records import StackedRecords, StreamedRecords
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.stated import RECORDS, AverageMechanism
-from torchdpcate.estimators.base import forget
+from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -33,8 +31,9 @@ from torchdpcate.release.holds_if import HOLDS_IF, holds_if
 from torchdpcate.release.statement import make_statement
 
 
+@renamed(curator_estimate="nonprivate_estimate")
 @dataclass(eq=False, repr=False)
-class AverageEffectLearner(BaseEstimator, ABC):
+class AverageEffectLearner(PrivateEstimator):
     r"""Learner of a weighted average effect.
 
     .. math:: \tau_h = \frac{E[h(x) (\mu_1(x) - \mu_0(x))]}{E[h(x)]}, \quad
@@ -77,32 +76,11 @@ class AverageEffectLearner(BaseEstimator, ABC):
     streams: ClassVar[bool] = True
     """Whether it can be fitted in constant memory."""
 
-    def fit(self, X: Any, A: Any, Y: Any) -> "AverageEffectLearner":
-        """Learn what comes before the estimate, paying for it.
+    def _of(self, records: CausalData) -> Any:
+        """Return records of its own, for the caller's arrays may change, as ``_fit_first`` and others take them."""
+        return StackedRecords.of(records, self.features(), self.schema_.domain)
 
-        Args:
-            X: Covariates within the domain: a frame with the schema's columns, or encoded columns [n, q] as NumPy or
-                torch.
-            A: Treatment [n] in {0, 1}.
-            Y: Outcome [n] within the domain.
-
-        Returns:
-            The learner itself.
-
-        Raises:
-            InputError: Values outside the domain, an arm without records, or settings that leave nothing to release.
-        """
-        forget(self)
-        schema = TableSchema.of(self.domain).two_arms()
-        noise = None if self.budget is None else self.noise or NoiseSource.system()
-        records = checked_records(schema, X, A, Y, noise)
-        return self._fit(self._seen(records, schema.domain))
-
-    def _seen(self, records: CausalData, domain: Domain) -> Any:
-        """Return records of its own, for the caller's arrays may change, as ``_learn`` and others take them."""
-        return StackedRecords.of(records, self.features(), domain)
-
-    def fit_stream(self, stream: RecordStream) -> "AverageEffectLearner":
+    def fit_stream(self, stream: RecordStream) -> Self:
         """Learn from records that are read batch by batch, in constant memory; the same result as ``fit``.
 
         Args:
@@ -111,10 +89,10 @@ class AverageEffectLearner(BaseEstimator, ABC):
         Raises:
             InputError: As ``fit``; or a learner that needs all records at once.
         """
-        forget(self)
+        self._start()
         if not self.streams:
             raise InputError(f"{type(self).__name__}: needs all records at once; use fit(X, A, Y)")
-        schema, read = TableSchema.of(self.domain).two_arms(), stream.schema.two_arms()
+        schema, read = self.schema_, stream.schema.two_arms()
         same = read == schema if isinstance(self.domain, TableSchema) else read.domain == schema.domain
         if not same or read.actions != schema.actions:
             raise InputError("stream: its columns, arms or bounds are not the learner's; give both the same domain")
@@ -134,7 +112,7 @@ class AverageEffectLearner(BaseEstimator, ABC):
         """
 
     @abstractmethod
-    def _learn(self, records: Any) -> None:
+    def _fit_first(self, records: Any) -> None:
         """Pay for, and learn, what comes before the estimate."""
 
     @abstractmethod
@@ -155,21 +133,31 @@ class AverageEffectLearner(BaseEstimator, ABC):
         Raises:
             InputError: Not fitted, fitted without privacy, or released already.
         """
-        self._ready()
+        session = self._ready()
         self._released = True
         charge = Charge(Purpose.RELEASE, self._mechanism.name)
-        own = self._session.scope(self._payers(), charge, conditional=bool(self.map_conditions))
+        own = session.scope(self._payers(), charge, conditional=bool(self.map_conditions))
         found = self._release_estimate(self._records, own)
         return self._published(found, self._extras(found, own), own.entries)
 
-    def curator_estimate(self) -> Estimate:
+    @abstractmethod
+    def plan(self, n: int) -> Any:
+        """Return the public plan for n records, with the scales of all noise; nothing is spent.
+
+        Args:
+            n: Number of records.
+
+        Raises:
+            InputError: See ``check``.
+        """
+
+    def nonprivate_estimate(self) -> Estimate:
         """Return the estimate without noise in its last step. The curator's, never to be published.
 
         Raises:
             InputError: Not fitted.
         """
-        if not hasattr(self, "_records"):
-            raise InputError("curator_estimate: the learner is not fitted; call fit(X, A, Y) first")
+        self._require_fitted("nonprivate_estimate")
         return self._estimate(self._without_noise(self._records))
 
     @property
@@ -202,22 +190,20 @@ class AverageEffectLearner(BaseEstimator, ABC):
     def _without_noise(self, records: Any) -> NoisyEstimate:
         """Conclude without noise."""
 
-    def _fit(self, records: Any) -> "AverageEffectLearner":
+    def _prepare(self, records: Any) -> None:
         if self.eta is not None:
-            warnings.warn("eta: this setting is called overlap now", FutureWarning, stacklevel=3)
+            warnings.warn("eta: this setting is called overlap now", FutureWarning, stacklevel=4)
         target = self.target  # refuses estimand and overlap
         if not self.supports(type(target)):
             able = (name for name, estimand in ESTIMANDS.items() if self.supports(estimand))
             raise InputError(f"estimand = {target.name!r}: {type(self).__name__} estimates {', '.join(able)}")
         self.check(records.n)
-        self.schema_ = TableSchema.of(self.domain).two_arms()
-        self.sizes_ = self._sizes(records.n)
-        self._noise = self.noise or NoiseSource.system()
-        self._session = FitSession.open(self.sizes_, self.budget, self._noise, self.ledger_path)
-        self.ledger_ = self._session.ledger
-        self._learn(records)
+
+    def _learn(self, records: Any) -> None:
+        """Learn what comes before the estimate, paying for it."""
+        self._fit_first(records)
         # a release tells of the fit, whatever becomes of the settings in between
-        self._mechanism = self.mechanism
+        self._mechanism, target = self.mechanism, self.target
         self.settings_ = {
             "learner": type(self).__name__,
             "estimand": target.name,
@@ -227,9 +213,7 @@ class AverageEffectLearner(BaseEstimator, ABC):
         condition = holds_if(self._mechanism.name, self.settings_)
         if condition is not None:
             self.settings_[HOLDS_IF] = condition
-        self._records, self._released = records, False
-        self._session.close()
-        return self
+        self._records = records
 
     def _extras(self, found: NoisyEstimate, session: FitSession) -> dict[str, Any]:
         """Return what else the release holds, by the names of its fields, paying for what costs something."""
@@ -265,13 +249,3 @@ class AverageEffectLearner(BaseEstimator, ABC):
     def _first(self) -> FitSession:
         """Return the session of what is learnt before the estimate."""
         return self._session.scope([RECORDS], Charge(Purpose.WEIGHTS), conditional=bool(self.map_conditions))
-
-    def _ready(self) -> None:
-        if not hasattr(self, "_records"):
-            raise InputError("release: the learner is not fitted; call fit(X, A, Y) first")
-        if self._session.budget is None:
-            raise InputError("budget = None: this learner was fitted without privacy and releases nothing")
-        if self._released:
-            raise InputError(
-                "release: this fit has released its estimate, and spent its budget; fit anew on new records"
-            )

@@ -271,16 +271,17 @@ class SubsampleAggregateEffect(AverageEffectLearner):
     def check(self, n: int) -> None:
         """See ``AverageEffectLearner``; also refuses groups, ridge and seed out of range."""
         whole("seed", self.seed, least=0)
-        self._make_plan(n)
+        self.plan(n)
 
-    def _make_plan(self, n: int) -> SubsamplePlan:
+    def plan(self, n: int) -> SubsamplePlan:
+        """See ``AverageEffectLearner``."""
         epsilon = 1.0 if self.budget is None else self.budget.epsilon
         return plan_subsample(
             n, self.features(), self.target, epsilon, groups=self.groups, ridge=self.ridge, seed=self.seed
         )
 
-    def _learn(self, records: Records) -> None:
-        self._plan = self._make_plan(records.n)
+    def _fit_first(self, records: Records) -> None:
+        self._plan = self.plan(records.n)
 
     def _release_estimate(self, records: Records, session: FitSession) -> NoisyEstimate:
         assert isinstance(records, StackedRecords)

@@ -2,23 +2,21 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator
 from torch import Tensor
 
+from torchdpcate._renamed import renamed
 from torchdpcate.causal.score import DRScore, RegressionScore, RScore
-from torchdpcate.data.checked import checked_records
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.base import forget
+from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.cate.first_stage import FirstStage, on_device
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS, FunctionMechanism, Mechanism, QueryMechanism
 from torchdpcate.estimators.cate.mechanisms.offer import noise_at_queries
@@ -47,7 +45,8 @@ if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
 
-class CATELearner(BaseEstimator):
+@renamed(compare_noise="plan", curator_effect="nonprivate_effect")
+class CATELearner(PrivateEstimator):
     """Two-stage learner of E[Y(1) - Y(0) | x].
 
     The records are put into a random order that nobody sees and then split by position (``DisjointSplit`` or
@@ -101,6 +100,7 @@ class CATELearner(BaseEstimator):
         self,
         domain: Domain | TableSchema,
         budget: PrivacyBudget | None,
+        *,
         nuisance: NuisanceRecipe | None = None,
         second_stage: SecondStage | None = None,
         split: float | Split = 0.5,
@@ -125,33 +125,13 @@ class CATELearner(BaseEstimator):
         self.tune = tune
         self.filter = filter
 
-    def fit(self, X: Any, A: Any, Y: Any) -> "CATELearner":
-        """Train the nuisances, buy the threshold and set up the second stage.
-
-        Args:
-            X: Covariates within the domain: a frame with the schema's columns, or encoded columns [n, q] as NumPy
-                or torch.
-            A: Treatment [n] in {0, 1}.
-            Y: Outcome [n] within the domain.
-
-        Returns:
-            The learner itself.
-
-        Raises:
-            InputError: Values outside the domain, one arm only, too few records, delta = 0.
-        """
-        forget(self)
-        self.schema_ = TableSchema.of(self.domain).two_arms()
+    def _prepare(self, records: CausalData) -> None:
         self._public = {"learner": type(self).__name__, "split": self._split().fact, "seed": self.seed}
-        self._noise = self.noise or NoiseSource.system()
-        records = checked_records(self.schema_, X, A, Y, None if self.budget is None else self._noise)
         self.blocks_ = dict(self._split().blocks(records.n, self.seed))
         self._check_budget()
-        sizes = {name: len(index) for name, index in self.blocks_.items()}
-        self._session = FitSession.open(sizes, self.budget, self._noise, self.ledger_path, self.filter)
-        if self._own_learner():
-            self._session = replace(self._session, conditional=True)
-        self.ledger_ = self._session.ledger
+
+    def _learn(self, records: CausalData) -> None:
+        """Train the nuisances, pay for the threshold and set up the second stage."""
         blocks = {name: records.subset(index) for name, index in self.blocks_.items()}
         first = self._first_stage().fit(blocks, self._session)
         self._first, self.nuisances_, self.columns_ = first, first.nuisances, first.columns
@@ -173,8 +153,12 @@ class CATELearner(BaseEstimator):
             trainer=self._trainer(),
             seed=self.seed,
         )
-        self._session.close()
-        return self
+
+    def _filter(self) -> str:
+        return self.filter
+
+    def _conditional(self) -> bool:
+        return bool(self._own_learner())
 
     def check(self, n: int, mechanism: "str | Mechanism") -> None:
         """Refuse, before anything is trained or spent, a release that could not be made.
@@ -209,6 +193,24 @@ class CATELearner(BaseEstimator):
                     "with filter=sums, or release by mechanism=output or gaussian_process"
                 )
 
+    def release(
+        self, kind: str = "function", *args: Any, **settings: Any
+    ) -> "FunctionRelease | QueryRelease | OnlineService":
+        """Release effects in one of three ways.
+
+        Args:
+            kind: ``function`` (`release_function`), ``queries`` (`release_queries`) or ``online`` (`answer_online`).
+            args: What the way takes: queries, or a folder.
+            settings: What else it takes.
+
+        Raises:
+            InputError: No such kind; and see the way.
+        """
+        ways = {"function": self.release_function, "queries": self.release_queries, "online": self.answer_online}
+        if kind not in ways:
+            raise InputError(f"kind = {kind!r}: choose one of {', '.join(ways)}")
+        return ways[kind](*args, **settings)  # type: ignore[operator]
+
     def release_function(
         self, mechanism: "str | Mechanism" = "objective", budget: PrivacyBudget | None = None
     ) -> FunctionRelease:
@@ -222,7 +224,7 @@ class CATELearner(BaseEstimator):
             InputError: A mechanism for queries, or one that has no guarantee for this second stage.
             BudgetError: The block cannot pay.
         """
-        chosen = self._ready(mechanism)
+        chosen = self._able(mechanism)
         if not isinstance(chosen, FunctionMechanism):
             raise InputError(
                 f"mechanism = {chosen.name}: answers finitely many queries; use release=queries (release_queries), "
@@ -259,7 +261,7 @@ class CATELearner(BaseEstimator):
             InputError: Queries outside the domain; a mechanism without a bound for this second stage.
             BudgetError: The block cannot pay.
         """
-        chosen = self._ready(mechanism)
+        chosen = self._able(mechanism)
         queries = self.schema_.within(self.schema_.matrix(X_query, "query"), "query")
         if isinstance(chosen, FunctionMechanism):
             function = self.release_function(chosen, budget)
@@ -296,7 +298,7 @@ class CATELearner(BaseEstimator):
             InputError: A mechanism that cannot, a second stage without a bound, or a folder or counter that is there.
             BudgetError: The block cannot pay.
         """
-        chosen = self._ready(mechanism)
+        chosen = self._able(mechanism)
         if not chosen.online:
             raise InputError(f"mechanism = {chosen.name}: does not answer online; use mechanism=gaussian_process")
 
@@ -315,7 +317,7 @@ class CATELearner(BaseEstimator):
 
         return self._spend(chosen, create, budget)[0]
 
-    def compare_noise(self, X_query: Any, budget: PrivacyBudget | None = None) -> dict[str, float]:
+    def plan(self, X_query: Any, budget: PrivacyBudget | None = None) -> dict[str, float]:
         """Return the noise of an answer at these queries by mechanism, in outcome units; see ``noise_at_queries``.
 
         It is worked out from public facts and costs nothing: ask before releasing.
@@ -327,18 +329,14 @@ class CATELearner(BaseEstimator):
         Raises:
             InputError: Not fitted, without privacy, or a second stage without a sensitivity bound.
         """
+        self._require_fitted("plan")
         queries = self.schema_.matrix(X_query, "query")
         if self.budget is None or not isinstance(self.stage_, RKHSStage):
-            raise InputError("compare_noise: needs a budget and second_stage=linear, tangent or kernel_ridge")
+            raise InputError("plan: needs a budget and second_stage=linear, tangent or kernel_ridge")
         budget = budget or self._split().release_budget(self.budget)
         return noise_at_queries(self.stage_, self._first.view(queries), budget)
 
-    @property
-    def sizes_(self) -> dict[str, int]:
-        """Records per block, public."""
-        return {name: len(block) for name, block in self.blocks_.items()}
-
-    def curator_effect(self, X: Any, stage: FittedStage | None = None) -> np.ndarray:
+    def nonprivate_effect(self, X: Any, stage: FittedStage | None = None) -> np.ndarray:
         """Return the effects without second-stage noise, [m]. The curator's, never to be published.
 
         Args:
@@ -412,12 +410,9 @@ class CATELearner(BaseEstimator):
             noise=self._noise,
         )
 
-    def _ready(self, mechanism: "str | Mechanism") -> Mechanism:
+    def _able(self, mechanism: "str | Mechanism") -> Mechanism:
         """Return the mechanism if this learner can release by it."""
-        if not hasattr(self, "stage_"):
-            raise InputError("release: the learner is not fitted; call fit(X, A, Y) first")
-        if self.ledger_ is None:
-            raise InputError("budget = None: this learner was trained without privacy and releases nothing")
+        self._ready()
         self.check(sum(self.sizes_.values()), mechanism)
         chosen: Mechanism = MECHANISMS.make(mechanism, Mechanism)
         return chosen

@@ -46,7 +46,7 @@ class CrossValidatedRule(TunedRule):
         ('heuristic', None)
     """
 
-    def __init__(self, learner: RuleLearner, ridges: Sequence[float], folds: int = 5) -> None:
+    def __init__(self, learner: RuleLearner, ridges: Sequence[float], *, folds: int = 5) -> None:
         self.learner = learner
         self.ridges = ridges
         self.folds = folds
@@ -61,7 +61,7 @@ class CrossValidatedRule(TunedRule):
     def _blocks(self, n: int) -> dict[str, LongTensor]:
         return {RECORDS: torch.arange(n)}  # type: ignore[dict-item]
 
-    def _fit(self, blocks: Mapping[str, CausalData]) -> RuleRelease:
+    def _chosen_release(self, blocks: Mapping[str, CausalData]) -> RuleRelease:
         records = blocks[RECORDS]
         own = self._pay(RECORDS, CROSS_VALIDATION, Level.HEURISTIC)
         self.choice_ = self._chosen(records)

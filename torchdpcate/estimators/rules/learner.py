@@ -1,17 +1,15 @@
 """What every learner of a treatment rule does: weights, a weighted ERM, a private rule."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator
 from torch import LongTensor, Tensor
 
 from torchdpcate._renamed import renamed
-from torchdpcate.data.checked import checked_records
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
@@ -20,7 +18,7 @@ from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.domains import ConvexDomain
 from torchdpcate.erm.losses import Loss, Squared, loss_conditions
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.base import forget
+from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.estimators.rules.loss import make_loss
 from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS, RuleMechanism
@@ -50,7 +48,7 @@ old_names = renamed(gamma="ridge", gamma_bound="ridge_bound", curator_score="non
 
 @old_names
 @dataclass(eq=False, repr=False)
-class RuleLearner(BaseEstimator, ABC):
+class RuleLearner(PrivateEstimator):
     r"""Learner of a rule d(x) = 1{psi(x)'theta > 0} by weighted empirical risk minimisation.
 
     .. math:: \min_\theta \sum_i m_i \omega_i\, \ell(\psi_i^\top\theta, t_i) + \tfrac\gamma2 \|\theta\|^2
@@ -112,38 +110,16 @@ class RuleLearner(BaseEstimator, ABC):
     def scheme(self) -> WeightScheme:
         """Return how records are weighted."""
 
-    def fit(self, X: Any, A: Any, Y: Any) -> "RuleLearner":
-        """Fit the weights, paying for them where they cost something, and set up the weighted ERM.
-
-        Args:
-            X: Covariates within the domain: a frame with the schema's columns, or encoded columns [n, q] as NumPy or
-                torch.
-            A: Treatment [n] in {0, 1}.
-            Y: Outcome [n] within the domain; larger is better.
-
-        Returns:
-            The learner itself.
-
-        Raises:
-            InputError: Values outside the domain, one arm only, or settings that leave nothing to release; a user's
-                outcome map that is none.
-        """
-        forget(self)
-        schema, noise = TableSchema.of(self.domain).two_arms(), self.noise or NoiseSource.system()
-        return self._fit(checked_records(schema, X, A, Y, None if self.budget is None else noise))
-
-    def _fit(self, records: CausalData) -> "RuleLearner":
-        """Fit to records within the domain, in an order that owes nothing to them."""
-        self.schema_ = TableSchema.of(self.domain).two_arms()
-        domain, scheme = self.schema_.domain, self.scheme()
+    def _prepare(self, records: CausalData) -> None:
         self.check(records.n)
-        self.released_schema_, self.columns_ = self._seen(self.schema_), self._columns(domain)
         self.blocks_ = self._blocks(records.n)
+
+    def _learn(self, records: CausalData) -> None:
+        """Fit the weights, paying for them where they cost something, and set up the weighted ERM."""
+        domain, scheme, session, budget = self.schema_.domain, self.scheme(), self._session, self.budget
+        self.released_schema_, self.columns_ = self._seen(self.schema_), self._columns(domain)
         blocks = {name: records.subset(index) for name, index in self.blocks_.items()}
-        outcome, budget = OUTCOMES.make(self.outcome, Outcome), self.budget
-        self._noise = self.noise or NoiseSource.system()
-        self._session = session = FitSession.open(self.sizes_, budget, self._noise, self.ledger_path)
-        self.ledger_ = session.ledger
+        outcome = OUTCOMES.make(self.outcome, Outcome)
         first = WEIGHTS if WEIGHTS in blocks else RECORDS
         self.weights_ = scheme.fit(
             blocks[first],
@@ -161,8 +137,6 @@ class RuleLearner(BaseEstimator, ABC):
             try_outcome(self.outcome_, domain)
         self.problem_ = self.problem(blocks[RECORDS])
         self.features_, self.settings_ = self._features(domain), self._public()
-        session.close()
-        return self
 
     def check(self, n: int) -> None:
         """Refuse, before anything is fitted or spent, what could not be released.
@@ -206,11 +180,7 @@ class RuleLearner(BaseEstimator, ABC):
             InputError: Not fitted, fitted without privacy, or a budget too small for the ridge.
             BudgetError: The block cannot pay.
         """
-        if not hasattr(self, "problem_"):
-            raise InputError("release: the learner is not fitted; call fit(X, A, Y) first")
-        session, problem = self._session, self.problem_
-        if session.budget is None:
-            raise InputError("budget = None: this learner was fitted without privacy and releases nothing")
+        session, problem = self._ready(), self.problem_
         mechanism = self._mechanism(self.sizes_[RECORDS], problem.bounds)
 
         def run(budget: PrivacyBudget, session: FitSession) -> Prepared:
@@ -234,8 +204,9 @@ class RuleLearner(BaseEstimator, ABC):
         Raises:
             InputError: Not fitted, or fitted without privacy.
         """
-        if not hasattr(self, "problem_") or self.budget is None:
-            raise InputError("plan: needs a budget and fit(X, A, Y) first")
+        self._require_fitted("plan")
+        if self.budget is None:
+            raise InputError("plan: needs a budget")
         return explain_noise(**self._facts(self.sizes_[RECORDS], self.schema_.domain, self.problem_.bounds))
 
     def nonprivate_score(self, X: Any) -> np.ndarray:
@@ -246,11 +217,6 @@ class RuleLearner(BaseEstimator, ABC):
     def view(self, x: Tensor) -> Tensor:
         """Return the columns that the rule sees, [m, k], of covariates x [m, q]."""
         return x if self.columns_ is None else x[:, list(self.columns_)]
-
-    @property
-    def sizes_(self) -> dict[str, int]:
-        """Records per block, public."""
-        return {name: len(block) for name, block in self.blocks_.items()}
 
     def problem(self, records: CausalData) -> WeightedERM:
         """Return the weighted ERM of these records, the curator's.

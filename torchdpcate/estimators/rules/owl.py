@@ -8,7 +8,7 @@ from torchdpcate.nuisance.weights.scheme import WeightScheme
 
 
 @old_names
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class OutcomeWeightedLearner(RuleLearner):
     r"""Outcome weighted learning (Zhao et al. 2012) by a private weighted ERM (Giddens et al. 2023).
 

@@ -29,7 +29,7 @@ _POINTS, _ALIKE = 32, 1e-6  # public points at which a model is tried, and range
 
 
 @old_names
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class PairwiseRule(RuleLearner):
     r"""Matched learning with a public kernel and normaliser.
 

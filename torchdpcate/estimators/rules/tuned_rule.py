@@ -1,30 +1,31 @@
 """What rules have in common whose settings are chosen on the private records."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from torch import LongTensor
 
-from torchdpcate.data.checked import checked_records
+from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.base import forget
+from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.rules.learner import RuleLearner
+from torchdpcate.estimators.rules.noise_report import NoiseReport
+from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge
 from torchdpcate.privacy.events import ApproximateEvent, Event, PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
-from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.rule import RuleRelease
 from torchdpcate.release.statement import make_statement
 
 
-class TunedRule(BaseEstimator, ABC):
+class TunedRule(PrivateEstimator):
     """A rule learner whose settings are chosen on the private records.
 
     Args:
@@ -42,28 +43,33 @@ class TunedRule(BaseEstimator, ABC):
     learner_: RuleLearner
     ridges: Sequence[float]
 
-    def fit(self, X: Any, A: Any, Y: Any) -> "TunedRule":
-        """Choose the settings and train the rule, which spends the whole budget.
+    @property
+    def domain(self) -> Domain | TableSchema:  # type: ignore[override]
+        """Public bounds, those of the learner."""
+        return self.learner.domain
 
-        Args:
-            X: Covariates within the domain; see ``RuleLearner.fit``.
-            A: Treatment [n] in {0, 1}.
-            Y: Outcome [n] within the domain; larger is better.
+    @property
+    def budget(self) -> PrivacyBudget | None:  # type: ignore[override]
+        """Privacy budget, that of the learner."""
+        return self.learner.budget
 
-        Raises:
-            InputError: See ``RuleLearner.fit``; too few records for the blocks; a candidate that could not be released.
-        """
-        forget(self)
-        learner, schema = self.learner, TableSchema.of(self.learner.domain).two_arms()
-        self._noise = learner.noise or NoiseSource.system()
-        records = checked_records(schema, X, A, Y, self._noise)
+    @property
+    def noise(self) -> NoiseSource | None:  # type: ignore[override]
+        """Privacy noise, that of the learner."""
+        return self.learner.noise
+
+    @property
+    def ledger_path(self) -> str | Path | None:  # type: ignore[override]
+        """File of the ledger, that of the learner."""
+        return self.learner.ledger_path
+
+    def _prepare(self, records: CausalData) -> None:
         self.check(records.n)
         self.blocks_ = self._blocks(records.n)
-        assert learner.budget is not None
-        self._session = FitSession.open(self.sizes_, learner.budget, self._noise, learner.ledger_path)
-        self._release = self._fit({name: records.subset(index) for name, index in self.blocks_.items()})
-        self._session.close()
-        return self
+
+    def _learn(self, records: CausalData) -> None:
+        """Choose the settings and train the rule, which spends the whole budget."""
+        self._release = self._chosen_release({name: records.subset(index) for name, index in self.blocks_.items()})
 
     def check(self, n: int) -> None:
         """Refuse, before anything is spent, what could not be released.
@@ -85,32 +91,30 @@ class TunedRule(BaseEstimator, ABC):
         Raises:
             InputError: Not fitted.
         """
-        if not hasattr(self, "_release"):
-            raise InputError("release: the learner is not fitted; call fit(X, A, Y) first")
+        self._ready()
         return self._release
 
-    @property
-    def ledger_(self) -> Ledger:
-        """What has been spent."""
-        assert self._session.ledger is not None
-        return self._session.ledger
+    def plan(self) -> NoiseReport:
+        """Return what public facts say of the noise of the chosen rule; see ``RuleLearner.plan``.
 
-    @property
-    def sizes_(self) -> dict[str, int]:
-        """Records per block, public."""
-        return {name: len(index) for name, index in self.blocks_.items()}
+        Raises:
+            InputError: Not fitted.
+        """
+        self._require_fitted("plan")
+        return self.learner_.plan()
 
     @abstractmethod
     def _blocks(self, n: int) -> dict[str, LongTensor]:
         """Return the positions of the records of each block."""
 
     @abstractmethod
-    def _fit(self, blocks: Mapping[str, CausalData]) -> RuleRelease:
+    def _chosen_release(self, blocks: Mapping[str, CausalData]) -> RuleRelease:
         """Choose, train and return the release."""
 
     def _trained(self, records: CausalData, **settings: Any) -> RuleLearner:
         """Return the learner with these settings, fitted; it keeps a ledger of its own, for `_pay` paid for it all."""
         own = clone(self.learner).set_params(noise=self._noise, ledger_path=None, **settings)
+        own._start()
         return own._fit(records)  # in the order that the blocks go by
 
     def _pay(self, block: str, charge: Charge, level: Level) -> set[int]:

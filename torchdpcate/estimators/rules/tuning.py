@@ -112,6 +112,7 @@ class PrivatelyTunedRule(TunedRule):
         self,
         learner: RuleLearner,
         ridges: Sequence[float],
+        *,
         features: Sequence[FeatureMap] | None = None,
         selection_fraction: float = 0.3,
     ) -> None:
@@ -144,7 +145,7 @@ class PrivatelyTunedRule(TunedRule):
         parts = {f"{Purpose.CANDIDATE} {k + 1}": part for k, part in enumerate(rest.tensor_split(count))}
         return {**parts, SELECTION: selection}  # type: ignore[dict-item]
 
-    def _fit(self, blocks: Mapping[str, CausalData]) -> RuleRelease:
+    def _chosen_release(self, blocks: Mapping[str, CausalData]) -> RuleRelease:
         names, settings = list(blocks)[:-1], self._settings()
         candidates = [clone(self.learner).set_params(**chosen) for chosen in settings]
         conditions = tuple(dict.fromkeys(c for candidate in candidates for c in candidate.conditions))

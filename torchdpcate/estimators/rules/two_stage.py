@@ -7,7 +7,7 @@ from torchdpcate.nuisance.weights.scheme import WEIGHTS, WeightScheme
 
 
 @old_names
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class TwoStageRule(RuleLearner):
     r"""Two-stage ERM (Lee & Chen 2026): balancing weights, then a private weighted ERM.
 

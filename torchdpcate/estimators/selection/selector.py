@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from sklearn.base import BaseEstimator
 from torch import LongTensor, Tensor
 
 from torchdpcate.candidates.constants import Constants
@@ -15,13 +14,12 @@ from torchdpcate.candidates.linear import LinearPolicies
 from torchdpcate.candidates.thresholds import Thresholds
 from torchdpcate.candidates.trees import TreePolicies
 from torchdpcate.causal.arm_scores import dr_scores
-from torchdpcate.data.checked import checked_records
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.fingerprint import fingerprint
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.base import forget
+from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.selection.blocks import by_position, training_and_scoring
 from torchdpcate.estimators.selection.plan import SelectionPlan, plan
 from torchdpcate.estimators.selection.utilities import utilities
@@ -47,7 +45,7 @@ _FEWEST = 8
 
 
 @dataclass(eq=False, repr=False)
-class PolicySelector(BaseEstimator):
+class PolicySelector(PrivateEstimator):
     r"""Chooses a policy of a public library by doubly robust scores, privately.
 
     .. math::
@@ -123,50 +121,35 @@ class PolicySelector(BaseEstimator):
     noise: NoiseSource | None = None
     ledger_path: str | Path | None = None
 
-    def fit(self, X: Any, A: Any, Y: Any) -> "PolicySelector":
-        """Get the nuisances, paying for them where they cost something, and score every policy.
+    def _schema(self) -> TableSchema:
+        return TableSchema.of(self.domain)
 
-        Args:
-            X: Covariates within the domain: a frame with the schema's columns, or encoded columns [n, q] as NumPy or
-                torch.
-            A: Action [n], one of the labels.
-            Y: Outcome [n] within the domain; larger is better.
+    def _arms(self) -> tuple[int, ...]:
+        return self._actions()
 
-        Returns:
-            The selector itself.
-
-        Raises:
-            InputError: Values outside the domain, an action that is none or that nobody got, a library made from these
-                very records, nuisances without a certificate, or settings that leave nothing to release.
-        """
-        forget(self)
-        self.schema_ = TableSchema.of(self.domain)
-        domain, actions = self.schema_.domain, self._actions()
-        self._noise = self.noise or NoiseSource.system()
-        records = checked_records(self.schema_, X, A, Y, None if self.budget is None else self._noise, actions)
+    def _prepare(self, records: CausalData) -> None:
         self.check(records.n)
-        self.library_ = PolicyLibrary.of(self.policies).setup(domain, actions)
-        nuisances = self.nuisances()
-        self._refuse_own_records(nuisances, fingerprint(records.x, records.a, records.y))
+        self.actions_ = self._actions()
+        self.library_ = PolicyLibrary.of(self.policies).setup(self.schema_.domain, self.actions_)
+        self._refuse_own_records(self.nuisances(), fingerprint(records.x, records.a, records.y))
         self.blocks_ = self._blocks(records.n)
-        positions = by_position(records, actions)
+
+    def _learn(self, records: CausalData) -> None:
+        """Get the nuisances, paying for them where they cost something, and score every policy."""
+        nuisances, positions = self.nuisances(), by_position(records, self.actions_)
         blocks = {name: positions.subset(index) for name, index in self.blocks_.items()}
-        self.mechanism_ = None
-        self._session = FitSession.open(self.sizes_, self.budget, self._noise, self.ledger_path)
-        self.ledger_ = self._session.ledger
         self.certified_ = nuisances.fit(
             blocks.get(NUISANCE),
             self._facts(records.n),
             self._session.scope([NUISANCE], TRAINING),
         )
         self.utilities_, self.spread_ = self._score(blocks[SCORING])
+        self.mechanism_ = None
         if self.budget is not None:
-            left = self._session.left(self._pays())  # a training block may have bought a guess
+            left = self._session.left(self._pays())  # a training block may have paid for what nuisances start from
             self.mechanism_ = SELECTIONS.find(self.mechanism)(left.epsilon, self.spread_)
         self._own = own_code("nuisances", nuisances) or own_code("nuisances", getattr(nuisances, "recipe", None))
-        self.actions_, self.settings_ = actions, self._public(nuisances)
-        self._session.close()
-        return self
+        self.settings_ = self._public(nuisances)
 
     def check(self, n: int) -> None:
         """Refuse, before anything is fitted or spent, what could not be released.
@@ -200,10 +183,7 @@ class PolicySelector(BaseEstimator):
             InputError: Not fitted, or fitted without privacy.
             BudgetError: A block cannot pay.
         """
-        if not hasattr(self, "utilities_"):
-            raise InputError("release: the selector is not fitted; call fit(X, A, Y) first")
-        if self._session.budget is None:
-            raise InputError("budget = None: this selector was fitted without privacy and releases nothing")
+        session = self._ready()
 
         def run(budget: PrivacyBudget, session: FitSession) -> tuple[SelectionMechanism, int]:
             mechanism = SELECTIONS.find(self.mechanism)(budget.epsilon, self.spread_)
@@ -211,11 +191,9 @@ class PolicySelector(BaseEstimator):
             return mechanism, int(mechanism.select(self.utilities_, session.noise)[0])
 
         guarantee = self._guarantee()
-        (mechanism, chosen), own = self._session.spend(
-            run, self._pays(), Charge(Purpose.RELEASE, self.mechanism), budget
-        )
+        (mechanism, chosen), own = session.spend(run, self._pays(), Charge(Purpose.RELEASE, self.mechanism), budget)
         statement = make_statement(
-            self._session,
+            session,
             replace(guarantee, budget=PrivacyBudget(mechanism.epsilon, 0.0)),
             own=own,
             mechanism=mechanism.name,
@@ -249,11 +227,6 @@ class PolicySelector(BaseEstimator):
             actions=facts.arms,
             errors=errors,
         )
-
-    @property
-    def sizes_(self) -> dict[str, int]:
-        """Records per block, public."""
-        return {name: len(block) for name, block in self.blocks_.items()}
 
     def _public(self, nuisances: ScoreNuisances) -> dict[str, Any]:
         """Return the settings as privacy statements tell them."""

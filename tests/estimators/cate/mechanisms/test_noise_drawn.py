@@ -358,8 +358,8 @@ def test_the_threshold_is_selected_at_the_epsilon_charged(study, private, monkey
     model = RLearner(
         study.domain,
         PrivacyBudget(2.0, 1e-5),
-        quick,
-        LinearSecondStage(ridge=0.05, private_threshold=private),
+        nuisance=quick,
+        second_stage=LinearSecondStage(ridge=0.05, private_threshold=private),
         noise=noise,
     )
     model.fit(study.records.x, study.records.a, study.records.y)

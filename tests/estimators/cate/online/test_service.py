@@ -28,7 +28,7 @@ from torchdpcate.estimators.cate.online.service import STATE_FILE, NoisyFunction
 from torchdpcate.features.maps import Fourier, Representation
 from torchdpcate.features.unit_kernel import UnitKernel
 from torchdpcate.privacy.accounting import dp_sgd_noise_multiplier
-from torchdpcate.privacy.charge import Charge, Purpose
+from torchdpcate.privacy.charge import DP_SGD, Charge, Purpose
 from torchdpcate.privacy.events import DPSGDEvent
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
@@ -336,7 +336,7 @@ def test_a_fork_never_shares_its_stock_of_noise(service):
 def test_answers_make_a_release_for_readers(tmp_path):
     ledger = Ledger({"nuisance": BUDGET, "second_stage": BUDGET})
     multiplier = dp_sgd_noise_multiplier(BUDGET.epsilon, BUDGET.delta, 0.2, 20)
-    ledger.charge("nuisance", "DP-SGD", DPSGDEvent(multiplier, 0.2), 20)
+    ledger.charge("nuisance", DP_SGD, DPSGDEvent(multiplier, 0.2), 20)
     service = create(tmp_path / "service", ledger=ledger)
     release = service.release(QUERIES)
     assert isinstance(release, QueryRelease)

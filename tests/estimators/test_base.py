@@ -1,0 +1,113 @@
+"""What all estimators share: scikit-learn's manners, and guards of what leaves them."""
+
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+from torchdpcate.candidates.constants import Constants
+from torchdpcate.data.domain import Domain
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
+from torchdpcate.estimators.base import PrivateEstimator
+from torchdpcate.estimators.cate.learner import RLearner
+from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
+from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule
+from torchdpcate.estimators.selection.selector import PolicySelector
+from torchdpcate.nuisance.convex import ConvexNuisanceConfig
+from torchdpcate.privacy.budget import PrivacyBudget
+
+DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25, names=["age", "height"])
+BUDGET = PrivacyBudget(8.0, 1e-5)
+X = torch.rand(600, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+A = torch.arange(600) % 2
+Y = (2 * A - 1) * (X[:, 0] - X[:, 1])
+
+ESTIMATORS = {
+    "effects": lambda budget: RLearner(DOMAIN, budget, nuisance=ConvexNuisanceConfig(degree=1)),
+    "rule": lambda budget: OutcomeWeightedLearner(DOMAIN, budget),
+    "tuned rule": lambda budget: PrivatelyTunedRule(OutcomeWeightedLearner(DOMAIN, budget), ridges=[3.0, 30.0]),
+    "selection": lambda budget: PolicySelector(DOMAIN, budget, policies=[Constants([0, 1])], certificate="fixed"),
+    "average effect": lambda budget: DifferenceInMeansEffect(DOMAIN, budget),
+}
+OLD_NAMES = {
+    "effects": ("nonprivate_effect", "curator_effect", X[:3]),
+    "rule": ("nonprivate_score", "curator_score", X[:3]),
+    "average effect": ("nonprivate_estimate", "curator_estimate", None),
+}
+
+
+@pytest.fixture(params=ESTIMATORS)
+def name(request):
+    return request.param
+
+
+def test_it_has_the_manners_of_scikit_learn(name):
+    estimator = ESTIMATORS[name](BUDGET)
+    assert isinstance(estimator, PrivateEstimator)
+    with pytest.raises(NotFittedError):
+        check_is_fitted(estimator)
+    assert estimator.fit(X, A, Y) is estimator
+    check_is_fitted(estimator)
+    assert estimator.n_features_in_ == 2
+    assert estimator.feature_names_in_.tolist() == ["age", "height"]
+    assert estimator.sizes_
+    fresh = clone(estimator)
+    assert vars(fresh).keys() == vars(ESTIMATORS[name](BUDGET)).keys()
+
+
+def test_nothing_is_released_before_a_fit_or_without_a_budget(name):
+    estimator = ESTIMATORS[name](BUDGET)
+    with pytest.raises(InputError, match="not fitted"):
+        estimator.release()
+    if name != "tuned rule":  # which refuses to fit
+        open_fit = ESTIMATORS[name](None).fit(X, A, Y)
+        assert open_fit.ledger_ is None
+        with pytest.raises(InputError, match="fitted without privacy and releases nothing"):
+            open_fit.release()
+
+
+def test_a_fit_that_is_refused_leaves_nothing_to_release(name):
+    estimator = ESTIMATORS[name](BUDGET).fit(X, A, Y)
+    with pytest.raises(InputError):
+        estimator.fit(X, A, 100 * Y)
+    with pytest.raises(InputError, match="not fitted"):
+        estimator.release()
+
+
+def test_settings_are_given_by_name(name):
+    with pytest.raises(TypeError, match="positional"):
+        type(ESTIMATORS[name](BUDGET))(DOMAIN, BUDGET, 1)
+
+
+@pytest.mark.parametrize("name", OLD_NAMES)
+def test_names_of_earlier_versions_are_known_with_a_warning(name):
+    new, old, argument = OLD_NAMES[name]
+    estimator = ESTIMATORS[name](BUDGET).fit(X, A, Y)
+    arguments = () if argument is None else (argument,)
+    with pytest.warns(FutureWarning, match=new):
+        found = getattr(estimator, old)(*arguments)
+    expected = getattr(estimator, new)(*arguments)
+    assert found is not None
+    assert (found == expected) if argument is None else (found == expected).all()
+
+
+def test_effects_are_released_in_the_way_that_is_asked_for():
+    learner = ESTIMATORS["effects"](BUDGET).fit(X, A, Y)
+    part = PrivacyBudget(2.0, 2e-6)
+    assert learner.release(budget=part).kind == "function"
+    assert learner.release("queries", X[:3], budget=part).effect(X[:3]).shape == (3,)
+    with pytest.raises(InputError, match="choose one of function, queries, online"):
+        learner.release("whole")
+
+
+def test_plans_spend_nothing():
+    learner = ESTIMATORS["effects"](BUDGET).fit(X, A, Y)
+    before = learner.ledger_.spent()
+    assert all(scale > 0 for scale in learner.plan(X[:3]).values())
+    assert learner.ledger_.spent() == before
+    assert ESTIMATORS["selection"](BUDGET).plan(600)
+    assert ESTIMATORS["average effect"](BUDGET).plan(600)
+    assert ESTIMATORS["rule"](BUDGET).fit(X, A, Y).plan()
+    assert ESTIMATORS["tuned rule"](BUDGET).fit(X, A, Y).plan()
