@@ -1,6 +1,7 @@
 """Old names of settings and choices: read as the new ones, with one line of warning."""
 
 import pytest
+import yaml
 
 from torchdpcate.cli import renamed
 from torchdpcate.registry import conf_dir
@@ -29,3 +30,24 @@ def test_new_choices_are_there_and_old_ones_are_not(group):
     for old, new in renamed.CHOICES[group].items():
         assert (conf_dir() / group / f"{new}.yaml").is_file()
         assert not (conf_dir() / group / f"{old}.yaml").exists()
+
+
+def settings_of(yaml_file) -> set[str]:
+    """Return the dotted names of a yaml's settings, its group first; of a task's, as they are."""
+    found: set[str] = set()
+
+    def add(values: object, name: str) -> None:
+        for key, inner in values.items() if isinstance(values, dict) else ():
+            found.add(f"{name}{key}")
+            add(inner, f"{name}{key}.")
+
+    group = yaml_file.parent.name
+    add(yaml.safe_load(yaml_file.read_text()), "" if group == "task" else f"{group}.")
+    return found
+
+
+def test_new_settings_are_there_and_old_ones_are_not():
+    known = set().union(*map(settings_of, conf_dir().rglob("*.yaml")))
+    groups = {path.parent.name for path in conf_dir().rglob("*.yaml")}
+    assert set(renamed.OPTIONS.values()) <= known | groups
+    assert not set(renamed.OPTIONS) & (known | groups)

@@ -24,7 +24,6 @@ from torchdpcate.cli.words import words
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.selection.utilities import utilities
 from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.evaluation.policies import policy_figure
 from torchdpcate.nuisance.arms.base import ScoreNuisances
@@ -207,6 +206,8 @@ class Policies(TaskSpec):
 
         At the records' covariates, or, where the truth is known at the queries alone, there.
         """
+        from torchdpcate.estimators.selection.utilities import utilities
+
         study, library = self.study, self.learner.library_
         if len(library.families[0].actions) > 2:
             return None

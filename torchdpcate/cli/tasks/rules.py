@@ -157,14 +157,14 @@ class Rules(TaskSpec):
 
     @property
     def _fitted(self) -> RuleLearner:
-        chosen: Any = getattr(self.learner, "learner_", self.learner)  # by tuning
-        return chosen
+        learner: Any = self.learner
+        return getattr(learner, "learner_", learner)  # of a tuned one, the chosen rule
 
     @cached_property
     def _nonprivate(self) -> RuleLearner:
         records = self.study.records
-        learner = self.make(None)
-        return learner.fit(records.x, records.a, records.y)  # type: ignore[return-value]
+        learner: Any = self.make(None)
+        return learner.fit(records.x, records.a, records.y)
 
     @cached_property
     def _noise(self) -> NoiseReport:

@@ -5,22 +5,22 @@ import math
 
 import pytest
 
-from torchdpcate.audit.worst_problem import worst_problem
+from experiments.audit.worst_problem import worst_problem
 from torchdpcate.errors import InputError
 from torchdpcate.second_stage.linear import LinearProblem, sensitivity, solve
 from torchdpcate.second_stage.worst_pair import worst_pair
 
+pytestmark = pytest.mark.studies
+
 B, S = 0.9, 1.0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("n", "p"), [(20, 2), (200, 3)])
 def test_squared_searches_end_at_the_mirrored_pair(n, p):
     found, mirrored = worst_problem(B, S, 0.1, n, p, starts=8).share, worst_pair(B, S, 0.1, n).share
     assert 0.99 * mirrored < found < 1.001 * mirrored
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("threshold", [0.5, 1.0])
 def test_huber_searches_attain_the_bound(threshold):
     assert 0.99 < worst_problem(B, S, 0.1, 100, threshold=threshold, starts=8, steps=300).share <= 1
