@@ -193,11 +193,11 @@ FURTHER = [
     ("owl", forge.constant("outcome", "mine"), "its outcome is called mine, which is none of the library's"),
     ("pairwise", forge.constant("matching", "mine"), "its matching is called mine, which is none of the library's"),
     *((kind, forge.constant("note", [1.5, 2.5]), "hold 'note'") for kind in ("average", "means", "doubly", "horvitz")),
-    ("policy", forge.constant("guess_outcome", [0.5] * 99), "a list of more than a number for each action"),
+    ("policy", forge.constant("target_outcome", [0.5] * 99), "a list of more than a number for each action"),
     ("average", forge.constant("outcome_bounds", [0.0] * 99), "a list that is longer than any"),
     ("objective", forge.constant("learner", ["RLearner"]), "not those of one release"),
     ("owl", forge.constant("loss", ["logistic"]), "not those of one release"),
-    ("policy", forge.constant("certificate", ["frozen"]), "not those of one release"),
+    ("policy", forge.constant("nuisance_guarantee", ["frozen"]), "not those of one release"),
     *((kind, forge.other_blocks, "blocks are not|not those of") for kind in ("objective", "owl", "average", "policy")),
     ("objective", forge.tuning(runs=10**6), "what it says of tuning"),
     (

@@ -19,7 +19,6 @@ from torchdpcate.verify.blocks import block_problems
 from torchdpcate.verify.contents import contents_problems
 from torchdpcate.verify.known import mechanism_of
 from torchdpcate.verify.older import in_present_words
-from torchdpcate.verify.policy import policy_problems
 from torchdpcate.verify.statement import statement_problems
 from torchdpcate.verify.statement_problems import check_statement
 
@@ -32,7 +31,7 @@ NOT_SIGNED = (
 _PAID = (
     ("weights", "private", Charge(Purpose.WEIGHTS, "private")),
     ("outcome", "private_residual", OUTCOME),
-    ("guess", "bought", ARMS),
+    ("target", "private", ARMS),
 )
 
 
@@ -93,7 +92,6 @@ def _problems(file: ReleaseFile, release: Release) -> Iterator[str]:
     yield from _unpaid(file, privacy)
     yield from block_problems(release, facts)
     yield from _recomputed(release)
-    yield from policy_problems(file, privacy)
 
 
 def _recomputed(release: Release) -> Iterator[str]:

@@ -13,9 +13,9 @@ from torchdpcate.estimators.average.stated import AVERAGE_MECHANISMS, EFFECT_EST
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
 from torchdpcate.estimators.mechanism import ReleaseMechanism, Stated
 from torchdpcate.estimators.rules.mechanisms import STATED_MECHANISMS
+from torchdpcate.estimators.selection.recompute import CHOICES
 from torchdpcate.privacy.charge import Purpose
 from torchdpcate.privacy.guarantee import Level, is_library_class
-from torchdpcate.privacy.selection_mechanisms import SELECTIONS
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.policy import PolicyRelease
 from torchdpcate.release.release import FunctionRelease, QueryRelease
@@ -23,34 +23,14 @@ from torchdpcate.release.rule import RuleRelease
 from torchdpcate.release.statement import TUNING
 from torchdpcate.release.statistics import StatisticsRelease
 
-_CHOICE = ("learner", "certificate", "policies", "actions", "floor", "spread")
-_CHOICE_MAY = frozenset(
-    (
-        *("split", "seed", "guess", "guess_propensity", "guess_outcome", "ridge", "propensity_ridge", "constants"),
-        *("beta_mu", "beta_e", "score_spread", "spill", "nuisance", "propensity", "outcome"),
-    )
-)
-_CHOICES = {
-    name: Stated(
-        Level.CERTIFIED,
-        (PolicyRelease.kind,),
-        frozenset(_CHOICE),
-        _CHOICE_MAY,
-        ("row by row", "public nuisances"),
-        mechanism.formula,
-    )
-    for name, mechanism in SELECTIONS.items()
-}
-
 FAMILIES: tuple[Mapping[str, ReleaseMechanism], ...] = (
     MECHANISMS,
     STATED_MECHANISMS,
+    CHOICES,
     EFFECT_ESTIMATORS,
     AVERAGE_MECHANISMS,
 )
 """Mechanisms by the names that statements give them, family by family."""
-
-_OTHERS: dict[str, Stated] = _CHOICES  # of families that are not listed above
 
 
 def mechanism_of(name: str) -> ReleaseMechanism | None:
@@ -60,7 +40,7 @@ def mechanism_of(name: str) -> ReleaseMechanism | None:
 
 def is_known(name: str) -> bool:
     """Whether statements may call a mechanism so; nothing is imported to answer."""
-    return name in _OTHERS or any(name in family for family in FAMILIES)
+    return any(name in family for family in FAMILIES)
 
 
 def stated(name: str) -> Stated | None:
@@ -70,13 +50,14 @@ def stated(name: str) -> Stated | None:
     """
     mechanism = mechanism_of(name)
     if mechanism is None:
-        return _OTHERS.get(name)
+        return None
     states = mechanism.states
     own = is_library_class(mechanism if isinstance(mechanism, type) else type(mechanism))
     return states if own or states.highest == Level.HEURISTIC else replace(states, highest=Level.CONDITIONAL)
 
 
 COMMON_CONDITIONS = (
+    "estimand",
     "mechanism",
     "learner",
     "score",
