@@ -5,7 +5,7 @@ from dataclasses import replace
 from experiments.policy_selection.design import CONTROL, FLOOR, RADIUS, M, N, ridge
 from torchdpcate.nuisance.arms.base import SelectionFacts
 from torchdpcate.nuisance.arms.gradients import logistic_gradient_bound
-from torchdpcate.nuisance.arms.stability import SpillBound, outcome_stability, spill_bound
+from torchdpcate.nuisance.arms.stability import IndirectBound, indirect_bound, outcome_stability
 from torchdpcate.nuisance.arms.stable import StableNuisances
 
 FROZEN = 2 / FLOOR
@@ -21,25 +21,25 @@ SAFETY = 1.3
 """By which sampled movements are multiplied in the calibration that the note calls heuristic."""
 
 
-def printed(strength: float = CONTROL) -> SpillBound:
+def printed(strength: float = CONTROL) -> IndirectBound:
     """The paper's constants at a ridge, in the units of its features."""
-    return spill_bound(M, radius=RADIUS, ridge=strength, propensity_ridge=strength, floor=FLOOR, localised=False)
+    return indirect_bound(M, radius=RADIUS, ridge=strength, propensity_ridge=strength, overlap=FLOOR, localised=False)
 
 
-def localised_gradient(strength: float = CONTROL) -> SpillBound:
+def localised_gradient(strength: float = CONTROL) -> IndirectBound:
     """The same with the note's localised logistic gradient, section 6.2."""
     gradient = logistic_gradient_bound(RADIUS, strength, localised=True)
     beta_mu = outcome_stability(RADIUS, strength, M, localised=False)
-    return SpillBound(beta_mu, RADIUS * gradient / (2 * M * strength), FLOOR)
+    return IndirectBound(beta_mu, RADIUS * gradient / (2 * M * strength), FLOOR)
 
 
 def spreads(strength: float, facts: SelectionFacts) -> dict[str, float]:
     """Every certified spread of ridge nuisances, by name, the widest first."""
     return {
-        "as printed": printed(strength).paper_spread(N),
-        "bounded range": printed(strength).spread(N),
-        "localised gradient": localised_gradient(strength).spread(N),
-        "localised fits": ridge(strength).bound(facts).spread(N),
+        "as printed": printed(strength).paper_range_sensitivity(N),
+        "bounded range": printed(strength).range_sensitivity(N),
+        "localised gradient": localised_gradient(strength).range_sensitivity(N),
+        "localised fits": ridge(strength).bound(facts).range_sensitivity(N),
     }
 
 

@@ -17,7 +17,7 @@ from experiments.policy_selection.movement import Moves
 from torchdpcate.causal.arm_scores import dr_scores
 from torchdpcate.data.records import CausalData
 from torchdpcate.estimators.selection.utilities import utilities
-from torchdpcate.nuisance.arms.base import CertifiedNuisances, ScoreNuisances
+from torchdpcate.nuisance.arms.base import GuaranteedNuisances, ScoreNuisances
 from torchdpcate.nuisance.arms.fixed import FixedNuisances
 from torchdpcate.nuisance.arms.private import PrivateNuisances
 from torchdpcate.nuisance.arms.stable import StableNuisances
@@ -70,12 +70,14 @@ def scored(
     certified = fitted(recipe, population, draw, score.n, epsilon)
     nuisances, x = certified.nuisances, score.x
     phi = dr_scores(score.a.long(), score.y, nuisances.propensity(x), nuisances.outcome(x))
-    return Scored(utilities(phi.double(), population.library, x), score.n, certified.spread, str(certified.level))
+    return Scored(
+        utilities(phi.double(), population.library, x), score.n, certified.range_sensitivity, str(certified.level)
+    )
 
 
 def fitted(
     recipe: ScoreNuisances, population: Population, draw: Draw, scoring: int, epsilon: float | None
-) -> CertifiedNuisances:
+) -> GuaranteedNuisances:
     """Nuisances of a draw; their noise is a fixed one, so that numbers can be had again: not private."""
     train: CausalData | None = draw.train if recipe.trains else None
     seed = draw.seed if epsilon is None else 1000 * draw.seed + round(10 * epsilon)
@@ -116,7 +118,7 @@ def choice(population: Population, draw: Draw) -> Rows:
         "truth": population.truth,
         "control": ridge(CONTROL),
         "ridge 1": ridge(1.0),
-        "smallest": StableNuisances(guess=None),
+        "smallest": StableNuisances(target=None),
         "frozen": frozen_trees(draw.public),
         "constants": FixedNuisances(),
         "guess 0.4": FixedNuisances(outcome=0.4),
@@ -131,13 +133,13 @@ def choice(population: Population, draw: Draw) -> Rows:
 
     rows = [
         ("truth, two-sided range", "truth", TWO_SIDED_RANGE),
-        ("truth, bounded range", "truth", found["truth"].spread),
+        ("truth, bounded range", "truth", found["truth"].range_sensitivity),
         *((f"control, {name}", "control", width) for name, width in spreads(CONTROL, facts).items()),
-        ("ridge, smallest", "smallest", found["smallest"].spread),
-        ("frozen trees", "frozen", found["frozen"].spread),
-        ("constants", "constants", found["constants"].spread),
-        ("constants, guess 0.4", "guess 0.4", found["guess 0.4"].spread),
-        ("constants, guess 0", "guess 0", found["guess 0"].spread),
+        ("ridge, smallest", "smallest", found["smallest"].range_sensitivity),
+        ("frozen trees", "frozen", found["frozen"].range_sensitivity),
+        ("constants", "constants", found["constants"].range_sensitivity),
+        ("constants, guess 0.4", "guess 0.4", found["guess 0.4"].range_sensitivity),
+        ("constants, guess 0", "guess 0", found["guess 0"].range_sensitivity),
     ]
     for row, name, spread in rows:
         yield from choice_rows(row, found[name].level, found[name], spread, regrets, EPSILONS)
@@ -149,7 +151,9 @@ def choice(population: Population, draw: Draw) -> Rows:
     for row, name, spread in unproved:
         yield from choice_rows(row, HEURISTIC, found[name], spread, regrets, EPSILONS)
     everybody = scored(FixedNuisances(), population, draw, all_score=True)
-    yield from choice_rows("constants, all records", everybody.level, everybody, everybody.spread, regrets, EPSILONS)
+    yield from choice_rows(
+        "constants, all records", everybody.level, everybody, everybody.range_sensitivity, regrets, EPSILONS
+    )
     yield from private(CONVEX, population, draw)
 
 
@@ -159,7 +163,7 @@ def default(population: Population, draw: Draw) -> Rows:
     for epsilon in EPSILONS:
         found = scored(recipe, population, draw, epsilon)
         regrets, left = population.regrets, 1 - recipe.share
-        yield from choice_rows("ridge, bought", found.level, found, found.spread, regrets, (epsilon,), left)
+        yield from choice_rows("ridge, bought", found.level, found, found.range_sensitivity, regrets, (epsilon,), left)
 
 
 def networks(population: Population, draw: Draw) -> Rows:
@@ -172,4 +176,4 @@ def private(recipes: dict[str, NuisanceRecipe], population: Population, draw: Dr
     for row, recipe in recipes.items():
         for epsilon in EPSILONS:
             found = scored(PrivateNuisances(recipe), population, draw, epsilon)
-            yield from choice_rows(row, found.level, found, found.spread, population.regrets, (epsilon,))
+            yield from choice_rows(row, found.level, found, found.range_sensitivity, population.regrets, (epsilon,))

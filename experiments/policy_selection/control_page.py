@@ -42,10 +42,14 @@ def _arithmetic() -> str:
             ["rho*", f"{bound.rho:.9f}", f"{APPENDIX_G['rho']:.9f}"],
             ["Delta_cert = n rho*", f"{bound.paper(N):.6f}", f"{APPENDIX_G['certificate']:.6f}"],
             ["2 B_psi", f"{NAIVE / 2:g}", f"{APPENDIX_G['floor']:g}"],
-            ["spread of the printed calibration", f"{bound.paper_spread(N):.4f}", f"{APPENDIX_G['spread']:g}"],
-            ["spread, bounded range", f"{bound.spread(N):.6f}", f"{APPENDIX_G['bounded range']:.6f}"],
-            ["spill, localised gradient", f"{loose.spill(N):.6f}", f"{APPENDIX_G['localised spill']:.6f}"],
-            ["spread, localised gradient", f"{loose.spread(N):g}", f"{APPENDIX_G['localised']:g}"],
+            [
+                "spread of the printed calibration",
+                f"{bound.paper_range_sensitivity(N):.4f}",
+                f"{APPENDIX_G['spread']:g}",
+            ],
+            ["spread, bounded range", f"{bound.range_sensitivity(N):.6f}", f"{APPENDIX_G['bounded range']:.6f}"],
+            ["spill, localised gradient", f"{loose.indirect(N):.6f}", f"{APPENDIX_G['localised spill']:.6f}"],
+            ["spread, localised gradient", f"{loose.range_sensitivity(N):g}", f"{APPENDIX_G['localised']:g}"],
         ]
     )
 

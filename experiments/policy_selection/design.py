@@ -124,7 +124,7 @@ class Population:
             "constants": FixedNuisances(),
             "frozen trees": frozen_trees(draw.public),
             "ridge 50": ridge(CONTROL),
-            "ridge, smallest": StableNuisances(guess=None),
+            "ridge, smallest": StableNuisances(target=None),
             "ridge 1": ridge(1.0),
             "ridge 0.01": ridge(0.01),
             "boosted trees": boosted_trees(),
@@ -145,7 +145,7 @@ class Population:
 
 def ridge(strength: float) -> StableNuisances:
     """Ridge outcome models and logistic propensity of one strength, in the units of the paper's features, about 1/2."""
-    return StableNuisances(strength / RADIUS**2, strength / RADIUS**2, guess=None)
+    return StableNuisances(strength / RADIUS**2, strength / RADIUS**2, target=None)
 
 
 def boosted_trees() -> LearnedNuisances:

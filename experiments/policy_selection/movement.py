@@ -93,8 +93,8 @@ class Moves:
     def ratios(self) -> Rows:
         """Log-likelihood ratios at the widest neighbour of either block, per calibration and mechanism."""
         calibrations = {"naive, 2 B_psi": NAIVE, "frozen range, 2 S": FROZEN, "sampled x 1.3": self.sampled}
-        if self.refits.certified.spread < torch.inf:
-            calibrations["certificate"] = self.refits.certified.spread
+        if self.refits.certified.range_sensitivity < torch.inf:
+            calibrations["certificate"] = self.refits.certified.range_sensitivity
         base = self.refits.base
         deltas = [moved[_widths(moved).argmax()] for moved in (self.spill, self.own)]
         for calibration, spread in calibrations.items():
@@ -147,9 +147,9 @@ def _learners(learners: dict[str, ScoreNuisances], population: Population, draw:
         moves = Moves(name, recipe, population, draw)
         certified = moves.refits.certified
         public: dict[str, Any] = {"level": recipe.certificate}
-        if certified.spread < torch.inf:
-            public["certified spread"] = certified.spread
-        if isinstance(recipe, StableNuisances) and recipe.guess is None:
+        if certified.range_sensitivity < torch.inf:
+            public["certified spread"] = certified.range_sensitivity
+        if isinstance(recipe, StableNuisances) and recipe.target is None:
             public["paper"] = paper_certificate(recipe, population.facts())
         yield {"row": name} | public | moves.measures() | moves.ranges()
         yield from moves.ratios()
@@ -187,12 +187,12 @@ def guided(population: Population, draw: Draw) -> Rows:
         yield {
             "row": spill.name,
             "movement": spill.movement,
-            "spread": spill.worst.spread,
+            "spread": spill.worst.range_sensitivity,
             "refuted": float(spill.refuted),
             "naive ratio": _naive_ratio(spill, learners[spill.name], population, draw),
             "range ratio": max(spill.naive.values()),
             "certified ratio": max(spill.certified.values(), default=0.0),
-            **{found.search: found.spread for found in spill.found},
+            **{found.search: found.range_sensitivity for found in spill.found},
         }
 
 

@@ -131,7 +131,7 @@ def _parse(words: Sequence[str]) -> tuple[Path | None, int, tuple[str, ...], lis
             raise InputError(f"{word}: give each key once, with a value")
         else:
             own[key] = value
-    configured = any(word.startswith("certificate.") for word in rest)
+    configured = any(word.startswith("nuisance_guarantee.") for word in rest)
     chosen = own["certificate"].split(",") if "certificate" in own else _DEFAULT[: 1 if configured else None]
     neighbours = own.get("neighbours", str(_NEIGHBOURS))
     if not neighbours.isdecimal():
@@ -142,14 +142,14 @@ def _parse(words: Sequence[str]) -> tuple[Path | None, int, tuple[str, ...], lis
 
 def _compose(words: Sequence[str], certificate: str) -> DictConfig:
     """Return the configuration of one certificate; none at all is no choice of the library's, and stands beside us."""
-    own = [word for word in words if certificate == _NONE and word.startswith("certificate.")]
-    chosen = "certificate=fixed" if certificate == _NONE else f"certificate={certificate}"
+    own = [word for word in words if certificate == _NONE and word.startswith("nuisance_guarantee.")]
+    chosen = "nuisance_guarantee=fixed" if certificate == _NONE else f"nuisance_guarantee={certificate}"
     given = [f"task={TASK}", *(_quoted(word) for word in (*words, chosen) if word not in own)]
     with checked_overrides(given), initialize_config_dir(str(conf_dir()), version_base="1.3"):
         config = compose("config", overrides=given)
     if certificate == _NONE:
         learners = OmegaConf.load(Path(__file__).with_name("none.yaml"))
-        settings = OmegaConf.from_dotlist([word.removeprefix("certificate.") for word in own])
+        settings = OmegaConf.from_dotlist([word.removeprefix("nuisance_guarantee.") for word in own])
         with open_dict(config):
             config.certificate = OmegaConf.merge(learners, settings)
     return config
@@ -167,7 +167,7 @@ def _blocks(config: DictConfig, study: Study) -> tuple[SelectionFacts, CausalDat
     records, domain, actions = study.records, study.domain, study.schema.actions
     positions = by_position(records, actions)
     first, second = training_and_scoring(records.n, config.selection.split, config.seed)
-    floor = domain.overlap if config.selection.floor is None else float(config.selection.floor)
+    floor = domain.overlap if config.selection.overlap is None else float(config.selection.overlap)
     facts = SelectionFacts(domain, actions, floor, len(first), len(second))
     return facts, positions.subset(first), positions.subset(second)
 

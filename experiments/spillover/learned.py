@@ -12,8 +12,8 @@ from torchdpcate.causal.arm_scores import project_to_floor
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.arms.base import (
-    CertifiedNuisances,
     FittedNuisances,
+    GuaranteedNuisances,
     ScoreNuisances,
     SelectionFacts,
 )
@@ -38,11 +38,11 @@ class LearnedNuisances(ScoreNuisances):
 
     Example:
         >>> from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
-        >>> LearnedNuisances(KNeighborsRegressor(1), KNeighborsClassifier(1)).certificate
+        >>> LearnedNuisances(KNeighborsRegressor(1), KNeighborsClassifier(1)).guarantee
         'none'
     """
 
-    certificate: ClassVar[str] = "none"
+    guarantee: ClassVar[str] = "none"
     trains: ClassVar[bool] = True
 
     outcome: Any
@@ -58,7 +58,7 @@ class LearnedNuisances(ScoreNuisances):
 
     def fit(
         self, train: CausalData | None, facts: SelectionFacts, session: FitSession | None = None
-    ) -> CertifiedNuisances:
+    ) -> GuaranteedNuisances:
         """See ``ScoreNuisances.fit``; the spread is infinite."""
         from sklearn.base import clone
 
@@ -69,7 +69,7 @@ class LearnedNuisances(ScoreNuisances):
             for a in range(facts.arms)
         ]
         functions = LearnedFunctions(facts, regressors, clone(self.propensity).fit(x, arm))
-        return CertifiedNuisances(functions, math.inf, spill_blocks=True, level=Level.HEURISTIC, public={})
+        return GuaranteedNuisances(functions, math.inf, moves_all_scores=True, level=Level.HEURISTIC, public={})
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +90,7 @@ class LearnedFunctions(FittedNuisances):
         """See ``FittedNuisances.propensity``; an arm that the training block lacks has the floor."""
         found = np.zeros((len(x), self.facts.arms))
         found[:, self.classifier.classes_.astype(int)] = self.classifier.predict_proba(x.numpy())
-        return project_to_floor(torch.from_numpy(found), self.facts.floor)
+        return project_to_floor(torch.from_numpy(found), self.facts.overlap)
 
     def outcome(self, x: Tensor) -> Tensor:
         """See ``FittedNuisances.outcome``."""

@@ -12,7 +12,7 @@ from torchdpcate.causal.arm_scores import dr_scores
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.selection.utilities import utilities
-from torchdpcate.nuisance.arms.base import CertifiedNuisances, FittedNuisances, ScoreNuisances, SelectionFacts
+from torchdpcate.nuisance.arms.base import FittedNuisances, GuaranteedNuisances, ScoreNuisances, SelectionFacts
 from torchdpcate.nuisance.arms.stable import StableNuisances
 from torchdpcate.privacy.exact_sums import sum_grid
 
@@ -97,9 +97,9 @@ class Refits:
     def _utilities(self, fits: list[FittedNuisances]) -> Tensor:
         """U of several fits, [R, M], exact sums of scores on the public grid, as a selector has them."""
         domain = self.facts.domain
-        bound = max(abs(domain.outcome_low), abs(domain.outcome_high)) + domain.outcome_range / self.facts.floor
+        bound = max(abs(domain.outcome_low), abs(domain.outcome_high)) + domain.outcome_range / self.facts.overlap
         step = sum_grid(self.score.n, bound)
         return self.sums(torch.round(self.scores(fits) / step) * step)
 
-    def _fit(self, train: CausalData) -> CertifiedNuisances:
+    def _fit(self, train: CausalData) -> GuaranteedNuisances:
         return self.recipe.fit(train if self.recipe.trains else None, self.facts)

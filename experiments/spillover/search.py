@@ -105,7 +105,7 @@ def spillover_audit(
         refits = Refits(name, recipe, train, score, facts, library, seed)
         trials = _search(refits, neighbours, rare, seed, _counting(name, 3 * neighbours, on_progress))
         spills.append(_spill(name, refits, trials, epsilon, truth))
-    return SpilloverReport(tuple(spills), train.n, score.n, len(library), facts.floor, epsilon)
+    return SpilloverReport(tuple(spills), train.n, score.n, len(library), facts.overlap, epsilon)
 
 
 def _counting(name: str, total: int, on_progress: Progress) -> Callable[[], None]:
@@ -140,8 +140,8 @@ def _spill(
     """What the searches found, beside what each calibration allows."""
     facts, certified = refits.facts, refits.certified
     outcome_range, worst = facts.domain.outcome_range, max(trials, key=_width)
-    frozen = 2 * outcome_range / facts.floor
-    spread = certified.spread if math.isfinite(certified.spread) else None
+    frozen = 2 * outcome_range / facts.overlap
+    spread = certified.range_sensitivity if math.isfinite(certified.range_sensitivity) else None
 
     def losses(calibrated: float) -> dict[str, float]:
         after = refits.base + worst.delta
@@ -151,7 +151,7 @@ def _spill(
         name,
         refits.recipe.certificate,
         tuple(tried.found() for tried in trials),
-        2 * outcome_range * (1 + 1 / facts.floor),
+        2 * outcome_range * (1 + 1 / facts.overlap),
         frozen,
         _paper(refits),
         spread,

@@ -26,23 +26,23 @@ SMALL = ["task=policy_selection", "data.n=2000", "queries.count=60", "privacy.ep
 RUNS = {
     "stable": [],
     "exponential": ["mechanism=exponential", "selection.split=0.4"],
-    "noisy max": ["mechanism=report_noisy_max", "certificate.constants=paper"],
-    "fixed": ["certificate=fixed"],
+    "noisy max": ["mechanism=report_noisy_max", "nuisance_guarantee.constants=paper"],
+    "fixed": ["nuisance_guarantee=fixed"],
     "frozen": [
-        "certificate=frozen",
-        "certificate.propensity=tests.cli.test_policy_selection:half",
-        "certificate.outcome=tests.cli.test_policy_selection:middle",
+        "nuisance_guarantee=frozen",
+        "nuisance_guarantee.propensity=tests.cli.test_policy_selection:half",
+        "nuisance_guarantee.outcome=tests.cli.test_policy_selection:middle",
     ],
     "private": [
-        "certificate=private_nuisances",
+        "nuisance_guarantee=private_nuisances",
         "nuisance=linear",
         "nuisance.batch_size=50",
         "nuisance.epochs=1",
         "trainer.progress=false",
         "privacy.delta=1e-5",
     ],
-    "arms": ["policies=constants", "certificate=fixed"],
-    "public guess": ["certificate.guess={propensity:0.5,outcome:[0.38,0.33]}"],
+    "arms": ["policies=constants", "nuisance_guarantee=fixed"],
+    "public guess": ["nuisance_guarantee.target={propensity:0.5,outcome:[0.38,0.33]}"],
 }
 DOMAIN = {
     "treatment": "treat",
@@ -126,7 +126,7 @@ def test_a_summary_tells_values_and_regrets_of_the_file(trained):
     # what is best by the scores need not be best: fits pulled to their guess see little of a rare region
     assert 0 <= found["regret_nonprivate"] < found["regret_uniform"]
     assert found["regret_expected"] < found["regret_uniform"] < 0.05
-    names = ("task", "learner", "mechanism", "certificate", "policies", "nuisance", "n")
+    names = ("task", "learner", "mechanism", "nuisance_guarantee", "policies", "nuisance", "n")
     assert [found[name] for name in names] == [
         "policy_selection", "PolicySelector", "permute_and_flip", "stability", "thresholds", None, 1800,
     ]  # fmt: skip
@@ -165,7 +165,7 @@ def test_certificates_spend_where_they_must(trained):
 @pytest.mark.slow
 def test_the_curator_keeps_only_settings_in_use(trained):
     config = yaml.safe_load((trained("stable") / "curator" / "config.yaml").read_text())
-    assert {"policies", "certificate", "selection", "mechanism", "data", "privacy"} <= set(config)
+    assert {"policies", "nuisance_guarantee", "selection", "mechanism", "data", "privacy"} <= set(config)
     assert not {"nuisance", "learner", "second_stage", "rule", "weights", "trainer"} & set(config)
     assert "nuisance" in yaml.safe_load((trained("private") / "curator" / "config.yaml").read_text())
 
@@ -206,7 +206,7 @@ def test_inspect_and_card_of_a_policy(trained, tmp_path, capsys):
 def test_a_sweep_is_reported_by_regret_and_value(tmp_path, capsys):
     folder = tmp_path / "sweep"
     words = ["task=policy_selection", "data.n=1000", "queries.count=40", "privacy.delta=0"]
-    varied = ["certificate=stability,fixed", "privacy.epsilon=1,8"]
+    varied = ["nuisance_guarantee=stability,fixed", "privacy.epsilon=1,8"]
     assert main(["train", "-m", *words, *varied, f"run_dir={folder}"]) == 0
     assert main(["report", str(folder)]) == 0
     page = (folder / "curator" / "report.md").read_text()
@@ -220,13 +220,13 @@ def test_a_sweep_is_reported_by_regret_and_value(tmp_path, capsys):
     }
     runs = [summary(folder / str(i)) for i in range(4)]
     # Hydra counts the last word fastest
-    stable = [f"{run['regret_expected']:.3g}" for run in runs if run["certificate"] == "stability"]
+    stable = [f"{run['regret_expected']:.3g}" for run in runs if run["nuisance_guarantee"] == "stability"]
     assert [cell.strip(" |") for cell in rows["permute_and_flip stability"]] == stable
     assert "uniform choice" in rows
     figures = {path.name for path in folder.glob("curator/*.png")}
     assert figures == {"regret_against_budget.png", "choice_against_budget.png"}
     assert not list(folder.glob("*.png"))
-    assert pd.read_csv(folder / "curator" / "report.csv")["certificate"].tolist() == [
+    assert pd.read_csv(folder / "curator" / "report.csv")["nuisance_guarantee"].tolist() == [
         "fixed",
         "fixed",
         "stability",
@@ -251,7 +251,10 @@ def test_the_trial_of_three_arms_chooses_among_e_mails(tmp_path, monkeypatch):
     frame = pd.read_csv(HILLSTROM).head(50)
     assert set(load_release("r/release/release.safetensors").decide(frame)) == {2}
     assert scan("r").leaks == ()
-    assert main(["train", *words, "data.n=3000", "policies.shares=[0.5]", "certificate=stability", "run_dir=s"]) == 0
+    assert (
+        main(["train", *words, "data.n=3000", "policies.shares=[0.5]", "nuisance_guarantee=stability", "run_dir=s"])
+        == 0
+    )
     assert summary("s")["policy"].count(":") == 1
     release = load_release("s/release/release.safetensors")
     assert set(release.decide(frame)) <= {1, 2, 3}
@@ -292,7 +295,7 @@ TABLE = ["task=policy_selection", "data=table", "data.path=people.csv", "data.do
 
 @pytest.mark.slow
 def test_a_table_and_a_list_of_policies_become_decisions(here):
-    words = [*TABLE, "policies.path=policies.yaml", "certificate=fixed", "privacy.epsilon=20"]
+    words = [*TABLE, "policies.path=policies.yaml", "nuisance_guarantee=fixed", "privacy.epsilon=20"]
     assert main(["train", *words, "run_dir=r"]) == 0
     found = summary("r")
     assert (found["policies"], found["policy"]) == ("policies.yaml", "dose > 0.5")
@@ -309,7 +312,7 @@ def test_the_propensity_may_be_a_column(here):
     table().assign(chance=lambda f: np.where(f["site"] == "a", 0.25, 0.5)).to_csv("people.csv", index=False)
     domain = DOMAIN | {"covariates": DOMAIN["covariates"] | {"chance": {"low": 0.2, "high": 0.8}}}
     Path("domain.yaml").write_text(yaml.safe_dump(domain))
-    words = [*TABLE, "policies.path=policies.yaml", "certificate=fixed", "certificate.propensity=chance"]
+    words = [*TABLE, "policies.path=policies.yaml", "nuisance_guarantee=fixed", "nuisance_guarantee.propensity=chance"]
     assert main(["train", *words, "privacy.epsilon=20", "run_dir=r"]) == 0
     assert summary("r")["level"] == "certified"
 
@@ -353,24 +356,24 @@ MISTAKES = {
     ),
     "an unknown kind": (policies({"kind": "oracle"}), [FILE], "kind is 'oracle'"),
     "a share outside": (None, ["policies.shares=[1.5]"], "shares"),
-    "floor above 1/K": (None, ["selection.floor=0.6"], "0.6.*at most"),
-    "floor of nobody": (None, ["selection.floor=0"], "floor"),
-    "no certificate": (None, ["certificate=none"], "certificate/none.*stability"),
+    "floor above 1/K": (None, ["selection.overlap=0.6"], "0.6.*at most"),
+    "floor of nobody": (None, ["selection.overlap=0"], "overlap"),
+    "no certificate": (None, ["nuisance_guarantee=none"], "nuisance_guarantee/none.*stability"),
     "split of nothing": (None, ["selection.split=0"], "split"),
-    "propensity of nobody": (None, ["certificate=fixed", "certificate.propensity=1.5"], "propensity"),
-    "negative ridge": (None, ["certificate.ridge=-1"], "ridge = -1"),
-    "unknown constants": (None, ["certificate.constants=magic"], "constants = 'magic'"),
-    "nothing frozen": (None, ["certificate=frozen"], "propensity"),
+    "propensity of nobody": (None, ["nuisance_guarantee=fixed", "nuisance_guarantee.propensity=1.5"], "propensity"),
+    "negative ridge": (None, ["nuisance_guarantee.ridge=-1"], "ridge = -1"),
+    "unknown constants": (None, ["nuisance_guarantee.constants=magic"], "constants = 'magic'"),
+    "nothing frozen": (None, ["nuisance_guarantee=frozen"], "propensity"),
     "one arm": (change(treat=1), [], "treat.*no record with value 0"),
     "outcome outside": (change(pay=11), [], "pay.*out_of_bounds=clip"),
     "epsilon of nothing": (None, ["privacy.epsilon=0"], "epsilon"),
     "unknown mechanism": (None, ["mechanism=magic"], "magic"),
     "mechanism of effects": (None, ["mechanism=objective"], "objective: releases effects.*permute_and_flip"),
     "nuisance untrained": (None, ["nuisance=mlp"], "nuisance: not used.*private_nuisances"),
-    "trainer untrained": (None, ["certificate=fixed", "trainer=gpu"], "trainer: not used"),
+    "trainer untrained": (None, ["nuisance_guarantee=fixed", "trainer=gpu"], "trainer: not used"),
     "delta for networks": (
         None,
-        ["certificate=private_nuisances", "privacy.delta=0", "trainer.progress=false"],
+        ["nuisance_guarantee=private_nuisances", "privacy.delta=0", "trainer.progress=false"],
         "delta",
     ),
     "learner": (None, ["learner=dr"], "learner: not used by task=policy_selection"),
@@ -381,7 +384,11 @@ MISTAKES = {
     "figure": (None, ["figure.level=0.9"], "figure.level: not used"),
     "unknown setting": (None, ["selection.flor=0.1"], "selection.flor"),
     "policies of effects": (None, ["task=cate", FILE], "policies.path: not used by task=cate"),
-    "certificate of a rule": (None, ["task=owl", "certificate=fixed"], "certificate: not used by task=owl"),
+    "certificate of a rule": (
+        None,
+        ["task=owl", "nuisance_guarantee=fixed"],
+        "nuisance_guarantee: not used by task=owl",
+    ),
     "choice of an effect": (None, ["task=cate", "mechanism=permute_and_flip"], "use it with task=policy_selection"),
 }
 

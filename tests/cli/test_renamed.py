@@ -25,7 +25,7 @@ def test_today_s_names_pass_without_a_word(capsys):
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("group", renamed.CHOICES)
+@pytest.mark.parametrize("group", [name for name in renamed.CHOICES if "." not in name])
 def test_new_choices_are_there_and_old_ones_are_not(group):
     for old, new in renamed.CHOICES[group].items():
         assert (conf_dir() / group / f"{new}.yaml").is_file()

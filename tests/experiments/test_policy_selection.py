@@ -67,17 +67,17 @@ def test_appendix_g_and_the_note_have_our_constants():
     bound, loose = calibrations.printed(), calibrations.localised_gradient()
     assert bound.rho == pytest.approx(APPENDIX_G["rho"], abs=5e-10)
     assert bound.paper(1500) == pytest.approx(APPENDIX_G["certificate"], abs=5e-7)
-    assert bound.paper_spread(1500) == pytest.approx(APPENDIX_G["spread"], abs=0.05)
+    assert bound.paper_range_sensitivity(1500) == pytest.approx(APPENDIX_G["spread"], abs=0.05)
     assert pytest.approx(2 * APPENDIX_G["floor"]) == calibrations.NAIVE
-    assert bound.spread(1500) == pytest.approx(27.200361, abs=5e-7)
-    assert loose.spill(1500) == pytest.approx(17.946135, abs=5e-7)
-    assert loose.spread(1500) == pytest.approx(20)
+    assert bound.range_sensitivity(1500) == pytest.approx(27.200361, abs=5e-7)
+    assert loose.indirect(1500) == pytest.approx(17.946135, abs=5e-7)
+    assert loose.range_sensitivity(1500) == pytest.approx(20)
 
 
 def test_committed_spreads_are_those_of_the_library(committed):
     facts = GAUSSIAN.facts()
     expected = {f"control, {name}": width for name, width in calibrations.spreads(design.CONTROL, facts).items()}
-    expected["ridge, smallest"] = StableNuisances(guess=None).bound(facts).spread(design.N)
+    expected["ridge, smallest"] = StableNuisances(target=None).bound(facts).range_sensitivity(design.N)
     expected |= {"constants": 2.0, "constants, guess 0.4": 2.4, "constants, guess 0": 4.0}
     for data in design.NAMES:
         for row, width in expected.items():

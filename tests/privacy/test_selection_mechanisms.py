@@ -281,8 +281,8 @@ def test_price_and_claim(name):
     ("call", "name"),
     [
         (lambda kind: kind(0.0, 1.0), "epsilon"),
-        (lambda kind: kind(1.0, -2.0), "spread"),
-        (lambda kind: kind(1.0, math.inf), "spread"),
+        (lambda kind: kind(1.0, -2.0), "range_sensitivity"),
+        (lambda kind: kind(1.0, math.inf), "range_sensitivity"),
         (lambda kind: kind(1.0, 1.0).select(torch.zeros(0), FixedNoise(0)), "utilities"),
         (lambda kind: kind(1.0, 1.0).select(torch.zeros(2, 2), FixedNoise(0)), "utilities"),
         (lambda kind: kind(1.0, 1.0).select(torch.tensor([0.0, math.nan]), FixedNoise(0)), "utilities"),

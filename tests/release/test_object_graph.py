@@ -162,10 +162,10 @@ KINDS: dict[str, Callable[[], Any]] = {
     "tuned rule": tuned,
     "selection, stability": selection,
     "selection, private nuisances": partial(
-        selection, budget=BUDGET, nuisance=PrivateNuisances(CONVEX), certificate="private_nuisances"
+        selection, budget=BUDGET, nuisance=PrivateNuisances(CONVEX), nuisance_guarantee="private_nuisances"
     ),
     "selection, private networks": partial(
-        selection, budget=BUDGET, nuisance=PrivateNuisances(QUICK), certificate="private_nuisances"
+        selection, budget=BUDGET, nuisance=PrivateNuisances(QUICK), nuisance_guarantee="private_nuisances"
     ),
     "selection, frozen": partial(
         selection, nuisance=FrozenNuisances(propensity=lambda x: 0.5 + 0 * x[:, 0], outcome=None)

@@ -221,7 +221,7 @@ def test_a_number_of_its_own_has_a_charge_of_its_own(tmp_path):
 @pytest.mark.parametrize(
     ("make", "public", "problem"),
     [
-        (balanced, {"estimand": "ATT"}, "tells another estimand"),
+        (balanced, {"estimand": "ATT"}, "has another estimand"),
         (balanced, {"eta": 0.3}, "weights are not those of the statement"),
         (balanced, {"eta": "a tenth"}, "its public constants, its charge"),
         (balanced, {"scale_difference": 0.01}, "scale_difference = "),
@@ -265,7 +265,7 @@ def certified(release: AverageEffectRelease) -> AverageEffectRelease:
 
 def test_a_conditional_release_does_not_become_certified(tmp_path):
     problems = refused(certified(honest("k_norm_gradient of None")), tmp_path)
-    assert "are charged by objective, but its statement tells k_norm_gradient" in problems
+    assert "are charged by objective, but its statement says k_norm_gradient" in problems
     assert "conditional, but they are called certified" in problems
 
 
@@ -273,13 +273,13 @@ def test_a_conditional_release_does_not_become_certified(tmp_path):
 def test_a_condition_stays(conditions, tmp_path):
     release = honest("k_norm_gradient of None")
     changed = replace(release, privacy=replace(release.privacy, conditions=conditions))
-    assert "the condition 'running time' is not told" in refused(changed, tmp_path)
+    assert "the condition 'running time' is not stated" in refused(changed, tmp_path)
 
 
 @pytest.mark.parametrize("fitter", ["objective", "gamma", None])
 def test_a_fitter_stays(fitter, tmp_path):
     changed = with_public(honest("k_norm_gradient of None"), weights_fitter=fitter)
-    assert f"charged by k_norm_gradient, but its statement tells {fitter}" in refused(changed, tmp_path)
+    assert f"charged by k_norm_gradient, but its statement says {fitter}" in refused(changed, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["subsample_aggregate", "aipw", "aipw of ATO", "ATE", "table of ATE", "ATO"])
@@ -351,11 +351,11 @@ def test_a_slope_bound_that_does_not_count(tmp_path):
         ("horvitz_thompson", {"sum_scale": 1e-9}, "sum_scale = "),
         ("horvitz_thompson", {"sum_scale": 1e9}, "sum_scale = "),
         ("horvitz_thompson", {"weights_tilt_scale": 1e-9}, "noise of weights (tilt_scale) is too little"),
-        ("horvitz_thompson", {"epsilon_weights": 40.0}, "epsilon_weights = 40 is told, but 4 was charged"),
-        ("horvitz_thompson", {"epsilon_sum": 40.0}, "epsilon_sum = 40 is told, but 4 was charged"),
+        ("horvitz_thompson", {"epsilon_weights": 40.0}, "epsilon_weights = 40 is stated, but 4 was charged"),
+        ("horvitz_thompson", {"epsilon_sum": 40.0}, "epsilon_sum = 40 is stated, but 4 was charged"),
         ("subsample_aggregate", {"sum_scale": 1e-9}, "sum_scale = "),
         ("subsample_aggregate", {"spread_scale": 1e-9}, "spread_scale = "),
-        ("subsample_aggregate", {"epsilon_spread": 1.0}, "epsilon_spread = 1 is told, but 40 was charged"),
+        ("subsample_aggregate", {"epsilon_spread": 1.0}, "epsilon_spread = 1 is stated, but 40 was charged"),
         ("subsample_aggregate", {"groups": 2001}, "2001 groups cannot be made"),
         ("subsample_aggregate", {"groups": 44.0}, "44.0 groups cannot be made"),
         ("aipw", {"score_scale": 1e-9}, "score_scale = "),
@@ -377,19 +377,19 @@ def test_a_slope_bound_that_does_not_count(tmp_path):
         ("ATE", {"outcome_model_fitter": "noisy_gradient"}, "outcome_model are charged by objective"),
         ("ATE", {"loss": "logistic"}, "noise of weights (tilt_scale) is more than"),
         ("ATE", {"loss": "another"}, "which is none"),
-        ("ATE", {"epsilon_difference": 400.0}, "epsilon_difference = 400 is told, but 3.2 was charged"),
-        ("ATE", {"epsilon_stage_one": 400.0}, "epsilon_stage_one = 400 is told, but 2.4 was charged"),
-        ("ATE", {"epsilon_outcome_model": 0.1}, "epsilon_outcome_model = 0.1 is told, but 1.2 was charged"),
-        ("ATE", {"epsilon_balance": 0.1}, "epsilon_balance is told, but no charge is for it"),
+        ("ATE", {"epsilon_difference": 400.0}, "epsilon_difference = 400 is stated, but 3.2 was charged"),
+        ("ATE", {"epsilon_stage_one": 400.0}, "epsilon_stage_one = 400 is stated, but 2.4 was charged"),
+        ("ATE", {"epsilon_outcome_model": 0.1}, "epsilon_outcome_model = 0.1 is stated, but 1.2 was charged"),
+        ("ATE", {"epsilon_balance": 0.1}, "epsilon_balance is stated, but no charge is for it"),
         ("ATE", {"scale_difference": 1e9}, "scale_difference = "),
         ("ATE", {"outcome_bounds": [0.5, 0.5]}, "are not there together"),
         ("ATE", {"outcome_bounds": None}, "are not there together"),
         ("constant centre", {"outcome_bounds": [0.3, 0.7]}, "are not there together"),
-        ("gaussian of None", {"epsilon_stage_one": 1.0}, "epsilon_stage_one = 1 is told"),
+        ("gaussian of None", {"epsilon_stage_one": 1.0}, "epsilon_stage_one = 1 is stated"),
         ("gaussian of None", {"weights_tilt_scale": 1e-9}, "noise of weights (tilt_scale) is too little"),
         ("noisy gradient of None", {"weights_gradient_scale": 1e-9}, "noise of weights (gradient_scale) is too little"),
         ("noisy gradient of None", {"weights_steps": 21}, "charge of its weights is not that of noisy_gradient"),
-        ("noisy gradient of None", {"epsilon_stage_one": 1.0}, "epsilon_stage_one = 1 is told"),
+        ("noisy gradient of None", {"epsilon_stage_one": 1.0}, "epsilon_stage_one = 1 is stated"),
         ("k_norm_gradient of None", {"weights_gradient_scale": 1e-9}, "noise of weights (gradient_scale) is too"),
         ("k_norm_gradient of None", {"weights_radius": 1e9}, "noise of weights (radius) is more"),
         ("table of ATE", {"floor_treated": 1e-9, "floor_control": 1e-9}, "floor_control = "),
@@ -503,7 +503,7 @@ def test_a_difference_in_means_that_is_not_of_a_table(change, tmp_path):
         ({"expected": [9.0]}, "that it expects does not follow"),
         ({"expected_sd": [-9.0]}, "that it expects does not follow"),
         ({"expected": None, "expected_sd": None}, "that it expects does not follow"),
-        ({"before": None, "after": None}, "tells noise of what it does not hold"),
+        ({"before": None, "after": None}, "has noise of what it does not hold"),
         ({"names": ["age"]}, "not of its features"),
     ],
 )

@@ -40,19 +40,19 @@ def with_blocks(release: PolicyRelease, change) -> PolicyRelease:
     return replace(release, privacy=replace(release.privacy, blocks=tuple(map(change, release.privacy.blocks))))
 
 
-@pytest.mark.parametrize("certificate", ["stability", "private_nuisances", "fixed"])
-def test_an_honest_release_verifies(certificate, tmp_path):
-    assert verify_release(released(certificate=certificate).save(tmp_path / "release.safetensors"))
+@pytest.mark.parametrize("guarantee", ["stability", "private_nuisances", "fixed"])
+def test_an_honest_release_verifies(guarantee, tmp_path):
+    assert verify_release(released(nuisance_guarantee=guarantee).save(tmp_path / "release.safetensors"))
 
 
 @pytest.mark.parametrize(
     ("public", "problem"),
     [
-        ({"certificate": "none"}, "called none"),
-        ({"certificate": "fixed"}, "blocks are not those"),
-        ({"certificate": "private_nuisances"}, "no charge is for their training"),
-        ({"spread": 0.01}, "spread is below"),
-        ({"spread": "wide"}, "no numbers"),
+        ({"nuisance_guarantee": "none"}, "called none"),
+        ({"nuisance_guarantee": "fixed"}, "blocks are not those"),
+        ({"nuisance_guarantee": "private_nuisances"}, "no charge is for their training"),
+        ({"range_sensitivity": 0.01}, "range sensitivity is below"),
+        ({"range_sensitivity": "wide"}, "no numbers"),
         ({"policies": 0}, "among no policies"),
         ({"actions": [5, 6]}, "actions are not those"),
     ],
@@ -74,8 +74,8 @@ def test_a_training_block_that_did_not_pay(tmp_path):
 
 
 def test_a_guess_that_is_called_bought(tmp_path):
-    free = released(nuisance=StableNuisances(guess=None))
-    assert "no charge is for them" in refused(with_public(free, guess="bought"), tmp_path)
+    free = released(nuisance=StableNuisances(target=None))
+    assert "no charge is for them" in refused(with_public(free, target="private"), tmp_path)
 
 
 def upper(x):
@@ -83,7 +83,7 @@ def upper(x):
 
 
 def test_a_python_function_that_is_called_certified(tmp_path):
-    release = released([FunctionPolicies([upper])], certificate="fixed")
+    release = released([FunctionPolicies([upper])], nuisance_guarantee="fixed")
     claim = release.privacy.claim.replace("conditional", "certified")
     privacy = replace(release.privacy, level="certified", conditions=[], claim=claim)
     assert "Python functions" in refused(replace(release, privacy=privacy), tmp_path)

@@ -22,7 +22,7 @@ class Estimand:
         e = \sigma(\mathrm{clip}(g, -L, L)), \quad L = \mathrm{logit}(1 - \eta)
 
     with eta the overlap bound. For alpha and beta in [-1, 0] (the Beta family) both weights are monotone in e, so their
-    suprema are those at eta and 1 - eta. What a subclass overrides is told at each name below; one without a scoring
+    suprema are those at eta and 1 - eta. One without a scoring
     rule has its propensity fitted by logistic regression, and one without a score has no doubly robust estimate.
 
     Source: Zhao (2019), table 1; theory note ``covariate_balancing``, section 1, which clips both sides for all.

@@ -17,9 +17,14 @@ OPTIONS: dict[str, str] = {
     "weights.share": "weights.budget_fraction",
     "weights.block": "weights.block_fraction",
     "outcome.share": "outcome.budget_fraction",
+    "certificate": "nuisance_guarantee",
+    "certificate.guess": "nuisance_guarantee.target",
+    "certificate.share": "nuisance_guarantee.budget_fraction",
+    "selection.floor": "selection.overlap",
 }
 """New names of settings and groups by the old ones; what lies below an old name keeps its own."""
 CHOICES: dict[str, dict[str, str]] = {
+    "nuisance_guarantee.target": {"bought": "private"},
     "outcome": {"bought_residual": "private_residual"},
 }
 """New names of choices by the old ones, by the new name of the setting or group that takes them."""

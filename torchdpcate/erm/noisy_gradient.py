@@ -155,7 +155,7 @@ def gradient_sensitivity(loss: Loss, n: int, features: FeatureMap) -> float:
 
 
 def length_of(curvature: float, size: int, scale: float, momentum: float) -> float:
-    r"""Return the length of a step that suits covariates all over their domain; a public guess.
+    r"""Return the length of a step that suits covariates all over their domain; public.
 
     .. math:: a = \min\Big(\frac{1}{2H}, \frac{(1 - \rho) h}{\sigma^2}\Big), \qquad h = \frac{H}{3 p}
 

@@ -1,10 +1,13 @@
 """The privacy budget: the pair (epsilon, delta) that a mechanism or a block of records may spend."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from torchdpcate.errors import InputError
+
+_ROUNDING = 1e-9  # of an epsilon that is split
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,17 @@ class PrivacyBudget:
             return cls(values["epsilon"], values["delta"])
         except (KeyError, TypeError) as error:
             raise InputError(f"budget = {values!r}: needs the keys epsilon and delta") from error
+
+
+def split_epsilon(epsilon: float, shares: Mapping[str, float]) -> dict[str, float]:
+    """Return the epsilon of each part by its share of all of them; rounded so that they never add up to more.
+
+    Example:
+        >>> {part: round(own, 6) for part, own in split_epsilon(1.0, {"sum": 3, "squares": 1}).items()}
+        {'sum': 0.75, 'squares': 0.25}
+    """
+    shared = sum(shares.values()) * (1 + _ROUNDING)
+    return {part: epsilon * share / shared for part, share in shares.items()}
 
 
 def number(name: str, value: Any) -> float:

@@ -21,7 +21,7 @@ _MANY = 10  # candidates of the audit: more come nearer to epsilon, but are seld
 
 @dataclass(frozen=True)
 class SelectionMechanism(ABC):
-    r"""Chooses the largest of utilities plus noise of scale spread / epsilon; certified, pure epsilon.
+    r"""Chooses the largest of utilities plus noise of scale range_sensitivity / epsilon; certified, pure epsilon.
 
     What is chosen depends on differences of utilities alone. So the noise answers for their bounded range
 
@@ -32,27 +32,27 @@ class SelectionMechanism(ABC):
 
     Attributes:
         epsilon: Privacy cost of one choice.
-        spread: Delta_BR, public, in the utilities' units.
+        range_sensitivity: Delta_BR, public, in the utilities' units.
         name: Its name in `SELECTIONS`.
         formula: Its law, in words.
 
     Raises:
-        InputError: If epsilon or spread is not positive.
+        InputError: If epsilon or range_sensitivity is not positive.
     """
 
     epsilon: float
-    spread: float
+    range_sensitivity: float
     name: ClassVar[str]
     formula: ClassVar[str]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", positive("epsilon", self.epsilon))
-        object.__setattr__(self, "spread", positive("spread", self.spread))
+        object.__setattr__(self, "range_sensitivity", positive("range_sensitivity", self.range_sensitivity))
 
     @property
     def scale(self) -> float:
         """Scale of the noise, in the utilities' units."""
-        return self.spread / self.epsilon
+        return self.range_sensitivity / self.epsilon
 
     @property
     def event(self) -> PureEvent:
@@ -61,7 +61,7 @@ class SelectionMechanism(ABC):
 
     @property
     def guarantee(self) -> Guarantee:
-        """Certified, pure epsilon, if ``spread`` bounds the range by which one record moves the utilities."""
+        """Certified, pure epsilon, if ``range_sensitivity`` bounds the range by which one record moves utilities."""
         source = f"policy_learning section 6.1; {self.formula}"
         return Guarantee(Level.CERTIFIED, PrivacyBudget(self.epsilon, 0.0), source=source)
 
@@ -83,7 +83,7 @@ class SelectionMechanism(ABC):
     def select(self, utilities: Tensor, noise: NoiseSource, runs: int = 1) -> Tensor:
         """Indices of high utilities, one independent choice a run; each run costs `event`.
 
-        Float utilities must be exact on a public grid: rounding that follows the records would stretch their spread.
+        Float utilities must be exact on a public grid: rounding that follows the records would stretch it.
 
         Args:
             utilities: [M], finite.
@@ -117,7 +117,7 @@ class ExponentialMechanism(SelectionMechanism):
     epsilon^2 / 8 of zero-concentrated privacy.
 
     Example:
-        >>> ExponentialMechanism(1.0, spread=20.0).probabilities(torch.tensor([30.0, 20.0, 0.0]))
+        >>> ExponentialMechanism(1.0, range_sensitivity=20.0).probabilities(torch.tensor([30.0, 20.0, 0.0]))
         tensor([0.5465, 0.3315, 0.1220], dtype=torch.float64)
     """
 
@@ -141,7 +141,7 @@ class PermuteAndFlip(SelectionMechanism):
     Source: McKenna & Sheldon (2020); Ding et al. (2021) for the exponential noise.
 
     Example:
-        >>> mechanism, utilities = PermuteAndFlip(1.0, spread=20.0), torch.tensor([30.0, 20.0, 0.0])
+        >>> mechanism, utilities = PermuteAndFlip(1.0, range_sensitivity=20.0), torch.tensor([30.0, 20.0, 0.0])
         >>> mechanism.probabilities(utilities)
         tensor([0.6303, 0.2807, 0.0890], dtype=torch.float64)
         >>> mechanism.select(1000 * utilities, NoiseSource.system(), runs=3)
@@ -161,14 +161,14 @@ class PermuteAndFlip(SelectionMechanism):
 class ReportNoisyMax(SelectionMechanism):
     r"""The largest of utilities plus Laplace noise; kept for comparison, see docs/guarantees/report_noisy_max.md.
 
-    Utilities are rounded to the noise's public grid, of step g, for which the spread is enlarged by 2 g. Ties go to
-    the first candidate. Source: Dwork & Roth (2014), section 3.3, with the bounded range.
+    Utilities are rounded to the noise's public grid, of step g, for which the range sensitivity is enlarged by 2 g.
+    Ties go to the first candidate. Source: Dwork & Roth (2014), section 3.3, with the bounded range.
 
     Raises:
         InputError: If epsilon is so small that the rounding would matter.
 
     Example:
-        >>> mechanism = ReportNoisyMax(1.0, spread=20.0)
+        >>> mechanism = ReportNoisyMax(1.0, range_sensitivity=20.0)
         >>> mechanism.probabilities(torch.tensor([30.0, 20.0, 0.0]))
         tensor([0.5573, 0.3324, 0.1104], dtype=torch.float64)
     """
@@ -183,13 +183,13 @@ class ReportNoisyMax(SelectionMechanism):
 
     @property
     def _share(self) -> float:
-        # rounding widens the spread by two grid steps, each at most 2^-20 of the scale that it is chosen for
+        # rounding widens the range by two grid steps, each at most 2^-20 of the scale that it is chosen for
         return 2 * 2.0**-20 / self.epsilon
 
     @property
     def scale(self) -> float:
         """See ``SelectionMechanism.scale``; rounding included."""
-        return self.spread / self.epsilon / (1 - self._share)
+        return self.range_sensitivity / self.epsilon / (1 - self._share)
 
     def _law(self, gaps: Tensor) -> Tensor:
         return laplace_law(gaps)
@@ -236,16 +236,16 @@ def _finite(utilities: Tensor) -> Tensor:
 
 
 def _each(utilities: Tensor, mechanism: SelectionMechanism, noise: NoiseSource, runs: int, law: str) -> Tensor:
-    # a spread is at most twice the sensitivity of each utility, so half of it asks for the noise that it needs
-    chosen = [noise.select(utilities, mechanism.epsilon, mechanism.spread / 2, law) for _ in range(runs)]
+    # a range is at most twice the sensitivity of each utility, so half of it asks for the noise that it needs
+    chosen = [noise.select(utilities, mechanism.epsilon, mechanism.range_sensitivity / 2, law) for _ in range(runs)]
     return torch.tensor(chosen, dtype=torch.int64)
 
 
 def _game(mechanism: SelectionMechanism, candidates: int) -> Game:
-    """Equal utilities before; after, the first lies half a spread lower and all others half a spread higher."""
+    """Equal utilities before; after, the first lies half a range lower and all others half a range higher."""
     worlds = torch.zeros(2, candidates, dtype=torch.float64)
-    worlds[1] += mechanism.spread / 2
-    worlds[1, 0] -= mechanism.spread
+    worlds[1] += mechanism.range_sensitivity / 2
+    worlds[1, 0] -= mechanism.range_sensitivity
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
         return mechanism.select(worlds[world], noise, runs).double()
@@ -255,7 +255,7 @@ def _game(mechanism: SelectionMechanism, candidates: int) -> Game:
     )
 
 
-@worst_case("permute_and_flip", PermuteAndFlip, pair="two equal utilities; one record moves them a whole spread apart")
+@worst_case("permute_and_flip", PermuteAndFlip, pair="two equal utilities; one record moves them a whole range apart")
 def _permute_and_flip(budget: PrivacyBudget) -> Game:
     return _game(PermuteAndFlip(budget.epsilon, 1.0), 2)
 
@@ -263,7 +263,7 @@ def _permute_and_flip(budget: PrivacyBudget) -> Game:
 @worst_case(
     "exponential_mechanism",
     ExponentialMechanism,
-    pair="10 equal utilities; one record moves the first a whole spread below the others",
+    pair="10 equal utilities; one record moves the first a whole range below the others",
 )
 def _exponential(budget: PrivacyBudget) -> Game:
     return _game(ExponentialMechanism(budget.epsilon, 1.0), _MANY)
@@ -272,7 +272,7 @@ def _exponential(budget: PrivacyBudget) -> Game:
 @worst_case(
     "report_noisy_max",
     ReportNoisyMax,
-    pair="10 equal utilities; one record moves the first a whole spread below the others",
+    pair="10 equal utilities; one record moves the first a whole range below the others",
 )
 def _report_noisy_max(budget: PrivacyBudget) -> Game:
     return _game(ReportNoisyMax(budget.epsilon, 1.0), _MANY)

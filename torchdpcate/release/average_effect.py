@@ -91,7 +91,7 @@ class AverageEffectRelease(Release):
         and controls overlap, nothing confounds but the covariates, and the models follow the truth that ``holds_if``
         names: for balancing weights the log-odds of treatment or the mean outcome must be linear in the basis. Where
         both are wrong it may never hold the effect, and nothing in the release shows that. Where noise swamps a
-        denominator it is the whole range of effects, and a warning says so.
+        denominator it is the full range of effects, and a warning says so.
 
         Args:
             level: Probability in (0, 1).
@@ -104,7 +104,7 @@ class AverageEffectRelease(Release):
     @property
     def holds_if(self) -> str | None:
         """Which models must follow the truth for estimate and interval, in words; None where that is not known."""
-        return holds_if(self.privacy.mechanism, self.privacy.public)
+        return self.privacy.public.get(HOLDS_IF) or holds_if(self.privacy.mechanism, self.privacy.public)
 
     def propensity(self, X: Any) -> np.ndarray:
         """Return the released propensity, clipped to [eta, 1 - eta], at X, float64 [m].

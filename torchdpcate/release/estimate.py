@@ -46,7 +46,7 @@ class Estimate:
         if self.swamped:
             warnings.warn(
                 "interval: the privacy noise swamps the denominator of this estimate, so that any effect is possible; "
-                "the interval is the whole range. More records, more epsilon or a larger overlap would help",
+                "the interval is the full range. More records, more epsilon or a larger overlap would help",
                 stacklevel=3,
             )
         return self.range(level, bound)

@@ -32,7 +32,7 @@ _FIXED = {
 
 
 def holds_if(mechanism: str, public: Mapping[str, Any]) -> str | None:
-    """Return when an average effect is unbiased, up to noise and sampling; None for mechanisms of other makers.
+    """Return when an average effect is unbiased, up to noise and sampling; None for mechanisms that say so themselves.
 
     That nothing else confounds, and that treated and controls overlap, is needed by all of them.
 

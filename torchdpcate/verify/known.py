@@ -13,9 +13,9 @@ from torchdpcate.estimators.average.stated import AVERAGE_MECHANISMS, EFFECT_EST
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
 from torchdpcate.estimators.mechanism import ReleaseMechanism, Stated
 from torchdpcate.estimators.rules.mechanisms import STATED_MECHANISMS
+from torchdpcate.estimators.selection.recompute import CHOICES
 from torchdpcate.privacy.charge import Purpose
 from torchdpcate.privacy.guarantee import Level, is_library_class
-from torchdpcate.privacy.selection_mechanisms import SELECTIONS
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.policy import PolicyRelease
 from torchdpcate.release.release import FunctionRelease, QueryRelease
@@ -23,34 +23,14 @@ from torchdpcate.release.rule import RuleRelease
 from torchdpcate.release.statement import TUNING
 from torchdpcate.release.statistics import StatisticsRelease
 
-_CHOICE = ("learner", "certificate", "policies", "actions", "floor", "spread")
-_CHOICE_MAY = frozenset(
-    (
-        *("split", "seed", "guess", "guess_propensity", "guess_outcome", "ridge", "propensity_ridge", "constants"),
-        *("beta_mu", "beta_e", "score_spread", "spill", "nuisance", "propensity", "outcome"),
-    )
-)
-_CHOICES = {
-    name: Stated(
-        Level.CERTIFIED,
-        (PolicyRelease.kind,),
-        frozenset(_CHOICE),
-        _CHOICE_MAY,
-        ("row by row", "public nuisances"),
-        mechanism.formula,
-    )
-    for name, mechanism in SELECTIONS.items()
-}
-
 FAMILIES: tuple[Mapping[str, ReleaseMechanism], ...] = (
     MECHANISMS,
     STATED_MECHANISMS,
+    CHOICES,
     EFFECT_ESTIMATORS,
     AVERAGE_MECHANISMS,
 )
 """Mechanisms by the names that statements give them, family by family."""
-
-_OTHERS: dict[str, Stated] = _CHOICES  # of families that are not listed above
 
 
 def mechanism_of(name: str) -> ReleaseMechanism | None:
@@ -60,7 +40,7 @@ def mechanism_of(name: str) -> ReleaseMechanism | None:
 
 def is_known(name: str) -> bool:
     """Whether statements may call a mechanism so; nothing is imported to answer."""
-    return name in _OTHERS or any(name in family for family in FAMILIES)
+    return any(name in family for family in FAMILIES)
 
 
 def stated(name: str) -> Stated | None:
@@ -70,13 +50,14 @@ def stated(name: str) -> Stated | None:
     """
     mechanism = mechanism_of(name)
     if mechanism is None:
-        return _OTHERS.get(name)
+        return None
     states = mechanism.states
     own = is_library_class(mechanism if isinstance(mechanism, type) else type(mechanism))
     return states if own or states.highest == Level.HEURISTIC else replace(states, highest=Level.CONDITIONAL)
 
 
 COMMON_CONDITIONS = (
+    "estimand",
     "mechanism",
     "learner",
     "score",
@@ -136,7 +117,7 @@ def constants_problem(public: Mapping[str, Any], known: Stated) -> str | None:
     missing = known.needs - public.keys()
     if missing:
         return f"its public constants lack {', '.join(sorted(missing))}"
-    # a fitter of another maker tells what it likes
+    # a fitter of another maker states what it likes
     own = tuple(f"{name}_" for name in FITTED if public.get(f"{name}_fitter", "objective") not in LINEAR_FITS)
     strange = {name for name in public.keys() - known.needs - known.may if not name.startswith((*own, *known.prefixes))}
-    return f"its public constants hold {', '.join(map(repr, sorted(strange)))}, which none tells" if strange else None
+    return f"its public constants hold {', '.join(map(repr, sorted(strange)))}, which none states" if strange else None

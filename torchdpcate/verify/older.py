@@ -2,15 +2,28 @@
 
 from dataclasses import replace
 
+from torchdpcate.release.policy import PolicyRelease
 from torchdpcate.release.release import Release
 from torchdpcate.release.rule import RuleRelease
 
 _NAMES = {
+    PolicyRelease.kind: {
+        "certificate": "nuisance_guarantee",
+        "floor": "overlap",
+        "spread": "range_sensitivity",
+        "spill": "indirect_sensitivity",
+        "guess": "target",
+        "guess_propensity": "target_propensity",
+        "guess_outcome": "target_outcome",
+    },
     RuleRelease.kind: {"gamma": "ridge", "spill": "indirect_sensitivity", "selection_block": "selection_fraction"},
 }
 """New names of public constants by the old ones, by kind of release."""
 
-_VALUES = {(RuleRelease.kind, "outcome"): {"bought_residual": "private_residual"}}
+_VALUES = {
+    (PolicyRelease.kind, "target"): {"bought": "private"},
+    (RuleRelease.kind, "outcome"): {"bought_residual": "private_residual"},
+}
 """New words by the old ones, by kind of release and new name of the public constant."""
 
 

@@ -12,37 +12,41 @@ from scipy.stats import binom
 from torchdpcate.causal.arm_scores import dr_scores
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.selection.guess import NuisanceFacts, private_nuisances
+from torchdpcate.estimators.selection.expected_nuisances import NuisanceFacts, private_nuisances
 from torchdpcate.estimators.selection.plan import TRAINED, plan, regret_bound
 from torchdpcate.nuisance.arms.base import SelectionFacts
 from torchdpcate.nuisance.arms.fixed import FixedNuisances
 from torchdpcate.privacy.selection_mechanisms import ExponentialMechanism, PermuteAndFlip
 
-FACTS = {"floor": 0.1, "features": 21}
+FACTS = {"overlap": 0.1, "features": 21}
 ALARM = 1e-6
 
 
 def test_terms_by_hand():
     # S = 10 and a spread of 20 for frozen nuisances; 2 * 159 / 0.05 = 6360, 2 * 160 / 0.05 = 6400
-    bound = regret_bound(40_000, 0, 160, 0.5, certificate="frozen", errors=(0.2, 0.1), **FACTS)
+    bound = regret_bound(40_000, 0, 160, 0.5, nuisance_guarantee="frozen", errors=(0.2, 0.1), **FACTS)
     assert bound.concentration == pytest.approx(10 * math.sqrt(2 * math.log(6360) / 40_000))
     assert bound.remainder == pytest.approx(0.4)
     assert bound.privacy == pytest.approx(20 / 20_000 * math.log(6400))
     assert bound.total == pytest.approx(0.2092580 + 0.4 + 0.0087641, abs=1e-6)
-    assert (bound.dominates, bound.guessed, bound.split, bound.ridge) == ("remainder", False, None, None)
+    assert (bound.dominates, bound.expected, bound.split, bound.ridge) == ("remainder", False, None, None)
 
 
 def test_the_spread_is_that_of_the_certificate():
     stable = regret_bound(1500, 1500, 160, 1.0, ridge=50.0, radius=math.sqrt(21), **FACTS)
-    assert stable.spread == pytest.approx(2.862845, abs=1e-6)
+    assert stable.range_sensitivity == pytest.approx(2.862845, abs=1e-6)
     assert stable.split == 0.5
     for actions, width in ((2, 1.0), (4, 3.0)):
         facts = SelectionFacts(Domain([0.0], [1.0], 0.0, width), tuple(range(actions)), 0.1, 0, 1500)
         constants = FixedNuisances().fit(None, facts)
-        common = {"certificate": "fixed", "actions": actions, "outcome_range": width}
-        assert regret_bound(1500, 0, 160, 1.0, **common, **FACTS).spread == pytest.approx(constants.spread)
+        common = {"nuisance_guarantee": "fixed", "actions": actions, "outcome_range": width}
+        assert regret_bound(1500, 0, 160, 1.0, **common, **FACTS).range_sensitivity == pytest.approx(
+            constants.range_sensitivity
+        )
     for certificate in ("frozen", "private_nuisances"):
-        assert regret_bound(1500, 1500, 160, 1.0, certificate=certificate, **FACTS).spread == pytest.approx(20.0)
+        assert regret_bound(
+            1500, 1500, 160, 1.0, nuisance_guarantee=certificate, **FACTS
+        ).range_sensitivity == pytest.approx(20.0)
 
 
 def world(count: int, policies: int, generator):
@@ -56,7 +60,16 @@ def world(count: int, policies: int, generator):
 def test_observed_regret_stays_below_the_bound():
     generator, n, M, beta, runs = torch.Generator().manual_seed(0), 1500, 21, 0.2, 300
     bound = regret_bound(
-        n, 0, M, 1.0, floor=0.5, features=2, certificate="fixed", failure=beta, errors=(0.3, 0.0), outcome_range=1.0
+        n,
+        0,
+        M,
+        1.0,
+        overlap=0.5,
+        features=2,
+        nuisance_guarantee="fixed",
+        failure=beta,
+        errors=(0.3, 0.0),
+        outcome_range=1.0,
     )
     assert bound.total < 0.11  # of a range of one: it says something
     means, decided = world(200_000, M, generator)
@@ -73,7 +86,7 @@ def test_observed_regret_stays_below_the_bound():
     excess = int((missed.amax(1) > bound.concentration).sum())
     assert binom.sf(excess - 1, runs, beta / 2) > ALARM
     for kind in (PermuteAndFlip, ExponentialMechanism):
-        chances = kind(1.0, bound.spread).probabilities(utilities)
+        chances = kind(1.0, bound.range_sensitivity).probabilities(utilities)
         behind = (utilities.amax(1, keepdim=True) - utilities) / n
         assert (chances * (behind > bound.privacy)).sum(1).max() <= beta / 2
         worse = ((values[best] - values) > bound.total).double()
@@ -85,7 +98,7 @@ def test_observed_regret_stays_below_the_bound():
 
 def test_the_privacy_term_holds_for_every_utility_and_is_sharp():
     generator, failure, M = torch.Generator().manual_seed(1), 0.1, 50
-    bound = regret_bound(100, 0, M, 0.7, certificate="fixed", failure=failure, errors=(0.1, 0.1), **FACTS)
+    bound = regret_bound(100, 0, M, 0.7, nuisance_guarantee="fixed", failure=failure, errors=(0.1, 0.1), **FACTS)
     width = 10 ** (2 * torch.rand(400, 1, dtype=torch.float64, generator=generator))
     utilities = -width * torch.rand(400, M, dtype=torch.float64, generator=generator)
     # all rivals just beyond the term
@@ -94,7 +107,7 @@ def test_the_privacy_term_holds_for_every_utility_and_is_sharp():
     utilities = torch.cat([utilities, sharp])
     for kind, sharpness in ((PermuteAndFlip, 0.45), (ExponentialMechanism, 0.9)):
         far = (utilities.amax(1, keepdim=True) - utilities) / 100 > bound.privacy
-        failed = (kind(0.7, bound.spread).probabilities(utilities) * far).sum(1)
+        failed = (kind(0.7, bound.range_sensitivity).probabilities(utilities) * far).sum(1)
         assert failed.max() <= failure / 2
         assert failed[-1] > sharpness * failure / 2
 
@@ -107,23 +120,23 @@ def test_the_remainder_bounds_the_bias_of_wrong_nuisances(seed):
     mu, mu0 = torch.stack([draw(), draw()], 1), torch.stack([draw(), draw()], 1)
     bias = (e - e0) * (mu - mu0) / e
     errors = (mu - mu0).square().mean(0).sqrt().max().item(), (e - e0)[:, 0].square().mean().sqrt().item()
-    bound = regret_bound(100, 0, 2, 1.0, certificate="frozen", errors=errors, outcome_range=10.0, **FACTS)
+    bound = regret_bound(100, 0, 2, 1.0, nuisance_guarantee="frozen", errors=errors, outcome_range=10.0, **FACTS)
     # the two policies whose biases differ most
     assert (bias.amax(1) - bias.amin(1)).mean() <= bound.remainder
 
 
 def test_the_remainder_is_attained():
     # both outcome models too high by 0.2, propensities of a half where 0.6 and 0.4 are true: +0.04 and -0.04 over 1/2
-    bound = regret_bound(100, 0, 2, 1.0, certificate="fixed", errors=(0.2, 0.1), **FACTS)
+    bound = regret_bound(100, 0, 2, 1.0, nuisance_guarantee="fixed", errors=(0.2, 0.1), **FACTS)
     bias = torch.tensor([0.1, -0.1]) * 0.2 / 0.5
     assert bound.remainder == pytest.approx((bias[0] - bias[1]).item())
 
 
 def test_the_remainder_of_three_arms_counts_each():
     # on each third of the covariates another two of three arms are compared, and both models err there alone: 0.24
-    wide = {**FACTS, "floor": 0.05}
-    bound = regret_bound(100, 0, 2, 1.0, certificate="fixed", actions=3, errors=(0.2, 0.02), **wide)
-    two = regret_bound(100, 0, 2, 1.0, certificate="fixed", errors=(0.2, 0.02), **wide)
+    wide = {**FACTS, "overlap": 0.05}
+    bound = regret_bound(100, 0, 2, 1.0, nuisance_guarantee="fixed", actions=3, errors=(0.2, 0.02), **wide)
+    two = regret_bound(100, 0, 2, 1.0, nuisance_guarantee="fixed", errors=(0.2, 0.02), **wide)
     assert bound.remainder * bound_least(3) == pytest.approx(3 * 0.2 * 0.02)
     assert two.remainder * bound_least(2) == pytest.approx(2 * 0.2 * 0.02)
 
@@ -133,9 +146,9 @@ def bound_least(arms: int) -> float:
     return 1 / arms
 
 
-def total(certificate: str, n=20_000, m=20_000, M=50, epsilon=1.0, floor=0.1, **more) -> float:
-    facts = {"floor": floor, "features": 5, "errors": (0.1, 0.02), "ridge": 1.0, "outcome_range": 1.0, **more}
-    return regret_bound(n, m, M, epsilon, certificate=certificate, **facts).total
+def total(certificate: str, n=20_000, m=20_000, M=50, epsilon=1.0, overlap=0.1, **more) -> float:
+    facts = {"overlap": overlap, "features": 5, "errors": (0.1, 0.02), "ridge": 1.0, "outcome_range": 1.0, **more}
+    return regret_bound(n, m, M, epsilon, nuisance_guarantee=certificate, **facts).total
 
 
 @pytest.mark.parametrize("certificate", ["stability", "private_nuisances", "frozen", "fixed"])
@@ -147,7 +160,7 @@ def test_the_bound_falls_with_records_epsilon_and_overlap_and_grows_with_policie
     assert total(certificate, M=500) > at
     assert total(certificate, failure=0.01) > at
     assert total(certificate, errors=(0.2, 0.02)) > at
-    assert total(certificate, floor=0.2) <= at
+    assert total(certificate, overlap=0.2) <= at
     assert total(certificate, outcome_range=7.0, errors=(0.7, 0.02)) == pytest.approx(7 * at)
     assert total(certificate, M=1) == 0.0
     assert total(certificate, n=2) == 1.0
@@ -161,20 +174,20 @@ def test_without_a_ridge_the_best_of_the_grid_is_taken():
 
 
 def test_a_plan_is_no_worse_than_any_split_of_its_grid():
-    suggested = plan(30_000, 40, 1.0, floor=0.2, features=4)
+    suggested = plan(30_000, 40, 1.0, overlap=0.2, features=4)
     for certificate in TRAINED:
         best = suggested.bounds[certificate]
         assert best.scoring + best.training == 30_000
         for share in (0.1, 0.3, 0.5, 0.8):
             m = round(share * 30_000)
-            rival = regret_bound(30_000 - m, m, 40, 1.0, floor=0.2, features=4, certificate=certificate)
+            rival = regret_bound(30_000 - m, m, 40, 1.0, overlap=0.2, features=4, nuisance_guarantee=certificate)
             assert best.total <= rival.total
     assert suggested.best.total == min(bound.total for bound in suggested.bounds.values())
 
 
 def test_a_plan_knows_a_trial():
     suggested = plan(3000, 160, 1.0, errors={"fixed": (0.3, 0.0)}, **FACTS)
-    assert suggested.best.certificate == "fixed"
+    assert suggested.best.nuisance_guarantee == "fixed"
     assert suggested.best.dominates == "concentration"
     assert suggested.bounds["fixed"].remainder == 0
     assert "known propensities" in suggested.bounds["stability"].advice
@@ -188,9 +201,9 @@ def test_what_dominates_is_told_with_a_remedy():
     assert spilling.dominates == "privacy"
     assert "larger ridge" in spilling.advice
     assert "promises nothing" in str(spilling)
-    dear = regret_bound(1500, 0, 160, 0.01, certificate="frozen", errors=(0.0, 0.0), **FACTS)
+    dear = regret_bound(1500, 0, 160, 0.01, nuisance_guarantee="frozen", errors=(0.0, 0.0), **FACTS)
     assert "larger epsilon" in dear.advice
-    assert "nothing is chosen" in regret_bound(10, 0, 1, 1.0, certificate="fixed", **FACTS).advice
+    assert "nothing is chosen" in regret_bound(10, 0, 1, 1.0, nuisance_guarantee="fixed", **FACTS).advice
 
 
 def test_guessed_errors_lie_between_variance_and_the_unknown():
@@ -228,12 +241,12 @@ def test_privacy_noise_adds_to_the_guess():
         ({"training": 0}, "training"),
         ({"policies": 0}, "policies"),
         ({"epsilon": 0}, "epsilon"),
-        ({"floor": 0.6}, "floor"),
-        ({"floor": 0.4, "actions": 3}, "floor"),
+        ({"overlap": 0.6}, "overlap"),
+        ({"overlap": 0.4, "actions": 3}, "overlap"),
         ({"features": 0}, "features"),
         ({"failure": 0}, "failure"),
         ({"ridge": -1}, "ridge"),
-        ({"certificate": "none"}, "certificate"),
+        ({"nuisance_guarantee": "none"}, "nuisance_guarantee"),
         ({"errors": (0.1, -0.1)}, "errors"),
         ({"errors": (0.1,)}, "errors"),
         ({"outcome_range": 0}, "outcome_range"),

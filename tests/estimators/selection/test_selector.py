@@ -23,7 +23,7 @@ from torchdpcate.features.maps import Identity
 from torchdpcate.nuisance.arms.fixed import FixedNuisances
 from torchdpcate.nuisance.arms.frozen import FrozenNuisances
 from torchdpcate.nuisance.arms.private import PrivateNuisances
-from torchdpcate.nuisance.arms.shrinkage import Guess
+from torchdpcate.nuisance.arms.shrinkage import ShrinkageTarget
 from torchdpcate.nuisance.arms.stable import StableNuisances
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -55,7 +55,7 @@ def selector(**settings) -> PolicySelector:
     ("settings", "blocks"),
     [
         ({}, {NUISANCE, SCORING}),
-        ({"certificate": "fixed"}, {SCORING}),
+        ({"nuisance_guarantee": "fixed"}, {SCORING}),
         ({"nuisance": FrozenNuisances(propensity=lambda x: 0.5 + 0 * x[:, 0], outcome=None)}, {SCORING}),
         ({"mechanism": "exponential"}, {NUISANCE, SCORING}),
         ({"mechanism": "report_noisy_max"}, {NUISANCE, SCORING}),
@@ -84,7 +84,7 @@ def _entries(chosen: PolicySelector) -> list[dict]:
 def test_private_nuisances_are_paid_by_their_block_and_the_choice_by_the_other():
     nuisance = ConvexNuisanceConfig()
     chosen = PolicySelector(
-        DOMAIN, PrivacyBudget(4.0, 1e-6), policies=POLICIES, nuisance=nuisance, certificate="private_nuisances"
+        DOMAIN, PrivacyBudget(4.0, 1e-6), policies=POLICIES, nuisance=nuisance, nuisance_guarantee="private_nuisances"
     ).fit(*records(8000))
     release = chosen.release()
     assert release.name == "x0 > 0.5"
@@ -93,7 +93,7 @@ def test_private_nuisances_are_paid_by_their_block_and_the_choice_by_the_other()
     assert paid[SCORING] == "release by permute_and_flip"
     assert release.privacy.epsilon <= 4.0
     assert 0 < release.privacy.delta <= 1e-6
-    assert not chosen.certified_.spill_blocks
+    assert not chosen.guaranteed_.moves_all_scores
 
 
 def test_a_release_survives_its_file(tmp_path):
@@ -111,28 +111,28 @@ def test_three_actions_by_their_labels():
     y = 0.4 * (a == 2).double() - 0.4 * (a == 3).double()
     policies = [Constants([1, 2, 3]), Thresholds("x0", [0.5], above=3, below=2)]
     for certificate in ("stability", "fixed"):
-        chosen = selector(policies=policies, actions=(1, 2, 3), certificate=certificate).fit(x, a, y)
+        chosen = selector(policies=policies, actions=(1, 2, 3), nuisance_guarantee=certificate).fit(x, a, y)
         release = chosen.release()
         assert release.name == "always 2"
         assert set(release.decide(x[:10]).tolist()) == {2}
 
 
 def test_spread_of_constant_nuisances_and_of_a_floor():
-    fixed = PolicySelector(DOMAIN, BUDGET, policies=POLICIES, certificate="fixed").fit(*records(100))
-    assert fixed.spread_ == pytest.approx(2.0, abs=1e-9)
+    fixed = PolicySelector(DOMAIN, BUDGET, policies=POLICIES, nuisance_guarantee="fixed").fit(*records(100))
+    assert fixed.range_sensitivity_ == pytest.approx(2.0, abs=1e-9)
     floor = selector(nuisance=StableNuisances(ridge=1e-3, propensity_ridge=1e-3, constants="bounded_range"))
-    assert floor.fit(*records(100)).spread_ >= 20.0
+    assert floor.fit(*records(100)).range_sensitivity_ >= 20.0
 
 
 def test_the_declared_pair_attains_the_spread_and_no_searched_one_passes_it():
     before, after = (_selector(world) for world in (0, 1))
     move = after.utilities_ - before.utilities_
-    assert (move.max() - move.min()).item() == pytest.approx(before.spread_, rel=1e-9)
-    assert before.spread_ == after.spread_
+    assert (move.max() - move.min()).item() == pytest.approx(before.range_sensitivity_, rel=1e-9)
+    assert before.range_sensitivity_ == after.range_sensitivity_
     x, a, y = records(40, seed=3)
     policies = [Constants([0, 1]), Thresholds(["x0", "x1"], [0.3, 0.6])]
     random, worst = np.random.default_rng(0), 0.0
-    fit = lambda x, a, y: PolicySelector(DOMAIN, None, policies=policies, certificate="fixed").fit(x, a, y)  # noqa: E731
+    fit = lambda x, a, y: PolicySelector(DOMAIN, None, policies=policies, nuisance_guarantee="fixed").fit(x, a, y)  # noqa: E731
     base = fit(x, a, y)
     for _ in range(100):
         x2, a2, y2 = x.clone(), a.clone(), y.clone()
@@ -140,7 +140,7 @@ def test_the_declared_pair_attains_the_spread_and_no_searched_one_passes_it():
         a2[0], y2[0] = int(random.integers(2)), random.choice([-0.5, 0.5, random.uniform(-0.5, 0.5)])
         move = fit(x2, a2, y2).utilities_ - base.utilities_
         worst = max(worst, (move.max() - move.min()).item())
-    assert 0.5 * base.spread_ < worst <= base.spread_
+    assert 0.5 * base.range_sensitivity_ < worst <= base.range_sensitivity_
 
 
 def test_learned_scores_without_a_certificate_are_refused_in_two_lines():
@@ -149,10 +149,10 @@ def test_learned_scores_without_a_certificate_are_refused_in_two_lines():
         with pytest.raises(InputError, match="double robustness is none") as refusal:
             selector(nuisance=nuisance).fit(*records(100))
         assert len(str(refusal.value).splitlines()) == 2
-    with pytest.raises(InputError, match="certificate = fixed"):
-        selector(nuisance=StableNuisances(), certificate="fixed").fit(*records(100))
+    with pytest.raises(InputError, match="nuisance_guarantee = fixed"):
+        selector(nuisance=StableNuisances(), nuisance_guarantee="fixed").fit(*records(100))
     with pytest.raises(InputError, match="choose one of fixed, frozen, private_nuisances, stability"):
-        selector(certificate="hope").fit(*records(100))
+        selector(nuisance_guarantee="hope").fit(*records(100))
 
 
 class Drifting(StableNuisances):
@@ -174,7 +174,7 @@ def test_a_learner_that_is_not_deterministic_is_refused():
         ({"policies": []}, "empty"),
         ({"policies": [Thresholds("x0", [0.5]), Thresholds("x0", [0.5])]}, "twice"),
         ({"policies": [Constants([0, 2])]}, "action 2 is none of"),
-        ({"floor": 0.6}, "floor zeta = 0.6: K = 2"),
+        ({"overlap": 0.6}, "overlap zeta = 0.6: K = 2"),
         ({"mechanism": "argmax"}, "choose one of"),
         ({"split": 1.5}, "split fraction"),
     ],
@@ -186,8 +186,8 @@ def test_bad_settings_are_refused_before_anything_is_spent(settings, message, tm
 
 
 def test_a_floor_that_three_propensities_cannot_keep():
-    with pytest.raises(InputError, match=r"floor zeta = 0\.4: K = 3"):
-        selector(actions=(1, 2, 3), policies=[Constants([1, 2, 3])], floor=0.4).check(200)
+    with pytest.raises(InputError, match=r"overlap zeta = 0\.4: K = 3"):
+        selector(actions=(1, 2, 3), policies=[Constants([1, 2, 3])], overlap=0.4).check(200)
 
 
 def test_bad_records_are_refused():
@@ -216,14 +216,14 @@ def test_without_a_budget_nothing_is_released_and_seeds_do_not_decide_the_noise(
         PolicySelector(DOMAIN, None, policies=POLICIES).fit(*records(200)).release()
     with pytest.raises(InputError, match="not fitted"):
         selector().release()
-    weak = PolicySelector(DOMAIN, PrivacyBudget(1e-3, 0.0), policies=POLICIES, certificate="fixed")
+    weak = PolicySelector(DOMAIN, PrivacyBudget(1e-3, 0.0), policies=POLICIES, nuisance_guarantee="fixed")
     names = {weak.fit(*records(100)).release().name for _ in range(40)}
     assert len(names) > 1  # all forty alike: below 5 * 0.21^39
 
 
 def test_a_function_policy_is_released_by_its_path(tmp_path):
     policies = PolicyLibrary.of([FunctionPolicies([upper_half])])
-    release = selector(policies=policies, certificate="fixed").fit(*records(100)).release()
+    release = selector(policies=policies, nuisance_guarantee="fixed").fit(*records(100)).release()
     assert release.privacy.level == "conditional"
     assert "row by row" in release.privacy.to_markdown()
     loaded = load_release(release.save(tmp_path / "release.safetensors"))
@@ -237,19 +237,19 @@ def upper_half(x):
 
 
 def test_the_statement_tells_public_settings_alone():
-    nuisance = StableNuisances(guess=Guess(0.4, 0.1))
+    nuisance = StableNuisances(target=ShrinkageTarget(0.4, 0.1))
     chosen = selector(nuisance=nuisance).fit(*records(400))
     public = chosen.release().privacy.public
-    assert public["certificate"] == "stability"
+    assert public["nuisance_guarantee"] == "stability"
     assert public["policies"] == 5
-    assert public["spread"] == chosen.spread_
+    assert public["range_sensitivity"] == chosen.range_sensitivity_
     other = selector(nuisance=nuisance).fit(*records(400, seed=9))
     assert other.release().privacy.public == public  # nothing of it follows the records
 
 
 @pytest.mark.parametrize("share", [0.1, 0.4])
 def test_a_bought_guess_and_the_choice_together_cost_the_budget(share, tmp_path):
-    chosen = selector(nuisance=StableNuisances(share=share)).fit(*records(2000))
+    chosen = selector(nuisance=StableNuisances(budget_fraction=share)).fit(*records(2000))
     assert chosen.mechanism_.epsilon == pytest.approx((1 - share) * 4.0)  # what the choice will have
     assert chosen.ledger_.remaining(SCORING).epsilon == 4.0
     release = chosen.release()
@@ -260,12 +260,12 @@ def test_a_bought_guess_and_the_choice_together_cost_the_budget(share, tmp_path)
         (SCORING, "release by permute_and_flip", pytest.approx((1 - share) * 4.0)),
     ]
     assert release.privacy.epsilon <= 4.0
-    assert release.privacy.public["guess"] == "bought"
+    assert release.privacy.public["target"] == "private"
     verify_release(release.save(tmp_path / "release.safetensors"))
     assert "laplace" in make_card(release, audit={"laplace": {"bound": 0.9}})["audit"]["lower_bounds"]
     blocks = tuple(replace(block, charges=block.charges[-1:]) for block in release.privacy.blocks)
     unpaid = replace(release, privacy=replace(release.privacy, blocks=blocks))
-    with pytest.raises(VerificationError, match="its guess are called bought, but no charge is for them"):
+    with pytest.raises(VerificationError, match="its target are called private, but no charge is for them"):
         verify_release(unpaid.save(tmp_path / "unpaid.safetensors"))
 
 
@@ -277,7 +277,7 @@ def test_plan_says_what_to_expect():
 def test_private_nuisances_need_no_certificate_word():
     nuisance = PrivateNuisances(ConvexNuisanceConfig())
     chosen = PolicySelector(DOMAIN, PrivacyBudget(2.0, 1e-6), policies=POLICIES, nuisance=nuisance)
-    assert chosen.fit(*records(2000)).release().privacy.public["certificate"] == "private_nuisances"
+    assert chosen.fit(*records(2000)).release().privacy.public["nuisance_guarantee"] == "private_nuisances"
 
 
 def test_fixed_nuisances_by_name_of_a_column():
@@ -285,12 +285,12 @@ def test_fixed_nuisances_by_name_of_a_column():
     x, a, y = records(500)
     x = torch.stack([x[:, 0], torch.full((500,), 0.5, dtype=torch.float64)], 1)
     chosen = PolicySelector(domain, BUDGET, policies=POLICIES, nuisance=FixedNuisances("coin")).fit(x, a, y)
-    assert chosen.spread_ == pytest.approx(2 * 0.5 / 0.2, rel=1e-6)
+    assert chosen.range_sensitivity_ == pytest.approx(2 * 0.5 / 0.2, rel=1e-6)
 
 
 def test_a_refused_fit_leaves_nothing_of_an_earlier_one():
     x, a, y = records(400)
-    chosen = selector(certificate="fixed").fit(x, a, y)
+    chosen = selector(nuisance_guarantee="fixed").fit(x, a, y)
     chosen.release()
     chosen.set_params(policies=[Thresholds("x0", [0.3], fitted_on=fingerprint(x, a, y))])
     with pytest.raises(InputError, match="made from these very records"):
@@ -301,9 +301,9 @@ def test_a_refused_fit_leaves_nothing_of_an_earlier_one():
 
 def test_a_statement_tells_the_fit_whatever_is_set_since():
     chosen = selector().fit(*records(400))
-    chosen.set_params(certificate="fixed", floor=0.01, split=0.9, seed=7, actions=(0, 1, 2))
+    chosen.set_params(nuisance_guarantee="fixed", overlap=0.01, split=0.9, seed=7, actions=(0, 1, 2))
     public = chosen.release().privacy.public
-    assert (public["certificate"], public["floor"], public["split"], public["actions"]) == (
+    assert (public["nuisance_guarantee"], public["overlap"], public["split"], public["actions"]) == (
         "stability",
         0.1,
         0.5,
@@ -312,7 +312,7 @@ def test_a_statement_tells_the_fit_whatever_is_set_since():
 
 
 def test_copies_spend_one_budget():
-    chosen = selector(certificate="fixed").fit(*records(400))
+    chosen = selector(nuisance_guarantee="fixed").fit(*records(400))
     other = copy.deepcopy(chosen)
     chosen.release()
     with pytest.raises(InputError, match="left"):
@@ -329,16 +329,16 @@ class Batchwise(Thresholds):
 
 
 def test_policies_of_code_that_is_not_ours_are_conditional():
-    release = selector(policies=[Batchwise("x0", [0.5])], certificate="fixed").fit(*records(400)).release()
+    release = selector(policies=[Batchwise("x0", [0.5])], nuisance_guarantee="fixed").fit(*records(400)).release()
     assert release.privacy.level == "conditional"
 
 
 def test_the_offset_of_outcomes_costs_nothing():
     x, a, y = records(400)
     far = Domain([0.0, -1.0], [1.0, 1.0], outcome_low=1e6 - 0.5, outcome_high=1e6 + 0.5, overlap=0.1)
-    near = selector(certificate="fixed").fit(x, a, y)
-    shifted = PolicySelector(far, BUDGET, policies=POLICIES, certificate="fixed").fit(x, a, y + 1e6)
-    assert shifted.spread_ == near.spread_
+    near = selector(nuisance_guarantee="fixed").fit(x, a, y)
+    shifted = PolicySelector(far, BUDGET, policies=POLICIES, nuisance_guarantee="fixed").fit(x, a, y + 1e6)
+    assert shifted.range_sensitivity_ == near.range_sensitivity_
     assert torch.allclose(shifted.utilities_, near.utilities_, atol=1e-7)
 
 
@@ -358,6 +358,6 @@ def test_the_spread_holds_the_rounding_of_scores_and_their_last_places():
     """Two roundings of two policies are two steps, which leave nothing for what float64 is off by in the scores."""
     largest = DOMAIN.outcome_range * (0.5 + 1 / DOMAIN.overlap)
     for n in (8, 100):
-        chosen = selector(certificate="fixed").fit(*records(n))
-        room = chosen.spread_ - chosen.certified_.spread - 2 * sum_grid(n, largest)
+        chosen = selector(nuisance_guarantee="fixed").fit(*records(n))
+        room = chosen.range_sensitivity_ - chosen.guaranteed_.range_sensitivity - 2 * sum_grid(n, largest)
         assert room >= 2.0**-48 * largest

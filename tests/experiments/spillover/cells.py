@@ -8,7 +8,7 @@ from torch import Tensor
 
 from torchdpcate.causal.arm_scores import project_to_floor
 from torchdpcate.data.records import CausalData
-from torchdpcate.nuisance.arms.base import CertifiedNuisances, FittedNuisances, ScoreNuisances
+from torchdpcate.nuisance.arms.base import FittedNuisances, GuaranteedNuisances, ScoreNuisances
 from torchdpcate.privacy.guarantee import Level
 
 EDGE = 0.9
@@ -41,7 +41,7 @@ class CellMeans(ScoreNuisances):
     e: Tensor | None = None
     mu: Tensor | None = None
 
-    def fit(self, train: CausalData, facts, session=None) -> CertifiedNuisances:
+    def fit(self, train: CausalData, facts, session=None) -> GuaranteedNuisances:
         cell, arm = (train.x[:, 0] > EDGE).long(), train.a.long()
         counts, sums = torch.zeros(2, facts.arms, dtype=torch.float64), torch.zeros(2, facts.arms, dtype=torch.float64)
         counts.index_put_((cell, arm), torch.ones(train.n, dtype=torch.float64), accumulate=True)
@@ -49,6 +49,6 @@ class CellMeans(ScoreNuisances):
         middle = (facts.domain.outcome_low + facts.domain.outcome_high) / 2
         mu = torch.where(counts > 0, sums / counts.clamp(min=1), torch.tensor(middle, dtype=torch.float64))
         shares = torch.where(counts.sum(1, keepdim=True) > 0, counts / counts.sum(1, keepdim=True), 1 / facts.arms)
-        e = project_to_floor(shares, facts.floor)
+        e = project_to_floor(shares, facts.overlap)
         functions = CellFunctions(e if self.e is None else self.e, mu if self.mu is None else self.mu)
-        return CertifiedNuisances(functions, math.inf, True, Level.HEURISTIC, {})
+        return GuaranteedNuisances(functions, math.inf, True, Level.HEURISTIC, {})

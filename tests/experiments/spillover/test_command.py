@@ -60,7 +60,7 @@ def test_the_audit_reads_the_words_of_a_run(tmp_path, monkeypatch, capsys):
     Path("domain.yaml").write_text(yaml.safe_dump(DOMAIN))
     Path("policies.yaml").write_text(yaml.safe_dump(POLICIES))
     words = ["data=table", "data.path=people.csv", "data.domain=domain.yaml", FILE, "neighbours=2"]
-    assert main([*words, "certificate.ridge=1", "certificate.propensity_ridge=1"]) == 0
+    assert main([*words, "nuisance_guarantee.ridge=1", "nuisance_guarantee.propensity_ridge=1"]) == 0
     assert "floor 0.2" in capsys.readouterr().out
     assert not list(tmp_path.glob("audit*"))
 
@@ -69,11 +69,11 @@ AUDIT_MISTAKES = {
     "neighbours of nobody": (["neighbours=0"], "neighbours"),
     "no number": (["neighbours=many"], "neighbours = many"),
     "a key twice": (["folder=a", "folder=b"], "folder=b: give each key once"),
-    "no such certificate": (["certificate=hope"], "hope"),
-    "paid for": (["certificate=private_nuisances", "trainer.progress=false"], "private"),
+    "no such certificate": (["nuisance_guarantee=hope"], "hope"),
+    "paid for": (["nuisance_guarantee=private_nuisances", "trainer.progress=false"], "private"),
     "another task": (["task=cate"], "task=cate: .*leave it out"),
     "unknown setting": (["selection.flor=0.1"], "selection.flor"),
-    "floor above 1/K": (["selection.floor=0.6"], "0.6"),
+    "floor above 1/K": (["selection.overlap=0.6"], "0.6"),
     "no file": ([FILE], "policies.yaml"),
 }
 

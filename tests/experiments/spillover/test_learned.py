@@ -29,7 +29,7 @@ def test_nearest_neighbours_by_arm_and_an_arm_without_records():
     assert certified.nuisances.outcome(x[:1]).tolist() == [[0.0, 0.5, 0.25]]
     np.testing.assert_allclose(certified.nuisances.propensity(x[1:2])[0], [0.1, 0.1, 0.8])
     assert certified.nuisances.outcome(x).max() <= 1  # clipped
-    assert certified.spread == math.inf
+    assert certified.range_sensitivity == math.inf
     assert certified.level is Level.HEURISTIC
 
 

@@ -44,12 +44,12 @@ def test_a_targeted_record_moves_the_utilities_by_order_n(n):
     rare = {"x0": (EDGE + 1e-9, 1.0)}
     report = spillover_audit(*rare_world(n), {"cells": CellMeans(e=HALF)}, neighbours=16, rare=rare)
     spill = report["cells"]
-    assert spill.worst.spread >= 0.05 * n - 1
+    assert spill.worst.range_sensitivity >= 0.05 * n - 1
     assert spill.worst.search == "targeted"
     assert (spill.worst.action, spill.worst.y) in {(1, 0.0), (1, 1.0)}
     assert spill.worst.x[0] > EDGE
     assert spill.paper is None
-    assert spill.spread is None
+    assert spill.range_sensitivity is None
     assert not spill.refuted
     assert spill.naive_fails == (n == 1600)
 
@@ -81,13 +81,13 @@ def test_learners_beside_each_other_and_what_is_made_of_them(tmp_path):
         *world(gap=0.4), learners, neighbours=8, epsilon=2.0, on_progress=lambda *progress: seen.append(progress)
     )
     stable, nearest, fixed = report.learners
-    assert (fixed.movement, fixed.worst.spread, fixed.spread) == (0, 0, 2)
-    assert 0 < stable.worst.spread < stable.spread
+    assert (fixed.movement, fixed.worst.range_sensitivity, fixed.range_sensitivity) == (0, 0, 2)
+    assert 0 < stable.worst.range_sensitivity < stable.range_sensitivity
     assert stable.paper > stable.movement
-    assert nearest.worst.spread > 10 * stable.worst.spread
+    assert nearest.worst.range_sensitivity > 10 * stable.worst.range_sensitivity
     assert [found.search for found in stable.found] == ["random", "targeted", "guided"]
     guided = stable.found[2]
-    assert guided.spread >= 0.9 * max(found.spread for found in stable.found)
+    assert guided.range_sensitivity >= 0.9 * max(found.range_sensitivity for found in stable.found)
     assert max(stable.certified.values()) <= 2.0
     assert (stable.floor, stable.frozen) == (pytest.approx(22), pytest.approx(20))
     assert seen[0] == ("stable", 1, 24)
@@ -109,7 +109,7 @@ def test_one_seed_gives_one_report():
 @pytest.mark.parametrize("recipe", [StableNuisances(), KNN])
 def test_three_actions(recipe):
     spill = spillover_audit(*world(K=3), {"learner": recipe}, neighbours=8)["learner"]
-    assert spill.worst.spread > 0
+    assert spill.worst.range_sensitivity > 0
     assert spill.worst.action in (1, 2, 3)
     assert not spill.refuted
 
@@ -121,7 +121,7 @@ class Overclaimed(CellMeans):
     certificate = "stability"
 
     def fit(self, *args, **settings):
-        return dataclasses.replace(super().fit(*args, **settings), spread=20.0)
+        return dataclasses.replace(super().fit(*args, **settings), range_sensitivity=20.0)
 
 
 def test_a_wrong_certificate_is_refuted():

@@ -117,7 +117,7 @@ def test_stable_nuisances_keep_their_certificate_there(construction, constants):
     _, train, score, pair, spread = construction(N)
     made = refits(StableNuisances(constants=constants), N, train, score)
     delta = made.movements(pair)[0]
-    certified = made.certified.spread
+    certified = made.certified.range_sensitivity
     assert float(delta.max() - delta.min()) <= certified < spread
     for mechanism in MECHANISMS:
         assert log_likelihood_ratio(mechanism, EPSILON, certified, made.base, made.base + delta) <= EPSILON

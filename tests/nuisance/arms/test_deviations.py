@@ -11,7 +11,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.nuisance.arms.deviations import ArmBound, DeviationBound, deviation_bound, logit_deviation
 from torchdpcate.nuisance.arms.gradients import logistic_gradient_distance, logistic_norm
 from torchdpcate.nuisance.arms.linear_fits import Block, LogisticFits, RidgeFits
-from torchdpcate.nuisance.arms.stability import outcome_stability, propensity_stability, spill_bound
+from torchdpcate.nuisance.arms.stability import indirect_bound, outcome_stability, propensity_stability
 
 UNIT = Domain([0.0], [1.0], outcome_low=0.0, outcome_high=1.0)
 ANGLES = 60
@@ -77,34 +77,34 @@ def test_distances_are_those_of_the_disk_for_every_offset():
 @pytest.mark.parametrize("ridge", [50 / 21, 0.3])
 def test_guesses_that_say_nothing_give_the_bounds_about_the_middle(actions, ridge):
     shares, means = [1 / actions] * actions, [0.5] * actions
-    settings = {"radius": 1.0, "ridge": ridge, "propensity_ridge": ridge, "floor": 0.1, "tolerance": 1e-6}
+    settings = {"radius": 1.0, "ridge": ridge, "propensity_ridge": ridge, "overlap": 0.1, "tolerance": 1e-6}
     bound = deviation_bound(300, shares, means, domain=UNIT, **settings)
-    middle = spill_bound(300, actions=actions, **settings)
+    middle = indirect_bound(300, actions=actions, **settings)
     assert bound.beta_mu == pytest.approx(outcome_stability(1.0, ridge, 300, tolerance=1e-6))
-    assert bound.floor == pytest.approx(middle.floor)
+    assert bound.overlap == pytest.approx(middle.overlap)
     assert bound.outcome_range == pytest.approx(middle.outcome_range)
     assert bound.crossing == pytest.approx(middle.crossing)
     assert bound.own == pytest.approx(middle.own)
-    beta_e = propensity_stability(1.0, ridge, 300, actions=actions, floor=0.1, tolerance=1e-6)
+    beta_e = propensity_stability(1.0, ridge, 300, actions=actions, overlap=0.1, tolerance=1e-6)
     # with more than two arms, the slopes within reach say more than the largest of all
     assert bound.beta_e == pytest.approx(beta_e, rel=1e-9 if actions == 2 else 0.01)
     assert bound.beta_e <= beta_e * (1 + 1e-9)
     # and the odds say more of 1 / e than the propensity's movement
-    assert 0.6 * middle.spill(100) < bound.spill(100) <= middle.spill(100) * (1 + 1e-9)
+    assert 0.6 * middle.indirect(100) < bound.indirect(100) <= middle.indirect(100) * (1 + 1e-9)
 
 
 def test_a_spill_arm_by_arm_by_hand():
     arms = (ArmBound(0.1, 0.08, 0.8, 0.5), ArmBound(0.2, 0.15, 0.1, 0.6))
     bound = DeviationBound(0.2, 0.2, 0.1, 0.6, crossing=0.15, arms=arms, beta_logit=0.3, score_spread=5.0)
     # the rare arm scores: it keeps its record (9 x 0.2) or loses it (9 x 0.15 + 0.08); then the odds move
-    assert bound.spill(10) == pytest.approx(10 * (9 * 0.2 + 0.6 * 9 * (1 - math.exp(-0.3))))
-    assert (bound.own, bound.spread(1)) == (5.0, 10.0)
+    assert bound.indirect(10) == pytest.approx(10 * (9 * 0.2 + 0.6 * 9 * (1 - math.exp(-0.3))))
+    assert (bound.own, bound.range_sensitivity(1)) == (5.0, 10.0)
     flat = replace(bound, beta_e=0.01)  # the propensity moves less than its odds may
-    assert flat.spill(10) == pytest.approx(10 * (9 * 0.2 + 0.6 * (1 / 0.1 - 1 / 0.11)))
+    assert flat.indirect(10) == pytest.approx(10 * (9 * 0.2 + 0.6 * (1 / 0.1 - 1 / 0.11)))
     rare = DeviationBound(0.2, 0.01, 0.1, 0.6, arms=(ArmBound(0.3, 0.2, 0.8, 0.5),) * 3)
-    assert rare.spill(1) == pytest.approx(2 * 0.2)  # two arms that are not the scoring record's own
+    assert rare.indirect(1) == pytest.approx(2 * 0.2)  # two arms that are not the scoring record's own
     crossing = DeviationBound(0.2, 0.01, 0.1, 0.6, arms=(ArmBound(0.1, 0.09, 0.5, 1.0),) * 2)
-    assert crossing.spill(1) == pytest.approx(2 * 0.09)
+    assert crossing.indirect(1) == pytest.approx(2 * 0.09)
 
 
 CASES = {
@@ -118,9 +118,9 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_no_neighbour_passes_the_certificate(case):
     """Crowds of every arm and extreme outcome; two records that replace each other; every scoring record."""
-    shares, means, ridge, floor, least = CASES[case]
+    shares, means, ridge, overlap, least = CASES[case]
     m, arms, new = 200, len(shares), comers(shares, means)
-    settings = {"radius": 1.0, "ridge": ridge, "propensity_ridge": ridge, "floor": floor}
+    settings = {"radius": 1.0, "ridge": ridge, "propensity_ridge": ridge, "overlap": overlap}
     bound = deviation_bound(m, shares, means, domain=UNIT, **settings)
     reach, beta_logit = logit_deviation(m, shares, 1.0, ridge)
     index = torch.zeros(len(new.z), dtype=torch.long)
@@ -134,7 +134,7 @@ def test_no_neighbour_passes_the_certificate(case):
             logits = (torch.cat([torch.zeros_like(u), u], -1) if arms == 2 else u) + offset(shares)[:, 0]
             p = logits.softmax(-1)
             assert (p.logit() - torch.tensor(shares, dtype=torch.float64).logit()).abs().max() <= reach + 1e-9
-            e = project_to_floor(p, floor) if arms == 2 else (1 - arms * floor) * p + floor
+            e = project_to_floor(p, overlap) if arms == 2 else (1 - arms * overlap) * p + overlap
             found["logit"] = max(found["logit"], _range(p.logit()).max().item() / beta_logit)
             found["propensity"] = max(found["propensity"], _range(e).max().item() / bound.beta_e)
             for a, own in enumerate(bound.arms):
@@ -149,7 +149,7 @@ def test_no_neighbour_passes_the_certificate(case):
                     phi[..., a] += (outcome - mu[..., a]) / e[..., a]
                     gaps = phi[..., :, None] - phi[..., None, :]
                     found["own"] = max(found["own"], gaps.abs().max().item() / bound.own)
-                    found["spill"] = max(found["spill"], _range(gaps).max().item() / bound.spill(1))
+                    found["spill"] = max(found["spill"], _range(gaps).max().item() / bound.indirect(1))
     assert max(found.values()) <= 1 + 1e-9
     assert found["outcome"] > 0.99
     assert found["spill"] > least

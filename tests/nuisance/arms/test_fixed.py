@@ -11,8 +11,8 @@ from torchdpcate.nuisance.arms.fixed import FixedNuisances
 DOMAIN = Domain([0.0, 0.2], [1.0, 0.7], outcome_low=-1.0, outcome_high=3.0, names=["age", "score"])
 
 
-def facts(arms: int = 2, floor: float = 0.1) -> SelectionFacts:
-    return SelectionFacts(DOMAIN, tuple(range(arms)), floor, 0, 50)
+def facts(arms: int = 2, overlap: float = 0.1) -> SelectionFacts:
+    return SelectionFacts(DOMAIN, tuple(range(arms)), overlap, 0, 50)
 
 
 @pytest.mark.parametrize(
@@ -30,8 +30,8 @@ def test_spreads(arms, settings, spread):
     nuisances = FixedNuisances(**settings)
     nuisances.check(facts(arms), None)
     certified = nuisances.fit(None, facts(arms))
-    assert certified.spread == pytest.approx(spread)
-    assert not certified.spill_blocks
+    assert certified.range_sensitivity == pytest.approx(spread)
+    assert not certified.moves_all_scores
     x = DOMAIN.grid(50)
     e = certified.nuisances.propensity(x)
     assert e.shape == certified.nuisances.outcome(x).shape == (50, arms)
@@ -39,15 +39,15 @@ def test_spreads(arms, settings, spread):
 
 
 def test_a_column_is_the_second_arms_propensity_and_clipped_to_the_floor():
-    certified = FixedNuisances("score").fit(None, facts(floor=0.4))
+    certified = FixedNuisances("score").fit(None, facts(overlap=0.4))
     x = torch.tensor([[0.0, 0.2], [0.0, 0.5], [0.0, 0.7]], dtype=torch.float64)
     assert certified.nuisances.propensity(x)[:, 1].tolist() == pytest.approx([0.4, 0.5, 0.6])
 
 
 @pytest.mark.parametrize(
-    ("arms", "floor", "settings", "match"),
+    ("arms", "overlap", "settings", "match"),
     [
-        (2, 0.1, {"propensity": 0.05}, "lies below the floor zeta = 0.1"),
+        (2, 0.1, {"propensity": 0.05}, "lies below the overlap zeta = 0.1"),
         (2, 0.1, {"propensity": 1.2}, "add up to one"),
         (3, 0.1, {"propensity": 0.5}, "there are 3 actions; give a number for each"),
         (3, 0.1, {"propensity": (0.5, 0.5)}, "has 2 numbers"),
@@ -57,9 +57,9 @@ def test_a_column_is_the_second_arms_propensity_and_clipped_to_the_floor():
         (2, 0.1, {"outcome": 4.0}, r"outcome has 2 values outside"),
         (2, 0.1, {"outcome": (1.0,)}, "has 1 numbers"),
         (2, 0.1, {"outcome": lambda x: x}, "is of type function"),
-        (3, 0.4, {}, "floor zeta = 0.4: K = 3"),
+        (3, 0.4, {}, "overlap zeta = 0.4: K = 3"),
     ],
 )
-def test_refusals(arms, floor, settings, match):
+def test_refusals(arms, overlap, settings, match):
     with pytest.raises(InputError, match=match):
-        FixedNuisances(**settings).check(facts(arms, floor), None)
+        FixedNuisances(**settings).check(facts(arms, overlap), None)

@@ -31,16 +31,16 @@ def test_fitted_objects_of_other_data(arms):
     torch.testing.assert_close(e.sum(1), torch.ones(50, dtype=torch.float64))
     expected = np.stack([model.predict(grid.numpy()) for model in outcome], 1).clip(-1, 3)
     np.testing.assert_allclose(mu.numpy(), expected)
-    assert certified.spread == pytest.approx(2 * 4 / 0.1)
-    assert not certified.spill_blocks
+    assert certified.range_sensitivity == pytest.approx(2 * 4 / 0.1)
+    assert not certified.moves_all_scores
     assert nuisances.fitted_on == ("ab" * 32,)
 
 
 def test_numbers_beside_functions_lower_the_spread():
     known = FrozenNuisances(0.5, lambda x: np.stack([x[:, 0], x[:, 1]], 1)).fit(None, facts())
-    assert known.spread == pytest.approx(2 * 4 / 0.5)
+    assert known.range_sensitivity == pytest.approx(2 * 4 / 0.5)
     column = FrozenNuisances(lambda x: x[:, 0]).fit(None, facts())
-    assert column.spread == pytest.approx(2 * 2 / 0.1)
+    assert column.range_sensitivity == pytest.approx(2 * 2 / 0.1)
     x = torch.tensor([[0.0, 0.0], [0.3, 0.0], [1.0, 0.0]], dtype=torch.float64)
     assert column.nuisances.propensity(x)[:, 1].tolist() == pytest.approx([0.1, 0.3, 0.9])
 
@@ -48,7 +48,7 @@ def test_numbers_beside_functions_lower_the_spread():
 @pytest.mark.parametrize(
     ("arms", "given", "match"),
     [
-        (2, (None, None), "certificate=frozen needs functions"),
+        (2, (None, None), "nuisance_guarantee=frozen needs functions"),
         (3, (lambda x: x[:, 0], None), r"gives shape \[1\] for 1 records"),
         (2, (lambda x: x[:, 0] * np.nan, None), "missing or infinite"),
         (2, (None, lambda x: x - x.mean(0)), r"outcome: its value at a point changes with the points beside"),

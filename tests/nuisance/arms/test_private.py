@@ -18,8 +18,8 @@ DOMAIN = Domain([0.0], [1.0], outcome_low=0.0, outcome_high=1.0, overlap=0.05)
 BUDGET = PrivacyBudget(8.0, 1e-5)
 
 
-def facts(arms: int = 2, floor: float = 0.1, n: int = 20_000) -> SelectionFacts:
-    return SelectionFacts(DOMAIN, tuple(range(arms)), floor, n, n)
+def facts(arms: int = 2, overlap: float = 0.1, n: int = 20_000) -> SelectionFacts:
+    return SelectionFacts(DOMAIN, tuple(range(arms)), overlap, n, n)
 
 
 def records(n: int, arms: int) -> CausalData:
@@ -52,12 +52,12 @@ def test_functions_are_near_the_truth_paid_for_and_within_their_ranges(arms):
     spent = ledger.spent("nuisance")
     assert 0.99 * 8 <= spent["epsilon"] <= 8 * (1 + 1e-9)
     assert spent["delta"] <= 1e-5
-    assert not certified.spill_blocks
+    assert not certified.moves_all_scores
     for values, ends in zip((e, mu), certified.nuisances.ranges(), strict=True):
         assert (ends[:, 0] <= values.amin(0) + 1e-12).all()
         assert (values.amax(0) <= ends[:, 1] + 1e-12).all()
     # never above what the floor says, and here well below
-    assert certified.spread == 2 * certified.public["score_spread"] < 0.9 * 2 * 1 / 0.1
+    assert certified.range_sensitivity == 2 * certified.public["score_spread"] < 0.9 * 2 * 1 / 0.1
 
 
 @pytest.mark.slow
@@ -70,12 +70,12 @@ def test_networks_by_dp_sgd():
 
 
 def test_a_floor_of_a_half_leaves_nothing_to_learn():
-    certified, _ = fitted(PrivateNuisances(), facts(floor=0.5, n=500))
+    certified, _ = fitted(PrivateNuisances(), facts(overlap=0.5, n=500))
     assert certified.nuisances.propensity(DOMAIN.grid(5)).flatten().tolist() == pytest.approx([0.5] * 10)
 
 
 def test_pure_budgets_are_refused_with_a_remedy():
-    with pytest.raises(InputError, match=r"delta = 0: .*certificate=stability, which is pure"):
+    with pytest.raises(InputError, match=r"delta = 0: .*nuisance_guarantee=stability, which is pure"):
         PrivateNuisances().check(facts(), PrivacyBudget(1.0, 0.0))
 
 

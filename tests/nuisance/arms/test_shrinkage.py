@@ -11,7 +11,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.nuisance.arms.base import SelectionFacts
-from torchdpcate.nuisance.arms.shrinkage import buy_guess, purchase
+from torchdpcate.nuisance.arms.shrinkage import private_target, target_mechanism
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import ARMS
 from torchdpcate.privacy.ledger import Ledger
@@ -22,8 +22,8 @@ from torchdpcate.privacy.session import FitSession
 DOMAIN = Domain([0.0], [1.0], outcome_low=-10.0, outcome_high=30.0)
 
 
-def facts(m: int, arms: int = 2, floor: float = 0.01) -> SelectionFacts:
-    return SelectionFacts(DOMAIN, tuple(range(arms)), floor, m, 10)
+def facts(m: int, arms: int = 2, overlap: float = 0.01) -> SelectionFacts:
+    return SelectionFacts(DOMAIN, tuple(range(arms)), overlap, m, 10)
 
 
 def records(a: list[int], y: list[float]) -> CausalData:
@@ -48,10 +48,10 @@ class Watched(LaplaceMechanism):
 
 
 def test_without_privacy_it_is_the_shares_and_the_means():
-    guess = buy_guess(records([0, 0, 1, 1, 1], [1.0, 3.0, 30.0, 24.0, -10.0]), facts(5), None)
+    guess = private_target(records([0, 0, 1, 1, 1], [1.0, 3.0, 30.0, 24.0, -10.0]), facts(5), None)
     assert guess.propensity == pytest.approx([0.4, 0.6])
     assert guess.outcome == pytest.approx([2.0, 44 / 3])
-    nobody = buy_guess(records([0, 0, 1, 1, 1], [1.0, 3.0, 30.0, 24.0, -10.0]), facts(5, arms=3), None)
+    nobody = private_target(records([0, 0, 1, 1, 1], [1.0, 3.0, 30.0, 24.0, -10.0]), facts(5, arms=3), None)
     assert nobody.propensity == pytest.approx([0.395, 0.595, 0.01])
     assert nobody.outcome == pytest.approx([2.0, 44 / 3, 48 / 5])  # the mean of all
 
@@ -62,7 +62,7 @@ def test_the_sensitivity_covers_every_neighbour_and_is_attained(arms, monkeypatc
     Watched.seen.clear()
     for arm in range(arms):
         for y in (-10.0, 0.0, 10.0, 30.0):
-            buy_guess(records([0, 1, arm], [3.0, -4.0, y]), facts(3, arms), 1.0, FitSession(NoiseSource.fixed(0)))
+            private_target(records([0, 1, arm], [3.0, -4.0, y]), facts(3, arms), 1.0, FitSession(NoiseSource.fixed(0)))
     stated = {sensitivity for sensitivity, _ in Watched.seen}
     values = torch.stack([value for _, value in Watched.seen])
     assert stated == {torch.cdist(values, values, p=1).max().item()} == {1.5 if arms == 2 else 2.0}
@@ -70,7 +70,7 @@ def test_the_sensitivity_covers_every_neighbour_and_is_attained(arms, monkeypatc
 
 def test_the_ledger_pays_before_the_noise_and_a_poor_one_gives_nothing():
     ledger = Ledger({"train": PrivacyBudget(0.3, 0.0)})
-    buy_guess(many(100), facts(100), 0.2, of_ledger(ledger, "train"))
+    private_target(many(100), facts(100), 0.2, of_ledger(ledger, "train"))
     assert [(entry.charge, entry.event.epsilon) for entry in ledger.entries] == [(ARMS, 0.2)]
 
     class Silent(NoiseSource):
@@ -78,12 +78,12 @@ def test_the_ledger_pays_before_the_noise_and_a_poor_one_gives_nothing():
         gaussian = laplace = generator = _bytes = _noisy_max = _gumbel_max = None
 
     with pytest.raises(BudgetError):
-        buy_guess(many(100), facts(100), 0.2, of_ledger(ledger, "train", Silent()))
+        private_target(many(100), facts(100), 0.2, of_ledger(ledger, "train", Silent()))
 
 
 def test_with_many_records_it_is_near_the_truth():
     """Noise of scale 20: a hundredth of 2,000 treated, of a sum of 400: beyond 15 scales once in 10^6."""
-    guess = buy_guess(many(20_000), facts(20_000), 0.1)
+    guess = private_target(many(20_000), facts(20_000), 0.1)
     assert guess.propensity == pytest.approx([0.9, 0.1], abs=15 * 40 / 20_000)
     assert guess.outcome[0] == pytest.approx(10.0, abs=40 * 15 * 20 / 17_000)
     assert guess.outcome[1] == pytest.approx(2.0, abs=2 * 40 * 15 * 20 / 1_400)
@@ -91,18 +91,18 @@ def test_with_many_records_it_is_near_the_truth():
 
 @pytest.mark.parametrize("arms", [2, 4])
 def test_where_noise_drowns_the_records_it_says_next_to_nothing(arms):
-    guess = buy_guess(many(50, arms), facts(50, arms), 1e-3)
+    guess = private_target(many(50, arms), facts(50, arms), 1e-3)
     # the noise of a sum, of scale 2000, has a weight of 50 / 10^8; thirty scales
     assert guess.propensity == pytest.approx([1 / arms] * arms, abs=0.02)
     assert guess.outcome == pytest.approx([10.0] * arms, abs=40 * 0.1)
     with pytest.raises(InputError, match="give more epsilon"):
-        purchase(1e-7, facts(50, arms))
+        target_mechanism(1e-7, facts(50, arms))
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_it_is_always_a_guess_that_may_be_given(seed):
-    given = facts(30, 3, floor=0.2)
-    guess = buy_guess(many(30, 3), given, 0.05, FitSession(NoiseSource.fixed(seed)))
+    given = facts(30, 3, overlap=0.2)
+    guess = private_target(many(30, 3), given, 0.05, FitSession(NoiseSource.fixed(seed)))
     shares, means = guess.numbers(given)
     assert shares.min() >= 0.2
     assert shares.sum() == pytest.approx(1)
@@ -117,5 +117,5 @@ def test_sums_are_the_same_bit_by_bit_in_any_order_of_the_records(monkeypatch):
         40 * torch.rand(5_000, generator=generator, dtype=torch.float64) - 10,
     )
     for part in (train, train.subset(torch.randperm(5_000))):
-        buy_guess(part, facts(5_000), 1.0)
+        private_target(part, facts(5_000), 1.0)
     assert torch.equal(*seen)

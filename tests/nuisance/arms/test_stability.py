@@ -10,11 +10,11 @@ from torchdpcate.errors import InputError
 from torchdpcate.nuisance.arms.gradients import logistic_gradient_bound
 from torchdpcate.nuisance.arms.linear_fits import Block, LogisticFits, RidgeFits
 from torchdpcate.nuisance.arms.stability import (
-    SpillBound,
+    IndirectBound,
+    indirect_bound,
     outcome_stability,
     projected_stability,
     propensity_stability,
-    spill_bound,
 )
 
 RADIUS, RIDGE, N = math.sqrt(21), 50.0, 1500  # theory note, section 8: m = n
@@ -25,30 +25,30 @@ def test_numbers_of_the_note():
     beta_e = propensity_stability(RADIUS, RIDGE, N, localised=False)
     assert beta_mu == pytest.approx(4.614607e-4, abs=5e-11)
     assert beta_e == pytest.approx(1.4e-4, rel=1e-12)
-    printed = SpillBound(beta_mu, beta_e, 0.1)
+    printed = IndirectBound(beta_mu, beta_e, 0.1)
     assert printed.rho == pytest.approx(0.019076068, abs=5e-10)
     assert printed.paper(N) == pytest.approx(28.614102, abs=5e-7)
-    assert printed.paper_spread(N) == pytest.approx(57.228204, abs=1e-6)
-    assert printed.spread(N) == pytest.approx(27.200361, abs=5e-7)
+    assert printed.paper_range_sensitivity(N) == pytest.approx(57.228204, abs=1e-6)
+    assert printed.range_sensitivity(N) == pytest.approx(27.200361, abs=5e-7)
     localised = RADIUS / 4 * 2 * logistic_gradient_bound(RADIUS, RIDGE, localised=True) / (N * RIDGE)
-    partly = SpillBound(beta_mu, localised, 0.1)
-    assert partly.spill(N) == pytest.approx(17.946135, abs=5e-7)
-    assert partly.spread(N) == 20.0
+    partly = IndirectBound(beta_mu, localised, 0.1)
+    assert partly.indirect(N) == pytest.approx(17.946135, abs=5e-7)
+    assert partly.range_sensitivity(N) == 20.0
 
 
 def test_localised_throughout():
     """Propensities in [0.45, 0.55] and outcome models near the middle: 2.9 where the note has 20."""
-    bound = spill_bound(N, radius=RADIUS, ridge=RIDGE, propensity_ridge=RIDGE, floor=0.1)
-    assert bound.floor == pytest.approx(0.452618, abs=1e-6)
+    bound = indirect_bound(N, radius=RADIUS, ridge=RIDGE, propensity_ridge=RIDGE, overlap=0.1)
+    assert bound.overlap == pytest.approx(0.452618, abs=1e-6)
     assert bound.outcome_range == pytest.approx(0.5 + 21 / (2 * 71))
-    assert bound.spread(N) == 2 * bound.outcome_range / bound.floor == pytest.approx(2.862845, abs=1e-6)
-    assert bound.spill(N) < 1
+    assert bound.range_sensitivity(N) == 2 * bound.outcome_range / bound.overlap == pytest.approx(2.862845, abs=1e-6)
+    assert bound.indirect(N) < 1
 
 
 def test_more_than_two_actions():
-    beta = propensity_stability(RADIUS, RIDGE, N, localised=False, actions=3, floor=0.1)
+    beta = propensity_stability(RADIUS, RIDGE, N, localised=False, actions=3, overlap=0.1)
     assert beta == pytest.approx((1 - 3 * 0.1) * 21 / (N * RIDGE))
-    assert propensity_stability(RADIUS, RIDGE, N, actions=3, floor=0.1) < beta
+    assert propensity_stability(RADIUS, RIDGE, N, actions=3, overlap=0.1) < beta
 
 
 def test_inexact_fits_add_twice_the_tolerance():
@@ -114,18 +114,18 @@ def test_neighbours_attain_the_betas_and_never_pass_them(ridge, arms):
 
 
 @pytest.mark.parametrize(
-    ("arms", "ridge", "floor", "least"), [(2, 50 / 21, 0.1, 0.7), (2, 0.2, 0.1, 0.4), (3, 1.8, 0.1, 0.3)]
+    ("arms", "ridge", "overlap", "least"), [(2, 50 / 21, 0.1, 0.7), (2, 0.2, 0.1, 0.4), (3, 1.8, 0.1, 0.3)]
 )
-def test_no_scoring_record_spills_more_than_certified(arms, ridge, floor, least):
+def test_no_scoring_record_spills_more_than_certified(arms, ridge, overlap, least):
     m, new = 200, candidates(arms)
     index = torch.zeros(len(new.z), dtype=torch.long)
-    bound = spill_bound(m, radius=1.0, ridge=ridge, propensity_ridge=ridge, floor=floor, actions=arms)
+    bound = indirect_bound(m, radius=1.0, ridge=ridge, propensity_ridge=ridge, overlap=overlap, actions=arms)
     means = (RidgeFits(crowd(m, arms), ridge).refit(index, new) @ new.psi.T).clamp(-0.5, 0.5).mT
     logits = (LogisticFits(crowd(m, arms), ridge, 1e-13).refit(index, new) @ new.psi.T).mT
     if arms == 2:
-        e = project_to_floor(torch.cat([torch.zeros_like(logits), logits], -1).softmax(-1), floor)
+        e = project_to_floor(torch.cat([torch.zeros_like(logits), logits], -1).softmax(-1), overlap)
     else:
-        e = (1 - arms * floor) * logits.softmax(-1) + floor
+        e = (1 - arms * overlap) * logits.softmax(-1) + overlap
     worst = 0.0
     for arm in range(arms):
         for y in (-0.5, 0.5):
@@ -134,24 +134,24 @@ def test_no_scoring_record_spills_more_than_certified(arms, ridge, floor, least)
             gaps = phi[..., :, None] - phi[..., None, :]
             assert gaps.abs().max() <= bound.own
             worst = max(worst, (gaps.amax(0) - gaps.amin(0)).max().item())
-    assert least < worst / bound.spill(1) <= 1
+    assert least < worst / bound.indirect(1) <= 1
 
 
 def test_a_crossing_record_may_be_the_worse_one():
     """At equal propensities both arms' models count alike, so that two of them moving adds up."""
-    bound = SpillBound(1.0, 0.0, 0.5, crossing=0.9)
+    bound = IndirectBound(1.0, 0.0, 0.5, crossing=0.9)
     assert bound.of_outcomes == pytest.approx(1.8)
-    assert SpillBound(1.0, 0.0, 0.1, crossing=0.5).of_outcomes == pytest.approx(9.0)
-    assert SpillBound(1.0, 0.0, 0.1, averaged=False).of_outcomes == pytest.approx(10.0)
+    assert IndirectBound(1.0, 0.0, 0.1, crossing=0.5).of_outcomes == pytest.approx(9.0)
+    assert IndirectBound(1.0, 0.0, 0.1, averaged=False).of_outcomes == pytest.approx(10.0)
 
 
 def test_refusals():
     for settings, match in (
-        ({"floor": 0.6}, "floor = 0.6"),
-        ({"floor": 0.0}, "floor"),
+        ({"overlap": 0.6}, "overlap = 0.6"),
+        ({"overlap": 0.0}, "overlap"),
         ({"beta_mu": -1.0}, "beta_mu"),
     ):
         with pytest.raises(InputError, match=match):
-            SpillBound(**{"beta_mu": 1.0, "beta_e": 1.0, "floor": 0.1, **settings})
+            IndirectBound(**{"beta_mu": 1.0, "beta_e": 1.0, "overlap": 0.1, **settings})
     with pytest.raises(InputError, match="m = 0"):
         outcome_stability(1.0, 1.0, 0)

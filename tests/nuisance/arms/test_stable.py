@@ -13,7 +13,7 @@ from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.features.maps import Legendre
 from torchdpcate.nuisance.arms.base import SelectionFacts
 from torchdpcate.nuisance.arms.linear_fits import Coefficients
-from torchdpcate.nuisance.arms.shrinkage import Guess
+from torchdpcate.nuisance.arms.shrinkage import ShrinkageTarget
 from torchdpcate.nuisance.arms.stable import CONSTANTS, StableNuisances
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import ARMS
@@ -23,13 +23,13 @@ from torchdpcate.privacy.ledger import Ledger
 DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], outcome_low=-1.0, outcome_high=3.0, overlap=0.1)
 
 
-def facts(arms: int = 2, training: int = 300, scoring: int = 400, floor: float = 0.1) -> SelectionFacts:
-    return SelectionFacts(DOMAIN, tuple(range(arms)), floor, training, scoring)
+def facts(arms: int = 2, training: int = 300, scoring: int = 400, overlap: float = 0.1) -> SelectionFacts:
+    return SelectionFacts(DOMAIN, tuple(range(arms)), overlap, training, scoring)
 
 
 def stable(*ridges: float, **settings) -> StableNuisances:
     """Nuisances about equal shares and the middle."""
-    return StableNuisances(*ridges, **{"guess": None, **settings})
+    return StableNuisances(*ridges, **{"target": None, **settings})
 
 
 def records(n: int, arms: int = 2, seed: int = 0) -> CausalData:
@@ -48,15 +48,15 @@ def test_default_ridges_are_the_smallest_that_spill_no_more_than_a_record(arms, 
     if constants == "paper":
         assert bound.paper(400) == pytest.approx(2 * 4 * 11)
     else:
-        assert bound.spill(400) == pytest.approx(2 * bound.own)
-        assert nuisances.spread(facts(arms)) == pytest.approx(2 * bound.own)
+        assert bound.indirect(400) == pytest.approx(2 * bound.own)
+        assert nuisances.range_sensitivity(facts(arms)) == pytest.approx(2 * bound.own)
     assert ridge == other
     smaller = replace(nuisances, ridge=0.99 * ridge, propensity_ridge=0.99 * ridge)
-    assert smaller.spread(facts(arms)) > nuisances.spread(facts(arms))
+    assert smaller.range_sensitivity(facts(arms)) > nuisances.range_sensitivity(facts(arms))
 
 
 def test_localised_spreads_are_the_smallest():
-    spreads = [stable(50 / 21, 50 / 21, constants=name).spread(facts(2, 1500, 1500)) for name in CONSTANTS]
+    spreads = [stable(50 / 21, 50 / 21, constants=name).range_sensitivity(facts(2, 1500, 1500)) for name in CONSTANTS]
     assert spreads == pytest.approx([4 * 2.862845, 4 * 27.200361, 4 * 57.228204], rel=1e-6)
 
 
@@ -66,8 +66,8 @@ def test_one_ridge_given_leaves_the_rest_to_the_other(given):
     ridges = dict(zip(("ridge", "propensity_ridge"), nuisances.ridges(facts()), strict=True))
     assert ridges.items() >= given.items()
     bound = nuisances.bound(facts())
-    assert bound.spill(400) == pytest.approx(2 * bound.own)
-    with pytest.raises(InputError, match=r"= 0.001: alone it lets a training record spill more"):
+    assert bound.indirect(400) == pytest.approx(2 * bound.own)
+    with pytest.raises(InputError, match=r"= 0.001: alone it lets a training record do more"):
         stable(**dict.fromkeys(given, 1e-3)).check(facts(), None)
 
 
@@ -83,11 +83,15 @@ def test_functions_lie_where_the_certificate_says(arms, features):
     assert e.shape == mu.shape == (400, arms)
     assert e.dtype == mu.dtype == torch.float64
     torch.testing.assert_close(e.sum(1), torch.ones(400, dtype=torch.float64))
-    assert e.min() >= bound.floor >= 0.1
+    assert e.min() >= bound.overlap >= 0.1
     assert (mu - 1).abs().max() <= bound.outcome_range - 2
     assert certified.level is Level.CERTIFIED
-    assert certified.spill_blocks
-    assert certified.public["spill"] <= certified.spread == nuisances.spread(facts(arms))
+    assert certified.moves_all_scores
+    assert (
+        certified.public["indirect_sensitivity"]
+        <= certified.range_sensitivity
+        == nuisances.range_sensitivity(facts(arms))
+    )
 
 
 def test_a_replaced_record_spreads_all_sums_within_the_certificate():
@@ -104,7 +108,7 @@ def test_a_replaced_record_spreads_all_sums_within_the_certificate():
         scores.append(mu + own * (score.y[:, None] - mu) / e)
     moved = scores[1] - scores[0]
     spread = (moved.amax(-1) - moved.amin(-1)).sum(-1)
-    assert 0.01 < spread.max() / nuisances.bound(facts()).spill(400) < 1
+    assert 0.01 < spread.max() / nuisances.bound(facts()).indirect(400) < 1
 
 
 def test_refits_are_fits_of_neighbours():
@@ -145,8 +149,8 @@ def test_a_learner_that_misses_the_minimum_is_refused_unless_the_tolerance_cover
     with pytest.raises(NumericalError, match="nothing is released"):
         Sloppy().fit(records(300), facts())
     ridges = {"ridge": 0.1, "propensity_ridge": 0.1}
-    certified = Sloppy(tolerance=1e-4, guess=None, **ridges).fit(records(300), facts())
-    assert certified.spread > stable(**ridges).spread(facts())
+    certified = Sloppy(tolerance=1e-4, target=None, **ridges).fit(records(300), facts())
+    assert certified.range_sensitivity > stable(**ridges).range_sensitivity(facts())
 
 
 def test_a_certificate_for_other_sizes_is_refused():
@@ -164,12 +168,12 @@ def test_arms_without_training_records_get_the_middle():
 @pytest.mark.parametrize(
     ("given", "match"),
     [
-        (facts(3, floor=0.4), r"floor zeta = 0.4: K = 3 propensities .* at most 1 / K = 0.3333"),
-        (facts(floor=0.0), "floor zeta = 0"),
-        (facts(floor=-0.1), "floor zeta = -0.1"),
+        (facts(3, overlap=0.4), r"overlap zeta = 0.4: K = 3 propensities .* at most 1 / K = 0.3333"),
+        (facts(overlap=0.0), "overlap zeta = 0"),
+        (facts(overlap=-0.1), "overlap zeta = -0.1"),
         (facts(training=0), "split: leaves 0 records to train"),
         (facts(scoring=0), "0 to score"),
-        (facts(floor=math.nan), "floor"),
+        (facts(overlap=math.nan), "overlap"),
     ],
 )
 def test_public_refusals(given, match):
@@ -183,41 +187,45 @@ def test_settings_out_of_range_are_refused():
         {"propensity_ridge": -1.0},
         {"tolerance": 0.0},
         {"constants": "loose"},
-        {"share": 1.0},
-        {"share": 0.0},
-        {"guess": "mine"},
-        {"guess": 0.5},
-        {"guess": {"propensities": 0.5}},
+        {"budget_fraction": 1.0},
+        {"budget_fraction": 0.0},
+        {"target": "mine"},
+        {"target": 0.5},
+        {"target": {"propensities": 0.5}},
     ):
         with pytest.raises(InputError, match=next(iter(settings))):
             stable(**settings)
 
 
-GUESSES = {2: {"propensity": 0.2, "outcome": [0.0, 2.0]}, 3: Guess((0.7, 0.15, 0.15), (-0.5, 0.5, 2.0))}
+GUESSES = {2: {"propensity": 0.2, "outcome": [0.0, 2.0]}, 3: ShrinkageTarget((0.7, 0.15, 0.15), (-0.5, 0.5, 2.0))}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arms", [2, 3])
 @pytest.mark.parametrize("constants", CONSTANTS)
 def test_fits_about_a_guess_lie_where_the_certificate_says(arms, constants):
-    nuisances = StableNuisances(guess=GUESSES[arms], constants=constants)
+    nuisances = StableNuisances(target=GUESSES[arms], constants=constants)
     nuisances.check(facts(arms), None)
     certified = nuisances.fit(records(300, arms), facts(arms))
     x = records(400, arms, seed=1).x
     e, mu, bound = certified.nuisances.propensity(x), certified.nuisances.outcome(x), nuisances.bound(facts(arms))
     torch.testing.assert_close(e.sum(1), torch.ones(400, dtype=torch.float64))
-    assert e.min() >= bound.floor >= 0.1
-    assert certified.public["spill"] <= certified.spread == nuisances.spread(facts(arms))
-    assert certified.public["guess"] == "public"
+    assert e.min() >= bound.overlap >= 0.1
+    assert (
+        certified.public["indirect_sensitivity"]
+        <= certified.range_sensitivity
+        == nuisances.range_sensitivity(facts(arms))
+    )
+    assert certified.public["target"] == "public"
     if constants == "localised":
-        assert bound.spill(400) == pytest.approx(2 * bound.own)
+        assert bound.indirect(400) == pytest.approx(2 * bound.own)
         for a, own in enumerate(bound.arms):
             assert e[:, a].min() >= own.least
             assert torch.maximum(3 - mu[:, a], mu[:, a] + 1).max() <= own.residual
 
 
 def test_large_ridges_leave_the_guess():
-    certified = StableNuisances(1e9, 1e9, guess=GUESSES[3]).fit(records(300, 3), facts(3))
+    certified = StableNuisances(1e9, 1e9, target=GUESSES[3]).fit(records(300, 3), facts(3))
     x = records(5, 3).x
     mixed = 0.7 * torch.tensor([0.7, 0.15, 0.15]).double() + 0.1
     torch.testing.assert_close(certified.nuisances.propensity(x)[0], mixed, rtol=0, atol=1e-8)
@@ -229,18 +237,18 @@ def test_a_guess_that_says_nothing_changes_no_fit():
     train, x = records(300), records(50, seed=1).x
     ridges = {"ridge": 0.5, "propensity_ridge": 0.5}
     plain = stable(**ridges).fit(train, facts())
-    neutral = stable(guess=Guess(), **ridges).fit(train, facts())
+    neutral = stable(target=ShrinkageTarget(), **ridges).fit(train, facts())
     for function in ("propensity", "outcome"):
         assert torch.equal(getattr(plain.nuisances, function)(x), getattr(neutral.nuisances, function)(x))
     assert neutral.public["score_spread"] == pytest.approx(plain.public["score_spread"])
-    assert neutral.public["spill"] < plain.public["spill"]
+    assert neutral.public["indirect_sensitivity"] < plain.public["indirect_sensitivity"]
 
 
 def test_neighbours_about_a_guess_keep_it():
     """A guess that was bought is public: refits about it stay within the certificate."""
     train, score = records(300), records(400, seed=1)
     nuisances = StableNuisances().settle(train, facts())
-    assert nuisances.guess.outcome == pytest.approx([train.y[train.a == a].mean().item() for a in (0, 1)])
+    assert nuisances.target.outcome == pytest.approx([train.y[train.a == a].mean().item() for a in (0, 1)])
     index, new = torch.randint(300, (200,), generator=torch.Generator().manual_seed(2)), records(200, seed=3)
     new.y[:] = torch.where(new.y > 1, 3.0, -1.0)
     before, after = nuisances.fit(train, facts()).nuisances, nuisances.refit(train, facts(), index, new)
@@ -250,50 +258,56 @@ def test_neighbours_about_a_guess_keep_it():
         scores.append(mu + own * (score.y[:, None] - mu) / e)
     moved = scores[1] - scores[0]
     spread = (moved.amax(-1) - moved.amin(-1)).sum(-1)
-    assert 0.01 < spread.max() / nuisances.bound(facts()).spill(400) < 1
+    assert 0.01 < spread.max() / nuisances.bound(facts()).indirect(400) < 1
 
 
 def test_a_guess_is_bought_from_the_training_block_alone():
     ledger = Ledger({"nuisance": PrivacyBudget(2.0, 0.0), "scoring": PrivacyBudget(2.0, 0.0)})
     session = of_ledger(ledger, "nuisance", budget=PrivacyBudget(2.0, 0.0))
-    nuisances = StableNuisances(share=0.25)
+    nuisances = StableNuisances(budget_fraction=0.25)
     nuisances.check(facts(), session.budget)
     certified = nuisances.fit(records(300), facts(), session)
     (entry,) = ledger.entries
     assert (entry.block, entry.charge, entry.event.epsilon, entry.level) == ("nuisance", ARMS, 0.5, Level.CERTIFIED)
-    assert certified.public["guess"] == "bought"
-    again = StableNuisances(guess=Guess(certified.public["guess_propensity"], certified.public["guess_outcome"]))
-    assert again.fit(records(300), facts()).spread == certified.spread  # it follows from the guess
+    assert certified.public["target"] == "private"
+    again = StableNuisances(
+        target=ShrinkageTarget(certified.public["target_propensity"], certified.public["target_outcome"])
+    )
+    assert (
+        again.fit(records(300), facts()).range_sensitivity == certified.range_sensitivity
+    )  # it follows from the guess
 
 
 def test_a_guess_is_needed_before_its_certificate():
-    for ask in (StableNuisances().ridges, StableNuisances().bound, StableNuisances().spread):
-        with pytest.raises(InputError, match="guess = bought: is not bought yet"):
+    for ask in (StableNuisances().ridges, StableNuisances().bound, StableNuisances().range_sensitivity):
+        with pytest.raises(InputError, match="target = private: is not known yet"):
             ask(facts())
 
 
 @pytest.mark.parametrize("given", [{"ridge": 1e-3}, {"propensity_ridge": 1e-3}])
 def test_once_a_guess_is_paid_for_a_small_ridge_is_no_reason_to_refuse(given):
     with pytest.raises(InputError, match="alone it lets"):
-        StableNuisances(**given, guess=Guess()).check(facts(), None)
+        StableNuisances(**given, target=ShrinkageTarget()).check(facts(), None)
     nuisances = StableNuisances(**given)
     nuisances.check(facts(), PrivacyBudget(1.0, 0.0))
     certified = nuisances.fit(records(300), facts())
     assert (certified.public["ridge"], certified.public["propensity_ridge"]) == (1e-3, 1e-3)
-    assert certified.spread == certified.public["spill"] > 2 * certified.public["score_spread"]
+    assert (
+        certified.range_sensitivity == certified.public["indirect_sensitivity"] > 2 * certified.public["score_spread"]
+    )
 
 
 @pytest.mark.parametrize(
-    ("guess", "match"),
+    ("target", "match"),
     [
         ({"propensity": [0.5, 0.3, 0.2]}, "propensity has 3 numbers"),
-        ({"propensity": 0.05}, "none lies below the floor"),
+        ({"propensity": 0.05}, "none lies below the overlap"),
         ({"outcome": 5.0}, "outcome has 2 values outside"),
     ],
 )
-def test_guesses_that_do_not_fit_are_refused_before_anything_is_spent(guess, match):
+def test_guesses_that_do_not_fit_are_refused_before_anything_is_spent(target, match):
     with pytest.raises(InputError, match=match):
-        StableNuisances(guess=guess).check(facts(), None)
+        StableNuisances(target=target).check(facts(), None)
 
 
 def test_a_budget_too_small_to_buy_a_guess_is_refused_before_it_is_spent():

@@ -45,7 +45,7 @@ class Policies(TaskSpec):
 
     heading = "Choices of a policy side by side"
     note = "What the choice is expected to come to by its exact law; without a known truth regret is a dash."
-    settings = ("certificate", "policies", "nuisance")
+    settings = ("nuisance_guarantee", "policies", "nuisance")
     said = ("selection",)
     measures = (
         Measure(
@@ -135,22 +135,27 @@ class Policies(TaskSpec):
             }.items()
         }
         estimated = float(table["value"][best] - expected["value"])
-        return {"policy": self.release.name, "spread": self.learner.spread_, **found, "estimated_regret": estimated}
+        return {
+            "policy": self.release.name,
+            "spread": self.learner.range_sensitivity_,
+            **found,
+            "estimated_regret": estimated,
+        }
 
     def facts(self) -> dict[str, Any]:
         """Return what is said of the nuisances."""
         selector = self.learner
         return {
-            "spread": selector.spread_,
-            "certificate": selector.nuisances().certificate,
-            "public": dict(selector.certified_.public),
+            "spread": selector.range_sensitivity_,
+            "nuisance_guarantee": selector.nuisances().guarantee,
+            "public": dict(selector.guaranteed_.public),
         }
 
     def secrets(self) -> dict[str, Tensor]:
         """Return utilities, the law of the choice, and nuisances that were not paid for."""
-        selector, x, fitted = self.learner, self.study.queries, self.learner.certified_
+        selector, x, fitted = self.learner, self.study.queries, self.learner.guaranteed_
         assert selector.mechanism_ is not None
-        mark = "" if fitted.spill_blocks else "public."
+        mark = "" if fitted.moves_all_scores else "public."
         known = {"propensity": fitted.nuisances.propensity, "outcome": fitted.nuisances.outcome}
         cuts = _numbers_of([family.config() for family in selector.library_.families])
         return {
@@ -243,7 +248,7 @@ def make_nuisances(config: DictConfig) -> ScoreNuisances:
     Raises:
         InputError: A path that cannot be imported.
     """
-    made = instantiate(config.certificate)
+    made = instantiate(config.nuisance_guarantee)
     if isinstance(made, FrozenNuisances):
         return replace(made, **{name: _imported(name, getattr(made, name)) for name in ("propensity", "outcome")})
     return made
@@ -264,8 +269,8 @@ def _imported(name: str, given: Any) -> Any:
         return getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(
-            f"certificate.{name} = {given}: cannot be imported ({error}); give package.module:function, of a module on "
-            "Python's path"
+            f"nuisance_guarantee.{name} = {given}: cannot be imported ({error}); give package.module:function, of a "
+            "module on Python's path"
         ) from None
 
 

@@ -102,7 +102,7 @@ class BalancedDifference(EffectEstimator):
 
     @classmethod
     def work_out(cls, stated: StatedEffect) -> Recomputed:
-        """See `AverageMechanism`; of constant centres, which no statement tells, 1/2 takes least noise."""
+        """See `AverageMechanism`; of constant centres, which no statement has, 1/2 takes least noise."""
         modelled = stated.release.outcome_theta is not None
         low, high = (as_number(bound) for bound in stated.public["outcome_bounds"]) if modelled else (0.5, 0.5)
         facts = EffectFacts.of(stated, low, high)

@@ -27,7 +27,7 @@ from torchdpcate.estimators.average.plan import (
 from torchdpcate.estimators.average.stages import learn, total_of
 from torchdpcate.features.maps import FeatureMap, conditions_of
 from torchdpcate.features.user_maps import on_domain
-from torchdpcate.privacy.guarantee import Condition, Level
+from torchdpcate.privacy.guarantee import Condition, Level, own_code
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.balance_table import BalanceTable
 from torchdpcate.release.released_weights import ReleasedWeights
@@ -55,7 +55,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
 
     Args:
         domain: See ``AverageEffectLearner``, and for all arguments not named here.
-        budget: Of the whole; delta = 0 is pure.
+        budget: Of all of it; delta = 0 is pure.
         basis: Public feature map that is balanced; None takes intercept and scaled covariates, ``Products`` adds their
             products. The interval rests on it, and noise grows with its size. A map that is not the library's has its
             rows scaled to norms of at most one, and makes the release conditional.
@@ -114,19 +114,20 @@ class CovariateBalancingEffect(AverageEffectLearner):
 
     @property
     def level(self) -> Level:
-        """Level of what is released: the fits', and conditional at best for a basis that is not the library's."""
-        own = Level.CONDITIONAL if self.map_conditions else Level.CERTIFIED
+        """Level of what is released: the fits', and conditional at best with parts that are not the library's."""
+        own = Level.CONDITIONAL if self._own_conditions else Level.CERTIFIED
         return max((own, *(fit.level for fit in self._plan.fits)), key=list(Level).index)
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """Conditions of the basis and of the fits."""
-        return self.map_conditions + tuple(condition for fit in self._plan.fits for condition in fit.conditions)
+        """Conditions of the fits, and of parts that are not the library's."""
+        return self._own_conditions + tuple(condition for fit in self._plan.fits for condition in fit.conditions)
 
-    @property
-    def map_conditions(self) -> tuple[Condition, ...]:
-        """Conditions of the basis."""
-        return conditions_of(self.basis)
+    def _user_conditions(self) -> tuple[Condition, ...]:
+        """See ``AverageEffectLearner``: also those of the basis, the estimator of the effect and the fit."""
+        fitter = self.fitter if isinstance(self.fitter, PrivateLinearFit) else None
+        own = own_code("mechanism", self.mechanism) + own_code("weights", fitter)
+        return super()._user_conditions() + conditions_of(self.basis) + own
 
     def plan(self, n: int) -> BalancingPlan:
         """See ``AverageEffectLearner``."""
@@ -187,8 +188,10 @@ class CovariateBalancingEffect(AverageEffectLearner):
             table = expected_balance(theta[0], plan.features, plan.propensity.ridge, plan.propensity.imbalance, size)
         if BALANCE in plan.epsilons:
             statistics = BalanceStatistics(plan.epsilons[BALANCE], plan.estimand)
-            bought = statistics.run(records, theta, plan.features, size, session.part(BALANCE))
-            table = bought if table is None else replace(bought, expected=table.expected, expected_sd=table.expected_sd)
+            balance = statistics.run(records, theta, plan.features, size, session.part(BALANCE))
+            table = (
+                balance if table is None else replace(balance, expected=table.expected, expected_sd=table.expected_sd)
+            )
         beside = None
         if DIFFERENCE in plan.epsilons:
             plain = difference_in_means(records, plan.epsilons[DIFFERENCE], session.part(DIFFERENCE))
@@ -210,7 +213,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
         return statistics.without_noise(self._records, self._learnt.theta, plan.features)
 
     def _public(self) -> dict[str, Any]:
-        """Return the settings and constants of the plan, as statements tell them."""
+        """Return the settings and constants of the plan, as statements have them."""
         plan = self._plan
         fits = {"weights": plan.propensity, "outcome_model": plan.outcome}
         constants = {

@@ -13,10 +13,10 @@ from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.outcome_table import EQUAL, TABLE_CONSTANTS, OutcomeTable
 from torchdpcate.estimators.average.stated import AverageMechanism, Recomputed, StatedEffect, states
 from torchdpcate.estimators.mechanism import Stated
+from torchdpcate.privacy.budget import split_epsilon
 from torchdpcate.privacy.session import FitSession
 
 _TABLE = OutcomeTable()
-_ROUNDING = 1e-9  # of the budget, so that shares never add up to more
 
 
 def equal_weights(records: Records) -> Total:
@@ -44,8 +44,7 @@ def difference_in_means(records: Records, epsilon: float, session: FitSession) -
 
 def epsilons_of(epsilon: float) -> dict[str, float]:
     """Return the epsilon of the table and of the variance."""
-    whole = sum(_TABLE.parts.values()) * (1 + _ROUNDING)
-    return {part: epsilon * share / whole for part, share in _TABLE.parts.items()}
+    return split_epsilon(epsilon, _TABLE.parts)
 
 
 def plain_difference(records: Records) -> NoisyEstimate:

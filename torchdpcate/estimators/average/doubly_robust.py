@@ -27,7 +27,7 @@ from torchdpcate.estimators.average.score_sums import (
 from torchdpcate.estimators.average.stated import RECORDS, AverageMechanism
 from torchdpcate.nuisance.recipe import NuisanceRecipe
 from torchdpcate.privacy.budget import whole
-from torchdpcate.privacy.guarantee import Condition, Level, own_code
+from torchdpcate.privacy.guarantee import Condition, own_code
 from torchdpcate.privacy.session import FitSession
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 class DoublyRobustEffect(AverageEffectLearner):
     r"""Average effect by augmented inverse propensity weights, with the influence function's variance.
 
-    A public share of the records trains propensity and outcome models with the whole budget; the others, which may
-    spend the whole budget too, release the sum of scores by these nuisances, its denominator where there is one
+    A public share of the records trains propensity and outcome models with all of the budget; the others, which may
+    spend all of it too, release the sum of scores by these nuisances, its denominator where there is one
     (``Estimand.score``), and the sum of squared centred scores for the interval. With good nuisances no regular
-    estimator has less sampling variance, and errors of propensity and outcome model enter as a product; the price is
+    estimator has less sampling variance, and errors of propensity and outcome model enter as a product; the cost is
     that half the records are scored, and noise of order 1/eta.
 
     Guarantee:
@@ -56,7 +56,7 @@ class DoublyRobustEffect(AverageEffectLearner):
 
     Args:
         domain: See ``AverageEffectLearner``, and for all arguments not named here.
-        budget: Of the whole, with delta > 0 for the nuisances.
+        budget: Of all of it, with delta > 0 for the nuisances.
         nuisance: Recipe of the nuisances; None takes ``default_nuisances``, linear convex ones; ``NuisanceConfig``
             trains networks by DP-SGD.
         trainer: Makes a Lightning Trainer from keyword arguments; None takes ``default_trainer``.
@@ -98,14 +98,9 @@ class DoublyRobustEffect(AverageEffectLearner):
         self.plan(n)
 
     @property
-    def level(self) -> Level:
-        """Certified, with a recipe of the library's."""
-        return Level.CONDITIONAL if self.conditions else Level.CERTIFIED
-
-    @property
     def conditions(self) -> tuple[Condition, ...]:
-        """That of a recipe which is not the library's."""
-        return own_code("nuisances", self._plan.recipe)
+        """Those of an estimand and of a recipe that are not the library's."""
+        return self._own_conditions + own_code("nuisances", self._plan.recipe)
 
     def plan(self, n: int) -> DoublyRobustPlan:
         """See ``AverageEffectLearner``."""

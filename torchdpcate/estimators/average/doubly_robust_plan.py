@@ -80,7 +80,7 @@ def plan_doubly_robust(
         n: Number of records.
         domain: Public bounds.
         estimand: Estimand and clip.
-        budget: Of the whole, which either block may spend; None without privacy.
+        budget: Of all of it, which either block may spend; None without privacy.
         nuisance: Recipe of the nuisances; None takes ``default_nuisances``.
         trainer: Makes a Lightning Trainer from keyword arguments; None takes ``default_trainer``.
         split: Share of the records that trains the nuisances.
@@ -174,7 +174,7 @@ def ranges_of(models: Sequence[NuisanceModel], plan: DoublyRobustPlan) -> ScoreR
 
 
 def doubly_robust(records: CausalData, plan: DoublyRobustPlan, noise: NoiseSource, runs: int = 1) -> NoisyEstimate:
-    """Run the whole mechanism on each data set, or ``runs`` times on one; for simulations and audits."""
+    """Run the mechanism from fit to estimate on each data set, or ``runs`` times on one; for simulations and audits."""
     assert plan.budget is not None
     session = FitSession(noise)
     models = fit_nuisances(records, plan, session, runs)

@@ -64,7 +64,7 @@ def plan_horvitz_thompson(
         n: Number of records.
         features: Of the propensity, set up on the domain.
         estimand: Estimand ATE and clip.
-        epsilon: Of the whole.
+        epsilon: Of all of it.
         least_penalty: lambda_0, ridge a record for features scaled to largest entry 1; None has none.
 
     Raises:
@@ -129,7 +129,7 @@ def release_sum(records: Records, plan: HorvitzThompsonPlan, theta: Tensor, sess
 
 
 def horvitz_thompson(records: Records, plan: HorvitzThompsonPlan, noise: NoiseSource, runs: int = 1) -> NoisyEstimate:
-    """Run the whole mechanism on each data set, or ``runs`` times on one; for simulations and audits."""
+    """Run the mechanism from fit to estimate on each data set, or ``runs`` times on one; for simulations and audits."""
     session = FitSession(noise)
     return release_sum(records, plan, learn_propensity(records, plan.fit, session, runs), session)
 
@@ -207,7 +207,7 @@ class HorvitzThompsonEffect(AverageEffectLearner):
 
     Args:
         domain: See ``AverageEffectLearner``, and for all arguments not named here.
-        budget: Of the whole; its delta is not used.
+        budget: Of all of it; its delta is not used.
         least_penalty: Public least ridge a record, for features scaled to largest entry 1; None takes the ridge that
             the mechanism needs, which is smaller.
 

@@ -22,12 +22,12 @@ from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
-from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
+from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, own_code
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.estimate import Estimate
-from torchdpcate.release.holds_if import HOLDS_IF, holds_if
+from torchdpcate.release.holds_if import HOLDS_IF
 from torchdpcate.release.statement import make_statement
 
 
@@ -47,7 +47,7 @@ class AverageEffectLearner(PrivateEstimator):
 
     Args:
         domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns in releases.
-        budget: Privacy budget of the whole. None fits without privacy; such a learner releases nothing.
+        budget: Privacy budget of fit and release. None fits without privacy; such a learner releases nothing.
         estimand: ``ATE``, ``ATT``, ``ATC``, ``ATO`` or another of ``ESTIMANDS``.
         overlap: eta, public clip of the propensity, in (0, 0.5]; None takes the domain's overlap bound. Noise grows as
             1/eta, and clipping changes whom the effect is an average of.
@@ -57,7 +57,7 @@ class AverageEffectLearner(PrivateEstimator):
 
     Attributes:
         schema_: Columns and public bounds.
-        settings_: Public settings of the fit, as statements tell them.
+        settings_: Public settings of the fit, as statements have them.
         ledger_: What has been spent; None without privacy.
         sizes_: Records per block, public.
     """
@@ -121,7 +121,7 @@ class AverageEffectLearner(PrivateEstimator):
 
     @abstractmethod
     def _public(self) -> dict[str, Any]:
-        """Return the settings and constants that statements tell, besides estimand, eta and learner."""
+        """Return the settings and constants that statements have, besides estimand, eta and learner."""
 
     def features(self) -> FeatureMap:
         """Return the feature map, set up on the domain: intercept and scaled covariates unless a learner has more."""
@@ -136,7 +136,7 @@ class AverageEffectLearner(PrivateEstimator):
         session = self._ready()
         self._released = True
         charge = Charge(Purpose.RELEASE, self._mechanism.name)
-        own = session.scope(self._payers(), charge, conditional=bool(self.map_conditions))
+        own = session.scope(self._payers(), charge)
         found = self._release_estimate(self._records, own)
         return self._published(found, self._extras(found, own), own.entries)
 
@@ -174,17 +174,16 @@ class AverageEffectLearner(PrivateEstimator):
     @property
     def level(self) -> Level:
         """Level of what is released after ``fit``."""
-        return Level.CERTIFIED
+        return Level.CONDITIONAL if self.conditions else Level.CERTIFIED
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """Conditions that the level rests on."""
-        return ()
+        return self._own_conditions
 
-    @property
-    def map_conditions(self) -> tuple[Condition, ...]:
-        """Conditions of the feature map, on which every sum over the records rests."""
-        return ()
+    def _user_conditions(self) -> tuple[Condition, ...]:
+        """Return those of what a user brought in place of the library's, on which every sum over the records rests."""
+        return own_code("estimand", self.target)
 
     @abstractmethod
     def _without_noise(self, records: Any) -> NoisyEstimate:
@@ -198,6 +197,10 @@ class AverageEffectLearner(PrivateEstimator):
             able = (name for name, estimand in ESTIMANDS.items() if self.supports(estimand))
             raise InputError(f"estimand = {target.name!r}: {type(self).__name__} estimates {', '.join(able)}")
         self.check(records.n)
+        self._own_conditions = self._user_conditions()
+
+    def _conditional(self) -> bool:
+        return bool(self._own_conditions)
 
     def _learn(self, records: Any) -> None:
         """Learn what comes before the estimate, paying for it."""
@@ -210,7 +213,7 @@ class AverageEffectLearner(PrivateEstimator):
             "eta": target.overlap,
             **self._public(),
         }
-        condition = holds_if(self._mechanism.name, self.settings_)
+        condition = self._mechanism.holds_if(self.settings_)
         if condition is not None:
             self.settings_[HOLDS_IF] = condition
         self._records = records
@@ -248,4 +251,4 @@ class AverageEffectLearner(PrivateEstimator):
 
     def _first(self) -> FitSession:
         """Return the session of what is learnt before the estimate."""
-        return self._session.scope([RECORDS], Charge(Purpose.WEIGHTS), conditional=bool(self.map_conditions))
+        return self._session.scope([RECORDS], Charge(Purpose.WEIGHTS))

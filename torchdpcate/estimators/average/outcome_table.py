@@ -44,7 +44,7 @@ class OutcomeTable(EffectEstimator):
     .. math:: V = \sum_z \sum_{z_i = z} \frac{w_i^2 (y_i - \mu_z)^2}{N_z^2}, \quad
         \Delta_V = \max_z \frac{W_z^2 \max\{\mu_z, 1 - \mu_z\}^2}{N_z^2}
 
-    is bought for the interval, with a one-sided 90 % bound of its noise.
+    is released for the interval, with a one-sided 90 % bound of its noise.
 
     Guarantee:
         Certified, pure: the sum of the two epsilons, weights being fixed before. Source: theory note
@@ -206,11 +206,11 @@ def _conclusion(
     laplace: Tensor,
     polytope: Tensor | None,
     table: Tensor,
-    bought: Tensor,
+    released_variance: Tensor,
     swamping: Tensor,
 ) -> NoisyEstimate:
     imbalance = facts.slope_bound * facts.imbalance / means.size.mean(1)
-    released = {**dict(zip(CELLS, table.T, strict=True)), "variance": bought}
+    released = {**dict(zip(CELLS, table.T, strict=True)), "variance": released_variance}
     return NoisyEstimate(
         means.mu[:, 0] - means.mu[:, 1],
         (variance + imbalance.square()).sqrt(),

@@ -1,4 +1,4 @@
-"""What a covariate balancing effect buys, for how much, by which mechanisms: all of it public, before any record."""
+"""Which mechanisms a covariate balancing effect uses, at which epsilon: all of it public, before any record."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.effect_estimator import EffectEstimator, EffectFacts, left_imbalance
 from torchdpcate.estimators.average.stated import EFFECT_ESTIMATORS
 from torchdpcate.features.maps import FeatureMap
-from torchdpcate.privacy.budget import PrivacyBudget, number
+from torchdpcate.privacy.budget import PrivacyBudget, number, split_epsilon
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -33,7 +33,6 @@ _MODEL_SLOPE_BOUND = 0.25  # B of the interval where there is an outcome model
 _PLAIN_SLOPE_BOUND = 0.5  # B where no outcome model takes the slopes away
 _STAGE_ONE_SHARE, _OUTCOME_SHARE = 0.30, 0.15
 _NONPRIVATE_RIDGE = 1e-7  # a record; a smaller one leaves no minimiser in float64 where overlap is poor
-_ROUNDING = 1e-9  # of the budget, so that shares never add up to more
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +76,7 @@ class BalancingPlan:
 
     @property
     def fits(self) -> tuple[PreparedFit, ...]:
-        """Those that are bought: stage one, and the outcome model if there is one."""
+        """The private fits: stage one, and the outcome model if there is one."""
         return (self.propensity,) if self.outcome is None else (self.propensity, self.outcome)
 
 
@@ -103,7 +102,7 @@ def make_plan(
         n: Number of records.
         features: Basis, set up on the domain.
         estimand: Estimand and clip.
-        budget: Of the whole. Its delta is for Gaussian fits alone.
+        budget: Of all of it. Its delta is for Gaussian fits alone.
         loss: ``auto``, ``balancing`` or ``logistic``.
         fitter: Of stage one; None takes the noisy gradient beyond 30 features if there is a delta, else objective
             perturbation.
@@ -196,10 +195,10 @@ def make_effect_estimator(readout: str | EffectEstimator) -> EffectEstimator:
 def share_out(
     epsilon: float, readout: EffectEstimator, facts: EffectFacts, shares: Mapping[str, float] | None
 ) -> dict[str, float]:
-    """Return the epsilon of every part that is bought.
+    """Return the epsilon of every part that has a share.
 
     Args:
-        epsilon: Of the whole.
+        epsilon: Of all of it.
         readout: Stage two, whose parts have default shares.
         facts: Whether the outcome model has room to say anything.
         shares: In place of the defaults, by name.
@@ -217,8 +216,7 @@ def share_out(
             least = "above 0" if name in needed else "of at least 0"
             raise InputError(f"shares.{name} = {share:g}: give a number {least}")
         known[name] = float(share)
-    whole = sum(known.values()) * (1 + _ROUNDING)
-    return {name: epsilon * share / whole for name, share in known.items() if share > 0}
+    return split_epsilon(epsilon, {name: share for name, share in known.items() if share > 0})
 
 
 def _facts(

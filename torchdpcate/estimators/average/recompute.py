@@ -30,6 +30,7 @@ from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.budget import as_number
 from torchdpcate.privacy.charge import Purpose
 from torchdpcate.privacy.events import ApproximateEvent, PureEvent
+from torchdpcate.privacy.guarantee import Level, of_library
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.holds_if import HOLDS_IF
 from torchdpcate.release.interval_law import IntervalLaw
@@ -94,9 +95,12 @@ def _uncharged(mechanism: type[AverageMechanism], stated: StatedEffect) -> Itera
 def _settings(mechanism: type[AverageMechanism], stated: StatedEffect) -> Iterator[str]:
     """Problems of settings that stand in several places: estimand, overlap, loss and the centre of outcomes."""
     release, public = stated.release, stated.public
+    if release.privacy.level == Level.CERTIFIED and not of_library(stated.estimand):
+        yield f"the {release.estimand} is no estimand of the library, but it is called certified"
     if public.get("estimand") != release.estimand:
-        yield f"it estimates the {release.estimand}, but its statement tells another estimand"
-    if public.get(HOLDS_IF, release.holds_if) != release.holds_if:
+        yield f"it estimates the {release.estimand}, but its statement has another estimand"
+    needed = mechanism.holds_if(public)
+    if public.get(HOLDS_IF, needed) != needed:
         yield f"{HOLDS_IF} is not what its mechanism rests on"
     if release.weights is not None and release.weights.estimand != stated.estimand:
         yield "its weights are not those of the statement's estimand and overlap"
@@ -141,9 +145,9 @@ def _epsilons(mechanism: type[AverageMechanism], stated: StatedEffect) -> Iterat
         entries = stated.own(part, piece=None) + (stated.charged(_FITTED[part]) if part in _FITTED else [])
         paid = [_cost(entry, as_number(entry.block.delta) / max(fits, 1)) for entry in entries]
         if not paid and part not in public:
-            yield f"{name} is told, but no charge is for it"
+            yield f"{name} is stated, but no charge is for it"
         elif paid and not math.isclose(sum(paid), epsilon, rel_tol=_SHARED):
-            yield f"{name} = {epsilon:.6g} is told, but {sum(paid):.6g} was charged"
+            yield f"{name} = {epsilon:.6g} is stated, but {sum(paid):.6g} was charged"
 
 
 def _cost(entry: Entry, delta: float) -> float:
@@ -159,7 +163,7 @@ def _constants(stated: StatedEffect, found: Recomputed) -> Iterator[str]:
         value = stated.number(name)
         if not least * (1 - CLOSE) <= value <= most * (1 + CLOSE):
             needed = f"{least:.6g}" + ("" if least == most else f" or more, up to {most:.6g}")
-            yield f"{name} = {value:.6g} is told, but bounds, records, settings and charge make it {needed}"
+            yield f"{name} = {value:.6g} is stated, but bounds, records, settings and charge make it {needed}"
 
 
 def _reaches(stated: StatedEffect, found: Recomputed) -> Iterator[str]:

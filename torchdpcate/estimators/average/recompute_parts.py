@@ -37,10 +37,10 @@ def fit_problems(stated: StatedEffect) -> Iterator[str]:
         if len(paid) > 1 or theta is None or release.weights is None:
             yield f"it was charged for its {what}, but does not hold them once"
             continue
-        name, told = paid[0].charge.mechanism, stated.public.get(f"{what}_fitter")
-        if name != told and (told is not None or name in LINEAR_FITS):
-            yield f"its {what} are charged by {name}, but its statement tells {told}"
-        for fit in {name, str(told)} & set(LINEAR_FITS):
+        name, said = paid[0].charge.mechanism, stated.public.get(f"{what}_fitter")
+        if name != said and (said is not None or name in LINEAR_FITS):
+            yield f"its {what} are charged by {name}, but its statement says {said}"
+        for fit in {name, str(said)} & set(LINEAR_FITS):
             yield from _level(stated, what, fit, paid[0])
         if not float(theta.abs().amax()) <= _MOST:
             yield f"its {what} hold numbers that no fit gives"
@@ -56,7 +56,7 @@ def _level(stated: StatedEffect, what: str, name: str, entry: Entry) -> Iterator
     names = [condition["name"] for condition in stated.release.privacy.conditions]
     for condition in kind.conditions:
         if condition.name not in names:
-            yield f"its {what} are by {name}, but the condition {condition.name!r} is not told"
+            yield f"its {what} are by {name}, but the condition {condition.name!r} is not stated"
 
 
 def _noise(stated: StatedEffect, what: str, name: str, entry: Entry, features: FeatureMap) -> Iterator[str]:
@@ -73,7 +73,7 @@ def _noise(stated: StatedEffect, what: str, name: str, entry: Entry, features: F
     for key, needed in fit.public.items():
         if isinstance(needed, str):
             if public.get(key) != needed:
-                yield f"{start}{key} = {public.get(key)} is told, but it is {needed}"
+                yield f"{start}{key} = {public.get(key)} is stated, but it is {needed}"
         elif key != "dry_run_acceptance":
             yield from compared(f"{what} ({key})", stated.number(start + key), needed, close=_FITTED)
     if what == "weights" and "noise_per_record" in stated.public:
@@ -99,7 +99,7 @@ def balance_problems(stated: StatedEffect, size: float) -> Iterator[str]:
     elif table.before is not None or table.after is not None:
         yield from _statistics(stated, table, len(table.names), size)
     elif table.before_sd is not None or table.after_sd is not None:
-        yield "its balance table tells noise of what it does not hold"
+        yield "its balance table has noise of what it does not hold"
 
 
 def _expected(stated: StatedEffect, table: BalanceTable, features: FeatureMap, size: float) -> bool:

@@ -19,7 +19,7 @@ from torchdpcate.estimators.average.stated import (
     states,
 )
 from torchdpcate.estimators.mechanism import Stated
-from torchdpcate.privacy.budget import as_number
+from torchdpcate.privacy.budget import as_number, split_epsilon
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.session import FitSession
@@ -28,20 +28,17 @@ SHARES = {"score": 0.75, "size": 0.05, "spread": 0.20}
 """Parts of the budget; without a size to buy (ATE) the other two share it all. About best for n from 2,500 to 25,000
 records, epsilon from 0.5 to 5 and eta = 0.1."""
 
-_ROUNDING = 1e-9  # of epsilon, so that shares never add up to more
-
 
 def epsilons_of(epsilon: float, estimand: Estimand) -> dict[str, float]:
-    """Return the epsilon of each part that is bought.
+    """Return the epsilon of each part.
 
     Example:
         >>> from torchdpcate.causal.estimand import ATT
-        >>> {part: round(price, 4) for part, price in epsilons_of(1.0, ATT(0.1)).items()}
+        >>> {part: round(value, 4) for part, value in epsilons_of(1.0, ATT(0.1)).items()}
         {'score': 0.75, 'size': 0.05, 'spread': 0.2}
     """
     needed = {part: share for part, share in SHARES.items() if part != "size" or not estimand.public_size}
-    all_of_it = sum(needed.values()) * (1 + _ROUNDING)
-    return {part: epsilon * share / all_of_it for part, share in needed.items()}
+    return split_epsilon(epsilon, needed)
 
 
 def sensitivities(ranges: ScoreRanges, n: int) -> dict[str, Tensor]:
@@ -77,10 +74,10 @@ def release_scores(
         scored: Records with nuisances that were paid for, none of whose records they were trained on.
         ranges: Of the score by these nuisances.
         estimand: Whose score it is.
-        epsilon: Of the whole.
+        epsilon: Of all of it.
         session: Pays, and draws the noise.
     """
-    mechanisms = {part: LaplaceMechanism(price, 1.0) for part, price in epsilons_of(epsilon, estimand).items()}
+    mechanisms = {part: LaplaceMechanism(own, 1.0) for part, own in epsilons_of(epsilon, estimand).items()}
     a, b = ranges.clip(*estimand.score(*scored))
     n = a.shape[1]
     moved = sensitivities(ranges, n)

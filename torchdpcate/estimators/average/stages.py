@@ -62,7 +62,7 @@ def total_of(records: Records, plan: BalancingPlan, learnt: Learnt) -> Total:
 
 
 def estimate_batch(records: Records, plan: BalancingPlan, noise: NoiseSource, runs: int = 1) -> NoisyEstimate:
-    """Run the whole mechanism on each data set, or ``runs`` times on one; for simulations and audits.
+    """Run the mechanism from fit to estimate on each data set, or ``runs`` times on one; for simulations and audits.
 
     Args:
         records: One data set, or several side by side.

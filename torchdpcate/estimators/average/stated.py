@@ -18,6 +18,7 @@ from torchdpcate.privacy.guarantee import Level
 from torchdpcate.registry import Registry
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.blocks import Block
+from torchdpcate.release.holds_if import holds_if
 
 EFFECT_ESTIMATORS = Registry("effect/estimator")
 """How weighted records become an estimate, by name."""
@@ -219,6 +220,11 @@ class AverageMechanism:
     def numbers_of(cls, estimand: Estimand) -> Mapping[str, str | None]:
         """Return the numbers of a release for this estimand, with what paid for each; None for one that is public."""
         return cls.numbers
+
+    @classmethod
+    def holds_if(cls, public: Mapping[str, Any]) -> str | None:
+        """Return which models must follow the truth, by the public constants of a statement; None if not known."""
+        return holds_if(cls.name, public)
 
     @classmethod
     def work_out(cls, stated: StatedEffect) -> Recomputed:

@@ -78,7 +78,7 @@ def plan_subsample(
         n: Number of records.
         features: Of the propensity, set up on the domain.
         estimand: Estimand and clip.
-        epsilon: Of the whole.
+        epsilon: Of all of it.
         groups: M; None takes the root of n, rounded down.
         ridge: Of a group's summed logistic loss, for features scaled to largest entry 1.
         seed: Of the permutation.
@@ -167,7 +167,7 @@ def release_mean(estimates: Tensor, plan: SubsamplePlan, session: FitSession) ->
 def subsample_aggregate(
     records: StackedRecords, plan: SubsamplePlan, noise: NoiseSource, runs: int = 1
 ) -> NoisyEstimate:
-    """Run the whole mechanism on each data set, or ``runs`` times on one; for simulations and audits."""
+    """Run the mechanism from fit to estimate on each data set, or ``runs`` times on one; for simulations and audits."""
     estimates = group_estimates(records, plan)
     return release_mean(estimates if len(estimates) > 1 else estimates.expand(runs, -1), plan, FitSession(noise))
 
@@ -245,7 +245,7 @@ class SubsampleAggregateEffect(AverageEffectLearner):
 
     Args:
         domain: See ``AverageEffectLearner``, and for all arguments not named here.
-        budget: Of the whole; its delta is not used.
+        budget: Of all of it; its delta is not used.
         groups: M, public; None takes the root of n, rounded down.
         ridge: Public ridge of each group's summed logistic loss, for features scaled to largest entry 1.
         seed: Public seed of the permutation.

@@ -161,7 +161,7 @@ def _aipw(budget: PrivacyBudget) -> Game:
     e = torch.tensor([[_ATE.overlap, 1 - _ATE.overlap]], dtype=torch.float64)
     ranges = ScoreRanges.of(_ATE, e, torch.full((1, 2, 2), 0.5, dtype=torch.float64))
     epsilons = epsilons_of(budget.epsilon, _ATE)
-    unit = {part: released_scale(price) for part, price in epsilons.items()}
+    unit = {part: released_scale(epsilon) for part, epsilon in epsilons.items()}
     scores = [_ATE.score(*world)[0] for world in worlds]
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:

@@ -20,8 +20,8 @@ probability at most M exp(-t epsilon / Delta_BR), here beta / 2. Report-noisy-ma
 
 This is the paper's Theorem 2 with the bounded range in place of its sensitivity. A library is compared with its own
 best policy, so approximation loses nothing. S, e_min and Delta_BR are certified, for stable fits about 1 / K and the
-middle: what a bought guess makes of them is known once it is paid for. The L2 errors nobody knows: give them, or take
-guesses (``guess``). Source: theory note ``policy_learning``, section 6.
+middle: what a private target makes of them is known once it is paid for. The L2 errors nobody knows: give them, or take
+expectations (``expected_nuisances``). Source: theory note ``policy_learning``, section 6.
 """
 
 import math
@@ -29,11 +29,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.selection.guess import PLANNED, NuisanceFacts
+from torchdpcate.estimators.selection.expected_nuisances import PLANNED, NuisanceFacts
 from torchdpcate.privacy.budget import number, positive, probability, whole
 
 TRAINED = ("stability", "private_nuisances")
-"""Certificates whose nuisances learn from a block of the records."""
+"""Guarantees whose nuisances learn from a block of the records."""
 
 _SHARES = tuple(k / 20 for k in range(1, 20))
 _RIDGES = tuple(10 ** (k / 6) for k in range(-24, 13))  # 1e-4 to 100
@@ -44,7 +44,7 @@ class RegretBound:
     """Bound of the regret per record, in outcome units, but for probability ``failure``.
 
     Attributes:
-        certificate: What vouches for the nuisances.
+        nuisance_guarantee: What vouches for the nuisances.
         scoring: Records n that score.
         training: Records m that train nuisances.
         policies: M.
@@ -53,16 +53,16 @@ class RegretBound:
         outcome_range: R, which no regret exceeds.
         ridge: lambda of the nuisances; None where none is trained.
         own: S, by how much one record's scores of two actions differ at most.
-        spread: Delta_BR.
+        range_sensitivity: Delta_BR.
         outcome_error: r_mu.
         propensity_error: r_e.
-        guessed: Whether these two are guesses.
+        expected: Whether these two are expectations.
         concentration: Term of finitely many scoring records.
         remainder: Term of wrong nuisances.
         privacy: Term of the private choice.
     """
 
-    certificate: str
+    nuisance_guarantee: str
     scoring: int
     training: int
     policies: int
@@ -71,10 +71,10 @@ class RegretBound:
     outcome_range: float
     ridge: float | None
     own: float
-    spread: float
+    range_sensitivity: float
     outcome_error: float
     propensity_error: float
-    guessed: bool
+    expected: bool
     concentration: float
     remainder: float
     privacy: float
@@ -106,26 +106,27 @@ class RegretBound:
             return "one policy: nothing is chosen, so nothing is lost"
         if self.dominates == "concentration":
             fewer = ", a smaller share for training" if self.training else ""
-            return f"concentration dominates: more records{fewer}, or a higher floor; fewer policies help little"
+            return f"concentration dominates: more records{fewer}, or a higher overlap; fewer policies help little"
         if self.dominates == "remainder":
             known = "known propensities make it vanish"
             more = "more records for training, or a smaller ridge" if self.training else "better nuisances"
             return f"remainder dominates: {more}; {known}"
-        if self.spread > 2 * self.own * (1 + 1e-9):
+        if self.range_sensitivity > 2 * self.own * (1 + 1e-9):
             return (
-                f"privacy dominates: spill makes the spread {self.spread / (2 * self.own):.3g} times what scoring "
-                "records need; a larger ridge, more records for training, or private nuisances remove it"
+                f"privacy dominates: training records make the range {self.range_sensitivity / (2 * self.own):.3g} "
+                "times what scoring records need; a larger ridge, more records for training, or private nuisances "
+                "remove it"
             )
-        return "privacy dominates: more records, a larger epsilon, or a higher floor; fewer policies help little"
+        return "privacy dominates: more records, a larger epsilon, or a higher overlap; fewer policies help little"
 
     def __str__(self) -> str:
         trained = f"m = {self.training}, ridge {self.ridge:.3g}, " if self.ridge is not None else ""
-        said = "guessed" if self.guessed else "given"
+        said = "expected" if self.expected else "given"
         terms = " + ".join(f"{name} {value:.3g}" for name, value in self.terms.items())
         return "\n".join(
             [
-                f"{self.certificate}: n = {self.scoring}, {trained}M = {self.policies}, epsilon = {self.epsilon:g}, "
-                f"spread {self.spread:.4g}",
+                f"{self.nuisance_guarantee}: n = {self.scoring}, {trained}M = {self.policies}, "
+                f"epsilon = {self.epsilon:g}, range {self.range_sensitivity:.4g}",
                 f"regret per record at most {self.total:.3g} = {terms}, but for probability {self.failure:g}"
                 + (" (the outcome's range: it promises nothing)" if self.total >= self.outcome_range else ""),
                 f"L2 errors of outcome models and propensities, {said}: {self.outcome_error:.3g}, "
@@ -137,10 +138,10 @@ class RegretBound:
 
 @dataclass(frozen=True)
 class SelectionPlan:
-    """Bounds of every certificate, each with its best split and ridge of a public grid.
+    """Bounds of every guarantee, each with its best split and ridge of a public grid.
 
     Attributes:
-        bounds: By certificate.
+        bounds: By guarantee.
     """
 
     bounds: dict[str, RegretBound]
@@ -151,17 +152,17 @@ class SelectionPlan:
         return min(self.bounds.values(), key=_size)
 
     def __str__(self) -> str:
-        rows = ["certificate         regret  concentration  remainder   privacy  split    ridge    spread"]
+        rows = ["guarantee           regret  concentration  remainder   privacy  split    ridge     range"]
         for name, b in sorted(self.bounds.items(), key=lambda item: _size(item[1])):
             split = "-" if b.split is None else f"{b.split:.2f}"
             ridge = "-" if b.ridge is None else f"{b.ridge:.3g}"
             rows.append(
                 f"{name:<17}{b.total:>9.3g}{b.concentration:>15.3g}{b.remainder:>11.3g}{b.privacy:>10.3g}"
-                f"{split:>7}{ridge:>9}{b.spread:>10.3g}"
+                f"{split:>7}{ridge:>9}{b.range_sensitivity:>10.3g}"
             )
         first = self.best
         facts = f"{first.policies} policies, epsilon = {first.epsilon:g}: regret per record but for probability "
-        return "\n".join([facts + f"{first.failure:g}", *rows, f"- {first.certificate}: {first.advice}"])
+        return "\n".join([facts + f"{first.failure:g}", *rows, f"- {first.nuisance_guarantee}: {first.advice}"])
 
 
 def regret_bound(
@@ -170,10 +171,10 @@ def regret_bound(
     policies: int,
     epsilon: float,
     *,
-    floor: float,
+    overlap: float,
     features: int,
     ridge: float | None = None,
-    certificate: str = "stability",
+    nuisance_guarantee: str = "stability",
     outcome_range: float = 1.0,
     actions: int = 2,
     radius: float = 1.0,
@@ -184,46 +185,46 @@ def regret_bound(
 
     Args:
         scoring: Records n that score policies.
-        training: Records m that train nuisances; 0 where the certificate trains none.
+        training: Records m that train nuisances; 0 where the guarantee trains none.
         policies: M.
         epsilon: Budget of a block, hence of the choice.
-        floor: zeta, least propensity.
+        overlap: zeta, least propensity.
         features: p, coefficients of a linear nuisance model.
         ridge: lambda of the nuisances' mean losses; None takes the best of a grid.
-        certificate: ``stability``, ``private_nuisances``, ``frozen`` or ``fixed``.
+        nuisance_guarantee: ``stability``, ``private_nuisances``, ``frozen`` or ``fixed``.
         outcome_range: R, width of the outcome's bounds.
         actions: K.
         radius: R_x, bound of the features' norm; 1 for normalised ones.
         failure: beta.
-        errors: L2 errors of an arm's outcome model (in outcome units) and of a propensity; None guesses.
+        errors: L2 errors of an arm's outcome model (in outcome units) and of a propensity; None takes expectations.
 
     Raises:
-        InputError: A number out of its range, or an unknown certificate.
+        InputError: A number out of its range, or an unknown guarantee.
 
     Example:
-        >>> facts = dict(floor=0.1, features=21, certificate="fixed", errors=(0.3, 0.0))
+        >>> facts = dict(overlap=0.1, features=21, nuisance_guarantee="fixed", errors=(0.3, 0.0))
         >>> bound = regret_bound(5000, 0, 160, 1.0, **facts)
         >>> {name: round(value, 4) for name, value in bound.terms.items()}, bound.dominates
         ({'concentration': 0.0592, 'remainder': 0.0, 'privacy': 0.0035}, 'concentration')
     """
-    if certificate not in PLANNED:
-        raise InputError(f"certificate = {certificate}: choose from {', '.join(PLANNED)}")
-    trains = certificate in TRAINED
+    if nuisance_guarantee not in PLANNED:
+        raise InputError(f"nuisance_guarantee = {nuisance_guarantee}: choose from {', '.join(PLANNED)}")
+    trains = nuisance_guarantee in TRAINED
     n, m = whole("scoring", scoring, least=1), whole("training", training, least=int(trains))
     facts = NuisanceFacts(
         positive("epsilon", epsilon),
-        positive("floor", floor),
+        positive("overlap", overlap),
         whole("features", features, least=1),
         whole("actions", actions, least=2),
         positive("outcome_range", outcome_range),
         positive("radius", radius),
     )
-    if facts.floor > 1 / facts.actions:
-        raise InputError(f"floor = {floor:g}: {actions} propensities add up to one; give at most {1 / actions:.4g}")
+    if facts.overlap > 1 / facts.actions:
+        raise InputError(f"overlap = {overlap:g}: {actions} propensities add up to one; give at most {1 / actions:.4g}")
     given = None if errors is None else _errors(errors)
     M, beta = whole("policies", policies, least=1), probability("failure", failure, above_zero=True)
     ridges = _RIDGES if ridge is None else (positive("ridge", ridge),)
-    bounds = [_bound(facts, certificate, n, m if trains else 0, M, beta, value, given) for value in ridges]
+    bounds = [_bound(facts, nuisance_guarantee, n, m if trains else 0, M, beta, value, given) for value in ridges]
     return min(bounds, key=_size)
 
 
@@ -232,7 +233,7 @@ def plan(
     policies: int,
     epsilon: float,
     *,
-    floor: float,
+    overlap: float,
     features: int,
     outcome_range: float = 1.0,
     actions: int = 2,
@@ -240,26 +241,26 @@ def plan(
     failure: float = 0.05,
     errors: Mapping[str, tuple[float, float]] | None = None,
 ) -> SelectionPlan:
-    """Find, for every certificate, the split and the ridge of a grid with the smallest bound of the regret.
+    """Find, for every guarantee, the split and the ridge of a grid with the smallest bound of the regret.
 
     Args:
         total_records: Records in all.
         policies: M.
         epsilon: Budget of a block.
-        floor: zeta.
+        overlap: zeta.
         features: p.
         outcome_range: R.
         actions: K.
         radius: R_x.
         failure: beta.
-        errors: L2 errors by certificate, see `regret_bound`; ``{"fixed": (0.3, 0.0)}`` says that propensities are
-            known. Guessed for the others.
+        errors: L2 errors by guarantee, see `regret_bound`; ``{"fixed": (0.3, 0.0)}`` says that propensities are
+            known. Expected for the others.
 
     Raises:
         InputError: See `regret_bound`; fewer than two records.
 
     Example:
-        >>> suggested = plan(20_000, 160, 1.0, floor=0.1, features=5)
+        >>> suggested = plan(20_000, 160, 1.0, overlap=0.1, features=5)
         >>> sorted(suggested.bounds)
         ['fixed', 'frozen', 'private_nuisances', 'stability']
         >>> 0 < suggested.bounds["stability"].split < 1
@@ -268,34 +269,34 @@ def plan(
     total, errors = whole("total_records", total_records, least=2), errors or {}
     unknown = set(errors) - set(PLANNED)
     if unknown:
-        raise InputError(f"errors: {', '.join(sorted(unknown))}: no certificate; choose from {', '.join(PLANNED)}")
+        raise InputError(f"errors: {', '.join(sorted(unknown))}: no guarantee; choose from {', '.join(PLANNED)}")
     sizes = sorted({min(max(round(share * total), 1), total - 1) for share in _SHARES})
     bounds = {}
-    for certificate in PLANNED:
+    for nuisance_guarantee in PLANNED:
         tried = [
             regret_bound(
                 total - m,
                 m,
                 policies,
                 epsilon,
-                floor=floor,
+                overlap=overlap,
                 features=features,
-                certificate=certificate,
+                nuisance_guarantee=nuisance_guarantee,
                 outcome_range=outcome_range,
                 actions=actions,
                 radius=radius,
                 failure=failure,
-                errors=errors.get(certificate),
+                errors=errors.get(nuisance_guarantee),
             )
-            for m in (sizes if certificate in TRAINED else [0])
+            for m in (sizes if nuisance_guarantee in TRAINED else [0])
         ]
-        bounds[certificate] = min(tried, key=_size)
+        bounds[nuisance_guarantee] = min(tried, key=_size)
     return SelectionPlan(bounds)
 
 
 def _bound(
     facts: NuisanceFacts,
-    certificate: str,
+    nuisance_guarantee: str,
     n: int,
     m: int,
     policies: int,
@@ -303,28 +304,28 @@ def _bound(
     ridge: float,
     given: tuple[float, float] | None,
 ) -> RegretBound:
-    planned = PLANNED[certificate](facts, n, m, ridge)
+    planned = PLANNED[nuisance_guarantee](facts, n, m, ridge)
     if given is not None:
         planned = replace(planned, outcome_error=given[0], propensity_error=given[1])
     S, several = planned.own, policies > 1
     spoiled = facts.actions / planned.least * planned.outcome_error * planned.propensity_error
     return RegretBound(
-        certificate=certificate,
+        nuisance_guarantee=nuisance_guarantee,
         scoring=n,
         training=m,
         policies=policies,
         epsilon=facts.epsilon,
         failure=failure,
         outcome_range=facts.outcome_range,
-        ridge=ridge if certificate in TRAINED else None,
+        ridge=ridge if nuisance_guarantee in TRAINED else None,
         own=S,
-        spread=planned.spread,
+        range_sensitivity=planned.range_sensitivity,
         outcome_error=planned.outcome_error,
         propensity_error=planned.propensity_error,
-        guessed=given is None,
+        expected=given is None,
         concentration=S * math.sqrt(2 * math.log(2 * (policies - 1) / failure) / n) if several else 0.0,
         remainder=min(spoiled, facts.outcome_range) if several else 0.0,
-        privacy=planned.spread / (n * facts.epsilon) * math.log(2 * policies / failure) if several else 0.0,
+        privacy=planned.range_sensitivity / (n * facts.epsilon) * math.log(2 * policies / failure) if several else 0.0,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import LongTensor, Tensor
 
+from torchdpcate._renamed import renamed
 from torchdpcate.candidates.constants import Constants
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.candidates.linear import LinearPolicies
@@ -44,6 +45,7 @@ _FEWEST = 8
 """Records from which on a step of the scores' grid is 2^-48 of the largest score, above what float64 is off by."""
 
 
+@renamed(certificate="nuisance_guarantee", floor="overlap", spread_="range_sensitivity_", certified_="guaranteed_")
 @dataclass(eq=False, repr=False)
 class PolicySelector(PrivateEstimator):
     r"""Chooses a policy of a public library by doubly robust scores, privately.
@@ -53,15 +55,15 @@ class PolicySelector(PrivateEstimator):
         \phi_i(a) = \mu_a(x_i) + \frac{1\{a_i = a\}}{e_a(x_i)} (y_i - \mu_a(x_i)),
         \quad P(\pi) \text{ by } \frac{\epsilon\, U(\pi)}{\Delta}
 
-    with the spread :math:`\Delta \ge \sup (\max_\pi \Delta U - \min_\pi \Delta U)` over replaced records. A replaced
-    scoring record moves one score; a replaced training record moves the nuisances and with them every score, which is
-    why learned nuisances need a certificate.
+    with the range sensitivity :math:`\Delta \ge \sup (\max_\pi \Delta U - \min_\pi \Delta U)` over replaced records. A
+    replaced scoring record moves one score; a replaced training record moves the nuisances and with them every score,
+    which is why learned nuisances need a guarantee.
 
     Guarantee:
         Certified, pure epsilon (with private nuisances theirs); conditional where policies or nuisances are Python
         functions, which are tried at public points and not proved to look at one record at a time. Records lie in one
         block each, so the whole costs what the dearer block does: with ``stability`` both pay for the choice (the
-        training block after its guess of the nuisances), with ``private_nuisances`` the training block pays for the
+        training block after the nuisances' target), with ``private_nuisances`` the training block pays for the
         nuisances. Conditions: records are rows, adjacency is replace-one; n, bounds, policies and settings are public.
         Source: theory note ``policy_learning``, section 6; docs/guarantees/policy_selector.md.
 
@@ -71,13 +73,13 @@ class PolicySelector(PrivateEstimator):
             releases nothing.
         policies: The library: a ``PolicyLibrary``, or what ``PolicyLibrary.of`` takes. Given before the records are
             read.
-        nuisance: ``ScoreNuisances``, or a ``NuisanceRecipe`` with ``certificate="private_nuisances"``; None takes the
-            certificate's default.
-        certificate: ``stability`` (ridge fits with public constants), ``private_nuisances``, ``frozen`` (public
+        nuisance: ``ScoreNuisances``, or a ``NuisanceRecipe`` with ``nuisance_guarantee="private_nuisances"``; None
+            takes the guarantee's default.
+        nuisance_guarantee: ``stability`` (ridge fits with public constants), ``private_nuisances``, ``frozen`` (public
             functions fitted on other data) or ``fixed`` (public numbers); None takes the nuisances' own.
         mechanism: ``permute_and_flip``, ``exponential`` or ``report_noisy_max``.
         actions: Labels of the actions; None takes the schema's, 0 and 1 unless it says otherwise.
-        floor: Smallest propensity, at most 1 / K; None takes the domain's overlap bound.
+        overlap: Smallest propensity, at most 1 / K; None takes the domain's overlap bound.
         split: Share of the records that train nuisances, where nuisances are trained.
         seed: Public seed of the split.
         noise: Privacy noise; None takes the operating system's entropy.
@@ -85,10 +87,11 @@ class PolicySelector(PrivateEstimator):
 
     Attributes:
         library_: The policies, on the domain's columns.
-        certified_: Nuisances with the public spread. The nuisances are the curator's, unless they were paid for.
+        guaranteed_: Nuisances with the public range sensitivity. The nuisances are the curator's, unless they were paid
+            for.
         utilities_: U per policy, of outcomes less the middle of their bounds. The curator's, never to be published.
-        spread_: Delta, public.
-        mechanism_: The mechanism with the spread and all of the budget that is left; None without privacy.
+        range_sensitivity_: Delta, public.
+        mechanism_: The mechanism with that range sensitivity and all of the budget that is left; None without privacy.
         actions_: Labels of the actions.
         settings_: Public settings of the fit, as statements tell them.
         ledger_: What has been spent; None without privacy.
@@ -112,10 +115,10 @@ class PolicySelector(PrivateEstimator):
     _: KW_ONLY
     policies: Any
     nuisance: Any = None
-    certificate: str | None = None
+    nuisance_guarantee: str | None = None
     mechanism: str = "permute_and_flip"
     actions: tuple[int, ...] | None = None
-    floor: float | None = None
+    overlap: float | None = None
     split: float = 0.5
     seed: int = 0
     noise: NoiseSource | None = None
@@ -138,16 +141,16 @@ class PolicySelector(PrivateEstimator):
         """Get the nuisances, paying for them where they cost something, and score every policy."""
         nuisances, positions = self.nuisances(), by_position(records, self.actions_)
         blocks = {name: positions.subset(index) for name, index in self.blocks_.items()}
-        self.certified_ = nuisances.fit(
+        self.guaranteed_ = nuisances.fit(
             blocks.get(NUISANCE),
             self._facts(records.n),
             self._session.scope([NUISANCE], TRAINING),
         )
-        self.utilities_, self.spread_ = self._score(blocks[SCORING])
+        self.utilities_, self.range_sensitivity_ = self._score(blocks[SCORING])
         self.mechanism_ = None
         if self.budget is not None:
             left = self._session.left(self._pays())  # a training block may have paid for what nuisances start from
-            self.mechanism_ = SELECTIONS.find(self.mechanism)(left.epsilon, self.spread_)
+            self.mechanism_ = SELECTIONS.find(self.mechanism)(left.epsilon, self.range_sensitivity_)
         self._own = own_code("nuisances", nuisances) or own_code("nuisances", getattr(nuisances, "recipe", None))
         self.settings_ = self._public(nuisances)
 
@@ -169,9 +172,9 @@ class PolicySelector(PrivateEstimator):
         """Return where the nuisances come from.
 
         Raises:
-            InputError: Learned nuisances without a certificate.
+            InputError: Learned nuisances without a guarantee.
         """
-        return make_nuisances(self.nuisance, self.certificate)
+        return make_nuisances(self.nuisance, self.nuisance_guarantee)
 
     def release(self, budget: PrivacyBudget | None = None) -> PolicyRelease:
         """Choose a policy and release it.
@@ -186,7 +189,7 @@ class PolicySelector(PrivateEstimator):
         session = self._ready()
 
         def run(budget: PrivacyBudget, session: FitSession) -> tuple[SelectionMechanism, int]:
-            mechanism = SELECTIONS.find(self.mechanism)(budget.epsilon, self.spread_)
+            mechanism = SELECTIONS.find(self.mechanism)(budget.epsilon, self.range_sensitivity_)
             session.pay(mechanism.event, guarantee.level)
             return mechanism, int(mechanism.select(self.utilities_, session.noise)[0])
 
@@ -209,7 +212,7 @@ class PolicySelector(PrivateEstimator):
         Args:
             n: Number of records.
             errors: What is known of the nuisances, see ``plan``; ``{"fixed": (0.3, 0.0)}`` says that propensities are
-                those of a trial. Guessed for the others.
+                those of a trial. Expected for the others.
 
         Raises:
             InputError: No budget, or settings out of their ranges.
@@ -221,7 +224,7 @@ class PolicySelector(PrivateEstimator):
             n,
             len(PolicyLibrary.of(self.policies)),
             self.budget.epsilon,
-            floor=facts.floor,
+            overlap=facts.overlap,
             features=1 + facts.domain.dimension,
             outcome_range=facts.domain.outcome_range,
             actions=facts.arms,
@@ -232,46 +235,50 @@ class PolicySelector(PrivateEstimator):
         """Return the settings as privacy statements tell them."""
         return {
             "learner": type(self).__name__,
-            "certificate": nuisances.certificate,
+            "nuisance_guarantee": nuisances.guarantee,
             "policies": len(self.library_),
             "actions": list(self._actions()),
-            "floor": self._floor(),
+            "overlap": self._overlap(),
             **({"split": self.split, "seed": self.seed} if NUISANCE in self.blocks_ else {}),
-            **self.certified_.public,
-            "spread": self.spread_,
+            **self.guaranteed_.public,
+            "range_sensitivity": self.range_sensitivity_,
         }
 
     def _pays(self) -> list[str]:
         """Return the blocks that pay for the choice."""
-        return [name for name in self.blocks_ if name == SCORING or self.certified_.spill_blocks]
+        return [name for name in self.blocks_ if name == SCORING or self.guaranteed_.moves_all_scores]
 
     def _guarantee(self) -> Guarantee:
         """Return level and conditions of the choice."""
-        conditions = (*self.certified_.conditions, *self._own)
+        conditions = (*self.guaranteed_.conditions, *self._own)
         if any(type(family) not in _ROW_BY_ROW_BY_CONSTRUCTION for family in self.library_.families):
             conditions += (_ROW_BY_ROW,)
-        level = Level.CONDITIONAL if conditions else self.certified_.level
+        level = Level.CONDITIONAL if conditions else self.guaranteed_.level
         return Guarantee(level, self.budget, conditions, source="policy_learning section 6")
 
     def _score(self, records: CausalData) -> tuple[Tensor, float]:
-        """Return U of every policy, and the spread with what rounding the scores adds to it."""
-        nuisances, domain = self.certified_.nuisances, self.schema_.domain
+        """Return U of every policy, and the range sensitivity with what rounding the scores adds to it."""
+        nuisances, domain = self.guaranteed_.nuisances, self.schema_.domain
         # less the middle of the bounds, which all policies share: the grid then owes nothing to the outcome's offset
         outcome, y = nuisances.outcome(records.x) - domain.outcome_middle, records.y - domain.outcome_middle
         scores = dr_scores(records.a.long(), y, nuisances.propensity(records.x), outcome)
-        largest = domain.outcome_range * (0.5 + 1 / self._floor())
+        largest = domain.outcome_range * (0.5 + 1 / self._overlap())
         step = sum_grid(max(records.n, _FEWEST), largest)
         # each score is rounded by half a step at most: two policies, two neighbours; and a step for their last places
-        rounded = 3 * step * (records.n if self.certified_.spill_blocks else 1)
-        return utilities(torch.round(scores / step) * step, self.library_, records.x), self.certified_.spread + rounded
+        rounded = 3 * step * (records.n if self.guaranteed_.moves_all_scores else 1)
+        return utilities(
+            torch.round(scores / step) * step, self.library_, records.x
+        ), self.guaranteed_.range_sensitivity + rounded
 
     def _facts(self, n: int) -> SelectionFacts:
         domain = TableSchema.of(self.domain).domain
         sizes = {name: len(index) for name, index in self._blocks(n).items()}
-        return SelectionFacts(domain, self._actions(), self._floor(), sizes.get(NUISANCE, 0), sizes[SCORING], self.seed)
+        return SelectionFacts(
+            domain, self._actions(), self._overlap(), sizes.get(NUISANCE, 0), sizes[SCORING], self.seed
+        )
 
-    def _floor(self) -> float:
-        return TableSchema.of(self.domain).domain.overlap if self.floor is None else self.floor
+    def _overlap(self) -> float:
+        return TableSchema.of(self.domain).domain.overlap if self.overlap is None else self.overlap
 
     def _blocks(self, n: int) -> dict[str, LongTensor]:
         if not self.nuisances().trains:

@@ -1,4 +1,4 @@
-"""Neighbouring training records of which one turns the nuisances of all scoring records: the attack on their spread."""
+"""Neighbouring training records of which one turns the nuisances of all scoring records, for audits."""
 
 import math
 
@@ -22,9 +22,9 @@ from torchdpcate.privacy.selection_mechanisms import PermuteAndFlip
 from torchdpcate.privacy.worst_case import Game, worst_case
 
 _DOMAIN = Domain([0.0], [1.0], outcome_low=-0.5, outcome_high=0.5, overlap=0.1)
-# Far more scoring than training records: then the default ridge is large, and the suprema that the certificate adds up
+# Far more scoring than training records: then the default ridge is large, and the suprema that the bound adds up
 # are met by one pair.
-_FACTS = SelectionFacts(_DOMAIN, actions=(0, 1), floor=0.1, training=100, scoring=19_999)
+_FACTS = SelectionFacts(_DOMAIN, actions=(0, 1), overlap=0.1, training=100, scoring=19_999)
 _FEATURES = Fourier(pairs=1, bandwidth=0.1)  # a circle
 
 
@@ -52,13 +52,13 @@ def turning_pair() -> tuple[CausalData, CausalData]:
 
 
 def turned_utilities() -> tuple[Tensor, Tensor, float]:
-    """Return the utilities of two policies in both worlds, [2] each, and their certified spread.
+    """Return the utilities of two policies in both worlds, [2] each, and their certified range sensitivity.
 
     All scoring records are treated and of the best outcome. Half of them lie at the point, where the first policy alone
     treats, and but for one as many lie opposite, where the second alone does: worth the same in one of the worlds, the
-    policies are a spread apart in the other.
+    policies are that far apart in the other.
     """
-    nuisances, n = StableNuisances(features=_FEATURES, guess=None), _FACTS.scoring
+    nuisances, n = StableNuisances(features=_FEATURES, target=None), _FACTS.scoring
     features = on_domain(_FEATURES, _DOMAIN)
     places = torch.tensor([_place(features, angle) for angle in (0.0, math.pi)], dtype=torch.float64)
     x = places.repeat_interleave(torch.tensor([n - n // 2, n // 2]))[:, None]
@@ -71,7 +71,7 @@ def turned_utilities() -> tuple[Tensor, Tensor, float]:
         certified = nuisances.fit(train, _FACTS)
         functions = certified.nuisances
         worlds.append(utilities(dr_scores(arm, y, functions.propensity(x), functions.outcome(x)), library, x))
-    return worlds[0], worlds[1], certified.spread
+    return worlds[0], worlds[1], certified.range_sensitivity
 
 
 @worst_case(
@@ -80,8 +80,8 @@ def turned_utilities() -> tuple[Tensor, Tensor, float]:
     pair="a treated training record lies where half of all scoring records do, or where the others do: all scores turn",
 )
 def _stable(budget: PrivacyBudget) -> Game:
-    *worlds, spread = turned_utilities()
-    mechanism = PermuteAndFlip(budget.epsilon, spread)
+    *worlds, range_sensitivity = turned_utilities()
+    mechanism = PermuteAndFlip(budget.epsilon, range_sensitivity)
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
         return mechanism.select(worlds[world], noise, runs).double()[:, None]

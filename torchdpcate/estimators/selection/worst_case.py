@@ -37,7 +37,7 @@ def _selector(world: int) -> PolicySelector:
 )
 def _policy_selector(budget: PrivacyBudget) -> Game:
     worlds = [_selector(world) for world in (0, 1)]
-    mechanism = PermuteAndFlip(budget.epsilon, worlds[0].spread_)
+    mechanism = PermuteAndFlip(budget.epsilon, worlds[0].range_sensitivity_)
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
         return mechanism.select(worlds[world].utilities_, noise, runs).double()[:, None]

@@ -5,8 +5,8 @@ from torchdpcate._lazy import exports
 __getattr__, __dir__, __all__ = exports(
     __name__,
     {
-        "base": ("CertifiedNuisances", "FittedNuisances", "ScoreNuisances", "SelectionFacts"),
-        "by_name": ("CERTIFICATES", "make_nuisances"),
+        "base": ("GuaranteedNuisances", "FittedNuisances", "ScoreNuisances", "SelectionFacts"),
+        "by_name": ("GUARANTEES", "make_nuisances"),
         "fixed": ("FixedNuisances",),
         "frozen": ("FrozenNuisances",),
         "private": ("PrivateNuisances",),

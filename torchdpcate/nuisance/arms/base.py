@@ -22,7 +22,7 @@ class SelectionFacts:
     Attributes:
         domain: Public bounds.
         actions: Labels of the K actions, in the order of their positions.
-        floor: zeta, the least propensity, at most 1 / K.
+        overlap: zeta, the least propensity, at most 1 / K.
         training: Records m of the block that nuisances learn from; 0 where nothing is trained.
         scoring: Records n that score the policies.
         seed: Public seed of initial weights.
@@ -30,7 +30,7 @@ class SelectionFacts:
 
     domain: Domain
     actions: tuple[int, ...]
-    floor: float
+    overlap: float
     training: int
     scoring: int
     seed: int = 0
@@ -41,8 +41,8 @@ class SelectionFacts:
         return len(self.actions)
 
     def propensity_range(self) -> Tensor:
-        """Return what the floor alone says of the propensities: least and largest, [K, 2]."""
-        ends = torch.tensor([self.floor, 1 - (self.arms - 1) * self.floor], dtype=torch.float64)
+        """Return what the overlap alone says of the propensities: least and largest, [K, 2]."""
+        ends = torch.tensor([self.overlap, 1 - (self.arms - 1) * self.overlap], dtype=torch.float64)
         return ends.expand(self.arms, 2)
 
     def outcome_range(self) -> Tensor:
@@ -56,7 +56,7 @@ class FittedNuisances(ABC):
 
     @abstractmethod
     def propensity(self, x: Tensor) -> Tensor:
-        """Return P(arm | x), float64 [n, K], rows that add up to one and are at least the floor."""
+        """Return P(arm | x), float64 [n, K], rows that add up to one and are at least the overlap."""
 
     @abstractmethod
     def outcome(self, x: Tensor) -> Tensor:
@@ -64,23 +64,23 @@ class FittedNuisances(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class CertifiedNuisances:
+class GuaranteedNuisances:
     r"""Nuisances, and what one replaced record can do to the sums of scores that are made of them.
 
     Attributes:
         nuisances: The functions.
-        spread: Public bound of Delta_BR: by how much one replaced record moves the utilities of two policies apart,
-            in outcome units; infinite where nobody vouches for it.
-        spill_blocks: Whether a training record moves the scores of other records in ways that nobody has paid for, so
-            that its block pays for the choice of a policy too.
-        level: How far the spread is proved.
+        range_sensitivity: Public bound of Delta_BR: by how much one replaced record moves the utilities of two policies
+            apart, in outcome units; infinite where nothing bounds it.
+        moves_all_scores: Whether a training record moves the scores of other records in ways that nobody has paid for,
+            so that its block pays for the choice of a policy too.
+        level: How far the range sensitivity is proved.
         public: Public constants, for the statement.
-        conditions: What else the spread rests on, where that cannot be proved.
+        conditions: What else it rests on, where that cannot be proved.
     """
 
     nuisances: FittedNuisances
-    spread: float
-    spill_blocks: bool
+    range_sensitivity: float
+    moves_all_scores: bool
     level: Level
     public: dict[str, Any]
     conditions: tuple[Condition, ...] = ()
@@ -90,13 +90,19 @@ class ScoreNuisances(ABC):
     """Where a selector's nuisances come from: public settings alone, chosen without looking at the records.
 
     Attributes:
-        certificate: The name of what vouches for the spread: a key of ``CERTIFICATES``, or ``none``.
+        guarantee: The name of what bounds the range sensitivity: a key of ``GUARANTEES``, or ``none``.
         trains: Whether they learn from a block of the records.
+        moves_all_scores: Whether a training record moves the scores of others in ways that nobody has paid for.
+        level: How far their range sensitivity is proved.
+        states: Public constants that statements have of them.
         fitted_on: Fingerprints of the records that they were made of before.
     """
 
-    certificate: ClassVar[str]
+    guarantee: ClassVar[str]
     trains: ClassVar[bool]
+    moves_all_scores: ClassVar[bool] = False
+    level: ClassVar[Level] = Level.CERTIFIED
+    states: ClassVar[tuple[str, ...]] = ()
     fitted_on: Any = ()
 
     def check(self, facts: SelectionFacts, budget: PrivacyBudget | None) -> None:
@@ -107,12 +113,12 @@ class ScoreNuisances(ABC):
             budget: Of each block; None fits without privacy.
 
         Raises:
-            InputError: A floor outside (0, 1 / K], an empty block, or settings that do not fit.
+            InputError: An overlap outside (0, 1 / K], an empty block, or settings that do not fit.
         """
         most, arms = 1 / facts.arms, facts.arms
-        if not 0 < facts.floor <= most:
+        if not 0 < facts.overlap <= most:
             raise InputError(
-                f"floor zeta = {facts.floor:g}: K = {arms} propensities add up to one; give a floor above 0 and at "
+                f"overlap zeta = {facts.overlap:g}: K = {arms} propensities add up to one; give one above 0 and at "
                 f"most 1 / K = {most:.4g}"
             )
         if facts.scoring < 1 or (self.trains and facts.training < 1):
@@ -123,8 +129,8 @@ class ScoreNuisances(ABC):
     @abstractmethod
     def fit(
         self, train: CausalData | None, facts: SelectionFacts, session: FitSession | None = None
-    ) -> CertifiedNuisances:
-        """Return nuisances with their spread, paying for them where they cost something.
+    ) -> GuaranteedNuisances:
+        """Return nuisances with their range sensitivity, paying for them where they cost something.
 
         Args:
             train: The training block, its actions as positions 0 to K - 1; None where nothing is trained.

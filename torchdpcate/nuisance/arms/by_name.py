@@ -7,42 +7,42 @@ from torchdpcate.nuisance.arms.base import ScoreNuisances
 from torchdpcate.nuisance.recipe import NuisanceRecipe
 from torchdpcate.registry import Registry
 
-CERTIFICATES = Registry("certificate")
-"""Where nuisances may come from, by the name of what vouches for them."""
+GUARANTEES = Registry("nuisance_guarantee")
+"""Where nuisances may come from, by the name of what bounds one record's influence on the utilities."""
 
 DEFAULT = "stability"
 
 _WHY = (
-    "has no certificate, and double robustness is none: one replaced training record moves the scores of all scoring "
-    "records, not one\nuse certificate=stability or private_nuisances, or nuisances that do not come from these "
-    "records (certificate=frozen or fixed)"
+    "has no guarantee, and double robustness is none: one replaced training record moves the scores of all scoring "
+    "records, not one\nuse nuisance_guarantee=stability or private_nuisances, or nuisances that do not come from these "
+    "records (nuisance_guarantee=frozen or fixed)"
 )
 
 
-def make_nuisances(nuisance: Any, certificate: str | None) -> ScoreNuisances:
-    """Return the nuisances of a selector, whose certificate is the one that was asked for.
+def make_nuisances(nuisance: Any, guarantee: str | None) -> ScoreNuisances:
+    """Return the nuisances of a selector, whose guarantee is the one that was asked for.
 
     Args:
-        nuisance: ``ScoreNuisances``; a ``NuisanceRecipe`` of private ones; None for the certificate's default.
-        certificate: A key of ``CERTIFICATES``; None takes the nuisances' own, or ``stability``.
+        nuisance: ``ScoreNuisances``; a ``NuisanceRecipe`` of private ones; None for the guarantee's default.
+        guarantee: A key of ``GUARANTEES``; None takes the nuisances' own, or ``stability``.
 
     Raises:
-        InputError: An unknown certificate, one that these nuisances do not have, or learned nuisances without any.
+        InputError: An unknown guarantee, one that these nuisances do not have, or learned nuisances without any.
 
     Example:
-        >>> make_nuisances(None, "stability").certificate
+        >>> make_nuisances(None, "stability").guarantee
         'stability'
     """
-    given = None if certificate is None else CERTIFICATES.find(certificate)
+    given = None if guarantee is None else GUARANTEES.find(guarantee)
     if nuisance is None:
-        return (given or CERTIFICATES[DEFAULT])()
+        return (given or GUARANTEES[DEFAULT])()
     if given is not None and isinstance(nuisance, NuisanceRecipe) and hasattr(given, "recipe"):
         return given(nuisance)
-    if not isinstance(nuisance, ScoreNuisances) or nuisance.certificate not in CERTIFICATES:
+    if not isinstance(nuisance, ScoreNuisances) or nuisance.guarantee not in GUARANTEES:
         raise InputError(f"nuisance = {type(nuisance).__name__}: {_WHY}")
-    if certificate not in (None, nuisance.certificate):
+    if guarantee not in (None, nuisance.guarantee):
         raise InputError(
-            f"certificate = {certificate}: {type(nuisance).__name__} has the certificate {nuisance.certificate}; ask "
+            f"nuisance_guarantee = {guarantee}: {type(nuisance).__name__} has the guarantee {nuisance.guarantee}; ask "
             "for that one, or leave nuisance out"
         )
     return nuisance

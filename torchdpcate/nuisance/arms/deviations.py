@@ -1,11 +1,11 @@
-r"""What one replaced training record does where ridge and logistic fits are deviations from public guesses.
+r"""What one replaced training record does where ridge and logistic fits are deviations from public targets.
 
-With guesses e of the arms' shares and :math:`\mu` of their means, features of norm at most ``radius``,
+With targets e of the arms' shares and :math:`\mu` of their means, features of norm at most ``radius``,
 
 .. math::
     \mu_a(x) = \mu_a + R\, b_a^\top x, \qquad \log e_a(x) = \log e_a + \Theta_a^\top x + \text{const},
 
-with ridges on b and Theta alone. All bounds are suprema over every data set in the public domain, whatever the guesses
+with ridges on b and Theta alone. All bounds are suprema over every data set in the public domain, whatever the targets
 are worth. Proofs: docs/guarantees/stable_nuisances.md.
 """
 
@@ -26,7 +26,7 @@ from torchdpcate.nuisance.arms.gradients import (
     ridge_norm,
     sigmoid,
 )
-from torchdpcate.nuisance.arms.stability import SpillBound, moved
+from torchdpcate.nuisance.arms.stability import IndirectBound, moved
 
 _STEPS = 200  # of a fixed point
 
@@ -48,11 +48,11 @@ class ArmBound(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DeviationBound(SpillBound):
-    r"""A ``SpillBound`` arm by arm; the numbers of that class are the worst of them.
+class DeviationBound(IndirectBound):
+    r"""A ``IndirectBound`` arm by arm; the numbers of that class are the worst of them.
 
     .. math::
-        \text{spill} = n \max_{t \ne b} \Big[\max\Big\{\Big(\frac1{e_t} - 1\Big) \beta_t,\ \beta_b,\
+        \text{indirect} = n \max_{t \ne b} \Big[\max\Big\{\Big(\frac1{e_t} - 1\Big) \beta_t,\ \beta_b,\
         \Big(\frac1{e_t} - 1\Big) \beta_{\times t} + \beta_{\times b}\Big\}
         + R'_t \min\Big\{\Big(\frac1{e_t} - 1\Big) (1 - e^{-\beta_l}), \frac{\beta_e}{e_t (e_t + \beta_e)}\Big\}\Big]
 
@@ -71,8 +71,8 @@ class DeviationBound(SpillBound):
         """S."""
         return self.score_spread
 
-    def spill(self, n: int) -> float:
-        """See ``SpillBound.spill``."""
+    def indirect(self, n: int) -> float:
+        """See ``IndirectBound.indirect``."""
         worst = 0.0
         for t, own in enumerate(self.arms):
             odds, others = 1 / own.least - 1, self.arms[:t] + self.arms[t + 1 :]
@@ -93,32 +93,32 @@ def deviation_bound(
     radius: float,
     ridge: float,
     propensity_ridge: float,
-    floor: float,
+    overlap: float,
     domain: Domain,
     tolerance: float = 0.0,
 ) -> DeviationBound:
-    """Return what a replaced training record does to scores whose nuisances deviate from guesses.
+    """Return what a replaced training record does to scores whose nuisances deviate from targets.
 
     Args:
         m: Training records.
-        propensity: Guess of each arm's share, at least the floor, adding up to one.
-        outcome: Guess of each arm's mean outcome, within the bounds.
+        propensity: ShrinkageTarget of each arm's share, at least the overlap, adding up to one.
+        outcome: ShrinkageTarget of each arm's mean outcome, within the bounds.
         radius: R_x, bound of the features' norm.
         ridge: lambda of the outcome models.
         propensity_ridge: lambda of the propensity.
-        floor: zeta, to which propensities are projected.
+        overlap: zeta, to which propensities are projected.
         domain: Public bounds of the outcome.
         tolerance: tau, the largest gradient norm of a fit, outcomes in units of their range.
 
     Example:
-        >>> settings = dict(radius=1.0, ridge=1.0, propensity_ridge=1.0, floor=0.1, domain=Domain([0], [1], 0.0, 1.0))
+        >>> settings = dict(radius=1.0, ridge=1.0, propensity_ridge=1.0, overlap=0.1, domain=Domain([0], [1], 0.0, 1.0))
         >>> bound = deviation_bound(1500, [0.8, 0.2], [0.3, 0.4], **settings)
         >>> round(bound.arms[0].least, 4), round(bound.arms[1].least, 4), round(bound.own, 4)
         (0.6715, 0.1133, 8.0456)
     """
     low, high, span = domain.outcome_low, domain.outcome_high, domain.outcome_range
     reach, beta_logit = logit_deviation(m, propensity, radius, propensity_ridge, tolerance)
-    ranges = [_mixed(softmax_range(share, reach), floor, len(propensity)) for share in propensity]
+    ranges = [_mixed(softmax_range(share, reach), overlap, len(propensity)) for share in propensity]
     arms, means = [], []
     for mean, (least, _) in zip(outcome, ranges, strict=True):
         # bounds for outcomes in [-1/2, 1/2], for those in [-half, half]
@@ -129,7 +129,7 @@ def deviation_bound(
         arms.append(ArmBound(betas[0], betas[1], least, min(span, span * twice / 2 + far)))
         means.append((max(low, mean - far), min(high, mean + far)))
     slope = max(_steepest(share, reach) for share in propensity)
-    slope *= 1 - floor * len(propensity) if len(propensity) > 2 else 1  # what mixing leaves of it
+    slope *= 1 - overlap * len(propensity) if len(propensity) > 2 else 1  # what mixing leaves of it
     spread = score_spread(domain, *(torch.tensor(ends, dtype=torch.float64) for ends in (ranges, means)))
     return DeviationBound(
         max(arm.beta_mu for arm in arms),
@@ -146,13 +146,13 @@ def deviation_bound(
 def logit_deviation(
     m: int, shares: Sequence[float], radius: float, ridge: float, tolerance: float = 0.0
 ) -> tuple[float, float]:
-    r"""Return how far the logit of a propensity can lie from its guess, and how far a replaced record moves it.
+    r"""Return how far the logit of a propensity can lie from its target, and how far a replaced record moves it.
 
     Two arms have one logit. With more, that of an arm's softmax is :math:`\sqrt2`-Lipschitz in the vector of them.
 
     Args:
         m: Training records.
-        shares: The guesses.
+        shares: The targets.
         radius: R_x.
         ridge: lambda of the propensity.
         tolerance: tau.
@@ -194,11 +194,11 @@ def _residual(ranges: Sequence[tuple[float, float]]) -> float:
     return math.sqrt(worst)
 
 
-def _mixed(ends: tuple[float, float], floor: float, actions: int) -> tuple[float, float]:
-    """Return the range of a propensity after the floor: clamped for two arms, mixed with it for more."""
+def _mixed(ends: tuple[float, float], overlap: float, actions: int) -> tuple[float, float]:
+    """Return the range of a propensity after the overlap: clamped for two arms, mixed with it for more."""
     if actions == 2:
-        return max(floor, ends[0]), min(1 - floor, ends[1])
-    return (1 - actions * floor) * ends[0] + floor, (1 - actions * floor) * ends[1] + floor
+        return max(overlap, ends[0]), min(1 - overlap, ends[1])
+    return (1 - actions * overlap) * ends[0] + overlap, (1 - actions * overlap) * ends[1] + overlap
 
 
 def _steepest(share: float, reach: float) -> float:

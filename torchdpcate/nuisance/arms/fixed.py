@@ -1,4 +1,4 @@
-"""Nuisances that are public numbers: nothing is learned, so nothing spills."""
+"""Nuisances that are public numbers: nothing is learned, so one record moves one score."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from torchdpcate.causal.score_range import score_spread
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.arms.base import (
-    CertifiedNuisances,
     FittedNuisances,
+    GuaranteedNuisances,
     ScoreNuisances,
     SelectionFacts,
 )
@@ -31,7 +31,7 @@ class FixedNuisances(ScoreNuisances):
 
     Scores stay unbiased whatever the numbers are, if the propensity is right. One record's scores of two actions lie
     at most S apart, which `score_spread` works out exactly: R, the outcome's range, for propensities of a half and
-    the middle as outcome, where learned nuisances may have R / zeta. Hence a spread of 2 S.
+    the middle as outcome, where learned nuisances may have R / zeta. Hence a range sensitivity of 2 S.
 
     Guarantee:
         Certified, and free: a score is a public function of its own record. Source: theory note ``policy_learning``,
@@ -44,13 +44,14 @@ class FixedNuisances(ScoreNuisances):
 
     Example:
         >>> from torchdpcate.data import Domain
-        >>> facts = SelectionFacts(Domain([0.0], [1.0], 0.0, 1.0), (0, 1), floor=0.1, training=0, scoring=100)
-        >>> FixedNuisances(0.5).fit(None, facts).spread
+        >>> facts = SelectionFacts(Domain([0.0], [1.0], 0.0, 1.0), (0, 1), overlap=0.1, training=0, scoring=100)
+        >>> FixedNuisances(0.5).fit(None, facts).range_sensitivity
         2.0
     """
 
-    certificate: ClassVar[str] = "fixed"
+    guarantee: ClassVar[str] = "fixed"
     trains: ClassVar[bool] = False
+    states = ("propensity", "outcome")
 
     propensity: Numbers | str = None
     outcome: Numbers = None
@@ -62,14 +63,14 @@ class FixedNuisances(ScoreNuisances):
 
     def fit(
         self, train: CausalData | None, facts: SelectionFacts, session: FitSession | None = None
-    ) -> CertifiedNuisances:
+    ) -> GuaranteedNuisances:
         """See ``ScoreNuisances.fit``; nothing is fitted and nothing spent."""
         propensity, outcome = self._ranges(facts)
         column = facts.domain.names.index(self.propensity) if isinstance(self.propensity, str) else None
-        return CertifiedNuisances(
+        return GuaranteedNuisances(
             FixedFunctions(propensity, outcome[:, 0], column),
             2 * score_spread(facts.domain, propensity, outcome),
-            spill_blocks=False,
+            moves_all_scores=False,
             level=Level.CERTIFIED,
             public={
                 "propensity": self.propensity if column is not None else propensity[:, 0].tolist(),
@@ -116,7 +117,7 @@ def constant_propensity(value: Numbers, facts: SelectionFacts) -> Tensor:
     """Return the propensities [K] of one number (the second of two arms'), K numbers, or None (all equal).
 
     Raises:
-        InputError: Not as many as arms, below the floor, or not adding up to one.
+        InputError: Not as many as arms, below the overlap, or not adding up to one.
     """
     arms = facts.arms
     if value is None:
@@ -127,12 +128,12 @@ def constant_propensity(value: Numbers, facts: SelectionFacts) -> Tensor:
         value = (1 - number("propensity", value), float(value))
     e = _numbers("propensity", value, facts)
     # decimals such as 0.1 + 0.2 + 0.7 miss one by rounding alone
-    if bool((e < facts.floor - 1e-12).any()) or abs(e.sum().item() - 1) > 1e-9:
+    if bool((e < facts.overlap - 1e-12).any()) or abs(e.sum().item() - 1) > 1e-9:
         raise InputError(
-            f"propensity = {e.tolist()}: propensities add up to one, and none lies below the floor zeta = "
-            f"{facts.floor:g}; correct them, or lower the floor"
+            f"propensity = {e.tolist()}: propensities add up to one, and none lies below the overlap zeta = "
+            f"{facts.overlap:g}; correct them, or lower the overlap"
         )
-    return project_to_floor(e, facts.floor)
+    return project_to_floor(e, facts.overlap)
 
 
 def constant_outcome(value: Numbers, facts: SelectionFacts) -> Tensor:
@@ -159,7 +160,7 @@ def _numbers(name: str, values: Sequence[float], facts: SelectionFacts) -> Tenso
 
 def _column_range(name: str, facts: SelectionFacts) -> Tensor:
     """Return the intervals [2, 2] of two arms' propensities, of which a covariate holds the second."""
-    domain, floor = facts.domain, facts.floor
+    domain, overlap = facts.domain, facts.overlap
     if name not in domain.names:
         names = ", ".join(domain.names)
         raise InputError(f"propensity = {name!r}: no such covariate; choose one of {names}")
@@ -172,5 +173,5 @@ def _column_range(name: str, facts: SelectionFacts) -> Tensor:
             f"propensity = {name!r}: its public bounds [{low:g}, {high:g}] must lie between 0 and 1; narrow "
             "them in the domain"
         )
-    second = torch.tensor([low, high], dtype=torch.float64).clamp(floor, 1 - floor)
+    second = torch.tensor([low, high], dtype=torch.float64).clamp(overlap, 1 - overlap)
     return torch.stack([1 - second.flip(0), second])

@@ -14,8 +14,8 @@ from torchdpcate.causal.score_range import score_spread
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.arms.base import (
-    CertifiedNuisances,
     FittedNuisances,
+    GuaranteedNuisances,
     ScoreNuisances,
     SelectionFacts,
 )
@@ -40,8 +40,8 @@ _PUBLIC_FUNCTIONS = Condition(
 class FrozenNuisances(ScoreNuisances):
     r"""Propensity and outcome models that are functions, made before these records were read.
 
-    Values are projected to the floor and clipped to the outcome's bounds. One record's scores of two actions lie at
-    most S = R / zeta apart, less where a part is a public number: a spread of 2 S, and no spill.
+    Values are projected to the overlap and clipped to the outcome's bounds. One record's scores of two actions lie at
+    most S = R / zeta apart, less where a part is a public number: a range sensitivity of 2 S.
 
     Guarantee:
         Conditional: a score is a public function of its own record, if the functions owe nothing to these records and
@@ -58,15 +58,17 @@ class FrozenNuisances(ScoreNuisances):
 
     Example:
         >>> from torchdpcate.data import Domain
-        >>> facts = SelectionFacts(Domain([0.0], [1.0], 0.0, 1.0), (0, 1), floor=0.1, training=0, scoring=100)
+        >>> facts = SelectionFacts(Domain([0.0], [1.0], 0.0, 1.0), (0, 1), overlap=0.1, training=0, scoring=100)
         >>> nuisances = FrozenNuisances(lambda x: 0.2 + 0.6 * x[:, 0], lambda x: np.hstack([x, 1 - x]))
         >>> certified = nuisances.fit(None, facts)
-        >>> certified.spread, certified.nuisances.outcome(torch.tensor([[0.25]])).tolist()
+        >>> certified.range_sensitivity, certified.nuisances.outcome(torch.tensor([[0.25]])).tolist()
         (20.0, [[0.25, 0.75]])
     """
 
-    certificate: ClassVar[str] = "frozen"
+    guarantee: ClassVar[str] = "frozen"
     trains: ClassVar[bool] = False
+    level = Level.CONDITIONAL
+    states = ("propensity", "outcome")
 
     propensity: Any = None
     outcome: Any = None
@@ -82,8 +84,8 @@ class FrozenNuisances(ScoreNuisances):
         functions = self._functions(facts)
         if functions.propensities is None and functions.means is None:
             raise InputError(
-                "nuisance: certificate=frozen needs functions that were fitted on other data; give propensity or "
-                "outcome, or take certificate=fixed"
+                "nuisance: nuisance_guarantee=frozen needs functions that were fitted on other data; give propensity "
+                "or outcome, or take nuisance_guarantee=fixed"
             )
         points = facts.domain.grid(_POINTS)
         for name, values in (("propensity", functions.propensity), ("outcome", functions.outcome)):
@@ -96,7 +98,7 @@ class FrozenNuisances(ScoreNuisances):
 
     def fit(
         self, train: CausalData | None, facts: SelectionFacts, session: FitSession | None = None
-    ) -> CertifiedNuisances:
+    ) -> GuaranteedNuisances:
         """See ``ScoreNuisances.fit``; nothing is fitted and nothing spent."""
         functions = self._functions(facts)
         propensity, outcome = facts.propensity_range(), facts.outcome_range()
@@ -104,10 +106,10 @@ class FrozenNuisances(ScoreNuisances):
             propensity = functions.constants[0][:, None].expand(-1, 2)
         if functions.means is None:
             outcome = functions.constants[1][:, None].expand(-1, 2)
-        return CertifiedNuisances(
+        return GuaranteedNuisances(
             functions,
             2 * score_spread(facts.domain, propensity, outcome),
-            spill_blocks=False,
+            moves_all_scores=False,
             level=Level.CONDITIONAL,
             public={"propensity": _described(self.propensity), "outcome": _described(self.outcome)},
             conditions=(_PUBLIC_FUNCTIONS,),
@@ -145,7 +147,7 @@ class FrozenFunctions(FittedNuisances):
         values = _tensor(self.propensities(x.cpu().numpy()))
         if values.ndim == 1 and self.facts.arms == 2:
             values = torch.stack([1 - values, values], 1)
-        return project_to_floor(self._checked("propensity", values, x), self.facts.floor)
+        return project_to_floor(self._checked("propensity", values, x), self.facts.overlap)
 
     def outcome(self, x: Tensor) -> Tensor:
         """See ``FittedNuisances.outcome``."""

@@ -20,7 +20,7 @@ class Coefficients(NamedTuple):
     """Coefficients of linear nuisances; leading dimensions are data sets.
 
     Attributes:
-        means: Of the outcome models, in ranges about their guesses, [..., K, p].
+        means: Of the outcome models, in ranges about their targets, [..., K, p].
         logits: Of the propensity: of K logits, or of the second arm's alone where K = 2, [..., C, p].
     """
 
@@ -34,7 +34,7 @@ class Block:
 
     Attributes:
         psi: Features, float64 [m, p].
-        z: Outcomes in ranges about the guess of their arm, [m], in [-1, 1]; about the middle in [-1/2, 1/2].
+        z: Outcomes in ranges about the target of their arm, [m], in [-1, 1]; about the middle in [-1/2, 1/2].
         arm: Positions of the actions, int64 [m].
         arms: K.
         offset: What the K logits are without coefficients, [K, 1]; the first is zero.
@@ -226,13 +226,13 @@ class LinearNuisances(FittedNuisances):
     means: Tensor
 
     def propensity(self, x: Tensor) -> Tensor:
-        """See ``FittedNuisances.propensity``: projected to the floor for two arms, mixed with it for more."""
+        """See ``FittedNuisances.propensity``: projected to the overlap for two arms, mixed with it for more."""
         u = self.features.product(self.coefficients.logits, x).mT
-        arms, floor = self.facts.arms, self.facts.floor
+        arms, overlap = self.facts.arms, self.facts.overlap
         if arms == 2:
             u = torch.cat([torch.zeros_like(u), u], -1)
         e = (u + offset(self.shares)[:, 0]).softmax(-1)
-        return project_to_floor(e, floor) if arms == 2 else (1 - arms * floor) * e + floor
+        return project_to_floor(e, overlap) if arms == 2 else (1 - arms * overlap) * e + overlap
 
     def outcome(self, x: Tensor) -> Tensor:
         """See ``FittedNuisances.outcome``."""

@@ -1,4 +1,4 @@
-"""Nuisances that a private mechanism pays for: what they say is public, so one training record no longer spills."""
+"""Nuisances that a private mechanism pays for: what they say is public, so one training record moves no scores."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.arms.base import (
-    CertifiedNuisances,
     FittedNuisances,
+    GuaranteedNuisances,
     ScoreNuisances,
     SelectionFacts,
 )
@@ -31,7 +31,7 @@ from torchdpcate.privacy.session import FitSession
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
-_MOST_OVERLAP = 0.499  # a domain's; the floor of a selection may be a half
+_MOST_OVERLAP = 0.499  # a domain's; the overlap of a selection may be a half
 _ROUNDING = 1e-9  # of a share, so that their sum never exceeds the budget
 
 
@@ -39,10 +39,10 @@ _ROUNDING = 1e-9  # of a share, so that their sum never exceeds the budget
 class PrivateNuisances(ScoreNuisances):
     r"""Nuisances of the core, trained with differential privacy on the training block.
 
-    Released, they are public functions for the scoring block, where a replaced record moves one score: the spread is
-    2 S with S the supremum over the domain for these very functions (`score_spread`). Each block may spend the whole
-    budget. With K > 2 actions each is held against all others by a fit of its own, to an even share of the training
-    block's budget; the K propensities are projected to the simplex with the floor.
+    Released, they are public functions for the scoring block, where a replaced record moves one score: the range
+    sensitivity is 2 S with S the supremum over the domain for these very functions (`score_spread`). Each block may
+    spend the whole budget. With K > 2 actions each is held against all others by a fit of its own, to an even share of
+    the training block's budget; the K propensities are projected to the simplex with the overlap.
 
     Guarantee:
         Certified (epsilon, delta) for the nuisances, with delta > 0; the choice itself adds no delta. Source: theory
@@ -54,12 +54,13 @@ class PrivateNuisances(ScoreNuisances):
         trainer: Makes a Lightning Trainer from keyword arguments; None takes ``default_trainer``.
 
     Example:
-        >>> PrivateNuisances().certificate, PrivateNuisances().trains
+        >>> PrivateNuisances().guarantee, PrivateNuisances().trains
         ('private_nuisances', True)
     """
 
-    certificate: ClassVar[str] = "private_nuisances"
+    guarantee: ClassVar[str] = "private_nuisances"
     trains: ClassVar[bool] = True
+    states = ("nuisance", "score_spread")
 
     recipe: NuisanceRecipe | None = None
     trainer: "Callable[..., Trainer] | None" = None
@@ -70,17 +71,17 @@ class PrivateNuisances(ScoreNuisances):
         if budget is not None and budget.delta == 0:
             raise InputError(
                 "delta = 0: private nuisances are only (epsilon, delta)-private; give a delta above 0, for instance "
-                "1e-5, or take certificate=stability, which is pure"
+                "1e-5, or take nuisance_guarantee=stability, which is pure"
             )
-        self._recipe.check(facts.training, _with_floor(facts), _share(budget, self._fits(facts)), ())
+        self._recipe.check(facts.training, _with_overlap(facts), _share(budget, self._fits(facts)), ())
 
     def fit(
         self, train: CausalData | None, facts: SelectionFacts, session: FitSession | None = None
-    ) -> CertifiedNuisances:
+    ) -> GuaranteedNuisances:
         """See ``ScoreNuisances.fit``; without a budget the functions are not private."""
         assert train is not None
         session = session or FitSession(NoiseSource.system())
-        fits, domain, models = self._fits(facts), _with_floor(facts), []
+        fits, domain, models = self._fits(facts), _with_overlap(facts), []
         for position in range(fits):
             # the only fit of two arms is that of the second against the first
             own = train.a if fits == 1 else (train.a == position).double()
@@ -97,10 +98,10 @@ class PrivateNuisances(ScoreNuisances):
             )
         nuisances = TrainedNuisances(facts, tuple(models))
         own_spread = score_spread(facts.domain, *nuisances.ranges())
-        return CertifiedNuisances(
+        return GuaranteedNuisances(
             nuisances,
             2 * own_spread,
-            spill_blocks=False,
+            moves_all_scores=False,
             level=Level.CERTIFIED,
             public={"nuisance": type(self._recipe).__name__, "score_spread": own_spread},
         )
@@ -136,21 +137,21 @@ class TrainedNuisances(FittedNuisances):
 
     def ranges(self) -> tuple[Tensor, Tensor]:
         """Return intervals over the domain: propensities and outcome models, [K, 2] each."""
-        pairs = [nuisance_range(model, _with_floor(self.facts)) for model in self.models]
+        pairs = [nuisance_range(model, _with_overlap(self.facts)) for model in self.models]
         if len(pairs) == 1:
             pi, means = pairs[0]
             ends = self._simplex([pi])
             return torch.stack([ends[:, 0].flip(0), ends[:, 1]]), means
         low, high = torch.stack([pi for pi, _ in pairs]).T
         # a projected propensity rises with its own value and falls with the others'
-        own, floor = torch.eye(len(pairs), dtype=torch.bool), self.facts.floor
-        least = project_to_floor(torch.where(own, low, high), floor).diagonal()
-        most = project_to_floor(torch.where(own, high, low), floor).diagonal()
+        own, overlap = torch.eye(len(pairs), dtype=torch.bool), self.facts.overlap
+        least = project_to_floor(torch.where(own, low, high), overlap).diagonal()
+        most = project_to_floor(torch.where(own, high, low), overlap).diagonal()
         return torch.stack([least, most], 1), torch.stack([means[1] for _, means in pairs])
 
     def _simplex(self, values: list[Tensor]) -> Tensor:
         rows = torch.stack([1 - values[0], values[0]] if len(values) == 1 else values, 1)
-        return project_to_floor(rows, self.facts.floor)
+        return project_to_floor(rows, self.facts.overlap)
 
     @staticmethod
     def _predict(model: NuisanceModel, x: Tensor) -> Any:
@@ -165,6 +166,6 @@ def _share(budget: PrivacyBudget | None, fits: int) -> PrivacyBudget | None:
     return PrivacyBudget(budget.epsilon * part, budget.delta * part)
 
 
-def _with_floor(facts: SelectionFacts) -> Domain:
-    """Return the domain with the selection's floor as its overlap bound."""
-    return Domain.from_dict({**facts.domain.to_dict(), "overlap": min(facts.floor, _MOST_OVERLAP)})
+def _with_overlap(facts: SelectionFacts) -> Domain:
+    """Return the domain with the selection's overlap as its overlap bound."""
+    return Domain.from_dict({**facts.domain.to_dict(), "overlap": min(facts.overlap, _MOST_OVERLAP)})

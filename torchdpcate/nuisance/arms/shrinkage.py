@@ -1,4 +1,4 @@
-"""What stable nuisances are shrunk towards: public guesses of shares and means, or such as are bought."""
+"""What stable nuisances are shrunk towards: public numbers, or noisy shares and means of the arms."""
 
 from dataclasses import dataclass
 
@@ -15,15 +15,15 @@ from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 
-BOUGHT = "bought"
-"""Says that a guess is to be bought."""
+PRIVATE = "private"
+"""Says that a target is to be taken from the training block, with noise."""
 
 _NEVER_ZERO = 1e-9  # noise that is none
 _REACH = 0.5  # of an outcome from the middle of its bounds, over their range
 
 
 @dataclass(frozen=True)
-class Guess:
+class ShrinkageTarget:
     """Public numbers that nuisances deviate from; how good they are decides about accuracy, never about privacy.
 
     Args:
@@ -32,8 +32,8 @@ class Guess:
 
     Example:
         >>> from torchdpcate.data import Domain
-        >>> facts = SelectionFacts(Domain([0.0], [1.0], 0.0, 1.0), (0, 1), floor=0.1, training=5, scoring=5)
-        >>> [numbers.tolist() for numbers in Guess(0.25, [0.5, 0.75]).numbers(facts)]
+        >>> facts = SelectionFacts(Domain([0.0], [1.0], 0.0, 1.0), (0, 1), overlap=0.1, training=5, scoring=5)
+        >>> [numbers.tolist() for numbers in ShrinkageTarget(0.25, [0.5, 0.75]).numbers(facts)]
         [[0.75, 0.25], [0.5, 0.75]]
     """
 
@@ -44,14 +44,14 @@ class Guess:
         """Return propensities and outcomes of the arms, [K] each.
 
         Raises:
-            InputError: Not as many as arms, shares below the floor or not adding up to one, outcomes out of bounds.
+            InputError: Not as many as arms, shares below the overlap or not adding up to one, outcomes out of bounds.
         """
         return constant_propensity(self.propensity, facts), constant_outcome(self.outcome, facts)
 
 
-def buy_guess(
+def private_target(
     train: CausalData, facts: SelectionFacts, epsilon: float | None, session: FitSession | None = None
-) -> Guess:
+) -> ShrinkageTarget:
     r"""Return the shares of the arms and their mean outcomes in a training block, with Laplace noise.
 
     Released are halves of counts, of two arms that of the second alone, for m is public, and K sums of
@@ -67,8 +67,8 @@ def buy_guess(
         \hat z_a = \frac{m \hat e_a \hat s_a + l^2 \bar z}{(m \hat e_a)^2 + l^2}, \qquad
         k^2 = 12 \cdot 2 b^2, \quad l^2 = 100 \cdot 2 b^2
 
-    with b the scale of the noise and the shares projected to the simplex; at last they are projected to the floor, and
-    the means clipped to the bounds.
+    with b the scale of the noise and the shares projected to the simplex; at last they are projected to the overlap,
+    and the means clipped to the bounds.
 
     Guarantee:
         Certified, pure epsilon for the training block, charged before the noise is drawn. Source: docs/guarantees/
@@ -85,10 +85,10 @@ def buy_guess(
 
     Example:
         >>> from torchdpcate.data import Domain
-        >>> facts = SelectionFacts(Domain([0.0], [1.0], 0.0, 1.0), (0, 1), floor=0.1, training=4, scoring=4)
+        >>> facts = SelectionFacts(Domain([0.0], [1.0], 0.0, 1.0), (0, 1), overlap=0.1, training=4, scoring=4)
         >>> x, a, y = torch.zeros(4, 1), torch.tensor([0, 0, 0, 1]), torch.tensor([0.0, 0.25, 0.5, 0.75])
-        >>> guess = buy_guess(CausalData(x.double(), a.double(), y.double()), facts, None)
-        >>> [[round(number, 6) for number in numbers] for numbers in (guess.propensity, guess.outcome)]
+        >>> target = private_target(CausalData(x.double(), a.double(), y.double()), facts, None)
+        >>> [[round(number, 6) for number in numbers] for numbers in (target.propensity, target.outcome)]
         [[0.75, 0.25], [0.25, 0.75]]
     """
     domain, K, m = facts.domain, facts.arms, facts.training
@@ -98,7 +98,7 @@ def buy_guess(
     value = torch.cat([own.sum(0)[_counted(K)] / 2, sums])
     scale = _NEVER_ZERO
     if epsilon is not None:
-        mechanism, scale = purchase(epsilon, facts)
+        mechanism, scale = target_mechanism(epsilon, facts)
         session = session or FitSession(NoiseSource.system())
         session.pay(mechanism.event, charge=ARMS)
         value = mechanism.release(value, session.noise)
@@ -111,11 +111,11 @@ def buy_guess(
     overall, counts = m * sums.sum() / (m * m + K * k2), m * shares
     z = ((counts * sums + l2 * overall) / (counts**2 + l2)).clamp(-0.5, 0.5)
     means = domain.clip_outcome(middle + domain.outcome_range * z)
-    return Guess(project_to_floor(shares, facts.floor).tolist(), means.tolist())
+    return ShrinkageTarget(project_to_floor(shares, facts.overlap).tolist(), means.tolist())
 
 
-def purchase(epsilon: float, facts: SelectionFacts) -> tuple[LaplaceMechanism, float]:
-    """Return the mechanism that buys a guess, and the scale of its noise.
+def target_mechanism(epsilon: float, facts: SelectionFacts) -> tuple[LaplaceMechanism, float]:
+    """Return the mechanism of a private target, and the scale of its noise.
 
     Raises:
         InputError: So little epsilon that rounding would matter.

@@ -74,7 +74,7 @@ def propensity_stability(
     localised: bool = True,
     tolerance: float = 0.0,
     actions: int = 2,
-    floor: float = 0.0,
+    overlap: float = 0.0,
 ) -> float:
     r"""Return beta_e, the most by which one replaced training record moves any propensity anywhere.
 
@@ -90,23 +90,23 @@ def propensity_stability(
         localised: Whether gradients are bounded where the minimisers can be.
         tolerance: tau, the largest gradient norm of a fit.
         actions: K.
-        floor: zeta; counts for K > 2.
+        overlap: zeta; counts for K > 2.
 
     Example:
         >>> round(1e4 * propensity_stability(21**0.5, 50.0, 1500, localised=False), 6)
         1.4
-        >>> round(1e4 * propensity_stability(21**0.5, 50.0, 1500, localised=False, actions=3, floor=0.1), 6)
+        >>> round(1e4 * propensity_stability(21**0.5, 50.0, 1500, localised=False, actions=3, overlap=0.1), 6)
         1.96
     """
     if whole("actions", actions, least=2) == 2:
         bound = logistic_gradient_distance(radius, ridge) if localised else 2 * logistic_gradient_bound(radius, ridge)
         return moved(radius, bound, ridge, m, tolerance) / 4
     bound = 2 * multinomial_gradient_bound(radius, ridge, actions, localised)
-    return (1 - actions * floor) * math.sqrt(2) / 4 * moved(radius, bound, ridge, m, tolerance)
+    return (1 - actions * overlap) * math.sqrt(2) / 4 * moved(radius, bound, ridge, m, tolerance)
 
 
 def projected_stability(beta: float, actions: int) -> float:
-    r"""Return how far a propensity moves after Euclidean projection onto the simplex with a floor, (2 - 2/K) beta.
+    r"""Return how far a propensity moves after Euclidean projection onto the simplex with a overlap, (2 - 2/K) beta.
 
     Args:
         beta: Most movement of any propensity before it.
@@ -120,20 +120,20 @@ def projected_stability(beta: float, actions: int) -> float:
 
 
 @dataclass(frozen=True)
-class SpillBound:
+class IndirectBound:
     r"""What one replaced training record does to the sum of n scores, and what a scoring record does: public numbers.
 
     .. math::
-        \text{spill} = n \Big[\max\Big\{\Big(\frac1\zeta - 1\Big) \beta_\mu, \frac{\beta_\times}{\zeta}\Big\}
+        \text{indirect} = n \Big[\max\Big\{\Big(\frac1\zeta - 1\Big) \beta_\mu, \frac{\beta_\times}{\zeta}\Big\}
         + \frac{R\, \beta_e}{\zeta (\zeta + \beta_e)}\Big], \qquad S = R / \zeta, \qquad
-        \Delta_{BR} = \max\{2S, \text{spill}\}
+        \Delta_{BR} = \max\{2S, \text{indirect}\}
 
     Source: theory note ``policy_learning``, section 6.2.
 
     Args:
         beta_mu: Most movement of one arm's outcome model, in outcome units.
         beta_e: Most movement of a propensity.
-        floor: zeta, least propensity.
+        overlap: zeta, least propensity.
         outcome_range: R, the largest |y - mu|.
         averaged: Whether each arm's outcome model averages over the records of all arms, so that a record moves one
             arm's (or two arms', by ``crossing``); else all may move, and the factor is 1 / zeta.
@@ -144,80 +144,80 @@ class SpillBound:
         InputError: A number out of its range.
 
     Example:
-        >>> bound = SpillBound(beta_mu=4.614607e-4, beta_e=1.4e-4, floor=0.1)
-        >>> round(bound.paper(1500), 4), round(bound.spread(1500), 4)
+        >>> bound = IndirectBound(beta_mu=4.614607e-4, beta_e=1.4e-4, overlap=0.1)
+        >>> round(bound.paper(1500), 4), round(bound.range_sensitivity(1500), 4)
         (28.6141, 27.2004)
     """
 
     beta_mu: float
     beta_e: float
-    floor: float
+    overlap: float
     outcome_range: float = 1.0
     averaged: bool = True
     crossing: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("floor", "outcome_range"):
+        for name in ("overlap", "outcome_range"):
             positive(name, getattr(self, name))
         for name in ("beta_mu", "beta_e"):
             if number(name, getattr(self, name)) < 0:
                 raise InputError(f"{name} = {getattr(self, name):g}: give a number of at least 0")
-        if self.floor > 0.5:
-            raise InputError(f"floor = {self.floor:g}: give at most 1 / K, for K propensities add up to one")
+        if self.overlap > 0.5:
+            raise InputError(f"overlap = {self.overlap:g}: give at most 1 / K, for K propensities add up to one")
 
     @property
     def rho(self) -> float:
         r"""The paper's rho* = (1 + 1/zeta) beta_mu + R beta_e / zeta^2 of one score."""
-        return (1 + 1 / self.floor) * self.beta_mu + self.outcome_range * self.beta_e / self.floor**2
+        return (1 + 1 / self.overlap) * self.beta_mu + self.outcome_range * self.beta_e / self.overlap**2
 
     def paper(self, n: int) -> float:
-        """Return the paper's Delta_cert = n rho*, a two-sided sensitivity: as a spread it counts twice."""
+        """Return the paper's Delta_cert = n rho*, a two-sided sensitivity: as a range it counts twice."""
         return n * self.rho
 
-    def paper_spread(self, n: int) -> float:
-        """Return the spread of the paper's calibration, 2 max{2 B_psi, n rho*} with B_psi = R (1 + 1/zeta)."""
-        return 2 * max(2 * self.outcome_range * (1 + 1 / self.floor), self.paper(n))
+    def paper_range_sensitivity(self, n: int) -> float:
+        """Return that of the paper's calibration, 2 max{2 B_psi, n rho*} with B_psi = R (1 + 1/zeta)."""
+        return 2 * max(2 * self.outcome_range * (1 + 1 / self.overlap), self.paper(n))
 
     @property
     def of_outcomes(self) -> float:
-        """The outcome models' part of one score's spill."""
+        """The outcome models' part of one score's indirect sensitivity."""
         if not self.averaged:
-            return self.beta_mu / self.floor
+            return self.beta_mu / self.overlap
         crossing = self.beta_mu / 2 if self.crossing is None else self.crossing
-        return max((1 / self.floor - 1) * self.beta_mu, crossing / self.floor)
+        return max((1 / self.overlap - 1) * self.beta_mu, crossing / self.overlap)
 
     @property
     def of_propensity(self) -> float:
-        """The propensity's part of one score's spill."""
-        return self.outcome_range * self.beta_e / (self.floor * (self.floor + self.beta_e))
+        """The propensity's part of one score's indirect sensitivity."""
+        return self.outcome_range * self.beta_e / (self.overlap * (self.overlap + self.beta_e))
 
     @property
     def own(self) -> float:
         """S = R / zeta: how far one record's scores of its actions lie apart."""
-        return self.outcome_range / self.floor
+        return self.outcome_range / self.overlap
 
-    def spill(self, n: int) -> float:
-        """Return the most by which a training record spreads the sums of n scores."""
+    def indirect(self, n: int) -> float:
+        """Return the most by which a training record moves the sums of n scores apart."""
         return n * (self.of_outcomes + self.of_propensity)
 
-    def spread(self, n: int) -> float:
-        """Return Delta_BR = max{2S, spill}."""
-        return max(2 * self.own, self.spill(n))
+    def range_sensitivity(self, n: int) -> float:
+        """Return Delta_BR = max{2S, indirect}."""
+        return max(2 * self.own, self.indirect(n))
 
 
-def spill_bound(
+def indirect_bound(
     m: int,
     *,
     radius: float,
     ridge: float,
     propensity_ridge: float,
-    floor: float,
+    overlap: float,
     actions: int = 2,
     outcome_range: float = 1.0,
     localised: bool = True,
     tolerance: float = 0.0,
     half: float = 0.5,
-) -> SpillBound:
+) -> IndirectBound:
     r"""Return what a replaced training record does to scores whose nuisances are ridge and logistic fits.
 
     Localised, not only gradients are bounded where the minimisers can be, but what the fits can say at all: a
@@ -229,7 +229,7 @@ def spill_bound(
         radius: R_x, bound of the features' norm.
         ridge: lambda of the outcome models.
         propensity_ridge: lambda of the propensity.
-        floor: zeta, to which propensities are projected.
+        overlap: zeta, to which propensities are projected.
         actions: K.
         outcome_range: R.
         localised: See above; else as printed.
@@ -238,22 +238,22 @@ def spill_bound(
             half, others in ``deviations``.
 
     Example:
-        >>> printed = dict(radius=21**0.5, ridge=50.0, propensity_ridge=50.0, floor=0.1)
-        >>> round(spill_bound(1500, **printed, localised=False).spread(1500), 6)
+        >>> printed = dict(radius=21**0.5, ridge=50.0, propensity_ridge=50.0, overlap=0.1)
+        >>> round(indirect_bound(1500, **printed, localised=False).range_sensitivity(1500), 6)
         27.200361
-        >>> round(spill_bound(1500, **printed).spread(1500), 6)
+        >>> round(indirect_bound(1500, **printed).range_sensitivity(1500), 6)
         2.862845
     """
     if localised and half != 0.5:
         raise InputError(f"half = {half:g}: localised bounds are for outcomes about the middle; see deviation_bound")
     common: dict[str, Any] = {"localised": localised, "tolerance": tolerance}
-    least, reach = floor, outcome_range
+    least, reach = overlap, outcome_range
     if localised:
-        least = max(floor, least_propensity(radius, propensity_ridge, actions, floor, tolerance))
+        least = max(overlap, least_propensity(radius, propensity_ridge, actions, overlap, tolerance))
         reach = outcome_range * min(1.0, 0.5 + outcome_reach(radius, ridge, tolerance))
-    return SpillBound(
+    return IndirectBound(
         outcome_range * outcome_stability(radius, ridge, m, half=half, **common),
-        propensity_stability(radius, propensity_ridge, m, actions=actions, floor=floor, **common),
+        propensity_stability(radius, propensity_ridge, m, actions=actions, overlap=overlap, **common),
         least,
         reach,
         crossing=outcome_range * outcome_stability(radius, ridge, m, crossing=True, half=half, **common),
@@ -265,8 +265,8 @@ def outcome_reach(radius: float, ridge: float, tolerance: float = 0.0) -> float:
     return radius * (ridge_norm(radius, ridge) + tolerance / ridge)
 
 
-def least_propensity(radius: float, ridge: float, actions: int, floor: float, tolerance: float = 0.0) -> float:
-    """Return the least propensity that a logistic or multinomial fit can give before (K > 2: after) the floor.
+def least_propensity(radius: float, ridge: float, actions: int, overlap: float, tolerance: float = 0.0) -> float:
+    """Return the least propensity that a logistic or multinomial fit can give before (K > 2: after) the overlap.
 
     Example:
         >>> round(least_propensity(21**0.5, 50.0, 2, 0.1), 6)
@@ -275,7 +275,7 @@ def least_propensity(radius: float, ridge: float, actions: int, floor: float, to
     if actions == 2:
         return multinomial_range(radius * (logistic_norm(radius, ridge) + tolerance / ridge) / math.sqrt(2), 2)[0]
     reach = radius * (multinomial_norm(radius, ridge, actions) + tolerance / ridge)
-    return (1 - actions * floor) * multinomial_range(reach, actions)[0] + floor
+    return (1 - actions * overlap) * multinomial_range(reach, actions)[0] + overlap
 
 
 def moved(radius: float, bound: float, ridge: float, m: int, tolerance: float) -> float:

@@ -1,10 +1,10 @@
-"""Guesses of how wrong nuisances will be, for planning alone: nothing that is released depends on them."""
+"""Expectations of how wrong nuisances will be, for planning alone: nothing that is released depends on them."""
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from torchdpcate.nuisance.arms.stability import SpillBound, spill_bound
+from torchdpcate.nuisance.arms.stability import IndirectBound, indirect_bound
 
 
 @dataclass(frozen=True)
@@ -13,14 +13,14 @@ class PlannedNuisances:
 
     Attributes:
         own: S, by how much one record's scores of two actions differ at most; certified.
-        spread: Delta_BR of the utilities; certified.
+        range_sensitivity: Delta_BR of the utilities; certified.
         least: Least propensity that scores are divided by; certified.
-        outcome_error: L2 error of an arm's outcome model, in outcome units; guessed.
-        propensity_error: L2 error of a propensity; guessed.
+        outcome_error: L2 error of an arm's outcome model, in outcome units; expected.
+        propensity_error: L2 error of a propensity; expected.
     """
 
     own: float
-    spread: float
+    range_sensitivity: float
     least: float
     outcome_error: float
     propensity_error: float
@@ -28,11 +28,11 @@ class PlannedNuisances:
 
 @dataclass(frozen=True)
 class NuisanceFacts:
-    """Public facts that a guess starts from.
+    """Public facts that an expectation starts from.
 
     Attributes:
         epsilon: Budget of a block.
-        floor: zeta.
+        overlap: zeta.
         features: p, coefficients of a linear nuisance model.
         actions: K.
         outcome_range: R.
@@ -40,20 +40,20 @@ class NuisanceFacts:
     """
 
     epsilon: float
-    floor: float
+    overlap: float
     features: int
     actions: int
     outcome_range: float
     radius: float
 
-    def spill(self, m: int, ridge: float) -> SpillBound:
+    def indirect(self, m: int, ridge: float) -> IndirectBound:
         """Return what a replaced training record does to ridge and logistic fits."""
-        return spill_bound(
+        return indirect_bound(
             m,
             radius=self.radius,
             ridge=ridge,
             propensity_ridge=ridge,
-            floor=self.floor,
+            overlap=self.overlap,
             actions=self.actions,
             outcome_range=self.outcome_range,
         )
@@ -61,7 +61,7 @@ class NuisanceFacts:
     @property
     def unknown(self) -> tuple[float, float]:
         """Errors of constants: standard deviations of numbers that are uniform over their public ranges."""
-        return self.outcome_range / math.sqrt(12), (1 - self.actions * self.floor) / math.sqrt(12)
+        return self.outcome_range / math.sqrt(12), (1 - self.actions * self.overlap) / math.sqrt(12)
 
     def of_ridge(self, m: int, ridge: float) -> tuple[float, float]:
         r"""Errors of ridge and logistic fits to m records: what shrinking leaves of `unknown`, and variance.
@@ -89,14 +89,14 @@ def fixed(facts: NuisanceFacts, n: int, m: int, ridge: float) -> PlannedNuisance
 
 def frozen(facts: NuisanceFacts, n: int, m: int, ridge: float) -> PlannedNuisances:
     """Fits to as many other records as there are here."""
-    own = facts.outcome_range / facts.floor
-    return PlannedNuisances(own, 2 * own, facts.floor, *facts.of_ridge(n, ridge))
+    own = facts.outcome_range / facts.overlap
+    return PlannedNuisances(own, 2 * own, facts.overlap, *facts.of_ridge(n, ridge))
 
 
 def stability(facts: NuisanceFacts, n: int, m: int, ridge: float) -> PlannedNuisances:
-    """Fits to the training block, exact; their spill is in the spread."""
-    bound = facts.spill(m, ridge)
-    return PlannedNuisances(bound.own, bound.spread(n), bound.floor, *facts.of_ridge(m, ridge))
+    """Fits to the training block, exact; what a training record does is in the range sensitivity."""
+    bound = facts.indirect(m, ridge)
+    return PlannedNuisances(bound.own, bound.range_sensitivity(n), bound.overlap, *facts.of_ridge(m, ridge))
 
 
 def private_nuisances(facts: NuisanceFacts, n: int, m: int, ridge: float) -> PlannedNuisances:
@@ -105,13 +105,13 @@ def private_nuisances(facts: NuisanceFacts, n: int, m: int, ridge: float) -> Pla
     A vector with density exp(-||z|| / b) is p b long and moves a prediction by sqrt(p) b R_x, hence sqrt(p) beta / (eps
     / 2) in each error.
     """
-    bound, own = facts.spill(m, ridge), facts.outcome_range / facts.floor
+    bound, own = facts.indirect(m, ridge), facts.outcome_range / facts.overlap
     noise = math.sqrt(facts.features) * 2 / facts.epsilon
     outcome, propensity = facts.of_ridge(m, ridge)
     return PlannedNuisances(
         own,
         2 * own,
-        facts.floor,
+        facts.overlap,
         math.hypot(outcome, noise * bound.beta_mu),
         math.hypot(propensity, noise * bound.beta_e),
     )
@@ -123,4 +123,4 @@ PLANNED: dict[str, Callable[[NuisanceFacts, int, int, float], PlannedNuisances]]
     "frozen": frozen,
     "fixed": fixed,
 }
-"""Guesses by certificate, from facts, scoring records n, training records m and ridge."""
+"""Expectations by guarantee, from facts, scoring records n, training records m and ridge."""

@@ -1,0 +1,94 @@
+"""What a statement of a chosen policy may say, and whether it names who pays and its constants agree."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torchdpcate.candidates.functions import FunctionPolicies
+from torchdpcate.estimators.mechanism import Stated
+from torchdpcate.nuisance.arms.base import ScoreNuisances
+from torchdpcate.nuisance.arms.by_name import GUARANTEES
+from torchdpcate.privacy.charge import ARMS, Charge, Purpose
+from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.selection_mechanisms import SELECTIONS
+from torchdpcate.release.policy import NUISANCE, SCORING, PolicyRelease
+from torchdpcate.release.release import Release
+
+_NEEDS = ("learner", "nuisance_guarantee", "policies", "actions", "overlap", "range_sensitivity")
+
+
+@dataclass(frozen=True)
+class PolicyChoice:
+    """The choice of a policy by a mechanism of selection, as verification sees it.
+
+    Attributes:
+        name: Name of the mechanism.
+    """
+
+    name: str
+
+    @property
+    def states(self) -> Stated:
+        """What statements of its releases may say."""
+        own = {name for guarantee in GUARANTEES.values() for name in guarantee.states}
+        return Stated(
+            Level.CERTIFIED,
+            (PolicyRelease.kind,),
+            frozenset(_NEEDS),
+            frozenset(("split", "seed", *own)),
+            ("row by row", "public nuisances"),
+            SELECTIONS[self.name].formula,
+        )
+
+    def recompute(self, release: Release) -> Iterator[str]:
+        """Return what does not follow from public facts; see ``ReleaseMechanism``."""
+        assert isinstance(release, PolicyRelease)
+        public = release.privacy.public
+        name = public["nuisance_guarantee"]
+        if name not in GUARANTEES:
+            yield f"its nuisance guarantee is called {name}, which is none"
+            return
+        guarantee = GUARANTEES[name]
+        yield from _payments(release, guarantee)
+        if public["actions"] != list(release.actions):
+            yield "its actions are not those of the statement"
+            return
+        yield from _constants(release)
+        functions = isinstance(release.policy, FunctionPolicies) or guarantee.level != Level.CERTIFIED
+        if functions and release.privacy.level == Level.CERTIFIED:
+            yield "it rests on Python functions, which nobody can prove to look at one record at a time"
+
+
+def _payments(release: PolicyRelease, guarantee: type[ScoreNuisances]) -> Iterator[str]:
+    privacy, blocks = release.privacy, (NUISANCE, SCORING) if guarantee.trains else (SCORING,)
+    charges = {block.name: block.charges for block in privacy.blocks}
+    if set(charges) != set(blocks):
+        yield f"its blocks are not those of nuisance_guarantee = {guarantee.guarantee}"
+        return
+    own, payers = Charge(Purpose.RELEASE, privacy.mechanism), blocks if guarantee.moves_all_scores else (SCORING,)
+    paid = [[(c.event, c.count) for c in charges[name] if c.charge == own] for name in payers]
+    if not paid[0] or any(other != paid[0] for other in paid):
+        yield "a block whose records move the choice did not pay for it"
+    fitted = any(c.purpose is Purpose.NUISANCES and c.charge != ARMS for c in charges.get(NUISANCE, ()))
+    if guarantee.trains and not guarantee.moves_all_scores and not fitted:
+        yield "its nuisances are called private, but no charge is for their training"
+
+
+def _constants(release: PolicyRelease) -> Iterator[str]:
+    public = release.privacy.public
+    lists = [value for value in public.values() if isinstance(value, list)]
+    if any(len(value) > len(release.actions) for value in lists):
+        yield "its public constants hold a list of more than a number for each action"
+    names = ("range_sensitivity", "score_spread", "indirect_sensitivity", "policies")
+    numbers = [public.get(name, 0.0) for name in names]
+    if not all(isinstance(number, int | float) for number in numbers):
+        yield "its constants are no numbers"
+        return
+    range_sensitivity, own, indirect, policies = numbers
+    if not range_sensitivity >= max(2 * own, indirect) or not range_sensitivity > 0:
+        yield "its range sensitivity is below what its own constants need"
+    if policies < 1:
+        yield "it was chosen among no policies"
+
+
+CHOICES = {name: PolicyChoice(name) for name in SELECTIONS}
+"""Choices of a policy by the name of their mechanism."""
