@@ -285,14 +285,14 @@ class CATELearner(PrivateEstimator):
         budget: PrivacyBudget | None = None,
         counter: str | Path | None = None,
     ) -> OnlineService:
-        """Set up a service of the curator's that answers any number of queries for one price.
+        """Set up a service of the curator's that answers any number of queries for one charge.
 
         Args:
             folder: Folder of the service, made here; it holds secrets and must never be published.
             mechanism: A mechanism that can: ``gaussian_process``.
             budget: What to spend of the second-stage block; None spends all that is left.
-            counter: New file outside the folder, best where no backup reaches, that tells a folder which was copied
-                or put back: each would answer with new noise. With None nothing tells it.
+            counter: New file outside the folder, best where no backup reaches, by which a folder that was copied
+                or put back is recognised: each would answer with new noise. With None nothing recognises it.
 
         Raises:
             InputError: A mechanism that cannot, a second stage without a bound, or a folder or counter that is there.
