@@ -97,7 +97,7 @@ def mechanism():
 
 
 def fitted(kind):
-    learner = kind(STUDY.domain, BUDGET, ConvexNuisanceConfig(degree=1))
+    learner = kind(STUDY.domain, BUDGET, nuisance=ConvexNuisanceConfig(degree=1))
     return learner.fit(STUDY.records.x, STUDY.records.a, STUDY.records.y)
 
 
@@ -106,7 +106,7 @@ def test_a_user_s_mechanism_is_conditional_and_verified_where_it_is_registered(m
     privacy = load_release(path).privacy
     assert (privacy.level, privacy.claims) == ("conditional", True)
     assert [(c["name"], c["holds"]) for c in privacy.conditions] == [("mechanism", None)]
-    assert {c["level"] for block in privacy.blocks for c in block["charges"]} == {"certified", "conditional"}
+    assert {charge.level for charge in privacy.charges} == {"certified", "conditional"}
     assert find("coarse_output").of is mechanism  # declared by its class
     with pytest.raises(VerificationError, match="'coarse_output' is none of the library's, so it may claim nothing"):
         verify_release(path)
@@ -130,7 +130,7 @@ def test_a_user_s_learner_is_conditional_and_verified_where_it_is_registered(tmp
     privacy = load_release(path).privacy
     assert privacy.level == "conditional"
     assert [c["name"] for c in privacy.conditions] == ["learner", "score"]
-    assert {c["level"] for block in privacy.blocks for c in block["charges"]} == {"conditional"}
+    assert {charge.level for charge in privacy.charges} == {"conditional"}
     with pytest.raises(VerificationError, match="its learner is called HalfLearner, which is none of the library's"):
         verify_release(path)
     monkeypatch.setitem(LEARNERS, "half", HalfLearner)

@@ -38,18 +38,18 @@ def charged_gaussian(event: Event, sensitivity: float) -> GaussianMechanism:
     return GaussianMechanism.of_event(event, sensitivity)
 
 
-def scale_problems(name: str, told: float, needed: float, close: float, least: bool = False) -> Iterator[str]:
+def scale_problems(name: str, stated: float, needed: float, close: float, least: bool = False) -> Iterator[str]:
     """Return what is wrong with a public constant that follows from others.
 
     Args:
         name: Of the constant.
-        told: Its value, as the file tells it.
+        stated: Its value, as the file has it.
         needed: What bounds, records, settings and charge make it.
         close: How well they must agree, relatively.
         least: Whether it may be larger.
     """
-    if not (told >= needed * (1 - close) and (least or told <= needed * (1 + close))):
-        yield f"{name} = {told:.6g} is told, but bounds, records, settings and charge make it {needed:.6g}"
+    if not (stated >= needed * (1 - close) and (least or stated <= needed * (1 + close))):
+        yield f"{name} = {stated:.6g} is stated, but bounds, records, settings and charge make it {needed:.6g}"
 
 
 def grid_problems(name: str, values: Tensor, scale: float) -> Iterator[str]:
@@ -104,7 +104,7 @@ def compared(what: str, stated: float, needed: float, least: bool = False, close
     Args:
         what: What gets the noise.
         stated: Its scale.
-        needed: What the price asks for.
+        needed: What the charge asks for.
         least: Whether it may be larger.
         close: How well they must agree, relatively.
     """

@@ -1,4 +1,4 @@
-"""Verification of who paid: blocks of records and their sizes, and what released effects must have bought before."""
+"""Verification of who paid: blocks of records and their sizes, and what released effects must have paid for before."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -20,13 +20,13 @@ from torchdpcate.release.rule import RuleRelease
 from torchdpcate.release.statement import PrivacyStatement
 
 SECOND_STAGE, FOLDS, TWO_FOLDS = "second_stage", ("fold_1", "fold_2"), "two folds, cross-fitted"
-"""Blocks of a learner of effects, and how a statement tells that there are two folds."""
+"""Blocks of a learner of effects, and how a statement says that there are two folds."""
 
 WEIGHTS = "weights"
-"""The block that buys weights and nothing else."""
+"""The block that pays for weights and nothing else."""
 
 _SPENT = 0.99  # of what the second stage costs, which the nuisances of as large a budget cost at least
-_POINTS = 200  # of the public grid that thresholds are bought from, unless a user gave another
+_POINTS = 200  # of the public grid that private thresholds are chosen from, unless a user gave another
 _DECADES = 3
 _CLOSE = 1e-9
 
@@ -50,7 +50,7 @@ def block_problems(release: Release, facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _sizes(release: Release) -> Iterator[str]:
-    """Problems of names and sizes of blocks against the split that the statement tells."""
+    """Problems of names and sizes of blocks against the split that the statement has."""
     privacy = release.privacy
     sizes, split = {block.name: block.n for block in privacy.blocks}, privacy.public.get("split")
     pair = _pair(release)
@@ -92,20 +92,20 @@ def _pair(release: Release) -> tuple[str, str] | None:
 
 
 def _first_stage(release: Release, facts: Mapping[str, Any]) -> Iterator[str]:
-    """Problems of what the nuisances of effects cost: each fold's training and, with a bought one, the threshold."""
+    """Problems of what the nuisances of effects cost: each fold's training and, where it is private, the threshold."""
     privacy = release.privacy
     folds = FOLDS if privacy.public["split"] == TWO_FOLDS else (NUISANCE,)
     blocks = [block for block in privacy.blocks if block.name in folds]
-    told = facts.get("nuisances", {})
-    members = told.get("members", [told]) if told else [None] * len(blocks)
+    stated = facts.get("nuisances", {})
+    members = stated.get("members", [stated]) if stated else [None] * len(blocks)
     if len(members) != len(blocks):
         yield "it does not hold nuisances of each block that trained some"
         return
     for block, config in zip(blocks, members, strict=True):
         yield from _trained(block, None if config is None else config.get("kind"), config is not None)
-    bought = [block.of(Purpose.THRESHOLD) for block in blocks]
-    if not all(bought) and (any(bought) or _is_bought(release)):
-        yield "its threshold is one that is bought, but no charge is for it"
+    private = [block.of(Purpose.THRESHOLD) for block in blocks]
+    if not all(private) and (any(private) or _is_private(release)):
+        yield "its threshold is a private one, but no charge is for it"
     yield from _cheaper(privacy)
 
 
@@ -114,7 +114,7 @@ def _trained(block: Block, kind: str | None, held: bool) -> Iterator[str]:
 
     Args:
         block: The block.
-        kind: Of the nuisances, as the file tells it; None for networks, or where none are held.
+        kind: Of the nuisances, as the file has it; None for networks, or where none are held.
         held: Whether the file holds them.
     """
     paid = block.of(Purpose.NUISANCES)
@@ -136,18 +136,18 @@ def _trained(block: Block, kind: str | None, held: bool) -> Iterator[str]:
             yield f"block {block.name!r} was charged for {run.count} steps, which are no whole epochs"
 
 
-def _is_bought(release: Release) -> bool:
-    """Whether the threshold is one of the grid that thresholds are bought from; its last point might be chosen too."""
-    told, learner = release.privacy.public.get("threshold"), release.privacy.public.get("learner")
-    if not isinstance(told, float) or not is_learner(learner):
+def _is_private(release: Release) -> bool:
+    """Whether the threshold is one of the grid of private ones; its last point might be a user's choice too."""
+    stated, learner = release.privacy.public.get("threshold"), release.privacy.public.get("learner")
+    if not isinstance(stated, float) or not is_learner(learner):
         return False
     target = score_of(str(learner)).bounds(release.schema.domain).target
-    place = (math.log10(told / target) / _DECADES + 1) * (_POINTS - 1)
+    place = (math.log10(stated / target) / _DECADES + 1) * (_POINTS - 1)
     return -0.5 < place < _POINTS - 1.5 and abs(place - round(place)) <= _POINTS * _CLOSE
 
 
 def _cheaper(privacy: PrivacyStatement) -> Iterator[str]:
-    """Problems of the price of nuisances: they spend all of a budget of which the second stage spends at most all."""
+    """Problems of what nuisances cost: they spend all of a budget of which the second stage spends at most all."""
     spent = {block.name: as_number(block.epsilon) for block in privacy.blocks}
     if NUISANCE in spent and SECOND_STAGE in spent and spent[NUISANCE] < _SPENT * spent[SECOND_STAGE]:
         yield (

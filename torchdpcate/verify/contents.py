@@ -26,16 +26,16 @@ def contents_problems(file: ReleaseFile, release: Release) -> Iterator[str]:
     own = {"facts": release.facts(), "schema": release.schema.to_dict(), "privacy": release.privacy.to_dict()}
     for name in _TEXTS:
         text = file.metadata[name]
-        told, needed = json.loads(text), json.loads(json.dumps(own[name]))
-        told = typed(told) if name == "privacy" and file.version < 4 else told
-        if told != needed and not (file.version < FORMAT_VERSION and _is_part(told, needed)):
+        stated, needed = json.loads(text), json.loads(json.dumps(own[name]))
+        stated = typed(stated) if name == "privacy" and file.version < 4 else stated
+        if stated != needed and not (file.version < FORMAT_VERSION and _is_part(stated, needed)):
             yield f"its {name} are not what its release would write"
         elif len(text) != len(json.dumps(json.loads(text))):
             yield f"its {name} are not written as its release would write them"
 
 
-def _is_part(told: Any, needed: Any) -> bool:
-    """Whether everything that is told is needed: the writer of an older format left out what came later."""
-    if isinstance(told, dict) and isinstance(needed, dict):
-        return told.keys() <= needed.keys() and all(_is_part(value, needed[name]) for name, value in told.items())
-    return bool(told == needed)
+def _is_part(stated: Any, needed: Any) -> bool:
+    """Whether everything that is stated is needed: the writer of an older format left out what came later."""
+    if isinstance(stated, dict) and isinstance(needed, dict):
+        return stated.keys() <= needed.keys() and all(_is_part(value, needed[name]) for name, value in stated.items())
+    return bool(stated == needed)

@@ -45,7 +45,7 @@ def verify_release(path: str | Path) -> list[tuple[str, str]]:
     the file.
 
     A file is not signed. Whoever makes one up as a whole, each constant by the formulas and each number on its grid,
-    passes; so does a number moved by a step of its grid, and what no statement tells: the noise of DP-SGD where plan
+    passes; so does a number moved by a step of its grid, and what no statement has: the noise of DP-SGD where plan
     and charges are changed together, scales of noise that are secret, and the constants of a choice of a policy that
     follow from its nuisances, which are compared with each other alone.
 
@@ -123,7 +123,7 @@ def _unknown_words(file: ReleaseFile, release: Release) -> list[tuple[str, str]]
 
 def _checksum(file: ReleaseFile) -> tuple[str, str]:
     if file.stated_digest is None:
-        return "checksum", f"none: a file of format version {file.version}, so a changed one cannot be told"
+        return "checksum", f"none: a file of format version {file.version}, so a changed one cannot be recognised"
     return "checksum", f"matches ({NO_SIGNATURE}): {file.stated_digest}"
 
 

@@ -62,7 +62,7 @@ def _constants(privacy: PrivacyStatement, known: Stated) -> Iterator[str]:
         if problem:
             yield problem
     elif not privacy.private_noise and privacy.public:
-        yield "the noise had a fixed seed, yet it tells constants"
+        yield "the noise had a fixed seed, yet it states constants"
     longest = _RANGE if known.conditions is None else _LONGEST
     if any(isinstance(value, list) and len(value) > longest for value in privacy.public.values()):
         yield "its public constants hold a list that is longer than any"
@@ -90,7 +90,7 @@ def _names(privacy: PrivacyStatement) -> Iterator[str]:
 def _conditions(privacy: PrivacyStatement) -> Iterator[str]:
     for condition in privacy.conditions:
         if condition["name"] in COMMON_CONDITIONS and condition["holds"] is not None:
-            yield f"the condition {condition['name']!r} is told to hold or fail, which nobody can check"
+            yield f"the condition {condition['name']!r} is stated to hold or fail, which nobody can check"
     known = stated(privacy.mechanism)
     if known is None or known.conditions is None:
         return
@@ -100,11 +100,11 @@ def _conditions(privacy: PrivacyStatement) -> Iterator[str]:
         if name not in allowed:
             yield f"the condition {name!r} is none that mechanism {privacy.mechanism!r} rests on"
     if privacy.claims and privacy.level == Level.CONDITIONAL and not names and not _conditional_part(privacy):
-        yield "the level is conditional, but no condition is told"
+        yield "the level is conditional, but no condition is stated"
 
 
 def _conditional_part(privacy: PrivacyStatement) -> bool:
-    """Whether another release from the same records made the whole conditional; it tells its conditions itself."""
+    """Whether another release from the same records made the whole conditional; it states its conditions itself."""
     return any(c.level is Level.CONDITIONAL and not c.is_release(privacy.mechanism) for c in privacy.charges)
 
 
@@ -118,7 +118,7 @@ def _texts(privacy: PrivacyStatement, origin: str, complete: bool) -> Iterator[s
         if privacy.not_protected != list(NOT_PROTECTED):
             yield "what it calls not protected is not what no release protects"
     elif not privacy.not_protected or bool(privacy.assumptions) is not privacy.private_noise:
-        yield "it tells no assumptions, or nothing that is not protected"
+        yield "it states no assumptions, or nothing that is not protected"
     made_by = accountant_of(privacy.versions.get("dp-accounting", "")) if privacy.claims else {}
     if privacy.accountant != made_by and (complete or privacy.accountant):
         yield "its accountant is not the one that composes charges"

@@ -62,7 +62,7 @@ class FirstStage:
 
     @property
     def screening_event(self) -> PureEvent | None:
-        """The price of the columns; None where all are kept, or nothing is paid."""
+        """What the columns cost; None where all are kept, or nothing is paid."""
         if self.screening is None or self.budget is None:
             return None
         return self.screening.event(self.domain.dimension, self.budget)

@@ -37,7 +37,7 @@ from torchdpcate.privacy.guarantee import Condition, own_code
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.release import FunctionRelease, QueryRelease
-from torchdpcate.release.statement import PrivacyStatement, make_statement
+from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.second_stage.recipes import LinearSecondStage, SecondStage
 from torchdpcate.second_stage.stage import FittedStage, RKHSStage
 
@@ -285,14 +285,14 @@ class CATELearner(PrivateEstimator):
         budget: PrivacyBudget | None = None,
         counter: str | Path | None = None,
     ) -> OnlineService:
-        """Set up a service of the curator's that answers any number of queries for one price.
+        """Set up a service of the curator's that answers any number of queries for one charge.
 
         Args:
             folder: Folder of the service, made here; it holds secrets and must never be published.
             mechanism: A mechanism that can: ``gaussian_process``.
             budget: What to spend of the second-stage block; None spends all that is left.
-            counter: New file outside the folder, best where no backup reaches, that tells a folder which was copied
-                or put back: each would answer with new noise. With None nothing tells it.
+            counter: New file outside the folder, best where no backup reaches, by which a folder that was copied
+                or put back is recognised: each would answer with new noise. With None nothing recognises it.
 
         Raises:
             InputError: A mechanism that cannot, a second stage without a bound, or a folder or counter that is there.
@@ -430,15 +430,8 @@ class CATELearner(PrivateEstimator):
         return self._session.spend(run, blocks, Charge(Purpose.RELEASE, mechanism.name), budget, mechanism.gaussian)
 
     def _statement(self, mechanism: Mechanism, result: Prepared | OnlineTerms, own: set[int]) -> PrivacyStatement:
-        return make_statement(
-            self._session,
-            result.guarantee.resting_on(self._own),
-            own=own,
-            mechanism=mechanism.name,
-            formula=mechanism.formula,
-            public={**self._public, "ridge": self.stage_.ridge, **result.public},
-            bounds_origin=self.schema_.domain.origin,
-        )
+        public = {**self._public, "ridge": self.stage_.ridge, **result.public}
+        return self._statement_of(mechanism, result.guarantee.resting_on(self._own), public, own)
 
 
 class RLearner(CATELearner):

@@ -204,7 +204,7 @@ class EffectFacts:
     def head_problems(self) -> Iterator[str]:
         """Return problems of what a query release says of its second stage, without whose kernel there is no proof."""
         if self.head.keys() not in ({"features", "columns"}, {"kernel", "columns"}):
-            yield f"it tells no kernel, without which mechanism {self.privacy.mechanism!r} may claim nothing"
+            yield f"it states no kernel, without which mechanism {self.privacy.mechanism!r} may claim nothing"
         elif "kernel" in self.head:
             kernel = self.head["kernel"]
             known = kernel.keys() == {"name", "bandwidth"} and kernel["name"] in SMOOTHNESS

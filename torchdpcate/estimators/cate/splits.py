@@ -41,7 +41,7 @@ class Split(ABC):
     @property
     @abstractmethod
     def fact(self) -> float | str:
-        """The split as privacy statements tell it."""
+        """The split as privacy statements have it."""
 
     @abstractmethod
     def blocks(self, n: int, seed: int) -> dict[str, LongTensor]:

@@ -50,7 +50,7 @@ class Mechanism(ABC):
         noise_ratio: The noise it works with best, see ``RidgeSecondStage``, where the user has no wish.
         accepts: Kinds of second stage it has a guarantee, or at least a scale, for.
         free: Whether it is post-processing of what the nuisances paid for and spends nothing.
-        online: Whether it can answer any number of queries for one price, at a trusted curator's service.
+        online: Whether it can answer any number of queries for one charge, at a trusted curator's service.
         gaussian: Whether its event is a Gaussian, which composes more cheaply with others.
         searches: Whether it searches the domain for a worst record, which takes one regression for all records.
     """

@@ -122,7 +122,7 @@ class GaussianProcess(QueryMechanism):
 
 
 def public_constants(stage: RKHSStage, sensitivity: float, scale: float) -> dict[str, Any]:
-    """Return what statements tell of function noise.
+    """Return what statements say of function noise.
 
     Args:
         stage: The fitted second stage.
@@ -130,8 +130,8 @@ def public_constants(stage: RKHSStage, sensitivity: float, scale: float) -> dict
         scale: r.
     """
     threshold = stage.loss.threshold if isinstance(stage, KernelStage) else getattr(stage, "threshold", math.inf)
-    told = threshold if threshold < math.inf else SQUARED
-    return {"sensitivity": sensitivity, "noise_scale": scale, "jitter": JITTER, "threshold": told}
+    stated = threshold if threshold < math.inf else SQUARED
+    return {"sensitivity": sensitivity, "noise_scale": scale, "jitter": JITTER, "threshold": stated}
 
 
 def _root(covariance: Tensor) -> Tensor:

@@ -213,7 +213,7 @@ class InfluencePerturbation(QueryMechanism):
     @staticmethod
     def worst_neighbours_below_n_min(budget: PrivacyBudget) -> Game:
         """Return the attack on those of few records."""
-        # the scale alone tells the worlds apart: gamma is 1 + B^2 / (n ridge) times larger without the record
+        # the scale alone distinguishes the worlds: gamma is 1 + B^2 / (n ridge) times larger without the record
         stages = [linear_stage((x, 0.0), n=100, ridge=0.01, threshold=math.inf) for x in (FAR, NEAR)]
         return _attack(stages, 30, budget)
 

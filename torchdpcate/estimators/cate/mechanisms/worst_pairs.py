@@ -1,4 +1,4 @@
-"""Neighbouring second-stage blocks on which the mechanisms of this room are attacked."""
+"""Neighbouring second-stage blocks on which the mechanisms of effects are attacked."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ DOMAIN = Domain([0.0], [1.0], -0.5, 0.5, overlap=0.1)
 NEAR, FAR = 1.0, 0.0
 """Covariate of the record that is replaced, and of all the others."""
 
-_SCALE_RUNS = 4_000  # that tell an adversary, who knows both data sets, how large a secret scale is
+_SCALE_RUNS = 4_000  # that show an adversary, who knows both data sets, how large a secret scale is
 
 
 def regression(x: Tensor, a: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

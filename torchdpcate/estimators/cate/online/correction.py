@@ -156,10 +156,10 @@ def head_of(stage: FittedStage, columns: Sequence[int] | None) -> dict[str, Any]
     if not isinstance(stage, LinearStage):
         return None
     try:
-        told = to_config(stage.features)
+        stated = to_config(stage.features)
     except InputError:  # a map of the user's, which no reader needs to evaluate
-        told = {"name": stage.features.title}
-    return with_columns({"features": told}, columns)
+        stated = {"name": stage.features.title}
+    return with_columns({"features": stated}, columns)
 
 
 def with_columns(head: Mapping[str, Any], columns: Sequence[int] | None) -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""A counter outside the folder of an online service, which tells a folder that was put back.
+"""A counter outside the folder of an online service, by which a folder that was put back is recognised.
 
 A copy of a whole folder agrees with itself, and so does a backup. What they cannot change is a file elsewhere that says
 how far the history had come, and the digest that it had there. It is on the disk before an answer leaves. So of any
 number of copies, at whatever time they are put back, only one goes on: the others lack entries, or have others.
 
-Whoever puts the counter back together with the folder is not told; keep it where backups and copies of the folder do
+Whoever puts the counter back together with the folder is not noticed; keep it where backups and copies of the folder do
 not reach, and where its owner alone may write.
 """
 
@@ -79,8 +79,8 @@ class Counter:
         Raises:
             OSError: It could not be written.
         """
-        told = {"run": self._run, "entries": head.entries, "end": head.end, "digest": head.digest.hex()}
-        write_text(self.path, json.dumps({"format": _FORMAT, "version": _VERSION, **told}, indent=1), PRIVATE)
+        kept = {"run": self._run, "entries": head.entries, "end": head.end, "digest": head.digest.hex()}
+        write_text(self.path, json.dumps({"format": _FORMAT, "version": _VERSION, **kept}, indent=1), PRIVATE)
 
     def read(self) -> Head:
         """Return how far the history had come when the last answer left.
@@ -89,16 +89,16 @@ class Counter:
             ReleaseFileError: The file is missing, damaged, or of another run.
         """
         try:
-            told = json.loads(self.path.read_text(encoding="utf-8"))
-            if (told["format"], told["version"], told["run"]) != (_FORMAT, _VERSION, self._run):
+            kept = json.loads(self.path.read_text(encoding="utf-8"))
+            if (kept["format"], kept["version"], kept["run"]) != (_FORMAT, _VERSION, self._run):
                 raise ValueError("it is of another run or format")
-            head = Head(int(told["entries"]), int(told["end"]), bytes.fromhex(told["digest"]))
+            head = Head(int(kept["entries"]), int(kept["end"]), bytes.fromhex(kept["digest"]))
             if head.entries < 0 or head.end < len(head.digest) or len(head.digest) != _DIGEST:
                 raise ValueError("its numbers do not belong together")
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             raise ReleaseFileError(
-                f"counter {self.path}: cannot be read ({why}); nothing is answered, because it cannot be told whether "
+                f"counter {self.path}: cannot be read ({why}); nothing is answered, because it is not known whether "
                 "the service's folder is its newest"
             ) from None
         return head

@@ -11,11 +11,11 @@ answer leaves. What follows from it, wherever a process or the machine stops:
   any; if it is torn it is dropped.
 - Every entry that was answered is counted by the head. Where entries are missing, changed, or of another run, the
   digests do not agree, and nothing is answered: noise drawn anew for an old query would be a second release.
-- A slot of the head that was torn, or damaged, is told by its checksum. The other one is behind, and what it does not
-  count is whole, so it is taken up.
+- A slot of the head that was torn, or damaged, does not match its checksum. The other one is behind, and what it does
+  not count is complete, so it is taken up.
 
-Digests tell damage, not a forger; and a copy of the whole folder, put back later, agrees with itself. A counter outside
-the folder tells it (``counter``), written after the head and before the answer leaves. Without one, never run a service
+Digests show damage, not a forger; and a copy of the whole folder, put back later, agrees with itself. A counter outside
+the folder shows it (``counter``), written after the head and before the answer leaves. Without one, never run a service
 from a copy, nor from a backup that is older than its last answer: each such run is a second release.
 """
 
@@ -58,7 +58,7 @@ class History:
         folder: Where the files are.
         run: Identifier of the run; a history of another one is refused.
         width: Numbers a row.
-        counter: Tells a folder that was put back; None where nothing does.
+        counter: Recognises a folder that was put back; None where nothing does.
     """
 
     def __init__(self, folder: Path, run: str, width: int, counter: Counter | None = None) -> None:

@@ -28,7 +28,7 @@ def answer_step(domain: Domain, scale: float) -> float:
     r"""Return the public spacing of answers with noise of this scale.
 
     Mixed noise lives on a lattice of its own, at most 2^-50 of the scale fine. Answers are rounded to a grid at least
-    2^24 times coarser, else their low bits would tell f modulo that lattice (Mironov 2012).
+    2^24 times coarser, else their low bits would show f modulo that lattice (Mironov 2012).
 
     Args:
         domain: Public bounds.

@@ -1,4 +1,4 @@
-"""Answers online: the curator's service that reveals one noisy function, query by query, for one price."""
+"""Answers online: the curator's service that reveals one noisy function, query by query, for one charge."""
 
 import json
 import os
@@ -235,8 +235,8 @@ class OnlineService:
             session: Pays, and draws the noise.
             statement: Makes the privacy statement of the answers, after the charge.
             columns: Columns of the covariates that nuisances and stage see; None for all.
-            counter: File outside the folder that tells a folder which was copied or put back; it must not exist. With
-                None nothing tells it, see ``docs/guarantees/online.md``.
+            counter: File outside the folder by which a folder that was copied or put back is recognised; it must not
+                exist. With None nothing recognises it, see ``docs/guarantees/online.md``.
 
         Raises:
             InputError: A second stage without a sensitivity bound, or a folder or counter that is there or cannot be
