@@ -152,11 +152,11 @@ def test_the_card_is_written_beside_the_release_or_where_told(released, tmp_path
 
 def test_the_card_quotes_the_audits_that_are_shipped(released, tmp_path, monkeypatch):
     results = {"objective": {"claimed": 1.0, "bound": 0.875, "confidence": 0.95, "trials": 1000}}
-    monkeypatch.setattr("torchdpcate.cli.inspect.shipped_results", lambda: results)
+    monkeypatch.setattr("torchdpcate.audit.report.shipped_results", lambda: results)
     assert main(["inspect", str(released), "--card"]) == 0
     assert json.loads((tmp_path / "card.json").read_text())["audit"]["lower_bounds"] == results
 
-    monkeypatch.setattr("torchdpcate.cli.inspect.shipped_results", lambda: None)
+    monkeypatch.setattr("torchdpcate.audit.report.shipped_results", lambda: None)
     assert main(["inspect", str(released), "--card"]) == 0
     assert "none shipped" in (tmp_path / "card.html").read_text()
 

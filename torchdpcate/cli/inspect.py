@@ -9,20 +9,39 @@ from torchdpcate.errors import InputError
 from torchdpcate.release.file import load_release
 
 
-def inspect(release: str, as_json: bool = False) -> None:
-    """Print the privacy statement, schema and kind of a release.
+def inspect(
+    release: str,
+    as_json: bool = False,
+    as_card: bool = False,
+    output: str | None = None,
+    facts: str | None = None,
+) -> None:
+    """Print the privacy statement, schema and kind of a release, or write its card.
 
     Args:
         release: Release file.
         as_json: Whether to print JSON instead of text.
+        as_card: Whether to write the release card, ``card.json`` and ``card.html``, instead.
+        output: Folder of the card; None writes beside the release.
+        facts: yaml file of what only the curator knows, for the card.
 
     Raises:
+        InputError: Options that do not go together, facts that the registry has no field for, or a folder that cannot
+            be written to.
         ReleaseFileError: Not a release, changed, damaged, or of a newer format.
+        VerificationError: The release's statement does not agree with itself.
     """
+    if as_json and as_card:
+        raise InputError("inspect: --json prints the statement and --card writes files; choose one")
+    if not as_card and (output is not None or facts is not None):
+        raise InputError("inspect: -o and --facts belong to the card; add --card")
+    if as_card:
+        _card(release, output, facts)
+        return
     loaded = load_release(release)
     if as_json:
-        facts = {"kind": loaded.kind, "privacy": loaded.privacy.to_dict(), "schema": loaded.schema.to_dict()}
-        print(json.dumps(facts | loaded.summary(), indent=2))
+        shown = {"kind": loaded.kind, "privacy": loaded.privacy.to_dict(), "schema": loaded.schema.to_dict()}
+        print(json.dumps(shown | loaded.summary(), indent=2))
         return
     from rich.console import Console
     from rich.markdown import Markdown
@@ -34,18 +53,7 @@ def inspect(release: str, as_json: bool = False) -> None:
     Console().print(Markdown(loaded.privacy.to_markdown()))
 
 
-def card(release: str, output: str | None = None, facts: str | None = None) -> None:
-    """Write the release card, ``card.json`` and ``card.html``.
-
-    Args:
-        release: Release file.
-        output: Folder to write to; None writes beside the release.
-        facts: yaml file of what only the curator knows.
-
-    Raises:
-        InputError: Not a release, facts that the registry has no field for, or a folder that cannot be written to.
-        VerificationError: The release's statement does not agree with itself.
-    """
+def _card(release: str, output: str | None, facts: str | None) -> None:
     from torchdpcate.audit.report import shipped_results
     from torchdpcate.verify.card import make_card, write_card
     from torchdpcate.verify.deployments import read_facts
@@ -68,15 +76,3 @@ def _short(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "none that is honest" if value is None else str(value)
-
-
-def check_options(as_json: bool, as_card: bool, output: str | None, facts: str | None) -> None:
-    """Refuse options that do not go together.
-
-    Raises:
-        InputError: ``--json`` with ``--card``, or ``-o`` or ``--facts`` without ``--card``.
-    """
-    if as_json and as_card:
-        raise InputError("inspect: --json prints the statement and --card writes files; choose one")
-    if not as_card and (output is not None or facts is not None):
-        raise InputError("inspect: -o and --facts belong to the card; add --card")

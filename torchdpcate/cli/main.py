@@ -4,7 +4,9 @@ import argparse
 import io
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
 
 from torchdpcate._files import NO_ROOM
 from torchdpcate._signals import Terminated, terminable
@@ -40,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = [word for word in words if word != "--debug"]
     try:
         with terminable():
-            _command(words)()
+            _command(words)
     except KeyboardInterrupt:
         return _complain("interrupted; the run folder's ledger counts what was spent", 130)
     except Terminated:
@@ -54,26 +56,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _command(words: list[str]) -> Callable[[], None]:
+def _command(words: list[str]) -> None:
     # Hydra has its own grammar, so its words never pass through argparse.
-    if words[:1] == ["train"]:
-        if words[1:] in (["-h"], ["--help"]):
-            return lambda: print(_TRAIN_HELP, end="")
-        from torchdpcate.cli.train import train
-
-        return lambda: train(words[1:])
-    if words[:1] == ["audit"]:
-        from torchdpcate.cli.audit import audit
-
-        return lambda: audit(words[1:])
-    parsed = _parser().parse_args(words)
-    return lambda: parsed.run(parsed)
+    if words[:1] == ["train"] and words[1:] in (["-h"], ["--help"]):
+        print(_TRAIN_HELP, end="")
+    elif words[:1] in (["train"], ["audit"]):
+        _call(words[0], words[1:])
+    else:
+        given = vars(_parser().parse_args(words))
+        _call(given.pop("command"), **{name: value for name, value in given.items() if name != "debug"})
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="torchdpcate", description="Private treatment effects.")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands.add_parser("train", help="train and release (see torchdpcate train --help)", add_help=False)
 
     predict = commands.add_parser("predict", help="effects or decisions of a release at the rows of a table")
@@ -85,66 +82,34 @@ def _parser() -> argparse.ArgumentParser:
     predict.add_argument(
         "--most-bytes", type=int, metavar="N", help="what a row group of a parquet file may unpack to (default 1 GiB)"
     )
-    predict.set_defaults(run=_predict)
 
     inspect = commands.add_parser("inspect", help="what a release guarantees")
     inspect.add_argument("release", help="release file")
-    inspect.add_argument("--json", action="store_true", help="print JSON")
-    inspect.add_argument("--card", action="store_true", help="write the release card, card.json and card.html")
+    inspect.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
+    inspect.add_argument(
+        "--card", action="store_true", dest="as_card", help="write the release card, card.json and card.html"
+    )
     inspect.add_argument("-o", "--output", help="folder of the card; beside the release if left out")
     inspect.add_argument("--facts", help="yaml file of what only the curator knows (organisation, intended use, ...)")
-    inspect.set_defaults(run=_inspect)
 
     verify = commands.add_parser("verify", help="recompute a release's accounting and checksums")
     verify.add_argument("release", help="release file")
-    verify.set_defaults(run=_verify)
 
     answer = commands.add_parser("answer", help="new queries to a run's online service (the curator's side)")
-    answer.add_argument("folder", help="run folder of train release=function mechanism=gaussian_process")
+    answer.add_argument("run", metavar="folder", help="run folder of train release=function mechanism=gaussian_process")
     answer.add_argument("--queries", required=True, help="csv or parquet table with the covariates' columns")
     answer.add_argument("-o", "--output", help="csv or parquet file to write, column effect; printed if left out")
-    answer.set_defaults(run=_answer)
 
     commands.add_parser("audit", help="attack the mechanisms (see torchdpcate audit --help)", add_help=False)
 
     report = commands.add_parser("report", help="table and figure of one run or of a sweep")
     report.add_argument("folder", help="run folder, or a folder of run folders")
-    report.set_defaults(run=_report)
     return parser
 
 
-def _predict(parsed: argparse.Namespace) -> None:
-    from torchdpcate.cli.predict import predict
-
-    predict(parsed.release, parsed.input, parsed.output, parsed.most_bytes)
-
-
-def _answer(parsed: argparse.Namespace) -> None:
-    from torchdpcate.cli.answer import answer
-
-    answer(parsed.folder, parsed.queries, parsed.output)
-
-
-def _inspect(parsed: argparse.Namespace) -> None:
-    from torchdpcate.cli.inspect import card, check_options, inspect
-
-    check_options(parsed.json, parsed.card, parsed.output, parsed.facts)
-    if parsed.card:
-        card(parsed.release, parsed.output, parsed.facts)
-    else:
-        inspect(parsed.release, as_json=parsed.json)
-
-
-def _verify(parsed: argparse.Namespace) -> None:
-    from torchdpcate.cli.verify import verify
-
-    verify(parsed.release)
-
-
-def _report(parsed: argparse.Namespace) -> None:
-    from torchdpcate.cli.report import report
-
-    report(parsed.folder)
+def _call(command: str, *given: Any, **named: Any) -> None:
+    """Call a command's function, imported only now."""
+    getattr(import_module(f"torchdpcate.cli.{command}"), command)(*given, **named)
 
 
 def _explain(error: Exception) -> int:
