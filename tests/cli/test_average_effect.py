@@ -358,7 +358,7 @@ MISTAKES = {
     "bounds exchanged": (None, ["effect.outcome_bounds=[0.7,0.3]"], "outcome_bounds"),
     "gaussian without delta": (None, ["effect.fitter=noisy_gradient"], "delta"),
     "one group": (None, ["effect=subsample_aggregate", "effect.groups=1"], "groups"),
-    "penalty of nothing": (None, ["effect=horvitz_thompson", "effect.least_penalty=0"], "least_penalty"),
+    "penalty of nothing": (None, ["effect=horvitz_thompson", "effect.ridge=0"], "ridge"),
     "networks without delta": (None, ["effect=doubly_robust"], "delta = 0"),
     "features that are trained": (None, ["features=representation"], "nuisances"),
     "epsilon of nothing": (None, ["privacy.epsilon=0"], "epsilon"),

@@ -109,7 +109,7 @@ def test_a_query_release_is_offered_the_noise_of_the_function(tmp_path):
     ("words", "remedy"),
     [
         (("second_stage=kernel_ridge",), "has no sensitivity bound for this second stage"),
-        (("second_stage=kernel_ridge", "mechanism=gaussian_process", "features=fourier"), "has its own"),
+        (("second_stage=kernel_ridge", "mechanism=gaussian_process", "features=fourier"), "of second_stage=linear"),
         (("release=queries", "mechanism=influence", "split=cross_fit"), "split=disjoint"),
         (("second_stage=kernel_ridge", "mechanism=gaussian_process", "second_stage.bandwidth=-1"), "bandwidth"),
         (("split=cross_fit", "split.nuisance_share=1"), "nuisance_share"),

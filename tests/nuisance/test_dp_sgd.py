@@ -402,7 +402,7 @@ def test_refuses_a_test_sampler_under_private_noise(dataset):
 def test_refuses_an_unknown_mode_and_two_callbacks(dataset):
     with pytest.raises(InputError, match="mode="):
         DPSGD(plan(), NoiseSource.fixed(0), mode="ew")
-    second = DPSGD(plan(), NoiseSource.fixed(1), label="second")
+    second = DPSGD(plan(), NoiseSource.fixed(1))
     with pytest.raises((InputError, RuntimeError)):
         fit(Foreign(), dataset, plan(), callbacks=[second])
 

@@ -110,7 +110,7 @@ LEARNERS = {
     **{f"aipw of {e}": lambda e=e: DoublyRobustEffect(DOMAIN, SOME, estimand=e) for e in ("ATT", "ATC", "ATO")},
     "aipw": lambda: DoublyRobustEffect(DOMAIN, SOME),
     "aipw of the treated, noise alone": lambda: DoublyRobustEffect(DOMAIN, PrivacyBudget(0.05, 1e-6), estimand="ATT"),
-    "horvitz_thompson with a penalty": lambda: HorvitzThompsonEffect(DOMAIN, PURE, least_penalty=0.01),
+    "horvitz_thompson with a penalty": lambda: HorvitzThompsonEffect(DOMAIN, PURE, ridge=0.01),
     "much epsilon": lambda: CovariateBalancingEffect(DOMAIN, PrivacyBudget(1e4, 0.0), shares=BESIDE),
     "tiny outcomes": lambda: CovariateBalancingEffect(
         Domain([0.0], [1.0], 0.0, 1e-15), PURE, overlap=0.2, shares=BESIDE

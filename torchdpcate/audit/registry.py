@@ -22,9 +22,11 @@ def registry() -> dict[str, WorstCase]:
         >>> "objective" in registry()
         True
     """
-    for module in _modules():
+    modules = _modules()
+    for module in modules:
         import_module(module)
-    return dict(WORST_CASES)
+    place = {module: at for at, module in enumerate(modules)}  # whatever was imported earlier
+    return dict(sorted(WORST_CASES.items(), key=lambda named: place.get(named[1].make.__module__, len(place))))
 
 
 def find(name: str) -> WorstCase:

@@ -11,6 +11,7 @@ OPTIONS: dict[str, str] = {
     "second_stage.purchase.share": "second_stage.private_threshold.budget_fraction",
     "second_stage.purchase": "second_stage.private_threshold",
     "effect.eta": "effect.overlap",
+    "effect.least_penalty": "effect.ridge",
     "rule.gamma": "rule.ridge",
     "rule.gamma_bound": "rule.ridge_bound",
     "tune.gammas": "tune.ridges",

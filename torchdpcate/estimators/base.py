@@ -15,8 +15,10 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.guarantee import Guarantee
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
+from torchdpcate.release.statement import PrivacyStatement, make_statement
 
 
 class PrivateEstimator(BaseEstimator, ABC):
@@ -125,6 +127,27 @@ class PrivateEstimator(BaseEstimator, ABC):
     def _conditional(self) -> bool:
         """Return whether nothing that is paid for is certified."""
         return False
+
+    def _statement_of(
+        self, mechanism: Any, guarantee: Guarantee, public: Mapping[str, Any], own: set[int]
+    ) -> PrivacyStatement:
+        """Return the privacy statement of a release.
+
+        Args:
+            mechanism: What made it, with ``name`` and ``formula``.
+            guarantee: Its level and conditions.
+            public: Public settings and constants.
+            own: Its entries in the ledger.
+        """
+        return make_statement(
+            self._session,
+            guarantee,
+            own=own,
+            mechanism=mechanism.name,
+            formula=mechanism.formula,
+            public=public,
+            bounds_origin=self.schema_.domain.origin,
+        )
 
     def _require_fitted(self, what: str) -> None:
         if not self.__sklearn_is_fitted__():

@@ -12,6 +12,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from torchdpcate._renamed import renamed_arguments
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.checks import callbacks, check_optimizer, check_sampler, check_trainer, check_weights
 from torchdpcate.nuisance.plan import DPSGDPlan
@@ -58,6 +59,7 @@ class DPSGD(Callback):
         InputError: `mode` is unknown, or a private ledger is paired with a fixed noise source.
     """
 
+    @renamed_arguments(label="charge")
     def __init__(
         self,
         plan: DPSGDPlan,

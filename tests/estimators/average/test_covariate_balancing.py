@@ -296,7 +296,7 @@ def test_estimates_on_lalonde(controls, plain, intercept):
 
 
 def test_the_clip_under_its_old_name():
-    with pytest.warns(FutureWarning, match="called overlap now") as told:
+    with pytest.warns(FutureWarning, match="eta is now overlap") as told:
         release = CovariateBalancingEffect(DOMAIN, BUDGET, eta=0.1).fit(*arrays(500, 0)).release()
     assert len([one for one in told if one.category is FutureWarning]) == 1
     assert release.privacy.public["eta"] == 0.1

@@ -116,7 +116,7 @@ def test_learner_pays_both_halves_and_has_no_interval(tmp_path):
     again = load_release(path)
     assert again.estimate == release.estimate
     assert torch.equal(again.weights.theta, fitted.weights_.theta)
-    with pytest.raises(InputError, match="released"):
+    with pytest.raises(InputError, match="made its release"):
         fitted.release()
 
 
@@ -139,8 +139,8 @@ def test_without_privacy():
     ("settings", "words"),
     [
         ({"estimand": "ATT"}, "estimates ATE"),
-        ({"least_penalty": 0.0}, "least_penalty"),
-        ({"least_penalty": float("nan")}, "least_penalty"),
+        ({"ridge": 0.0}, "ridge"),
+        ({"ridge": float("nan")}, "ridge"),
         ({"overlap": 0.6}, "overlap"),
     ],
 )

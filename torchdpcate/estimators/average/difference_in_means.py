@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from torchdpcate._renamed import renamed
 from torchdpcate.erm.records import Batch, Records
 from torchdpcate.estimators.average.effect_estimator import EffectFacts, Total, Weighted
 from torchdpcate.estimators.average.learner import AverageEffectLearner
@@ -69,6 +70,7 @@ class DifferenceInMeans(AverageMechanism):
         return OutcomeTable.of_numbers(stated, EffectFacts(stated.n, EQUAL))
 
 
+@renamed(eta="overlap")
 @dataclass(eq=False, repr=False)
 class DifferenceInMeansEffect(AverageEffectLearner):
     r"""Difference of the arms' mean outcomes, which adjusts for nothing.

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from torchdpcate._renamed import renamed
 from torchdpcate.causal.estimand import Estimand
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
 
+@renamed(eta="overlap")
 @dataclass(eq=False, repr=False)
 class DoublyRobustEffect(AverageEffectLearner):
     r"""Average effect by augmented inverse propensity weights, with the influence function's variance.

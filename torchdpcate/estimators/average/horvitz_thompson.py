@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from torchdpcate._renamed import renamed
 from torchdpcate.causal.estimand import Estimand
 from torchdpcate.erm.losses import Logistic
 from torchdpcate.erm.objective_fit import ObjectiveFit
@@ -53,11 +54,11 @@ class HorvitzThompsonPlan:
 
 
 def plan_horvitz_thompson(
-    n: int, features: FeatureMap, estimand: Estimand, epsilon: float, least_penalty: float | None = None
+    n: int, features: FeatureMap, estimand: Estimand, epsilon: float, ridge: float | None = None
 ) -> HorvitzThompsonPlan:
     r"""Calibrate both stages at half of epsilon each.
 
-    The propensity is logistic regression by objective perturbation with ridge gamma. A ``least_penalty`` lambda_0 makes
+    The propensity is logistic regression by objective perturbation with ridge gamma. A ``ridge`` lambda_0 makes
     it max(gamma, n lambda_0), and the epsilon that the smaller change of curvature then leaves goes into less noise.
 
     Args:
@@ -65,10 +66,10 @@ def plan_horvitz_thompson(
         features: Of the propensity, set up on the domain.
         estimand: Estimand ATE and clip.
         epsilon: Of all of it.
-        least_penalty: lambda_0, ridge a record for features scaled to largest entry 1; None has none.
+        ridge: lambda_0, least ridge a record for features scaled to largest entry 1; None has none.
 
     Raises:
-        InputError: A penalty that is not positive.
+        InputError: A ridge that is not positive.
 
     Example:
         >>> from torchdpcate import Domain
@@ -81,10 +82,10 @@ def plan_horvitz_thompson(
     """
     budget = PrivacyBudget(epsilon * _HALF, 0.0)
     fit = ObjectiveFit().prepare(Logistic(), n, features, budget)
-    if least_penalty is not None:
-        ridge = n * positive("least_penalty", least_penalty) * features.largest_entry**2
-        if ridge > fit.ridge:
-            fit = ObjectiveFit(share=_share(ridge, fit)).prepare(Logistic(), n, features, budget)
+    if ridge is not None:
+        least = n * positive("ridge", ridge) * features.largest_entry**2
+        if least > fit.ridge:
+            fit = ObjectiveFit(share=_share(least, fit)).prepare(Logistic(), n, features, budget)
     return HorvitzThompsonPlan(estimand, fit, sum_mechanism(n, estimand, budget.epsilon))
 
 
@@ -191,6 +192,7 @@ class HorvitzThompson(AverageMechanism):
         return Recomputed(found, exactly({"sum_scale": scale}), {"sum": (n * of.largest, scale)})
 
 
+@renamed(eta="overlap", least_penalty="ridge")
 @dataclass(eq=False, repr=False)
 class HorvitzThompsonEffect(AverageEffectLearner):
     r"""Average effect by inverse propensity weights, a peer to compare with: no interval, noise of order 1/eta.
@@ -208,7 +210,7 @@ class HorvitzThompsonEffect(AverageEffectLearner):
     Args:
         domain: See ``AverageEffectLearner``, and for all arguments not named here.
         budget: Of all of it; its delta is not used.
-        least_penalty: Public least ridge a record, for features scaled to largest entry 1; None takes the ridge that
+        ridge: Public least ridge a record, for features scaled to largest entry 1; None takes the ridge that
             the mechanism needs, which is smaller.
 
     Example:
@@ -222,7 +224,7 @@ class HorvitzThompsonEffect(AverageEffectLearner):
     """
 
     _: KW_ONLY
-    least_penalty: float | None = None
+    ridge: float | None = None
 
     mechanism: ClassVar[type[AverageMechanism]] = HorvitzThompson
 
@@ -232,16 +234,16 @@ class HorvitzThompsonEffect(AverageEffectLearner):
         return estimand.public_size
 
     def check(self, n: int) -> None:
-        """See ``AverageEffectLearner``; also refuses a penalty that is not positive."""
-        if self.least_penalty is not None:
-            positive("least_penalty", self.least_penalty)
+        """See ``AverageEffectLearner``; also refuses a ridge that is not positive."""
+        if self.ridge is not None:
+            positive("ridge", self.ridge)
         if self.budget is not None:
             self.plan(n)
 
     def plan(self, n: int) -> HorvitzThompsonPlan:
         """See ``AverageEffectLearner``."""
         assert self.budget is not None
-        return plan_horvitz_thompson(n, self.features(), self.target, self.budget.epsilon, self.least_penalty)
+        return plan_horvitz_thompson(n, self.features(), self.target, self.budget.epsilon, self.ridge)
 
     def _fit_first(self, records: Records) -> None:
         features = self.features()

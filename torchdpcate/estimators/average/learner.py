@@ -1,6 +1,5 @@
 """What every learner of an average effect does: checks, an account, one estimate with its interval."""
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
@@ -28,7 +27,6 @@ from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.estimate import Estimate
 from torchdpcate.release.holds_if import HOLDS_IF
-from torchdpcate.release.statement import make_statement
 
 
 @renamed(curator_estimate="nonprivate_estimate")
@@ -53,7 +51,6 @@ class AverageEffectLearner(PrivateEstimator):
             1/eta, and clipping changes whom the effect is an average of.
         noise: Privacy noise; None takes the operating system's entropy.
         ledger_path: File of the ledger, which must not exist; None keeps the ledger in memory.
-        eta: Old name of ``overlap``.
 
     Attributes:
         schema_: Columns and public bounds.
@@ -69,7 +66,6 @@ class AverageEffectLearner(PrivateEstimator):
     overlap: float | None = None
     noise: NoiseSource | None = None
     ledger_path: str | Path | None = None
-    eta: float | None = None
 
     mechanism: ClassVar[type[AverageMechanism]]
     """What releases the estimate."""
@@ -163,8 +159,8 @@ class AverageEffectLearner(PrivateEstimator):
     @property
     def target(self) -> Estimand:
         """The estimand, with its overlap."""
-        given = (self.overlap, self.eta, TableSchema.of(self.domain).domain.overlap)
-        return make_estimand(self.estimand, next(overlap for overlap in given if overlap is not None))
+        overlap = TableSchema.of(self.domain).domain.overlap if self.overlap is None else self.overlap
+        return make_estimand(self.estimand, overlap)
 
     @classmethod
     def supports(cls, estimand: type[Estimand]) -> bool:
@@ -190,8 +186,6 @@ class AverageEffectLearner(PrivateEstimator):
         """Conclude without noise."""
 
     def _prepare(self, records: Any) -> None:
-        if self.eta is not None:
-            warnings.warn("eta: this setting is called overlap now", FutureWarning, stacklevel=4)
         target = self.target  # refuses estimand and overlap
         if not self.supports(type(target)):
             able = (name for name, estimand in ESTIMANDS.items() if self.supports(estimand))
@@ -224,15 +218,7 @@ class AverageEffectLearner(PrivateEstimator):
 
     def _published(self, found: NoisyEstimate, extras: Mapping[str, Any], own: set[int]) -> AverageEffectRelease:
         guarantee = Guarantee(self.level, self._session.budget, self.conditions, source="covariate_balancing")
-        statement = make_statement(
-            self._session,
-            guarantee,
-            own=own,
-            mechanism=self._mechanism.name,
-            formula=self._mechanism.formula,
-            public=self.settings_,
-            bounds_origin=self.schema_.domain.origin,
-        )
+        statement = self._statement_of(self._mechanism, guarantee, self.settings_, own)
         numbers = {name: values[0].item() for name, values in found.released.items()}
         estimand = self.settings_["estimand"]
         return AverageEffectRelease(estimand, self._estimate(found), numbers, self.schema_, statement, **extras)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from torchdpcate._renamed import renamed
 from torchdpcate.causal.estimand import Estimand
 from torchdpcate.data.split import public_permutation
 from torchdpcate.erm.losses import Logistic
@@ -227,6 +228,7 @@ class SubsampleAggregate(AverageMechanism):
         return Recomputed(found, exactly({f"{part}_scale": scale for part, scale in scales.items()}), reaches)
 
 
+@renamed(eta="overlap")
 @dataclass(eq=False, repr=False)
 class SubsampleAggregateEffect(AverageEffectLearner):
     r"""Average effect as the mean over small groups, a peer to compare with.

@@ -37,7 +37,7 @@ from torchdpcate.privacy.guarantee import Condition, own_code
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.release import FunctionRelease, QueryRelease
-from torchdpcate.release.statement import PrivacyStatement, make_statement
+from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.second_stage.recipes import LinearSecondStage, SecondStage
 from torchdpcate.second_stage.stage import FittedStage, RKHSStage
 
@@ -430,15 +430,8 @@ class CATELearner(PrivateEstimator):
         return self._session.spend(run, blocks, Charge(Purpose.RELEASE, mechanism.name), budget, mechanism.gaussian)
 
     def _statement(self, mechanism: Mechanism, result: Prepared | OnlineTerms, own: set[int]) -> PrivacyStatement:
-        return make_statement(
-            self._session,
-            result.guarantee.resting_on(self._own),
-            own=own,
-            mechanism=mechanism.name,
-            formula=mechanism.formula,
-            public={**self._public, "ridge": self.stage_.ridge, **result.public},
-            bounds_origin=self.schema_.domain.origin,
-        )
+        public = {**self._public, "ridge": self.stage_.ridge, **result.public}
+        return self._statement_of(mechanism, result.guarantee.resting_on(self._own), public, own)
 
 
 class RLearner(CATELearner):

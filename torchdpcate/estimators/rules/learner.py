@@ -36,7 +36,6 @@ from torchdpcate.privacy.guarantee import Condition, of_library, own_code
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.rule import RuleRelease
-from torchdpcate.release.statement import make_statement
 
 RECORDS, WEIGHTS = "records", "weights"
 """Blocks of records: the rule's own, and the one that fits weights where they have a block of their own."""
@@ -187,15 +186,7 @@ class RuleLearner(PrivateEstimator):
             return mechanism.prepare(problem, budget).run(session)
 
         ready, own = session.spend(run, [RECORDS], Charge(Purpose.RELEASE, mechanism.name), budget)
-        statement = make_statement(
-            session,
-            ready.guarantee,
-            own=own,
-            mechanism=mechanism.name,
-            formula=mechanism.formula,
-            public={**self.settings_, **ready.public},
-            bounds_origin=self.schema_.domain.origin,
-        )
+        statement = self._statement_of(mechanism, ready.guarantee, {**self.settings_, **ready.public}, own)
         return RuleRelease(ready.output, self.features_.twin(), self.released_schema_, statement)
 
     def plan(self) -> NoiseReport:

@@ -176,6 +176,7 @@ class PrivateResidual(Outcome):
         InputError: A fraction or a quantile outside (0, 1).
 
     Example:
+        >>> from torchdpcate.privacy.noise import NoiseSource
         >>> y, domain = torch.linspace(0, 1, 2000).double(), Domain([0.0], [1.0], outcome_low=0.0, outcome_high=10.0)
         >>> records, session = CausalData(y[:, None], y.round(), y), FitSession(NoiseSource.system())
         >>> residual = PrivateResidual().settle(records, domain, 20.0, session)

@@ -34,7 +34,6 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS, SelectionMechanism
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.policy import NUISANCE, SCORING, PolicyRelease
-from torchdpcate.release.statement import make_statement
 
 _ROW_BY_ROW_BY_CONSTRUCTION = (Constants, Thresholds, LinearPolicies, TreePolicies)
 _ROW_BY_ROW = Condition(
@@ -195,15 +194,8 @@ class PolicySelector(PrivateEstimator):
 
         guarantee = self._guarantee()
         (mechanism, chosen), own = session.spend(run, self._pays(), Charge(Purpose.RELEASE, self.mechanism), budget)
-        statement = make_statement(
-            session,
-            replace(guarantee, budget=PrivacyBudget(mechanism.epsilon, 0.0)),
-            own=own,
-            mechanism=mechanism.name,
-            formula=mechanism.formula,
-            public=self.settings_,
-            bounds_origin=self.schema_.domain.origin,
-        )
+        guarantee = replace(guarantee, budget=PrivacyBudget(mechanism.epsilon, 0.0))
+        statement = self._statement_of(mechanism, guarantee, self.settings_, own)
         return PolicyRelease(self.library_.one(chosen), self.actions_, self.schema_, statement)
 
     def plan(self, n: int, errors: Mapping[str, tuple[float, float]] | None = None) -> SelectionPlan:
