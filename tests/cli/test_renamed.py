@@ -51,3 +51,11 @@ def test_new_settings_are_there_and_old_ones_are_not():
     groups = {path.parent.name for path in conf_dir().rglob("*.yaml")}
     assert set(renamed.OPTIONS.values()) <= known | groups
     assert not set(renamed.OPTIONS) & (known | groups)
+
+
+def test_a_summary_of_an_earlier_version_is_read_by_its_old_keys():
+    assert (
+        renamed.by_any_name({"nuisance_guarantee": "fixed", "certificate": "frozen"}, "nuisance_guarantee") == "fixed"
+    )
+    assert renamed.by_any_name({"certificate": "frozen"}, "nuisance_guarantee") == "frozen"
+    assert renamed.by_any_name({}, "nuisance_guarantee") is None

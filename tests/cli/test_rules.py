@@ -332,7 +332,7 @@ MISTAKES = {
         ["task=two_stage_rule", "outcome=shifted", "outcome.low=10", "outcome.high=12"],
         "every outcome.*gets the same weight",
     ),
-    "epsilon too small": (None, [*OWL_TABLE, "privacy.epsilon=0.001"], "ridge_bound.*expect an accuracy of 0.5"),
+    "epsilon too small": (None, [*OWL_TABLE, "privacy.epsilon=0.003"], "ridge_bound.*expect an accuracy of 0.5"),
     "ridge too small": (None, [*OWL_TABLE, "rule.ridge=1e-6"], "ridge of at least"),
     "ridge negative": (None, [*OWL_TABLE, "rule.ridge=-1"], "ridge = -1"),
     "Gaussian noise without delta": (

@@ -22,7 +22,7 @@ OWN = {
     "owl": {"weights", "outcome", "loss", "features"},
     "two_stage_rule": {"weights", "outcome", "loss", "features"},
     "pairwise": {"matching", "outcome", "loss", "features"},
-    "policy_selection": {"policies", "certificate", "selection", "mechanism"},
+    "policy_selection": {"policies", "nuisance_guarantee", "selection", "mechanism"},
     "average_effect": {"effect", "features"},
 }
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from torchdpcate.data.queries import read_queries
 from torchdpcate.data.stream import stream_effects
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.online.service import STATE_FILE, OnlineService
+from torchdpcate.estimators.cate.online.service import OnlineService
+from torchdpcate.estimators.cate.online.state import STATE_FILE
 
 ONLINE = Path("curator") / "online"
 

@@ -2,7 +2,8 @@
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from torchdpcate._text import plain
 
@@ -48,6 +49,17 @@ def new_words(words: Sequence[str]) -> list[str]:
         warning = f"{'; '.join(changed)}; the old name will be refused by the next version"
         print(f"torchdpcate: warning: {plain(warning)}", file=sys.stderr)
     return new
+
+
+def by_any_name(values: Mapping[str, Any], name: str) -> Any:
+    """Return a value by its key, or by the key that an earlier version gave it; None where there is neither.
+
+    Example:
+        >>> by_any_name({"certificate": "stability"}, "nuisance_guarantee")
+        'stability'
+    """
+    keys = (name, *(old for old, new in OPTIONS.items() if new == name))
+    return next((values[key] for key in keys if key in values), None)
 
 
 def _new_word(word: str) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from torchdpcate._text import is_plain, plain
+from torchdpcate.cli.renamed import by_any_name
 from torchdpcate.cli.task import family_of
 from torchdpcate.errors import InputError
 
@@ -34,7 +35,7 @@ def read_summary(path: Path) -> dict[str, Any]:
             "folder": path.parent,
             "run": _folder_name(path.parent),
             "task": summary["task"],
-            **{name: "-" if summary.get(name) is None else _word(summary[name]) for name in names},
+            **{name: "-" if (value := by_any_name(summary, name)) is None else _word(value) for name in names},
             **{name: _word(summary[name]) for name in WORDS},
             "settings": settings,
             **{name: _whole(summary[name]) for name in COUNTS},

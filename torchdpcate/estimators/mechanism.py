@@ -38,7 +38,6 @@ class Stated:
         conditions: Names of the conditions that its own guarantee may rest on, beside those that any release may
             (`verify.known.COMMON_CONDITIONS`); None where its parts bring conditions of their own, under any name.
         formula: Its noise scale in words; None where that is not compared.
-        prefixes: How further public constants may begin.
     """
 
     highest: Level
@@ -47,7 +46,6 @@ class Stated:
     may: frozenset[str] = frozenset()
     conditions: tuple[str, ...] | None = ()
     formula: str | None = None
-    prefixes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

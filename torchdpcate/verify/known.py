@@ -119,5 +119,5 @@ def constants_problem(public: Mapping[str, Any], known: Stated) -> str | None:
         return f"its public constants lack {', '.join(sorted(missing))}"
     # a fitter of another maker states what it likes
     own = tuple(f"{name}_" for name in FITTED if public.get(f"{name}_fitter", "objective") not in LINEAR_FITS)
-    strange = {name for name in public.keys() - known.needs - known.may if not name.startswith((*own, *known.prefixes))}
+    strange = {name for name in public.keys() - known.needs - known.may if not name.startswith(own)}
     return f"its public constants hold {', '.join(map(repr, sorted(strange)))}, which none states" if strange else None

@@ -23,8 +23,10 @@ from torchdpcate.estimators.cate.mechanisms.gaussian_process import GaussianProc
 from torchdpcate.estimators.cate.online import history
 from torchdpcate.estimators.cate.online.correction import correction_from, correction_of
 from torchdpcate.estimators.cate.online.history import HEAD_FILE, HISTORY_FILE
+from torchdpcate.estimators.cate.online.noisy_function import NoisyFunction
 from torchdpcate.estimators.cate.online.path import JITTER
-from torchdpcate.estimators.cate.online.service import STATE_FILE, NoisyFunction, OnlineService, OnlineTerms
+from torchdpcate.estimators.cate.online.service import OnlineService, OnlineTerms
+from torchdpcate.estimators.cate.online.state import STATE_FILE
 from torchdpcate.features.maps import Fourier, Representation
 from torchdpcate.features.unit_kernel import UnitKernel
 from torchdpcate.privacy.accounting import dp_sgd_noise_multiplier

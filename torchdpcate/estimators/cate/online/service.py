@@ -1,6 +1,5 @@
 """Answers online: the curator's service that reveals one noisy function, query by query, for one charge."""
 
-import json
 import os
 import secrets
 from collections.abc import Callable
@@ -12,15 +11,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate._files import PRIVATE, atomic_path, check_private, reserved
+from torchdpcate._files import check_private, reserved
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, NumericalError, ReleaseFileError
 from torchdpcate.estimators.cate.mechanisms.gaussian_process import AUDITED, GaussianProcess, public_constants
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, linear_stage
-from torchdpcate.estimators.cate.online.correction import Correction, correction_from, correction_of, with_columns
+from torchdpcate.estimators.cate.online.correction import Correction, correction_of, with_columns
 from torchdpcate.estimators.cate.online.counter import Counter
 from torchdpcate.estimators.cate.online.history import History
-from torchdpcate.estimators.cate.online.path import EXCESS, JITTER, LATTICE, Revealed, SamplePath, answer_step
+from torchdpcate.estimators.cate.online.noisy_function import NoisyFunction
+from torchdpcate.estimators.cate.online.path import EXCESS, JITTER, Revealed, answer_step
+from torchdpcate.estimators.cate.online.state import STATE_FILE, ServiceState
 from torchdpcate.nuisance.model import NuisanceModel
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import Event
@@ -28,71 +29,14 @@ from torchdpcate.privacy.guarantee import Guarantee
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, function_evidence, worst_case
-from torchdpcate.release.blocks import typed
-from torchdpcate.release.digest import DIGEST_KEY, release_digest
-from torchdpcate.release.parts import load_nuisances, named_tensors
+from torchdpcate.release.parts import named_tensors
 from torchdpcate.release.release import QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.second_stage.stage import FittedStage
 
-STATE_FILE = "state.safetensors"
-_FORMAT, _FORMAT_VERSION = "torchdpcate-online", "2"  # 1 had free text for charges
-_SLACK = EXCESS * JITTER
 _BATCH = 4_096  # answers worked out at once
 _ROOM = 1 << 20  # bytes of a service besides its tensors
-_STOCK = 1_024  # numbers drawn at once
 _AGREE = 1e-6  # of the outcome range, between an answer in the history and the same one worked out anew
-
-
-class _Stock:
-    """Standard normal numbers drawn in advance, for one draw costs as much as hundreds; none is used twice."""
-
-    def __init__(self, noise: NoiseSource) -> None:
-        self._noise, self._owner, self._left = noise, 0, torch.empty(0, dtype=torch.float64)
-
-    def take(self, count: int) -> Tensor:
-        """Return numbers that nobody has had, [count]."""
-        if self._owner != os.getpid():  # a fork has the same stock, and both would use it
-            self._owner, self._left = os.getpid(), self._left[:0]
-        if count > len(self._left):
-            self._left = self._noise.gaussian(max(count, _STOCK), 1.0, LATTICE)
-        taken, self._left = self._left[:count], self._left[count:]
-        return taken
-
-    def __getstate__(self) -> dict[str, Any]:
-        """A copy begins with an empty stock: it must not use the same numbers again."""
-        return {**self.__dict__, "_left": self._left[:0]}
-
-
-class NoisyFunction:
-    r"""f(x) + s (v(x) + sqrt(jitter) e(x)) at queries as they come: v a path of GP(0, K), e white noise.
-
-    s = r sqrt(1 + excess) covers what ``SamplePath`` leaves out, so that the covariance of the noise is never below
-    r^2 K.
-
-    Args:
-        correction: f and its kernel.
-        scale: s, in outcome units.
-        noise: Where z and e come from.
-    """
-
-    def __init__(self, correction: Correction, scale: float, noise: NoiseSource) -> None:
-        self.correction, self.scale = correction, scale
-        self.path, self._stock = SamplePath(correction.covariance, _SLACK), _Stock(noise)
-
-    def reveal(self, lifted: Tensor, runs: int = 1) -> tuple[Revealed, Tensor]:
-        """Return the path at new queries, and beside it v + sqrt(jitter) e, [b, runs], for independent paths."""
-        z, e = self._stock.take(2 * len(lifted) * runs).reshape(2, len(lifted), runs)
-        revealed = self.path.reveal(lifted, z)
-        return revealed, revealed.values + JITTER**0.5 * e
-
-    def value(self, lifted: Tensor, total: Tensor) -> Tensor:
-        """Return f plus the noise, [b, runs]."""
-        return self.correction.value(lifted)[:, None] + self.scale * total
-
-    def noise_scales(self, lifted: Tensor) -> Tensor:
-        """Return the public standard deviation of the noise, [b]."""
-        return self.scale * (self.correction.variance(lifted) + JITTER).sqrt()
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,72 +69,6 @@ class OnlineTerms:
         return cls(gaussian.event, mechanism.guarantee(budget).resting_on(stage.conditions), public, scale)
 
 
-@dataclass(frozen=True, eq=False)
-class _State:
-    """What the service knows besides its history; the curator's."""
-
-    run: str
-    correction: Correction
-    nuisances: NuisanceModel
-    schema: TableSchema
-    privacy: PrivacyStatement
-    scale: float
-    columns: tuple[int, ...] | None = None
-    counter: str | None = None
-
-    def view(self, x: Tensor) -> Tensor:
-        """Return the columns of the covariates that nuisances and f see."""
-        return x if self.columns is None else x[:, list(self.columns)]
-
-    def save(self, path: Path) -> None:
-        from safetensors.torch import save_file
-
-        facts = {**self.correction.facts(), "nuisances": self.nuisances.config()}
-        facts |= {"scale": self.scale, "columns": self.columns, "counter": self.counter}
-        metadata = {
-            "format": _FORMAT,
-            "format_version": _FORMAT_VERSION,
-            "run": self.run,
-            "facts": json.dumps(facts),
-            "schema": json.dumps(self.schema.to_dict()),
-            "privacy": json.dumps(self.privacy.to_dict()),
-        }
-        own = {f"correction.{name}": tensor for name, tensor in self.correction.tensors().items()}
-        tensors = {
-            name: t.contiguous().clone() for name, t in (own | named_tensors("nuisances", self.nuisances)).items()
-        }
-        metadata[DIGEST_KEY] = release_digest(metadata, tensors)
-        with atomic_path(path, PRIVATE) as temporary:
-            save_file(tensors, temporary, metadata=metadata)
-
-    @classmethod
-    def load(cls, path: Path) -> "_State":
-        from safetensors import safe_open
-
-        try:
-            with safe_open(path, framework="pt") as file:
-                metadata = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-            if metadata["format"] != _FORMAT or metadata["format_version"] not in ("1", _FORMAT_VERSION):
-                raise ValueError("not of this format")
-            if metadata[DIGEST_KEY] != release_digest(metadata, tensors):
-                raise ValueError("it does not match its checksum")
-            facts = json.loads(metadata["facts"])
-            schema = TableSchema.from_dict(json.loads(metadata["schema"]))
-            nuisances = load_nuisances(tensors, facts["nuisances"])
-            own = {n.removeprefix("correction."): t for n, t in tensors.items() if n.startswith("correction.")}
-            columns = None if facts["columns"] is None else tuple(map(int, facts["columns"]))
-            domain = schema.domain if columns is None else schema.domain.select(columns)
-            correction = correction_from(own, facts, domain, nuisances)
-            stated = json.loads(metadata["privacy"])
-            privacy = PrivacyStatement.from_dict(typed(stated) if metadata["format_version"] == "1" else stated)
-            counter = None if facts.get("counter") is None else str(facts["counter"])
-            scale = float(facts["scale"])
-            return cls(metadata["run"], correction, nuisances, schema, privacy, scale, columns, counter)
-        except Exception as error:  # whatever Python raises on contents that somebody made up
-            raise ReleaseFileError(f"{path}: damaged or changed ({type(error).__name__}: {error})") from error
-
-
 class OnlineService:
     r"""Answers g0(x) + f(x) + s u(x), clipped to [-R, R], at any queries, as often as wanted, for one charge.
 
@@ -206,7 +84,7 @@ class OnlineService:
     The service is the curator's and trusted: its folder holds f and the noise, and never leaves. Answers may.
     """
 
-    def __init__(self, folder: Path, state: _State, noise: NoiseSource) -> None:
+    def __init__(self, folder: Path, state: ServiceState, noise: NoiseSource) -> None:
         self.folder, self._state, self._noise = folder, state, noise
         self._forget()
 
@@ -260,7 +138,7 @@ class OnlineService:
         except BaseException:
             folder.rmdir()
             raise
-        state = _State(run, correction, nuisances, schema, statement(terms), terms.scale, columns, counter)
+        state = ServiceState(run, correction, nuisances, schema, statement(terms), terms.scale, columns, counter)
         _history(folder, state).create()
         state.save(folder / STATE_FILE)  # last: a folder without it is no service
         return cls(folder, state, session.noise)
@@ -282,7 +160,7 @@ class OnlineService:
         if not (folder / STATE_FILE).is_file():
             raise InputError(f"folder = {folder}: no online service in it")
         check_private(folder)
-        state = _State.load(folder / STATE_FILE)
+        state = ServiceState.load(folder / STATE_FILE)
         if state.privacy.private_noise and not noise.private:
             raise InputError("noise: has a fixed seed, but this service claims privacy; leave it out")
         service = cls(folder, state, noise)
@@ -404,6 +282,27 @@ class OnlineService:
     def _tolerance(self) -> float:
         return _AGREE * self.schema.domain.outcome_range
 
+    @worst_case(
+        "online",
+        pair="one treated record apart from all others, its outcome at either end; asked beside it, then there",
+    )
+    @staticmethod
+    def worst_neighbours(budget: PrivacyBudget) -> Game:
+        """Return the attack on them."""
+        stages = [linear_stage((NEAR, y), n=100, ridge=0.1, threshold=0.01) for y in (-0.5, 0.5)]
+        terms, worlds = OnlineTerms.of(stages[0], budget), [correction_of(stage) for stage in stages]
+        queries = AUDITED.flip(0)
+        shift = stages[1].correction(queries) - stages[0].correction(queries)
+        covariance = stages[0].covariance(queries, queries) + JITTER * torch.eye(len(queries), dtype=torch.float64)
+
+        def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
+            function, answers = NoisyFunction(worlds[world], terms.scale, noise), []
+            for lifted in worlds[world].lift(queries).split(1):
+                answers.append(function.value(lifted, function.reveal(lifted, runs)[1]))
+            return torch.cat(answers).T
+
+        return Game(draw, terms.event, terms.guarantee, function_evidence(shift, covariance))
+
 
 def _size(correction: Correction, nuisances: NuisanceModel) -> int:
     """Return more bytes than a service's state and its first answers take."""
@@ -411,7 +310,7 @@ def _size(correction: Correction, nuisances: NuisanceModel) -> int:
     return _ROOM + 2 * sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def _history(folder: Path, state: _State) -> History:
+def _history(folder: Path, state: ServiceState) -> History:
     counter = None if state.counter is None else Counter(Path(state.counter), state.run, folder)
     return History(folder, state.run, state.schema.domain.dimension + 5, counter)
 
@@ -423,24 +322,3 @@ def _refuse_counter(path: str | None, run: str, folder: Path) -> None:
     Counter(Path(path), run, folder)
     if os.path.lexists(path) or not os.access(os.path.dirname(path), os.W_OK):
         raise InputError(f"counter = {path}: exists already, or its folder cannot be written to; choose another")
-
-
-@worst_case(
-    "online",
-    OnlineService,
-    pair="one treated record apart from all others, its outcome at either end; asked beside it, then there",
-)
-def _online(budget: PrivacyBudget) -> Game:
-    stages = [linear_stage((NEAR, y), n=100, ridge=0.1, threshold=0.01) for y in (-0.5, 0.5)]
-    terms, worlds = OnlineTerms.of(stages[0], budget), [correction_of(stage) for stage in stages]
-    queries = AUDITED.flip(0)
-    shift = stages[1].correction(queries) - stages[0].correction(queries)
-    covariance = stages[0].covariance(queries, queries) + JITTER * torch.eye(len(queries), dtype=torch.float64)
-
-    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        function, answers = NoisyFunction(worlds[world], terms.scale, noise), []
-        for lifted in worlds[world].lift(queries).split(1):
-            answers.append(function.value(lifted, function.reveal(lifted, runs)[1]))
-        return torch.cat(answers).T
-
-    return Game(draw, terms.event, terms.guarantee, function_evidence(shift, covariance))
