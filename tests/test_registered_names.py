@@ -1,9 +1,17 @@
 """Names of the registries are those that classes give themselves; old names of arguments answer with one warning."""
 
 import pytest
+import torch
 
+from torchdpcate.candidates.constants import Constants
 from torchdpcate.candidates.library import POLICY_FAMILIES
+from torchdpcate.candidates.thresholds import Thresholds
 from torchdpcate.data.domain import Domain
+from torchdpcate.erm.private_fit import LINEAR_FITS
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
+from torchdpcate.estimators.average.stated import EFFECT_ESTIMATORS
+from torchdpcate.estimators.rules.loss import LOSSES
 from torchdpcate.estimators.rules.matching import MATCHINGS
 from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS, STATED_MECHANISMS
 from torchdpcate.estimators.rules.outcome import OUTCOMES, Outcome, PrivateResidual
@@ -12,6 +20,7 @@ from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.nuisance.arms.by_name import GUARANTEES
 from torchdpcate.nuisance.weights.private import PrivateWeights
 from torchdpcate.nuisance.weights.scheme import WEIGHTS
+from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS
 
 DOMAIN = Domain([0.0], [1.0], -1.0, 1.0)
@@ -54,3 +63,39 @@ def test_old_arguments_and_attributes_answer_with_one_warning(old, new, make):
 def test_old_choices_are_found_with_a_warning():
     with pytest.warns(FutureWarning, match="bought_residual is now private_residual"):
         assert isinstance(OUTCOMES.make("bought_residual", Outcome), PrivateResidual)
+
+
+def _release(learner):
+    x, a = torch.rand(2000, 1, dtype=torch.float64), torch.arange(2000) % 2
+    return learner.fit(x, a, (2 * a - 1) * x[:, 0]).release()
+
+
+BUDGET = PrivacyBudget(20.0, 1e-6)
+POLICIES = [Constants([0, 1]), Thresholds("x0", [0.25, 0.5])]
+
+
+@pytest.mark.parametrize(
+    ("registry", "name", "make"),
+    [
+        (RULE_MECHANISMS, "objective", lambda: OutcomeWeightedLearner(DOMAIN, BUDGET)),
+        (RULE_MECHANISMS, "output", lambda: OutcomeWeightedLearner(DOMAIN, BUDGET, mechanism="output")),
+        (LOSSES, "huber_hinge", lambda: OutcomeWeightedLearner(DOMAIN, BUDGET)),
+        (OUTCOMES, "private_residual", lambda: OutcomeWeightedLearner(DOMAIN, BUDGET)),
+        (SELECTIONS, "permute_and_flip", lambda: PolicySelector(DOMAIN, BUDGET, policies=POLICIES)),
+        (LINEAR_FITS, "objective", lambda: CovariateBalancingEffect(DOMAIN, BUDGET, fitter="objective")),
+        (EFFECT_ESTIMATORS, "balanced_difference", lambda: CovariateBalancingEffect(DOMAIN, BUDGET)),
+    ],
+)
+def test_a_class_of_the_users_under_a_name_of_the_librarys_is_not_certified(registry, name, make, monkeypatch):
+    own = registry[name]
+    assert _release(make()).privacy.level == "certified"
+    monkeypatch.setitem(registry, name, type("Own", (own,), {"__module__": __name__}))
+    statement = _release(make()).privacy
+    assert statement.level == "conditional"
+    assert statement.conditions
+
+
+def test_no_name_leads_out_of_the_configuration():
+    for name in ("../learner/r", "objective.yaml", "/etc/passwd", "", "..", "os.system", None, ["objective"]):
+        with pytest.raises(InputError, match="choose one of"):
+            RULE_MECHANISMS.find(name)

@@ -51,3 +51,10 @@ def test_old_labels_are_read_whatever_the_words_are_now(monkeypatch):
 def test_what_is_no_charge_is_refused(fields):
     with pytest.raises(InputError, match="charge"):
         Charge.from_dict(fields)
+
+
+@pytest.mark.parametrize("purpose", list(Purpose))
+def test_nothing_that_a_charge_says_is_left_out_of_its_words(purpose):
+    text = "T" if purpose is Purpose.OTHER else ""
+    charge = Charge(purpose, "M", "P", "I", text)
+    assert all(word in charge.words for word in ("M", "P", "I", text))

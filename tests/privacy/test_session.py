@@ -1,5 +1,7 @@
 """Sessions: who pays what, and that nothing is spent twice."""
 
+from dataclasses import replace
+
 import pytest
 
 from torchdpcate.errors import BudgetError, InputError
@@ -76,11 +78,6 @@ def test_nothing_is_certified_in_a_conditional_scope():
     assert [e.level for e in scope.ledger.entries] == [Level.CONDITIONAL, Level.HEURISTIC]
 
 
-def test_nobody_pays_outside_a_scope():
-    with pytest.raises(AssertionError, match="who pays"):
-        opened().pay(PureEvent(0.1))
-
-
 def test_a_ledger_file_is_never_shared(tmp_path):
     opened(tmp_path / "ledger.json").scope(["first"], THRESHOLD).pay(PureEvent(0.25))
     with pytest.raises(InputError, match="exists already"):
@@ -99,3 +96,27 @@ def test_the_statement_is_of_this_session():
         bounds_origin="o",
     )
     assert (statement.n, statement.private_noise, statement.epsilon) == (7, False, None)
+
+
+def test_nothing_is_drawn_that_nobody_pays_for():
+    """Errors, not assertions, which ``python -O`` leaves out."""
+    session = opened()
+    for unpaid in (session, session.scope([], THRESHOLD), replace(session, blocks=("first",))):
+        with pytest.raises(InputError, match="no block pays"):
+            unpaid.pay(PureEvent(0.1))
+    with pytest.raises(InputError, match="one block trains"):
+        _ = session.scope(["first", "second"], THRESHOLD).block
+    free = FitSession(NoiseSource.system())
+    with pytest.raises(InputError, match="has nothing to spend"):
+        free.left(["first"])
+    guarantee = Guarantee(Level.CERTIFIED, BUDGET)
+    with pytest.raises(InputError, match="has no statement"):
+        make_statement(free, guarantee, own=set(), mechanism="m", formula="f", public={})
+
+
+def test_a_release_is_no_stronger_than_its_own_charges():
+    scope = opened().scope(["first"], THRESHOLD, conditional=True)
+    scope.pay(PureEvent(0.1))
+    guarantee = Guarantee(Level.CERTIFIED, BUDGET)
+    statement = make_statement(scope, guarantee, own=scope.entries, mechanism="m", formula="f", public={})
+    assert statement.level == "conditional"

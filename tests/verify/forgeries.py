@@ -12,6 +12,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from tests.verify.forgery import labelled
 from torchdpcate.privacy.accounting import compose, naive_sum
 from torchdpcate.privacy.events import event_from_dict
 from torchdpcate.release.digest import release_digest, write_sums
@@ -203,6 +204,7 @@ def fact(draft: Draft) -> None:
 def old_fact(draft: Draft) -> None:
     """Records as a fact of a file that claims to be of an older format."""
     draft.metadata["format_version"] = "2"
+    labelled(draft.privacy)
     fact(draft)
 
 

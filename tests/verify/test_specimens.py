@@ -1,17 +1,21 @@
 """Files that earlier versions wrote still load, agree with themselves, and answer."""
 
+import json
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
+from torchdpcate.errors import ReleaseFileError, VerificationError
 from torchdpcate.estimators.cate.online.service import OnlineService
-from torchdpcate.privacy.charge import Purpose
+from torchdpcate.privacy.charge import Purpose, charge_of_label
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.digest import DIGEST_KEY, release_digest
 from torchdpcate.release.file import FORMAT_VERSION, load_release, read_release_file
 from torchdpcate.verify.file import verify_release
 
@@ -60,3 +64,46 @@ def test_an_old_online_service_answers_as_before(tmp_path):
     assert service.asked == 5
     assert service.privacy.charges[-1].is_release("gaussian_process", "")
     assert np.isfinite(service.answer([[0.5, 0.5]])).all()
+
+
+def _as(path: Path, to: Path, change, version: str = "3") -> Path:
+    """Write a release as one of another format version, its statement changed, with the checksum that this needs."""
+    file = read_release_file(path)
+    privacy = json.loads(file.metadata["privacy"])
+    change(privacy)
+    metadata = {**file.metadata, "privacy": json.dumps(privacy), "format_version": version}
+    del metadata[DIGEST_KEY]
+    save_file(file.tensors, to, metadata={**metadata, DIGEST_KEY: release_digest(metadata, file.tensors)})
+    return to
+
+
+@pytest.mark.parametrize("field", ["conditions", "assumptions", "tuning", "adjacency", "versions"])
+def test_a_field_that_format_3_had_may_not_be_left_out_of_it(field, tmp_path):
+    old = FOLDER / "v1" / "cate_function_objective.safetensors"
+    forged = _as(old, tmp_path / "forged.safetensors", lambda privacy: privacy.pop(field))
+    with pytest.raises(VerificationError):
+        verify_release(forged)
+
+
+@pytest.mark.parametrize("version", ["1", "2", "3"])
+def test_an_older_format_has_labels_and_no_typed_charges(version, tmp_path):
+    old = FOLDER / "v1" / "cate_function_objective.safetensors"
+
+    def add(privacy):  # what is read would not be what the label says
+        for block in privacy["blocks"]:
+            for charge in block["charges"]:
+                charge |= charge_of_label(charge["label"]).to_dict()
+                charge["label"] = "words that nobody would see"
+
+    def instead(privacy):
+        add(privacy)
+        for block in privacy["blocks"]:
+            for charge in block["charges"]:
+                del charge["label"]
+
+    for change in (add, instead):
+        forged = _as(old, tmp_path / "forged.safetensors", change, version)
+        with pytest.raises(ReleaseFileError):
+            verify_release(forged)
+    with pytest.raises(ReleaseFileError):  # and the present one has no labels
+        verify_release(_as(old, tmp_path / "forged.safetensors", lambda privacy: None, "4"))

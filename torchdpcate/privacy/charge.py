@@ -141,18 +141,21 @@ def words_of(charge: Charge) -> str:
     """Return the words for a charge: the one place that makes them."""
     if charge in _FIXED:
         return _FIXED[charge]
-    if charge.purpose is Purpose.OTHER:
+    purpose, mechanism, part, piece = charge.purpose, charge.mechanism, charge.part, charge.piece
+    if charge == Charge(Purpose.OTHER, text=charge.text):
         return charge.text
-    if charge.purpose is Purpose.CANDIDATE:
-        return f"candidate {charge.part}: weights, outcome and rule"
-    if charge.purpose is Purpose.WEIGHTS:
-        return f"weights: {charge.part} by {charge.mechanism}" if charge.part else f"weights: {charge.mechanism}"
-    if charge.purpose is Purpose.OUTCOME_MODEL:
-        return f"outcome model: by {charge.mechanism}"
-    if charge.purpose is Purpose.NUISANCES and not charge.mechanism:
-        return f"nuisances: {charge.part}" if charge.part else "nuisances"
-    what = charge.purpose.value.replace("_", " ") + (f" by {charge.mechanism}" if charge.mechanism else "")
-    return what + (f": {charge.part}" if charge.part else "") + (f" ({charge.piece})" if charge.piece else "")
+    if charge == Charge(Purpose.CANDIDATE, part=part):
+        return f"candidate {part}: weights, outcome and rule"
+    if charge == Charge(Purpose.WEIGHTS, mechanism, part):
+        return f"weights: {part} by {mechanism}" if part else f"weights: {mechanism}"
+    if charge == Charge(Purpose.OUTCOME_MODEL, mechanism):
+        return f"outcome model: by {mechanism}"
+    if charge == Charge(Purpose.NUISANCES, part=part):
+        return f"nuisances: {part}" if part else "nuisances"
+    # whatever a file says of a charge stands in its words: nothing hides in a field that none of the library's has
+    what = purpose.value.replace("_", " ") + (f" {charge.text}" if charge.text else "")
+    what += f" by {mechanism}" if mechanism else ""
+    return what + (f": {part}" if part else "") + (f" ({piece})" if piece else "")
 
 
 _OLD = (

@@ -88,7 +88,8 @@ class FitSession:
     @property
     def block(self) -> str:
         """The one block that pays; empty outside any scope."""
-        assert len(self.blocks) <= 1, "several blocks pay"
+        if len(self.blocks) > 1:
+            raise InputError(f"blocks = {', '.join(self.blocks)}: one block trains here, and each of them would pay")
         return self.blocks[0] if self.blocks else ""
 
     def close(self) -> None:
@@ -130,12 +131,13 @@ class FitSession:
 
         Raises:
             BudgetError: A block cannot pay.
+            InputError: No scope says who pays, and what for.
         """
         if self.ledger is None:
             return
         charge = charge or self.charge
-        assert self.blocks, "scope says who pays"
-        assert charge is not None, "scope says what for"
+        if not self.blocks or charge is None:  # no assertion: noise that nobody pays for must not be drawn
+            raise InputError("session: no block pays, or for nothing; say which and what for by scope(blocks, charge)")
         charge = charge.with_part(part) if part else charge
         if self.conditional and level is Level.CERTIFIED:
             level = Level.CONDITIONAL
@@ -155,8 +157,8 @@ class FitSession:
         Raises:
             InputError: Nothing to speak of is left.
         """
-        assert self.ledger is not None, "a session without a ledger spends nothing"
-        assert self.budget is not None
+        if self.ledger is None or self.budget is None:
+            raise InputError("budget = None: a session without a ledger has nothing to spend")
         least = _least([self.ledger.remaining(block, gaussian) for block in blocks])
         if least is None or least.epsilon < _SMALLEST_SHARE * self.budget.epsilon:
             raise InputError("budget: nothing to speak of is left for a release; fit anew on new records")

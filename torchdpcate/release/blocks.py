@@ -1,7 +1,7 @@
 """Blocks of records in a privacy statement, and what each was charged."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from torchdpcate.privacy.charge import Charge, Purpose, charge_of_label
@@ -60,15 +60,15 @@ class StatedCharge:
         return stated
 
     @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> "StatedCharge":
+    def from_dict(cls, stated: Mapping[str, Any]) -> "StatedCharge":
         """Inverse of `to_dict`; other fields are not looked at.
 
         Raises:
             InputError: Fields that are not of their kind.
         """
-        event = event_from_dict(fields["event"]) if "event" in fields else None
-        later = cost_from(fields["later"]) if "later" in fields else None
-        return cls(Charge.from_dict(fields), Level.of(fields["level"]), event, fields.get("count"), later)
+        event = event_from_dict(stated["event"]) if "event" in stated else None
+        later = cost_from(stated["later"]) if "later" in stated else None
+        return cls(Charge.from_dict(stated), Level.of(stated["level"]), event, stated.get("count"), later)
 
 
 @dataclass(frozen=True)
@@ -104,16 +104,19 @@ class Block:
         return {**stated, **{key: value for key, value in costs.items() if value is not None}}
 
     @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> "Block":
+    def from_dict(cls, stated: Mapping[str, Any]) -> "Block":
         """Inverse of `to_dict`; other fields are not looked at.
 
         Raises:
             InputError: Fields that are not of their kind.
         """
-        charges = tuple(StatedCharge.from_dict(charge) for charge in fields["charges"])
-        level = None if fields.get("level") is None else Level.of(fields["level"])
-        costs = {key: fields.get(key) for key in ("epsilon", "delta", "naive_epsilon")}
-        return cls(fields["name"], fields["n"], charges, **costs, level=level)
+        charges = tuple(StatedCharge.from_dict(charge) for charge in stated["charges"])
+        level = None if stated.get("level") is None else Level.of(stated["level"])
+        costs = {key: stated.get(key) for key in ("epsilon", "delta", "naive_epsilon")}
+        return cls(stated["name"], stated["n"], charges, **costs, level=level)
+
+
+_TYPED = frozenset(field.name for field in fields(Charge))
 
 
 def typed(statement: Mapping[str, Any]) -> dict[str, Any]:
@@ -133,10 +136,12 @@ def typed(statement: Mapping[str, Any]) -> dict[str, Any]:
 def _typed(block: Any) -> Any:
     if not isinstance(block, Mapping) or not isinstance(block.get("charges"), list):
         return block
-    charges = [
-        {**charge_of_label(charge["label"]).to_dict(), **{k: v for k, v in charge.items() if k != "label"}}
-        if isinstance(charge, Mapping) and isinstance(charge.get("label"), str)
-        else charge
-        for charge in block["charges"]
-    ]
-    return {**block, "charges": charges}
+    return {**block, "charges": [_typed_charge(charge) for charge in block["charges"]]}
+
+
+def _typed_charge(charge: Any) -> Any:
+    if not isinstance(charge, Mapping):
+        return charge
+    if not isinstance(charge.get("label"), str) or charge.keys() & _TYPED:
+        return {**charge, "purpose": None}  # which no statement may have: an older format has a label and nothing else
+    return {**charge_of_label(charge["label"]).to_dict(), **{k: v for k, v in charge.items() if k != "label"}}

@@ -20,6 +20,8 @@ from torchdpcate.release.statement import PrivacyStatement
 FORMAT = "torchdpcate-release"
 # 1 had no checksum and no origin of the bounds, 2 no chosen columns and one kind of nuisances, 3 free text for charges
 FORMAT_VERSION = 4
+COMPLETE_SINCE = 3
+"""The format version since which statements leave no field out."""
 _CLASSES = {  # of a release, by the kind under which a file knows it; imported when such a file is read
     "average_effect": "average_effect.AverageEffectRelease",
     "function": "release.FunctionRelease",

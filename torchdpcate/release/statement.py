@@ -186,10 +186,12 @@ def make_statement(
         tuning: What is known of tuning on the same records: ``runs`` and ``text``.
     """
     ledger, sizes, private_noise = session.ledger, session.sizes, session.noise.private
-    assert ledger is not None, "a session that charges nothing has no statement"
+    if ledger is None:
+        raise InputError("budget = None: a session that charges nothing has no statement")
     guarantee, spent = guarantee.stamped(private_noise), ledger.spent()
     order = list(Level)
-    others = [e.level for e in ledger.entries if e.id not in own]
+    # a mechanism whose condition fails is charged as a heuristic, and claims nothing
+    others = [e.level for e in ledger.entries if guarantee.holds_claim or e.id not in own]
     level = max([guarantee.level, *others], key=order.index)
     claims = guarantee.holds_claim and spent["total"]["epsilon"] is not None
     if claims:

@@ -6,7 +6,7 @@ from typing import Any
 
 from torchdpcate.release.blocks import typed
 from torchdpcate.release.digest import DIGEST_KEY
-from torchdpcate.release.file import FORMAT_VERSION, ReleaseFile
+from torchdpcate.release.file import COMPLETE_SINCE, ReleaseFile
 from torchdpcate.release.release import Release
 
 _METADATA = frozenset(("format", "format_version", "class", "facts", "schema", "privacy", DIGEST_KEY))
@@ -28,7 +28,7 @@ def contents_problems(file: ReleaseFile, release: Release) -> Iterator[str]:
         text = file.metadata[name]
         stated, needed = json.loads(text), json.loads(json.dumps(own[name]))
         stated = typed(stated) if name == "privacy" and file.version < 4 else stated
-        if stated != needed and not (file.version < FORMAT_VERSION and _is_part(stated, needed)):
+        if stated != needed and not (file.version < COMPLETE_SINCE and _is_part(stated, needed)):
             yield f"its {name} are not what its release would write"
         elif len(text) != len(json.dumps(json.loads(text))):
             yield f"its {name} are not written as its release would write them"

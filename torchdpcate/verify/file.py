@@ -8,10 +8,10 @@ from pathlib import Path
 from torchdpcate.errors import ReleaseFileError, VerificationError
 from torchdpcate.estimators.cate.mechanisms.plug_in import PlugIn
 from torchdpcate.estimators.recompute import UNFIT
-from torchdpcate.privacy.charge import ARMS, OUTCOME, Charge, Purpose
+from torchdpcate.privacy.charge import ARMS, OUTCOME, SCREENING, Charge, Purpose
 from torchdpcate.privacy.events import DPSGDEvent
 from torchdpcate.release.digest import NO_SIGNATURE
-from torchdpcate.release.file import FORMAT_VERSION, ReleaseFile, read_release_file
+from torchdpcate.release.file import COMPLETE_SINCE, FORMAT_VERSION, ReleaseFile, read_release_file
 from torchdpcate.release.release import Release
 from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.verify.beside import beside
@@ -88,7 +88,7 @@ def _problems(file: ReleaseFile, release: Release) -> Iterator[str]:
     yield from contents_problems(file, release)
     release = in_present_words(release)
     facts, privacy = json.loads(file.metadata["facts"]), release.privacy
-    yield from statement_problems(privacy, release.kind, release.domain.origin, file.version == FORMAT_VERSION)
+    yield from statement_problems(privacy, release.kind, release.domain.origin, file.version >= COMPLETE_SINCE)
     yield from _unpaid(file, privacy)
     yield from block_problems(release, facts)
     yield from _recomputed(release)
@@ -129,14 +129,14 @@ def _checksum(file: ReleaseFile) -> tuple[str, str]:
 
 def _unpaid(file: ReleaseFile, privacy: PrivacyStatement) -> Iterator[str]:
     """Released nuisances, and chosen columns, that no charge paid for."""
-    purposes = {charge.purpose for charge in privacy.charges}
+    purposes, charges = {c.purpose for c in privacy.charges}, {c.charge for c in privacy.charges}
     fitted = Purpose.NUISANCES in purposes or any(isinstance(c.event, DPSGDEvent) for c in privacy.charges)
     if privacy.claims and any(name.startswith("nuisances.") for name in file.tensors) and not fitted:
         yield "it holds nuisances, but no charge is for their training"
-    if privacy.claims and json.loads(file.metadata["facts"]).get("columns") and Purpose.SCREENING not in purposes:
+    if privacy.claims and json.loads(file.metadata["facts"]).get("columns") and SCREENING not in charges:
         yield "it uses chosen columns, but no charge is for choosing them"
     for name, value, charge in _PAID:
-        paid = Purpose.CANDIDATE in purposes or charge in [c.charge for c in privacy.charges]
+        paid = Purpose.CANDIDATE in purposes or charge in charges
         if privacy.claims and privacy.public.get(name) == value and not paid:
             yield f"its {name} are called {value}, but no charge is for them"
     if privacy.mechanism == PlugIn.name and bool(file.tensors["theta"].any()):

@@ -31,7 +31,7 @@ def statement_problems(privacy: PrivacyStatement, kind: str, origin: str, comple
         privacy: The statement.
         kind: Kind of release.
         origin: Where the release's schema says that its bounds come from.
-        complete: Whether the file is of the present format, in which no field is left out.
+        complete: Whether the file's format leaves no field out.
     """
     yield from _mechanism(privacy, kind)
     yield from _names(privacy)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchdpcate._renamed import renamed
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.erm.private_fit import PrivateLinearFit
+from torchdpcate.erm.private_fit import LINEAR_FITS, PrivateLinearFit
 from torchdpcate.erm.records import Records
 from torchdpcate.estimators.average.balance import BalanceStatistics, expected_balance
 from torchdpcate.estimators.average.difference_in_means import difference_in_means
@@ -127,7 +127,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
 
     def _user_conditions(self) -> tuple[Condition, ...]:
         """See ``AverageEffectLearner``: also those of the basis, the estimator of the effect and the fit."""
-        fitter = self.fitter if isinstance(self.fitter, PrivateLinearFit) else None
+        fitter = LINEAR_FITS[self.fitter]() if isinstance(self.fitter, str) else self.fitter
         own = own_code("mechanism", self.mechanism) + own_code("weights", fitter)
         return super()._user_conditions() + conditions_of(self.basis) + own
 

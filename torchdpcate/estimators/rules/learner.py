@@ -20,7 +20,7 @@ from torchdpcate.erm.losses import Loss, Squared, loss_conditions
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.mechanism import Prepared
-from torchdpcate.estimators.rules.loss import make_loss
+from torchdpcate.estimators.rules.loss import LOSSES, make_loss
 from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS, RuleMechanism
 from torchdpcate.estimators.rules.noise_report import NoiseReport, explain_noise
 from torchdpcate.estimators.rules.outcome import OUTCOMES, Outcome, Shifted, magnitudes, try_outcome
@@ -238,12 +238,14 @@ class RuleLearner(PrivateEstimator):
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """What the rule's guarantee rests on beside its proof: outcome maps, features and losses of the user's."""
-        loss = () if isinstance(self.loss, str) else loss_conditions(self.loss)
+        loss = LOSSES[self.loss]() if isinstance(self.loss, str) and self.loss in LOSSES else self.loss
+        tried = () if isinstance(loss, str) else loss_conditions(loss)
+        mechanism = own_code("mechanism", RULE_MECHANISMS.find(self.mechanism)(self.perturbation or "gamma"))
         own = Condition("outcome", "the outcome map looks at one record at a time; tried")
         outcome = () if of_library(OUTCOMES.make(self.outcome, Outcome)) else (own,)
         scheme = self.scheme()
         weights = *own_code("weights", scheme), *scheme.conditions
-        return tuple(dict.fromkeys((*conditions_of(self.features), *weights, *loss, *outcome)))
+        return tuple(dict.fromkeys((*mechanism, *conditions_of(self.features), *weights, *tried, *outcome)))
 
     def bounds(self, weights: WeightBounds) -> WeightBounds:
         """Return the bounds of the weighted ERM's weights: those of omega, for magnitudes are at most one."""

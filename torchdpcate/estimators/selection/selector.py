@@ -242,7 +242,8 @@ class PolicySelector(PrivateEstimator):
 
     def _guarantee(self) -> Guarantee:
         """Return level and conditions of the choice."""
-        conditions = (*self.guaranteed_.conditions, *self._own)
+        mechanism = own_code("mechanism", SELECTIONS.find(self.mechanism)(1.0, 1.0))
+        conditions = (*self.guaranteed_.conditions, *self._own, *mechanism)
         if any(type(family) not in _ROW_BY_ROW_BY_CONSTRUCTION for family in self.library_.families):
             conditions += (_ROW_BY_ROW,)
         level = Level.CONDITIONAL if conditions else self.guaranteed_.level
