@@ -106,7 +106,7 @@ def learn_propensity(records: Records, fit: PreparedFit, session: FitSession, ru
     """
     noise = session.noise
     session.pay(fit.event, fit.level, fit.count, charge=propensity_by(ObjectiveFit.name))
-    return noise.paid(fit.draw(records, arm, noise, max(runs, records.sets)))
+    return noise.released(fit.draw(records, arm, noise, max(runs, records.sets)))
 
 
 def release_sum(records: Records, plan: HorvitzThompsonPlan, theta: Tensor, session: FitSession) -> NoisyEstimate:
@@ -125,7 +125,7 @@ def release_sum(records: Records, plan: HorvitzThompsonPlan, theta: Tensor, sess
     noise = session.noise
     session.pay(plan.total.event, part="sum")
     exact = records.total(lambda batch: horvitz_thompson_terms(batch, plan.estimand, theta, records.n))
-    noisy = noise.paid(plan.total.add_noise(exact, noise)[:, 0])
+    noisy = noise.released(plan.total.add_noise(exact, noise)[:, 0])
     return _estimate(noisy, records.n, plan.total.released_scale(1))
 
 
@@ -163,7 +163,7 @@ def _estimate(total: Tensor, n: int, scale: float) -> NoisyEstimate:
         gaussian=every * math.inf,
         laplace=every[:, None] * scale / n,
         polytope=None,
-        swamped=torch.zeros_like(total, dtype=torch.bool),
+        noise_dominated=torch.zeros_like(total, dtype=torch.bool),
         size=every * n,
         released={"sum": total},
     )

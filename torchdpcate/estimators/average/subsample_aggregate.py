@@ -28,7 +28,7 @@ from torchdpcate.estimators.average.stated import (
 )
 from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.features.maps import FeatureMap
-from torchdpcate.privacy.budget import positive, whole
+from torchdpcate.privacy.budget import integer, positive
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.noise import NoiseSource
@@ -95,7 +95,7 @@ def plan_subsample(
         >>> plan.groups, round(plan.total.scale, 6), round(plan.squares.scale, 6)
         (70, 4.0, 7.885714)
     """
-    many = math.isqrt(n) if groups is None else whole("groups", groups, least=2)
+    many = math.isqrt(n) if groups is None else integer("groups", groups, least=2)
     if not 2 <= many <= n:
         raise InputError(f"groups = {many}: n = {n} records make no two groups; bring more records, or fewer groups")
     share, scaled = epsilon * _HALF, positive("ridge", ridge) * features.largest_entry**2
@@ -159,9 +159,9 @@ def release_mean(estimates: Tensor, plan: SubsamplePlan, session: FitSession) ->
     """
     noise = session.noise
     session.pay(plan.total.event, part="sum")
-    total = noise.paid(plan.total.add_noise(sum_of(estimates)[:, None], noise)[:, 0])
+    total = noise.released(plan.total.add_noise(sum_of(estimates)[:, None], noise)[:, 0])
     session.pay(plan.squares.event, part="spread")
-    squares = noise.paid(plan.squares.add_noise(squared_deviations(estimates)[:, None], noise)[:, 0])
+    squares = noise.released(plan.squares.add_noise(squared_deviations(estimates)[:, None], noise)[:, 0])
     return _estimate(total, squares, plan.groups, plan.total.released_scale(1), plan.squares.released_scale(1))
 
 
@@ -194,7 +194,7 @@ def _estimate(total: Tensor, squares: Tensor, groups: int, noise_total: float, n
         gaussian=variance.sqrt(),
         laplace=every[:, None] * noise_total / groups,
         polytope=None,
-        swamped=torch.zeros_like(total, dtype=torch.bool),
+        noise_dominated=torch.zeros_like(total, dtype=torch.bool),
         size=every * groups,
         released={"sum": total, "spread": squares},
     )
@@ -272,7 +272,7 @@ class SubsampleAggregateEffect(AverageEffectLearner):
 
     def check(self, n: int) -> None:
         """See ``AverageEffectLearner``; also refuses groups, ridge and seed out of range."""
-        whole("seed", self.seed, least=0)
+        integer("seed", self.seed, least=0)
         self.plan(n)
 
     def plan(self, n: int) -> SubsamplePlan:
