@@ -119,7 +119,7 @@ class ObjectiveNoise:
         """Return independent runs of the mechanism, float64 [runs, p] on the CPU; charge `event` for each first.
 
         Args:
-            minimise: Tilts [runs, p] -> minimisers [runs, p], each within `tolerance` (it raises otherwise).
+            minimise: Linear terms [runs, p] -> minimisers [runs, p], each within `tolerance` (it raises otherwise).
             noise: Where the noise comes from.
             runs: How many.
         """

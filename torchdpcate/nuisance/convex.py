@@ -1,4 +1,4 @@
-"""Convex nuisances are fitted: logistic propensity and Huber outcomes in one jointly tilted objective."""
+"""Convex nuisances are fitted: logistic propensity and Huber outcomes in one jointly perturbed objective."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def test_a_bought_propensity_tightens_the_bound_and_is_clipped_to_the_overlap():
     assert isinstance(wild, PrivatePropensity)
 
 
-def test_the_default_ridge_leaves_seven_tenths_of_epsilon_to_the_tilt():
+def test_the_default_ridge_leaves_seven_tenths_of_epsilon_to_the_objective_noise():
     many = PrivateWeights().ridge_for(10**6, 5, BUDGET)
     assert math.log1p(0.25 / many) == pytest.approx(0.3)
     assert PrivateWeights().ridge_for(400, 5, BUDGET) == pytest.approx(2.5)

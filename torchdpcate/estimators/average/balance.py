@@ -30,7 +30,7 @@ def expected_balance(theta: Tensor, features: FeatureMap, ridge: float, imbalanc
 
     .. math:: \frac1N \sum_i t_i w_i \phi_{ij} = \frac{V_j + \gamma \theta_j}{N}
 
-    at the minimiser of a tilted balancing loss: a known shrinkage plus the injected noise, whose law is public.
+    at the minimiser of a perturbed balancing loss: a known shrinkage plus the injected noise, whose law is public.
 
     Args:
         theta: Released coefficients, [p].

@@ -123,7 +123,7 @@ def horvitz_thompson(records: Records, plan: HorvitzThompsonPlan, noise: NoiseSo
 
 
 def _share(ridge: float, fit: PreparedFit) -> float:
-    """Return the tilt's share of epsilon at which the default ridge is the given, larger one."""
+    """Return the objective noise's share of epsilon at which the default ridge is the given, larger one."""
     kept = (1 - ObjectiveFit().share_of(Logistic())) / math.log1p(Logistic.curvature / fit.ridge)
     return 1 - kept * math.log1p(Logistic.curvature / ridge)
 
