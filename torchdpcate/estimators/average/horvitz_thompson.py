@@ -164,10 +164,11 @@ class HorvitzThompsonEffect(AverageEffectLearner):
             the mechanism needs, which is smaller.
 
     Example:
+        >>> import torch
         >>> from torchdpcate import Domain, PrivacyBudget
         >>> X, A = torch.rand(4000, 2), torch.arange(4000) % 2
         >>> Y = (0.3 + 0.4 * A) * torch.ones(4000)
-        >>> learner = HorvitzThompsonEffect(Domain([0, 0], [1, 1], 0.0, 1.0), PrivacyBudget(20.0, 0.0), overlap=0.2)
+        >>> learner = HorvitzThompsonEffect(Domain([0, 0], [1, 1], 0.0, 1.0), PrivacyBudget(4.0, 0.0), overlap=0.2)
         >>> release = learner.fit(X, A, Y).release()
         >>> abs(release.estimate - 0.4) < 0.2, release.privacy.mechanism
         (True, 'horvitz_thompson')
