@@ -1,7 +1,7 @@
 """Time of weighted convex fits: one large one against scikit-learn's, many small ones at once against one by one.
 
 Both sides minimise the same objective and must agree. The simulations of outcome weighted learning fit 200 data sets
-of 1,000 records with 5 features; a benchmark of releases fits 200 tilts of one data set.
+of 1,000 records with 5 features; a benchmark of releases fits 200 linear terms of one data set.
 
     python experiments/benchmarks/weighted_erm.py --threads 1
 """
@@ -71,16 +71,16 @@ def large(n: int, p: int, repeats: int) -> bool:
 def many(name: str, runs: int, n: int, p: int, repeats: int, shared: bool) -> bool:
     """Runs small fits at once, and one by one; returns whether a limit is missed."""
     psi, target, weights = records((n,) if shared else (runs, n), p, 1)
-    tilts = 20 * records((runs,), p, 2)[0]
+    linear_terms = 20 * records((runs,), p, 2)[0]
     loss, stop = HuberHinge(0.5), default_tolerance(1.0, MOST)
 
     def alone() -> torch.Tensor:
         rows = [(psi, target, weights) if shared else (psi[k], target[k], weights[k]) for k in range(runs)]
-        return torch.cat([minimise(*row, loss, GAMMA, tilts[k : k + 1], stop) for k, row in enumerate(rows)])
+        return torch.cat([minimise(*row, loss, GAMMA, linear_terms[k : k + 1], stop) for k, row in enumerate(rows)])
 
     together, single, gap = [], [], 0.0
     for _ in range(repeats):
-        seconds, thetas = timed(lambda: minimise(psi, target, weights, loss, GAMMA, tilts, stop))
+        seconds, thetas = timed(lambda: minimise(psi, target, weights, loss, GAMMA, linear_terms, stop))
         together.append(seconds)
         seconds, solved = timed(alone)
         single.append(seconds)
@@ -105,7 +105,7 @@ def main() -> None:
     missed = large(options.records, options.features, options.repeats)
     for n in (200, 1_000):
         missed |= many("data sets", options.runs, n, 5, options.repeats, shared=False)
-    missed |= many("tilts of one data set", options.runs, 1_000, 5, options.repeats, shared=True)
+    missed |= many("linear terms of one data set", options.runs, 1_000, 5, options.repeats, shared=True)
     if missed:
         raise SystemExit("a limit is missed")
 

@@ -37,11 +37,13 @@ class Batch:
     loss: Loss = HINGE
     domain: ConvexDomain | None = None
 
-    def fit(self, gamma: float, tilts: Tensor | None = None, tolerance: float | None = None) -> Tensor:
-        """Minimisers [runs, p] of the sums, tilted by b [runs, p]."""
-        tilts = self.psi.new_zeros(self.psi.shape[0], self.psi.shape[2]) if tilts is None else tilts
+    def fit(self, gamma: float, linear_terms: Tensor | None = None, tolerance: float | None = None) -> Tensor:
+        """Minimisers [runs, p] of the sums, perturbed by b [runs, p]."""
+        linear_terms = (
+            self.psi.new_zeros(self.psi.shape[0], self.psi.shape[2]) if linear_terms is None else linear_terms
+        )
         stop = tolerance or default_tolerance(self.loss.slope, self.bounds.most)
-        return minimise(self.psi, self.target, self.weights, self.loss, gamma, tilts, stop, self.domain)
+        return minimise(self.psi, self.target, self.weights, self.loss, gamma, linear_terms, stop, self.domain)
 
     def affordable(self, gamma: float, way: str, epsilon: float) -> bool:
         """Whether the determinants leave something of epsilon (objective perturbation)."""

@@ -126,7 +126,7 @@ class Certified(Method):
 
     Attributes:
         weights: ``known``, ``constant`` or a weighting scheme.
-        kind: Law of the tilt.
+        kind: Law of the objective noise.
         outcome: Public centre and clip.
         degree: Of Legendre features of each covariate; None takes x / sqrt p.
     """
@@ -222,15 +222,15 @@ class Printed(Method):
         target = 2 * (2 * sample.a - 1) * sample.y.clamp(-self.most_outcome, self.most_outcome)
         movement, norm = self.movement(n), p**0.5
         slope = printed.slope(norm, self.most_outcome, self.radius)
-        tilts, gamma = x.new_zeros(runs, p), 1e-3 * n
+        linear_terms, gamma = x.new_zeros(runs, p), 1e-3 * n
         if epsilon is not None:
             gamma = printed.ridge(epsilon, norm, movement)
-            tilts = self._tilts(first.noise, epsilon, slope, movement, runs, n, p)
+            linear_terms = self._linear_terms(first.noise, epsilon, slope, movement, runs, n, p)
         loss = Squared(2 * self.most_outcome + self.radius)
         stop = 1e-6 * slope * n
-        return minimise(x, target, omega, loss, gamma, tilts, stop, L1Ball(self.radius))
+        return minimise(x, target, omega, loss, gamma, linear_terms, stop, L1Ball(self.radius))
 
-    def _tilts(
+    def _linear_terms(
         self, noise: NoiseSource, epsilon: float, slope: float, movement: printed.Movement, runs: int, n: int, p: int
     ) -> Tensor:
         if self.kind == "gamma":

@@ -53,7 +53,7 @@ def ridge(epsilon: float, norm: float, movement: Movement) -> float:
 
 
 def gamma_scale(epsilon: float, slope: float, movement: Movement) -> float:
-    """1 / beta of the tilt's density exp(-beta ||b||), by (3.8): 2 zeta W1 / epsilon.
+    """1 / beta of the objective noise's density exp(-beta ||b||), by (3.8): 2 zeta W1 / epsilon.
 
     The true loss at epsilon = 1 and w = 1 is 1.302733 (section 8).
     """
@@ -61,7 +61,7 @@ def gamma_scale(epsilon: float, slope: float, movement: Movement) -> float:
 
 
 def gaussian_scale(epsilon: float, delta: float, slope: float, movement: Movement, n: int, size: int) -> float:
-    """Standard deviation of a Gaussian tilt by (3.9), put together from section 7's remarks and its value 14.763.
+    """Standard deviation of Gaussian objective noise by (3.9), from the remarks of section 7 and its value 14.763.
 
     (zeta W1 / epsilon) (C + sqrt(C^2 + epsilon / (3 n))), C^2 = p + 2 sqrt(p log(1/delta)) + 2 log(1/delta).
     """

@@ -26,7 +26,7 @@ from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.mechanisms import GaussianMechanism
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game
-from torchdpcate.second_stage.linear import sensitivity, solve_tilted
+from torchdpcate.second_stage.linear import sensitivity, solve_perturbed
 
 FOLDER = Path(__file__).parents[2] / "docs" / "guarantees"
 SHARED, WRITTEN = {"common"}, {"README"}  # of no mechanism; written by the audit
@@ -160,7 +160,7 @@ def test_the_declared_pair_attains_the_huber_sensitivity():
     assert (before.theta - after.theta).norm().item() == pytest.approx(sensitivity(before.problem), rel=1e-8)
 
 
-def tilt(theta: torch.Tensor, v: torch.Tensor, s: torch.Tensor, ridge: float, tau: float):
+def linear_term(theta: torch.Tensor, v: torch.Tensor, s: torch.Tensor, ridge: float, tau: float):
     """b_D(theta) and ln det of minus its Jacobian, theta [k, p]."""
     r = s - theta @ v.T
     b = 2 * r.clamp(-tau, tau) @ v - 2 * len(s) * ridge * theta
@@ -177,7 +177,7 @@ def test_four_vertices_bound_the_loss_of_objective_perturbation(seed):
     v *= bound / v.norm(dim=1, keepdim=True)
     s = torch.randn(n + 1, dtype=torch.float64, generator=generator)
     theta = 3 * torch.randn(20_000, 2, dtype=torch.float64, generator=generator)
-    (b, here), (other, there) = (tilt(theta, v[k], s[k], ridge, tau) for k in ([0, 2, 3], [1, 2, 3]))
+    (b, here), (other, there) = (linear_term(theta, v[k], s[k], ridge, tau) for k in ([0, 2, 3], [1, 2, 3]))
     loss = (other.square().sum(1) - b.square().sum(1)) / (2 * scale**2) + here - there
     vertices = [2 * tau * (p * v[0] + q * v[1]) for p in (-1, 1) for q in (-1, 1)]
     four = torch.stack([((b - h).square() - b.square()).sum(1) / (2 * scale**2) for h in vertices]).amax(0)
@@ -187,22 +187,22 @@ def test_four_vertices_bound_the_loss_of_objective_perturbation(seed):
 
 
 def grid_guesses(cover: GaussianMechanism | None) -> list[float]:
-    """How often "D'" is guessed on D and on D' from whose tilt, worked out from theta, lies on the public grid."""
+    """How often "D'" is guessed on D and on D' by whether the linear term of theta lies on the public grid."""
     stages = [linear_stage((NEAR, y), n=10, ridge=1.0, threshold=0.01) for y in (-0.5, 0.5)]
     problems, noise, said = [s.problem for s in stages], NoiseSource.system(), []
     proper = ObjectivePerturbation.calibrated(problems[0], BUDGET)
     scale = proper.scale
     for problem in problems:
-        tilts = proper.draw(noise, 4_000)
-        theta = (cover or proper.solver).add_noise(solve_tilted(problem, tilts / problem.n), noise)
-        steps = [tilt(theta, p.v, p.s, p.ridge, p.threshold)[0] / noise.grid(scale) for p in problems]
+        linear_terms = proper.draw(noise, 4_000)
+        theta = (cover or proper.solver).add_noise(solve_perturbed(problem, linear_terms / problem.n), noise)
+        steps = [linear_term(theta, p.v, p.s, p.ridge, p.threshold)[0] / noise.grid(scale) for p in problems]
         before, after = ((2 * math.pi * b).cos().sum(1) for b in steps)
         said.append((after > before).double().mean().item())
     return said
 
 
 @pytest.mark.slow
-def test_the_grid_of_the_tilt_is_covered():
+def test_the_grid_of_the_objective_noise_is_covered():
     # chance is off by 0.05 once in a billion; the solver's stop alone would not cover it, and refute epsilon = 1
     assert grid_guesses(None) == pytest.approx([0.5, 0.5], abs=0.05)
     problem = linear_stage((NEAR, 0.5), n=10, ridge=1.0, threshold=0.01).problem

@@ -63,10 +63,10 @@ def test_the_slope_is_the_weight_and_so_the_minimiser_balances(estimand: str) ->
         torch.testing.assert_close(-(2 * z - 1) * slope, of.weights(g, torch.full_like(g, z)), atol=0, rtol=1e-12)
 
 
-def test_the_imbalance_is_the_tilt_and_the_shrinkage() -> None:
-    """Sum t w phi = V + gamma theta at the minimiser of a tilted sum (section 3.1)."""
+def test_the_imbalance_is_the_linear_term_and_the_shrinkage() -> None:
+    """Sum t w phi = V + gamma theta at the minimiser of a perturbed sum (section 3.1)."""
     of, gamma = ATE(ETA), 3.0
-    tilt = torch.tensor([[0.5, -0.3, 0.2]], dtype=torch.float64)
-    theta = minimise(PHI, SIGNS, torch.ones(8).double(), BalancingLoss(of), gamma, tilt, 1e-12)[0]
+    linear_term = torch.tensor([[0.5, -0.3, 0.2]], dtype=torch.float64)
+    theta = minimise(PHI, SIGNS, torch.ones(8).double(), BalancingLoss(of), gamma, linear_term, 1e-12)[0]
     imbalance = (SIGNS * of.weights(PHI @ theta, Z)) @ PHI
-    torch.testing.assert_close(imbalance, tilt[0] + gamma * theta, atol=1e-9, rtol=0)
+    torch.testing.assert_close(imbalance, linear_term[0] + gamma * theta, atol=1e-9, rtol=0)

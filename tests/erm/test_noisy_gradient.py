@@ -115,7 +115,7 @@ def test_the_claimed_imbalance_is_that_of_the_draws():
 
 
 @pytest.mark.parametrize(("loss", "never", "always"), [(ATE, 20, 60), (Logistic(), 30, 80)])
-def test_beyond_some_thirty_features_it_leaves_less_imbalance_than_the_pure_tilt(loss, never, always):
+def test_beyond_some_thirty_features_it_leaves_less_imbalance_than_the_pure_objective_noise(loss, never, always):
     """Section 3.1 of the note, at delta = 1e-6 and epsilon = 0.3: no better up to d = 20 (40), better beyond."""
     for size, better in ((never, False), (always, True)):
         features = on_domain(None, Domain([0.0] * (size - 1), [1.0] * (size - 1), 0.0, 1.0))

@@ -72,9 +72,9 @@ def test_ridge_and_scale_are_those_of_the_note(loss, kind, ridge, scale):
         (LOGISTIC, 3.08958099, (-1.08857312, 1.20170292, -0.97534936)),
     ],
 )
-def test_tilted_minimisers_are_those_of_the_note(loss, ridge, theta):
-    tilt = torch.tensor([[5.0, -3.0, 2.0]], dtype=torch.float64)
-    found = EIGHT.minimise(loss, arm, ridge, tilt, 1e-11)[0]
+def test_perturbed_minimisers_are_those_of_the_note(loss, ridge, theta):
+    linear_term = torch.tensor([[5.0, -3.0, 2.0]], dtype=torch.float64)
+    found = EIGHT.minimise(loss, arm, ridge, linear_term, 1e-11)[0]
     torch.testing.assert_close(found, torch.tensor(theta, dtype=torch.float64), rtol=0, atol=6e-9)
 
 
@@ -92,13 +92,13 @@ def test_the_noise_in_an_entry_is_that_of_the_note(kind, ratio):
 def test_the_imbalance_is_noise_and_shrinkage(estimand):
     """Sum of +-w phi = V + gamma theta at the minimiser, whatever the weights; here half of all scores are clipped."""
     loss = BalancingLoss(make_estimand(estimand, 0.3))
-    tilts = 20 * torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    theta = EIGHT.minimise(loss, arm, 2.0, tilts, 1e-11)
+    linear_terms = 20 * torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    theta = EIGHT.minimise(loss, arm, 2.0, linear_terms, 1e-11)
     g = predictor(PHI, theta)
     assert 0 < (g.abs() > loss.estimand.reach).double().mean() < 1
     # the loss of the ATO is not clipped, and neither are the weights of its identity
     weights = torch.sigmoid(-(2 * Z - 1) * g) if estimand == "ATO" else loss.estimand.weights(g, Z)
-    torch.testing.assert_close((weights * (2 * Z - 1)) @ PHI, tilts + 2 * theta, rtol=0, atol=1e-9)
+    torch.testing.assert_close((weights * (2 * Z - 1)) @ PHI, linear_terms + 2 * theta, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["box", "gamma", "gaussian"])

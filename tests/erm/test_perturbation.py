@@ -28,7 +28,7 @@ COMMON = {"slope": 1.0, "curvature": 1.0, "gamma": 40.0, "size": 3}
 
 
 def whole(epsilon, delta=0.0):
-    """The budget of which the tilt itself gets these."""
+    """The budget of which the objective noise itself gets these."""
     return PrivacyBudget(epsilon / (1 - SOLVER_SHARE), delta / (1 - SOLVER_SHARE))
 
 
@@ -80,7 +80,7 @@ def test_the_ridge_that_a_refusal_asks_for():
 # what each law gets -------------------------------------------------------------------------------------------------
 
 
-def test_box_tilts_count_the_largest_entry():
+def test_box_noise_counts_the_largest_entry():
     gamma, box = (
         calibrate_objective(PURE, kind=kind, bounds=OWN, largest_entry=0.25, **COMMON) for kind in ("gamma", "box")
     )
@@ -90,7 +90,7 @@ def test_box_tilts_count_the_largest_entry():
     assert box.solver.epsilon == pytest.approx(0.01)
 
 
-def test_gaussian_tilts_take_the_smaller_proof():
+def test_gaussian_noise_takes_the_smaller_proof():
     spent, spill = jacobian(OWN, 1.0, 40.0), WeightBounds.with_indirect(4.0, 2.0)
     own = calibrate_objective(whole(1.0, 1e-5), kind="gaussian", bounds=OWN, **COMMON)
     assert own.scale == pytest.approx(gaussian_scale(1.0, 1e-5, 8.0, spent, 2, 2), rel=1e-8)
@@ -111,12 +111,12 @@ def test_the_rest_of_the_budget_covers_stop_and_grid(kind, constrained):
     half_step = math.sqrt(3) * NoiseSource.grid(objective.scale) / 2
     stray = ((2 if constrained else 1) * objective.tolerance + half_step) / 40
     assert objective.solver.sensitivity == pytest.approx(2 * stray)
-    assert objective.solver.scale < 5e-3 * objective.scale / 40  # far below what the tilt does to theta
+    assert objective.solver.scale < 5e-3 * objective.scale / 40  # far below what the objective noise does to theta
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gamma", "box", "gaussian"])
-def test_tilts_have_their_law(kind):
+def test_linear_terms_have_their_law(kind):
     objective = calibrate_objective(BOTH, kind=kind, bounds=OWN, **COMMON)
     draws = objective.draw(NoiseSource.system(), 20_000) / objective.scale
     if kind == "gaussian":
@@ -128,15 +128,15 @@ def test_tilts_have_their_law(kind):
 
 @pytest.mark.parametrize("kind", ["gamma", "box", "gaussian"])
 @pytest.mark.parametrize("domain", [None, Ball(0.05)])
-def test_a_release_minimises_the_tilted_objective(kind, domain):
+def test_a_release_minimises_the_perturbed_objective(kind, domain):
     generator = torch.Generator().manual_seed(0)
     psi = torch.randn(200, 3, dtype=torch.float64, generator=generator)
     psi, target = psi / psi.norm(dim=1, keepdim=True), psi[:, 0].sign()
     weights = 4 * torch.rand(200, dtype=torch.float64, generator=generator)
     objective = calibrate_objective(BOTH, kind=kind, bounds=OWN, constrained=domain is not None, **COMMON)
 
-    def fit(tilts):
-        return minimise(psi, target, weights, HuberHinge(0.5), 40.0, tilts, objective.tolerance, domain)
+    def fit(linear_terms):
+        return minimise(psi, target, weights, HuberHinge(0.5), 40.0, linear_terms, objective.tolerance, domain)
 
     released = objective.release(fit, NoiseSource.fixed(4), 5)
     again = objective.draw(NoiseSource.fixed(4), 5)
@@ -150,7 +150,7 @@ def test_a_release_minimises_the_tilted_objective(kind, domain):
 
 
 def log_density(theta, others, record, loss, gamma, scale):
-    """Of the tilted minimiser on one feature, at theta [k]; records are (psi, target, weight), b has scale's law."""
+    """Of the perturbed minimiser on one feature, at theta [k]; records are (psi, target, weight), b has scale's law."""
     pull, bend = gamma * theta, torch.full_like(theta, gamma)
     for psi, target, weight in [*others, record]:
         slopes = loss(psi * theta, torch.tensor(target, dtype=torch.float64))
@@ -227,7 +227,7 @@ def test_no_pair_with_spilling_weights_exceeds_the_claim(seed):
 
 
 def plane_ratio(records, other, psi, loss, gamma, scale, order, theta):
-    """Largest |log density ratio| over theta [k, 2] of tilts with density exp(-||b|| / scale), two features."""
+    """Largest |log density ratio| over theta [k, 2] of linear terms with density exp(-||b|| / scale), two features."""
     ends = []
     for target, weights in (records, other):
         pull, H = gamma * theta, gamma * torch.eye(2, dtype=torch.float64).expand(len(theta), 2, 2)

@@ -28,19 +28,19 @@ def problem(n=60, p=4, runs=None, seed=0):
     return psi, noisy.sign(), 2 * torch.rand(*shape, dtype=torch.float64, generator=generator)
 
 
-def objective(theta, psi, target, weights, loss, gamma, tilt):
+def objective(theta, psi, target, weights, loss, gamma, linear_term):
     """One run's objective and gradient, written out anew."""
     slopes = loss(psi @ theta, target)
-    value = (weights * slopes.value).sum() + gamma / 2 * theta @ theta + tilt @ theta
-    return value, psi.T @ (weights * slopes.first) + gamma * theta + tilt
+    value = (weights * slopes.value).sum() + gamma / 2 * theta @ theta + linear_term @ theta
+    return value, psi.T @ (weights * slopes.first) + gamma * theta + linear_term
 
 
-def reference(psi, target, weights, loss, gamma, tilt, domain):
+def reference(psi, target, weights, loss, gamma, linear_term, domain):
     """scipy: BFGS, or SLSQP in the parts above and below zero for the l1 ball."""
     p = psi.shape[1]
 
     def both(theta):
-        value, gradient = objective(torch.as_tensor(theta), psi, target, weights, loss, gamma, tilt)
+        value, gradient = objective(torch.as_tensor(theta), psi, target, weights, loss, gamma, linear_term)
         return value.item(), gradient.numpy()
 
     if domain is None:
@@ -73,13 +73,13 @@ def reference(psi, target, weights, loss, gamma, tilt, domain):
 @pytest.mark.parametrize("domain", DOMAINS, ids=repr)
 def test_minimisers_are_those_of_scipy(loss, domain):
     data = problem()
-    tilts = 3 * torch.randn(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    found = minimise(*data, loss, 1.5, tilts, 1e-9, domain)
-    for theta, tilt in zip(found, tilts, strict=True):
-        expected = torch.as_tensor(reference(*data, loss, 1.5, tilt, domain))
+    linear_terms = 3 * torch.randn(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    found = minimise(*data, loss, 1.5, linear_terms, 1e-9, domain)
+    for theta, linear_term in zip(found, linear_terms, strict=True):
+        expected = torch.as_tensor(reference(*data, loss, 1.5, linear_term, domain))
         if domain is not None:
             expected = domain.project(expected[None])[0]  # it stands outside by up to 1e-8
-        gap = objective(theta, *data, loss, 1.5, tilt)[0] - objective(expected, *data, loss, 1.5, tilt)[0]
+        gap = objective(theta, *data, loss, 1.5, linear_term)[0] - objective(expected, *data, loss, 1.5, linear_term)[0]
         assert gap <= 1e-10
         torch.testing.assert_close(theta, expected, rtol=0, atol=2e-4)
     if domain is not None:
@@ -91,12 +91,12 @@ def test_minimisers_are_those_of_scipy(loss, domain):
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_the_stop_certifies_the_distance_to_the_minimiser(loss):
-    data, tilts = problem(), torch.zeros(1, 4)
-    exact = minimise(*data, loss, 0.2, tilts, 1e-12)
+    data, linear_terms = problem(), torch.zeros(1, 4)
+    exact = minimise(*data, loss, 0.2, linear_terms, 1e-12)
     for domain in DOMAINS:
-        best = exact if domain is None else minimise(*data, loss, 0.2, tilts, 1e-12, domain)
+        best = exact if domain is None else minimise(*data, loss, 0.2, linear_terms, 1e-12, domain)
         for tolerance in (3.0, 0.3, 1e-3, 1e-6):
-            rough = minimise(*data, loss, 0.2, tilts, tolerance, domain)
+            rough = minimise(*data, loss, 0.2, linear_terms, tolerance, domain)
             assert (rough - best).norm() <= (1 if domain is None else 2) * tolerance / 0.2 + 1e-10
 
 
@@ -105,23 +105,23 @@ def test_the_stop_certifies_the_distance_to_the_minimiser(loss):
 def test_data_sets_solved_together_are_those_solved_alone(domain, rows, monkeypatch):
     psi, target, weights = problem(runs=5)
     monkeypatch.setattr(solver, "MOST_NUMBERS", rows * psi[0].numel())
-    tilts, gamma = problem(n=5)[0], torch.linspace(0.5, 3, 5, dtype=torch.float64)
+    linear_terms, gamma = problem(n=5)[0], torch.linspace(0.5, 3, 5, dtype=torch.float64)
     loss = HuberHinge(0.5)
-    together = minimise(psi, target, weights, loss, gamma, tilts, 1e-9, domain)
+    together = minimise(psi, target, weights, loss, gamma, linear_terms, 1e-9, domain)
     for k in range(5):
-        alone = minimise(psi[k], target[k], weights[k], loss, gamma[k].item(), tilts[k : k + 1], 1e-9, domain)
+        alone = minimise(psi[k], target[k], weights[k], loss, gamma[k].item(), linear_terms[k : k + 1], 1e-9, domain)
         torch.testing.assert_close(together[k], alone[0], rtol=0, atol=1e-8)
-    shared = minimise(psi[0], target[0], weights, loss, 1.0, tilts, 1e-9, domain)  # weights alone differ
-    alone = minimise(psi[0], target[0], weights[3], loss, 1.0, tilts[3:4], 1e-9, domain)
+    shared = minimise(psi[0], target[0], weights, loss, 1.0, linear_terms, 1e-9, domain)  # weights alone differ
+    alone = minimise(psi[0], target[0], weights[3], loss, 1.0, linear_terms[3:4], 1e-9, domain)
     torch.testing.assert_close(shared[3], alone[0], rtol=0, atol=1e-8)
 
 
 def test_squared_loss_has_its_closed_form():
     psi, target, weights = problem()
-    tilt = 3 * problem(n=1, seed=2)[0]
+    linear_term = 3 * problem(n=1, seed=2)[0]
     H = 2 * (psi.T * weights) @ psi + 0.7 * torch.eye(4, dtype=torch.float64)
-    expected = torch.linalg.solve(H, 2 * psi.T @ (weights * target) - tilt[0])
-    found = minimise(psi, target, weights, Squared(5.0), 0.7, tilt, 1e-10)[0]
+    expected = torch.linalg.solve(H, 2 * psi.T @ (weights * target) - linear_term[0])
+    found = minimise(psi, target, weights, Squared(5.0), 0.7, linear_term, 1e-10)[0]
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-11)
 
 
@@ -151,7 +151,7 @@ def test_more_features_than_records_are_fine_with_a_ridge_alone(domain):
     found = minimise(psi, target, weights, HuberHinge(0.5), 0.1, torch.zeros(1, 40), 1e-9, domain)[0]
     residue = found - psi.T @ torch.linalg.lstsq(psi.T, found).solution[:, None].squeeze(1)
     if not isinstance(domain, L1Ball):  # which prefers axes
-        assert residue.norm() < 1e-7  # without a tilt the minimiser is a sum of records
+        assert residue.norm() < 1e-7  # without a linear term the minimiser is a sum of records
     for gamma in (0.0, -1.0, torch.tensor([1.0, 0.0])):
         with pytest.raises(InputError, match=r"ridge = .*more features than records"):
             minimise(psi, target, weights, HuberHinge(0.5), gamma, torch.zeros(2, 40), 1e-9)
@@ -160,13 +160,13 @@ def test_more_features_than_records_are_fine_with_a_ridge_alone(domain):
 @pytest.mark.slow
 @pytest.mark.parametrize("p", [1, 5])
 def test_hard_cases_meet_the_public_stop(p):
-    """Tiny smoothing, tiny ridge, huge tilts, no weight at all."""
+    """Tiny smoothing, tiny ridge, huge linear terms, no weight at all."""
     psi, target, _ = problem(n=3_000, p=p)
-    tilts = torch.logspace(-3, 6, 10).double()[:, None] * problem(n=10, p=p, seed=3)[0]
+    linear_terms = torch.logspace(-3, 6, 10).double()[:, None] * problem(n=10, p=p, seed=3)[0]
     for weights in (torch.full((3_000,), 4.0).double(), torch.zeros(3_000).double()):
         for loss in (HuberHinge(1e-3), Logistic(), Huber(1e-3)):
-            stop = default_tolerance(loss.slope, 4.0) + 1e-9 * tilts.norm().item()
-            found = minimise(psi, target, weights, loss, 1e-3, tilts, stop)
+            stop = default_tolerance(loss.slope, 4.0) + 1e-9 * linear_terms.norm().item()
+            found = minimise(psi, target, weights, loss, 1e-3, linear_terms, stop)
             assert bool(torch.isfinite(found).all())
 
 

@@ -8,7 +8,7 @@ from experiments.two_stage_rule import printed
 
 
 @pytest.mark.parametrize(("epsilon", "true"), [(1.0, 1.302733), (0.1, 0.134745)])
-def test_the_printed_gamma_tilt_loses_more_than_its_epsilon(epsilon, true):
+def test_the_printed_gamma_noise_loses_more_than_its_epsilon(epsilon, true):
     movement = printed.best_case(400)
     ridge = printed.ridge(epsilon, 0.5**0.5, movement)  # lambda = 2 M^2 = 1
     scale = printed.gamma_scale(epsilon, 1.0, movement)

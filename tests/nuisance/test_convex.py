@@ -78,7 +78,7 @@ def problem(generator, n):
     return psi, (torch.rand(n, generator=generator) < 0.5).double(), s
 
 
-def tilt(theta, psi, a, s, joint):
+def linear_term(theta, psi, a, s, joint):
     """b_D(theta) and ln det of minus its Jacobian, theta [k, 3]."""
     u = theta[:, 0, None] * psi[:, 0]
     p = torch.sigmoid(u)
@@ -109,7 +109,7 @@ def test_sixteen_vertices_and_two_determinants_bound_the_loss(seed):
     psi, a, s = problem(generator, 5)
     psi[:2] = psi[:2].sign()
     theta = 2 * torch.randn(20_000, 3, generator=generator, dtype=torch.float64)
-    (b, here), (other, there) = (tilt(theta, psi[k], a[k], s[k], joint) for k in ([0, 2, 3, 4], [1, 2, 3, 4]))
+    (b, here), (other, there) = (linear_term(theta, psi[k], a[k], s[k], joint) for k in ([0, 2, 3, 4], [1, 2, 3, 4]))
     scale = joint.objective_noise.scale
     loss = (other.square().sum(1) - b.square().sum(1)) / (2 * scale**2) + here - there
     ends = [vertices(psi[i].item(), a[i].item(), joint) for i in (0, 1)]
@@ -130,19 +130,19 @@ def test_opposite_records_attain_the_vertices():
     assert shifts.norm(dim=1).max() < 2 * joint.gradient_bound  # the longest is another pair's: both of one arm
 
 
-def test_an_arm_without_records_gets_the_tilt_alone():
+def test_an_arm_without_records_gets_the_objective_noise_alone():
     joint = joint_objective(3, 3, 0.3, BUDGET, **SHARES)
-    psi, tilt = torch.ones(3, 1, dtype=torch.float64), torch.tensor([0.0, 0.0, 5.0], dtype=torch.float64)
-    theta = joint.minimise((psi, psi), torch.zeros(3), torch.zeros(3, dtype=torch.float64), tilt[None])[0]
+    psi, linear_term = torch.ones(3, 1, dtype=torch.float64), torch.tensor([0.0, 0.0, 5.0], dtype=torch.float64)
+    theta = joint.minimise((psi, psi), torch.zeros(3), torch.zeros(3, dtype=torch.float64), linear_term[None])[0]
     assert theta[2].item() == pytest.approx(-5 / (2 * joint.ridges[1]))
 
 
 def solved(b, psi, a, s, joint):
-    """The theta [k, 3] whose tilts are b, by bisection: each coordinate of b falls with its own theta."""
+    """The theta [k, 3] whose linear terms are b, by bisection: each coordinate of b falls with its own theta."""
     low, high = torch.full_like(b, -1e3), torch.full_like(b, 1e3)
     for _ in range(80):
         middle = (low + high) / 2
-        above = tilt(middle, psi, a, s, joint)[0] > b
+        above = linear_term(middle, psi, a, s, joint)[0] > b
         low, high = torch.where(above, middle, low), torch.where(above, high, middle)
     return (low + high) / 2
 
@@ -150,7 +150,7 @@ def solved(b, psi, a, s, joint):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_delta_of_the_exact_law_is_kept(seed):
-    """E max(0, 1 - e^(epsilon - loss)), the exact delta of the pair, by 50,000 draws of the tilt."""
+    """E max(0, 1 - e^(epsilon - loss)), the exact delta of the pair, by 50,000 draws of the objective noise."""
     generator = torch.Generator().manual_seed(seed)
     delta = 0.02
     joint = joint_objective(5, 3, 0.3, PrivacyBudget(1.0, delta), **SHARES)
@@ -158,13 +158,15 @@ def test_delta_of_the_exact_law_is_kept(seed):
     psi[:2], s[:2], a[:2] = torch.tensor([[1.0], [1.0]]), torch.tensor([9.0, -9.0]), float(seed % 2)
     b = joint.objective_noise.scale * torch.randn(50_000, 3, generator=generator, dtype=torch.float64)
     theta = solved(b, psi[[0, 2, 3, 4, 5]], a[[0, 2, 3, 4, 5]], s[[0, 2, 3, 4, 5]], joint)
-    (same, here), (other, there) = (tilt(theta, psi[k], a[k], s[k], joint) for k in ([0, 2, 3, 4, 5], [1, 2, 3, 4, 5]))
+    (same, here), (other, there) = (
+        linear_term(theta, psi[k], a[k], s[k], joint) for k in ([0, 2, 3, 4, 5], [1, 2, 3, 4, 5])
+    )
     assert torch.allclose(same, b, atol=1e-6)
     loss = (other.square().sum(1) - b.square().sum(1)) / (2 * joint.objective_noise.scale**2) + here - there
     excess = (1 - torch.exp(1 - loss)).clamp(min=0)
     found, error = excess.mean().item(), excess.std().item() / math.sqrt(50_000)
     assert found + 5 * error < delta
-    # the claim is not empty: with the tilt of four times epsilon it would fail
+    # the claim is not empty: with the objective noise of four times epsilon it would fail
     assert (1 - torch.exp(0.25 - loss)).clamp(min=0).mean() > delta / 10
 
 

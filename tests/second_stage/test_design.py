@@ -11,7 +11,7 @@ from torchdpcate.errors import NumericalError
 from torchdpcate.features.maps import Fourier
 from torchdpcate.second_stage import design
 from torchdpcate.second_stage.design import DenseDesign, LazyDesign, features_of
-from torchdpcate.second_stage.linear import LinearProblem, solve, solve_tilted
+from torchdpcate.second_stage.linear import LinearProblem, solve, solve_perturbed
 
 DOMAIN = Domain([-1.0, 0.0], [1.0, 5.0], 0.0, 1.0)
 
@@ -73,13 +73,13 @@ def test_solves_leave_no_residual(lazy, pairs, factored, monkeypatch):
 def test_fits_do_not_depend_on_where_the_features_lie(threshold, factored, monkeypatch):
     dense, lazy = pair()
     expected = solve(problem(dense.psi, threshold))
-    tilts = torch.randn(4, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 0.1
-    tilted = solve_tilted(problem(dense.psi, threshold), tilts)
+    linear_terms = torch.randn(4, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 0.1
+    perturbed = solve_perturbed(problem(dense.psi, threshold), linear_terms)
     monkeypatch.setattr(design, "_FACTORED", factored)
     found = problem(lazy, threshold)
     torch.testing.assert_close(solve(found).theta, expected.theta, rtol=1e-8, atol=1e-9)
     assert solve(found).gradient_norm <= found.tolerance
-    torch.testing.assert_close(solve_tilted(found, tilts), tilted, rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(solve_perturbed(found, linear_terms), perturbed, rtol=1e-8, atol=1e-9)
     torch.testing.assert_close(found.v, problem(dense.psi).v)
     torch.testing.assert_close(found.curvature, problem(dense.psi).curvature)
     rhs = torch.eye(8, dtype=torch.float64)[:2]

@@ -164,8 +164,8 @@ def test_the_gradient_vanishes_as_autograd_sees_it(loss):
     (gradient,) = torch.autograd.grad(value, theta)
     assert gradient.norm().item() <= 1.01 * stage.tolerance + 1e-14
     assert value < objective(torch.zeros_like(theta))
-    tilted = theta.detach() + 1e-3 * torch.randn(20, len(theta), dtype=torch.float64)
-    assert all(objective(other) > value for other in tilted)
+    perturbed = theta.detach() + 1e-3 * torch.randn(20, len(theta), dtype=torch.float64)
+    assert all(objective(other) > value for other in perturbed)
 
 
 @pytest.mark.parametrize("loss", LOSSES)

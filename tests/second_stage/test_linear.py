@@ -17,7 +17,7 @@ from torchdpcate.second_stage.linear import (
     huber_sensitivity,
     sensitivity,
     solve,
-    solve_tilted,
+    solve_perturbed,
     squared_sensitivity,
 )
 from torchdpcate.second_stage.recipes import LinearSecondStage, PrivateThreshold
@@ -88,13 +88,13 @@ def test_huber_head_minimises_its_objective(threshold):
     assert fit.gradient_norm <= problem.tolerance
 
 
-def test_tilt_shifts_the_quadratic_minimiser_by_its_closed_form():
+def test_a_linear_term_shifts_the_quadratic_minimiser_by_its_closed_form():
     problem = random_problem()
-    tilt = torch.linspace(-1, 1, 7, dtype=torch.float64)
-    shift = torch.linalg.solve(problem.curvature, tilt) / 2
-    tilted = solve_tilted(problem, torch.stack([tilt, -tilt]))
+    linear_term = torch.linspace(-1, 1, 7, dtype=torch.float64)
+    shift = torch.linalg.solve(problem.curvature, linear_term) / 2
+    perturbed = solve_perturbed(problem, torch.stack([linear_term, -linear_term]))
     moved = solve(problem).theta + torch.stack([-shift, shift])
-    torch.testing.assert_close(tilted, moved, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(perturbed, moved, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("p", [7, 300])  # fewer and more features than records
@@ -172,16 +172,16 @@ def test_searched_neighbours_of_random_data_stay_below_the_bound():
 
 
 @pytest.mark.parametrize("rows", [1, 3, 100])
-def test_tilted_huber_fits_solved_together_are_stationary(rows, monkeypatch):
+def test_perturbed_huber_fits_solved_together_are_stationary(rows, monkeypatch):
     """The gradient is autograd's, so that the solver does not judge itself; chunks of any size agree."""
     problem = random_problem(0.1)
     monkeypatch.setattr(linear, "_MOST_NUMBERS", rows * problem.v.numel())
-    tilts = torch.randn(20, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64) * 0.3
-    thetas = solve_tilted(problem, tilts).requires_grad_()
+    linear_terms = torch.randn(20, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64) * 0.3
+    thetas = solve_perturbed(problem, linear_terms).requires_grad_()
     residual = problem.s - thetas @ problem.v.T
     tau = problem.threshold
     loss = torch.where(residual.abs() <= tau, residual.square(), 2 * tau * residual.abs() - tau**2).mean(1)
-    objective = loss + problem.ridge * thetas.square().sum(1) + (tilts * thetas).sum(1)
+    objective = loss + problem.ridge * thetas.square().sum(1) + (linear_terms * thetas).sum(1)
     (gradient,) = torch.autograd.grad(objective.sum(), thetas)
     assert gradient.norm(dim=1).max().item() <= 1.01 * problem.tolerance
     assert thetas.std(0).min().item() > 0.01
@@ -194,15 +194,15 @@ def test_a_fit_ends_where_newton_steps_do_not(monkeypatch):
         problem = random_problem(threshold)
         fit = solve(problem)
         assert fit.gradient_norm <= problem.tolerance
-        tilts = torch.randn(3, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        assert torch.isfinite(solve_tilted(problem, 0.01 * tilts)).all()
+        linear_terms = torch.randn(3, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        assert torch.isfinite(solve_perturbed(problem, 0.01 * linear_terms)).all()
 
 
 def test_a_tolerance_finer_than_numbers_can_tell_releases_nothing(monkeypatch):
     monkeypatch.setattr(LinearProblem, "tolerance", 1e-30)
-    tilts = torch.randn(5, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    linear_terms = torch.randn(5, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     with pytest.raises(NumericalError, match="nothing is released"):
-        solve_tilted(random_problem(), tilts)
+        solve_perturbed(random_problem(), linear_terms)
 
 
 def test_steps_that_lower_value_and_gradient_in_turns_end():
@@ -213,8 +213,8 @@ def test_steps_that_lower_value_and_gradient_in_turns_end():
         s = torch.rand(n, generator=generator, dtype=torch.float64) * 2 - 1
         problem = LinearProblem(psi / psi.norm(dim=1, keepdim=True), s, torch.full_like(s, 0.9), ridge, 0.9, 1.0, tau)
         spread = 4 * tau * 0.9 * 8 / n
-        tilts = torch.randn(3_000, 3, generator=generator, dtype=torch.float64) * spread
-        assert bool(torch.isfinite(solve_tilted(problem, tilts)).all())
+        linear_terms = torch.randn(3_000, 3, generator=generator, dtype=torch.float64) * spread
+        assert bool(torch.isfinite(solve_perturbed(problem, linear_terms)).all())
 
 
 @pytest.mark.parametrize("ridge", [0.0, -1.0, math.inf, math.nan])

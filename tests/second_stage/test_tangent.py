@@ -142,9 +142,9 @@ def test_a_fit_without_the_matrix_is_the_fit_with_it(threshold, factored, monkey
     lazy = stage(threshold=threshold)
     assert isinstance(lazy.problem.psi, design.LazyDesign)
     torch.testing.assert_close(lazy.theta, expected, rtol=1e-7, atol=1e-9)
-    tilts = torch.randn(3, len(expected), dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    moved = linear.solve_tilted(stage(threshold=threshold).problem, tilts)
-    torch.testing.assert_close(linear.solve_tilted(lazy.problem, tilts), moved, rtol=1e-6, atol=1e-8)
+    linear_terms = torch.randn(3, len(expected), dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    moved = linear.solve_perturbed(stage(threshold=threshold).problem, linear_terms)
+    torch.testing.assert_close(linear.solve_perturbed(lazy.problem, linear_terms), moved, rtol=1e-6, atol=1e-8)
 
 
 def test_the_influence_function_is_exact():

@@ -1,4 +1,4 @@
-"""Stage one by default: the minimiser of a randomly tilted objective."""
+"""Stage one by default: the minimiser of a randomly perturbed objective."""
 
 import math
 from collections.abc import Mapping
@@ -87,8 +87,8 @@ class ObjectiveFit(PrivateLinearFit):
         )
 
         def draw(records: Records, target: Target, noise: NoiseSource, runs: int) -> Tensor:
-            def fit(tilts: Tensor) -> Tensor:
-                return records.minimise(loss, target, ridge, tilts, objective.tolerance)
+            def fit(linear_terms: Tensor) -> Tensor:
+                return records.minimise(loss, target, ridge, linear_terms, objective.tolerance)
 
             return objective.release(fit, noise, runs)
 

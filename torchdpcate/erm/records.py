@@ -16,7 +16,7 @@ from torchdpcate.erm.solver import minimise
 from torchdpcate.erm.streaming import minimise_batches, summed
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import FeatureMap
-from torchdpcate.privacy.budget import whole
+from torchdpcate.privacy.budget import integer
 
 
 class Batch(NamedTuple):
@@ -74,14 +74,14 @@ class Records(ABC):
         """Yield all records, in the same order each time."""
 
     @abstractmethod
-    def minimise(self, loss: Loss, target: Target, gamma: float, tilts: Tensor, tolerance: float) -> Tensor:
+    def minimise(self, loss: Loss, target: Target, gamma: float, linear_terms: Tensor, tolerance: float) -> Tensor:
         """Return minimisers [runs, p] of sum l(psi'theta, t) + (gamma/2) ||theta||^2 + b'theta; see `erm.minimise`.
 
         Args:
             loss: l.
             target: t.
             gamma: Ridge of the sum.
-            tilts: b, [runs, p].
+            linear_terms: b, [runs, p].
             tolerance: Largest gradient norm at the end.
         """
 
@@ -132,10 +132,10 @@ class StackedRecords(Records):
         """See `Records`."""
         yield self.batch
 
-    def minimise(self, loss: Loss, target: Target, gamma: float, tilts: Tensor, tolerance: float) -> Tensor:
+    def minimise(self, loss: Loss, target: Target, gamma: float, linear_terms: Tensor, tolerance: float) -> Tensor:
         """See `Records`; many runs are solved side by side."""
         t = target(self.batch)
-        return minimise(self.batch.psi, t, torch.ones_like(t), loss, gamma, tilts, tolerance)
+        return minimise(self.batch.psi, t, torch.ones_like(t), loss, gamma, linear_terms, tolerance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +155,7 @@ class StreamedRecords(Records):
     @property
     def n(self) -> int:  # type: ignore[override]
         """Number of records."""
-        return whole("stream.n", self.stream.n, least=1)
+        return integer("stream.n", self.stream.n, least=1)
 
     @property
     def size(self) -> int:  # type: ignore[override]
@@ -191,9 +191,9 @@ class StreamedRecords(Records):
         if int(sizes.sum()) != self.n:
             raise InputError(f"stream: {int(sizes.sum())} records, where it says n = {self.n}; correct n")
 
-    def minimise(self, loss: Loss, target: Target, gamma: float, tilts: Tensor, tolerance: float) -> Tensor:
+    def minimise(self, loss: Loss, target: Target, gamma: float, linear_terms: Tensor, tolerance: float) -> Tensor:
         """See `Records`; each Newton step is a pass."""
-        return minimise_batches(self._pairs(target), loss, gamma, tilts, tolerance)
+        return minimise_batches(self._pairs(target), loss, gamma, linear_terms, tolerance)
 
 
 def _within(records: CausalData, domain: Domain) -> CausalData:

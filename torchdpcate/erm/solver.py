@@ -1,4 +1,4 @@
-"""Minimisers of weighted, tilted, strongly convex sums: damped Newton steps, many runs at once, certified stops."""
+"""Minimisers of weighted, perturbed, strongly convex sums: damped Newton steps, many runs at once, certified stops."""
 
 from typing import Any
 
@@ -33,11 +33,11 @@ def minimise(
     weights: Tensor,
     loss: Loss,
     gamma: float | Tensor,
-    tilts: Tensor,
+    linear_terms: Tensor,
     tolerance: float,
     domain: ConvexDomain | None = None,
 ) -> Tensor:
-    r"""Minimise weighted, tilted sums, one a row of ``tilts``.
+    r"""Minimise weighted, perturbed sums, one a row of ``linear_terms``.
 
     .. math:: F(\theta) = \sum_i w_i\,\ell(\psi_i^\top\theta, t_i) + \tfrac{\gamma}{2}\|\theta\|^2 + b^\top\theta
 
@@ -52,7 +52,7 @@ def minimise(
         weights: w, not negative, [n] or [runs, n].
         loss: The loss.
         gamma: Strong convexity of the whole sum, one number or [runs].
-        tilts: b, [runs, p]; zeros for no tilt.
+        linear_terms: b, [runs, p]; zeros for no linear term.
         tolerance: tau.
         domain: Set to which theta is confined.
 
@@ -60,7 +60,7 @@ def minimise(
         The minimisers, float64 [runs, p].
 
     Raises:
-        InputError: If gamma is not positive, or there are not as many tilts as data sets.
+        InputError: If gamma is not positive, or there are not as many linear terms as data sets.
         NumericalError: The tolerance was not reached, because it is finer than float64 can tell; nothing may be
             released.
 
@@ -70,19 +70,19 @@ def minimise(
         >>> minimise(psi, t, w, Squared(2.0), 2.0, torch.zeros(1, 2), 1e-9).tolist()
         [[0.5, 1.0]]
     """
-    runs, p = tilts.shape
+    runs, p = linear_terms.shape
     ridges = positive_ridges(gamma, runs, psi.device)
     if psi.ndim == 3 and len(psi) != runs:
-        raise InputError(f"tilts: {runs} rows for {len(psi)} data sets; give one for each")
+        raise InputError(f"linear_terms: {runs} rows for {len(psi)} data sets; give one for each")
     rows = max(1, MOST_NUMBERS // max(1, psi.shape[-2] * p))
     parts = []
     for k in range(0, runs, rows):
         batch = slice(k, k + rows)
         features = (psi[batch] if psi.ndim == 3 else psi).double()
         targets, masses = ((part[batch] if part.ndim == 2 else part).double() for part in (target, weights))
-        problem = TiltedSum(features, targets, masses, loss, ridges[batch], tilts[batch].to(features))
+        problem = PerturbedSum(features, targets, masses, loss, ridges[batch], linear_terms[batch].to(features))
         parts.append(problem.solve(tolerance, domain))
-    return torch.cat(parts) if parts else tilts.double()
+    return torch.cat(parts) if parts else linear_terms.double()
 
 
 def positive_ridges(gamma: float | Tensor, runs: int, device: torch.device) -> Tensor:
@@ -111,16 +111,18 @@ def linear_predictor(psi: Tensor, theta: Tensor) -> Tensor:
     return theta @ psi.T if psi.ndim == 2 else (psi @ theta[:, :, None])[:, :, 0]
 
 
-class TiltedSum:
-    """F of one batch of runs: features [n, p] or [runs, n, p], the rest alike, gamma [runs], tilts [runs, p]."""
+class PerturbedSum:
+    """F of one batch of runs: features [n, p] or [runs, n, p], the rest alike, gamma [runs], linear terms [runs, p]."""
 
-    def __init__(self, psi: Tensor, target: Tensor, weights: Tensor, loss: Loss, gamma: Tensor, tilts: Tensor) -> None:
+    def __init__(
+        self, psi: Tensor, target: Tensor, weights: Tensor, loss: Loss, gamma: Tensor, linear_terms: Tensor
+    ) -> None:
         self.psi, self.target, self.weights, self.loss = psi, target, weights, loss
-        self.gamma, self.tilts = gamma, tilts
+        self.gamma, self.linear_terms = gamma, linear_terms
 
     def solve(self, tolerance: float, domain: ConvexDomain | None) -> Tensor:
         """Minimisers [runs, p]; see `minimise`."""
-        start = torch.zeros_like(self.tilts)
+        start = torch.zeros_like(self.linear_terms)
         if domain is None:
             return newton(self.evaluate, self._newton_step, start, tolerance, bounds=self._curvatures)[0]
         most = self._most_curvature()
@@ -141,8 +143,10 @@ class TiltedSum:
         slopes = self.loss(u, self.target)
         pulls = self.weights * slopes.first
         pull = pulls @ self.psi if self.psi.ndim == 2 else (pulls[:, None] @ self.psi)[:, 0]
-        value = (self.weights * slopes.value).sum(1) + (theta * (self.gamma[:, None] / 2 * theta + self.tilts)).sum(1)
-        return value, pull + self.gamma[:, None] * theta + self.tilts, self.weights * slopes.second
+        value = (self.weights * slopes.value).sum(1) + (
+            theta * (self.gamma[:, None] / 2 * theta + self.linear_terms)
+        ).sum(1)
+        return value, pull + self.gamma[:, None] * theta + self.linear_terms, self.weights * slopes.second
 
     def _newton_step(self, theta: Tensor, gradient: Tensor, second: Tensor) -> Tensor:
         return newton_direction(gradient, self.hessian(second))

@@ -1,4 +1,4 @@
-"""Minimisers of tilted sums over records that are read batch by batch, as often as needed, in constant memory."""
+"""Minimisers of perturbed sums over records that are read batch by batch, as often as needed, in constant memory."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 from torchdpcate.erm.descent import newton
 from torchdpcate.erm.losses import Loss
-from torchdpcate.erm.solver import MOST_NUMBERS, TiltedSum, linear_predictor, newton_direction, positive_ridges
+from torchdpcate.erm.solver import MOST_NUMBERS, PerturbedSum, linear_predictor, newton_direction, positive_ridges
 from torchdpcate.privacy.exact_sums import exact_sum
 
 Batches = Callable[[], Iterable[tuple[Tensor, Tensor]]]
@@ -39,7 +39,7 @@ def summed(batches: Batches, loss: Loss, theta: Tensor) -> tuple[Tensor, Tensor,
     none, flat = theta.new_zeros(runs), torch.zeros_like(theta)
     value, gradient, hessian = theta.new_zeros(runs), torch.zeros_like(theta), theta.new_zeros(runs, p, p)
     for psi, target in _pieces(batches(), runs):
-        part = TiltedSum(psi, target, torch.ones_like(target), loss, none, flat)
+        part = PerturbedSum(psi, target, torch.ones_like(target), loss, none, flat)
         own_value, own_gradient, second = part.evaluate(theta)
         value, gradient, hessian = value + own_value, gradient + own_gradient, hessian + part.hessian(second)
     return value, gradient, hessian
@@ -72,8 +72,10 @@ def summed_gradient(batches: Batches, loss: Loss, theta: Tensor, n: int, bound: 
     return gradient
 
 
-def minimise_batches(batches: Batches, loss: Loss, gamma: float | Tensor, tilts: Tensor, tolerance: float) -> Tensor:
-    r"""Minimise tilted sums of unit weights, one a row of ``tilts``, in constant memory: each step is a pass.
+def minimise_batches(
+    batches: Batches, loss: Loss, gamma: float | Tensor, linear_terms: Tensor, tolerance: float
+) -> Tensor:
+    r"""Minimise perturbed sums of unit weights, one a row of ``linear_terms``, in constant memory: each step is a pass.
 
     .. math:: F(\theta) = \sum_i \ell(\psi_i^\top\theta, t_i) + \tfrac{\gamma}{2}\|\theta\|^2 + b^\top\theta
 
@@ -83,7 +85,7 @@ def minimise_batches(batches: Batches, loss: Loss, gamma: float | Tensor, tilts:
         batches: Reads the records, in the same order each time.
         loss: The loss.
         gamma: Strong convexity of the whole sum, one number or [runs].
-        tilts: b, [runs, p]; zeros for no tilt.
+        linear_terms: b, [runs, p]; zeros for no linear term.
         tolerance: Largest norm of the gradient at the end.
 
     Returns:
@@ -100,25 +102,25 @@ def minimise_batches(batches: Batches, loss: Loss, gamma: float | Tensor, tilts:
         >>> minimise_batches(one_by_one, Squared(2.0), 2.0, torch.zeros(1, 2), 1e-9).tolist()
         [[0.5, 1.0]]
     """
-    tilts = tilts.double()
-    ridges = positive_ridges(gamma, len(tilts), tilts.device)
+    linear_terms = linear_terms.double()
+    ridges = positive_ridges(gamma, len(linear_terms), linear_terms.device)
 
     def evaluate(theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         value, gradient, hessian = summed(batches, loss, theta)
         hessian.diagonal(dim1=1, dim2=2).add_(ridges[:, None])
         pull = ridges[:, None] * theta
-        return value + (theta * (pull / 2 + tilts)).sum(1), gradient + pull + tilts, hessian
+        return value + (theta * (pull / 2 + linear_terms)).sum(1), gradient + pull + linear_terms, hessian
 
     def step(theta: Tensor, gradient: Tensor, hessian: Tensor) -> Tensor:
         return newton_direction(gradient, hessian)
 
     def curvatures() -> tuple[Tensor, Tensor]:
         norms = torch.zeros_like(ridges)
-        for psi, _ in _pieces(batches(), len(tilts)):
+        for psi, _ in _pieces(batches(), len(linear_terms)):
             norms = norms + psi.square().sum((-2, -1))
         return ridges, loss.curvature * norms + ridges
 
-    return newton(evaluate, step, torch.zeros_like(tilts), tolerance, bounds=curvatures)[0]
+    return newton(evaluate, step, torch.zeros_like(linear_terms), tolerance, bounds=curvatures)[0]
 
 
 def _pieces(batches: Iterable[tuple[Tensor, Tensor]], runs: int) -> Iterator[tuple[Tensor, Tensor]]:

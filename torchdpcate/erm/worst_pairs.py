@@ -8,7 +8,7 @@ from torch import Tensor
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import HuberHinge
 from torchdpcate.erm.perturbation import ObjectiveNoise, calibrate_objective, output_mechanism
-from torchdpcate.erm.solver import TiltedSum, default_tolerance, minimise
+from torchdpcate.erm.solver import PerturbedSum, default_tolerance, minimise
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
@@ -29,8 +29,8 @@ def _sums(direction: Tensor) -> tuple[tuple[Tensor, Tensor, Tensor], ...]:
 
 
 def _log_density(theta: Tensor, objective: ObjectiveNoise, gamma: float, data: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-    """Of the exact tilted minimiser at theta [runs, p], up to a constant: ln f(b(theta)) + ln det."""
-    problem = TiltedSum(*data, _LOSS, torch.full((len(theta),), gamma).double(), torch.zeros_like(theta))
+    """Of the exact perturbed minimiser at theta [runs, p], up to a constant: ln f(b(theta)) + ln det."""
+    problem = PerturbedSum(*data, _LOSS, torch.full((len(theta),), gamma).double(), torch.zeros_like(theta))
     _, b, second = problem.evaluate(theta)  # the gradient without objective noise is -b
     order = math.inf if objective.kind == "box" else 2.0
     size = torch.linalg.vector_norm(b, order, dim=1) / objective.scale
@@ -52,8 +52,8 @@ def _objective_game(budget: PrivacyBudget, kind: str, direction: Tensor) -> Game
     worlds = _sums(direction)
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        def fit(tilts: Tensor) -> Tensor:
-            return minimise(*worlds[world], _LOSS, gamma, tilts, objective.tolerance)
+        def fit(linear_terms: Tensor) -> Tensor:
+            return minimise(*worlds[world], _LOSS, gamma, linear_terms, objective.tolerance)
 
         return objective.release(fit, noise, runs)
 

@@ -48,8 +48,8 @@ class JointObjective:
         """Largest norm of one record's gradient, sqrt(alpha^2 + 4 tau^2)."""
         return math.hypot(self.alpha, 2 * self.threshold)
 
-    def minimise(self, psi: tuple[Tensor, Tensor], a: Tensor, s: Tensor, tilts: Tensor) -> Tensor:
-        """Minimisers (theta_pi, theta_0, theta_1), one a row of ``tilts``, float64 [runs, p + 2 p'].
+    def minimise(self, psi: tuple[Tensor, Tensor], a: Tensor, s: Tensor, linear_terms: Tensor) -> Tensor:
+        """Minimisers (theta_pi, theta_0, theta_1), one a row of ``linear_terms``, float64 [runs, p + 2 p'].
 
         The objective is a sum over the three once b is drawn; each is minimised alone.
 
@@ -57,18 +57,18 @@ class JointObjective:
             psi: features of the propensity [n, p] and of the outcomes [n, p'].
             a: treatment [n].
             s: outcome less the median [n].
-            tilts: b, [runs, p + 2 p'].
+            linear_terms: b, [runs, p + 2 p'].
 
         Raises:
             NumericalError: the tolerance was not reached; nothing may be released.
         """
         treatment, outcome = psi
-        parts = tilts.to(s).split([treatment.shape[1], outcome.shape[1], outcome.shape[1]], 1)
+        parts = linear_terms.to(s).split([treatment.shape[1], outcome.shape[1], outcome.shape[1]], 1)
         first, second = (2 * ridge for ridge in self.ridges)
 
-        def part(psi: Tensor, target: Tensor, weight: float, loss: Loss, gamma: float, tilt: Tensor) -> Tensor:
+        def part(psi: Tensor, target: Tensor, weight: float, loss: Loss, gamma: float, linear_term: Tensor) -> Tensor:
             weights = torch.full_like(target, weight)
-            return minimise(psi, target, weights, loss, gamma, tilt, self.tolerance / math.sqrt(3))
+            return minimise(psi, target, weights, loss, gamma, linear_term, self.tolerance / math.sqrt(3))
 
         found = [part(treatment, 2 * a.to(s) - 1, self.alpha, Logistic(), first, parts[0])]
         for arm in (0, 1):
@@ -80,7 +80,7 @@ class JointObjective:
         """Independent runs of the mechanism: coefficients [runs, p + 2 p'] on the CPU. Arguments as in `minimise`."""
         if self.objective_noise is None:
             return self.minimise(psi, a, s, torch.zeros(runs, psi[0].shape[1] + 2 * psi[1].shape[1])).cpu()
-        return self.objective_noise.release(lambda tilts: self.minimise(psi, a, s, tilts), noise, runs)
+        return self.objective_noise.release(lambda linear_terms: self.minimise(psi, a, s, linear_terms), noise, runs)
 
 
 def joint_objective(

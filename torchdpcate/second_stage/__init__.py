@@ -12,7 +12,7 @@ __getattr__, __dir__, __all__ = exports(
             "huber_sensitivity",
             "sensitivity",
             "solve",
-            "solve_tilted",
+            "solve_perturbed",
             "squared_sensitivity",
         ),
         "neural": ("NeuralFit", "NeuralHead", "fit_neural_head"),

@@ -167,44 +167,44 @@ def solve(problem: LinearProblem) -> LinearFit:
     return LinearFit(theta[0], norm[0].item())
 
 
-def solve_tilted(problem: LinearProblem, tilts: Tensor) -> Tensor:
-    """Minimise F(theta) + tilt'theta for many tilts at once.
+def solve_perturbed(problem: LinearProblem, linear_terms: Tensor) -> Tensor:
+    """Minimise F(theta) + b'theta for many linear terms b at once.
 
     Args:
         problem: The regression.
-        tilts: Linear terms of objective perturbation, float64 [runs, p].
+        linear_terms: Linear terms of objective perturbation, float64 [runs, p].
 
     Returns:
-        Minimisers [runs, p], each with a gradient norm (tilt included) of at most ``problem.tolerance``.
+        Minimisers [runs, p], each with a gradient norm (linear term included) of at most ``problem.tolerance``.
 
     Raises:
         NumericalError: The tolerance is finer than float64 can tell; nothing may be released.
     """
     rows = max(1, _MOST_NUMBERS // math.prod(problem.design.shape))
-    return torch.cat([_newton(problem, part)[0] for part in tilts.split(rows)])
+    return torch.cat([_newton(problem, part)[0] for part in linear_terms.split(rows)])
 
 
 _MOST_NUMBERS = 20_000_000  # in one batch of weighted features
 
 
-def _newton(problem: LinearProblem, tilts: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the minimisers [runs, p] of the tilted objectives and their gradient norms [runs]."""
+def _newton(problem: LinearProblem, linear_terms: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the minimisers [runs, p] of the perturbed objectives and their gradient norms [runs]."""
     share, loss = problem.w.square() / problem.n, Huber(problem.threshold)
 
     def evaluate(theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Values [runs], gradients [runs, p], curvature of each record's loss [runs, n]."""
         slopes = loss(problem.w * problem.design.apply(theta), problem.s)
-        value = slopes.value.mean(1) + problem.ridge * theta.square().sum(1) + (tilts * theta).sum(1)
+        value = slopes.value.mean(1) + problem.ridge * theta.square().sum(1) + (linear_terms * theta).sum(1)
         pull = problem.design.adjoint(slopes.first * problem.w) / problem.n
-        return value, pull + 2 * problem.ridge * theta + tilts, slopes.second
+        return value, pull + 2 * problem.ridge * theta + linear_terms, slopes.second
 
     def step(theta: Tensor, gradient: Tensor, second: Tensor) -> Tensor:
         return problem.design.solve(second / 2 * share, problem.ridge, gradient / 2)
 
     def bounds() -> tuple[Tensor, Tensor]:
         # a record's loss curves by 2 ||v||^2 at most: public, so that the steps have a public bound on all records
-        least = torch.full_like(tilts[:, 0], 2 * problem.ridge)
+        least = torch.full_like(linear_terms[:, 0], 2 * problem.ridge)
         return least, least + 2 * problem.weight_bound**2
 
-    start, remedy = torch.zeros_like(tilts), "raise second_stage.ridge"
+    start, remedy = torch.zeros_like(linear_terms), "raise second_stage.ridge"
     return newton(evaluate, step, start, problem.tolerance, what="the linear head", remedy=remedy, bounds=bounds)

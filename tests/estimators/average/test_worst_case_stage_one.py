@@ -25,7 +25,7 @@ def changed(worlds):
     return (before != after).any(1).nonzero()[:, 0].tolist()
 
 
-def test_the_worlds_of_the_tilt_differ_in_one_record_of_full_weight():
+def test_the_worlds_of_the_objective_noise_differ_in_one_record_of_full_weight():
     worlds = [games._separated(world, 40) for world in (0, 1)]
     assert changed(worlds) == [80]
     fit = objective.ObjectiveFit(share=games._SHARE).prepare(games._STEEP, 81, games._FEATURES, BUDGET)
@@ -39,7 +39,7 @@ def test_the_worlds_of_the_tilt_differ_in_one_record_of_full_weight():
 
 @pytest.mark.slow
 def test_the_density_integrates_to_the_mass_of_the_cubes_noise():
-    """Theta and tilt are one to one: its mass is that of exp(-||b||_inf / s), 8 s^2 in the plane."""
+    """Theta and the linear term are one to one: its mass is that of exp(-||b||_inf / s), 8 s^2 in the plane."""
     for world in (0, 1):
         records, ridge, scale = games._separated(world, 3), 6.0, 1.5
         end = (7 * 4 + 16 * scale) / ridge  # beyond lies 2e-6 of the mass
@@ -50,7 +50,7 @@ def test_the_density_integrates_to_the_mass_of_the_cubes_noise():
 
 @pytest.mark.first(1)
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
-def test_the_evidence_of_the_tilt_is_the_exact_log_likelihood_ratio(epsilon):
+def test_the_evidence_of_the_objective_noise_is_the_exact_log_likelihood_ratio(epsilon):
     """E_0 exp(L) = 1 = E_1 exp(-L), to five standard errors of 5000 runs: wrong once in 1e6 looks."""
     game, noise, runs = (
         WORST_CASES["balancing_objective"].make(PrivacyBudget(epsilon, 0.0)),

@@ -181,7 +181,7 @@ def test_the_tilting_loss_keeps_its_bounds_at_its_own_targets():
 
 
 def log_density(learner: OutcomeWeightedLearner, theta: Tensor, scale: float) -> Tensor:
-    """Log density of the tilted minimiser at theta [k, 2], by the stationarity of a dense sum of its own."""
+    """Log density of the perturbed minimiser at theta [k, 2], by the stationarity of a dense sum of its own."""
     of = learner.problem_
     u = theta @ of.psi.T
     slopes = of.loss(u, of.target)

@@ -107,7 +107,7 @@ class Pair:
         hessian = (psi.mT * (w * slopes.second)[:, None]) @ psi
         return ((w * slopes.first)[:, None] @ psi)[:, 0], hessian + self.ridge[:, None, None] * torch.eye(self.size)
 
-    def tilt(self) -> torch.Tensor:
+    def linear_term(self) -> torch.Tensor:
         """By how much the summed gradient moves at theta, of W_1."""
         return (self._sums(0)[0] - self._sums(1)[0]).norm(dim=1) / pair_bounds(self.gap).first
 
@@ -136,7 +136,7 @@ def searched(gap: str, measure: str, generations: int = 40, width: int = 400) ->
     return best
 
 
-@pytest.mark.parametrize("measure", ["output", "tilt", "determinants"])
+@pytest.mark.parametrize("measure", ["output", "linear_term", "determinants"])
 @pytest.mark.parametrize("gap", GAPS)
 def test_no_neighbour_found_exceeds_a_bound(gap, measure):
     assert 0.95 < searched(gap, measure) <= 1 + 1e-9

@@ -33,10 +33,12 @@ def learner(epsilon: float = 1.0, **settings):
 def test_many_data_sets_are_solved_as_one_by_one():
     problems = [learner(ridge=2.0).fit(*records(80, seed)).problem_ for seed in range(4)]
     together = Resamples.of(problems).with_ridge(3.0)
-    tilts = torch.randn(4, 4, dtype=torch.float64)
+    linear_terms = torch.randn(4, 4, dtype=torch.float64)
     alone = [p.with_ridge(3.0) for p in problems]
-    expected = torch.cat([p.solve(tilt[None], 1e-10) for p, tilt in zip(alone, tilts, strict=True)])
-    torch.testing.assert_close(together.solve(tilts, 1e-10), expected, rtol=1e-9, atol=1e-10)
+    expected = torch.cat(
+        [p.solve(linear_term[None], 1e-10) for p, linear_term in zip(alone, linear_terms, strict=True)]
+    )
+    torch.testing.assert_close(together.solve(linear_terms, 1e-10), expected, rtol=1e-9, atol=1e-10)
     torch.testing.assert_close(together.minimiser, torch.stack([p.minimiser for p in alone]), rtol=1e-7, atol=1e-9)
     assert (together.n, together.size) == (80, 4)
 

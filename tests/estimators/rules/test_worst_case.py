@@ -59,7 +59,7 @@ def test_for_the_same_propensity_one_term_of_a_two_stage_rule_differs():
 @pytest.mark.first(1)
 @pytest.mark.parametrize("world", [0, 1])
 def test_densities_integrate_to_the_mass_of_the_cubes_noise(world):
-    """Theta and tilt are one to one: exp of the log density has the mass of exp(-||b||_inf / s), 8 s^2 for p = 2."""
+    """Theta and b are one to one: exp of the log density has the mass of exp(-||b||_inf / s), 8 s^2 for p = 2."""
     (_, a, _), few = worst_case._records(world, 1.0), slice(4)
     psi, label = worst_case._two_stage_fit(world, None).problem_.psi[few], (2 * a - 1)[few]
     weights, scale, ridge = torch.tensor([2.0, 0.2, 1.0, 0.5]).double(), 1.5, 8.0  # a ridge small enough for curvature

@@ -101,7 +101,7 @@ def released_rows(release: AverageEffectRelease, label: str) -> list[IntervalRow
 
 
 def _row(label: str, estimate: Estimate, bound: float, secret: bool = False) -> IntervalRow:
-    none = estimate.law is None and not estimate.swamped
+    none = estimate.law is None and not estimate.noise_dominated
     low, high = (None, None) if none else estimate.range(_LEVEL, bound)
     return IntervalRow(label, estimate.value, low, high, secret)
 

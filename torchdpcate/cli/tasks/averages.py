@@ -156,7 +156,7 @@ class Averages(TaskSpec):
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
         """Return the estimate and its interval; warn where the interval says nothing."""
         release, low, high = self.release, summary["low"], summary["high"]
-        if release.main.swamped:
+        if release.main.noise_dominated:
             say_warning(
                 "the denominator of the estimate is dominated by privacy noise, so that any effect is possible; the "
                 "interval is the whole range. More records, a larger privacy.epsilon or a larger effect.overlap would "

@@ -1,6 +1,5 @@
 """The private difference in means: what any adjustment must beat, and what a trial needs."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,9 +10,9 @@ from torchdpcate.erm.records import Batch, Records
 from torchdpcate.estimators.average.effect_estimator import EffectFacts, Total, Weighted
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
-from torchdpcate.estimators.average.outcome_table import EQUAL, TABLE_CONSTANTS, OutcomeTable
-from torchdpcate.estimators.average.stated import AverageMechanism, Recomputed, StatedEffect, states
-from torchdpcate.estimators.mechanism import Stated
+from torchdpcate.estimators.average.outcome_table import EQUAL, OutcomeTable
+from torchdpcate.estimators.average.peers import DifferenceInMeans
+from torchdpcate.estimators.average.stated import AverageMechanism
 from torchdpcate.privacy.budget import split_epsilon
 from torchdpcate.privacy.session import FitSession
 
@@ -51,23 +50,6 @@ def epsilons_of(epsilon: float) -> dict[str, float]:
 def plain_difference(records: Records) -> NoisyEstimate:
     """Return the difference in means without noise. The curator's, never to be published."""
     return _TABLE.without_noise(equal_weights(records), EffectFacts(records.n, EQUAL))
-
-
-class DifferenceInMeans(AverageMechanism):
-    """An outcome table of records that weigh the same."""
-
-    name: ClassVar[str] = "difference_in_means"
-    formula: ClassVar[str] = (
-        "root-polytope noise of radius 1/epsilon on the outcomes' table, then Laplace noise on the variance; "
-        "covariate_balancing sections 3.3 and 5"
-    )
-    numbers: ClassVar[Mapping[str, str]] = OutcomeTable.numbers
-    states: ClassVar[Stated] = states(*TABLE_CONSTANTS)
-
-    @classmethod
-    def work_out(cls, stated: StatedEffect) -> Recomputed:
-        """See `AverageMechanism`."""
-        return OutcomeTable.of_numbers(stated, EffectFacts(stated.n, EQUAL))
 
 
 @renamed(eta="overlap")

@@ -1,11 +1,9 @@
 """Peer: inverse propensity weights by a private logistic regression, then one noisy sum (Lee et al. 2019)."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from torchdpcate._renamed import renamed
@@ -16,20 +14,15 @@ from torchdpcate.erm.private_fit import PreparedFit
 from torchdpcate.erm.records import Batch, Records, arm, predictor
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
+from torchdpcate.estimators.average.peers import HorvitzThompson, sum_estimate, sum_mechanism
 from torchdpcate.estimators.average.plan import exact_fit
 from torchdpcate.estimators.average.stated import (
     AverageMechanism,
-    ContradictionError,
-    Recomputed,
-    StatedEffect,
-    exactly,
-    states,
 )
-from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import PrivacyBudget, positive
 from torchdpcate.privacy.charge import propensity_by
-from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
+from torchdpcate.privacy.exact_sums import exact_sum
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
@@ -89,12 +82,6 @@ def plan_horvitz_thompson(
     return HorvitzThompsonPlan(estimand, fit, sum_mechanism(n, estimand, budget.epsilon))
 
 
-def sum_mechanism(n: int, estimand: Estimand, epsilon: float) -> LaplaceMechanism:
-    """Return the noise of the sum over n records."""
-    # terms are rounded so that sums are exact, each by half a step
-    return LaplaceMechanism(epsilon, estimand.most_treated + estimand.most_control + sum_grid(n, estimand.largest))
-
-
 def learn_propensity(records: Records, fit: PreparedFit, session: FitSession, runs: int = 1) -> Tensor:
     """Pay for the propensity's coefficients and return them, [runs, p].
 
@@ -106,7 +93,7 @@ def learn_propensity(records: Records, fit: PreparedFit, session: FitSession, ru
     """
     noise = session.noise
     session.pay(fit.event, fit.level, fit.count, charge=propensity_by(ObjectiveFit.name))
-    return noise.paid(fit.draw(records, arm, noise, max(runs, records.sets)))
+    return noise.released(fit.draw(records, arm, noise, max(runs, records.sets)))
 
 
 def release_sum(records: Records, plan: HorvitzThompsonPlan, theta: Tensor, session: FitSession) -> NoisyEstimate:
@@ -125,8 +112,8 @@ def release_sum(records: Records, plan: HorvitzThompsonPlan, theta: Tensor, sess
     noise = session.noise
     session.pay(plan.total.event, part="sum")
     exact = records.total(lambda batch: horvitz_thompson_terms(batch, plan.estimand, theta, records.n))
-    noisy = noise.paid(plan.total.add_noise(exact, noise)[:, 0])
-    return _estimate(noisy, records.n, plan.total.released_scale(1))
+    noisy = noise.released(plan.total.add_noise(exact, noise)[:, 0])
+    return sum_estimate(noisy, records.n, plan.total.released_scale(1))
 
 
 def horvitz_thompson(records: Records, plan: HorvitzThompsonPlan, noise: NoiseSource, runs: int = 1) -> NoisyEstimate:
@@ -136,7 +123,7 @@ def horvitz_thompson(records: Records, plan: HorvitzThompsonPlan, noise: NoiseSo
 
 
 def _share(ridge: float, fit: PreparedFit) -> float:
-    """Return the tilt's share of epsilon at which the default ridge is the given, larger one."""
+    """Return the objective noise's share of epsilon at which the default ridge is the given, larger one."""
     kept = (1 - ObjectiveFit().share_of(Logistic())) / math.log1p(Logistic.curvature / fit.ridge)
     return 1 - kept * math.log1p(Logistic.curvature / ridge)
 
@@ -153,43 +140,6 @@ def horvitz_thompson_terms(batch: Batch, estimand: Estimand, theta: Tensor, n: i
     g = predictor(batch.psi, theta)
     terms = arm(batch) * estimand.weights(g, batch.z.expand_as(g)) * batch.y
     return exact_sum(terms, n, estimand.largest)[:, None]
-
-
-def _estimate(total: Tensor, n: int, scale: float) -> NoisyEstimate:
-    """Return the estimate, without an interval: nothing is released of how much sampling moves the sum."""
-    every = torch.ones_like(total)
-    return NoisyEstimate(
-        estimate=(total / n).clamp(-1, 1),
-        gaussian=every * math.inf,
-        laplace=every[:, None] * scale / n,
-        polytope=None,
-        swamped=torch.zeros_like(total, dtype=torch.bool),
-        size=every * n,
-        released={"sum": total},
-    )
-
-
-class HorvitzThompson(AverageMechanism):
-    """One sum over weighted outcomes, which the number of records divides."""
-
-    name: ClassVar[str] = "horvitz_thompson"
-    formula: ClassVar[str] = (
-        "Laplace noise of scale 4/(eta epsilon) on the Horvitz-Thompson sum, after a propensity by objective "
-        "perturbation with epsilon/2; covariate_balancing section 5"
-    )
-    numbers: ClassVar[Mapping[str, str]] = {"sum": "sum"}
-    states: ClassVar[Stated] = states("epsilon_weights", "epsilon_sum", "sum_scale", fits=("weights",))
-    intervals: ClassVar[bool] = False
-
-    @classmethod
-    def work_out(cls, stated: StatedEffect) -> Recomputed:
-        """See `AverageMechanism`."""
-        n, of = stated.n, stated.estimand
-        if not HorvitzThompsonEffect.supports(type(of)):
-            raise ContradictionError(f"a Horvitz-Thompson estimate is none of the {of.name}")
-        scale = sum_mechanism(n, of, stated.epsilon("sum")).released_scale(1)
-        found = _estimate(stated.sums()["sum"], n, scale)
-        return Recomputed(found, exactly({"sum_scale": scale}), {"sum": (n * of.largest, scale)})
 
 
 @renamed(eta="overlap", least_penalty="ridge")
@@ -214,6 +164,7 @@ class HorvitzThompsonEffect(AverageEffectLearner):
             the mechanism needs, which is smaller.
 
     Example:
+        >>> import torch
         >>> from torchdpcate import Domain, PrivacyBudget
         >>> X, A = torch.rand(4000, 2), torch.arange(4000) % 2
         >>> Y = (0.3 + 0.4 * A) * torch.ones(4000)
@@ -263,7 +214,7 @@ class HorvitzThompsonEffect(AverageEffectLearner):
         of = self.weights_
         theta = learn_propensity(records, exact_fit(Logistic(), records.n, of.features), FitSession(self._noise))
         exact = records.total(lambda batch: horvitz_thompson_terms(batch, of.estimand, theta, records.n))[:, 0]
-        return _estimate(exact, records.n, 0.0)
+        return sum_estimate(exact, records.n, 0.0)
 
     def _extras(self, found: NoisyEstimate, session: FitSession) -> dict[str, Any]:
         return {"weights": self.weights_}

@@ -1,7 +1,6 @@
 """Peer: estimates of many small groups, whose mean is released (Guha & Reiter 2024)."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
@@ -15,27 +14,20 @@ from torchdpcate.erm.losses import Logistic
 from torchdpcate.erm.records import Records, StackedRecords
 from torchdpcate.erm.solver import minimise
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.balanced_difference import UPPER
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
+from torchdpcate.estimators.average.peers import GROUP_RANGE, SubsampleAggregate, mean_estimate, sum_mechanisms
 from torchdpcate.estimators.average.stated import (
     AverageMechanism,
-    ContradictionError,
-    Recomputed,
-    StatedEffect,
-    exactly,
-    states,
 )
-from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.features.maps import FeatureMap
-from torchdpcate.privacy.budget import positive, whole
-from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
+from torchdpcate.privacy.budget import integer, positive
+from torchdpcate.privacy.exact_sums import exact_sum
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 
 _HALF = 0.5 * (1 - 1e-9)  # of epsilon for either sum, so that they never add up to more
-_RANGE = 2.0  # of a group's estimate, for outcomes in [0, 1]
 _STOP = 1e-6  # gradient norm at the end of a group's fit; privacy does not rest on it
 
 
@@ -95,18 +87,11 @@ def plan_subsample(
         >>> plan.groups, round(plan.total.scale, 6), round(plan.squares.scale, 6)
         (70, 4.0, 7.885714)
     """
-    many = math.isqrt(n) if groups is None else whole("groups", groups, least=2)
+    many = math.isqrt(n) if groups is None else integer("groups", groups, least=2)
     if not 2 <= many <= n:
         raise InputError(f"groups = {many}: n = {n} records make no two groups; bring more records, or fewer groups")
     share, scaled = epsilon * _HALF, positive("ridge", ridge) * features.largest_entry**2
     return SubsamplePlan(estimand, many, scaled, seed, *sum_mechanisms(many, share, share))
-
-
-def sum_mechanisms(groups: int, total: float, squares: float) -> tuple[LaplaceMechanism, LaplaceMechanism]:
-    """Return the noise of the sum of the groups' estimates and of their squared deviations, at an epsilon for each."""
-    # sums are exact; one estimate moves the mean, and with it the rounding of every squared deviation
-    moved = _RANGE**2 * (1 - 1 / groups) + 2 * groups * sum_grid(groups, _RANGE**2)
-    return LaplaceMechanism(total, _RANGE), LaplaceMechanism(squares, moved)
 
 
 def group_positions(n: int, groups: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -159,10 +144,10 @@ def release_mean(estimates: Tensor, plan: SubsamplePlan, session: FitSession) ->
     """
     noise = session.noise
     session.pay(plan.total.event, part="sum")
-    total = noise.paid(plan.total.add_noise(sum_of(estimates)[:, None], noise)[:, 0])
+    total = noise.released(plan.total.add_noise(sum_of(estimates)[:, None], noise)[:, 0])
     session.pay(plan.squares.event, part="spread")
-    squares = noise.paid(plan.squares.add_noise(squared_deviations(estimates)[:, None], noise)[:, 0])
-    return _estimate(total, squares, plan.groups, plan.total.released_scale(1), plan.squares.released_scale(1))
+    squares = noise.released(plan.squares.add_noise(squared_deviations(estimates)[:, None], noise)[:, 0])
+    return mean_estimate(total, squares, plan.groups, plan.total.released_scale(1), plan.squares.released_scale(1))
 
 
 def subsample_aggregate(
@@ -175,57 +160,14 @@ def subsample_aggregate(
 
 def sum_of(estimates: Tensor) -> Tensor:
     """Return the sum, [runs], of estimates [runs, M]; see ``exact_sum``."""
-    return exact_sum(estimates, estimates.shape[1], _RANGE / 2)
+    return exact_sum(estimates, estimates.shape[1], GROUP_RANGE / 2)
 
 
 def squared_deviations(estimates: Tensor) -> Tensor:
     """Return the sum of squared deviations from the mean, [runs], of estimates [runs, M]; see ``exact_sum``."""
     groups = estimates.shape[1]
     deviations = estimates - sum_of(estimates)[:, None] / groups
-    return exact_sum(deviations.square(), groups, _RANGE**2)
-
-
-def _estimate(total: Tensor, squares: Tensor, groups: int, noise_total: float, noise_squares: float) -> NoisyEstimate:
-    """Return the estimate from sums [runs] with noise of these scales."""
-    variance = ((squares + UPPER * noise_squares) / (groups * (groups - 1))).clamp(0, 1 / groups)
-    every = torch.ones_like(total)
-    return NoisyEstimate(
-        estimate=(total / groups).clamp(-1, 1),
-        gaussian=variance.sqrt(),
-        laplace=every[:, None] * noise_total / groups,
-        polytope=None,
-        swamped=torch.zeros_like(total, dtype=torch.bool),
-        size=every * groups,
-        released={"sum": total, "spread": squares},
-    )
-
-
-class SubsampleAggregate(AverageMechanism):
-    """The sum of the groups' estimates, and of their squared deviations."""
-
-    name: ClassVar[str] = "subsample_aggregate"
-    formula: ClassVar[str] = (
-        "Laplace noise of scale 4/epsilon on the sum of M group estimates, and of scale 8(1-1/M)/epsilon on their "
-        "squared deviations; covariate_balancing section 5"
-    )
-    numbers: ClassVar[Mapping[str, str]] = {"sum": "sum", "spread": "spread"}
-    states: ClassVar[Stated] = states(
-        "groups", "ridge", "seed", *(f"epsilon_{part}" for part in numbers), *(f"{part}_scale" for part in numbers)
-    )
-
-    @classmethod
-    def work_out(cls, stated: StatedEffect) -> Recomputed:
-        """See `AverageMechanism`."""
-        groups = stated.public["groups"]
-        if isinstance(groups, bool) or not isinstance(groups, int) or not 2 <= groups <= stated.n:
-            raise ContradictionError(f"{groups} groups cannot be made of its records")
-        mechanisms = sum_mechanisms(groups, *(stated.epsilon(part) for part in cls.numbers))
-        scales = {part: noise.released_scale(1) for part, noise in zip(cls.numbers, mechanisms, strict=True)}
-        sums = stated.sums()
-        found = _estimate(sums["sum"], sums["spread"], groups, *scales.values())
-        largest = {"sum": groups * _RANGE / 2, "spread": groups * _RANGE**2}
-        reaches = {part: (largest[part], scale) for part, scale in scales.items()}
-        return Recomputed(found, exactly({f"{part}_scale": scale for part, scale in scales.items()}), reaches)
+    return exact_sum(deviations.square(), groups, GROUP_RANGE**2)
 
 
 @renamed(eta="overlap")
@@ -272,7 +214,7 @@ class SubsampleAggregateEffect(AverageEffectLearner):
 
     def check(self, n: int) -> None:
         """See ``AverageEffectLearner``; also refuses groups, ridge and seed out of range."""
-        whole("seed", self.seed, least=0)
+        integer("seed", self.seed, least=0)
         self.plan(n)
 
     def plan(self, n: int) -> SubsamplePlan:
@@ -292,7 +234,7 @@ class SubsampleAggregateEffect(AverageEffectLearner):
     def _without_noise(self, records: Records) -> NoisyEstimate:
         assert isinstance(records, StackedRecords)
         estimates = group_estimates(records, self._plan)
-        return _estimate(sum_of(estimates), squared_deviations(estimates), self._plan.groups, 0.0, 0.0)
+        return mean_estimate(sum_of(estimates), squared_deviations(estimates), self._plan.groups, 0.0, 0.0)
 
     def _public(self) -> dict[str, Any]:
         plan, groups = self._plan, {"groups": self._plan.groups, "ridge": self.ridge, "seed": self.seed}

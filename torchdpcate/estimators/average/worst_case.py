@@ -166,13 +166,13 @@ def _effect(budget: PrivacyBudget) -> Game:
         return torch.cat([learnt.theta, learnt.model, found.released["difference"][:, None]], 1)
 
     def log_density(shown: Tensor, world: int) -> Tensor:
-        """Log density of what is shown: two tilted minimisers, then Laplace noise on D given both."""
+        """Log density of what is shown: two perturbed minimisers, then Laplace noise on D given both."""
         theta, model, difference = shown.split([2, 2, 1], 1)
         records = worlds[world]
         total = total_of(records, plan, Learnt(theta, model))
         exact = plan.estimator.without_noise(total, plan.facts).released["difference"]
-        fits = _tilted(records, theta, Logistic(), arm, plan.propensity.public)
-        fits = fits + _tilted(records, model, CrossEntropy(), outcome, plan.outcome.public)  # type: ignore[union-attr]
+        fits = _perturbed(records, theta, Logistic(), arm, plan.propensity.public)
+        fits = fits + _perturbed(records, model, CrossEntropy(), outcome, plan.outcome.public)  # type: ignore[union-attr]
         return fits - (difference[:, 0] - exact).abs() / scale
 
     return Game(
@@ -184,8 +184,8 @@ def _effect(budget: PrivacyBudget) -> Game:
     )
 
 
-def _tilted(records: StackedRecords, theta: Tensor, loss: Loss, target: Target, public: Mapping[str, Any]) -> Tensor:
-    """Log density [runs], up to a constant, of the minimiser of a sum that a cube's noise tilts."""
+def _perturbed(records: StackedRecords, theta: Tensor, loss: Loss, target: Target, public: Mapping[str, Any]) -> Tensor:
+    """Log density [runs], up to a constant, of the minimiser of a sum that box noise perturbs."""
     _, gradient, hessian = records.slopes(loss, target, theta)
     gamma = public["ridge"]
     hessian.diagonal(dim1=1, dim2=2).add_(gamma)

@@ -10,7 +10,7 @@ from torchdpcate.causal.estimand import ATE
 from torchdpcate.data.domain import Domain
 from torchdpcate.erm.losses import Logistic, Loss
 from torchdpcate.erm.records import Batch, StackedRecords, Target, arm
-from torchdpcate.erm.solver import TiltedSum, minimise
+from torchdpcate.erm.solver import PerturbedSum, minimise
 from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect
 from torchdpcate.estimators.average.horvitz_thompson import (
     HorvitzThompsonEffect,
@@ -62,16 +62,16 @@ class Crowd(StackedRecords):
 
     counts: Tensor
 
-    def minimise(self, loss: Loss, target: Target, gamma: float, tilts: Tensor, tolerance: float) -> Tensor:
+    def minimise(self, loss: Loss, target: Target, gamma: float, linear_terms: Tensor, tolerance: float) -> Tensor:
         """See `Records`."""
-        return minimise(self.batch.psi, target(self.batch), self.counts, loss, gamma, tilts, tolerance)
+        return minimise(self.batch.psi, target(self.batch), self.counts, loss, gamma, linear_terms, tolerance)
 
     def log_density(self, theta: Tensor, loss: Loss, target: Target, gamma: float, scale: float) -> Tensor:
-        """Return that of the minimiser of a sum that a cube's noise tilts, up to a constant, [runs]."""
+        """Return that of the minimiser of a sum that box noise perturbs, up to a constant, [runs]."""
         ridges, none = torch.full((len(theta),), gamma, dtype=torch.float64), torch.zeros_like(theta)
-        untilted = TiltedSum(self.batch.psi, target(self.batch), self.counts, loss, ridges, none)
-        _, gradient, second = untilted.evaluate(theta)
-        return torch.logdet(untilted.hessian(second)) - gradient.abs().amax(1) / scale
+        unperturbed = PerturbedSum(self.batch.psi, target(self.batch), self.counts, loss, ridges, none)
+        _, gradient, second = unperturbed.evaluate(theta)
+        return torch.logdet(unperturbed.hessian(second)) - gradient.abs().amax(1) / scale
 
 
 def _opposed(world: int) -> Crowd:
@@ -90,7 +90,7 @@ def _opposed(world: int) -> Crowd:
 def _horvitz_thompson(budget: PrivacyBudget) -> Game:
     worlds = [_opposed(world) for world in (0, 1)]
     plan = plan_horvitz_thompson(1, _FEATURES, _ATE, budget.epsilon)
-    tilted = Logistic(), arm, plan.fit.ridge, plan.fit.public["tilt_scale"]
+    perturbed = Logistic(), arm, plan.fit.ridge, plan.fit.public["tilt_scale"]
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
         theta = learn_propensity(worlds[world], plan.fit, FitSession(noise), runs)
@@ -101,7 +101,7 @@ def _horvitz_thompson(budget: PrivacyBudget) -> Game:
         """Of the coefficients, and of the sum's noise given them."""
         theta, total = shown[:, :-1], shown[:, -1]
         exact = records.total(lambda batch: horvitz_thompson_terms(batch, _ATE, theta, records.n))[:, 0]
-        return records.log_density(theta, *tilted) - (total - exact).abs() / plan.total.released_scale(1)
+        return records.log_density(theta, *perturbed) - (total - exact).abs() / plan.total.released_scale(1)
 
     return Game(
         draw,

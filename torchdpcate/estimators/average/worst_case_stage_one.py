@@ -20,7 +20,7 @@ _DOMAIN = Domain([0.0], [1.0], outcome_low=0.0, outcome_high=1.0)
 _FEATURES = on_domain(None, _DOMAIN)
 _STEEP = BalancingLoss(ATE(0.25))
 _LINEAR = BalancingLoss(ATE(0.5))  # every record pulls by 2, wherever theta is
-_SHARE = 0.9  # of epsilon that the tilt spends; the pair does not move the determinants
+_SHARE = 0.9  # of epsilon that the objective noise spends; the pair does not move the determinants
 _APART = 3.0  # |g| at which the others hold the predictor, nearly three times what is clipped
 _STEPS = 6
 _DELTA = 1e-6  # where a budget has none
@@ -39,7 +39,7 @@ def _separated(world: int, others: int) -> StackedRecords:
 
 
 def log_density(theta: Tensor, records: StackedRecords, ridge: float, scale: float) -> Tensor:
-    r"""Log density [runs], up to a constant, of the minimiser of `_STEEP`'s sum that a cube's noise tilts.
+    r"""Log density [runs], up to a constant, of the minimiser of `_STEEP`'s sum that box noise perturbs.
 
     .. math:: \ln\det F''(\theta) - \|F'(\theta)\|_\infty / s
 

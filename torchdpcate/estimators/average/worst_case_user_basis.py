@@ -17,7 +17,7 @@ from torchdpcate.privacy.worst_case import Game, worst_case
 
 _DOMAIN = Domain([0.0], [90.0], outcome_low=0.0, outcome_high=1.0)
 _RECORDS = 200
-_SHARE = 0.9  # of epsilon that the tilt spends; the pair does not move the determinants
+_SHARE = 0.9  # of epsilon that the objective noise spends; the pair does not move the determinants
 
 
 class _Ages(FeatureMap):

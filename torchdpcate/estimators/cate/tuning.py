@@ -217,5 +217,5 @@ def _excess(problem: LinearProblem, tuned: int, n: int, budget: PrivacyBudget | 
     if budget is None:
         return spread
     bound, ridge = problem.weight_bound, problem.ridge
-    _, tilt = objective_noise(budget.epsilon, budget.delta, weight_bound=bound, threshold=1.0, ridge=ridge, n=n)
-    return spread + (tilt / (2 * n)) ** 2 * solved.square().sum(1).mean().item()
+    _, noise_scale = objective_noise(budget.epsilon, budget.delta, weight_bound=bound, threshold=1.0, ridge=ridge, n=n)
+    return spread + (noise_scale / (2 * n)) ** 2 * solved.square().sum(1).mean().item()

@@ -125,7 +125,7 @@ class ObjectiveRule(RuleMechanism):
         return f"{scale}, with 99 % of the budget, the rest pays the solver's stop; policy_learning section 3"
 
     def prepare(self, problem: WeightedERM, budget: PrivacyBudget) -> Prepared:
-        """Return the tilted fit's mechanism; see ``RuleMechanism.prepare``."""
+        """Return the perturbed fit's mechanism; see ``RuleMechanism.prepare``."""
         objective = calibrate_objective(
             budget,
             kind=self.perturbation,
@@ -139,7 +139,7 @@ class ObjectiveRule(RuleMechanism):
         )
 
         def draw(noise: NoiseSource, runs: int) -> Tensor:
-            return objective.release(lambda tilts: problem.solve(tilts, objective.tolerance), noise, runs)
+            return objective.release(lambda linear_terms: problem.solve(linear_terms, objective.tolerance), noise, runs)
 
         return Prepared(
             objective.event,

@@ -88,7 +88,7 @@ class WeightedERM:
 
     @property
     def tolerance(self) -> float:
-        """Public bound that the gradient norm of a fit without tilt keeps."""
+        """Public bound that the gradient norm of a fit without objective noise keeps."""
         return default_tolerance(self.loss.slope, self.bounds.most)
 
     @cached_property
@@ -96,18 +96,18 @@ class WeightedERM:
         """The rule without noise, [p]. The curator's, never to be published."""
         return self.solve(self.psi.new_zeros(1, self.size), self.tolerance)[0]
 
-    def solve(self, tilts: Tensor, tolerance: float) -> Tensor:
-        """Minimise F(theta) + b'theta for many tilts b [runs, p] at once, [runs, p].
+    def solve(self, linear_terms: Tensor, tolerance: float) -> Tensor:
+        """Minimise F(theta) + b'theta for many linear terms b [runs, p] at once, [runs, p].
 
         Args:
-            tilts: b.
+            linear_terms: b.
             tolerance: Largest norm of the gradient at the end, or of the gradient mapping on a domain.
 
         Raises:
             NumericalError: The tolerance was not reached; nothing may be released.
         """
         data = self.psi, self.target, self.weights
-        return minimise(*data, self.loss, self.ridge, tilts.to(self.psi), tolerance, domain=self.domain)
+        return minimise(*data, self.loss, self.ridge, linear_terms.to(self.psi), tolerance, domain=self.domain)
 
     def with_ridge(self, ridge: float) -> "WeightedERM":
         """Return the same problem with another ridge."""

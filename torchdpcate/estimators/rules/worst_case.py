@@ -8,7 +8,7 @@ from torch import Tensor
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.erm.losses import Logistic, Loss
-from torchdpcate.erm.solver import TiltedSum
+from torchdpcate.erm.solver import PerturbedSum
 from torchdpcate.estimators.rules.mechanisms import ObjectiveRule
 from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
 from torchdpcate.estimators.rules.two_stage import TwoStageRule
@@ -43,11 +43,11 @@ def _records(world: int, apart: float) -> tuple[Tensor, Tensor, Tensor]:
 def _log_density(
     theta: Tensor, psi: Tensor, target: Tensor, weights: Tensor, loss: Loss, ridge: Tensor, scale: Tensor
 ) -> Tensor:
-    r"""Log density, up to a constant, of the minimiser of a sum that a cube's noise tilts.
+    r"""Log density, up to a constant, of the minimiser of a sum that box noise perturbs.
 
     .. math:: \ln\det F''(\theta) - \|F'(\theta)\|_\infty / s
 
-    The minimiser is theta where the tilt is -F'(theta); -F' maps one to one.
+    The minimiser is theta where the objective noise is -F'(theta); -F' maps one to one.
 
     Args:
         theta: Where, [runs, p].
@@ -56,11 +56,11 @@ def _log_density(
         weights: w, [n], or [runs, n].
         loss: Of a record.
         ridge: Ridge of the sum, [runs].
-        scale: s of the tilt, [runs].
+        scale: s of the objective noise, [runs].
     """
-    untilted = TiltedSum(psi, target, weights, loss, ridge, torch.zeros_like(theta))
-    _, gradient, second = untilted.evaluate(theta)
-    return torch.logdet(untilted.hessian(second)) - gradient.abs().amax(1) / scale
+    unperturbed = PerturbedSum(psi, target, weights, loss, ridge, torch.zeros_like(theta))
+    _, gradient, second = unperturbed.evaluate(theta)
+    return torch.logdet(unperturbed.hessian(second)) - gradient.abs().amax(1) / scale
 
 
 def _one_stage_problem(world: int) -> WeightedERM:

@@ -25,7 +25,7 @@ from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, worst_case
 
 Fits = Callable[[Tensor], Tensor]
-"""Tilts [runs, p] -> coefficients [runs, p]."""
+"""Linear terms [runs, p] -> coefficients [runs, p]."""
 
 _EQUAL = WeightBounds.per_record(1.0)  # every record weighs one in the propensity's own fit
 _JACOBIAN_SHARE = 0.3  # of epsilon that the default ridge leaves to the change of curvature
@@ -152,7 +152,7 @@ class PrivateWeights(WeightScheme):
         objective = self._calibrated(records.n, features, budget)
         session.pay(objective.event, Level.CONDITIONAL if self.conditions else self.level)
         draw = objective.release(logistic_fits(*problem, gamma, objective.tolerance), session.noise, 1)
-        theta = session.noise.paid(draw[0])
+        theta = session.noise.released(draw[0])
         public = {f"propensity_{name}": value for name, value in ({"ridge": gamma} | objective.public).items()}
         bounds = WeightBounds.per_record(min(most, largest_weight(theta, features)))
         return PrivatePropensity(bounds, public, theta, features)
@@ -172,7 +172,7 @@ class PrivateWeights(WeightScheme):
 
 
 def logistic_fits(psi: Tensor, label: Tensor, count: Tensor, gamma: float, tolerance: float) -> Fits:
-    """Return the map from tilts [runs, p] to minimisers [runs, p] of the tilted logistic sums.
+    """Return the map from linear terms [runs, p] to minimisers [runs, p] of the perturbed logistic sums.
 
     Args:
         psi: Features, [n, p].
@@ -181,7 +181,7 @@ def logistic_fits(psi: Tensor, label: Tensor, count: Tensor, gamma: float, toler
         gamma: Ridge of the sum.
         tolerance: Largest gradient norm at the end.
     """
-    return lambda tilts: minimise(psi, label, count, Logistic(), gamma, tilts, tolerance)
+    return lambda linear_terms: minimise(psi, label, count, Logistic(), gamma, linear_terms, tolerance)
 
 
 def largest_weight(theta: Tensor, features: FeatureMap) -> float:

@@ -160,7 +160,7 @@ def test_objective_draws_what_it_charges_for(make, bounds, budget):
     fitted, noise, B = make(), Recorder(), bounds[0]
     head = ObjectivePerturbation().privatize(fitted, budget, noted(noise, noise.charge))
     assert kinds(noise.log) == [Charged, Drawn, Drawn]
-    charged, tilt, cover = noise.log
+    charged, linear_term, cover = noise.log
     assert charged.event == ApproximateEvent(budget.epsilon, budget.delta)
 
     problem = fitted.problem
@@ -168,18 +168,18 @@ def test_objective_draws_what_it_charges_for(make, bounds, budget):
     tau, ridge, tol = fitted.threshold, fitted.ridge, problem.tolerance
     epsilon, delta = charged.event.epsilon, charged.event.delta
     sigma = gaussian_sigma(0.99 * epsilon - math.log(1 + B**2 / (n * ridge)), 0.99 * delta / 2)
-    assert (tilt.size, cover.size) == (p, p)
-    assert tilt.scale == pytest.approx(4 * tau * B * sigma, rel=ANALYTIC)
+    assert (linear_term.size, cover.size) == (p, p)
+    assert linear_term.scale == pytest.approx(4 * tau * B * sigma, rel=ANALYTIC)
     exact = gaussian_sigma(0.01 * epsilon, 0.01 * delta)
-    moved = tol / ridge + math.sqrt(p) * grid_step(tilt.scale) / (2 * n * ridge)
+    moved = tol / ridge + math.sqrt(p) * grid_step(linear_term.scale) / (2 * n * ridge)
     assert cover.scale == pytest.approx(on_a_grid(moved, exact, p), rel=ANALYTIC)
 
-    # The solver's noise taken off, theta solves the mean objective tilted by the whole draw, up to the
+    # The solver's noise taken off, theta solves the mean objective perturbed by the whole draw, up to the
     # solver's tolerance and half a grid step a coefficient (curvature at most 2 (1 + ridge)).
     theta = (head.output - cover.values).numpy()
     v, s = (problem.w[:, None] * problem.psi).numpy(), problem.s.numpy()
     slopes = -2 * v * np.clip(s - v @ theta, -tau, tau)[:, None]
-    gradient = slopes.sum(0) / n + 2 * ridge * theta + tilt.values.numpy() / n
+    gradient = slopes.sum(0) / n + 2 * ridge * theta + linear_term.values.numpy() / n
     allowed = tol + 2 * (1 + ridge) * math.sqrt(p) * grid_step(cover.scale) / 2
     assert np.linalg.norm(gradient) <= allowed * 1.01
     # The check can tell: half the draw more or less would show.

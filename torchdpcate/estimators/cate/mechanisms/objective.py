@@ -20,7 +20,7 @@ from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, worst_case
 from torchdpcate.release.release import FunctionRelease
-from torchdpcate.second_stage.linear import LinearProblem, solve_tilted
+from torchdpcate.second_stage.linear import LinearProblem, solve_perturbed
 from torchdpcate.second_stage.recipes import LinearSecondStage, SecondStage
 from torchdpcate.second_stage.stage import FittedStage
 
@@ -110,7 +110,7 @@ class ObjectivePerturbation(FunctionMechanism):
             )
 
     def prepare(self, stage: FittedStage, budget: PrivacyBudget) -> Prepared:
-        """Return the tilted fit's mechanism; the arguments and errors are the base class's."""
+        """Return the perturbed fit's mechanism; the arguments and errors are the base class's."""
         linear = self.require_linear(stage)
         problem = linear.problem
         if problem.squared:
@@ -118,7 +118,9 @@ class ObjectivePerturbation(FunctionMechanism):
         objective = self.calibrated(problem, budget)
 
         def draw(noise: NoiseSource, runs: int) -> Tensor:
-            return objective.release(lambda tilts: solve_tilted(problem, tilts.to(problem.s) / problem.n), noise, runs)
+            return objective.release(
+                lambda linear_terms: solve_perturbed(problem, linear_terms.to(problem.s) / problem.n), noise, runs
+            )
 
         return Prepared(
             event=objective.event,
