@@ -36,7 +36,7 @@ class CellMeans(ScoreNuisances):
     A cell without a record of an arm gets the middle of the outcome's bounds, one without any propensities of 1 / K.
     """
 
-    certificate = "none"
+    guarantee = "none"
     trains = True
     e: Tensor | None = None
     mu: Tensor | None = None
