@@ -15,7 +15,20 @@ from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.blocks import Block, StatedCharge
-from torchdpcate.release.statement_fields import check_fields
+from torchdpcate.release.fields import (
+    Check,
+    check_fields,
+    has_keys,
+    is_bool,
+    is_cost,
+    is_count,
+    is_delta,
+    is_facts,
+    is_level,
+    is_list_of_text,
+    is_text,
+    is_text_by_name,
+)
 
 ADJACENCY = "replace one record; the number of records is public"
 UNIT = "one record (row): a person with several rows is protected only row by row"
@@ -51,6 +64,34 @@ NOT_PROTECTED = (
 LIBRARIES = ("torchdpcate", "torch", "opacus", "dp-accounting", "opendp")
 """Libraries whose versions a statement tells."""
 _version = cache(version)  # looking one up reads files
+
+
+_STATEMENT: dict[str, Check] = {
+    "mechanism": is_text,
+    "formula": is_text,
+    "level": is_level,
+    "claim": is_text,
+    "epsilon": is_cost,
+    "delta": is_delta,
+    "n": is_count,
+    "blocks": has_keys("name", "n", "charges"),
+    "conditions": has_keys("name", "text", "holds"),
+    "public": is_facts,
+    "private_noise": is_bool,
+    "adjacency": is_text,
+    "unit": is_text,
+    "assumptions": is_list_of_text,
+    "not_protected": is_list_of_text,
+    "versions": is_text_by_name,
+    "accountant": is_text_by_name,
+    "bounds_origin": is_text,
+    "tuning": lambda value: value == {} or (is_facts(value) and {"runs", "text"} <= value.keys()),
+}
+_CONDITION: dict[str, Check] = {
+    "name": is_text,
+    "text": is_text,
+    "holds": lambda value: value is None or isinstance(value, bool),
+}
 
 
 @dataclass(frozen=True)
@@ -125,7 +166,11 @@ class PrivacyStatement:
         Raises:
             InputError: A field is missing, unknown, or not of its kind.
         """
-        check_fields(stated)
+        check_fields(stated, _STATEMENT, "privacy statement")
+        if (stated.get("epsilon") is None) != (stated.get("delta") is None):
+            raise InputError("privacy statement: of epsilon and delta one is there without the other")
+        for condition in stated.get("conditions", ()):
+            check_fields(condition, _CONDITION, "condition of the privacy statement")
         try:
             return cls(**{**stated, "blocks": tuple(Block.from_dict(block) for block in stated["blocks"])})
         except (KeyError, TypeError) as error:
