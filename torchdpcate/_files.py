@@ -75,7 +75,7 @@ def atomic_path(path: Path, mode: int | None = None) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str, mode: int | None = None) -> None:
-    """Write a text file, whole or not at all; ``mode`` is that of `atomic_path`."""
+    """Write a text file, whole or not at all; ``mode`` is that of ``atomic_path``."""
     with atomic_path(path, mode) as temporary:
         temporary.write_text(text, encoding="utf-8")
 

@@ -18,7 +18,7 @@ class Terminated(SystemExit):
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Raise `Terminated` on SIGTERM while the block runs; not where somebody else handles or ignores the signal.
+    """Raise ``Terminated`` on SIGTERM while the block runs; not where somebody else handles or ignores the signal.
 
     Example:
         >>> import os

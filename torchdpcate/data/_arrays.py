@@ -19,7 +19,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def listed(names: Any, most: int = 12) -> str:
-    """List column names, cut short after `most`."""
+    """List column names, cut short after ``most``."""
     names = [plain(name) for name in names]
     return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
 
@@ -70,10 +70,10 @@ def _folded(name: str) -> str:
 
 
 def to_float64(value: Any, what: str) -> Tensor:
-    """Return `value` (NumPy, torch, pandas or nested lists of numbers) as a detached float64 tensor.
+    """Return ``value`` (NumPy, torch, pandas or nested lists of numbers) as a detached float64 tensor.
 
     Raises:
-        InputError: `value` is not made of real numbers; the message starts with `what`.
+        InputError: ``value`` is not made of real numbers; the message starts with ``what``.
     """
     if isinstance(value, Tensor):
         if value.is_complex():
@@ -129,7 +129,7 @@ def _is_pandas(value: Any) -> bool:
 
 
 def to_matrix(value: Any, names: Sequence[str] | None = None, what: str = "X") -> Tensor:
-    """Return `value` as a float64 matrix [n, q] of finite numbers.
+    """Return ``value`` as a float64 matrix [n, q] of finite numbers.
 
     Args:
         value: NumPy, torch or pandas, of shape [n, q].
@@ -161,7 +161,7 @@ def _is_number(name: Any) -> bool:
 
 
 def check_finite(matrix: Tensor, names: Sequence[str] | None, what: str) -> None:
-    """Raise InputError naming the worst column of `matrix` [n, q] that holds NaN or infinity."""
+    """Raise InputError naming the worst column of ``matrix`` [n, q] that holds NaN or infinity."""
     bad = (~torch.isfinite(matrix)).sum(0)
     if bad.any():
         column = int(bad.argmax())

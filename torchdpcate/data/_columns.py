@@ -58,7 +58,7 @@ def numeric_column(column: "pd.Series", name: str, *, truth: bool = False) -> np
 
 
 def category_codes(column: "pd.Series", name: str, categories: Sequence[Any]) -> np.ndarray:
-    """Return the position of each value in `categories`, int64 [n].
+    """Return the position of each value in ``categories``, int64 [n].
 
     Raises:
         InputError: missing or unknown values; says which column and how many.

@@ -112,7 +112,7 @@ def iter_frames(
     batch_rows: int = 65536,
     most_bytes: int = MOST_BYTES,
 ) -> Iterator["pd.DataFrame"]:
-    """Yield the columns of a file in frames of at most `batch_rows` rows, in constant memory.
+    """Yield the columns of a file in frames of at most ``batch_rows`` rows, in constant memory.
 
     Args:
         path: the file.
@@ -122,7 +122,7 @@ def iter_frames(
         most_bytes: what a row group of a parquet file may unpack to; csv is read a MiB at a time.
 
     Raises:
-        InputError: as `read_frame`.
+        InputError: as ``read_frame``.
     """
     kind = file_kind(path)
     if not os.path.isfile(path):

@@ -39,7 +39,7 @@ def within_domain(x: Tensor, domain: Domain, out_of_bounds: str) -> Tensor:
     """Clip covariates [n, q] into the domain, or refuse those outside.
 
     Raises:
-        InputError: values outside, and `out_of_bounds` is ``"refuse"``.
+        InputError: values outside, and ``out_of_bounds`` is ``"refuse"``.
     """
     if out_of_bounds == "clip":
         return domain.clip_covariates(x)

@@ -1,4 +1,4 @@
-"""Where the shipped yaml files are: `conf/` of a checkout, `torchdpcate/conf/` of an installed wheel."""
+"""Where the shipped yaml files are: ``conf/`` of a checkout, ``torchdpcate/conf/`` of an installed wheel."""
 
 import os
 from collections.abc import Iterator

@@ -31,7 +31,7 @@ class Domain:
         covariate_low: lower bounds :math:`l`, q numbers.
         covariate_high: upper bounds :math:`u`, q numbers, each above its lower bound.
         outcome_low: :math:`y_{lo}`.
-        outcome_high: :math:`y_{hi}`, above `outcome_low`.
+        outcome_high: :math:`y_{hi}`, above ``outcome_low``.
         overlap: :math:`\zeta`, between 0 and 1/2, both excluded.
         names: names of the q columns; ``x0, x1, ...`` if left out.
         origin: where these facts come from, in a few public words; part of every release. Two domains with
@@ -43,8 +43,8 @@ class Domain:
         names: tuple of q names.
 
     Raises:
-        InputError: a bound is missing or not finite, low is not below high, `overlap` lies outside (0, 1/2), `names`
-            do not match, or `origin` is not words.
+        InputError: a bound is missing or not finite, low is not below high, ``overlap`` lies outside (0, 1/2),
+            ``names`` do not match, or ``origin`` is not words.
 
     Example:
         >>> domain = Domain([0.0, 16.0], [1.0, 60.0], outcome_low=-1.0, outcome_high=1.0)
@@ -155,7 +155,7 @@ class Domain:
             )
 
     def check_outcome(self, y: Any, what: str = "outcome") -> None:
-        """Refuse outcomes [n] outside their bounds; `what` names them in the message.
+        """Refuse outcomes [n] outside their bounds; ``what`` names them in the message.
 
         Raises:
             InputError: says how many lie outside, and the bounds.
@@ -188,10 +188,10 @@ class Domain:
         return scaled.masked_fill(constant, 0.0)
 
     def grid(self, count: int) -> Tensor:
-        """Return `count` public points that fill the box evenly, float64 [count, q].
+        """Return ``count`` public points that fill the box evenly, float64 [count, q].
 
         Scrambled Sobol points with a fixed seed: the same for everybody. A schema with categories
-        has its own `TableSchema.grid`, which keeps to the categories.
+        has its own ``TableSchema.grid``, which keeps to the categories.
         """
         width = self.covariate_high - self.covariate_low
         # Rounding may step over the upper bound.
@@ -221,7 +221,7 @@ class Domain:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain types, fit for JSON; `from_dict` is the inverse."""
+        """Return plain types, fit for JSON; ``from_dict`` is the inverse."""
         return {
             "covariate_low": self.covariate_low.tolist(),
             "covariate_high": self.covariate_high.tolist(),
@@ -234,7 +234,7 @@ class Domain:
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> "Domain":
-        """Rebuild a domain from `to_dict`.
+        """Rebuild a domain from ``to_dict``.
 
         Raises:
             InputError: an entry is missing, unknown or invalid.
@@ -249,7 +249,7 @@ class Domain:
         """Read the domain of a table's yaml file, or of a shipped one by name (``"lalonde"``).
 
         Raises:
-            InputError: see `TableSchema.from_yaml`.
+            InputError: see ``TableSchema.from_yaml``.
         """
         from torchdpcate.data.schema import TableSchema
 
@@ -271,10 +271,10 @@ class Domain:
 
 
 def unit_grid(count: int, dimension: int) -> Tensor:
-    """Return `count` scrambled Sobol points of a fixed seed in [0, 1)^dimension, float64.
+    """Return ``count`` scrambled Sobol points of a fixed seed in [0, 1)^dimension, float64.
 
     Raises:
-        InputError: `count` is not a positive whole number.
+        InputError: ``count`` is not a positive whole number.
     """
     if not isinstance(count, int) or count < 1:
         raise InputError(f"queries is {count}; give a positive whole number")
@@ -282,7 +282,7 @@ def unit_grid(count: int, dimension: int) -> Tensor:
 
 
 def to_number(name: str, value: Any) -> float:
-    """Return `value` as a finite float.
+    """Return ``value`` as a finite float.
 
     Raises:
         InputError: it is missing, not a number, or not finite.

@@ -25,7 +25,7 @@ class Confounded(GeneratedStudy):
 
     The ATE is 0.16958 (the theory note's 0.16964 is a simulation's); a plain difference of the arms' means tends to
     0.0905 more. Propensities lie in [0.069, 0.943]. Source: theory note ``covariate_balancing``, section 6. Arguments
-    and errors: see `GeneratedStudy`.
+    and errors: see ``GeneratedStudy``.
 
     Example:
         >>> study = Confounded(n=1000, seed=0).load()

@@ -28,7 +28,7 @@ class GeneratedStudy(StudySource):
         queries_path: csv or parquet of queries with columns x0, x1, ...; replaces held-out points.
 
     Raises:
-        InputError: on `load`, n too small to split, or bad queries.
+        InputError: on ``load``, n too small to split, or bad queries.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ from torchdpcate.errors import InputError
 class RecordsModule(LightningDataModule):
     """Batches (x [B, q], a [B], y [B]) in float32, shuffled anew each epoch by a seeded generator.
 
-    Private training draws its batches by Poisson sampling instead: see `torchdpcate.nuisance`.
+    Private training draws its batches by Poisson sampling instead: see ``torchdpcate.nuisance``.
 
     Args:
         records: the records.
@@ -20,7 +20,7 @@ class RecordsModule(LightningDataModule):
         seed: public seed of the order.
 
     Raises:
-        InputError: `batch_size` is not a positive whole number.
+        InputError: ``batch_size`` is not a positive whole number.
     """
 
     def __init__(self, records: CausalData, batch_size: int = 128, seed: int = 0) -> None:

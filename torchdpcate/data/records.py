@@ -16,7 +16,7 @@ from torchdpcate.errors import InputError
 class CausalData:
     """Records: covariates x [n, q], treatment a [n] (0 or 1, or a label of K arms), outcome y [n], all float64.
 
-    The constructor trusts its arguments; `from_arrays` checks them.
+    The constructor trusts its arguments; ``from_arrays`` checks them.
 
     Example:
         >>> records = CausalData.from_arrays([[0.1], [0.2], [0.3]], [0, 1, 1], [0.0, 1.0, 2.0])
@@ -36,7 +36,7 @@ class CausalData:
 
         Args:
             X: covariates [n, q].
-            A: treatment [n], one of `actions`, or bool for 0 and 1.
+            A: treatment [n], one of ``actions``, or bool for 0 and 1.
             Y: outcome [n].
             domain: if given, X must have its columns, and a DataFrame is read by its names. Bounds
                 are not checked here.
@@ -63,11 +63,11 @@ class CausalData:
         return self.n
 
     def subset(self, index: Tensor) -> "CausalData":
-        """Return the records at `index` (long or bool tensor)."""
+        """Return the records at ``index`` (long or bool tensor)."""
         return CausalData(self.x[index], self.a[index], self.y[index])
 
     def to(self, device: torch.device | str) -> "CausalData":
-        """Return the records on `device`."""
+        """Return the records on ``device``."""
         return CausalData(self.x.to(device), self.a.to(device), self.y.to(device))
 
 

@@ -23,8 +23,8 @@ class GaussianRuleStudy(GeneratedStudy):
         Y = \text{clip}\{m(X) + (A - 1/2)\,\tau(X) + \sigma \varepsilon\}, \quad \varepsilon \sim N(0, 1).
 
     A Gaussian outcome has no bound, so it is clipped to public ones. The best rule stays 1{tau(x) > 0}: noise of one
-    law in both arms makes the better arm stochastically larger, and clipping is increasing. `effect` is tau, of the
-    outcome before clipping. Arguments and errors: see `GeneratedStudy`.
+    law in both arms makes the better arm stochastically larger, and clipping is increasing. ``effect`` is tau, of the
+    outcome before clipping. Arguments and errors: see ``GeneratedStudy``.
     """
 
     low: float
@@ -76,7 +76,7 @@ class OWL(GaussianRuleStudy):
 
     so that tau = 6 f. The paper shifts outcomes by the least of the sample, which leaks; here they are clipped to
     [-7.5, 7.5], whose range of 15 gives the weights the paper's bound of 30 at a propensity of 1/2. A fair coin keeps
-    any overlap below 1/2; the domain says 0.4. Arguments and errors: see `GeneratedStudy`.
+    any overlap below 1/2; the domain says 0.4. Arguments and errors: see ``GeneratedStudy``.
 
     Example:
         >>> study = OWL(n=1000, seed=0).load()
@@ -128,7 +128,7 @@ class ITR(GaussianRuleStudy):
     Args:
         scenario: ``"linear"``, ``"quadratic"`` or ``"tree"``.
         confounded: whether the treatment depends on covariates.
-        n, train_fraction, queries, seed, queries_path: see `GeneratedStudy`.
+        n, train_fraction, queries, seed, queries_path: see ``GeneratedStudy``.
 
     Raises:
         InputError: an unknown scenario.

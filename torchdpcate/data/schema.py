@@ -155,7 +155,7 @@ class TableSchema:
         covariates: the covariates, in order; columns not named in a schema are never read.
         domain: public bounds of the *encoded* columns (categories become 0/1 columns).
         outcome_origin: where the outcome's bounds come from, if other than the domain's; never compared.
-        arms: categories of the treatment column, in the order of `actions`; empty if it holds 0 and 1.
+        arms: categories of the treatment column, in the order of ``actions``; empty if it holds 0 and 1.
         out_of_bounds: what becomes of covariates outside their bounds, in records and queries alike: ``"refuse"``
             them, or ``"clip"`` them to the bounds, a public map of each row; never compared.
 
@@ -230,7 +230,7 @@ class TableSchema:
         return frozenset([*text, self.treatment] if self.arms and isinstance(self.arms[0], str) else text)
 
     def encode(self, frame: "pd.DataFrame") -> Tensor:
-        """Return the covariates of `frame` as numbers, float64 [n, q]; bounds are not checked here.
+        """Return the covariates of ``frame`` as numbers, float64 [n, q]; bounds are not checked here.
 
         Raises:
             InputError: a column is missing, or holds missing, non-numeric or unknown values (which
@@ -243,7 +243,7 @@ class TableSchema:
         return torch.from_numpy(np.concatenate(encoded, axis=1))
 
     def encode_treatment(self, frame: "pd.DataFrame") -> Tensor:
-        """Return the treatment of `frame` as labels, float64 [n].
+        """Return the treatment of ``frame`` as labels, float64 [n].
 
         Raises:
             InputError: missing, non-numeric or unknown values; says how many.
@@ -261,7 +261,7 @@ class TableSchema:
         in the order of ``domain.names``.
 
         Raises:
-            InputError: see `encode` and `Domain.matrix`.
+            InputError: see ``encode`` and ``Domain.matrix``.
         """
         named = hasattr(X, "columns") and any(name in X.columns for name in self.columns)
         return self.encode(X) if named else self.domain.matrix(X, what)
@@ -270,19 +270,19 @@ class TableSchema:
         """Return records; the one place where learners take arrays. Bounds are not checked here.
 
         Args:
-            X: covariates, see `matrix`.
-            A: treatment [n], one of `actions`.
+            X: covariates, see ``matrix``.
+            A: treatment [n], one of ``actions``.
             Y: outcome [n].
             actions: labels of the arms.
 
         Raises:
-            InputError: see `matrix` and `CausalData.from_arrays`.
+            InputError: see ``matrix`` and ``CausalData.from_arrays``.
         """
         check_aligned(X=X, A=A, Y=Y)
         return CausalData.from_arrays(self.matrix(X), A, Y, self.domain, actions)
 
     def within(self, x: Tensor, what: str = "covariate") -> Tensor:
-        """Return encoded covariates [n, q] within the domain: clipped if `out_of_bounds` says so, else as they are.
+        """Return encoded covariates [n, q] within the domain: clipped if ``out_of_bounds`` says so, else as they are.
 
         Args:
             x: encoded covariates.
@@ -311,7 +311,7 @@ class TableSchema:
         return self if out_of_bounds == "refuse" else replace(self, out_of_bounds=out_of_bounds)
 
     def grid(self, count: int) -> Tensor:
-        """Return `count` public points of the domain, float64 [count, q]; categories are respected."""
+        """Return ``count`` public points of the domain, float64 [count, q]; categories are respected."""
         u = unit_grid(count, len(self.covariates))
         return torch.cat([c.decode_unit(u[:, i]) for i, c in enumerate(self.covariates)], dim=1)
 
@@ -333,7 +333,7 @@ class TableSchema:
         return TableSchema.from_dict(facts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain types in the form of the yaml file; `from_dict` is the inverse."""
+        """Return plain types in the form of the yaml file; ``from_dict`` is the inverse."""
         return {
             "treatment": {"name": self.treatment, "categories": list(self.arms)} if self.arms else self.treatment,
             "outcome": {
@@ -383,7 +383,7 @@ class TableSchema:
         The file's name, without folder and ending, becomes the origin of the bounds and so part of every release.
 
         Raises:
-            InputError: no such file or name, not yaml, or see `from_dict`.
+            InputError: no such file or name, not yaml, or see ``from_dict``.
         """
         file, owner = Path(path), ""
         if not os.path.isfile(file) and file.suffix not in (".yaml", ".yml") and len(file.parts) == 1:
@@ -401,7 +401,7 @@ class TableSchema:
 
     @classmethod
     def from_domain(cls, domain: Domain) -> "TableSchema":
-        """Return the schema of a table with numeric columns `domain.names`, treatment a, outcome y."""
+        """Return the schema of a table with numeric columns ``domain.names``, treatment a, outcome y."""
         bounds = zip(domain.names, domain.covariate_low.tolist(), domain.covariate_high.tolist(), strict=True)
         return cls("a", "y", tuple(Numeric(*bound) for bound in bounds), domain)
 
@@ -419,7 +419,7 @@ def check_policy(out_of_bounds: Any, name: str = "data.out_of_bounds") -> None:
     """Refuse anything but ``"refuse"`` and ``"clip"``.
 
     Raises:
-        InputError: `out_of_bounds` is neither.
+        InputError: ``out_of_bounds`` is neither.
     """
     if out_of_bounds not in ("refuse", "clip"):
         raise InputError(f"{name} is {out_of_bounds!r}; choose refuse or clip")

@@ -27,9 +27,9 @@ class SemiSynthetic(StudySource):
         path: csv, csv.gz or parquet of covariates, or a list of such files.
         domain: the domain file, the name of a shipped one (``"acic2016"``, ``"twins"``), its entries,
             or a schema. The surface replaces its outcome bounds by its own.
-        surface: where treatment, outcome and effect come from; a `GeneratedSurface` if left out.
+        surface: where treatment, outcome and effect come from; a ``GeneratedSurface`` if left out.
         out_of_bounds: ``"refuse"`` or ``"clip"`` values outside their bounds.
-        n: use n rows, a subsample drawn by `seed` without looking at them; all if left out. Records
+        n: use n rows, a subsample drawn by ``seed`` without looking at them; all if left out. Records
             and held-out rows together.
         train_fraction: share of these rows that become records; the others are held out.
         queries: ask for effects at this many held-out rows (all if fewer).
@@ -39,7 +39,7 @@ class SemiSynthetic(StudySource):
         seed: public seed of subsample, surface and split.
 
     Raises:
-        InputError: on `load`, whatever in the files is not as declared (which column, how many).
+        InputError: on ``load``, whatever in the files is not as declared (which column, how many).
 
     Example:
         >>> study = SemiSynthetic("x.csv", "acic2016").load()  # doctest: +SKIP

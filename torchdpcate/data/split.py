@@ -10,12 +10,12 @@ from torchdpcate.errors import InputError
 
 
 def public_generator(seed: int, purpose: str) -> torch.Generator:
-    """Return a generator seeded by `seed`, on a stream of its own for each `purpose`.
+    """Return a generator seeded by ``seed``, on a stream of its own for each ``purpose``.
 
     For public choices only (splits, subsamples, simulated records): never for privacy noise.
 
     Raises:
-        InputError: `seed` is not a whole number of 0 or more.
+        InputError: ``seed`` is not a whole number of 0 or more.
     """
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise InputError(f"seed is {seed!r}; give a whole number of 0 or more")
@@ -41,7 +41,7 @@ def public_split(n: int, fraction: float, seed: int, purpose: str = "split") -> 
         Indices (int64) of the first part, ``round(fraction * n)`` of them, and of the second.
 
     Raises:
-        InputError: `fraction` is outside (0, 1), or n is too small for both parts to hold a record.
+        InputError: ``fraction`` is outside (0, 1), or n is too small for both parts to hold a record.
 
     Example:
         >>> first, second = public_split(10, 0.3, seed=0)

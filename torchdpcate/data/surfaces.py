@@ -74,7 +74,7 @@ class GeneratedSurface(Surface):
         confounding: c; 0 tosses a coin for the treatment.
 
     Raises:
-        InputError: an argument is out of range, or (on `draw`) a modifier is no column.
+        InputError: an argument is out of range, or (on ``draw``) a modifier is no column.
     """
 
     name = "generated"
@@ -126,13 +126,13 @@ class GivenOutcomes(Surface):
         outcomes: names of the columns y0 and y1.
         means: names of the columns mu0 and mu1, or None.
         treatment: name of the treatment's column; if None the treatment is drawn as by
-            `GeneratedSurface`, from the first five covariates.
+            ``GeneratedSurface``, from the first five covariates.
         event_below: if given, the outcome is the event "value below this number", 0 or 1.
         bounds: public bounds [low, high] of the outcome; those of the domain file if left out.
         confounding: strength of a drawn treatment's dependence on covariates; 0 tosses a coin.
 
     Raises:
-        InputError: on `draw`, missing file or column, other number of rows, bad treatment.
+        InputError: on ``draw``, missing file or column, other number of rows, bad treatment.
     """
 
     name = "given"

@@ -65,7 +65,7 @@ class TableStream(RecordStream):
         self.n, self._seals = self._count()
 
     def __iter__(self) -> Iterator[CausalData]:
-        """Yield all records in batches; see `RecordStream`."""
+        """Yield all records in batches; see ``RecordStream``."""
         for path, seal in zip(self.paths, self._seals, strict=True):
             _refuse_changed(path, seal)
             yield from self._batches(path)

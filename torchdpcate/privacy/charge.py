@@ -97,7 +97,7 @@ class Charge:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Charge":
-        """Inverse of `to_dict`; other keys are not looked at."""
+        """Inverse of ``to_dict``; other keys are not looked at."""
         return cls(values["purpose"], *(values.get(name, "") for name in ("mechanism", "part", "piece", "text")))
 
 

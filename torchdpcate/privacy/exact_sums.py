@@ -36,7 +36,7 @@ def sum_grid(n: int, bound: float) -> float:
 
 
 def exact_sum(terms: Tensor, n: int, bound: float, dim: int = -1) -> Tensor:
-    r"""Return the sum of terms over one dimension, exact: each is moved to [-bound, bound] and to `sum_grid`.
+    r"""Return the sum of terms over one dimension, exact: each is moved to [-bound, bound] and to ``sum_grid``.
 
     .. math:: \sum_i g \cdot \mathrm{round}(\mathrm{clip}(v_i, -B, B) / g), \qquad g = \text{sum\_grid}(n, B)
 

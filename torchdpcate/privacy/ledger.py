@@ -44,9 +44,9 @@ class Ledger:
     Across blocks charges compose in parallel, because a record is in one block and replacing it leaves the others
     alone: the total is the largest epsilon and the largest delta. Within a block there are two kinds. *Fixed* charges
     have parameters that depend on no output of the block: the first one of every block, and all that are made between
-    `open_plan` and `close_plan` before any later one; they compose tightly (`compose`). All *later* ones may have been
-    chosen by looking, and pass a privacy filter, to which the whole budget belongs that the fixed ones leave. A charge
-    that would overspend is refused.
+    ``open_plan`` and ``close_plan`` before any later one; they compose tightly (``compose``). All *later* ones may have
+    been chosen by looking, and pass a privacy filter, to which the whole budget belongs that the fixed ones leave. A
+    charge that would overspend is refused.
 
     The file is written whole before a call returns, and read anew under a lock before each change, so that a crash may
     waste budget but never spend it twice, and neither two threads nor two processes can overspend together. Its entries
@@ -58,11 +58,11 @@ class Ledger:
     Args:
         blocks: Budget of each block, by name.
         path: Where it is kept; None for memory alone.
-        private: Whether the noise is private (`NoiseSource.private`). Charges are counted and refused alike
-            without it, but nothing is claimed: see `spent`.
+        private: Whether the noise is private (``NoiseSource.private``). Charges are counted and refused alike
+            without it, but nothing is claimed: see ``spent``.
         filter: How later charges count: ``sums`` of epsilons and deltas, whatever their events; ``gaussian``, by the
-            squares of mu, for Gaussian and pure events alone, which is less for Gaussian ones; or a `Filter`. It cannot
-            be changed, for a choice by what was seen would void it.
+            squares of mu, for Gaussian and pure events alone, which is less for Gaussian ones; or a ``Filter``. It
+            cannot be changed, for a choice by what was seen would void it.
 
     Raises:
         InputError: If there are no blocks, a name, budget or filter is not allowed, or the file is damaged, older than
@@ -162,7 +162,7 @@ class Ledger:
             self._planning = threading.get_ident(), frozenset(self._book.blocks.keys() - known)
 
     def close_plan(self) -> None:
-        """End `open_plan`: whatever is charged from here on passes the filter. Nothing happens if none is open."""
+        """End ``open_plan``: whatever is charged from here on passes the filter. Nothing happens if none is open."""
         self._planning = None
 
     def charge(
@@ -185,7 +185,7 @@ class Ledger:
             level: How far the claim is proved.
 
         Returns:
-            The entry's number, for `advance`, `settle` and `reopen`.
+            The entry's number, for ``advance``, ``settle`` and ``reopen``.
 
         Raises:
             BudgetError: If it would overspend, or the filter of the block cannot count such an event; the message says
@@ -211,7 +211,7 @@ class Ledger:
     def advance(self, entry: int, count: int) -> None:
         """Raise an open entry's count, before the noise of those steps is drawn.
 
-        The steps that were counted before are taken by now: `settle` gives none of them back.
+        The steps that were counted before are taken by now: ``settle`` gives none of them back.
 
         Args:
             entry: Its number.
@@ -232,8 +232,8 @@ class Ledger:
     def settle(self, entry: int, count: int) -> None:
         """End an entry with the count really used.
 
-        What was counted before the last `advance` was used, and so was all of a charge that was never open. What is not
-        used is not spent; but when to stop may have been decided by looking, so it stays reserved and nothing else
+        What was counted before the last ``advance`` was used, and so was all of a charge that was never open. What is
+        not used is not spent; but when to stop may have been decided by looking, so it stays reserved and nothing else
         may use it, unless nothing of the block was used at all.
 
         Args:
@@ -302,12 +302,12 @@ class Ledger:
     def spent(self, block: str | None = None) -> dict[str, Any]:
         """What was spent: by composition, and beside it by adding epsilons.
 
-        Counts what was used (`Entry.count`) of fixed charges, and all that the filter took for later ones; what is
-        only reserved shows in `remaining`. It is the price of these charges if neither their number nor when to end
+        Counts what was used (``Entry.count``) of fixed charges, and all that the filter took for later ones; what is
+        only reserved shows in ``remaining``. It is the price of these charges if neither their number nor when to end
         was decided by looking; whoever decided what, all that a block gives away costs at most its budget. Each
         account holds
         ``epsilon`` (composed; None if none holds), ``delta`` (0 if all was pure and fits, else the block's),
-        ``naive_epsilon`` (basic composition, `naive_sum`) and ``level``, the weakest of its entries. A
+        ``naive_epsilon`` (basic composition, ``naive_sum``) and ``level``, the weakest of its entries. A
         heuristic account has None for all three numbers, so that none reads like a claim; so has the total if
         one block is heuristic. Without private noise each account that has entries is heuristic.
 
@@ -329,8 +329,8 @@ class Ledger:
     def remaining(self, block: str, gaussian: bool = False) -> PrivacyBudget | None:
         """What is left of a block's budget, open entries counted as planned; None if nothing is.
 
-        `charge` accepts, as the next one, any of: an `ApproximateEvent` of this epsilon and delta, a
-        `PureEvent` of this epsilon, a `GaussianEvent` of `analytic_gaussian_sigma` at this budget.
+        ``charge`` accepts, as the next one, any of: an ``ApproximateEvent`` of this epsilon and delta, a
+        ``PureEvent`` of this epsilon, a ``GaussianEvent`` of ``analytic_gaussian_sigma`` at this budget.
 
         Where only pure and approximate events were charged and their epsilons add up, this is epsilon less
         theirs and delta less theirs. Gaussian and DP-SGD events hold at any delta for some epsilon, so that
@@ -341,7 +341,7 @@ class Ledger:
 
         Args:
             block: Name of the block.
-            gaussian: Whether the next charge is a `GaussianEvent`: with ``filter=gaussian`` it takes less than others
+            gaussian: Whether the next charge is a ``GaussianEvent``: with ``filter=gaussian`` it takes less than others
                 of its epsilon and delta, so that more is left.
 
         Raises:

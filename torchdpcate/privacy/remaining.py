@@ -17,8 +17,8 @@ _ROUNDS = 24  # of the search for it; a handful do
 def largest_remaining(charges: list[EventCount], budget: PrivacyBudget, gaussian: bool = False) -> PrivacyBudget | None:
     """Return a budget that can still be spent beside ``charges``, or None.
 
-    An `ApproximateEvent` or `PureEvent` of it, or a Gaussian calibrated to it, composes with the charges to at most
-    ``budget``; see `Ledger.remaining`.
+    An ``ApproximateEvent`` or ``PureEvent`` of it, or a Gaussian calibrated to it, composes with the charges to at most
+    ``budget``; see ``Ledger.remaining``.
 
     Args:
         charges: What the block has paid, open entries as planned.

@@ -27,13 +27,13 @@ class SelectionMechanism(ABC):
 
     .. math:: \Delta_{BR} = \sup_{D \sim D'} \big[\max_i (U_i - U'_i) - \min_i (U_i - U'_i)\big],
 
-    which never exceeds twice the bound of a single |U_i - U'_i|, and is often far smaller. Charge `event` first.
+    which never exceeds twice the bound of a single |U_i - U'_i|, and is often far smaller. Charge ``event`` first.
     Source: Dong, Durfee & Rogers (2020), policy_learning section 6.1.
 
     Attributes:
         epsilon: Privacy cost of one choice.
         range_sensitivity: Delta_BR, public, in the utilities' units.
-        name: Its name in `SELECTIONS`.
+        name: Its name in ``SELECTIONS``.
         formula: Its law, in words.
 
     Raises:
@@ -81,7 +81,7 @@ class SelectionMechanism(ABC):
         return self._law((exact.amax(-1, keepdim=True) - exact) / self.scale)
 
     def select(self, utilities: Tensor, noise: NoiseSource, runs: int = 1) -> Tensor:
-        """Indices of high utilities, one independent choice a run; each run costs `event`.
+        """Indices of high utilities, one independent choice a run; each run costs ``event``.
 
         Float utilities must be exact on a public grid: rounding that follows the records would stretch it.
 

@@ -64,14 +64,14 @@ class FitSession:
         path: str | Path | None = None,
         filter: str = "sums",
     ) -> "FitSession":
-        """Open a session with nothing spent yet, and a plan: what is paid until `close` has public parameters.
+        """Open a session with nothing spent yet, and a plan: what is paid until ``close`` has public parameters.
 
         Args:
             sizes: Records per block, public.
             budget: Privacy budget of each block; None for a fit without privacy.
             noise: Where the privacy noise comes from.
             path: File of the ledger, which must not exist; None keeps the ledger in memory.
-            filter: How the ledger counts what is paid after `close`, see ``Ledger``.
+            filter: How the ledger counts what is paid after ``close``, see ``Ledger``.
 
         Raises:
             InputError: The file is there already, or there is no such filter.

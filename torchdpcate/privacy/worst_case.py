@@ -49,7 +49,7 @@ class WorstCase:
         of: The class or function under attack.
         attack: Kind of attack: ``Neyman-Pearson``, ``threshold``, ``classifier`` or ``one run``.
         pair: The neighbours, in words.
-        make: Sets up the game at a budget: a `Game`, or another kind that ``audit.attack.play`` knows.
+        make: Sets up the game at a budget: a ``Game``, or another kind that ``audit.attack.play`` knows.
     """
 
     name: str

@@ -89,7 +89,7 @@ class StatedCharge:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "StatedCharge":
-        """Inverse of `to_dict`; other fields are not looked at.
+        """Inverse of ``to_dict``; other fields are not looked at.
 
         Raises:
             InputError: Fields that are not of their kind.
@@ -134,7 +134,7 @@ class Block:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "Block":
-        """Inverse of `to_dict`; other fields are not looked at.
+        """Inverse of ``to_dict``; other fields are not looked at.
 
         Raises:
             InputError: Fields that are not of their kind.

@@ -68,7 +68,7 @@ def file_sum(path: Path) -> str:
 
 
 def write_sums(folder: str | Path, names: Collection[str] | None = None) -> Path:
-    """Write ``SHA256SUMS`` of a folder's files, to be checked by ``sha256sum -c`` or `check_sums`.
+    """Write ``SHA256SUMS`` of a folder's files, to be checked by ``sha256sum -c`` or ``check_sums``.
 
     Args:
         folder: The folder; hidden files and folders in it are left out.
