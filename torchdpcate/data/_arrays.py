@@ -90,7 +90,7 @@ def to_float64(value: Any, what: str) -> Tensor:
 
 
 def _are_numbers(array: np.ndarray) -> bool:
-    """Tell whether an array of Python objects holds numbers and missing values alone."""
+    """Return whether an array of Python objects holds numbers and missing values alone."""
     import pandas as pd
 
     kinds = ("integer", "floating", "mixed-integer-float", "decimal", "boolean", "empty")
@@ -99,7 +99,7 @@ def _are_numbers(array: np.ndarray) -> bool:
 
 
 def is_frame(value: Any) -> bool:
-    """Tell a pandas DataFrame without importing pandas."""
+    """Return whether it is a pandas DataFrame, without importing pandas."""
     return hasattr(value, "columns") and hasattr(value, "to_numpy")
 
 
@@ -124,7 +124,7 @@ def check_aligned(**arguments: Any) -> None:
 
 
 def _is_pandas(value: Any) -> bool:
-    """Tell a pandas frame or series without importing pandas."""
+    """Return whether it is a pandas frame or series, without importing pandas."""
     return hasattr(value, "index") and hasattr(value, "to_numpy") and hasattr(value, "iloc")
 
 
@@ -152,7 +152,7 @@ def to_matrix(value: Any, names: Sequence[str] | None = None, what: str = "X") -
 
 
 def _is_number(name: Any) -> bool:
-    """Tell whether a column's name is a number: that of a frame read without a header is a value of a record."""
+    """Return whether a column's name is a number: that of a frame read without a header is a value of a record."""
     try:
         float(str(name))
     except ValueError:

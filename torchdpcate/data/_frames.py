@@ -20,7 +20,7 @@ _CSV, _PARQUET = (".csv", ".csv.gz"), (".parquet", ".pq")
 _BLOCK_BYTES = 1 << 20
 _LONGEST = 1024  # bytes of a number or of a category
 MOST_BYTES = 1 << 30
-"""What a table may take that is read as a whole, at eight bytes a value, and what a row group may unpack to."""
+"""What a table may take that is read at once, at eight bytes a value, and what a row group may unpack to."""
 
 
 def file_kind(path: str | Path, what: str = "data file") -> str:
@@ -53,10 +53,10 @@ def check_limit(most_bytes: Any) -> int:
     """Return the limit on memory.
 
     Raises:
-        InputError: It is not a positive whole number.
+        InputError: It is not a positive integer.
     """
     if isinstance(most_bytes, bool) or not isinstance(most_bytes, int) or most_bytes < 1:
-        raise InputError(f"data.most_bytes = {most_bytes}: give a positive whole number of bytes")
+        raise InputError(f"data.most_bytes = {most_bytes}: give a positive integer of bytes")
     return most_bytes
 
 

@@ -12,7 +12,7 @@ from torchdpcate.data._arrays import is_frame, plural, to_float64, to_matrix
 from torchdpcate.errors import InputError
 
 IN_CODE = "given in code by the curator"
-"""Origin of bounds that nobody said more about."""
+"""Origin of bounds where the domain names none."""
 
 _RESOLUTION = 2.0**-40  # least range of outcomes, in units of their size
 _CLIP = "clip with data.out_of_bounds=clip (Domain.clip_covariates), or give a bound known from outside the records"
@@ -80,8 +80,8 @@ class Domain:
         self.outcome_low, self.outcome_high = check_bounds("outcome", outcome_low, outcome_high)
         if self.outcome_range < _RESOLUTION * max(abs(self.outcome_low), abs(self.outcome_high)):
             raise InputError(
-                f"bounds of outcome are [{self.outcome_low!r}, {self.outcome_high!r}]: float64 cannot tell outcomes so "
-                "far from zero apart; subtract a public number from them"
+                f"bounds of outcome are [{self.outcome_low!r}, {self.outcome_high!r}]: float64 cannot "
+                "distinguish outcomes so far from zero; subtract a public number from them"
             )
         self.overlap = to_number("overlap", overlap)
         if not 0.0 < self.overlap < 0.5:
@@ -274,10 +274,10 @@ def unit_grid(count: int, dimension: int) -> Tensor:
     """Return ``count`` scrambled Sobol points of a fixed seed in [0, 1)^dimension, float64.
 
     Raises:
-        InputError: ``count`` is not a positive whole number.
+        InputError: ``count`` is not a positive integer.
     """
     if not isinstance(count, int) or count < 1:
-        raise InputError(f"queries is {count}; give a positive whole number")
+        raise InputError(f"queries is {count}; give a positive integer")
     return torch.quasirandom.SobolEngine(dimension, scramble=True, seed=0).draw(count, dtype=torch.float64)
 
 

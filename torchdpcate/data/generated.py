@@ -17,7 +17,7 @@ from torchdpcate.errors import InputError
 class GeneratedStudy(StudySource):
     """Records drawn from a known law.
 
-    The seed draws everything; who knows it knows the records, so these data protect nobody: they measure error and
+    The seed draws everything; whoever knows it knows the records, so these data protect no one: they measure error and
     check guarantees. The domain holds facts of the law that are true for every seed.
 
     Args:
@@ -78,7 +78,7 @@ class GeneratedStudy(StudySource):
     def load(self) -> Study:
         """Draw the samples, and hold some out."""
         if not isinstance(self.n, int) or self.n < 1:
-            raise InputError(f"data.n is {self.n}; give a positive whole number")
+            raise InputError(f"data.n is {self.n}; give a positive integer")
         train, held_out = public_split(self.n, self.train_fraction, self.seed, "held-out")
         samples, schema = self._sample(), TableSchema.from_domain(self.domain())
         if self.queries_path is None:

@@ -20,13 +20,13 @@ class RecordsModule(LightningDataModule):
         seed: public seed of the order.
 
     Raises:
-        InputError: ``batch_size`` is not a positive whole number.
+        InputError: ``batch_size`` is not a positive integer.
     """
 
     def __init__(self, records: CausalData, batch_size: int = 128, seed: int = 0) -> None:
         super().__init__()
         if not isinstance(batch_size, int) or batch_size < 1:
-            raise InputError(f"batch_size is {batch_size}; give a positive whole number")
+            raise InputError(f"batch_size is {batch_size}; give a positive integer")
         self.records = records
         self.batch_size = batch_size
         self.seed = seed

@@ -72,7 +72,7 @@ class CausalData:
 
 
 def check_treatment(a: Tensor, name: str = "treatment", actions: Sequence[int] = (0, 1)) -> None:
-    """Refuse a treatment [n] that is not one of the actions, or an action that nobody got.
+    """Refuse a treatment [n] that is not one of the actions, or an action that no record has.
 
     Raises:
         InputError: says how many values are no action, or which arm is empty.

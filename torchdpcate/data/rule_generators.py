@@ -122,7 +122,7 @@ class ITR(GaussianRuleStudy):
     - ``tree``: 3 where (x2 > 0 and x3 > -1/2) or (x2 <= 0 and x4 > 1/2), else -3: two thresholds deep.
 
     The last two are our own. ``confounded=False`` tosses a fair coin around m = 0. With ``confounded=True`` the logit
-    of the propensity is 1.2 x0 - 1.2 x1 and m = 4: whoever weights all records alike learns who was treated. Outcomes
+    of the propensity is 1.2 x0 - 1.2 x1 and m = 4: equal weights learn who was treated. Outcomes
     are clipped to m - 8 and m + 8, 2.5 standard deviations of the noise beyond half of a linear effect at its largest.
 
     Args:

@@ -198,11 +198,11 @@ class TableSchema:
 
     @property
     def actions(self) -> tuple[int, ...]:
-        """Labels of the arms: 0 and 1 if there are two; if there are more, their own whole numbers, or 1 to K."""
+        """Labels of the arms: 0 and 1 if there are two; if there are more, their own integers, or 1 to K."""
         if len(self.arms) < 3:
             return 0, 1
-        whole = all(isinstance(arm, int) for arm in self.arms) and list(self.arms) == sorted(self.arms)
-        return tuple(self.arms) if whole else tuple(range(1, len(self.arms) + 1))
+        ordered = all(isinstance(arm, int) for arm in self.arms) and list(self.arms) == sorted(self.arms)
+        return tuple(self.arms) if ordered else tuple(range(1, len(self.arms) + 1))
 
     def two_arms(self) -> "TableSchema":
         """Return this schema if it has two arms.

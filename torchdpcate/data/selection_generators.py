@@ -30,9 +30,9 @@ class RareRegionStudy(GeneratedStudy):
         Y = 0.38 + 0.04\, u_b(x) + A\, \tau(x) + U[-0.07, 0.07],
 
     with :math:`u_b` in [-1, 1] the first covariate outside the region, scaled by its bounds. The outcome lies in [0, 1]
-    whatever is drawn, so the means are exact. Most policies cost more than they gain, and the records that tell the
-    good ones apart are few: the hard case for private selection, where a learned score's spill matters, and where a
-    constant propensity misses much of the gain. Other arguments and errors: see ``GeneratedStudy``.
+    whatever is drawn, so the means are exact. Most policies cost more than they gain, and the records that distinguish
+    the good ones are few: the hard case for private selection, where a learned score's indirect sensitivity matters,
+    and where a constant propensity misses much of the gain. Other arguments and errors: see ``GeneratedStudy``.
 
     Args:
         region: thresholds :math:`t_j` by covariate, in the covariates' own units; None takes the generator's.

@@ -15,10 +15,10 @@ def public_generator(seed: int, purpose: str) -> torch.Generator:
     For public choices only (splits, subsamples, simulated records): never for privacy noise.
 
     Raises:
-        InputError: ``seed`` is not a whole number of 0 or more.
+        InputError: ``seed`` is not an integer of 0 or more.
     """
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise InputError(f"seed is {seed!r}; give a whole number of 0 or more")
+        raise InputError(f"seed is {seed!r}; give an integer of 0 or more")
     sequence = np.random.SeedSequence(int(seed), spawn_key=(zlib.crc32(purpose.encode()),))
     return torch.Generator().manual_seed(int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1)))
 

@@ -30,7 +30,7 @@ def stream_effects(
     Args:
         input: csv, csv.gz or parquet with the schema's covariate columns; no other is read.
         output: csv, csv.gz or parquet with the one column ``column``, rows in the input's order. It is
-            written under a temporary name and renamed when whole; on any error nothing is left.
+            written under a temporary name and renamed when complete; on any error nothing is left.
         schema: public facts of the covariates, with what becomes of those outside their bounds.
         effect_fn: encoded covariates, float64 [B, q], to answers [B].
         column: name of the column written.

@@ -45,7 +45,7 @@ class Study:
 
 @dataclass(frozen=True, eq=False)
 class StreamedStudy:
-    """Records that are read batch by batch, of a table whose truth nobody knows.
+    """Records that are read batch by batch, of a table whose truth is unknown.
 
     Args:
         records: the private records.

@@ -95,7 +95,7 @@ def secret_subsample(total: int, n: int | None) -> Tensor:
     """Return the positions of n records out of ``total``, drawn from the system's entropy; all if n is None.
 
     Raises:
-        InputError: n is not a whole number from 1 to ``total``.
+        InputError: n is not an integer from 1 to ``total``.
     """
     if n is None:
         return torch.arange(total)
@@ -106,7 +106,7 @@ def public_subsample(total: int, n: int | None, seed: int) -> Tensor:
     """Return the positions of n rows out of ``total``, drawn by the seed alone; all if n is None. Of public rows only.
 
     Raises:
-        InputError: n is not a whole number from 1 to ``total``.
+        InputError: n is not an integer from 1 to ``total``.
     """
     if n is None:
         return torch.arange(total)

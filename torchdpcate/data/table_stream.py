@@ -72,7 +72,7 @@ class TableStream(RecordStream):
             _refuse_changed(path, seal)
 
     def _count(self) -> tuple[int, list[tuple[int, ...]]]:
-        """Read everything once; return the number of records, and what tells each file from a changed one."""
+        """Read everything once; return the number of records, and what shows that a file was changed."""
         name, actions = self._treatment, self.schema.actions
         sizes = torch.zeros(len(actions), dtype=torch.long)
         seals = []
@@ -106,7 +106,7 @@ class TableStream(RecordStream):
 
 
 def _seal(path: str | Path) -> tuple[int, ...]:
-    """Return the file's identity, size and time of change; nothing for one that is not there, which reading tells."""
+    """Return the file's identity, size and time of change; nothing for one that is not there, which reading reports."""
     try:
         found = os.stat(path)
     except OSError:

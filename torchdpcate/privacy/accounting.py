@@ -149,7 +149,7 @@ def dp_sgd_noise_multiplier(
         delta: In (0, 1).
         sampling_rate: q in (0, 1].
         steps: Number of steps, at least 1.
-        also: Other charges that the same records pay.
+        also: Other charges on the same records.
 
     Raises:
         InputError: If an argument is outside its range, ``also`` leaves nothing, or delta is below the
@@ -177,7 +177,7 @@ def _dp_sgd_noise_multiplier(
         charges = _merge((*also, (DPSGDEvent(math.exp(log_sigma), rate), steps)))
         return math.log(_compose(charges, delta, coarse) + 1e-300) - math.log(epsilon)
 
-    # a cheap coarse root first, then two or three exact evaluations around it
+    # a fast coarse root first, then two or three exact evaluations around it
     start = _central_limit(epsilon, delta, rate, steps)
     coarse = partial(excess, coarse=4.0)
     near = scipy.optimize.brentq(coarse, *_bracket(coarse, start, 0.02), xtol=1e-4)
@@ -189,7 +189,7 @@ def _dp_sgd_noise_multiplier(
 
 
 def _central_limit(epsilon: float, delta: float, rate: float, steps: int) -> float:
-    """Log of a first guess: the steps taken as one Gaussian mechanism of the same chi-square divergence."""
+    """Log of a starting value: the steps taken as one Gaussian mechanism of the same chi-square divergence."""
     shift = 1 / analytic_gaussian_sigma(epsilon, delta)
     return -0.5 * math.log(math.asinh((shift / (2 * rate)) ** 2 / steps))
 
@@ -349,7 +349,7 @@ def _step(event: Event) -> float:
 
 
 def _width(event: Event, count: int) -> float:
-    """Rough width of the range of losses; wrong guesses cost time, not safety."""
+    """Rough width of the range of losses; an error costs time, not safety."""
     if isinstance(event, PureEvent | ApproximateEvent):
         return 2 * event.epsilon * min(count, 9 * math.sqrt(count))
     if isinstance(event, GaussianEvent):

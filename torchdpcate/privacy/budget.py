@@ -108,5 +108,5 @@ def integer(name: str, value: Any, *, least: int) -> int:
     """The value as an integer of at least ``least``; an ``InputError`` names the argument otherwise."""
     result = number(name, value)
     if result != int(result) or result < least:
-        raise InputError(f"{name} = {value!r}: give a whole number of at least {least}")
+        raise InputError(f"{name} = {value!r}: give an integer of at least {least}")
     return int(result)

@@ -21,7 +21,7 @@ ROUNDING = 1e-12
 """Of sums of epsilons and deltas, relative, as in ``accounting``: below it are shares such as delta / 3."""
 _INWARDS = 1e-9  # by which a budget made of mu is lessened, far above the rounding of its inverse
 _SHARE_TOLERANCE = 1e-3  # of the share that subsampled steps take, relative; on the safe side
-_CRUMBS = 1e-6  # of a block's epsilon and delta; less is not offered
+_NEGLIGIBLE = 1e-6  # of a block's epsilon and delta; less is not offered
 
 
 class FilterCost(NamedTuple):
@@ -108,7 +108,7 @@ class Filter(ABC):
 class SumFilter(Filter):
     r"""Epsilons and deltas add up: :math:`\sum \epsilon_i \le \epsilon_r,\ \sum \delta_i \le \delta_r`.
 
-    Whoever chooses the charges by the outputs before, all of them together are :math:`(\epsilon_r, \delta_r)`-private
+    If each charge is chosen by the outputs before it, all of them together are :math:`(\epsilon_r, \delta_r)`-private
     (Rogers et al. 2016; docs/guarantees/composition.md). A Gaussian charge counts with the delta that takes the same
     share of both.
     """
@@ -127,12 +127,12 @@ class SumFilter(Filter):
         if left.delta <= 0 or not left.size > 0:
             return None
         charge = [(event, count)]
-        whole = compose(charge, left.delta)
-        if whole > left.size:
-            return FilterCost(whole, left.delta) if math.isfinite(whole) else None
+        alone = compose(charge, left.delta)
+        if alone > left.size:
+            return FilterCost(alone, left.delta) if math.isfinite(alone) else None
         fine = isinstance(event, GaussianEvent) or (isinstance(event, DPSGDEvent) and event.sampling_rate == 1)
         low, high = 0.0, 1.0
-        while high - low > (_INWARDS if fine else _SHARE_TOLERANCE) * high and high > _CRUMBS:
+        while high - low > (_INWARDS if fine else _SHARE_TOLERANCE) * high and high > _NEGLIGIBLE:
             share = (low + high) / 2
             enough = compose(charge, share * left.delta) <= share * left.size
             low, high = (low, share) if enough else (share, high)
@@ -154,7 +154,7 @@ class SumFilter(Filter):
 
     def budget(self, left: FilterCost, block: PrivacyBudget, gaussian: bool) -> PrivacyBudget | None:
         """See ``Filter.budget``."""
-        delta = left.delta if left.delta > _CRUMBS * block.delta else 0.0
+        delta = left.delta if left.delta > _NEGLIGIBLE * block.delta else 0.0
         return PrivacyBudget(left.size, delta) if delta or not gaussian else None
 
     def events(self, cost: FilterCost) -> tuple[list[EventCount], float]:
@@ -222,11 +222,11 @@ class GaussianFilter(Filter):
         if gaussian:
             epsilon, delta = gaussian_epsilon(multiplier, block.delta - self.delta), block.delta - self.delta
         else:
-            delta = left.delta if left.delta > _CRUMBS * block.delta else 0.0
+            delta = left.delta if left.delta > _NEGLIGIBLE * block.delta else 0.0
             above, below = (float(scipy.special.log_ndtr(sign * left.size / 2)) for sign in (1, -1))
             epsilon = (above - below) * (1 - _INWARDS)
             epsilon = min(epsilon, gaussian_epsilon(multiplier, delta)) if delta else epsilon
-        return PrivacyBudget(epsilon, delta) if epsilon > _CRUMBS * block.epsilon else None
+        return PrivacyBudget(epsilon, delta) if epsilon > _NEGLIGIBLE * block.epsilon else None
 
     def events(self, cost: FilterCost) -> tuple[list[EventCount], float]:
         """See ``Filter.events``."""
@@ -277,7 +277,7 @@ def filter_from(values: Mapping[str, Any]) -> Filter:
 
 
 def cost_from(values: Mapping[str, Any]) -> tuple[Filter, FilterCost]:
-    """Return the filter and the cost that a dictionary of ``Filter.cost_to_dict`` tells.
+    """Return the filter and the cost that a dictionary of ``Filter.cost_to_dict`` states.
 
     Raises:
         InputError: It is none.
@@ -337,8 +337,8 @@ def _sum_reserve(fixed: tuple[EventCount, ...], budget: PrivacyBudget) -> Filter
 def _gaussian_reserve(fixed: tuple[EventCount, ...], budget: PrivacyBudget, kept: float) -> FilterCost | None:
     epsilon, delta = budget.epsilon, budget.delta - kept
     if all(isinstance(e, GaussianEvent) or (isinstance(e, DPSGDEvent) and e.sampling_rate == 1) for e, _ in fixed):
-        whole = analytic_gaussian_sigma(epsilon, delta) ** -2
-        free = math.fsum([whole, *(-n * event_mu(e) ** 2 for e, n in fixed)])
-        return FilterCost(math.sqrt(free), kept) if free > _CRUMBS**2 * whole else None
+        total = analytic_gaussian_sigma(epsilon, delta) ** -2
+        free = math.fsum([total, *(-n * event_mu(e) ** 2 for e, n in fixed)])
+        return FilterCost(math.sqrt(free), kept) if free > _NEGLIGIBLE**2 * total else None
     left = largest_remaining(list(fixed), PrivacyBudget(epsilon, delta), gaussian=True)
     return None if left is None else FilterCost(1 / analytic_gaussian_sigma(left.epsilon, left.delta), kept)

@@ -1,4 +1,4 @@
-"""The ledger: what each block of records has paid, written to disk before any noise is used."""
+"""The ledger: what each block of records was charged, written to disk before any noise is used."""
 
 import os
 import threading
@@ -21,7 +21,7 @@ from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.ledger_file import Book, Entry, parse
 
 _LATEST: dict[str, tuple[int, str]] = {}
-"""Revision and digest of every ledger that this process has seen, by its id: a file that is put back is told."""
+"""Revision and digest of every ledger that this process has seen, by its id, so that an older file is detected."""
 
 _lock = threading.RLock()  # one for all ledgers, for several may be of one file
 
@@ -45,13 +45,13 @@ class Ledger:
     alone: the total is the largest epsilon and the largest delta. Within a block there are two kinds. *Fixed* charges
     have parameters that depend on no output of the block: the first one of every block, and all that are made between
     ``open_plan`` and ``close_plan`` before any later one; they compose tightly (``compose``). All *later* ones may have
-    been chosen by looking, and pass a privacy filter, to which the whole budget belongs that the fixed ones leave. A
+    been chosen by looking, and pass a privacy filter, which has all of the budget that the fixed ones leave. A
     charge that would overspend is refused.
 
-    The file is written whole before a call returns, and read anew under a lock before each change, so that a crash may
-    waste budget but never spend it twice, and neither two threads nor two processes can overspend together. Its entries
-    are chained by digests, and a file older than what this process has seen is refused. A ledger in memory is of one
-    process alone.
+    The file is written completely before a call returns, and read anew under a lock before each change, so that a crash
+    may waste budget but never spend it twice, and neither two threads nor two processes can overspend together. Its
+    entries are chained by digests, and a file older than what this process has seen is refused. A ledger in memory is
+    of one process alone.
 
     A ledger whose file exists takes up its entries; blocks and filter must be the same.
 
@@ -177,7 +177,7 @@ class Ledger:
         """Enter a charge, before its noise is drawn.
 
         Args:
-            block: The block of records that pays.
+            block: The block of records that is charged.
             charge: What for; words make a charge of ``Purpose.OTHER``.
             event: What happens, once.
             count: How often it happens, or for a planned run how often so far (0 to begin with).
@@ -263,7 +263,7 @@ class Ledger:
     def reopen(self, entry: int, planned: int) -> None:
         """Take up an entry that was settled, as when an interrupted run is resumed.
 
-        Steps that a resumed run repeats are paid again: of ``planned`` those are left that were not counted before.
+        Steps that a resumed run repeats are charged again: of ``planned``, those not counted before are left.
 
         Args:
             entry: Its number.
@@ -303,8 +303,8 @@ class Ledger:
         """What was spent: by composition, and beside it by adding epsilons.
 
         Counts what was used (``Entry.count``) of fixed charges, and all that the filter took for later ones; what is
-        only reserved shows in ``remaining``. It is the price of these charges if neither their number nor when to end
-        was decided by looking; whoever decided what, all that a block gives away costs at most its budget. Each
+        only reserved shows in ``remaining``. It is the privacy cost of these charges if neither their number nor when
+        to end was decided by looking; in any case all that is released from a block costs at most its budget. Each
         account holds
         ``epsilon`` (composed; None if none holds), ``delta`` (0 if all was pure and fits, else the block's),
         ``naive_epsilon`` (basic composition, ``naive_sum``) and ``level``, the weakest of its entries. A
@@ -373,7 +373,7 @@ class Ledger:
         self._change(lambda entries: (_with(entries, change(_find(entries, entry))), None))
 
     def _change(self, change: Callable[[tuple[Entry, ...]], tuple[tuple[Entry, ...], Result]]) -> Result:
-        """Apply a change to the entries on disk; the new ones are written before anyone sees them."""
+        """Apply a change to the entries on disk; the new ones are written before they can be read."""
         with self._alone(), nullcontext() if self._path is None else FileLock(f"{self._path}.lock", mode=PRIVATE):
             book = self._read()
             entries, result = change(book.entries)
@@ -385,7 +385,7 @@ class Ledger:
             return result
 
     def _seen(self) -> Book:
-        """The present book; reading needs no lock on the file, because it is only ever replaced whole."""
+        """The present book; reading needs no lock on the file, because it is only ever replaced as a unit."""
         with self._alone():
             self._book = self._read()
             return self._book
@@ -418,7 +418,7 @@ class Ledger:
         if self._path is None and os.getpid() != self._process:
             raise InputError(
                 f"ledger: is in the memory of process {self._process}, and this is {os.getpid()}: each would spend "
-                "the whole budget; give ledger_path, or release in the process that fitted"
+                "all of the budget; give ledger_path, or release in the process that fitted"
             )
         with _lock:
             yield

@@ -1,4 +1,4 @@
-"""The file of a ledger: strict JSON, written whole or not at all, its entries chained by digests."""
+"""The file of a ledger: strict JSON, written completely or not at all, its entries chained by digests."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ class Entry:
 
     Attributes:
         id: Its number, from 0.
-        block: The block of records that pays.
+        block: The block of records that is charged.
         charge: What it was for.
         event: What happened, once.
         count: How often it happened so far; never too small.

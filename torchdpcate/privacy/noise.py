@@ -25,7 +25,7 @@ from torchdpcate.privacy.polytope import CELLS, root_simplices
 class NoiseSource(ABC):
     """Source of privacy noise; made by ``NoiseSource.system`` or, in tests, ``NoiseSource.fixed``.
 
-    Noise for privacy never comes from the experiment's seed: who knows the seed could subtract it.
+    Noise for privacy never comes from the experiment's seed: whoever knows the seed could subtract it.
 
     Attributes:
         private: Whether what is released with this noise may carry a privacy claim.
@@ -191,7 +191,7 @@ class NoiseSource(ABC):
         """
 
     def permutation(self, n: int) -> Tensor:
-        """A uniformly random order of n records, int64 [n], which nobody may see or keep.
+        """A uniformly random order of n records, int64 [n], which must not be seen or kept.
 
         The order of independent numbers of 64 bits from the operating system's entropy, whatever else this source
         draws from. Where two of them are the same all are drawn anew, so that each of the n! orders has the same
@@ -201,7 +201,7 @@ class NoiseSource(ABC):
             n: How many records.
 
         Raises:
-            InputError: If ``n`` is not a whole number of at least 1.
+            InputError: If ``n`` is not an integer of at least 1.
 
         Example:
             >>> sorted(NoiseSource.system().permutation(4).tolist())
@@ -217,7 +217,7 @@ class NoiseSource(ABC):
         """Return what a mechanism that drew from this source is about to hand out: the output itself.
 
         A replay on a neighbouring data set overrides it to freeze the output, so that whatever else differs was
-        not paid for.
+        released without a charge.
         """
         return output
 
@@ -265,7 +265,7 @@ class SystemNoise(NoiseSource):
 
     Gaussian and Laplace noise is the discrete one of Canonne, Kamath & Steinke (2020) on the public grid
     ``grid(scale)``, drawn without floating point error by OpenDP. All else is made of bytes that the operating system's
-    cryptographic generator gives at each call, so that no state is kept that could be copied or guessed.
+    cryptographic generator gives at each call, so that no state is kept that could be copied or predicted.
     """
 
     private = True
@@ -305,7 +305,7 @@ class SystemNoise(NoiseSource):
     def generator(self, device: str | torch.device = "cpu") -> torch.Generator:
         """See ``NoiseSource.generator``; seeded from the operating system's entropy.
 
-        On the CPU the whole state of the Mersenne twister is drawn, because torch keeps only 32 bits of a
+        On the CPU the full state of the Mersenne twister is drawn, because torch keeps only 32 bits of a
         seed there, few enough to try them all. The twister is not a cryptographic generator.
         """
         generator = torch.Generator(device=device)
@@ -325,7 +325,7 @@ class FixedNoise(NoiseSource):
     """Repeatable noise, for tests alone: nothing made with it is private.
 
     Args:
-        seed: Whole number of at least 0.
+        seed: Integer of at least 0.
 
     Raises:
         InputError: If ``seed`` is not such a number.

@@ -119,7 +119,7 @@ def generalised_select(
     pair="each score moves by its own sensitivity: the first falls, a rival and many far more sensitive ones rise",
 )
 def _generalised(budget: PrivacyBudget) -> Game:
-    # the first candidate is best on D; on D' it is a whole step behind, and the sensitive ones, a step behind on D,
+    # the first candidate is best on D; on D' it is one full step behind, and the sensitive ones, a step behind on D,
     # are level with the best: with many of them the ratio comes near e^epsilon
     sensitivities = torch.full((_CANDIDATES,), _SENSITIVE, dtype=torch.float64)
     sensitivities[:2] = 1.0

@@ -29,7 +29,7 @@ class Game:
         guarantee: What is claimed for it.
         evidence: How the adversary weighs an output; None lets the audit train a classifier.
         count: How often the event happens in one run.
-        most_runs: Most runs a world, where one is dear.
+        most_runs: Most runs a world, where one takes long.
     """
 
     draw: Callable[[int, int, NoiseSource], Tensor]

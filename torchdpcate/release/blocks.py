@@ -59,7 +59,7 @@ class StatedCharge:
 
     @property
     def purpose(self) -> Purpose:
-        """What it pays for."""
+        """What it is for."""
         return self.charge.purpose
 
     @property

@@ -1,6 +1,6 @@
 """Checksums: one of what a release file holds, and ``SHA256SUMS`` of the files beside it.
 
-A checksum is no signature. It tells damage, and a change by somebody who did not work it out anew; against anybody who
+A checksum is no signature. It detects damage, and a change after which it was not recomputed; against anybody who
 did, compare it with one that the curator published elsewhere.
 """
 

@@ -1,4 +1,4 @@
-"""The privacy statement: what a release guarantees, under which conditions, at what price."""
+"""The privacy statement: what a release guarantees, under which conditions, at what privacy cost."""
 
 import json
 from collections.abc import Mapping
@@ -62,7 +62,7 @@ NOT_PROTECTED = (
     "what else is or will be published about the same records: its budget adds up with this one",
 )
 LIBRARIES = ("torchdpcate", "torch", "opacus", "dp-accounting", "opendp")
-"""Libraries whose versions a statement tells."""
+"""Libraries whose versions a statement lists."""
 _version = cache(version)  # looking one up reads files
 
 
@@ -96,7 +96,7 @@ _CONDITION: dict[str, Check] = {
 
 @dataclass(frozen=True)
 class PrivacyStatement:
-    """What a release guarantees. Holds public facts and paid-for numbers alone.
+    """What a release guarantees. Holds public facts and released numbers alone.
 
     Attributes:
         mechanism: Name of the mechanism.

@@ -20,7 +20,7 @@ Effects = Union[EffectRelease, "View"]
 
 
 class View(ABC):
-    """Effects made of a release's: the same questions, and no further price, for it is post-processing.
+    """Effects made of a release's: the same questions, and no further privacy cost, for it is post-processing.
 
     Args:
         release: A release, or another view.

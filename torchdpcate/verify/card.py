@@ -223,7 +223,7 @@ def _block_mu(block: Block) -> GaussianDP:
 
 
 def _total_mu(privacy: PrivacyStatement) -> GaussianDP:
-    """Mu of the whole: the largest of the blocks, as far as the one that reaches least."""
+    """Mu of the total: the largest of the blocks, as far as the one that reaches least."""
     blocks = [_block_mu(block) for block in privacy.blocks]
     without = [block for block in blocks if block.mu is None]
     if without or not blocks:

@@ -46,7 +46,7 @@ def is_known(name: str) -> bool:
 def stated(name: str) -> Stated | None:
     """Return what releases by the mechanism of this name may state; None if there is none: it may claim nothing.
 
-    A mechanism that is no class of the library, which somebody registered, is conditional at most.
+    A mechanism that is no class of the library, registered from outside, is conditional at most.
     """
     mechanism = mechanism_of(name)
     if mechanism is None:
