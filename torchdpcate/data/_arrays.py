@@ -133,11 +133,11 @@ def to_matrix(value: Any, names: Sequence[str] | None = None, what: str = "X") -
 
     Args:
         value: NumPy, torch or pandas, of shape [n, q].
-        names: names of the q columns for messages; a DataFrame brings its own.
-        what: name of the argument for messages.
+        names: Names of the q columns for messages; a DataFrame brings its own.
+        what: Name of the argument for messages.
 
     Raises:
-        InputError: not a matrix, not numbers, or not finite (which column, how many).
+        InputError: Not a matrix, not numbers, or not finite (which column, how many).
     """
     if is_frame(value):
         names = [f"x{i}" if _is_number(name) else plain(name) for i, name in enumerate(value.columns)]

@@ -30,7 +30,7 @@ def numeric_column(column: "pd.Series", name: str, *, truth: bool = False) -> np
         truth: Whether true and false stand for 1 and 0: of arms and of the categories 0 and 1.
 
     Raises:
-        InputError: missing, infinite or non-numeric values, true or false where they are no numbers, or integers
+        InputError: Missing, infinite or non-numeric values, true or false where they are no numbers, or integers
             beyond 2^53; says which column and how many.
     """
     import pandas as pd
@@ -61,7 +61,7 @@ def category_codes(column: "pd.Series", name: str, categories: Sequence[Any]) ->
     """Return the position of each value in ``categories``, int64 [n].
 
     Raises:
-        InputError: missing or unknown values; says which column and how many.
+        InputError: Missing or unknown values; says which column and how many.
     """
     import pandas as pd
 

@@ -27,7 +27,7 @@ def file_kind(path: str | Path, what: str = "data file") -> str:
     """Return ``"csv"`` or ``"parquet"`` by the file's name.
 
     Raises:
-        InputError: the name ends in neither.
+        InputError: The name ends in neither.
     """
     name = str(path).lower()
     if name.endswith(_CSV):
@@ -41,7 +41,7 @@ def arrow_path(path: str | Path, what: str = "data file") -> str:
     """Return the path as Arrow takes it: its bytes read as UTF-8, whatever the locale makes of them.
 
     Raises:
-        InputError: the name is not UTF-8.
+        InputError: The name is not UTF-8.
     """
     try:
         return os.fsencode(path).decode("utf-8")
@@ -66,13 +66,13 @@ def read_frame(
     """Return the columns of one file, or of several laid end to end, as one frame.
 
     Args:
-        paths: a path, or a list of paths.
-        columns: the columns to read; no other is.
-        text: those among them that hold words: there ``NA`` is a word, not a missing value.
-        most_bytes: size of the table at eight bytes a value, at most.
+        paths: A path, or a list of paths.
+        columns: The columns to read; no other is.
+        text: Those among them that hold words: there ``NA`` is a word, not a missing value.
+        most_bytes: Size of the table at eight bytes a value, at most.
 
     Raises:
-        InputError: a file is missing, empty or broken, lacks a column, or the table is larger than it may be.
+        InputError: A file is missing, empty or broken, lacks a column, or the table is larger than it may be.
     """
     import pandas as pd
 
@@ -115,14 +115,14 @@ def iter_frames(
     """Yield the columns of a file in frames of at most ``batch_rows`` rows, in constant memory.
 
     Args:
-        path: the file.
-        columns: the columns to read; no other is.
-        text: those among them that hold words.
-        batch_rows: rows of a frame, at most.
-        most_bytes: what a row group of a parquet file may unpack to; csv is read a MiB at a time.
+        path: The file.
+        columns: The columns to read; no other is.
+        text: Those among them that hold words.
+        batch_rows: Rows of a frame, at most.
+        most_bytes: What a row group of a parquet file may unpack to; csv is read a MiB at a time.
 
     Raises:
-        InputError: as ``read_frame``.
+        InputError: As ``read_frame``.
     """
     kind = file_kind(path)
     if not os.path.isfile(path):

@@ -15,7 +15,7 @@ def shipped(folder: str, name: str) -> Path:
     """Return the shipped file ``conf/<folder>/<name>.yaml``.
 
     Raises:
-        InputError: there is none of that name; the message lists those there are.
+        InputError: There is none of that name; the message lists those there are.
     """
     directory = conf_dir() / folder
     path = directory / f"{name}.yaml"

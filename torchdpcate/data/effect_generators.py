@@ -59,7 +59,7 @@ class Confounded(GeneratedStudy):
         """Return the true effect of an estimand under the law, by quadrature.
 
         Raises:
-            InputError: no such estimand.
+            InputError: No such estimand.
 
         Example:
             >>> {name: round(Confounded().average_effect(name), 5) for name in ("ATT", "ATC", "ATO")}
@@ -74,8 +74,8 @@ class Confounded(GeneratedStudy):
         """Return n samples.
 
         Args:
-            n: how many.
-            generator: draws covariates, treatment and outcome together.
+            n: How many.
+            generator: Draws covariates, treatment and outcome together.
         """
         u = torch.rand(n, 6, generator=generator, dtype=torch.float64)
         x = 2.0 * u[:, :4] - 1.0

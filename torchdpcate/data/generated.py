@@ -21,14 +21,14 @@ class GeneratedStudy(StudySource):
     check guarantees. The domain holds facts of the law that are true for every seed.
 
     Args:
-        n: number of samples, records and held-out points together.
-        train_fraction: share that become records; the others are held out.
-        queries: ask for effects at this many held-out points (the first ones; all if fewer).
-        seed: public seed of samples and split, and of coefficients where the law has random ones.
+        n: Number of samples, records and held-out points together.
+        train_fraction: Share that become records; the others are held out.
+        queries: Ask for effects at this many held-out points (the first ones; all if fewer).
+        seed: Public seed of samples and split, and of coefficients where the law has random ones.
         queries_path: csv or parquet of queries with columns x0, x1, ...; replaces held-out points.
 
     Raises:
-        InputError: on ``load``, n too small to split, or bad queries.
+        InputError: On ``load``, n too small to split, or bad queries.
     """
 
     def __init__(

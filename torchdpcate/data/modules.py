@@ -15,9 +15,9 @@ class RecordsModule(LightningDataModule):
     Private training draws its batches by Poisson sampling instead: see ``torchdpcate.nuisance``.
 
     Args:
-        records: the records.
-        batch_size: records a batch; the last batch of an epoch may be smaller.
-        seed: public seed of the order.
+        records: The records.
+        batch_size: Records a batch; the last batch of an epoch may be smaller.
+        seed: Public seed of the order.
 
     Raises:
         InputError: ``batch_size`` is not a positive integer.

@@ -53,8 +53,8 @@ class GaussianRuleStudy(GeneratedStudy):
         """Return n samples.
 
         Args:
-            n: how many.
-            generator: draws covariates, treatment and outcome, in this order.
+            n: How many.
+            generator: Draws covariates, treatment and outcome, in this order.
         """
         u = torch.rand(n, self.dimension + 1, generator=generator, dtype=torch.float64)
         x = self.low + (self.high - self.low) * u[:, :-1]
@@ -127,11 +127,11 @@ class ITR(GaussianRuleStudy):
 
     Args:
         scenario: ``"linear"``, ``"quadratic"`` or ``"tree"``.
-        confounded: whether the treatment depends on covariates.
-        n, train_fraction, queries, seed, queries_path: see ``GeneratedStudy``.
+        confounded: Whether the treatment depends on covariates.
+        n, train_fraction, queries, seed, queries_path: See ``GeneratedStudy``.
 
     Raises:
-        InputError: an unknown scenario.
+        InputError: An unknown scenario.
 
     Example:
         >>> study = ITR("tree", confounded=True, n=500).load()

@@ -35,7 +35,7 @@ class RareRegionStudy(GeneratedStudy):
     and where a constant propensity misses much of the gain. Other arguments and errors: see ``GeneratedStudy``.
 
     Args:
-        region: thresholds :math:`t_j` by covariate, in the covariates' own units; None takes the generator's.
+        region: Thresholds :math:`t_j` by covariate, in the covariates' own units; None takes the generator's.
 
     Raises:
         InputError: ``region`` is no mapping to numbers, or (on ``load``) names something that is no covariate.
@@ -155,13 +155,13 @@ class RealRareRegion(RareRegionStudy):
 
     Args:
         path: csv, csv.gz or parquet of covariates (ACIC 2016: ``x.csv``), or a list of such files.
-        covariates: the domain file, the name of a shipped one, its entries, or a schema; only its covariates' bounds
+        covariates: The domain file, the name of a shipped one, its entries, or a schema; only its covariates' bounds
             are used, as treatment and outcome are the generator's.
         out_of_bounds: ``"refuse"`` or ``"clip"`` values outside their bounds.
-        n: rows used, records and held-out ones together, a public subsample; ACIC 2016 has 4,802.
+        n: Rows used, records and held-out ones together, a public subsample; ACIC 2016 has 4,802.
 
     Raises:
-        InputError: on ``load``, whatever in the file is not as declared (which column, how many).
+        InputError: On ``load``, whatever in the file is not as declared (which column, how many).
 
     Example:
         >>> study = RealRareRegion("x.csv").load()  # doctest: +SKIP

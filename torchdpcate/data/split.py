@@ -32,10 +32,10 @@ def public_split(n: int, fraction: float, seed: int, purpose: str = "split") -> 
     """Split record positions in two by a seeded permutation that never looks at the records.
 
     Args:
-        n: number of records.
-        fraction: share of the first part, between 0 and 1, both excluded.
-        seed: public seed.
-        purpose: splits of different purposes use independent streams of one seed.
+        n: Number of records.
+        fraction: Share of the first part, between 0 and 1, both excluded.
+        seed: Public seed.
+        purpose: Splits of different purposes use independent streams of one seed.
 
     Returns:
         Indices (int64) of the first part, ``round(fraction * n)`` of them, and of the second.

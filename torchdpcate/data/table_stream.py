@@ -25,15 +25,15 @@ class TableStream(RecordStream):
     would have no common neighbour.
 
     Args:
-        path: the file, or a list of files with the same columns, laid end to end.
-        domain: the domain file, the name of a shipped one (``"lalonde"``), its entries, or a schema.
+        path: The file, or a list of files with the same columns, laid end to end.
+        domain: The domain file, the name of a shipped one (``"lalonde"``), its entries, or a schema.
         out_of_bounds: ``"refuse"`` values outside their declared bounds, or ``"clip"`` them; what the domain file says
             of it is kept.
-        batch_rows: rows a batch, at most; memory grows with it and not with the files.
-        most_bytes: what a row group of a parquet file may unpack to.
+        batch_rows: Rows a batch, at most; memory grows with it and not with the files.
+        most_bytes: What a row group of a parquet file may unpack to.
 
     Raises:
-        InputError: a missing, broken or empty file, a missing column, values missing, not numeric or outside the
+        InputError: A missing, broken or empty file, a missing column, values missing, not numeric or outside the
             domain (which column, how many, among which rows), or an arm without records.
 
     Example:

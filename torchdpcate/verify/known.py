@@ -117,7 +117,7 @@ def constants_problem(public: Mapping[str, Any], known: Stated) -> str | None:
     missing = known.needs - public.keys()
     if missing:
         return f"its public constants lack {', '.join(sorted(missing))}"
-    # a fitter of another maker states what it likes
+    # a private linear fit that is none of the library's may state any constant of its own
     own = tuple(f"{name}_" for name in FITTED if public.get(f"{name}_fitter", "objective") not in LINEAR_FITS)
     strange = {name for name in public.keys() - known.needs - known.may if not name.startswith(own)}
     return f"its public constants hold {', '.join(map(repr, sorted(strange)))}, which none states" if strange else None
