@@ -30,8 +30,8 @@ def conf_dir() -> Path:
 class Registry(MutableMapping[str, Any]):
     """The classes of one group of the configuration, by name; a class is imported when it is asked for.
 
-    ``conf/<group>/<name>.yaml`` names the class of ``<name>``: its first ``_target_`` in ``package``. A class of the user's is added by
-    ``registry[name] = cls``.
+    ``conf/<group>/<name>.yaml`` names the class of ``<name>``: its first ``_target_`` in ``package``. A class of the
+    user's is added by ``registry[name] = cls``.
 
     Args:
         group: Folder below ``conf/``.
