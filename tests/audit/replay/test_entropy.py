@@ -148,7 +148,7 @@ def test_a_source_of_the_experiments_seed_is_found_in_every_draw():
         ("paid", "torchdpcate/nuisance/engines.py"),
         ("gaussian", "torchdpcate/erm/perturbation.py"),
         ("gaussian", "torchdpcate/privacy/mechanisms.py"),
-        ("paid", "torchdpcate/estimators/cate/mechanisms/base.py"),
+        ("paid", "torchdpcate/estimators/mechanism.py"),
     }
 
 
