@@ -13,7 +13,7 @@ from torchdpcate._files import atomic_path
 from torchdpcate.audit.attack import AuditResult, audit
 from torchdpcate.audit.page import audit_figure, page
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.budget import PrivacyBudget, number, whole
+from torchdpcate.privacy.budget import PrivacyBudget, integer, number
 from torchdpcate.privacy.worst_case import WorstCase
 
 PAGE, NUMBERS, FIGURE = "README.md", "audit.json", "audit.png"
@@ -47,7 +47,7 @@ class AuditSettings:
         if not self.budget.delta > 0:
             raise InputError("delta = 0: most mechanisms need delta above 0, for instance 1e-5; pure ones ignore it")
         if self.trials is not None:
-            object.__setattr__(self, "trials", whole("trials", self.trials, least=100))
+            object.__setattr__(self, "trials", integer("trials", self.trials, least=100))
 
     @property
     def budget(self) -> PrivacyBudget:

@@ -6,7 +6,7 @@ from functools import lru_cache
 import scipy
 
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.privacy.budget import positive, probability, whole
+from torchdpcate.privacy.budget import integer, positive, probability
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 
 _DECAY = 45.0  # the integral ends where its integrand is below e^-45 of its largest
@@ -33,7 +33,9 @@ def objective_delta(sigma: float, epsilon: float, shift: float, jacobian: float 
         2.023653
     """
     ratio = positive("shift", shift) / positive("sigma", sigma)
-    return math.exp(_log_delta(ratio, positive("epsilon", epsilon) - jacobian, whole("dimension", dimension, least=1)))
+    return math.exp(
+        _log_delta(ratio, positive("epsilon", epsilon) - jacobian, integer("dimension", dimension, least=1))
+    )
 
 
 def objective_sigma(epsilon: float, delta: float, shift: float, jacobian: float = 0.0, dimension: int = 2) -> float:
@@ -60,7 +62,7 @@ def objective_sigma(epsilon: float, delta: float, shift: float, jacobian: float 
     if left <= 0:
         raise InputError(f"epsilon = {epsilon:g}: the determinants spend {jacobian:g} of it; nothing is left")
     delta = probability("delta", delta, above_zero=True, why="Gaussian noise is never pure; use kind=gamma or box")
-    return _unit_sigma(left, delta, whole("dimension", dimension, least=1)) * positive("shift", shift)
+    return _unit_sigma(left, delta, integer("dimension", dimension, least=1)) * positive("shift", shift)
 
 
 def gaussian_scale(

@@ -15,7 +15,7 @@ from torchdpcate.erm.records import Records, Target
 from torchdpcate.erm.streaming import summed_gradient
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import FeatureMap
-from torchdpcate.privacy.budget import PrivacyBudget, positive, probability, whole
+from torchdpcate.privacy.budget import PrivacyBudget, integer, positive, probability
 from torchdpcate.privacy.events import Event, GaussianEvent
 from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.privacy.mechanisms import GaussianMechanism
@@ -73,7 +73,7 @@ class NoisyGradient(PrivateLinearFit):
 
     def __post_init__(self) -> None:
         """Refuse settings out of range."""
-        if self.steps is not None and whole("steps", self.steps, least=3) > _MOST_STEPS:
+        if self.steps is not None and integer("steps", self.steps, least=3) > _MOST_STEPS:
             raise InputError(f"steps = {self.steps}: give at most {_MOST_STEPS}; more change nothing but the time")
         probability("momentum", self.momentum)
         for name in ("length", "ridge"):
@@ -103,7 +103,7 @@ class NoisyGradient(PrivateLinearFit):
         length, ridge = (positive(name, public[name]) for name in ("length", "ridge"))
         momentum = probability("momentum", public["momentum"])
         return _prepared(
-            mechanism, loss, n, features, whole("steps", public["steps"], least=3), length, momentum, ridge
+            mechanism, loss, n, features, integer("steps", public["steps"], least=3), length, momentum, ridge
         )
 
 

@@ -11,7 +11,7 @@ from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.gaussian_scale import gaussian_scale
 from torchdpcate.erm.solver import default_tolerance
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.budget import PrivacyBudget, positive, whole
+from torchdpcate.privacy.budget import PrivacyBudget, integer, positive
 from torchdpcate.privacy.events import ApproximateEvent, Event, PureEvent
 from torchdpcate.privacy.mechanisms import AdditiveMechanism, GaussianMechanism, KNormMechanism, k_norm_deviation
 from torchdpcate.privacy.noise import NoiseSource
@@ -174,7 +174,7 @@ def calibrate_objective(
     """
     if kind not in PERTURBATIONS:
         raise InputError(f"perturbation = {kind}: choose one of {', '.join(PERTURBATIONS)}")
-    size = whole("size", size, least=1)
+    size = integer("size", size, least=1)
     spent, epsilon = jacobian(bounds, curvature, gamma), budget.epsilon * (1 - SOLVER_SHARE)
     if spent >= epsilon:
         half = epsilon / 2

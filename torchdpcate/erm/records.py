@@ -16,7 +16,7 @@ from torchdpcate.erm.solver import minimise
 from torchdpcate.erm.streaming import minimise_batches, summed
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import FeatureMap
-from torchdpcate.privacy.budget import whole
+from torchdpcate.privacy.budget import integer
 
 
 class Batch(NamedTuple):
@@ -155,7 +155,7 @@ class StreamedRecords(Records):
     @property
     def n(self) -> int:  # type: ignore[override]
         """Number of records."""
-        return whole("stream.n", self.stream.n, least=1)
+        return integer("stream.n", self.stream.n, least=1)
 
     @property
     def size(self) -> int:  # type: ignore[override]

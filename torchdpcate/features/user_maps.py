@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import FEATURE_MAPS, FeatureMap, Identity, conditions_of
-from torchdpcate.privacy.budget import positive, whole
+from torchdpcate.privacy.budget import integer, positive
 from torchdpcate.privacy.guarantee import Condition, of_library
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class UserFeatures(FeatureMap):
         if not isinstance(inner, FeatureMap):
             raise InputError(f"features = {self.title}: its setup returned {type(inner).__name__}; return the map")
         self.inner = inner.eval()
-        self._dimension = whole("features.dimension", self.inner.dimension, least=1)
+        self._dimension = integer("features.dimension", self.inner.dimension, least=1)
         self._largest = min(self.bound, positive("features.largest_entry", self.inner.largest_entry))
         super().setup(domain, nuisances)
         # in a tuple, so that it is no part of this module

@@ -114,7 +114,7 @@ def replay(
     if on_d.error is not None and not found:
         raise on_d.error
     once = {(d.kind, d.place): d for d in reversed(found)}
-    outputs = sum(call.kind == "paid" for call in recording.tape)
+    outputs = sum(call.kind == "released" for call in recording.tape)
     return ReplayReport(list(reversed(once.values())), len(neighbours), outputs)
 
 

@@ -66,11 +66,11 @@ def check_fresh_noise(
 
     Example:
         >>> records = CausalData.from_arrays([[0.1], [0.2], [0.3]], [0, 1, 1], [0.0, 1.0, 2.0])
-        >>> total = lambda records, noise: noise.paid(records.y.sum() + noise.gaussian(2, scale=1.0))
+        >>> total = lambda records, noise: noise.released(records.y.sum() + noise.gaussian(2, scale=1.0))
         >>> check_fresh_noise(total, records, seed=0)
         []
         >>> [found.kind for found in check_fresh_noise(total, records, 0, lambda: NoiseSource.fixed(0))][-2:]
-        ['gaussian', 'paid']
+        ['gaussian', 'released']
     """
     first, second = (_by_place(_tape(pipeline, records, seed, source)) for _ in range(2))
     if not first:
@@ -198,7 +198,7 @@ def _by_place(tape: Sequence[Call]) -> dict[tuple[str, str], list[Tensor]]:
     for call in tape:
         parts = [leaf.double().flatten() for leaf in tree_leaves(call.output) if isinstance(leaf, Tensor)]
         least = _NUMBERS if call.kind == "permutation" else 2
-        if call.kind in (*_ADDED, "permutation", "uniform", "generator", "paid") and sum(map(len, parts)) >= least:
+        if call.kind in (*_ADDED, "permutation", "uniform", "generator", "released") and sum(map(len, parts)) >= least:
             numbers = torch.cat(parts)
             found[call.kind, call.place].append(numbers / numbers.norm() if call.kind in _ADDED else numbers)
     return found

@@ -73,9 +73,9 @@ class RecordingNoise(NoiseSource):
 
     Example:
         >>> noise = RecordingNoise()
-        >>> value = noise.paid(noise.gaussian(2, scale=1.0))
+        >>> value = noise.released(noise.gaussian(2, scale=1.0))
         >>> [call.kind for call in noise.tape]
-        ['gaussian', 'paid']
+        ['gaussian', 'released']
     """
 
     def __init__(self, inner: NoiseSource | None = None, keep_order: bool = False) -> None:
@@ -141,9 +141,9 @@ class RecordingNoise(NoiseSource):
         """See ``NoiseSource.permutation``; the order as it is, where it is to be kept."""
         return self.note("permutation", {"size": n}, torch.arange(n) if self.keep_order else self.inner.permutation(n))
 
-    def paid(self, output: Any) -> Any:
-        """See ``NoiseSource.paid``."""
-        return self.note("paid", {"form": form(output)}, output)
+    def released(self, output: Any) -> Any:
+        """See ``NoiseSource.released``."""
+        return self.note("released", {"form": form(output)}, output)
 
 
 class ReplayingNoise(RecordingNoise):

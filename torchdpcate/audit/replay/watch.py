@@ -79,7 +79,7 @@ def unpaid(tape: Sequence[Call]) -> list[Difference]:
 
     Example:
         >>> noise = RecordingNoise()
-        >>> _ = noise.paid(noise.gaussian(1, scale=1.0))
+        >>> _ = noise.released(noise.gaussian(1, scale=1.0))
         >>> [found.kind for found in unpaid(noise.tape)]
         ['unpaid gaussian', 'unpaid output']
     """
@@ -104,7 +104,7 @@ def unpaid(tape: Sequence[Call]) -> list[Difference]:
             drawn = True
             if _payer(charged, used) is None:
                 found.append(Difference(f"unpaid {call.kind}", call.place, "drawn", "a charge before it"))
-        elif call.kind == "paid":
+        elif call.kind == "released":
             payer = _payer(charged, used)
             if payer is None:
                 found.append(Difference("unpaid output", call.place, "handed out", "a charge of its own before it"))

@@ -60,7 +60,7 @@ class CATELearner(PrivateEstimator):
 
     Args:
         domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns in releases.
-        budget: Privacy budget of each block, hence of the whole. None trains without privacy; such a learner
+        budget: Privacy budget of each block, hence of the fit. None trains without privacy; such a learner
             releases nothing.
         nuisance: Settings of the nuisances.
         second_stage: Settings of the second stage.
@@ -214,7 +214,7 @@ class CATELearner(PrivateEstimator):
     def release_function(
         self, mechanism: "str | Mechanism" = "objective", budget: PrivacyBudget | None = None
     ) -> FunctionRelease:
-        """Release the whole effect function g.
+        """Release the effect function g.
 
         Args:
             mechanism: ``objective`` (default, least noise), ``output``, or a ``FunctionMechanism``.

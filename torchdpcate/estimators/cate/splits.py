@@ -87,11 +87,11 @@ class DisjointSplit(Split):
         return dict(zip((NUISANCE, SECOND_STAGE), public_split(n, self.fraction, seed), strict=True))
 
     def nuisance_budget(self, budget: PrivacyBudget) -> PrivacyBudget:
-        """Return the whole budget."""
+        """Return all of the budget."""
         return budget
 
     def release_budget(self, budget: PrivacyBudget) -> PrivacyBudget:
-        """Return the whole budget."""
+        """Return all of the budget."""
         return budget
 
 

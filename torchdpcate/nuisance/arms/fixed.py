@@ -17,6 +17,7 @@ from torchdpcate.nuisance.arms.base import (
     ScoreNuisances,
     SelectionFacts,
 )
+from torchdpcate.nuisance.known_propensity import propensity_column
 from torchdpcate.privacy.budget import PrivacyBudget, number
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.session import FitSession
@@ -160,18 +161,7 @@ def _numbers(name: str, values: Sequence[float], facts: SelectionFacts) -> Tenso
 
 def _column_range(name: str, facts: SelectionFacts) -> Tensor:
     """Return the intervals [2, 2] of two arms' propensities, of which a covariate holds the second."""
-    domain, overlap = facts.domain, facts.overlap
-    if name not in domain.names:
-        names = ", ".join(domain.names)
-        raise InputError(f"propensity = {name!r}: no such covariate; choose one of {names}")
     if facts.arms != 2:
         raise InputError(f"propensity = {name!r}: one column is for two actions; there are {facts.arms}")
-    column = domain.names.index(name)
-    low, high = float(domain.covariate_low[column]), float(domain.covariate_high[column])
-    if not 0 <= low <= high <= 1:
-        raise InputError(
-            f"propensity = {name!r}: its public bounds [{low:g}, {high:g}] must lie between 0 and 1; narrow "
-            "them in the domain"
-        )
-    second = torch.tensor([low, high], dtype=torch.float64).clamp(overlap, 1 - overlap)
+    second = torch.tensor(propensity_column(name, facts.domain, facts.overlap)[1], dtype=torch.float64)
     return torch.stack([1 - second.flip(0), second])

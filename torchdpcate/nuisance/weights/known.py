@@ -10,7 +10,7 @@ from torch import Tensor
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.erm.bounds import WeightBounds
-from torchdpcate.errors import InputError
+from torchdpcate.nuisance.known_propensity import propensity_column
 from torchdpcate.nuisance.weights.scheme import FittedWeights, InversePropensity, WeightScheme
 from torchdpcate.privacy.budget import PrivacyBudget, as_number, probability
 from torchdpcate.privacy.session import FitSession
@@ -81,18 +81,7 @@ class KnownWeights(WeightScheme):
         """Return the least and largest P(A = 1 | x) over the public domain."""
         if not isinstance(self.propensity, str):
             return float(self.propensity), float(self.propensity)
-        if self.propensity not in domain.names:
-            names = ", ".join(domain.names)
-            raise InputError(f"weights.propensity = {self.propensity!r}: no such covariate; choose one of {names}")
-        column = domain.names.index(self.propensity)
-        low, high = float(domain.covariate_low[column]), float(domain.covariate_high[column])
-        if not 0 < low <= high < 1:
-            raise InputError(
-                f"weights.propensity = {self.propensity!r}: its public bounds [{low:g}, {high:g}] must lie strictly "
-                "between 0 and 1; narrow them in the domain"
-            )
-        least, most = domain.overlap, 1 - domain.overlap
-        return min(max(low, least), most), min(max(high, least), most)
+        return propensity_column(self.propensity, domain, domain.overlap, strict=True, what="weights.propensity")[1]
 
 
 @dataclass(frozen=True, eq=False)

@@ -141,7 +141,7 @@ MECHANISMS = Registry("mechanism", "torchdpcate.estimators.cate")
 
 
 class FunctionMechanism(Mechanism):
-    """Releases the coefficients of a linear head, hence the whole function."""
+    """Releases the coefficients of a linear head, hence the function at every x."""
 
     accepts: ClassVar[tuple[type[SecondStage], ...]] = (LinearSecondStage,)
 
