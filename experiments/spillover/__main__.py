@@ -37,7 +37,7 @@ from torchdpcate.errors import AuditFailure, InputError, TorchDPCateError
 from torchdpcate.estimators.selection.blocks import by_position, training_and_scoring
 from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.nuisance.arms.base import FittedNuisances, ScoreNuisances, SelectionFacts
-from torchdpcate.privacy.budget import whole
+from torchdpcate.privacy.budget import integer
 from torchdpcate.registry import conf_dir
 
 TASK = "policy_selection"
@@ -137,7 +137,7 @@ def _parse(words: Sequence[str]) -> tuple[Path | None, int, tuple[str, ...], lis
     if not neighbours.isdecimal():
         raise InputError(f"neighbours = {neighbours}: give a whole number above 0")
     folder = Path(own["folder"]) if "folder" in own else None
-    return folder, whole("neighbours", int(neighbours), least=1), tuple(dict.fromkeys(chosen)), rest
+    return folder, integer("neighbours", int(neighbours), least=1), tuple(dict.fromkeys(chosen)), rest
 
 
 def _compose(words: Sequence[str], certificate: str) -> DictConfig:

@@ -19,7 +19,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.arms.base import FittedNuisances, ScoreNuisances, SelectionFacts
 from torchdpcate.nuisance.arms.stable import StableNuisances
-from torchdpcate.privacy.budget import positive, whole
+from torchdpcate.privacy.budget import integer, positive
 
 Progress = Callable[[str, int, int], None]
 """Told (name of the learner, refits done, refits in all)."""
@@ -86,7 +86,7 @@ def spillover_audit(
         >>> report["fixed"].movement
         0.0
     """
-    epsilon, neighbours = positive("epsilon", epsilon), whole("neighbours", neighbours, least=1)
+    epsilon, neighbours = positive("epsilon", epsilon), integer("neighbours", neighbours, least=1)
     if (train.n, score.n) != (facts.training, facts.scoring):
         raise InputError(
             f"facts: {facts.training} training and {facts.scoring} scoring records, but the blocks have {train.n} and "

@@ -87,7 +87,7 @@ class Prepared:
         """Return the mechanism with its output: charge, then draw once."""
         if self.event is not None:
             session.pay(self.event, self.level, self.count)
-        return replace(self, output=session.noise.paid(self.draw(session.noise, 1)[0]))
+        return replace(self, output=session.noise.released(self.draw(session.noise, 1)[0]))
 
 
 class ReleaseMechanism(Protocol):

@@ -10,7 +10,7 @@ import numpy as np
 import scipy
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.budget import positive, probability, whole
+from torchdpcate.privacy.budget import integer, positive, probability
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon
 from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, Event, GaussianEvent, PureEvent
 
@@ -106,7 +106,7 @@ def naive_sum(charges: Sequence[EventCount], delta: float) -> Cost:
         InputError: If ``delta`` or a count is outside its range.
     """
     delta = probability("delta", delta)
-    charges = [(event, whole("count", count, least=0)) for event, count in charges]
+    charges = [(event, integer("count", count, least=0)) for event, count in charges]
     charges = [(event, count) for event, count in charges if count]
     left = _left(charges, delta)
     sharing = sum(not isinstance(event, PureEvent | ApproximateEvent) for event, _ in charges)
@@ -159,7 +159,7 @@ def dp_sgd_noise_multiplier(
         >>> round(dp_sgd_noise_multiplier(1.0, 1e-5, 128 / 1350, 211), 2)
         10.27
     """
-    epsilon, steps = positive("epsilon", epsilon), whole("steps", steps, least=1)
+    epsilon, steps = positive("epsilon", epsilon), integer("steps", steps, least=1)
     delta = probability("delta", delta, above_zero=True, why="DP-SGD needs delta > 0")
     rate = DPSGDEvent(1.0, sampling_rate).sampling_rate
     return _dp_sgd_noise_multiplier(epsilon, delta, rate, steps, _merge(also))
@@ -210,7 +210,7 @@ def _merge(charges: Iterable[EventCount]) -> tuple[EventCount, ...]:
     counts: Counter[Event] = Counter()
     precision = 0.0
     for event, count in charges:
-        count = whole("count", count, least=0)
+        count = integer("count", count, least=0)
         if isinstance(event, GaussianEvent):
             precision += count / event.noise_multiplier**2
         elif isinstance(event, DPSGDEvent) and event.sampling_rate == 1:

@@ -104,7 +104,7 @@ def probability(name: str, value: Any, *, above_zero: bool = False, why: str = "
     return result
 
 
-def whole(name: str, value: Any, *, least: int) -> int:
+def integer(name: str, value: Any, *, least: int) -> int:
     """The value as an integer of at least ``least``; an `InputError` names the argument otherwise."""
     result = number(name, value)
     if result != int(result) or result < least:

@@ -6,7 +6,7 @@ from functools import lru_cache
 import scipy
 
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.privacy.budget import positive, probability, whole
+from torchdpcate.privacy.budget import integer, positive, probability
 
 _ROOT2 = math.sqrt(2)
 _NEEDS_DELTA = "the Gaussian part needs delta > 0; for a pure guarantee use Laplace noise"
@@ -100,7 +100,7 @@ def theorem1_multiplier(epsilon: float, delta: float, n: int) -> float:
     Raises:
         InputError: If an argument is outside its range.
     """
-    n = whole("n", n, least=2)
+    n = integer("n", n, least=2)
     return smooth_sensitivity_multiplier(epsilon, delta) * math.sqrt(math.log(n)) / n
 
 
@@ -137,7 +137,7 @@ def smoothness(epsilon: float, delta: float, dimension: int) -> float:
     """
     epsilon = positive("epsilon", epsilon)
     delta = probability("delta", delta, above_zero=True, why=_NEEDS_DELTA)
-    return epsilon / (4 * (whole("dimension", dimension, least=1) + 2 * math.log(2 / delta)))
+    return epsilon / (4 * (integer("dimension", dimension, least=1) + 2 * math.log(2 / delta)))
 
 
 def _log_delta(sigma: float, epsilon: float) -> float:

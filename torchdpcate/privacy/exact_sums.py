@@ -5,7 +5,7 @@ import math
 from torch import Tensor
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.budget import positive, whole
+from torchdpcate.privacy.budget import integer, positive
 
 _BITS = 51  # of a sum of n numbers; two more hold what adding and subtracting such sums needs on the way
 
@@ -29,7 +29,7 @@ def sum_grid(n: int, bound: float) -> float:
         >>> sum_grid(100_000, 11.0) == 2.0**-30
         True
     """
-    n, bound = whole("n", n, least=1), positive("bound", bound)
+    n, bound = integer("n", n, least=1), positive("bound", bound)
     if n > 2 ** (_BITS - 10):
         raise InputError(f"n = {n}: sums of so many numbers are not exact; give at most 2^{_BITS - 10} records")
     return math.ldexp(1.0, math.frexp(n * bound)[1] - _BITS)

@@ -15,7 +15,7 @@ from torchdpcate.privacy.budget import PrivacyBudget, number, probability
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon
 from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, Event, GaussianEvent, PureEvent
 from torchdpcate.privacy.gaussian_dp import event_mu
-from torchdpcate.privacy.what_is_left import what_is_left
+from torchdpcate.privacy.remaining import largest_remaining
 
 ROUNDING = 1e-12
 """Of sums of epsilons and deltas, relative, as in `accounting`: below it are shares such as delta / 3."""
@@ -117,7 +117,7 @@ class SumFilter(Filter):
     unit: ClassVar[str] = "epsilon"
 
     def reserve(self, fixed: Sequence[EventCount], budget: PrivacyBudget) -> FilterCost | None:
-        """See `Filter.reserve`: the budget that `what_is_left` finds."""
+        """See `Filter.reserve`: the budget that `largest_remaining` finds."""
         return _sum_reserve(tuple(fixed), budget)
 
     def cost(self, event: Event, count: int, left: FilterCost) -> FilterCost | None:
@@ -329,7 +329,7 @@ def stated_cost(
 
 @lru_cache(maxsize=1024)
 def _sum_reserve(fixed: tuple[EventCount, ...], budget: PrivacyBudget) -> FilterCost | None:
-    left = what_is_left(list(fixed), budget)
+    left = largest_remaining(list(fixed), budget)
     return None if left is None else FilterCost(left.epsilon, left.delta)
 
 
@@ -340,5 +340,5 @@ def _gaussian_reserve(fixed: tuple[EventCount, ...], budget: PrivacyBudget, kept
         whole = analytic_gaussian_sigma(epsilon, delta) ** -2
         free = math.fsum([whole, *(-n * event_mu(e) ** 2 for e, n in fixed)])
         return FilterCost(math.sqrt(free), kept) if free > _CRUMBS**2 * whole else None
-    left = what_is_left(list(fixed), PrivacyBudget(epsilon, delta), gaussian=True)
+    left = largest_remaining(list(fixed), PrivacyBudget(epsilon, delta), gaussian=True)
     return None if left is None else FilterCost(1 / analytic_gaussian_sigma(left.epsilon, left.delta), kept)

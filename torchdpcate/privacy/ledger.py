@@ -14,7 +14,7 @@ from filelock import FileLock
 from torchdpcate._files import PRIVATE, private_folder, write_text
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.privacy.accounting import EventCount, compose
-from torchdpcate.privacy.budget import PrivacyBudget, whole
+from torchdpcate.privacy.budget import PrivacyBudget, integer
 from torchdpcate.privacy.charge import Charge
 from torchdpcate.privacy.events import Event
 from torchdpcate.privacy.filters import ROUNDING, Filter, FilterCost, make_filter
@@ -196,8 +196,8 @@ class Ledger:
             InputError: If an argument is not allowed or the file is damaged.
             OSError: If the file cannot be written. Nothing is charged then.
         """
-        count = whole("count", count, least=0 if planned is not None else 1)
-        most = count if planned is None else whole("planned", planned, least=max(count, 1))
+        count = integer("count", count, least=0 if planned is not None else 1)
+        most = count if planned is None else integer("planned", planned, least=max(count, 1))
         self._budget(block)
         level, charge = Level.of(level), Charge.of(charge)
 
@@ -225,7 +225,7 @@ class Ledger:
         """
 
         def change(old: Entry) -> Entry:
-            new = whole("count", count, least=0)
+            new = integer("count", count, least=0)
             if not old.count <= new <= old.planned:
                 raise InputError(f"count = {new}: entry {entry} goes from {old.count} up to planned = {old.planned}")
             return replace(old, count=new, used=old.count)
@@ -248,7 +248,7 @@ class Ledger:
         """
 
         def change(old: Entry) -> Entry:
-            new = whole("count", count, least=0)
+            new = integer("count", count, least=0)
             if new > old.planned:
                 raise InputError(f"count = {new}: entry {entry} planned {old.planned}; reopen it first")
             if new < old.used:
@@ -279,7 +279,7 @@ class Ledger:
 
         def on_all(entries: tuple[Entry, ...]) -> tuple[tuple[Entry, ...], None]:
             old = _find(entries, entry)
-            new = replace(old, planned=whole("planned", planned, least=old.count), used=old.count)
+            new = replace(old, planned=integer("planned", planned, least=old.count), used=old.count)
             if new.planned <= old.reserved:
                 return _with(entries, new), None
             if _used(entries, old.block) or not old.fixed:

@@ -12,7 +12,7 @@ from typing import Any
 
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.accounting import compose
-from torchdpcate.privacy.budget import PrivacyBudget, number, probability, whole
+from torchdpcate.privacy.budget import PrivacyBudget, integer, number, probability
 from torchdpcate.privacy.charge import Charge, charge_of_label
 from torchdpcate.privacy.events import Event, event_from_dict
 from torchdpcate.privacy.filters import Filter, FilterCost, SumFilter, filter_from
@@ -74,7 +74,7 @@ class Entry:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Entry":
         """Inverse of `to_dict`."""
-        identity, count, planned, reserved, used = (whole(name, values[name], least=0) for name in _COUNTS)
+        identity, count, planned, reserved, used = (integer(name, values[name], least=0) for name in _COUNTS)
         if not used <= count <= planned <= reserved:
             raise InputError(
                 f"count = {count}: goes from used = {used} to planned = {planned} <= reserved = {reserved}"
@@ -174,7 +174,7 @@ def _book(content: Mapping[str, Any]) -> Book:
         raise InputError(f"its names are not {', '.join(sorted(_NAMES))}")
     known = content["version"] == _VERSION
     entries = tuple(Entry.from_dict(values if known else _typed(values)) for values in content["entries"])
-    revision, identity = whole("revision", content["revision"], least=0), str(content["id"])
+    revision, identity = integer("revision", content["revision"], least=0), str(content["id"])
     book = Book(_blocks(content), _private(content), filter_from(content["filter"]), entries, identity, revision)
     if any(e.block not in book.blocks for e in entries):
         raise InputError("its entries do not belong together")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.budget import PrivacyBudget, positive, whole
+from torchdpcate.privacy.budget import PrivacyBudget, integer, positive
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, laplace_scale
 from torchdpcate.privacy.events import Event, GaussianEvent, PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
@@ -50,7 +50,8 @@ class AdditiveMechanism(ABC):
         share = size ** (1 / self.norm) * 2.0**-20 * self.scale / self.sensitivity
         if share > 0.1:
             raise InputError(
-                f"size = {size}: too many numbers for noise of {self.scale:g}; release fewer, or give more epsilon"
+                f"size = {size}: too many numbers for noise of {self.scale:g}; release fewer, or give a larger "
+                "privacy.epsilon"
             )
         return self.scale / (1 - share)
 
@@ -87,7 +88,7 @@ class AdditiveMechanism(ABC):
         Raises:
             InputError: If the value is not finite.
         """
-        return noise.paid(self.add_noise(value.reshape(1, -1), noise).reshape(value.shape))
+        return noise.released(self.add_noise(value.reshape(1, -1), noise).reshape(value.shape))
 
 
 class GaussianMechanism(AdditiveMechanism):
@@ -116,7 +117,7 @@ class GaussianMechanism(AdditiveMechanism):
     norm = 2
 
     def __init__(self, budget: PrivacyBudget, sensitivity: float, count: int = 1) -> None:
-        self.budget, self.count = budget, whole("count", count, least=1)
+        self.budget, self.count = budget, integer("count", count, least=1)
         self.sensitivity = positive("sensitivity", sensitivity)
         self.scale = analytic_gaussian_sigma(budget.epsilon, budget.delta, self.sensitivity)
         self.scale *= math.sqrt(count)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.privacy import draws
-from torchdpcate.privacy.budget import positive, whole
+from torchdpcate.privacy.budget import integer, positive
 from torchdpcate.privacy.fine_gaussian import half_integers
 from torchdpcate.privacy.polytope import CELLS, root_simplices
 
@@ -100,7 +100,7 @@ class NoiseSource(ABC):
         Raises:
             InputError: If ``size`` is negative, ``dimension`` or ``scale`` not positive, or ``order`` another.
         """
-        shape = whole("size", size, least=0), whole("dimension", dimension, least=1)
+        shape = integer("size", size, least=0), integer("dimension", dimension, least=1)
         scale = positive("scale", scale)
         if order == 2:
             directions = torch.from_numpy(draws.normals(self._bytes, math.prod(shape))).reshape(shape)
@@ -128,7 +128,7 @@ class NoiseSource(ABC):
         Raises:
             InputError: If ``size`` is negative or ``scale`` not positive.
         """
-        shape = whole("size", size, least=0), CELLS
+        shape = integer("size", size, least=0), CELLS
         scale, simplices = positive("scale", scale), root_simplices()
         which = (self.uniform(shape[0]) * len(simplices)).long()
         lengths = self._exponentials(*shape)
@@ -141,7 +141,7 @@ class NoiseSource(ABC):
         Raises:
             InputError: If ``size`` is negative.
         """
-        return torch.from_numpy(draws.uniforms(self._bytes, whole("size", size, least=0)))
+        return torch.from_numpy(draws.uniforms(self._bytes, integer("size", size, least=0)))
 
     def coins(self, size: int, probability: float) -> Tensor:
         """Independent coins, True with this probability, rounded down to a multiple of 2^-64; bool of shape [size].
@@ -151,7 +151,7 @@ class NoiseSource(ABC):
         """
         if not 0 <= probability <= 1:
             raise InputError(f"probability = {probability}: give a number in [0, 1]")
-        return torch.from_numpy(draws.coins(self._bytes, whole("size", size, least=0), probability))
+        return torch.from_numpy(draws.coins(self._bytes, integer("size", size, least=0), probability))
 
     @staticmethod
     def fine_grid(scale: float) -> float:
@@ -172,7 +172,7 @@ class NoiseSource(ABC):
         Raises:
             InputError: If ``size`` is negative or ``scale`` not positive.
         """
-        size, scale = whole("size", size, least=0), positive("scale", scale)
+        size, scale = integer("size", size, least=0), positive("scale", scale)
         step = self.fine_grid(scale)
         return torch.from_numpy(half_integers(self._bytes, size, scale / step)) * step
 
@@ -207,13 +207,13 @@ class NoiseSource(ABC):
             >>> sorted(NoiseSource.system().permutation(4).tolist())
             [0, 1, 2, 3]
         """
-        count = whole("n", n, least=1)
+        count = integer("n", n, least=1)
         while True:
             keys, order = torch.frombuffer(bytearray(secrets.token_bytes(8 * count)), dtype=torch.int64).sort()
             if not bool((keys[1:] == keys[:-1]).any()):
                 return order
 
-    def paid(self, output: Any) -> Any:
+    def released(self, output: Any) -> Any:
         """Return what a mechanism that drew from this source is about to hand out: the output itself.
 
         A replay on a neighbouring data set overrides it to freeze the output, so that whatever else differs was
@@ -283,7 +283,7 @@ class SystemNoise(NoiseSource):
 
     def _on_grid(self, size: int, scale: float, sampler: Callable[[float], Any], step: float | None = None) -> Tensor:
         step = self.grid(scale) if step is None else positive("step", step)
-        count = whole("size", size, least=0)
+        count = integer("size", size, least=0)
         if count == 0:
             return torch.zeros(0, dtype=torch.float64)
         # dividing and multiplying by a power of two is exact
@@ -334,7 +334,7 @@ class FixedNoise(NoiseSource):
     private = False
 
     def __init__(self, seed: int) -> None:
-        self._seed = whole("seed", seed, least=0)
+        self._seed = integer("seed", seed, least=0)
         self._streams = self._calls = 0
         self._own = self.generator()
 
@@ -344,12 +344,12 @@ class FixedNoise(NoiseSource):
 
     def gaussian(self, size: int, scale: float, step: float | None = None) -> Tensor:
         """See `NoiseSource.gaussian`; not on a grid."""
-        scale, size = positive("scale", scale), whole("size", size, least=0)
+        scale, size = positive("scale", scale), integer("size", size, least=0)
         return torch.randn(size, generator=self._own, dtype=torch.float64) * scale
 
     def laplace(self, size: int, scale: float) -> Tensor:
         """See `NoiseSource.laplace`."""
-        scale, size = positive("scale", scale), whole("size", size, least=0)
+        scale, size = positive("scale", scale), integer("size", size, least=0)
         first, second = self._exponentials(2, size)
         return (first - second) * scale
 
@@ -363,7 +363,7 @@ class FixedNoise(NoiseSource):
 
     def permutation(self, n: int) -> Tensor:
         """The order as it is, so that a test knows where each record lies."""
-        return torch.arange(whole("n", n, least=1))
+        return torch.arange(integer("n", n, least=1))
 
     def generator(self, device: str | torch.device = "cpu") -> torch.Generator:
         """See `NoiseSource.generator`; the k-th call always gives the same stream."""

@@ -50,7 +50,7 @@ def private_quantile(values: Tensor, grid: Tensor, quantile: float, epsilon: flo
     below = torch.searchsorted(ordered, candidates, right=True).double()
     # a multiple of 2^-20 makes the scores exact, so that rounding cannot stretch their sensitivity
     target = round(quantile * len(ordered) * 2**20) / 2**20
-    return noise.paid(float(candidates[noise.select(-(below - target).abs(), epsilon)]))
+    return noise.released(float(candidates[noise.select(-(below - target).abs(), epsilon)]))
 
 
 @worst_case("quantile", private_quantile, pair="two records; the one below all candidates moves above them")

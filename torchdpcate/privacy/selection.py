@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.budget import PrivacyBudget, positive, probability, whole
+from torchdpcate.privacy.budget import PrivacyBudget, integer, positive, probability
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
@@ -40,12 +40,12 @@ def top_k(scores: Tensor, count: int, epsilon: float, noise: NoiseSource, sensit
         [3, 1]
     """
     left = list(range(scores.numel()))
-    if whole("count", count, least=1) > len(left):
+    if integer("count", count, least=1) > len(left):
         raise InputError(f"count = {count}: there are {len(left)} candidates; ask for no more than that")
     chosen: list[int] = []
     for _ in range(count):
         chosen.append(left.pop(noise.select(scores[left], positive("epsilon", epsilon) / count, sensitivity)))
-    return noise.paid(chosen)
+    return noise.released(chosen)
 
 
 def normalised_scores(scores: Tensor, sensitivities: Tensor, shift: float) -> Tensor:
@@ -110,7 +110,7 @@ def generalised_select(
     beta = probability("failure", failure, above_zero=True)
     shift = 2 * math.log(len(exact) / beta) / positive("epsilon", epsilon)
     # rounding a score of sensitivity one to the grid adds at most one step
-    return noise.paid(noise.select(normalised_scores(exact, bounds, shift), epsilon, 1 + _EXACT))
+    return noise.released(noise.select(normalised_scores(exact, bounds, shift), epsilon, 1 + _EXACT))
 
 
 @worst_case(

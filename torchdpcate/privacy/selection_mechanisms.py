@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.budget import PrivacyBudget, positive, whole
+from torchdpcate.privacy.budget import PrivacyBudget, integer, positive
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
@@ -98,7 +98,7 @@ class SelectionMechanism(ABC):
         """
         if utilities.ndim != 1:
             raise InputError(f"utilities of shape {tuple(utilities.shape)}: give a vector, one number a candidate")
-        return noise.paid(self._draw(_finite(utilities), noise, whole("runs", runs, least=1)))
+        return noise.released(self._draw(_finite(utilities), noise, integer("runs", runs, least=1)))
 
     @abstractmethod
     def _law(self, gaps: Tensor) -> Tensor:

@@ -147,7 +147,7 @@ class AverageEffectRelease(Release):
             "estimate": self.estimate,
             "interval": self._shown(self.main),
             "interval_level": LEVEL,
-            "swamped_by_noise": self.main.swamped,
+            "swamped_by_noise": self.main.noise_dominated,
         }
         if self.holds_if is not None:
             found[HOLDS_IF] = self.holds_if
@@ -211,7 +211,7 @@ class AverageEffectRelease(Release):
 
     def _shown(self, estimate: Estimate) -> list[float] | None:
         """Return the interval that is shown, or None where none is known."""
-        if estimate.law is None and not estimate.swamped:
+        if estimate.law is None and not estimate.noise_dominated:
             return None
         return list(estimate.range(LEVEL, self.domain.outcome_range))
 

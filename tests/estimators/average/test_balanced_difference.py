@@ -83,7 +83,7 @@ def test_the_law_of_the_error_follows_section_3_6() -> None:
     laplace = torch.stack([scales["difference"] / size, found.estimate.abs() * scales["size"] / size], -1)
     torch.testing.assert_close(found.laplace, laplace)
     assert math.isclose(UPPER, 1.609438, abs_tol=5e-7)
-    assert not found.swamped.any()
+    assert not found.noise_dominated.any()
 
 
 def test_noise_that_swamps_the_denominator_is_said() -> None:
@@ -92,7 +92,7 @@ def test_noise_that_swamps_the_denominator_is_said() -> None:
     found = BalancedDifference().run(
         lambda terms: terms(_weighted(att, 0.5)), facts, epsilons, FitSession(NoiseSource.fixed(0))
     )
-    assert found.swamped.all()
+    assert found.noise_dominated.all()
     assert torch.isfinite(found.estimate).all()
     assert torch.isfinite(found.gaussian).all()
     assert SCALES == 3.0

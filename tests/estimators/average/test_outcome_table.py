@@ -107,4 +107,4 @@ def test_an_arm_that_noise_swamps_has_the_mean_one_half_and_says_so() -> None:
     )
     assert torch.isfinite(found.estimate).all()
     assert torch.isfinite(found.gaussian).all()
-    assert found.swamped.all() or found.released["treated_high"].abs().item() > floors(estimand, 1e-3)[0].item()
+    assert found.noise_dominated.all() or found.released["treated_high"].abs().item() > floors(estimand, 1e-3)[0].item()

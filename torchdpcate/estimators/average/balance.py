@@ -85,11 +85,13 @@ class BalanceStatistics:
         session.pay(count.event, part="treated")
         session.pay(self.sums(records.n).event, part="sums")
         n = records.n
-        treated = noise.paid(count.add_noise(records.total(lambda b: b.z.sum(-1).reshape(1, 1)), noise))[0, 0].item()
+        treated = noise.released(count.add_noise(records.total(lambda b: b.z.sum(-1).reshape(1, 1)), noise))[
+            0, 0
+        ].item()
         share = min(max(treated, 1.0), n - 1.0) / n
         unit, mechanism = self.units(share, features.dimension - 1), self.sums(n)
         exact = records.total(self.terms(theta, features, share, n))
-        moved = noise.paid(mechanism.add_noise(exact, noise))[0] * unit
+        moved = noise.released(mechanism.add_noise(exact, noise))[0] * unit
         plain, half = n * share * (1 - share), features.dimension - 1
         before_sd, after_sd = self.deviations(n, share, half, size)
         return BalanceTable(

@@ -21,7 +21,7 @@ from torchdpcate.privacy.session import FitSession
 UPPER = math.log(5)
 """One-sided 90 % quantile of Laplace noise, in its scale: 1.609438."""
 SCALES = 3.0
-"""A denominator below this many scales of its noise is swamped by it."""
+"""A denominator below this many scales of its noise is dominated by noise."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class BalancedDifference(EffectEstimator):
             session.pay(mechanism.event, part=part)
         sums = dict(zip(self.parts, total(_terms(facts)).T, strict=True))
         for part, mechanism in mechanisms.items():
-            sums[part] = noise.paid(mechanism.add_noise(sums[part][:, None], noise)[:, 0])
+            sums[part] = noise.released(mechanism.add_noise(sums[part][:, None], noise)[:, 0])
         scales = {part: mechanism.released_scale(1) for part, mechanism in mechanisms.items()}
         return _estimate(sums, facts, scales)
 
@@ -164,7 +164,7 @@ def _estimate(sums: Mapping[str, Tensor], facts: EffectFacts, scales: Mapping[st
     noise_d, noise_n, noise_q = (scales.get(part, 0.0) for part in BalancedDifference.parts)
     least, most_size = (facts.n * term for term in facts.estimand.size_range)
     size = sums["size"].clamp(least, most_size) if least > 0 else sums["size"]
-    swamped = size <= SCALES * noise_n
+    noise_dominated = size <= SCALES * noise_n
     if least == 0:  # nothing public holds it up
         size = size.clamp(max(SCALES * noise_n, 1.0), most_size)
     most = facts.n * BalancedDifference.sensitivities(facts)["spread"]
@@ -173,5 +173,5 @@ def _estimate(sums: Mapping[str, Tensor], facts: EffectFacts, scales: Mapping[st
     laplace = torch.stack([noise_d / size, estimate.abs() * noise_n / size], -1)
     imbalance = facts.slope_bound * facts.imbalance / size
     return NoisyEstimate(
-        estimate, (spread / size.square() + imbalance.square()).sqrt(), laplace, None, swamped, size, dict(sums)
+        estimate, (spread / size.square() + imbalance.square()).sqrt(), laplace, None, noise_dominated, size, dict(sums)
     )

@@ -67,10 +67,10 @@ class OutcomeTable(EffectEstimator):
         of, (first, last) = facts.estimand, self.mechanisms(facts, epsilons)
         bounds, unit, noise = _arm_bounds(of), _units(of), session.noise
         session.pay(first.event, part="table")
-        table = noise.paid(first.add_noise(total(_cells(facts)) / unit, noise) * unit)
+        table = noise.released(first.add_noise(total(_cells(facts)) / unit, noise) * unit)
         means = _Means.of(table, floors(of, epsilons["table"]))
         session.pay(last.event, part="variance")
-        variance = noise.paid(last.add_noise(total(means.terms(bounds, facts.n)), noise)[:, 0])
+        variance = noise.released(last.add_noise(total(means.terms(bounds, facts.n)), noise)[:, 0])
         return self._estimate(means, table, variance, facts, epsilons)
 
     @classmethod

@@ -59,7 +59,7 @@ def sum_estimate(total: Tensor, n: int, scale: float) -> NoisyEstimate:
         gaussian=every * math.inf,
         laplace=every[:, None] * scale / n,
         polytope=None,
-        swamped=torch.zeros_like(total, dtype=torch.bool),
+        noise_dominated=torch.zeros_like(total, dtype=torch.bool),
         size=every * n,
         released={"sum": total},
     )
@@ -106,7 +106,7 @@ def mean_estimate(
         gaussian=variance.sqrt(),
         laplace=every[:, None] * noise_total / groups,
         polytope=None,
-        swamped=torch.zeros_like(total, dtype=torch.bool),
+        noise_dominated=torch.zeros_like(total, dtype=torch.bool),
         size=every * groups,
         released={"sum": total, "spread": squares},
     )

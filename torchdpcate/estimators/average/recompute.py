@@ -181,13 +181,18 @@ def _estimate(mechanism: type[AverageMechanism], stated: StatedEffect, found: Re
     if not same(release.value, needed.value, unit):
         yield "its estimate does not follow from its numbers"
     if needed.law is None:
-        if release.law is not None or release.swamped:
+        if release.law is not None or release.noise_dominated:
             yield "its interval does not follow from its numbers: none is known"
         return
     law = release.law
     least, most = found.gaussian or (found.estimate.gaussian[0].item(),) * 2
     within = law is not None and unit * least * (1 - CLOSE) <= law.gaussian <= unit * most * (1 + CLOSE)
-    if law is None or not within or release.swamped is not needed.swamped or not _follows(law, needed.law):
+    if (
+        law is None
+        or not within
+        or release.noise_dominated is not needed.noise_dominated
+        or not _follows(law, needed.law)
+    ):
         yield "its interval does not follow from its numbers"
 
 

@@ -173,7 +173,7 @@ def beside_problems(stated: StatedEffect) -> Iterator[str]:
     if not (
         same(beside.value, unit * (treated - control), unit)
         and floor * (1 - CLOSE) <= min(sizes) <= max(sizes) <= far
-        and beside.swamped is (min(sizes) <= SCALES * floor)
+        and beside.noise_dominated is (min(sizes) <= SCALES * floor)
         and law.gaussian <= unit * math.sqrt(n) * reach * (1 + CLOSE)
     ):
         yield "its difference in means does not follow from its interval and what was paid for it"

@@ -86,7 +86,7 @@ def release_scores(
         """Return a sum with noise and its scale, both [runs]; the unit is its sensitivity."""
         mechanism, noise = mechanisms[part], session.noise
         session.pay(mechanism.event, part=part)
-        noisy = noise.paid(mechanism.add_noise((exact / unit)[:, None], noise)[:, 0] * unit)
+        noisy = noise.released(mechanism.add_noise((exact / unit)[:, None], noise)[:, 0] * unit)
         return noisy, unit * mechanism.released_scale(1)
 
     total, noise_a = add_noise("score", exact_sum(a, n, ranges.largest), moved["score"])
@@ -153,7 +153,7 @@ def _estimate(
         gaussian=spread.sqrt() / divisor,
         laplace=noise / divisor[:, None],
         polytope=None,
-        swamped=divisor <= SCALES * noise_b,
+        noise_dominated=divisor <= SCALES * noise_b,
         size=divisor,
         released=sums,
     )

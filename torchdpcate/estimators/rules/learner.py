@@ -155,16 +155,17 @@ class RuleLearner(PrivateEstimator):
         outcome.public(domain)
         if outcome.budget_fraction == 0:
             try_outcome(outcome, domain)
-        self._loss(self._features(domain))
+        loss, _ = self._loss(self._features(domain))
         RULE_MECHANISMS.find(self.mechanism)(self.perturbation or "gamma")
         if self.budget is None:
             return
-        facts = self._facts(sizes[RECORDS], domain, self.bounds(scheme.bounds(first, domain)))
-        curvature, bounds = facts["loss"].curvature, facts["bounds"]
-        largest = self.ridge_bound or sizes[RECORDS] * bounds.most * curvature
-        report = explain_noise(**facts)
+        bounds, size = self.bounds(scheme.bounds(first, domain)), sizes[RECORDS]
         if self.mechanism == "objective":
-            check_ridge(needed_ridge(report.rule_epsilon, bounds, curvature), largest, report)
+            needed = needed_ridge(self._rule_budget(self.budget).epsilon, bounds, loss.curvature)
+            largest = self.ridge_bound or size * bounds.most * loss.curvature
+            check_ridge(needed, largest, self.budget, lambda: explain_noise(**self._facts(size, domain, bounds)))
+        facts = self._facts(size, domain, bounds)
+        explain_noise(**facts)
         zero = torch.zeros(1, facts["size"], dtype=torch.float64)
         empty = WeightedERM(zero, zero[:, 0], zero[:, 0], facts["loss"], facts["ridge"], bounds)
         RULE_MECHANISMS.find(self.mechanism)(facts["perturbation"]).prepare(empty, self._rule_budget(self.budget))

@@ -237,7 +237,7 @@ class OnlineService:
         """Reveal the path at new queries, write it down, and only then keep the answers."""
         lifted = self._lift(x)
         revealed, total = self._function.reveal(lifted)
-        answers = self._noise.paid(self._finish(x, lifted, total))
+        answers = self._noise.released(self._finish(x, lifted, total))
         columns = (revealed.values[:, 0], revealed.residual, revealed.kept.double(), total[:, 0], answers)
         self._history.append(torch.cat([x, torch.stack(columns, 1)], 1).numpy())
         self._keep(x, answers)

@@ -14,7 +14,7 @@ _TOLERANCE = 1e-4  # of the epsilon that remains, relative
 _ROUNDS = 24  # of the search for it; a handful do
 
 
-def what_is_left(charges: list[EventCount], budget: PrivacyBudget, gaussian: bool = False) -> PrivacyBudget | None:
+def largest_remaining(charges: list[EventCount], budget: PrivacyBudget, gaussian: bool = False) -> PrivacyBudget | None:
     """Return a budget that can still be spent beside ``charges``, or None.
 
     An `ApproximateEvent` or `PureEvent` of it, or a Gaussian calibrated to it, composes with the charges to at most
@@ -26,7 +26,7 @@ def what_is_left(charges: list[EventCount], budget: PrivacyBudget, gaussian: boo
         gaussian: Whether the next event is a Gaussian, which composes more cheaply than others of its budget.
 
     Example:
-        >>> what_is_left([(PureEvent(0.75), 1)], PrivacyBudget(1.0, 0.0))
+        >>> largest_remaining([(PureEvent(0.75), 1)], PrivacyBudget(1.0, 0.0))
         PrivacyBudget(epsilon=0.25, delta=0.0)
     """
     search = _largest_gaussian if gaussian else _largest
