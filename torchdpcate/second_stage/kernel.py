@@ -40,7 +40,7 @@ class KernelStage(RKHSStage):
         block: The second-stage block.
         kernel: The unit kernel.
         ridge: lambda, public.
-        loss: The loss; its threshold is public or paid for.
+        loss: The loss; its threshold is public or private.
         largest_dense: Records up to which the kernel matrix is held in memory.
     """
 

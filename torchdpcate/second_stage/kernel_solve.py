@@ -66,7 +66,7 @@ def minimise(system: DualSystem, s: Tensor, loss: Loss, tolerance: float, start:
     squared loss. For the truncated square the full step minimises a majorant of the objective, which never rises.
 
     Args:
-        system: shift I + G.
+        system: Shift I + G.
         s: Targets, [n].
         loss: The loss.
         tolerance: Largest norm of the gradient in the Hilbert space.
