@@ -311,5 +311,5 @@ def test_guesses_that_do_not_fit_are_refused_before_anything_is_spent(target, ma
 
 
 def test_a_budget_too_small_to_buy_a_guess_is_refused_before_it_is_spent():
-    with pytest.raises(InputError, match="larger privacy.epsilon"):
+    with pytest.raises(InputError, match=r"larger privacy\.epsilon"):
         StableNuisances().check(facts(), PrivacyBudget(1e-6, 0.0))
