@@ -50,7 +50,8 @@ class AdditiveMechanism(ABC):
         share = size ** (1 / self.norm) * 2.0**-20 * self.scale / self.sensitivity
         if share > 0.1:
             raise InputError(
-                f"size = {size}: too many numbers for noise of {self.scale:g}; release fewer, or give more epsilon"
+                f"size = {size}: too many numbers for noise of {self.scale:g}; release fewer, or give a larger "
+                "privacy.epsilon"
             )
         return self.scale / (1 - share)
 
