@@ -97,9 +97,9 @@ def test_two_actions_need_no_choice_and_names_are_readable():
 
 def test_records_in_many_blocks_and_none_at_all(monkeypatch):
     family, x = Thresholds("age", [20, 40, 60]).setup(DOMAIN, BINARY), points(100)
-    whole = family.decide(x)
+    together = family.decide(x)
     monkeypatch.setattr("torchdpcate.candidates.family._BLOCK", 21)
-    assert torch.equal(family.decide(x), whole)
+    assert torch.equal(family.decide(x), together)
     assert family.decide(x[:0]).shape == (0, 3)
 
 

@@ -36,7 +36,7 @@ DOMAIN = {
 
 
 def marked(rng: np.random.Generator, n: int = 400) -> pd.DataFrame:
-    """Records with digits of their own, whole ages, and columns that training never reads."""
+    """Records with digits of their own, integer ages, and columns that training never reads."""
     treat, dose = rng.binomial(1, 0.4, n), rng.uniform(0.1, 0.9, n)
     frame = {"treat": treat, "age": rng.integers(18, 90, n), "dose": dose, "sex": rng.integers(0, 2, n)}
     frame |= {"pay": 2 + treat + 3 * dose + rng.uniform(0, 2, n), "person": [f"QX-{i:05d}" for i in range(n)]}
@@ -300,7 +300,7 @@ def test_one_outcome_of_few_digits_is_a_suspect_and_several_are_a_leak(run):
 
 
 def test_two_numbers_of_one_record_are_a_leak_and_of_two_are_not(run):
-    """Few digits may be somebody's by chance, but hardly two of the same person's."""
+    """A number of few digits may equal a record's by chance, but hardly two of the same record."""
     table = run.rounded(pay=5, dose=7)
     full = table[(table["pay"].astype(str).str.len() == 7) & (table["dose"].astype(str).str.len() == 9)]
     before = (run.release / "privacy.md").read_text()
@@ -467,8 +467,8 @@ def test_many_weak_matches_are_beyond_chance_and_few_are_not():
 
 @pytest.mark.slow
 @given(st.integers(1, 10**7 - 1), st.integers(-6, 6))
-def test_the_grid_of_a_decimal_is_its_last_digit_or_coarser(whole, exponent):
-    value = float(f"{whole}e{exponent}")
+def test_the_grid_of_a_decimal_is_its_last_digit_or_coarser(integer, exponent):
+    value = float(f"{integer}e{exponent}")
     step = float(grid_step(np.array([value]))[0])
     assert step >= 0.999 * 10.0**exponent
     ratio = value / step

@@ -144,7 +144,7 @@ def test_records_sorted_by_outcome_before_the_split_are_reported():
         return learner_pipeline(learner())(records.subset(records.y.argsort()), noise)
 
     kinds = found(pipeline)
-    assert set(kinds) == {"records"}  # the blocks' indices are the same: only the rows tell
+    assert set(kinds) == {"records"}  # the blocks' indices are the same: only the rows differ
     assert len(kinds["records"]) == 2
 
 
