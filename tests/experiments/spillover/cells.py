@@ -37,7 +37,8 @@ class CellMeans(ScoreNuisances):
     """
 
     guarantee = "none"
-    trains = True
+    trains = moves_all_scores = True
+    level = Level.HEURISTIC
     e: Tensor | None = None
     mu: Tensor | None = None
 
