@@ -52,4 +52,4 @@ class CellMeans(ScoreNuisances):
         shares = torch.where(counts.sum(1, keepdim=True) > 0, counts / counts.sum(1, keepdim=True), 1 / facts.arms)
         e = project_to_floor(shares, facts.overlap)
         functions = CellFunctions(e if self.e is None else self.e, mu if self.mu is None else self.mu)
-        return GuaranteedNuisances(functions, math.inf, True, Level.HEURISTIC, {})
+        return GuaranteedNuisances(functions, math.inf, {})
