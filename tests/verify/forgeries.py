@@ -231,6 +231,16 @@ def constant(name: str, value: Any) -> Edit:
     return edit
 
 
+def without(*names: str) -> Edit:
+    """Leave public constants out."""
+
+    def edit(draft: Draft) -> None:
+        for name in names:
+            draft.privacy["public"].pop(name)
+
+    return edit
+
+
 def tuning(**told: Any) -> Edit:
     """Other words about tuning."""
 

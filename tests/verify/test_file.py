@@ -192,6 +192,7 @@ FURTHER = [
     *((kind, forge.condition(True), "the condition 'feature map' is stated to hold") for kind in ("owl", "average")),
     ("owl", forge.constant("outcome", "mine"), "its outcome is called mine, which is none of the library's"),
     ("pairwise", forge.constant("matching", "mine"), "its matching is called mine, which is none of the library's"),
+    ("pairwise", forge.without("gap", "matching"), "are not those of one release by its mechanism"),
     *((kind, forge.constant("note", [1.5, 2.5]), "hold 'note'") for kind in ("average", "means", "doubly", "horvitz")),
     ("policy", forge.constant("target_outcome", [0.5] * 99), "a list of more than a number for each action"),
     ("average", forge.constant("outcome_bounds", [0.0] * 99), "a list that is longer than any"),

@@ -155,7 +155,7 @@ class Policies(TaskSpec):
         """Return utilities, the law of the choice, and nuisances that were not paid for."""
         selector, x, fitted = self.learner, self.study.queries, self.learner.guaranteed_
         assert selector.mechanism_ is not None
-        mark = "" if fitted.moves_all_scores else "public."
+        mark = "" if selector.nuisances().moves_all_scores else "public."
         known = {"propensity": fitted.nuisances.propensity, "outcome": fitted.nuisances.outcome}
         cuts = _numbers_of([family.config() for family in selector.library_.families])
         return {

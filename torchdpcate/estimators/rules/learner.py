@@ -1,6 +1,7 @@
 """What every learner of a treatment rule does: weights, a weighted ERM, a private rule."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from torchdpcate.estimators.rules.weighted_erm import WeightedERM
 from torchdpcate.features.maps import FeatureMap, conditions_of
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.nuisance.weights.known import KnownWeights
+from torchdpcate.nuisance.weights.scheme import WEIGHTS as SCHEMES
 from torchdpcate.nuisance.weights.scheme import WeightScheme
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import OUTCOME, Charge, Purpose
@@ -249,6 +251,14 @@ class RuleLearner(PrivateEstimator):
     def bounds(self, weights: WeightBounds) -> WeightBounds:
         """Return the bounds of the weighted ERM's weights: those of omega, for magnitudes are at most one."""
         return weights
+
+    @classmethod
+    def stated_bounds(cls, public: Mapping[str, Any], overlap: float) -> tuple[WeightBounds, float | None]:
+        """Return the bounds of a release with these public constants, for verification.
+
+        The arguments, the result and the errors are those of ``WeightScheme.stated_bounds``.
+        """
+        return SCHEMES[public["weights"]].stated_bounds(public, overlap)  # type: ignore[no-any-return]
 
     def _facts(self, n: int, domain: Domain, bounds: WeightBounds) -> dict[str, Any]:
         """Return the public facts that decide a rule's noise, as ``explain_noise`` takes them."""
