@@ -41,7 +41,7 @@ class DifferenceInMeans(AverageMechanism):
 
     @classmethod
     def work_out(cls, stated: StatedEffect) -> Recomputed:
-        """See `AverageMechanism`."""
+        """See ``AverageMechanism``."""
         return OutcomeTable.of_numbers(stated, EffectFacts(stated.n, EQUAL))
 
 
@@ -79,7 +79,7 @@ class HorvitzThompson(AverageMechanism):
 
     @classmethod
     def work_out(cls, stated: StatedEffect) -> Recomputed:
-        """See `AverageMechanism`."""
+        """See ``AverageMechanism``."""
         n, of = stated.n, stated.estimand
         if not of.public_size:
             raise ContradictionError(f"a Horvitz-Thompson estimate is none of the {of.name}")
@@ -127,7 +127,7 @@ class SubsampleAggregate(AverageMechanism):
 
     @classmethod
     def work_out(cls, stated: StatedEffect) -> Recomputed:
-        """See `AverageMechanism`."""
+        """See ``AverageMechanism``."""
         groups = stated.public["groups"]
         if isinstance(groups, bool) or not isinstance(groups, int) or not 2 <= groups <= stated.n:
             raise ContradictionError(f"{groups} groups cannot be made of its records")

@@ -39,7 +39,7 @@ def _separated(world: int, others: int) -> StackedRecords:
 
 
 def log_density(theta: Tensor, records: StackedRecords, ridge: float, scale: float) -> Tensor:
-    r"""Log density [runs], up to a constant, of the minimiser of `_STEEP`'s sum that box noise perturbs.
+    r"""Log density [runs], up to a constant, of the minimiser of ``_STEEP``'s sum that box noise perturbs.
 
     .. math:: \ln\det F''(\theta) - \|F'(\theta)\|_\infty / s
 

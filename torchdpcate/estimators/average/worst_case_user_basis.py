@@ -23,7 +23,7 @@ _SHARE = 0.9  # of epsilon that the objective noise spends; the pair does not mo
 class _Ages(FeatureMap):
     """(1, age), age in years: norms up to 90, where ||psi|| <= 1 is what every claim rests on."""
 
-    __module__ = "a_user"  # or the library would vouch for it
+    __module__ = "a_user"  # or it would count as the library's own
 
     @property
     def dimension(self) -> int:

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 class CATELearner(PrivateEstimator):
     """Two-stage learner of E[Y(1) - Y(0) | x].
 
-    The records are put into a random order that nobody sees and then split by position (``DisjointSplit`` or
-    ``CrossFit``). One part trains (pi, mu0, mu1) with privacy and sells the Huber threshold; the other fits g = g0 + f
+    The records are put into a secret random order and then split by position (``DisjointSplit`` or
+    ``CrossFit``). One part trains (pi, mu0, mu1) and the Huber threshold with privacy; the other fits g = g0 + f
     with g0 = mu1 - mu0. A record lies in one block, so a release costs (max epsilon, max delta) over the blocks.
 
     Guarantee:
@@ -83,7 +83,7 @@ class CATELearner(PrivateEstimator):
         threshold_: Private Huber threshold, in outcome units; None if none was needed.
         stage_: The fitted second stage. The curator's, never to be published.
         blocks_: Positions of the records of each block, public: they follow from n, ``split`` and ``seed``. With
-            privacy they are positions in an order that nobody knows, see ``checked_records``.
+            privacy they are positions in a secret order, see ``checked_records``.
 
     Example:
         >>> from torchdpcate import Dataset1
@@ -199,9 +199,9 @@ class CATELearner(PrivateEstimator):
         """Release effects in one of three ways.
 
         Args:
-            kind: ``function`` (`release_function`), ``queries`` (`release_queries`) or ``online`` (`answer_online`).
-            args: What the way takes: queries, or a folder.
-            settings: What else it takes.
+            kind: ``function``, ``queries``, ``online``: ``release_function`` and so on.
+            args: Of that method: queries, or a folder.
+            settings: Its other arguments.
 
         Raises:
             InputError: No such kind; and see the way.
