@@ -137,7 +137,7 @@ def test_entries_cut_off_by_hand_are_missed(folder, entries):
 def test_an_entry_cut_out_of_the_middle_is_missed(folder):
     data = (folder / HISTORY_FILE).read_bytes()
     (folder / HISTORY_FILE).write_bytes(data[: 32 + ENTRY] + data[32 + 2 * ENTRY :] + b"\0" * ENTRY)
-    with pytest.raises(ReleaseFileError, match="not those that were written"):
+    with pytest.raises(ReleaseFileError, match="not the ones that were written"):
         read(folder)
 
 
