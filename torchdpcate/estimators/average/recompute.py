@@ -10,11 +10,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from torchdpcate.estimators.average.recompute_parts import (
-    balance_problems,
-    beside_problems,
-    fit_problems,
-)
+from torchdpcate.estimators.average.recompute_parts import balance_problems, beside_problems, fit_problems
 from torchdpcate.estimators.average.stated import (
     FITTED,
     NUISANCE,
