@@ -23,7 +23,7 @@ from torchdpcate.causal.score import ScoreBounds
 from torchdpcate.features.unit_kernel import UnitKernel
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon
 from torchdpcate.second_stage.kernel import KernelStage
-from torchdpcate.second_stage.kernel_solve import Loss
+from torchdpcate.second_stage.kernel_solve import ResidualLoss
 from torchdpcate.second_stage.stage import SecondStageBlock
 
 EPSILON, DELTA = 1.0, 1e-5
@@ -65,7 +65,7 @@ def neighbours(q: int, bandwidth: float) -> tuple[KernelStage, KernelStage]:
         s = s.clone()
         s[0] = first
         block = SecondStageBlock(x, s, torch.ones_like(s), lambda x, a, y: (y, a), domain, ScoreBounds(1, 1, 1, 1))
-        stages.append(KernelStage(block, kernel, RIDGE, Loss(THRESHOLD)))
+        stages.append(KernelStage(block, kernel, RIDGE, ResidualLoss(THRESHOLD)))
     return stages[0], stages[1]
 
 

@@ -71,7 +71,7 @@ def scored(
     nuisances, x = certified.nuisances, score.x
     phi = dr_scores(score.a.long(), score.y, nuisances.propensity(x), nuisances.outcome(x))
     return Scored(
-        utilities(phi.double(), population.library, x), score.n, certified.range_sensitivity, str(certified.level)
+        utilities(phi.double(), population.library, x), score.n, certified.range_sensitivity, str(recipe.level)
     )
 
 
@@ -83,7 +83,7 @@ def fitted(
     seed = draw.seed if epsilon is None else 1000 * draw.seed + round(10 * epsilon)
     budget = None if epsilon is None else PrivacyBudget(epsilon, DELTA)
     facts = replace(population.facts(scoring), seed=draw.seed)
-    return recipe.fit(train, facts, FitSession(NoiseSource.fixed(seed), budget))
+    return recipe.fit(train, facts, session=FitSession(NoiseSource.fixed(seed), budget))
 
 
 def choice_rows(

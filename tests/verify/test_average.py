@@ -303,7 +303,7 @@ def test_an_interval_that_is_not_of_its_numbers(name, change, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["horvitz_thompson", "subsample_aggregate", "aipw"])
-def test_a_peer_is_not_swamped_without_noise(name, tmp_path):
+def test_a_peer_is_not_dominated_by_noise_that_is_absent(name, tmp_path):
     release = honest(name)
     changed = replace(release, main=replace(release.main, noise_dominated=True))
     assert "interval does not follow" in refused(changed, tmp_path)

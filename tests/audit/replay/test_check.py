@@ -144,7 +144,7 @@ def test_records_sorted_by_outcome_before_the_split_are_reported():
         return learner_pipeline(learner())(records.subset(records.y.argsort()), noise)
 
     kinds = found(pipeline)
-    assert set(kinds) == {"records"}  # the blocks' indices are the same: only the rows tell
+    assert set(kinds) == {"records"}  # the blocks' indices are the same: only the rows differ
     assert len(kinds["records"]) == 2
 
 
@@ -448,7 +448,7 @@ def test_arguments_are_checked():
 def test_a_report_reads_in_lines():
     report = check(lambda records, noise: {"largest": float(records.y.max())}, NEIGHBOURS[1:2])
     assert str(report).splitlines() == [
-        "neighbours replayed: 1, paid-for outputs kept: 0, differences: 1",
+        "neighbours replayed: 1, charged outputs kept: 0, differences: 1",
         f"  result at result.largest: {float(RECORDS.y.max())!r} on D, {DOMAIN.outcome_high!r} on a neighbour",
     ]
 

@@ -37,11 +37,12 @@ class CellMeans(ScoreNuisances):
     """
 
     certificate = "none"
-    trains = True
+    trains = moves_all_scores = True
+    level = Level.HEURISTIC
     e: Tensor | None = None
     mu: Tensor | None = None
 
-    def fit(self, train: CausalData, facts, session=None) -> GuaranteedNuisances:
+    def fit(self, train: CausalData, facts, *, session=None) -> GuaranteedNuisances:
         cell, arm = (train.x[:, 0] > EDGE).long(), train.a.long()
         counts, sums = torch.zeros(2, facts.arms, dtype=torch.float64), torch.zeros(2, facts.arms, dtype=torch.float64)
         counts.index_put_((cell, arm), torch.ones(train.n, dtype=torch.float64), accumulate=True)
@@ -51,4 +52,4 @@ class CellMeans(ScoreNuisances):
         shares = torch.where(counts.sum(1, keepdim=True) > 0, counts / counts.sum(1, keepdim=True), 1 / facts.arms)
         e = project_to_floor(shares, facts.overlap)
         functions = CellFunctions(e if self.e is None else self.e, mu if self.mu is None else self.mu)
-        return GuaranteedNuisances(functions, math.inf, True, Level.HEURISTIC, {})
+        return GuaranteedNuisances(functions, math.inf, {})

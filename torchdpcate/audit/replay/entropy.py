@@ -51,8 +51,8 @@ def check_fresh_noise(
     """Report noise of a pipeline that repeats when every seed is set alike, and what is wrong with its source.
 
     The pipeline runs twice on the same records, with torch, NumPy, Python and Lightning seeded by ``seed`` before each
-    run. Draws, streams and paid-for outputs that are the same are reported; so is a run that drew nothing from the
-    source it was given. Single numbers, coins and selections repeat by chance and are not compared; `check_source`
+    run. Draws, streams and charged outputs that are the same are reported; so is a run that drew nothing from the
+    source it was given. Single numbers, coins and selections repeat by chance and are not compared; ``check_source``
     draws enough of them.
 
     Args:
@@ -192,7 +192,7 @@ def _tape(pipeline: Pipeline, records: CausalData, seed: int, source: Source) ->
 def _by_place(tape: Sequence[Call]) -> dict[tuple[str, str], list[Tensor]]:
     """The numbers of each call at one place; coins, selections, single numbers and orders of few records are left out.
 
-    Additive noise is taken in units of its own size: its scale may be bought, and then differs between two runs.
+    Additive noise is taken in units of its own size: its scale may be private, and then differs between two runs.
     """
     found: dict[tuple[str, str], list[Tensor]] = defaultdict(list)
     for call in tape:

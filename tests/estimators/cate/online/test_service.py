@@ -39,7 +39,7 @@ from torchdpcate.release.file import load_release
 from torchdpcate.release.release import QueryRelease
 from torchdpcate.release.statement import make_statement
 from torchdpcate.second_stage.kernel import KernelStage
-from torchdpcate.second_stage.kernel_solve import Loss
+from torchdpcate.second_stage.kernel_solve import ResidualLoss
 from torchdpcate.verify.file import verify_release
 
 MANY = DOMAIN.grid(40)
@@ -152,7 +152,7 @@ def test_queries_alike_in_the_columns_that_were_chosen_differ_by_the_jitter_alon
     """Also within one block, and after a restart; 8 standard deviations of the jitter of both."""
     chosen, records = DOMAIN.select((0,)), block()
     records = dataclasses.replace(records, x=records.x[:, :1], domain=chosen)
-    fitted = KernelStage(records, UnitKernel("gaussian", 0.7, chosen), 0.02, Loss(0.05))
+    fitted = KernelStage(records, UnitKernel("gaussian", 0.7, chosen), 0.02, ResidualLoss(0.05))
     service = create(tmp_path / "online", fitted, eta=nuisances(chosen), columns=(0,))
     x = MANY.clone()
     x[20:, 0] = x[:20, 0]
