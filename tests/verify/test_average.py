@@ -453,13 +453,13 @@ def test_a_release_that_contradicts_itself(make, problem, tmp_path):
     assert problem in refused(make(), tmp_path)
 
 
-def test_who_pays_is_told_once(tmp_path):
+def test_each_block_is_stated_once(tmp_path):
     """Charges spread over blocks of the same records would look like half the epsilon."""
     release = balanced()
-    whole = release.privacy.blocks[0]
+    block = release.privacy.blocks[0]
     blocks = (
-        replace(whole, n=1000, charges=whole.charges[:2]),
-        replace(whole, name="others", n=1000, charges=whole.charges[2:]),
+        replace(block, n=1000, charges=block.charges[:2]),
+        replace(block, name="others", n=1000, charges=block.charges[2:]),
     )
     changed = replace(release, privacy=replace(release.privacy, blocks=blocks))
     assert "its blocks of records are not those of balanced_difference" in refused(changed, tmp_path)
