@@ -12,14 +12,14 @@ from torchdpcate._renamed import warn_renamed
 from torchdpcate.errors import InputError
 
 _PACKAGE = Path(__file__).parent
-_TARGET = re.compile(r"^_target_: *([\w.]+)", re.MULTILINE)
+_TARGET = re.compile(r"^ *_target_: *([\w.]+)", re.MULTILINE)
 
 
 def conf_dir() -> Path:
     """Return the folder of the shipped configuration.
 
     Raises:
-        FileNotFoundError: the installation has none.
+        FileNotFoundError: The installation has none.
     """
     for folder in (_PACKAGE / "conf", _PACKAGE.parent / "conf"):
         if folder.is_dir():
@@ -30,8 +30,8 @@ def conf_dir() -> Path:
 class Registry(MutableMapping[str, Any]):
     """The classes of one group of the configuration, by name; a class is imported when it is asked for.
 
-    ``conf/<group>/<name>.yaml`` names the class of ``<name>`` by its ``_target_``. A class of the user's is added by
-    ``registry[name] = cls``.
+    ``conf/<group>/<name>.yaml`` names the class of ``<name>``: its first ``_target_`` in ``package``. A class of the
+    user's is added by ``registry[name] = cls``.
 
     Args:
         group: Folder below ``conf/``.
@@ -85,9 +85,9 @@ class Registry(MutableMapping[str, Any]):
         """Classes, or where they are to be found, by name."""
         known: dict[str, Any] = {}
         for path in sorted((conf_dir() / self.group).glob("*.yaml")):
-            target = _TARGET.search(path.read_text(encoding="utf-8"))
-            if target is not None and target[1].startswith(f"{self.package}."):
-                known[path.stem] = target[1]
+            for target in _TARGET.findall(path.read_text(encoding="utf-8")):
+                if target.startswith(f"{self.package}."):
+                    known.setdefault(path.stem, target)
         return known
 
     def __getitem__(self, name: str) -> Any:

@@ -36,7 +36,7 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.statement import make_statement
 from torchdpcate.second_stage.kernel import KernelStage
-from torchdpcate.second_stage.kernel_solve import Loss
+from torchdpcate.second_stage.kernel_solve import ResidualLoss
 from torchdpcate.second_stage.stage import LinearStage, RKHSStage, SecondStageBlock
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
@@ -59,7 +59,7 @@ def stages(q: int, records: int) -> dict[str, RKHSStage]:
     block = SecondStageBlock(x, s, w, lambda *_: (s, w), domain, RScore().bounds(domain))
     kernel = UnitKernel("gaussian", 0.6 if q == 2 else math.sqrt(q), domain)
     return {
-        f"kernel, q = {q}": KernelStage(block, kernel, 0.01, Loss(0.5)),
+        f"kernel, q = {q}": KernelStage(block, kernel, 0.01, ResidualLoss(0.5)),
         f"256 Fourier features, q = {q}": LinearStage(block, Fourier(128).setup(domain), 0.01, 0.5),
     }
 

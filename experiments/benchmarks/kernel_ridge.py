@@ -21,7 +21,7 @@ from torchdpcate.causal.score import ScoreBounds
 from torchdpcate.features.unit_kernel import UnitKernel
 from torchdpcate.influence.kernel import KernelInfluenceFunction
 from torchdpcate.second_stage.kernel import KernelStage
-from torchdpcate.second_stage.kernel_solve import SQUARED, Loss
+from torchdpcate.second_stage.kernel_solve import SQUARED, ResidualLoss
 from torchdpcate.second_stage.stage import SecondStageBlock
 
 LIMIT = 1.5
@@ -58,7 +58,7 @@ def ours(stage: KernelStage, queries: torch.Tensor) -> tuple[float, torch.Tensor
 def huber(stage: KernelStage, quantile: float) -> str:
     """A line on one Huber fit."""
     tau = stage.block.s.abs().quantile(quantile).item()
-    fitted = KernelStage(stage.block, stage.kernel, stage.ridge, Loss(tau))
+    fitted = KernelStage(stage.block, stage.kernel, stage.ridge, ResidualLoss(tau))
     start = time.perf_counter()
     beyond = int((fitted.fit.residual.abs() > tau).sum())
     seconds = time.perf_counter() - start

@@ -1,4 +1,4 @@
-"""Nuisances by any learner of scikit-learn's manners: no certificate, for audits of spillover alone."""
+"""Nuisances by any learner of scikit-learn's manners: no guarantee, for audits of spillover alone."""
 
 import math
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from torchdpcate.privacy.session import FitSession
 
 @dataclass(frozen=True)
 class LearnedNuisances(ScoreNuisances):
-    """Learners without a certificate: nobody bounds what one training record does to the scores of all others.
+    """Learners without a guarantee: there is no bound on what one training record does to the scores of all others.
 
     An audit of spillover measures it; a selector refuses them.
 
@@ -44,6 +44,8 @@ class LearnedNuisances(ScoreNuisances):
 
     guarantee: ClassVar[str] = "none"
     trains: ClassVar[bool] = True
+    moves_all_scores: ClassVar[bool] = True
+    level: ClassVar[Level] = Level.HEURISTIC
 
     outcome: Any
     propensity: Any
@@ -57,19 +59,19 @@ class LearnedNuisances(ScoreNuisances):
                 raise InputError(f"{name} is of type {type(learner).__name__}; give a learner with fit and {method}")
 
     def fit(
-        self, train: CausalData | None, facts: SelectionFacts, session: FitSession | None = None
+        self, records: CausalData | None, facts: SelectionFacts, *, session: FitSession | None = None
     ) -> GuaranteedNuisances:
         """See ``ScoreNuisances.fit``; the spread is infinite."""
         from sklearn.base import clone
 
-        assert train is not None
-        x, arm, y = train.x.numpy(), train.a.long().numpy(), train.y.numpy()
+        assert records is not None
+        x, arm, y = records.x.numpy(), records.a.long().numpy(), records.y.numpy()
         regressors = [
             clone(self.outcome).fit(x[arm == a], y[arm == a]) if bool((arm == a).any()) else None
             for a in range(facts.arms)
         ]
         functions = LearnedFunctions(facts, regressors, clone(self.propensity).fit(x, arm))
-        return GuaranteedNuisances(functions, math.inf, moves_all_scores=True, level=Level.HEURISTIC, public={})
+        return GuaranteedNuisances(functions, math.inf, public={})
 
 
 @dataclass(frozen=True, eq=False)

@@ -70,7 +70,7 @@ def test_conditions_that_fail_claim_nothing_and_the_attack_shows_why():
 
 
 def randomised_response(epsilon: float, claim: float) -> WorstCase:
-    """A bit that is told right with odds e^epsilon, claimed to be claim-private."""
+    """A bit that is answered correctly with odds e^epsilon, claimed to be claim-private."""
 
     def draw(world: int, runs: int, noise: NoiseSource) -> torch.Tensor:
         flips = torch.rand(runs, generator=noise.generator(), dtype=torch.float64) > 1 / (1 + math.exp(-epsilon))

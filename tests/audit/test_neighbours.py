@@ -79,7 +79,7 @@ def test_a_known_worst_neighbour_is_found():
     own = one_covariate(lambda x, a, y: (y, 0.9 * torch.ones_like(y)))
     fit = LinearStage(own, Identity().setup(own.domain), ridge=100.0)
     found = worst_neighbour(fit)
-    # the ridge outweighs the curvature (0.81 / 100): the change is B S / (ridge n), half of what two records can do
+    # the ridge dominates the curvature (0.81 / 100): the change is B S / (ridge n), half of what two records can do
     assert found.change == pytest.approx(0.9 * 3.0 / (100.0 * 25), rel=0.01)
     assert found.y == 3.0
     assert float(found.x) in (0.0, 1.0)

@@ -97,9 +97,9 @@ def test_two_actions_need_no_choice_and_names_are_readable():
 
 def test_records_in_many_blocks_and_none_at_all(monkeypatch):
     family, x = Thresholds("age", [20, 40, 60]).setup(DOMAIN, BINARY), points(100)
-    whole = family.decide(x)
+    together = family.decide(x)
     monkeypatch.setattr("torchdpcate.candidates.family._BLOCK", 21)
-    assert torch.equal(family.decide(x), whole)
+    assert torch.equal(family.decide(x), together)
     assert family.decide(x[:0]).shape == (0, 3)
 
 
@@ -112,14 +112,14 @@ def test_records_in_many_blocks_and_none_at_all(monkeypatch):
         (lambda: Thresholds("age", {"from": 1}), "give a list of numbers"),
         (lambda: Thresholds(["age", "bmi"], [1, 2, 3]), "covariate has 2 values for 3 policies; give one, or one for"),
         (lambda: Thresholds("age", [1], above=1), "above and below: give both"),
-        (lambda: Thresholds("age", [1], above=0.5, below=0), "above is 0.5; actions are whole numbers"),
-        (lambda: Thresholds("age", [1], above=True, below=0), "above is True; actions are whole numbers"),
+        (lambda: Thresholds("age", [1], above=0.5, below=0), "above is 0.5; actions are integers"),
+        (lambda: Thresholds("age", [1], above=True, below=0), "above is True; actions are integers"),
         (lambda: Thresholds("age", [1, 2], names=["one"]), "names has 1 name for 2 policies; give one for each"),
         (lambda: Thresholds("age", [1], names=["a\nb"]), "names holds 'a\\\\nb'; name a policy by one line"),
         (lambda: Thresholds("age", [1], names=[" "]), "name a policy by one line of words"),
         (lambda: Thresholds("age", [1], fitted_on="my trial"), r"fitted_on is 'my trial'; give fingerprint\(X, A, Y\)"),
         (lambda: Constants([]), "actions is empty"),
-        (lambda: Constants("1"), "actions is '1'; actions are whole numbers"),
+        (lambda: Constants("1"), "actions is '1'; actions are integers"),
         (
             lambda: policy_family({"kind": "oracle"}),
             "kind is 'oracle'; choose one of constants, functions, linear",

@@ -72,7 +72,7 @@ def deep(levels: int):
     [
         (lambda: TreePolicies([]), "trees: give a list of nodes"),
         (lambda: TreePolicies("age"), "trees: give a list of nodes"),
-        (lambda: TreePolicies([0.5]), "a leaf of trees is 0.5; actions are whole numbers"),
+        (lambda: TreePolicies([0.5]), "a leaf of trees is 0.5; actions are integers"),
         (lambda: TreePolicies([None]), "a leaf of trees is None"),
         (lambda: TreePolicies([{"covariate": "age", "cut": 1, "above": 1}]), "the entries covariate, cut, above; give"),
         (lambda: TreePolicies([{**deep(1), "else": 1}]), "give covariate, cut, above, below, or the label"),
@@ -81,7 +81,7 @@ def deep(levels: int):
         (lambda: TreePolicies([deep(2)]).setup(DOMAIN, THREE), "policy 'tree 1': the action 0 is none of 1, 2, 3"),
         (lambda: TreePolicies.from_sklearn(DecisionTreeClassifier()), "give a fitted DecisionTreeClassifier"),
         (lambda: TreePolicies.from_sklearn(DecisionTreeRegressor().fit([[0], [1]], [0, 1])), "DecisionTreeRegressor"),
-        (lambda: TreePolicies.from_sklearn(DecisionTreeClassifier().fit([[0], [1]], ["a", "b"])), "whole numbers"),
+        (lambda: TreePolicies.from_sklearn(DecisionTreeClassifier().fit([[0], [1]], ["a", "b"])), "integers"),
         (
             lambda: TreePolicies.from_sklearn(DecisionTreeClassifier().fit([[0], [1]], [0, 1]), ["a", "b"]),
             "covariates has 2 names for a tree of 1 columns",

@@ -27,7 +27,7 @@ RUNS = {
     "balancing": [],
     "logistic": ["effect.loss=logistic", "effect.estimand=ATT", "features=legendre"],
     "table": ["effect.readout=outcome_table"],
-    "bought": ["effect.shares.balance=0.1", "effect.shares.difference_in_means=0.1", "+effect.shares.size=0.1"],
+    "beside": ["effect.shares.balance=0.1", "effect.shares.difference_in_means=0.1", "+effect.shares.size=0.1"],
     "means": ["effect=difference_in_means"],
     "inverse weights": ["effect=horvitz_thompson"],
     "groups": ["effect=subsample_aggregate", "effect.groups=40"],
@@ -68,7 +68,7 @@ def test_every_effect_trains_verifies_and_leaks_nothing(name, trained):
         "release/SHA256SUMS",
     }
     kept = ["config.yaml", "fit.json", "numbers.safetensors", "ledger.json", "estimates.csv", "interval.png"]
-    kept += ["balance.csv", "balance.png"] if name in ("balancing", "logistic", "table", "bought") else []
+    kept += ["balance.csv", "balance.png"] if name in ("balancing", "logistic", "table", "beside") else []
     assert {f"curator/{file}" for file in kept} < written
     assert main(["verify", str(folder / "release" / "release.safetensors")]) == 0
     found = summary(folder)
@@ -186,13 +186,13 @@ def test_noise_that_swamps_the_denominator_is_said(tmp_path, capsys):
     words = ["data.n=60", "effect.estimand=ATT", "privacy.epsilon=0.05", "privacy.noise_seed=1"]
     assert main(["train", *SMALL, *words, f"run_dir={tmp_path / 'r'}"]) == 0
     shown = capsys.readouterr()
-    assert shown.err.count("warning: the privacy noise swamps the denominator") == 1
+    assert shown.err.count("warning: the denominator of the estimate is dominated by privacy noise") == 1
     estimate = summary(tmp_path / "r")["estimate"]
     assert shown.out.splitlines()[-1] == f"ATT: {estimate:.4g}, 95 % interval [-1, 1]"
 
 
 def test_a_report_draws_intervals_and_balance_from_releases(trained, tmp_path, capsys):
-    folder = Path(shutil.copytree(trained("bought"), tmp_path / "one"))
+    folder = Path(shutil.copytree(trained("beside"), tmp_path / "one"))
     shutil.rmtree(folder / "curator")  # release numbers are all that the figures need
     assert main(["report", str(folder)]) == 0
     assert {path.name for path in folder.glob("*.png")} == {"interval.png", "balance.png"}
@@ -346,7 +346,7 @@ MISTAKES = {
         [STREAM],
         "people.csv, rows 1 to 400: outcome 'pay' has 400 values",
     ),
-    "overlap of nobody": (None, ["effect.overlap=0"], r"overlap = 0: .*\(0, 0.5\]"),
+    "overlap of zero": (None, ["effect.overlap=0"], r"overlap = 0: .*\(0, 0.5\]"),
     "overlap of all": (None, ["effect.overlap=0.6"], r"overlap = 0.6: .*\(0, 0.5\]"),
     "unknown estimand": (None, ["effect.estimand=LATE"], "estimand = 'LATE': choose one of ATE"),
     "estimand of another": (None, ["effect=horvitz_thompson", "effect.estimand=ATT"], "effect.estimand"),

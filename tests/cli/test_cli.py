@@ -353,7 +353,7 @@ MISTAKES = {
     "ridge too small": (None, ["second_stage.ridge=1e-9"], "ridge"),
     "ridge negative": (None, ["second_stage.ridge=-1"], "ridge"),
     "function by a query mechanism": (None, ["mechanism=influence"], "release=queries"),
-    "features nobody uses": (
+    "features without use": (
         None,
         ["second_stage=neural", "features=fourier", "release=queries", "mechanism=influence"],
         "features",
@@ -470,7 +470,7 @@ def test_an_interrupt_leaves_a_ledger_that_counts(here):
     """Ctrl-C in the middle of training: the ledger holds steps, fewer than planned, and no release exists."""
     words = [*TABLE, "nuisance.batch_size=10", "nuisance.epochs=2000", "second_stage.ridge=0.02"]
     words += ["trainer.progress=false", "run_dir=r"]
-    # A process started in the background ignores Ctrl-C unless it is told to listen.
+    # A process started in the background ignores Ctrl-C unless it asks to listen.
     code = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
         "from torchdpcate.cli.main import main; sys.exit(main(['train', *sys.argv[1:]]))"

@@ -1,4 +1,4 @@
-"""Words of ``train`` that name no setting: one line with the nearest names, and nothing is added that nobody reads."""
+"""Words of ``train`` that name no setting: one line with the nearest names, and nothing is added that is never read."""
 
 from pathlib import Path
 

@@ -42,7 +42,7 @@ RUNS = {
         "privacy.delta=1e-5",
     ],
     "arms": ["policies=constants", "nuisance_guarantee=fixed"],
-    "public guess": ["nuisance_guarantee.target={propensity:0.5,outcome:[0.38,0.33]}"],
+    "public target": ["nuisance_guarantee.target={propensity:0.5,outcome:[0.38,0.33]}"],
 }
 DOMAIN = {
     "treatment": "treat",
@@ -123,7 +123,7 @@ def test_a_summary_tells_values_and_regrets_of_the_file(trained):
     middle = study.domain.outcome_middle  # utilities are sums of outcomes less it
     assert found["value_nonprivate"] == pytest.approx(middle + table["utility"].max() / found["blocks"]["scoring"])
     assert found["estimated_regret"] == pytest.approx(found["value_nonprivate"] - found["value_expected"])
-    # what is best by the scores need not be best: fits pulled to their guess see little of a rare region
+    # what is best by the scores need not be best: fits shrunk to their target see little of a rare region
     assert 0 <= found["regret_nonprivate"] < found["regret_uniform"]
     assert found["regret_expected"] < found["regret_uniform"] < 0.05
     names = ("task", "learner", "mechanism", "nuisance_guarantee", "policies", "nuisance", "n")
@@ -134,7 +134,7 @@ def test_a_summary_tells_values_and_regrets_of_the_file(trained):
 
 @pytest.mark.slow
 def test_the_law_of_the_choice_is_the_mechanisms(trained):
-    """The exponential mechanism's chances are exp(epsilon U / spread), normalised, with what the guess has left."""
+    """The exponential mechanism's chances are exp(epsilon U / spread), normalised, with what the target has left."""
     folder = trained("exponential")
     table, found = pd.read_csv(folder / "curator" / "policies.csv"), summary(folder)
     weights = np.exp(0.9 * 4 * (table["utility"] - table["utility"].max()) / found["spread"])
@@ -150,14 +150,14 @@ def test_the_law_of_the_choice_is_the_mechanisms(trained):
 @pytest.mark.slow
 def test_certificates_spend_where_they_must(trained):
     spent = {name: summary(trained(name))["spent"] for name in ("stable", "private")}
-    for name, choice in (("stable", 0.9 * 4), ("private", 4)):  # a tenth buys a guess of the stable ones
+    for name, choice in (("stable", 0.9 * 4), ("private", 4)):  # a tenth pays for the target of the stable ones
         assert {block: spent[name][block]["epsilon"] for block in ("nuisance", "scoring")} == {
             "nuisance": pytest.approx(4, rel=1e-4),
             "scoring": pytest.approx(choice, rel=1e-4),
         }
     assert spent["private"]["scoring"]["delta"] == 0
     assert summary(trained("private"))["nuisance"] == "linear"
-    # fixed halves have S = 1; learned nuisances a spill besides, wider by the paper's constants
+    # fixed halves have S = 1; learned nuisances have indirect sensitivity besides, wider by the paper's constants
     assert summary(trained("fixed"))["spread"] == pytest.approx(2, rel=1e-6)
     assert summary(trained("noisy max"))["spread"] > summary(trained("stable"))["spread"] > 2
 
@@ -357,10 +357,10 @@ MISTAKES = {
     "an unknown kind": (policies({"kind": "oracle"}), [FILE], "kind is 'oracle'"),
     "a share outside": (None, ["policies.shares=[1.5]"], "shares"),
     "floor above 1/K": (None, ["selection.overlap=0.6"], "0.6.*at most"),
-    "floor of nobody": (None, ["selection.overlap=0"], "overlap"),
+    "overlap of zero": (None, ["selection.overlap=0"], "overlap"),
     "no certificate": (None, ["nuisance_guarantee=none"], "nuisance_guarantee/none.*stability"),
     "split of nothing": (None, ["selection.split=0"], "split"),
-    "propensity of nobody": (None, ["nuisance_guarantee=fixed", "nuisance_guarantee.propensity=1.5"], "propensity"),
+    "propensity above one": (None, ["nuisance_guarantee=fixed", "nuisance_guarantee.propensity=1.5"], "propensity"),
     "negative ridge": (None, ["nuisance_guarantee.ridge=-1"], "ridge = -1"),
     "unknown constants": (None, ["nuisance_guarantee.constants=magic"], "constants = 'magic'"),
     "nothing frozen": (None, ["nuisance_guarantee=frozen"], "propensity"),

@@ -1,4 +1,4 @@
-"""``report``: means over seeds, methods told apart by what varies, figures, and a table of a real sweep."""
+"""``report``: means over seeds, methods distinguished by what varies, figures, and a table of a real sweep."""
 
 import json
 import os
@@ -335,7 +335,7 @@ KNOWN = {"epsilon", "delta", "seconds"}
 
 
 def digits(value: float) -> str:
-    """Four digits of a number: enough to tell it from others by, few enough to see it rounded."""
+    """Four digits of a number: enough to distinguish it from others, few enough to see it rounded."""
     return f"{abs(value):.4g}".lstrip("0")
 
 

@@ -113,7 +113,7 @@ def test_a_summary_tells_accuracy_and_value_of_the_file(trained):
 def test_values_of_estimated_propensities_use_what_was_paid_for(trained):
     study = ITR(confounded=True, n=1200, queries=60).load()
     truth = study.effect
-    assert summary(trained("two stages"))["value"] > 0  # bought
+    assert summary(trained("two stages"))["value"] > 0  # private weights
     assert truth is not None
     for name in ("constant", "balanced", "pairs"):
         found = summary(trained(name))
@@ -333,6 +333,7 @@ MISTAKES = {
         "every outcome.*gets the same weight",
     ),
     "epsilon too small": (None, [*OWL_TABLE, "privacy.epsilon=0.003"], "ridge_bound.*expect an accuracy of 0.5"),
+    "epsilon too small for any noise": (None, [*OWL_TABLE, "privacy.epsilon=0.001"], "epsilon = 0.001.*give more eps"),
     "ridge too small": (None, [*OWL_TABLE, "rule.ridge=1e-6"], "ridge of at least"),
     "ridge negative": (None, [*OWL_TABLE, "rule.ridge=-1"], "ridge = -1"),
     "Gaussian noise without delta": (
@@ -340,7 +341,7 @@ MISTAKES = {
         [*OWL_TABLE, "rule.perturbation=gaussian", "privacy.delta=0"],
         r"privacy\.delta above 0",
     ),
-    "propensity of nobody": (None, ["task=owl", "weights.propensity=1.5"], r"weights\.propensity = 1\.5"),
+    "propensity above one": (None, ["task=owl", "weights.propensity=1.5"], r"weights\.propensity = 1\.5"),
     "trained features": (None, [*OWL_TABLE, "features=representation"], "features = representation"),
     "tangent features": (None, ["task=pairwise", "features=tangent"], "features = tangent"),
     "mechanism of an effect": (None, [*OWL_TABLE, "mechanism=output"], r"mechanism: not used.*use rule\.mechanism"),
@@ -394,7 +395,7 @@ def test_a_fixed_noise_seed_claims_nothing_anywhere(here, capsys):
 
 
 def test_what_was_paid_for_stays_when_a_fit_is_refused(here, capsys, monkeypatch):
-    """What comes to light after the weights and the outcome were bought must not take their ledger away."""
+    """What is found after the weights and the outcome were paid for must not remove their ledger."""
 
     def refuse(learner, records):
         raise InputError("records: refused late")

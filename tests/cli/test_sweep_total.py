@@ -1,4 +1,4 @@
-"""What several runs on one real table have spent together: said at a sweep's end and in its report."""
+"""What several runs on one real table have spent together: stated at a sweep's end and in its report."""
 
 import json
 import math

@@ -88,7 +88,7 @@ def test_where_answers_are_published_no_person_is_asked_about(words, public):
 
 
 class Eager(OutcomeWeightedLearner):
-    """A learner of somebody else."""
+    """A learner of a user's."""
 
 
 def test_a_learner_of_a_known_family_needs_a_class_and_a_yaml(tmp_path, monkeypatch, capsys):

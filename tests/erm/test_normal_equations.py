@@ -46,10 +46,10 @@ def test_merged_parts_are_the_whole():
     first.add(v[:100], s[:100])
     second.add(v[100:], s[100:])
     first.merge(second)
-    whole = streamed(300)
-    assert first.n == whole.n == 300
-    torch.testing.assert_close(first.matrix, whole.matrix, rtol=1e-13, atol=1e-13)
-    torch.testing.assert_close(first.vector, whole.vector, rtol=1e-13, atol=1e-13)
+    every = streamed(300)
+    assert first.n == every.n == 300
+    torch.testing.assert_close(first.matrix, every.matrix, rtol=1e-13, atol=1e-13)
+    torch.testing.assert_close(first.vector, every.vector, rtol=1e-13, atol=1e-13)
 
 
 def _process(rank: int, store: str, results) -> None:
@@ -77,12 +77,12 @@ def test_two_processes_have_the_sums_of_one(tmp_path):
             process.join(60)
         assert [process.exitcode for process in processes] == [0, 0]
         found = dict(results)
-    whole = streamed(300)
+    every = streamed(300)
     for rank in range(2):
         matrix, vector, n = found[rank]
         assert n == 300
-        torch.testing.assert_close(torch.tensor(matrix, dtype=torch.float64), whole.matrix, rtol=1e-13, atol=1e-13)
-        torch.testing.assert_close(torch.tensor(vector, dtype=torch.float64), whole.vector, rtol=1e-13, atol=1e-13)
+        torch.testing.assert_close(torch.tensor(matrix, dtype=torch.float64), every.matrix, rtol=1e-13, atol=1e-13)
+        torch.testing.assert_close(torch.tensor(vector, dtype=torch.float64), every.vector, rtol=1e-13, atol=1e-13)
 
 
 def test_negative_directions_of_a_noisy_matrix_count_as_zero():

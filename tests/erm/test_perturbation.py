@@ -27,7 +27,7 @@ OWN = WeightBounds.per_record(4.0)
 COMMON = {"slope": 1.0, "curvature": 1.0, "gamma": 40.0, "size": 3}
 
 
-def whole(epsilon, delta=0.0):
+def budget(epsilon, delta=0.0):
     """The budget of which the objective noise itself gets these."""
     return PrivacyBudget(epsilon / (1 - SOLVER_SHARE), delta / (1 - SOLVER_SHARE))
 
@@ -37,7 +37,7 @@ def whole(epsilon, delta=0.0):
 
 def test_one_record_on_one_feature():
     objective = calibrate_objective(
-        whole(1.0),
+        budget(1.0),
         kind="gamma",
         slope=1.0,
         bounds=WeightBounds.per_record(1.0),
@@ -50,16 +50,18 @@ def test_one_record_on_one_feature():
 
 
 def test_weights_of_four_without_and_with_spill():
-    own = calibrate_objective(whole(1.0), kind="gamma", bounds=OWN, **COMMON)
+    own = calibrate_objective(budget(1.0), kind="gamma", bounds=OWN, **COMMON)
     assert (own.jacobian, 1 / own.scale) == pytest.approx((0.0953102, 0.1130862), abs=6e-8)
-    spill = calibrate_objective(whole(1.0), kind="gamma", bounds=WeightBounds.with_indirect(4.0, 21.908902), **COMMON)
-    assert (spill.jacobian, 1 / spill.scale) == pytest.approx((0.6477226, 0.01177835), abs=6e-8)
+    indirect = calibrate_objective(
+        budget(1.0), kind="gamma", bounds=WeightBounds.with_indirect(4.0, 21.908902), **COMMON
+    )
+    assert (indirect.jacobian, 1 / indirect.scale) == pytest.approx((0.6477226, 0.01177835), abs=6e-8)
 
 
 def test_outcome_weighted_learning():
     bounds, hinge = WeightBounds.per_record(30.0), HuberHinge(0.5)
     common = {"slope": hinge.slope, "bounds": bounds, "gamma": 141.0}
-    objective = calibrate_objective(whole(1.0), kind="gamma", curvature=hinge.curvature, size=5, **common)
+    objective = calibrate_objective(budget(1.0), kind="gamma", curvature=hinge.curvature, size=5, **common)
     assert (objective.jacobian, 1 / objective.scale) == pytest.approx((0.192904, 0.01345161), rel=3e-6)
     assert output_mechanism(PURE, kind="gamma", tolerance=1e-9, **common).sensitivity == pytest.approx(
         0.425532, abs=6e-7
@@ -91,11 +93,11 @@ def test_box_noise_counts_the_largest_entry():
 
 
 def test_gaussian_noise_takes_the_smaller_proof():
-    spent, spill = jacobian(OWN, 1.0, 40.0), WeightBounds.with_indirect(4.0, 2.0)
-    own = calibrate_objective(whole(1.0, 1e-5), kind="gaussian", bounds=OWN, **COMMON)
+    spent, indirect = jacobian(OWN, 1.0, 40.0), WeightBounds.with_indirect(4.0, 2.0)
+    own = calibrate_objective(budget(1.0, 1e-5), kind="gaussian", bounds=OWN, **COMMON)
     assert own.scale == pytest.approx(gaussian_scale(1.0, 1e-5, 8.0, spent, 2, 2), rel=1e-8)
     assert own.scale < objective_sigma(1.0, 1e-5, 8.0, spent, 2)
-    foreign = calibrate_objective(whole(1.0, 1e-5), kind="gaussian", bounds=spill, **COMMON)
+    foreign = calibrate_objective(budget(1.0, 1e-5), kind="gaussian", bounds=indirect, **COMMON)
     assert foreign.scale == pytest.approx(objective_sigma(1.0, 1e-5, 10.0, 6 / 40, 3), rel=1e-8)
     assert own.event == ApproximateEvent(1 / (1 - SOLVER_SHARE), 1e-5 / (1 - SOLVER_SHARE))
     assert isinstance(own.solver, GaussianMechanism)
@@ -176,7 +178,7 @@ def test_the_pair_of_the_note_attains_the_claim_and_breaks_the_printed_one():
 
 def test_the_pair_of_full_weights_attains_the_claim():
     """Both records of the pair at w_max = 4, and the other records lost in the distance: epsilon is reached."""
-    objective = calibrate_objective(whole(1.0), kind="gamma", bounds=OWN, **{**COMMON, "size": 1})
+    objective = calibrate_objective(budget(1.0), kind="gamma", bounds=OWN, **{**COMMON, "size": 1})
     others = [(0.001, 1.0, 2.0)] * 5
     found = worst_ratio(others, (1.0, 1.0, 4.0), (1.0, -1.0, 4.0), HuberHinge(0.5), 40.0, objective.scale)
     assert 0.999 < found <= 1 + 1e-9
@@ -194,7 +196,7 @@ RECORD = st.tuples(st.floats(-1, 1), st.sampled_from([-1.0, 1.0]), st.floats(0, 
 @settings(max_examples=60, deadline=None)
 def test_no_pair_exceeds_the_claim(others, pair, gamma, smooth):
     objective = calibrate_objective(
-        whole(1.0), kind="gamma", slope=1.0, bounds=OWN, curvature=smooth.curvature, gamma=gamma, size=1
+        budget(1.0), kind="gamma", slope=1.0, bounds=OWN, curvature=smooth.curvature, gamma=gamma, size=1
     )
     assert worst_ratio(others, *pair, smooth, gamma, objective.scale) <= 1 + 1e-9
 
@@ -203,23 +205,23 @@ def test_no_pair_exceeds_the_claim(others, pair, gamma, smooth):
 def test_no_pair_with_spilling_weights_exceeds_the_claim(seed):
     """All weights move within the declared sums; the direction that adds up most is taken at every theta."""
     generator = torch.Generator().manual_seed(seed)
-    spill, most, gamma, loss = 3.0, 2.0, 20.0, HuberHinge(0.5)
-    bounds = WeightBounds.with_indirect(most, spill)
+    indirect, most, gamma, loss = 3.0, 2.0, 20.0, HuberHinge(0.5)
+    bounds = WeightBounds.with_indirect(most, indirect)
     facts = {"slope": 1.0, "bounds": bounds, "curvature": 1.0, "gamma": gamma, "size": 1}
-    objective = calibrate_objective(whole(1.0), kind="gamma", **facts)
+    objective = calibrate_objective(budget(1.0), kind="gamma", **facts)
     # every other record leans the same way and gains an equal share of the indirect sensitivity
     n = 5
     psi = 1 - 0.2 * torch.rand(n, generator=generator, dtype=torch.float64)
     low = 0.1 * torch.rand(n, generator=generator, dtype=torch.float64)
     after = [(p, 1.0, w) for p, w in zip(psi.tolist(), low.tolist(), strict=True)]
-    before = [(p, t, w + spill / n) for p, t, w in after]
+    before = [(p, t, w + indirect / n) for p, t, w in after]
     first = log_density(THETA, before, (1.0, 1.0, most), loss, gamma, objective.scale)
     second = log_density(THETA, after, (1.0, -1.0, most), loss, gamma, objective.scale)
     found = (first - second).abs().max().item()
     assert 0.7 < found <= 1
-    # were the spill not counted, the claim would be false
+    # were the indirect sensitivity not counted, the claim would be false
     blind = calibrate_objective(
-        whole(1.0), kind="gamma", slope=1.0, bounds=WeightBounds.per_record(most), curvature=1.0, gamma=gamma, size=1
+        budget(1.0), kind="gamma", slope=1.0, bounds=WeightBounds.per_record(most), curvature=1.0, gamma=gamma, size=1
     )
     first = log_density(THETA, before, (1.0, 1.0, most), loss, gamma, blind.scale)
     second = log_density(THETA, after, (1.0, -1.0, most), loss, gamma, blind.scale)
@@ -246,7 +248,7 @@ def test_no_pair_on_two_features_exceeds_the_claim(kind):
     theta = torch.cartesian_prod(*[torch.linspace(-4, 4, 81, dtype=torch.float64)] * 2)
     loss, gamma, largest = HuberHinge(0.5), 20.0, 1.0 if kind == "gamma" else math.sqrt(0.5)
     objective = calibrate_objective(
-        whole(1.0), kind=kind, slope=1.0, bounds=OWN, curvature=1.0, gamma=gamma, size=2, largest_entry=largest
+        budget(1.0), kind=kind, slope=1.0, bounds=OWN, curvature=1.0, gamma=gamma, size=2, largest_entry=largest
     )
     fixed = torch.randn(3, 2, dtype=torch.float64, generator=generator)
     fixed = fixed / fixed.norm(dim=1, keepdim=True) * (1 if kind == "gamma" else 0.7)

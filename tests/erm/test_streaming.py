@@ -43,9 +43,9 @@ def test_minimisers_in_batches_are_those_of_all_at_once(runs, size):
     psi, target = records(*([200] if runs is None else [runs, 200]))
     linear_terms, gamma = 3 * records(3)[0], torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
     tolerance = default_tolerance(1.0, 1.0)
-    whole = minimise(psi, target, torch.ones_like(target), CrossEntropy(), gamma, linear_terms, tolerance)
+    together = minimise(psi, target, torch.ones_like(target), CrossEntropy(), gamma, linear_terms, tolerance)
     found = minimise_batches(in_batches(psi, target, size), CrossEntropy(), gamma, linear_terms, tolerance)
-    assert (found - whole).norm(dim=1).max() <= 4 * tolerance / 0.5
+    assert (found - together).norm(dim=1).max() <= 4 * tolerance / 0.5
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The games of this room: their evidence is the exact likelihood ratio, and the claim is nearly attained."""
+"""The games of this package: their evidence is the exact likelihood ratio, and the claim is nearly attained."""
 
 import math
 

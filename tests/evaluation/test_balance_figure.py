@@ -9,7 +9,7 @@ from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.release.balance_table import BalanceTable
 
 NAMES = ["age", "$dose_{", "sex"]
-BOUGHT = BalanceTable(
+RELEASED = BalanceTable(
     NAMES,
     before=[0.1, -0.4, 0.2],
     before_sd=[0.1, 0.1, 0.2],
@@ -30,7 +30,7 @@ def rows(axes) -> list[str]:
 
 
 def test_points_and_bars_are_those_of_the_table_the_largest_first():
-    figure = balance_figure(BOUGHT, claim="claim")
+    figure = balance_figure(RELEASED, claim="claim")
     axes = figure.axes[0]
     assert rows(axes) == ["$dose_{", "sex", "age"]
     assert axes.get_ylim() == (2.5, -0.5)  # the first row is on top
@@ -46,7 +46,7 @@ def test_points_and_bars_are_those_of_the_table_the_largest_first():
 
 
 def test_the_band_is_what_is_expected():
-    axes = balance_figure(BOUGHT).axes[0]
+    axes = balance_figure(RELEASED).axes[0]
     spans = [band.get_datalim(axes.transData).intervalx for band in axes.collections if band.get_label()[0] != "_"]
     np.testing.assert_allclose(spans[0], [-0.03 - 1.96 * 0.02, -0.03 + 1.96 * 0.02])
     only = balance_figure(BalanceTable(NAMES, expected=[0.01, -0.03, 0.0], expected_sd=[0.02] * 3))
@@ -57,7 +57,7 @@ def test_the_band_is_what_is_expected():
 
 
 def test_numbers_without_noise_are_marked():
-    axes = balance_figure(BOUGHT, nonprivate=EXACT).axes[0]
+    axes = balance_figure(RELEASED, nonprivate=EXACT).axes[0]
     assert "curator's, not for publication" in axes.get_title()
     hollow = drawn(axes)["before weighting, without noise"]
     np.testing.assert_array_equal(hollow.lines[0].get_xdata(), [-0.45, 0.15, 0.12])
@@ -80,7 +80,7 @@ def test_what_cannot_be_drawn():
     with pytest.raises(InputError, match="it holds no numbers"):
         balance_figure(None)
     with pytest.raises(InputError, match="not those of the table"):
-        balance_figure(BOUGHT, nonprivate=BalanceTable(["a"], before=[0.0]))
+        balance_figure(RELEASED, nonprivate=BalanceTable(["a"], before=[0.0]))
     with pytest.raises(InputError, match="at least one estimate"):
         interval_figure([])
 

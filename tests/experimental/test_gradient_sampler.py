@@ -150,7 +150,7 @@ def test_the_continued_loss_is_the_same_inside_and_smooth_beyond(estimand):
 
 
 def test_random_gradients_do_not_lie_on_the_grid_of_their_noise():
-    """Those on it would tell whose gradient at theta does: as many cells' numbers as there are, all parts of a cell."""
+    """On the grid u would reveal which data set has that gradient at theta: all parts of a cell are as likely."""
     of = sampler()
     u = of._gradients(4_000, 2, NoiseSource.fixed(0)) / NoiseSource.grid(of.scale)
     parts = (u - u.round() + 0.5).flatten()

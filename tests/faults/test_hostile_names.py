@@ -1,6 +1,7 @@
 """Names of columns, categories and origins: none reaches a terminal, a page or a release that would obey it."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -85,7 +86,7 @@ def test_names_are_text_on_card_and_page(name, tmp_path):
     page = card_html(make_card(found))
     assert "<script" not in page
     assert "<img" not in page
-    told = found.privacy.__class__(**(found.privacy.to_dict() | {"bounds_origin": name, "public": {name: name}}))
+    told = replace(found.privacy, bounds_origin=name, public={name: name})
     markdown = told.to_markdown()
     assert "<script" not in markdown
     assert "<img" not in markdown

@@ -186,4 +186,4 @@ def live(folder: Path, kill: tuple[str, int] | None, fault: str | None, points: 
 
 
 def _charge_nothing_yet(account: StepAccount, ledger: Ledger) -> None:
-    account.entry = ledger.charge(account.block, account.label, account.plan.event, count=0, planned=STEPS)
+    account.entry = ledger.charge(account.block, account.charge, account.plan.event, count=0, planned=STEPS)

@@ -35,9 +35,9 @@ def test_dense_is_the_hessian_of_torch_func(network, widths):
 
 def test_records_may_come_in_chunks(monkeypatch):
     hessian, _, _ = dense_and_objective(FeedForward, (3, 4, 2, 1))
-    whole = hessian.dense()
+    dense = hessian.dense()
     monkeypatch.setattr(feed_forward_module, "_CHUNK_ELEMENTS", 400)
-    assert relative(hessian.dense(), whole) < 1e-13
+    assert relative(hessian.dense(), dense) < 1e-13
 
 
 def test_it_is_not_the_gauss_newton_matrix():

@@ -15,10 +15,10 @@ from torchdpcate.influence.kernel import KernelInfluenceFunction
 from torchdpcate.influence.supremum import gross_error_sensitivity
 from torchdpcate.second_stage import kernel_system
 from torchdpcate.second_stage.kernel import KernelStage
-from torchdpcate.second_stage.kernel_solve import SQUARED, Loss
+from torchdpcate.second_stage.kernel_solve import SQUARED, ResidualLoss
 from torchdpcate.second_stage.stage import SecondStageBlock
 
-LOSSES = (SQUARED, Loss(0.3), Loss(0.3, truncated=True))
+LOSSES = (SQUARED, ResidualLoss(0.3), ResidualLoss(0.3, truncated=True))
 
 
 def regression(x, a, y):
@@ -39,7 +39,9 @@ def note_stage() -> KernelStage:
     return KernelStage(block, UnitKernel("gaussian", 0.6, block.domain), 0.05)
 
 
-def random_stage(loss: Loss = SQUARED, n: int = 60, q: int = 2, name: str = "gaussian", **settings) -> KernelStage:
+def random_stage(
+    loss: ResidualLoss = SQUARED, n: int = 60, q: int = 2, name: str = "gaussian", **settings
+) -> KernelStage:
     generator = torch.Generator().manual_seed(5)
     x = torch.rand(n, q, dtype=torch.float64, generator=generator)
     a = (torch.rand(n, generator=generator) < 0.5).double()
@@ -144,7 +146,7 @@ def test_finite_differences_of_refits():
 
 def test_finite_differences_of_huber_refits():
     """Between two kinks the Huber fit moves as its influence function says: the record is one of the sample."""
-    stage, queries, step = random_stage(Loss(0.3)), grid(5), 1e-6
+    stage, queries, step = random_stage(ResidualLoss(0.3)), grid(5), 1e-6
     F, block, n = KernelInfluenceFunction(stage, queries), stage.block, stage.n
     psi = _exact_features(stage, queries)
     assert 0 < int((stage.fit.residual.abs() > 0.3).sum()) < n
@@ -184,7 +186,7 @@ def test_the_sample_average_is_zero(loss, largest_dense):
 
 
 def test_norms_of_several_records_at_one_place(monkeypatch):
-    F, x = KernelInfluenceFunction(random_stage(Loss(0.3)), grid(4)), grid(6)
+    F, x = KernelInfluenceFunction(random_stage(ResidualLoss(0.3)), grid(4)), grid(6)
     s, w = torch.linspace(-1, 1, 12, dtype=torch.float64).view(2, 6), torch.full((2, 6), 0.7, dtype=torch.float64)
     expected = torch.stack([F.at(x, s[k], w[k]).norm(dim=1) for k in range(2)])
     torch.testing.assert_close(F.norm(x, s, w), expected)
@@ -194,7 +196,7 @@ def test_norms_of_several_records_at_one_place(monkeypatch):
 
 
 def test_norms_of_the_truncated_square_are_of_the_worst_smaller_residual():
-    F, x = KernelInfluenceFunction(random_stage(Loss(0.3, truncated=True)), grid(3)), grid(6)
+    F, x = KernelInfluenceFunction(random_stage(ResidualLoss(0.3, truncated=True)), grid(3)), grid(6)
     w, s = torch.full((6,), 0.7, dtype=torch.float64), torch.linspace(-1, 1, 201, dtype=torch.float64)
     at = torch.stack([F.at(x, t.expand(6), w).norm(dim=1) for t in s])
     worst = F.norm(x, s[[0, -1]][:, None].expand(2, 6), w.expand(2, 6)).amax(0)

@@ -141,7 +141,7 @@ class Handing(FixedNoise):
         super().__init__(0)
         self.factor, self.kept = factor, []
 
-    def paid(self, output):
+    def released(self, output):
         self.kept.append([grad.clone() for grad in output])
         return output if self.factor == 1 else [self.factor * grad for grad in output]
 

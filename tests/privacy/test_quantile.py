@@ -20,7 +20,7 @@ def test_a_clear_quantile_is_found(source, quantile):
 class Recorder:
     """Stands in for a noise source and keeps the scores."""
 
-    def paid(self, output):
+    def released(self, output):
         return output
 
     def select(self, scores, epsilon, sensitivity=1.0):

@@ -16,7 +16,7 @@ class Recorder:
     def __init__(self):
         self.asked = []
 
-    def paid(self, output):
+    def released(self, output):
         return output
 
     def select(self, scores, epsilon, sensitivity=1.0):

@@ -255,7 +255,7 @@ def test_what_is_chosen_is_handed_out_as_paid_for():
             super().__init__(0)
             self.outputs = []
 
-        def paid(self, output):
+        def released(self, output):
             self.outputs.append(output)
             return output
 

@@ -102,7 +102,7 @@ def test_nothing_is_drawn_that_nobody_pays_for():
     """Errors, not assertions, which ``python -O`` leaves out."""
     session = opened()
     for unpaid in (session, session.scope([], THRESHOLD), replace(session, blocks=("first",))):
-        with pytest.raises(InputError, match="no block pays"):
+        with pytest.raises(InputError, match="no block is charged"):
             unpaid.pay(PureEvent(0.1))
     with pytest.raises(InputError, match="one block trains"):
         _ = session.scope(["first", "second"], THRESHOLD).block

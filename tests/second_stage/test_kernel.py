@@ -21,14 +21,14 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon
 from torchdpcate.second_stage import kernel_solve, kernel_system
 from torchdpcate.second_stage.kernel import KernelSecondStage, KernelStage
-from torchdpcate.second_stage.kernel_solve import SQUARED, Loss, minimise
+from torchdpcate.second_stage.kernel_solve import SQUARED, ResidualLoss, minimise
 from torchdpcate.second_stage.kernel_system import DenseSystem
 from torchdpcate.second_stage.linear import LinearProblem, solve
 from torchdpcate.second_stage.refit import Replacements, refit
 from torchdpcate.second_stage.stage import LinearStage, SecondStageBlock
 from torchdpcate.second_stage.worst_pair import worst_pair
 
-LOSSES = (Loss(), Loss(0.3), Loss(0.02), Loss(0.3, truncated=True))
+LOSSES = (ResidualLoss(), ResidualLoss(0.3), ResidualLoss(0.02), ResidualLoss(0.3, truncated=True))
 
 
 def column(*values: float) -> torch.Tensor:
@@ -49,7 +49,7 @@ def note_stage() -> KernelStage:
     return KernelStage(records, UnitKernel("gaussian", 0.6, records.domain), 0.05)
 
 
-def random_stage(loss: Loss = SQUARED, n: int = 150, ridge: float = 1e-3, **settings) -> KernelStage:
+def random_stage(loss: ResidualLoss = SQUARED, n: int = 150, ridge: float = 1e-3, **settings) -> KernelStage:
     """Weights of both signs and of zero, two records at one place."""
     generator = torch.Generator().manual_seed(2)
     x = torch.rand(n, 3, dtype=torch.float64, generator=generator)
@@ -142,7 +142,7 @@ def test_kernel_and_feature_paths_agree_on_the_features_own_kernel(threshold, ri
     linear = LinearStage(records, Legendre(3).setup(DOMAIN), ridge, threshold)
     psi = linear.problem.psi
     system = DenseSystem(lambda z, other: z @ other.T, psi, records.w, 120 * ridge)
-    fit = minimise(system, records.s, Loss(threshold), linear.problem.tolerance)
+    fit = minimise(system, records.s, ResidualLoss(threshold), linear.problem.tolerance)
     theta = psi.T @ (records.w * fit.u)
     torch.testing.assert_close(theta, solve(linear.problem).theta, rtol=0, atol=1e-9)
     assert system.norm(fit.u) == pytest.approx(theta.norm().item(), rel=1e-8)
@@ -179,10 +179,10 @@ def test_products_and_factor_give_the_same_fit(loss):
 
 @pytest.mark.parametrize("threshold", [0.3, 0.02])
 def test_a_start_from_fewer_records_leads_to_the_same_fit(threshold, monkeypatch):
-    plain = random_stage(Loss(threshold))
+    plain = random_stage(ResidualLoss(threshold))
     before = plain.fit.u
     monkeypatch.setattr("torchdpcate.second_stage.kernel._COARSE_RECORDS", 20)
-    coarse = random_stage(Loss(threshold))
+    coarse = random_stage(ResidualLoss(threshold))
     assert coarse._start().count_nonzero() > 30
     assert plain.system.norm(coarse.fit.u - before) <= plain.tolerance / plain.ridge
 
@@ -208,7 +208,7 @@ def test_updates_of_a_factor_are_exact():
 def test_a_missed_tolerance_releases_nothing(monkeypatch):
     monkeypatch.setattr(kernel_solve, "_MOST_STEPS", 1)
     with pytest.raises(NumericalError, match="nothing is released"):
-        _ = random_stage(Loss(0.1)).fit
+        _ = random_stage(ResidualLoss(0.1)).fit
 
 
 @pytest.mark.parametrize("largest_dense", [1_000, 10])
@@ -225,7 +225,7 @@ def test_sensitivities_of_the_theory_note():
     """Test value 6, with the solver's inexactness on top."""
     records = plain_block(torch.zeros(1350, 1, dtype=torch.float64), torch.zeros(1350), torch.zeros(1350))
     kernel = UnitKernel("gaussian", 1.0, records.domain)
-    for loss, expected in ((Loss(), 0.433333333), (Loss(1.0), 0.133333333)):
+    for loss, expected in ((ResidualLoss(), 0.433333333), (ResidualLoss(1.0), 0.133333333)):
         stage = KernelStage(records, kernel, 0.01, loss)
         assert stage.sensitivity - stage.tolerance / 0.01 == pytest.approx(expected, abs=1e-9)
     assert stage.tolerance == pytest.approx(0.9e-10)
@@ -233,8 +233,8 @@ def test_sensitivities_of_the_theory_note():
 
 def test_the_truncated_square_has_no_certificate():
     with pytest.raises(InputError, match=r"second_stage\.loss=huber"):
-        _ = random_stage(Loss(0.3, truncated=True)).sensitivity
-    assert random_stage(Loss(0.3, truncated=True)).squared().loss == Loss()
+        _ = random_stage(ResidualLoss(0.3, truncated=True)).sensitivity
+    assert random_stage(ResidualLoss(0.3, truncated=True)).squared().loss == ResidualLoss()
 
 
 @pytest.mark.parametrize("threshold", [math.inf, 1.0, 0.1])
@@ -250,7 +250,7 @@ def test_no_replaced_record_moves_the_head_beyond_the_bound(threshold):
     x = torch.cat([records.x, corners, records.x[:2]])
     s, w = torch.cat([records.s, s, extreme]), torch.cat([records.w, w, column(0.9, 0.9)])
     base = dataclasses.replace(records, x=x[:n], s=s[:n], w=w[:n])
-    stage = KernelStage(base, UnitKernel("gaussian", 0.5, DOMAIN), 0.02, Loss(threshold))
+    stage = KernelStage(base, UnitKernel("gaussian", 0.5, DOMAIN), 0.02, ResidualLoss(threshold))
     psi = exact_features(stage.kernel, x)
     problem = LinearProblem(psi[:n], s[:n], w[:n], 0.02, 0.9, base.bounds.target, threshold)
     index = torch.arange(n).repeat_interleave(len(x))
@@ -301,7 +301,7 @@ def attaining_pair(q: int, n: int, ridge: float, threshold: float, bandwidth: fl
         s = torch.ones(n, dtype=torch.float64)
         s[0] = s0
         records = SecondStageBlock(x, s, torch.ones_like(s), lambda x, a, y: (y, a), domain, ScoreBounds(1, 1, 1, 1))
-        stages.append(KernelStage(records, kernel, ridge, Loss(threshold)))
+        stages.append(KernelStage(records, kernel, ridge, ResidualLoss(threshold)))
     return stages
 
 
@@ -311,7 +311,7 @@ def test_the_huber_bound_is_attained():
 
 
 def test_lemma_1s_constant_is_too_small_for_a_concrete_pair():
-    """The paper's eq. 19 at q = 8, h = 1, nominal (1, 1e-5): one query tells the pair apart with epsilon 9.98.
+    """The paper's eq. 19 at q = 8, h = 1, nominal (1, 1e-5): one query distinguishes the pair with epsilon 9.98.
 
     Its kernel is kappa^2 = (sqrt(2 pi) h)^{-q} times the unit one, so its lambda is lambda kappa^2 here, and norms
     of the same function are 1 / kappa times as large.
@@ -326,7 +326,7 @@ def test_lemma_1s_constant_is_too_small_for_a_concrete_pair():
     shift = moved / (printed * math.sqrt(2 * math.log(2e5)))  # in standard deviations of the noise, at one query
     here = first.block.x[:1]
     answers = (first.correction(here) - second.correction(here)).item()
-    assert answers == pytest.approx(moved * kappa, rel=1e-7)  # of noise r kappa there: one query has the whole shift
+    assert answers == pytest.approx(moved * kappa, rel=1e-7)  # of noise r kappa there: one query has the full shift
 
     assert gaussian_epsilon(1 / shift, 1e-5) == pytest.approx(9.98, abs=0.005)
 
@@ -336,7 +336,7 @@ def test_the_squared_bound_is_nearly_attained():
     pair, thetas = worst_pair(0.9, 1.0, 0.02, 400), []
     for problem in (pair.first, pair.second):
         system = DenseSystem(lambda z, other: z @ other.T, problem.psi, problem.w, 400 * 0.02)
-        thetas.append(problem.psi.T @ (problem.w * minimise(system, problem.s, Loss(), 1e-12).u))
+        thetas.append(problem.psi.T @ (problem.w * minimise(system, problem.s, ResidualLoss(), 1e-12).u))
     bound = random_stage(n=400, ridge=0.02).sensitivity
     moved = (thetas[0] - thetas[1]).norm().item()
     assert 0.8 * bound < moved <= bound
@@ -344,7 +344,7 @@ def test_the_squared_bound_is_nearly_attained():
 
 
 def test_answers_are_the_same_in_blocks(monkeypatch):
-    stage = random_stage(Loss(0.2))
+    stage = random_stage(ResidualLoss(0.2))
     answers = stage.correction(stage.block.x)
     torch.testing.assert_close(answers, stage.covariance(stage.block.x, stage.block.x) @ stage.coefficients)
     monkeypatch.setattr("torchdpcate.second_stage.kernel._BLOCK_ELEMENTS", 300)
@@ -355,12 +355,12 @@ def test_answers_are_the_same_in_blocks(monkeypatch):
 def test_recipe_gives_the_stage():
     records, budget = block(50), PrivacyBudget(1.0, 1e-5)
     stage = KernelSecondStage(noise_ratio=0.3).fit(records, threshold=0.4, budget=budget)
-    assert stage.loss == Loss(0.4)
+    assert stage.loss == ResidualLoss(0.4)
     assert stage.kernel.bandwidth == math.sqrt(2)
     assert stage.sensitivity * analytic_gaussian_sigma(1.0, 1e-5) == pytest.approx(0.3 * 0.4, rel=1e-6)
     truncated = KernelSecondStage(loss="truncated_squared", threshold=0.2, ridge=0.1, kernel="matern32").fit(records)
-    assert truncated.loss == Loss(0.2, truncated=True)
-    assert KernelSecondStage(loss="squared").fit(records).loss == Loss()
+    assert truncated.loss == ResidualLoss(0.2, truncated=True)
+    assert KernelSecondStage(loss="squared").fit(records).loss == ResidualLoss()
     assert stage.correction(QUERIES).shape == (8,)
 
 
@@ -390,7 +390,7 @@ def test_bad_settings_are_refused(settings, message):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"), [({"ridge": 0.0}, r"ridge = 0"), ({"loss": Loss(0.0)}, r"threshold = 0")]
+    ("change", "message"), [({"ridge": 0.0}, r"ridge = 0"), ({"loss": ResidualLoss(0.0)}, r"threshold = 0")]
 )
 def test_stages_without_a_bound_are_refused(change, message):
     with pytest.raises(InputError, match=message):

@@ -188,7 +188,7 @@ def test_perturbed_huber_fits_solved_together_are_stationary(rows, monkeypatch):
 
 
 def test_a_fit_ends_where_newton_steps_do_not(monkeypatch):
-    """A refusal would tell something of the records: gradient steps finish, as many as public facts bound."""
+    """A refusal would depend on the records: gradient steps finish, as many as public facts bound."""
     monkeypatch.setattr("torchdpcate.erm.descent._MOST_STEPS", 0)
     for threshold in (0.1, math.inf):
         problem = random_problem(threshold)

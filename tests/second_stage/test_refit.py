@@ -142,13 +142,13 @@ def test_curvature_is_half_autograds_hessian(threshold):
     n=st.integers(2, 40),
     p=st.integers(1, 6),
     seed=st.integers(0, 10_000),
-    whole=st.booleans(),
+    extreme=st.booleans(),
 )
-def test_no_refit_exceeds_the_proved_sensitivity(threshold, ridge, n, p, seed, whole):
-    """Whole: every record and candidate at the bounds, aligned with one direction or its opposite."""
+def test_no_refit_exceeds_the_proved_sensitivity(threshold, ridge, n, p, seed, extreme):
+    """Extreme: every record and candidate at the bounds, aligned with one direction or its opposite."""
     base = problem(threshold, n=n, p=p, ridge=ridge, seed=seed)
     given = candidates(base, 64, seed + 1)
-    if whole:
+    if extreme:
         base, given = (
             dataclasses.replace(
                 one,

@@ -1,4 +1,4 @@
-"""The ledger under attack: somebody who looks at each output, and then chooses the next charge."""
+"""The ledger under attack by an adversary who chooses each charge after seeing the outputs before it."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ Delta = Callable[[float], float]
 
 @dataclass(frozen=True, eq=False)
 class AdaptiveGame:
-    """A block that an adversary spends as cleverly as the ledger lets them; the strategy's delta is computed.
+    """A block whose budget an adversary spends adaptively, as far as the ledger accepts; its delta is computed.
 
     Attributes:
         budget: Of the block.
@@ -87,7 +87,7 @@ def stop_by_loss(budget: PrivacyBudget, filter: str) -> Delta:
 
 
 def largest_charges(budget: PrivacyBudget, filter: str, before: list[Event]) -> Iterator[Event]:
-    """Yield the largest charge of every kind that a ledger takes after those before."""
+    """Yield the largest charge of every kind that a ledger accepts after the given ones."""
     epsilon, delta = budget.epsilon, budget.delta
     kinds: tuple[Callable[[float], Event], ...] = (
         lambda share: GaussianEvent(analytic_gaussian_sigma(share * epsilon, delta)),

@@ -94,7 +94,7 @@ def audit(
         trials: Runs on either data set; None chooses as few as reach 94 % of the claim with power 0.9, if the
             game's cap allows.
         noise: Where the mechanism's noise comes from; None takes the system's entropy.
-        progress: Told (runs done, runs in all).
+        progress: Called with (runs done, runs in total).
 
     Raises:
         InputError: A number of trials or a confidence out of range.
@@ -120,7 +120,7 @@ def audit(
 
 @dataclass(frozen=True)
 class Terms:
-    """On what terms a game is played; see `audit`."""
+    """On what terms a game is played; see ``audit``."""
 
     budget: PrivacyBudget
     confidence: float
@@ -210,7 +210,7 @@ def _threshold(game: Game, scores: list[Tensor], trials: int, confidence: float,
 
 
 def _quick(game: Game, rates: Rates, delta: float) -> np.ndarray:
-    """Bounds that order thresholds as `epsilon_bound` does, for many at once."""
+    """Bounds that order thresholds as ``epsilon_bound`` does, for many at once."""
     if isinstance(game.event, PureEvent | ApproximateEvent):
         return pure_bound(rates, delta if isinstance(game.event, ApproximateEvent) else 0.0)
     return gaussian_bound(rates)

@@ -97,7 +97,7 @@ def gaussian_bound(rates: Rates) -> np.ndarray:
 def epsilon_bound(event: Event, count: int, delta: float, rates: Rates) -> float:
     """Return the largest epsilon at ``delta`` that the rates refute, within the family of the claimed event.
 
-    The claim is the event's whole trade-off curve. The family holds the events of its kind with more or less
+    The claim is the event's trade-off curve. The family holds the events of its kind with more or less
     noise (or a larger epsilon); the bound is the epsilon of its most private member that the rates do not refute.
     It exceeds the claimed epsilon if and only if the rates refute the claimed curve, which needs no assumption
     about the mechanism; how far it exceeds it, or falls short, is measured along the family.

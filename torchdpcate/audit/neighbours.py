@@ -40,7 +40,7 @@ class Neighbour:
         y: Its outcome, an end of the outcome interval.
         change: Exact change of the answers at the queries (Euclidean, outcome units), or of the coefficients.
             It is a fact, and so a lower bound of the local sensitivity.
-        ratio: change over what is proved for every pair of data sets; nan for a neural head, which has no proof.
+        ratio: Change over what is proved for every pair of data sets; nan for a neural head, which has no proof.
         starts: Sobol points from which the search started, besides at most as many corners of the box.
         retrained: Change when the head is fitted to the neighbour from scratch; nan where that was not asked.
     """
@@ -100,7 +100,7 @@ def worst_neighbour(
 ) -> Neighbour:
     r"""Maximise the change ||f_{D'}(queries) - f_D(queries)|| over replace-one neighbours D' of the block.
 
-    x climbs over the covariate box from many starts at once (`maximise_over_box`), with the better treatment and end
+    x climbs over the covariate box from many starts at once (``maximise_over_box``), with the better treatment and end
     of the outcome interval everywhere; the record that leaves is the one whose own pull, to first order, lies
     farthest from the newcomer's. Linear heads climb the exact change itself: a batch of refits, differentiated by
     the implicit function theorem. Neural heads climb the change to first order, by influence functions. The last
@@ -151,7 +151,7 @@ def worst_neighbour(
 
 
 class _Search(ABC):
-    """What a kind of head knows about its neighbours.
+    """Search for the worst neighbour of one kind of head.
 
     ``pulls`` [n, k]: to first order, n times what each record adds to the answers, in coordinates that keep norms.
     """
@@ -213,18 +213,18 @@ class _LinearSearch(_Search):
         J = torch.eye(p).to(stage.theta) if queries is None else self.features(queries.to(stage.theta))
         self.rows = torch.linalg.qr(J).R if len(J) > p else J
         self.proved = float(torch.linalg.matrix_norm(J, 2)) * sensitivity(stage.problem)
-        self.spread = self.refits.solve_base(self.rows).T
+        self.response = self.refits.solve_base(self.rows).T
         super().__init__(stage)
 
     def pull(self, x: Tensor, s: Tensor, w: Tensor) -> Tensor:
         psi = self.features(x)
-        return self._slope(psi, s, w, self.refits.theta)[:, None] * (psi @ self.spread)
+        return self._slope(psi, s, w, self.refits.theta)[:, None] * (psi @ self.response)
 
     def climbed(self, x: Tensor, s: Tensor, w: Tensor) -> Tensor:
         psi = self.features(x)
         slope = self._slope(psi, s, w, self.refits.theta)
         with torch.no_grad():
-            index = self.farthest(slope[:, None] * (psi @ self.spread))
+            index = self.farthest(slope[:, None] * (psi @ self.response))
             candidates = Replacements(index, psi, s, w)
             theta, move, change = self._refit(candidates)
             toward = move @ self.rows / change.clamp(min=1e-300)[:, None]
@@ -283,7 +283,7 @@ class _NeuralSearch(_Search):
             try:
                 after = refitted(self.stage, promising.block(self.block))
             except NumericalError:
-                continue  # the branch ends here: only a fit from scratch could tell
+                continue  # the branch ends here: only a fit from scratch could decide
             change = float((after.correction(self.queries) - self.before).norm())
             found.append(dataclasses.replace(promising, change=change))
         if not found:

@@ -1,4 +1,4 @@
-"""Attacks on whole learners: fitted to records, one record replaced by the worst found, refitted, released."""
+"""Attacks on learners: fitted to records, one record replaced by the worst found, refitted, released."""
 
 from functools import partial
 
@@ -26,8 +26,8 @@ def learner_game(
     """Return the game of a learner's function release on a record of the second-stage block, and how far it moves.
 
     The learner is fitted once to generated records and the worst neighbour of its second-stage block is searched
-    for; nuisances and threshold stay, as they do for that neighbour. The evidence is left to a classifier: nothing
-    is told to it of how the release was made.
+    for; nuisances and threshold stay, as they do for that neighbour. The evidence is that of a classifier,
+    which does not know how the release was made.
 
     Args:
         learner: Not fitted; with a budget.

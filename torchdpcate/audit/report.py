@@ -13,11 +13,11 @@ from torchdpcate._files import atomic_path
 from torchdpcate.audit.attack import AuditResult, audit
 from torchdpcate.audit.page import audit_figure, page
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.budget import PrivacyBudget, number, whole
+from torchdpcate.privacy.budget import PrivacyBudget, integer, number
 from torchdpcate.privacy.worst_case import WorstCase
 
 PAGE, NUMBERS, FIGURE = "README.md", "audit.json", "audit.png"
-"""Names of the files that `write_report` writes."""
+"""Names of the files that ``write_report`` writes."""
 
 TRUTH = "influence_truth.json"  # of experiments/audit
 
@@ -47,7 +47,7 @@ class AuditSettings:
         if not self.budget.delta > 0:
             raise InputError("delta = 0: most mechanisms need delta above 0, for instance 1e-5; pure ones ignore it")
         if self.trials is not None:
-            object.__setattr__(self, "trials", whole("trials", self.trials, least=100))
+            object.__setattr__(self, "trials", integer("trials", self.trials, least=100))
 
     @property
     def budget(self) -> PrivacyBudget:
@@ -63,9 +63,9 @@ def audit_all(
     """Attack the mechanisms one after the other.
 
     Args:
-        cases: Declarations, as `registry` returns them.
+        cases: Declarations, as ``registry`` returns them.
         settings: Budget, confidence, runs.
-        on_progress: Told (name of the mechanism, runs done, runs in all).
+        on_progress: Called with (name of the mechanism, runs done, runs in total).
     """
     results = []
     for case in cases:
@@ -132,8 +132,8 @@ def write_report(results: list[AuditResult], settings: AuditSettings, folder: Pa
 def shipped_results() -> dict[str, Any] | None:
     """Return the results that came with the package, by mechanism; None where none did.
 
-    Each value has the fields of `AuditResult`; they were found on the worst-case pairs of the registry by the
-    version of the package named in the file, not on anybody's records. Under ``influence_truth`` stands, by kind of
+    Each value has the fields of ``AuditResult``; they were found on the worst-case pairs of the registry by the
+    version of the package named in the file, not on a user's records. Under ``influence_truth`` stands, by kind of
     head, the largest change by one record found, over the local sensitivity that mechanism ``influence`` assumes
     (``experiments/audit``).
     """

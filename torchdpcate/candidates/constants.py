@@ -18,7 +18,7 @@ class Constants(PolicyFamily):
         fitted_on: ``fingerprint`` of the records that they were made from, if any.
 
     Raises:
-        InputError: No action, one that is no whole number, or names that do not fit.
+        InputError: No action, one that is no integer, or names that do not fit.
 
     Example:
         >>> import torch

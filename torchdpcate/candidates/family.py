@@ -1,4 +1,4 @@
-"""What every family of public policies does: set up on a domain, decide side by side, be told in plain types."""
+"""The base of families of public policies: set-up on a domain, decisions side by side, settings in plain types."""
 
 import copy
 import inspect
@@ -106,7 +106,7 @@ class PolicyFamily(ABC):
 
     @abstractmethod
     def keys(self) -> list[Hashable]:
-        """Return what tells each policy from others of its kind, whatever its name."""
+        """Return what distinguishes each policy from others of its kind, whatever its name."""
 
     @abstractmethod
     def _look_up(self, domain: Domain, actions: tuple[int, ...]) -> None:
@@ -129,7 +129,7 @@ def check_actions(actions: Sequence[int]) -> tuple[int, ...]:
     """Return the labels of the actions.
 
     Raises:
-        InputError: Not two or more whole numbers in increasing order, or more than int8 counts.
+        InputError: Not two or more integers in increasing order, or more than int8 counts.
     """
     labels = check_labels("actions", actions)
     if not 2 <= len(labels) <= MOST_ACTIONS or list(labels) != sorted(set(labels)):
@@ -140,21 +140,21 @@ def check_actions(actions: Sequence[int]) -> tuple[int, ...]:
 
 
 def check_labels(name: str, labels: Any) -> tuple[int, ...]:
-    """Return labels of actions as whole numbers; one label stands for a list of one.
+    """Return labels of actions as integers; one label stands for a list of one.
 
     Raises:
-        InputError: None at all, or one that is no whole number.
+        InputError: None at all, or one that is no integer.
     """
     try:
         listing = [labels] if _single(labels) else list(labels)
         if any(isinstance(label, bool) for label in listing):
             raise TypeError
-        whole = tuple(map(operator.index, listing))
+        integers = tuple(map(operator.index, listing))
     except TypeError:
-        raise InputError(f"{name} is {labels!r}; actions are whole numbers") from None
-    if not whole:
+        raise InputError(f"{name} is {labels!r}; actions are integers") from None
+    if not integers:
         raise InputError(f"{name} is empty; give one action at least")
-    return whole
+    return integers
 
 
 def check_numbers(name: str, values: Any) -> tuple[float, ...]:

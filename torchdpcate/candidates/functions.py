@@ -36,8 +36,8 @@ class FunctionPolicies(PolicyFamily):
         fitted_on: ``fingerprint`` of the records that they were made from, if any; None takes the attribute
             ``fitted_on`` of the functions, where they have one.
 
-    A path that somebody wrote into a file is another matter than one in the curator's own code: a family that
-    ``from_config`` made imports only from modules that ``allowing`` names.
+    A path in a configuration file is less trusted than one in code: a family that ``from_config`` made imports only
+    from modules that ``allowing`` names.
 
     Raises:
         InputError: No function, or what is none; on ``setup``, a path that leads to none or into a module that is not
@@ -136,9 +136,9 @@ class FunctionPolicies(PolicyFamily):
         """Decide by these functions, after they were tried on public points."""
         self._ready, self.fitted_on = functions, self._source(functions)
         points = domain.grid(_POINTS)
-        whole, turned = self._decide(points), self._decide(points.flip(0)).flip(0)
+        together, turned = self._decide(points), self._decide(points.flip(0)).flip(0)
         alone = torch.cat([self._decide(point) for point in points[:_ALONE].split(1)])
-        same = (whole == turned).all(0) & (whole[:_ALONE] == alone).all(0)
+        same = (together == turned).all(0) & (together[:_ALONE] == alone).all(0)
         if not same.all():
             raise InputError(
                 f"policy {self.names[int(same.int().argmin())]!r} decides otherwise when it sees other rows; write a "
@@ -212,7 +212,7 @@ def _check_allowed(path: str, allowed: frozenset[str]) -> None:
 
 
 def _load(function: str | Function | None, name: str, own: bool) -> Function:
-    """Return a function; of one given by path, ``own`` asks that the module itself defines it, not another one."""
+    """Return a function; of one given by path, ``own`` requires that the module itself defines it."""
     if not isinstance(function, str):
         if function is None:
             raise InputError(f"policy {name!r} is a function without an import path; give it by bind(function)")

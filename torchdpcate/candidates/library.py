@@ -89,7 +89,7 @@ class PolicyLibrary:
 
     @classmethod
     def from_config(cls, config: Sequence[Mapping[str, Any]], allow: Collection[str] = ()) -> "PolicyLibrary":
-        """Rebuild a library from ``config``, not set up; ``allow`` is that of `of`."""
+        """Rebuild a library from ``config``, not set up; ``allow`` is that of ``of``."""
         return cls.of(list(config), allow)
 
     def config(self) -> list[dict[str, Any]]:

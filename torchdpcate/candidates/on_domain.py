@@ -16,7 +16,7 @@ def threshold_grid(
     r"""Return thresholds at quantiles of every covariate's public bounds, for every ordered pair of actions.
 
     Covariate j has the cuts :math:`l_j + s\,(u_j - l_j)` for each share s; a column of a category has the one cut that
-    tells it apart. Two actions are tried in both directions, so q numeric covariates make 8 q policies by default.
+    separates it. Two actions are tried in both directions, so q numeric covariates make 8 q policies by default.
 
     Args:
         schema: Public facts of the table.

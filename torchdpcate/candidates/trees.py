@@ -68,7 +68,7 @@ class TreePolicies(PolicyFamily):
             fitted_on: ``fingerprint`` of the records it was fitted on; a selector refuses its own.
 
         Raises:
-            InputError: No fitted classifier of one output, or classes that are no whole numbers.
+            InputError: No fitted classifier of one output, or classes that are no integers.
 
         Example:
             >>> from sklearn.tree import DecisionTreeClassifier

@@ -29,7 +29,7 @@ class Scored(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ScoreRanges:
-    """Ranges of the terms a and b (`Estimand.score`) of controls and treated, each [runs, 2].
+    """Ranges of the terms a and b (``Estimand.score``) of controls and treated, each [runs, 2].
 
     Attributes:
         low: Least a.

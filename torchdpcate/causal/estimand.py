@@ -10,7 +10,7 @@ from torch import Tensor
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import number
 
-_LEAST = 1e-9  # overlap below which float64 cannot tell 1 - overlap from one well enough
+_LEAST = 1e-9  # overlap below which float64 does not resolve 1 - overlap well enough
 
 
 @dataclass(frozen=True)
@@ -196,20 +196,20 @@ class ATE(Estimand):
 
     @classmethod
     def members(cls, z: Tensor) -> Tensor:
-        """See `Estimand`."""
+        """See ``Estimand``."""
         return z >= 0
 
     def score(self, z: Tensor, y: Tensor, e: Tensor, mu0: Tensor, mu1: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Estimand`."""
+        """See ``Estimand``."""
         residual = torch.where(z > 0.5, (y - mu1) / e, (mu0 - y) / (1 - e))
         return mu1 - mu0 + residual, torch.ones_like(y)
 
     def score_sizes_are_possible(self, least: float, most: float) -> bool:
-        """See `Estimand`."""
+        """See ``Estimand``."""
         return (least, most) == (1.0, 1.0)
 
     def least_score_change(self, most: float) -> float:
-        """See `Estimand`."""
+        """See ``Estimand``."""
         return 2.0
 
 
@@ -218,8 +218,8 @@ class ATC(Estimand):
 
     .. math:: a = \big(z \tfrac{1-e}{e} - (1-z)\big)(y - \mu_1), \quad b = 1 - z
 
-    The propensity is clipped below alone, where a weight could grow. Above weights fall to 0, and must: where few are
-    untreated, a floor under the weights of the treated would outweigh all the controls.
+    The propensity is clipped below alone, where a weight could grow. Above it weights fall to 0, and must: where few
+    are untreated, a floor under the weights of the treated would dominate all the controls.
     """
 
     name = "ATC"
@@ -230,7 +230,7 @@ class ATC(Estimand):
 
     @classmethod
     def members(cls, z: Tensor) -> Tensor:
-        """See `Estimand`."""
+        """See ``Estimand``."""
         return z < 0.5
 
     def size(self, w: Tensor, z: Tensor) -> Tensor:
@@ -238,7 +238,7 @@ class ATC(Estimand):
         return 1 - z
 
     def score(self, z: Tensor, y: Tensor, e: Tensor, mu0: Tensor, mu1: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Estimand`."""
+        """See ``Estimand``."""
         return torch.where(z > 0.5, (y - mu1) * (1 - e) / e, mu1 - y), 1 - z
 
 
@@ -256,7 +256,7 @@ class ATT(Estimand):
 
     @classmethod
     def members(cls, z: Tensor) -> Tensor:
-        """See `Estimand`."""
+        """See ``Estimand``."""
         return z > 0.5
 
     def size(self, w: Tensor, z: Tensor) -> Tensor:
@@ -264,12 +264,12 @@ class ATT(Estimand):
         return z
 
     def score(self, z: Tensor, y: Tensor, e: Tensor, mu0: Tensor, mu1: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Estimand`."""
+        """See ``Estimand``."""
         return torch.where(z > 0.5, y - mu0, (mu0 - y) * e / (1 - e)), z
 
 
 class ATO(Estimand):
-    r"""The effect on those who might be either: weights 1 - e and e.
+    r"""The effect on the overlap population: weights 1 - e and e.
 
     .. math:: a = (z - e)(y - e\mu_1 - (1-e)\mu_0), \quad b = (z - e)^2
 
@@ -282,7 +282,7 @@ class ATO(Estimand):
     pooled_means = True
 
     def score(self, z: Tensor, y: Tensor, e: Tensor, mu0: Tensor, mu1: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Estimand`."""
+        """See ``Estimand``."""
         return (z - e) * (y - e * mu1 - (1 - e) * mu0), (z - e).square()
 
     def score_sizes_are_possible(self, least: float, most: float) -> bool:
@@ -296,7 +296,7 @@ class ATO(Estimand):
 
 
 ESTIMANDS: dict[str, type[Estimand]] = {cls.name: cls for cls in (ATE, ATC, ATT, ATO)}
-"""Estimands by name. To add one: a subclass of `Estimand`, and its entry here."""
+"""Estimands by name. To add one: a subclass of ``Estimand``, and its entry here."""
 
 
 def make_estimand(name: str, overlap: float) -> Estimand:

@@ -24,7 +24,7 @@ def compare(runs: pd.DataFrame, family: type[TaskSpec]) -> pd.DataFrame:
         runs: One row a run.
         family: What the runs are compared by.
     """
-    varying = [n for n in _varying(runs, _settings(family)) if n != "release" or _tells(runs, ["mechanism"], n)]
+    varying = [n for n in _varying(runs, _settings(family)) if n != "release" or _distinguishes(runs, ["mechanism"], n)]
     keys = [*PROBLEM, *varying, "mechanism", _BUDGET]
     groups = runs.groupby([*PROBLEM, _BUDGET, *keys[2:-1]], dropna=False)
     table = pd.DataFrame({"runs": groups.size().astype(str)})
@@ -79,10 +79,10 @@ def references(runs: pd.DataFrame, measure: Measure) -> dict[str, str]:
 
 
 def method_of(runs: pd.DataFrame, family: type[TaskSpec]) -> pd.Series:
-    """Return the shortest name of each run's method: its mechanism, and of its settings those that tell it apart."""
+    """Return the shortest name of each run's method: its mechanism, and those of its settings that distinguish it."""
     named = ["mechanism"]
     for column in _varying(runs, _settings(family)):
-        if _tells(runs, named, column):
+        if _distinguishes(runs, named, column):
             named.append(column)
     return runs[named].astype(str).agg(" ".join, axis=1)
 
@@ -113,8 +113,8 @@ def _varying(runs: pd.DataFrame, columns: list[str]) -> list[str]:
     return [name for name in columns if runs[name].nunique(dropna=False) > 1]
 
 
-def _tells(runs: pd.DataFrame, known: list[str], column: str) -> bool:
-    """Tell whether a column distinguishes runs that the known ones do not."""
+def _distinguishes(runs: pd.DataFrame, known: list[str], column: str) -> bool:
+    """Return whether a column distinguishes runs that the known ones do not."""
     return bool((runs.groupby(known, dropna=False)[column].nunique(dropna=False) > 1).any())
 
 

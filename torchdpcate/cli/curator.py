@@ -18,7 +18,7 @@ def write_curator(config: DictConfig, facts: Mapping[str, Any], numbers: Mapping
 
     Args:
         config: The composed configuration.
-        facts: What is said of the fit, in plain types.
+        facts: Of the fit, in plain types.
         numbers: What must never leave, by name, for ``torchdpcate audit leak`` to search the release for; names that
             begin with ``public.`` are of the release's own.
         folder: The curator's folder, which is there.

@@ -1,6 +1,7 @@
 """Which groups of choices a run has: those that its task brings, by the ``defaults:`` of its yaml, and so on."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import yaml
@@ -10,10 +11,13 @@ from torchdpcate.registry import conf_dir
 _ROOT = "config"
 
 
-def all_groups() -> set[str]:
-    """Return the names of the groups of choices, ``data/surface`` among them."""
+@cache
+def all_groups() -> frozenset[str]:
+    """Return the names of the groups of choices, ``data/surface`` among them; not folders that only name classes."""
     root = conf_dir()
-    return {path.parent.relative_to(root).as_posix() for path in root.rglob("*.yaml")} - {"."}
+    paths = [path.relative_to(root) for path in root.rglob("*.yaml") if "defaults:" in path.read_text(encoding="utf-8")]
+    found = (_defaults(str(path.parent) if path.parent.name else "", path.stem) for path in paths)
+    return frozenset(group for defaults in found for group, _, _ in defaults)
 
 
 def all_tasks() -> list[str]:

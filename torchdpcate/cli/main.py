@@ -118,7 +118,7 @@ def _explain(error: Exception) -> int:
     if isinstance(error, OSError) and error.errno in NO_ROOM:
         place = "" if error.filename is None else f"{error.filename}: "
         return _complain(
-            f"{place}cannot be written or read ({error.strerror}); make room on the disk or choose another place", 2
+            f"{place}cannot be written or read ({error.strerror}); free space on the disk or choose another place", 2
         )
     if isinstance(error, TorchDPCateError):
         return _complain(_one_line(error), 1)
@@ -126,7 +126,7 @@ def _explain(error: Exception) -> int:
 
 
 def _is_hydra_mistake(error: Exception) -> bool:
-    """Tell whether Hydra or OmegaConf refused the user's words; what they failed to build is our fault."""
+    """Return whether Hydra or OmegaConf refused the user's words; what they failed to build is the library's fault."""
     library = type(error).__module__.split(".")[0]
     if type(error).__name__ == "InstantiationException":
         return isinstance(error.__cause__, InputError)

@@ -27,7 +27,7 @@ def checked_overrides(words: Sequence[str]) -> Iterator[None]:
     """Refuse what would read configuration from elsewhere, and settings that are not there, with the nearest names.
 
     Hydra would run whatever class a yaml file of another folder names, and advises to add a setting that it does not
-    know, which nobody would read then.
+    know, which would then be ignored.
 
     Args:
         words: Command-line words, as Hydra will parse them.

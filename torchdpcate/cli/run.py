@@ -88,7 +88,7 @@ def noise_source(config: DictConfig) -> NoiseSource:
 
 
 def is_generated(config: DictConfig) -> bool:
-    """Tell whether the records are drawn from a known law, so that they protect nobody."""
+    """Return whether the records are drawn from a known law, so that they belong to no person."""
     return issubclass(get_class(config.data._target_), GeneratedStudy)
 
 
@@ -120,7 +120,7 @@ def warnings_said() -> Iterator[None]:
 
 
 def sweeps() -> bool:
-    """Tell whether this run is one of a sweep."""
+    """Return whether this run is one of a sweep."""
     return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
 
 
@@ -177,7 +177,7 @@ def _summary(task: TaskSpec) -> dict[str, Any]:
         "requested": {
             "epsilon": float(config.privacy.epsilon),
             "delta": float(config.privacy.delta),
-            "settings": settings({*task.settings, *task.said}),
+            "settings": settings({*task.settings, *task.summarised}),
         },
         "spent": learner.ledger_.spent(),
         "n": study.records.n,

@@ -33,7 +33,7 @@ class Measure:
         title: Its name in tables.
         heading: Heading of its table.
         note: What the table's numbers are.
-        figure: File of its figure; None where means over runs are told in tables alone.
+        figure: File of its figure; None where means over runs are only in tables.
         references: What it is held against, names by their keys in a summary.
     """
 
@@ -62,8 +62,8 @@ class TaskSpec(ABC):
     Attributes:
         heading: Heading of the table of all methods.
         note: What its columns are.
-        settings: What tells methods apart besides their mechanism, as a summary names it.
-        said: Further words of the command line that a summary tells by themselves.
+        settings: What distinguishes methods besides their mechanism, as a summary names it.
+        summarised: Further words of the command line that a summary has under keys of their own.
         measures: What runs are compared by.
         numbers: Further numbers of a summary that are listed.
         shown: How the numbers are called that are printed of a run, by their keys in a summary.
@@ -77,7 +77,7 @@ class TaskSpec(ABC):
     heading: ClassVar[str]
     note: ClassVar[str]
     settings: ClassVar[tuple[str, ...]]
-    said: ClassVar[tuple[str, ...]] = ()
+    summarised: ClassVar[tuple[str, ...]] = ()
     measures: ClassVar[tuple[Measure, ...]]
     numbers: ClassVar[tuple[str, ...]] = ()
     shown: ClassVar[Mapping[str, str]]

@@ -38,13 +38,13 @@ def train(overrides: Sequence[str]) -> None:
         try:
             _job(config, runs)
         except Exception as error:
-            # Hydra would print lines of its own; a launcher's worker process has no other way to tell.
+            # Hydra would print lines of its own; a launcher's worker process has no other way to report.
             if os.getpid() != process:
                 raise
             failures.append(error)
 
     main = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(job)
-    # Hydra reads its words from sys.argv, and hides errors unless it is told not to.
+    # Hydra reads its words from sys.argv, and hides errors unless HYDRA_FULL_ERROR is set.
     words = [_quoted(word) for word in _sweep_folder(new_words(overrides))]
     given = mock.patch.object(sys, "argv", ["torchdpcate train", *sweep_words(words)])
     with checked_overrides(words), given, mock.patch.dict(os.environ, {"HYDRA_FULL_ERROR": "1"}):

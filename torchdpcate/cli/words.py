@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-# Said elsewhere in a summary, or of no consequence for what is released.
+# Elsewhere in a summary, or of no consequence for what is released.
 _ELSEWHERE = {
     "task", "data", "data.n", "data.stream", "learner", "release", "mechanism", "privacy.epsilon", "seed", "run_dir",
 }  # fmt: skip
@@ -29,13 +29,13 @@ def words() -> dict[str, str]:
     return dict(word.lstrip("+~").partition("=")[::2] for word in given)
 
 
-def settings(said: Collection[str] = ()) -> dict[str, str]:
+def settings(summarised: Collection[str] = ()) -> dict[str, str]:
     """Return every word of the command line that may change a release, as a value by its key.
 
     Args:
-        said: Keys that the summary of the task tells by themselves.
+        summarised: Keys of words that the task's summary has under keys of their own.
     """
-    known = _ELSEWHERE.union(said)
+    known = _ELSEWHERE.union(summarised)
     return {key: value for key, value in words().items() if key not in known and key.split(".")[0] not in _IDLE}
 
 

@@ -23,7 +23,7 @@ class BalancingLoss(Loss):
     grow); for the ATO the logistic loss, unclipped. Its slope is
     -w_1 for the treated and +w_0 for controls, so that the minimiser of the sum has sum t w psi = 0.
 
-    Slope W (1 for the ATO), curvature kappa of the `Estimand`. Source: Zhao (2019); theory note
+    Slope W (1 for the ATO), curvature kappa of the ``Estimand``. Source: Zhao (2019); theory note
     ``covariate_balancing``, section 1, which corrects the ATT and ATC rows of Ohnishi & Awan (2024), table 1.
 
     Args:
@@ -51,7 +51,7 @@ class BalancingLoss(Loss):
         return Logistic.curvature if of.scoring_rule == "logistic" else (1 - of.overlap) / of.overlap
 
     def __call__(self, u: Tensor, target: Tensor) -> Slopes:
-        """See `Loss`; ``target`` is +1 for the treated and -1 for controls."""
+        """See ``Loss``; ``target`` is +1 for the treated and -1 for controls."""
         if self.estimand.scoring_rule == "logistic":
             return Logistic()(u, target)
         alpha, beta = self.estimand.powers

@@ -39,16 +39,16 @@ def newton(
     r"""Damped Newton steps with backtracking, side by side on the rows of ``start``.
 
     Steps may be inexact: how far from stationary the end is, is measured at the end itself. That Newton steps get
-    there is certain for no data, and an error would tell something of those where they do not. Given ``bounds``, 200
-    of them are followed by `descend`, which in real arithmetic reaches every stop, on all data:
+    there is certain for no data, and an error message would depend on the records. Given ``bounds``, 200
+    of them are followed by ``descend``, which in real arithmetic reaches every stop, on all data:
 
     .. math:: k \le 2 + 2\sqrt{L/\mu}\, \ln\!\big(3\sqrt2\, (L/\mu)\, \|F'(\theta_0)\| / \tau\big)
 
     steps are enough, a number that has a bound which is public as n, the largest weight and gamma are.
 
     Args:
-        evaluate: The objective; see `Evaluate`.
-        step: The direction; see `Step`.
+        evaluate: The objective; see ``Evaluate``.
+        step: The direction; see ``Step``.
         start: First point, [runs, p].
         tolerance: Largest measure at the end.
         measure: How far from stationary a point is; None takes the norm of the gradient.
@@ -63,7 +63,7 @@ def newton(
         The minimisers [runs, p] and their measures [runs].
 
     Raises:
-        NumericalError: The tolerance was not reached, given ``bounds`` because it is finer than float64 can tell;
+        NumericalError: The tolerance was not reached, given ``bounds`` because it is finer than float64 resolves;
             nothing may be released.
     """
     far = measure or _gradient_norm
@@ -90,7 +90,7 @@ def newton(
             new_value, new_gradient, curvature = evaluate(candidate)
             new_norm = far(candidate, new_gradient)
             # a smaller gradient counts only where the value is level: else the two rules may take turns for ever;
-            # a sum that has come near zero is told apart no finer than where it began
+            # a sum that has come near zero is resolved no finer than at its start
             level = new_value <= value + 1e-13 * torch.maximum(value.abs(), begin[0].abs())
             better = (new_value <= value - 1e-4 * length * decrease) | (level & (new_norm < norm))
             worse = going & ~better & (length > 1e-9)
@@ -122,8 +122,8 @@ def descend(
     Nesterov (2004, theorem 2.2.3): :math:`F(\theta_k) - F^* \le (1 - r)^k (F(\theta_0) - F^* +
     \tfrac\mu2\|\theta_0 - \theta^*\|^2)`. If F(theta_0) is at most F at a point where the gradient has norm G, the
     bracket is at most G^2 / mu, and :math:`\|F'(y_k)\| \le L (2\|\theta_k - \theta^*\| + \|\theta_{k-1} -
-    \theta^*\|) \le 3\sqrt2 (L/\mu)\, G (1 - r)^{(k-1)/2}`. The steps are counted from that; their number needs
-    nothing of where it leads.
+    \theta^*\|) \le 3\sqrt2 (L/\mu)\, G (1 - r)^{(k-1)/2}`. The number of steps follows from that
+    bound, before the first is taken.
 
     Args:
         evaluate: The objective, mu-strongly convex and L-smooth.
@@ -161,7 +161,7 @@ def descend_within(
     project: Project,
     measure: Measure,
 ) -> tuple[Tensor, Tensor]:
-    r"""As `descend` on a convex set: each gradient step is projected, and the gradient mapping is what has to be small.
+    r"""Like ``descend`` on a convex set: each gradient step is projected, and the stop is on the gradient mapping.
 
     .. math:: \theta_{k+1} = P(y_k - F'(y_k)/L), \quad G(\theta) = L (\theta - P(\theta - F'(\theta)/L))
 
@@ -171,7 +171,7 @@ def descend_within(
     \le 2\sqrt2 (L/\mu)\, G (1 - r)^{k/2}`.
 
     Args:
-        evaluate: See `descend`, and for all up to ``steepness``.
+        evaluate: See ``descend``, and for all up to ``steepness``.
         start: First point, [runs, p], in the set.
         tolerance: Largest measure at the end.
         least: mu, [runs].

@@ -6,7 +6,7 @@ from functools import lru_cache
 import scipy
 
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.privacy.budget import positive, probability, whole
+from torchdpcate.privacy.budget import integer, positive, probability
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 
 _DECAY = 45.0  # the integral ends where its integrand is below e^-45 of its largest
@@ -33,20 +33,22 @@ def objective_delta(sigma: float, epsilon: float, shift: float, jacobian: float 
         2.023653
     """
     ratio = positive("shift", shift) / positive("sigma", sigma)
-    return math.exp(_log_delta(ratio, positive("epsilon", epsilon) - jacobian, whole("dimension", dimension, least=1)))
+    return math.exp(
+        _log_delta(ratio, positive("epsilon", epsilon) - jacobian, integer("dimension", dimension, least=1))
+    )
 
 
 def objective_sigma(epsilon: float, delta: float, shift: float, jacobian: float = 0.0, dimension: int = 2) -> float:
-    r"""Smallest sigma with `objective_delta` at most ``delta``; at most 1e-9 of it above, never below. Certified.
+    r"""Smallest sigma with ``objective_delta`` at most ``delta``; at most 1e-9 of it above, never below. Certified.
 
     Source: policy_learning, section 3; the form for one dimension is that of Redberg, Koskela & Wang (2023).
 
     Args:
         epsilon: Above ``jacobian``.
         delta: In (0, 1).
-        shift: See `objective_delta`.
-        jacobian: See `objective_delta`.
-        dimension: See `objective_delta`.
+        shift: See ``objective_delta``.
+        jacobian: See ``objective_delta``.
+        dimension: See ``objective_delta``.
 
     Raises:
         InputError: If an argument is outside its range.
@@ -60,13 +62,13 @@ def objective_sigma(epsilon: float, delta: float, shift: float, jacobian: float 
     if left <= 0:
         raise InputError(f"epsilon = {epsilon:g}: the determinants spend {jacobian:g} of it; nothing is left")
     delta = probability("delta", delta, above_zero=True, why="Gaussian noise is never pure; use kind=gamma or box")
-    return _unit_sigma(left, delta, whole("dimension", dimension, least=1)) * positive("shift", shift)
+    return _unit_sigma(left, delta, integer("dimension", dimension, least=1)) * positive("shift", shift)
 
 
 def gaussian_scale(
     epsilon: float, delta: float, shift: float, jacobian: float, dimension: int, vertices: float | None
 ) -> float:
-    r"""The smaller of two proven scales: `objective_sigma`, and :math:`\xi\,\sigma_{AG}(\varepsilon - J, \delta/v)`.
+    r"""The smaller of two proven scales: ``objective_sigma``, and :math:`\xi\,\sigma_{AG}(\varepsilon - J, \delta/v)`.
 
     The second holds where the shift lies in the convex hull of fixed points h of length at most xi, with
     :math:`v = \sum_h \|h\|^2 / \xi^2`. The Gaussian loss is convex in the shift, so delta is at most the sum over
@@ -75,11 +77,11 @@ def gaussian_scale(
     :math:`\|h\|^2/\xi^2` times that of the longest. Beyond that the first is taken.
 
     Args:
-        epsilon: See `objective_sigma`.
-        delta: See `objective_sigma`.
-        shift: See `objective_sigma`.
-        jacobian: See `objective_sigma`.
-        dimension: See `objective_sigma`.
+        epsilon: See ``objective_sigma``.
+        delta: See ``objective_sigma``.
+        shift: See ``objective_sigma``.
+        jacobian: See ``objective_sigma``.
+        dimension: See ``objective_sigma``.
         vertices: v; None where there is no such hull.
 
     Raises:

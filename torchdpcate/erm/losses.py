@@ -98,7 +98,7 @@ class HuberHinge(Loss):
         return 1 / (2 * self.smoothing)
 
     def __call__(self, u: Tensor, target: Tensor) -> Slopes:
-        """See `Loss`."""
+        """See ``Loss``."""
         h, z = self.smoothing, target * u
         reach = (1 + h - z).clamp(0, 2 * h)  # how far into the rounded corner; 2h is its far end
         value = reach.square() / (4 * h) + (1 - h - z).clamp_min(0)
@@ -120,7 +120,7 @@ class Logistic(Loss):
     curvature = 0.25
 
     def __call__(self, u: Tensor, target: Tensor) -> Slopes:
-        """See `Loss`."""
+        """See ``Loss``."""
         z = target * u
         p = torch.sigmoid(-z)
         return Slopes(torch.nn.functional.softplus(-z), -target * p, target * target * p * torch.sigmoid(z))
@@ -130,7 +130,7 @@ class Logistic(Loss):
 class CrossEntropy(Loss):
     r"""Logistic loss of a share t in [0, 1], log(1 + e^u) - t u: slope 1, curvature 1/4.
 
-    For t = 0 and 1 it is `Logistic` with labels -1 and +1. Its mean model is sigmoid(u), which stays in [0, 1] as an
+    For t = 0 and 1 it is ``Logistic`` with labels -1 and +1. Its mean model is sigmoid(u), which stays in [0, 1] as an
     outcome model of scaled outcomes must (Papke & Wooldridge 1996).
 
     Example:
@@ -143,7 +143,7 @@ class CrossEntropy(Loss):
     curvature = 0.25
 
     def __call__(self, u: Tensor, target: Tensor) -> Slopes:
-        """See `Loss`."""
+        """See ``Loss``."""
         p = torch.sigmoid(u)
         # log(1 + e^u) - t u, from two terms that are both positive: nothing large is subtracted
         value = target * torch.nn.functional.softplus(-u) + (1 - target) * torch.nn.functional.softplus(u)
@@ -180,7 +180,7 @@ class Huber(Loss):
     curvature = 2.0
 
     def __call__(self, u: Tensor, target: Tensor) -> Slopes:
-        """See `Loss`."""
+        """See ``Loss``."""
         r, tau = target - u, self.threshold
         clipped = r.clamp(-tau, tau)
         # r^2 inside and 2 tau |r| - tau^2 outside, without infinity minus infinity when tau is infinite
@@ -191,7 +191,7 @@ class Huber(Loss):
 class Squared(Loss):
     """Squared loss (t - u)^2 on a bounded domain, where |t - u| <= ``most_residual``.
 
-    Slope twice that, curvature 2. Without a bounded domain of theta it has no finite slope: use `Huber`.
+    Slope twice that, curvature 2. Without a bounded domain of theta it has no finite slope: use ``Huber``.
 
     Args:
         most_residual: Public bound of |t - u| over records and domain, for instance M_y + M_inf s on an l1 ball of
@@ -219,6 +219,6 @@ class Squared(Loss):
     curvature = 2.0
 
     def __call__(self, u: Tensor, target: Tensor) -> Slopes:
-        """See `Loss`."""
+        """See ``Loss``."""
         r = target - u
         return Slopes(r.square(), -2 * r, torch.full_like(r, 2.0))

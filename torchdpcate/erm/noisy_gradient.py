@@ -1,4 +1,4 @@
-"""Stage one for many features and a delta: noisy steps down the gradient of all records."""
+"""Stage one for many features and a positive delta: noisy gradient descent on all records."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +15,7 @@ from torchdpcate.erm.records import Records, Target
 from torchdpcate.erm.streaming import summed_gradient
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import FeatureMap
-from torchdpcate.privacy.budget import PrivacyBudget, positive, probability, whole
+from torchdpcate.privacy.budget import PrivacyBudget, integer, positive, probability
 from torchdpcate.privacy.events import Event, GaussianEvent
 from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.privacy.mechanisms import GaussianMechanism
@@ -46,7 +46,7 @@ class NoisyGradient(PrivateLinearFit):
 
     Args:
         steps: T, at least 3; None takes 12 p, at least 600.
-        length: a, of a step; None takes what suits n records with covariates all over their domain: see `length_of`.
+        length: a, of a step; None takes what suits n records with covariates all over their domain: see ``length_of``.
         momentum: rho in [0, 1).
         ridge: gamma of the sum, in the scale of psi; None takes kappa / (exp(0.4 epsilon) - 1), as of objective
             perturbation.
@@ -73,7 +73,7 @@ class NoisyGradient(PrivateLinearFit):
 
     def __post_init__(self) -> None:
         """Refuse settings out of range."""
-        if self.steps is not None and whole("steps", self.steps, least=3) > _MOST_STEPS:
+        if self.steps is not None and integer("steps", self.steps, least=3) > _MOST_STEPS:
             raise InputError(f"steps = {self.steps}: give at most {_MOST_STEPS}; more change nothing but the time")
         probability("momentum", self.momentum)
         for name in ("length", "ridge"):
@@ -81,14 +81,14 @@ class NoisyGradient(PrivateLinearFit):
                 positive(name, getattr(self, name))
 
     def prepare(self, loss: Loss, n: int, features: FeatureMap, budget: PrivacyBudget) -> PreparedFit:
-        """See `PrivateLinearFit`."""
+        """See ``PrivateLinearFit``."""
         if budget.delta == 0:
             raise InputError("delta = 0: fitter = noisy_gradient needs privacy.delta above 0, or fitter = objective")
         p = features.dimension
         steps = self.steps or max(_LEAST_STEPS, _STEPS_A_FEATURE * p)
         ridge = self.ridge or ridge_of(loss.curvature, _RIDGE_SHARE * budget.epsilon)
         mechanism = GaussianMechanism(budget, gradient_sensitivity(loss, n, features), count=steps)
-        scale = mechanism.released_scale(p)  # refuses before anything is paid
+        scale = mechanism.released_scale(p)  # refuses before anything is charged
         length = self.length or length_of(n * typical_curvature(loss), p, scale, self.momentum)
         return _prepared(mechanism, loss, n, features, steps, length, self.momentum, ridge)
 
@@ -96,14 +96,14 @@ class NoisyGradient(PrivateLinearFit):
     def recompute(
         cls, public: Mapping[str, Any], event: Event, count: int, loss: Loss, n: int, features: FeatureMap
     ) -> PreparedFit:
-        """See `PrivateLinearFit`."""
+        """See ``PrivateLinearFit``."""
         if not isinstance(event, GaussianEvent):
             raise InputError(f"charge = {event}: none of noisy gradients")
         mechanism = GaussianMechanism.of_event(event, gradient_sensitivity(loss, n, features))
         length, ridge = (positive(name, public[name]) for name in ("length", "ridge"))
         momentum = probability("momentum", public["momentum"])
         return _prepared(
-            mechanism, loss, n, features, whole("steps", public["steps"], least=3), length, momentum, ridge
+            mechanism, loss, n, features, integer("steps", public["steps"], least=3), length, momentum, ridge
         )
 
 

@@ -21,7 +21,7 @@ class NormalEquations:
 
     with A_+ the positive part, which is A itself unless noise was added to it. Batches are added as they come, on
     the CPU or a GPU, and the sums of several processes by ``all_reduce``: a batch and p^2 numbers lie in memory.
-    The curator's, unless a mechanism paid for them.
+    Not private, unless a mechanism released them.
 
     Args:
         size: Number of features p.

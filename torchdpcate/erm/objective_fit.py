@@ -65,14 +65,14 @@ class ObjectiveFit(PrivateLinearFit):
     share: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a perturbation that there is not, and a share out of range."""
+        """Refuse an unknown perturbation, and a share out of range."""
         if self.perturbation not in PERTURBATIONS:
             raise InputError(f"perturbation = {self.perturbation!r}: choose one of {', '.join(PERTURBATIONS)}")
         if self.share is not None:
             probability("share", self.share, above_zero=True, why="the noise needs a share of epsilon, and the ridge")
 
     def prepare(self, loss: Loss, n: int, features: FeatureMap, budget: PrivacyBudget) -> PreparedFit:
-        """See `PrivateLinearFit`; n does not move what is released."""
+        """See ``PrivateLinearFit``; n does not move what is released."""
         q = self.share_of(loss)
         ridge = ridge_of(loss.curvature, (1 - q) * (1 - SOLVER_SHARE) * budget.epsilon)
         objective = calibrate_objective(
@@ -96,15 +96,15 @@ class ObjectiveFit(PrivateLinearFit):
         stray = objective.solver_scale * (1.0 if self.perturbation == "gaussian" else math.sqrt(objective.size + 1))
         added = n * typical_curvature(loss) * stray * features.largest_entry
         imbalance = math.hypot(objective.deviation / features.largest_entry, added)
-        told = {"share": q, "ridge": ridge, **objective.public, "solver_scale": objective.solver_scale}
-        public = {"fitter": self.name, **told}
+        constants = {"share": q, "ridge": ridge, **objective.public, "solver_scale": objective.solver_scale}
+        public = {"fitter": self.name, **constants}
         return PreparedFit(objective.event, public, draw, imbalance, ridge)
 
     @classmethod
     def recompute(
         cls, public: Mapping[str, Any], event: Event, count: int, loss: Loss, n: int, features: FeatureMap
     ) -> PreparedFit:
-        """See `PrivateLinearFit`."""
+        """See ``PrivateLinearFit``."""
         if not isinstance(event, PureEvent | ApproximateEvent):
             raise InputError(f"charge = {event}: none of objective perturbation")
         fit = cls(public["perturbation"], public["share"])
@@ -124,7 +124,7 @@ class ObjectiveFit(PrivateLinearFit):
 
 
 def typical_curvature(loss: Loss) -> float:
-    """Return what a record's curvature is on average, at most, at the true propensity; no claim rests on it.
+    """Return a bound of a record's mean curvature at the true propensity; no claim rests on it.
 
     That of balancing losses is 1 for the ATE, e for the ATT and 1 - e for the ATC, far below its bound kappa.
 

@@ -11,13 +11,13 @@ from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.gaussian_scale import gaussian_scale
 from torchdpcate.erm.solver import default_tolerance
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.budget import PrivacyBudget, positive, whole
+from torchdpcate.privacy.budget import PrivacyBudget, integer, positive
 from torchdpcate.privacy.events import ApproximateEvent, Event, PureEvent
 from torchdpcate.privacy.mechanisms import AdditiveMechanism, GaussianMechanism, KNormMechanism, k_norm_deviation
 from torchdpcate.privacy.noise import NoiseSource
 
 SOLVER_SHARE = 0.01
-"""Share of the budget that pays for the solver's stop and the noise's grid; what hides them is 1e-3 of the other."""
+"""Share of the budget for the noise that hides the solver's stop and the grid, about 1e-3 of the objective noise."""
 
 PERTURBATIONS = ("gamma", "box", "gaussian")
 """Laws of the objective noise: Euclidean K-norm noise, K-norm noise of the largest entry, Gaussian."""
@@ -33,7 +33,7 @@ def jacobian(bounds: WeightBounds, curvature: float, gamma: float) -> float:
     Args:
         bounds: How the weights move.
         curvature: lambda, of the loss in the linear predictor, with ||psi|| <= 1.
-        gamma: Strong convexity of the whole sum.
+        gamma: Strong convexity of the sum.
 
     Raises:
         InputError: If an argument is not positive.
@@ -70,12 +70,12 @@ class ObjectiveNoise:
     r"""Objective perturbation, calibrated: minimise a strongly convex sum plus b'theta with b at random.
 
     Guarantee:
-        Certified, by `event`, in real arithmetic: the minimiser's law on two neighbours differs by the law of b and by
-        the determinants (policy_learning, section 3), and `solver` hides, at `SOLVER_SHARE` of the budget, how far
-        the stop and the grid of b leave it from the exact minimiser (Iyengar et al. 2019).
+        Certified, by ``event``, in real arithmetic: the minimiser's law on two neighbours differs by the law of b and
+        by the determinants (policy_learning, section 3), and ``solver`` hides, at ``SOLVER_SHARE`` of the budget, how
+        far the stop and the grid of b leave it from the exact minimiser (Iyengar et al. 2019).
 
     Attributes:
-        kind: Law of b, one of `PERTURBATIONS`.
+        kind: Law of b, one of ``PERTURBATIONS``.
         event: What one run is charged.
         size: Number of coefficients p.
         scale: sigma of each entry (gaussian), or 1/beta of the density exp(-beta ||b||) (gamma, box).
@@ -116,10 +116,10 @@ class ObjectiveNoise:
         return noise.k_norm(runs, self.size, self.scale, math.inf if self.kind == "box" else 2.0)
 
     def release(self, minimise: Callable[[Tensor], Tensor], noise: NoiseSource, runs: int) -> Tensor:
-        """Return independent runs of the mechanism, float64 [runs, p] on the CPU; charge `event` for each first.
+        """Return independent runs of the mechanism, float64 [runs, p] on the CPU; charge ``event`` for each first.
 
         Args:
-            minimise: Linear terms [runs, p] -> minimisers [runs, p], each within `tolerance` (it raises otherwise).
+            minimise: Linear terms [runs, p] -> minimisers [runs, p], each within ``tolerance`` (it raises otherwise).
             noise: Where the noise comes from.
             runs: How many.
         """
@@ -146,20 +146,20 @@ def calibrate_objective(
         \xi = \zeta W_1, \qquad \beta = (\varepsilon - J)/\xi \text{ (gamma)}, \qquad
         \beta = (\varepsilon - J)/(\xi \max_j|\psi_j|) \text{ (box)}
 
-    and `gaussian_scale` where only the own term changes with k = min(p, 2) and the four differences of two records'
-    gradients for vertices, else with k = p and none. All with 99 % of the budget; the rest pays for stop and grid.
+    and ``gaussian_scale`` where only the own term changes with k = min(p, 2) and the four differences of two records'
+    gradients for vertices, else with k = p and none. All with 99 % of the budget; the rest is for stop and grid.
 
     Args:
         budget: What one run may spend; a pure law ignores its delta.
-        kind: One of `PERTURBATIONS`.
+        kind: One of ``PERTURBATIONS``.
         slope: zeta of the loss.
         bounds: How the weights move.
         curvature: lambda of the loss.
-        gamma: Strong convexity of the whole sum.
+        gamma: Strong convexity of the sum.
         size: Number of coefficients p.
         largest_entry: Public bound of |psi_j|, at most 1.
         constrained: Whether theta is confined to a convex set, where the same stop leaves it twice as far off.
-        tolerance: The stop; None takes `default_tolerance` plus a tenth of `grid_move`, which costs next to nothing
+        tolerance: The stop; None takes ``default_tolerance`` plus a tenth of ``grid_move``, which costs next to nothing
             and needs no decrease of the objective that float64 could not resolve.
         remedy: What to use instead where the determinants spend all of epsilon, for the error.
 
@@ -174,7 +174,7 @@ def calibrate_objective(
     """
     if kind not in PERTURBATIONS:
         raise InputError(f"perturbation = {kind}: choose one of {', '.join(PERTURBATIONS)}")
-    size = whole("size", size, least=1)
+    size = integer("size", size, least=1)
     spent, epsilon = jacobian(bounds, curvature, gamma), budget.epsilon * (1 - SOLVER_SHARE)
     if spent >= epsilon:
         half = epsilon / 2
@@ -214,18 +214,18 @@ def calibrate_change(
     largest_entry: float = 1.0,
     distance: float = 1.0,
 ) -> ObjectiveNoise:
-    r"""Calibrate the noise b of any strongly convex objective by what one record changes: where all calibrations end.
+    r"""Calibrate the noise b of any strongly convex objective by what one record changes.
 
     .. math:: \beta = \frac{\varepsilon - J}{\xi} \text{ (gamma)}, \quad
         \beta = \frac{\varepsilon - J}{\xi \max_j|\psi_j|} \text{ (box)}, \qquad
         r = \frac{c\tau + m}{\gamma}, \quad \text{noise for the sensitivity } 2r
 
-    and `gaussian_scale`, at 99 % of the budget; the rest pays for the stop and b's grid, with m = `grid_move`: b is a
-    continuous draw moved by that, and the minimiser moves by 1/gamma of it.
+    and ``gaussian_scale``, at 99 % of the budget; the rest is for the stop and b's grid, with m = ``grid_move``: b is
+    a continuous draw moved by that, and the minimiser moves by 1/gamma of it.
 
     Args:
         budget: What one run may spend in all; a pure law ignores its delta.
-        kind: One of `PERTURBATIONS`.
+        kind: One of ``PERTURBATIONS``.
         size: Number of coefficients p.
         shift: xi, the largest change of the summed gradient.
         jacobian: J, the largest log ratio of the determinants, below 99 % of epsilon.
@@ -233,8 +233,8 @@ def calibrate_change(
         tolerance: tau, the stop.
         on_grid: Whether a tenth of m is added to tau: it costs next to nothing, and needs no decrease of the objective
             that float64 could not resolve.
-        dimension: See `gaussian_scale`.
-        vertices: See `gaussian_scale`.
+        dimension: See ``gaussian_scale``.
+        vertices: See ``gaussian_scale``.
         largest_entry: Public bound of |psi_j|, at most 1.
         distance: c, so that the minimiser lies within c tau / gamma.
 
@@ -256,7 +256,7 @@ def calibrate_change(
         solver = GaussianMechanism(rest, 2 * stray)
     else:
         solver = KNormMechanism(budget.epsilon * SOLVER_SHARE, 2 * stray)
-    # refuses more coefficients than can be released, before anything is paid
+    # refuses more coefficients than can be released, before anything is charged
     return ObjectiveNoise(kind, event, size, scale, jacobian, stop, solver, solver.released_scale(size))
 
 
@@ -286,7 +286,7 @@ def output_mechanism(
         kind: gamma (pure, Euclidean K-norm noise) or gaussian.
         slope: zeta of the loss.
         bounds: How the weights move.
-        gamma: Strong convexity of the whole sum.
+        gamma: Strong convexity of the sum.
         tolerance: tau, public.
         constrained: Whether theta is confined to a convex set.
 

@@ -16,7 +16,7 @@ from torchdpcate.erm.solver import minimise
 from torchdpcate.erm.streaming import minimise_batches, summed
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import FeatureMap
-from torchdpcate.privacy.budget import whole
+from torchdpcate.privacy.budget import integer
 
 
 class Batch(NamedTuple):
@@ -57,7 +57,7 @@ def predictor(psi: Tensor, theta: Tensor) -> Tensor:
 
 
 class Records(ABC):
-    """Records of one data set, or of many side by side; whatever looks at them sums over them.
+    """Records of one data set, or of several side by side, accessed through sums over them.
 
     Attributes:
         n: Records of a data set.
@@ -75,7 +75,7 @@ class Records(ABC):
 
     @abstractmethod
     def minimise(self, loss: Loss, target: Target, gamma: float, linear_terms: Tensor, tolerance: float) -> Tensor:
-        """Return minimisers [runs, p] of sum l(psi'theta, t) + (gamma/2) ||theta||^2 + b'theta; see `erm.minimise`.
+        """Return minimisers [runs, p] of sum l(psi'theta, t) + (gamma/2) ||theta||^2 + b'theta; see ``erm.minimise``.
 
         Args:
             loss: l.
@@ -129,11 +129,11 @@ class StackedRecords(Records):
         return self.batch.z.shape[0] if self.batch.z.ndim == 2 else 1
 
     def batches(self) -> Iterator[Batch]:
-        """See `Records`."""
+        """See ``Records``."""
         yield self.batch
 
     def minimise(self, loss: Loss, target: Target, gamma: float, linear_terms: Tensor, tolerance: float) -> Tensor:
-        """See `Records`; many runs are solved side by side."""
+        """See ``Records``; many runs are solved side by side."""
         t = target(self.batch)
         return minimise(self.batch.psi, t, torch.ones_like(t), loss, gamma, linear_terms, tolerance)
 
@@ -155,7 +155,7 @@ class StreamedRecords(Records):
     @property
     def n(self) -> int:  # type: ignore[override]
         """Number of records."""
-        return whole("stream.n", self.stream.n, least=1)
+        return integer("stream.n", self.stream.n, least=1)
 
     @property
     def size(self) -> int:  # type: ignore[override]
@@ -163,7 +163,7 @@ class StreamedRecords(Records):
         return self.features.dimension
 
     def batches(self) -> Iterator[Batch]:
-        """See `Records`.
+        """See ``Records``.
 
         Raises:
             InputError: Not as many records as the stream said.
@@ -192,7 +192,7 @@ class StreamedRecords(Records):
             raise InputError(f"stream: {int(sizes.sum())} records, where it says n = {self.n}; correct n")
 
     def minimise(self, loss: Loss, target: Target, gamma: float, linear_terms: Tensor, tolerance: float) -> Tensor:
-        """See `Records`; each Newton step is a pass."""
+        """See ``Records``; each Newton step is a pass."""
         return minimise_batches(self._pairs(target), loss, gamma, linear_terms, tolerance)
 
 

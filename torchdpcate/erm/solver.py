@@ -15,10 +15,10 @@ MOST_NUMBERS = 500_000
 
 
 def default_tolerance(slope: float, most: float) -> float:
-    """A public stop for `minimise`: 1e-9 of the largest gradient of one record, slope times most.
+    """A public stop for ``minimise``: 1e-9 of the largest gradient of one record, slope times most.
 
-    A sum of n such gradients is exact to about 1e-16 n of it in float64, so that millions of records meet it; and
-    covering it costs some millionths of the noise.
+    A sum of n such gradients is exact to about 1e-16 n of it in float64, so that millions of records meet it. Noise
+    that hides the stop is some millionths of the other noise.
 
     Example:
         >>> default_tolerance(1.0, 2.0)
@@ -42,16 +42,16 @@ def minimise(
     .. math:: F(\theta) = \sum_i w_i\,\ell(\psi_i^\top\theta, t_i) + \tfrac{\gamma}{2}\|\theta\|^2 + b^\top\theta
 
     Without a domain the end's gradient norm is at most tau = ``tolerance``, so that it lies within tau / gamma of the
-    minimiser; in real arithmetic it is reached on all data, see `newton`. On a domain the norm of the gradient mapping
-    G = L (theta - P(theta - F'(theta) / L)) is, L a bound of the curvature, and the distance at most 2 tau / gamma
-    (Nesterov 2004, theorem 2.2.7). More features than records are fine, for gamma is positive.
+    minimiser; in real arithmetic it is reached on all data, see ``newton``. On a domain the norm of the gradient
+    mapping G = L (theta - P(theta - F'(theta) / L)) is, L a bound of the curvature, and the distance at most
+    2 tau / gamma (Nesterov 2004, theorem 2.2.7). More features than records are fine, for gamma is positive.
 
     Args:
         psi: Features, [n, p], or [runs, n, p] for a data set a run.
         target: t, [n] or [runs, n].
         weights: w, not negative, [n] or [runs, n].
         loss: The loss.
-        gamma: Strong convexity of the whole sum, one number or [runs].
+        gamma: Strong convexity of the sum, one number or [runs].
         linear_terms: b, [runs, p]; zeros for no linear term.
         tolerance: tau.
         domain: Set to which theta is confined.
@@ -61,7 +61,7 @@ def minimise(
 
     Raises:
         InputError: If gamma is not positive, or there are not as many linear terms as data sets.
-        NumericalError: The tolerance was not reached, because it is finer than float64 can tell; nothing may be
+        NumericalError: The tolerance was not reached, because it is finer than float64 resolves; nothing may be
             released.
 
     Example:
@@ -121,7 +121,7 @@ class PerturbedSum:
         self.gamma, self.linear_terms = gamma, linear_terms
 
     def solve(self, tolerance: float, domain: ConvexDomain | None) -> Tensor:
-        """Minimisers [runs, p]; see `minimise`."""
+        """Minimisers [runs, p]; see ``minimise``."""
         start = torch.zeros_like(self.linear_terms)
         if domain is None:
             return newton(self.evaluate, self._newton_step, start, tolerance, bounds=self._curvatures)[0]

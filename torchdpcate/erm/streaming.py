@@ -50,14 +50,14 @@ def summed_gradient(batches: Batches, loss: Loss, theta: Tensor, n: int, bound: 
 
     .. math:: F'(\theta) = \sum_i \ell'(\psi_i^\top\theta, t_i)\, \psi_i
 
-    The low bits of such a sum tell nothing about the order of the records, see ``privacy.exact_sum``.
+    The low bits of such a sum do not depend on the order of the records, see ``privacy.exact_sum``.
 
     Args:
         batches: Reads the records.
         loss: The loss.
         theta: Where, one point a run.
         n: How many records there are, public.
-        bound: Public bound of |l' psi_j|; `sum_grid` of both adds to what one record moves an entry by.
+        bound: Public bound of |l' psi_j|; ``sum_grid`` of both adds to what one record moves an entry by.
 
     Example:
         >>> from torchdpcate.erm import Squared
@@ -79,12 +79,12 @@ def minimise_batches(
 
     .. math:: F(\theta) = \sum_i \ell(\psi_i^\top\theta, t_i) + \tfrac{\gamma}{2}\|\theta\|^2 + b^\top\theta
 
-    The stop, and why it is always reached, are those of `minimise` without a domain.
+    The stop, and why it is always reached, are those of ``minimise`` without a domain.
 
     Args:
         batches: Reads the records, in the same order each time.
         loss: The loss.
-        gamma: Strong convexity of the whole sum, one number or [runs].
+        gamma: Strong convexity of the sum, one number or [runs].
         linear_terms: b, [runs, p]; zeros for no linear term.
         tolerance: Largest norm of the gradient at the end.
 
@@ -93,7 +93,7 @@ def minimise_batches(
 
     Raises:
         InputError: If gamma is not positive.
-        NumericalError: The tolerance is finer than float64 can tell; nothing may be released.
+        NumericalError: The tolerance is finer than float64 resolves; nothing may be released.
 
     Example:
         >>> from torchdpcate.erm import Squared

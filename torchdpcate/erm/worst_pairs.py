@@ -1,4 +1,4 @@
-"""Neighbouring weighted sums on which the mechanisms of this room are attacked, with their exact likelihood ratios."""
+"""Neighbouring weighted sums on which objective and output perturbation are attacked, with exact likelihood ratios."""
 
 import math
 

@@ -25,7 +25,7 @@ _POINTS = {"before": ("C1", "o", -0.14), "after": ("C0", "D", 0.14)}
 
 
 class IntervalRow(NamedTuple):
-    """A line of `interval_figure`.
+    """A line of ``interval_figure``.
 
     Attributes:
         label: What was estimated, or how.
@@ -64,7 +64,7 @@ def balance_figure(
     """
     tables = [one for one in (table, nonprivate) if one is not None and one.columns()]
     if not tables:
-        raise InputError("table: it holds no numbers; buy balance statistics, or fit with loss=balancing")
+        raise InputError("table: it holds no numbers; release balance statistics, or fit with loss=balancing")
     if len({tuple(one.names) for one in tables}) > 1:
         raise InputError("nonprivate: its features are not those of the table")
     shown, every = _largest(tables[0]), tables[0].names
@@ -100,8 +100,8 @@ def interval_figure(
     """Draw estimates with their intervals, one below the other (a forest plot).
 
     Args:
-        rows: `IntervalRow`, or tuples (label, value, low, high, secret) of which the last three may be left out. Where
-            one is secret, the figure says that it is for the curator.
+        rows: ``IntervalRow``, or tuples (label, value, low, high, secret) of which the last three may be left out.
+            Where one is secret, the figure says that it is for the curator.
         level: Probability of the intervals.
         truth: The true effect, where it is known, as a line.
         claim: Guarantee, printed above.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe & Ito (2008): eight colours that most colour-blind readers tell apart; black is the truth's.
+# Okabe & Ito (2008): eight colours that most colour-blind readers can distinguish; black is the truth's.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
 _MARKERS = "osD^vPX"
 _LINES = ("-", "--", "-.", ":")
@@ -172,7 +172,7 @@ def _shape(panels: int, most: int) -> tuple[int, int]:
 
 
 def _legend(figure: "Figure", panels: Sequence["Axes"], title: str) -> None:
-    """Draw one legend for all panels beside them: methods first, then what they are held against."""
+    """Draw one legend for all panels beside them: methods first, then the references."""
     entries: dict[str, Any] = {}
     for axes in panels:
         handles, labels = axes.get_legend_handles_labels()

@@ -38,7 +38,7 @@ class EffectCurves:
     others: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
-        """Write the curves as JSON, whole or not at all: what the release gives away, and what it does not."""
+        """Write the curves as JSON, atomically, with what the release publishes and what it does not."""
         public = {
             "covariate": self.covariate,
             "level": self.level,

@@ -91,7 +91,7 @@ def rule_figure(names: Sequence[str], coefficients: np.ndarray, *, claim: str = 
 
 
 def save_figure(figure: "Figure", path: Path, mode: int | None = None) -> None:
-    """Write a figure as PNG, whole or not at all; ``mode`` are its permissions, None for those of any new file."""
+    """Write a figure as PNG, atomically; ``mode`` are its permissions, None for those of any new file."""
     from torchdpcate._files import atomic_path
 
     with atomic_path(path, mode) as temporary:

@@ -55,9 +55,9 @@ class PolicyValue(Metric):
         """Add records.
 
         Args:
-            decision: decisions of the rule [m], 0 or 1.
-            a: treatment [m], 0 or 1.
-            y: outcome [m].
+            decision: Decisions of the rule [m], 0 or 1.
+            a: Treatment [m], 0 or 1.
+            y: Outcome [m].
             propensity: P(A = 1 | x) [m], strictly between 0 and 1.
         """
         followed = ((decision > 0) == (a > 0)).to(torch.float64)
@@ -71,7 +71,7 @@ class PolicyValue(Metric):
 
 
 def policy_value(decision: Tensor, a: Tensor, y: Tensor, propensity: Tensor) -> float:
-    """Return the value of decisions [m] on records; arguments as in `PolicyValue.update`."""
+    """Return the value of decisions [m] on records; arguments as in ``PolicyValue.update``."""
     metric = PolicyValue()
     metric.update(decision, a, y, propensity)
     return metric.compute().item()

@@ -62,13 +62,13 @@ class L1Set(CoefficientSet):
     """
 
     def norm(self, theta: Tensor) -> Tensor:
-        """See `CoefficientSet`."""
+        """See ``CoefficientSet``."""
         return theta.abs().sum(1)
 
     def dual(self, slope: Tensor) -> Tensor:
-        """See `CoefficientSet`."""
+        """See ``CoefficientSet``."""
         return slope.abs().amax(1)
 
     def project(self, theta: Tensor) -> Tensor:
-        """See `CoefficientSet`."""
+        """See ``CoefficientSet``."""
         return L1Ball(self.radius).project(theta)

@@ -21,8 +21,8 @@ _MOST_NUMBERS = 4_000_000  # predictors of proposals that are looked at together
 class CurvedBalancingLoss(BalancingLoss):
     """The balancing loss, continued by parabolas where it is clipped.
 
-    Where nothing is clipped it is the same but for a constant. Elsewhere it only tells that a solution lies outside,
-    and a curvature that does not vanish lets the solver get there fast.
+    Where nothing is clipped it is the same but for a constant. Elsewhere it only shows that a solution lies outside,
+    and a curvature that does not vanish lets the solver converge fast.
 
     Example:
         >>> from torchdpcate.causal.estimand import ATE
@@ -32,7 +32,7 @@ class CurvedBalancingLoss(BalancingLoss):
     """
 
     def __call__(self, u: Tensor, target: Tensor) -> Slopes:
-        """See `Loss`; ``target`` is +1 for the treated and -1 for controls."""
+        """See ``Loss``; ``target`` is +1 for the treated and -1 for controls."""
         inside = u.clamp(-self.estimand.reach, self.estimand.reach)
         value, first, second = super().__call__(inside, target)
         beyond = u - inside
@@ -48,8 +48,8 @@ class GradientSampler:
         G(\theta) = \sum_i \ell'(\psi_i^\top\theta, t_i)\, \psi_i + \gamma\theta
 
     u has density proportional to exp(-||u|| / s), theta solves G(theta) = u, and is kept with probability
-    exp(m - ln det G'(theta)) if it lies in the set, where `curvature_floor` m makes that at most 1. G maps one to one,
-    so the determinant cancels. The loop ends with a proposal that is kept, however long it takes.
+    exp(m - ln det G'(theta)) if it lies in the set, where ``curvature_floor`` m makes that at most 1. G maps one to
+    one, so the determinant cancels. The loop ends with a proposal that is kept, however long it takes.
 
     Source: theory note ``covariate_balancing``, section 3.5.
 
@@ -119,7 +119,7 @@ class GradientSampler:
         return theta, (floor - curvature).exp().clamp_max(1.0) * self.region.holds(theta)
 
     def _gradients(self, runs: int, size: int, noise: NoiseSource) -> Tensor:
-        """Draws of u [runs, p], spread evenly over the cells of the grid that K-norm noise is rounded to.
+        """Draws of u [runs, p], uniform within the cells of the grid to which K-norm noise is rounded.
 
         On the grid itself u would show which data set's gradient at theta lies there.
         """

@@ -45,14 +45,13 @@ class KNormGradient(PrivateLinearFit):
         \Big\|_K\Big)\, 1\{\theta \in \Theta\}, \qquad \Delta_\infty = 2 W \max|\psi_j|, \; \Delta_2 = 2 W
 
     with :math:`\Theta = \{\max|\psi_j|\, \|\theta\|_1 \le L\}`, where no propensity is clipped, and 99 % of the budget;
-    the rest pays for the solver's stop and the grid of the noise. For the balancing losses of ATE, ATT and ATC. Those
+    the rest is for the solver's stop and the grid of the noise. For the balancing losses of ATE, ATT and ATC. Those
     of ATT and ATC have little curvature at one corner of the set: of p features about (eta / (1 - eta))^p of the
     proposals are kept.
 
-    A dry run on public records refuses what is hopeless anyway. Where the best coefficients of the true ones lie well
-    outside the set, few proposals are kept all the same, and the draw takes long: nothing may be told of that, and to
-    interrupt it loses what it cost. Objective perturbation, whose noise is much alike, has neither a set nor the
-    condition.
+    A dry run on public records refuses hopeless settings. Where the best coefficients of the true records lie well
+    outside the set, few proposals are kept all the same, and the draw takes long: that must not be published, and an
+    interrupted draw loses its budget. Objective perturbation has similar noise, and neither a set nor the condition.
 
     Guarantee:
         Conditional, pure epsilon: running time is not observed. Source: Reimherr & Awan (2019); Ohnishi & Awan (2024),
@@ -60,8 +59,8 @@ class KNormGradient(PrivateLinearFit):
 
     Args:
         order: Norm of the gradient: infinity, least where covariates fill a cube, or 2.
-        ridge: gamma of the sum, public; None takes the least that keeps the price of the solver's stop small, at
-            least 1.
+        ridge: gamma of the sum, public; None takes the least, of at least 1, at which the solver's stop has a small
+            privacy cost.
 
     Raises:
         InputError: If an argument is outside its range.
@@ -93,7 +92,7 @@ class KNormGradient(PrivateLinearFit):
             positive("ridge", self.ridge)
 
     def prepare(self, loss: Loss, n: int, features: FeatureMap, budget: PrivacyBudget) -> PreparedFit:
-        """See `PrivateLinearFit`.
+        """See ``PrivateLinearFit``.
 
         Raises:
             InputError: A loss without the sampler's convexity, a ridge too small for the solver's stop, or so much
@@ -105,7 +104,7 @@ class KNormGradient(PrivateLinearFit):
     def recompute(
         cls, public: Mapping[str, Any], event: Event, count: int, loss: Loss, n: int, features: FeatureMap
     ) -> PreparedFit:
-        """See `PrivateLinearFit`; the dry run, on which no claim rests, is not repeated."""
+        """See ``PrivateLinearFit``; the dry run, on which no claim rests, is not repeated."""
         if not isinstance(event, PureEvent):
             raise InputError(f"charge = {event}: none of the K-norm gradient mechanism")
         fit = cls(math.inf if public["order"] == "infinity" else 2, public["gamma"])
@@ -155,7 +154,7 @@ class KNormGradient(PrivateLinearFit):
             self.level,
             self.conditions,
             warning=f"fitter = {self.name}: draws until a proposal is kept, for ever if the records' propensities "
-            f"go beyond overlap = {balancing.estimand.overlap:g}; to stop it by hand tells of them; fitter=objective "
+            f"go beyond overlap = {balancing.estimand.overlap:g}; to interrupt it reveals that; fitter=objective "
             "ends",
         )
 
@@ -185,7 +184,7 @@ def solver_cover(sampler: GradientSampler, n: int, size: int, epsilon: float) ->
     r"""Return the noise that hides how far the solver stops from the solution, for all it costs in all.
 
     The solution lies within r = tau / gamma. With x the growth of the set that r leads out of against the one that it
-    keeps in, lambda = n kappa + gamma the steepest that the gradient is, and c of `cell_loss`, noise of density
+    keeps in, lambda = n kappa + gamma the steepest that the gradient is, and c of ``cell_loss``, noise of density
     exp(-||xi||_2 / s_0) costs
 
     .. math:: 4 c + 4 p r + 2 p \ln(1 + x) + 2 x R \lambda / s + (4 r + 2 x R) / s_0, \qquad
@@ -213,12 +212,12 @@ def solver_cover(sampler: GradientSampler, n: int, size: int, epsilon: float) ->
             f"ridge = {sampler.ridge:.3g}: too small for {n} records, for the solver's stop would cost more than "
             f"{epsilon:.2g} of epsilon; give a larger ridge, or none to have it chosen"
         )
-    # a mechanism pays once for numerator and normaliser what it is told to pay for either
+    # the noise counts twice, in the density and in its normaliser: half of the remaining epsilon for each
     return KNormMechanism((epsilon - fixed) / 2, 2 * stray + growth * radius)
 
 
 def dry_run(sampler: GradientSampler, n: int, features: FeatureMap) -> float:
-    """Return the share of proposals that are kept on public records: spread over the domain, treated by fair coins.
+    """Return the share of proposals that are kept on public records: a grid of the domain, treated by fair coins.
 
     At most 1,000 records stand for n, with noise and ridge in proportion, so that the solutions have the same law.
 

@@ -1,4 +1,4 @@
-"""Public feature maps psi with norm at most one on the whole domain."""
+"""Public feature maps psi with norm at most one on the domain."""
 
 import math
 from abc import ABC, abstractmethod
@@ -65,7 +65,7 @@ class FeatureMap(nn.Module, ABC):
     """A map psi from covariates [B, q] to float64 features [B, p] with ||psi(x)|| <= 1 everywhere.
 
     The constructor takes public parameters alone (``config``); ``setup`` fixes the map from the
-    public domain, or from nuisances whose privacy is paid for. Nothing here may see a record.
+    public domain, or from private nuisances. No map may see a record.
 
     Whoever evaluates a map calls it: what ``forward`` returns passes through ``within_bounds``, in fits and in releases
     alike. Learners take maps through ``on_domain``, which holds those that are not the library's to more.

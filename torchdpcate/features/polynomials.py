@@ -10,8 +10,8 @@ def additive_legendre(z: Tensor, degree: int) -> Tensor:
     """Intercept and Legendre polynomials P_1..P_degree of each coordinate, over sqrt(1 + q degree): norm at most 1.
 
     Args:
-        z: scaled covariates `[B, q]` in [-1, 1].
-        degree: highest degree; 0 is the intercept alone.
+        z: Scaled covariates ``[B, q]`` in [-1, 1].
+        degree: Highest degree; 0 is the intercept alone.
 
     Example:
         >>> additive_legendre(torch.tensor([[1.0]]), 3).tolist()

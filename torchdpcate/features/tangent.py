@@ -80,7 +80,7 @@ class Tangent(FeatureMap):
 
     with theta_0 the DP-trained outcome network (mu_0, mu_1) of the nuisance block, one hidden ReLU layer or none, and
     R the public outcome range: psi(x)'theta is the change of the effect along theta, to first order. Of averaged
-    nuisances e is the mean effect and theta all their parameters. theta_0 is paid for, so for the second-stage block
+    nuisances e is the mean effect and theta all their parameters. theta_0 is private, so for the second-stage block
     this is a public map, and a linear head's guarantees hold for it whatever the network has learnt. The effect is
     taken before the network's outputs are clipped to the outcome's bounds: beyond a bound the clipped one has no
     gradient to learn along.

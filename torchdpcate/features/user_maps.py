@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import FEATURE_MAPS, FeatureMap, Identity, conditions_of
-from torchdpcate.privacy.budget import positive, whole
+from torchdpcate.privacy.budget import integer, positive
 from torchdpcate.privacy.guarantee import Condition, of_library
 
 if TYPE_CHECKING:
@@ -21,16 +21,16 @@ _SAME = 1e-6  # how far a row may differ from itself in a batch: rounding of sin
 
 
 def on_domain(features: FeatureMap | None, domain: "Domain", nuisances: "NuisanceModel | None" = None) -> FeatureMap:
-    """Return a feature map of its own, fixed on the domain, that a guarantee may rest on; None is `Identity`.
+    """Return a copy of a feature map, set up on the domain, with enforced bounds; None is ``Identity``.
 
-    A map of the library is made anew from its settings. Any other becomes a `UserFeatures`, and is tried on public
+    A map of the library is made anew from its settings. Any other becomes a ``UserFeatures``, and is tried on public
     points of the domain: a row that differs from the same row by itself, or from one evaluation to the next, is
     refused. A trial cannot prove that there is none, so that releases on such a map are conditional.
 
     Args:
         features: The map, set up or not; it is not changed.
         domain: Public bounds.
-        nuisances: Nuisances that are paid for, for maps made of them.
+        nuisances: Private nuisances, for maps made of them.
 
     Raises:
         InputError: Not a ``FeatureMap``; a map that needs trained nuisances; features of another shape than the map
@@ -102,7 +102,7 @@ class UserFeatures(FeatureMap):
         if not isinstance(inner, FeatureMap):
             raise InputError(f"features = {self.title}: its setup returned {type(inner).__name__}; return the map")
         self.inner = inner.eval()
-        self._dimension = whole("features.dimension", self.inner.dimension, least=1)
+        self._dimension = integer("features.dimension", self.inner.dimension, least=1)
         self._largest = min(self.bound, positive("features.largest_entry", self.inner.largest_entry))
         super().setup(domain, nuisances)
         # in a tuple, so that it is no part of this module

@@ -22,8 +22,8 @@ class Maximum:
     """The best point found.
 
     Attributes:
-        value: the function there; a lower bound of the supremum.
-        x: the point, [q].
+        value: The function there; a lower bound of the supremum.
+        x: The point, [q].
     """
 
     value: float
@@ -42,20 +42,20 @@ def maximise_over_box(
 ) -> Maximum:
     """Largest value found of a function over the box ``low <= x <= high``.
 
-    Scrambled Sobol points and corners of the box (all of them where they are no more than `starts`) are screened
+    Scrambled Sobol points and corners of the box (all of them where they are no more than ``starts``) are screened
     in one batch, and the best climb together by projected Adam. In many dimensions the maximum sits on faces that a
     gradient does not see across, so the best quarter then moves single coordinates to an end of their range for as
     long as that helps. A shorter climb and a second sweep follow, a fine climb of the best few, and L-BFGS-B for the
-    very best. Everything before L-BFGS-B is batched, and every value is computed on the device of `low`.
+    very best. Everything before L-BFGS-B is batched, and every value is computed on the device of ``low``.
 
     Args:
-        function: values [B] of points [B, q], differentiable almost everywhere.
-        low: lower bounds, [q].
-        high: upper bounds, [q]; equal to `low` for a coordinate that is fixed.
-        starts: number of Sobol points, and largest number of corners.
-        climbs: how many of them climb.
-        polishes: how many of these are polished.
-        seed: of the Sobol scrambling and of the choice of corners.
+        function: Values [B] of points [B, q], differentiable almost everywhere.
+        low: Lower bounds, [q].
+        high: Upper bounds, [q]; equal to ``low`` for a coordinate that is fixed.
+        starts: Number of Sobol points, and largest number of corners.
+        climbs: How many of them climb.
+        polishes: How many of these are polished.
+        seed: Of the Sobol scrambling and of the choice of corners.
 
     Returns:
         The best point. Local search proves no upper bound, so the value is a lower bound of the supremum.

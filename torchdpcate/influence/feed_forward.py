@@ -3,7 +3,7 @@
 A network sees a weight matrix only through what it adds to a layer's pre-activations. So the second
 derivatives in the p parameters follow from those in the N units of each record and from the layers' inputs,
 by matrix products. For 30 covariates and two layers of 32 (p = 2,081, N = 65, n = 1,350) the dense Hessian
-takes 0.3 s of one core, where p Hessian-vector products take 3 s and `torch.func.hessian` 8 s.
+takes 0.3 s of one core, where p Hessian-vector products take 3 s and ``torch.func.hessian`` 8 s.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,7 +42,7 @@ class FeedForwardModel(Protocol):
 class FeedForwardHessian(HessianVectorProduct):
     r"""Hessian of ``F(theta) = mean_i (s_i - w_i f_theta(x_i))^2 + ridge ||theta||^2`` for a feed-forward f.
 
-    Products are those of `HessianVectorProduct`; `dense` sums, over records and pairs of layers (l, m),
+    Products are those of ``HessianVectorProduct``; ``dense`` sums, over records and pairs of layers (l, m),
 
     ``H[l, m] = sum_i K_i[l, m] (x) (a_i[l-1], 1) (a_i[m-1], 1)^T + c_i delta_i[l] (x) d a_i[l-1] / d z_i[m]``
 
@@ -51,12 +51,12 @@ class FeedForwardHessian(HessianVectorProduct):
     it is exact. Memory beyond H itself does not grow with n.
 
     Args:
-        model: the network.
-        theta: parameters, [p].
-        x: covariates, [n, q].
-        s: targets, [n].
-        w: weights, [n].
-        ridge: weight of ``||theta||^2`` (no one half).
+        model: The network.
+        theta: Parameters, [p].
+        x: Covariates, [n, q].
+        s: Targets, [n].
+        w: Weights, [n].
+        ridge: Weight of ``||theta||^2`` (no one half).
         objective: F itself.
     """
 
@@ -74,7 +74,7 @@ class FeedForwardHessian(HessianVectorProduct):
         self._model, self._records, self._ridge = model, (x, s, w), ridge
 
     def dense(self) -> Tensor:
-        """The whole Hessian, [p, p]."""
+        """The Hessian, [p, p]."""
         theta = self._theta.detach()
         layers = list(self._model.layers(theta))
         x, s, w = self._records

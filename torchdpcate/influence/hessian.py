@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-_BATCHED_PARAMETERS = 16_384  # above this the activations of a batch of products outweigh its speed
+_BATCHED_PARAMETERS = 16_384  # above this a batch of products needs too much memory for its activations
 
 
 class HessianVectorProduct:
@@ -21,7 +21,7 @@ class HessianVectorProduct:
     Args:
         objective: ``F``, a twice differentiable function of a vector of p parameters, with a scalar result.
             It must not use ``torch.nn.functional.huber_loss``, which has no second backward pass.
-        theta: where the Hessian is taken, [p]; its dtype and device are those of every result.
+        theta: Where the Hessian is taken, [p]; its dtype and device are those of every result.
 
     Example:
         >>> H = HessianVectorProduct(lambda t: (t**4).sum(), torch.tensor([1.0, 2.0], dtype=torch.float64))
@@ -65,7 +65,7 @@ class HessianVectorProduct:
         return torch.cat(rows).T
 
     def dense(self) -> Tensor:
-        """The whole Hessian, [p, p], symmetric; p products, so for small p only."""
+        """The Hessian, [p, p], symmetric; p products, so for small p only."""
         H = self.matmat(torch.eye(self.size, dtype=self._theta.dtype, device=self._theta.device))
         return (H + H.T) / 2
 

@@ -34,25 +34,25 @@ class InfluenceFunction:
     reader's.
 
     Args:
-        model: ``f(theta, x)``, [p] and [B, q] -> [B], built of torch operations. A `FeedForwardModel` gets
+        model: ``f(theta, x)``, [p] and [B, q] -> [B], built of torch operations. A ``FeedForwardModel`` gets
             its dense Hessian much faster.
-        theta: parameters of the minimiser, [p]; their dtype (float64 for releases) and device are used
+        theta: Parameters of the minimiser, [p]; their dtype (float64 for releases) and device are used
             throughout.
-        x: covariates of the second-stage block, [n, q].
-        s: targets, [n].
-        w: weights, [n].
-        ridge: weight of ``||theta||^2`` in the objective (no one half), at least 0.
-        queries: covariates of the d queries, [d, q].
-        solver: how H is inverted; by default `solver_for` chooses by p.
-        damping: of the default solver; not 0 makes every use heuristic, see `Solver`.
+        x: Covariates of the second-stage block, [n, q].
+        s: Targets, [n].
+        w: Weights, [n].
+        ridge: Weight of ``||theta||^2`` in the objective (no one half), at least 0.
+        queries: Covariates of the d queries, [d, q].
+        solver: How H is inverted; by default ``solver_for`` chooses by p.
+        damping: Of the default solver; not 0 makes every use heuristic, see ``Solver``.
 
     Attributes:
         rows: ``J H^{-1}``, [d, p].
         offset: ``o``, [d].
-        heuristic: whether damping was used.
+        heuristic: Whether damping was used.
 
     Raises:
-        InputError: if the ridge is negative, or both `solver` and `damping` are given.
+        InputError: if the ridge is negative, or both ``solver`` and ``damping`` are given.
         NumericalError: if H is not positive definite or the solve misses its tolerance.
 
     Example:
@@ -107,9 +107,9 @@ class InfluenceFunction:
         """``||IF(x, s, w)||_2``; differentiable in x.
 
         Args:
-            x: covariates, [B, q].
-            s: targets, [B] or, for several records at the same covariates, [k, B].
-            w: weights, shaped as s.
+            x: Covariates, [B, q].
+            s: Targets, [B] or, for several records at the same covariates, [k, B].
+            w: Weights, shaped as s.
 
         Returns:
             The norms, shaped as s; the k records at one x share the costly part.

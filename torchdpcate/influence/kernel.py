@@ -114,19 +114,19 @@ class KernelInfluenceFunction:
         Args:
             points: Most points of the grid.
         """
-        whole, domain = self.operator_norm(), self.stage.block.domain
+        norm, domain = self.operator_norm(), self.stage.block.domain
         width = domain.covariate_high - domain.covariate_low
         free = int((width > 0).sum())
         cells = int(points ** (1 / max(free, 1)) + 1e-9)
         radius = math.sqrt(free) / cells  # half the diagonal of a cell, whose sides are 2 / cells
         if self.stage.kernel.variation(radius) >= 1:
-            return whole
+            return norm
         centres = (torch.arange(cells, dtype=torch.float64) + 0.5) / cells
         axes = [centres if side > 0 else centres.new_zeros(1) for side in width.tolist()]
         grid = domain.covariate_low + torch.tensor(list(itertools.product(*axes)), dtype=torch.float64) * width
         with torch.no_grad():
             h, _ = self.direction(grid.to(self.theta))
-        return min(whole, h.norm(dim=1).max().item() + whole * self.stage.kernel.variation(radius))
+        return min(norm, h.norm(dim=1).max().item() + norm * self.stage.kernel.variation(radius))
 
     def upper_bound(self, points: int = _GRID_POINTS) -> float:
         r"""Certified bound of the gross-error sensitivity sup_z ||IF(z)||_2 over all records within the public bounds.

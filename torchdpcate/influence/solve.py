@@ -10,7 +10,7 @@ from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.influence.hessian import HessianVectorProduct
 
 DENSE_PARAMETERS = 8_192
-"""The largest p that `solver_for` gives to the dense solver (a Hessian of 512 MiB in float64)."""
+"""The largest p that ``solver_for`` gives to the dense solver (a Hessian of 512 MiB in float64)."""
 
 _GROUP_ELEMENTS = 2**23  # of a block of right-hand sides, of which conjugate gradients keep six: 64 MiB each
 _NO_MINIMUM = (
@@ -22,10 +22,10 @@ class Solver(ABC):
     """A way to solve ``(H + damping I) X = B`` that checks what it returns.
 
     Args:
-        damping: added to the diagonal of H (Schroeder, Melnychuk & Feuerriegel, 2025, Remark 1). It is
+        damping: Added to the diagonal of H (Schroeder, Melnychuk & Feuerriegel, 2025, Remark 1). It is
             anti-conservative: it shrinks the influence function, hence the noise, so that a release
             calibrated with it is heuristic.
-        tolerance: largest relative residual ``||b - (H + damping I) x|| / ||b||`` of a column.
+        tolerance: Largest relative residual ``||b - (H + damping I) x|| / ||b||`` of a column.
 
     Raises:
         InputError: if damping is negative or the tolerance is not positive.
@@ -91,9 +91,9 @@ class ConjugateGradientSolver(Solver):
     that there is none.
 
     Args:
-        damping: added to the diagonal of H; see `Solver`.
-        tolerance: largest relative true residual of a column.
-        max_iterations: products per column before the solver gives up.
+        damping: Added to the diagonal of H; see ``Solver``.
+        tolerance: Largest relative true residual of a column.
+        max_iterations: Products per column before the solver gives up.
     """
 
     def __init__(self, damping: float = 0.0, tolerance: float = 1e-10, max_iterations: int = 5_000):
@@ -127,7 +127,7 @@ class ConjugateGradientSolver(Solver):
 
 
 def solver_for(parameters: int, damping: float = 0.0) -> Solver:
-    """The solver for a head of that many parameters: dense up to `DENSE_PARAMETERS`, else by products."""
+    """The solver for a head of that many parameters: dense up to ``DENSE_PARAMETERS``, else by products."""
     return CholeskySolver(damping) if parameters <= DENSE_PARAMETERS else ConjugateGradientSolver(damping)
 
 

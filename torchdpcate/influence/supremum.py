@@ -17,7 +17,7 @@ Regression = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 class Influence(Protocol):
-    """What the search asks of an influence function."""
+    """The interface of influence functions for the search."""
 
     @property
     def theta(self) -> Tensor:
@@ -32,10 +32,10 @@ class Supremum:
     """The record of the domain with the largest influence found, and that influence.
 
     Attributes:
-        value: its norm, gamma; a lower bound of the supremum. It depends on the records: the curator's alone.
-        x: covariates of the record, [q].
-        a: its treatment, 0 or 1.
-        y: its outcome, an end point of the outcome interval.
+        value: Its norm, gamma; a lower bound of the supremum. It depends on the records: the curator's alone.
+        x: Covariates of the record, [q].
+        a: Its treatment, 0 or 1.
+        y: Its outcome, an end point of the outcome interval.
     """
 
     value: float
@@ -58,22 +58,22 @@ def gross_error_sensitivity(
 
     The supremum runs over the public domain and never over the sample: a in {0, 1} is enumerated; s is affine
     in y, so the norm is convex in y and only the two end points of the outcome interval count; x is searched
-    over the box by `maximise_over_box`. Source: Hampel (1974); it scales the noise of Schroeder, Melnychuk &
+    over the box by ``maximise_over_box``. Source: Hampel (1974); it scales the noise of Schroeder, Melnychuk &
     Feuerriegel (2025), Theorem 1.
 
-    Guarantee: none. A local search gives a lower bound of the supremum; `operator_norm_bound` is an upper
+    Guarantee: none. A local search gives a lower bound of the supremum; ``operator_norm_bound`` is an upper
     bound for linear heads.
 
     Args:
-        influence: influence function of the head, at the d queries.
-        regression: targets and weights ``(s, w)``, [B] and [B], of records x [B, q], a [B], y [B];
+        influence: Influence function of the head, at the d queries.
+        regression: Targets and weights ``(s, w)``, [B] and [B], of records x [B, q], a [B], y [B];
             differentiable in x (almost everywhere is enough) and affine in y. It is called with tensors like
             ``influence.theta``.
-        domain: public bounds of covariates and outcome.
-        starts: as of `maximise_over_box`.
-        climbs: as of `maximise_over_box`.
-        polishes: as of `maximise_over_box`.
-        seed: as of `maximise_over_box`; public.
+        domain: Public bounds of covariates and outcome.
+        starts: As of ``maximise_over_box``.
+        climbs: As of ``maximise_over_box``.
+        polishes: As of ``maximise_over_box``.
+        seed: As of ``maximise_over_box``; public.
 
     Returns:
         The largest influence found and where.
@@ -116,9 +116,9 @@ def operator_norm_bound(J: Tensor, A: Tensor, kappa: float) -> float:
     involved.
 
     Args:
-        J: features of the queries, [d, p].
+        J: Features of the queries, [d, p].
         A: ``ridge I + (1/n) sum w^2 psi psi^T``, half the Hessian, [p, p].
-        kappa: public bound of the features' norm.
+        kappa: Public bound of the features' norm.
 
     Returns:
         The bound.

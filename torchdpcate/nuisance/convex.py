@@ -104,7 +104,7 @@ class ConvexNuisanceConfig(NuisanceRecipe):
             session.pay(ApproximateEvent(second.epsilon, second.delta), charge=JOINT)
             median = outcome_median(records, domain, first, session.noise)
         draw = joint.draw(model.features(records.x), records.a, records.y - median, session.noise)
-        theta = session.noise.paid(draw[0])
+        theta = session.noise.released(draw[0])
         model.median.fill_(median)
         model.propensity.copy_(theta[: len(model.propensity)])
         model.outcomes.copy_(theta[len(model.propensity) :].reshape(2, -1))

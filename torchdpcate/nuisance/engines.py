@@ -46,7 +46,7 @@ class _Guarded:
         ready = super().pre_step(closure)  # type: ignore[misc]
         if ready:
             parameters = self.params
-            for p, grad in zip(parameters, self.noise.paid([p.grad for p in parameters]), strict=True):
+            for p, grad in zip(parameters, self.noise.released([p.grad for p in parameters]), strict=True):
                 p.grad = grad
         return ready
 

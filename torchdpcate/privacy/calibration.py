@@ -6,7 +6,7 @@ from functools import lru_cache
 import scipy
 
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.privacy.budget import positive, probability, whole
+from torchdpcate.privacy.budget import integer, positive, probability
 
 _ROOT2 = math.sqrt(2)
 _NEEDS_DELTA = "the Gaussian part needs delta > 0; for a pure guarantee use Laplace noise"
@@ -41,7 +41,7 @@ def analytic_gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 1
 def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
     """Smallest epsilon of Gaussian noise of s = ``noise_multiplier`` times the sensitivity, at ``delta``.
 
-    Inverse of `analytic_gaussian_sigma`; rounded up by 5e-13. Infinite at delta = 0.
+    Inverse of ``analytic_gaussian_sigma``; rounded up by 5e-13. Infinite at delta = 0.
 
     Raises:
         InputError: If an argument is outside its range.
@@ -65,7 +65,7 @@ def classical_gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 
     Dwork & Roth (2014), theorem A.1, whose proof covers 0 < epsilon < 1 only.
 
     Raises:
-        InputError: If epsilon >= 1 (use `analytic_gaussian_sigma`) or an argument is outside its range.
+        InputError: If epsilon >= 1 (use ``analytic_gaussian_sigma``) or an argument is outside its range.
     """
     epsilon = positive("epsilon", epsilon)
     delta = probability("delta", delta, above_zero=True, why=_NEEDS_DELTA)
@@ -100,14 +100,14 @@ def theorem1_multiplier(epsilon: float, delta: float, n: int) -> float:
     Raises:
         InputError: If an argument is outside its range.
     """
-    n = whole("n", n, least=2)
+    n = integer("n", n, least=2)
     return smooth_sensitivity_multiplier(epsilon, delta) * math.sqrt(math.log(n)) / n
 
 
 def smooth_sensitivity_multiplier(epsilon: float, delta: float) -> float:
     r"""Noise over smooth sensitivity, :math:`5\sqrt{2\ln(2/\delta)}/\epsilon` (Nissim et al. 2007).
 
-    The sensitivity must be `smoothness`-smooth for the guarantee, which is proved for
+    The sensitivity must be ``smoothness``-smooth for the guarantee, which is proved for
     :math:`\epsilon \le 3\ln(2/\delta)` (docs/guarantees/smooth_sensitivity.md).
 
     Raises:
@@ -137,7 +137,7 @@ def smoothness(epsilon: float, delta: float, dimension: int) -> float:
     """
     epsilon = positive("epsilon", epsilon)
     delta = probability("delta", delta, above_zero=True, why=_NEEDS_DELTA)
-    return epsilon / (4 * (whole("dimension", dimension, least=1) + 2 * math.log(2 / delta)))
+    return epsilon / (4 * (integer("dimension", dimension, least=1) + 2 * math.log(2 / delta)))
 
 
 def _log_delta(sigma: float, epsilon: float) -> float:

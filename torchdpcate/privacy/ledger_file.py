@@ -1,4 +1,4 @@
-"""The file of a ledger: strict JSON, written whole or not at all, its entries chained by digests."""
+"""The file of a ledger: strict JSON, written completely or not at all, its entries chained by digests."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ from typing import Any
 
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.accounting import compose
-from torchdpcate.privacy.budget import PrivacyBudget, number, probability, whole
+from torchdpcate.privacy.budget import PrivacyBudget, integer, number, probability
 from torchdpcate.privacy.charge import Charge, charge_of_label
 from torchdpcate.privacy.events import Event, event_from_dict
 from torchdpcate.privacy.filters import Filter, FilterCost, SumFilter, filter_from
@@ -31,7 +31,7 @@ class Entry:
 
     Attributes:
         id: Its number, from 0.
-        block: The block of records that pays.
+        block: The block of records that is charged.
         charge: What it was for.
         event: What happened, once.
         count: How often it happened so far; never too small.
@@ -73,8 +73,8 @@ class Entry:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Entry":
-        """Inverse of `to_dict`."""
-        identity, count, planned, reserved, used = (whole(name, values[name], least=0) for name in _COUNTS)
+        """Inverse of ``to_dict``."""
+        identity, count, planned, reserved, used = (integer(name, values[name], least=0) for name in _COUNTS)
         if not used <= count <= planned <= reserved:
             raise InputError(
                 f"count = {count}: goes from used = {used} to planned = {planned} <= reserved = {reserved}"
@@ -145,7 +145,7 @@ def _chain(parts: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def parse(path: Path) -> Book:
-    """What a ledger's file says; an `InputError` if it is not sound."""
+    """What a ledger's file says; an ``InputError`` if it is not sound."""
     try:
         found = os.stat(path)
     except OSError:
@@ -174,7 +174,7 @@ def _book(content: Mapping[str, Any]) -> Book:
         raise InputError(f"its names are not {', '.join(sorted(_NAMES))}")
     known = content["version"] == _VERSION
     entries = tuple(Entry.from_dict(values if known else _typed(values)) for values in content["entries"])
-    revision, identity = whole("revision", content["revision"], least=0), str(content["id"])
+    revision, identity = integer("revision", content["revision"], least=0), str(content["id"])
     book = Book(_blocks(content), _private(content), filter_from(content["filter"]), entries, identity, revision)
     if any(e.block not in book.blocks for e in entries):
         raise InputError("its entries do not belong together")

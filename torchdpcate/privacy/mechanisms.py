@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.budget import PrivacyBudget, positive, whole
+from torchdpcate.privacy.budget import PrivacyBudget, integer, positive
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, laplace_scale
 from torchdpcate.privacy.events import Event, GaussianEvent, PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
@@ -19,7 +19,7 @@ class AdditiveMechanism(ABC):
     """A mechanism that rounds a value to the public grid of its noise and adds the noise.
 
     Rounding moves each number by up to half a grid step on either data set, so the noise answers for a
-    sensitivity enlarged by ``p ** (1 / norm)`` steps, p the number of values (`released_scale`).
+    sensitivity enlarged by ``p ** (1 / norm)`` steps, p the number of values (``released_scale``).
 
     Attributes:
         norm: 1, 2 or infinity, the norm of the sensitivity.
@@ -34,7 +34,7 @@ class AdditiveMechanism(ABC):
     @property
     @abstractmethod
     def event(self) -> Event:
-        """The event to charge to a ledger before `release`."""
+        """The event to charge to a ledger before ``release``."""
 
     @abstractmethod
     def _noise(self, like: Tensor, scale: float, noise: NoiseSource) -> Tensor:
@@ -50,7 +50,8 @@ class AdditiveMechanism(ABC):
         share = size ** (1 / self.norm) * 2.0**-20 * self.scale / self.sensitivity
         if share > 0.1:
             raise InputError(
-                f"size = {size}: too many numbers for noise of {self.scale:g}; release fewer, or give more epsilon"
+                f"size = {size}: too many numbers for noise of {self.scale:g}; release fewer, or give a larger "
+                "privacy.epsilon"
             )
         return self.scale / (1 - share)
 
@@ -75,7 +76,7 @@ class AdditiveMechanism(ABC):
         return torch.round(exact / step) * step + self._noise(exact, scale, noise)
 
     def release(self, value: Tensor, noise: NoiseSource) -> Tensor:
-        """The value with noise; charge `event` first.
+        """The value with noise; charge ``event`` first.
 
         Args:
             value: Any shape; finite.
@@ -87,7 +88,7 @@ class AdditiveMechanism(ABC):
         Raises:
             InputError: If the value is not finite.
         """
-        return noise.paid(self.add_noise(value.reshape(1, -1), noise).reshape(value.shape))
+        return noise.released(self.add_noise(value.reshape(1, -1), noise).reshape(value.shape))
 
 
 class GaussianMechanism(AdditiveMechanism):
@@ -100,7 +101,7 @@ class GaussianMechanism(AdditiveMechanism):
     Args:
         budget: What one release may cost, or ``count`` of them together; delta > 0.
         sensitivity: Replace-one l2 sensitivity of each.
-        count: How many releases there will be; charge `event` so often.
+        count: How many releases there will be; charge ``event`` so often.
 
     Raises:
         InputError: If delta is 0, or the sensitivity or the count not positive.
@@ -116,7 +117,7 @@ class GaussianMechanism(AdditiveMechanism):
     norm = 2
 
     def __init__(self, budget: PrivacyBudget, sensitivity: float, count: int = 1) -> None:
-        self.budget, self.count = budget, whole("count", count, least=1)
+        self.budget, self.count = budget, integer("count", count, least=1)
         self.sensitivity = positive("sensitivity", sensitivity)
         self.scale = analytic_gaussian_sigma(budget.epsilon, budget.delta, self.sensitivity)
         self.scale *= math.sqrt(count)
@@ -132,7 +133,7 @@ class GaussianMechanism(AdditiveMechanism):
 
     @property
     def event(self) -> GaussianEvent:
-        """`GaussianEvent` of the calibrated multiplier."""
+        """``GaussianEvent`` of the calibrated multiplier."""
         return self._event
 
     def _noise(self, like: Tensor, scale: float, noise: NoiseSource) -> Tensor:
@@ -166,7 +167,7 @@ class LaplaceMechanism(AdditiveMechanism):
 
     @property
     def event(self) -> PureEvent:
-        """`PureEvent` of this epsilon."""
+        """``PureEvent`` of this epsilon."""
         return PureEvent(self.epsilon)
 
     def _noise(self, like: Tensor, scale: float, noise: NoiseSource) -> Tensor:
@@ -204,7 +205,7 @@ class KNormMechanism(AdditiveMechanism):
 
     @property
     def event(self) -> PureEvent:
-        """`PureEvent` of this epsilon."""
+        """``PureEvent`` of this epsilon."""
         return PureEvent(self.epsilon)
 
     def _noise(self, like: Tensor, scale: float, noise: NoiseSource) -> Tensor:

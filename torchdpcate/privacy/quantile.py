@@ -16,7 +16,7 @@ _CANDIDATES = 30  # of the audit
 def private_quantile(values: Tensor, grid: Tensor, quantile: float, epsilon: float, noise: NoiseSource) -> float:
     r"""A quantile of the values, chosen from public candidates; certified, pure epsilon.
 
-    Selection (`NoiseSource.select`) with the score :math:`-|\#\{v \le t\} - q n|` of candidate t, which
+    Selection (``NoiseSource.select``) with the score :math:`-|\#\{v \le t\} - q n|` of candidate t, which
     replacing one record moves by at most 1 (Smith 2011). Charge ``PureEvent(epsilon)`` first.
 
     Args:
@@ -50,7 +50,7 @@ def private_quantile(values: Tensor, grid: Tensor, quantile: float, epsilon: flo
     below = torch.searchsorted(ordered, candidates, right=True).double()
     # a multiple of 2^-20 makes the scores exact, so that rounding cannot stretch their sensitivity
     target = round(quantile * len(ordered) * 2**20) / 2**20
-    return noise.paid(float(candidates[noise.select(-(below - target).abs(), epsilon)]))
+    return noise.released(float(candidates[noise.select(-(below - target).abs(), epsilon)]))
 
 
 @worst_case("quantile", private_quantile, pair="two records; the one below all candidates moves above them")

@@ -21,7 +21,7 @@ class Estimate:
     Attributes:
         value: The estimate.
         law: Law of its error, sampling and noise together; None where no interval is known.
-        swamped: Whether noise swamps a denominator of it, so that the data say nothing.
+        noise_dominated: Whether noise dominates a denominator of it, so that the data say nothing.
 
     Example:
         >>> low, high = Estimate(0.2, IntervalLaw(0.05)).interval(0.95, bound=1.0)
@@ -31,10 +31,10 @@ class Estimate:
 
     value: float
     law: IntervalLaw | None
-    swamped: bool = False
+    noise_dominated: bool = False
 
     def interval(self, level: float, bound: float) -> tuple[float, float]:
-        """Return the interval, clipped to [-bound, bound]; where noise swamps a denominator, all of that, and warn.
+        """Return the interval, clipped to [-bound, bound]; where noise dominates a denominator, all of that, and warn.
 
         Args:
             level: Probability in (0, 1).
@@ -43,10 +43,10 @@ class Estimate:
         Raises:
             InputError: No interval is known, or a level outside (0, 1).
         """
-        if self.swamped:
+        if self.noise_dominated:
             warnings.warn(
-                "interval: the privacy noise swamps the denominator of this estimate, so that any effect is possible; "
-                "the interval is the full range. More records, more epsilon or a larger overlap would help",
+                "interval: the denominator of this estimate is dominated by privacy noise, so that any effect is "
+                "possible; the interval is the full range. More records, more epsilon or a larger overlap would help",
                 stacklevel=3,
             )
         return self.range(level, bound)
@@ -55,7 +55,7 @@ class Estimate:
         """Return what ``interval`` does, without a warning."""
         if not 0 < level < 1:
             raise InputError(f"level = {level}: give a probability strictly between 0 and 1")
-        if self.swamped:
+        if self.noise_dominated:
             return -bound, bound
         if self.law is None:
             raise InputError(
@@ -73,7 +73,7 @@ class Estimate:
     def facts(self) -> dict[str, Any]:
         """Return what is needed, beside the numbers, to rebuild the estimate."""
         parts = None if self.law is None else {"laplace": len(self.law.laplace), "polytope": bool(self.law.polytope)}
-        return {"law": parts, "swamped": self.swamped}
+        return {"law": parts, "swamped": self.noise_dominated}
 
     @classmethod
     def build(cls, numbers: Tensor, facts: dict[str, Any]) -> "Estimate":
@@ -82,18 +82,18 @@ class Estimate:
         Raises:
             ValueError: They do not fit together.
         """
-        parts, swamped = facts["law"], facts["swamped"]
+        parts, noise_dominated = facts["law"], facts["swamped"]
         if parts is not None and not 0 <= parts["laplace"] <= _MOST_PARTS:
             raise ValueError("more parts of noise than any estimate has")
         count = 1 if parts is None else 2 + parts["laplace"] + CELLS * bool(parts["polytope"])
         if tuple(numbers.shape) != (count,) or numbers.dtype != torch.float64 or not bool(numbers.isfinite().all()):
             raise ValueError(f"an estimate of {tuple(numbers.shape)} numbers, not {count}")
-        if not isinstance(swamped, bool):
+        if not isinstance(noise_dominated, bool):
             raise TypeError("swamped is no truth value")
         value, *rest = numbers.tolist()
         if parts is None:
-            return cls(value, None, swamped)
+            return cls(value, None, noise_dominated)
         end = 1 + parts["laplace"]
         if min(rest[:end]) < 0:
             raise ValueError("a negative scale")
-        return cls(value, IntervalLaw(rest[0], tuple(rest[1:end]), tuple(rest[end:])), swamped)
+        return cls(value, IntervalLaw(rest[0], tuple(rest[1:end]), tuple(rest[end:])), noise_dominated)

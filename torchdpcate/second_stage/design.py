@@ -13,7 +13,7 @@ from torchdpcate.features.maps import FeatureMap, batches
 _DENSE_NUMBERS = 2**27  # of a matrix of features that is kept: 1 GiB
 _FACTORED = 8_192  # the largest matrix that is factored: 512 MiB
 _MOST_ITERATIONS = 10_000  # of conjugate gradients
-_RESOLVED = 1e-8  # a true relative residual that float64 can tell whatever the ridge
+_RESOLVED = 1e-8  # a true relative residual that float64 resolves whatever the ridge
 
 
 class Design(ABC):
@@ -29,7 +29,7 @@ class Design(ABC):
 
     @cached_property
     def kernel(self) -> Tensor:
-        """Psi Psi', [n, n]; kept, because every step of a fit asks for it."""
+        """Psi Psi', [n, n]; cached, because every step of a fit needs it."""
         return self._inner_products()
 
     @abstractmethod
@@ -63,7 +63,7 @@ class Design(ABC):
             weights: Of the records, not negative, [runs, n], or [1, n] for all runs.
             ridge: Positive.
             rhs: Right-hand sides, [runs, p].
-            tolerance: Largest relative residual of conjugate gradients, where float64 can tell it.
+            tolerance: Largest relative residual of conjugate gradients, where float64 resolves it.
 
         Raises:
             NumericalError: Conjugate gradients missed their tolerance.

@@ -15,9 +15,9 @@ class HeadModule(RecordLossModule):
     that its gradient is at most 2 |w| ||psi||. The ridge is weight decay, which no record enters.
 
     Args:
-        size: number of features p.
+        size: Number of features p.
         ridge: lambda in the ridge term lambda ||theta||^2.
-        learning_rate: step size of plain SGD.
+        learning_rate: Step size of plain SGD.
 
     Example:
         >>> head = HeadModule(2, ridge=0.1, learning_rate=0.5)
@@ -33,7 +33,7 @@ class HeadModule(RecordLossModule):
         nn.init.zeros_(self.linear.weight)
 
     def record_loss(self, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-        """Loss `[B]` of a batch (psi `[B, p]`, w `[B]`, s `[B]`)."""
+        """Loss ``[B]`` of a batch (psi ``[B, p]``, w ``[B]``, s ``[B]``)."""
         psi, w, s = batch
         # the layer sees w psi, so that per-record gradients are the layer's own
         residual = s - self.linear(w[:, None] * psi)[:, 0]

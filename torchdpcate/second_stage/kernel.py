@@ -13,7 +13,7 @@ from torch import Tensor
 from torchdpcate.errors import InputError
 from torchdpcate.features.unit_kernel import SMOOTHNESS, UnitKernel
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.second_stage.kernel_solve import SQUARED, KernelFit, Loss, minimise
+from torchdpcate.second_stage.kernel_solve import SQUARED, KernelFit, ResidualLoss, minimise
 from torchdpcate.second_stage.kernel_system import DenseSystem, DualSystem, ProductSystem
 from torchdpcate.second_stage.linear import huber_sensitivity, squared_sensitivity
 from torchdpcate.second_stage.recipes import RidgeSecondStage, old_names
@@ -40,14 +40,14 @@ class KernelStage(RKHSStage):
         block: The second-stage block.
         kernel: The unit kernel.
         ridge: lambda, public.
-        loss: The loss; its threshold is public or paid for.
+        loss: The loss; its threshold is public or private.
         largest_dense: Records up to which the kernel matrix is held in memory.
     """
 
     block: SecondStageBlock
     kernel: UnitKernel
     ridge: float
-    loss: Loss = SQUARED
+    loss: ResidualLoss = SQUARED
     largest_dense: int = 15_000
 
     def __post_init__(self) -> None:
@@ -221,5 +221,5 @@ class KernelSecondStage(RidgeSecondStage):
         """Return the kernel stage; its coefficients are solved for when first asked for."""
         kernel = UnitKernel(self.kernel, self.bandwidth_for(block.domain), block.domain)
         ridge = self.ridge_for(block.bounds.weight, block.s.shape[0], budget)
-        loss = Loss(self.threshold or threshold, truncated=self.loss == "truncated_squared")
+        loss = ResidualLoss(self.threshold or threshold, truncated=self.loss == "truncated_squared")
         return KernelStage(block, kernel, ridge, loss, self.largest_dense)

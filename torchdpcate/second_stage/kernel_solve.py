@@ -14,12 +14,12 @@ _MOST_STEPS = 200  # Newton steps before giving up
 
 
 @dataclass(frozen=True)
-class Loss:
+class ResidualLoss:
     r"""r^2, the Huber loss, or the truncated square min(r^2, tau^2), which is not convex.
 
     Attributes:
         threshold: tau; infinity means r^2.
-        truncated: Whether residuals beyond tau stop to count, rather than to pull on with 2 tau.
+        truncated: Whether residuals beyond tau have gradient zero in place of 2 tau.
     """
 
     threshold: float = math.inf
@@ -36,7 +36,7 @@ class Loss:
         return residual.clamp(-self.threshold, self.threshold)
 
 
-SQUARED = Loss()
+SQUARED = ResidualLoss()
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,9 @@ class KernelFit:
     gradient_norm: float
 
 
-def minimise(system: DualSystem, s: Tensor, loss: Loss, tolerance: float, start: Tensor | None = None) -> KernelFit:
+def minimise(
+    system: DualSystem, s: Tensor, loss: ResidualLoss, tolerance: float, start: Tensor | None = None
+) -> KernelFit:
     r"""Minimise mean loss(s_i - w_i f(x_i)) + lambda ||f||^2 over the Hilbert space.
 
     With f = sum u_i w_i K(x_i, .), r = s - G u and psi half the derivative of the loss, the gradient is
@@ -66,7 +68,7 @@ def minimise(system: DualSystem, s: Tensor, loss: Loss, tolerance: float, start:
     squared loss. For the truncated square the full step minimises a majorant of the objective, which never rises.
 
     Args:
-        system: shift I + G.
+        system: Shift I + G.
         s: Targets, [n].
         loss: The loss.
         tolerance: Largest norm of the gradient in the Hilbert space.
@@ -97,7 +99,7 @@ def _newton_step(system: DualSystem, excess: Tensor, inside: Tensor) -> Tensor:
     return system.solve(excess[:, None] - moved, inside)[:, 0]
 
 
-def _line_search(system: DualSystem, loss: Loss, u: Tensor, residual: Tensor, step: Tensor) -> float:
+def _line_search(system: DualSystem, loss: ResidualLoss, u: Tensor, residual: Tensor, step: Tensor) -> float:
     """Return the share of the step, at most 1, at which the objective is least along it."""
     if math.isinf(loss.threshold):
         return 1.0

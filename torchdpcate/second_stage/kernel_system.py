@@ -11,7 +11,7 @@ from torchdpcate.erm.conjugate_gradients import conjugate_gradients
 from torchdpcate.errors import NumericalError
 
 _BLOCK_ELEMENTS = 2**20  # of the kernel at once: 8 MiB, so that all passes over a block find it in the cache
-_CHANGED_SHARE = 0.05  # of the factored records: beyond it a new factor is cheaper than an update
+_CHANGED_SHARE = 0.05  # of the factored records: beyond it a new factor takes less time than an update
 _LANDMARKS = 512  # rank of the preconditioner
 _LANDMARK_JITTER = 1e-8  # of a preconditioner alone: it changes how long a solve takes and nothing else
 _CG_STEPS = 5_000
@@ -114,8 +114,8 @@ class DenseSystem(DualSystem):
                 return self._factored
             self._factored = None  # before the next is made: two do not fit where one does
         index = active.nonzero()[:, 0]
-        whole = len(index) == len(active)
-        self._factored = index, self._cholesky(self._matrix if whole else self._matrix[index[:, None], index])
+        every = len(index) == len(active)
+        self._factored = index, self._cholesky(self._matrix if every else self._matrix[index[:, None], index])
         return self._factored
 
 

@@ -36,13 +36,13 @@ class LinearProblem:
     anywhere.
 
     Attributes:
-        psi: Features psi(x), float64 [n, p], rows of norm at most one; a `Design` where they would fill the memory.
+        psi: Features psi(x), float64 [n, p], rows of norm at most one; a ``Design`` where they would fill the memory.
         s: Targets, float64 [n].
         w: Weights, float64 [n].
         ridge: lambda > 0, public.
         weight_bound: Public bound B of ||v||.
         target_bound: Public bound S of |s|.
-        threshold: Public or paid-for Huber threshold tau; infinity means the squared loss.
+        threshold: Public or private Huber threshold tau; infinity means the squared loss.
     """
 
     psi: Tensor | Design
@@ -56,7 +56,9 @@ class LinearProblem:
     def __post_init__(self) -> None:
         """Refuse a ridge or a threshold under which the head has no bounded sensitivity."""
         if not (self.ridge > 0 and math.isfinite(self.ridge)):
-            raise InputError(f"second_stage.ridge = {self.ridge}: the certificate needs a positive ridge")
+            raise InputError(
+                f"second_stage.ridge = {self.ridge}: the sensitivity is bounded only with a positive ridge"
+            )
         if not self.threshold > 0:
             raise InputError(f"second_stage.threshold = {self.threshold}: give a positive Huber threshold")
 
@@ -154,7 +156,7 @@ def solve(problem: LinearProblem) -> LinearFit:
         The fit, with a gradient norm of at most ``problem.tolerance``.
 
     Raises:
-        NumericalError: The tolerance is finer than float64 can tell; nothing may be released.
+        NumericalError: The tolerance is finer than float64 resolves; nothing may be released.
 
     Example:
         >>> psi = torch.eye(2, dtype=torch.float64)
@@ -178,7 +180,7 @@ def solve_perturbed(problem: LinearProblem, linear_terms: Tensor) -> Tensor:
         Minimisers [runs, p], each with a gradient norm (linear term included) of at most ``problem.tolerance``.
 
     Raises:
-        NumericalError: The tolerance is finer than float64 can tell; nothing may be released.
+        NumericalError: The tolerance is finer than float64 resolves; nothing may be released.
     """
     rows = max(1, _MOST_NUMBERS // math.prod(problem.design.shape))
     return torch.cat([_newton(problem, part)[0] for part in linear_terms.split(rows)])

@@ -21,8 +21,8 @@ class FeedForward:
     theta holds W_1 (row by row), b_1, W_2, b_2, and so on; ``u(x) = (x - centre) * slope``.
 
     Args:
-        widths: covariates, hidden units of each layer, 1.
-        centre: middle of the public box, [q].
+        widths: Covariates, hidden units of each layer, 1.
+        centre: Middle of the public box, [q].
         slope: 2 over the width of the box, 0 for a constant column, [q].
     """
 
@@ -66,14 +66,14 @@ class NeuralHead(LightningModule):
     outcome range): the ridge and the polish's tolerance are in their units.
 
     Args:
-        dimension: number of covariates q.
-        low: public lower bounds of the covariates, q numbers.
-        high: public upper bounds, q numbers.
-        width: units of each hidden layer.
-        depth: hidden layers.
-        ridge: weight of ``||theta||^2`` (no one half; a weight decay of 2 ridge), at least 0.
-        learning_rate: of Adam.
-        generator: source of the initial weights; None is torch's global one.
+        dimension: Number of covariates q.
+        low: Public lower bounds of the covariates, q numbers.
+        high: Public upper bounds, q numbers.
+        width: Units of each hidden layer.
+        depth: Hidden layers.
+        ridge: Weight of ``||theta||^2`` (no one half; a weight decay of 2 ridge), at least 0.
+        learning_rate: Of Adam.
+        generator: Source of the initial weights; None is torch's global one.
 
     Raises:
         InputError: if a size or the ridge is out of range, or the bounds do not fit.
@@ -145,10 +145,10 @@ class NeuralHead(LightningModule):
 
 @dataclass(frozen=True)
 class NeuralFit:
-    """A stationary point of the head's objective. It is the curator's, all of it.
+    """A stationary point of the head's objective. Not private.
 
     Attributes:
-        theta: the parameters, [p], float64, on the device that trained them.
+        theta: The parameters, [p], float64, on the device that trained them.
         gradient_norm: ``||grad F(theta)||_2``.
         objective: ``F(theta)``.
         iterations: L-BFGS iterations of the polish.
@@ -183,17 +183,17 @@ def fit_neural_head(
     region, which cope with negative curvature, finish what it leaves.
 
     Args:
-        head: the head; it is trained in place and ends on the trainer's device.
-        x: covariates of the second-stage block, [n, q].
-        s: targets, [n].
-        w: weights, [n].
+        head: The head; it is trained in place and ends on the trainer's device.
+        x: Covariates of the second-stage block, [n, q].
+        s: Targets, [n].
+        w: Weights, [n].
         trainer_factory: ``(max_epochs=...) -> Trainer``.
-        epochs: passes of Adam over the records; 0 leaves all to the polish.
-        batch_size: records a step of Adam.
-        tolerance: largest gradient norm of F at the end.
-        polish_iterations: most L-BFGS iterations.
-        newton_steps: most Newton steps.
-        generator: source of the order of the batches; None is torch's global one.
+        epochs: Passes of Adam over the records; 0 leaves all to the polish.
+        batch_size: Records a step of Adam.
+        tolerance: Largest gradient norm of F at the end.
+        polish_iterations: Most L-BFGS iterations.
+        newton_steps: Most Newton steps.
+        generator: Source of the order of the batches; None is torch's global one.
 
     Returns:
         The stationary point. That it is a minimum is for the solver of the influence function to check.

@@ -28,11 +28,11 @@ _NONPRIVATE_RIDGE = 1e-4
 @renamed(share="budget_fraction")
 @dataclass(frozen=True)
 class PrivateThreshold:
-    """A Huber threshold that the nuisance block pays for: a private quantile of its |s|.
+    """A private Huber threshold: a private quantile of |s| on the nuisance block.
 
     Attributes:
         quantile: Which quantile of |s| becomes the threshold, in (0, 1).
-        budget_fraction: Of the nuisance block's epsilon, which pays for it (pure), in (0, 1).
+        budget_fraction: Fraction of the nuisance block's epsilon that it is charged (pure), in (0, 1).
         points: Size of the public geometric grid from S / 1000 to S.
     """
 
@@ -72,7 +72,7 @@ class SecondStage(ABC):
         trainer: "Callable[..., Trainer]",
         seed: int,
     ) -> FittedStage:
-        """Return the fitted stage, the curator's.
+        """Return the fitted stage, not private.
 
         Args:
             block: The second-stage block.
@@ -208,7 +208,7 @@ class NeuralSecondStage(SecondStage):
         for name, least in (("width", 1), ("depth", 1), ("epochs", 0), ("batch_size", 1)):
             value = getattr(self, name)
             if not (isinstance(value, int) and value >= least):
-                raise InputError(f"second_stage.{name} = {value}: give a whole number of at least {least}")
+                raise InputError(f"second_stage.{name} = {value}: give an integer of at least {least}")
         for name in ("ridge", "tolerance"):
             value = getattr(self, name)
             if not (value > 0 and math.isfinite(value)):

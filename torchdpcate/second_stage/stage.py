@@ -1,4 +1,4 @@
-"""The second-stage block as the fit sees it, and the heads fitted to it. All of it is the curator's."""
+"""The second-stage block and the heads fitted to it. Not private."""
 
 import dataclasses
 import math
@@ -157,7 +157,7 @@ class LinearStage(ParametricStage, RKHSStage):
         block: The second-stage block.
         features: The feature map, set up.
         ridge: lambda, public.
-        threshold: Huber threshold, public or paid for; infinity means the squared loss.
+        threshold: Huber threshold, public or private; infinity means the squared loss.
     """
 
     block: SecondStageBlock

@@ -48,7 +48,7 @@ def worst_pair(
 
     and the Huber loss y or B tau sin(t) / (ridge n), whichever is less. t and u are the best of a fine grid.
 
-    Source: found by searching whole data sets (``experiments.audit.worst_problem``). Searches never went beyond it
+    Source: found by searches over data sets (``experiments.audit.worst_problem``). No search went beyond it
     for the squared loss and for tau <= S, and by less than one per cent for larger tau. For the squared loss as n
     grows, cos t = (sqrt(1 + 2 beta^2) - 1) / (2 beta) with beta = B / sqrt(ridge), and the change tends to
     2 B S / (ridge n) sin t (1 + beta / 2 cos t).

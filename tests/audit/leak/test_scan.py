@@ -36,7 +36,7 @@ DOMAIN = {
 
 
 def marked(rng: np.random.Generator, n: int = 400) -> pd.DataFrame:
-    """Records with digits of their own, whole ages, and columns that training never reads."""
+    """Records with digits of their own, integer ages, and columns that training never reads."""
     treat, dose = rng.binomial(1, 0.4, n), rng.uniform(0.1, 0.9, n)
     frame = {"treat": treat, "age": rng.integers(18, 90, n), "dose": dose, "sex": rng.integers(0, 2, n)}
     frame |= {"pay": 2 + treat + 3 * dose + rng.uniform(0, 2, n), "person": [f"QX-{i:05d}" for i in range(n)]}
@@ -223,33 +223,33 @@ PLANTS: dict[str, tuple[Callable[[Run], object], str]] = {
         lambda run: run.add_chunk(b"zTXt", b"Comment\0\0" + zlib.compress(repr(record(run)).encode())),
         "pay",
     ),
-    "PNG unknown chunk": (lambda run: run.add_chunk(b"teSt", b"anything"), "vouched for"),
+    "PNG unknown chunk": (lambda run: run.add_chunk(b"teSt", b"anything"), "cannot be checked"),
     "PNG in HTML": (embedded, "pay"),
     "half an image": (
         lambda run: (run.release / "b.png").write_bytes((run.release / "effect.png").read_bytes()[:9000]),
-        "vouched for",
+        "cannot be checked",
     ),
     "behind the image": (
         lambda run: (run.release / "effect.png").open("ab").write(b"more"),
-        "vouched for",
+        "cannot be checked",
     ),
     "curator's figure": (
         lambda run: shutil.copy(run.folder / "curator" / "effect.png", run.release / "effect.png"),
         "a copy of a curator's file",
     ),
     "curator's curve": (curator_curve, "the curve effect_in_figure_without_noise"),
-    "pickle": (drop("model.pkl", pickle.dumps([1.0, 2.0])), "vouched for"),
-    "pickle by another name": (drop("facts.json", pickle.dumps([1.0, 2.0])), "vouched for"),
+    "pickle": (drop("model.pkl", pickle.dumps([1.0, 2.0])), "cannot be checked"),
+    "pickle by another name": (drop("facts.json", pickle.dumps([1.0, 2.0])), "cannot be checked"),
     "pickle in an npz": (
         lambda run: np.savez(run.release / "a.npz", x=np.array([{"a": 1}], dtype=object)),
-        "vouched for",
+        "cannot be checked",
     ),
     "npz": (lambda run: np.savez(run.release / "a.npz", x=run.table["dose"].to_numpy()[:5]), "dose"),
     "zip": (zipped, "pay"),
     "csv": (frame_to("rows.csv"), "dose"),
     "parquet": (frame_to("rows.parquet"), "dose"),
     "file name": (lambda run: (run.release / f"effect_{record(run)!r}.md").write_text("text"), "pay"),
-    "link": (lambda run: (run.release / "more.md").symlink_to(run.folder / "summary.json"), "vouched for"),
+    "link": (lambda run: (run.release / "more.md").symlink_to(run.folder / "summary.json"), "cannot be checked"),
     "path in metadata": (lambda run: run.add_tensors({"made_by": "/home/ann/trial/people.csv"}), "a place on a"),
     "path of another system": (lambda run: run.add_line(r"from C:\trial\people.csv"), "a place on a machine"),
     "path of the data": (
@@ -300,7 +300,7 @@ def test_one_outcome_of_few_digits_is_a_suspect_and_several_are_a_leak(run):
 
 
 def test_two_numbers_of_one_record_are_a_leak_and_of_two_are_not(run):
-    """Few digits may be somebody's by chance, but hardly two of the same person's."""
+    """A number of few digits may equal a record's by chance, but hardly two of the same record."""
     table = run.rounded(pay=5, dose=7)
     full = table[(table["pay"].astype(str).str.len() == 7) & (table["dose"].astype(str).str.len() == 9)]
     before = (run.release / "privacy.md").read_text()
@@ -467,8 +467,8 @@ def test_many_weak_matches_are_beyond_chance_and_few_are_not():
 
 @pytest.mark.slow
 @given(st.integers(1, 10**7 - 1), st.integers(-6, 6))
-def test_the_grid_of_a_decimal_is_its_last_digit_or_coarser(whole, exponent):
-    value = float(f"{whole}e{exponent}")
+def test_the_grid_of_a_decimal_is_its_last_digit_or_coarser(integer, exponent):
+    value = float(f"{integer}e{exponent}")
     step = float(grid_step(np.array([value]))[0])
     assert step >= 0.999 * 10.0**exponent
     ratio = value / step

@@ -86,7 +86,7 @@ def test_one_coin_under_epsilon_and_delta():
 
 
 def test_a_mechanism_that_rarely_betrays_all_coins_is_not_refuted():
-    """(0, delta)-privacy allows all coins to be told with probability delta: the bounds are sharp about it."""
+    """(0, delta)-privacy allows all coins to be revealed with probability delta: the bounds are sharp about it."""
 
     def total_variation(delta):
         return lambda alpha: max(0.0, 1 - delta - alpha)

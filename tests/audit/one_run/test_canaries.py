@@ -11,7 +11,7 @@ import torch
 from opacus.grad_sample import GradSampleHooksFastGradientClipping
 
 from tests.nuisance.cases import Recorder
-from torchdpcate.audit.one_run import canaries as room
+from torchdpcate.audit.one_run import canaries as canaries_module
 from torchdpcate.audit.one_run.bounds import best_guesses
 from torchdpcate.audit.one_run.canaries import (
     ATTACKS,
@@ -204,7 +204,7 @@ def weaker_noise(monkeypatch, factor):
     def faulty(*args, plan, **settings):
         return train(*args, plan=replace(plan, noise_multiplier=plan.noise_multiplier / factor), **settings)
 
-    monkeypatch.setattr(room, "train", faulty)
+    monkeypatch.setattr(canaries_module, "train", faulty)
 
 
 @pytest.mark.slow

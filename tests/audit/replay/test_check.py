@@ -144,7 +144,7 @@ def test_records_sorted_by_outcome_before_the_split_are_reported():
         return learner_pipeline(learner())(records.subset(records.y.argsort()), noise)
 
     kinds = found(pipeline)
-    assert set(kinds) == {"records"}  # the blocks' indices are the same: only the rows tell
+    assert set(kinds) == {"records"}  # the blocks' indices are the same: only the rows differ
     assert len(kinds["records"]) == 2
 
 
@@ -214,13 +214,13 @@ class Planted(OutputPerturbation):
 class SkipsItsCharge(Planted):
     def privatize(self, stage, budget, session):
         ready, noise = self.prepare(stage, budget), session.noise
-        return self.head(ready, noise.paid(ready.draw(noise, 1)[0]))
+        return self.head(ready, noise.released(ready.draw(noise, 1)[0]))
 
 
 class ChargesAfterwards(Planted):
     def privatize(self, stage, budget, session):
         ready, noise = self.prepare(stage, budget), session.noise
-        theta = noise.paid(ready.draw(noise, 1)[0])
+        theta = noise.released(ready.draw(noise, 1)[0])
         session.pay(ready.event)
         return self.head(ready, theta)
 
@@ -230,7 +230,7 @@ class ScalesBySample(Planted):
         ready, noise = self.prepare(stage, budget), session.noise
         session.pay(ready.event)
         drawn = noise.gaussian(len(stage.theta), float(stage.block.s.abs().mean()))
-        return self.head(ready, noise.paid(stage.theta + drawn))
+        return self.head(ready, noise.released(stage.theta + drawn))
 
 
 class DrawsAsOftenAsTreated(Planted):
@@ -239,7 +239,7 @@ class DrawsAsOftenAsTreated(Planted):
         session.pay(ready.event)
         for _ in range(int((stage.block.w > 0).sum())):
             theta = ready.draw(noise, 1)[0]
-        return self.head(ready, noise.paid(theta))
+        return self.head(ready, noise.released(theta))
 
 
 class ReleasesTheFit(Planted):
@@ -252,7 +252,7 @@ class HandsOutTheFitAsPaid(Planted):
     def privatize(self, stage, budget, session):
         ready, noise = self.prepare(stage, budget), session.noise
         session.pay(ready.event)
-        return self.head(ready, noise.paid(stage.theta))
+        return self.head(ready, noise.released(stage.theta))
 
 
 class TellsTheMean(Planted):
@@ -391,7 +391,7 @@ def test_with_its_gradients_kept_dp_sgd_ends_at_the_same_weights(mode):
 
 
 def test_without_keeping_its_gradients_the_weights_differ(monkeypatch):
-    monkeypatch.setattr(ReplayingNoise, "paid", lambda noise, output: output)
+    monkeypatch.setattr(ReplayingNoise, "released", lambda noise, output: output)
     assert "result.module.outcome.net.0.weight" in found(dp_sgd(rate=1.0))["result"]
 
 
@@ -448,7 +448,7 @@ def test_arguments_are_checked():
 def test_a_report_reads_in_lines():
     report = check(lambda records, noise: {"largest": float(records.y.max())}, NEIGHBOURS[1:2])
     assert str(report).splitlines() == [
-        "neighbours replayed: 1, paid-for outputs kept: 0, differences: 1",
+        "neighbours replayed: 1, charged outputs kept: 0, differences: 1",
         f"  result at result.largest: {float(RECORDS.y.max())!r} on D, {DOMAIN.outcome_high!r} on a neighbour",
     ]
 

@@ -145,10 +145,10 @@ def test_a_source_of_the_experiments_seed_is_found_in_every_draw():
     assert in_the_run == {
         ("permutation", "torchdpcate/data/checked.py"),
         ("fine_gaussian", "torchdpcate/nuisance/engines.py"),
-        ("paid", "torchdpcate/nuisance/engines.py"),
+        ("released", "torchdpcate/nuisance/engines.py"),
         ("gaussian", "torchdpcate/erm/perturbation.py"),
         ("gaussian", "torchdpcate/privacy/mechanisms.py"),
-        ("paid", "torchdpcate/estimators/cate/mechanisms/base.py"),
+        ("released", "torchdpcate/estimators/mechanism.py"),
     }
 
 
@@ -198,6 +198,6 @@ def test_a_pipeline_that_ignores_its_source_is_found():
 
 def test_single_numbers_and_selections_may_meet_by_chance():
     def pipeline(records, noise):
-        return noise.paid(float(noise.select(torch.tensor([0.0, 1e6]), 1.0) + noise.gaussian(2, 1.0)[0]))
+        return noise.released(float(noise.select(torch.tensor([0.0, 1e6]), 1.0) + noise.gaussian(2, 1.0)[0]))
 
     assert check_fresh_noise(pipeline, STUDY.records, SEED) == []

@@ -36,8 +36,8 @@ def test_a_secret_scale_is_free_where_the_step_is_given_and_the_step_is_not():
         ("select", (torch.zeros(3), 1.0), (torch.zeros(4), 1.0), "candidates"),
         ("select", (torch.zeros(3), 1.0), (torch.zeros(3), 2.0), "epsilon"),
         ("select", (torch.zeros(3), 1.0, 1.0), (torch.zeros(3), 1.0, 2.0), "sensitivity"),
-        ("paid", ([torch.zeros(2)],), ([torch.zeros(3)],), "form"),
-        ("paid", (1.0,), ((1.0, 2.0),), "form"),
+        ("released", ([torch.zeros(2)],), ([torch.zeros(3)],), "form"),
+        ("released", (1.0,), ((1.0, 2.0),), "form"),
     ],
 )
 def test_every_fact_of_a_call_is_compared(method, arguments, others, fact):
@@ -60,7 +60,7 @@ def test_selections_streams_and_outputs_are_those_of_the_tape():
     def run(noise, shift):
         stream = noise.generator()
         index = noise.select(shift * torch.arange(50.0), 20.0)
-        kept = noise.paid({"sum": torch.rand(3, generator=stream) + shift, "index": [index]})
+        kept = noise.released({"sum": torch.rand(3, generator=stream) + shift, "index": [index]})
         kept["sum"] += 1  # what the run does to its copy does not reach the tape
         return kept, torch.rand(2, generator=stream)
 

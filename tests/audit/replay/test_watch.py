@@ -17,12 +17,12 @@ def test_noise_charged_but_settled_below_its_use_is_reported():
         ledger = Ledger({"all": PrivacyBudget(1.0, 0.0)})
         entry = ledger.charge("all", "sums", PureEvent(0.1), count=2, planned=5)
         for _ in range(2):
-            noise.paid(noise.laplace(1, 10.0))
+            noise.released(noise.laplace(1, 10.0))
         assert unpaid(noise.tape) == []
         ledger.advance(entry, 3)
-        noise.paid(noise.laplace(1, 10.0))
+        noise.released(noise.laplace(1, 10.0))
         assert unpaid(noise.tape) == []
-        noise.paid(noise.laplace(1, 10.0))
+        noise.released(noise.laplace(1, 10.0))
         assert [d.kind for d in unpaid(noise.tape)] == ["unpaid laplace", "unpaid output"]
         ledger.settle(entry, 2)
     assert unpaid(noise.tape)[-1].kind == "settled below use"
@@ -37,7 +37,7 @@ def test_a_ledger_in_a_file_is_charged_before_the_noise_is_drawn(tmp_path):
         mechanism = GaussianMechanism(PrivacyBudget(0.5, 1e-6), 1.0)
         ledger.charge("all", "mean", mechanism.event)
         mechanism.release(torch.zeros(3), noise)
-    assert [call.kind for call in noise.tape] == ["charge", "gaussian", "paid"]
+    assert [call.kind for call in noise.tape] == ["charge", "gaussian", "released"]
     assert unpaid(noise.tape) == []
 
 
@@ -62,7 +62,7 @@ def test_coins_are_no_noise():
     with watched(noise):
         Ledger({"all": PrivacyBudget(1.0, 0.0)}).charge("all", "batch", PureEvent(0.5))
         coins = torch.empty(9).uniform_(generator=noise.generator())
-        noise.paid(coins.sum())
+        noise.released(coins.sum())
     assert [d.kind for d in unpaid(noise.tape)] == ["output without noise"]
 
 
@@ -76,7 +76,7 @@ def test_two_ledgers_are_told_apart():
     with watched(noise):
         ledger = Ledger({"all": PrivacyBudget(1.0, 0.0)})
         ledger.charge("all", "sum", PureEvent(0.5))
-        noise.paid(noise.laplace(1, 2.0))
+        noise.released(noise.laplace(1, 2.0))
     assert unpaid(noise.tape[4:]) == []
 
 

@@ -142,7 +142,7 @@ def learner(budget: PrivacyBudget | None = BUDGET, **settings) -> DoublyRobustEf
 
 
 @pytest.mark.parametrize("estimand", ESTIMANDS)
-def test_each_block_pays_the_whole_budget_and_a_release_survives_its_file(tmp_path, estimand):
+def test_each_block_pays_the_full_budget_and_a_release_survives_its_file(tmp_path, estimand):
     fitted = learner(estimand=estimand, noise=None, split=0.4).fit(*arrays(1500, seed=0))
     assert fitted.sizes_ == {NUISANCE: 600, RECORDS: 900}
     assert fitted.ledger_.spent(RECORDS)["epsilon"] == 0
@@ -182,12 +182,12 @@ def test_where_noise_swamps_the_number_of_treated_the_interval_is_everything():
     scored = random_records(50, 20)
     ranges = ScoreRanges.widest(make_estimand("ATT", 0.1)).repeated(50)
     found = release_scores(scored, ranges, make_estimand("ATT", 0.1), 0.05, FitSession(NoiseSource.fixed(0)))
-    assert found.swamped.any()
+    assert found.noise_dominated.any()
     for part in (found.estimate, found.gaussian, found.laplace):
         assert torch.isfinite(part).all()
     fitted = learner(PrivacyBudget(0.01, 1e-5), estimand="ATT").fit(*arrays(200, seed=0))
     release = fitted.release()
-    assert release.main.swamped
+    assert release.main.noise_dominated
     with pytest.warns(UserWarning, match="swamps"):
         assert release.interval().tolist() == [-1, 1]
 

@@ -124,8 +124,8 @@ def test_the_choice_is_charged_as_asked_and_paid_for():
     asked = {}
 
     class Recorder:
-        def paid(self, output):
-            asked["paid"] = output
+        def released(self, output):
+            asked["released"] = output
             return output
 
         def select(self, scores, epsilon, sensitivity):
@@ -136,7 +136,7 @@ def test_the_choice_is_charged_as_asked_and_paid_for():
     assert asked["epsilon"] == 0.05
     assert asked["sensitivity"] == pytest.approx(1.0, abs=1e-5)
     assert asked["best"] == 0.0
-    assert asked["paid"] == 0
+    assert asked["released"] == 0
     assert Tuning(share=0.1).event(PrivacyBudget(0.5, 1e-5)) == PureEvent(0.05)
 
 

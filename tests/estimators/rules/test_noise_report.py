@@ -111,7 +111,7 @@ def test_a_hopeless_budget_is_refused_with_the_accuracy_to_expect():
     needed = needed_ridge(budget.epsilon, FACTS["bounds"], LOSS.curvature)
     report = explain_noise(**FACTS | {"budget": budget, "ridge": needed, "mechanism": "output"})
     with pytest.raises(InputError) as refused:
-        check_ridge(needed, 1000.0, report)
+        check_ridge(needed, 1000.0, budget, lambda: report)
     for words in ("epsilon = 0.0001", "ridge = 2e+04", "ridge_bound = 1e+03", "accuracy of 0.50", "records"):
         assert words in str(refused.value)
-    check_ridge(needed, 1e5, report)
+    check_ridge(needed, 1e5, budget, lambda: report)

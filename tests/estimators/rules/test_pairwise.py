@@ -15,6 +15,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.matching import GAPS, CellPairs, GaussianPairs, pair_bounds
 from torchdpcate.estimators.rules.outcome import SignedResidual
 from torchdpcate.estimators.rules.pairwise import PairwiseRule, _pairwise
+from torchdpcate.estimators.rules.recompute import RULE_LEARNERS
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -266,3 +267,12 @@ def test_the_declared_pair_comes_near_the_claim():
     assert said[0] == pytest.approx(1 - said[1], abs=0.012)
     assert 0.6 < said[1] < np.exp(1.0) * (1 - said[1]) + 0.02
     assert game.guarantee.budget == PrivacyBudget(1.0, 0.0)
+
+
+def test_verification_asks_the_learner_of_the_stated_name_for_its_bounds():
+    stated = PairwiseRule.stated_bounds({"gap": "sign", "matching": "all"}, 0.1)
+    assert stated == (pair_bounds("sign"), None)
+    with pytest.raises(LookupError):
+        PairwiseRule.stated_bounds({"gap": "sign", "weights": "constant"}, 0.1)
+    assert set(RULE_LEARNERS) == {"owl", "pairwise", "two_stage_rule"}
+    assert RULE_LEARNERS["pairwise"] is PairwiseRule

@@ -93,7 +93,7 @@ def test_private_nuisances_are_paid_by_their_block_and_the_choice_by_the_other()
     assert paid[SCORING] == "release by permute_and_flip"
     assert release.privacy.epsilon <= 4.0
     assert 0 < release.privacy.delta <= 1e-6
-    assert not chosen.guaranteed_.moves_all_scores
+    assert not chosen.nuisances().moves_all_scores
 
 
 def test_a_release_survives_its_file(tmp_path):

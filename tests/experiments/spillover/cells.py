@@ -36,8 +36,9 @@ class CellMeans(ScoreNuisances):
     A cell without a record of an arm gets the middle of the outcome's bounds, one without any propensities of 1 / K.
     """
 
-    certificate = "none"
-    trains = True
+    guarantee = "none"
+    trains = moves_all_scores = True
+    level = Level.HEURISTIC
     e: Tensor | None = None
     mu: Tensor | None = None
 
@@ -51,4 +52,4 @@ class CellMeans(ScoreNuisances):
         shares = torch.where(counts.sum(1, keepdim=True) > 0, counts / counts.sum(1, keepdim=True), 1 / facts.arms)
         e = project_to_floor(shares, facts.overlap)
         functions = CellFunctions(e if self.e is None else self.e, mu if self.mu is None else self.mu)
-        return GuaranteedNuisances(functions, math.inf, True, Level.HEURISTIC, {})
+        return GuaranteedNuisances(functions, math.inf, {})

@@ -31,7 +31,7 @@ def test_spreads(arms, settings, spread):
     nuisances.check(facts(arms), None)
     certified = nuisances.fit(None, facts(arms))
     assert certified.range_sensitivity == pytest.approx(spread)
-    assert not certified.moves_all_scores
+    assert not FixedNuisances.moves_all_scores
     x = DOMAIN.grid(50)
     e = certified.nuisances.propensity(x)
     assert e.shape == certified.nuisances.outcome(x).shape == (50, arms)

@@ -32,7 +32,7 @@ def test_fitted_objects_of_other_data(arms):
     expected = np.stack([model.predict(grid.numpy()) for model in outcome], 1).clip(-1, 3)
     np.testing.assert_allclose(mu.numpy(), expected)
     assert certified.range_sensitivity == pytest.approx(2 * 4 / 0.1)
-    assert not certified.moves_all_scores
+    assert not FrozenNuisances.moves_all_scores
     assert nuisances.fitted_on == ("ab" * 32,)
 
 

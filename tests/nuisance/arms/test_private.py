@@ -35,7 +35,7 @@ def fitted(nuisances: PrivateNuisances, given: SelectionFacts, budget: PrivacyBu
     ledger = Ledger({"nuisance": BUDGET})
     nuisances.check(given, budget)
     train = records(given.training, given.arms)
-    certified = nuisances.fit(train, given, of_ledger(ledger, "nuisance", budget=budget))
+    certified = nuisances.fit(train, given, session=of_ledger(ledger, "nuisance", budget=budget))
     return certified, ledger
 
 
@@ -52,7 +52,7 @@ def test_functions_are_near_the_truth_paid_for_and_within_their_ranges(arms):
     spent = ledger.spent("nuisance")
     assert 0.99 * 8 <= spent["epsilon"] <= 8 * (1 + 1e-9)
     assert spent["delta"] <= 1e-5
-    assert not certified.moves_all_scores
+    assert not PrivateNuisances.moves_all_scores
     for values, ends in zip((e, mu), certified.nuisances.ranges(), strict=True):
         assert (ends[:, 0] <= values.amin(0) + 1e-12).all()
         assert (values.amax(0) <= ends[:, 1] + 1e-12).all()

@@ -95,7 +95,7 @@ def test_where_noise_drowns_the_records_it_says_next_to_nothing(arms):
     # the noise of a sum, of scale 2000, has a weight of 50 / 10^8; thirty scales
     assert guess.propensity == pytest.approx([1 / arms] * arms, abs=0.02)
     assert guess.outcome == pytest.approx([10.0] * arms, abs=40 * 0.1)
-    with pytest.raises(InputError, match="give more epsilon"):
+    with pytest.raises(InputError, match=r"larger privacy\.epsilon"):
         target_mechanism(1e-7, facts(50, arms))
 
 

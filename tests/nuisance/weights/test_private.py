@@ -50,8 +50,8 @@ class Watched(FixedNoise):
         self.log.append("drawn")
         return super()._bytes(count)
 
-    def paid(self, output):
-        self.log.append("paid")
+    def released(self, output):
+        self.log.append("released")
         return torch.zeros_like(output)
 
 
@@ -66,8 +66,8 @@ def test_the_ledger_comes_before_the_noise_and_the_coefficients_pass_as_paid():
         PrivateWeights().fit(records, domain, budget=BUDGET, session=noted(noise, refuse))
     assert noise.log == []
     fitted, _ = bought(PrivateWeights(), records, domain, noise=noise)
-    assert set(noise.log) == {"drawn", "paid"}
-    assert noise.log[-1] == "paid"
+    assert set(noise.log) == {"drawn", "released"}
+    assert noise.log[-1] == "released"
     assert fitted.weights(records).tolist() == [1.0] * 100  # frozen at zero, so that nothing else was used
     assert fitted.bounds.most == 1.0
 

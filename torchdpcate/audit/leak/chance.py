@@ -1,7 +1,7 @@
 """When a released number that equals a curator's number is a leak, and when it is chance.
 
 A number lies on grids: of its decimals, of its binary digits, of multiples of 1/n. The coarsest of them says how
-much it can tell: 37 equals some age anyhow, 0.4866666666666667 is 146 of 300, a float32 has 24 bits. A released
+much a match means: 37 equals some age anyhow, 0.4866666666666667 is 146 of 300, a float32 has 24 bits. A released
 number matches a curator's if it is that number rounded to its own grid, and by chance it does so with about the
 share of its grid's cells that hold a curator's number nearby.
 """
@@ -15,7 +15,7 @@ KINDS = ("doubles", "float32", "short")
 """Kinds of released numbers: of more than 34 bits, of 24 bits, and decimals or others of few digits."""
 
 COARSE = 1e4
-"""Numbers of fewer grid steps (four digits or fewer) can tell nothing and are not compared."""
+"""Numbers of fewer grid steps (four digits or fewer) are not compared, since chance explains their matches."""
 
 SHORTEST = 5
 """Vectors of fewer distinct entries are compared number by number alone."""
@@ -41,8 +41,8 @@ def grid_step(values: np.ndarray, sizes: tuple[int, ...] = ()) -> np.ndarray:
     size = np.abs(np.asarray(values, dtype=np.float64))
     safe = np.where(size == 0, 1.0, size)
     mantissa, exponent = np.frexp(safe)
-    whole = (mantissa * 2.0**53).astype(np.int64)
-    lowest = (whole & -whole).astype(np.float64)
+    binary = (mantissa * 2.0**53).astype(np.int64)
+    lowest = (binary & -binary).astype(np.float64)
     step = np.ldexp(lowest, exponent - 53)
     # 0.1 is stored as the nearest float: a decimal is one up to the rounding of its storage
     slack = np.where(lowest >= 2.0**29, 2.0**-24, _ULP) * safe
@@ -70,7 +70,7 @@ def kind_of(value: float, step: float, other: float) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Coincidences:
-    """Released numbers held against one pool of curator numbers.
+    """Released numbers compared with one pool of curator numbers.
 
     Attributes:
         nearest: Index into the pool of the number that each released one equals, -1 for none, [k].
@@ -126,7 +126,7 @@ class Coincidences:
         return order[: beyond[-1] + 1] if len(beyond) else order[:0]
 
 
-def coincidences(values: np.ndarray, steps: np.ndarray, spread: np.ndarray, pool: np.ndarray) -> Coincidences:
+def coincidences(values: np.ndarray, steps: np.ndarray, noise_size: np.ndarray, pool: np.ndarray) -> Coincidences:
     r"""Hold released numbers against curator numbers, sizes alone (a sign may be turned).
 
     The chance of r with grid step u is the largest, over neighbourhoods of r, of
@@ -135,8 +135,8 @@ def coincidences(values: np.ndarray, steps: np.ndarray, spread: np.ndarray, pool
     Args:
         values: Distinct released numbers, none of them 0, [k].
         steps: Their grid steps, [k].
-        spread: How far the noise moved each from a curator's number of the same place, where known, else
-            infinite: legitimate noise of this size brings r within u of it with probability u / spread, [k].
+        noise_size: How far the noise moved each from a curator's number of the same place, where known, else
+            infinite: legitimate noise of this size brings r within u of it with probability u / noise_size, [k].
         pool: Curator numbers, sorted sizes above 0, distinct, [m].
     """
     size = np.abs(values)
@@ -152,7 +152,7 @@ def coincidences(values: np.ndarray, steps: np.ndarray, spread: np.ndarray, pool
         low, high = _between(pool, size * (1 - reach), size * (1 + reach))
         others = high - low - own
         chance = np.where(others >= _CROWD, np.maximum(chance, others * half / (reach * size)), chance)
-    chance = np.minimum(np.maximum(chance, 2 * half / spread), 1.0)
+    chance = np.minimum(np.maximum(chance, 2 * half / noise_size), 1.0)
     middle = np.clip(np.searchsorted(pool, size), 0, len(pool) - 1)
     before = np.maximum(middle - 1, 0)
     closest = np.where(np.abs(pool[before] - size) < np.abs(pool[middle] - size), before, middle)

@@ -1,4 +1,4 @@
-"""What must not leave: the curator's numbers and the records, apart from the public facts among them."""
+"""What must not be released: the curator's numbers and the records, without the public facts among them."""
 
 import json
 import re
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from torchdpcate.data.study import Study
 
-# Settings, facts and paid-for numbers that the curator's files hold besides; every other entry is a secret.
+# Settings, facts and private numbers that the curator's files hold besides; every other entry is a secret.
 _PUBLIC = {
     "task", "data", "learner", "release", "mechanism", "level", "claim", "epsilon", "delta", "requested", "spent", "n",
     "blocks", "seed", "huber_threshold", "head_parameters", "public", "privacy", "schema", "facts", "nuisances",
@@ -169,7 +169,7 @@ def _numbers_of(value: Any) -> np.ndarray:
 
 
 def _raw_table(path: Any) -> "pd.DataFrame | None":
-    """Return the whole table of the data file or files, columns that training never reads included."""
+    """Return the table of the data file or files, columns that training never reads included."""
     import pandas as pd
 
     if path is None:

@@ -6,7 +6,7 @@ import numpy as np
 
 _BLUE = np.array([31, 119, 180])  # C0, the colour of the released effect
 _MARGIN = 0.05 / 1.1  # of the axes' width, left free at either side of a curve
-_APART = 4.0  # pixels between two curves before they can be told apart
+_APART = 4.0  # pixels between two curves before they can be distinguished
 _SHIFTS = np.array([shift for shift in range(-80, 81, 5) if abs(shift) >= 10])
 _FEWEST = 30  # columns
 _TRIES, _BEST = 1000, 20
@@ -102,6 +102,6 @@ def _refined(rows: np.ndarray, effect: np.ndarray, start: float, slope: float) -
 
 
 def _filled(ink: np.ndarray, path: np.ndarray) -> np.ndarray:
-    """Tell in which columns there is ink within a pixel and a half of the path."""
+    """Return in which columns there is ink within a pixel and a half of the path."""
     near = np.clip(np.rint(path).astype(int) + np.arange(-1, 2)[:, None], 0, len(ink) - 1)
     return ink[near, np.arange(len(path))].any(0)

@@ -28,7 +28,7 @@ _FROM_TRAINING = {".safetensors", ".json", ".md", ".html", ".png"}
 
 
 class Unreadable(ValueError):
-    """A file whose contents nothing vouches for; the message says why."""
+    """A file whose contents cannot be checked; the message says why."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +114,7 @@ def read_folder(folder: Path, pattern: str = "**/*") -> Contents:
 
 
 def _sums(contents: Contents, name: str, folder: Path) -> None:
-    """Checksums of files that are read themselves tell nothing more; that one does not fit, `verify` tells."""
+    """Checksums add nothing to the files, which are read themselves; ``verify`` reports one that does not fit."""
     try:
         report = check_sums(folder)
     except VerificationError as error:
@@ -131,7 +131,7 @@ def _read(contents: Contents, name: str, data: bytes) -> None:
         return
     try:
         reader(contents, name, data)
-    except Exception as error:  # whatever a reader stumbles over, the file cannot be vouched for
+    except Exception as error:  # whatever the error of a reader, the file cannot be checked
         reason = " ".join(str(error).split())[:120] if isinstance(error, Unreadable) else type(error).__name__
         contents.unreadable[name] = f"does not read as what its name says ({reason})"
 

@@ -8,6 +8,13 @@ import numpy as np
 from torchdpcate.audit.leak.chance import KINDS, Coincidences
 from torchdpcate.audit.leak.curator import Curator, read_curator
 from torchdpcate.audit.leak.files import read_folder
+from torchdpcate.audit.leak.release_checks import (
+    copied_files,
+    drawn_curves,
+    read_stated,
+    records_asked_for,
+    too_little_noise,
+)
 from torchdpcate.audit.leak.search import (
     Finding,
     Released,
@@ -19,13 +26,12 @@ from torchdpcate.audit.leak.search import (
     word_findings,
 )
 from torchdpcate.audit.leak.vectors import copied_records, copied_vectors
-from torchdpcate.audit.leak.whole import copied_files, drawn_curves, read_stated, records_asked_for, too_little_noise
 from torchdpcate.errors import AuditFailure
 
 FALSE_ALARM = 1e-6
 """Bound of the probability that the scan of a folder with nothing in it reports a leak by chance."""
 
-# How that is shared out; with two searches of wholes and the noise stated, it adds up to one.
+# How that is divided; with the two searches of complete vectors and records and the check of noise it adds up to one.
 _SHARES = {
     "the curator's single numbers": 0.25,
     "the same in other units": 0.05,
@@ -33,7 +39,7 @@ _SHARES = {
     "these in other units": 0.05,
     "the records": 0.2,
 }
-_WHOLE, _NOISE = 0.05, 0.05
+_COMPLETE, _NOISE = 0.05, 0.05
 _SHOWN = 20  # lines of a table
 
 
@@ -78,19 +84,19 @@ def scan(run: str | Path) -> LeakReport:
 
     Everything in the folder is read: tensors, metadata, JSON, text, tables, archives, text of figures, names; the
     released curve's companions in ``effect.png``. A file that cannot be read to the end is a leak, because
-    nothing vouches for it. Read numbers are compared with
+    it cannot be checked. Read numbers are compared with
 
-    - every number of ``curator/`` and ``summary.json`` that is no setting, public fact or paid-for number,
+    - every number of ``curator/`` and ``summary.json`` that is no setting, public fact or private release,
     - these times and over n and the outcome range, whatever the sign,
     - the records, loaded again from ``curator/config.yaml``: as encoded, scaled by their bounds, and all columns
       of their table,
 
-    and a match is a released number that is the other one rounded to its own grid (`grid_step`): to the last bits,
-    through float32, or to the digits printed. Vectors of equal length are compared as a whole, in any unit, with
-    the noise itself too; numbers that stand together, with the records one by one; released coefficients must be
+    and a match is a released number that is the other one rounded to its own grid (``grid_step``): to the last bits,
+    through float32, or to the digits printed. Complete vectors of equal length are compared, in any unit, with the
+    noise itself too; numbers that stand together, with the records one by one; released coefficients must be
     as far from the noise-free ones as their stated noise.
 
-    Left out and counted, because they could not tell anything: numbers of four digits or fewer (small integers,
+    Left out and counted, because chance explains their matches: numbers of four digits or fewer (small integers,
     ages and other coarse grids, shares k/n of few records); numbers equal to a public one (settings, bounds,
     categories, queries, sizes, the ledger's); short roundings of longer numbers of the same release. Short
     numbers that stand by the name of what they equal ("treated: 185") are leaks all the same; without the name
@@ -98,7 +104,7 @@ def scan(run: str | Path) -> LeakReport:
 
     Guarantee:
         A folder whose numbers are noisy or public raises an alarm by chance with probability below 1e-6 a scan:
-        each search has a share of it, spent by `Coincidences.beyond_chance`, with the chance of each match
+        each search has a share of it, spent by ``Coincidences.beyond_chance``, with the chance of each match
         estimated from the curator's numbers nearby. Words, paths, names and unreadable files involve no chance.
         Legitimate noise below a millionth of the values it hides is reported as none.
         No finding does not prove that there is no leak: sums of few records, functions of several numbers, single
@@ -127,7 +133,7 @@ def scan(run: str | Path) -> LeakReport:
     comparisons, leaks, suspects, left_out = _numbers(released, curator)
     leaks += too_little_noise(stated, curator, FALSE_ALARM * _NOISE)
     leaks += word_findings(contents, curator) + copied_files(run) + drawn_curves(run, curator)
-    leaks += [Finding(name, "the file", "cannot be vouched for", why) for name, why in contents.unreadable.items()]
+    leaks += [Finding(name, "the file", "cannot be checked", why) for name, why in contents.unreadable.items()]
     notes = [*curator.notes, *contents.unusual]
     notes += records_asked_for(stated, curator)
     leaks = _once(leaks)
@@ -158,8 +164,8 @@ def _numbers(
         comparisons.append(_row(against, outcome))
         leaks, suspects = leaks + beyond, suspects + unlikely
     copies: list[Finding] = []
-    for against, search in (("vectors as a whole", copied_vectors), ("records as a whole", copied_records)):
-        pairs, found = search(released, curator, FALSE_ALARM * _WHOLE)
+    for against, search in (("complete vectors", copied_vectors), ("complete records", copied_records)):
+        pairs, found = search(released, curator, FALSE_ALARM * _COMPLETE)
         comparisons.append(Comparison(against, pairs, (0.0,) * len(KINDS), (len(found), 0, 0)))
         copies += found
     hidden, fine = int(released.hidden.sum()), len(released.fine)
@@ -169,8 +175,8 @@ def _numbers(
         "public curator numbers": sum(pool.public for pool in pools[::2]),
         "short curator numbers": sum(pool.coarse for pool in pools[::2]),
     }
-    whole = {(copy.file, copy.place) for copy in copies}
-    single = [leak for leak in leaks if (leak.file, leak.place) not in whole]
+    copied = {(copy.file, copy.place) for copy in copies}
+    single = [leak for leak in leaks if (leak.file, leak.place) not in copied]
     return comparisons, copies + single, suspects, left_out
 
 

@@ -47,7 +47,7 @@ class Released:
         found: Where the numbers stand, as they were found.
         values: One number of each size, [k].
         steps: Grid steps, [k].
-        spread: How far noise moved each from a curator's number of the same place, else infinite, [k].
+        noise_size: How far noise moved each from a curator's number of the same place, else infinite, [k].
         hidden: Numbers that say nothing: public ones, and roundings of others in the release, [k].
         places: (index into ``values``, index into ``found``) of every number, sorted, [m, 2].
     """
@@ -55,13 +55,13 @@ class Released:
     found: list[Numbers]
     values: np.ndarray
     steps: np.ndarray
-    spread: np.ndarray
+    noise_size: np.ndarray
     hidden: np.ndarray
     places: np.ndarray
 
     @cached_property
     def fine(self) -> np.ndarray:
-        """Indices of numbers with enough digits to tell something."""
+        """Indices of numbers with enough digits to be compared."""
         return np.flatnonzero(~self.hidden & (np.abs(self.values) >= COARSE * self.steps))
 
     def where(self, index: int) -> list[Numbers]:
@@ -71,7 +71,7 @@ class Released:
 
 
 def gather(contents: Contents, curator: Curator) -> Released:
-    """Return the distinct numbers of a release folder, held against the public ones."""
+    """Return the distinct numbers of a release folder, compared with the public ones."""
     found = contents.numbers
     flat = np.concatenate([np.zeros(0), *(numbers.values.ravel() for numbers in found)])
     owner = np.repeat(np.arange(len(found)), [numbers.values.size for numbers in found])
@@ -79,12 +79,12 @@ def gather(contents: Contents, curator: Curator) -> Released:
     kept = np.isfinite(flat) & (flat != 0)
     size, first, inverse = np.unique(np.abs(flat[kept]), return_index=True, return_inverse=True)
     steps = grid_step(size, (*curator.sizes, *_SMALL))
-    spread = np.full(len(size), np.inf)
-    np.minimum.at(spread, inverse, noise[kept])
+    noise_size = np.full(len(size), np.inf)
+    np.minimum.at(noise_size, inverse, noise[kept])
     alone = np.array([numbers.alone for numbers in found], dtype=bool)[owner[kept]]
     hidden = is_public(size, curator) | _rounding(size, steps, np.unique(size[inverse[alone]]))
     places = np.stack([inverse, owner[kept]], axis=1)[np.argsort(inverse, kind="stable")]
-    return Released(found, flat[kept][first], steps, spread, hidden, places)
+    return Released(found, flat[kept][first], steps, noise_size, hidden, places)
 
 
 def _noise(values: np.ndarray, curator: Curator) -> np.ndarray:
@@ -100,14 +100,14 @@ def _noise(values: np.ndarray, curator: Curator) -> np.ndarray:
 
 
 def is_public(size: np.ndarray, curator: Curator) -> np.ndarray:
-    """Tell which sizes are public numbers, as doubles or through float32."""
+    """Return which sizes are public numbers, as doubles or through float32."""
     pool = np.unique(np.abs(np.concatenate([np.zeros(0), *map(np.ravel, curator.public)])))
     slack = np.where(size.astype(np.float32) == size, 2.0**-24, _SAME) * size
     return np.searchsorted(pool, size + slack, side="right") > np.searchsorted(pool, size - slack, side="left")
 
 
 def _rounding(size: np.ndarray, steps: np.ndarray, longer: np.ndarray) -> np.ndarray:
-    """Tell which short numbers are roundings of a longer one of the release, which is compared itself."""
+    """Return which short numbers are roundings of a longer one of the release, which is compared itself."""
     half = steps / 2 * (1 + 1e-9)
     near = np.searchsorted(longer, size + half, side="right") - np.searchsorted(longer, size - half, side="left")
     itself = np.isin(size, longer)
@@ -161,7 +161,7 @@ def number_findings(released: Released, pool: Pool, alpha: float) -> tuple[Coinc
         The outcome, the matches beyond chance, and the short numbers among the others that chance explains badly.
     """
     outcome = coincidences(
-        released.values[released.fine], released.steps[released.fine], released.spread[released.fine], pool.sizes
+        released.values[released.fine], released.steps[released.fine], released.noise_size[released.fine], pool.sizes
     )
     beyond: list[Finding] = []
     unlikely: list[Finding] = []
@@ -185,24 +185,24 @@ def _match(released: Released, index: int, pool: Pool, other: int, chance: float
 
 
 def named_findings(released: Released, curator: Curator) -> tuple[Coincidences, list[Finding], list[Finding]]:
-    """Return the outcome by name, leaks that say what they are, and matches that chance may explain.
+    """Return the outcome by name, leaks found by name, and matches that chance may explain.
 
-    A number that equals one of the curator's and stands by its name is a leak however few digits it has: a whole
-    number of 10 or more, or one of four digits. Without the name, few digits may be chance. The numbers that
+    A number that equals one of the curator's and stands by its name is a leak however few digits it has: an
+    integer of 10 or more, or a number of four digits. Without the name, few digits may be chance. The numbers that
     stand by any such name are what the search compares; training writes none that is short.
     """
     pool = make_pool({name: np.array(value) for name, value in curator.scalars.items()}, curator, coarse=True)
     index = np.flatnonzero(~released.hidden & (np.abs(released.values) >= 10 * released.steps))
-    found = coincidences(released.values[index], released.steps[index], released.spread[index], pool.sizes)
+    found = coincidences(released.values[index], released.steps[index], released.noise_size[index], pool.sizes)
     called_any = _standing_by(released, index, set().union(*map(_words, curator.scalars)))
     named: list[Finding] = []
     bare: list[Finding] = []
     for i in found.matched:
         value, step = abs(released.values[index[i]]), released.steps[index[i]]
         other, name = pool.sizes[found.nearest[i]], str(pool.names[found.nearest[i]])
-        telling = value >= 1000 * step or (value == other and value == np.rint(value))
+        significant = value >= 1000 * step or (value == other and value == np.rint(value))
         places = released.where(index[i])
-        called = [p for p in places if p.alone and _words(name) & _words(p.context)] if telling else []
+        called = [p for p in places if p.alone and _words(name) & _words(p.context)] if significant else []
         place, what = (called or places)[0], f"{kind_of(value, step, other)}: {name}"
         finding = Finding(place.file, place.place, what, f"{value:.10g}", float(found.chance[i]))
         (named if called else bare).append(finding)
@@ -210,7 +210,7 @@ def named_findings(released: Released, curator: Curator) -> tuple[Coincidences, 
 
 
 def _standing_by(released: Released, index: np.ndarray, names: set[str]) -> np.ndarray:
-    """Tell which numbers stand by one of these words."""
+    """Return which numbers stand by one of these words."""
     by_name = np.array([numbers.alone and bool(names & _words(numbers.context)) for numbers in released.found], bool)
     called = np.zeros(len(released.values), dtype=bool)
     np.logical_or.at(called, released.places[:, 0], by_name[released.places[:, 1]])

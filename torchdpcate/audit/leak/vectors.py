@@ -1,4 +1,4 @@
-"""The searches of the leak scan that take vectors and whole records at a time."""
+"""The searches of the leak scan that compare vectors and records."""
 
 import numpy as np
 from scipy.special import pdtrc
@@ -56,7 +56,7 @@ def _rows(values: np.ndarray) -> list[np.ndarray]:
 def copied_records(released: Released, curator: Curator, alpha: float) -> tuple[int, list[Finding]]:
     r"""Return how many places were compared with records, and those that hold several numbers of one record.
 
-    Numbers of few digits each may be somebody's by chance; two or three of the same person are not. A number r
+    A number of few digits may equal a record's by chance; two or three of the same record hardly do. A number r
     of grid step u is within u / 2 of a given value by chance with probability about 2 u / (3 r) if the two are
     of like size, so that record i meets k of the numbers of a place with at most the Poisson tail of mean
     lambda_i, their sum; the chance of a place is the sum over the records.
@@ -64,8 +64,8 @@ def copied_records(released: Released, curator: Curator, alpha: float) -> tuple[
     if curator.rows is None:
         return 0, []
     size = np.abs(curator.rows)
-    telling = (size >= COARSE * grid_step(size, curator.sizes)) & ~is_public(size, curator)
-    size = np.where(telling, size, np.nan)
+    compared = (size >= COARSE * grid_step(size, curator.sizes)) & ~is_public(size, curator)
+    size = np.where(compared, size, np.nan)
     fine = np.isin(released.places[:, 0], released.fine)
     numbers, place = released.places[fine].T
     several = [p for p in np.unique(place) if (place == p).sum() > 1]
@@ -79,7 +79,7 @@ def copied_records(released: Released, curator: Curator, alpha: float) -> tuple[
             continue
         weight = np.concatenate([[0.0], np.cumsum(2 * steps / (3 * values))])
         near = weight[np.searchsorted(values, 2 * size)] - weight[np.searchsorted(values, size / 2)]
-        chance = float(pdtrc(most - 1, np.where(telling, near, 0.0).sum(1)).sum())
+        chance = float(pdtrc(most - 1, np.where(compared, near, 0.0).sum(1)).sum())
         if chance <= alpha / len(several):
             found, row = released.found[p], int(met.argmax())
             what = f"{most} numbers of one record (the first such is record {row})"

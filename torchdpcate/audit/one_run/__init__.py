@@ -1,4 +1,4 @@
-"""Audits of whole trainings in one run: canary records chosen by coins that the attack guesses."""
+"""Audits of trainings in one run: canary records chosen by coins that the attack guesses."""
 
 from torchdpcate._lazy import exports
 

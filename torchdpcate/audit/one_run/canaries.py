@@ -105,7 +105,7 @@ def canary_pairs(module: Nuisances, canaries: int) -> CanaryPairs:
 
 
 def _order(least: int) -> int:
-    """The smallest power of two of at least `least` and 2."""
+    """The smallest power of two of at least ``least`` and 2."""
     return 1 << max(least - 1, 1).bit_length()
 
 
@@ -162,7 +162,7 @@ class Eavesdropper(Callback):
 
 
 class _Loss(nn.Module):
-    """The loss of one record, as the forward pass that `functional_call` wants."""
+    """The loss of one record, as a forward pass for ``functional_call``."""
 
     def __init__(self, module: Nuisances) -> None:
         super().__init__()
@@ -192,8 +192,8 @@ class Overheard:
 
     Attributes:
         coins: The truth, -1 or +1, [m].
-        white_box: Evidence from every noisy step, see `Eavesdropper`, [m].
-        black_box: Evidence from the final model alone: how training changed `loss_gaps`, [m].
+        white_box: Evidence from every noisy step, see ``Eavesdropper``, [m].
+        black_box: Evidence from the final model alone: how training changed ``loss_gaps``, [m].
     """
 
     coins: Tensor
@@ -215,7 +215,7 @@ def overhear(
         noise: Where the coins, the sampling and the noise come from.
 
     Raises:
-        InputError: See `canary_pairs` and `train`.
+        InputError: See ``canary_pairs`` and ``train``.
     """
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -236,11 +236,11 @@ def overhear(
 class OneRunAudit:
     """What canaries in one training run, or a few, prove about its privacy.
 
-    Each bound alone holds at the confidence. The claim is a whole trade-off curve, and `epsilon_bound` alone is
+    Each bound alone holds at the confidence. The claim is a trade-off curve, and ``epsilon_bound`` alone is
     set against it: it lies above the claim if and only if that curve is refuted.
 
     Attributes:
-        attack: `white_box` or `black_box`.
+        attack: ``white_box`` or ``black_box``.
         canaries: Number of pairs, and of records.
         guesses: Guesses in each run.
         correct: Right ones, run by run.
@@ -296,11 +296,11 @@ def audit_nuisances(
     Args:
         budget: What the training claims to spend.
         config: The settings of the nuisances.
-        domain: Public bounds; None takes `canary_domain`.
+        domain: Public bounds; None takes ``canary_domain``.
         canaries: Number of pairs, and of records.
         guesses: Guesses in each run, fixed here and now; None takes half the canaries.
-        runs: Independent runs; more bring the bound closer to the truth, see `bounds.confidence_of_each`.
-        attack: `white_box` sees every noisy step, as DP-SGD allows its adversary; `black_box` the final model.
+        runs: Independent runs; more bring the bound closer to the truth, see ``bounds.confidence_of_each``.
+        attack: ``white_box`` sees every noisy step, as DP-SGD allows its adversary; ``black_box`` the final model.
         confidence: Of the bounds: an honest training is refuted with probability at most 1 - confidence.
         seed: Of the public first weights; coins, sampling and noise do not depend on it.
         noise: Where these come from; None takes the system's entropy.

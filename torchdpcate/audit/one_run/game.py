@@ -15,7 +15,7 @@ _FEWEST, _MOST = 100, 1_000  # canaries of a run
 
 @dataclass(frozen=True)
 class OneRunGame:
-    """Coins that choose each of many canary records in a whole training, guessed from what it shows."""
+    """Coins that choose each of many canary records in one training, guessed from its outputs."""
 
     budget: PrivacyBudget
 

@@ -1,4 +1,4 @@
-"""Pipelines run again: on a neighbour, what was paid for kept as it was; and on the same records with fresh noise."""
+"""Pipelines run again: on a neighbour, with the charged outputs kept; and on the same records with fresh noise."""
 
 from torchdpcate._lazy import exports
 

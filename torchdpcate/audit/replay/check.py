@@ -1,4 +1,4 @@
-"""The replay check: run a pipeline again with one record replaced and every paid-for output kept as it was."""
+"""The replay check: run a pipeline again with one record replaced and every charged output kept as it was."""
 
 import dataclasses
 import io
@@ -26,7 +26,7 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.release import Release
 
 Pipeline = Callable[[CausalData, NoiseSource], Any]
-"""Runs on records with a noise source; returns what `outcome` can read, such as a `Run`."""
+"""Runs on records with a noise source; returns what ``outcome`` can read, such as a ``Run``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,12 +44,12 @@ class Run:
 
 @dataclass(frozen=True)
 class ReplayReport:
-    """What one record changed that nobody paid for. The curator's: the differences may quote secrets.
+    """What one record changed besides the charged outputs. Not private: the differences may quote records.
 
     Attributes:
         differences: Each once by kind and place.
         neighbours: How many neighbours were replayed.
-        outputs: How many paid-for outputs were kept.
+        outputs: How many charged outputs were kept.
     """
 
     differences: list[Difference]
@@ -63,7 +63,7 @@ class ReplayReport:
 
     def __str__(self) -> str:
         """One line for each difference."""
-        head = f"neighbours replayed: {self.neighbours}, paid-for outputs kept: {self.outputs}, "
+        head = f"neighbours replayed: {self.neighbours}, charged outputs kept: {self.outputs}, "
         lines = [f"  {d.kind} at {d.place}: {d.on_d} on D, {d.on_neighbour} on a neighbour" for d in self.differences]
         return "\n".join([f"{head}differences: {len(lines)}", *lines])
 
@@ -71,14 +71,14 @@ class ReplayReport:
 def replay(
     pipeline: Pipeline, records: CausalData, *neighbours: CausalData, noise: NoiseSource | None = None
 ) -> ReplayReport:
-    """Report what a pipeline shows of one record beyond the outputs that it paid for.
+    """Report what a pipeline shows of one record beyond the outputs that were charged.
 
-    The pipeline runs on D, where its noise and paid-for outputs are recorded; again on D, which finds what does not
-    repeat by itself; then on each neighbour. Noise and paid-for outputs are those of the first run throughout, so
+    The pipeline runs on D, where its noise and charged outputs are recorded; again on D, which finds what does not
+    repeat by itself; then on each neighbour. Noise and charged outputs are those of the first run throughout, so
     that all else a reader gets has to be the same: order, places, sizes and scales of the draws, ledger, release,
     public facts, blocks, exceptions, warnings and printed text. A scale drawn with a step of its own may be secret.
     The records keep their order: neighbours as lists that differ in one place are what a random order makes of tables.
-    On any data set each output needs a charge and a draw before it (`unpaid`). The blocks that train may differ in
+    On any data set each output needs a charge and a draw before it (``unpaid``). The blocks that train may differ in
     one record.
 
     What passes is no proof: scales that are wrong on every data set alike are the attacks' business, and another
@@ -87,7 +87,7 @@ def replay(
     Args:
         pipeline: What is checked; it must take all its privacy noise from the source it is given.
         records: D.
-        neighbours: D with one record replaced; `neighbours_for_replay` gives extreme ones.
+        neighbours: D with one record replaced; ``neighbours_for_replay`` gives extreme ones.
         noise: Where the first run's noise comes from; None takes the operating system's entropy.
 
     Raises:
@@ -99,7 +99,7 @@ def replay(
         >>> domain = Domain([0.0], [1.0], 0.0, 4.0)
         >>> leak = lambda records, noise: {"largest outcome": float(records.y.max())}
         >>> print(replay(leak, records, *neighbours_for_replay(records, domain)))
-        neighbours replayed: 6, paid-for outputs kept: 0, differences: 1
+        neighbours replayed: 6, charged outputs kept: 0, differences: 1
           result at result.largest outcome: 2.0 on D, 4.0 on a neighbour
     """
     _check(records, neighbours)
@@ -114,7 +114,7 @@ def replay(
     if on_d.error is not None and not found:
         raise on_d.error
     once = {(d.kind, d.place): d for d in reversed(found)}
-    outputs = sum(call.kind == "paid" for call in recording.tape)
+    outputs = sum(call.kind == "released" for call in recording.tape)
     return ReplayReport(list(reversed(once.values())), len(neighbours), outputs)
 
 

@@ -51,8 +51,8 @@ def check_fresh_noise(
     """Report noise of a pipeline that repeats when every seed is set alike, and what is wrong with its source.
 
     The pipeline runs twice on the same records, with torch, NumPy, Python and Lightning seeded by ``seed`` before each
-    run. Draws, streams and paid-for outputs that are the same are reported; so is a run that drew nothing from the
-    source it was given. Single numbers, coins and selections repeat by chance and are not compared; `check_source`
+    run. Draws, streams and charged outputs that are the same are reported; so is a run that drew nothing from the
+    source it was given. Single numbers, coins and selections repeat by chance and are not compared; ``check_source``
     draws enough of them.
 
     Args:
@@ -66,11 +66,11 @@ def check_fresh_noise(
 
     Example:
         >>> records = CausalData.from_arrays([[0.1], [0.2], [0.3]], [0, 1, 1], [0.0, 1.0, 2.0])
-        >>> total = lambda records, noise: noise.paid(records.y.sum() + noise.gaussian(2, scale=1.0))
+        >>> total = lambda records, noise: noise.released(records.y.sum() + noise.gaussian(2, scale=1.0))
         >>> check_fresh_noise(total, records, seed=0)
         []
         >>> [found.kind for found in check_fresh_noise(total, records, 0, lambda: NoiseSource.fixed(0))][-2:]
-        ['gaussian', 'paid']
+        ['gaussian', 'released']
     """
     first, second = (_by_place(_tape(pipeline, records, seed, source)) for _ in range(2))
     if not first:
@@ -152,7 +152,7 @@ def _alike(first: dict[str, Tensor], second: dict[str, Tensor], how: str) -> lis
 
 
 def _in_children(noise: NoiseSource) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
-    """Draws of two children who inherit the source at the same time, and the parent's own afterwards."""
+    """Draws of two child processes that inherit the source at the same time, and the parent's afterwards."""
     context = multiprocessing.get_context("fork")
     start = context.Barrier(2)
     children = []
@@ -192,13 +192,13 @@ def _tape(pipeline: Pipeline, records: CausalData, seed: int, source: Source) ->
 def _by_place(tape: Sequence[Call]) -> dict[tuple[str, str], list[Tensor]]:
     """The numbers of each call at one place; coins, selections, single numbers and orders of few records are left out.
 
-    Additive noise is taken in units of its own size: its scale may be bought, and then differs between two runs.
+    Additive noise is taken in units of its own size: its scale may be private, and then differs between two runs.
     """
     found: dict[tuple[str, str], list[Tensor]] = defaultdict(list)
     for call in tape:
         parts = [leaf.double().flatten() for leaf in tree_leaves(call.output) if isinstance(leaf, Tensor)]
         least = _NUMBERS if call.kind == "permutation" else 2
-        if call.kind in (*_ADDED, "permutation", "uniform", "generator", "paid") and sum(map(len, parts)) >= least:
+        if call.kind in (*_ADDED, "permutation", "uniform", "generator", "released") and sum(map(len, parts)) >= least:
             numbers = torch.cat(parts)
             found[call.kind, call.place].append(numbers / numbers.norm() if call.kind in _ADDED else numbers)
     return found

@@ -1,4 +1,4 @@
-"""What comes out of a run, leaf by leaf: all that a reader gets or may infer, and the curator's public facts."""
+"""The outcome of a run, leaf by leaf: all that a reader gets or may infer, and the public facts of the learner."""
 
 import dataclasses
 import hashlib
@@ -40,7 +40,7 @@ def leaves(value: Any, path: str = "result") -> dict[str, Any]:
     their names.
 
     Raises:
-        InputError: Something else, which nobody could compare.
+        InputError: Something else, which cannot be compared.
 
     Example:
         >>> leaves({"theta": [1.0, 2.0]}, "release")
@@ -83,7 +83,7 @@ def outcome(result: Any) -> dict[str, Any]:
         result: A release; or an object with any of ``release``, ``learner`` and ``folder``; or plain data.
 
     Raises:
-        InputError: A part that `leaves` cannot read.
+        InputError: A part that ``leaves`` cannot read.
     """
     if isinstance(result, Release):
         return _release(result)

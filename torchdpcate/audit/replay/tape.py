@@ -1,4 +1,4 @@
-"""A tape of one run: what it drew, paid and handed out, in order, each with its place in the code."""
+"""A tape of one run: its draws, charges and outputs, in order, each with its place in the code."""
 
 import copy
 import sys
@@ -45,7 +45,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Difference:
-    """Something that one record changed, and that nobody paid for. The curator's: it may quote secrets.
+    """Something that one record changed without a charge. Not private: it may quote records.
 
     Attributes:
         kind: What differs.
@@ -73,9 +73,9 @@ class RecordingNoise(NoiseSource):
 
     Example:
         >>> noise = RecordingNoise()
-        >>> value = noise.paid(noise.gaussian(2, scale=1.0))
+        >>> value = noise.released(noise.gaussian(2, scale=1.0))
         >>> [call.kind for call in noise.tape]
-        ['gaussian', 'paid']
+        ['gaussian', 'released']
     """
 
     def __init__(self, inner: NoiseSource | None = None, keep_order: bool = False) -> None:
@@ -90,33 +90,33 @@ class RecordingNoise(NoiseSource):
         return output
 
     def gaussian(self, size: int, scale: float, step: float | None = None) -> Tensor:
-        """See `NoiseSource.gaussian`; a scale with a step of its own may be secret, so it is no fact."""
+        """See ``NoiseSource.gaussian``; a scale with a step of its own may be secret, so it is no fact."""
         facts = {"size": size, "scale": "secret" if step is not None else scale, "step": step}
         return self.note("gaussian", facts, self.inner.gaussian(size, scale, step))
 
     def laplace(self, size: int, scale: float) -> Tensor:
-        """See `NoiseSource.laplace`."""
+        """See ``NoiseSource.laplace``."""
         return self.note("laplace", {"size": size, "scale": scale}, self.inner.laplace(size, scale))
 
     def k_norm(self, size: int, dimension: int, scale: float, order: float = 2.0) -> Tensor:
-        """See `NoiseSource.k_norm`."""
+        """See ``NoiseSource.k_norm``."""
         facts = {"size": size, "dimension": dimension, "scale": scale, "order": order}
         return self.note("k_norm", facts, self.inner.k_norm(size, dimension, scale, order))
 
     def root_polytope(self, size: int, scale: float) -> Tensor:
-        """See `NoiseSource.root_polytope`."""
+        """See ``NoiseSource.root_polytope``."""
         return self.note("root_polytope", {"size": size, "scale": scale}, self.inner.root_polytope(size, scale))
 
     def fine_gaussian(self, size: int, scale: float) -> Tensor:
-        """See `NoiseSource.fine_gaussian`."""
+        """See ``NoiseSource.fine_gaussian``."""
         return self.note("fine_gaussian", {"size": size, "scale": scale}, self.inner.fine_gaussian(size, scale))
 
     def uniform(self, size: int) -> Tensor:
-        """See `NoiseSource.uniform`."""
+        """See ``NoiseSource.uniform``."""
         return self.note("uniform", {"size": size}, self.inner.uniform(size))
 
     def coins(self, size: int, probability: float) -> Tensor:
-        """See `NoiseSource.coins`."""
+        """See ``NoiseSource.coins``."""
         return self.note("coins", {"size": size, "probability": probability}, self.inner.coins(size, probability))
 
     def _bytes(self, count: int) -> bytes:
@@ -131,25 +131,25 @@ class RecordingNoise(NoiseSource):
         return self.note("select", facts, self.inner.select(scores, epsilon, sensitivity, "gumbel"))
 
     def generator(self, device: str | torch.device = "cpu") -> torch.Generator:
-        """See `NoiseSource.generator`; what is drawn from the stream is noted by `watched`."""
+        """See ``NoiseSource.generator``; what is drawn from the stream is noted by ``watched``."""
         stream = self.inner.generator(device)
         stream.set_state(self.note("generator", {"device": stream.device.type}, stream.get_state()))
         self.streams.append(stream)
         return stream
 
     def permutation(self, n: int) -> Tensor:
-        """See `NoiseSource.permutation`; the order as it is, where it is to be kept."""
+        """See ``NoiseSource.permutation``; the order as it is, where it is to be kept."""
         return self.note("permutation", {"size": n}, torch.arange(n) if self.keep_order else self.inner.permutation(n))
 
-    def paid(self, output: Any) -> Any:
-        """See `NoiseSource.paid`."""
-        return self.note("paid", {"form": form(output)}, output)
+    def released(self, output: Any) -> Any:
+        """See ``NoiseSource.released``."""
+        return self.note("released", {"form": form(output)}, output)
 
 
 class ReplayingNoise(RecordingNoise):
     """Hands out what a tape holds, and notes where the run departs from it.
 
-    Noise, streams, selections and paid-for outputs are those of the tape. A call that is not the next one is sought
+    Noise, streams, selections and charged outputs are those of the tape. A call that is not the next one is sought
     further on; the calls passed over, and a call that the tape does not hold, are differences.
 
     Args:
@@ -225,14 +225,14 @@ def place() -> str:
 
 
 def innermost(trace: TracebackType | None) -> str:
-    """As `place`, of an exception's traceback."""
+    """As ``place``, of an exception's traceback."""
     places = [(_short(f.f_code.co_filename), line, f.f_code.co_qualname) for f, line in walk_tb(trace)]
     return next((f"{name}:{line} in {function}" for name, line, function in reversed(places) if name), "unknown")
 
 
 @cache
 def _short(filename: str) -> str | None:
-    """A file's name for a report; None if nobody would look there."""
+    """A file's name for a report; None for libraries and the audit itself."""
     path = Path(filename)
     if filename in _PLUMBING or not path.is_absolute():
         return None

@@ -22,7 +22,7 @@ _COINS = ("uniform_", "bernoulli", "bernoulli_", "randperm", "randint")
 def watched(noise: RecordingNoise) -> Iterator[None]:
     """Write on the tape of ``noise`` every change of a ledger, every start of DP-SGD and every draw from a stream.
 
-    It changes `Ledger` and `DPSGD` for the length of the block: one run at a time in a process.
+    It changes ``Ledger`` and ``DPSGD`` for the length of the block: one run at a time in a process.
 
     Args:
         noise: What the run draws from.
@@ -68,18 +68,18 @@ def watched(noise: RecordingNoise) -> Iterator[None]:
 def unpaid(tape: Sequence[Call]) -> list[Difference]:
     """What a tape handed out or drew without a charge before it.
 
-    The rule: each charged event pays for one paid output, so a mechanism of several outputs hands them out together;
-    an output needs noise drawn since the one before; and an entry is never settled below what it paid for.
+    The rule: each charged event covers one output, so a mechanism of several outputs hands them out together;
+    an output needs noise drawn since the one before; and an entry is never settled below what it covered.
 
     Args:
-        tape: A whole run's calls.
+        tape: All calls of a run.
 
     Returns:
         What breaks the rule; ``on_d`` says how, ``on_neighbour`` what was wanted.
 
     Example:
         >>> noise = RecordingNoise()
-        >>> _ = noise.paid(noise.gaussian(1, scale=1.0))
+        >>> _ = noise.released(noise.gaussian(1, scale=1.0))
         >>> [found.kind for found in unpaid(noise.tape)]
         ['unpaid gaussian', 'unpaid output']
     """
@@ -104,7 +104,7 @@ def unpaid(tape: Sequence[Call]) -> list[Difference]:
             drawn = True
             if _payer(charged, used) is None:
                 found.append(Difference(f"unpaid {call.kind}", call.place, "drawn", "a charge before it"))
-        elif call.kind == "paid":
+        elif call.kind == "released":
             payer = _payer(charged, used)
             if payer is None:
                 found.append(Difference("unpaid output", call.place, "handed out", "a charge of its own before it"))
@@ -117,7 +117,7 @@ def unpaid(tape: Sequence[Call]) -> list[Difference]:
 
 
 def _payer(charged: dict[tuple[int, int], int], used: dict[tuple[int, int], int]) -> tuple[int, int] | None:
-    """The latest entry with an event that has paid for nothing yet."""
+    """The latest entry with an event that covers no output yet."""
     return next((entry for entry in reversed(charged) if charged[entry] > used.get(entry, 0)), None)
 
 

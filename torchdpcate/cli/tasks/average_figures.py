@@ -59,7 +59,7 @@ def report_figures(runs: pd.DataFrame) -> "dict[str, Figure]":
     """Return the figures of average effects by the names of their files; all numbers in them are released ones.
 
     Estimates of one problem with their intervals lie below each other; a balance figure is drawn for a run of its
-    own, and of several runs for those that bought one.
+    own, and of several runs for those that released the actual one.
 
     Args:
         runs: One row a run, with its ``method``.
@@ -79,8 +79,8 @@ def report_figures(runs: pd.DataFrame) -> "dict[str, Figure]":
         )
     balances = {name: release.balance for name, release in loaded.items() if release.balance is not None}
     if len(runs) > 1:
-        bought = [name for name, balance in balances.items() if balance.before is not None]
-        balances = {name: balances[name] for name in bought[:_MOST_BALANCES]}
+        actual = [name for name, balance in balances.items() if balance.before is not None]
+        balances = {name: balances[name] for name in actual[:_MOST_BALANCES]}
     for name, balance in balances.items():
         mark = "" if len(runs) == 1 else f"_{file_name(name)}"
         figures[f"balance{mark}.png"] = balance_figure(balance, claim=loaded[name].privacy.claim)
@@ -88,7 +88,7 @@ def report_figures(runs: pd.DataFrame) -> "dict[str, Figure]":
 
 
 def released_rows(release: AverageEffectRelease, label: str) -> list[IntervalRow]:
-    """Return the lines of a release's estimate, and of the difference in means if it was bought.
+    """Return the lines of a release's estimate, and of the difference in means if it was released.
 
     Args:
         release: What was released.
@@ -101,13 +101,13 @@ def released_rows(release: AverageEffectRelease, label: str) -> list[IntervalRow
 
 
 def _row(label: str, estimate: Estimate, bound: float, secret: bool = False) -> IntervalRow:
-    none = estimate.law is None and not estimate.swamped
+    none = estimate.law is None and not estimate.noise_dominated
     low, high = (None, None) if none else estimate.range(_LEVEL, bound)
     return IntervalRow(label, estimate.value, low, high, secret)
 
 
 def _labels(runs: pd.DataFrame) -> list[str]:
-    """Return what tells each run from those beside it."""
+    """Return what distinguishes each run from those beside it."""
     parts = [runs["method"].astype(str)]
     if runs["requested_epsilon"].nunique() > 1:
         parts.append(runs["requested_epsilon"].map("epsilon {:g}".format))

@@ -41,7 +41,7 @@ class Averages(TaskSpec):
     heading = "Average effects side by side"
     note = "Means over runs; without a known truth error and coverage are dashes."
     settings = ("effect", "estimand", "features", "nuisance")
-    said = ("effect.estimand", f"effect.{_SAMPLE}")
+    summarised = ("effect.estimand", f"effect.{_SAMPLE}")
     measures = (
         Measure(
             key="estimate",
@@ -114,12 +114,12 @@ class Averages(TaskSpec):
         return make(domain=self.study.schema, budget=budget, **settings, **rest)
 
     def fit(self) -> None:
-        """Fit the learner on the records, all at once or batch by batch; its warnings are said."""
+        """Fit the learner on the records, all at once or batch by batch; its warnings are shown."""
         with warnings_said():
             fit_study(self.learner, self.study)
 
     def released(self) -> AverageEffectRelease:
-        """Release the estimate; warnings are said."""
+        """Release the estimate; warnings are shown."""
         with warnings_said():
             return self.learner.release()
 
@@ -156,9 +156,9 @@ class Averages(TaskSpec):
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
         """Return the estimate and its interval; warn where the interval says nothing."""
         release, low, high = self.release, summary["low"], summary["high"]
-        if release.main.swamped:
+        if release.main.noise_dominated:
             say_warning(
-                "the privacy noise swamps the denominator of the estimate, so that any effect is possible; the "
+                "the denominator of the estimate is dominated by privacy noise, so that any effect is possible; the "
                 "interval is the whole range. More records, a larger privacy.epsilon or a larger effect.overlap would "
                 "help"
             )

@@ -154,7 +154,7 @@ class Effects(TaskSpec):
         return noise | {name: pehe(torch.as_tensor(effect), truth) for name, effect in estimates.items()}
 
     def facts(self) -> dict[str, Any]:
-        """Return what is said of the second stage."""
+        """Return the facts of the second stage."""
         stage = self.learner.stage_
         return {
             "head_gradient_norm": stage.gradient_norm,
@@ -223,7 +223,7 @@ class Effects(TaskSpec):
 
     @cached_property
     def _nonprivate(self) -> CATELearner | None:
-        """The same learner without privacy, where the truth tells how well it does."""
+        """The same learner without privacy, where the truth is known, for comparison."""
         records = self.study.records
         return None if self.study.effect is None else self.make(None).fit(records.x, records.a, records.y)
 

@@ -46,7 +46,7 @@ class Policies(TaskSpec):
     heading = "Choices of a policy side by side"
     note = "What the choice is expected to come to by its exact law; without a known truth regret is a dash."
     settings = ("nuisance_guarantee", "policies", "nuisance")
-    said = ("selection",)
+    summarised = ("selection",)
     measures = (
         Measure(
             key="regret_expected",
@@ -143,7 +143,7 @@ class Policies(TaskSpec):
         }
 
     def facts(self) -> dict[str, Any]:
-        """Return what is said of the nuisances."""
+        """Return the facts of the nuisances."""
         selector = self.learner
         return {
             "spread": selector.range_sensitivity_,
@@ -155,7 +155,7 @@ class Policies(TaskSpec):
         """Return utilities, the law of the choice, and nuisances that were not paid for."""
         selector, x, fitted = self.learner, self.study.queries, self.learner.guaranteed_
         assert selector.mechanism_ is not None
-        mark = "" if fitted.moves_all_scores else "public."
+        mark = "" if selector.nuisances().moves_all_scores else "public."
         known = {"propensity": fitted.nuisances.propensity, "outcome": fitted.nuisances.outcome}
         cuts = _numbers_of([family.config() for family in selector.library_.families])
         return {
@@ -207,7 +207,7 @@ class Policies(TaskSpec):
         return pd.DataFrame(table if gains is None else {**table, "regret": (gains.max() - gains).numpy()})
 
     def _true_gains(self) -> Tensor | None:
-        """Return the true mean outcome of each policy above that of treating nobody, [M]; None where it is not known.
+        """Return the true mean outcome of each policy above that of treating no one, [M]; None where it is not known.
 
         At the records' covariates, or, where the truth is known at the queries alone, there.
         """

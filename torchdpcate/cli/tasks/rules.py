@@ -77,7 +77,7 @@ class Rules(TaskSpec):
     release: RuleRelease
 
     def checked(self, config: DictConfig) -> DictConfig:
-        """Fill in the propensity of a generated trial, and refuse to guess that of any other records."""
+        """Fill in the propensity of a generated trial, and refuse other records without one."""
         if not isinstance(config.rule, DictConfig):
             tasks = ", ".join(tasks_of(type(self)))
             raise InputError(f"rule = {config.rule}: the task says which rule; choose a task of {tasks}")
@@ -116,7 +116,7 @@ class Rules(TaskSpec):
         return {**self._accuracies(), **self._values()}
 
     def facts(self) -> dict[str, Any]:
-        """Return what is said of the objective."""
+        """Return the facts of the objective."""
         problem = self._fitted.problem_
         bound = problem.ridge + problem.loss.curvature * problem.n * problem.bounds.most
         return {

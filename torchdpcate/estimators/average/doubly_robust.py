@@ -27,7 +27,7 @@ from torchdpcate.estimators.average.score_sums import (
 )
 from torchdpcate.estimators.average.stated import RECORDS, AverageMechanism
 from torchdpcate.nuisance.recipe import NuisanceRecipe
-from torchdpcate.privacy.budget import whole
+from torchdpcate.privacy.budget import integer
 from torchdpcate.privacy.guarantee import Condition, own_code
 from torchdpcate.privacy.session import FitSession
 
@@ -96,7 +96,7 @@ class DoublyRobustEffect(AverageEffectLearner):
 
     def check(self, n: int) -> None:
         """See ``AverageEffectLearner``; also refuses a budget without delta, and what split and recipe refuse."""
-        whole("seed", self.seed, least=0)
+        integer("seed", self.seed, least=0)
         self.plan(n)
 
     @property

@@ -16,9 +16,7 @@ from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.peers import HorvitzThompson, sum_estimate, sum_mechanism
 from torchdpcate.estimators.average.plan import exact_fit
-from torchdpcate.estimators.average.stated import (
-    AverageMechanism,
-)
+from torchdpcate.estimators.average.stated import AverageMechanism
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import PrivacyBudget, positive
 from torchdpcate.privacy.charge import propensity_by
@@ -93,7 +91,7 @@ def learn_propensity(records: Records, fit: PreparedFit, session: FitSession, ru
     """
     noise = session.noise
     session.pay(fit.event, fit.level, fit.count, charge=propensity_by(ObjectiveFit.name))
-    return noise.paid(fit.draw(records, arm, noise, max(runs, records.sets)))
+    return noise.released(fit.draw(records, arm, noise, max(runs, records.sets)))
 
 
 def release_sum(records: Records, plan: HorvitzThompsonPlan, theta: Tensor, session: FitSession) -> NoisyEstimate:
@@ -112,7 +110,7 @@ def release_sum(records: Records, plan: HorvitzThompsonPlan, theta: Tensor, sess
     noise = session.noise
     session.pay(plan.total.event, part="sum")
     exact = records.total(lambda batch: horvitz_thompson_terms(batch, plan.estimand, theta, records.n))
-    noisy = noise.paid(plan.total.add_noise(exact, noise)[:, 0])
+    noisy = noise.released(plan.total.add_noise(exact, noise)[:, 0])
     return sum_estimate(noisy, records.n, plan.total.released_scale(1))
 
 
@@ -164,10 +162,11 @@ class HorvitzThompsonEffect(AverageEffectLearner):
             the mechanism needs, which is smaller.
 
     Example:
+        >>> import torch
         >>> from torchdpcate import Domain, PrivacyBudget
         >>> X, A = torch.rand(4000, 2), torch.arange(4000) % 2
         >>> Y = (0.3 + 0.4 * A) * torch.ones(4000)
-        >>> learner = HorvitzThompsonEffect(Domain([0, 0], [1, 1], 0.0, 1.0), PrivacyBudget(20.0, 0.0), overlap=0.2)
+        >>> learner = HorvitzThompsonEffect(Domain([0, 0], [1, 1], 0.0, 1.0), PrivacyBudget(4.0, 0.0), overlap=0.2)
         >>> release = learner.fit(X, A, Y).release()
         >>> abs(release.estimate - 0.4) < 0.2, release.privacy.mechanism
         (True, 'horvitz_thompson')

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from torchdpcate.release.estimate import Estimate
@@ -19,7 +20,7 @@ class NoisyEstimate:
         laplace: Scales of independent Laplace parts, [runs, k].
         polytope: What a draw of root-polytope noise with W/epsilon = 1 is multiplied by and summed, [runs, 4]; None
             where there is none.
-        swamped: Whether noise swamps a denominator, so that the interval must be the full range, [runs].
+        noise_dominated: Whether noise dominates a denominator, so that the interval must be the full range, [runs].
         size: N, what imbalances are divided by, [runs].
         released: Released sums by name, [runs] each.
     """
@@ -28,9 +29,18 @@ class NoisyEstimate:
     gaussian: Tensor
     laplace: Tensor
     polytope: Tensor | None
-    swamped: Tensor
+    noise_dominated: Tensor
     size: Tensor
     released: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @classmethod
+    def of_mean(
+        cls, total: Tensor, count: int, gaussian: Tensor, scale: float, released: Mapping[str, Tensor]
+    ) -> "NoisyEstimate":
+        """Return the mean of a public number of terms, of their sum [runs] with Laplace noise of this scale."""
+        every = torch.ones_like(total)
+        laplace, dominated = every[:, None] * scale / count, torch.zeros_like(total, dtype=torch.bool)
+        return cls((total / count).clamp(-1, 1), gaussian, laplace, None, dominated, every * count, released)
 
     def in_units(self, unit: float, interval: bool = True) -> Estimate:
         """Return the first run in outcome units.
@@ -41,4 +51,4 @@ class NoisyEstimate:
         """
         polytope = () if self.polytope is None else tuple((unit * self.polytope[0]).tolist())
         law = IntervalLaw(unit * self.gaussian[0].item(), tuple((unit * self.laplace[0]).tolist()), polytope)
-        return Estimate(unit * self.estimate[0].item(), law if interval else None, bool(self.swamped[0]))
+        return Estimate(unit * self.estimate[0].item(), law if interval else None, bool(self.noise_dominated[0]))

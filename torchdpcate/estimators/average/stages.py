@@ -39,12 +39,12 @@ def learn(records: Records, plan: BalancingPlan, session: FitSession, runs: int 
     first, second = plan.propensity, plan.outcome
     runs, noise = max(runs, records.sets), session.noise
     session.pay(first.event, first.level, first.count, charge=propensity_by(plan.fitters[0]))
-    theta = noise.paid(first.draw(records, arm, noise, runs))
+    theta = noise.released(first.draw(records, arm, noise, runs))
     if second is None:
         return Learnt(theta, None)
     charge = Charge(Purpose.OUTCOME_MODEL, plan.fitters[1])
     session.pay(second.event, second.level, second.count, charge=charge)
-    return Learnt(theta, noise.paid(second.draw(records, outcome, noise, runs)))
+    return Learnt(theta, noise.released(second.draw(records, outcome, noise, runs)))
 
 
 def total_of(records: Records, plan: BalancingPlan, learnt: Learnt) -> Total:

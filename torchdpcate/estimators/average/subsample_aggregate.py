@@ -17,11 +17,9 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.peers import GROUP_RANGE, SubsampleAggregate, mean_estimate, sum_mechanisms
-from torchdpcate.estimators.average.stated import (
-    AverageMechanism,
-)
+from torchdpcate.estimators.average.stated import AverageMechanism
 from torchdpcate.features.maps import FeatureMap
-from torchdpcate.privacy.budget import positive, whole
+from torchdpcate.privacy.budget import integer, positive
 from torchdpcate.privacy.exact_sums import exact_sum
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.noise import NoiseSource
@@ -87,7 +85,7 @@ def plan_subsample(
         >>> plan.groups, round(plan.total.scale, 6), round(plan.squares.scale, 6)
         (70, 4.0, 7.885714)
     """
-    many = math.isqrt(n) if groups is None else whole("groups", groups, least=2)
+    many = math.isqrt(n) if groups is None else integer("groups", groups, least=2)
     if not 2 <= many <= n:
         raise InputError(f"groups = {many}: n = {n} records make no two groups; bring more records, or fewer groups")
     share, scaled = epsilon * _HALF, positive("ridge", ridge) * features.largest_entry**2
@@ -144,9 +142,9 @@ def release_mean(estimates: Tensor, plan: SubsamplePlan, session: FitSession) ->
     """
     noise = session.noise
     session.pay(plan.total.event, part="sum")
-    total = noise.paid(plan.total.add_noise(sum_of(estimates)[:, None], noise)[:, 0])
+    total = noise.released(plan.total.add_noise(sum_of(estimates)[:, None], noise)[:, 0])
     session.pay(plan.squares.event, part="spread")
-    squares = noise.paid(plan.squares.add_noise(squared_deviations(estimates)[:, None], noise)[:, 0])
+    squares = noise.released(plan.squares.add_noise(squared_deviations(estimates)[:, None], noise)[:, 0])
     return mean_estimate(total, squares, plan.groups, plan.total.released_scale(1), plan.squares.released_scale(1))
 
 
@@ -214,7 +212,7 @@ class SubsampleAggregateEffect(AverageEffectLearner):
 
     def check(self, n: int) -> None:
         """See ``AverageEffectLearner``; also refuses groups, ridge and seed out of range."""
-        whole("seed", self.seed, least=0)
+        integer("seed", self.seed, least=0)
         self.plan(n)
 
     def plan(self, n: int) -> SubsamplePlan:

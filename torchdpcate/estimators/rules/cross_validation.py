@@ -13,7 +13,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.learner import RECORDS, RuleLearner
 from torchdpcate.estimators.rules.public_tuning import RidgeChoice, choose_ridge
 from torchdpcate.estimators.rules.tuned_rule import TunedRule
-from torchdpcate.privacy.budget import whole
+from torchdpcate.privacy.budget import integer
 from torchdpcate.privacy.charge import CROSS_VALIDATION
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.release.rule import RuleRelease
@@ -54,7 +54,7 @@ class CrossValidatedRule(TunedRule):
     def check(self, n: int) -> None:
         """See ``TunedRule.check``."""
         super().check(n)
-        if n < 2 * whole("folds", self.folds, least=2):
+        if n < 2 * integer("folds", self.folds, least=2):
             raise InputError(f"folds = {self.folds}: n = {n} records are too few for as many folds")
         clone(self.learner).set_params(ledger_path=None, ridge=None).check(n - -(-n // self.folds))
 

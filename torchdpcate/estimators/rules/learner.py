@@ -1,6 +1,7 @@
 """What every learner of a treatment rule does: weights, a weighted ERM, a private rule."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from torchdpcate.estimators.rules.weighted_erm import WeightedERM
 from torchdpcate.features.maps import FeatureMap, conditions_of
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.nuisance.weights.known import KnownWeights
+from torchdpcate.nuisance.weights.scheme import WEIGHTS as SCHEMES
 from torchdpcate.nuisance.weights.scheme import WeightScheme
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import OUTCOME, Charge, Purpose
@@ -155,16 +157,17 @@ class RuleLearner(PrivateEstimator):
         outcome.public(domain)
         if outcome.budget_fraction == 0:
             try_outcome(outcome, domain)
-        self._loss(self._features(domain))
+        loss, _ = self._loss(self._features(domain))
         RULE_MECHANISMS.find(self.mechanism)(self.perturbation or "gamma")
         if self.budget is None:
             return
-        facts = self._facts(sizes[RECORDS], domain, self.bounds(scheme.bounds(first, domain)))
-        curvature, bounds = facts["loss"].curvature, facts["bounds"]
-        largest = self.ridge_bound or sizes[RECORDS] * bounds.most * curvature
-        report = explain_noise(**facts)
+        bounds, size = self.bounds(scheme.bounds(first, domain)), sizes[RECORDS]
         if self.mechanism == "objective":
-            check_ridge(needed_ridge(report.rule_epsilon, bounds, curvature), largest, report)
+            needed = needed_ridge(self._rule_budget(self.budget).epsilon, bounds, loss.curvature)
+            largest = self.ridge_bound or size * bounds.most * loss.curvature
+            check_ridge(needed, largest, self.budget, lambda: explain_noise(**self._facts(size, domain, bounds)))
+        facts = self._facts(size, domain, bounds)
+        explain_noise(**facts)
         zero = torch.zeros(1, facts["size"], dtype=torch.float64)
         empty = WeightedERM(zero, zero[:, 0], zero[:, 0], facts["loss"], facts["ridge"], bounds)
         RULE_MECHANISMS.find(self.mechanism)(facts["perturbation"]).prepare(empty, self._rule_budget(self.budget))
@@ -250,6 +253,14 @@ class RuleLearner(PrivateEstimator):
     def bounds(self, weights: WeightBounds) -> WeightBounds:
         """Return the bounds of the weighted ERM's weights: those of omega, for magnitudes are at most one."""
         return weights
+
+    @classmethod
+    def stated_bounds(cls, public: Mapping[str, Any], overlap: float) -> tuple[WeightBounds, float | None]:
+        """Return the bounds of a release with these public constants, for verification.
+
+        The arguments, the result and the errors are those of ``WeightScheme.stated_bounds``.
+        """
+        return SCHEMES[public["weights"]].stated_bounds(public, overlap)  # type: ignore[no-any-return]
 
     def _facts(self, n: int, domain: Domain, bounds: WeightBounds) -> dict[str, Any]:
         """Return the public facts that decide a rule's noise, as ``explain_noise`` takes them."""

@@ -1,6 +1,6 @@
 """Matched learning in its certified form: every record compared with those of the other arm, by a public normaliser."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,6 +102,12 @@ class PairwiseRule(RuleLearner):
     def bounds(self, weights: WeightBounds) -> WeightBounds:
         """Return `pair_bounds`; the constant weights do not enter."""
         return pair_bounds(self.gap)
+
+    @classmethod
+    def stated_bounds(cls, public: Mapping[str, Any], overlap: float) -> tuple[WeightBounds, float | None]:
+        """See ``RuleLearner.stated_bounds``; both constants of the pairs must be stated."""
+        _ = public["matching"]
+        return pair_bounds(public["gap"]), None
 
     def problem(self, records: CausalData) -> WeightedERM:
         """Return the weighted ERM of these records, two terms a record; the curator's.

@@ -18,7 +18,7 @@ from torchdpcate.data.split import public_generator
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.learner import RuleLearner
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
-from torchdpcate.privacy.budget import whole
+from torchdpcate.privacy.budget import integer
 from torchdpcate.privacy.noise import NoiseSource
 
 if TYPE_CHECKING:
@@ -93,10 +93,10 @@ def tune_on_public(
     generator = public_generator(seed, "public tuning")
     kept = max(1, int(_HELD_OUT * records.n))
     drawn, held = [], []
-    for _ in range(whole("repeats", repeats, least=1)):
+    for _ in range(integer("repeats", repeats, least=1)):
         order = torch.randperm(records.n, generator=generator)
         rest = order[kept:]
-        drawn.append(rest[torch.randint(len(rest), (whole("n", n, least=2),), generator=generator)])
+        drawn.append(rest[torch.randint(len(rest), (integer("n", n, least=2),), generator=generator)])
         held.append(order[:kept])
     return choose_ridge(learner, records, drawn, held, ridges, seed)
 

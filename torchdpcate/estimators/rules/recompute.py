@@ -15,7 +15,7 @@ from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.estimators.recompute import scale_problems
 from torchdpcate.estimators.rules.loss import stated_slopes
-from torchdpcate.estimators.rules.matching import MATCHINGS, pair_bounds
+from torchdpcate.estimators.rules.matching import MATCHINGS
 from torchdpcate.nuisance.weights.scheme import WEIGHTS
 from torchdpcate.privacy.budget import PrivacyBudget, as_number
 from torchdpcate.privacy.charge import Purpose
@@ -23,6 +23,9 @@ from torchdpcate.privacy.events import Event
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.registry import Registry
 from torchdpcate.release.rule import RuleRelease
+
+RULE_LEARNERS = Registry("task", "torchdpcate.estimators.rules")
+"""Learners of rules by the names of their tasks."""
 
 _NEEDS = ("learner", "weights", "outcome", "loss", "ridge")
 _MAY = (
@@ -99,9 +102,11 @@ class RuleFacts:
     @property
     def weights(self) -> tuple[WeightBounds, float | None]:
         """Bounds of the weights; where the largest is not stated, those of weights up to one, and a bound of it."""
-        if self.public.keys() & {"gap", "matching"}:
-            return pair_bounds(self.public["gap"]), None
-        return WEIGHTS[self.public["weights"]].stated_bounds(self.public, self.release.domain.overlap)  # type: ignore[no-any-return]
+        public, overlap = self.public, self.release.domain.overlap
+        learner = RULE_LEARNERS.class_names().get(public["learner"])
+        if learner is None:  # a subclass of the user's, whose bounds are those of the weights
+            return WEIGHTS[public["weights"]].stated_bounds(public, overlap)  # type: ignore[no-any-return]
+        return RULE_LEARNERS[learner].stated_bounds(public, overlap)  # type: ignore[no-any-return]
 
     def compared(self, name: str, needed: float) -> Iterator[str]:
         """Return problems of a stated scale; a candidate's may be larger, for its first stage took its part."""

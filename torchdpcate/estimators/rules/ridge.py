@@ -1,11 +1,12 @@
 """The ridge of a rule: how much a budget needs, the default, and when it leaves noise alone."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.perturbation import ridge_ratio
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.budget import positive, probability
+from torchdpcate.privacy.budget import PrivacyBudget, positive, probability
 
 if TYPE_CHECKING:
     from torchdpcate.estimators.rules.noise_report import NoiseReport
@@ -53,20 +54,27 @@ def default_ridge(n: int, epsilon: float, bounds: WeightBounds, curvature: float
     return max(needed_ridge(epsilon, bounds, curvature, _JACOBIAN_FRACTION), LEAST_RIDGE * n * bounds.most)
 
 
-def check_ridge(needed: float, largest: float, report: "NoiseReport") -> None:
-    """Refuse a ridge that would leave noise alone.
+def check_ridge(needed: float, largest: float, budget: PrivacyBudget, report: "Callable[[], NoiseReport]") -> None:
+    """Refuse a budget whose ridge would leave a release dominated by noise.
 
     Args:
         needed: Ridge that the budget asks for, see `needed_ridge`.
         largest: Public bound, for instance the curvature of all records at their largest weight.
-        report: Of the release that would be made.
+        budget: In all.
+        report: Returns the report of the release that would be made; called where the ridge is refused.
 
     Raises:
         InputError: The needed ridge is above the bound; says what accuracy to expect.
     """
-    if needed > largest:
-        raise InputError(
-            f"epsilon = {report.epsilon:g}: needs ridge = {needed:.3g}, above the bound ridge_bound = {largest:.3g}; "
-            f"expect an accuracy of {report.accuracy:.2f} where a coin has 0.50; give more epsilon, about "
-            f"{report.records_needed} records, or a larger ridge_bound to release it all the same"
-        )
+    if needed <= largest:
+        return
+    try:
+        found = report()
+        accuracy, records = f"{found.accuracy:.2f}", f"about {found.records_needed}"
+    except InputError:  # so small a budget that not even the solver's stop could be hidden
+        accuracy, records = "0.50", "more"
+    raise InputError(
+        f"epsilon = {budget.epsilon:g}: needs ridge = {needed:.3g}, above the bound ridge_bound = {largest:.3g}; "
+        f"expect an accuracy of {accuracy} where a coin has 0.50; give more epsilon, {records} records, or a larger "
+        "ridge_bound to release it all the same"
+    )

@@ -73,7 +73,7 @@ def choose(utilities: Tensor, sensitivity: float, epsilon: float, noise: NoiseSo
         1
     """
     step = _EXACT * sensitivity
-    return noise.paid(noise.select(torch.round(utilities / step), epsilon, 1 / _EXACT + 1))
+    return noise.released(noise.select(torch.round(utilities / step), epsilon, 1 / _EXACT + 1))
 
 
 @renamed(gammas="ridges", block="selection_fraction")

@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.selection.expected_nuisances import PLANNED, NuisanceFacts
-from torchdpcate.privacy.budget import number, positive, probability, whole
+from torchdpcate.privacy.budget import integer, number, positive, probability
 
 TRAINED = ("stability", "private_nuisances")
 """Guarantees whose nuisances learn from a block of the records."""
@@ -210,19 +210,19 @@ def regret_bound(
     if nuisance_guarantee not in PLANNED:
         raise InputError(f"nuisance_guarantee = {nuisance_guarantee}: choose from {', '.join(PLANNED)}")
     trains = nuisance_guarantee in TRAINED
-    n, m = whole("scoring", scoring, least=1), whole("training", training, least=int(trains))
+    n, m = integer("scoring", scoring, least=1), integer("training", training, least=int(trains))
     facts = NuisanceFacts(
         positive("epsilon", epsilon),
         positive("overlap", overlap),
-        whole("features", features, least=1),
-        whole("actions", actions, least=2),
+        integer("features", features, least=1),
+        integer("actions", actions, least=2),
         positive("outcome_range", outcome_range),
         positive("radius", radius),
     )
     if facts.overlap > 1 / facts.actions:
         raise InputError(f"overlap = {overlap:g}: {actions} propensities add up to one; give at most {1 / actions:.4g}")
     given = None if errors is None else _errors(errors)
-    M, beta = whole("policies", policies, least=1), probability("failure", failure, above_zero=True)
+    M, beta = integer("policies", policies, least=1), probability("failure", failure, above_zero=True)
     ridges = _RIDGES if ridge is None else (positive("ridge", ridge),)
     bounds = [_bound(facts, nuisance_guarantee, n, m if trains else 0, M, beta, value, given) for value in ridges]
     return min(bounds, key=_size)
@@ -266,7 +266,7 @@ def plan(
         >>> 0 < suggested.bounds["stability"].split < 1
         True
     """
-    total, errors = whole("total_records", total_records, least=2), errors or {}
+    total, errors = integer("total_records", total_records, least=2), errors or {}
     unknown = set(errors) - set(PLANNED)
     if unknown:
         raise InputError(f"errors: {', '.join(sorted(unknown))}: no guarantee; choose from {', '.join(PLANNED)}")

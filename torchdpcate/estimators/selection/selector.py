@@ -140,10 +140,11 @@ class PolicySelector(PrivateEstimator):
         """Get the nuisances, paying for them where they cost something, and score every policy."""
         nuisances, positions = self.nuisances(), by_position(records, self.actions_)
         blocks = {name: positions.subset(index) for name, index in self.blocks_.items()}
+        self._source = nuisances
         self.guaranteed_ = nuisances.fit(
             blocks.get(NUISANCE),
             self._facts(records.n),
-            self._session.scope([NUISANCE], TRAINING),
+            session=self._session.scope([NUISANCE], TRAINING),
         )
         self.utilities_, self.range_sensitivity_ = self._score(blocks[SCORING])
         self.mechanism_ = None
@@ -238,7 +239,7 @@ class PolicySelector(PrivateEstimator):
 
     def _pays(self) -> list[str]:
         """Return the blocks that pay for the choice."""
-        return [name for name in self.blocks_ if name == SCORING or self.guaranteed_.moves_all_scores]
+        return [name for name in self.blocks_ if name == SCORING or self._source.moves_all_scores]
 
     def _guarantee(self) -> Guarantee:
         """Return level and conditions of the choice."""
@@ -246,7 +247,7 @@ class PolicySelector(PrivateEstimator):
         conditions = (*self.guaranteed_.conditions, *self._own, *mechanism)
         if any(type(family) not in _ROW_BY_ROW_BY_CONSTRUCTION for family in self.library_.families):
             conditions += (_ROW_BY_ROW,)
-        level = Level.CONDITIONAL if conditions else self.guaranteed_.level
+        level = Level.CONDITIONAL if conditions else self._source.level
         return Guarantee(level, self.budget, conditions, source="policy_learning section 6")
 
     def _score(self, records: CausalData) -> tuple[Tensor, float]:
@@ -258,7 +259,7 @@ class PolicySelector(PrivateEstimator):
         largest = domain.outcome_range * (0.5 + 1 / self._overlap())
         step = sum_grid(max(records.n, _FEWEST), largest)
         # each score is rounded by half a step at most: two policies, two neighbours; and a step for their last places
-        rounded = 3 * step * (records.n if self.guaranteed_.moves_all_scores else 1)
+        rounded = 3 * step * (records.n if self._source.moves_all_scores else 1)
         return utilities(
             torch.round(scores / step) * step, self.library_, records.x
         ), self.guaranteed_.range_sensitivity + rounded

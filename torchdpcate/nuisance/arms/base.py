@@ -71,17 +71,12 @@ class GuaranteedNuisances:
         nuisances: The functions.
         range_sensitivity: Public bound of Delta_BR: by how much one replaced record moves the utilities of two policies
             apart, in outcome units; infinite where nothing bounds it.
-        moves_all_scores: Whether a training record moves the scores of other records in ways that nobody has paid for,
-            so that its block pays for the choice of a policy too.
-        level: How far the range sensitivity is proved.
         public: Public constants, for the statement.
         conditions: What else it rests on, where that cannot be proved.
     """
 
     nuisances: FittedNuisances
     range_sensitivity: float
-    moves_all_scores: bool
-    level: Level
     public: dict[str, Any]
     conditions: tuple[Condition, ...] = ()
 
@@ -92,7 +87,8 @@ class ScoreNuisances(ABC):
     Attributes:
         guarantee: The name of what bounds the range sensitivity: a key of ``GUARANTEES``, or ``none``.
         trains: Whether they learn from a block of the records.
-        moves_all_scores: Whether a training record moves the scores of others in ways that nobody has paid for.
+        moves_all_scores: Whether a training record moves the scores of other records in ways that no charge covers, so
+            that its block pays for the choice of a policy too.
         level: How far their range sensitivity is proved.
         states: Public constants that statements have of them.
         fitted_on: Fingerprints of the records that they were made of before.
@@ -100,7 +96,7 @@ class ScoreNuisances(ABC):
 
     guarantee: ClassVar[str]
     trains: ClassVar[bool]
-    moves_all_scores: ClassVar[bool] = False
+    moves_all_scores: ClassVar[bool]
     level: ClassVar[Level] = Level.CERTIFIED
     states: ClassVar[tuple[str, ...]] = ()
     fitted_on: Any = ()
@@ -128,12 +124,12 @@ class ScoreNuisances(ABC):
 
     @abstractmethod
     def fit(
-        self, train: CausalData | None, facts: SelectionFacts, session: FitSession | None = None
+        self, records: CausalData | None, facts: SelectionFacts, *, session: FitSession | None = None
     ) -> GuaranteedNuisances:
         """Return nuisances with their range sensitivity, paying for them where they cost something.
 
         Args:
-            train: The training block, its actions as positions 0 to K - 1; None where nothing is trained.
+            records: The training block, its actions as positions 0 to K - 1; None where nothing is trained.
             facts: Public facts.
             session: Pays, and draws the noise; None fits without privacy.
 

@@ -19,7 +19,6 @@ from torchdpcate.nuisance.arms.base import (
 )
 from torchdpcate.nuisance.known_propensity import propensity_column
 from torchdpcate.privacy.budget import PrivacyBudget, number
-from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.session import FitSession
 
 Numbers = float | Sequence[float] | None
@@ -52,6 +51,7 @@ class FixedNuisances(ScoreNuisances):
 
     guarantee: ClassVar[str] = "fixed"
     trains: ClassVar[bool] = False
+    moves_all_scores: ClassVar[bool] = False
     states = ("propensity", "outcome")
 
     propensity: Numbers | str = None
@@ -63,7 +63,7 @@ class FixedNuisances(ScoreNuisances):
         self._ranges(facts)
 
     def fit(
-        self, train: CausalData | None, facts: SelectionFacts, session: FitSession | None = None
+        self, records: CausalData | None, facts: SelectionFacts, *, session: FitSession | None = None
     ) -> GuaranteedNuisances:
         """See ``ScoreNuisances.fit``; nothing is fitted and nothing spent."""
         propensity, outcome = self._ranges(facts)
@@ -71,8 +71,6 @@ class FixedNuisances(ScoreNuisances):
         return GuaranteedNuisances(
             FixedFunctions(propensity, outcome[:, 0], column),
             2 * score_spread(facts.domain, propensity, outcome),
-            moves_all_scores=False,
-            level=Level.CERTIFIED,
             public={
                 "propensity": self.propensity if column is not None else propensity[:, 0].tolist(),
                 "outcome": outcome[:, 0].tolist(),

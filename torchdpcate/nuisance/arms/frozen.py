@@ -67,6 +67,7 @@ class FrozenNuisances(ScoreNuisances):
 
     guarantee: ClassVar[str] = "frozen"
     trains: ClassVar[bool] = False
+    moves_all_scores: ClassVar[bool] = False
     level = Level.CONDITIONAL
     states = ("propensity", "outcome")
 
@@ -97,7 +98,7 @@ class FrozenNuisances(ScoreNuisances):
                 )
 
     def fit(
-        self, train: CausalData | None, facts: SelectionFacts, session: FitSession | None = None
+        self, records: CausalData | None, facts: SelectionFacts, *, session: FitSession | None = None
     ) -> GuaranteedNuisances:
         """See ``ScoreNuisances.fit``; nothing is fitted and nothing spent."""
         functions = self._functions(facts)
@@ -109,8 +110,6 @@ class FrozenNuisances(ScoreNuisances):
         return GuaranteedNuisances(
             functions,
             2 * score_spread(facts.domain, propensity, outcome),
-            moves_all_scores=False,
-            level=Level.CONDITIONAL,
             public={"propensity": _described(self.propensity), "outcome": _described(self.outcome)},
             conditions=(_PUBLIC_FUNCTIONS,),
         )

@@ -24,7 +24,6 @@ from torchdpcate.nuisance.ranges import nuisance_range
 from torchdpcate.nuisance.recipe import NuisanceRecipe
 from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 
@@ -60,6 +59,7 @@ class PrivateNuisances(ScoreNuisances):
 
     guarantee: ClassVar[str] = "private_nuisances"
     trains: ClassVar[bool] = True
+    moves_all_scores: ClassVar[bool] = False
     states = ("nuisance", "score_spread")
 
     recipe: NuisanceRecipe | None = None
@@ -76,18 +76,18 @@ class PrivateNuisances(ScoreNuisances):
         self._recipe.check(facts.training, _with_overlap(facts), _share(budget, self._fits(facts)), ())
 
     def fit(
-        self, train: CausalData | None, facts: SelectionFacts, session: FitSession | None = None
+        self, records: CausalData | None, facts: SelectionFacts, *, session: FitSession | None = None
     ) -> GuaranteedNuisances:
         """See ``ScoreNuisances.fit``; without a budget the functions are not private."""
-        assert train is not None
+        assert records is not None
         session = session or FitSession(NoiseSource.system())
         fits, domain, models = self._fits(facts), _with_overlap(facts), []
         for position in range(fits):
             # the only fit of two arms is that of the second against the first
-            own = train.a if fits == 1 else (train.a == position).double()
+            own = records.a if fits == 1 else (records.a == position).double()
             models.append(
                 self._recipe.fit(
-                    CausalData(train.x, own, train.y),
+                    CausalData(records.x, own, records.y),
                     domain,
                     budget=_share(session.budget, fits),
                     also=(),
@@ -101,8 +101,6 @@ class PrivateNuisances(ScoreNuisances):
         return GuaranteedNuisances(
             nuisances,
             2 * own_spread,
-            moves_all_scores=False,
-            level=Level.CERTIFIED,
             public={"nuisance": type(self._recipe).__name__, "score_spread": own_spread},
         )
 

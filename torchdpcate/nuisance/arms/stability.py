@@ -27,7 +27,7 @@ from torchdpcate.nuisance.arms.gradients import (
     ridge_gradient_distance,
     ridge_norm,
 )
-from torchdpcate.privacy.budget import number, positive, whole
+from torchdpcate.privacy.budget import integer, number, positive
 
 
 def outcome_stability(
@@ -98,7 +98,7 @@ def propensity_stability(
         >>> round(1e4 * propensity_stability(21**0.5, 50.0, 1500, localised=False, actions=3, overlap=0.1), 6)
         1.96
     """
-    if whole("actions", actions, least=2) == 2:
+    if integer("actions", actions, least=2) == 2:
         bound = logistic_gradient_distance(radius, ridge) if localised else 2 * logistic_gradient_bound(radius, ridge)
         return moved(radius, bound, ridge, m, tolerance) / 4
     bound = 2 * multinomial_gradient_bound(radius, ridge, actions, localised)
@@ -280,4 +280,4 @@ def least_propensity(radius: float, ridge: float, actions: int, overlap: float, 
 
 def moved(radius: float, bound: float, ridge: float, m: int, tolerance: float) -> float:
     """Return R_x (bound / m + 2 tau) / lambda: the most that theta'x moves if gradients are ``bound`` apart."""
-    return radius * (bound / whole("m", m, least=1) + 2 * number("tolerance", tolerance)) / ridge
+    return radius * (bound / integer("m", m, least=1) + 2 * number("tolerance", tolerance)) / ridge

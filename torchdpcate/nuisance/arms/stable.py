@@ -27,7 +27,6 @@ from torchdpcate.nuisance.arms.linear_fits import (
 from torchdpcate.nuisance.arms.shrinkage import PRIVATE, ShrinkageTarget, private_target, target_mechanism
 from torchdpcate.nuisance.arms.stability import IndirectBound, indirect_bound
 from torchdpcate.privacy.budget import PrivacyBudget, number, positive
-from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.session import FitSession
 
 CONSTANTS = ("localised", "bounded_range", "paper")
@@ -135,7 +134,7 @@ class StableNuisances(ScoreNuisances):
             target_mechanism(self.budget_fraction * budget.epsilon, facts)
 
     def fit(
-        self, train: CausalData | None, facts: SelectionFacts, session: FitSession | None = None
+        self, records: CausalData | None, facts: SelectionFacts, *, session: FitSession | None = None
     ) -> GuaranteedNuisances:
         """See ``ScoreNuisances.fit``; a private target is all that is spent, for nothing else is released.
 
@@ -144,10 +143,10 @@ class StableNuisances(ScoreNuisances):
             BudgetError: The block cannot pay for a target.
             NumericalError: A gradient norm above the tolerance.
         """
-        if train is None or train.n != facts.training:
-            raise InputError(f"train: the guarantee is that of {facts.training} training records; give as many")
-        settled = self.settle(train, facts, session)
-        certified = settled._fit(train, facts)
+        if records is None or records.n != facts.training:
+            raise InputError(f"records: the guarantee is that of {facts.training} training records; give as many")
+        settled = self.settle(records, facts, session)
+        certified = settled._fit(records, facts)
         return replace(certified, public={"target": _word(self.target), **certified.public})
 
     def settle(self, train: CausalData, facts: SelectionFacts, session: FitSession | None = None) -> "StableNuisances":
@@ -216,8 +215,6 @@ class StableNuisances(ScoreNuisances):
         return GuaranteedNuisances(
             LinearNuisances(facts, features, found, shares, means),
             self.range_sensitivity(facts),
-            moves_all_scores=True,
-            level=Level.CERTIFIED,
             public=public,
             conditions=features.conditions,
         )

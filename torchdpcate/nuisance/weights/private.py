@@ -152,7 +152,7 @@ class PrivateWeights(WeightScheme):
         objective = self._calibrated(records.n, features, budget)
         session.pay(objective.event, Level.CONDITIONAL if self.conditions else self.level)
         draw = objective.release(logistic_fits(*problem, gamma, objective.tolerance), session.noise, 1)
-        theta = session.noise.paid(draw[0])
+        theta = session.noise.released(draw[0])
         public = {f"propensity_{name}": value for name, value in ({"ridge": gamma} | objective.public).items()}
         bounds = WeightBounds.per_record(min(most, largest_weight(theta, features)))
         return PrivatePropensity(bounds, public, theta, features)

@@ -1,4 +1,4 @@
-"""Function noise in batch: its scale, its law, its price, and what it refuses."""
+"""Function noise in batch: its scale, its law, its charge, and what it refuses."""
 
 import math
 
@@ -21,7 +21,7 @@ from torchdpcate.privacy.events import GaussianEvent
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.second_stage.kernel import KernelSecondStage, KernelStage
-from torchdpcate.second_stage.kernel_solve import Loss
+from torchdpcate.second_stage.kernel_solve import ResidualLoss
 from torchdpcate.second_stage.linear import huber_sensitivity
 from torchdpcate.second_stage.recipes import LinearSecondStage, NeuralSecondStage
 
@@ -29,7 +29,7 @@ BUDGET = PrivacyBudget(1.0, 1e-5)
 
 
 def kernel_stage(threshold: float = 0.5) -> KernelStage:
-    return KernelStage(block(), UnitKernel("gaussian", 0.7, DOMAIN), 0.02, Loss(threshold))
+    return KernelStage(block(), UnitKernel("gaussian", 0.7, DOMAIN), 0.02, ResidualLoss(threshold))
 
 
 def prepared(fitted=None, queries=QUERIES):

@@ -21,14 +21,14 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.second_stage.kernel import KernelSecondStage, KernelStage
-from torchdpcate.second_stage.kernel_solve import Loss
+from torchdpcate.second_stage.kernel_solve import ResidualLoss
 from torchdpcate.second_stage.linear import LinearProblem
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 
 
-def stage(n: int = 80, ridge: float = 0.05, loss: Loss | None = None) -> KernelStage:
-    return KernelStage(block(n), UnitKernel("gaussian", 0.8, DOMAIN), ridge, loss or Loss())
+def stage(n: int = 80, ridge: float = 0.05, loss: ResidualLoss | None = None) -> KernelStage:
+    return KernelStage(block(n), UnitKernel("gaussian", 0.8, DOMAIN), ridge, loss or ResidualLoss())
 
 
 def test_sensitivities_are_those_of_the_exact_features():
@@ -69,7 +69,7 @@ def test_local_sensitivity_covers_every_searched_neighbour():
 )
 def test_answers_have_the_linear_heads_level(mechanism, level):
     charges = Charges()
-    answers = mechanism.answer(stage(loss=Loss(0.4)), QUERIES, BUDGET, noted(NoiseSource.fixed(0), charges))
+    answers = mechanism.answer(stage(loss=ResidualLoss(0.4)), QUERIES, BUDGET, noted(NoiseSource.fixed(0), charges))
     assert answers.guarantee.level is level
     assert answers.output.shape == (8,)
     mechanism.check(KernelSecondStage(), 0.9, 10_000, BUDGET)
@@ -81,7 +81,7 @@ def test_influence_conditions_are_checked_as_for_the_linear_head():
 
 
 def test_the_truncated_square_is_heuristic():
-    fitted = stage(loss=Loss(0.4, truncated=True))
+    fitted = stage(loss=ResidualLoss(0.4, truncated=True))
     answers = InfluencePerturbation(starts=8).answer(fitted, QUERIES, BUDGET, noted(NoiseSource.fixed(0), Charges()))
     assert answers.guarantee.level is Level.HEURISTIC
     assert "truncated" in answers.guarantee.conditions[0].text

@@ -1,4 +1,4 @@
-"""Checks of whole things: coefficients against their stated noise, copied files, drawn curves, queries."""
+"""Checks of a release beside single numbers: stated noise, copied files, drawn curves, queries that are records."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from torchdpcate.audit.leak.search import Finding
 
 @dataclass(frozen=True, eq=False)
 class Stated:
-    """What a release file says of itself, its checksum and fitness aside.
+    """What a release file states of itself, without its checksum.
 
     Attributes:
         file: Its name.
@@ -37,7 +37,7 @@ class Stated:
 
 
 def read_stated(folder: Path) -> Stated | None:
-    """Return what the folder's release says, or None if there is none that reads."""
+    """Return what the release file of a folder states, or None if none can be read."""
     from safetensors import SafetensorError, safe_open
 
     for path in sorted(folder.glob("*.safetensors")):
