@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and who may read them."""
+"""Files that are written completely or not at all, and who may read them."""
 
 import errno
 import hashlib
@@ -27,7 +27,7 @@ NO_ROOM = frozenset(
 _OTHERS = 0o077
 _POSIX = os.name == "posix"
 _LEFT = re.compile(r"\..*\.tdp-([0-9a-f]{8})-([0-9]+)-[0-9a-f]{12}(\..*)?", re.DOTALL)
-_OS_ERROR = re.compile(r"\(os error ([0-9]+)\)")  # how Rust's libraries tell the system's errors
+_OS_ERROR = re.compile(r"\(os error ([0-9]+)\)")  # how Rust's libraries report the system's errors
 _RESERVED = ".reserved"
 _BLOCK = 1 << 20
 _swept: set[tuple[int, str]] = set()
@@ -75,7 +75,7 @@ def atomic_path(path: Path, mode: int | None = None) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str, mode: int | None = None) -> None:
-    """Write a text file, whole or not at all; ``mode`` is that of `atomic_path`."""
+    """Write a text file, completely or not at all; ``mode`` is that of ``atomic_path``."""
     with atomic_path(path, mode) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
@@ -184,7 +184,7 @@ def _sweep(folder: Path) -> None:
 
 @cache
 def _place() -> str:
-    """Return what tells this machine, and this container, from others that may share a disk with it."""
+    """Return what distinguishes this machine, and this container, from others that may share a disk with it."""
     parts = [platform.node()]
     with suppress(OSError):
         parts.append(str(os.stat("/proc/self/ns/pid").st_ino))

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Terminated(SystemExit):
-    """The process was told to end; where nobody catches it, it ends with the code that shells use for SIGTERM."""
+    """The process was asked to end; if it is not caught, the process ends with the code that shells use for SIGTERM."""
 
     CODE = 128 + int(signal.SIGTERM)
 
@@ -18,7 +18,7 @@ class Terminated(SystemExit):
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Raise `Terminated` on SIGTERM while the block runs; not where somebody else handles or ignores the signal.
+    """Raise ``Terminated`` on SIGTERM while the block runs; not where the signal is handled or ignored already.
 
     Example:
         >>> import os

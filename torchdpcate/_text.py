@@ -8,7 +8,7 @@ _FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff
 
 
 def is_plain(text: str) -> bool:
-    r"""Tell whether a text is one line of letters: nothing that a terminal obeys, and nothing that turns writing round.
+    r"""Return whether a text is one line of printable characters, without terminal or direction controls.
 
     Example:
         >>> is_plain("age"), is_plain("\x1b[31mage"), is_plain("\u202eega")

@@ -10,7 +10,7 @@ class InputError(TorchDPCateError, ValueError):
 
 
 class BudgetError(InputError):
-    """A charge that the privacy budget cannot pay; the message says what is left."""
+    """A charge that the privacy budget does not cover; the message says what is left."""
 
 
 class ReleaseFileError(InputError):

@@ -19,7 +19,7 @@ def conf_dir() -> Path:
     """Return the folder of the shipped configuration.
 
     Raises:
-        FileNotFoundError: the installation has none.
+        FileNotFoundError: The installation has none.
     """
     for folder in (_PACKAGE / "conf", _PACKAGE.parent / "conf"):
         if folder.is_dir():

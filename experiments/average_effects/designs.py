@@ -1,9 +1,9 @@
 """Designs of the simulations: a reading of the paper's two scenarios, and the note's confounded design.
 
-The paper's text is not in our material beyond what the theory note says of it. Of scenario 1 the note tells the law of
+The paper's text is not in our material beyond what the theory note says of it. Of scenario 1 the note states the law of
 the covariates, N(0, 0.8 I + 0.2 J), the ATE of 0.2213, that there is nothing to adjust for, and that Horvitz-Thompson
 with e = 1/2 is off by a quarter of the effect. The rest is ours: five covariates, an outcome that depends on all of
-them, a propensity orthogonal to it. Of scenario 2 nothing is told; ours has a propensity that no logistic regression
+them, a propensity orthogonal to it. Of scenario 2 nothing is stated; ours has a propensity that no logistic regression
 fits.
 """
 

@@ -5,9 +5,9 @@ standard deviations. Theory note ``covariate_balancing``, section 4, says what i
 such a density on R^d, the sampler's envelope fails, features are scaled by the sample's largest norm, and the interval
 leaves out the noise of the sums. Nothing of it is in the library.
 
-What our material does not tell: how the budget is shared, and how a negative variance is treated. Here weights and each
-sum get a sixth, with which the note's errors come out; the variance gets a tenth and its absolute value is taken, with
-which the published lengths come out, 0.70 / 0.50 / 0.22 at n = 5,000.
+What our material does not state: how the budget is divided, and how a negative variance is treated. Here weights and
+each sum get a sixth, with which the note's errors come out; the variance gets a tenth and its absolute value is taken,
+with which the published lengths come out, 0.70 / 0.50 / 0.22 at n = 5,000.
 """
 
 from dataclasses import dataclass
@@ -172,7 +172,7 @@ def literal(
 
 
 def laplace(size: int, scale: float, generator: torch.Generator) -> Tensor:
-    """Laplace numbers of a generator whose seed is known: noise for a simulation, which protects nobody."""
+    """Laplace numbers of a generator whose seed is known: noise for a simulation, without any privacy."""
     first, second = torch.empty(2, size, dtype=torch.float64).exponential_(generator=generator)
     return scale * (first - second)
 

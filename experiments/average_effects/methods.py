@@ -96,7 +96,7 @@ def without_noise(design: Design, sample: Sample, epsilon: float, seed: int) -> 
 
 
 def found(conclusion: NoisyEstimate) -> Found:
-    """Estimate and exact half width; the whole range where noise swamps the denominator."""
+    """Estimate and exact half width; the whole range where noise dominates the denominator."""
     none = ~conclusion.gaussian.isfinite()
     gaussian = conclusion.gaussian.nan_to_num(0.0, posinf=0.0)
     half = half_width(LEVEL, gaussian, conclusion.laplace, conclusion.polytope)

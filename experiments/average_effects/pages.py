@@ -147,7 +147,7 @@ _MSE = (
 _INTERVALS = (
     "Share of the nominal 95 % intervals that hold the truth (300 repeats: 95 % shows as 92.4 to 97.3 in nineteen "
     "studies of twenty), and their mean length. LGPR has no interval. The paper's mechanism has two lines, for "
-    "our material does not tell how much noise its variance gets: with the first line's its lengths are the "
+    "our material does not say how much noise its variance gets: with the first line's its lengths are the "
     "published ones, with the second's they are near the theory note's."
 )
 _NOTHING_ELSE = (

@@ -6,9 +6,9 @@ up to L moves the fit by at most L kappa / (lambda n) in the kernel's norm. Equa
 instead: 4 kappa times that, too small as soon as 4 kappa < 1. Its classical Gaussian scale sqrt(2 ln(2 / delta)) /
 epsilon has 32 % to spare at (1, 1e-5), so the claim itself fails from 4 kappa = 0.755 downwards.
 
-Here two data sets that differ in one record attain the right bound. One answer at that record's place then tells them
-apart as far as a Gaussian mechanism of that shift and scale lets anyone: its exact epsilon is printed beside the
-nominal one. The library's own mechanism uses the right constant; nothing in it uses the printed one.
+Here two data sets that differ in one record attain the right bound. One answer at that record's place then
+distinguishes them as well as a Gaussian mechanism of that shift and scale allows: its exact epsilon is printed beside
+the nominal one. The library's own mechanism uses the right constant; nothing in it uses the printed one.
 
     python experiments/dp_cate/lemma1_constant.py
 """

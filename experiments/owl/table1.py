@@ -30,7 +30,7 @@ GRID = [10 ** (k / 4) for k in range(-10, 13)]  # ridges, in units where the lar
 SIGNED = SignedResidual(centre=0.0, clip=3.0)
 RANGE, WRONG = SignedResidual(0.0, 7.5), SignedResidual(2.0, 3.0)  # what less public knowledge costs
 SHIFTED = Shifted(-7.5, 7.5)
-BOUGHT = PrivateResidual()
+QUANTILES = PrivateResidual()
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,15 @@ ROWS = (
     ),
     Row("half_default", "signed, not centred, objective, box, not tuned", SIGNED, False, "objective", "box", False),
     Row("range_default", "signed with K = 7.5, centred, box, not tuned", RANGE, True, "objective", "box", False),
-    Row("bought_default", "signed, c and K bought, centred, box, not tuned", BOUGHT, True, "objective", "box", False),
+    Row(
+        "private_default",
+        "signed, c and K private, centred, box, not tuned",
+        QUANTILES,
+        True,
+        "objective",
+        "box",
+        False,
+    ),
     Row("wrong_default", "signed with c = 2, centred, box, not tuned", WRONG, True, "objective", "box", False),
 )
 
@@ -135,7 +143,7 @@ def ridge(row: Row, side: Side, problem: Batch, epsilon: float) -> float:
 def problem(side: Side, row: Row, epsilon: float, noise: NoiseSource) -> Batch:
     """The weighted problems of one side, whose outcome may have to be paid for."""
     if isinstance(row.outcome, PrivateResidual):
-        return side.train.bought(row.outcome, epsilon, noise)
+        return side.train.private(row.outcome, epsilon, noise)
     return side.train.problem(row.outcome, row.centred)
 
 

@@ -63,18 +63,18 @@ class Trials:
         target = (2 * self.a - 1) * sign
         return Batch(self.features(centred), target, magnitude, WeightBounds.per_record(1.0), features.largest_entry)
 
-    def bought(self, outcome: PrivateResidual, epsilon: float, noise: NoiseSource) -> Batch:
-        """Weighted problems whose centre and clip each data set buys for itself, with ``share`` of epsilon.
+    def private(self, outcome: PrivateResidual, epsilon: float, noise: NoiseSource) -> Batch:
+        """Weighted problems whose centre and clip are private quantiles of each data set, for a fraction of epsilon.
 
         Args:
-            outcome: What is bought, and for which share.
-            epsilon: Budget in all; infinity buys nothing and takes the exact quantiles.
+            outcome: The quantiles, and their fraction of the budget.
+            epsilon: Budget in all; infinity takes the exact quantiles.
             noise: Where the noise comes from.
         """
-        price = None if math.isinf(epsilon) else outcome.budget_fraction * epsilon
+        spent = None if math.isinf(epsilon) else outcome.budget_fraction * epsilon
         clipped = self.y.clamp(DOMAIN.outcome_low, DOMAIN.outcome_high)
         settled = [
-            outcome.settle(CausalData(x, a, y), DOMAIN, price, FitSession(noise))
+            outcome.settle(CausalData(x, a, y), DOMAIN, spent, FitSession(noise))
             for x, a, y in zip(self.x, self.a, clipped, strict=True)
         ]
         centre, clip = torch.tensor([[s.centre, s.clip] for s in settled], dtype=torch.float64).T[:, :, None]

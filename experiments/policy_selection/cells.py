@@ -21,7 +21,7 @@ class Cell:
         calibration: What noise is calibrated by, where rows have several.
         mechanism: Name of the mechanism, or empty.
         epsilon: Budget, or empty.
-        level: Of the guarantee, or what vouches for the nuisances.
+        level: Of the guarantee, or that of the nuisances.
         measure: What was measured.
         mean: Mean.
         error: Its standard error; nan of one repetition.

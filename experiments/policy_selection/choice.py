@@ -46,7 +46,7 @@ Rows = Iterator[dict[str, Any]]
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """Utilities of all policies, by ``records`` scoring records; spread and level of the nuisances' certificate."""
+    """Utilities of all policies, by ``records`` scoring records; spread and level of the nuisances' guarantee."""
 
     utilities: Tensor
     records: int
@@ -121,8 +121,8 @@ def choice(population: Population, draw: Draw) -> Rows:
         "smallest": StableNuisances(target=None),
         "frozen": frozen_trees(draw.public),
         "constants": FixedNuisances(),
-        "guess 0.4": FixedNuisances(outcome=0.4),
-        "guess 0": FixedNuisances(outcome=0.0),
+        "target 0.4": FixedNuisances(outcome=0.4),
+        "target 0": FixedNuisances(outcome=0.0),
     }
     found = {name: scored(recipe, population, draw) for name, recipe in recipes.items()}
     trees = Moves("boosted trees", boosted_trees(), population, draw)
@@ -138,8 +138,8 @@ def choice(population: Population, draw: Draw) -> Rows:
         ("ridge, smallest", "smallest", found["smallest"].range_sensitivity),
         ("frozen trees", "frozen", found["frozen"].range_sensitivity),
         ("constants", "constants", found["constants"].range_sensitivity),
-        ("constants, guess 0.4", "guess 0.4", found["guess 0.4"].range_sensitivity),
-        ("constants, guess 0", "guess 0", found["guess 0"].range_sensitivity),
+        ("constants, target 0.4", "target 0.4", found["target 0.4"].range_sensitivity),
+        ("constants, target 0", "target 0", found["target 0"].range_sensitivity),
     ]
     for row, name, spread in rows:
         yield from choice_rows(row, found[name].level, found[name], spread, regrets, EPSILONS)
@@ -158,12 +158,14 @@ def choice(population: Population, draw: Draw) -> Rows:
 
 
 def default(population: Population, draw: Draw) -> Rows:
-    """Table 3: the library's default, which buys what it shrinks towards from the training block."""
+    """Table 3: the library's default, shrunk towards private means of the training block."""
     recipe = StableNuisances()
     for epsilon in EPSILONS:
         found = scored(recipe, population, draw, epsilon)
-        regrets, left = population.regrets, 1 - recipe.share
-        yield from choice_rows("ridge, bought", found.level, found, found.range_sensitivity, regrets, (epsilon,), left)
+        regrets, left = population.regrets, 1 - recipe.budget_fraction
+        yield from choice_rows(
+            "ridge, private target", found.level, found, found.range_sensitivity, regrets, (epsilon,), left
+        )
 
 
 def networks(population: Population, draw: Draw) -> Rows:

@@ -118,7 +118,7 @@ class Population:
         return self.truth.fit(None, self.facts()).nuisances
 
     def learners(self, draw: Draw) -> dict[str, ScoreNuisances]:
-        """Nuisances of table 1, by name, from those that learn nothing to those that nobody vouches for."""
+        """Nuisances of table 1, by name, from those that learn nothing to those without a guarantee."""
         return {
             "truth": self.truth,
             "constants": FixedNuisances(),

@@ -13,7 +13,7 @@ from experiments.spillover.diagnostics import diagnostics
 from experiments.spillover.likelihood import MECHANISMS, log_likelihood_ratio
 from experiments.spillover.refits import Refits
 from experiments.spillover.replacements import Replacements, random_neighbours, targeted_neighbours
-from experiments.spillover.report import LearnerSpill
+from experiments.spillover.report import LearnerReport
 from experiments.spillover.search import spillover_audit
 from torchdpcate.causal.arm_scores import dr_scores
 from torchdpcate.nuisance.arms.base import ScoreNuisances
@@ -46,7 +46,7 @@ class Moves:
         return self._own(self._targeted(self.draw.score))
 
     @cached_property
-    def spill(self) -> Tensor:
+    def trained(self) -> Tensor:
         """DeltaU by targeted training records, [R, M]; none where nothing is trained."""
         return self._refitted(self._targeted(self.draw.train))
 
@@ -63,11 +63,11 @@ class Moves:
         return {
             "own": _largest(self.own),
             "own spread": float(_widths(self.own).max()),
-            "movement": _largest(self.spill),
-            "spread": float(_widths(self.spill).max()),
+            "movement": _largest(self.trained),
+            "spread": float(_widths(self.trained).max()),
             "by chance": _largest(self.chance),
-            "above floor": float(_largest(self.spill) > NAIVE / 2),
-            "above range": float(_widths(self.spill).max() > FROZEN),
+            "above floor": float(_largest(self.trained) > NAIVE / 2),
+            "above range": float(_widths(self.trained).max() > FROZEN),
             "outcome error": quality.outcome,
             "propensity error": quality.propensity,
             "product": quality.product,
@@ -96,7 +96,7 @@ class Moves:
         if self.refits.certified.range_sensitivity < torch.inf:
             calibrations["certificate"] = self.refits.certified.range_sensitivity
         base = self.refits.base
-        deltas = [moved[_widths(moved).argmax()] for moved in (self.spill, self.own)]
+        deltas = [moved[_widths(moved).argmax()] for moved in (self.trained, self.own)]
         for calibration, spread in calibrations.items():
             for mechanism in MECHANISMS:
                 found = [log_likelihood_ratio(mechanism, EPSILON, spread, base, base + delta) for delta in deltas]
@@ -137,16 +137,16 @@ def movement(population: Population, draw: Draw) -> Rows:
     yield from _learners(population.learners(draw), population, draw)
 
 
-def bought(population: Population, draw: Draw) -> Rows:
-    """The same of the library's default, ridge fits about a bought guess, which is without noise here."""
-    yield from _learners({"ridge, bought": StableNuisances()}, population, draw)
+def default_ridge(population: Population, draw: Draw) -> Rows:
+    """The same of the library's default, ridge fits about a private target, which is without noise here."""
+    yield from _learners({"ridge, private target": StableNuisances()}, population, draw)
 
 
 def _learners(learners: dict[str, ScoreNuisances], population: Population, draw: Draw) -> Rows:
     for name, recipe in learners.items():
         moves = Moves(name, recipe, population, draw)
         certified = moves.refits.certified
-        public: dict[str, Any] = {"level": recipe.certificate}
+        public: dict[str, Any] = {"level": recipe.guarantee}
         if certified.range_sensitivity < torch.inf:
             public["certified spread"] = certified.range_sensitivity
         if isinstance(recipe, StableNuisances) and recipe.target is None:
@@ -183,23 +183,25 @@ def guided(population: Population, draw: Draw) -> Rows:
     report = spillover_audit(
         draw.train, draw.score, facts, population.library, learners, neighbours=GUIDED, truth=truth, seed=draw.seed
     )
-    for spill in report.learners:
+    for learner in report.learners:
         yield {
-            "row": spill.name,
-            "movement": spill.movement,
-            "spread": spill.worst.range_sensitivity,
-            "refuted": float(spill.refuted),
-            "naive ratio": _naive_ratio(spill, learners[spill.name], population, draw),
-            "range ratio": max(spill.naive.values()),
-            "certified ratio": max(spill.certified.values(), default=0.0),
-            **{found.search: found.range_sensitivity for found in spill.found},
+            "row": learner.name,
+            "movement": learner.movement,
+            "spread": learner.worst.spread,
+            "refuted": float(learner.refuted),
+            "naive ratio": _naive_ratio(learner, learners[learner.name], population, draw),
+            "range ratio": max(learner.naive.values()),
+            "certified ratio": max(learner.certified.values(), default=0.0),
+            **{found.search: found.spread for found in learner.found},
         }
 
 
-def _naive_ratio(spill: LearnerSpill, recipe: ScoreNuisances, population: Population, draw: Draw) -> float:
+def _naive_ratio(learner: LearnerReport, recipe: ScoreNuisances, population: Population, draw: Draw) -> float:
     """Log-likelihood ratio at the widest neighbour that an audit found, by the two-sided naive calibration."""
-    refits = Refits(spill.name, recipe, draw.train, draw.score, population.facts(), population.library, seed=draw.seed)
-    found = spill.worst
+    refits = Refits(
+        learner.name, recipe, draw.train, draw.score, population.facts(), population.library, seed=draw.seed
+    )
+    found = learner.worst
     comer = torch.tensor([found.x], dtype=torch.float64), torch.tensor([found.action]), torch.tensor([found.y]).double()
     after = refits.base + refits.movements(Replacements(torch.tensor([found.record]), *comer))[0]
     return max(log_likelihood_ratio(name, EPSILON, NAIVE, refits.base, after) for name in MECHANISMS)

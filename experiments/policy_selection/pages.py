@@ -33,7 +33,7 @@ CHOICES = {
     "control, localised gradient": "control: bounded range, localised gradient",
     "control, localised fits": "control: bounded range, localised fits (the library's)",
     "ridge, smallest": "ridge, the smallest without extra noise",
-    "ridge, bought": "ridge, the library's default: bought guess",
+    "ridge, private target": "ridge, the library's default: private target",
     "trees, naive": "boosted trees: naive, 2 B_psi two-sided",
     "trees, sampled x 1.3": "boosted trees: sampled movement x 1.3",
     "frozen trees": "boosted trees of other people, frozen",
@@ -42,8 +42,8 @@ CHOICES = {
     "private, DP-SGD": "private nuisances: networks by DP-SGD",
     "constants": "frozen constants, 1/2 each",
     "constants, all records": "the same, all 3,000 records score",
-    "constants, guess 0.4": "constants, mean outcome 0.4",
-    "constants, guess 0": "constants, mean outcome 0",
+    "constants, target 0.4": "constants, mean outcome 0.4",
+    "constants, target 0": "constants, mean outcome 0",
 }
 
 UNPRIVATE = {

@@ -15,19 +15,19 @@ from experiments.policy_selection.cells import Cell, Cells, summarise
 from experiments.policy_selection.choice import choice, default, networks
 from experiments.policy_selection.design import Population
 from experiments.policy_selection.figures import draw_movement, draw_regret
-from experiments.policy_selection.movement import bought, guided, movement, sweep
+from experiments.policy_selection.movement import default_ridge, guided, movement, sweep
 from experiments.policy_selection.pages import PAGES, write_page
 from experiments.policy_selection.runs import run, seconds
 
 TABLES = {
-    "table1": (movement, bought),
+    "table1": (movement, default_ridge),
     "table2": (sweep,),
     "table3": (choice, default, networks),
-    "table5": (movement, bought, guided),
+    "table5": (movement, default_ridge, guided),
 }
 MOST = {  # repetitions of what is slow, by measure and population
     ("movement", "gaussian"): 25,
-    ("bought", "gaussian"): 25,
+    ("default_ridge", "gaussian"): 25,
     ("sweep", "gaussian"): 25,
     ("networks", "acic"): 20,
     ("networks", "gaussian"): 20,

@@ -12,7 +12,7 @@ LEARNERS = {
     "frozen trees": "boosted trees, of other people",
     "ridge 50": "ridge, lambda = 50 (the paper's control)",
     "ridge, smallest": "ridge, the smallest without extra noise",
-    "ridge, bought": "ridge, the library's default: bought guess",
+    "ridge, private target": "ridge, the library's default: private target",
     "ridge 1": "ridge, lambda = 1",
     "ridge 0.01": "ridge, lambda = 0.01",
     "boosted trees": "boosted trees",

@@ -1,10 +1,10 @@
 """How far one replaced training record moves the utilities of a public library: for the curator alone.
 
 Single training records of ``task=policy_selection`` are replaced, the nuisances fitted again, and the policies'
-utilities compared. ``certificate=none`` stands for learners that nobody vouches for. Exit code 1 if a certificate is
+utilities compared. ``nuisance_guarantee=none`` stands for learners without a bound. Exit code 1 if a guarantee is
 refuted, 2 for a user's mistake.
 
-    python -m experiments.spillover [certificate=stability,none] [neighbours=64] [folder=FOLDER] [words of train ...]
+    python -m experiments.spillover [nuisance_guarantee=stability,none] [neighbours=64] [folder=FOLDER] [WORDS OF TRAIN]
 """
 
 import json
@@ -28,6 +28,7 @@ from experiments.spillover.search import spillover_audit
 from torchdpcate._files import PRIVATE, write_text
 from torchdpcate.audit.report import make_folder
 from torchdpcate.cli.overrides import checked_overrides
+from torchdpcate.cli.renamed import new_words
 from torchdpcate.cli.tasks.policies import make_library, make_nuisances
 from torchdpcate.cli.train import _quoted
 from torchdpcate.data.records import CausalData
@@ -41,7 +42,7 @@ from torchdpcate.privacy.budget import integer
 from torchdpcate.registry import conf_dir
 
 TASK = "policy_selection"
-_NONE = "none"
+_NONE, _GROUP = "none", "nuisance_guarantee"
 _DEFAULT = ("stability", _NONE)
 _NEIGHBOURS, _WIDTH = 64, 130
 
@@ -50,15 +51,15 @@ def spillover(words: Sequence[str]) -> None:
     """Audit the learners of a configuration, print what was found, and write it where ``folder=FOLDER`` says.
 
     Args:
-        words: Words of ``train task=policy_selection``; ``certificate`` may name several with commas between. Besides
-            ``neighbours=N``, refits of each search, and ``folder=FOLDER``.
+        words: Words of ``train task=policy_selection``; ``nuisance_guarantee`` may name several with commas between.
+            Besides ``neighbours=N``, refits of each search, and ``folder=FOLDER``.
 
     Raises:
         InputError: A user's mistake.
-        AuditFailure: A neighbour refutes a certificate.
+        AuditFailure: A neighbour refutes a guarantee.
     """
-    folder, neighbours, certificates, rest = _parse(words)
-    configs = {name: _compose(rest, name) for name in certificates}
+    folder, neighbours, guarantees, rest = _parse(new_words(words))
+    configs = {name: _compose(rest, name) for name in guarantees}
     config = next(iter(configs.values()))
     source: StudySource = instantiate(config.data)
     study = source.load()
@@ -95,8 +96,8 @@ def spillover(words: Sequence[str]) -> None:
     if folder is not None:
         _write(report, folder)
     if report.refuted:
-        names = ", ".join(spill.name for spill in report.learners if spill.refuted)
-        raise AuditFailure(f"spillover: a neighbour refutes the certificate of {names}")
+        names = ", ".join(learner.name for learner in report.learners if learner.refuted)
+        raise AuditFailure(f"spillover: a neighbour refutes the guarantee of {names}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,21 +119,21 @@ def _name(learner: ScoreNuisances) -> str:
 
 
 def _parse(words: Sequence[str]) -> tuple[Path | None, int, tuple[str, ...], list[str]]:
-    """Return our own words: folder, neighbours and certificates; and the others, Hydra's."""
+    """Return our own words: folder, neighbours and guarantees; and the others, Hydra's."""
     own: dict[str, str] = {}
     rest: list[str] = []
     for word in words:
         key, _, value = word.partition("=")
         if key == "task":
             raise InputError(f"{word}: it is of task={TASK} alone; leave it out")
-        if key not in ("folder", "neighbours", "certificate"):
+        if key not in ("folder", "neighbours", _GROUP):
             rest.append(word)
         elif key in own or not value:
             raise InputError(f"{word}: give each key once, with a value")
         else:
             own[key] = value
-    configured = any(word.startswith("nuisance_guarantee.") for word in rest)
-    chosen = own["certificate"].split(",") if "certificate" in own else _DEFAULT[: 1 if configured else None]
+    configured = any(word.startswith(f"{_GROUP}.") for word in rest)
+    chosen = own[_GROUP].split(",") if _GROUP in own else _DEFAULT[: 1 if configured else None]
     neighbours = own.get("neighbours", str(_NEIGHBOURS))
     if not neighbours.isdecimal():
         raise InputError(f"neighbours = {neighbours}: give a whole number above 0")
@@ -140,25 +141,25 @@ def _parse(words: Sequence[str]) -> tuple[Path | None, int, tuple[str, ...], lis
     return folder, integer("neighbours", int(neighbours), least=1), tuple(dict.fromkeys(chosen)), rest
 
 
-def _compose(words: Sequence[str], certificate: str) -> DictConfig:
-    """Return the configuration of one certificate; none at all is no choice of the library's, and stands beside us."""
-    own = [word for word in words if certificate == _NONE and word.startswith("nuisance_guarantee.")]
-    chosen = "nuisance_guarantee=fixed" if certificate == _NONE else f"nuisance_guarantee={certificate}"
+def _compose(words: Sequence[str], guarantee: str) -> DictConfig:
+    """Return the configuration of one guarantee; ``none``, no choice of the library's, is beside this file."""
+    own = [word for word in words if guarantee == _NONE and word.startswith(f"{_GROUP}.")]
+    chosen = f"{_GROUP}=fixed" if guarantee == _NONE else f"{_GROUP}={guarantee}"
     given = [f"task={TASK}", *(_quoted(word) for word in (*words, chosen) if word not in own)]
     with checked_overrides(given), initialize_config_dir(str(conf_dir()), version_base="1.3"):
         config = compose("config", overrides=given)
-    if certificate == _NONE:
+    if guarantee == _NONE:
         learners = OmegaConf.load(Path(__file__).with_name("none.yaml"))
-        settings = OmegaConf.from_dotlist([word.removeprefix("nuisance_guarantee.") for word in own])
+        settings = OmegaConf.from_dotlist([word.removeprefix(f"{_GROUP}.") for word in own])
         with open_dict(config):
-            config.certificate = OmegaConf.merge(learners, settings)
+            config.nuisance_guarantee = OmegaConf.merge(learners, settings)
     return config
 
 
 def _nuisances(config: DictConfig) -> ScoreNuisances:
-    """Return the nuisances of a configuration, those without a certificate too."""
-    if "LearnedNuisances" in config.certificate._target_:
-        return instantiate(config.certificate)
+    """Return the nuisances of a configuration, those without a guarantee too."""
+    if "LearnedNuisances" in config.nuisance_guarantee._target_:
+        return instantiate(config.nuisance_guarantee)
     return make_nuisances(config)
 
 

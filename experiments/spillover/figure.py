@@ -32,23 +32,23 @@ def spillover_figure(report: SpilloverReport) -> "Figure":
     first = learners[0]
     _panel(
         panels[0],
-        [[(found.search, found.movement) for found in spill.found] for spill in learners],
+        [[(found.search, found.movement) for found in learner.found] for learner in learners],
         (first.floor, "2 B_psi"),
-        [spill.paper for spill in learners],
+        [learner.paper for learner in learners],
         "n rho*",
     )
     _panel(
         panels[1],
-        [[(found.search, found.spread) for found in spill.found] for spill in learners],
+        [[(found.search, found.spread) for found in learner.found] for learner in learners],
         (first.frozen, "2 S"),
-        [spill.spread for spill in learners],
+        [learner.range_sensitivity for learner in learners],
         "certified",
     )
     for search, (marker, color) in _MARKERS.items():
         panels[0].plot([], [], marker, color=color, label=f"{search} neighbours")
     panels[0].plot([], [], "--", color="black", lw=1.2, label="limit without spillover")
-    panels[0].plot([], [], "|", ms=14, mew=2.5, color="C0", label="certificate")
-    panels[0].set_yticks(range(len(learners)), [f"{spill.name} ({spill.certificate})" for spill in learners])
+    panels[0].plot([], [], "|", ms=14, mew=2.5, color="C0", label="guarantee")
+    panels[0].set_yticks(range(len(learners)), [f"{learner.name} ({learner.guarantee})" for learner in learners])
     panels[0].set_ylim(len(learners) - 0.5, -0.7)
     panels[0].set_xlabel("max |DeltaU| by one training record", parse_math=False)
     panels[1].set_xlabel("spread, max DeltaU - min DeltaU", parse_math=False)
@@ -61,12 +61,12 @@ def _panel(
     axes: "Axes",
     found: list[list[tuple[str, float]]],
     limit: tuple[float, str],
-    certificates: list[float | None],
-    certificate: str,
+    bounds: list[float | None],
+    bound: str,
 ) -> None:
-    """Rows of points with one limit for all and a certificate for each."""
+    """Rows of points with one limit for all and a certified bound for each."""
     least = _LEAST * limit[0]
-    for place, (row, certified) in enumerate(zip(found, certificates, strict=True)):
+    for place, (row, certified) in enumerate(zip(found, bounds, strict=True)):
         for shift, (search, value) in enumerate(row, start=-1):
             marker, color = _MARKERS[search]
             axes.plot(max(value, least), place + shift * _APART, marker, color=color, ms=6, zorder=3)
@@ -77,7 +77,7 @@ def _panel(
         if certified is not None:
             axes.plot(certified, place, "|", ms=20, mew=2.5, color="C0", zorder=2)
             axes.annotate(
-                f"{certificate} = {certified:.3g}",
+                f"{bound} = {certified:.3g}",
                 (certified, place),
                 (-4, 11),
                 fontsize=7,

@@ -1,4 +1,4 @@
-"""Nuisances by any learner of scikit-learn's manners: no certificate, for audits of spillover alone."""
+"""Nuisances by any learner of scikit-learn's manners: no guarantee, for audits of spillover alone."""
 
 import math
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from torchdpcate.privacy.session import FitSession
 
 @dataclass(frozen=True)
 class LearnedNuisances(ScoreNuisances):
-    """Learners without a certificate: nobody bounds what one training record does to the scores of all others.
+    """Learners without a guarantee: there is no bound on what one training record does to the scores of all others.
 
     An audit of spillover measures it; a selector refuses them.
 

@@ -49,7 +49,7 @@ class Refits:
         library: PolicyLibrary,
         seed: int,
     ) -> None:
-        if isinstance(recipe, StableNuisances):  # a guess is paid for, so it stays; default ridges are sought once
+        if isinstance(recipe, StableNuisances):  # a private target stays as released; default ridges are sought once
             recipe = recipe.settle(train, facts)
         self.recipe, self.train, self.score, self.library = recipe, train, score, library
         self.facts = replace(facts, seed=seed)

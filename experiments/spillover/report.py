@@ -60,31 +60,31 @@ class Diagnostics:
 
 
 @dataclass(frozen=True)
-class LearnerSpill:
+class LearnerReport:
     """What one replaced training record does to the utilities that one learner's nuisances give.
 
     Attributes:
         name: Of the learner.
-        certificate: What vouches for it: ``stability``, ``frozen``, ``fixed`` or ``none``.
+        guarantee: What bounds its movement: ``stability``, ``frozen``, ``fixed`` or ``none``.
         found: The best neighbour of each search.
         floor: 2 B_psi, B_psi = R (1 + 1/zeta): twice the largest score, what an analysis without spillover allows
             |DeltaU| to be.
         frozen: 2 S = 2 R / zeta: the spread of the naive calibration, which covers a scoring record alone.
-        paper: n rho*, the paper's certificate of |DeltaU|; None without one.
-        spread: The certified Delta_BR; None without one.
+        paper: n rho*, the paper's bound of |DeltaU|; None without one.
+        range_sensitivity: The certified Delta_BR; None without one.
         diagnostics: How good the nuisances are.
         epsilon: Budget at which log-likelihood ratios are computed.
         naive: Log-likelihood ratio by mechanism at the widest neighbour found, calibrated with 2 S.
-        certified: The same, calibrated with the certificate; empty without one.
+        certified: The same, calibrated with the certified range sensitivity; empty without one.
     """
 
     name: str
-    certificate: str
+    guarantee: str
     found: tuple[Found, ...]
     floor: float
     frozen: float
     paper: float | None
-    spread: float | None
+    range_sensitivity: float | None
     diagnostics: Diagnostics
     epsilon: float
     naive: dict[str, float]
@@ -107,8 +107,8 @@ class LearnerSpill:
 
     @property
     def refuted(self) -> bool:
-        """Whether a neighbour refutes the certificate."""
-        moved = self.spread is not None and _above(self.worst.spread, self.spread)
+        """Whether a neighbour refutes the guarantee."""
+        moved = self.range_sensitivity is not None and _above(self.worst.spread, self.range_sensitivity)
         paper = self.paper is not None and _above(self.movement, self.paper)
         return moved or paper or any(_above(ratio, self.epsilon) for ratio in self.certified.values())
 
@@ -116,9 +116,9 @@ class LearnerSpill:
     def verdict(self) -> str:
         """What follows, in one line."""
         if self.refuted:
-            return "THE CERTIFICATE IS REFUTED"
-        if self.spread is not None:
-            return f"the certificate holds; {self.worst.spread / self.spread:.2%} of it was found"
+            return "THE GUARANTEE IS REFUTED"
+        if self.range_sensitivity is not None:
+            return f"the guarantee holds; {self.worst.spread / self.range_sensitivity:.2%} of it was found"
         if self.naive_fails:
             return f"calibration without spillover refuted: {max(self.naive.values()):.3g} above {self.epsilon:g}"
         return "no failure found, which certifies nothing"
@@ -149,19 +149,19 @@ class SpilloverReport:
         epsilon: Budget of the log-likelihood ratios.
     """
 
-    learners: tuple[LearnerSpill, ...]
+    learners: tuple[LearnerReport, ...]
     training: int
     scoring: int
     policies: int
     floor: float
     epsilon: float
 
-    def __getitem__(self, name: str) -> LearnerSpill:
+    def __getitem__(self, name: str) -> LearnerReport:
         return next(learner for learner in self.learners if learner.name == name)
 
     @property
     def refuted(self) -> bool:
-        """Whether a certificate is refuted."""
+        """Whether a guarantee is refuted."""
         return any(learner.refuted for learner in self.learners)
 
     def to_dict(self) -> dict[str, Any]:
@@ -195,29 +195,29 @@ class SpilloverReport:
             "refits",
         ):
             moved.add_column(name, justify="left" if name in ("learner", "found by") else "right", overflow="fold")
-        for spill in self.learners:
-            numbers = (spill.movement, spill.floor, spill.paper, spill.worst.spread, spill.frozen, spill.spread)
-            refits = sum(found.refits for found in spill.found)
-            moved.add_row(spill.name, *map(_shown, numbers), spill.worst.search, f"{refits:,}")
-        told = Table(
-            title=f"errors, and what one choice tells at epsilon = {self.epsilon:g}: log-likelihood ratios",
+        for learner in self.learners:
+            limits = learner.floor, learner.paper, learner.worst.spread, learner.frozen, learner.range_sensitivity
+            refits = sum(found.refits for found in learner.found)
+            moved.add_row(learner.name, *map(_shown, (learner.movement, *limits)), learner.worst.search, f"{refits:,}")
+        errors = Table(
+            title=f"errors, and the privacy loss of one choice at epsilon = {self.epsilon:g}: log-likelihood ratios",
             title_justify="left",
             box=box.SIMPLE,
         )
         ratios = [f"{name} at {spread}" for spread in ("2 S", "certified") for name in _SHORT.values()]
         for name in ("learner", "outcome", "propensity", "product", "bias", *ratios):
-            told.add_column(name, justify="left" if name == "learner" else "right", overflow="fold")
-        for spill in self.learners:
-            errors = spill.diagnostics
-            losses = [table.get(name) for table in (spill.naive, spill.certified) for name in _SHORT]
-            told.add_row(
-                spill.name,
-                *map(_shown, (errors.outcome, errors.propensity, errors.product, errors.bias, *losses)),
+            errors.add_column(name, justify="left" if name == "learner" else "right", overflow="fold")
+        for learner in self.learners:
+            quality = learner.diagnostics
+            losses = [table.get(name) for table in (learner.naive, learner.certified) for name in _SHORT]
+            errors.add_row(
+                learner.name,
+                *map(_shown, (quality.outcome, quality.propensity, quality.product, quality.bias, *losses)),
             )
-        notes = [f"{spill.name}: {spill.verdict}" for spill in self.learners]
-        against = sorted({spill.diagnostics.against for spill in self.learners})
+        notes = [f"{learner.name}: {learner.verdict}" for learner in self.learners]
+        against = sorted({learner.diagnostics.against for learner in self.learners})
         notes += [f"errors: root mean squares against the {' or '.join(against)}, at the scoring records", CURATOR]
-        return Group(moved, told, "\n".join(notes))
+        return Group(moved, errors, "\n".join(notes))
 
     def __str__(self) -> str:
         from rich.console import Console

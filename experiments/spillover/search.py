@@ -12,7 +12,7 @@ from experiments.spillover.diagnostics import diagnostics
 from experiments.spillover.likelihood import MECHANISMS, log_likelihood_ratio
 from experiments.spillover.refits import Refits
 from experiments.spillover.replacements import any_neighbours, random_neighbours, targeted_neighbours
-from experiments.spillover.report import LearnerSpill, SpilloverReport
+from experiments.spillover.report import LearnerReport, SpilloverReport
 from experiments.spillover.trials import Trials
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.data.records import CausalData
@@ -22,7 +22,7 @@ from torchdpcate.nuisance.arms.stable import StableNuisances
 from torchdpcate.privacy.budget import integer, positive
 
 Progress = Callable[[str, int, int], None]
-"""Told (name of the learner, refits done, refits in all)."""
+"""Called with the learner's name, the refits done and the refits in all."""
 
 
 def spillover_audit(
@@ -95,17 +95,17 @@ def spillover_audit(
     if not nuisances:
         raise InputError("nuisances is empty: no learner to audit")
     for name, recipe in nuisances.items():
-        if recipe.certificate == "private_nuisances":
+        if recipe.guarantee == "private_nuisances":
             raise InputError(
                 f"nuisances: {name} is private, so its movement is paid for and not repeatable; audit it by "
                 "torchdpcate audit --all"
             )
-    spills = []
+    learners = []
     for name, recipe in nuisances.items():
         refits = Refits(name, recipe, train, score, facts, library, seed)
         trials = _search(refits, neighbours, rare, seed, _counting(name, 3 * neighbours, on_progress))
-        spills.append(_spill(name, refits, trials, epsilon, truth))
-    return SpilloverReport(tuple(spills), train.n, score.n, len(library), facts.overlap, epsilon)
+        learners.append(_learner_report(name, refits, trials, epsilon, truth))
+    return SpilloverReport(tuple(learners), train.n, score.n, len(library), facts.overlap, epsilon)
 
 
 def _counting(name: str, total: int, on_progress: Progress) -> Callable[[], None]:
@@ -134,9 +134,9 @@ def _search(
     return [chance, targeted, guided]
 
 
-def _spill(
+def _learner_report(
     name: str, refits: Refits, trials: list[Trials], epsilon: float, truth: FittedNuisances | None
-) -> LearnerSpill:
+) -> LearnerReport:
     """What the searches found, beside what each calibration allows."""
     facts, certified = refits.facts, refits.certified
     outcome_range, worst = facts.domain.outcome_range, max(trials, key=_width)
@@ -147,9 +147,9 @@ def _spill(
         after = refits.base + worst.delta
         return {name: log_likelihood_ratio(name, epsilon, calibrated, refits.base, after) for name in MECHANISMS}
 
-    return LearnerSpill(
+    return LearnerReport(
         name,
-        refits.recipe.certificate,
+        refits.recipe.guarantee,
         tuple(tried.found() for tried in trials),
         2 * outcome_range * (1 + 1 / facts.overlap),
         frozen,
@@ -163,7 +163,7 @@ def _spill(
 
 
 def _paper(refits: Refits) -> float | None:
-    """The paper's certificate with its printed constants, at the ridges that were used."""
+    """The paper's bound with its printed constants, at the ridges that were used."""
     recipe, facts = refits.recipe, refits.facts
     if not isinstance(recipe, StableNuisances):
         return None

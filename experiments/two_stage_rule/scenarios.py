@@ -97,14 +97,14 @@ def certified_rows(references: bool) -> list[Row]:
         ("ipw, rho = 0.1, gamma, M_y = 5", Certified(IPW, "gamma", WIDE), ".49 .50 .50 .54 .58"),
         ("entropy, rho = 1, gamma, M_y = 5", Certified(TiltingWeights(ridge=1.0), "gamma", WIDE), ""),
         ("mmd, rho = 1, gamma, M_y = 5", Certified(MMD, "gamma", WIDE), ""),
-        ("private, n rho = 40, gamma, M_y = 5", _bought("gamma"), "- .51 .53 .63 .72"),
+        ("private, n rho = 40, gamma, M_y = 5", _private("gamma"), "- .51 .53 .63 .72"),
         ("private, box, M_y = 2", Certified(PrivateWeights(), "box", NARROW), ""),
         ("private, own block, box, M_y = 2", Certified(PrivateWeights(block_fraction=0.25), "box", NARROW), ""),
     )
     return [row(label, method, notes if references else "", EPSILONS) for label, method, notes in lines]
 
 
-def _bought(kind: str) -> Certified:
+def _private(kind: str) -> Certified:
     return Certified(PrivateWeights(budget_fraction=0.25, ridge=40.0, perturbation=kind), kind, WIDE)
 
 

@@ -92,7 +92,7 @@ SPLIT: dict[str, tuple[Callable[..., Any], Callable[[Any], Tensor]]] = {
         lambda noise: SubsampleAggregateEffect(DOMAIN, PURE, noise=noise),
         lambda learner: learner._records.batch.y,
     ),
-    "aipw": (lambda noise: DoublyRobustEffect(DOMAIN, BUDGET, noise=noise), lambda e: e._records.batch.y),
+    "aipw": (lambda noise: DoublyRobustEffect(DOMAIN, BUDGET, noise=noise), lambda e: e._records.y),
     "balancing": (lambda noise: CovariateBalancingEffect(DOMAIN, PURE, noise=noise), lambda e: e._records.batch.y),
 }
 

@@ -110,7 +110,7 @@ def test_grid_leaves_the_global_generator_alone() -> None:
         ({"outcome_low": None}, "lower bound of outcome is None"),
         ({"outcome_low": 3.0}, "outcome are inverted"),
         ({"outcome_low": 1.0}, "outcome are both 1"),
-        ({"outcome_low": 1e16, "outcome_high": 1e16 + 2}, "float64 cannot tell outcomes so far from zero apart"),
+        ({"outcome_low": 1e16, "outcome_high": 1e16 + 2}, "float64 cannot distinguish outcomes so far from zero"),
         ({"outcome_low": -1e308, "outcome_high": 1e308}, "width"),
         ({"overlap": 0.0}, "overlap is 0"),
         ({"overlap": 0.5}, "overlap is 0.5"),

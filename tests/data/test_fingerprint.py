@@ -1,4 +1,4 @@
-"""Fingerprints tell the same records, in whatever form and order, and no others."""
+"""Fingerprints detect the same records, in whatever form and order, and no others."""
 
 import numpy as np
 import pandas as pd

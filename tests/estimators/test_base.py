@@ -99,7 +99,7 @@ def test_effects_are_released_in_the_way_that_is_asked_for():
     assert learner.release(budget=part).kind == "function"
     assert learner.release("queries", X[:3], budget=part).effect(X[:3]).shape == (3,)
     with pytest.raises(InputError, match="choose one of function, queries, online"):
-        learner.release("whole")
+        learner.release("everything")
 
 
 def test_plans_spend_nothing():

@@ -41,9 +41,9 @@ def test_the_readme_tells_the_tables_numbers(committed):
     assert f"gradient and {fits} with the library's" in told
     constants, everybody = shown("constants"), shown("constants, all records")
     assert f"regret {constants}, and {everybody} if all 3,000 records score" in told
-    assert f"regret is {shown('constants, guess 0.4')}, and {shown('constants, guess 0')} with 0" in told
-    ridges = shown("ridge, smallest"), shown("ridge, bought")
-    assert "no extra noise has regret {}, about a bought guess, the library's default, {},".format(*ridges) in told
+    assert f"regret is {shown('constants, target 0.4')}, and {shown('constants, target 0')} with 0" in told
+    ridges = shown("ridge, smallest"), shown("ridge, private target")
+    assert "no extra noise has regret {}, about a private target, the library's default, {},".format(*ridges) in told
     assert f"({shown('private, convex')} convex, {shown('private, DP-SGD')} DP-SGD)" in told
     assert f"({shown('private, convex', '8')} and {shown('private, DP-SGD', '8')} at 8)" in told
     assert f"at the same spread are far better ({shown('truth, bounded range', '4')})" in told
@@ -78,7 +78,7 @@ def test_committed_spreads_are_those_of_the_library(committed):
     facts = GAUSSIAN.facts()
     expected = {f"control, {name}": width for name, width in calibrations.spreads(design.CONTROL, facts).items()}
     expected["ridge, smallest"] = StableNuisances(target=None).bound(facts).range_sensitivity(design.N)
-    expected |= {"constants": 2.0, "constants, guess 0.4": 2.4, "constants, guess 0": 4.0}
+    expected |= {"constants": 2.0, "constants, target 0.4": 2.4, "constants, target 0": 4.0}
     for data in design.NAMES:
         for row, width in expected.items():
             cells = committed["table3"].having(data, "width", row=row)

@@ -202,13 +202,13 @@ def test_a_stated_cost_below_its_events_is_refused():
     assert stated == compose([(FIRST, 1), (PureEvent(0.6), 1)], 1e-5)
     gaussian = (GaussianEvent(8.0), 4, cost_from({"mu": 0.25, "delta": 0.0}))
     assert stated_cost([first, gaussian], 1e-5)[0] == compose([(FIRST, 1), (GaussianEvent(4.0), 1)], 1e-5)
-    for charge, told in (
+    for charge, stated in (
         (later, {"epsilon": 0.59, "delta": 0.0}),
         (later, {"mu": 0.1, "delta": 0.0}),
         (gaussian, {"mu": 0.24, "delta": 0.0}),
         (gaussian, {"epsilon": 5.0, "delta": 0.0}),
     ):
         with pytest.raises(InputError, match="counts less"):
-            stated_cost([first, (*charge[:2], cost_from(told))], 1e-5)
+            stated_cost([first, (*charge[:2], cost_from(stated))], 1e-5)
     with pytest.raises(InputError, match="two filters"):
         stated_cost([later, gaussian], 1e-5)

@@ -76,8 +76,8 @@ def test_nothing_is_certified_in_a_conditional_scope():
     assert [e.level for e in scope.ledger.entries] == [Level.CONDITIONAL, Level.HEURISTIC]
 
 
-def test_nobody_pays_outside_a_scope():
-    with pytest.raises(AssertionError, match="who pays"):
+def test_there_is_no_charge_outside_a_scope():
+    with pytest.raises(AssertionError, match="names the blocks"):
         opened().pay(PureEvent(0.1))
 
 

@@ -60,7 +60,7 @@ def refuses_a_forgery(path: Path) -> bool:
 
 
 if __name__ == "__main__":
-    sys.stdout, out = open(os.devnull, "w"), sys.stdout  # noqa: SIM115 - for the whole process
+    sys.stdout, out = open(os.devnull, "w"), sys.stdout  # noqa: SIM115 - for the rest of the process
     found = {what: used(what) for what in RUNS}
     found["forgery"] = refuses_a_forgery(Path("mechanism/release/release.safetensors"))
     print(json.dumps(found, default=str), file=out)

@@ -79,8 +79,8 @@ def test_the_interval_stays_within_what_is_possible():
             released().interval(level)
 
 
-def test_a_swamped_denominator_gives_the_whole_range_and_says_so():
-    with pytest.warns(UserWarning, match="noise swamps the denominator"):
+def test_a_denominator_dominated_by_noise_gives_the_full_range_and_says_so():
+    with pytest.warns(UserWarning, match="dominated by privacy noise"):
         assert released(Estimate(0.1, LAW, noise_dominated=True)).interval(0.5).tolist() == [-4.0, 4.0]
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -60,7 +60,7 @@ QUERIES = DOMAIN.grid(2)
 
 
 def planted() -> tuple[Tensor, Tensor, Tensor]:
-    """Records whose numbers of 53 bits nobody else has."""
+    """Records whose numbers of 53 bits occur nowhere else."""
     random = torch.Generator().manual_seed(5)
     u = torch.rand(N, 3, generator=random).double() / 2 + torch.rand(N, 3, generator=random).double() / 2**26
     x = torch.stack([u[:, 0], 2 * u[:, 1] - 0.5], 1)
@@ -74,7 +74,7 @@ RECORDS = planted()
 def held(start: Any) -> list[str]:
     """Where an object holds a covariate or an outcome of a record, or an array as long as the records or a block.
 
-    In single precision a weight may be some record's number by chance (1e-4): there two of one record tell, or four.
+    In single precision a weight may be some record's number by chance (1e-4): there two of one record count, or four.
     """
     own = torch.cat([RECORDS[0], RECORDS[2][:, None]], 1).numpy()
     found = []

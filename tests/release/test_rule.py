@@ -30,7 +30,7 @@ def test_the_score_is_linear_and_its_sign_decides():
     score = (-1 + 0 * x[:, 0] + 1 * x[:, 1]) / 3**0.5
     torch.testing.assert_close(release.score_tensor(x), score, rtol=0, atol=1e-15)
     assert np.array_equal(release.decide(x), (score > 0).numpy().astype(np.int64))
-    assert release.decide([[0.5, 1.0]]).tolist() == [0]  # a score of zero treats nobody
+    assert release.decide([[0.5, 1.0]]).tolist() == [0]  # a score of zero does not treat
     assert release.column == "decision"
 
 

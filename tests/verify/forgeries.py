@@ -1,4 +1,4 @@
-"""Forgeries of releases by somebody who knows the format, redoes every sum, and makes the costs fit what was edited."""
+"""Forgeries of releases with knowledge of the format, which redo every sum, and makes the costs fit what was edited."""
 
 import json
 import math
@@ -82,7 +82,7 @@ def recost(draft: Draft) -> None:
 
 
 def a_tenth_of_epsilon(draft: Draft) -> None:
-    """Every event a tenth as dear."""
+    """Every event at a tenth of its cost."""
     for charge in draft.charges:
         event = charge["event"]
         if "epsilon" in event:
@@ -207,14 +207,14 @@ def old_fact(draft: Draft) -> None:
 
 
 def crowd(draft: Draft) -> None:
-    """A million records that nobody asked."""
+    """A million records that do not exist."""
     costs = {"epsilon": 0.0, "delta": 0.0, "naive_epsilon": 0.0, "level": "certified"}
     draft.privacy["blocks"].append({"name": "extra", "n": 10**6, "charges": [], **costs})
     draft.privacy["n"] += 10**6
 
 
 def condition(holds: bool | None) -> Edit:
-    """A condition that a user's part would bring, told to hold or left open."""
+    """A condition that a user's part would bring, stated to hold or left open."""
 
     def edit(draft: Draft) -> None:
         draft.privacy["conditions"] = [{"name": "feature map", "text": "records", "holds": holds}]
@@ -241,11 +241,11 @@ def without(*names: str) -> Edit:
     return edit
 
 
-def tuning(**told: Any) -> Edit:
+def tuning(**stated: Any) -> Edit:
     """Other words about tuning."""
 
     def edit(draft: Draft) -> None:
-        draft.privacy["tuning"] |= told
+        draft.privacy["tuning"] |= stated
 
     return edit
 

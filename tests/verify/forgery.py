@@ -1,4 +1,4 @@
-"""Releases with statements that agree with themselves, and edits of their files by somebody who knows the format."""
+"""Releases with statements that agree with themselves, and edits of their files with knowledge of the format."""
 
 import json
 import math
@@ -66,11 +66,11 @@ def mechanism(level: Level, gaussian: bool) -> tuple[Mechanism, Event, dict[str,
     if gaussian:
         noise = GaussianMechanism(BUDGET, sensitivity(problem(THRESHOLD)))
         scale = noise.released_scale(FEATURES.dimension)
-        told = {"sensitivity": noise.sensitivity, "noise_scale": scale, "threshold": THRESHOLD}
-        return OutputPerturbation(), noise.event, told
+        public = {"sensitivity": noise.sensitivity, "noise_scale": scale, "threshold": THRESHOLD}
+        return OutputPerturbation(), noise.event, public
     objective = ObjectivePerturbation.calibrated(problem(THRESHOLD), BUDGET)
-    told = {"tilt_scale": objective.scale, "epsilon_jacobian": objective.jacobian, "threshold": THRESHOLD}
-    return ObjectivePerturbation(), objective.event, told
+    public = {"tilt_scale": objective.scale, "epsilon_jacobian": objective.jacobian, "threshold": THRESHOLD}
+    return ObjectivePerturbation(), objective.event, public
 
 
 def statement(

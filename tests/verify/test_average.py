@@ -248,7 +248,7 @@ def test_a_gradient_mechanism_that_is_called_certified(tmp_path):
 
 
 def certified(release: AverageEffectRelease) -> AverageEffectRelease:
-    """A conditional release that calls itself certified throughout, and renames the charge that would tell."""
+    """A conditional release that calls itself certified throughout, and renames the charge that would show it."""
     privacy, level = release.privacy, "certified"
 
     def renamed(charge: StatedCharge) -> StatedCharge:
@@ -303,7 +303,7 @@ def test_an_interval_that_is_not_of_its_numbers(name, change, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["horvitz_thompson", "subsample_aggregate", "aipw"])
-def test_a_peer_is_not_swamped_without_noise(name, tmp_path):
+def test_a_peer_is_not_dominated_by_noise_that_is_absent(name, tmp_path):
     release = honest(name)
     changed = replace(release, main=replace(release.main, noise_dominated=True))
     assert "interval does not follow" in refused(changed, tmp_path)
@@ -453,13 +453,13 @@ def test_a_release_that_contradicts_itself(make, problem, tmp_path):
     assert problem in refused(make(), tmp_path)
 
 
-def test_who_pays_is_told_once(tmp_path):
+def test_each_block_is_stated_once(tmp_path):
     """Charges spread over blocks of the same records would look like half the epsilon."""
     release = balanced()
-    whole = release.privacy.blocks[0]
+    block = release.privacy.blocks[0]
     blocks = (
-        replace(whole, n=1000, charges=whole.charges[:2]),
-        replace(whole, name="others", n=1000, charges=whole.charges[2:]),
+        replace(block, n=1000, charges=block.charges[:2]),
+        replace(block, name="others", n=1000, charges=block.charges[2:]),
     )
     changed = replace(release, privacy=replace(release.privacy, blocks=blocks))
     assert "its blocks of records are not those of balanced_difference" in refused(changed, tmp_path)

@@ -111,8 +111,10 @@ MADE = {
     "owl output": lambda: other(OutcomeWeightedLearner, PURE, mechanism="output", outcome="shifted"),
     "owl gaussian": lambda: other(OutcomeWeightedLearner, BUDGET, perturbation="gaussian", loss="logistic"),
     "squared rule": lambda: other(OutcomeWeightedLearner, PURE, loss="squared", radius=1.0),
-    "bought weights": lambda: other(TwoStageRule, PURE),
-    "spilling weights": lambda: other(TwoStageRule, PrivacyBudget(40.0, 1e-5), weights="ipw", mechanism="output"),
+    "private weights": lambda: other(TwoStageRule, PURE),
+    "weights with indirect sensitivity": lambda: other(
+        TwoStageRule, PrivacyBudget(40.0, 1e-5), weights="ipw", mechanism="output"
+    ),
     "constant weights": lambda: other(TwoStageRule, PURE, weights="constant", radius=2.0),
     "pairwise": lambda: other(PairwiseRule, PURE),
     "policy": lambda: other(PolicySelector, PURE, policies=[Constants([0, 1])]),
@@ -171,7 +173,7 @@ FORGERIES = [
     ("average", forge.thousandfold, "its estimate does not follow"),
     ("objective", forge.free_threshold, "its threshold is a private one, but no charge is for it"),
     ("queries", forge.free_nuisances, "block 'nuisance' trained nuisances, but no charge is for their training"),
-    ("objective", forge.one_step, "charged for 1 steps, which are no whole epochs"),
+    ("objective", forge.one_step, "charged for 1 steps, which are no full epochs"),
     *((kind, forge.all_three, STOWED) for kind in ("objective", "queries", "owl", "average")),
     *(
         (kind, edit, STOWED)
@@ -185,10 +187,10 @@ FURTHER = [
     *((kind, forge.fact, STOWED) for kind in ("queries", "policy", "statistics")),
     ("output", forge.thousandfold, "sensitivity = .* is stated"),
     ("owl", forge.other_coefficients, "theta is rounder than its noise"),
-    ("cross_fit", forge.one_step, "charged for 1 steps, which are no whole epochs"),
+    ("cross_fit", forge.one_step, "charged for 1 steps, which are no full epochs"),
     *((kind, forge.old_fact, STOWED) for kind in ("objective", "owl", "policy", "queries")),
     ("owl", forge.crowd, "its blocks are not those of a rule without a split"),
-    ("bought weights", forge.crowd, "its blocks are not those of a rule without a split"),
+    ("private weights", forge.crowd, "its blocks are not those of a rule without a split"),
     *((kind, forge.condition(True), "the condition 'feature map' is stated to hold") for kind in ("owl", "average")),
     ("owl", forge.constant("outcome", "mine"), "its outcome is called mine, which is none of the library's"),
     ("pairwise", forge.constant("matching", "mine"), "its matching is called mine, which is none of the library's"),

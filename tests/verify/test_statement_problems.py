@@ -291,6 +291,6 @@ def test_networks_that_nobody_paid_for_are_told(tmp_path):
 
 
 def test_how_charges_are_worded_is_for_people_alone(path, monkeypatch):
-    """Whoever words charges otherwise, or in another language, verifies the same releases."""
+    """Other words for charges, or another language, verify the same releases."""
     monkeypatch.setattr(charge_module, "words_of", lambda charge: f"Zahlung {hash(charge)}")
     assert verify_release(path)

@@ -87,7 +87,7 @@ def stop_by_loss(budget: PrivacyBudget, filter: str) -> Delta:
 
 
 def largest_charges(budget: PrivacyBudget, filter: str, before: list[Event]) -> Iterator[Event]:
-    """Yield the largest charge of every kind that a ledger takes after those before."""
+    """Yield the largest charge of every kind that a ledger accepts after the given ones."""
     epsilon, delta = budget.epsilon, budget.delta
     kinds: tuple[Callable[[float], Event], ...] = (
         lambda share: GaussianEvent(analytic_gaussian_sigma(share * epsilon, delta)),

@@ -151,7 +151,7 @@ def worst_neighbour(
 
 
 class _Search(ABC):
-    """What a kind of head knows about its neighbours.
+    """Search for the worst neighbour of one kind of head.
 
     ``pulls`` [n, k]: to first order, n times what each record adds to the answers, in coordinates that keep norms.
     """

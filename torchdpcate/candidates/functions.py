@@ -212,7 +212,7 @@ def _check_allowed(path: str, allowed: frozenset[str]) -> None:
 
 
 def _load(function: str | Function | None, name: str, own: bool) -> Function:
-    """Return a function; of one given by path, ``own`` asks that the module itself defines it, not another one."""
+    """Return a function; of one given by path, ``own`` requires that the module itself defines it."""
     if not isinstance(function, str):
         if function is None:
             raise InputError(f"policy {name!r} is a function without an import path; give it by bind(function)")

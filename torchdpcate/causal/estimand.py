@@ -269,7 +269,7 @@ class ATT(Estimand):
 
 
 class ATO(Estimand):
-    r"""The effect on those who might be either: weights 1 - e and e.
+    r"""The effect on the overlap population: weights 1 - e and e.
 
     .. math:: a = (z - e)(y - e\mu_1 - (1-e)\mu_0), \quad b = (z - e)^2
 

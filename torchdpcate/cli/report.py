@@ -62,7 +62,7 @@ def report(folder: str) -> None:
     families = {row["task"]: family_of(row["task"]) for row in rows}
     parts = [
         (family, _runs([row for row in rows if families[row["task"]] is family], family))
-        for family in dict.fromkeys(families.values())
+        for family in dict.fromkeys(families[task] for task in sorted(families))
     ]
     secret = {name: figure for family, runs in parts for name, figure in _figures(runs, family).items()}
     public = {name: figure for family, runs in parts for name, figure in family.public_figures(runs).items()}

@@ -19,7 +19,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def listed(names: Any, most: int = 12) -> str:
-    """List column names, cut short after `most`."""
+    """List column names, cut short after ``most``."""
     names = [plain(name) for name in names]
     return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
 
@@ -70,10 +70,10 @@ def _folded(name: str) -> str:
 
 
 def to_float64(value: Any, what: str) -> Tensor:
-    """Return `value` (NumPy, torch, pandas or nested lists of numbers) as a detached float64 tensor.
+    """Return ``value`` (NumPy, torch, pandas or nested lists of numbers) as a detached float64 tensor.
 
     Raises:
-        InputError: `value` is not made of real numbers; the message starts with `what`.
+        InputError: ``value`` is not made of real numbers; the message starts with ``what``.
     """
     if isinstance(value, Tensor):
         if value.is_complex():
@@ -90,7 +90,7 @@ def to_float64(value: Any, what: str) -> Tensor:
 
 
 def _are_numbers(array: np.ndarray) -> bool:
-    """Tell whether an array of Python objects holds numbers and missing values alone."""
+    """Return whether an array of Python objects holds numbers and missing values alone."""
     import pandas as pd
 
     kinds = ("integer", "floating", "mixed-integer-float", "decimal", "boolean", "empty")
@@ -99,7 +99,7 @@ def _are_numbers(array: np.ndarray) -> bool:
 
 
 def is_frame(value: Any) -> bool:
-    """Tell a pandas DataFrame without importing pandas."""
+    """Return whether it is a pandas DataFrame, without importing pandas."""
     return hasattr(value, "columns") and hasattr(value, "to_numpy")
 
 
@@ -124,20 +124,20 @@ def check_aligned(**arguments: Any) -> None:
 
 
 def _is_pandas(value: Any) -> bool:
-    """Tell a pandas frame or series without importing pandas."""
+    """Return whether it is a pandas frame or series, without importing pandas."""
     return hasattr(value, "index") and hasattr(value, "to_numpy") and hasattr(value, "iloc")
 
 
 def to_matrix(value: Any, names: Sequence[str] | None = None, what: str = "X") -> Tensor:
-    """Return `value` as a float64 matrix [n, q] of finite numbers.
+    """Return ``value`` as a float64 matrix [n, q] of finite numbers.
 
     Args:
         value: NumPy, torch or pandas, of shape [n, q].
-        names: names of the q columns for messages; a DataFrame brings its own.
-        what: name of the argument for messages.
+        names: Names of the q columns for messages; a DataFrame brings its own.
+        what: Name of the argument for messages.
 
     Raises:
-        InputError: not a matrix, not numbers, or not finite (which column, how many).
+        InputError: Not a matrix, not numbers, or not finite (which column, how many).
     """
     if is_frame(value):
         names = [f"x{i}" if _is_number(name) else plain(name) for i, name in enumerate(value.columns)]
@@ -152,7 +152,7 @@ def to_matrix(value: Any, names: Sequence[str] | None = None, what: str = "X") -
 
 
 def _is_number(name: Any) -> bool:
-    """Tell whether a column's name is a number: that of a frame read without a header is a value of a record."""
+    """Return whether a column's name is a number: that of a frame read without a header is a value of a record."""
     try:
         float(str(name))
     except ValueError:
@@ -161,7 +161,7 @@ def _is_number(name: Any) -> bool:
 
 
 def check_finite(matrix: Tensor, names: Sequence[str] | None, what: str) -> None:
-    """Raise InputError naming the worst column of `matrix` [n, q] that holds NaN or infinity."""
+    """Raise InputError naming the worst column of ``matrix`` [n, q] that holds NaN or infinity."""
     bad = (~torch.isfinite(matrix)).sum(0)
     if bad.any():
         column = int(bad.argmax())

@@ -18,7 +18,7 @@ _MISSING = ("", "na", "n/a", "nan", "null", "none", "<na>")
 _DECIMAL = re.compile(
     r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 )  # inf, 0x1, 1_0 and other digits are none
-_EXACT = 2**53  # the largest number up to which float64 tells all whole numbers apart
+_EXACT = 2**53  # the largest number up to which float64 distinguishes all integers
 
 
 def numeric_column(column: "pd.Series", name: str, *, truth: bool = False) -> np.ndarray:
@@ -30,7 +30,7 @@ def numeric_column(column: "pd.Series", name: str, *, truth: bool = False) -> np
         truth: Whether true and false stand for 1 and 0: of arms and of the categories 0 and 1.
 
     Raises:
-        InputError: missing, infinite or non-numeric values, true or false where they are no numbers, or whole numbers
+        InputError: Missing, infinite or non-numeric values, true or false where they are no numbers, or integers
             beyond 2^53; says which column and how many.
     """
     import pandas as pd
@@ -46,7 +46,7 @@ def numeric_column(column: "pd.Series", name: str, *, truth: bool = False) -> np
         beyond = int(((column > _EXACT) | (column < -_EXACT)).sum())
         if beyond:
             raise InputError(
-                f"column {name!r} has {plural(beyond, 'whole number')} beyond 2^53, which float64 cannot tell apart; "
+                f"column {name!r} has {plural(beyond, 'integer')} beyond 2^53, which float64 cannot distinguish; "
                 "is it an identifier? drop or rescale it"
             )
     _refuse_missing(int(column.isna().sum()), name)
@@ -58,10 +58,10 @@ def numeric_column(column: "pd.Series", name: str, *, truth: bool = False) -> np
 
 
 def category_codes(column: "pd.Series", name: str, categories: Sequence[Any]) -> np.ndarray:
-    """Return the position of each value in `categories`, int64 [n].
+    """Return the position of each value in ``categories``, int64 [n].
 
     Raises:
-        InputError: missing or unknown values; says which column and how many.
+        InputError: Missing or unknown values; says which column and how many.
     """
     import pandas as pd
 

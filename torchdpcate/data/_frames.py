@@ -20,14 +20,14 @@ _CSV, _PARQUET = (".csv", ".csv.gz"), (".parquet", ".pq")
 _BLOCK_BYTES = 1 << 20
 _LONGEST = 1024  # bytes of a number or of a category
 MOST_BYTES = 1 << 30
-"""What a table may take that is read as a whole, at eight bytes a value, and what a row group may unpack to."""
+"""What a table may take that is read at once, at eight bytes a value, and what a row group may unpack to."""
 
 
 def file_kind(path: str | Path, what: str = "data file") -> str:
     """Return ``"csv"`` or ``"parquet"`` by the file's name.
 
     Raises:
-        InputError: the name ends in neither.
+        InputError: The name ends in neither.
     """
     name = str(path).lower()
     if name.endswith(_CSV):
@@ -41,7 +41,7 @@ def arrow_path(path: str | Path, what: str = "data file") -> str:
     """Return the path as Arrow takes it: its bytes read as UTF-8, whatever the locale makes of them.
 
     Raises:
-        InputError: the name is not UTF-8.
+        InputError: The name is not UTF-8.
     """
     try:
         return os.fsencode(path).decode("utf-8")
@@ -53,10 +53,10 @@ def check_limit(most_bytes: Any) -> int:
     """Return the limit on memory.
 
     Raises:
-        InputError: It is not a positive whole number.
+        InputError: It is not a positive integer.
     """
     if isinstance(most_bytes, bool) or not isinstance(most_bytes, int) or most_bytes < 1:
-        raise InputError(f"data.most_bytes = {most_bytes}: give a positive whole number of bytes")
+        raise InputError(f"data.most_bytes = {most_bytes}: give a positive integer of bytes")
     return most_bytes
 
 
@@ -66,13 +66,13 @@ def read_frame(
     """Return the columns of one file, or of several laid end to end, as one frame.
 
     Args:
-        paths: a path, or a list of paths.
-        columns: the columns to read; no other is.
-        text: those among them that hold words: there ``NA`` is a word, not a missing value.
-        most_bytes: size of the table at eight bytes a value, at most.
+        paths: A path, or a list of paths.
+        columns: The columns to read; no other is.
+        text: Those among them that hold words: there ``NA`` is a word, not a missing value.
+        most_bytes: Size of the table at eight bytes a value, at most.
 
     Raises:
-        InputError: a file is missing, empty or broken, lacks a column, or the table is larger than it may be.
+        InputError: A file is missing, empty or broken, lacks a column, or the table is larger than it may be.
     """
     import pandas as pd
 
@@ -112,17 +112,17 @@ def iter_frames(
     batch_rows: int = 65536,
     most_bytes: int = MOST_BYTES,
 ) -> Iterator["pd.DataFrame"]:
-    """Yield the columns of a file in frames of at most `batch_rows` rows, in constant memory.
+    """Yield the columns of a file in frames of at most ``batch_rows`` rows, in constant memory.
 
     Args:
-        path: the file.
-        columns: the columns to read; no other is.
-        text: those among them that hold words.
-        batch_rows: rows of a frame, at most.
-        most_bytes: what a row group of a parquet file may unpack to; csv is read a MiB at a time.
+        path: The file.
+        columns: The columns to read; no other is.
+        text: Those among them that hold words.
+        batch_rows: Rows of a frame, at most.
+        most_bytes: What a row group of a parquet file may unpack to; csv is read a MiB at a time.
 
     Raises:
-        InputError: as `read_frame`.
+        InputError: As ``read_frame``.
     """
     kind = file_kind(path)
     if not os.path.isfile(path):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _BLOCK_BYTES = 1 << 20
 _MOST_ROWS_A_BYTE = 1000  # records of people differ from each other, and need more than that
-_UNTOLD = "DELTA_BYTE_ARRAY"
+_NO_LENGTHS = "DELTA_BYTE_ARRAY"
 
 
 def parquet_batches(path: str, columns: list[str], batch_rows: int, most_bytes: int) -> "Iterator[pa.RecordBatch]":
@@ -30,7 +30,7 @@ def parquet_batches(path: str, columns: list[str], batch_rows: int, most_bytes: 
     """
     from pyarrow import parquet
 
-    # By default pyarrow buffers ahead and keeps the whole file in memory while it iterates.
+    # By default pyarrow buffers ahead and keeps all of the file in memory while it iterates.
     settings = {"buffer_size": _BLOCK_BYTES, "pre_buffer": False}
     with parquet.ParquetFile(path, **settings) as file:
         check_columns(file.schema_arrow.names, columns, path)
@@ -100,10 +100,10 @@ def _check_sizes(metadata: "FileMetaData", leaves: list[int], text: list[str], p
     for group in range(metadata.num_row_groups):
         chunks = [metadata.row_group(group).column(leaf) for leaf in leaves]
         for chunk in chunks:
-            if chunk.path_in_schema in text and _UNTOLD in chunk.encodings:
+            if chunk.path_in_schema in text and _NO_LENGTHS in chunk.encodings:
                 raise InputError(
-                    f"{path}: column {chunk.path_in_schema!r} is in {_UNTOLD}, which does not tell how long its words "
-                    "become; write it with a dictionary"
+                    f"{path}: column {chunk.path_in_schema!r} is in {_NO_LENGTHS}, which does not state how long its "
+                    "words become; write it with a dictionary"
                 )
         size = sum(max(chunk.total_uncompressed_size, 0) for chunk in chunks)
         if size > most_bytes:

@@ -23,11 +23,11 @@ def encode_records(frame: "pd.DataFrame", schema: TableSchema) -> CausalData:
     """Return the rows of a frame as records within the domain; that treatments are arms is not checked here.
 
     Args:
-        frame: the schema's columns.
-        schema: public facts of the table, with what becomes of values outside their bounds.
+        frame: The schema's columns.
+        schema: Public facts of the table, with what becomes of values outside their bounds.
 
     Raises:
-        InputError: values missing, not numeric, unknown, or outside their bounds (which column, how many).
+        InputError: Values missing, not numeric, unknown, or outside their bounds (which column, how many).
     """
     x = schema.within(schema.encode(frame))
     a = schema.encode_treatment(frame)
@@ -39,7 +39,7 @@ def within_domain(x: Tensor, domain: Domain, out_of_bounds: str) -> Tensor:
     """Clip covariates [n, q] into the domain, or refuse those outside.
 
     Raises:
-        InputError: values outside, and `out_of_bounds` is ``"refuse"``.
+        InputError: Values outside, and ``out_of_bounds`` is ``"refuse"``.
     """
     if out_of_bounds == "clip":
         return domain.clip_covariates(x)
@@ -51,7 +51,7 @@ def outcome_within(y: Tensor, schema: TableSchema) -> Tensor:
     """Clip outcomes [n] into their bounds, or refuse those outside.
 
     Raises:
-        InputError: values outside, and the schema refuses them.
+        InputError: Values outside, and the schema refuses them.
     """
     if schema.out_of_bounds == "clip":
         return schema.domain.clip_outcome(y)

@@ -1,4 +1,4 @@
-"""Where the shipped yaml files are: `conf/` of a checkout, `torchdpcate/conf/` of an installed wheel."""
+"""Where the shipped yaml files are: ``conf/`` of a checkout, ``torchdpcate/conf/`` of an installed wheel."""
 
 import os
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ def shipped(folder: str, name: str) -> Path:
     """Return the shipped file ``conf/<folder>/<name>.yaml``.
 
     Raises:
-        InputError: there is none of that name; the message lists those there are.
+        InputError: There is none of that name; the message lists those there are.
     """
     directory = conf_dir() / folder
     path = directory / f"{name}.yaml"

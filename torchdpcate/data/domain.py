@@ -12,7 +12,7 @@ from torchdpcate.data._arrays import is_frame, plural, to_float64, to_matrix
 from torchdpcate.errors import InputError
 
 IN_CODE = "given in code by the curator"
-"""Origin of bounds that nobody said more about."""
+"""Origin of bounds where the domain names none."""
 
 _RESOLUTION = 2.0**-40  # least range of outcomes, in units of their size
 _CLIP = "clip with data.out_of_bounds=clip (Domain.clip_covariates), or give a bound known from outside the records"
@@ -28,23 +28,23 @@ class Domain:
     user and never from the records.
 
     Args:
-        covariate_low: lower bounds :math:`l`, q numbers.
-        covariate_high: upper bounds :math:`u`, q numbers, each above its lower bound.
+        covariate_low: Lower bounds :math:`l`, q numbers.
+        covariate_high: Upper bounds :math:`u`, q numbers, each above its lower bound.
         outcome_low: :math:`y_{lo}`.
-        outcome_high: :math:`y_{hi}`, above `outcome_low`.
+        outcome_high: :math:`y_{hi}`, above ``outcome_low``.
         overlap: :math:`\zeta`, between 0 and 1/2, both excluded.
-        names: names of the q columns; ``x0, x1, ...`` if left out.
-        origin: where these facts come from, in a few public words; part of every release. Two domains with
+        names: Names of the q columns; ``x0, x1, ...`` if left out.
+        origin: Where these facts come from, in a few public words; part of every release. Two domains with
             the same facts are equal wherever the facts come from.
 
     Attributes:
         covariate_low: float64 tensor [q].
         covariate_high: float64 tensor [q].
-        names: tuple of q names.
+        names: Tuple of q names.
 
     Raises:
-        InputError: a bound is missing or not finite, low is not below high, `overlap` lies outside (0, 1/2), `names`
-            do not match, or `origin` is not words.
+        InputError: A bound is missing or not finite, low is not below high, ``overlap`` lies outside (0, 1/2),
+            ``names`` do not match, or ``origin`` is not words.
 
     Example:
         >>> domain = Domain([0.0, 16.0], [1.0, 60.0], outcome_low=-1.0, outcome_high=1.0)
@@ -80,8 +80,8 @@ class Domain:
         self.outcome_low, self.outcome_high = check_bounds("outcome", outcome_low, outcome_high)
         if self.outcome_range < _RESOLUTION * max(abs(self.outcome_low), abs(self.outcome_high)):
             raise InputError(
-                f"bounds of outcome are [{self.outcome_low!r}, {self.outcome_high!r}]: float64 cannot tell outcomes so "
-                "far from zero apart; subtract a public number from them"
+                f"bounds of outcome are [{self.outcome_low!r}, {self.outcome_high!r}]: float64 cannot "
+                "distinguish outcomes so far from zero; subtract a public number from them"
             )
         self.overlap = to_number("overlap", overlap)
         if not 0.0 < self.overlap < 0.5:
@@ -120,7 +120,7 @@ class Domain:
         named the columns; anything else is read by position. Bounds are not checked.
 
         Raises:
-            InputError: wrong shape, missing columns, or missing values (which column, how many).
+            InputError: Wrong shape, missing columns, or missing values (which column, how many).
         """
         if is_frame(X):
             missing = [name for name in self.names if name not in X.columns]
@@ -136,11 +136,11 @@ class Domain:
         """Refuse covariates [n, q] outside the box.
 
         Args:
-            X: covariates, NumPy, torch or pandas.
+            X: Covariates, NumPy, torch or pandas.
             what: ``"covariate"``, or ``"query"`` for points at which effects are asked for.
 
         Raises:
-            InputError: names the column with most values outside, how many, and its bounds.
+            InputError: Names the column with most values outside, how many, and its bounds.
         """
         X = self.matrix(X, what)
         outside = (self.clip_covariates(X) != X).sum(0)
@@ -155,10 +155,10 @@ class Domain:
             )
 
     def check_outcome(self, y: Any, what: str = "outcome") -> None:
-        """Refuse outcomes [n] outside their bounds; `what` names them in the message.
+        """Refuse outcomes [n] outside their bounds; ``what`` names them in the message.
 
         Raises:
-            InputError: says how many lie outside, and the bounds.
+            InputError: Says how many lie outside, and the bounds.
         """
         y = to_float64(y, what).flatten()
         missing = int((~torch.isfinite(y)).sum())
@@ -188,10 +188,10 @@ class Domain:
         return scaled.masked_fill(constant, 0.0)
 
     def grid(self, count: int) -> Tensor:
-        """Return `count` public points that fill the box evenly, float64 [count, q].
+        """Return ``count`` public points that fill the box evenly, float64 [count, q].
 
         Scrambled Sobol points with a fixed seed: the same for everybody. A schema with categories
-        has its own `TableSchema.grid`, which keeps to the categories.
+        has its own ``TableSchema.grid``, which keeps to the categories.
         """
         width = self.covariate_high - self.covariate_low
         # Rounding may step over the upper bound.
@@ -201,7 +201,7 @@ class Domain:
         """Return the domain of some of the covariates, by position.
 
         Raises:
-            InputError: a position that is not there, or none at all.
+            InputError: A position that is not there, or none at all.
 
         Example:
             >>> Domain([0, 1, 2], [3, 4, 5], 0.0, 1.0, names=["a", "b", "c"]).select([0, 2]).names
@@ -221,7 +221,7 @@ class Domain:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain types, fit for JSON; `from_dict` is the inverse."""
+        """Return plain types, fit for JSON; ``from_dict`` is the inverse."""
         return {
             "covariate_low": self.covariate_low.tolist(),
             "covariate_high": self.covariate_high.tolist(),
@@ -234,10 +234,10 @@ class Domain:
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> "Domain":
-        """Rebuild a domain from `to_dict`.
+        """Rebuild a domain from ``to_dict``.
 
         Raises:
-            InputError: an entry is missing, unknown or invalid.
+            InputError: An entry is missing, unknown or invalid.
         """
         try:
             return cls(**facts)
@@ -249,7 +249,7 @@ class Domain:
         """Read the domain of a table's yaml file, or of a shipped one by name (``"lalonde"``).
 
         Raises:
-            InputError: see `TableSchema.from_yaml`.
+            InputError: See ``TableSchema.from_yaml``.
         """
         from torchdpcate.data.schema import TableSchema
 
@@ -271,21 +271,21 @@ class Domain:
 
 
 def unit_grid(count: int, dimension: int) -> Tensor:
-    """Return `count` scrambled Sobol points of a fixed seed in [0, 1)^dimension, float64.
+    """Return ``count`` scrambled Sobol points of a fixed seed in [0, 1)^dimension, float64.
 
     Raises:
-        InputError: `count` is not a positive whole number.
+        InputError: ``count`` is not a positive integer.
     """
     if not isinstance(count, int) or count < 1:
-        raise InputError(f"queries is {count}; give a positive whole number")
+        raise InputError(f"queries is {count}; give a positive integer")
     return torch.quasirandom.SobolEngine(dimension, scramble=True, seed=0).draw(count, dtype=torch.float64)
 
 
 def to_number(name: str, value: Any) -> float:
-    """Return `value` as a finite float.
+    """Return ``value`` as a finite float.
 
     Raises:
-        InputError: it is missing, not a number, or not finite.
+        InputError: It is missing, not a number, or not finite.
     """
     try:
         number = float(value)
@@ -302,7 +302,7 @@ def check_name(what: str, name: str) -> str:
     """Return the name of a column or category: it is shown on terminals and pages, and in releases.
 
     Raises:
-        InputError: it has control characters, line ends, or characters that turn the direction of writing.
+        InputError: It has control characters, line ends, or characters that turn the direction of writing.
     """
     if not is_plain(name):
         raise InputError(f"the name of {what} is {name!r}; rename it: letters that can be shown, in one line")
@@ -313,7 +313,7 @@ def check_bounds(name: str, low: Any, high: Any) -> tuple[float, float]:
     """Return the bounds as floats.
 
     Raises:
-        InputError: one is missing or not finite, or they are inverted or equal.
+        InputError: One is missing or not finite, or they are inverted or equal.
     """
     low, high = to_number(f"lower bound of {name}", low), to_number(f"upper bound of {name}", high)
     if low > high:
@@ -328,7 +328,7 @@ def check_origin(name: str, origin: Any) -> str:
     """Return where facts come from, as one line of words.
 
     Raises:
-        InputError: it is not words.
+        InputError: It is not words.
     """
     if not isinstance(origin, str) or not origin.strip():
         raise InputError(f"origin of {name} is {origin!r}; say in words where its bounds come from")

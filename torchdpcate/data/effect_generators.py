@@ -25,7 +25,7 @@ class Confounded(GeneratedStudy):
 
     The ATE is 0.16958 (the theory note's 0.16964 is a simulation's); a plain difference of the arms' means tends to
     0.0905 more. Propensities lie in [0.069, 0.943]. Source: theory note ``covariate_balancing``, section 6. Arguments
-    and errors: see `GeneratedStudy`.
+    and errors: see ``GeneratedStudy``.
 
     Example:
         >>> study = Confounded(n=1000, seed=0).load()
@@ -59,7 +59,7 @@ class Confounded(GeneratedStudy):
         """Return the true effect of an estimand under the law, by quadrature.
 
         Raises:
-            InputError: no such estimand.
+            InputError: No such estimand.
 
         Example:
             >>> {name: round(Confounded().average_effect(name), 5) for name in ("ATT", "ATC", "ATO")}
@@ -74,8 +74,8 @@ class Confounded(GeneratedStudy):
         """Return n samples.
 
         Args:
-            n: how many.
-            generator: draws covariates, treatment and outcome together.
+            n: How many.
+            generator: Draws covariates, treatment and outcome together.
         """
         u = torch.rand(n, 6, generator=generator, dtype=torch.float64)
         x = 2.0 * u[:, :4] - 1.0

@@ -1,4 +1,4 @@
-"""What tells whether two tables are the same records."""
+"""Whether two tables hold the same records."""
 
 import hashlib
 from typing import Any
@@ -14,9 +14,9 @@ from torchdpcate.errors import InputError
 def fingerprint(X: Any, A: Any, Y: Any, schema: TableSchema | None = None) -> str:
     """Return the SHA-256 of records as a selector sees them, whatever their order, precision and coding of actions.
 
-    A policy made from records carries their fingerprint, and a selector refuses one with its own. It tells the same
-    records, not a part of them, nor records that were clipped since. It is the curator's: whoever guesses all the
-    records can check the guess by it.
+    A policy made from records carries their fingerprint, and a selector refuses one with its own. It detects the same
+    records, not a part of them, nor records that were clipped since. It is the curator's: a conjecture of all the
+    records can be checked by it.
 
     Args:
         X: Covariates [n, q], encoded; or with a schema a frame of its columns.

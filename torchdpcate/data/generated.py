@@ -17,18 +17,18 @@ from torchdpcate.errors import InputError
 class GeneratedStudy(StudySource):
     """Records drawn from a known law.
 
-    The seed draws everything; who knows it knows the records, so these data protect nobody: they measure error and
+    The seed draws everything; whoever knows it knows the records, so these data protect no one: they measure error and
     check guarantees. The domain holds facts of the law that are true for every seed.
 
     Args:
-        n: number of samples, records and held-out points together.
-        train_fraction: share that become records; the others are held out.
-        queries: ask for effects at this many held-out points (the first ones; all if fewer).
-        seed: public seed of samples and split, and of coefficients where the law has random ones.
+        n: Number of samples, records and held-out points together.
+        train_fraction: Share that become records; the others are held out.
+        queries: Ask for effects at this many held-out points (the first ones; all if fewer).
+        seed: Public seed of samples and split, and of coefficients where the law has random ones.
         queries_path: csv or parquet of queries with columns x0, x1, ...; replaces held-out points.
 
     Raises:
-        InputError: on `load`, n too small to split, or bad queries.
+        InputError: On ``load``, n too small to split, or bad queries.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class GeneratedStudy(StudySource):
     def load(self) -> Study:
         """Draw the samples, and hold some out."""
         if not isinstance(self.n, int) or self.n < 1:
-            raise InputError(f"data.n is {self.n}; give a positive whole number")
+            raise InputError(f"data.n is {self.n}; give a positive integer")
         train, held_out = public_split(self.n, self.train_fraction, self.seed, "held-out")
         samples, schema = self._sample(), TableSchema.from_domain(self.domain())
         if self.queries_path is None:

@@ -12,21 +12,21 @@ from torchdpcate.errors import InputError
 class RecordsModule(LightningDataModule):
     """Batches (x [B, q], a [B], y [B]) in float32, shuffled anew each epoch by a seeded generator.
 
-    Private training draws its batches by Poisson sampling instead: see `torchdpcate.nuisance`.
+    Private training draws its batches by Poisson sampling instead: see ``torchdpcate.nuisance``.
 
     Args:
-        records: the records.
-        batch_size: records a batch; the last batch of an epoch may be smaller.
-        seed: public seed of the order.
+        records: The records.
+        batch_size: Records a batch; the last batch of an epoch may be smaller.
+        seed: Public seed of the order.
 
     Raises:
-        InputError: `batch_size` is not a positive whole number.
+        InputError: ``batch_size`` is not a positive integer.
     """
 
     def __init__(self, records: CausalData, batch_size: int = 128, seed: int = 0) -> None:
         super().__init__()
         if not isinstance(batch_size, int) or batch_size < 1:
-            raise InputError(f"batch_size is {batch_size}; give a positive whole number")
+            raise InputError(f"batch_size is {batch_size}; give a positive integer")
         self.records = records
         self.batch_size = batch_size
         self.seed = seed

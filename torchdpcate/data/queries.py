@@ -12,14 +12,14 @@ def read_queries(path: str | Path, schema: TableSchema) -> Tensor:
     """Read queries from a csv or parquet file with the schema's covariate columns.
 
     Args:
-        path: the file; other columns than the covariates are not read.
-        schema: public facts of the table.
+        path: The file; other columns than the covariates are not read.
+        schema: Public facts of the table.
 
     Returns:
         Queries, float64 [d, q], in the file's order.
 
     Raises:
-        InputError: missing file or column, values that are missing or not numeric, or a query
+        InputError: Missing file or column, values that are missing or not numeric, or a query
             outside the domain, unless the schema clips.
     """
     frame = read_frame(path, schema.columns, schema.text_columns)

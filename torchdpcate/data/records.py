@@ -16,7 +16,7 @@ from torchdpcate.errors import InputError
 class CausalData:
     """Records: covariates x [n, q], treatment a [n] (0 or 1, or a label of K arms), outcome y [n], all float64.
 
-    The constructor trusts its arguments; `from_arrays` checks them.
+    The constructor trusts its arguments; ``from_arrays`` checks them.
 
     Example:
         >>> records = CausalData.from_arrays([[0.1], [0.2], [0.3]], [0, 1, 1], [0.0, 1.0, 2.0])
@@ -35,15 +35,15 @@ class CausalData:
         """Check and convert NumPy, torch or pandas arrays.
 
         Args:
-            X: covariates [n, q].
-            A: treatment [n], one of `actions`, or bool for 0 and 1.
-            Y: outcome [n].
-            domain: if given, X must have its columns, and a DataFrame is read by its names. Bounds
+            X: Covariates [n, q].
+            A: Treatment [n], one of ``actions``, or bool for 0 and 1.
+            Y: Outcome [n].
+            domain: If given, X must have its columns, and a DataFrame is read by its names. Bounds
                 are not checked here.
-            actions: labels of the arms.
+            actions: Labels of the arms.
 
         Raises:
-            InputError: wrong shapes, missing or infinite values (which column, how many), treatment
+            InputError: Wrong shapes, missing or infinite values (which column, how many), treatment
                 not among the actions, an arm without records, or pandas arrays of different indexes.
         """
         check_aligned(X=X, A=A, Y=Y)
@@ -63,19 +63,19 @@ class CausalData:
         return self.n
 
     def subset(self, index: Tensor) -> "CausalData":
-        """Return the records at `index` (long or bool tensor)."""
+        """Return the records at ``index`` (long or bool tensor)."""
         return CausalData(self.x[index], self.a[index], self.y[index])
 
     def to(self, device: torch.device | str) -> "CausalData":
-        """Return the records on `device`."""
+        """Return the records on ``device``."""
         return CausalData(self.x.to(device), self.a.to(device), self.y.to(device))
 
 
 def check_treatment(a: Tensor, name: str = "treatment", actions: Sequence[int] = (0, 1)) -> None:
-    """Refuse a treatment [n] that is not one of the actions, or an action that nobody got.
+    """Refuse a treatment [n] that is not one of the actions, or an action that no record has.
 
     Raises:
-        InputError: says how many values are no action, or which arm is empty.
+        InputError: Says how many values are no action, or which arm is empty.
     """
     check_arms(arm_sizes(a, name, actions), name, actions)
 
@@ -84,7 +84,7 @@ def arm_sizes(a: Tensor, name: str = "treatment", actions: Sequence[int] = (0, 1
     """Return how many of the treatments [n] are each of the actions, [K].
 
     Raises:
-        InputError: says how many values are no action.
+        InputError: Says how many values are no action.
     """
     arms = torch.tensor(list(actions), dtype=a.dtype, device=a.device)
     members = a == arms[:, None]
@@ -99,7 +99,7 @@ def check_arms(sizes: Tensor, name: str = "treatment", actions: Sequence[int] = 
     """Refuse arms of which one, of sizes [K], has no record.
 
     Raises:
-        InputError: says which.
+        InputError: Says which.
     """
     empty = (sizes == 0).nonzero().flatten().tolist()
     if empty:

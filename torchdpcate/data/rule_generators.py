@@ -23,8 +23,8 @@ class GaussianRuleStudy(GeneratedStudy):
         Y = \text{clip}\{m(X) + (A - 1/2)\,\tau(X) + \sigma \varepsilon\}, \quad \varepsilon \sim N(0, 1).
 
     A Gaussian outcome has no bound, so it is clipped to public ones. The best rule stays 1{tau(x) > 0}: noise of one
-    law in both arms makes the better arm stochastically larger, and clipping is increasing. `effect` is tau, of the
-    outcome before clipping. Arguments and errors: see `GeneratedStudy`.
+    law in both arms makes the better arm stochastically larger, and clipping is increasing. ``effect`` is tau, of the
+    outcome before clipping. Arguments and errors: see ``GeneratedStudy``.
     """
 
     low: float
@@ -53,8 +53,8 @@ class GaussianRuleStudy(GeneratedStudy):
         """Return n samples.
 
         Args:
-            n: how many.
-            generator: draws covariates, treatment and outcome, in this order.
+            n: How many.
+            generator: Draws covariates, treatment and outcome, in this order.
         """
         u = torch.rand(n, self.dimension + 1, generator=generator, dtype=torch.float64)
         x = self.low + (self.high - self.low) * u[:, :-1]
@@ -76,7 +76,7 @@ class OWL(GaussianRuleStudy):
 
     so that tau = 6 f. The paper shifts outcomes by the least of the sample, which leaks; here they are clipped to
     [-7.5, 7.5], whose range of 15 gives the weights the paper's bound of 30 at a propensity of 1/2. A fair coin keeps
-    any overlap below 1/2; the domain says 0.4. Arguments and errors: see `GeneratedStudy`.
+    any overlap below 1/2; the domain says 0.4. Arguments and errors: see ``GeneratedStudy``.
 
     Example:
         >>> study = OWL(n=1000, seed=0).load()
@@ -122,16 +122,16 @@ class ITR(GaussianRuleStudy):
     - ``tree``: 3 where (x2 > 0 and x3 > -1/2) or (x2 <= 0 and x4 > 1/2), else -3: two thresholds deep.
 
     The last two are our own. ``confounded=False`` tosses a fair coin around m = 0. With ``confounded=True`` the logit
-    of the propensity is 1.2 x0 - 1.2 x1 and m = 4: whoever weights all records alike learns who was treated. Outcomes
+    of the propensity is 1.2 x0 - 1.2 x1 and m = 4: equal weights learn who was treated. Outcomes
     are clipped to m - 8 and m + 8, 2.5 standard deviations of the noise beyond half of a linear effect at its largest.
 
     Args:
         scenario: ``"linear"``, ``"quadratic"`` or ``"tree"``.
-        confounded: whether the treatment depends on covariates.
-        n, train_fraction, queries, seed, queries_path: see `GeneratedStudy`.
+        confounded: Whether the treatment depends on covariates.
+        n, train_fraction, queries, seed, queries_path: See ``GeneratedStudy``.
 
     Raises:
-        InputError: an unknown scenario.
+        InputError: An unknown scenario.
 
     Example:
         >>> study = ITR("tree", confounded=True, n=500).load()

@@ -27,8 +27,8 @@ class Covariate(ABC):
     """One column of a table and the numeric columns it becomes.
 
     Attributes:
-        name: the column's name in the table.
-        origin: where its bounds or categories come from, if other than the schema's own; never compared.
+        name: The column's name in the table.
+        origin: Where its bounds or categories come from, if other than the schema's own; never compared.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Covariate(ABC):
         """Return the encoded columns, float64 [n, k].
 
         Raises:
-            InputError: missing or unknown values; says which column and how many.
+            InputError: Missing or unknown values; says which column and how many.
         """
 
     @abstractmethod
@@ -150,13 +150,13 @@ class TableSchema:
     """Which columns of a table are treatment, outcome and covariates, with their public domain.
 
     Args:
-        treatment: name of the treatment column.
-        outcome: name of the outcome column.
-        covariates: the covariates, in order; columns not named in a schema are never read.
-        domain: public bounds of the *encoded* columns (categories become 0/1 columns).
-        outcome_origin: where the outcome's bounds come from, if other than the domain's; never compared.
-        arms: categories of the treatment column, in the order of `actions`; empty if it holds 0 and 1.
-        out_of_bounds: what becomes of covariates outside their bounds, in records and queries alike: ``"refuse"``
+        treatment: Name of the treatment column.
+        outcome: Name of the outcome column.
+        covariates: The covariates, in order; columns not named in a schema are never read.
+        domain: Public bounds of the *encoded* columns (categories become 0/1 columns).
+        outcome_origin: Where the outcome's bounds come from, if other than the domain's; never compared.
+        arms: Categories of the treatment column, in the order of ``actions``; empty if it holds 0 and 1.
+        out_of_bounds: What becomes of covariates outside their bounds, in records and queries alike: ``"refuse"``
             them, or ``"clip"`` them to the bounds, a public map of each row; never compared.
 
     Example:
@@ -198,17 +198,17 @@ class TableSchema:
 
     @property
     def actions(self) -> tuple[int, ...]:
-        """Labels of the arms: 0 and 1 if there are two; if there are more, their own whole numbers, or 1 to K."""
+        """Labels of the arms: 0 and 1 if there are two; if there are more, their own integers, or 1 to K."""
         if len(self.arms) < 3:
             return 0, 1
-        whole = all(isinstance(arm, int) for arm in self.arms) and list(self.arms) == sorted(self.arms)
-        return tuple(self.arms) if whole else tuple(range(1, len(self.arms) + 1))
+        ordered = all(isinstance(arm, int) for arm in self.arms) and list(self.arms) == sorted(self.arms)
+        return tuple(self.arms) if ordered else tuple(range(1, len(self.arms) + 1))
 
     def two_arms(self) -> "TableSchema":
         """Return this schema if it has two arms.
 
         Raises:
-            InputError: it has more.
+            InputError: It has more.
         """
         if len(self.actions) > 2:
             raise InputError(
@@ -230,10 +230,10 @@ class TableSchema:
         return frozenset([*text, self.treatment] if self.arms and isinstance(self.arms[0], str) else text)
 
     def encode(self, frame: "pd.DataFrame") -> Tensor:
-        """Return the covariates of `frame` as numbers, float64 [n, q]; bounds are not checked here.
+        """Return the covariates of ``frame`` as numbers, float64 [n, q]; bounds are not checked here.
 
         Raises:
-            InputError: a column is missing, or holds missing, non-numeric or unknown values (which
+            InputError: A column is missing, or holds missing, non-numeric or unknown values (which
                 column, how many).
         """
         missing = missing_columns(self.columns, list(frame.columns))
@@ -243,10 +243,10 @@ class TableSchema:
         return torch.from_numpy(np.concatenate(encoded, axis=1))
 
     def encode_treatment(self, frame: "pd.DataFrame") -> Tensor:
-        """Return the treatment of `frame` as labels, float64 [n].
+        """Return the treatment of ``frame`` as labels, float64 [n].
 
         Raises:
-            InputError: missing, non-numeric or unknown values; says how many.
+            InputError: Missing, non-numeric or unknown values; says how many.
         """
         column = frame[self.treatment]
         if not self.arms:
@@ -261,7 +261,7 @@ class TableSchema:
         in the order of ``domain.names``.
 
         Raises:
-            InputError: see `encode` and `Domain.matrix`.
+            InputError: See ``encode`` and ``Domain.matrix``.
         """
         named = hasattr(X, "columns") and any(name in X.columns for name in self.columns)
         return self.encode(X) if named else self.domain.matrix(X, what)
@@ -270,26 +270,26 @@ class TableSchema:
         """Return records; the one place where learners take arrays. Bounds are not checked here.
 
         Args:
-            X: covariates, see `matrix`.
-            A: treatment [n], one of `actions`.
-            Y: outcome [n].
-            actions: labels of the arms.
+            X: Covariates, see ``matrix``.
+            A: Treatment [n], one of ``actions``.
+            Y: Outcome [n].
+            actions: Labels of the arms.
 
         Raises:
-            InputError: see `matrix` and `CausalData.from_arrays`.
+            InputError: See ``matrix`` and ``CausalData.from_arrays``.
         """
         check_aligned(X=X, A=A, Y=Y)
         return CausalData.from_arrays(self.matrix(X), A, Y, self.domain, actions)
 
     def within(self, x: Tensor, what: str = "covariate") -> Tensor:
-        """Return encoded covariates [n, q] within the domain: clipped if `out_of_bounds` says so, else as they are.
+        """Return encoded covariates [n, q] within the domain: clipped if ``out_of_bounds`` says so, else as they are.
 
         Args:
-            x: encoded covariates.
+            x: Encoded covariates.
             what: ``"covariate"``, or ``"query"`` for points at which effects are asked for.
 
         Raises:
-            InputError: points outside the domain, which are not to be clipped (which column, how many).
+            InputError: Points outside the domain, which are not to be clipped (which column, how many).
 
         Example:
             >>> schema = TableSchema.from_domain(Domain([0.0], [1.0], 0.0, 1.0)).handling("clip")
@@ -305,13 +305,13 @@ class TableSchema:
         """Return this schema with another rule for covariates outside their bounds; ``"refuse"`` leaves its own.
 
         Raises:
-            InputError: neither ``"refuse"`` nor ``"clip"``.
+            InputError: Neither ``"refuse"`` nor ``"clip"``.
         """
         check_policy(out_of_bounds)
         return self if out_of_bounds == "refuse" else replace(self, out_of_bounds=out_of_bounds)
 
     def grid(self, count: int) -> Tensor:
-        """Return `count` public points of the domain, float64 [count, q]; categories are respected."""
+        """Return ``count`` public points of the domain, float64 [count, q]; categories are respected."""
         u = unit_grid(count, len(self.covariates))
         return torch.cat([c.decode_unit(u[:, i]) for i, c in enumerate(self.covariates)], dim=1)
 
@@ -325,7 +325,7 @@ class TableSchema:
         """Return this schema without one of its covariates, by the column's name in the table.
 
         Raises:
-            InputError: there is no such covariate, or no other.
+            InputError: There is no such covariate, or no other.
         """
         facts = self.to_dict()
         if facts["covariates"].pop(covariate, None) is None or not facts["covariates"]:
@@ -333,7 +333,7 @@ class TableSchema:
         return TableSchema.from_dict(facts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain types in the form of the yaml file; `from_dict` is the inverse."""
+        """Return plain types in the form of the yaml file; ``from_dict`` is the inverse."""
         return {
             "treatment": {"name": self.treatment, "categories": list(self.arms)} if self.arms else self.treatment,
             "outcome": {
@@ -358,7 +358,7 @@ class TableSchema:
         them, in records and in queries of the release.
 
         Raises:
-            InputError: an entry is missing, unknown or invalid.
+            InputError: An entry is missing, unknown or invalid.
         """
         entries = _entries(
             facts, "domain", {"treatment", "outcome", "covariates"}, {"overlap", "origin", "out_of_bounds"}
@@ -383,7 +383,7 @@ class TableSchema:
         The file's name, without folder and ending, becomes the origin of the bounds and so part of every release.
 
         Raises:
-            InputError: no such file or name, not yaml, or see `from_dict`.
+            InputError: No such file or name, not yaml, or see ``from_dict``.
         """
         file, owner = Path(path), ""
         if not os.path.isfile(file) and file.suffix not in (".yaml", ".yml") and len(file.parts) == 1:
@@ -401,7 +401,7 @@ class TableSchema:
 
     @classmethod
     def from_domain(cls, domain: Domain) -> "TableSchema":
-        """Return the schema of a table with numeric columns `domain.names`, treatment a, outcome y."""
+        """Return the schema of a table with numeric columns ``domain.names``, treatment a, outcome y."""
         bounds = zip(domain.names, domain.covariate_low.tolist(), domain.covariate_high.tolist(), strict=True)
         return cls("a", "y", tuple(Numeric(*bound) for bound in bounds), domain)
 
@@ -419,7 +419,7 @@ def check_policy(out_of_bounds: Any, name: str = "data.out_of_bounds") -> None:
     """Refuse anything but ``"refuse"`` and ``"clip"``.
 
     Raises:
-        InputError: `out_of_bounds` is neither.
+        InputError: ``out_of_bounds`` is neither.
     """
     if out_of_bounds not in ("refuse", "clip"):
         raise InputError(f"{name} is {out_of_bounds!r}; choose refuse or clip")

@@ -30,15 +30,15 @@ class RareRegionStudy(GeneratedStudy):
         Y = 0.38 + 0.04\, u_b(x) + A\, \tau(x) + U[-0.07, 0.07],
 
     with :math:`u_b` in [-1, 1] the first covariate outside the region, scaled by its bounds. The outcome lies in [0, 1]
-    whatever is drawn, so the means are exact. Most policies cost more than they gain, and the records that tell the
-    good ones apart are few: the hard case for private selection, where a learned score's spill matters, and where a
-    constant propensity misses much of the gain. Other arguments and errors: see `GeneratedStudy`.
+    whatever is drawn, so the means are exact. Most policies cost more than they gain, and the records that distinguish
+    the good ones are few: the hard case for private selection, where a learned score's indirect sensitivity matters,
+    and where a constant propensity misses much of the gain. Other arguments and errors: see ``GeneratedStudy``.
 
     Args:
-        region: thresholds :math:`t_j` by covariate, in the covariates' own units; None takes the generator's.
+        region: Thresholds :math:`t_j` by covariate, in the covariates' own units; None takes the generator's.
 
     Raises:
-        InputError: `region` is no mapping to numbers, or (on `load`) names something that is no covariate.
+        InputError: ``region`` is no mapping to numbers, or (on ``load``) names something that is no covariate.
     """
 
     gain, cost = 0.5, 0.06
@@ -120,7 +120,7 @@ class RareRegion(RareRegionStudy):
 
     Of the 160 policies that treat where one covariate is above, or at most, a threshold at one, two, three or four
     fifths of its bounds, a uniform choice has regret 0.0299 (0.0286 in the design of theory note ``policy_learning``
-    9.5). Arguments and errors: see `RareRegionStudy`.
+    9.5). Arguments and errors: see ``RareRegionStudy``.
 
     Example:
         >>> study = RareRegion(n=2000, seed=0).load()
@@ -151,17 +151,17 @@ class RealRareRegion(RareRegionStudy):
     """The first twenty numeric covariates of a real table, in their own units; by default those of ACIC 2016.
 
     The usual region is a mother above 31 who weighed more than 140 pounds: seven rows in a hundred. A uniform choice
-    among the 160 policies of `RareRegion` has regret 0.0303. Other arguments and errors: see `RareRegionStudy`.
+    among the 160 policies of ``RareRegion`` has regret 0.0303. Other arguments and errors: see ``RareRegionStudy``.
 
     Args:
         path: csv, csv.gz or parquet of covariates (ACIC 2016: ``x.csv``), or a list of such files.
-        covariates: the domain file, the name of a shipped one, its entries, or a schema; only its covariates' bounds
+        covariates: The domain file, the name of a shipped one, its entries, or a schema; only its covariates' bounds
             are used, as treatment and outcome are the generator's.
         out_of_bounds: ``"refuse"`` or ``"clip"`` values outside their bounds.
-        n: rows used, records and held-out ones together, a public subsample; ACIC 2016 has 4,802.
+        n: Rows used, records and held-out ones together, a public subsample; ACIC 2016 has 4,802.
 
     Raises:
-        InputError: on `load`, whatever in the file is not as declared (which column, how many).
+        InputError: On ``load``, whatever in the file is not as declared (which column, how many).
 
     Example:
         >>> study = RealRareRegion("x.csv").load()  # doctest: +SKIP

@@ -25,21 +25,21 @@ class SemiSynthetic(StudySource):
 
     Args:
         path: csv, csv.gz or parquet of covariates, or a list of such files.
-        domain: the domain file, the name of a shipped one (``"acic2016"``, ``"twins"``), its entries,
+        domain: The domain file, the name of a shipped one (``"acic2016"``, ``"twins"``), its entries,
             or a schema. The surface replaces its outcome bounds by its own.
-        surface: where treatment, outcome and effect come from; a `GeneratedSurface` if left out.
+        surface: Where treatment, outcome and effect come from; a ``GeneratedSurface`` if left out.
         out_of_bounds: ``"refuse"`` or ``"clip"`` values outside their bounds.
-        n: use n rows, a subsample drawn by `seed` without looking at them; all if left out. Records
+        n: Use n rows, a subsample drawn by ``seed`` without looking at them; all if left out. Records
             and held-out rows together.
-        train_fraction: share of these rows that become records; the others are held out.
-        queries: ask for effects at this many held-out rows (all if fewer).
-        queries_path: file of queries (same covariate columns); replaces held-out rows.
-        public_queries: ask at a public grid instead of held-out rows, which are people's records: for releases
+        train_fraction: Share of these rows that become records; the others are held out.
+        queries: Ask for effects at this many held-out rows (all if fewer).
+        queries_path: File of queries (same covariate columns); replaces held-out rows.
+        public_queries: Ask at a public grid instead of held-out rows, which are people's records: for releases
             that publish their queries. The truth is known there for a generated surface alone.
-        seed: public seed of subsample, surface and split.
+        seed: Public seed of subsample, surface and split.
 
     Raises:
-        InputError: on `load`, whatever in the files is not as declared (which column, how many).
+        InputError: On ``load``, whatever in the files is not as declared (which column, how many).
 
     Example:
         >>> study = SemiSynthetic("x.csv", "acic2016").load()  # doctest: +SKIP

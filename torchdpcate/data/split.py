@@ -10,15 +10,15 @@ from torchdpcate.errors import InputError
 
 
 def public_generator(seed: int, purpose: str) -> torch.Generator:
-    """Return a generator seeded by `seed`, on a stream of its own for each `purpose`.
+    """Return a generator seeded by ``seed``, on a stream of its own for each ``purpose``.
 
     For public choices only (splits, subsamples, simulated records): never for privacy noise.
 
     Raises:
-        InputError: `seed` is not a whole number of 0 or more.
+        InputError: ``seed`` is not an integer of 0 or more.
     """
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise InputError(f"seed is {seed!r}; give a whole number of 0 or more")
+        raise InputError(f"seed is {seed!r}; give an integer of 0 or more")
     sequence = np.random.SeedSequence(int(seed), spawn_key=(zlib.crc32(purpose.encode()),))
     return torch.Generator().manual_seed(int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1)))
 
@@ -32,16 +32,16 @@ def public_split(n: int, fraction: float, seed: int, purpose: str = "split") -> 
     """Split record positions in two by a seeded permutation that never looks at the records.
 
     Args:
-        n: number of records.
-        fraction: share of the first part, between 0 and 1, both excluded.
-        seed: public seed.
-        purpose: splits of different purposes use independent streams of one seed.
+        n: Number of records.
+        fraction: Share of the first part, between 0 and 1, both excluded.
+        seed: Public seed.
+        purpose: Splits of different purposes use independent streams of one seed.
 
     Returns:
         Indices (int64) of the first part, ``round(fraction * n)`` of them, and of the second.
 
     Raises:
-        InputError: `fraction` is outside (0, 1), or n is too small for both parts to hold a record.
+        InputError: ``fraction`` is outside (0, 1), or n is too small for both parts to hold a record.
 
     Example:
         >>> first, second = public_split(10, 0.3, seed=0)

@@ -29,20 +29,20 @@ def stream_effects(
 
     Args:
         input: csv, csv.gz or parquet with the schema's covariate columns; no other is read.
-        output: csv, csv.gz or parquet with the one column `column`, rows in the input's order. It is
-            written under a temporary name and renamed when whole; on any error nothing is left.
-        schema: public facts of the covariates, with what becomes of those outside their bounds.
-        effect_fn: encoded covariates, float64 [B, q], to answers [B].
-        column: name of the column written.
-        batch_rows: rows a batch, at most; memory grows with it and not with the file.
-        on_progress: called after each batch with the number of rows done.
-        most_bytes: what a row group of a parquet file may unpack to.
+        output: csv, csv.gz or parquet with the one column ``column``, rows in the input's order. It is
+            written under a temporary name and renamed when complete; on any error nothing is left.
+        schema: Public facts of the covariates, with what becomes of those outside their bounds.
+        effect_fn: Encoded covariates, float64 [B, q], to answers [B].
+        column: Name of the column written.
+        batch_rows: Rows a batch, at most; memory grows with it and not with the file.
+        on_progress: Called after each batch with the number of rows done.
+        most_bytes: What a row group of a parquet file may unpack to.
 
     Returns:
         The number of rows written.
 
     Raises:
-        InputError: missing file or column, values missing, not numeric or outside the domain (which
+        InputError: Missing file or column, values missing, not numeric or outside the domain (which
             column, how many, among which rows), or an output that cannot be written.
     """
     if batch_rows < 1:

@@ -19,13 +19,13 @@ class Study:
     """Records with their public facts, the queries, and the truth there if it is known.
 
     Args:
-        records: the private records.
-        schema: the public facts of the table.
-        queries: public points [d, q] at which effects are asked for, or None.
-        effect: true effects [d] at the queries, or None where unknown.
-        name: name of the data, for summaries and figures.
-        truth: the true effect [m] at any encoded covariates [m, q]; returns None, or is None, where it is unknown.
-        average: the true average effect of an estimand (ATE, ATT, ATC or ATO) under the law of the data, or over the
+        records: The private records.
+        schema: The public facts of the table.
+        queries: Public points [d, q] at which effects are asked for, or None.
+        effect: True effects [d] at the queries, or None where unknown.
+        name: Name of the data, for summaries and figures.
+        truth: The true effect [m] at any encoded covariates [m, q]; returns None, or is None, where it is unknown.
+        average: The true average effect of an estimand (ATE, ATT, ATC or ATO) under the law of the data, or over the
             records; returns None, or is None, where it is unknown.
     """
 
@@ -45,11 +45,11 @@ class Study:
 
 @dataclass(frozen=True, eq=False)
 class StreamedStudy:
-    """Records that are read batch by batch, of a table whose truth nobody knows.
+    """Records that are read batch by batch, of a table whose truth is unknown.
 
     Args:
-        records: the private records.
-        name: name of the data, for summaries and figures.
+        records: The private records.
+        name: Name of the data, for summaries and figures.
     """
 
     records: RecordStream
@@ -88,5 +88,5 @@ class StudySource(ABC):
         """Read or generate the study.
 
         Raises:
-            InputError: the data are not what the schema declares.
+            InputError: The data are not what the schema declares.
         """

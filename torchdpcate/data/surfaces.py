@@ -39,14 +39,14 @@ class Surface(ABC):
         """Draw treatment and outcome.
 
         Args:
-            x: encoded covariates [n, q], inside the domain.
-            rows: positions [n] of these records in the covariate file.
-            schema: public facts of the covariates.
-            path: the covariate file.
-            seed: public seed.
+            x: Encoded covariates [n, q], inside the domain.
+            rows: Positions [n] of these records in the covariate file.
+            schema: Public facts of the covariates.
+            path: The covariate file.
+            seed: Public seed.
 
         Raises:
-            InputError: the surface does not fit the table.
+            InputError: The surface does not fit the table.
         """
 
     def effect_at(self, x: Tensor, schema: TableSchema) -> Tensor | None:
@@ -69,12 +69,12 @@ class GeneratedSurface(Surface):
 
     Args:
         effect: ``"smooth"``: 1 + sin(pi u1) + u2 u3, in [-1, 3]; ``"linear"``: 1 + u1; ``"constant"``: 1.
-        modifiers: encoded columns in this role; the first five if left out, numeric ones first.
+        modifiers: Encoded columns in this role; the first five if left out, numeric ones first.
         noise: s, 0 or more.
         confounding: c; 0 tosses a coin for the treatment.
 
     Raises:
-        InputError: an argument is out of range, or (on `draw`) a modifier is no column.
+        InputError: An argument is out of range, or (on ``draw``) a modifier is no column.
     """
 
     name = "generated"
@@ -123,16 +123,16 @@ class GivenOutcomes(Surface):
 
     Args:
         path: csv or parquet with a row per row of the covariate file; that file itself if left out.
-        outcomes: names of the columns y0 and y1.
-        means: names of the columns mu0 and mu1, or None.
-        treatment: name of the treatment's column; if None the treatment is drawn as by
-            `GeneratedSurface`, from the first five covariates.
-        event_below: if given, the outcome is the event "value below this number", 0 or 1.
-        bounds: public bounds [low, high] of the outcome; those of the domain file if left out.
-        confounding: strength of a drawn treatment's dependence on covariates; 0 tosses a coin.
+        outcomes: Names of the columns y0 and y1.
+        means: Names of the columns mu0 and mu1, or None.
+        treatment: Name of the treatment's column; if None the treatment is drawn as by
+            ``GeneratedSurface``, from the first five covariates.
+        event_below: If given, the outcome is the event "value below this number", 0 or 1.
+        bounds: Public bounds [low, high] of the outcome; those of the domain file if left out.
+        confounding: Strength of a drawn treatment's dependence on covariates; 0 tosses a coin.
 
     Raises:
-        InputError: on `draw`, missing file or column, other number of rows, bad treatment.
+        InputError: On ``draw``, missing file or column, other number of rows, bad treatment.
     """
 
     name = "given"

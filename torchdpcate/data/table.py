@@ -24,21 +24,21 @@ class Table(StudySource):
     """Records of a csv, csv.gz or parquet file; only the columns the domain file names are read.
 
     Args:
-        path: the file, or a list of files with the same columns, laid end to end.
-        domain: the domain file, the name of a shipped one (``"lalonde"``), its entries, or a schema.
+        path: The file, or a list of files with the same columns, laid end to end.
+        domain: The domain file, the name of a shipped one (``"lalonde"``), its entries, or a schema.
         out_of_bounds: ``"refuse"`` values outside their declared bounds, or ``"clip"`` them, as the release will do
             with queries; what the domain file says of it is kept.
-        queries_path: file of public queries (same covariate columns); otherwise a public grid.
-        queries: size of the public grid.
-        n: use only n records; all if left out. Which ones is drawn from the system's entropy at each loading: positions
+        queries_path: File of public queries (same covariate columns); otherwise a public grid.
+        queries: Size of the public grid.
+        n: Use only n records; all if left out. Which ones is drawn from the system's entropy at each loading: positions
             drawn by a public seed would be many other records as soon as one record moves in a sorted file.
-        most_bytes: size of the table at eight bytes a value, and of what a row group of a parquet file unpacks to, at
+        most_bytes: Size of the table at eight bytes a value, and of what a row group of a parquet file unpacks to, at
             most: a small file may hold more than any memory.
-        stream: whether to read the records batch by batch, for what can be learnt in constant memory: then `open`
-            takes the place of `load`.
+        stream: Whether to read the records batch by batch, for what can be learnt in constant memory: then ``open``
+            takes the place of ``load``.
 
     Raises:
-        InputError: on `load` or `open`, whatever in the file is not as declared (which column, how many).
+        InputError: On ``load`` or ``open``, whatever in the file is not as declared (which column, how many).
 
     Example:
         >>> study = Table("trial.csv", "trial.yaml").load()  # doctest: +SKIP
@@ -92,10 +92,10 @@ class Table(StudySource):
 
 
 def secret_subsample(total: int, n: int | None) -> Tensor:
-    """Return the positions of n records out of `total`, drawn from the system's entropy; all if n is None.
+    """Return the positions of n records out of ``total``, drawn from the system's entropy; all if n is None.
 
     Raises:
-        InputError: n is not a whole number from 1 to `total`.
+        InputError: n is not an integer from 1 to ``total``.
     """
     if n is None:
         return torch.arange(total)
@@ -103,10 +103,10 @@ def secret_subsample(total: int, n: int | None) -> Tensor:
 
 
 def public_subsample(total: int, n: int | None, seed: int) -> Tensor:
-    """Return the positions of n rows out of `total`, drawn by the seed alone; all if n is None. Of public rows only.
+    """Return the positions of n rows out of ``total``, drawn by the seed alone; all if n is None. Of public rows only.
 
     Raises:
-        InputError: n is not a whole number from 1 to `total`.
+        InputError: n is not an integer from 1 to ``total``.
     """
     if n is None:
         return torch.arange(total)

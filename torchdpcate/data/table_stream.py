@@ -25,15 +25,15 @@ class TableStream(RecordStream):
     would have no common neighbour.
 
     Args:
-        path: the file, or a list of files with the same columns, laid end to end.
-        domain: the domain file, the name of a shipped one (``"lalonde"``), its entries, or a schema.
+        path: The file, or a list of files with the same columns, laid end to end.
+        domain: The domain file, the name of a shipped one (``"lalonde"``), its entries, or a schema.
         out_of_bounds: ``"refuse"`` values outside their declared bounds, or ``"clip"`` them; what the domain file says
             of it is kept.
-        batch_rows: rows a batch, at most; memory grows with it and not with the files.
-        most_bytes: what a row group of a parquet file may unpack to.
+        batch_rows: Rows a batch, at most; memory grows with it and not with the files.
+        most_bytes: What a row group of a parquet file may unpack to.
 
     Raises:
-        InputError: a missing, broken or empty file, a missing column, values missing, not numeric or outside the
+        InputError: A missing, broken or empty file, a missing column, values missing, not numeric or outside the
             domain (which column, how many, among which rows), or an arm without records.
 
     Example:
@@ -65,14 +65,14 @@ class TableStream(RecordStream):
         self.n, self._seals = self._count()
 
     def __iter__(self) -> Iterator[CausalData]:
-        """Yield all records in batches; see `RecordStream`."""
+        """Yield all records in batches; see ``RecordStream``."""
         for path, seal in zip(self.paths, self._seals, strict=True):
             _refuse_changed(path, seal)
             yield from self._batches(path)
             _refuse_changed(path, seal)
 
     def _count(self) -> tuple[int, list[tuple[int, ...]]]:
-        """Read everything once; return the number of records, and what tells each file from a changed one."""
+        """Read everything once; return the number of records, and what shows that a file was changed."""
         name, actions = self._treatment, self.schema.actions
         sizes = torch.zeros(len(actions), dtype=torch.long)
         seals = []
@@ -106,7 +106,7 @@ class TableStream(RecordStream):
 
 
 def _seal(path: str | Path) -> tuple[int, ...]:
-    """Return the file's identity, size and time of change; nothing for one that is not there, which reading tells."""
+    """Return the file's identity, size and time of change; nothing for one that is not there, which reading reports."""
     try:
         found = os.stat(path)
     except OSError:

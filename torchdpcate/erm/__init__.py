@@ -1,4 +1,4 @@
-"""Convex fits of a linear predictor, and the noise that makes them private; knows no records and no causality."""
+"""Convex fits of a linear predictor, and the noise that makes them private, independent of the causal problem."""
 
 from torchdpcate._lazy import exports
 

@@ -57,7 +57,7 @@ def predictor(psi: Tensor, theta: Tensor) -> Tensor:
 
 
 class Records(ABC):
-    """Records of one data set, or of many side by side; whatever looks at them sums over them.
+    """Records of one data set, or of several side by side, accessed through sums over them.
 
     Attributes:
         n: Records of a data set.

@@ -83,7 +83,7 @@ class PrivateEstimator(BaseEstimator, ABC):
         self._noise = self.noise or NoiseSource.system()
 
     def _fit(self, records: Any) -> Self:
-        """Learn from records within the domain, in an order that owes nothing to them; after ``_start``."""
+        """Learn from records within the domain, in an order that does not depend on them; after ``_start``."""
         self._prepare(records)
         self.sizes_ = self._sizes(records.n)
         session = FitSession.open(self.sizes_, self.budget, self._noise, self.ledger_path, self._filter())

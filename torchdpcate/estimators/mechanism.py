@@ -2,14 +2,14 @@
 
 A mechanism of any family has
 
-- ``prepare(fitted, budget)``: the mechanism on a fit, ready to run, a `Prepared`;
+- ``prepare(fitted, budget)``: the mechanism on a fit, ready to run, a ``Prepared``;
 - ``name``: what statements call it, and its yaml's name where it has one;
-- ``states``: what statements of its releases may say, a `Stated`;
+- ``states``: what statements of its releases may say, a ``Stated``;
 - ``recompute(release)``: what in one of them does not follow from its public facts;
-- its worst-case neighbours, declared in its class by ``@worst_case`` (`privacy.worst_case`), for audits.
+- its worst-case neighbours, declared in its class by ``@worst_case`` (``privacy.worst_case``), for audits.
 
-`verify.known.FAMILIES` lists the mappings of such mechanisms by name, as a rule one `Registry` a family. A check shared
-by several mechanisms stands in `estimators.recompute`, one of a single family in its package; none knows `verify`.
+``verify.known.FAMILIES`` lists the mappings of such mechanisms by name, as a rule one ``Registry`` a family. A check
+shared by several mechanisms is in ``estimators.recompute``, that of one family in its package; none imports ``verify``.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,7 +36,7 @@ class Stated:
         needs: Public constants that each states where something is claimed.
         may: Further ones that some state.
         conditions: Names of the conditions that its own guarantee may rest on, beside those that any release may
-            (`verify.known.COMMON_CONDITIONS`); None where its parts bring conditions of their own, under any name.
+            (``verify.known.COMMON_CONDITIONS``); None where its parts bring conditions of their own, under any name.
         formula: Its noise scale in words; None where that is not compared.
     """
 
@@ -91,7 +91,7 @@ class Prepared:
 
 
 class ReleaseMechanism(Protocol):
-    """What `verify` asks of a mechanism; a class with class methods, or an object, has it by its shape alone."""
+    """What ``verify`` asks of a mechanism; a class with class methods, or an object, has it by its shape alone."""
 
     @property
     def name(self) -> str:
@@ -107,7 +107,7 @@ class ReleaseMechanism(Protocol):
         """Return what of a release by this mechanism does not follow from its public facts, a sentence each.
 
         The release is one of ``states.kinds`` and claims something. Its statement need not have the constants of
-        ``states.needs``; every value in it may be forged. An error of `estimators.recompute.UNFIT` means that its
+        ``states.needs``; every value in it may be forged. An error of ``estimators.recompute.UNFIT`` means that its
         constants, charges and numbers are not those of one release, and is reported so.
 
         Args:

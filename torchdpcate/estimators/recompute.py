@@ -92,7 +92,7 @@ def far_problems(name: str, values: Tensor, most: float, scale: float) -> Iterat
 
 
 def batch_problems(what: str, rate: float, n: int) -> Iterator[str]:
-    """Return problems of a sampling rate: n of them are a whole number of records."""
+    """Return problems of a sampling rate: rate times n must be an integer."""
     batch = rate * n
     if not (round(batch) >= 1 and abs(batch - round(batch)) <= 1e-6 * batch):
         yield f"the sampling rate of {what} is not that of a batch of its {n} records"

@@ -172,7 +172,7 @@ def _shape(panels: int, most: int) -> tuple[int, int]:
 
 
 def _legend(figure: "Figure", panels: Sequence["Axes"], title: str) -> None:
-    """Draw one legend for all panels beside them: methods first, then what they are held against."""
+    """Draw one legend for all panels beside them: methods first, then the references."""
     entries: dict[str, Any] = {}
     for axes in panels:
         handles, labels = axes.get_legend_handles_labels()

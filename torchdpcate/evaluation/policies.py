@@ -1,4 +1,4 @@
-"""The figure of a private choice among policies: the curator's."""
+"""The curator's figure of a private choice among policies."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

@@ -69,7 +69,7 @@ class UnitKernel:
         from gpytorch.kernels import MaternKernel, RBFKernel
 
         class ByDifferences:
-            """The quick product form leaves 1e-8 between equal points: a root kernel shows it, a tiny bandwidth too."""
+            """Distances by differences; products leave 1e-8 between equal points, amplified by root kernels."""
 
             def covar_dist(self, x1: Tensor, x2: Tensor, square_dist: bool = False, **_: Any) -> Tensor:
                 distance = torch.cdist(x1, x2, compute_mode="donot_use_mm_for_euclid_dist")

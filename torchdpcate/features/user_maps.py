@@ -21,7 +21,7 @@ _SAME = 1e-6  # how far a row may differ from itself in a batch: rounding of sin
 
 
 def on_domain(features: FeatureMap | None, domain: "Domain", nuisances: "NuisanceModel | None" = None) -> FeatureMap:
-    """Return a feature map of its own, fixed on the domain, that a guarantee may rest on; None is ``Identity``.
+    """Return a copy of a feature map, set up on the domain, with enforced bounds; None is ``Identity``.
 
     A map of the library is made anew from its settings. Any other becomes a ``UserFeatures``, and is tried on public
     points of the domain: a row that differs from the same row by itself, or from one evaluation to the next, is

@@ -17,7 +17,7 @@ Regression = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 class Influence(Protocol):
-    """What the search asks of an influence function."""
+    """The interface of influence functions for the search."""
 
     @property
     def theta(self) -> Tensor:

@@ -33,7 +33,7 @@ class Cost(NamedTuple):
 def compose(charges: Sequence[EventCount], delta: float) -> float:
     r"""Smallest epsilon found for all charges together at ``delta``; an upper bound, adaptive composition.
 
-    The smaller of two: (i) `dp_accounting`'s convolution of the privacy loss distributions of the dominating
+    The smaller of two: (i) ``dp_accounting``'s convolution of the privacy loss distributions of the dominating
     pairs, rounded pessimistically; (ii) basic composition, which adds the epsilons and deltas of the pure and
     approximate events to the composition of the rest. Gaussian events are merged exactly beforehand,
     :math:`\sigma^{-2} = \sum_i \sigma_i^{-2}`, and a lone event comes out exactly.
@@ -58,7 +58,7 @@ def compose(charges: Sequence[EventCount], delta: float) -> float:
 def privacy_curve(charges: Sequence[EventCount], epsilons: Any, coarse: float = 1.0) -> np.ndarray:
     r"""delta(epsilon) of all charges together: an upper bound, adaptive composition.
 
-    Closed forms for a lone event and for Gaussian ones; else `dp_accounting`'s convolution.
+    Closed forms for a lone event and for Gaussian ones; else ``dp_accounting``'s convolution.
 
     Args:
         charges: Pairs of an event and how often it happened, at least one.
@@ -100,7 +100,7 @@ def naive_sum(charges: Sequence[EventCount], delta: float) -> Cost:
     """Basic composition: epsilons added, each charge at an equal share of what delta is left.
 
     Approximate events keep their own delta, pure ones need none, the others share the rest. For comparison
-    with `compose`; infinite if the deltas do not fit.
+    with ``compose``; infinite if the deltas do not fit.
 
     Raises:
         InputError: If ``delta`` or a count is outside its range.
@@ -140,7 +140,7 @@ def dp_sgd_epsilon(noise_multiplier: float, delta: float, sampling_rate: float, 
 def dp_sgd_noise_multiplier(
     epsilon: float, delta: float, sampling_rate: float, steps: int, also: Sequence[EventCount] = ()
 ) -> float:
-    """Smallest noise multiplier of DP-SGD for a budget, to 0.1 %; inverse of `dp_sgd_epsilon`.
+    """Smallest noise multiplier of DP-SGD for a budget, to 0.1 %; inverse of ``dp_sgd_epsilon``.
 
     The value returned satisfies the budget: ``compose`` of these steps and ``also`` is at most ``epsilon``.
 
@@ -149,7 +149,7 @@ def dp_sgd_noise_multiplier(
         delta: In (0, 1).
         sampling_rate: q in (0, 1].
         steps: Number of steps, at least 1.
-        also: Other charges that the same records pay.
+        also: Other charges on the same records.
 
     Raises:
         InputError: If an argument is outside its range, ``also`` leaves nothing, or delta is below the
@@ -177,7 +177,7 @@ def _dp_sgd_noise_multiplier(
         charges = _merge((*also, (DPSGDEvent(math.exp(log_sigma), rate), steps)))
         return math.log(_compose(charges, delta, coarse) + 1e-300) - math.log(epsilon)
 
-    # a cheap coarse root first, then two or three exact evaluations around it
+    # a fast coarse root first, then two or three exact evaluations around it
     start = _central_limit(epsilon, delta, rate, steps)
     coarse = partial(excess, coarse=4.0)
     near = scipy.optimize.brentq(coarse, *_bracket(coarse, start, 0.02), xtol=1e-4)
@@ -189,7 +189,7 @@ def _dp_sgd_noise_multiplier(
 
 
 def _central_limit(epsilon: float, delta: float, rate: float, steps: int) -> float:
-    """Log of a first guess: the steps taken as one Gaussian mechanism of the same chi-square divergence."""
+    """Log of a starting value: the steps taken as one Gaussian mechanism of the same chi-square divergence."""
     shift = 1 / analytic_gaussian_sigma(epsilon, delta)
     return -0.5 * math.log(math.asinh((shift / (2 * rate)) ** 2 / steps))
 
@@ -335,7 +335,7 @@ def _loss(event: Event, count: int, interval: float) -> Any:
 
 
 def _interval(charges: Sequence[EventCount]) -> float:
-    """Discretisation that keeps epsilon's excess near 1e-4 of it, within `_MOST_BINS` bins."""
+    """Discretisation that keeps epsilon's excess near 1e-4 of it, within ``_MOST_BINS`` bins."""
     # the excess is near 0.09 (interval / loss per step)^2 where the losses of many steps add up
     finest = min((0.03 * _step(event) for event, count in charges if count > 1), default=_INTERVAL)
     return max(min(_INTERVAL, finest), sum(_width(*charge) for charge in charges) / _MOST_BINS)
@@ -349,7 +349,7 @@ def _step(event: Event) -> float:
 
 
 def _width(event: Event, count: int) -> float:
-    """Rough width of the range of losses; wrong guesses cost time, not safety."""
+    """Rough width of the range of losses; an error costs time, not safety."""
     if isinstance(event, PureEvent | ApproximateEvent):
         return 2 * event.epsilon * min(count, 9 * math.sqrt(count))
     if isinstance(event, GaussianEvent):

@@ -43,7 +43,7 @@ class PrivacyBudget:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "PrivacyBudget":
-        """Inverse of `to_dict`.
+        """Inverse of ``to_dict``.
 
         Raises:
             InputError: If a key is missing or a value is outside its range.
@@ -66,7 +66,7 @@ def split_epsilon(epsilon: float, shares: Mapping[str, float]) -> dict[str, floa
 
 
 def number(name: str, value: Any) -> float:
-    """The value as a finite float; an `InputError` names the argument otherwise."""
+    """The value as a finite float; an ``InputError`` names the argument otherwise."""
     try:
         result = float(value)
     except (TypeError, ValueError, OverflowError) as error:
@@ -88,7 +88,7 @@ def as_number(value: Any) -> float:
 
 
 def positive(name: str, value: Any) -> float:
-    """The value as a positive finite float; an `InputError` names the argument otherwise."""
+    """The value as a positive finite float; an ``InputError`` names the argument otherwise."""
     result = number(name, value)
     if result <= 0:
         raise InputError(f"{name} = {result:g}: give a number above 0")
@@ -96,7 +96,7 @@ def positive(name: str, value: Any) -> float:
 
 
 def probability(name: str, value: Any, *, above_zero: bool = False, why: str = "") -> float:
-    """The value as a float in [0, 1), or in (0, 1); an `InputError` names the argument otherwise."""
+    """The value as a float in [0, 1), or in (0, 1); an ``InputError`` names the argument otherwise."""
     result = number(name, value)
     if not 0 <= result < 1 or (above_zero and result == 0):
         interval = "(0, 1)" if above_zero else "[0, 1)"
@@ -105,8 +105,8 @@ def probability(name: str, value: Any, *, above_zero: bool = False, why: str = "
 
 
 def integer(name: str, value: Any, *, least: int) -> int:
-    """The value as an integer of at least ``least``; an `InputError` names the argument otherwise."""
+    """The value as an integer of at least ``least``; an ``InputError`` names the argument otherwise."""
     result = number(name, value)
     if result != int(result) or result < least:
-        raise InputError(f"{name} = {value!r}: give a whole number of at least {least}")
+        raise InputError(f"{name} = {value!r}: give an integer of at least {least}")
     return int(result)

@@ -41,7 +41,7 @@ def analytic_gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 1
 def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
     """Smallest epsilon of Gaussian noise of s = ``noise_multiplier`` times the sensitivity, at ``delta``.
 
-    Inverse of `analytic_gaussian_sigma`; rounded up by 5e-13. Infinite at delta = 0.
+    Inverse of ``analytic_gaussian_sigma``; rounded up by 5e-13. Infinite at delta = 0.
 
     Raises:
         InputError: If an argument is outside its range.
@@ -65,7 +65,7 @@ def classical_gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 
     Dwork & Roth (2014), theorem A.1, whose proof covers 0 < epsilon < 1 only.
 
     Raises:
-        InputError: If epsilon >= 1 (use `analytic_gaussian_sigma`) or an argument is outside its range.
+        InputError: If epsilon >= 1 (use ``analytic_gaussian_sigma``) or an argument is outside its range.
     """
     epsilon = positive("epsilon", epsilon)
     delta = probability("delta", delta, above_zero=True, why=_NEEDS_DELTA)
@@ -107,7 +107,7 @@ def theorem1_multiplier(epsilon: float, delta: float, n: int) -> float:
 def smooth_sensitivity_multiplier(epsilon: float, delta: float) -> float:
     r"""Noise over smooth sensitivity, :math:`5\sqrt{2\ln(2/\delta)}/\epsilon` (Nissim et al. 2007).
 
-    The sensitivity must be `smoothness`-smooth for the guarantee, which is proved for
+    The sensitivity must be ``smoothness``-smooth for the guarantee, which is proved for
     :math:`\epsilon \le 3\ln(2/\delta)` (docs/guarantees/smooth_sensitivity.md).
 
     Raises:

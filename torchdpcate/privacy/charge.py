@@ -11,7 +11,7 @@ from torchdpcate.errors import InputError
 
 
 class Purpose(StrEnum):
-    """What a charge pays for."""
+    """What a charge is for."""
 
     NUISANCES = "nuisances"
     """Training of propensities and outcome models, or numbers that they start from."""
@@ -36,7 +36,7 @@ class Purpose(StrEnum):
     CROSS_VALIDATION = "cross_validation"
     """A rule whose ridge was chosen on its own records."""
     OTHER = "other"
-    """What somebody else charged, in words of their own."""
+    """A charge of code outside the library, in its own words."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ class Charge:
     """What a charge is for.
 
     Attributes:
-        purpose: What it pays for.
+        purpose: What it is for.
         mechanism: Name of the mechanism; empty where the purpose has only one.
-        part: Which part of it, where it is paid in parts.
+        part: Which part of it, where it is charged in parts.
         piece: Which number of the part.
-        text: Words of whoever charged it, for ``Purpose.OTHER`` alone.
+        text: The caller's words, for ``Purpose.OTHER`` alone.
 
     Raises:
         InputError: A purpose that is none, names that are no plain words, or a text that another purpose has.
@@ -97,7 +97,7 @@ class Charge:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Charge":
-        """Inverse of `to_dict`; other keys are not looked at."""
+        """Inverse of ``to_dict``; other keys are not looked at."""
         return cls(values["purpose"], *(values.get(name, "") for name in ("mechanism", "part", "piece", "text")))
 
 
@@ -160,7 +160,7 @@ _OLD = (
     (r"weights: (?P<part>propensity) by (?P<mechanism>.+)", Purpose.WEIGHTS),
     (r"weights: (?P<mechanism>.+)", Purpose.WEIGHTS),
     (r"outcome model: by (?P<mechanism>.+)", Purpose.OUTCOME_MODEL),
-    (r"nuisances: (?P<part>.+)", Purpose.NUISANCES),  # of a recipe of somebody else's
+    (r"nuisances: (?P<part>.+)", Purpose.NUISANCES),  # of a recipe from outside the library
     (r"release by (?P<mechanism>[^:]+): (?P<part>[^(]+) \((?P<piece>[^()]+)\)", Purpose.RELEASE),
     (r"release by (?P<mechanism>[^:]+): (?P<part>.+)", Purpose.RELEASE),
     (r"release by (?P<mechanism>.+)", Purpose.RELEASE),

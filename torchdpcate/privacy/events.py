@@ -102,7 +102,7 @@ class PureEvent(Event):
     def to_dp_event(self) -> Any:
         """Two-bucket randomised response, the worst epsilon-private mechanism (Kairouz et al. 2015).
 
-        dp_accounting 0.6.0 ignores the count of a self-composed randomised response; `compose` does not go
+        dp_accounting 0.6.0 ignores the count of a self-composed randomised response; ``compose`` does not go
         through it.
         """
         import dp_accounting
@@ -132,7 +132,7 @@ class ApproximateEvent(Event):
         object.__setattr__(self, "delta", probability("delta", self.delta))
 
     def to_dp_event(self) -> Any:
-        """``UnsupportedDpEvent``: there is none for it; `compose` builds its loss distribution itself."""
+        """``UnsupportedDpEvent``: there is none for it; ``compose`` builds its loss distribution itself."""
         import dp_accounting
 
         return dp_accounting.UnsupportedDpEvent()
@@ -142,7 +142,7 @@ _KINDS: dict[str, type[Event]] = {leaf.kind: leaf for leaf in (DPSGDEvent, Gauss
 
 
 def event_from_dict(values: dict[str, Any]) -> Event:
-    """Inverse of `Event.to_dict`.
+    """Inverse of ``Event.to_dict``.
 
     Raises:
         InputError: If the kind is unknown, or fields are missing or superfluous.

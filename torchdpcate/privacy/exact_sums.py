@@ -13,9 +13,9 @@ _BITS = 51  # of a sum of n numbers; two more hold what adding and subtracting s
 def sum_grid(n: int, bound: float) -> float:
     r"""Return the spacing of the grid on which sums of n numbers are exact in float64, whatever the order.
 
-    A power of two with :math:`n \cdot \text{bound} < 2^{51}` steps. Numbers rounded to it are whole numbers of steps,
-    and float64 adds whole numbers below 2^53 without error: sums over the same records are the same number on every
-    machine, and their low bits tell nothing about the order of summation (Mironov 2012). Rounding moves a number by
+    A power of two with :math:`n \cdot \text{bound} < 2^{51}` steps. Numbers rounded to it are integer multiples of it,
+    and float64 adds integers below 2^53 without error: sums over the same records are the same number on every
+    machine, and their low bits reveal nothing about the order of summation (Mironov 2012). Rounding moves a number by
     half a step.
 
     Args:
@@ -36,7 +36,7 @@ def sum_grid(n: int, bound: float) -> float:
 
 
 def exact_sum(terms: Tensor, n: int, bound: float, dim: int = -1) -> Tensor:
-    r"""Return the sum of terms over one dimension, exact: each is moved to [-bound, bound] and to `sum_grid`.
+    r"""Return the sum of terms over one dimension, exact: each is moved to [-bound, bound] and to ``sum_grid``.
 
     .. math:: \sum_i g \cdot \mathrm{round}(\mathrm{clip}(v_i, -B, B) / g), \qquad g = \text{sum\_grid}(n, B)
 
@@ -56,5 +56,5 @@ def exact_sum(terms: Tensor, n: int, bound: float, dim: int = -1) -> Tensor:
         (2.0, 2.0)
     """
     step = sum_grid(n, bound)
-    # whole numbers whose sum stays below 2^53; a power of two divides and multiplies without error
+    # integers whose sum stays below 2^53; a power of two divides and multiplies without error
     return terms.clamp(-bound, bound).div_(step).round_().sum(dim).mul_(step)

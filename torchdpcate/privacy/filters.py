@@ -18,17 +18,17 @@ from torchdpcate.privacy.gaussian_dp import event_mu
 from torchdpcate.privacy.remaining import largest_remaining
 
 ROUNDING = 1e-12
-"""Of sums of epsilons and deltas, relative, as in `accounting`: below it are shares such as delta / 3."""
+"""Of sums of epsilons and deltas, relative, as in ``accounting``: below it are shares such as delta / 3."""
 _INWARDS = 1e-9  # by which a budget made of mu is lessened, far above the rounding of its inverse
 _SHARE_TOLERANCE = 1e-3  # of the share that subsampled steps take, relative; on the safe side
-_CRUMBS = 1e-6  # of a block's epsilon and delta; less is not offered
+_NEGLIGIBLE = 1e-6  # of a block's epsilon and delta; less is not offered
 
 
 class FilterCost(NamedTuple):
     """What charges count in a filter.
 
     Attributes:
-        size: Sum of epsilons (`SumFilter`), or mu (`GaussianFilter`).
+        size: Sum of epsilons (``SumFilter``), or mu (``GaussianFilter``).
         delta: Sum of deltas.
     """
 
@@ -61,7 +61,7 @@ class Filter(ABC):
 
     @abstractmethod
     def left(self, reserve: FilterCost, costs: Sequence[FilterCost]) -> FilterCost | None:
-        """Return what is left of a reserve, of which `fits` is true; None if nothing is."""
+        """Return what is left of a reserve, of which ``fits`` is true; None if nothing is."""
 
     @abstractmethod
     def budget(self, left: FilterCost, block: PrivacyBudget, gaussian: bool) -> PrivacyBudget | None:
@@ -77,7 +77,7 @@ class Filter(ABC):
 
     @abstractmethod
     def config(self) -> dict[str, Any]:
-        """Return what `filter_from` takes."""
+        """Return what ``filter_from`` takes."""
 
     def fits(self, reserve: FilterCost, costs: Sequence[FilterCost]) -> bool:
         """Whether charges stay within a reserve, but for the rounding of shares such as 1 / 40."""
@@ -94,7 +94,7 @@ class Filter(ABC):
         return compose([*fixed, *later], max(delta - spent, 0.0))
 
     def naive(self, fixed: Sequence[EventCount], costs: Sequence[FilterCost], delta: float) -> float:
-        """Return `naive_sum` of the fixed charges and of what each later one counts."""
+        """Return ``naive_sum`` of the fixed charges and of what each later one counts."""
         parts = [self.events(cost) for cost in costs]
         rest = delta - math.fsum(spent for _, spent in parts)
         return naive_sum([*fixed, *(charge for later, _ in parts for charge in later)], max(rest, 0.0)).epsilon
@@ -108,7 +108,7 @@ class Filter(ABC):
 class SumFilter(Filter):
     r"""Epsilons and deltas add up: :math:`\sum \epsilon_i \le \epsilon_r,\ \sum \delta_i \le \delta_r`.
 
-    Whoever chooses the charges by the outputs before, all of them together are :math:`(\epsilon_r, \delta_r)`-private
+    If each charge is chosen by the outputs before it, all of them together are :math:`(\epsilon_r, \delta_r)`-private
     (Rogers et al. 2016; docs/guarantees/composition.md). A Gaussian charge counts with the delta that takes the same
     share of both.
     """
@@ -117,33 +117,33 @@ class SumFilter(Filter):
     unit: ClassVar[str] = "epsilon"
 
     def reserve(self, fixed: Sequence[EventCount], budget: PrivacyBudget) -> FilterCost | None:
-        """See `Filter.reserve`: the budget that `largest_remaining` finds."""
+        """See ``Filter.reserve``: the budget that ``largest_remaining`` finds."""
         return _sum_reserve(tuple(fixed), budget)
 
     def cost(self, event: Event, count: int, left: FilterCost) -> FilterCost | None:
-        """See `Filter.cost`."""
+        """See ``Filter.cost``."""
         if isinstance(event, PureEvent | ApproximateEvent):
             return FilterCost(count * event.epsilon, count * getattr(event, "delta", 0.0))
         if left.delta <= 0 or not left.size > 0:
             return None
         charge = [(event, count)]
-        whole = compose(charge, left.delta)
-        if whole > left.size:
-            return FilterCost(whole, left.delta) if math.isfinite(whole) else None
+        alone = compose(charge, left.delta)
+        if alone > left.size:
+            return FilterCost(alone, left.delta) if math.isfinite(alone) else None
         fine = isinstance(event, GaussianEvent) or (isinstance(event, DPSGDEvent) and event.sampling_rate == 1)
         low, high = 0.0, 1.0
-        while high - low > (_INWARDS if fine else _SHARE_TOLERANCE) * high and high > _CRUMBS:
+        while high - low > (_INWARDS if fine else _SHARE_TOLERANCE) * high and high > _NEGLIGIBLE:
             share = (low + high) / 2
             enough = compose(charge, share * left.delta) <= share * left.size
             low, high = (low, share) if enough else (share, high)
         return FilterCost(high * left.size, high * left.delta)
 
     def total(self, costs: Sequence[FilterCost]) -> FilterCost:
-        """See `Filter.total`."""
+        """See ``Filter.total``."""
         return FilterCost(math.fsum(c.size for c in costs), math.fsum(c.delta for c in costs))
 
     def left(self, reserve: FilterCost, costs: Sequence[FilterCost]) -> FilterCost | None:
-        """See `Filter.left`."""
+        """See ``Filter.left``."""
         total = self.total(costs)
         size, delta = reserve.size - total.size, max(reserve.delta - total.delta, 0.0)
         if total.delta > reserve.delta * (1 + ROUNDING):
@@ -153,20 +153,20 @@ class SumFilter(Filter):
         return FilterCost(size, delta) if size > 0 else None
 
     def budget(self, left: FilterCost, block: PrivacyBudget, gaussian: bool) -> PrivacyBudget | None:
-        """See `Filter.budget`."""
-        delta = left.delta if left.delta > _CRUMBS * block.delta else 0.0
+        """See ``Filter.budget``."""
+        delta = left.delta if left.delta > _NEGLIGIBLE * block.delta else 0.0
         return PrivacyBudget(left.size, delta) if delta or not gaussian else None
 
     def events(self, cost: FilterCost) -> tuple[list[EventCount], float]:
-        """See `Filter.events`."""
+        """See ``Filter.events``."""
         return [(ApproximateEvent(*cost) if cost.delta > 0 else PureEvent(cost.size), 1)], 0.0
 
     def covers(self, cost: FilterCost, event: Event, count: int) -> bool:
-        """See `Filter.covers`."""
+        """See ``Filter.covers``."""
         return compose([(event, count)], cost.delta * (1 + ROUNDING)) <= cost.size * (1 + _INWARDS)
 
     def config(self) -> dict[str, Any]:
-        """See `Filter.config`."""
+        """See ``Filter.config``."""
         return {"kind": self.kind}
 
 
@@ -194,21 +194,21 @@ class GaussianFilter(Filter):
         object.__setattr__(self, "delta", probability("delta", self.delta))
 
     def reserve(self, fixed: Sequence[EventCount], budget: PrivacyBudget) -> FilterCost | None:
-        r"""See `Filter.reserve`: the largest M of which a Gaussian of multiplier 1/M fits, at delta less D."""
+        r"""See ``Filter.reserve``: the largest M of which a Gaussian of multiplier 1/M fits, at delta less D."""
         return None if budget.delta <= self.delta else _gaussian_reserve(tuple(fixed), budget, self.delta)
 
     def cost(self, event: Event, count: int, left: FilterCost) -> FilterCost | None:
-        """See `Filter.cost`."""
+        """See ``Filter.cost``."""
         if isinstance(event, DPSGDEvent) and event.sampling_rate < 1:
             return None
         return FilterCost(math.sqrt(count) * event_mu(event), count * getattr(event, "delta", 0.0))
 
     def total(self, costs: Sequence[FilterCost]) -> FilterCost:
-        """See `Filter.total`."""
+        """See ``Filter.total``."""
         return FilterCost(math.sqrt(math.fsum(c.size**2 for c in costs)), math.fsum(c.delta for c in costs))
 
     def left(self, reserve: FilterCost, costs: Sequence[FilterCost]) -> FilterCost | None:
-        """See `Filter.left`."""
+        """See ``Filter.left``."""
         total = self.total(costs)
         if total.delta > reserve.delta * (1 + ROUNDING):
             return None
@@ -217,28 +217,28 @@ class GaussianFilter(Filter):
         return FilterCost(size, max(reserve.delta - total.delta, 0.0)) if size else None
 
     def budget(self, left: FilterCost, block: PrivacyBudget, gaussian: bool) -> PrivacyBudget | None:
-        """See `Filter.budget`."""
+        """See ``Filter.budget``."""
         multiplier = (1 + _INWARDS) / left.size
         if gaussian:
             epsilon, delta = gaussian_epsilon(multiplier, block.delta - self.delta), block.delta - self.delta
         else:
-            delta = left.delta if left.delta > _CRUMBS * block.delta else 0.0
+            delta = left.delta if left.delta > _NEGLIGIBLE * block.delta else 0.0
             above, below = (float(scipy.special.log_ndtr(sign * left.size / 2)) for sign in (1, -1))
             epsilon = (above - below) * (1 - _INWARDS)
             epsilon = min(epsilon, gaussian_epsilon(multiplier, delta)) if delta else epsilon
-        return PrivacyBudget(epsilon, delta) if epsilon > _CRUMBS * block.epsilon else None
+        return PrivacyBudget(epsilon, delta) if epsilon > _NEGLIGIBLE * block.epsilon else None
 
     def events(self, cost: FilterCost) -> tuple[list[EventCount], float]:
-        """See `Filter.events`."""
+        """See ``Filter.events``."""
         return [(GaussianEvent(1 / cost.size), 1)], cost.delta
 
     def covers(self, cost: FilterCost, event: Event, count: int) -> bool:
-        """See `Filter.covers`."""
+        """See ``Filter.covers``."""
         least = self.cost(event, count, cost)
         return least is not None and all(own <= given * (1 + _INWARDS) for own, given in zip(least, cost, strict=True))
 
     def config(self) -> dict[str, Any]:
-        """See `Filter.config`."""
+        """See ``Filter.config``."""
         return {"kind": self.kind, "delta": self.delta}
 
 
@@ -264,7 +264,7 @@ def make_filter(filter: "str | Filter") -> Filter:
 
 
 def filter_from(values: Mapping[str, Any]) -> Filter:
-    """Inverse of `Filter.config`.
+    """Inverse of ``Filter.config``.
 
     Raises:
         InputError: The kind is unknown, or a field missing or superfluous.
@@ -277,7 +277,7 @@ def filter_from(values: Mapping[str, Any]) -> Filter:
 
 
 def cost_from(values: Mapping[str, Any]) -> tuple[Filter, FilterCost]:
-    """Return the filter and the cost that a dictionary of `Filter.cost_to_dict` tells.
+    """Return the filter and the cost that a dictionary of ``Filter.cost_to_dict`` states.
 
     Raises:
         InputError: It is none.
@@ -297,7 +297,7 @@ def cost_from(values: Mapping[str, Any]) -> tuple[Filter, FilterCost]:
 def stated_cost(
     charges: Sequence[tuple[Event, int, "tuple[Filter, FilterCost] | None"]], delta: float
 ) -> tuple[float, float]:
-    """Return epsilon at ``delta``, composed and by `naive_sum`, of the charges of one block of a privacy statement.
+    """Return epsilon at ``delta``, composed and by ``naive_sum``, of the charges of one block of a privacy statement.
 
     Args:
         charges: Event, count, and, if it passed a filter, that filter and what it counts there.
@@ -337,8 +337,8 @@ def _sum_reserve(fixed: tuple[EventCount, ...], budget: PrivacyBudget) -> Filter
 def _gaussian_reserve(fixed: tuple[EventCount, ...], budget: PrivacyBudget, kept: float) -> FilterCost | None:
     epsilon, delta = budget.epsilon, budget.delta - kept
     if all(isinstance(e, GaussianEvent) or (isinstance(e, DPSGDEvent) and e.sampling_rate == 1) for e, _ in fixed):
-        whole = analytic_gaussian_sigma(epsilon, delta) ** -2
-        free = math.fsum([whole, *(-n * event_mu(e) ** 2 for e, n in fixed)])
-        return FilterCost(math.sqrt(free), kept) if free > _CRUMBS**2 * whole else None
+        total = analytic_gaussian_sigma(epsilon, delta) ** -2
+        free = math.fsum([total, *(-n * event_mu(e) ** 2 for e, n in fixed)])
+        return FilterCost(math.sqrt(free), kept) if free > _NEGLIGIBLE**2 * total else None
     left = largest_remaining(list(fixed), PrivacyBudget(epsilon, delta), gaussian=True)
     return None if left is None else FilterCost(1 / analytic_gaussian_sigma(left.epsilon, left.delta), kept)

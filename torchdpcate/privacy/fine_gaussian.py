@@ -1,4 +1,4 @@
-r"""Discrete Gaussian numbers on a grid so fine that nobody need pay for it, many at a time.
+r"""Discrete Gaussian numbers on a grid so fine that its effect is negligible, many at a time.
 
 What is drawn is a half-integer x with probability proportional to exp(-x^2 / (2 m^2)), by rejection: the half-line is
 cut into cells of W = 2^e integers, a 64th to a 128th of m wide; a cell is drawn with the weight of its inner end, an
@@ -47,10 +47,10 @@ def _proposed(take: Bytes, count: int, deviation: float) -> np.ndarray:
     word, bits = words(take, count), 63 - shift
     within = (word >> np.uint64(1) & np.uint64((1 << shift) - 1)) + 0.5
     chance = np.exp(within * (2 * start + within) * (-0.5 / deviation**2)) * 2.0**bits
-    coin, whole = (word >> np.uint64(64 - bits)).astype(np.float64), np.floor(chance)
-    keep = coin < whole
-    undecided = np.flatnonzero(coin == whole)
-    keep[undecided] = uniforms(take, len(undecided)) < (chance - whole)[undecided]
+    coin, sure = (word >> np.uint64(64 - bits)).astype(np.float64), np.floor(chance)
+    keep = coin < sure
+    undecided = np.flatnonzero(coin == sure)
+    keep[undecided] = uniforms(take, len(undecided)) < (chance - sure)[undecided]
     return np.where(word & np.uint64(1), -1.0, 1.0)[keep] * (start + within)[keep]
 
 

@@ -98,7 +98,7 @@ def event_mu(event: object) -> float:
 
 
 def _cover(charges: Sequence[EventCount], delta: float) -> float | None:
-    """Smallest mu whose curve is at least the charges' wherever theirs is above ``delta``; None beyond `_LARGEST`."""
+    """Smallest mu whose curve is at least the charges' wherever theirs is above ``delta``; None beyond ``_LARGEST``."""
     end = compose(charges, delta)
     if not end < _LARGEST:
         return None

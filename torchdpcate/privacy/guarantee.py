@@ -106,7 +106,7 @@ class Guarantee:
 
     @property
     def claim(self) -> str:
-        """One sentence for the reader; names epsilon only where `holds_claim`."""
+        """One sentence for the reader; names epsilon only where ``holds_claim``."""
         if self.level is Level.HEURISTIC:
             return "heuristic: no privacy guarantee; for research only" + (f" ({self.source})" if self.source else "")
         if self.failing:
@@ -138,7 +138,7 @@ class Guarantee:
         """This guarantee as it stands with the noise used; none at all if the noise had a fixed seed.
 
         Args:
-            private: `NoiseSource.private` of the source that made the noise.
+            private: ``NoiseSource.private`` of the source that made the noise.
         """
         if private:
             return self
@@ -156,7 +156,7 @@ class Guarantee:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Guarantee":
-        """Inverse of `to_dict`; the claim is worked out anew, never read.
+        """Inverse of ``to_dict``; the claim is worked out anew, never read.
 
         Raises:
             InputError: If a key is missing or a value is not allowed.

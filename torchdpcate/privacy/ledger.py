@@ -1,6 +1,5 @@
-"""The ledger: what each block of records has paid, written to disk before any noise is used."""
+"""The ledger: what each block of records was charged, written to disk before any noise is used."""
 
-import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -13,18 +12,16 @@ from filelock import FileLock
 
 from torchdpcate._files import PRIVATE, private_folder, write_text
 from torchdpcate.errors import BudgetError, InputError
-from torchdpcate.privacy.accounting import EventCount, compose
+from torchdpcate.privacy.account import BlockAccount, total_of
 from torchdpcate.privacy.budget import PrivacyBudget, integer
 from torchdpcate.privacy.charge import Charge
 from torchdpcate.privacy.events import Event
-from torchdpcate.privacy.filters import ROUNDING, Filter, FilterCost, make_filter
+from torchdpcate.privacy.filters import Filter, make_filter
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.ledger_file import Book, Entry, parse
 
-_LEVELS = list(Level)  # from the strongest to the weakest
-
 _LATEST: dict[str, tuple[int, str]] = {}
-"""Revision and digest of every ledger that this process has seen, by its id: a file that is put back is told."""
+"""Revision and digest of every ledger that this process has seen, by its id, so that an older file is detected."""
 
 _lock = threading.RLock()  # one for all ledgers, for several may be of one file
 
@@ -47,25 +44,25 @@ class Ledger:
     Across blocks charges compose in parallel, because a record is in one block and replacing it leaves the others
     alone: the total is the largest epsilon and the largest delta. Within a block there are two kinds. *Fixed* charges
     have parameters that depend on no output of the block: the first one of every block, and all that are made between
-    `open_plan` and `close_plan` before any later one; they compose tightly (`compose`). All *later* ones may have been
-    chosen by looking, and pass a privacy filter, to which the whole budget belongs that the fixed ones leave. A charge
-    that would overspend is refused.
+    ``open_plan`` and ``close_plan`` before any later one; they compose tightly (``compose``). All *later* ones may have
+    been chosen by looking, and pass a privacy filter, which has all of the budget that the fixed ones leave. A
+    charge that would overspend is refused.
 
-    The file is written whole before a call returns, and read anew under a lock before each change, so that a crash may
-    waste budget but never spend it twice, and neither two threads nor two processes can overspend together. Its entries
-    are chained by digests, and a file older than what this process has seen is refused. A ledger in memory is of one
-    process alone.
+    The file is written completely before a call returns, and read anew under a lock before each change, so that a crash
+    may waste budget but never spend it twice, and neither two threads nor two processes can overspend together. Its
+    entries are chained by digests, and a file older than what this process has seen is refused. A ledger in memory is
+    of one process alone.
 
     A ledger whose file exists takes up its entries; blocks and filter must be the same.
 
     Args:
         blocks: Budget of each block, by name.
         path: Where it is kept; None for memory alone.
-        private: Whether the noise is private (`NoiseSource.private`). Charges are counted and refused alike
-            without it, but nothing is claimed: see `spent`.
+        private: Whether the noise is private (``NoiseSource.private``). Charges are counted and refused alike
+            without it, but nothing is claimed: see ``spent``.
         filter: How later charges count: ``sums`` of epsilons and deltas, whatever their events; ``gaussian``, by the
-            squares of mu, for Gaussian and pure events alone, which is less for Gaussian ones; or a `Filter`. It cannot
-            be changed, for a choice by what was seen would void it.
+            squares of mu, for Gaussian and pure events alone, which is less for Gaussian ones; or a ``Filter``. It
+            cannot be changed, for a choice by what was seen would void it.
 
     Raises:
         InputError: If there are no blocks, a name, budget or filter is not allowed, or the file is damaged, older than
@@ -165,7 +162,7 @@ class Ledger:
             self._planning = threading.get_ident(), frozenset(self._book.blocks.keys() - known)
 
     def close_plan(self) -> None:
-        """End `open_plan`: whatever is charged from here on passes the filter. Nothing happens if none is open."""
+        """End ``open_plan``: whatever is charged from here on passes the filter. Nothing happens if none is open."""
         self._planning = None
 
     def charge(
@@ -180,7 +177,7 @@ class Ledger:
         """Enter a charge, before its noise is drawn.
 
         Args:
-            block: The block of records that pays.
+            block: The block of records that is charged.
             charge: What for; words make a charge of ``Purpose.OTHER``.
             event: What happens, once.
             count: How often it happens, or for a planned run how often so far (0 to begin with).
@@ -188,7 +185,7 @@ class Ledger:
             level: How far the claim is proved.
 
         Returns:
-            The entry's number, for `advance`, `settle` and `reopen`.
+            The entry's number, for ``advance``, ``settle`` and ``reopen``.
 
         Raises:
             BudgetError: If it would overspend, or the filter of the block cannot count such an event; the message says
@@ -198,15 +195,15 @@ class Ledger:
         """
         count = integer("count", count, least=0 if planned is not None else 1)
         most = count if planned is None else integer("planned", planned, least=max(count, 1))
-        self._budget(block)
+        self._account(block, ())
         level, charge = Level.of(level), Charge.of(charge)
 
         def change(entries: tuple[Entry, ...]) -> tuple[tuple[Entry, ...], int]:
             used = count if planned is None else 0
             new = Entry(len(entries), block, charge, event, count, most, level, reserved=most, used=used)
             if not self._is_fixed(entries, block):
-                new = replace(new, cost=self._cost(entries, new))
-            self._afford((*entries, new), new)
+                new = replace(new, cost=self._account(block, entries).cost(new))
+            self._account(block, (*entries, new)).require_affordable(new)
             return (*entries, new), new.id
 
         return self._change(change)
@@ -214,7 +211,7 @@ class Ledger:
     def advance(self, entry: int, count: int) -> None:
         """Raise an open entry's count, before the noise of those steps is drawn.
 
-        The steps that were counted before are taken by now: `settle` gives none of them back.
+        The steps that were counted before are taken by now: ``settle`` gives none of them back.
 
         Args:
             entry: Its number.
@@ -235,8 +232,8 @@ class Ledger:
     def settle(self, entry: int, count: int) -> None:
         """End an entry with the count really used.
 
-        What was counted before the last `advance` was used, and so was all of a charge that was never open. What is not
-        used is not spent; but when to stop may have been decided by looking, so it stays reserved and nothing else
+        What was counted before the last ``advance`` was used, and so was all of a charge that was never open. What is
+        not used is not spent; but when to stop may have been decided by looking, so it stays reserved and nothing else
         may use it, unless nothing of the block was used at all.
 
         Args:
@@ -258,14 +255,15 @@ class Ledger:
         def on_all(entries: tuple[Entry, ...]) -> tuple[tuple[Entry, ...], None]:
             new = change(_find(entries, entry))
             entries = _with(entries, new)
-            return (entries if _used(entries, new.block) else _with(entries, replace(new, reserved=0))), None
+            used = self._account(new.block, entries).used
+            return (entries if used else _with(entries, replace(new, reserved=0))), None
 
         self._change(on_all)
 
     def reopen(self, entry: int, planned: int) -> None:
         """Take up an entry that was settled, as when an interrupted run is resumed.
 
-        Steps that a resumed run repeats are paid again: of ``planned`` those are left that were not counted before.
+        Steps that a resumed run repeats are charged again: of ``planned``, those not counted before are left.
 
         Args:
             entry: Its number.
@@ -282,13 +280,13 @@ class Ledger:
             new = replace(old, planned=integer("planned", planned, least=old.count), used=old.count)
             if new.planned <= old.reserved:
                 return _with(entries, new), None
-            if _used(entries, old.block) or not old.fixed:
+            if self._account(old.block, entries).used or not old.fixed:
                 raise BudgetError(
                     f"planned = {new.planned}: entry {entry} was charged for {old.reserved} x {old.event}; "
                     "charge the rest anew"
                 )
             entries = _with(entries, replace(new, reserved=new.planned))
-            self._afford(entries, _find(entries, entry))
+            self._account(old.block, entries).require_affordable(_find(entries, entry))
             return entries, None
 
         self._change(on_all)
@@ -304,12 +302,12 @@ class Ledger:
     def spent(self, block: str | None = None) -> dict[str, Any]:
         """What was spent: by composition, and beside it by adding epsilons.
 
-        Counts what was used (`Entry.count`) of fixed charges, and all that the filter took for later ones; what is
-        only reserved shows in `remaining`. It is the price of these charges if neither their number nor when to end
-        was decided by looking; whoever decided what, all that a block gives away costs at most its budget. Each
+        Counts what was used (``Entry.count``) of fixed charges, and all that the filter took for later ones; what is
+        only reserved shows in ``remaining``. It is the privacy cost of these charges if neither their number nor when
+        to end was decided by looking; in any case all that is released from a block costs at most its budget. Each
         account holds
         ``epsilon`` (composed; None if none holds), ``delta`` (0 if all was pure and fits, else the block's),
-        ``naive_epsilon`` (basic composition, `naive_sum`) and ``level``, the weakest of its entries. A
+        ``naive_epsilon`` (basic composition, ``naive_sum``) and ``level``, the weakest of its entries. A
         heuristic account has None for all three numbers, so that none reads like a claim; so has the total if
         one block is heuristic. Without private noise each account that has entries is heuristic.
 
@@ -322,17 +320,17 @@ class Ledger:
         Raises:
             InputError: If there is no such block.
         """
-        book = self._seen()
+        entries = self._seen().entries
         if block is not None:
-            return _account(book, block, self._budget(block))
-        accounts = {name: _account(book, name, budget) for name, budget in book.blocks.items()}
-        return {**accounts, "total": _total(list(accounts.values()))}
+            return self._account(block, entries).spent(self.private)
+        accounts = {name: self._account(name, entries).spent(self.private) for name in self._book.blocks}
+        return {**accounts, "total": total_of(list(accounts.values()))}
 
     def remaining(self, block: str, gaussian: bool = False) -> PrivacyBudget | None:
         """What is left of a block's budget, open entries counted as planned; None if nothing is.
 
-        `charge` accepts, as the next one, any of: an `ApproximateEvent` of this epsilon and delta, a
-        `PureEvent` of this epsilon, a `GaussianEvent` of `analytic_gaussian_sigma` at this budget.
+        ``charge`` accepts, as the next one, any of: an ``ApproximateEvent`` of this epsilon and delta, a
+        ``PureEvent`` of this epsilon, a ``GaussianEvent`` of ``analytic_gaussian_sigma`` at this budget.
 
         Where only pure and approximate events were charged and their epsilons add up, this is epsilon less
         theirs and delta less theirs. Gaussian and DP-SGD events hold at any delta for some epsilon, so that
@@ -343,27 +341,27 @@ class Ledger:
 
         Args:
             block: Name of the block.
-            gaussian: Whether the next charge is a `GaussianEvent`: with ``filter=gaussian`` it takes less than others
+            gaussian: Whether the next charge is a ``GaussianEvent``: with ``filter=gaussian`` it takes less than others
                 of its epsilon and delta, so that more is left.
 
         Raises:
             InputError: If there is no such block.
         """
-        return self._remaining(self._seen().entries, block, gaussian)
+        return self._account(block, self._seen().entries).remaining(gaussian)
 
     def to_json(self) -> str:
         """The ledger as strict JSON, as in its file."""
         return self._seen().dump()
 
-    def _budget(self, block: str) -> PrivacyBudget:
-        try:
-            return self._book.blocks[block]
-        except KeyError as error:
-            raise InputError(f"block = {block!r}: choose from {', '.join(self._book.blocks)}") from error
+    def _account(self, block: str, entries: tuple[Entry, ...]) -> BlockAccount:
+        """Return the account of a block, of these entries of the ledger."""
+        if block not in self._book.blocks:
+            raise InputError(f"block = {block!r}: choose from {', '.join(self._book.blocks)}")
+        return BlockAccount.of(self._book, block, entries)
 
     def _is_fixed(self, entries: tuple[Entry, ...], block: str) -> bool:
         """Whether the next charge of a block cannot depend on an output of it."""
-        mine = _of(entries, block)
+        mine = self._account(block, entries).entries
         if not any(e.reserved for e in mine):
             return True
         if any(not e.fixed for e in mine):  # another thread, or another ledger of this file, has ended the plan
@@ -371,55 +369,11 @@ class Ledger:
         thread, blocks = self._planning or (None, frozenset())
         return block in blocks and thread == threading.get_ident()
 
-    def _cost(self, entries: tuple[Entry, ...], new: Entry) -> FilterCost:
-        """Return what a later charge counts, in the filter of its block."""
-        left = self._left(entries, new.block) or FilterCost(0.0, 0.0)
-        cost = self.filter.cost(new.event, new.planned, left)
-        if cost is None:
-            raise self._refusal(entries, new, f"has filter={self.filter.kind}, in which it would count without bound")
-        return cost
-
-    def _left(self, entries: tuple[Entry, ...], block: str) -> FilterCost | None:
-        """Return what the filter still gives; None if nothing."""
-        mine = _of(entries, block)
-        reserve = self.filter.reserve(_fixed_charges(mine, reserved=True), self._budget(block))
-        return None if reserve is None else self.filter.left(reserve, _costs(mine))
-
-    def _remaining(self, entries: tuple[Entry, ...], block: str, gaussian: bool = False) -> PrivacyBudget | None:
-        budget = self._budget(block)
-        if not any(e.reserved for e in _of(entries, block)):
-            return budget  # the first charge is fixed, whatever it is
-        left = self._left(entries, block)
-        return None if left is None else self.filter.budget(left, budget, gaussian)
-
-    def _afford(self, entries: tuple[Entry, ...], new: Entry) -> None:
-        """Refuse ``entries`` if the block of ``new``, one of them, would overspend."""
-        budget, mine = self._budget(new.block), _of(entries, new.block)
-        fixed, others = _fixed_charges(mine, reserved=True), tuple(e for e in entries if e.id != new.id)
-        if new.cost is None:
-            cost = compose(fixed, budget.delta)
-            if cost > budget.epsilon:
-                of = f"would spend epsilon = {cost:.6g} of {budget.epsilon:.6g} at delta = {budget.delta:.6g}"
-                raise self._refusal(others, new, of)
-            return
-        reserve = self.filter.reserve(fixed, budget)
-        if reserve is None or not self.filter.fits(reserve, _costs(mine)):
-            size, delta = new.cost
-            raise self._refusal(others, new, f"counts {self.filter.unit} = {size:.6g}, delta = {delta:.6g} for it")
-
-    def _refusal(self, entries: tuple[Entry, ...], new: Entry, why: str) -> BudgetError:
-        left = self._remaining(entries, new.block)
-        what = "nothing" if left is None else f"epsilon = {left.epsilon:.6g}, delta = {left.delta:.6g}"
-        return BudgetError(
-            f"charge {new.label!r} of {new.planned} x {new.event}: block {new.block!r} {why}; {what} is left: "
-            "use more noise or fewer steps, or raise the budget"
-        )
-
     def _replace(self, entry: int, change: Callable[[Entry], Entry]) -> None:
         self._change(lambda entries: (_with(entries, change(_find(entries, entry))), None))
 
     def _change(self, change: Callable[[tuple[Entry, ...]], tuple[tuple[Entry, ...], Result]]) -> Result:
-        """Apply a change to the entries on disk; the new ones are written before anyone sees them."""
+        """Apply a change to the entries on disk; the new ones are written before they can be read."""
         with self._alone(), nullcontext() if self._path is None else FileLock(f"{self._path}.lock", mode=PRIVATE):
             book = self._read()
             entries, result = change(book.entries)
@@ -431,7 +385,7 @@ class Ledger:
             return result
 
     def _seen(self) -> Book:
-        """The present book; reading needs no lock on the file, because it is only ever replaced whole."""
+        """The present book; reading needs no lock on the file, because it is only ever replaced as a unit."""
         with self._alone():
             self._book = self._read()
             return self._book
@@ -464,7 +418,7 @@ class Ledger:
         if self._path is None and os.getpid() != self._process:
             raise InputError(
                 f"ledger: is in the memory of process {self._process}, and this is {os.getpid()}: each would spend "
-                "the whole budget; give ledger_path, or release in the process that fitted"
+                "all of the budget; give ledger_path, or release in the process that fitted"
             )
         with _lock:
             yield
@@ -482,63 +436,5 @@ def _find(entries: tuple[Entry, ...], entry: int) -> Entry:
     raise InputError(f"entry = {entry!r}: the ledger has {len(entries)} entries, from 0")
 
 
-def _of(entries: tuple[Entry, ...], block: str) -> tuple[Entry, ...]:
-    return tuple(e for e in entries if e.block == block)
-
-
 def _with(entries: tuple[Entry, ...], new: Entry) -> tuple[Entry, ...]:
     return tuple(new if e.id == new.id else e for e in entries)
-
-
-def _used(entries: tuple[Entry, ...], block: str) -> bool:
-    """Whether anything may have been seen that depends on a block."""
-    return any(e.count or e.cost is not None for e in _of(entries, block))
-
-
-def _fixed_charges(entries: tuple[Entry, ...], reserved: bool) -> list[EventCount]:
-    """Charges whose parameters were fixed before any output of their block, as reserved or as used."""
-    return [(e.event, e.reserved if reserved else e.count) for e in entries if e.fixed]
-
-
-def _costs(entries: tuple[Entry, ...]) -> list[FilterCost]:
-    """What the later charges count in the filter."""
-    return [e.cost for e in entries if e.cost is not None]
-
-
-def _account(book: Book, block: str, budget: PrivacyBudget) -> dict[str, Any]:
-    entries = _of(book.entries, block)
-    used = tuple(e for e in entries if e.count)
-    level = max((e.level for e in used), key=_LEVELS.index, default=Level.CERTIFIED)
-    if level is Level.HEURISTIC or (entries and not book.private):
-        return {"epsilon": None, "delta": None, "naive_epsilon": None, "level": Level.HEURISTIC.value}
-    fixed, costs = _fixed_charges(used, reserved=False), _costs(entries)
-    reserve = book.filter.reserve(_fixed_charges(entries, reserved=True), budget) if costs else None
-    if costs and (reserve is None or not book.filter.fits(reserve, costs)):
-        # of an old file: accepted by no filter, so that other outputs may have been answered by all of the reserve
-        whole, least = book.filter.total(costs), reserve or FilterCost(0.0, 0.0)
-        costs = [FilterCost(max(whole.size, least.size), max(whole.delta, least.delta))]
-    pure = book.filter.compose(fixed, costs, 0.0)
-    # pure events stay pure where their sum fits the budget; nothing at all costs nothing
-    delta = 0.0 if pure <= budget.epsilon * (1 + ROUNDING) else budget.delta
-    epsilon = pure if delta == 0 else book.filter.compose(fixed, costs, delta)
-    if epsilon <= budget.epsilon * (1 + ROUNDING):
-        epsilon = min(epsilon, budget.epsilon)
-    return {
-        "epsilon": _finite(epsilon),
-        "delta": delta,
-        "naive_epsilon": _finite(book.filter.naive(fixed, costs, delta)) if used or costs else 0.0,
-        "level": level.value,
-    }
-
-
-def _total(accounts: list[dict[str, Any]]) -> dict[str, Any]:
-    def largest(key: str) -> float | None:
-        values = [account[key] for account in accounts]
-        return None if None in values else max(values)
-
-    level = max((Level(account["level"]) for account in accounts), key=_LEVELS.index)
-    return {**{key: largest(key) for key in ("epsilon", "delta", "naive_epsilon")}, "level": level.value}
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

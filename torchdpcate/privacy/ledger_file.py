@@ -1,4 +1,4 @@
-"""The file of a ledger: strict JSON, written whole or not at all, its entries chained by digests."""
+"""The file of a ledger: strict JSON, written completely or not at all, its entries chained by digests."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ class Entry:
 
     Attributes:
         id: Its number, from 0.
-        block: The block of records that pays.
+        block: The block of records that is charged.
         charge: What it was for.
         event: What happened, once.
         count: How often it happened so far; never too small.
@@ -73,7 +73,7 @@ class Entry:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Entry":
-        """Inverse of `to_dict`."""
+        """Inverse of ``to_dict``."""
         identity, count, planned, reserved, used = (integer(name, values[name], least=0) for name in _COUNTS)
         if not used <= count <= planned <= reserved:
             raise InputError(
@@ -145,7 +145,7 @@ def _chain(parts: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def parse(path: Path) -> Book:
-    """What a ledger's file says; an `InputError` if it is not sound."""
+    """What a ledger's file says; an ``InputError`` if it is not sound."""
     try:
         found = os.stat(path)
     except OSError:

@@ -19,7 +19,7 @@ class AdditiveMechanism(ABC):
     """A mechanism that rounds a value to the public grid of its noise and adds the noise.
 
     Rounding moves each number by up to half a grid step on either data set, so the noise answers for a
-    sensitivity enlarged by ``p ** (1 / norm)`` steps, p the number of values (`released_scale`).
+    sensitivity enlarged by ``p ** (1 / norm)`` steps, p the number of values (``released_scale``).
 
     Attributes:
         norm: 1, 2 or infinity, the norm of the sensitivity.
@@ -34,7 +34,7 @@ class AdditiveMechanism(ABC):
     @property
     @abstractmethod
     def event(self) -> Event:
-        """The event to charge to a ledger before `release`."""
+        """The event to charge to a ledger before ``release``."""
 
     @abstractmethod
     def _noise(self, like: Tensor, scale: float, noise: NoiseSource) -> Tensor:
@@ -76,7 +76,7 @@ class AdditiveMechanism(ABC):
         return torch.round(exact / step) * step + self._noise(exact, scale, noise)
 
     def release(self, value: Tensor, noise: NoiseSource) -> Tensor:
-        """The value with noise; charge `event` first.
+        """The value with noise; charge ``event`` first.
 
         Args:
             value: Any shape; finite.
@@ -101,7 +101,7 @@ class GaussianMechanism(AdditiveMechanism):
     Args:
         budget: What one release may cost, or ``count`` of them together; delta > 0.
         sensitivity: Replace-one l2 sensitivity of each.
-        count: How many releases there will be; charge `event` so often.
+        count: How many releases there will be; charge ``event`` so often.
 
     Raises:
         InputError: If delta is 0, or the sensitivity or the count not positive.
@@ -133,7 +133,7 @@ class GaussianMechanism(AdditiveMechanism):
 
     @property
     def event(self) -> GaussianEvent:
-        """`GaussianEvent` of the calibrated multiplier."""
+        """``GaussianEvent`` of the calibrated multiplier."""
         return self._event
 
     def _noise(self, like: Tensor, scale: float, noise: NoiseSource) -> Tensor:
@@ -167,7 +167,7 @@ class LaplaceMechanism(AdditiveMechanism):
 
     @property
     def event(self) -> PureEvent:
-        """`PureEvent` of this epsilon."""
+        """``PureEvent`` of this epsilon."""
         return PureEvent(self.epsilon)
 
     def _noise(self, like: Tensor, scale: float, noise: NoiseSource) -> Tensor:
@@ -205,7 +205,7 @@ class KNormMechanism(AdditiveMechanism):
 
     @property
     def event(self) -> PureEvent:
-        """`PureEvent` of this epsilon."""
+        """``PureEvent`` of this epsilon."""
         return PureEvent(self.epsilon)
 
     def _noise(self, like: Tensor, scale: float, noise: NoiseSource) -> Tensor:

@@ -23,9 +23,9 @@ from torchdpcate.privacy.polytope import CELLS, root_simplices
 
 
 class NoiseSource(ABC):
-    """Source of privacy noise; made by `NoiseSource.system` or, in tests, `NoiseSource.fixed`.
+    """Source of privacy noise; made by ``NoiseSource.system`` or, in tests, ``NoiseSource.fixed``.
 
-    Noise for privacy never comes from the experiment's seed: who knows the seed could subtract it.
+    Noise for privacy never comes from the experiment's seed: whoever knows the seed could subtract it.
 
     Attributes:
         private: Whether what is released with this noise may carry a privacy claim.
@@ -45,7 +45,7 @@ class NoiseSource(ABC):
 
     @staticmethod
     def fixed(seed: int) -> "NoiseSource":
-        """Repeatable noise for tests alone; `private` is False, so releases are stamped not private."""
+        """Repeatable noise for tests alone; ``private`` is False, so releases are stamped not private."""
         return FixedNoise(seed)
 
     @staticmethod
@@ -68,7 +68,7 @@ class NoiseSource(ABC):
         Args:
             size: How many.
             scale: Standard deviation.
-            step: Spacing of the public grid, a power of two; None takes `grid(scale)`. A scale that depends on
+            step: Spacing of the public grid, a power of two; None takes ``grid(scale)``. A scale that depends on
                 the records needs a step that does not, because the spacing shows in what is released.
 
         Raises:
@@ -88,7 +88,7 @@ class NoiseSource(ABC):
 
         For the Euclidean norm a uniform direction times a length of law Gamma(dimension, scale); for the largest
         entry (``order`` infinity) a uniform point of the cube [-1, 1]^dimension times a factor of law
-        Gamma(dimension + 1, scale). Drawn in floating point and rounded to `grid(scale)`: add it to values rounded
+        Gamma(dimension + 1, scale). Drawn in floating point and rounded to ``grid(scale)``: add it to values rounded
         alike.
 
         Args:
@@ -119,7 +119,7 @@ class NoiseSource(ABC):
         r"""Independent vectors with density proportional to exp(-||z||_K / scale), K the root polytope; [size, 4].
 
         Four exponentials, times the corners of one of the simplices that K is cut into; see ``root_simplices``. Drawn
-        in floating point and rounded to `grid(scale)`: add it to values rounded alike.
+        in floating point and rounded to ``grid(scale)``: add it to values rounded alike.
 
         Args:
             size: How many.
@@ -155,7 +155,7 @@ class NoiseSource(ABC):
 
     @staticmethod
     def fine_grid(scale: float) -> float:
-        """Spacing of the numbers that `fine_gaussian` noise lives on: the power of two in (2^-41, 2^-40] scale.
+        """Spacing of the numbers that ``fine_gaussian`` noise lives on: the power of two in (2^-41, 2^-40] scale.
 
         Raises:
             InputError: If ``scale`` is not positive.
@@ -165,8 +165,8 @@ class NoiseSource(ABC):
     def fine_gaussian(self, size: int, scale: float) -> Tensor:
         r"""Independent N(0, scale^2) numbers in great number, on a grid that is hardly felt; float64 of shape [size].
 
-        The discrete Gaussian on the odd multiples of half a `fine_grid(scale)`, up to 13 scales. Every probability
-        is right to a factor :math:`1 \pm 2^{-50}`: a hundred times faster than the exact `gaussian`, and as good for
+        The discrete Gaussian on the odd multiples of half a ``fine_grid(scale)``, up to 13 scales. Every probability
+        is right to a factor :math:`1 \pm 2^{-50}`: a hundred times faster than the exact ``gaussian``, and as good for
         many numbers (docs/guarantees/dp_sgd.md).
 
         Raises:
@@ -191,7 +191,7 @@ class NoiseSource(ABC):
         """
 
     def permutation(self, n: int) -> Tensor:
-        """A uniformly random order of n records, int64 [n], which nobody may see or keep.
+        """A uniformly random order of n records, int64 [n], which must not be seen or kept.
 
         The order of independent numbers of 64 bits from the operating system's entropy, whatever else this source
         draws from. Where two of them are the same all are drawn anew, so that each of the n! orders has the same
@@ -201,7 +201,7 @@ class NoiseSource(ABC):
             n: How many records.
 
         Raises:
-            InputError: If ``n`` is not a whole number of at least 1.
+            InputError: If ``n`` is not an integer of at least 1.
 
         Example:
             >>> sorted(NoiseSource.system().permutation(4).tolist())
@@ -217,7 +217,7 @@ class NoiseSource(ABC):
         """Return what a mechanism that drew from this source is about to hand out: the output itself.
 
         A replay on a neighbouring data set overrides it to freeze the output, so that whatever else differs was
-        not paid for.
+        released without a charge.
         """
         return output
 
@@ -264,8 +264,8 @@ class SystemNoise(NoiseSource):
     """Noise from the operating system's entropy.
 
     Gaussian and Laplace noise is the discrete one of Canonne, Kamath & Steinke (2020) on the public grid
-    `grid(scale)`, drawn without floating point error by OpenDP. All else is made of bytes that the operating system's
-    cryptographic generator gives at each call, so that no state is kept that could be copied or guessed.
+    ``grid(scale)``, drawn without floating point error by OpenDP. All else is made of bytes that the operating system's
+    cryptographic generator gives at each call, so that no state is kept that could be copied or predicted.
     """
 
     private = True
@@ -274,11 +274,11 @@ class SystemNoise(NoiseSource):
         return os.urandom(count)
 
     def gaussian(self, size: int, scale: float, step: float | None = None) -> Tensor:
-        """See `NoiseSource.gaussian`."""
+        """See ``NoiseSource.gaussian``."""
         return self._on_grid(size, scale, _opendp_gaussian, step)
 
     def laplace(self, size: int, scale: float) -> Tensor:
-        """See `NoiseSource.laplace`."""
+        """See ``NoiseSource.laplace``."""
         return self._on_grid(size, scale, _opendp_laplace)
 
     def _on_grid(self, size: int, scale: float, sampler: Callable[[float], Any], step: float | None = None) -> Tensor:
@@ -303,9 +303,9 @@ class SystemNoise(NoiseSource):
         return int(_opendp_noisy_max(scale, gumbel=True)(scores.tolist()))
 
     def generator(self, device: str | torch.device = "cpu") -> torch.Generator:
-        """See `NoiseSource.generator`; seeded from the operating system's entropy.
+        """See ``NoiseSource.generator``; seeded from the operating system's entropy.
 
-        On the CPU the whole state of the Mersenne twister is drawn, because torch keeps only 32 bits of a
+        On the CPU the full state of the Mersenne twister is drawn, because torch keeps only 32 bits of a
         seed there, few enough to try them all. The twister is not a cryptographic generator.
         """
         generator = torch.Generator(device=device)
@@ -325,7 +325,7 @@ class FixedNoise(NoiseSource):
     """Repeatable noise, for tests alone: nothing made with it is private.
 
     Args:
-        seed: Whole number of at least 0.
+        seed: Integer of at least 0.
 
     Raises:
         InputError: If ``seed`` is not such a number.
@@ -343,12 +343,12 @@ class FixedNoise(NoiseSource):
         return hashlib.shake_256(f"{self._seed}:{self._calls}".encode()).digest(count)
 
     def gaussian(self, size: int, scale: float, step: float | None = None) -> Tensor:
-        """See `NoiseSource.gaussian`; not on a grid."""
+        """See ``NoiseSource.gaussian``; not on a grid."""
         scale, size = positive("scale", scale), integer("size", size, least=0)
         return torch.randn(size, generator=self._own, dtype=torch.float64) * scale
 
     def laplace(self, size: int, scale: float) -> Tensor:
-        """See `NoiseSource.laplace`."""
+        """See ``NoiseSource.laplace``."""
         scale, size = positive("scale", scale), integer("size", size, least=0)
         first, second = self._exponentials(2, size)
         return (first - second) * scale
@@ -366,7 +366,7 @@ class FixedNoise(NoiseSource):
         return torch.arange(integer("n", n, least=1))
 
     def generator(self, device: str | torch.device = "cpu") -> torch.Generator:
-        """See `NoiseSource.generator`; the k-th call always gives the same stream."""
+        """See ``NoiseSource.generator``; the k-th call always gives the same stream."""
         digest = hashlib.sha256(f"{self._seed}:{self._streams}".encode()).digest()
         self._streams += 1
         return torch.Generator(device=device).manual_seed(int.from_bytes(digest[:8], "big") >> 1)

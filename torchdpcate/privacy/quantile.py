@@ -16,7 +16,7 @@ _CANDIDATES = 30  # of the audit
 def private_quantile(values: Tensor, grid: Tensor, quantile: float, epsilon: float, noise: NoiseSource) -> float:
     r"""A quantile of the values, chosen from public candidates; certified, pure epsilon.
 
-    Selection (`NoiseSource.select`) with the score :math:`-|\#\{v \le t\} - q n|` of candidate t, which
+    Selection (``NoiseSource.select``) with the score :math:`-|\#\{v \le t\} - q n|` of candidate t, which
     replacing one record moves by at most 1 (Smith 2011). Charge ``PureEvent(epsilon)`` first.
 
     Args:

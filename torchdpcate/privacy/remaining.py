@@ -1,4 +1,4 @@
-"""The largest budget that fits beside what a block has paid already."""
+"""The largest budget that fits beside what a block has been charged already."""
 
 import math
 from collections.abc import Callable
@@ -17,13 +17,13 @@ _ROUNDS = 24  # of the search for it; a handful do
 def largest_remaining(charges: list[EventCount], budget: PrivacyBudget, gaussian: bool = False) -> PrivacyBudget | None:
     """Return a budget that can still be spent beside ``charges``, or None.
 
-    An `ApproximateEvent` or `PureEvent` of it, or a Gaussian calibrated to it, composes with the charges to at most
-    ``budget``; see `Ledger.remaining`.
+    An ``ApproximateEvent`` or ``PureEvent`` of it, or a Gaussian calibrated to it, composes with the charges to at most
+    ``budget``; see ``Ledger.remaining``.
 
     Args:
-        charges: What the block has paid, open entries as planned.
+        charges: What the block was charged, open entries as planned.
         budget: The block's budget.
-        gaussian: Whether the next event is a Gaussian, which composes more cheaply than others of its budget.
+        gaussian: Whether the next event is a Gaussian, which composes to less than other events of its budget.
 
     Example:
         >>> largest_remaining([(PureEvent(0.75), 1)], PrivacyBudget(1.0, 0.0))

@@ -50,7 +50,7 @@ class RootPolytopeMechanism(AdditiveMechanism):
 
     @property
     def event(self) -> PureEvent:
-        """`PureEvent` of this epsilon."""
+        """``PureEvent`` of this epsilon."""
         return PureEvent(self.epsilon)
 
     def _noise(self, like: Tensor, scale: float, noise: NoiseSource) -> Tensor:

@@ -20,7 +20,7 @@ _CANDIDATES, _SENSITIVE = 30, 1e4  # of the audit
 def top_k(scores: Tensor, count: int, epsilon: float, noise: NoiseSource, sensitivity: float = 1.0) -> list[int]:
     r"""Indices of a few high scores, the highest first; certified, pure epsilon.
 
-    Selects `count` times (`NoiseSource.select`, permute-and-flip) at epsilon / count each, every time among the
+    Selects ``count`` times (``NoiseSource.select``, permute-and-flip) at epsilon / count each, every time among the
     candidates that are left; pure budgets add up. The cost is that of OpenDP's ``make_noisy_top_k``. Charge
     ``PureEvent(epsilon)`` first.
 
@@ -33,7 +33,7 @@ def top_k(scores: Tensor, count: int, epsilon: float, noise: NoiseSource, sensit
 
     Raises:
         InputError: There are fewer scores than asked for, a number is outside its range, or see
-            `NoiseSource.select`.
+            ``NoiseSource.select``.
 
     Example:
         >>> top_k(torch.tensor([0.0, 900.0, 0.0, 2000.0]), 2, 1.0, NoiseSource.system())
@@ -78,8 +78,8 @@ def generalised_select(
 ) -> int:
     r"""Index of a high score where one record moves each score by a public amount of its own; pure epsilon.
 
-    `NoiseSource.select` on `normalised_scores` with shift :math:`t = 2 \ln(k / \beta) / \epsilon`, beta the
-    `failure` probability: except with it, the chosen score is at least :math:`\max_i (q_i - 2 t \Delta_i)`, so
+    ``NoiseSource.select`` on ``normalised_scores`` with shift :math:`t = 2 \ln(k / \beta) / \epsilon`, beta the
+    ``failure`` probability: except with it, the chosen score is at least :math:`\max_i (q_i - 2 t \Delta_i)`, so
     that a very sensitive candidate does not spoil the choice among the others. Certified; charge
     ``PureEvent(epsilon)`` first. Source: Raskhodnikova & Smith (2016), with permute-and-flip in place of their
     exponential mechanism.
@@ -119,7 +119,7 @@ def generalised_select(
     pair="each score moves by its own sensitivity: the first falls, a rival and many far more sensitive ones rise",
 )
 def _generalised(budget: PrivacyBudget) -> Game:
-    # the first candidate is best on D; on D' it is a whole step behind, and the sensitive ones, a step behind on D,
+    # the first candidate is best on D; on D' it is one full step behind, and the sensitive ones, a step behind on D,
     # are level with the best: with many of them the ratio comes near e^epsilon
     sensitivities = torch.full((_CANDIDATES,), _SENSITIVE, dtype=torch.float64)
     sensitivities[:2] = 1.0

@@ -37,7 +37,7 @@ def exponential_law(gaps: Tensor) -> Tensor:
 
 
 def laplace_law(gaps: Tensor) -> Tensor:
-    """Law of the largest under independent Laplace noise of scale one; arguments as in `exponential_law`.
+    """Law of the largest under independent Laplace noise of scale one; arguments as in ``exponential_law``.
 
     Absolute error below 1e-12.
 

@@ -27,13 +27,13 @@ class SelectionMechanism(ABC):
 
     .. math:: \Delta_{BR} = \sup_{D \sim D'} \big[\max_i (U_i - U'_i) - \min_i (U_i - U'_i)\big],
 
-    which never exceeds twice the bound of a single |U_i - U'_i|, and is often far smaller. Charge `event` first.
+    which never exceeds twice the bound of a single |U_i - U'_i|, and is often far smaller. Charge ``event`` first.
     Source: Dong, Durfee & Rogers (2020), policy_learning section 6.1.
 
     Attributes:
         epsilon: Privacy cost of one choice.
         range_sensitivity: Delta_BR, public, in the utilities' units.
-        name: Its name in `SELECTIONS`.
+        name: Its name in ``SELECTIONS``.
         formula: Its law, in words.
 
     Raises:
@@ -81,7 +81,7 @@ class SelectionMechanism(ABC):
         return self._law((exact.amax(-1, keepdim=True) - exact) / self.scale)
 
     def select(self, utilities: Tensor, noise: NoiseSource, runs: int = 1) -> Tensor:
-        """Indices of high utilities, one independent choice a run; each run costs `event`.
+        """Indices of high utilities, one independent choice a run; each run costs ``event``.
 
         Float utilities must be exact on a public grid: rounding that follows the records would stretch it.
 
@@ -94,7 +94,7 @@ class SelectionMechanism(ABC):
             int64 [runs].
 
         Raises:
-            InputError: If the utilities are empty, not a vector or not finite, or runs is not a whole number above 0.
+            InputError: If the utilities are empty, not a vector or not finite, or runs is not a positive integer.
         """
         if utilities.ndim != 1:
             raise InputError(f"utilities of shape {tuple(utilities.shape)}: give a vector, one number a candidate")
@@ -198,7 +198,7 @@ class ReportNoisyMax(SelectionMechanism):
         step = noise.grid(self.scale)
         if bool(utilities.abs().max() >= 2.0**62 * step):
             raise InputError("utilities: too large for the grid of the noise; permute_and_flip has no such limit")
-        # whole steps add up exactly; argmax gives ties to the first
+        # integer multiples of the step add up exactly; argmax gives ties to the first
         sums = torch.round(utilities / step).long() + self._steps(noise, runs, len(utilities), step)
         return sums.argmax(1)
 
@@ -255,7 +255,7 @@ def _game(mechanism: SelectionMechanism, candidates: int) -> Game:
     )
 
 
-@worst_case("permute_and_flip", PermuteAndFlip, pair="two equal utilities; one record moves them a whole range apart")
+@worst_case("permute_and_flip", PermuteAndFlip, pair="two equal utilities; one record moves them a full range apart")
 def _permute_and_flip(budget: PrivacyBudget) -> Game:
     return _game(PermuteAndFlip(budget.epsilon, 1.0), 2)
 
@@ -263,7 +263,7 @@ def _permute_and_flip(budget: PrivacyBudget) -> Game:
 @worst_case(
     "exponential_mechanism",
     ExponentialMechanism,
-    pair="10 equal utilities; one record moves the first a whole range below the others",
+    pair="10 equal utilities; one record moves the first a full range below the others",
 )
 def _exponential(budget: PrivacyBudget) -> Game:
     return _game(ExponentialMechanism(budget.epsilon, 1.0), _MANY)
@@ -272,7 +272,7 @@ def _exponential(budget: PrivacyBudget) -> Game:
 @worst_case(
     "report_noisy_max",
     ReportNoisyMax,
-    pair="10 equal utilities; one record moves the first a whole range below the others",
+    pair="10 equal utilities; one record moves the first a full range below the others",
 )
 def _report_noisy_max(budget: PrivacyBudget) -> Game:
     return _game(ReportNoisyMax(budget.epsilon, 1.0), _MANY)

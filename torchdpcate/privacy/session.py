@@ -1,4 +1,4 @@
-"""One fit's session: what it may spend, who pays, and what is left."""
+"""The session of a fit: which blocks it charges, and what is left of their budget."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,21 +21,21 @@ _SMALLEST_SHARE = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class FitSession:
-    """The one payer of a fit over disjoint blocks of records, each of which may spend the whole budget.
+    """Everything that a fit spends, over disjoint blocks of records, each of which has the full budget.
 
     A session without a ledger, ``FitSession(noise)``, is that of a fit without privacy or of a simulation: it charges
-    nothing. ``scope`` gives the
-    same session to a part of the fit: it then knows which blocks pay, and what for.
+    nothing. ``scope`` gives the same session to a part of the fit: it then knows which blocks are charged, and what
+    for.
 
     Attributes:
         noise: Where the privacy noise comes from.
         budget: Privacy budget of each block; None without privacy.
         ledger: What has been spent; None charges nothing.
         sizes: Records per block, public.
-        blocks: The blocks that pay.
-        charge: What they pay for.
-        conditional: Whether nothing that is paid for is certified, because all of it rests on open conditions.
-        entries: Numbers of the ledger's entries that were paid in this scope.
+        blocks: The blocks that are charged.
+        charge: What for.
+        conditional: Whether no charge is certified, because all of it rests on open conditions.
+        entries: Numbers of the ledger's entries that were made in this scope.
 
     Example:
         >>> from torchdpcate.privacy.charge import THRESHOLD
@@ -64,14 +64,14 @@ class FitSession:
         path: str | Path | None = None,
         filter: str = "sums",
     ) -> "FitSession":
-        """Open a session with nothing spent yet, and a plan: what is paid until `close` has public parameters.
+        """Open a session with nothing spent yet, and a plan: what is charged until ``close`` has public parameters.
 
         Args:
             sizes: Records per block, public.
             budget: Privacy budget of each block; None for a fit without privacy.
             noise: Where the privacy noise comes from.
             path: File of the ledger, which must not exist; None keeps the ledger in memory.
-            filter: How the ledger counts what is paid after `close`, see ``Ledger``.
+            filter: How the ledger counts what is charged after ``close``, see ``Ledger``.
 
         Raises:
             InputError: The file is there already, or there is no such filter.
@@ -87,12 +87,12 @@ class FitSession:
 
     @property
     def block(self) -> str:
-        """The one block that pays; empty outside any scope."""
-        assert len(self.blocks) <= 1, "several blocks pay"
+        """The one block that is charged; empty outside any scope."""
+        assert len(self.blocks) <= 1, "several blocks are charged"
         return self.blocks[0] if self.blocks else ""
 
     def close(self) -> None:
-        """End the plan: whatever is paid from here on may be chosen by what was seen, and passes the ledger's filter.
+        """End the plan: later charges may be chosen by what was seen, and pass the ledger's filter.
 
         A fit closes its session before it returns.
         """
@@ -100,10 +100,10 @@ class FitSession:
             self.ledger.close_plan()
 
     def scope(self, blocks: Iterable[str], charge: Charge, conditional: bool = False) -> "FitSession":
-        """Return the session of a part of the fit; what it pays is in its own ``entries``.
+        """Return the session of a part of the fit; its charges are in its own ``entries``.
 
         Args:
-            blocks: The blocks whose records the part looks at: each of them pays.
+            blocks: The blocks whose records the part looks at: each of them is charged.
             charge: What for.
             conditional: Whether nothing of it is certified; so is nothing within a conditional session.
         """
@@ -119,7 +119,7 @@ class FitSession:
         charge: Charge | None = None,
         part: str = "",
     ) -> None:
-        """Charge an event to every block that pays, before its noise is drawn; nothing without a ledger.
+        """Charge an event to every block of the scope, before its noise is drawn; nothing without a ledger.
 
         Args:
             event: What happens, once.
@@ -129,13 +129,13 @@ class FitSession:
             part: Which part of that; empty for all of it.
 
         Raises:
-            BudgetError: A block cannot pay.
+            BudgetError: The budget of a block does not cover it.
         """
         if self.ledger is None:
             return
         charge = charge or self.charge
-        assert self.blocks, "scope says who pays"
-        assert charge is not None, "scope says what for"
+        assert self.blocks, "scope names the blocks"
+        assert charge is not None, "scope names the charge"
         charge = charge.with_part(part) if part else charge
         if self.conditional and level is Level.CERTIFIED:
             level = Level.CONDITIONAL
@@ -146,11 +146,11 @@ class FitSession:
         return self if self.charge is None else replace(self, charge=self.charge.with_part(part))
 
     def left(self, blocks: Iterable[str], gaussian: bool = False) -> PrivacyBudget:
-        """Return what each of these blocks can still pay.
+        """Return the budget that each of these blocks still has.
 
         Args:
             blocks: Names of the blocks.
-            gaussian: Whether the next charge is a Gaussian event, which a Gaussian filter counts more cheaply.
+            gaussian: Whether the next charge is a Gaussian event, which counts less in a Gaussian filter.
 
         Raises:
             InputError: Nothing to speak of is left.
@@ -170,7 +170,7 @@ class FitSession:
         budget: PrivacyBudget | None = None,
         gaussian: bool = False,
     ) -> tuple[Result, set[int]]:
-        """Close the plan, and run something that pays from these blocks; return its result and its ledger entries.
+        """Close the plan, and run something that charges these blocks; return its result and its ledger entries.
 
         Args:
             run: (budget, session) -> result.
@@ -181,7 +181,7 @@ class FitSession:
 
         Raises:
             InputError: Nothing to speak of is left.
-            BudgetError: A block cannot pay.
+            BudgetError: The budget of a block does not cover it.
         """
         self.close()
         own = self.scope(blocks, charge)
@@ -189,7 +189,7 @@ class FitSession:
 
 
 def _least(budgets: Sequence[PrivacyBudget | None]) -> PrivacyBudget | None:
-    """Return a budget that every block can pay; None if one cannot."""
+    """Return a budget that every block still has; None if one has none."""
     known = [budget for budget in budgets if budget is not None]
     if len(known) < len(budgets):
         return None

@@ -29,7 +29,7 @@ class Game:
         guarantee: What is claimed for it.
         evidence: How the adversary weighs an output; None lets the audit train a classifier.
         count: How often the event happens in one run.
-        most_runs: Most runs a world, where one is dear.
+        most_runs: Most runs a world, where one takes long.
     """
 
     draw: Callable[[int, int, NoiseSource], Tensor]
@@ -49,7 +49,7 @@ class WorstCase:
         of: The class or function under attack.
         attack: Kind of attack: ``Neyman-Pearson``, ``threshold``, ``classifier`` or ``one run``.
         pair: The neighbours, in words.
-        make: Sets up the game at a budget: a `Game`, or another kind that ``audit.attack.play`` knows.
+        make: Sets up the game at a budget: a ``Game``, or another kind that ``audit.attack.play`` knows.
     """
 
     name: str

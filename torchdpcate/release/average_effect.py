@@ -31,7 +31,7 @@ class AverageEffectRelease(Release):
         estimand: ``ATE``, ``ATT``, ``ATC`` or ``ATO``: the average over everybody, the treated, the controls, or those
             who might be either.
         main: The estimate.
-        numbers: Sums that were paid for, by name, for outcomes scaled to [0, 1]; the estimate follows from them.
+        numbers: Released sums, by name, for outcomes scaled to [0, 1]; the estimate follows from them.
         schema: Columns and public bounds.
         privacy: The privacy statement.
         weights: Released propensity; None where the estimate uses none, or none that is released.
@@ -90,7 +90,7 @@ class AverageEffectRelease(Release):
         It holds the effect with about this probability over sampling and noise, where the records are many, treated
         and controls overlap, nothing confounds but the covariates, and the models follow the truth that ``holds_if``
         names: for balancing weights the log-odds of treatment or the mean outcome must be linear in the basis. Where
-        both are wrong it may never hold the effect, and nothing in the release shows that. Where noise swamps a
+        both are wrong it may never hold the effect, and nothing in the release shows that. Where noise dominates a
         denominator it is the full range of effects, and a warning says so.
 
         Args:
@@ -227,7 +227,7 @@ def _require_names(names: Any) -> None:
 
 
 def _require_nothing_else(release: AverageEffectRelease, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-    """Refuse, in a file, tensors and facts that the release would not write: nobody would see them, or check them."""
+    """Refuse, in a file, tensors and facts that the release would not write, and nothing would check."""
     strange = tensors.keys() ^ release.tensors().keys()
     if strange:
         raise ValueError(f"tensors that are none of its own, or are missing: {', '.join(sorted(strange))}")

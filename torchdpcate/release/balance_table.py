@@ -20,7 +20,7 @@ class BalanceTable:
 
     Attributes:
         names: What the features are called.
-        before: Treated minus controls as they are; None where nobody asked for it.
+        before: Treated minus controls as they are; None where it was not asked for.
         before_sd: Deviation of the noise in it.
         after: Treated minus controls, weighted.
         after_sd: Deviation of the noise in it.

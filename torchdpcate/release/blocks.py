@@ -8,6 +8,34 @@ from torchdpcate.privacy.charge import Charge, Purpose, charge_of_label
 from torchdpcate.privacy.events import Event, event_from_dict
 from torchdpcate.privacy.filters import Filter, FilterCost, cost_from
 from torchdpcate.privacy.guarantee import Level
+from torchdpcate.release.fields import (
+    Check,
+    check_fields,
+    has_keys,
+    is_cost,
+    is_count,
+    is_delta,
+    is_level,
+    is_mapping,
+    is_text,
+)
+
+_CHARGE: dict[str, Check] = {
+    **dict.fromkeys(("purpose", "mechanism", "part", "piece", "text"), is_text),
+    "level": is_level,
+    "event": is_mapping,
+    "count": is_count,
+    "later": is_mapping,
+}
+_BLOCK: dict[str, Check] = {
+    "name": is_text,
+    "n": is_count,
+    "charges": has_keys("purpose", "level"),
+    "epsilon": is_cost,
+    "delta": is_delta,
+    "naive_epsilon": is_cost,
+    "level": is_level,
+}
 
 
 @dataclass(frozen=True)
@@ -31,7 +59,7 @@ class StatedCharge:
 
     @property
     def purpose(self) -> Purpose:
-        """What it pays for."""
+        """What it is for."""
         return self.charge.purpose
 
     @property
@@ -61,11 +89,12 @@ class StatedCharge:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "StatedCharge":
-        """Inverse of `to_dict`; other fields are not looked at.
+        """Inverse of ``to_dict``; other fields are not looked at.
 
         Raises:
             InputError: Fields that are not of their kind.
         """
+        check_fields(fields, _CHARGE, "charge of the privacy statement")
         event = event_from_dict(fields["event"]) if "event" in fields else None
         later = cost_from(fields["later"]) if "later" in fields else None
         return cls(Charge.from_dict(fields), Level.of(fields["level"]), event, fields.get("count"), later)
@@ -105,11 +134,12 @@ class Block:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "Block":
-        """Inverse of `to_dict`; other fields are not looked at.
+        """Inverse of ``to_dict``; other fields are not looked at.
 
         Raises:
             InputError: Fields that are not of their kind.
         """
+        check_fields(fields, _BLOCK, "block of the privacy statement")
         charges = tuple(StatedCharge.from_dict(charge) for charge in fields["charges"])
         level = None if fields.get("level") is None else Level.of(fields["level"])
         costs = {key: fields.get(key) for key in ("epsilon", "delta", "naive_epsilon")}

@@ -1,6 +1,6 @@
 """Checksums: one of what a release file holds, and ``SHA256SUMS`` of the files beside it.
 
-A checksum is no signature. It tells damage, and a change by somebody who did not work it out anew; against anybody who
+A checksum is no signature. It detects damage, and a change after which it was not recomputed; against anybody who
 did, compare it with one that the curator published elsewhere.
 """
 
@@ -68,7 +68,7 @@ def file_sum(path: Path) -> str:
 
 
 def write_sums(folder: str | Path, names: Collection[str] | None = None) -> Path:
-    """Write ``SHA256SUMS`` of a folder's files, to be checked by ``sha256sum -c`` or `check_sums`.
+    """Write ``SHA256SUMS`` of a folder's files, to be checked by ``sha256sum -c`` or ``check_sums``.
 
     Args:
         folder: The folder; hidden files and folders in it are left out.

@@ -34,7 +34,7 @@ class Estimate:
     noise_dominated: bool = False
 
     def interval(self, level: float, bound: float) -> tuple[float, float]:
-        """Return the interval, clipped to [-bound, bound]; where noise swamps a denominator, all of that, and warn.
+        """Return the interval, clipped to [-bound, bound]; where noise dominates a denominator, all of that, and warn.
 
         Args:
             level: Probability in (0, 1).
@@ -45,8 +45,8 @@ class Estimate:
         """
         if self.noise_dominated:
             warnings.warn(
-                "interval: the privacy noise swamps the denominator of this estimate, so that any effect is possible; "
-                "the interval is the full range. More records, more epsilon or a larger overlap would help",
+                "interval: the denominator of this estimate is dominated by privacy noise, so that any effect is "
+                "possible; the interval is the full range. More records, more epsilon or a larger overlap would help",
                 stacklevel=3,
             )
         return self.range(level, bound)

@@ -80,7 +80,7 @@ class ReleaseFile:
             )
             _require_nothing_else(self.tensors, release)
             return release
-        except Exception as error:  # whatever Python raises on contents that somebody made up
+        except Exception as error:  # whatever Python raises on forged contents
             raise ReleaseFileError(
                 f"{self.path}: the release's contents do not fit together ({type(error).__name__}); "
                 "ask for the file again"
@@ -88,7 +88,7 @@ class ReleaseFile:
 
 
 def save_release(release: Release, path: str | Path) -> Path:
-    """Write a release to ``path`` with its checksum, whole or not at all.
+    """Write a release to ``path`` with its checksum, completely or not at all.
 
     Args:
         release: The release.
@@ -178,7 +178,7 @@ def _require_numbers(tensors: dict[str, Tensor]) -> None:
 
 
 def _require_nothing_else(tensors: dict[str, Tensor], release: Release) -> None:
-    """Refuse tensors that the release would not write: nobody would see them."""
+    """Refuse tensors that the release would not write, and no reader would see."""
     strange = tensors.keys() ^ release.tensors().keys()
     if strange:
         raise ValueError(f"tensors that are none of its own, or are missing: {', '.join(sorted(strange))}")

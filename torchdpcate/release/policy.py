@@ -23,8 +23,8 @@ NUISANCE, SCORING = "nuisance", "scoring"
 class PolicyRelease(Release):
     """The policy that a selection mechanism chose from a public library.
 
-    Only the choice was made from records, and a mechanism paid for it; the policy itself is public. A policy that is a
-    Python function is told by its import path, which loading a file never imports: give the function by ``bind``.
+    Only the choice was made from records, by a private mechanism; the policy itself is public. A policy that is a
+    Python function is stated by its import path, which loading a file never imports: give the function by ``bind``.
 
     Attributes:
         policy: A family of one policy, set up.
@@ -79,7 +79,7 @@ class PolicyRelease(Release):
         """Return this release with the function that its policy names.
 
         Args:
-            function: From encoded covariates as NumPy [m, q] to labels [m]. Nobody can tell that it is the one that
+            function: From encoded covariates as NumPy [m, q] to labels [m]. Nothing can show that it is the one that
                 was chosen; take it from the import path of ``policy``.
 
         Raises:
@@ -94,12 +94,12 @@ class PolicyRelease(Release):
         return {"policy": self.name}
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return nothing: the policy is public, and told by ``facts``."""
+        """Return nothing: the policy is public, and stated by ``facts``."""
         return {}
 
     def facts(self) -> dict[str, Any]:
         """Return the policy and the labels of the actions."""
-        # A fingerprint of records, whosever they are, is nobody's to publish.
+        # A fingerprint of records is never published, whatever the records.
         policy = {key: value for key, value in self.policy.config().items() if key != "fitted_on"}
         return {"policy": policy, "actions": list(self.actions)}
 

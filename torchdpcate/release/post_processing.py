@@ -1,4 +1,4 @@
-"""What a reader may make of a release at no further price: means, rankings, clipped and monotone effects.
+"""What a reader may make of a release at no further privacy cost: means, rankings, clipped and monotone effects.
 
 All of it is free, because each result is a function of the release and of what the reader brings, which are public:
 differential privacy survives post-processing (Dwork & Roth 2014, proposition 2.1). Averages over the *records'*
@@ -27,7 +27,7 @@ _LARGEST_GRAM = 4_096  # rows and columns of a matrix whose largest eigenvalue i
 def rank(release: Effects, X: Any) -> "pd.DataFrame":
     """Return the rows of X from the largest released effect to the smallest. Free: post-processing.
 
-    Noise shuffles rows whose effects are closer than it; ``interval`` tells by how much.
+    Noise shuffles rows whose effects are closer than it; ``interval`` shows by how much.
 
     Args:
         release: A release, or a view.

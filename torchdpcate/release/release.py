@@ -66,11 +66,11 @@ class Release(ABC):
         """Rebuild a release from ``tensors`` and ``facts``."""
 
     def summary(self) -> dict[str, Any]:
-        """Return what cards and ``torchdpcate inspect`` tell beside the statement, as plain types; often nothing."""
+        """Return what cards and ``torchdpcate inspect`` state beside the statement, as plain types; often nothing."""
         return {}
 
     def save(self, path: str | Path) -> Path:
-        """Write the release to a safetensors file, whole or not at all, and return its path."""
+        """Write the release to a safetensors file, completely or not at all, and return its path."""
         from torchdpcate.release.file import save_release
 
         return save_release(self, path)
@@ -146,12 +146,12 @@ class EffectRelease(Release):
 
 @dataclass(frozen=True, eq=False)
 class FunctionRelease(EffectRelease):
-    """A whole CATE function: g(x) = mu1(x) - mu0(x) + psi(x)'theta, clipped to [-R, R].
+    """A CATE function: g(x) = mu1(x) - mu0(x) + psi(x)'theta, clipped to [-R, R].
 
     Attributes:
-        theta: Coefficients that a function mechanism paid for, float64 [p].
+        theta: Coefficients that a function mechanism released, float64 [p].
         features: Public feature map.
-        nuisances: DP-trained nuisances, paid for by their own block.
+        nuisances: DP-trained nuisances, charged to their own block.
         schema: Columns and public bounds.
         privacy: The privacy statement.
         noise_scale: Public bound of the noise per unit of ||psi(x)||, in outcome units; None where none is public.

@@ -19,7 +19,7 @@ class ReleasedWeights:
     r"""Weights as functions of the covariates: e(x) = sigmoid(psi(x)'theta), clipped to [eta, 1 - eta].
 
     Attributes:
-        theta: Coefficients that a mechanism paid for, float64 [p].
+        theta: Coefficients that a mechanism released, float64 [p].
         features: Public feature map.
         estimand: Estimand and clip.
 

@@ -22,7 +22,7 @@ class RuleRelease(Release):
     .. math:: s(x) = \psi(x)^\top\theta, \quad d(x) = 1\{s(x) > 0\}
 
     Attributes:
-        theta: Coefficients that a mechanism paid for, float64 [p].
+        theta: Coefficients that a mechanism released, float64 [p].
         features: Public feature map.
         schema: Columns that the rule sees, and public bounds.
         privacy: The privacy statement.

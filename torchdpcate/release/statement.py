@@ -1,4 +1,4 @@
-"""The privacy statement: what a release guarantees, under which conditions, at what price."""
+"""The privacy statement: what a release guarantees, under which conditions, at what privacy cost."""
 
 import json
 from collections.abc import Mapping
@@ -15,7 +15,20 @@ from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.blocks import Block, StatedCharge
-from torchdpcate.release.statement_fields import check_fields
+from torchdpcate.release.fields import (
+    Check,
+    check_fields,
+    has_keys,
+    is_bool,
+    is_cost,
+    is_count,
+    is_delta,
+    is_facts,
+    is_level,
+    is_list_of_text,
+    is_text,
+    is_text_by_name,
+)
 
 ADJACENCY = "replace one record; the number of records is public"
 UNIT = "one record (row): a person with several rows is protected only row by row"
@@ -49,13 +62,41 @@ NOT_PROTECTED = (
     "what else is or will be published about the same records: its budget adds up with this one",
 )
 LIBRARIES = ("torchdpcate", "torch", "opacus", "dp-accounting", "opendp")
-"""Libraries whose versions a statement tells."""
+"""Libraries whose versions a statement lists."""
 _version = cache(version)  # looking one up reads files
+
+
+_STATEMENT: dict[str, Check] = {
+    "mechanism": is_text,
+    "formula": is_text,
+    "level": is_level,
+    "claim": is_text,
+    "epsilon": is_cost,
+    "delta": is_delta,
+    "n": is_count,
+    "blocks": has_keys("name", "n", "charges"),
+    "conditions": has_keys("name", "text", "holds"),
+    "public": is_facts,
+    "private_noise": is_bool,
+    "adjacency": is_text,
+    "unit": is_text,
+    "assumptions": is_list_of_text,
+    "not_protected": is_list_of_text,
+    "versions": is_text_by_name,
+    "accountant": is_text_by_name,
+    "bounds_origin": is_text,
+    "tuning": lambda value: value == {} or (is_facts(value) and {"runs", "text"} <= value.keys()),
+}
+_CONDITION: dict[str, Check] = {
+    "name": is_text,
+    "text": is_text,
+    "holds": lambda value: value is None or isinstance(value, bool),
+}
 
 
 @dataclass(frozen=True)
 class PrivacyStatement:
-    """What a release guarantees. Holds public facts and paid-for numbers alone.
+    """What a release guarantees. Holds public facts and released numbers alone.
 
     Attributes:
         mechanism: Name of the mechanism.
@@ -125,7 +166,11 @@ class PrivacyStatement:
         Raises:
             InputError: A field is missing, unknown, or not of its kind.
         """
-        check_fields(stated)
+        check_fields(stated, _STATEMENT, "privacy statement")
+        if (stated.get("epsilon") is None) != (stated.get("delta") is None):
+            raise InputError("privacy statement: of epsilon and delta one is there without the other")
+        for condition in stated.get("conditions", ()):
+            check_fields(condition, _CONDITION, "condition of the privacy statement")
         try:
             return cls(**{**stated, "blocks": tuple(Block.from_dict(block) for block in stated["blocks"])})
         except (KeyError, TypeError) as error:

@@ -16,10 +16,10 @@ from torchdpcate.release.statement import PrivacyStatement
 
 @dataclass(frozen=True, eq=False)
 class StatisticsRelease(FunctionRelease):
-    """A whole CATE function with the statistics from which its reader makes that of any other ridge.
+    """A CATE function with the statistics from which its reader makes that of any other ridge.
 
     Attributes:
-        statistics: Noisy normal equations, paid for.
+        statistics: Noisy normal equations, as released.
         ridge: Of ``theta``.
     """
 

@@ -20,7 +20,7 @@ Effects = Union[EffectRelease, "View"]
 
 
 class View(ABC):
-    """Effects made of a release's: the same questions, and no further price, for it is post-processing.
+    """Effects made of a release's: the same questions, and no further privacy cost, for it is post-processing.
 
     Args:
         release: A release, or another view.
@@ -140,7 +140,7 @@ def clipped(release: Effects, low: float, high: float) -> View:
         high: Largest effect.
 
     Raises:
-        InputError: low above high, or not finite.
+        InputError: Low above high, or not finite.
 
     Example:
         >>> clipped(_example(), 0.0, 0.5).effect([[0.0], [1.0]]).tolist()

@@ -29,7 +29,7 @@ class Design(ABC):
 
     @cached_property
     def kernel(self) -> Tensor:
-        """Psi Psi', [n, n]; kept, because every step of a fit asks for it."""
+        """Psi Psi', [n, n]; cached, because every step of a fit needs it."""
         return self._inner_products()
 
     @abstractmethod

@@ -145,7 +145,7 @@ class NeuralHead(LightningModule):
 
 @dataclass(frozen=True)
 class NeuralFit:
-    """A stationary point of the head's objective. It is the curator's, all of it.
+    """A stationary point of the head's objective. Not private.
 
     Attributes:
         theta: The parameters, [p], float64, on the device that trained them.

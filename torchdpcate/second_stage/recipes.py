@@ -72,7 +72,7 @@ class SecondStage(ABC):
         trainer: "Callable[..., Trainer]",
         seed: int,
     ) -> FittedStage:
-        """Return the fitted stage, the curator's.
+        """Return the fitted stage, not private.
 
         Args:
             block: The second-stage block.

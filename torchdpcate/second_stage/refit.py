@@ -15,7 +15,7 @@ _CHUNK_ELEMENTS = 2**18  # of an array of residuals, of which a handful live at 
 
 @dataclass(frozen=True, eq=False)
 class Replacements:
-    """K candidates, each of which takes the place of one record.
+    """K candidate records, each of which replaces one record.
 
     Attributes:
         index: Which record is replaced, int64 [K].

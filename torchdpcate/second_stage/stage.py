@@ -1,4 +1,4 @@
-"""The second-stage block as the fit sees it, and the heads fitted to it. All of it is the curator's."""
+"""The second-stage block and the heads fitted to it. Not private."""
 
 import dataclasses
 import math

@@ -41,7 +41,7 @@ def beside(
         problems += _cards(file, release, words_known)
     if not (folder / SUMS_FILE).is_file():
         if own:
-            problems.append(f"{SUMS_FILE} is missing, which a run writes beside {own[0]}; ask for the whole folder")
+            problems.append(f"{SUMS_FILE} is missing, which a run writes beside {own[0]}; ask for the complete folder")
         text = f"none: no {SUMS_FILE} and no statement beside it, so this file alone was looked at"
         return ("files beside", text), problems
     finding, changed = _sums(file.path)
@@ -71,8 +71,8 @@ def _statements(file: ReleaseFile, release: Release, words_known: bool) -> Itera
             yield f"{STATEMENT_JSON} does not say what the release says"
     text = _text(folder / STATEMENT_MD)
     if text is not None:
-        whole, claim = release.privacy.to_markdown(), f"**{release.privacy.claim}**"
-        if text != whole if words_known else claim not in text.splitlines():
+        page, claim = release.privacy.to_markdown(), f"**{release.privacy.claim}**"
+        if text != page if words_known else claim not in text.splitlines():
             yield f"{STATEMENT_MD} does not say what the release says"
 
 
@@ -82,7 +82,7 @@ def _cards(file: ReleaseFile, release: Release, words_known: bool) -> Iterator[s
     text, page = _text(folder / CARD_JSON), _text(folder / CARD_HTML)
     if text is None:
         if page is not None:
-            yield f"{CARD_HTML} is here without {CARD_JSON}, so that nobody can tell what it should say"
+            yield f"{CARD_HTML} is here without {CARD_JSON}, so that it cannot be compared"
         return
     card = _object(text)
     if card is None:
@@ -95,15 +95,15 @@ def _cards(file: ReleaseFile, release: Release, words_known: bool) -> Iterator[s
     try:
         needed = json.loads(json.dumps(make_card(release, path=file.path if named else None)))
     except VerificationError:
-        return  # the statement's own problems are told elsewhere
-    told = ("guarantee", "event_tree") if not words_known else sorted((needed.keys() | card.keys()) - set(_CURATORS))
+        return  # the statement's own problems are reported elsewhere
+    names = ("guarantee", "event_tree") if not words_known else sorted((needed.keys() | card.keys()) - set(_CURATORS))
     if not words_known:
         card = {**card, "event_tree": _in_types(card.get("event_tree"))}
         for block, stated in zip(needed["event_tree"]["blocks"], release.privacy.blocks, strict=True):
             for charge, own in zip(block["charges"], stated.charges, strict=True):
                 del charge["label"]
                 charge |= own.charge.to_dict()
-    if any(card.get(name) != needed.get(name) for name in told if not (other and name == "release")):
+    if any(card.get(name) != needed.get(name) for name in names if not (other and name == "release")):
         yield f"{CARD_JSON} does not say what the release says"
     elif page is not None and words_known and page != _page(card):
         yield f"{CARD_HTML} does not say what {CARD_JSON} says"

@@ -1,4 +1,4 @@
-"""Verification of who paid: blocks of records and their sizes, and what released effects must have paid for before."""
+"""Verification of the blocks: their sizes, and what released effects must have been charged before."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ SECOND_STAGE, FOLDS, TWO_FOLDS = "second_stage", ("fold_1", "fold_2"), "two fold
 """Blocks of a learner of effects, and how a statement says that there are two folds."""
 
 WEIGHTS = "weights"
-"""The block that pays for weights and nothing else."""
+"""The block that is charged for weights and nothing else."""
 
 _SPENT = 0.99  # of what the second stage costs, which the nuisances of as large a budget cost at least
 _POINTS = 200  # of the public grid that private thresholds are chosen from, unless a user gave another
@@ -69,13 +69,13 @@ def _sizes(release: Release) -> Iterator[str]:
 
 
 def _rule_blocks(release: RuleRelease) -> Iterator[str]:
-    """Problems of the blocks of a rule without a split: one, or those of candidates, each of which paid."""
+    """Problems of the blocks of a rule without a split: one, or those of candidates, each of which was charged."""
     blocks = release.privacy.blocks
     tuned = "candidates" in release.privacy.public
     if not tuned and [block.name for block in blocks] != [RECORDS]:
         yield "its blocks are not those of a rule without a split"
     if not all(block.charges for block in blocks):
-        yield "a block of its records paid for nothing"
+        yield "a block of its records was charged for nothing"
 
 
 def _pair(release: Release) -> tuple[str, str] | None:
@@ -117,23 +117,23 @@ def _trained(block: Block, kind: str | None, held: bool) -> Iterator[str]:
         kind: Of the nuisances, as the file has it; None for networks, or where none are held.
         held: Whether the file holds them.
     """
-    paid = block.of(Purpose.NUISANCES)
-    charges = [charge.charge for charge in paid]
+    trained = block.of(Purpose.NUISANCES)
+    charges = [charge.charge for charge in trained]
     convex = charges.count(MEDIAN) == charges.count(JOINT) == 1
-    if not paid:
+    if not trained:
         yield f"block {block.name!r} trained nuisances, but no charge is for their training"
     elif held and kind == ConvexNuisances.kind and not convex:
         yield f"block {block.name!r} trained convex nuisances, but was not charged for median and objective"
     elif held and kind is None and charges.count(DP_SGD) != 1:
         yield f"block {block.name!r} trained networks, but was not charged for one run of DP-SGD"
-    for run in paid:
+    for run in trained:
         if run.charge != DP_SGD:
             continue
         if not isinstance(run.event, DPSGDEvent) or run.count is None:
             raise ValueError("networks are trained by DP-SGD")
         yield from batch_problems("its nuisances", run.event.sampling_rate, block.n)
         if run.count < 1 or run.count % round(1 / run.event.sampling_rate):
-            yield f"block {block.name!r} was charged for {run.count} steps, which are no whole epochs"
+            yield f"block {block.name!r} was charged for {run.count} steps, which are no full epochs"
 
 
 def _is_private(release: Release) -> bool:
@@ -152,5 +152,5 @@ def _cheaper(privacy: PrivacyStatement) -> Iterator[str]:
     if NUISANCE in spent and SECOND_STAGE in spent and spent[NUISANCE] < _SPENT * spent[SECOND_STAGE]:
         yield (
             f"block {NUISANCE!r} cost epsilon = {spent[NUISANCE]:.6g} and block {SECOND_STAGE!r} "
-            f"{spent[SECOND_STAGE]:.6g}, but nuisances spend the budget of a block whole"
+            f"{spent[SECOND_STAGE]:.6g}, but nuisances spend all of a block's budget"
         )

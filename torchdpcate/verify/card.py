@@ -79,7 +79,7 @@ def make_card(
     Args:
         release: The release.
         path: Its file, whose name and checksum go into the card.
-        facts: What only the curator knows, from `read_facts`.
+        facts: What only the curator knows, from ``read_facts``.
         audit: Audit results by mechanism: ``claimed``, ``delta``, ``bound``, ``confidence``, ``attack``,
             ``trials``, ``level``; under ``influence_truth``, by kind of head (a neural one's name begins with
             ``neural``), a record's true change over the noise's scale, for what is not certified.
@@ -132,7 +132,7 @@ def write_card(card: Mapping[str, Any], folder: str | Path) -> list[Path]:
     """Write ``card.json`` and ``card.html``, both or neither; their lines of a ``SHA256SUMS`` there are renewed.
 
     Args:
-        card: From `make_card`.
+        card: From ``make_card``.
         folder: Made if it does not exist.
 
     Returns:
@@ -223,7 +223,7 @@ def _block_mu(block: Block) -> GaussianDP:
 
 
 def _total_mu(privacy: PrivacyStatement) -> GaussianDP:
-    """Mu of the whole: the largest of the blocks, as far as the one that reaches least."""
+    """Mu of the total: the largest of the blocks, as far as the one that reaches least."""
     blocks = [_block_mu(block) for block in privacy.blocks]
     without = [block for block in blocks if block.mu is None]
     if without or not blocks:

@@ -63,7 +63,7 @@ def card_html(card: Mapping[str, Any]) -> str:
     """Return the page of a card. Everything in the card is text to show, never markup.
 
     Args:
-        card: From `make_card`.
+        card: From ``make_card``.
     """
     guarantee, release = card["guarantee"], card["release"]
     claims = "epsilon" in guarantee

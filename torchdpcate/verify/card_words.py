@@ -30,7 +30,7 @@ def level_in_words(privacy: PrivacyStatement) -> str:
 def describe(privacy: PrivacyStatement) -> str:
     """Say the guarantee in words, with what it allows the best attacker.
 
-    A test that tells two neighbouring data sets apart with false alarms alpha detects at most
+    A test that distinguishes two neighbouring data sets with false alarms alpha detects at most
     min(e^epsilon alpha + delta, 1 - e^-epsilon (1 - alpha - delta)) (Kairouz, Oh & Viswanath 2015).
     """
     if privacy.epsilon is None or privacy.delta is None:
@@ -140,7 +140,7 @@ def _of_a_sweep(privacy: PrivacyStatement) -> bool:
 def _use_of_the_records(privacy: PrivacyStatement) -> dict[str, str]:
     """Say which release of the records this is; where nothing is claimed a charge has no count and is one."""
     own = [c.charge for c in privacy.charges if c.purpose is Purpose.RELEASE and c.count != 0]
-    # what is paid in parts is one release
+    # what is charged in parts is one release
     releases = sum(not charge.part for charge in own) + len({charge.mechanism for charge in own if charge.part})
     which, used = f"Release {max(releases, 1)} of the same records", "by the releases of the event tree"
     if _of_a_sweep(privacy):

@@ -98,7 +98,7 @@ def read_facts(path: str | Path) -> dict[str, Any]:
         path: For instance a file with ``deployment: {basic: {name: ..., intended_use: ...}}``.
 
     Returns:
-        Facts by the keys of `FIELDS`.
+        Facts by the keys of ``FIELDS``.
 
     Raises:
         InputError: No such file, not yaml, an unknown or computed field, or a value that the registry does not allow.
@@ -119,8 +119,8 @@ def record(own: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[dict[str, 
     """Join what the release knows with the curator's facts into a registry record.
 
     Args:
-        own: The release's own values by the keys of `FIELDS`; None or absent where it knows nothing.
-        facts: The curator's, from `read_facts`.
+        own: The release's own values by the keys of ``FIELDS``; None or absent where it knows nothing.
+        facts: The curator's, from ``read_facts``.
 
     Returns:
         The record in the registry's nesting, with the tier it reaches (None below tier 1); and the fields that are
@@ -144,7 +144,7 @@ def _joined(field: Field, own: Any, stated: Any) -> Any:
 
 
 def _flat(content: Any, prefix: str = "") -> dict[str, Any]:
-    """Facts by the keys of `FIELDS`; what is left empty is left out."""
+    """Facts by the keys of ``FIELDS``; what is left empty is left out."""
     if not isinstance(content, Mapping):
         raise InputError(f"{prefix or 'the file'} is {content!r}; it needs entries, such as deployment: basic: name")
     flat: dict[str, Any] = {}

@@ -44,7 +44,7 @@ def verify_release(path: str | Path) -> list[tuple[str, str]]:
     charges, constants and tensors with those that the library writes, its texts, and the statement and the card beside
     the file.
 
-    A file is not signed. Whoever makes one up as a whole, each constant by the formulas and each number on its grid,
+    A file is not signed. A file forged entirely, each constant by the formulas and each number on its grid,
     passes; so does a number moved by a step of its grid, and what no statement has: the noise of DP-SGD where plan
     and charges are changed together, scales of noise that are secret, and the constants of a choice of a policy that
     follow from its nuisances, which are compared with each other alone.
@@ -128,7 +128,7 @@ def _checksum(file: ReleaseFile) -> tuple[str, str]:
 
 
 def _unpaid(file: ReleaseFile, privacy: PrivacyStatement) -> Iterator[str]:
-    """Released nuisances, and chosen columns, that no charge paid for."""
+    """Released nuisances, and chosen columns, that no charge covers."""
     purposes = {charge.purpose for charge in privacy.charges}
     fitted = Purpose.NUISANCES in purposes or any(isinstance(c.event, DPSGDEvent) for c in privacy.charges)
     if privacy.claims and any(name.startswith("nuisances.") for name in file.tensors) and not fitted:
@@ -136,8 +136,8 @@ def _unpaid(file: ReleaseFile, privacy: PrivacyStatement) -> Iterator[str]:
     if privacy.claims and json.loads(file.metadata["facts"]).get("columns") and Purpose.SCREENING not in purposes:
         yield "it uses chosen columns, but no charge is for choosing them"
     for name, value, charge in _PAID:
-        paid = Purpose.CANDIDATE in purposes or charge in [c.charge for c in privacy.charges]
-        if privacy.claims and privacy.public.get(name) == value and not paid:
+        charged = Purpose.CANDIDATE in purposes or charge in [c.charge for c in privacy.charges]
+        if privacy.claims and privacy.public.get(name) == value and not charged:
             yield f"its {name} are called {value}, but no charge is for them"
     if privacy.mechanism == PlugIn.name and bool(file.tensors["theta"].any()):
         yield "it is called a plug-in, which has no coefficients of its own, but holds some"

@@ -46,7 +46,7 @@ def is_known(name: str) -> bool:
 def stated(name: str) -> Stated | None:
     """Return what releases by the mechanism of this name may state; None if there is none: it may claim nothing.
 
-    A mechanism that is no class of the library, which somebody registered, is conditional at most.
+    A mechanism that is no class of the library, registered from outside, is conditional at most.
     """
     mechanism = mechanism_of(name)
     if mechanism is None:
@@ -117,7 +117,7 @@ def constants_problem(public: Mapping[str, Any], known: Stated) -> str | None:
     missing = known.needs - public.keys()
     if missing:
         return f"its public constants lack {', '.join(sorted(missing))}"
-    # a fitter of another maker states what it likes
+    # a private linear fit that is none of the library's may state any constant of its own
     own = tuple(f"{name}_" for name in FITTED if public.get(f"{name}_fitter", "objective") not in LINEAR_FITS)
     strange = {name for name in public.keys() - known.needs - known.may if not name.startswith(own)}
     return f"its public constants hold {', '.join(map(repr, sorted(strange)))}, which none states" if strange else None

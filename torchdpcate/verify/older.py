@@ -33,9 +33,9 @@ def in_present_words(release: Release) -> Release:
     Args:
         release: As read from its file.
     """
-    told, public, names = release.privacy.public, {}, _NAMES.get(release.kind, {})
-    for old, value in told.items():
-        name = old if names.get(old) in told else names.get(old, old)  # both at once are none of any version's
+    stated, public, names = release.privacy.public, {}, _NAMES.get(release.kind, {})
+    for old, value in stated.items():
+        name = old if names.get(old) in stated else names.get(old, old)  # both at once are none of any version's
         words = _VALUES.get((release.kind, name), {})
         public[name] = words.get(value, value) if isinstance(value, str) else value
     if public == release.privacy.public:

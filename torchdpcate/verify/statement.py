@@ -77,7 +77,7 @@ def _purposes(privacy: PrivacyStatement, kind: str) -> Iterator[str]:
 
 
 def _names(privacy: PrivacyStatement) -> Iterator[str]:
-    """Problems of what stands where nobody looks: in conditions, and in blocks of one name."""
+    """Problems of fields that no other check reads: in conditions, and in blocks of one name."""
     for condition in privacy.conditions:
         strange = condition.keys() - CONDITION_KEYS
         if strange:
@@ -90,7 +90,7 @@ def _names(privacy: PrivacyStatement) -> Iterator[str]:
 def _conditions(privacy: PrivacyStatement) -> Iterator[str]:
     for condition in privacy.conditions:
         if condition["name"] in COMMON_CONDITIONS and condition["holds"] is not None:
-            yield f"the condition {condition['name']!r} is stated to hold or fail, which nobody can check"
+            yield f"the condition {condition['name']!r} is stated to hold or fail, which cannot be checked"
     known = stated(privacy.mechanism)
     if known is None or known.conditions is None:
         return
@@ -104,7 +104,7 @@ def _conditions(privacy: PrivacyStatement) -> Iterator[str]:
 
 
 def _conditional_part(privacy: PrivacyStatement) -> bool:
-    """Whether another release from the same records made the whole conditional; it states its conditions itself."""
+    """Whether another release from the same records made the total conditional; it states its conditions itself."""
     return any(c.level is Level.CONDITIONAL and not c.is_release(privacy.mechanism) for c in privacy.charges)
 
 

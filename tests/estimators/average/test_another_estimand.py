@@ -23,7 +23,7 @@ DOMAIN, BUDGET = Domain([-1.0] * 4, [1.0] * 4, 0.0, 1.0), PrivacyBudget(400.0, 1
 
 
 class HalfOverlap(Estimand):
-    """h = sqrt(e (1 - e)), half way between everybody and the overlap."""
+    """h = sqrt(e (1 - e)), half way between ATE and ATO."""
 
     name = "HALF"
     powers = (-0.5, -0.5)
@@ -47,7 +47,7 @@ def _added(monkeypatch):
 def test_it_is_estimated_released_and_verified(make, tmp_path):
     records = Confounded().draw(20_000, torch.Generator().manual_seed(0))
     release = make(estimand="HALF", overlap=0.05).fit(records.x, records.a, records.y).release()
-    assert (release.estimand, release.privacy.level) == ("HALF", "conditional")  # whose bounds nobody proved
+    assert (release.estimand, release.privacy.level) == ("HALF", "conditional")  # whose bounds are not proved
     tolerance = 0.12 if release.privacy.mechanism == "difference_in_means" else 0.03
     assert abs(release.estimate - Confounded().average_effect("HALF")) < tolerance
     assert verify_release(release.save(tmp_path / "release.safetensors"))

@@ -15,7 +15,7 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 
 ATE = make_estimand("ATE", ETA)
-PRICES = {"difference": 0.40, "size": 0.05, "spread": 0.10}
+EPSILONS = {"difference": 0.40, "size": 0.05, "spread": 0.10}
 
 
 def _weighted(estimand: Estimand = ATE, m: float = 0.4) -> Weighted:
@@ -61,7 +61,7 @@ def test_an_estimate_is_what_its_released_numbers_say() -> None:
     def pay(part: str, *charge: object, **further: object) -> None:
         paid.append(part)
 
-    found = BalancedDifference().run(lambda terms: terms(_weighted()), facts, PRICES, noted(noise, pay))
+    found = BalancedDifference().run(lambda terms: terms(_weighted()), facts, EPSILONS, noted(noise, pay))
     assert paid == ["difference", "size", "spread"]
     size = found.released["size"].clamp(8 * ATE.smallest / 2, 8 * ATE.largest / 2)
     torch.testing.assert_close(found.estimate, (found.released["difference"] / size).clamp(-1, 1))
@@ -71,10 +71,10 @@ def test_the_law_of_the_error_follows_section_3_6() -> None:
     facts = EffectFacts(100_000, ATE, 0.3, 0.7, imbalance=50.0, slope_bound=0.25)
     batch = _weighted()
     many = Weighted(*(part.repeat(1, 12_500) for part in batch))
-    found = BalancedDifference().run(lambda terms: terms(many), facts, PRICES, FitSession(NoiseSource.fixed(2)))
+    found = BalancedDifference().run(lambda terms: terms(many), facts, EPSILONS, FitSession(NoiseSource.fixed(2)))
     size = found.released["size"]
     scales = {
-        part: LaplaceMechanism(PRICES[part], bound).released_scale(1)
+        part: LaplaceMechanism(EPSILONS[part], bound).released_scale(1)
         for part, bound in BalancedDifference.sensitivities(facts).items()
     }
     upper = found.released["spread"] + UPPER * scales["spread"]
@@ -100,5 +100,5 @@ def test_noise_that_swamps_the_denominator_is_said() -> None:
 
 def test_where_all_weights_are_equal_the_size_is_public_and_free() -> None:
     equal = make_estimand("ATE", 0.5)
-    mechanisms = BalancedDifference().mechanisms(EffectFacts(8, equal, 0.5, 0.5), PRICES)
+    mechanisms = BalancedDifference().mechanisms(EffectFacts(8, equal, 0.5, 0.5), EPSILONS)
     assert list(mechanisms) == ["difference", "spread"]

@@ -1,4 +1,4 @@
-"""The covariate balancing effect as a whole."""
+"""The covariate balancing effect, from fit to release."""
 
 import math
 import warnings
@@ -230,7 +230,7 @@ def test_records_that_do_not_fit_are_refused(change, named):
         CovariateBalancingEffect(DOMAIN, BUDGET, overlap=0.1).fit(*change(*arrays(200, 2)))
 
 
-def test_noise_that_swamps_the_denominator_gives_the_whole_range_and_says_so():
+def test_noise_that_dominates_the_denominator_gives_the_full_range_and_says_so():
     x, a, y = arrays(200, 2)
     settings = {"overlap": 0.1, "estimand": "ATT", "shares": {"size": 0.005}}
     release = CovariateBalancingEffect(DOMAIN, PrivacyBudget(0.1, 0.0), **settings).fit(x, a, y).release()
@@ -240,7 +240,7 @@ def test_noise_that_swamps_the_denominator_gives_the_whole_range_and_says_so():
     assert math.isfinite(release.estimate)
 
 
-def test_most_of_a_public_sample_beyond_the_clip_is_told():
+def test_most_of_a_public_sample_beyond_the_clip_gives_a_warning():
     generator = torch.Generator().manual_seed(0)
     x = 2 * torch.rand(20_000, 1, generator=generator, dtype=torch.float64) - 1
     a = (x[:, 0] + 0.1 * torch.randn(20_000, generator=generator) > 0).double()
@@ -253,7 +253,7 @@ def test_most_of_a_public_sample_beyond_the_clip_is_told():
         CovariateBalancingEffect(domain, BUDGET, **{**settings, "overlap": 1e-4}).fit(x, a, a)
 
 
-def test_much_noise_in_the_balance_is_told():
+def test_much_noise_in_the_balance_gives_a_warning():
     with pytest.warns(UserWarning, match="undercover"):
         fitted(1_000, loss="balancing")
 
@@ -296,7 +296,7 @@ def test_estimates_on_lalonde(controls, plain, intercept):
 
 
 def test_the_clip_under_its_old_name():
-    with pytest.warns(FutureWarning, match="eta is now overlap") as told:
+    with pytest.warns(FutureWarning, match="eta is now overlap") as caught:
         release = CovariateBalancingEffect(DOMAIN, BUDGET, eta=0.1).fit(*arrays(500, 0)).release()
-    assert len([one for one in told if one.category is FutureWarning]) == 1
+    assert len([one for one in caught if one.category is FutureWarning]) == 1
     assert release.privacy.public["eta"] == 0.1

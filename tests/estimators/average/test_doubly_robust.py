@@ -142,7 +142,7 @@ def learner(budget: PrivacyBudget | None = BUDGET, **settings) -> DoublyRobustEf
 
 
 @pytest.mark.parametrize("estimand", ESTIMANDS)
-def test_each_block_pays_the_whole_budget_and_a_release_survives_its_file(tmp_path, estimand):
+def test_each_block_pays_the_full_budget_and_a_release_survives_its_file(tmp_path, estimand):
     fitted = learner(estimand=estimand, noise=None, split=0.4).fit(*arrays(1500, seed=0))
     assert fitted.sizes_ == {NUISANCE: 600, RECORDS: 900}
     assert fitted.ledger_.spent(RECORDS)["epsilon"] == 0

@@ -47,15 +47,15 @@ def learners(**settings: object) -> list[AverageEffectLearner]:
 
 @pytest.mark.parametrize("which", range(4))
 def test_a_stream_gives_the_release_of_the_same_records_at_once(which):
-    whole = learners()[which].fit(*arrays(N, 6)).release()
+    at_once = learners()[which].fit(*arrays(N, 6)).release()
     stream = Batches()
     streamed = learners()[which].fit_stream(stream).release()
     assert stream.readings > 0
-    assert streamed.estimate == pytest.approx(whole.estimate, abs=1e-9)
-    assert streamed.numbers == pytest.approx(whole.numbers, rel=1e-6)
+    assert streamed.estimate == pytest.approx(at_once.estimate, abs=1e-9)
+    assert streamed.numbers == pytest.approx(at_once.numbers, rel=1e-6)
     assert streamed.privacy.n == N
     if which < 3:  # sums are exact: what is released differs by what the fits' stop leaves alone
-        np.testing.assert_allclose(streamed.interval(0.9), whole.interval(0.9), rtol=1e-6)
+        np.testing.assert_allclose(streamed.interval(0.9), at_once.interval(0.9), rtol=1e-6)
 
 
 def test_a_stream_of_other_bounds_is_refused():

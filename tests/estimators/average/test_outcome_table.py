@@ -12,7 +12,7 @@ from torchdpcate.estimators.average.outcome_table import CELLS, OutcomeTable, _a
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 
-PRICES = {"table": 0.6, "variance": 0.1}
+EPSILONS = {"table": 0.6, "variance": 0.1}
 # T_11, T_10, T_01, T_00 and the Hajek contrast of the note's section 7
 TABLES = {
     "ATE": ([5.81554807, 3.60408016, 5.84365444, 6.94318542], 0.16038079),
@@ -74,14 +74,14 @@ def test_the_law_of_the_error_is_that_of_the_released_means() -> None:
     found = OutcomeTable().run(
         lambda terms: terms(_weighted(estimand, 2_000)),
         EffectFacts(16_000, estimand),
-        PRICES,
+        EPSILONS,
         FitSession(NoiseSource.fixed(3)),
     )
     table = torch.tensor([[found.released[name].item() for name in CELLS]], dtype=torch.float64, requires_grad=True)
     pairs = table.reshape(1, 2, 2)
     mu = pairs[:, :, 0] / pairs.sum(2)
     (slopes,) = torch.autograd.grad((mu[:, 0] - mu[:, 1]).sum(), table)
-    scales = 2 * _arm_bounds(estimand) / PRICES["table"]
+    scales = 2 * _arm_bounds(estimand) / EPSILONS["table"]
     torch.testing.assert_close(found.laplace, (slopes.abs() * scales), rtol=1e-4, atol=0)
     assert found.polytope is None
 
@@ -92,7 +92,7 @@ def test_the_root_polytope_is_taken_where_both_arms_have_one_bound(estimand: str
     found = OutcomeTable().run(
         lambda terms: terms(_weighted(estimand, 2_000)),
         EffectFacts(16_000, estimand),
-        PRICES,
+        EPSILONS,
         FitSession(NoiseSource.fixed(3)),
     )
     assert (found.polytope is not None) == polytope

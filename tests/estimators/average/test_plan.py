@@ -1,4 +1,4 @@
-"""What a covariate balancing effect buys, by public facts alone."""
+"""The plan of a covariate balancing effect, by public facts alone."""
 
 import math
 

@@ -131,8 +131,8 @@ def test_noise_and_variance_are_those_of_the_note():
     assert errors.mean().item() == pytest.approx(4 / (groups * epsilon), rel=6 / math.sqrt(runs))
     # S^2 / M with Laplace noise of scale 8 / (M^2 epsilon), pushed up so that nine in ten are not below the truth
     variance = estimates.var().item() / groups
-    scale, bought = 8 / (groups**2 * epsilon), found.released["spread"] / (groups * (groups - 1))
-    assert (bought - variance).abs().mean().item() == pytest.approx(scale, rel=6 / math.sqrt(runs))
+    scale, noisy = 8 / (groups**2 * epsilon), found.released["spread"] / (groups * (groups - 1))
+    assert (noisy - variance).abs().mean().item() == pytest.approx(scale, rel=6 / math.sqrt(runs))
     above = (found.gaussian.square() >= variance).double().mean().item()
     assert above == pytest.approx(0.9, abs=6 * math.sqrt(0.09 / runs))
     assert found.gaussian.square().max().item() <= 1 / groups

@@ -30,7 +30,7 @@ def records(n: int = 400) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def world(treated: float, n: int = 200) -> StackedRecords:
-    """Everybody is newborn, in either arm by halves, but for one of 90 years."""
+    """All are newborn, half in either arm, but for one of 90 years."""
     x, z, y = torch.zeros(n, 1).double(), torch.arange(n).double() % 2, torch.full((n,), 0.5).double()
     x[0], z[0] = 90.0, treated
     return StackedRecords(Batch(x, on_domain(own_maps.RawCovariates(), AGE)(x), z, y))

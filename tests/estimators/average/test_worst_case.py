@@ -1,4 +1,4 @@
-"""Games on stage two and on the whole effect: neighbours indeed, exact evidence, honest noise that is not refuted."""
+"""Games on stage two and on the complete effect: neighbours, exact evidence, honest noise that is not refuted."""
 
 import pytest
 import torch

@@ -44,7 +44,7 @@ def test_the_density_integrates_to_the_mass_of_the_cubes_noise():
         records, ridge, scale = games._separated(world, 3), 6.0, 1.5
         end = (7 * 4 + 16 * scale) / ridge  # beyond lies 2e-6 of the mass
         line = torch.linspace(-end, end, 801, dtype=torch.float64)
-        mass = games.log_density(torch.cartesian_prod(line, line), records, ridge, scale).exp().sum()
+        mass = games.log_density(torch.cartesian_prod(line, line), records, games._STEEP, ridge, scale).exp().sum()
         assert (mass * (line[1] - line[0]) ** 2).item() == pytest.approx(8 * scale**2, rel=5e-3)  # kinks, jumps
 
 

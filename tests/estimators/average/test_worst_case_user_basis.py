@@ -40,7 +40,7 @@ def test_rows_left_as_they_are_would_break_it(monkeypatch):
 
 
 class _Unbounded:
-    """A map whose rows nobody holds to their bounds."""
+    """A map whose rows are not held to their bounds."""
 
     largest_entry = 1.0
     dimension = 2

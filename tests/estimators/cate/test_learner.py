@@ -1,4 +1,4 @@
-"""Whole learners: manners, budgets, seeds, levels, and what a release may hold."""
+"""CATE learners: manners, budgets, seeds, levels, and what a release may hold."""
 
 import json
 
@@ -80,7 +80,7 @@ def test_a_frame_with_categories_is_encoded_and_survives_the_release(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [RLearner, DRLearner])
-def test_function_release_is_certified_and_spends_the_whole_budget(kind):
+def test_function_release_is_certified_and_spends_the_full_budget(kind):
     model = learner(kind).fit(*RECORDS)
     release = model.release_function()
     assert release.privacy.level == "certified"
@@ -93,7 +93,7 @@ def test_function_release_is_certified_and_spends_the_whole_budget(kind):
     assert release.effect(STUDY.queries).shape == (20,)
 
 
-def test_a_release_beyond_the_budget_is_refused_with_what_is_left():
+def test_a_release_beyond_the_budget_is_refused_with_the_remaining_budget():
     model = learner().fit(*RECORDS)
     model.release_function(budget=PrivacyBudget(1.5, 5e-6))
     with pytest.raises(BudgetError, match=r"0\.5"):
@@ -193,9 +193,9 @@ def test_a_fixed_noise_seed_repeats_and_stamps_the_release():
 
 
 def test_the_threshold_is_paid_by_the_nuisance_block(fitted):
-    bought = next(e for e in fitted.ledger_.entries if e.charge == THRESHOLD)
-    assert bought.block == "nuisance"
-    assert bought.event.epsilon == pytest.approx(0.05 * BUDGET.epsilon)
+    paid = next(e for e in fitted.ledger_.entries if e.charge == THRESHOLD)
+    assert paid.block == "nuisance"
+    assert paid.event.epsilon == pytest.approx(0.05 * BUDGET.epsilon)
     assert 0 < fitted.threshold_ <= STUDY.domain.outcome_range
 
 

@@ -29,7 +29,7 @@ def learner(features, **settings) -> RLearner:
     return RLearner(AGE, BUDGET, nuisance=ConvexNuisanceConfig(), second_stage=stage, **settings)
 
 
-def told(statement) -> str:
+def conditions_stated(statement) -> str:
     """The one condition of a conditional statement."""
     assert statement.level == "conditional"
     assert statement.claims
@@ -43,7 +43,7 @@ def test_functions_on_a_user_s_map_are_conditional(mechanism):
     fitted = learner(own_maps.RawCovariates()).fit(*records())
     assert fitted.stage_.features(AGE.grid(100)).norm(dim=1).max().item() <= 1
     release = fitted.release_function(mechanism)
-    assert "features = RawCovariates" in told(release.privacy)
+    assert "features = RawCovariates" in conditions_stated(release.privacy)
     own = release.privacy.blocks[1].charges
     assert [charge.level for charge in own] == ["conditional"]
     x = AGE.grid(20)
@@ -52,7 +52,9 @@ def test_functions_on_a_user_s_map_are_conditional(mechanism):
 
 def test_queries_and_services_on_a_user_s_map_are_conditional(tmp_path, monkeypatch):
     fitted = learner(own_maps.RawCovariates()).fit(*records())
-    assert "RawCovariates" in told(fitted.release_queries([[45.0]], "output", PrivacyBudget(1.0, 1e-6)).privacy)
+    assert "RawCovariates" in conditions_stated(
+        fitted.release_queries([[45.0]], "output", PrivacyBudget(1.0, 1e-6)).privacy
+    )
     spent = fitted.ledger_.spent()
     with pytest.raises(InputError, match="has no name"):
         fitted.answer_online(tmp_path / "unnamed", budget=PrivacyBudget(1.0, 1e-6))
@@ -60,7 +62,7 @@ def test_queries_and_services_on_a_user_s_map_are_conditional(tmp_path, monkeypa
     assert not (tmp_path / "unnamed").exists()
     monkeypatch.setitem(FEATURE_MAPS, "raw", own_maps.RawCovariates)
     service = fitted.answer_online(tmp_path / "service", budget=PrivacyBudget(1.0, 1e-6))
-    assert "RawCovariates" in told(service.privacy)
+    assert "RawCovariates" in conditions_stated(service.privacy)
 
 
 def test_what_does_not_rest_on_the_map_stays_certified():
@@ -72,7 +74,7 @@ def test_what_does_not_rest_on_the_map_stays_certified():
 def test_a_choice_among_maps_is_conditional_whichever_is_chosen():
     tune = Tuning(features=(own_maps.RawCovariates(), Legendre(2)))
     statement = learner(Legendre(2), tune=tune).fit(*records()).release_function().privacy
-    assert "RawCovariates" in told(statement)
+    assert "RawCovariates" in conditions_stated(statement)
     levels = {charge.charge: charge.level for charge in statement.charges}
     assert levels[TUNING] == "conditional"
 

@@ -36,13 +36,13 @@ class CellMeans(ScoreNuisances):
     A cell without a record of an arm gets the middle of the outcome's bounds, one without any propensities of 1 / K.
     """
 
-    certificate = "none"
+    guarantee = "none"
     trains = moves_all_scores = True
     level = Level.HEURISTIC
     e: Tensor | None = None
     mu: Tensor | None = None
 
-    def fit(self, train: CausalData, facts, *, session=None) -> GuaranteedNuisances:
+    def fit(self, train: CausalData, facts, session=None) -> GuaranteedNuisances:
         cell, arm = (train.x[:, 0] > EDGE).long(), train.a.long()
         counts, sums = torch.zeros(2, facts.arms, dtype=torch.float64), torch.zeros(2, facts.arms, dtype=torch.float64)
         counts.index_put_((cell, arm), torch.ones(train.n, dtype=torch.float64), accumulate=True)

@@ -41,7 +41,7 @@ def test_the_spillover_audit_sets_certified_beside_uncertified(tmp_path, monkeyp
     assert "m = 180, n = 180, 160 policies, floor 0.1" in shown
     assert {path.name for path in (tmp_path / "found").iterdir()} == {"spillover.json", "spillover.png"}
     report = json.loads((tmp_path / "found" / "spillover.json").read_text())
-    learners = {learner["certificate"]: learner for learner in report["learners"]}
+    learners = {learner["guarantee"]: learner for learner in report["learners"]}
     assert learners["none"]["name"] == "KNeighborsRegressor"
     assert set(learners) == {"stability", "none"}
     assert (report["training"], report["scoring"], report["policies"], report["refuted"]) == (180, 180, 160, False)
@@ -69,7 +69,7 @@ AUDIT_MISTAKES = {
     "neighbours of nobody": (["neighbours=0"], "neighbours"),
     "no number": (["neighbours=many"], "neighbours = many"),
     "a key twice": (["folder=a", "folder=b"], "folder=b: give each key once"),
-    "no such certificate": (["nuisance_guarantee=hope"], "hope"),
+    "no such guarantee": (["nuisance_guarantee=hope"], "hope"),
     "paid for": (["nuisance_guarantee=private_nuisances", "trainer.progress=false"], "private"),
     "another task": (["task=cate"], "task=cate: .*leave it out"),
     "unknown setting": (["selection.flor=0.1"], "selection.flor"),

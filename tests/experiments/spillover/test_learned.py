@@ -1,4 +1,4 @@
-"""Nuisances without a certificate, for audits alone."""
+"""Nuisances without a guarantee, for audits alone."""
 
 import math
 

@@ -30,7 +30,7 @@ def test_within_the_spread_the_loss_is_at_most_epsilon(mechanism, epsilon):
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_shift_of_all_utilities_tells_nothing(mechanism):
+def test_a_shift_of_all_utilities_loses_nothing(mechanism):
     before = torch.tensor([1.0, 5.0, 2.0], dtype=torch.float64)
     assert log_likelihood_ratio(mechanism, 1.0, 20.0, before, before + 1000) == pytest.approx(0, abs=1e-12)
 

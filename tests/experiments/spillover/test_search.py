@@ -44,7 +44,7 @@ def test_a_targeted_record_moves_the_utilities_by_order_n(n):
     rare = {"x0": (EDGE + 1e-9, 1.0)}
     report = spillover_audit(*rare_world(n), {"cells": CellMeans(e=HALF)}, neighbours=16, rare=rare)
     spill = report["cells"]
-    assert spill.worst.range_sensitivity >= 0.05 * n - 1
+    assert spill.worst.spread >= 0.05 * n - 1
     assert spill.worst.search == "targeted"
     assert (spill.worst.action, spill.worst.y) in {(1, 0.0), (1, 1.0)}
     assert spill.worst.x[0] > EDGE
@@ -81,18 +81,18 @@ def test_learners_beside_each_other_and_what_is_made_of_them(tmp_path):
         *world(gap=0.4), learners, neighbours=8, epsilon=2.0, on_progress=lambda *progress: seen.append(progress)
     )
     stable, nearest, fixed = report.learners
-    assert (fixed.movement, fixed.worst.range_sensitivity, fixed.range_sensitivity) == (0, 0, 2)
-    assert 0 < stable.worst.range_sensitivity < stable.range_sensitivity
+    assert (fixed.movement, fixed.worst.spread, fixed.range_sensitivity) == (0, 0, 2)
+    assert 0 < stable.worst.spread < stable.range_sensitivity
     assert stable.paper > stable.movement
-    assert nearest.worst.range_sensitivity > 10 * stable.worst.range_sensitivity
+    assert nearest.worst.spread > 10 * stable.worst.spread
     assert [found.search for found in stable.found] == ["random", "targeted", "guided"]
     guided = stable.found[2]
-    assert guided.range_sensitivity >= 0.9 * max(found.range_sensitivity for found in stable.found)
+    assert guided.spread >= 0.9 * max(found.spread for found in stable.found)
     assert max(stable.certified.values()) <= 2.0
     assert (stable.floor, stable.frozen) == (pytest.approx(22), pytest.approx(20))
     assert seen[0] == ("stable", 1, 24)
     assert sum(name == "fixed" for name, _, _ in seen) == sum(found.refits for found in fixed.found)
-    assert json.loads(json.dumps(report.to_dict(), allow_nan=False))["learners"][1]["spread"] is None
+    assert json.loads(json.dumps(report.to_dict(), allow_nan=False))["learners"][1]["range_sensitivity"] is None
     text = str(report)
     for words in ("2 B_psi", "1-NN: ", "publish none of it", "PF at 2 S", "n rho*"):
         assert words in text
@@ -109,26 +109,26 @@ def test_one_seed_gives_one_report():
 @pytest.mark.parametrize("recipe", [StableNuisances(), KNN])
 def test_three_actions(recipe):
     spill = spillover_audit(*world(K=3), {"learner": recipe}, neighbours=8)["learner"]
-    assert spill.worst.range_sensitivity > 0
+    assert spill.worst.spread > 0
     assert spill.worst.action in (1, 2, 3)
     assert not spill.refuted
 
 
 @dataclass(frozen=True)
 class Overclaimed(CellMeans):
-    """A learner whose author took double robustness for a certificate."""
+    """A learner whose author took double robustness for a guarantee."""
 
-    certificate = "stability"
+    guarantee = "stability"
 
     def fit(self, *args, **settings):
         return dataclasses.replace(super().fit(*args, **settings), range_sensitivity=20.0)
 
 
-def test_a_wrong_certificate_is_refuted():
+def test_a_wrong_guarantee_is_refuted():
     rare = {"x0": (EDGE + 1e-9, 1.0)}
     report = spillover_audit(*rare_world(1600), {"wrong": Overclaimed(e=HALF)}, neighbours=16, rare=rare)
     assert report.refuted
-    assert "THE CERTIFICATE IS REFUTED" in str(report)
+    assert "THE GUARANTEE IS REFUTED" in str(report)
     assert max(report["wrong"].certified.values()) > 1
 
 

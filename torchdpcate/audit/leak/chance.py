@@ -70,7 +70,7 @@ def kind_of(value: float, step: float, other: float) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Coincidences:
-    """Released numbers held against one pool of curator numbers.
+    """Released numbers compared with one pool of curator numbers.
 
     Attributes:
         nearest: Index into the pool of the number that each released one equals, -1 for none, [k].

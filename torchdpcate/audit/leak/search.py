@@ -71,7 +71,7 @@ class Released:
 
 
 def gather(contents: Contents, curator: Curator) -> Released:
-    """Return the distinct numbers of a release folder, held against the public ones."""
+    """Return the distinct numbers of a release folder, compared with the public ones."""
     found = contents.numbers
     flat = np.concatenate([np.zeros(0), *(numbers.values.ravel() for numbers in found)])
     owner = np.repeat(np.arange(len(found)), [numbers.values.size for numbers in found])

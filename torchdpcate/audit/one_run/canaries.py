@@ -162,7 +162,7 @@ class Eavesdropper(Callback):
 
 
 class _Loss(nn.Module):
-    """The loss of one record, as the forward pass that ``functional_call`` wants."""
+    """The loss of one record, as a forward pass for ``functional_call``."""
 
     def __init__(self, module: Nuisances) -> None:
         super().__init__()

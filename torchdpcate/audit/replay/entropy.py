@@ -152,7 +152,7 @@ def _alike(first: dict[str, Tensor], second: dict[str, Tensor], how: str) -> lis
 
 
 def _in_children(noise: NoiseSource) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
-    """Draws of two children who inherit the source at the same time, and the parent's own afterwards."""
+    """Draws of two child processes that inherit the source at the same time, and the parent's afterwards."""
     context = multiprocessing.get_context("fork")
     start = context.Barrier(2)
     children = []

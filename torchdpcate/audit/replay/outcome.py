@@ -1,4 +1,4 @@
-"""What comes out of a run, leaf by leaf: all that a reader gets or may infer, and the curator's public facts."""
+"""The outcome of a run, leaf by leaf: all that a reader gets or may infer, and the public facts of the learner."""
 
 import dataclasses
 import hashlib

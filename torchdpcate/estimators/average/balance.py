@@ -85,9 +85,7 @@ class BalanceStatistics:
         session.pay(count.event, part="treated")
         session.pay(self.sums(records.n).event, part="sums")
         n = records.n
-        treated = noise.released(count.add_noise(records.total(lambda b: b.z.sum(-1).reshape(1, 1)), noise))[
-            0, 0
-        ].item()
+        treated = noise.released(count.add_noise(_treated(records), noise))[0, 0].item()
         share = min(max(treated, 1.0), n - 1.0) / n
         unit, mechanism = self.units(share, features.dimension - 1), self.sums(n)
         exact = records.total(self.terms(theta, features, share, n))
@@ -146,10 +144,9 @@ class BalanceStatistics:
 
     def without_noise(self, records: Records, theta: Tensor, features: FeatureMap) -> BalanceTable:
         """Return the imbalance as it is. The curator's, never to be published."""
-        share = records.total(lambda b: b.z.sum(-1).reshape(1, 1))[0, 0].item() / records.n
-        sums = records.total(self.terms(theta, features, share, records.n))[0] * self.units(
-            share, features.dimension - 1
-        )
+        share = _treated(records)[0, 0].item() / records.n
+        units = self.units(share, features.dimension - 1)
+        sums = records.total(self.terms(theta, features, share, records.n))[0] * units
         size = records.total(lambda b: self.estimand.weights(predictor(b.psi, theta), b.z).sum(-1, keepdim=True) / 2)
         half, plain = len(sums) // 2, records.n * share * (1 - share)
         return BalanceTable(
@@ -157,3 +154,8 @@ class BalanceStatistics:
             before=(sums[:half] / plain).tolist(),
             after=(sums[half:] / size[0, 0]).tolist(),
         )
+
+
+def _treated(records: Records) -> Tensor:
+    """Return the number of treated of one data set, [1, 1]."""
+    return records.total(lambda batch: batch.z.sum(-1).reshape(1, 1))

@@ -1,4 +1,4 @@
-"""Stage two by default: a balanced difference, its size and its spread, released as three sums."""
+"""Stage two by default: a balanced difference, its size and its sum of squares, released with noise."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ SCALES = 3.0
 
 @dataclass(frozen=True)
 class BalancedDifference(EffectEstimator):
-    r"""The contrast D / N of residuals of the outcome model, with the spread Q of its terms.
+    r"""The contrast D / N of residuals of the outcome model, with the sum of squares Q of its terms.
 
     .. math::
         D = \sum_i t_i w_i (y_i - m(x_i)), \quad Q = \sum_i w_i^2 (y_i - m(x_i))^2, \quad
@@ -39,9 +39,9 @@ class BalancedDifference(EffectEstimator):
         \Delta_D = \max\{W_1 (1 - lo), W_0 hi\} + \max\{W_1 hi, W_0 (1 - lo)\}, \quad
         \Delta_N = \tfrac12 (W - w_{min}) \text{ or } 1, \quad \Delta_Q = W^2 \max\{hi, 1 - lo\}^2
 
-    N of ATE and ATO is clamped to [n w_min / 2, n W / 2], far from zero. The interval counts the spread with a
+    N of ATE and ATO is clamped to [n w_min / 2, n W / 2], far from zero. The interval counts the sum of squares with a
     one-sided 90 % bound of its noise, the exact Laplace laws of D and N, and what is left of the imbalance (section
-    3.6): B times `EffectFacts.imbalance` / N.
+    3.6): B times ``EffectFacts.imbalance`` / N.
 
     Guarantee:
         Certified, pure: the sum of the three epsilons, weights and outcome model being fixed before. Source: theory
@@ -66,7 +66,7 @@ class BalancedDifference(EffectEstimator):
     def run(
         self, total: Total, facts: EffectFacts, epsilons: Mapping[str, float], session: FitSession
     ) -> NoisyEstimate:
-        """See `EffectEstimator`."""
+        """See ``EffectEstimator``."""
         mechanisms, noise = self.mechanisms(facts, epsilons), session.noise
         for part, mechanism in mechanisms.items():
             session.pay(mechanism.event, part=part)
@@ -77,7 +77,7 @@ class BalancedDifference(EffectEstimator):
         return _estimate(sums, facts, scales)
 
     def without_noise(self, total: Total, facts: EffectFacts) -> NoisyEstimate:
-        """See `EffectEstimator`."""
+        """See ``EffectEstimator``."""
         sums = dict(zip(self.parts, total(_terms(facts)).T, strict=True))
         return _estimate(sums, facts, {})
 
@@ -96,13 +96,13 @@ class BalancedDifference(EffectEstimator):
 
     @classmethod
     def numbers_of(cls, estimand: Estimand) -> Mapping[str, str | None]:
-        """See `AverageMechanism`: the size is public where all records weigh the same."""
+        """See ``AverageMechanism``: the size is public where all records weigh the same."""
         least, most = estimand.size_range
         return cls.numbers if most > least else {**cls.numbers, "size": None}
 
     @classmethod
     def work_out(cls, stated: StatedEffect) -> Recomputed:
-        """See `AverageMechanism`; of constant centres, which no statement has, 1/2 takes least noise."""
+        """See ``AverageMechanism``; of constant centres, which no statement has, 1/2 takes least noise."""
         modelled = stated.release.outcome_theta is not None
         low, high = (as_number(bound) for bound in stated.public["outcome_bounds"]) if modelled else (0.5, 0.5)
         facts = EffectFacts.of(stated, low, high)
@@ -160,7 +160,7 @@ def _terms(facts: EffectFacts) -> Callable[[Weighted], Tensor]:
 
 
 def _estimate(sums: Mapping[str, Tensor], facts: EffectFacts, scales: Mapping[str, float]) -> NoisyEstimate:
-    """Return the estimate from sums [runs] with noise of these scales; those that are not named have none."""
+    """Return the estimate from sums [runs] with noise of these scales; parts that are not named have none."""
     noise_d, noise_n, noise_q = (scales.get(part, 0.0) for part in BalancedDifference.parts)
     least, most_size = (facts.n * term for term in facts.estimand.size_range)
     size = sums["size"].clamp(least, most_size) if least > 0 else sums["size"]
@@ -168,10 +168,16 @@ def _estimate(sums: Mapping[str, Tensor], facts: EffectFacts, scales: Mapping[st
     if least == 0:  # nothing public holds it up
         size = size.clamp(max(SCALES * noise_n, 1.0), most_size)
     most = facts.n * BalancedDifference.sensitivities(facts)["spread"]
-    spread = (sums["spread"] + UPPER * noise_q).clamp(0, most)
+    squares = (sums["spread"] + UPPER * noise_q).clamp(0, most)
     estimate = (sums["difference"] / size).clamp(-1, 1)
     laplace = torch.stack([noise_d / size, estimate.abs() * noise_n / size], -1)
     imbalance = facts.slope_bound * facts.imbalance / size
     return NoisyEstimate(
-        estimate, (spread / size.square() + imbalance.square()).sqrt(), laplace, None, noise_dominated, size, dict(sums)
+        estimate,
+        (squares / size.square() + imbalance.square()).sqrt(),
+        laplace,
+        None,
+        noise_dominated,
+        size,
+        dict(sums),
     )

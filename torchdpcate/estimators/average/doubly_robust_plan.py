@@ -43,7 +43,7 @@ class DoublyRobustPlan:
         recipe: How nuisances are trained.
         trainer: Makes a Lightning Trainer.
         seed: Public seed of split and nuisances.
-        blocks: Positions of the records of `NUISANCE` and of `RECORDS`.
+        blocks: Positions of the records of ``NUISANCE`` and of ``RECORDS``.
     """
 
     estimand: Estimand

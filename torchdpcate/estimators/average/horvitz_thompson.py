@@ -16,9 +16,7 @@ from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.peers import HorvitzThompson, sum_estimate, sum_mechanism
 from torchdpcate.estimators.average.plan import exact_fit
-from torchdpcate.estimators.average.stated import (
-    AverageMechanism,
-)
+from torchdpcate.estimators.average.stated import AverageMechanism
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import PrivacyBudget, positive
 from torchdpcate.privacy.charge import propensity_by

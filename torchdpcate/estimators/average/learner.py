@@ -1,4 +1,4 @@
-"""What every learner of an average effect does: checks, an account, one estimate with its interval."""
+"""What every learner of an average effect does: checks, a fit session, one estimate with its interval."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -178,12 +178,12 @@ class AverageEffectLearner(PrivateEstimator):
         return self._own_conditions
 
     def _user_conditions(self) -> tuple[Condition, ...]:
-        """Return those of what a user brought in place of the library's, on which every sum over the records rests."""
+        """Return those of a user's parts in place of the library's, on which every sum over the records rests."""
         return own_code("estimand", self.target)
 
     @abstractmethod
     def _without_noise(self, records: Any) -> NoisyEstimate:
-        """Conclude without noise."""
+        """Return the estimate without noise in its last step."""
 
     def _prepare(self, records: Any) -> None:
         target = self.target  # refuses estimand and overlap
@@ -199,7 +199,7 @@ class AverageEffectLearner(PrivateEstimator):
     def _learn(self, records: Any) -> None:
         """Learn what comes before the estimate, paying for it."""
         self._fit_first(records)
-        # a release tells of the fit, whatever becomes of the settings in between
+        # a release states the settings of the fit, even if they are changed in between
         self._mechanism, target = self.mechanism, self.target
         self.settings_ = {
             "learner": type(self).__name__,

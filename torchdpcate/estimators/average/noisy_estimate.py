@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from torchdpcate.release.estimate import Estimate
@@ -31,6 +32,15 @@ class NoisyEstimate:
     noise_dominated: Tensor
     size: Tensor
     released: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @classmethod
+    def of_mean(
+        cls, total: Tensor, count: int, gaussian: Tensor, scale: float, released: Mapping[str, Tensor]
+    ) -> "NoisyEstimate":
+        """Return the mean of a public number of terms, of their sum [runs] with Laplace noise of this scale."""
+        every = torch.ones_like(total)
+        laplace, dominated = every[:, None] * scale / count, torch.zeros_like(total, dtype=torch.bool)
+        return cls((total / count).clamp(-1, 1), gaussian, laplace, None, dominated, every * count, released)
 
     def in_units(self, unit: float, interval: bool = True) -> Estimate:
         """Return the first run in outcome units.

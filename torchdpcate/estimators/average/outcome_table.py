@@ -1,4 +1,4 @@
-"""Stage two as a table: weighted outcomes of either arm, hence two means, and then the spread about them."""
+"""Stage two as a table: weighted outcomes of either arm, hence two means, and then the variance about them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ class OutcomeTable(EffectEstimator):
     def run(
         self, total: Total, facts: EffectFacts, epsilons: Mapping[str, float], session: FitSession
     ) -> NoisyEstimate:
-        """See `EffectEstimator`."""
+        """See ``EffectEstimator``."""
         of, (first, last) = facts.estimand, self.mechanisms(facts, epsilons)
         bounds, unit, noise = _arm_bounds(of), _units(of), session.noise
         session.pay(first.event, part="table")
@@ -83,12 +83,12 @@ class OutcomeTable(EffectEstimator):
         upper = (variance + UPPER * last.released_scale(1)).clamp(0, facts.n) * most
         pulls = means.pulls() * _units(of) * first.released_scale(4)
         laplace, polytope = (pulls.new_zeros(len(pulls), 0), pulls) if of.symmetric else (pulls.abs(), None)
-        swamping = SCALES * floors(of, epsilons["table"])
-        return _conclusion(means, facts, upper, laplace, polytope, table, variance * most, swamping)
+        dominating = SCALES * floors(of, epsilons["table"])
+        return _conclusion(means, facts, upper, laplace, polytope, table, variance * most, dominating)
 
     @classmethod
     def work_out(cls, stated: StatedEffect) -> Recomputed:
-        """See `AverageMechanism`."""
+        """See ``AverageMechanism``."""
         return cls.of_numbers(stated, EffectFacts.of(stated, 0.5, 0.5))
 
     @classmethod
@@ -129,7 +129,7 @@ class OutcomeTable(EffectEstimator):
         return {**scales, "floor_treated": treated, "floor_control": control}
 
     def without_noise(self, total: Total, facts: EffectFacts) -> NoisyEstimate:
-        """See `EffectEstimator`."""
+        """See ``EffectEstimator``."""
         table = total(_cells(facts))
         means = _Means.of(table, torch.zeros(2, dtype=torch.float64))
         bounds = _arm_bounds(facts.estimand)
@@ -207,7 +207,7 @@ def _conclusion(
     polytope: Tensor | None,
     table: Tensor,
     released_variance: Tensor,
-    swamping: Tensor,
+    dominating: Tensor,
 ) -> NoisyEstimate:
     imbalance = facts.slope_bound * facts.imbalance / means.size.mean(1)
     released = {**dict(zip(CELLS, table.T, strict=True)), "variance": released_variance}
@@ -216,7 +216,7 @@ def _conclusion(
         (variance + imbalance.square()).sqrt(),
         laplace,
         polytope,
-        (means.size <= swamping).any(1),
+        (means.size <= dominating).any(1),
         means.size.mean(1),
         released,
     )

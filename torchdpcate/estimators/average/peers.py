@@ -41,7 +41,7 @@ class DifferenceInMeans(AverageMechanism):
 
     @classmethod
     def work_out(cls, stated: StatedEffect) -> Recomputed:
-        """See `AverageMechanism`."""
+        """See ``AverageMechanism``."""
         return OutcomeTable.of_numbers(stated, EffectFacts(stated.n, EQUAL))
 
 
@@ -53,16 +53,7 @@ def sum_mechanism(n: int, estimand: Estimand, epsilon: float) -> LaplaceMechanis
 
 def sum_estimate(total: Tensor, n: int, scale: float) -> NoisyEstimate:
     """Return the estimate, without an interval: nothing is released of how much sampling moves the sum."""
-    every = torch.ones_like(total)
-    return NoisyEstimate(
-        estimate=(total / n).clamp(-1, 1),
-        gaussian=every * math.inf,
-        laplace=every[:, None] * scale / n,
-        polytope=None,
-        noise_dominated=torch.zeros_like(total, dtype=torch.bool),
-        size=every * n,
-        released={"sum": total},
-    )
+    return NoisyEstimate.of_mean(total, n, torch.full_like(total, math.inf), scale, {"sum": total})
 
 
 class HorvitzThompson(AverageMechanism):
@@ -79,7 +70,7 @@ class HorvitzThompson(AverageMechanism):
 
     @classmethod
     def work_out(cls, stated: StatedEffect) -> Recomputed:
-        """See `AverageMechanism`."""
+        """See ``AverageMechanism``."""
         n, of = stated.n, stated.estimand
         if not of.public_size:
             raise ContradictionError(f"a Horvitz-Thompson estimate is none of the {of.name}")
@@ -100,16 +91,7 @@ def mean_estimate(
 ) -> NoisyEstimate:
     """Return the estimate from sums [runs] with noise of these scales."""
     variance = ((squares + UPPER * noise_squares) / (groups * (groups - 1))).clamp(0, 1 / groups)
-    every = torch.ones_like(total)
-    return NoisyEstimate(
-        estimate=(total / groups).clamp(-1, 1),
-        gaussian=variance.sqrt(),
-        laplace=every[:, None] * noise_total / groups,
-        polytope=None,
-        noise_dominated=torch.zeros_like(total, dtype=torch.bool),
-        size=every * groups,
-        released={"sum": total, "spread": squares},
-    )
+    return NoisyEstimate.of_mean(total, groups, variance.sqrt(), noise_total, {"sum": total, "spread": squares})
 
 
 class SubsampleAggregate(AverageMechanism):
@@ -127,7 +109,7 @@ class SubsampleAggregate(AverageMechanism):
 
     @classmethod
     def work_out(cls, stated: StatedEffect) -> Recomputed:
-        """See `AverageMechanism`."""
+        """See ``AverageMechanism``."""
         groups = stated.public["groups"]
         if isinstance(groups, bool) or not isinstance(groups, int) or not 2 <= groups <= stated.n:
             raise ContradictionError(f"{groups} groups cannot be made of its records")

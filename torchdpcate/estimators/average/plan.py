@@ -149,7 +149,7 @@ def noiseless_plan(
     readout: str | EffectEstimator,
     outcome_bounds: tuple[float, float],
 ) -> BalancingPlan:
-    """Return the plan of the same estimate without privacy; its epsilons and events stand for nothing.
+    """Return the plan of the same estimate without privacy; its epsilons and events have no meaning.
 
     Args:
         n: Number of records.
@@ -157,7 +157,7 @@ def noiseless_plan(
         estimand: Estimand and clip.
         balancing: Whether weights are fitted by the balancing loss.
         readout: Stage two, or its name.
-        outcome_bounds: See `make_plan`.
+        outcome_bounds: See ``make_plan``.
     """
     chosen = make_effect_estimator(readout)
     facts = _facts(n, estimand, chosen, outcome_bounds, 0.0)
@@ -182,7 +182,7 @@ def make_effect_estimator(readout: str | EffectEstimator) -> EffectEstimator:
     """Return an effect estimator by its name.
 
     Raises:
-        InputError: None is called so.
+        InputError: An unknown name.
     """
     if isinstance(readout, EffectEstimator):
         return readout
@@ -200,7 +200,7 @@ def share_out(
     Args:
         epsilon: Of all of it.
         readout: Stage two, whose parts have default shares.
-        facts: Whether the outcome model has room to say anything.
+        facts: Whether the outcome model has an interval to vary in.
         shares: In place of the defaults, by name.
 
     Raises:

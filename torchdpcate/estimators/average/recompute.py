@@ -1,20 +1,16 @@
 """What in a released average effect does not follow from its numbers, its public constants and what was charged.
 
 Every number and coefficient needs its charge, each charge the epsilon that the statement has, and each scale of noise
-is that of the mechanism at what was charged. Estimate and interval are worked out anew by the mechanism itself. Not
+is that of the mechanism at what was charged. Estimate and interval are recomputed by the mechanism itself. Not
 compared is what rests on facts that no statement has: a constant centre of outcomes, ranges of the nuisances of AIPW,
-and settings such as slope_bound or groups, which anybody might have chosen; nor fits of other makers.
+and free settings such as slope_bound or groups; nor fits that are not the library's.
 """
 
 import math
 from collections.abc import Iterator
 from typing import Any
 
-from torchdpcate.estimators.average.recompute_parts import (
-    balance_problems,
-    beside_problems,
-    fit_problems,
-)
+from torchdpcate.estimators.average.recompute_parts import balance_problems, beside_problems, fit_problems
 from torchdpcate.estimators.average.stated import (
     FITTED,
     NUISANCE,
@@ -69,7 +65,7 @@ def problems(mechanism: type[AverageMechanism], release: AverageEffectRelease) -
 
 
 def _uncharged(mechanism: type[AverageMechanism], stated: StatedEffect) -> Iterator[str]:
-    """Problems of what no charge is for."""
+    """Problems of contents without a charge."""
     release, parts = stated.release, mechanism.numbers_of(stated.estimand)
     for name in release.numbers:
         part = parts.get(name, name)
@@ -93,7 +89,7 @@ def _uncharged(mechanism: type[AverageMechanism], stated: StatedEffect) -> Itera
 
 
 def _settings(mechanism: type[AverageMechanism], stated: StatedEffect) -> Iterator[str]:
-    """Problems of settings that stand in several places: estimand, overlap, loss and the centre of outcomes."""
+    """Problems of settings that are stated more than once: estimand, overlap, loss and the centre of outcomes."""
     release, public = stated.release, stated.public
     if release.privacy.level == Level.CERTIFIED and not of_library(stated.estimand):
         yield f"the {release.estimand} is no estimand of the library, but it is called certified"
@@ -114,7 +110,7 @@ def _settings(mechanism: type[AverageMechanism], stated: StatedEffect) -> Iterat
 
 
 def _modelled(bounds: Any) -> bool:
-    """Whether bounds leave an outcome model something to say; bounds that are none are reported elsewhere."""
+    """Whether bounds leave an outcome model an interval; invalid bounds are reported elsewhere."""
     if bounds is None:
         return False
     try:
@@ -125,7 +121,7 @@ def _modelled(bounds: Any) -> bool:
 
 
 def _blocks(mechanism: type[AverageMechanism], stated: StatedEffect) -> Iterator[str]:
-    """Problems of who pays: the records for all of it, and a block of their own for nuisances."""
+    """Problems of the blocks: one that is released from, and one of its own for nuisances."""
     blocks, apart = stated.release.privacy.blocks, mechanism.on_nuisances
     if {block.name for block in blocks} != ({NUISANCE, RECORDS} if apart else {RECORDS}):
         yield f"its blocks of records are not those of {mechanism.name}"

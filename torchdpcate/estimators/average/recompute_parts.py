@@ -60,7 +60,7 @@ def _level(stated: StatedEffect, what: str, name: str, entry: Entry) -> Iterator
 
 
 def _noise(stated: StatedEffect, what: str, name: str, entry: Entry, features: FeatureMap) -> Iterator[str]:
-    """Problems of a fit's constants and charge, and of what its statement says that its noise leaves."""
+    """Problems of a fit's constants and charge, and of the imbalance that its noise is stated to leave."""
     balancing, of = stated.balancing and what == "weights", stated.estimand
     loss: Loss = BalancingLoss(of) if balancing and of.scoring_rule is not None else Logistic()
     if what == "outcome_model":
@@ -116,7 +116,7 @@ def _expected(stated: StatedEffect, table: BalanceTable, features: FeatureMap, s
     assert needed.expected_sd is not None
     if not all(same(*pair) for pair in zip(table.expected_sd, needed.expected_sd, strict=True)):
         return False
-    if ridge is None:  # a fit of another maker
+    if ridge is None:  # a fit that is not the library's
         return all(abs(mean) <= _MOST for mean in table.expected)
     return all(same(*pair) for pair in zip(table.expected, needed.expected, strict=True))
 
@@ -138,7 +138,7 @@ def _statistics(stated: StatedEffect, table: BalanceTable, rows: int, size: floa
         and all(same(sd, after) for sd in table.after_sd)
     ):
         yield "the noise in its balance statistics is not what was paid for"
-    # plain sums are at most n in their unit, of which `before` has the noise
+    # plain sums are at most n in their unit, of which ``before`` has the noise
     noise = statistics.sums(n).released_scale(2 * rows) * k_norm_deviation(2 * rows, math.inf)
     plain = before * (n / noise + FAR)
     for values, reach in ((table.before, plain), (table.after, n * stated.estimand.largest / size + FAR * after)):

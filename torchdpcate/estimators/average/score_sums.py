@@ -25,7 +25,7 @@ from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.session import FitSession
 
 SHARES = {"score": 0.75, "size": 0.05, "spread": 0.20}
-"""Parts of the budget; without a size to buy (ATE) the other two share it all. About best for n from 2,500 to 25,000
+"""Parts of the budget; without a private size (ATE) the other two share it all. About best for n from 2,500 to 25,000
 records, epsilon from 0.5 to 5 and eta = 0.1."""
 
 
@@ -96,9 +96,9 @@ def release_scores(
     tau, divisor = effect(total, size, noise_b, ranges, n)
     most = ranges.reach(tau).square()
     squares = exact_sum((a - tau[:, None] * b).square().minimum(most[:, None]), n, most.amax().item())
-    spread, noise_q = add_noise("spread", squares, _square_change(most, n))
-    upper = _upper(spread, noise_q, most, n)
-    sums = {"score": total, **({"size": size} if "size" in mechanisms else {}), "spread": spread}
+    squares, noise_q = add_noise("spread", squares, _square_change(most, n))
+    upper = _upper(squares, noise_q, most, n)
+    sums = {"score": total, **({"size": size} if "size" in mechanisms else {}), "spread": squares}
     return _estimate(tau, divisor, upper, torch.stack([noise_a, tau.abs() * noise_b], 1), noise_b, sums)
 
 
@@ -109,9 +109,9 @@ def conclude(scored: Scored, ranges: ScoreRanges, estimand: Estimand) -> NoisyEs
     total, size = exact_sum(a, n, ranges.largest), exact_sum(b, n, 1.0)
     none = torch.zeros_like(total)
     tau, divisor = effect(total, size, none, ranges, n)
-    spread = (a - tau[:, None] * b).square().sum(1)
-    sums = {"score": total, "size": size, "spread": spread}
-    return _estimate(tau, divisor, spread, none[:, None], none, sums)
+    squares = (a - tau[:, None] * b).square().sum(1)
+    sums = {"score": total, "size": size, "spread": squares}
+    return _estimate(tau, divisor, squares, none[:, None], none, sums)
 
 
 def _square_change(most: Tensor, n: int) -> Tensor:
@@ -142,7 +142,7 @@ def effect(total: Tensor, size: Tensor, noise_b: Tensor, ranges: ScoreRanges, n:
 def _estimate(
     tau: Tensor,
     divisor: Tensor,
-    spread: Tensor,
+    squares: Tensor,
     noise: Tensor,
     noise_b: Tensor,
     sums: Mapping[str, Tensor],
@@ -150,7 +150,7 @@ def _estimate(
     """Return an estimate with the law of its error, by its denominator, squared scores and Laplace scales [runs, k]."""
     return NoisyEstimate(
         estimate=tau,
-        gaussian=spread.sqrt() / divisor,
+        gaussian=squares.sqrt() / divisor,
         laplace=noise / divisor[:, None],
         polytope=None,
         noise_dominated=divisor <= SCALES * noise_b,
@@ -176,12 +176,12 @@ class DoublyRobust(AverageMechanism):
 
     @classmethod
     def numbers_of(cls, estimand: Estimand) -> Mapping[str, str | None]:
-        """See `AverageMechanism`: no size where it is the number of records."""
+        """See ``AverageMechanism``: no size where it is the number of records."""
         return {name: part for name, part in cls.numbers.items() if name != "size" or not estimand.public_size}
 
     @classmethod
     def work_out(cls, stated: StatedEffect) -> Recomputed:
-        """See `AverageMechanism`; ranges of the nuisances are stated in part alone."""
+        """See ``AverageMechanism``; ranges of the nuisances are stated in part alone."""
         of, n, every = stated.estimand, stated.n, stated.release.privacy.n
         least, most = (as_number(end) for end in stated.public["size_range"])
         if not of.has_score() or not of.score_sizes_are_possible(least, most):

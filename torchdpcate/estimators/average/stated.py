@@ -21,9 +21,9 @@ from torchdpcate.release.blocks import Block
 from torchdpcate.release.holds_if import holds_if
 
 EFFECT_ESTIMATORS = Registry("effect/estimator")
-"""How weighted records become an estimate, by name."""
+"""Effect estimators on weighted records, by name."""
 AVERAGE_MECHANISMS = Registry("effect/mechanism")
-"""What else releases average effects, by name."""
+"""Other mechanisms that release average effects, by name."""
 
 RECORDS, NUISANCE = "records", "nuisance"
 """The block that is released from, and one that trains nuisances alone."""
@@ -173,7 +173,7 @@ class Recomputed:
 
 
 def exactly(constants: Mapping[str, float]) -> dict[str, tuple[float, float]]:
-    """Return constants that may have no other value, as `Recomputed` has them."""
+    """Return constants that may have no other value, as ``Recomputed`` has them."""
     return {name: (value, value) for name, value in constants.items()}
 
 
@@ -187,7 +187,7 @@ def states(*constants: str, fits: tuple[str, ...] = ()) -> Stated:
 
     Args:
         constants: Names of public constants beside learner, estimand, eta and what the estimate rests on.
-        fits: What was fitted privately before, of which `FIT_CONSTANTS` are stated.
+        fits: What was fitted privately before, of which ``FIT_CONSTANTS`` are stated.
     """
     fitted = (f"{what}_{name}" for what in fits for name in FIT_CONSTANTS)
     may = frozenset(("holds_if", *constants, *fitted))
@@ -240,7 +240,7 @@ class AverageMechanism:
 
     @classmethod
     def recompute(cls, release: AverageEffectRelease) -> Iterator[str]:
-        """Return what of a release does not follow from its public facts; see `estimators.mechanism`."""
+        """Return what of a release does not follow from its public facts; see ``estimators.mechanism``."""
         from torchdpcate.estimators.average.recompute import problems  # which knows the mechanisms
 
         yield from problems(cls, release)

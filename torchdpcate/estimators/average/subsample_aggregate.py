@@ -17,9 +17,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.peers import GROUP_RANGE, SubsampleAggregate, mean_estimate, sum_mechanisms
-from torchdpcate.estimators.average.stated import (
-    AverageMechanism,
-)
+from torchdpcate.estimators.average.stated import AverageMechanism
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import integer, positive
 from torchdpcate.privacy.exact_sums import exact_sum

@@ -1,4 +1,4 @@
-"""Neighbouring records on which stage two, the balance statistics and the whole effect are attacked."""
+"""Neighbouring records on which stage two, the balance statistics and the complete effect are attacked."""
 
 import math
 from collections.abc import Callable, Mapping

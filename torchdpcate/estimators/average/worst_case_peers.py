@@ -63,7 +63,7 @@ class Crowd(StackedRecords):
     counts: Tensor
 
     def minimise(self, loss: Loss, target: Target, gamma: float, linear_terms: Tensor, tolerance: float) -> Tensor:
-        """See `Records`."""
+        """See ``Records``."""
         return minimise(self.batch.psi, target(self.batch), self.counts, loss, gamma, linear_terms, tolerance)
 
     def log_density(self, theta: Tensor, loss: Loss, target: Target, gamma: float, scale: float) -> Tensor:
@@ -85,7 +85,7 @@ def _opposed(world: int) -> Crowd:
 @worst_case(
     "horvitz_thompson",
     HorvitzThompsonEffect,
-    pair="a record treated where nobody is, or untreated where everybody is treated; coefficients and sum are shown",
+    pair="a record treated where no other is, or untreated where all others are; coefficients and sum are shown",
 )
 def _horvitz_thompson(budget: PrivacyBudget) -> Game:
     worlds = [_opposed(world) for world in (0, 1)]
@@ -154,7 +154,7 @@ def _scored(world: int) -> Scored:
 @worst_case(
     "aipw",
     DoublyRobustEffect,
-    pair="a scored record of the better outcome, treated where hardly anybody is, or untreated where hardly anybody is",
+    pair="a scored record of the better outcome, treated, or untreated, where almost no other record is",
 )
 def _aipw(budget: PrivacyBudget) -> Game:
     worlds = [_scored(world) for world in (0, 1)]
@@ -171,11 +171,11 @@ def _aipw(budget: PrivacyBudget) -> Game:
 
     def log_density(shown: Tensor, a: Tensor) -> Tensor:
         """Of the noise in the sum of scores, and of that in their squares given the effect that it leads to."""
-        total, spread = shown.T
+        total, squares = shown.T
         size, none = torch.full_like(total, _SCORED), torch.zeros_like(total)
         tau, _ = effect(total, size, none, ranges.repeated(len(shown)), _SCORED)
         exact, noise_q = (a - tau[:, None]).square().sum(1), ranges.reach(tau).square() * unit["spread"]
-        return -(total - a.sum()).abs() / (ranges.change * unit["score"]) - (spread - exact).abs() / noise_q
+        return -(total - a.sum()).abs() / (ranges.change * unit["score"]) - (squares - exact).abs() / noise_q
 
     return Game(
         draw,

@@ -8,6 +8,7 @@ from torch import Tensor
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.data.domain import Domain
 from torchdpcate.erm.balancing_loss import BalancingLoss
+from torchdpcate.erm.losses import Loss
 from torchdpcate.erm.noisy_gradient import NoisyGradient
 from torchdpcate.erm.objective_fit import ObjectiveFit
 from torchdpcate.erm.records import Batch, StackedRecords, arm
@@ -38,18 +39,19 @@ def _separated(world: int, others: int) -> StackedRecords:
     return _records(x, z)
 
 
-def log_density(theta: Tensor, records: StackedRecords, ridge: float, scale: float) -> Tensor:
-    r"""Log density [runs], up to a constant, of the minimiser of `_STEEP`'s sum that box noise perturbs.
+def log_density(theta: Tensor, records: StackedRecords, loss: Loss, ridge: float, scale: float) -> Tensor:
+    r"""Log density [runs], up to a constant, of the minimiser of a sum of losses that box noise perturbs.
 
     .. math:: \ln\det F''(\theta) - \|F'(\theta)\|_\infty / s
 
     Args:
         theta: Where, [runs, p].
         records: The records.
+        loss: Of a record.
         ridge: gamma.
         scale: s.
     """
-    _, gradient, hessian = records.slopes(_STEEP, arm, theta)
+    _, gradient, hessian = records.slopes(loss, arm, theta)
     hessian.diagonal(dim1=1, dim2=2).add_(ridge)
     return torch.logdet(hessian) - (gradient + ridge * theta).abs().amax(1) / scale
 
@@ -71,7 +73,8 @@ def _objective(budget: PrivacyBudget) -> Game:
         event=fit.event,
         guarantee=Guarantee(Level.CERTIFIED, PrivacyBudget(budget.epsilon, 0.0)),
         evidence=lambda theta: (
-            log_density(theta, worlds[1], fit.ridge, scale) - log_density(theta, worlds[0], fit.ridge, scale)
+            log_density(theta, worlds[1], _STEEP, fit.ridge, scale)
+            - log_density(theta, worlds[0], _STEEP, fit.ridge, scale)
         ),
         most_runs=100_000,
     )

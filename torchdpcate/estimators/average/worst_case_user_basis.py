@@ -9,6 +9,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.erm.losses import Logistic
 from torchdpcate.erm.objective_fit import ObjectiveFit
 from torchdpcate.erm.records import Batch, StackedRecords, arm
+from torchdpcate.estimators.average.worst_case_stage_one import log_density
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import UserFeatures, on_domain
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -23,7 +24,7 @@ _SHARE = 0.9  # of epsilon that the objective noise spends; the pair does not mo
 class _Ages(FeatureMap):
     """(1, age), age in years: norms up to 90, where ||psi|| <= 1 is what every claim rests on."""
 
-    __module__ = "a_user"  # or the library would vouch for it
+    __module__ = "a_user"  # or it would count as the library's own
 
     @property
     def dimension(self) -> int:
@@ -55,15 +56,13 @@ def _user_basis(budget: PrivacyBudget) -> Game:
     fit = ObjectiveFit("box", share=_SHARE).prepare(loss, _RECORDS, features, pure)
     worlds, scale = [_records(features, treated) for treated in (0.0, 1.0)], fit.public["tilt_scale"]
 
-    def log_density(theta: Tensor, world: int) -> Tensor:
-        _, gradient, hessian = worlds[world].slopes(loss, arm, theta)
-        hessian.diagonal(dim1=1, dim2=2).add_(fit.ridge)
-        return torch.logdet(hessian) - (gradient + fit.ridge * theta).abs().amax(1) / scale
-
     return Game(
         draw=lambda world, runs, noise: fit.draw(worlds[world], arm, noise, runs),
         event=fit.event,
         guarantee=Guarantee(Level.CERTIFIED, pure).resting_on(features.conditions),
-        evidence=lambda theta: log_density(theta, 1) - log_density(theta, 0),
+        evidence=lambda theta: (
+            log_density(theta, worlds[1], loss, fit.ridge, scale)
+            - log_density(theta, worlds[0], loss, fit.ridge, scale)
+        ),
         most_runs=100_000,
     )

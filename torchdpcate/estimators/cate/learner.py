@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -46,11 +47,12 @@ if TYPE_CHECKING:
 
 
 @renamed(compare_noise="plan", curator_effect="nonprivate_effect")
+@dataclass(eq=False, repr=False)
 class CATELearner(PrivateEstimator):
     """Two-stage learner of E[Y(1) - Y(0) | x].
 
-    The records are put into a random order that nobody sees and then split by position (``DisjointSplit`` or
-    ``CrossFit``). One part trains (pi, mu0, mu1) with privacy and sells the Huber threshold; the other fits g = g0 + f
+    The records are put into a secret random order and then split by position (``DisjointSplit`` or
+    ``CrossFit``). One part trains (pi, mu0, mu1) and the Huber threshold with privacy; the other fits g = g0 + f
     with g0 = mu1 - mu0. A record lies in one block, so a release costs (max epsilon, max delta) over the blocks.
 
     Guarantee:
@@ -83,7 +85,7 @@ class CATELearner(PrivateEstimator):
         threshold_: Private Huber threshold, in outcome units; None if none was needed.
         stage_: The fitted second stage. The curator's, never to be published.
         blocks_: Positions of the records of each block, public: they follow from n, ``split`` and ``seed``. With
-            privacy they are positions in an order that nobody knows, see ``checked_records``.
+            privacy they are positions in a secret order, see ``checked_records``.
 
     Example:
         >>> from torchdpcate import Dataset1
@@ -94,36 +96,21 @@ class CATELearner(PrivateEstimator):
         ('certified', (60,))
     """
 
-    score: RegressionScore
+    domain: Domain | TableSchema
+    budget: PrivacyBudget | None
+    _: KW_ONLY
+    nuisance: NuisanceRecipe | None = None
+    second_stage: SecondStage | None = None
+    split: float | Split = 0.5
+    seed: int = 0
+    trainer: "Callable[..., Trainer] | None" = None
+    noise: NoiseSource | None = None
+    ledger_path: str | Path | None = None
+    screen: Screening | None = None
+    tune: Tuning | None = None
+    filter: str = "sums"
 
-    def __init__(
-        self,
-        domain: Domain | TableSchema,
-        budget: PrivacyBudget | None,
-        *,
-        nuisance: NuisanceRecipe | None = None,
-        second_stage: SecondStage | None = None,
-        split: float | Split = 0.5,
-        seed: int = 0,
-        trainer: "Callable[..., Trainer] | None" = None,
-        noise: NoiseSource | None = None,
-        ledger_path: str | Path | None = None,
-        screen: Screening | None = None,
-        tune: Tuning | None = None,
-        filter: str = "sums",
-    ) -> None:
-        self.domain = domain
-        self.budget = budget
-        self.nuisance = nuisance
-        self.second_stage = second_stage
-        self.split = split
-        self.seed = seed
-        self.trainer = trainer
-        self.noise = noise
-        self.ledger_path = ledger_path
-        self.screen = screen
-        self.tune = tune
-        self.filter = filter
+    score: ClassVar[RegressionScore]
 
     def _prepare(self, records: CausalData) -> None:
         self._public = {"learner": type(self).__name__, "split": self._split().fact, "seed": self.seed}
@@ -138,12 +125,8 @@ class CATELearner(PrivateEstimator):
         self.threshold_ = first.private_threshold(blocks, self._session)
         self.second_stage_ = self._tuned(blocks)
         tried = () if self.tune is None else self.tune.conditions
-        self._own = (
-            *self._own_learner(),
-            *tried,
-            *own_code("nuisances", self.nuisance),
-            *own_code("second stage", self.second_stage),
-        )
+        own = own_code("nuisances", self.nuisance) + own_code("second stage", self.second_stage)
+        self._own = self._own_learner() + tried + own
         device = self._trainer()().strategy.root_device
         self.stage_ = self.second_stage_.fit(
             first.block(blocks, self._split().folds, device),
@@ -199,9 +182,9 @@ class CATELearner(PrivateEstimator):
         """Release effects in one of three ways.
 
         Args:
-            kind: ``function`` (`release_function`), ``queries`` (`release_queries`) or ``online`` (`answer_online`).
-            args: What the way takes: queries, or a folder.
-            settings: What else it takes.
+            kind: ``function``, ``queries``, ``online``: ``release_function`` and so on.
+            args: Of that method: queries, or a folder.
+            settings: Its other arguments.
 
         Raises:
             InputError: No such kind; and see the way.
@@ -419,7 +402,7 @@ class CATELearner(PrivateEstimator):
 
     def _own_learner(self) -> tuple[Condition, ...]:
         """The condition of a learner, or of a score with its bounds, that is no class of the library."""
-        return (*own_code("learner", self), *own_code("score", self.score))
+        return own_code("learner", self) + own_code("score", self.score)
 
     def _spend(
         self, mechanism: Mechanism, run: Callable[..., Any], budget: PrivacyBudget | None

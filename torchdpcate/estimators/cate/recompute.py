@@ -93,7 +93,7 @@ class EffectFacts:
             return None
         domain = self.release.domain if self._columns is None else self.release.domain.select(self._columns)
         if any(config.get(name, 0) > _MOST_FEATURES for name in ("degree", "pairs", "points")):
-            raise ValueError("more features than anybody takes")
+            raise ValueError("more features than are supported")
         features = kind(**config)
         if sum(map(math.prod, features.shapes(domain.dimension).values())) > _MOST_NUMBERS:
             raise ValueError("a map that takes more memory than verification has")
@@ -211,7 +211,7 @@ class EffectFacts:
             if not known or as_number(kernel["bandwidth"]) <= 0:
                 yield "its kernel is none of the library's"
         elif self.head["features"]["name"] not in FEATURE_MAPS and self.privacy.level == Level.CERTIFIED:
-            yield "its feature map is none of the library's, which nobody has proved bounds of"
+            yield "its feature map is none of the library's, so its bounds are not proved"
 
     @property
     def head(self) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class Split(ABC):
 
     @abstractmethod
     def nuisance_budget(self, budget: PrivacyBudget) -> PrivacyBudget:
-        """Return what training and buying settings may spend of a block's budget."""
+        """Return what training and tuning may spend of a block's budget."""
 
     @abstractmethod
     def release_budget(self, budget: PrivacyBudget) -> PrivacyBudget:

@@ -47,11 +47,11 @@ def least_risk(problem: LinearProblem, radius: float) -> Risk:
     minimiser itself moves*; one hundredth of that is added for the gap to the exact minimum (weak duality).
 
     Args:
-        problem: the regression; a Huber threshold, finite.
+        problem: The regression; a Huber threshold, finite.
         radius: rho, public.
 
     Raises:
-        NumericalError: it was not found to that gap; nothing may be chosen.
+        NumericalError: It was not found to that gap; nothing may be chosen.
 
     Example:
         >>> psi = torch.ones(100, 1, dtype=torch.float64)
@@ -93,9 +93,9 @@ def _risk(problem: LinearProblem, theta: Tensor) -> float:
 class Tuning:
     r"""Chooses feature map and ridge of a linear second stage, all combinations of which are public.
 
-    A candidate's score is minus the sum of its `least_risk` on the nuisance block and what public facts say of its
+    A candidate's score is minus the sum of its ``least_risk`` on the nuisance block and what public facts say of its
     release: the variance of its noise (as of objective perturbation) and of its fit, at a public grid of
-    covariates, weighted as the risk weighs them. `generalised_select` then chooses.
+    covariates, weighted as the risk weighs them. ``generalised_select`` then chooses.
 
     Guarantee:
         Certified, pure epsilon. It is the risk that is private, not the candidates' heads, which never leave: a
@@ -103,13 +103,13 @@ class Tuning:
         about a quarter of a threshold *whatever n is*, since the ridge falls as 1/n.
 
     Args:
-        features: feature maps to choose from.
-        noise_ratios: noise ratios to choose from, see ``RidgeSecondStage``.
-        share: share of the nuisance block's epsilon that pays for it, in (0, 1).
-        radius: norm of the heads over which risks are compared, in thresholds.
+        features: Feature maps to choose from.
+        noise_ratios: Noise ratios to choose from, see ``RidgeSecondStage``.
+        share: Share of the nuisance block's epsilon that pays for it, in (0, 1).
+        radius: Norm of the heads over which risks are compared, in thresholds.
 
     Raises:
-        InputError: nothing to choose from, or a value out of its range.
+        InputError: Nothing to choose from, or a value out of its range.
 
     Example:
         >>> tuning = Tuning(features=(Legendre(1), Legendre(2)), noise_ratios=(0.25, 0.5))
@@ -213,9 +213,9 @@ def _excess(problem: LinearProblem, tuned: int, n: int, budget: PrivacyBudget | 
     """
     v = problem.v
     solved = torch.cholesky_solve(v.T, torch.linalg.cholesky(problem.curvature)).T
-    spread = (v * solved).sum(1).mean().item() * _VARIANCE * (1 / n + 1 / tuned)
+    variance = (v * solved).sum(1).mean().item() * _VARIANCE * (1 / n + 1 / tuned)
     if budget is None:
-        return spread
+        return variance
     bound, ridge = problem.weight_bound, problem.ridge
     _, noise_scale = objective_noise(budget.epsilon, budget.delta, weight_bound=bound, threshold=1.0, ridge=ridge, n=n)
-    return spread + (noise_scale / (2 * n)) ** 2 * solved.square().sum(1).mean().item()
+    return variance + (noise_scale / (2 * n)) ** 2 * solved.square().sum(1).mean().item()

@@ -1,4 +1,4 @@
-"""The head trained by DP-SGD: its loss, its plan, its price, and that it finds the ridge minimum."""
+"""The head trained by DP-SGD: its loss, its plan, its charge, and that it finds the ridge minimum."""
 
 import math
 
@@ -52,7 +52,7 @@ def test_with_a_vast_budget_it_finds_the_minimum():
     torch.testing.assert_close(theta, solve(given).theta, atol=2e-3, rtol=0)
 
 
-def test_the_price_is_the_whole_run_at_once():
+def test_the_charge_is_the_full_run_at_once():
     given = problem()
     mechanism = DPSGDHead(batch_size=100, epochs=4)
     ready = mechanism.prepare(given_stage(given), BUDGET)
@@ -65,7 +65,7 @@ def test_the_price_is_the_whole_run_at_once():
     assert [(event, count) for event, _, count in made] == [(plan.event, 16)]
 
 
-def test_a_batch_larger_than_the_block_is_the_whole_block():
+def test_a_batch_larger_than_the_block_is_the_block():
     plan = DPSGDHead(batch_size=1024).plan(400, 0.9, BUDGET)
     assert plan.sampling_rate == 1.0
 

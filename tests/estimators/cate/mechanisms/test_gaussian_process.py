@@ -1,4 +1,4 @@
-"""Function noise in batch: its scale, its law, its price, and what it refuses."""
+"""Function noise in batch: its scale, its law, its charge, and what it refuses."""
 
 import math
 

@@ -81,7 +81,7 @@ class Recorder(NoiseSource):
         return values
 
     def laplace(self, size, scale):
-        raise AssertionError("no mechanism of this room draws Laplace noise")
+        raise AssertionError("no mechanism of this package draws Laplace noise")
 
     def generator(self, device="cpu"):
         return self.inner.generator(device)
@@ -128,7 +128,7 @@ def grid_step(scale: float) -> float:
 
 
 def doubly_robust(n: int, ridge: float, threshold: float) -> LinearStage:
-    """Helpers' stage with the DR score: another B and S, to tell them from constants."""
+    """Helpers' stage with the DR score: another B and S, so that constants would show."""
     plain, score, eta = stage(n, ridge, threshold), DRScore(), nuisances()
     old = plain.block
 
@@ -174,7 +174,7 @@ def test_objective_draws_what_it_charges_for(make, bounds, budget):
     moved = tol / ridge + math.sqrt(p) * grid_step(linear_term.scale) / (2 * n * ridge)
     assert cover.scale == pytest.approx(on_a_grid(moved, exact, p), rel=ANALYTIC)
 
-    # The solver's noise taken off, theta solves the mean objective perturbed by the whole draw, up to the
+    # The solver's noise taken off, theta solves the mean objective perturbed by the full draw, up to the
     # solver's tolerance and half a grid step a coefficient (curvature at most 2 (1 + ridge)).
     theta = (head.output - cover.values).numpy()
     v, s = (problem.w[:, None] * problem.psi).numpy(), problem.s.numpy()
@@ -182,7 +182,7 @@ def test_objective_draws_what_it_charges_for(make, bounds, budget):
     gradient = slopes.sum(0) / n + 2 * ridge * theta + linear_term.values.numpy() / n
     allowed = tol + 2 * (1 + ridge) * math.sqrt(p) * grid_step(cover.scale) / 2
     assert np.linalg.norm(gradient) <= allowed * 1.01
-    # The check can tell: half the draw more or less would show.
+    # The check is sharp: half the draw more or less would show.
     assert ridge * cover.values.norm().item() > 10 * allowed
 
 
@@ -364,10 +364,10 @@ def test_the_threshold_is_selected_at_the_epsilon_charged(study, private, monkey
     )
     model.fit(study.records.x, study.records.a, study.records.y)
     assert kinds(noise.log) == [Charged, Charged, Selected]
-    (_, bought, selected) = noise.log
-    assert bought.event == ("nuisance", PureEvent(2.0 * private.budget_fraction))
+    (_, paid, selected) = noise.log
+    assert paid.event == ("nuisance", PureEvent(2.0 * private.budget_fraction))
     # The event as a privacy promise: epsilon at sensitivity 1, the most that one record moves a count.
-    assert selected.epsilon / selected.sensitivity == pytest.approx(bought.event[1].epsilon, rel=1e-12)
+    assert selected.epsilon / selected.sensitivity == pytest.approx(paid.event[1].epsilon, rel=1e-12)
     assert selected.sensitivity == 1.0
 
     first, _ = public_split(study.records.n, 0.5, 0)
@@ -380,7 +380,7 @@ def test_the_threshold_is_selected_at_the_epsilon_charged(study, private, monkey
     # a and y enter s - w g0 in another order of sums; no |s| lies within rounding of the grid.
     assert np.abs(s[:, None] / grid - 1).min() > 1e-12
     expected = -np.abs((s[:, None] <= grid).sum(0) - private.quantile * len(s))
-    # Counts are whole; the target q n is rounded to a multiple of 2^-20.
+    # Counts are integers; the target q n is rounded to a multiple of 2^-20.
     np.testing.assert_allclose(selected.scores.numpy(), expected, rtol=0, atol=2.0**-20)
     assert model.threshold_ == pytest.approx(grid[selected.index], rel=1e-12)
 

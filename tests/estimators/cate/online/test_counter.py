@@ -114,10 +114,10 @@ def test_an_entry_that_was_not_counted_is_taken_up(service, monkeypatch):
 
 
 def test_a_counter_that_is_gone_damaged_or_of_another_service_answers_nothing(service, tmp_path):
-    path, whole = tmp_path / "counter.json", (tmp_path / "counter.json").read_text()
+    path, stored = tmp_path / "counter.json", (tmp_path / "counter.json").read_text()
     other = create(tmp_path / "other", tmp_path / "other.json")
     other.answer(QUERIES)
-    for text in ("", "{}", whole.replace('"version": 1', '"version": 9'), whole.replace('"end": 32', '"end": 3'),
+    for text in ("", "{}", stored.replace('"version": 1', '"version": 9'), stored.replace('"end": 32', '"end": 3'),
                  (tmp_path / "other.json").read_text()):  # fmt: skip
         path.write_text(text)
         with pytest.raises(ReleaseFileError, match="counter"):
@@ -125,7 +125,7 @@ def test_a_counter_that_is_gone_damaged_or_of_another_service_answers_nothing(se
     path.unlink()
     with pytest.raises(ReleaseFileError, match="cannot be read"):
         service.answer(QUERIES)
-    path.write_text(whole)
+    path.write_text(stored)
     assert service.answer(QUERIES).shape == (8,)
 
 

@@ -1,4 +1,4 @@
-"""The history on disk: what was answered is counted, and whatever else happened to the files is told."""
+"""The history on disk: what was answered is counted, and whatever else happened to the files is detected."""
 
 import shutil
 
@@ -70,21 +70,21 @@ def test_two_readers_see_what_the_other_added(folder):
 
 
 def before_the_head(folder) -> tuple[bytes, bytes]:
-    """Let an entry be written whole, and the head not: as a crash between the two leaves it."""
+    """Let an entry be written in full, and the head not: as a crash between the two leaves it."""
     head = (folder / HEAD_FILE).read_bytes()
     history = History(folder, "run", 3)
     history.new_rows()
     history.append(rows(4.0))
-    whole = (folder / HISTORY_FILE).read_bytes()
+    stored = (folder / HISTORY_FILE).read_bytes()
     (folder / HEAD_FILE).write_bytes(head)
-    return head, whole
+    return head, stored
 
 
-def test_a_whole_entry_that_nobody_counted_is_taken_up(folder):
-    _, whole = before_the_head(folder)
+def test_a_complete_entry_that_the_head_does_not_count_is_kept(folder):
+    _, stored = before_the_head(folder)
     assert read(folder) == [1.0, 2.0, 3.0, 4.0]
     assert read(folder) == [1.0, 2.0, 3.0, 4.0]
-    assert (folder / HISTORY_FILE).read_bytes() == whole
+    assert (folder / HISTORY_FILE).read_bytes() == stored
 
 
 @pytest.mark.parametrize("missing", range(1, ENTRY + 1))
@@ -102,7 +102,7 @@ def test_a_torn_entry_was_never_answered_and_is_dropped(folder, missing):
 @pytest.mark.parametrize("kept", range(0, SLOT, 7))
 def test_a_torn_head_leaves_the_other_slot(folder, kept):
     """The entry is on the disk before the head is written, so it is taken up."""
-    head, whole = before_the_head(folder)
+    head, stored = before_the_head(folder)
     history = History(folder, "run", 3)
     with history.lock:
         assert len(history.new_rows()) == 4
@@ -111,7 +111,7 @@ def test_a_torn_head_leaves_the_other_slot(folder, kept):
     torn = head[:slot] + after[slot : slot + kept] + head[slot + kept :]
     (folder / HEAD_FILE).write_bytes(torn)
     assert read(folder) == [1.0, 2.0, 3.0, 4.0]
-    assert (folder / HISTORY_FILE).read_bytes() == whole
+    assert (folder / HISTORY_FILE).read_bytes() == stored
 
 
 @pytest.mark.parametrize("slot", [0, 1])
@@ -137,13 +137,13 @@ def test_entries_cut_off_by_hand_are_missed(folder, entries):
 def test_an_entry_cut_out_of_the_middle_is_missed(folder):
     data = (folder / HISTORY_FILE).read_bytes()
     (folder / HISTORY_FILE).write_bytes(data[: 32 + ENTRY] + data[32 + 2 * ENTRY :] + b"\0" * ENTRY)
-    with pytest.raises(ReleaseFileError, match="not those that were written"):
+    with pytest.raises(ReleaseFileError, match="not the ones that were written"):
         read(folder)
 
 
 @settings(max_examples=60, deadline=None)
 @given(at=st.integers(0, 32 + 3 * ENTRY - 1), bit=st.integers(0, 7))
-def test_every_bit_that_is_changed_is_told(tmp_path_factory, at, bit):
+def test_every_bit_that_is_changed_is_detected(tmp_path_factory, at, bit):
     folder = tmp_path_factory.mktemp("h")
     history = History(folder, "run", 3)
     history.create()

@@ -139,7 +139,7 @@ def test_the_same_query_gets_the_same_answer_in_any_order_and_after_a_restart(se
 
 
 def test_a_close_query_gets_a_close_answer_also_after_a_restart(tmp_path):
-    """Within 8 standard deviations of the jitter of both, which is all that tells them apart."""
+    """Within 8 standard deviations of the jitter of both, by which alone they differ."""
     service = create(tmp_path / "online", stage(threshold=0.05))
     before = service.answer(QUERIES)
     after = OnlineService.open(tmp_path / "online").answer((QUERIES + 1e-7).clamp(max=1.0))
@@ -282,16 +282,16 @@ def test_a_history_of_another_service_is_refused(service, tmp_path):
 
 def test_a_state_changed_by_hand_is_refused(service):
     service.answer(QUERIES)
-    path, whole = service.folder / STATE_FILE, (service.folder / STATE_FILE).read_bytes()
-    for at in range(9, len(whole), len(whole) // 40):
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+    path, stored = service.folder / STATE_FILE, (service.folder / STATE_FILE).read_bytes()
+    for at in range(9, len(stored), len(stored) // 40):
+        path.write_bytes(stored[:at] + bytes([stored[at] ^ 1]) + stored[at + 1 :])
         with pytest.raises(ReleaseFileError, match="damaged or changed"):
             OnlineService.open(service.folder)
-    path.write_bytes(whole)
+    path.write_bytes(stored)
     OnlineService.open(service.folder)
 
 
-def test_a_state_of_another_fit_is_told_by_its_answers(service):
+def test_a_state_of_another_fit_is_detected_by_its_answers(service):
     service.answer(QUERIES)
     state = service._state
     moved = dataclasses.replace(state, correction=dataclasses.replace(

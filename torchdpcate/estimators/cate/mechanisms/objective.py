@@ -40,7 +40,7 @@ def objective_noise(
     .. math:: \varepsilon_J = \ln(1 + B^2/(n\lambda)),\quad
         \sigma_b = 4\tau B\,\sigma_{AG}(\varepsilon - \varepsilon_J, \delta/2)
 
-    or `erm.objective_sigma` in two dimensions where delta is too large for the first; see `erm.gaussian_scale`.
+    or ``erm.objective_sigma`` in two dimensions where delta is too large for the first; see ``erm.gaussian_scale``.
 
     Args:
         epsilon: Budget of the objective noise.

@@ -17,7 +17,8 @@ from torchdpcate.second_stage.linear import LinearProblem
 from torchdpcate.second_stage.stage import LinearStage, SecondStageBlock
 
 DOMAIN = Domain([0.0], [1.0], -0.5, 0.5, overlap=0.1)
-"""One covariate; its two ends have orthonormal features under `Identity`, so records at one end leave the other be."""
+"""One covariate; its two ends have orthonormal features under ``Identity``, so records at one end do not move
+the other."""
 
 NEAR, FAR = 1.0, 0.0
 """Covariate of the record that is replaced, and of all the others."""

@@ -1,7 +1,7 @@
 """A counter outside the folder of an online service, by which a folder that was put back is recognised.
 
-A copy of a whole folder agrees with itself, and so does a backup. What they cannot change is a file elsewhere that says
-how far the history had come, and the digest that it had there. It is on the disk before an answer leaves. So of any
+A copy of a complete folder agrees with itself, and so does a backup. They cannot change a file elsewhere that states
+how far the history had come, and its digest there. It is on the disk before an answer leaves. So of any
 number of copies, at whatever time they are put back, only one goes on: the others lack entries, or have others.
 
 Whoever puts the counter back together with the folder is not noticed; keep it where backups and copies of the folder do

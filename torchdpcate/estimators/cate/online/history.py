@@ -2,21 +2,21 @@
 
 Two files. ``history.bin`` begins with a digest of the run and grows by entries, each a block of rows with the SHA-256
 of everything before and in it. ``head.bin`` says how many entries and bytes there are, and the digest of the last. It
-has two slots, written in turn and each with a checksum, so that one of them is always whole.
+has two slots, written in turn and each with a checksum, so that one of them is always intact.
 
 Order of an answer, all of it under a lock: the entry is written and flushed to the disk; then the head; then the
 answer leaves. What follows from it, wherever a process or the machine stops:
 
-- An entry that the head does not count was never answered. If it is whole it is taken up, for its noise is as good as
+- An entry that the head does not count was never answered. If it is complete it is kept, for its noise is as good as
   any; if it is torn it is dropped.
 - Every entry that was answered is counted by the head. Where entries are missing, changed, or of another run, the
   digests do not agree, and nothing is answered: noise drawn anew for an old query would be a second release.
 - A slot of the head that was torn, or damaged, does not match its checksum. The other one is behind, and what it does
   not count is complete, so it is taken up.
 
-Digests show damage, not a forger; and a copy of the whole folder, put back later, agrees with itself. A counter outside
-the folder shows it (``counter``), written after the head and before the answer leaves. Without one, never run a service
-from a copy, nor from a backup that is older than its last answer: each such run is a second release.
+Digests show damage, not forgery; and a copy of the complete folder, put back later, agrees with itself. A counter
+outside the folder shows it (``counter``), written after the head and before the answer leaves. Without one, never run a
+service from a copy, nor from a backup that is older than its last answer: each such run is a second release.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ HISTORY_FILE, HEAD_FILE, LOCK_FILE = "history.bin", "head.bin", "lock"
 _COUNT = struct.Struct("<Q")
 _SLOT = struct.Struct("<QQ32s")  # entries, bytes of the history, digest of the last entry
 _DIGEST = 32
-_FLUSH = getattr(os, "fdatasync", os.fsync)  # leaves the file's times behind, which nobody asks for
+_FLUSH = getattr(os, "fdatasync", os.fsync)  # without the file's times, which are not needed
 _SLOT_BYTES = _SLOT.size + _DIGEST
 _PUT_BACK = "its counter has seen other answers than are in it, so the folder is a copy or was put back"
 
@@ -101,7 +101,7 @@ class History:
                 raise self._refusal("entries are missing")
             rows, reached = self._entries(self._seen, head.end)
             if reached != head:
-                raise self._refusal("its entries are not those that were written")
+                raise self._refusal("its entries are not the ones that were written")
             self._seen = head
             rows = np.concatenate([rows, self._take_up(size)])
         if counted is not None and self._counter is not None:
@@ -140,19 +140,19 @@ class History:
         self._seen, self._slot = head, slot
 
     def _take_up(self, size: int) -> np.ndarray:
-        """Take up the whole entries beyond the head, and drop what is torn."""
+        """Keep the complete entries beyond the head, and drop torn ones."""
         if size == self._seen.end:
             return np.empty((0, self._width))
         rows, reached = self._entries(self._seen, size)
         # written again: a flush that failed may have left them in memory alone
-        whole = self._bytes(self._seen.end, reached.end)
-        _write(self.folder / HISTORY_FILE, whole, self._seen.end, cut=True)
+        complete = self._bytes(self._seen.end, reached.end)
+        _write(self.folder / HISTORY_FILE, complete, self._seen.end, cut=True)
         if reached != self._seen:
             self._advance(reached)
         return rows
 
     def _entries(self, start: _Head, end: int) -> tuple[np.ndarray, _Head]:
-        """Return the rows of the whole entries from ``start`` to ``end`` bytes, and where they end."""
+        """Return the rows of the complete entries from ``start`` to ``end`` bytes, and where they end."""
         if self._bytes(0, _DIGEST) != self._run:
             raise self._refusal("it is of another run")
         data = memoryview(self._bytes(start.end, end))
@@ -171,17 +171,17 @@ class History:
         return np.frombuffer(b"".join(found), dtype="<f8").reshape(-1, self._width), head
 
     def _head(self) -> _Head:
-        """Return the head, of the slot that is whole and counts most."""
+        """Return the head, of the intact slot that counts most."""
         data = self._bytes(0, 2 * _SLOT_BYTES + 1, HEAD_FILE)
         if len(data) != 2 * _SLOT_BYTES:
             raise self._refusal(f"{HEAD_FILE} is damaged")
         slots = [data[:_SLOT_BYTES], data[_SLOT_BYTES:]]
         heads = {i: _Head(*_SLOT.unpack(slot[: _SLOT.size])) for i, slot in enumerate(slots)}
-        whole = {i: head for i, head in heads.items() if head.pack(self._run) == slots[i]}
-        if not whole:
+        intact = {i: head for i, head in heads.items() if head.pack(self._run) == slots[i]}
+        if not intact:
             raise self._refusal(f"{HEAD_FILE} is damaged or of another run")
-        self._slot = max(whole, key=lambda i: whole[i].entries)
-        return whole[self._slot]
+        self._slot = max(intact, key=lambda i: intact[i].entries)
+        return intact[self._slot]
 
     def _size(self) -> int:
         try:

@@ -21,7 +21,7 @@ class _Stock:
         self._noise, self._owner, self._left = noise, 0, torch.empty(0, dtype=torch.float64)
 
     def take(self, count: int) -> Tensor:
-        """Return numbers that nobody has had, [count]."""
+        """Return numbers that were never used, [count]."""
         if self._owner != os.getpid():  # a fork has the same stock, and both would use it
             self._owner, self._left = os.getpid(), self._left[:0]
         if count > len(self._left):

@@ -17,7 +17,7 @@ JITTER = 1e-3
 """Variance of the independent noise that every query gets beside a unit kernel; it only ever adds noise."""
 
 LATTICE = 2.0**-50
-"""Spacing of the standard normal numbers that noise is mixed from: far finer than `answer_step`."""
+"""Spacing of the standard normal numbers that noise is mixed from: far finer than ``answer_step``."""
 
 _CHUNK = 256  # queries worked out at once
 _SHARE = 1e-5  # of the slack that is left, which one query may use

@@ -119,7 +119,7 @@ class OnlineService:
         Raises:
             InputError: A second stage without a sensitivity bound, or a folder or counter that is there or cannot be
                 made.
-            OSError: There is no room for what the service must keep.
+            OSError: The disk has no space for what the service must keep.
             BudgetError: The block cannot pay.
         """
         folder, terms, run = Path(folder), OnlineTerms.of(stage, budget), secrets.token_hex(16)
@@ -148,7 +148,7 @@ class OnlineService:
         """Take up the service of a folder.
 
         Args:
-            folder: Where `create` made it.
+            folder: Where ``create`` made it.
             noise: Where new noise comes from; None takes the operating system's entropy.
 
         Raises:
@@ -202,7 +202,7 @@ class OnlineService:
         return np.array([known[key] for key in keys], dtype=np.float64)
 
     def answer_tensor(self, X: Any) -> Tensor:
-        """Return `answer` as a tensor, [m]."""
+        """Return ``answer`` as a tensor, [m]."""
         return torch.from_numpy(self.answer(X))
 
     def release(self, X: Any) -> QueryRelease:
@@ -227,7 +227,7 @@ class OnlineService:
             self._forget()
             raise InputError(
                 f"{self.folder}: the history cannot be written ({error.strerror}), so nothing was answered; "
-                "make room on the disk and ask again"
+                "free space on the disk and ask again"
             ) from error
         except BaseException:
             self._forget()  # what is in memory may be ahead of the disk

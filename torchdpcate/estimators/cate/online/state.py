@@ -88,5 +88,5 @@ class ServiceState:
             counter = None if facts.get("counter") is None else str(facts["counter"])
             scale = float(facts["scale"])
             return cls(metadata["run"], correction, nuisances, schema, privacy, scale, columns, counter)
-        except Exception as error:  # whatever Python raises on contents that somebody made up
+        except Exception as error:  # whatever Python raises on forged contents
             raise ReleaseFileError(f"{path}: damaged or changed ({type(error).__name__}: {error})") from error
