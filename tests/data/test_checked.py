@@ -25,7 +25,7 @@ from torchdpcate import (
 from torchdpcate.candidates.constants import Constants
 from torchdpcate.data.checked import checked_records
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.rules.cross_validation import CrossValidatedRule
+from torchdpcate.estimators.rules.tuning import CrossValidatedRule
 from torchdpcate.nuisance.arms.fixed import FixedNuisances
 from torchdpcate.privacy.noise import SystemNoise
 

@@ -17,7 +17,7 @@ class TailAverage(WeightAveraging):
     removes much of the noise of single steps (Polyak and Juditsky 1992; De et al. 2022 for DP-SGD).
 
     Args:
-        steps: steps of the whole fit.
+        steps: steps of the fit.
         share: part of them to average, in (0, 1]; 0.5 is the later half.
 
     Raises:

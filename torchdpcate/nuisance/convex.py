@@ -40,7 +40,7 @@ class ConvexNuisanceConfig(NuisanceRecipe):
     With few covariates they need far less noise than networks: their noise grows with the number of features.
 
     Guarantee:
-        Certified (epsilon, delta): a pure share buys the median outcome (`outcome_median`), the rest pays one joint
+        Certified (epsilon, delta): a pure share releases the median outcome (`outcome_median`), the rest pays one joint
         objective perturbation (`joint_objective`; docs/guarantees/convex_nuisances.md).
 
     Args:
@@ -50,7 +50,7 @@ class ConvexNuisanceConfig(NuisanceRecipe):
             values needs its whole range, for the Huber loss would aim at its mode.
         propensity_share: the propensity's share of the squared gradient bound, in (0, 1).
         jacobian_share: share of epsilon that pays for small ridges, in (0, 1).
-        median_share: share of epsilon that buys the median, in (0, 1).
+        median_share: share of epsilon that releases the median, in (0, 1).
 
     Raises:
         InputError: a value out of its range.

@@ -24,7 +24,7 @@ class Nuisances(NuisanceModel):
         (1 - s) \left[-a \log \pi(x) - (1 - a) \log(1 - \pi(x))\right] + s \, (y - \mu_a(x))^2,
 
     with y on the [0, 1] outcome scale and s the `outcome_share`: squared errors on that scale are small, and
-    under clipping the larger part of a gradient would leave no room for the other.  Both networks are
+    under clipping the larger part of a gradient would leave nothing for the other.  Both networks are
     clipped jointly, so that one run of DP-SGD pays for both: this needs a lower noise multiplier than two
     runs at half the budget each.
 

@@ -28,7 +28,7 @@ class DPSGDPlan:
         \frac{1}{q n} \Big(\sum_{i \in S} g_i \min\{1, C / \|g_i\|\} + \sigma C Z\Big),
 
     where each record is in S with probability q, independently, and Z is standard normal. Gradients are clipped to
-    `clip_norm`, a little below C, which leaves room for rounding.
+    `clip_norm`, a little below C, which leaves a margin for rounding.
 
     Args:
         noise_multiplier: :math:`\sigma`, noise over clip norm; above 0.

@@ -16,7 +16,7 @@ from torchdpcate.privacy.noise import NoiseSource
 class PoissonSampler(Sampler):
     """Batch sampler in which each record is in each batch independently with probability q.
 
-    The sample is secret: amplification by sampling holds only against who cannot tell who was in it.  So the
+    The sample is secret: amplification by sampling holds only against who cannot see who was in it.  So the
     coins come from the noise source, not from the experiment's seed, and are never saved in a checkpoint.
     Batches have no fixed size and may be empty; every step counts. The chance of each record is q to within 2^-64, and
     never above it.

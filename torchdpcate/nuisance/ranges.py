@@ -1,4 +1,4 @@
-"""Public intervals of released nuisances over the whole domain: what sensitivities that follow from them rest on."""
+"""Public intervals of released nuisances over the domain: what sensitivities that follow from them rest on."""
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ _ROUNDING = 2.0**-44
 
 
 def nuisance_range(model: NuisanceModel, domain: Domain) -> tuple[Tensor, Tensor]:
-    r"""Return intervals of released nuisances over the whole domain: of P(A = 1) [2], and of both outcomes [2, 2].
+    r"""Return intervals of released nuisances over the domain: of P(A = 1) [2], and of both outcomes [2, 2].
 
     Exact for `ConvexNuisances`, which are additive: each coordinate's polynomial has its own range. For networks by
     interval arithmetic, layer by layer; for others the clips alone. Then pushed outwards by more than float64 rounds,

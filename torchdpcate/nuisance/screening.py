@@ -20,7 +20,7 @@ from torchdpcate.privacy.worst_case import Game, worst_case
 
 _SCORE_SENSITIVITY = 2.0  # a record adds a number in [-1, 1] to each sum
 _BATCH = 2**24  # numbers of covariates worked on at once
-_MEDIAN_SHARE = 0.07  # of the price of a screening
+_MEDIAN_SHARE = 0.07  # of the budget of a screening
 _SIGN_SCALE = 0.02  # of the outcome range: residuals beyond it count alike
 _POINTS = 201  # of the public grid of the median
 _COLUMNS = 12  # of the audit

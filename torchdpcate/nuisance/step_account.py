@@ -14,7 +14,7 @@ class StepAccount:
     """The steps of one DP-SGD run, as the ledger sees them.
 
     `steps` are those behind the present weights; `spent` are those the budget was charged for.  They differ
-    after a resume from a checkpoint older than the interruption: the steps taken since were seen by nobody
+    after a resume from a checkpoint older than the interruption: the steps taken since were seen by no one
     but were spent, so the run ends with fewer useful steps instead of overspending.
 
     The ledger counts a chunk (one epoch of steps) before the chunk begins, and is settled to what was really

@@ -21,7 +21,7 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, worst_case
 
 _RATE, _STEPS = 0.2, 10
-_CANARIES = 256  # of one fit; more make the backward pass dearer a canary
+_CANARIES = 256  # of one fit; more make the backward pass slower a canary
 _STRETCH = 8.0  # gradient norm of a canary over the clip norm
 
 

@@ -167,13 +167,13 @@ def test_the_propensity_column_is_weight_and_no_feature():
 def test_bought_constants_are_where_the_outcomes_are():
     x, a, y = records(4000)
     wide = Domain([0.0, 0.0], [1.0, 1.0], outcome_low=-100.0, outcome_high=500.0, overlap=0.2)
-    bought = OutcomeWeightedLearner(wide, PrivacyBudget(4.0, 0.0)).fit(x, a, y)
+    private = OutcomeWeightedLearner(wide, PrivacyBudget(4.0, 0.0)).fit(x, a, y)
     # at epsilon 0.2 each the rank is off by more than 200 of 4,000 with a probability of 600 exp(-20)
-    assert abs(bought.outcome_.centre - y.median()) < 1.2  # a step of the grid is 1.2
-    assert 0.3 < bought.outcome_.clip < 1.5
-    rule = bought.release()
+    assert abs(private.outcome_.centre - y.median()) < 1.2  # a step of the grid is 1.2
+    assert 0.3 < private.outcome_.clip < 1.5
+    rule = private.release()
     assert (rule.decide(x) == best(x)).mean() > 0.9
-    assert rule.privacy.public["outcome_clip"] == bought.outcome_.clip
+    assert rule.privacy.public["outcome_clip"] == private.outcome_.clip
     assert rule.privacy.epsilon == pytest.approx(4.0)
     charges = [charge.charge for charge in rule.privacy.charges]
     assert charges == [OUTCOME, Charge(Purpose.RELEASE, "objective_box")]
@@ -214,9 +214,9 @@ def test_explain_noise_names_the_spill_of_unpaid_weights():
     x, a, y = records(400)
     settings = {"ridge_bound": 1e9}
     spilled = TwoStageRule(DOMAIN, PrivacyBudget(4.0, 0.0), weights="ipw", **settings).fit(x, a, y).plan()
-    bought = TwoStageRule(DOMAIN, PrivacyBudget(4.0, 0.0), **settings).fit(x, a, y).plan()
+    private = TwoStageRule(DOMAIN, PrivacyBudget(4.0, 0.0), **settings).fit(x, a, y).plan()
     assert spilled.indirect_fraction > 0.3
-    assert bought.indirect_fraction == 0
+    assert private.indirect_fraction == 0
     assert any("weights=private" in line for line in spilled.advice)
     assert str(spilled).count("\n") > 3
 
@@ -362,7 +362,7 @@ def test_an_outcome_out_of_range_is_refused_before_anything_is_spent(tmp_path):
 
 
 def test_weights_that_are_all_zero_release_the_noise_of_the_ridge_alone():
-    """One outcome above the bound would weigh something: a refusal would tell that it is not there."""
+    """One outcome above the bound would weigh something: a refusal would reveal that it is not there."""
     x, a, y = records()
     for outcome in ("shifted", Shifted(low=1.0, high=2.0)):
         learner = TwoStageRule(DOMAIN, PrivacyBudget(4.0, 0.0), outcome=outcome, weights="constant")

@@ -13,7 +13,7 @@ MATCHINGS = [AllPairs(), CellPairs(["sex"]), CellPairs([0, 1]), GaussianPairs(0.
 
 
 def pairs(matching, x, a, r, sized):
-    """The totals from the whole matrix of comparisons."""
+    """The totals from the full matrix of comparisons."""
     z = DOMAIN.scale(x)
     if isinstance(matching, GaussianPairs):
         kappa = (-(z[:, None] - z[None]).square().sum(2) / (2 * matching.bandwidth**2)).exp()

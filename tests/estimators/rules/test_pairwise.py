@@ -206,7 +206,7 @@ def test_settings_without_a_guarantee_are_refused_before_anything_is_spent(setti
 
 
 def test_empty_matched_sets_release_the_noise_of_the_ridge_alone():
-    """One record more in the other arm's cell would be matched: a refusal would tell that it is not there."""
+    """One record more in the other arm's cell would be matched: a refusal would reveal that it is not there."""
     x, a, y = records(50)
     x[:, 1] = a  # no cell holds both arms
     learner = PairwiseRule(DOMAIN, BUDGET, matching=CellPairs(["x1"])).fit(x, a, y)

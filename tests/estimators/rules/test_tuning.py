@@ -1,4 +1,4 @@
-"""Choice of settings on the private records: the blocks, the price, the selection, and what is claimed."""
+"""Choice of settings on the private records: the blocks, the budget, the selection, and what is claimed."""
 
 import pytest
 import torch
@@ -8,10 +8,15 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import HuberHinge
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.rules.cross_validation import CrossValidatedRule
 from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
 from torchdpcate.estimators.rules.pairwise import PairwiseRule
-from torchdpcate.estimators.rules.tuning import SELECTION, PrivatelyTunedRule, _rule_tuning, agreement
+from torchdpcate.estimators.rules.tuning import (
+    SELECTION,
+    CrossValidatedRule,
+    PrivatelyTunedRule,
+    _rule_tuning,
+    agreement,
+)
 from torchdpcate.estimators.rules.two_stage import TwoStageRule
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
 from torchdpcate.features.maps import Identity, Legendre
@@ -69,7 +74,7 @@ def test_a_record_pays_in_one_block_and_all_cost_the_budget(tmp_path):
         PairwiseRule(DOMAIN, BUDGET),
         PairwiseRule(DOMAIN, PrivacyBudget(2.0, 0.0), mechanism="output"),
     ],
-    ids=["private weights", "split", "spill", "pairs", "pure output"],
+    ids=["private weights", "split", "indirect sensitivity", "pairs", "pure output"],
 )
 def test_every_rule_can_be_tuned(learner):
     tuned = PrivatelyTunedRule(learner, [300.0, 3000.0]).fit(*records(3000))
@@ -241,7 +246,7 @@ def test_a_tuned_rule_agrees_with_itself_and_has_a_card(weights, tmp_path):
 
 
 def test_blocks_that_lack_an_arm_are_fitted_like_any_other():
-    """Three treated records among 1,200: which blocks lack one is nobody's to know."""
+    """Three treated records among 1,200: which blocks lack one must not be known."""
     x, a, y = records()
     a[:] = 0
     a[:3] = 1

@@ -1,4 +1,4 @@
-"""Games on whole learners of rules: neighbours indeed, exact evidence, honest noise that is not refuted."""
+"""Games on learners of rules: neighbours indeed, exact evidence, honest noise that is not refuted."""
 
 import math
 
@@ -46,7 +46,7 @@ def test_one_term_of_outcome_weighted_learning_differs_and_all_that_is_public_ag
 
 def test_for_the_same_propensity_one_term_of_a_two_stage_rule_differs():
     before, after = (worst_case._two_stage_fit(world, PURE, NoiseSource.fixed(world)) for world in (0, 1))
-    # bought constants would differ, for the noise does
+    # private constants would differ, for the noise does
     assert before.outcome_.public(worst_case._DOMAIN) == after.outcome_.public(worst_case._DOMAIN)
     assert before.weights_.public == after.weights_.public  # ridge and scale of the first stage
     records = CausalData(*worst_case._records(1, 1.0))

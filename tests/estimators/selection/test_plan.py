@@ -201,8 +201,8 @@ def test_what_dominates_is_told_with_a_remedy():
     assert spilling.dominates == "privacy"
     assert "larger ridge" in spilling.advice
     assert "promises nothing" in str(spilling)
-    dear = regret_bound(1500, 0, 160, 0.01, nuisance_guarantee="frozen", errors=(0.0, 0.0), **FACTS)
-    assert "larger epsilon" in dear.advice
+    small = regret_bound(1500, 0, 160, 0.01, nuisance_guarantee="frozen", errors=(0.0, 0.0), **FACTS)
+    assert "larger epsilon" in small.advice
     assert "nothing is chosen" in regret_bound(10, 0, 1, 1.0, nuisance_guarantee="fixed", **FACTS).advice
 
 

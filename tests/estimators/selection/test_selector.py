@@ -1,4 +1,4 @@
-"""The selector as a whole: blocks, prices, refusals, and what it releases."""
+"""The selector as a whole: blocks, budgets, refusals, and what it releases."""
 
 import copy
 import pickle
@@ -359,5 +359,5 @@ def test_the_spread_holds_the_rounding_of_scores_and_their_last_places():
     largest = DOMAIN.outcome_range * (0.5 + 1 / DOMAIN.overlap)
     for n in (8, 100):
         chosen = selector(nuisance_guarantee="fixed").fit(*records(n))
-        room = chosen.range_sensitivity_ - chosen.guaranteed_.range_sensitivity - 2 * sum_grid(n, largest)
-        assert room >= 2.0**-48 * largest
+        margin = chosen.range_sensitivity_ - chosen.guaranteed_.range_sensitivity - 2 * sum_grid(n, largest)
+        assert margin >= 2.0**-48 * largest

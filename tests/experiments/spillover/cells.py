@@ -42,7 +42,7 @@ class CellMeans(ScoreNuisances):
     e: Tensor | None = None
     mu: Tensor | None = None
 
-    def fit(self, train: CausalData, facts, session=None) -> GuaranteedNuisances:
+    def fit(self, train: CausalData, facts, *, session=None) -> GuaranteedNuisances:
         cell, arm = (train.x[:, 0] > EDGE).long(), train.a.long()
         counts, sums = torch.zeros(2, facts.arms, dtype=torch.float64), torch.zeros(2, facts.arms, dtype=torch.float64)
         counts.index_put_((cell, arm), torch.ones(train.n, dtype=torch.float64), accumulate=True)

@@ -30,7 +30,7 @@ def test_nearest_neighbours_by_arm_and_an_arm_without_records():
     np.testing.assert_allclose(certified.nuisances.propensity(x[1:2])[0], [0.1, 0.1, 0.8])
     assert certified.nuisances.outcome(x).max() <= 1  # clipped
     assert certified.range_sensitivity == math.inf
-    assert certified.level is Level.HEURISTIC
+    assert nuisances.level is Level.HEURISTIC
 
 
 def test_what_is_no_learner_is_refused():

@@ -1,4 +1,4 @@
-"""Certificates about guesses: norms and distances by brute force, neighbours that come near them and never pass."""
+"""Certificates about targets: norms and distances by brute force, neighbours that come near them and never pass."""
 
 import math
 from dataclasses import replace
@@ -125,7 +125,7 @@ def test_no_neighbour_passes_the_certificate(case):
     reach, beta_logit = logit_deviation(m, shares, 1.0, ridge)
     index = torch.zeros(len(new.z), dtype=torch.long)
     places, base = new.psi[:: 2 * arms], torch.tensor(means, dtype=torch.float64)
-    found = dict.fromkeys(("spill", "own", "outcome", "propensity", "logit"), 0.0)
+    found = dict.fromkeys(("indirect", "own", "outcome", "propensity", "logit"), 0.0)
     for arm in range(arms):
         for y in (0.0, 1.0):
             many = crowd(m, min(1.0, math.sqrt(ridge)), y, arm, shares, means)
@@ -149,10 +149,10 @@ def test_no_neighbour_passes_the_certificate(case):
                     phi[..., a] += (outcome - mu[..., a]) / e[..., a]
                     gaps = phi[..., :, None] - phi[..., None, :]
                     found["own"] = max(found["own"], gaps.abs().max().item() / bound.own)
-                    found["spill"] = max(found["spill"], _range(gaps).max().item() / bound.indirect(1))
+                    found["indirect"] = max(found["indirect"], _range(gaps).max().item() / bound.indirect(1))
     assert max(found.values()) <= 1 + 1e-9
     assert found["outcome"] > 0.99
-    assert found["spill"] > least
+    assert found["indirect"] > least
 
 
 def _range(values: torch.Tensor) -> torch.Tensor:

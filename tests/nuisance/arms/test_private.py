@@ -1,4 +1,4 @@
-"""Nuisances that a private mechanism pays for: prices, spreads and more than two actions."""
+"""Nuisances that a private mechanism pays for: budgets, range sensitivities and more than two actions."""
 
 import pytest
 import torch

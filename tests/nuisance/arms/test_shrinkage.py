@@ -1,4 +1,4 @@
-"""Bought guesses: exact without privacy, of the stated sensitivity, and sensible when noise drowns the records."""
+"""Private targets: exact without privacy, of the stated sensitivity, and sensible when noise drowns the records."""
 
 from typing import ClassVar
 
@@ -48,9 +48,9 @@ class Watched(LaplaceMechanism):
 
 
 def test_without_privacy_it_is_the_shares_and_the_means():
-    guess = private_target(records([0, 0, 1, 1, 1], [1.0, 3.0, 30.0, 24.0, -10.0]), facts(5), None)
-    assert guess.propensity == pytest.approx([0.4, 0.6])
-    assert guess.outcome == pytest.approx([2.0, 44 / 3])
+    target = private_target(records([0, 0, 1, 1, 1], [1.0, 3.0, 30.0, 24.0, -10.0]), facts(5), None)
+    assert target.propensity == pytest.approx([0.4, 0.6])
+    assert target.outcome == pytest.approx([2.0, 44 / 3])
     nobody = private_target(records([0, 0, 1, 1, 1], [1.0, 3.0, 30.0, 24.0, -10.0]), facts(5, arms=3), None)
     assert nobody.propensity == pytest.approx([0.395, 0.595, 0.01])
     assert nobody.outcome == pytest.approx([2.0, 44 / 3, 48 / 5])  # the mean of all
@@ -83,18 +83,18 @@ def test_the_ledger_pays_before_the_noise_and_a_poor_one_gives_nothing():
 
 def test_with_many_records_it_is_near_the_truth():
     """Noise of scale 20: a hundredth of 2,000 treated, of a sum of 400: beyond 15 scales once in 10^6."""
-    guess = private_target(many(20_000), facts(20_000), 0.1)
-    assert guess.propensity == pytest.approx([0.9, 0.1], abs=15 * 40 / 20_000)
-    assert guess.outcome[0] == pytest.approx(10.0, abs=40 * 15 * 20 / 17_000)
-    assert guess.outcome[1] == pytest.approx(2.0, abs=2 * 40 * 15 * 20 / 1_400)
+    target = private_target(many(20_000), facts(20_000), 0.1)
+    assert target.propensity == pytest.approx([0.9, 0.1], abs=15 * 40 / 20_000)
+    assert target.outcome[0] == pytest.approx(10.0, abs=40 * 15 * 20 / 17_000)
+    assert target.outcome[1] == pytest.approx(2.0, abs=2 * 40 * 15 * 20 / 1_400)
 
 
 @pytest.mark.parametrize("arms", [2, 4])
 def test_where_noise_drowns_the_records_it_says_next_to_nothing(arms):
-    guess = private_target(many(50, arms), facts(50, arms), 1e-3)
+    target = private_target(many(50, arms), facts(50, arms), 1e-3)
     # the noise of a sum, of scale 2000, has a weight of 50 / 10^8; thirty scales
-    assert guess.propensity == pytest.approx([1 / arms] * arms, abs=0.02)
-    assert guess.outcome == pytest.approx([10.0] * arms, abs=40 * 0.1)
+    assert target.propensity == pytest.approx([1 / arms] * arms, abs=0.02)
+    assert target.outcome == pytest.approx([10.0] * arms, abs=40 * 0.1)
     with pytest.raises(InputError, match=r"larger privacy\.epsilon"):
         target_mechanism(1e-7, facts(50, arms))
 
@@ -102,8 +102,8 @@ def test_where_noise_drowns_the_records_it_says_next_to_nothing(arms):
 @pytest.mark.parametrize("seed", range(20))
 def test_it_is_always_a_guess_that_may_be_given(seed):
     given = facts(30, 3, overlap=0.2)
-    guess = private_target(many(30, 3), given, 0.05, FitSession(NoiseSource.fixed(seed)))
-    shares, means = guess.numbers(given)
+    target = private_target(many(30, 3), given, 0.05, FitSession(NoiseSource.fixed(seed)))
+    shares, means = target.numbers(given)
     assert shares.min() >= 0.2
     assert shares.sum() == pytest.approx(1)
     DOMAIN.check_outcome(means)

@@ -197,14 +197,14 @@ def test_settings_out_of_range_are_refused():
             stable(**settings)
 
 
-GUESSES = {2: {"propensity": 0.2, "outcome": [0.0, 2.0]}, 3: ShrinkageTarget((0.7, 0.15, 0.15), (-0.5, 0.5, 2.0))}
+TARGETS = {2: {"propensity": 0.2, "outcome": [0.0, 2.0]}, 3: ShrinkageTarget((0.7, 0.15, 0.15), (-0.5, 0.5, 2.0))}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arms", [2, 3])
 @pytest.mark.parametrize("constants", CONSTANTS)
 def test_fits_about_a_guess_lie_where_the_certificate_says(arms, constants):
-    nuisances = StableNuisances(target=GUESSES[arms], constants=constants)
+    nuisances = StableNuisances(target=TARGETS[arms], constants=constants)
     nuisances.check(facts(arms), None)
     certified = nuisances.fit(records(300, arms), facts(arms))
     x = records(400, arms, seed=1).x
@@ -225,7 +225,7 @@ def test_fits_about_a_guess_lie_where_the_certificate_says(arms, constants):
 
 
 def test_large_ridges_leave_the_guess():
-    certified = StableNuisances(1e9, 1e9, target=GUESSES[3]).fit(records(300, 3), facts(3))
+    certified = StableNuisances(1e9, 1e9, target=TARGETS[3]).fit(records(300, 3), facts(3))
     x = records(5, 3).x
     mixed = 0.7 * torch.tensor([0.7, 0.15, 0.15]).double() + 0.1
     torch.testing.assert_close(certified.nuisances.propensity(x)[0], mixed, rtol=0, atol=1e-8)
@@ -245,7 +245,7 @@ def test_a_guess_that_says_nothing_changes_no_fit():
 
 
 def test_neighbours_about_a_guess_keep_it():
-    """A guess that was bought is public: refits about it stay within the certificate."""
+    """A private target is public: refits about it stay within the certificate."""
     train, score = records(300), records(400, seed=1)
     nuisances = StableNuisances().settle(train, facts())
     assert nuisances.target.outcome == pytest.approx([train.y[train.a == a].mean().item() for a in (0, 1)])
@@ -275,7 +275,7 @@ def test_a_guess_is_bought_from_the_training_block_alone():
     )
     assert (
         again.fit(records(300), facts()).range_sensitivity == certified.range_sensitivity
-    )  # it follows from the guess
+    )  # it follows from the target
 
 
 def test_a_guess_is_needed_before_its_certificate():
@@ -310,6 +310,6 @@ def test_guesses_that_do_not_fit_are_refused_before_anything_is_spent(target, ma
         StableNuisances(target=target).check(facts(), None)
 
 
-def test_a_budget_too_small_to_buy_a_guess_is_refused_before_it_is_spent():
+def test_a_budget_too_small_for_a_private_target_is_refused_before_it_is_spent():
     with pytest.raises(InputError, match=r"larger privacy\.epsilon"):
         StableNuisances().check(facts(), PrivacyBudget(1e-6, 0.0))

@@ -12,12 +12,12 @@ from torchdpcate.nuisance.weights.logistic import LogisticWeights, logistic_indi
 
 
 @pytest.mark.parametrize(
-    ("overlap", "ridge", "spill"),
+    ("overlap", "ridge", "indirect"),
     [(0.25, 0.1, 21.908902), (0.25, 1.0, 6.0), (0.1, 0.1, 94.868330), (0.2, 0.05, 44.721360)],
 )
-def test_certificate(overlap, ridge, spill):
+def test_certificate(overlap, ridge, indirect):
     """Section 8 has the indirect sensitivity of 1 / pi, of which the weights are half."""
-    assert 2 * logistic_indirect_sensitivity(overlap, ridge) == pytest.approx(spill, abs=1e-6)
+    assert 2 * logistic_indirect_sensitivity(overlap, ridge) == pytest.approx(indirect, abs=1e-6)
 
 
 def test_the_fit_is_that_of_scikit_learn():

@@ -22,7 +22,7 @@ from torchdpcate.privacy.session import FitSession
 BUDGET = PrivacyBudget(1.0, 1e-5)
 
 
-def bought(scheme, records, domain, budget=BUDGET, noise=None):
+def fit_privately(scheme, records, domain, budget=BUDGET, noise=None):
     """Fitted weights and what was charged for them."""
     charges = []
     noise = noise or NoiseSource.fixed(0)
@@ -35,7 +35,7 @@ def bought(scheme, records, domain, budget=BUDGET, noise=None):
 )
 def test_the_budget_is_charged_once(law, event):
     records, domain = confounded(100, 2)
-    _, charges = bought(PrivateWeights(perturbation=law), records, domain)
+    _, charges = fit_privately(PrivateWeights(perturbation=law), records, domain)
     assert charges == [(event, Level.CERTIFIED, 1)]
 
 
@@ -65,7 +65,7 @@ def test_the_ledger_comes_before_the_noise_and_the_coefficients_pass_as_paid():
     with pytest.raises(BudgetError):
         PrivateWeights().fit(records, domain, budget=BUDGET, session=noted(noise, refuse))
     assert noise.log == []
-    fitted, _ = bought(PrivateWeights(), records, domain, noise=noise)
+    fitted, _ = fit_privately(PrivateWeights(), records, domain, noise=noise)
     assert set(noise.log) == {"drawn", "released"}
     assert noise.log[-1] == "released"
     assert fitted.weights(records).tolist() == [1.0] * 100  # frozen at zero, so that nothing else was used
@@ -85,14 +85,14 @@ def test_without_a_budget_the_fit_is_scikit_learns():
 def test_a_large_budget_buys_the_fit_without_noise():
     records, domain = confounded(2000, 2)
     exact = PrivateWeights(ridge=1.0).fit(records, domain, budget=None, session=FitSession(NoiseSource.fixed(0)))
-    private, _ = bought(PrivateWeights(ridge=1.0), records, domain, PrivacyBudget(1000.0, 0.0))
+    private, _ = fit_privately(PrivateWeights(ridge=1.0), records, domain, PrivacyBudget(1000.0, 0.0))
     assert torch.allclose(private.theta, exact.theta, atol=1e-2)
 
 
 def test_given_the_coefficients_no_record_moves_another_ones_weight():
     records, domain = confounded(50, 1)
     neighbour = with_first(records, 1.0, 1 - records.a[0].item())
-    fitted, _ = bought(PrivateWeights(), records, domain)
+    fitted, _ = fit_privately(PrivateWeights(), records, domain)
     assert torch.equal(fitted.weights(records)[1:], fitted.weights(neighbour)[1:])
     assert fitted.bounds.own
 
@@ -119,9 +119,9 @@ def test_a_bought_propensity_tightens_the_bound_and_is_clipped_to_the_overlap():
     domain = Domain([-1.0], [1.0], -1.0, 1.0, overlap=0.1)
     psi, records = on_domain(None, domain), confounded(200, 1)[0]
     noise = NoiseSource.fixed(0)
-    mild, _ = bought(PrivateWeights(ridge=1000.0), records, domain, noise=noise)
+    mild, _ = fit_privately(PrivateWeights(ridge=1000.0), records, domain, noise=noise)
     assert mild.bounds.most == largest_weight(mild.theta, psi) < 1.2
-    wild, _ = bought(PrivateWeights(ridge=0.5), records, domain, PrivacyBudget(0.45, 0.0), noise)
+    wild, _ = fit_privately(PrivateWeights(ridge=0.5), records, domain, PrivacyBudget(0.45, 0.0), noise)
     assert wild.bounds.most == 5.0
     assert wild.propensity(records.x).min().item() >= 0.1
     assert isinstance(wild, PrivatePropensity)
@@ -142,7 +142,9 @@ def test_weights_of_the_default_ridge_are_no_worse_than_equal_ones(n, epsilon):
     truth = torch.sigmoid(records.x[:, 0])
     noise, errors = NoiseSource.fixed(1), []
     for _ in range(40):
-        pi = bought(PrivateWeights(), records, domain, PrivacyBudget(epsilon, 0.0), noise)[0].propensity(records.x)
+        pi = fit_privately(PrivateWeights(), records, domain, PrivacyBudget(epsilon, 0.0), noise)[0].propensity(
+            records.x
+        )
         errors.append(truth * (0.5 / pi - 0.5 / truth) ** 2 + (1 - truth) * (0.5 / (1 - pi) - 0.5 / (1 - truth)) ** 2)
     equal = truth * (1 - 0.5 / truth) ** 2 + (1 - truth) * (1 - 0.5 / (1 - truth)) ** 2
     assert torch.stack(errors).mean() < 1.1 * equal.mean()

@@ -48,8 +48,8 @@ def test_weights_that_sum_to_n_would_spill():
 
     def first(others: int, a: int, b: int) -> float:
         before, after = weights(others + a), weights(others + b)
-        spill = (399 - others) * abs(before[0] - after[0]) + others * abs(before[1] - after[1])
-        return spill + before[a] + after[b]
+        others_moved = (399 - others) * abs(before[0] - after[0]) + others * abs(before[1] - after[1])
+        return others_moved + before[a] + after[b]
 
     arms = ((0, 0), (0, 1), (1, 0), (1, 1))
     assert max(first(k, *pair) for k in range(400) for pair in arms) == pytest.approx(4.651163, abs=1e-6)

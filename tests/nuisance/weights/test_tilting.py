@@ -13,11 +13,11 @@ from torchdpcate.features.maps import Identity
 from torchdpcate.nuisance.weights.tilting import TiltingLoss, TiltingWeights, tilting_indirect_sensitivity
 
 
-@pytest.mark.parametrize(("ridge", "spill"), [(0.1, 26.832816), (1.0, 8.485281)])
-def test_certificate(ridge, spill):
+@pytest.mark.parametrize(("ridge", "indirect"), [(0.1, 26.832816), (1.0, 8.485281)])
+def test_certificate(ridge, indirect):
     """Section 8 has that of 1 / pi with sqrt(2) (cap - 1) for the gradient's norm, sqrt(1 + (cap - 1)^2)."""
     assert 2 * tilting_indirect_sensitivity(4.0, ridge) == pytest.approx(
-        spill * math.hypot(1, 3) / (math.sqrt(2) * 3), abs=1e-6
+        indirect * math.hypot(1, 3) / (math.sqrt(2) * 3), abs=1e-6
     )
 
 

@@ -64,14 +64,14 @@ class RuleLearner(PrivateEstimator):
 
     Args:
         domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns in releases.
-        budget: Privacy budget of each block of records, hence of the whole; delta = 0 is pure. None fits without
+        budget: Privacy budget of each block of records, hence of the release; delta = 0 is pure. None fits without
             privacy; such a learner releases nothing.
         outcome: An ``Outcome`` or its name: ``private_residual``, ``signed_residual`` or ``shifted``.
         features: Public feature map; None takes intercept and scaled covariates. A map that is not the library's has
             its rows scaled to norms of at most one, and makes the release conditional.
         loss: ``huber_hinge``, ``logistic``, ``squared`` (needs a radius) or a ``Loss`` for labels of 1 and -1, whose
             bounds are checked; one that is not the library's makes the release conditional.
-        ridge: Ridge of the whole sum; None takes ``default_ridge``.
+        ridge: Ridge of the total sum; None takes ``default_ridge``.
         mechanism: ``objective`` (default, least noise) or ``output``.
         perturbation: ``gamma``, ``box`` or ``gaussian``; None takes the one with the least noise.
         radius: Public bound of the coefficients, l2, or l1 for the squared loss; None leaves them free.
@@ -86,10 +86,10 @@ class RuleLearner(PrivateEstimator):
         outcome_: The outcome's map, its constants public or paid for.
         features_: The feature map, on the columns that the rule sees.
         released_schema_: Those columns: what a reader needs.
-        settings_: Public settings of the fit, as statements tell them.
+        settings_: Public settings of the fit, as in statements.
         problem_: The weighted ERM. The curator's, never to be published.
         ledger_: What has been spent; None without privacy.
-        blocks_: Positions of the records of each block, public; with privacy in an order that nobody knows.
+        blocks_: Positions of the records of each block, public; with privacy in a secret order.
     """
 
     domain: Domain | TableSchema
@@ -147,7 +147,7 @@ class RuleLearner(PrivateEstimator):
 
         Raises:
             InputError: Settings that do not fit each other, the domain or the budget; or a budget so small that the
-                ridge it needs outweighs all records, with the accuracy to expect.
+                ridge it needs dominates all records, with the accuracy to expect.
         """
         domain, scheme = TableSchema.of(self.domain).two_arms().domain, self.scheme()
         sizes = {name: len(index) for name, index in self._blocks(n).items()}
@@ -344,7 +344,7 @@ class RuleLearner(PrivateEstimator):
         return share
 
     def _public(self) -> dict[str, Any]:
-        """Return the settings as privacy statements tell them."""
+        """Return the settings as in privacy statements."""
         scheme = self.scheme()
         return {
             "learner": type(self).__name__,

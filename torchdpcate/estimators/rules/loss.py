@@ -61,7 +61,7 @@ def stated_slopes(name: Any, radius: Any, largest_entry: float) -> tuple[float, 
         largest_entry: Public bound of |psi_j|.
 
     Returns:
-        The slope, and the curvature or, where settings that no statement tells decide about it, None.
+        The slope, and the curvature or, where it depends on settings that are not stated, None.
     """
     if name in ("squared", Squared.__name__):
         return Squared(MOST_TARGET + largest_entry * as_number(radius)).slope, Squared.curvature
@@ -69,5 +69,5 @@ def stated_slopes(name: Any, radius: Any, largest_entry: float) -> tuple[float, 
     if name not in LOSSES and name not in known:
         return None
     loss = LOSSES[known.get(name, name)]
-    told = isinstance(loss.curvature, float)
-    return loss().slope, loss.curvature if told else None
+    stated = isinstance(loss.curvature, float)
+    return loss().slope, loss.curvature if stated else None

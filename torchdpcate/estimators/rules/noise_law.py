@@ -10,7 +10,7 @@ _NODES = 200  # of the quadrature, in length and in angle
 
 
 def expected_accuracy(kind: str, scale: float, size: int, signal: float) -> float:
-    r"""Share of decisions that noise leaves as they are, where it outweighs the data's curvature.
+    r"""Share of decisions that noise leaves as they are, where it dominates the data's curvature.
 
     .. math:: 1 - \frac1\pi\, E \angle(S, S + b), \qquad \|S\| = \text{signal}
 

@@ -34,7 +34,7 @@ class NoiseReport:
         perturbation: Kind of noise.
         n: Records that fit the rule.
         size: Coefficients of the rule.
-        ridge: Ridge of the whole sum.
+        ridge: Ridge of the total sum.
         epsilon: Budget in all.
         rule_epsilon: What is left for the rule after its first stage.
         jacobian_fraction: Share of that which the determinants take; 0 for output perturbation.
@@ -112,16 +112,16 @@ def explain_noise(
         size: Coefficients p.
         loss: The loss.
         bounds: Of the weights.
-        ridge: Ridge of the whole sum.
+        ridge: Ridge of the total sum.
         budget: In all.
         mechanism: ``objective`` or ``output``.
         perturbation: Kind of noise.
         largest_entry: Public bound of |psi_j|.
         first_stage_fraction: Fraction of the budget that a first stage spends on the same records.
-        typical_weight: Public guess of the mean weight; inverse propensities halved have mean one.
+        typical_weight: Public estimate of the mean weight; inverse propensities halved have mean one.
         shifted: Whether outcomes are made positive by a shift.
-        signal: Public guess of the summed pull as a share of the largest; None takes records that the best rule tells
-            apart without error, their features of uniform direction and norm one.
+        signal: Public estimate of the summed pull as a share of the largest; None takes records that the best rule
+            separates without error, their features of uniform direction and norm one.
         indirect_remedy: What has no indirect sensitivity, for the advice.
 
     Raises:

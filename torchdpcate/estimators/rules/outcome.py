@@ -226,7 +226,7 @@ def magnitudes(outcome: Outcome, y: Tensor, domain: Domain) -> tuple[Tensor, Ten
     """Return magnitudes [n] and signs [n] of outcomes y [n], moved into the ranges that the guarantee rests on.
 
     A map that keeps its contract is not changed; what another one says of a record neither breaks the bound nor stops
-    the fit, which would tell that the record is there.
+    the fit, which would reveal that the record is there.
 
     Args:
         outcome: The map, settled.
@@ -254,14 +254,14 @@ def try_outcome(outcome: Outcome, domain: Domain) -> None:
             map that does not look at one outcome at a time.
     """
     y = torch.linspace(domain.outcome_low, domain.outcome_high, _TRIED, dtype=torch.float64)
-    magnitude, sign = whole = outcome.transform(y, domain)
+    magnitude, sign = together = outcome.transform(y, domain)
     if not bool(((magnitude >= 0) & (magnitude <= 1)).all() & (sign.abs() == 1).all()):
         raise InputError(f"outcome = {outcome}: give magnitudes in [0, 1] and signs of 1 and -1")
     if not bool((magnitude > 0).any()):
         raise InputError("outcome: every weight is zero; give bounds or a centre that tell the outcomes apart")
     turned = [part.flip(0) for part in outcome.transform(y.flip(0), domain)]
     alone = [torch.cat(parts) for parts in zip(*(outcome.transform(one, domain) for one in y.split(1)), strict=True)]
-    if not all(torch.allclose(a, b) for other in (turned, alone) for a, b in zip(whole, other, strict=True)):
+    if not all(torch.allclose(a, b) for other in (turned, alone) for a, b in zip(together, other, strict=True)):
         raise InputError(
             f"outcome = {outcome}: its value for one outcome changes with the outcomes beside it, so that one record "
             "would move the weights of others; write a map of one outcome at a time"

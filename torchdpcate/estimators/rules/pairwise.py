@@ -150,10 +150,10 @@ class PairwiseRule(RuleLearner):
     def _try_model(self, domain: Domain) -> None:
         """Refuse a residual model that looks at more than one record at a time, as far as public points show it."""
         points = domain.grid(_POINTS)
-        whole, turned = self._modelled(points), self._modelled(points.flip(0)).flip(0)
+        together, turned = self._modelled(points), self._modelled(points.flip(0)).flip(0)
         alone = torch.cat([self._modelled(point) for point in points.split(1)])
         for other in (turned, alone):
-            if not torch.allclose(whole, other, rtol=0.0, atol=_ALIKE * domain.outcome_range):
+            if not torch.allclose(together, other, rtol=0.0, atol=_ALIKE * domain.outcome_range):
                 raise InputError(
                     "residual_model: its value at a point changes with the points beside it, so that one record would "
                     "move the residuals of others; give a function of one record at a time"

@@ -73,7 +73,7 @@ def tune_on_public(
         ridges: Candidates.
         n: Number of private records that the rule is meant for.
         repeats: How often to draw.
-        seed: Public seed; the noise of the trials comes from it, for they protect nobody.
+        seed: Public seed; the noise of the trials comes from it, for they protect no record.
 
     Raises:
         InputError: No candidates, or none with which the budget allows a release.
@@ -109,7 +109,7 @@ def choose_ridge(
     ridges: Sequence[float],
     seed: int,
 ) -> RidgeChoice:
-    """Choose the ridge with the highest value of noisy rules on held-out records; protects nobody.
+    """Choose the ridge with the highest value of noisy rules on held-out records; without any privacy.
 
     Args:
         learner: The rule and its budget; None trains without noise.
@@ -211,5 +211,5 @@ def _values(treated: Tensor, kept: Tensor, records: CausalData, propensity: Tens
     """Self-normalised inverse-propensity value of each row's decisions [runs, n] on the records that it kept aside."""
     followed = kept & (treated == (records.a > 0))
     weight = followed / torch.where(records.a > 0, propensity, 1 - propensity)
-    # a rule that nobody's treatment follows has no estimate: take the mean outcome
+    # a rule that no record's treatment follows has no estimate: take the mean outcome
     return torch.where(followed.any(1), (weight * records.y).sum(1) / weight.sum(1).clamp_min(1e-300), records.y.mean())

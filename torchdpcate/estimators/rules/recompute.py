@@ -139,9 +139,9 @@ def library_parts(release: RuleRelease) -> Iterator[str]:
     """Return problems of parts that a certified rule brings and the library does not have."""
     parts: dict[str, Registry] = {"outcome": Registry("outcome"), "matching": MATCHINGS}
     for part, names in parts.items():
-        told = release.privacy.public.get(part)
-        if told is not None and told not in names and release.privacy.level == Level.CERTIFIED:
-            yield f"its {part} is called {told}, which is none of the library's"
+        stated = release.privacy.public.get(part)
+        if stated is not None and stated not in names and release.privacy.level == Level.CERTIFIED:
+            yield f"its {part} is called {stated}, which is none of the library's"
 
 
 def slopes_of(release: RuleRelease) -> tuple[float, float | None] | None:

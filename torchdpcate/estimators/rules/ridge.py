@@ -36,7 +36,7 @@ def needed_ridge(epsilon: float, bounds: WeightBounds, curvature: float, fractio
 
 
 def default_ridge(n: int, epsilon: float, bounds: WeightBounds, curvature: float) -> float:
-    r"""Return the ridge of the whole sum where the user has no wish: a public function of n and the budget.
+    r"""Return the ridge of the total sum where the user has no wish: a public function of n and the budget.
 
     The larger of :math:`10^{-3} n w_{max}` and the ridge at which the change of curvature costs a tenth of epsilon
     (``needed_ridge``).

@@ -1,8 +1,11 @@
-"""Choice of a rule's settings on the private records themselves, with the whole price accounted."""
+"""Rules whose settings are chosen on the private records: privately, or by cross-validation for research alone."""
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,22 +13,27 @@ from sklearn.base import clone
 from torch import LongTensor, Tensor
 
 from torchdpcate._renamed import renamed
+from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.data.split import public_split
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.split import public_permutation, public_split
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import HuberHinge
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.rules.learner import RECORDS, RuleLearner
-from torchdpcate.estimators.rules.tuned_rule import TunedRule
+from torchdpcate.estimators.rules.noise_report import NoiseReport
+from torchdpcate.estimators.rules.public_tuning import RidgeChoice, choose_ridge
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
 from torchdpcate.features.maps import FeatureMap
-from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.charge import CHOICE, Charge, Purpose
-from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.budget import PrivacyBudget, integer
+from torchdpcate.privacy.charge import CHOICE, CROSS_VALIDATION, Charge, Purpose
+from torchdpcate.privacy.events import ApproximateEvent, Event, PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, worst_case
 from torchdpcate.release.rule import RuleRelease
+from torchdpcate.release.statement import make_statement
 
 SELECTION = "selection"
 """Name of the block of records on which candidates are compared."""
@@ -60,12 +68,12 @@ def agreement(problem: WeightedERM, theta: Tensor) -> Tensor:
 def choose(utilities: Tensor, sensitivity: float, epsilon: float, noise: NoiseSource) -> int:
     """Return the index of a high utility by permute-and-flip; charge ``PureEvent(epsilon)`` first.
 
-    Utilities are rounded to 2^-20 sensitivities, so that the rounding of their sums cannot stretch what a record moves.
+    Utilities are rounded to 2^-20 sensitivities, so that the rounding of their sums cannot increase the sensitivity.
 
     Args:
         utilities: [k].
         sensitivity: The most that replacing one record moves any of them: W_2 for `agreement`.
-        epsilon: Price.
+        epsilon: Privacy budget of the choice.
         noise: Where the noise comes from.
 
     Example:
@@ -76,12 +84,130 @@ def choose(utilities: Tensor, sensitivity: float, epsilon: float, noise: NoiseSo
     return noise.released(noise.select(torch.round(utilities / step), epsilon, 1 / _EXACT + 1))
 
 
+class TunedRule(PrivateEstimator):
+    """A rule learner whose settings are chosen on the private records.
+
+    Args:
+        learner: The rule with its budget, seed, noise and ledger path; not changed.
+        ridges: Candidate ridges, public.
+
+    Attributes:
+        learner_: The learner with the settings that were chosen, fitted. The curator's, never to be published; it has
+            nothing left to release with.
+        ledger_: What has been spent.
+        blocks_: Positions of the records of each block, public; in a secret order.
+    """
+
+    learner: RuleLearner
+    learner_: RuleLearner
+    ridges: Sequence[float]
+
+    @property
+    def domain(self) -> Domain | TableSchema:  # type: ignore[override]
+        """Public bounds, those of the learner."""
+        return self.learner.domain
+
+    @property
+    def budget(self) -> PrivacyBudget | None:  # type: ignore[override]
+        """Privacy budget, that of the learner."""
+        return self.learner.budget
+
+    @property
+    def noise(self) -> NoiseSource | None:  # type: ignore[override]
+        """Privacy noise, that of the learner."""
+        return self.learner.noise
+
+    @property
+    def ledger_path(self) -> str | Path | None:  # type: ignore[override]
+        """File of the ledger, that of the learner."""
+        return self.learner.ledger_path
+
+    def _prepare(self, records: CausalData) -> None:
+        self.check(records.n)
+        self.blocks_ = self._blocks(records.n)
+
+    def _learn(self, records: CausalData) -> None:
+        """Choose the settings and train the rule, which spends the full budget."""
+        self._release = self._chosen_release({name: records.subset(index) for name, index in self.blocks_.items()})
+
+    def check(self, n: int) -> None:
+        """Refuse, before anything is spent, what could not be released.
+
+        Args:
+            n: Number of records.
+
+        Raises:
+            InputError: No candidates, no budget, too few records, or a candidate that could not be released.
+        """
+        if not self.ridges:
+            raise InputError("ridges is empty: give candidates")
+        if self.learner.budget is None:
+            raise InputError("budget = None: a learner without privacy releases nothing; give it a budget")
+
+    def release(self) -> RuleRelease:
+        """Return the chosen rule; ``fit`` has paid for it.
+
+        Raises:
+            InputError: Not fitted.
+        """
+        self._ready()
+        return self._release
+
+    def plan(self) -> NoiseReport:
+        """Return what public facts say of the noise of the chosen rule; see ``RuleLearner.plan``.
+
+        Raises:
+            InputError: Not fitted.
+        """
+        self._require_fitted("plan")
+        return self.learner_.plan()
+
+    @abstractmethod
+    def _blocks(self, n: int) -> dict[str, LongTensor]:
+        """Return the positions of the records of each block."""
+
+    @abstractmethod
+    def _chosen_release(self, blocks: Mapping[str, CausalData]) -> RuleRelease:
+        """Choose, train and return the release."""
+
+    def _trained(self, records: CausalData, **settings: Any) -> RuleLearner:
+        """Return the learner with these settings, fitted; it keeps a ledger of its own, for `_pay` paid for it all."""
+        own = clone(self.learner).set_params(noise=self._noise, ledger_path=None, **settings)
+        own._start()
+        return own._fit(records)  # in the order that the blocks go by
+
+    def _pay(self, block: str, charge: Charge, level: Level) -> set[int]:
+        """Charge a block's full budget, before anything is drawn for it; return the ledger's entries."""
+        budget, scope = self._session.budget, self._session.scope([block], charge)
+        assert budget is not None
+        event: Event = ApproximateEvent(budget.epsilon, budget.delta) if budget.delta else PureEvent(budget.epsilon)
+        scope.pay(event, level)
+        return scope.entries
+
+    def _stated(
+        self, release: RuleRelease, guarantee: Guarantee, own: set[int], public: Mapping[str, Any], tuning: Mapping
+    ) -> RuleRelease:
+        """Return the release with the statement of the tuned release instead of its own."""
+        inner = release.privacy
+        statement = make_statement(
+            self._session,
+            guarantee,
+            own=own,
+            mechanism=inner.mechanism,
+            formula=inner.formula,
+            public=public,
+            bounds_origin=inner.bounds_origin,
+            tuning=tuning,
+        )
+        return replace(release, privacy=statement)
+
+
 @renamed(gammas="ridges", block="selection_fraction")
 class PrivatelyTunedRule(TunedRule):
     r"""Tries candidates on disjoint parts of the records and chooses one privately on another part.
 
-    Candidate k is trained with the whole budget on part k; permute-and-flip chooses by `agreement` on the selection
-    part. A record lies in one part, so all of it costs what the dearest part does: the budget. The price is records: k
+    Candidate k is trained with the full budget on part k; permute-and-flip chooses by `agreement` on the selection
+    part. A record lies in one part, so by parallel composition the total is the budget. The cost is records: k
     candidates share what the selection block leaves.
 
     Guarantee:
@@ -177,9 +303,70 @@ class PrivatelyTunedRule(TunedRule):
         assert judge.budget is not None
         problems = [_with_features(judge, rule.features).problem(records) for rule in rules]
         scores = [agreement(problem, rule.theta[None]) for problem, rule in zip(problems, rules, strict=True)]
-        # the weights' first stage may have taken a share of the block's epsilon
+        # the weights' first stage may have spent a part of the block's epsilon
         epsilon = judge._rule_budget(judge.budget).epsilon
         return choose(torch.cat(scores), problems[0].bounds.second, epsilon, self._noise)
+
+
+@renamed(gammas="ridges")
+class CrossValidatedRule(TunedRule):
+    """Chooses ridge by cross-validation on the private records, without a charge: for research alone.
+
+    The level is **heuristic** and no epsilon is stated, however much noise the rule itself gets: the choice looked at
+    the records. Use `tune_on_public` or `PrivatelyTunedRule` for a guarantee.
+
+    Args:
+        learner: The rule with its budget, seed, noise and ledger path; not changed.
+        ridges: Candidate ridges.
+        folds: Number of folds.
+
+    Attributes:
+        choice_: The chosen ridge and the values of all. The curator's, never to be published.
+
+    Example:
+        >>> from torchdpcate.data import Domain
+        >>> from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
+        >>> from torchdpcate.privacy import PrivacyBudget
+        >>> X, A = torch.rand(600, 2, dtype=torch.float64), torch.arange(600) % 2
+        >>> Y = (2 * A - 1) * (X[:, 0] - X[:, 1])
+        >>> learner = OutcomeWeightedLearner(Domain([0, 0], [1, 1], -1, 1), PrivacyBudget(4.0, 0.0))
+        >>> rule = CrossValidatedRule(learner, ridges=[3.0, 300.0]).fit(X, A, Y).release()
+        >>> rule.privacy.level, rule.privacy.epsilon
+        ('heuristic', None)
+    """
+
+    def __init__(self, learner: RuleLearner, ridges: Sequence[float], *, folds: int = 5) -> None:
+        self.learner = learner
+        self.ridges = ridges
+        self.folds = folds
+
+    def check(self, n: int) -> None:
+        """See ``TunedRule.check``."""
+        super().check(n)
+        if n < 2 * integer("folds", self.folds, least=2):
+            raise InputError(f"folds = {self.folds}: n = {n} records are too few for as many folds")
+        clone(self.learner).set_params(ledger_path=None, ridge=None).check(n - -(-n // self.folds))
+
+    def _blocks(self, n: int) -> dict[str, LongTensor]:
+        return {RECORDS: torch.arange(n)}  # type: ignore[dict-item]
+
+    def _chosen_release(self, blocks: Mapping[str, CausalData]) -> RuleRelease:
+        records = blocks[RECORDS]
+        own = self._pay(RECORDS, CROSS_VALIDATION, Level.HEURISTIC)
+        self.choice_ = self._chosen(records)
+        self.learner_ = self._trained(records, ridge=self.choice_.ridge)
+        release = self.learner_.release()
+        why = "the ridge was chosen by cross-validation on the same records, which nothing paid for"
+        tuning = {"runs": len(self.ridges), "text": why}
+        # settings alone: from a noise scale an epsilon could be read that nothing stands for
+        return self._stated(release, Guarantee(Level.HEURISTIC, None, source=why), own, self.learner_.settings_, tuning)
+
+    def _chosen(self, records: CausalData) -> RidgeChoice:
+        order = public_permutation(records.n, self.learner.seed, "cross-validation")
+        size = records.n // self.folds  # as many records in each fold; what is left over is always trained on
+        held = [order[k * size : (k + 1) * size] for k in range(self.folds)]
+        drawn = [torch.cat([order[: k * size], order[(k + 1) * size :]]) for k in range(self.folds)]
+        return choose_ridge(self.learner, records, drawn, held, self.ridges, self.learner.seed)
 
 
 def _with_features(judge: RuleLearner, features: FeatureMap) -> RuleLearner:

@@ -25,7 +25,7 @@ class WeightedERM:
         target: t, [n]: labels of 1 and -1, or numbers for the squared loss.
         weights: w, [n], each in [0, ``bounds.most``].
         loss: Convex loss with public bounds of its derivatives.
-        ridge: Strong convexity of the whole sum, public.
+        ridge: Strong convexity of the total sum, public.
         bounds: How far one record moves the weights, public.
         largest_entry: Public bound of |psi_j|.
         domain: Public convex set of coefficients; None for all.

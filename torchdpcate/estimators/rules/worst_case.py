@@ -1,4 +1,4 @@
-"""Neighbouring records on which whole learners of rules are attacked, with their exact likelihood ratios."""
+"""Neighbouring records on which learners of rules are attacked, with their exact likelihood ratios."""
 
 import math
 from typing import Any
@@ -33,7 +33,7 @@ _SETTINGS: dict[str, Any] = {
 
 
 def _records(world: int, apart: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Records of outcome zero, whose weight is zero, and one of full weight; its arm is what tells the worlds apart."""
+    """Records of outcome zero, whose weight is zero, and one of full weight; its arm differs between the worlds."""
     x, y = torch.zeros(_RECORDS, 1, dtype=torch.float64), torch.zeros(_RECORDS, dtype=torch.float64)
     a = torch.arange(_RECORDS, dtype=torch.float64) % 2
     x[0], a[0], y[0] = apart, 1.0 - world, 1.0

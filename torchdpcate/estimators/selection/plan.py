@@ -16,12 +16,12 @@ truth. In the difference of two policies each of the K arms counts where one of 
 With e_a >= e_min and Cauchy-Schwarz it adds at most r_mu r_e / e_min, r the L2 errors of that arm's models.
 
 *Privacy*: a choice by exponential or Gumbel noise of scale Delta_BR / epsilon is t or more behind the largest sum with
-probability at most M exp(-t epsilon / Delta_BR), here beta / 2. Report-noisy-max, which nobody needs, may take longer.
+probability at most M exp(-t epsilon / Delta_BR), here beta / 2. Report-noisy-max, which is not needed, may take longer.
 
 This is the paper's Theorem 2 with the bounded range in place of its sensitivity. A library is compared with its own
 best policy, so approximation loses nothing. S, e_min and Delta_BR are certified, for stable fits about 1 / K and the
-middle: what a private target makes of them is known once it is paid for. The L2 errors nobody knows: give them, or take
-expectations (``expected_nuisances``). Source: theory note ``policy_learning``, section 6.
+middle: what a private target makes of them is known once it is released. The L2 errors are not known: give them, or
+take expectations (``expected_nuisances``). Source: theory note ``policy_learning``, section 6.
 """
 
 import math
@@ -44,7 +44,7 @@ class RegretBound:
     """Bound of the regret per record, in outcome units, but for probability ``failure``.
 
     Attributes:
-        nuisance_guarantee: What vouches for the nuisances.
+        nuisance_guarantee: What bounds the nuisances' range sensitivity.
         scoring: Records n that score.
         training: Records m that train nuisances.
         policies: M.

@@ -61,15 +61,15 @@ class PolicySelector(PrivateEstimator):
     Guarantee:
         Certified, pure epsilon (with private nuisances theirs); conditional where policies or nuisances are Python
         functions, which are tried at public points and not proved to look at one record at a time. Records lie in one
-        block each, so the whole costs what the dearer block does: with ``stability`` both pay for the choice (the
+        block each, so the release costs the larger of the two: with ``stability`` both pay for the choice (the
         training block after the nuisances' target), with ``private_nuisances`` the training block pays for the
         nuisances. Conditions: records are rows, adjacency is replace-one; n, bounds, policies and settings are public.
         Source: theory note ``policy_learning``, section 6; docs/guarantees/policy_selector.md.
 
     Args:
         domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns in releases.
-        budget: Privacy budget of each block of records, hence of the whole. None fits without privacy; such a selector
-            releases nothing.
+        budget: Privacy budget of each block of records, hence of the release. None fits without privacy; such a
+            selector releases nothing.
         policies: The library: a ``PolicyLibrary``, or what ``PolicyLibrary.of`` takes. Given before the records are
             read.
         nuisance: ``ScoreNuisances``, or a ``NuisanceRecipe`` with ``nuisance_guarantee="private_nuisances"``; None
@@ -92,9 +92,9 @@ class PolicySelector(PrivateEstimator):
         range_sensitivity_: Delta, public.
         mechanism_: The mechanism with that range sensitivity and all of the budget that is left; None without privacy.
         actions_: Labels of the actions.
-        settings_: Public settings of the fit, as statements tell them.
+        settings_: Public settings of the fit, as in statements.
         ledger_: What has been spent; None without privacy.
-        blocks_: Positions of the records of each block, public; with privacy in an order that nobody knows.
+        blocks_: Positions of the records of each block, public; with privacy in a secret order.
 
     Example:
         >>> import torch
@@ -225,7 +225,7 @@ class PolicySelector(PrivateEstimator):
         )
 
     def _public(self, nuisances: ScoreNuisances) -> dict[str, Any]:
-        """Return the settings as privacy statements tell them."""
+        """Return the settings as in privacy statements."""
         return {
             "learner": type(self).__name__,
             "nuisance_guarantee": nuisances.guarantee,

@@ -18,7 +18,7 @@ _RECORDS, _POLICIES = 40, 30  # the more policies, the nearer the worst pair com
 
 
 def _selector(world: int) -> PolicySelector:
-    """All records score nothing but one, of the best outcome, whose arm tells the worlds apart.
+    """All records score nothing but one, of the best outcome, whose arm distinguishes the worlds.
 
     The first policy treats it, the others do not.
     """

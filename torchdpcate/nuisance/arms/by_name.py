@@ -1,4 +1,4 @@
-"""Which nuisances a selector may use: those whose movement under one replaced record somebody vouches for."""
+"""Which nuisances a selector may use: those with a proved bound of what one replaced record does to the scores."""
 
 from typing import Any
 

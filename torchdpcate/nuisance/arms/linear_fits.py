@@ -215,8 +215,8 @@ class LinearNuisances(FittedNuisances):
         facts: Public facts.
         features: The feature map, set up.
         coefficients: The curator's.
-        shares: Guesses of the arms' shares, [K].
-        means: Guesses of their mean outcomes, [K].
+        shares: Starting values of the arms' shares, [K].
+        means: Starting values of their mean outcomes, [K].
     """
 
     facts: SelectionFacts

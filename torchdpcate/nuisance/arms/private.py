@@ -40,7 +40,7 @@ class PrivateNuisances(ScoreNuisances):
 
     Released, they are public functions for the scoring block, where a replaced record moves one score: the range
     sensitivity is 2 S with S the supremum over the domain for these very functions (`score_spread`). Each block may
-    spend the whole budget. With K > 2 actions each is held against all others by a fit of its own, to an even share of
+    spend the full budget. With K > 2 actions each is held against all others by a fit of its own, to an even share of
     the training block's budget; the K propensities are projected to the simplex with the overlap.
 
     Guarantee:

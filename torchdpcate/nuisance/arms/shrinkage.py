@@ -59,7 +59,7 @@ def private_target(
     for each term lies within a half: 2 in l1, and 3/2 for two arms. Sums are exact (``exact_sum``), and a half lies on
     their grid, so that rounding adds nothing. What follows is post-processing, linear Bayes for
     shares and a common mean that are uniform over their ranges (variance 1/12) and arms that differ from it by a tenth
-    of the range, so that noise which the records do not outweigh pulls to equal shares, alike arms and the middle:
+    of the range, so that noise which dominates the records pulls to equal shares, alike arms and the middle:
 
     .. math::
         \hat e_a = \frac{m \hat n_a + 4k^2 / K}{m^2 + 4k^2}, \quad

@@ -23,7 +23,7 @@ class BalancingWeights(WeightScheme):
 
     One record moves the weights of the others by at most the indirect sensitivity :math:`D_1`, a public number, so the
     rule's noise grows from :math:`2 \omega_{max}` to :math:`D_1 + 2 \omega_{max}`. The indirect sensitivity does not
-    fall with n: with few records or little ridge, weights bought privately (`PrivateWeights`) need less noise.
+    fall with n: with few records or little ridge, weights by a private propensity (`PrivateWeights`) need less noise.
 
     Args:
         ridge: Strong convexity of the first stage's mean objective, positive and public.
@@ -72,8 +72,10 @@ class BalancingWeights(WeightScheme):
         except NumericalError as error:
             raise NumericalError(f"weights = {self.name}: {error}, that is weights.ridge") from None
         public = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "features"}
-        told = {f"weights_{name}": value for name, value in public.items()} | {"indirect_sensitivity": bounds.indirect}
-        return BalancedWeights(bounds, told, records.x, records.a, omega)
+        stated = {f"weights_{name}": value for name, value in public.items()} | {
+            "indirect_sensitivity": bounds.indirect
+        }
+        return BalancedWeights(bounds, stated, records.x, records.a, omega)
 
     @abstractmethod
     def span(self, domain: Domain) -> tuple[float, float]:

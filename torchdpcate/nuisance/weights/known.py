@@ -58,7 +58,7 @@ class KnownWeights(WeightScheme):
 
     @classmethod
     def stated_bounds(cls, public: Mapping[str, Any], overlap: float) -> tuple[WeightBounds, float | None]:
-        """See ``WeightScheme.stated_bounds``; the range of a column that the rule does not see is not told."""
+        """See ``WeightScheme.stated_bounds``; the range of a column that the rule does not see is not stated."""
         if isinstance(public["propensity"], str):
             return WeightBounds.per_record(1.0), 0.5 / overlap
         given = as_number(public["propensity"])

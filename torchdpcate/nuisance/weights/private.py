@@ -1,4 +1,4 @@
-"""Weights by a propensity that is bought: a private logistic regression, then a public map of each record."""
+"""Weights by a private propensity: a private logistic regression, then a public map of each record."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -56,7 +56,7 @@ class PrivateWeights(WeightScheme):
         ridge: gamma of the summed objective; None takes ``ridge_for``.
         features: Public feature map; None takes intercept and scaled covariates.
         perturbation: Law of the objective noise: ``box`` (default, least for these features), ``gamma``, ``gaussian``.
-        block_fraction: Fraction of the records that pay for the propensity with the whole budget and then rest; None
+        block_fraction: Fraction of the records that fit the propensity with the full budget and then nothing else; None
             uses all.
 
     Raises:
@@ -97,7 +97,7 @@ class PrivateWeights(WeightScheme):
 
     @classmethod
     def stated_bounds(cls, public: Mapping[str, Any], overlap: float) -> tuple[WeightBounds, float | None]:
-        """See ``WeightScheme.stated_bounds``; the coefficients, which decide about the largest weight, are not told."""
+        """See ``WeightScheme.stated_bounds``; the coefficients, hence the largest weight, are not stated."""
         return WeightBounds.per_record(1.0), 0.5 / overlap
 
     def check(self, n: int, domain: Domain, budget: PrivacyBudget | None) -> None:
@@ -117,7 +117,7 @@ class PrivateWeights(WeightScheme):
         error was within a fifth of equal weights' error of the best ridge's. Without privacy it is 1e-4 n.
 
         Args:
-            n: Records that buy the propensity.
+            n: Records that the propensity is fitted to.
             size: p, number of features.
             budget: What they may spend on it.
 
@@ -185,7 +185,7 @@ def logistic_fits(psi: Tensor, label: Tensor, count: Tensor, gamma: float, toler
 
 
 def largest_weight(theta: Tensor, features: FeatureMap) -> float:
-    r"""Bound of 1 / (2 pi(a|x)) over the whole public domain, for coefficients that are public.
+    r"""Bound of 1 / (2 pi(a|x)) over the public domain, for coefficients that are public.
 
     .. math:: (1 + e^u) / 2, \quad u = \min\{ \|\theta\|_2,\; \max_j |\psi_j|\, \|\theta\|_1 \} \ge |\psi(x)^\top\theta|
 

@@ -86,7 +86,7 @@ class WeightScheme(ABC):
         budget_fraction: Fraction of the budget that a first stage spends on the records of the second, which pay for
             both.
         block_fraction: Fraction of the records that fit the weights and nothing else, in a block of their own that may
-            spend the whole budget; None fits them on all records. With a block, ``budget_fraction`` does not count.
+            spend the full budget; None fits them on all records. With a block, ``budget_fraction`` does not count.
     """
 
     name: ClassVar[str]
@@ -118,7 +118,7 @@ class WeightScheme(ABC):
             overlap: The domain's.
 
         Returns:
-            The bounds and None; where no statement tells the largest weight, the bounds of weights up to one, and what
+            The bounds and None; where the largest weight is not stated, the bounds of weights up to one, and what
             the largest weight is at most.
 
         Raises:
