@@ -100,7 +100,7 @@ def test_a_spread_that_is_what_one_utility_moves_by_is_refuted(monkeypatch, name
     honest = getattr(selection_mechanisms, kind)
 
     def draw(self, *given):
-        return honest(self.epsilon, self.spread / 2)._draw(*given)
+        return honest(self.epsilon, self.range_sensitivity / 2)._draw(*given)
 
     monkeypatch.setattr(selection_mechanisms, kind, type(kind, (honest,), {"_draw": draw}))
     assert once(name, BUDGET, 8_000, NoiseSource.fixed(0)).refuted
