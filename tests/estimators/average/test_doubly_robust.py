@@ -188,7 +188,7 @@ def test_where_noise_swamps_the_number_of_treated_the_interval_is_everything():
     fitted = learner(PrivacyBudget(0.01, 1e-5), estimand="ATT").fit(*arrays(200, seed=0))
     release = fitted.release()
     assert release.main.noise_dominated
-    with pytest.warns(UserWarning, match="swamps"):
+    with pytest.warns(UserWarning, match="dominated by privacy noise"):
         assert release.interval().tolist() == [-1, 1]
 
 
