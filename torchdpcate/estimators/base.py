@@ -15,7 +15,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.guarantee import Guarantee
+from torchdpcate.privacy.guarantee import Condition, Guarantee, own_code
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.statement import PrivacyStatement, make_statement
@@ -124,9 +124,13 @@ class PrivateEstimator(BaseEstimator, ABC):
         """Return how the ledger counts what is paid after the fit, see ``Ledger``."""
         return "sums"
 
+    def _own_learner(self) -> tuple[Condition, ...]:
+        """Return the condition of a learner that is no class of the library."""
+        return own_code("learner", self)
+
     def _conditional(self) -> bool:
         """Return whether nothing that is paid for is certified."""
-        return False
+        return bool(self._own_learner())
 
     def _statement_of(
         self, mechanism: Any, guarantee: Guarantee, public: Mapping[str, Any], own: set[int]
@@ -141,7 +145,7 @@ class PrivateEstimator(BaseEstimator, ABC):
         """
         return make_statement(
             self._session,
-            guarantee,
+            guarantee.resting_on(self._own_learner()),
             own=own,
             mechanism=mechanism.name,
             formula=mechanism.formula,

@@ -194,7 +194,7 @@ class AverageEffectLearner(PrivateEstimator):
         self._own_conditions = self._user_conditions()
 
     def _conditional(self) -> bool:
-        return bool(self._own_conditions)
+        return bool(self._own_conditions) or super()._conditional()
 
     def _learn(self, records: Any) -> None:
         """Learn what comes before the estimate, paying for it."""

@@ -126,7 +126,7 @@ class CATELearner(PrivateEstimator):
         self.second_stage_ = self._tuned(blocks)
         tried = () if self.tune is None else self.tune.conditions
         own = own_code("nuisances", self.nuisance) + own_code("second stage", self.second_stage)
-        self._own = self._own_learner() + tried + own
+        self._own = tried + own
         device = self._trainer()().strategy.root_device
         self.stage_ = self.second_stage_.fit(
             first.block(blocks, self._split().folds, device),
@@ -139,9 +139,6 @@ class CATELearner(PrivateEstimator):
 
     def _filter(self) -> str:
         return self.filter
-
-    def _conditional(self) -> bool:
-        return bool(self._own_learner())
 
     def check(self, n: int, mechanism: "str | Mechanism") -> None:
         """Refuse, before anything is trained or spent, a release that could not be made.
@@ -401,8 +398,8 @@ class CATELearner(PrivateEstimator):
         return chosen
 
     def _own_learner(self) -> tuple[Condition, ...]:
-        """The condition of a learner, or of a score with its bounds, that is no class of the library."""
-        return own_code("learner", self) + own_code("score", self.score)
+        """Return the conditions of a learner, and of a score with its bounds, that are no classes of the library."""
+        return super()._own_learner() + own_code("score", self.score)
 
     def _spend(
         self, mechanism: Mechanism, run: Callable[..., Any], budget: PrivacyBudget | None

@@ -142,6 +142,9 @@ def library_parts(release: RuleRelease) -> Iterator[str]:
         stated = release.privacy.public.get(part)
         if stated is not None and stated not in names and release.privacy.level == Level.CERTIFIED:
             yield f"its {part} is called {stated}, which is none of the library's"
+    learner = release.privacy.public.get("learner")
+    if learner not in RULE_LEARNERS.class_names() and release.privacy.level == Level.CERTIFIED:
+        yield f"its learner is called {learner}, which is none of the library's"
 
 
 def slopes_of(release: RuleRelease) -> tuple[float, float | None] | None:

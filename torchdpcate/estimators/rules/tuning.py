@@ -29,7 +29,7 @@ from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import PrivacyBudget, integer
 from torchdpcate.privacy.charge import CHOICE, CROSS_VALIDATION, Charge, Purpose
 from torchdpcate.privacy.events import ApproximateEvent, Event, PureEvent
-from torchdpcate.privacy.guarantee import Guarantee, Level
+from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, own_code
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, worst_case
 from torchdpcate.release.rule import RuleRelease
@@ -170,6 +170,9 @@ class TunedRule(PrivateEstimator):
     def _chosen_release(self, blocks: Mapping[str, CausalData]) -> RuleRelease:
         """Choose, train and return the release."""
 
+    def _own_learner(self) -> tuple[Condition, ...]:
+        return super()._own_learner() + own_code("learner", self.learner)
+
     def _trained(self, records: CausalData, **settings: Any) -> RuleLearner:
         """Return the learner with these settings, fitted; it keeps a ledger of its own, for `_pay` paid for it all."""
         own = clone(self.learner).set_params(noise=self._noise, ledger_path=None, **settings)
@@ -191,7 +194,7 @@ class TunedRule(PrivateEstimator):
         inner = release.privacy
         statement = make_statement(
             self._session,
-            guarantee,
+            guarantee.resting_on(self._own_learner()),
             own=own,
             mechanism=inner.mechanism,
             formula=inner.formula,
