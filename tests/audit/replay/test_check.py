@@ -197,7 +197,7 @@ def test_early_stopping_is_reported():
         return learner_pipeline(learner(trainer=trainer))(records, noise)
 
     kinds = found(pipeline)
-    assert any("engines.py" in place for place in kinds["call of paid"])
+    assert any("engines.py" in place for place in kinds["call of released"])
     assert any("step_account.py" in place for place in kinds["count of settle"])
 
 
