@@ -111,3 +111,22 @@ def test_plans_spend_nothing():
     assert ESTIMATORS["average effect"](BUDGET).plan(600)
     assert ESTIMATORS["rule"](BUDGET).fit(X, A, Y).plan()
     assert ESTIMATORS["tuned rule"](BUDGET).fit(X, A, Y).plan()
+
+
+@pytest.mark.parametrize("kind", [RLearner, OutcomeWeightedLearner, PolicySelector, DifferenceInMeansEffect])
+def test_a_subclass_of_the_users_is_never_certified(kind, monkeypatch):
+    own = type("Own", (kind,), {"__module__": __name__})
+    name = {RLearner: "effects", OutcomeWeightedLearner: "rule", PolicySelector: "selection"}.get(
+        kind, "average effect"
+    )
+    monkeypatch.setitem(globals(), kind.__name__, own)
+    privacy = ESTIMATORS[name](BUDGET).fit(X, A, Y).release().privacy
+    assert privacy.level == "conditional"
+    assert [c["name"] for c in privacy.conditions] == ["learner"]
+    assert {charge.level for charge in privacy.charges} <= {"conditional"}
+
+
+def test_a_tuned_rule_of_the_users_learner_is_never_certified():
+    own = type("Own", (OutcomeWeightedLearner,), {"__module__": __name__})
+    tuned = PrivatelyTunedRule(own(DOMAIN, BUDGET), ridges=[3.0, 30.0]).fit(X, A, Y)
+    assert tuned.release().privacy.level == "conditional"
