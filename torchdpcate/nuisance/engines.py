@@ -33,7 +33,7 @@ _UNTRAINED = "it must be in the loss of every batch, inside a layer of the modul
 class _Guarded:
     """Mixin: a step is checked and counted before its noise is drawn, by whatever road `step` is reached.
 
-    The inner optimizer gets the noisy gradients from the noise source's `paid`, as it hands them out.
+    The inner optimizer gets the noisy gradients from the noise source's `released`, as it hands them out.
     """
 
     guard: Guard

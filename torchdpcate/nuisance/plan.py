@@ -68,7 +68,8 @@ class DPSGDPlan:
         """Refuse a run on so many trained numbers that the grid and the precision of its noise would count.
 
         Raises:
-            InputError: `steps` times them exceeds 2^40, or the noise is too coarse for `clip_norm` to leave room.
+            InputError: `steps` times them exceeds 2^40, or the noise is too coarse for
+                `clip_norm`.
         """
         if self.steps * numbers > MOST_DRAWS:
             raise InputError(

@@ -258,7 +258,7 @@ def try_outcome(outcome: Outcome, domain: Domain) -> None:
     if not bool(((magnitude >= 0) & (magnitude <= 1)).all() & (sign.abs() == 1).all()):
         raise InputError(f"outcome = {outcome}: give magnitudes in [0, 1] and signs of 1 and -1")
     if not bool((magnitude > 0).any()):
-        raise InputError("outcome: every weight is zero; give bounds or a centre that tell the outcomes apart")
+        raise InputError("outcome: every weight is zero; give bounds or a centre that distinguish the outcomes")
     turned = [part.flip(0) for part in outcome.transform(y.flip(0), domain)]
     alone = [torch.cat(parts) for parts in zip(*(outcome.transform(one, domain) for one in y.split(1)), strict=True)]
     if not all(torch.allclose(a, b) for other in (turned, alone) for a, b in zip(together, other, strict=True)):
