@@ -1,6 +1,6 @@
 """How weighted records become an estimate: the interface of stage two."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -82,7 +82,7 @@ def left_imbalance(noise: float, estimand: Estimand, balancing: bool, centred: b
     return 0.0 if centred else noise * estimand.amplification
 
 
-class EffectEstimator(AverageMechanism, ABC):
+class EffectEstimator(AverageMechanism):
     """Releases sums of weighted records, and an estimate that follows from them alone.
 
     Attributes:

@@ -1,6 +1,7 @@
 """What a released average effect states in numbers, and what its mechanism says of itself to those who check it."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -195,7 +196,7 @@ def states(*constants: str, fits: tuple[str, ...] = ()) -> Stated:
     return Stated(Level.CERTIFIED, (AverageEffectRelease.kind,), needs, may, conditions=None)
 
 
-class AverageMechanism:
+class AverageMechanism(ABC):
     """What releases an average effect: how verification sees it.
 
     Attributes:
@@ -227,6 +228,7 @@ class AverageMechanism:
         return holds_if(cls.name, public)
 
     @classmethod
+    @abstractmethod
     def work_out(cls, stated: StatedEffect) -> Recomputed:
         """Return what a release must be, by the functions that make releases.
 
@@ -236,7 +238,6 @@ class AverageMechanism:
         Raises:
             ContradictionError: Constants that contradict each other.
         """
-        raise NotImplementedError
 
     @classmethod
     def recompute(cls, release: AverageEffectRelease) -> Iterator[str]:
