@@ -166,6 +166,12 @@ class CATELearner(PrivateEstimator):
                     f"mechanism = {chosen.name}: searches the domain for the worst record of one regression; "
                     "with split=cross_fit there are two: use split=disjoint"
                 )
+            known = domain.known_propensity
+            if chosen.searches and known is not None and known.column is not None:
+                raise InputError(
+                    f"mechanism = {chosen.name}: searches the covariates for the worst record, and each record's "
+                    f"propensity is the column {known.column!r}, which they do not tell; use mechanism=objective"
+                )
             counted = chosen.gaussian or chosen.free or self.filter != "gaussian"
             if len(split.folds) > 1 and not counted:
                 raise InputError(
