@@ -251,7 +251,7 @@ class ComposedPlan:
     @classmethod
     def of(cls, n: int, budget: PrivacyBudget | None, domain: Domain, **settings: Any) -> "ComposedPlan":
         """Return the plan for n records of a domain; settings are ``constant_only`` and ``constants``."""
-        known = getattr(domain, "known_propensity", None) is not None
+        known = domain.known_propensity is not None
         return cls(n, budget, domain.dimension, overlap=domain.overlap, known_propensity=known, **settings)
 
     @property
