@@ -428,6 +428,19 @@ class CATELearner(PrivateEstimator):
         privacy = self._statement_of(chosen, guarantee, public, self._own_entries)
         return chosen.make_release(self.composed_, self.plan_, self.schema_, privacy)
 
+    def planned_error(self) -> float:
+        """Return the root mean squared error to expect of a composed release, in outcome units; public.
+
+        The plan's, at the released residual scale.
+
+        Raises:
+            InputError: Not fitted, or fitted by blocks.
+        """
+        self._require_fitted("planned_error")
+        if self._adaptive is None:
+            raise InputError("planned_error: only second_stage = adaptive has a plan of all stages")
+        return self.plan_.planned_noise(self.schema_.domain.outcome_range, self.composed_.effect.scale)
+
     def _composed_effect(self, x: Tensor) -> Tensor:
         """Return the fitted effect at encoded covariates [m, q]."""
         fit, bound = self.composed_, self.schema_.domain.outcome_range
