@@ -1,0 +1,1 @@
+"""One composition of Gaussian events on all records."""
