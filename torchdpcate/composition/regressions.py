@@ -77,7 +77,7 @@ class Regressions:
         noise, curvature = self.steps.scale("outcome", 2 * scale), plan.inside * plan.n * d
         prior = _prior(regression, _OUTCOME_PRIOR * scale**2, math.inf)
         ridge = (noise**2 + _CLIPPED * plan.n * d * scale**2) / (curvature * prior)
-        fit = HuberFit(psi * weight[:, None], psi, y, scale)
+        fit = HuberFit(psi, weight, y, scale)
         return psi @ self._solved(fit, "outcome", curvature, ridge).to(psi.device)
 
     def propensity(self, z: Tensor, a: Tensor) -> Tensor:
@@ -91,7 +91,7 @@ class Regressions:
         sampling = _LOGISTIC * plan.n * d
         constant = _INTERCEPT**2 / float(regression.basis.energies[0])
         ridge = (noise**2 + sampling) / (curvature * _prior(regression, _PROPENSITY_PRIOR, constant))
-        theta = self._solved(LogisticFit(psi * weight[:, None], psi, a, 1.0), "propensity", curvature, ridge)
+        theta = self._solved(LogisticFit(psi, weight, a, 1.0), "propensity", curvature, ridge)
         estimates = theta * (curvature + ridge) / curvature
         variances = (noise**2 + sampling) / curvature.square()
         theta = shrunk(regression, theta, estimates, variances, 1.5, plan.constants.spike)
@@ -117,7 +117,7 @@ class Regressions:
         sampling = _EFFECT_CLIPPED * plan.n * d * scale**2
         ridge = (noise**2 + sampling) / (curvature * _prior(regression, _EFFECT_PRIOR * scale**2, math.inf))
         g = psi * treatment[:, None]
-        theta = self._solved(HuberFit(g * weight[:, None], g, residual, scale), "effect", curvature, ridge)
+        theta = self._solved(HuberFit(g, weight, residual, scale), "effect", curvature, ridge)
         estimates = theta * (curvature + ridge) / curvature
         variances = (_WANDERING * noise**2 + sampling) / curvature.square()
         final = shrunk(regression, estimates, estimates, variances, scale, plan.constants.spike)

@@ -196,6 +196,12 @@ class CATELearner(PrivateEstimator):
                     f"mechanism = {chosen.name}: searches the domain for the worst record of one regression; "
                     "with split=cross_fit there are two: use split=disjoint"
                 )
+            known = domain.known_propensity
+            if chosen.searches and known is not None and known.column is not None:
+                raise InputError(
+                    f"mechanism = {chosen.name}: searches the covariates for the worst record, and each record's "
+                    f"propensity is the column {known.column!r}, which they do not tell; use mechanism=objective"
+                )
             counted = chosen.gaussian or chosen.free or self.filter != "gaussian"
             if len(split.folds) > 1 and not counted:
                 raise InputError(
@@ -421,6 +427,19 @@ class CATELearner(PrivateEstimator):
         public = {"learner": type(self).__name__, **self.plan_.facts()}
         privacy = self._statement_of(chosen, guarantee, public, self._own_entries)
         return chosen.make_release(self.composed_, self.plan_, self.schema_, privacy)
+
+    def planned_error(self) -> float:
+        """Return the root mean squared error to expect of a composed release, in outcome units; public.
+
+        The plan's, at the released residual scale.
+
+        Raises:
+            InputError: Not fitted, or fitted by blocks.
+        """
+        self._require_fitted("planned_error")
+        if self._adaptive is None:
+            raise InputError("planned_error: only second_stage = adaptive has a plan of all stages")
+        return self.plan_.planned_noise(self.schema_.domain.outcome_range, self.composed_.effect.scale)
 
     def _composed_effect(self, x: Tensor) -> Tensor:
         """Return the fitted effect at encoded covariates [m, q]."""

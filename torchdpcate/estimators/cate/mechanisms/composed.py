@@ -36,7 +36,19 @@ class Composed(Mechanism):
     states: ClassVar[Stated] = Stated(
         Level.CERTIFIED,
         (ComposedRelease.kind, QueryRelease.kind),
-        frozenset(("learner", "rung", "requested_epsilon", "requested_delta")),
+        frozenset(
+            (
+                "learner",
+                "rung",
+                "kept",
+                "steps",
+                "huber_quantile",
+                "requested_epsilon",
+                "requested_delta",
+                "constant_only",
+                "constants",
+            )
+        ),
         formula=_FORMULA,
     )
     accepts = ()
