@@ -1,76 +1,69 @@
-"""The composed plan's linear fits as networks of one layer, trained by Opacus DP-SGD in Lightning at rate 1."""
+"""Linear fits of a composition as networks of one layer, trained by Opacus DP-SGD in Lightning at rate 1."""
 
-from __future__ import annotations
-
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from torchdpcate.composition.linear_fit import Aimed, NewtonPoints
+from torchdpcate.composition.linear_fit import FitPlan, LinearFit, Solver
+from torchdpcate.composition.newton_points import NewtonPoints
+from torchdpcate.composition.noisy_newton import solved
+from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.nuisance.trainer import default_trainer
-from torchdpcate.privacy.events import GaussianEvent
-from torchdpcate.privacy.session import FitSession
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
 
 @dataclass(frozen=True)
-class LightningFit:
-    r"""DP-SGD at rate 1 of one linear layer: ``LinearFit`` by Opacus inside ``Trainer.fit``.
+class LightningFit(Solver):
+    r"""DP-SGD of one linear layer at sampling rate 1, by Opacus inside ``Trainer.fit``.
 
-    Every step is on all records. Losses are divided by their slope, so that a record's gradient has norm at most 1 by
-    its weight, and the clip norm is 1: clipping binds by rounding alone, and what is learnt is what noisy descent
-    learns. Each of T steps is a Gaussian event of mu / sqrt(T): the sum of gradients moves by at most two clip norms,
-    and has noise of :math:`2\sqrt{T}/\mu` of them.
+    Every step is on all records, in float64. Losses are divided by their slope, so that a record's gradient has norm
+    at most 1 by its weight, and that is the clip norm: it binds by rounding alone, and what is learnt is what
+    ``NoisyNewton`` learns of the same draws, from the same charges.
 
     Guarantee:
-        Certified: mu-GDP under replace-one adjacency, by exact composition of T Gaussian mechanisms on all records,
-        whatever the features and weights are, for gradients are clipped; docs/guarantees/dp_sgd.md at q = 1.
+        Certified: the step's mu, as one composition of Gaussian events on all records. A replaced record moves the sum
+        of gradients by two clip norms at most, which are one sensitivity; docs/guarantees/dp_sgd.md at q = 1.
 
     Args:
-        trainer: Makes a Trainer from keyword arguments, as ``default_trainer``.
+        trainer: Makes a Trainer from keyword arguments.
         mode: How gradients are clipped, see ``DPSGD``.
 
     Example:
-        >>> from torchdpcate.erm.losses import Huber
+        >>> import torch
+        >>> from torchdpcate.composition.linear_fit import HuberFit
+        >>> from torchdpcate.composition.shares import Shares
         >>> from torchdpcate.privacy.noise import NoiseSource
-        >>> psi = torch.ones(500, 1, dtype=torch.float64)
-        >>> y, w = torch.full((500,), 0.3, dtype=torch.float64), torch.ones(500, dtype=torch.float64)
-        >>> ridge, scaling = torch.zeros(1).double(), torch.full((1,), 1000.0).double()
-        >>> session = FitSession(NoiseSource.system())  # charges nothing
-        >>> fit = LightningFit().fit(psi, Aimed(Huber(1.0), y), w, ridge, scaling, 40, session, mu=1e6)
-        >>> round(fit.item(), 3)
+        >>> from torchdpcate.privacy.session import FitSession
+        >>> one = torch.ones(500, dtype=torch.float64)
+        >>> fit = HuberFit(one[:, None], one, 0.3 * one, 1.0)
+        >>> plan = FitPlan("outcome", one[:1] * 500, one[:1] * 0, steps=40, warm=8, warm_share=0.2, size=0.25)
+        >>> steps = NoisySteps(FitSession(NoiseSource.system()), Shares(1e6, {"outcome": 1.0}))
+        >>> round(LightningFit().solve(fit, plan, steps).item(), 3)
         0.3
     """
 
-    trainer: Callable[..., Trainer] = default_trainer
+    trainer: "Callable[..., Trainer]" = default_trainer
     mode: str = "auto"
 
-    def fit(
-        self,
-        psi: Tensor,
-        loss: Aimed,
-        weights: Tensor,
-        ridge: Tensor,
-        scaling: Tensor,
-        steps: int,
-        session: FitSession,
-        mu: float,
-    ) -> Tensor:
-        """Return the mean of the Newton points, [p]; see ``LinearFit``.
+    def solve(self, fit: LinearFit, plan: FitPlan, steps: NoisySteps) -> Tensor:
+        """See ``Solver``.
 
         Raises:
             InputError: Settings of the Trainer that break the analysis.
-            BudgetError: The budget of a block does not cover the steps.
         """
-        from torchdpcate.composition.lightning_steps import LinearLayer, train_steps
+        if not steps.private:
+            return solved(fit, plan.ridge)
+        from torchdpcate.composition.lightning_steps import LinearLayer, full_batches, train
 
-        session.pay(GaussianEvent(math.sqrt(steps) / mu), count=steps)
-        points = NewtonPoints(ridge, scaling, steps)
-        module = LinearLayer(loss, points, psi.shape)
-        train_steps(module, (psi, loss.target, weights), steps, mu, session.noise, self.trainer, self.mode)
+        late = plan.steps - plan.warm
+        events = [(steps.pay(plan.step, plan.warm_share, plan.warm), plan.warm)] if plan.warm else []
+        events += [(steps.pay(plan.step, 1 - plan.warm_share, late), late)]
+        points = NewtonPoints(plan)
+        module = LinearLayer(fit, points)
+        plans = [full_batches(event, count, *fit.predictors.shape) for event, count in events]
+        train(module, (fit.predictors, fit.weights, fit.targets), plans, steps.session.noise, self.trainer, self.mode)
         return points.mean

@@ -1,9 +1,8 @@
 """Full-batch steps of DP-SGD in Lightning, and the layer and optimizer of a linear fit."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,59 +12,71 @@ from torch.utils.data import TensorDataset
 
 from torchdpcate._signals import terminable
 from torchdpcate._threads import threads_for
-from torchdpcate.composition.linear_fit import Aimed, NewtonPoints
+from torchdpcate.composition.linear_fit import LinearFit
+from torchdpcate.composition.newton_points import NewtonPoints
+from torchdpcate.composition.steps import summation_error
 from torchdpcate.nuisance.checks import check_weights
 from torchdpcate.nuisance.dp_sgd import DPSGD
 from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.poisson import poisson_loader
 from torchdpcate.nuisance.record_loss import RecordLossModule
 from torchdpcate.nuisance.trainer import interruptible, quiet_lightning
+from torchdpcate.privacy.events import GaussianEvent
 from torchdpcate.privacy.noise import NoiseSource
 
-CLIP_NORM = 1 + 2.0**-15
-"""Clip norm for gradients of norm at most 1: what they are clipped to is less by 2^-16 of it, and Opacus adds 1e-6 to
-a norm before it compares, so that neither binds."""
+_SLACK = 2.0**-15
+"""Share of the clip norm above the bound of a gradient: what gradients are clipped to is less by 2^-16 of it, and
+Opacus adds 1e-6 to a norm before it compares, so that neither binds."""
 
 
-def full_batch_plan(steps: int, mu: float) -> DPSGDPlan:
-    """Return steps at rate 1 that are mu-GDP together, for gradients of norm at most 1.
+def full_batches(event: GaussianEvent, count: int, n: int, p: int) -> DPSGDPlan:
+    """Return DP-SGD steps at rate 1 that cost this event each, for gradients of norm at most 1 of n records.
+
+    Args:
+        event: Of one step.
+        count: Number of steps.
+        n: Number of records.
+        p: Trained numbers.
 
     Example:
-        >>> full_batch_plan(100, 0.5).event
+        >>> full_batches(GaussianEvent(20.0), 100, 500, 3).event
         DPSGDEvent(noise_multiplier=40.0, sampling_rate=1.0)
     """
     # a replaced record moves the sum of clipped gradients by two clip norms
-    return DPSGDPlan(2 * math.sqrt(steps) / mu, CLIP_NORM, 1.0, steps)
+    clip = 1 + _SLACK + math.sqrt(p) * summation_error(n, 1.0) / 2
+    return DPSGDPlan(2 * event.noise_multiplier, clip, 1.0, count)
 
 
-def train_steps(
+def train(
     module: LightningModule,
     records: tuple[Tensor, ...],
-    steps: int,
-    mu: float,
+    plans: Sequence[DPSGDPlan],
     noise: NoiseSource,
     trainer: Callable[..., Trainer],
     mode: str = "auto",
 ) -> None:
-    """Take noisy steps on all records, in float64; the caller has paid for mu.
+    """Take noisy steps on all records, in float64; the caller has paid for them.
 
     Args:
         module: Its record losses have gradients of norm at most 1, else they are clipped.
         records: What a batch of ``module`` is made of, each [n, ...].
-        steps: How many.
-        mu: Of all of them.
+        plans: One run of steps after another.
         noise: Where the noise comes from.
         trainer: Makes a Trainer from keyword arguments.
         mode: See ``DPSGD``.
+
+    Raises:
+        InputError: Settings of the Trainer that break the analysis.
+        NumericalError: Training diverged.
     """
-    plan = full_batch_plan(steps, mu)
-    size = sum(p.numel() for p in module.parameters())
+    data = TensorDataset(*records)
+    size = sum(parameter.numel() for parameter in module.parameters())
     with quiet_lightning(), interruptible(), terminable(), threads_for(size), torch.random.fork_rng():
-        loader = poisson_loader(TensorDataset(*records), plan.sampling_rate, steps, noise)
-        callbacks = [DPSGD(plan, noise, mode=mode)]
-        limits = {"max_epochs": 1, "max_steps": steps, "precision": "64-true"}
         try:
-            trainer(callbacks=callbacks, **limits).fit(module, loader)
+            for plan in plans:
+                loader = poisson_loader(data, plan.sampling_rate, plan.steps, noise)
+                limits = {"max_epochs": 1, "max_steps": plan.steps, "precision": "64-true"}
+                trainer(callbacks=[DPSGD(plan, noise, mode=mode)], **limits).fit(module, loader)
         finally:
             module.trainer = None  # whose loaders hold the records
     check_weights(module)
@@ -75,34 +86,35 @@ class LinearLayer(RecordLossModule):
     """One linear layer of features without a bias, trained by scaled steps from zero.
 
     Args:
-        loss: Of the predictor; its slope divides it.
+        fit: What is fitted; its losses are divided by their slope.
         points: The steps.
-        shape: n and p.
     """
 
-    def __init__(self, loss: Aimed, points: NewtonPoints, shape: torch.Size) -> None:
+    def __init__(self, fit: LinearFit, points: NewtonPoints) -> None:
         super().__init__()
-        self.loss, self.points, self.n = loss.loss, points, shape[0]
-        self.layer = nn.utils.skip_init(nn.Linear, shape[1], 1, bias=False, dtype=torch.float64)
+        n, p = fit.predictors.shape
+        self.fit, self.points, self.units = fit, points, n * fit.slope
+        self.layer = nn.utils.skip_init(nn.Linear, p, 1, bias=False, dtype=torch.float64)
         nn.init.zeros_(self.layer.weight)
 
     def record_loss(self, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-        """Weighted losses `[B]` over the slope."""
-        psi, target, weights = batch
-        return weights * self.loss(self.layer(psi).squeeze(1), target).value / self.loss.slope
+        """Weighted losses `[B]` over the slope, of a batch of predictors, weights and targets."""
+        predictors, weights, targets = batch
+        fit = replace(self.fit, predictors=predictors, weights=weights, targets=targets)
+        return weights * fit.losses(self.layer(predictors).squeeze(1)) / fit.slope
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Scaled steps, by the sum of gradients in the loss's own units."""
-        return ScaledSteps(self.parameters(), self.points, self.n * self.loss.slope)
+        return ScaledSteps(self.parameters(), self.points, self.units)
 
 
 class ScaledSteps(torch.optim.Optimizer):
-    """Steps of one layer's weights by ``NewtonPoints``.
+    """Steps of one layer's weight by ``NewtonPoints``.
 
     Args:
         parameters: The one weight, [1, p].
-        points: Where steps lead; kept on the weight's device.
-        units: The sum's gradient over the one that an optimizer gets: records times slope.
+        points: Where steps lead.
+        units: The sum's gradient over that which an optimizer gets.
     """
 
     def __init__(self, parameters: Any, points: NewtonPoints, units: float) -> None:
@@ -117,6 +129,6 @@ class ScaledSteps(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         (weight,) = (p for group in self.param_groups for p in group["params"])
-        theta, gradient = weight.flatten().cpu(), weight.grad.flatten().cpu() * self.units
-        weight.copy_(self.points.step(theta, gradient)[None].to(weight))
+        self.points.step(weight.grad.flatten().cpu() * self.units)
+        weight.copy_(self.points.theta[None])
         return loss
