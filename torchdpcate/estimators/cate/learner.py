@@ -158,7 +158,8 @@ class CATELearner(PrivateEstimator):
     def _compose(self, records: CausalData, settings: AdaptiveSecondStage) -> None:
         """Run the steps of the one composition, which pay for the release too."""
         domain = self.schema_.domain
-        session = self._session.scope([RECORDS], Charge(Purpose.RELEASE, Composed.name))
+        self._own = own_code("second stage", settings) + own_code("second stage", settings.solver)
+        session = self._session.scope([RECORDS], Charge(Purpose.RELEASE, Composed.name), bool(self._own))
         known, levels = known_propensities(records, domain), two_levels(self.schema_)
         self.composed_ = fit_composition(records, domain, self.plan_, session, settings.solver, levels, known)
         self._own_entries = session.entries
@@ -425,6 +426,7 @@ class CATELearner(PrivateEstimator):
         assert self.budget is not None
         guarantee = Guarantee(Level.CERTIFIED, self.budget, source="docs/guarantees/composed_effect.md")
         public = {"learner": type(self).__name__, **self.plan_.facts()}
+        guarantee = guarantee.resting_on(self._own + own_code("mechanism", chosen))
         privacy = self._statement_of(chosen, guarantee, public, self._own_entries)
         return chosen.make_release(self.composed_, self.plan_, self.schema_, privacy)
 

@@ -9,13 +9,14 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.records import LEAST_SCALE
 from torchdpcate.composition.regressions import HEAD_CURVATURE, effect_variances, shrunk
 from torchdpcate.composition.summaries import LEAST_VARIANCE
+from torchdpcate.estimators.cate.recompute import LEARNERS, is_learner
 from torchdpcate.estimators.recompute import CLOSE, same
 from torchdpcate.privacy.events import DPSGDEvent, Event, GaussianEvent
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.release import QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
 
-RECORDS, LEARNER = "records", "RLearner"
+RECORDS = "records"
 _SPENT = 1e-6  # how well shares of mu^2 must agree, relatively: events are a little less than their share
 _LARGEST_ROTATION = 0.05**-0.5  # eigenvalues of correlations are at least .05
 
@@ -32,8 +33,9 @@ def composed_problems(release: ComposedRelease | QueryRelease, mechanism: str) -
         mechanism: The composition's name.
     """
     privacy = release.privacy
-    if privacy.public["learner"] != LEARNER:
-        yield f"its learner is called {privacy.public['learner']}, which has no composition"
+    learner = privacy.public["learner"]
+    if not is_learner(learner) or not LEARNERS[LEARNERS.class_names()[learner]].composes:
+        yield f"its learner is called {learner}, which has no composition"
         return
     plan = ComposedPlan.from_facts(privacy.public, privacy.n, release.domain)
     facts = plan.facts()
