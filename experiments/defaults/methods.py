@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torchdpcate.composition.settings import AdaptiveSecondStage
 
 from experiments.defaults.sources import Case
+from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource

@@ -60,7 +60,7 @@ class Division:
         covariate = schema.covariates[place]
         first = sum(len(other.bounds) for other in schema.covariates[:place])
         columns = tuple(range(first, first + len(covariate.bounds)))
-        levels = _levels(covariate)
+        levels = covariate.levels
         if given is True:
             if not levels:
                 raise InputError(
@@ -247,13 +247,6 @@ def _read(path: Path) -> Any:
     except InputError as error:
         raise InputError(f"subgroups = {str(path)!r}: cannot be read: {error}") from None
     return found["subgroups"] if isinstance(found, dict) and found.keys() == {"subgroups"} else found
-
-
-def _levels(covariate: Covariate) -> tuple[Any, ...]:
-    """Return the values that a covariate may have; none where it may have any between its bounds."""
-    if isinstance(covariate, Categorical):
-        return covariate.categories
-    return tuple(getattr(covariate, "levels", ()))
 
 
 def _encoded(covariate: Covariate, levels: Sequence[Any]) -> tuple[tuple[float, ...], ...]:

@@ -180,7 +180,7 @@ class SubgroupRelease(Release):
         found: dict[str, Any] = {
             "cells": [{**row, "simultaneous": ends} for row, ends in zip(rows, wide, strict=True)],
             "interval_level": LEVEL,
-            "swamped_by_noise": int(self.effects.noise_dominated.sum()),
+            "noise_dominated": int(self.effects.noise_dominated.sum()),
         }
         return found | ({} if self.holds_if is None else {HOLDS_IF: self.holds_if})
 

@@ -206,8 +206,9 @@ class SubgroupEffects(PrivateEstimator):
         """Return the propensity of each record [n]; None where all weigh the same."""
         self._fit_public: dict[str, Any] = {}
         self.weights_: ReleasedWeights | None = None
-        if weighting.way == KNOWN:
-            return self.schema_.domain.known_propensity.of(records)  # type: ignore[attr-defined]
+        known = self.schema_.domain.known_propensity
+        if weighting.way == KNOWN and known is not None:
+            return known.of(records)
         if weighting.way != FITTED:
             return None
         features = on_domain(None, self.schema_.domain)

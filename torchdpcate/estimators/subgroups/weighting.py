@@ -73,7 +73,7 @@ class Weighting:
             raise InputError(f"estimand = {estimand!r}: choose auto, {ATE} or {ATO}")
         if given not in PROPENSITIES:
             raise InputError(f"propensity = {given!r}: choose one of {', '.join(PROPENSITIES)}")
-        known = getattr(schema.domain, "known_propensity", None)
+        known = schema.domain.known_propensity
         if given == KNOWN and known is None:
             raise InputError("propensity = known: the domain states none; give it as propensity: in the domain yaml")
         if given == "randomised":
