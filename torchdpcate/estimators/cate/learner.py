@@ -13,6 +13,8 @@ from torch import Tensor
 
 from torchdpcate._renamed import renamed
 from torchdpcate.causal.score import DRScore, RegressionScore, RScore
+from torchdpcate.composition.records import fit_composition
+from torchdpcate.composition.settings import AdaptiveSecondStage, known_propensities, two_levels
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
@@ -20,6 +22,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.cate.first_stage import FirstStage, on_device
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS, FunctionMechanism, Mechanism, QueryMechanism
+from torchdpcate.estimators.cate.mechanisms.composed import Composed
 from torchdpcate.estimators.cate.mechanisms.offer import noise_at_queries
 from torchdpcate.estimators.cate.online.correction import head_of
 from torchdpcate.estimators.cate.online.service import OnlineService, OnlineTerms
@@ -34,9 +37,10 @@ from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import TUNING, Charge, Purpose
 from torchdpcate.privacy.events import PureEvent
-from torchdpcate.privacy.guarantee import Condition, own_code
+from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, own_code
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
+from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.second_stage.recipes import LinearSecondStage, SecondStage
@@ -44,6 +48,11 @@ from torchdpcate.second_stage.stage import FittedStage, RKHSStage
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
+
+RECORDS = "records"
+"""The one block of a composition."""
+OBJECTIVE = "objective"
+"""The mechanism of blocks where the user names none: the one of least noise."""
 
 
 @renamed(compare_noise="plan", curator_effect="nonprivate_effect")
@@ -100,7 +109,7 @@ class CATELearner(PrivateEstimator):
     budget: PrivacyBudget | None
     _: KW_ONLY
     nuisance: NuisanceRecipe | None = None
-    second_stage: SecondStage | None = None
+    second_stage: SecondStage | AdaptiveSecondStage | None = None
     split: float | Split = 0.5
     seed: int = 0
     trainer: "Callable[..., Trainer] | None" = None
@@ -112,13 +121,22 @@ class CATELearner(PrivateEstimator):
 
     score: ClassVar[RegressionScore]
 
+    composes: ClassVar[bool] = False
+
     def _prepare(self, records: CausalData) -> None:
+        if self._adaptive is not None:
+            self.blocks_ = {RECORDS: torch.arange(records.n)}
+            self.plan_ = self._adaptive.plan(records.n, self.budget, TableSchema.of(self.domain).two_arms().domain)
+            return
         self._public = {"learner": type(self).__name__, "split": self._split().fact, "seed": self.seed}
         self.blocks_ = dict(self._split().blocks(records.n, self.seed))
         self._check_budget()
 
     def _learn(self, records: CausalData) -> None:
         """Train the nuisances, pay for the threshold and set up the second stage."""
+        if self._adaptive is not None:
+            self._compose(records, self._adaptive)
+            return
         blocks = {name: records.subset(index) for name, index in self.blocks_.items()}
         first = self._first_stage().fit(blocks, self._session)
         self._first, self.nuisances_, self.columns_ = first, first.nuisances, first.columns
@@ -137,6 +155,14 @@ class CATELearner(PrivateEstimator):
             seed=self.seed,
         )
 
+    def _compose(self, records: CausalData, settings: AdaptiveSecondStage) -> None:
+        """Run the steps of the one composition, which pay for the release too."""
+        domain = self.schema_.domain
+        session = self._session.scope([RECORDS], Charge(Purpose.RELEASE, Composed.name))
+        known, levels = known_propensities(records, domain), two_levels(self.schema_)
+        self.composed_ = fit_composition(records, domain, self.plan_, session, settings.solver, levels, known)
+        self._own_entries = session.entries
+
     def _filter(self) -> str:
         return self.filter
 
@@ -150,6 +176,10 @@ class CATELearner(PrivateEstimator):
         Raises:
             InputError: delta = 0, too few records, or a mechanism without a guarantee for these settings.
         """
+        if self._adaptive is not None:
+            self._composed_by(mechanism)
+            self._adaptive.plan(n, self.budget, TableSchema.of(self.domain).two_arms().domain)
+            return
         if self.tune is not None:
             self.tune.candidates(self._stage())
         self._check_budget()
@@ -192,8 +222,8 @@ class CATELearner(PrivateEstimator):
         return ways[kind](*args, **settings)  # type: ignore[operator]
 
     def release_function(
-        self, mechanism: "str | Mechanism" = "objective", budget: PrivacyBudget | None = None
-    ) -> FunctionRelease:
+        self, mechanism: "str | Mechanism | None" = None, budget: PrivacyBudget | None = None
+    ) -> "FunctionRelease | ComposedRelease":
         """Release the effect function g.
 
         Args:
@@ -204,7 +234,9 @@ class CATELearner(PrivateEstimator):
             InputError: A mechanism for queries, or one that has no guarantee for this second stage.
             BudgetError: The block cannot pay.
         """
-        chosen = self._able(mechanism)
+        if self._adaptive is not None:
+            return self._composed_release(mechanism, budget)
+        chosen = self._able(mechanism or OBJECTIVE)
         if not isinstance(chosen, FunctionMechanism):
             raise InputError(
                 f"mechanism = {chosen.name}: answers finitely many queries; use release=queries (release_queries), "
@@ -224,7 +256,7 @@ class CATELearner(PrivateEstimator):
     def release_queries(
         self,
         X_query: Any,
-        mechanism: "str | Mechanism" = "objective",
+        mechanism: "str | Mechanism | None" = None,
         budget: PrivacyBudget | None = None,
         include_nuisances: bool = False,
     ) -> QueryRelease:
@@ -241,11 +273,15 @@ class CATELearner(PrivateEstimator):
             InputError: Queries outside the domain; a mechanism without a bound for this second stage.
             BudgetError: The block cannot pay.
         """
-        chosen = self._able(mechanism)
         queries = self.schema_.within(self.schema_.matrix(X_query, "query"), "query")
+        if self._adaptive is not None:
+            composed = self._composed_release(mechanism, budget)
+            return QueryRelease(queries, composed.effect_tensor(queries), self.schema_, composed.privacy)
+        chosen = self._able(mechanism or OBJECTIVE)
         if isinstance(chosen, FunctionMechanism):
             function = self.release_function(chosen, budget)
             answers = function.effect_tensor(queries)
+            assert isinstance(function, FunctionRelease)
             scales = None if function.noise_scale is None else function._noise_scale(queries)
             privacy = function.privacy
         elif isinstance(chosen, QueryMechanism):
@@ -278,6 +314,11 @@ class CATELearner(PrivateEstimator):
             InputError: A mechanism that cannot, a second stage without a bound, or a folder or counter that is there.
             BudgetError: The block cannot pay.
         """
+        if self._adaptive is not None:
+            raise InputError(
+                "second_stage = adaptive: its function answers any query already, by release_function(); an online "
+                "service needs second_stage=linear, tangent or kernel_ridge"
+            )
         chosen = self._able(mechanism)
         if not chosen.online:
             raise InputError(f"mechanism = {chosen.name}: does not answer online; use mechanism=gaussian_process")
@@ -324,6 +365,9 @@ class CATELearner(PrivateEstimator):
             stage: The second stage; None takes ``stage_``.
         """
         x, bound = self.schema_.matrix(X), self.schema_.domain.outcome_range
+        if self._adaptive is not None:
+            self._require_fitted("nonprivate_effect")
+            return self._composed_effect(x).numpy()
         correction = (stage or self.stage_).correction(self._first.view(x)).cpu()
         return (self._offset(x) + correction).clamp(-bound, bound).numpy()
 
@@ -345,8 +389,45 @@ class CATELearner(PrivateEstimator):
     def _trainer(self) -> "Callable[..., Trainer]":
         return self.trainer or default_trainer
 
+    @property
+    def _adaptive(self) -> AdaptiveSecondStage | None:
+        """The settings of the one composition; None where records are split into blocks."""
+        return self.second_stage if isinstance(self.second_stage, AdaptiveSecondStage) else None
+
     def _stage(self) -> SecondStage:
+        assert not isinstance(self.second_stage, AdaptiveSecondStage)
         return self.second_stage or LinearSecondStage()
+
+    def _composed_by(self, mechanism: "str | Mechanism | None") -> Composed:
+        """Return the composition's mechanism; refuse another one."""
+        chosen = MECHANISMS.make(mechanism or Composed.name, Mechanism)
+        if not isinstance(chosen, Composed):
+            raise InputError(
+                f"mechanism = {chosen.name}: second_stage = adaptive pays for its release while it is fitted; use "
+                f"second_stage=linear with mechanism={chosen.name}, or leave the mechanism out"
+            )
+        if not self.composes:
+            raise InputError(f"second_stage = adaptive: {type(self).__name__} has no composition; use RLearner")
+        return chosen
+
+    def _composed_release(self, mechanism: "str | Mechanism | None", budget: PrivacyBudget | None) -> ComposedRelease:
+        """Return the release that the fit has paid for, the same one each time."""
+        self._ready()
+        chosen = self._composed_by(mechanism)
+        if budget is not None:
+            raise InputError("budget: second_stage = adaptive has spent the learner's budget in fit; leave it out")
+        assert self.budget is not None
+        guarantee = Guarantee(Level.CERTIFIED, self.budget, source="docs/guarantees/composed_effect.md")
+        public = {"learner": type(self).__name__, **self.plan_.facts()}
+        privacy = self._statement_of(chosen, guarantee, public, self._own_entries)
+        return chosen.make_release(self.composed_, self.plan_, self.schema_, privacy)
+
+    def _composed_effect(self, x: Tensor) -> Tensor:
+        """Return the fitted effect at encoded covariates [m, q]."""
+        fit, bound = self.composed_, self.schema_.domain.outcome_range
+        u = self.schema_.domain.scale(x)
+        z = fit.standardisation(u if fit.columns is None else u[:, list(fit.columns)])
+        return (fit.effect.regression.basis(z) @ fit.effect.shrunk).clamp(-bound, bound)
 
     def _split(self) -> Split:
         return self.split if isinstance(self.split, Split) else DisjointSplit(self.split)
@@ -418,6 +499,7 @@ class RLearner(CATELearner):
     """R-learner (Nie & Wager 2021): overlap weights, no inverse propensity. See ``CATELearner``."""
 
     score = RScore()
+    composes = True
 
 
 class DRLearner(CATELearner):
