@@ -1,5 +1,6 @@
 """What every estimator does: it checks records, opens the session of a fit, and guards its releases."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +17,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.privacy.budget import PrivacyBudget, integer
-from torchdpcate.privacy.guarantee import Condition, Guarantee, own_code
+from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, own_code
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.statement import PrivacyStatement, make_statement
@@ -74,11 +75,11 @@ class PrivateEstimator(BaseEstimator, ABC):
     def plan(self, *args: Any, **settings: Any) -> Any:
         """Return what noise to expect, from public facts; nothing is spent."""
 
-    @abstractmethod
     def expected_noise(self, n: int) -> PlannedNoise:
         """Return the noise to expect in a release from n records, in outcome units, by public facts alone.
 
-        No record is needed and no fit: all estimators can be compared by it before anything is spent.
+        No record is needed and no fit: all estimators can be compared by it before anything is spent. One that does not
+        say returns noise that is not known.
 
         Args:
             n: Number of records.
@@ -86,6 +87,9 @@ class PrivateEstimator(BaseEstimator, ABC):
         Raises:
             InputError: No budget, or settings that could not be released.
         """
+        budget, domain = self._planned(n), TableSchema.of(self.domain).domain
+        level = Level.CONDITIONAL if self._own_learner() else Level.CERTIFIED
+        return PlannedNoise(math.nan, "the release", domain.outcome_range, n, budget, {}, level)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "n_features_in_")

@@ -51,19 +51,24 @@ class PlannedNoise:
     remarks: tuple[str, ...] = ()
 
     @classmethod
-    def of_parts(cls, parts: Mapping[str, float], *args: Any, **facts: Any) -> "PlannedNoise":
+    def of_parts(
+        cls, parts: Mapping[str, float], of: str, outcome_range: float, n: int, budget: PrivacyBudget, **words: Any
+    ) -> "PlannedNoise":
         """Return the noise of independent parts: the root of the sum of their squares.
 
         Args:
             parts: Standard deviations in outcome units, by name.
-            args: Further fields in their order, from ``of`` on.
-            facts: Further fields by name.
+            of: See the class, also for what follows.
+            outcome_range: Width of the outcome's bounds.
+            n: Number of records.
+            budget: Privacy budget.
+            words: Further fields.
 
         Example:
             >>> PlannedNoise.of_parts({"a": 3.0, "b": 4.0}, "an effect", 9.0, 10, PrivacyBudget(1.0, 0.0)).value
             5.0
         """
-        return cls(math.hypot(*parts.values()), *args, parts=dict(parts), **facts)
+        return cls(math.hypot(*parts.values()), of, outcome_range, n, budget, dict(parts), **words)
 
     @property
     def known(self) -> bool:

@@ -153,14 +153,16 @@ class CovariateBalancingEffect(AverageEffectLearner):
         )
 
     def expected_noise(self, n: int) -> PlannedNoise:
-        """See ``AverageEffectLearner``; the weights' noise counts as far as the interval counts it."""
+        """See ``PrivateEstimator``; the weights' noise counts as far as the interval counts it."""
         budget = self._planned(n)
         plan = self.plan(n)
         found = plan.estimator.planned(typical_records(plan.facts), plan.facts, plan.epsilons)
         domain, estimand = TableSchema.of(self.domain).domain, plan.estimand.name
         level = self._planned_level(*(fit.level for fit in plan.fits))
         if found is None:
-            return PlannedNoise(math.nan, f"the average effect ({estimand})", domain.outcome_range, n, budget, {}, level)
+            return PlannedNoise(
+                math.nan, f"the average effect ({estimand})", domain.outcome_range, n, budget, {}, level
+            )
         uncounted = "what the noise of weights and outcome model does together, which is of second order"
         return planned_average(
             found,

@@ -86,7 +86,7 @@ class DifferenceInMeansEffect(AverageEffectLearner):
         self.plan(n)
 
     def expected_noise(self, n: int) -> PlannedNoise:
-        """See ``AverageEffectLearner``."""
+        """See ``PrivateEstimator``."""
         budget, facts = self._planned(n), EffectFacts(n, EQUAL)
         found = _TABLE.planned(typical_records(facts), facts, epsilons_of(budget.epsilon))
         domain, level = TableSchema.of(self.domain).domain, self._planned_level()

@@ -121,7 +121,7 @@ class DoublyRobustEffect(AverageEffectLearner):
         )
 
     def expected_noise(self, n: int) -> PlannedNoise:
-        """See ``AverageEffectLearner``; sensitivities are those of nuisances that vary over the domain."""
+        """See ``PrivateEstimator``; sensitivities are those of nuisances that vary over the domain."""
         budget, of, scored = self._planned(n), self.target, n - round(self.split * n)
         domain, own = TableSchema.of(self.domain).domain, own_code("nuisances", self.nuisance)
         return planned_average(

@@ -200,7 +200,7 @@ class HorvitzThompsonEffect(AverageEffectLearner):
         return plan_horvitz_thompson(n, self.features(), self.target, self.budget.epsilon, self.ridge)
 
     def expected_noise(self, n: int) -> PlannedNoise:
-        """See ``AverageEffectLearner``; an error of the propensity moves the sum even where outcomes are all alike."""
+        """See ``PrivateEstimator``; an error of the propensity moves the sum even where outcomes are all alike."""
         budget, plan = self._planned(n), self.plan(n)
         total = torch.zeros(1, dtype=torch.float64)
         found = sum_estimate(total, n, plan.total.released_scale(1))

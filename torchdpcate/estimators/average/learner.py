@@ -17,7 +17,6 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.stated import RECORDS, AverageMechanism
 from torchdpcate.estimators.base import PrivateEstimator
-from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -147,10 +146,6 @@ class AverageEffectLearner(PrivateEstimator):
         Raises:
             InputError: See ``check``.
         """
-
-    @abstractmethod
-    def expected_noise(self, n: int) -> PlannedNoise:
-        """See ``PrivateEstimator``: the standard deviation of what noise adds to the estimate."""
 
     def nonprivate_estimate(self) -> Estimate:
         """Return the estimate without noise in its last step. The curator's, never to be published.

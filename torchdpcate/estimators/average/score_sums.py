@@ -117,7 +117,8 @@ def conclude(scored: Scored, ranges: ScoreRanges, estimand: Estimand) -> NoisyEs
 def planned_scores(estimand: Estimand, n: int, epsilon: float) -> NoisyEstimate:
     """Return the law that noise gives an estimate of n scored records, by nuisances of a typical reach; public.
 
-    Propensities reach their clip somewhere in the domain, mean outcomes the ends of the middle half of their range; the sums are those at propensities of a half and an effect of a quarter of the range.
+    Propensities reach their clip somewhere in the domain, mean outcomes the ends of the middle half of their range; the
+    sums are those at propensities of a half and an effect of a quarter of the range.
 
     Args:
         estimand: Whose score it is.

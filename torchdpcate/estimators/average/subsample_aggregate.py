@@ -226,7 +226,7 @@ class SubsampleAggregateEffect(AverageEffectLearner):
         )
 
     def expected_noise(self, n: int) -> PlannedNoise:
-        """See ``AverageEffectLearner``."""
+        """See ``PrivateEstimator``."""
         budget, plan = self._planned(n), self.plan(n)
         none = torch.zeros(1, dtype=torch.float64)
         found = mean_estimate(none, none, plan.groups, plan.total.released_scale(1), 0.0)
