@@ -1,8 +1,8 @@
 """Constants of the public plan: how a budget is divided among steps, and what is asked of the records."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
 
 from torchdpcate.errors import InputError
 from torchdpcate.features.weighted_basis import KINDS
@@ -75,19 +75,20 @@ class PlanConstants:
         """Return a kind's share in a prior variance."""
         return self.part_shares[KINDS.index(kind)]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the constants as plain types."""
+    def to_text(self) -> list[str]:
+        """Return the constants as statements have them: ``name=value``, values as JSON."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        return [f"{name}={json.dumps(value)}" for name, value in values.items()]
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "PlanConstants":
-        """Inverse of ``to_dict``.
+    def from_text(cls, lines: Sequence[str]) -> "PlanConstants":
+        """Inverse of ``to_text``.
 
         Raises:
-            InputError: A constant is unknown.
+            InputError: A constant is unknown or malformed.
         """
         try:
-            return cls(**values)
-        except TypeError as error:
-            raise InputError(f"constants of the plan are not what PlanConstants.to_dict writes: {error}") from None
+            pairs = [line.split("=", 1) for line in lines]
+            return cls(**{name: json.loads(value) for name, value in pairs})
+        except (TypeError, ValueError) as error:
+            raise InputError(f"constants of the plan are not what PlanConstants.to_text writes: {error}") from None

@@ -14,16 +14,20 @@ class LinearFit(ABC):
     r"""A sum over records :math:`\sum_i w_i\, \ell_i(g_i^\top\theta)` with a gradient of at most ``slope`` a record.
 
     Attributes:
-        rows: Weighted rows :math:`w_i g_i`, [n, p]; each loss's derivative times its row has norm at most ``slope``.
         predictors: g, [n, p].
+        weights: w, [n], with :math:`w_i \|g_i\| \le 1`.
         targets: t, [n].
         slope: Bound of a record's gradient.
     """
 
-    rows: Tensor
     predictors: Tensor
+    weights: Tensor
     targets: Tensor
     slope: float
+
+    @abstractmethod
+    def losses(self, scores: Tensor) -> Tensor:
+        """Return the losses, [n], at scores g'theta [n]; autograd differentiates them to ``pulls``."""
 
     @abstractmethod
     def pulls(self, scores: Tensor) -> Tensor:
@@ -35,16 +39,23 @@ class LinearFit(ABC):
 
     def gradient(self, theta: Tensor) -> Tensor:
         """Return the sum's gradient, [p], at theta [p]."""
-        return self.rows.T @ self.pulls(self.predictors @ theta.to(self.predictors.device))
+        scores = self.predictors @ theta.to(self.predictors.device)
+        return self.predictors.T @ (self.weights * self.pulls(scores))
 
     def hessian(self, theta: Tensor) -> Tensor:
         """Return the sum's Hessian, [p, p]; see ``curvatures``."""
         scores = self.predictors @ theta.to(self.predictors.device)
-        return self.rows.T @ (self.curvatures(scores)[:, None] * self.predictors)
+        return self.predictors.T @ ((self.weights * self.curvatures(scores))[:, None] * self.predictors)
 
 
 class HuberFit(LinearFit):
-    r"""Huber losses of residuals t - g'theta, clipped at ``slope``; rows have norm at most one."""
+    r"""Huber losses of residuals t - g'theta, clipped at ``slope``."""
+
+    def losses(self, scores: Tensor) -> Tensor:
+        """Return r^2 / 2 up to the clip, and from there on a straight line."""
+        r = scores - self.targets
+        clipped = r.clamp(-self.slope, self.slope)
+        return clipped * (r - clipped / 2)
 
     def pulls(self, scores: Tensor) -> Tensor:
         """Return -clip(t - scores)."""
@@ -56,7 +67,11 @@ class HuberFit(LinearFit):
 
 
 class LogisticFit(LinearFit):
-    """Logistic losses of targets in [0, 1]; rows have norm at most one, and ``slope`` is one."""
+    """Logistic losses of targets in [0, 1]; ``slope`` is one."""
+
+    def losses(self, scores: Tensor) -> Tensor:
+        """Return log(1 + exp(scores)) - t scores."""
+        return torch.nn.functional.binary_cross_entropy_with_logits(scores, self.targets, reduction="none")
 
     def pulls(self, scores: Tensor) -> Tensor:
         """Return sigmoid(scores) - t."""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -225,7 +225,7 @@ class ComposedPlan:
             "requested_epsilon": None if budget is None else budget.epsilon,
             "requested_delta": None if budget is None else budget.delta,
             "constant_only": self.constant_only,
-            **self.constants.to_dict(),
+            "constants": self.constants.to_text(),
         }
 
     @classmethod
@@ -240,19 +240,18 @@ class ComposedPlan:
         Raises:
             InputError: No plan has such facts.
         """
-        names = {field.name for field in fields(PlanConstants)}
         return cls.of(
             n,
             PrivacyBudget(facts["requested_epsilon"], facts["requested_delta"]),
             domain,
             constant_only=bool(facts["constant_only"]),
-            constants=PlanConstants.from_dict({name: value for name, value in facts.items() if name in names}),
+            constants=PlanConstants.from_text(facts["constants"]),
         )
 
     @classmethod
     def of(cls, n: int, budget: PrivacyBudget | None, domain: Domain, **settings: Any) -> "ComposedPlan":
         """Return the plan for n records of a domain; settings are ``constant_only`` and ``constants``."""
-        known = getattr(domain, "known_propensity", None) is not None
+        known = domain.known_propensity is not None
         return cls(n, budget, domain.dimension, overlap=domain.overlap, known_propensity=known, **settings)
 
     @property

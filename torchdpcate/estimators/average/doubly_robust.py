@@ -137,7 +137,7 @@ class DoublyRobustEffect(AverageEffectLearner):
 
     def _of(self, records: CausalData) -> CausalData:
         """See ``AverageEffectLearner``: in outcome units, as recipes of nuisances take them."""
-        return CausalData(records.x.clone(), records.a.clone(), records.y.clone())
+        return records.copy()
 
     def _fit_first(self, records: CausalData) -> None:
         self._plan = self.plan(records.n)

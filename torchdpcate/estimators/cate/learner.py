@@ -161,7 +161,8 @@ class CATELearner(PrivateEstimator):
     def _compose(self, records: CausalData, settings: AdaptiveSecondStage) -> None:
         """Run the steps of the one composition, which pay for the release too."""
         domain = self.schema_.domain
-        session = self._session.scope([RECORDS], Charge(Purpose.RELEASE, Composed.name))
+        self._own = own_code("second stage", settings) + own_code("second stage", settings.solver)
+        session = self._session.scope([RECORDS], Charge(Purpose.RELEASE, Composed.name), bool(self._own))
         known, levels = known_propensities(records, domain), two_levels(self.schema_)
         self.composed_ = fit_composition(records, domain, self.plan_, session, settings.solver, levels, known)
         self._own_entries = session.entries
@@ -198,6 +199,12 @@ class CATELearner(PrivateEstimator):
                 raise InputError(
                     f"mechanism = {chosen.name}: searches the domain for the worst record of one regression; "
                     "with split=cross_fit there are two: use split=disjoint"
+                )
+            known = domain.known_propensity
+            if chosen.searches and known is not None and known.column is not None:
+                raise InputError(
+                    f"mechanism = {chosen.name}: searches the covariates for the worst record, and each record's "
+                    f"propensity is the column {known.column!r}, which they do not tell; use mechanism=objective"
                 )
             counted = chosen.gaussian or chosen.free or self.filter != "gaussian"
             if len(split.folds) > 1 and not counted:
@@ -455,8 +462,22 @@ class CATELearner(PrivateEstimator):
         assert self.budget is not None
         guarantee = Guarantee(Level.CERTIFIED, self.budget, source="docs/guarantees/composed_effect.md")
         public = {"learner": type(self).__name__, **self.plan_.facts()}
+        guarantee = guarantee.resting_on(self._own + own_code("mechanism", chosen))
         privacy = self._statement_of(chosen, guarantee, public, self._own_entries)
         return chosen.make_release(self.composed_, self.plan_, self.schema_, privacy)
+
+    def planned_error(self) -> float:
+        """Return the root mean squared error to expect of a composed release, in outcome units; public.
+
+        The plan's, at the released residual scale.
+
+        Raises:
+            InputError: Not fitted, or fitted by blocks.
+        """
+        self._require_fitted("planned_error")
+        if self._adaptive is None:
+            raise InputError("planned_error: only second_stage = adaptive has a plan of all stages")
+        return self.plan_.planned_noise(self.schema_.domain.outcome_range, self.composed_.effect.scale)
 
     def _composed_effect(self, x: Tensor) -> Tensor:
         """Return the fitted effect at encoded covariates [m, q]."""
