@@ -30,8 +30,7 @@ def private_screening(u: Tensor, residual: Tensor, kept: int, steps: NoisySteps)
     if not steps.private:
         return tuple(sorted(scores.topk(kept).indices.tolist()))
     event = steps.pay("screening", count=kept)
-    chosen = gumbel_top_k(scores, kept, event, steps.session.noise, 2 + summation_error(n, 1.0))
-    return tuple(sorted(chosen))
+    return tuple(sorted(gumbel_top_k(scores, kept, event, steps.session.noise, 2 + summation_error(n, 1.0))))
 
 
 def _strengths(u: Tensor, r: Tensor) -> Tensor:
