@@ -11,7 +11,7 @@ from torchdpcate.composition.noisy_newton import NoisyNewton
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.data.schema import Categorical, TableSchema
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.privacy.budget import PrivacyBudget
 
 
@@ -56,13 +56,10 @@ class AdaptiveSecondStage:
 
 def known_propensities(records: CausalData, domain: Domain) -> Tensor | None:
     """Return the known propensities of records, [n]; None where they are to be estimated."""
-    known = getattr(domain, "known_propensity", None)
-    return None if known is None else known.at(records.x)
+    known = domain.known_propensity
+    return None if known is None else known.of(records)
 
 
 def two_levels(schema: TableSchema) -> tuple[bool, ...]:
     """Return whether each encoded covariate has two levels by its schema, [q]."""
-    found = []
-    for covariate in schema.covariates:
-        found += [isinstance(covariate, Categorical)] * len(covariate.bounds)
-    return tuple(found)
+    return schema.two_levels
