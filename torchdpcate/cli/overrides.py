@@ -72,7 +72,7 @@ def with_second_stage(words: Sequence[str]) -> list[str]:
     """Return the words with ``second_stage=linear`` where they choose what only the estimator on two blocks has.
 
     That is another learner or mechanism than the task's default, ``budget.division=blocks``, nuisances of two arms,
-    ``split``, ``screen``, ``tune`` or ``features``, or a setting of its second stage or nuisances. A second stage that is
+    ``split``, ``screen``, ``tune`` or ``features``, or a setting of its second stage or nuisances. One that is
     given, also by an experiment, stays.
 
     Args:
