@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.steps import NoisySteps, summation_error
+from torchdpcate.privacy.gumbel_top_k import gumbel_top_k
 
 _BATCH = 2**22  # numbers of a batch of waves
 
@@ -13,9 +14,10 @@ _BATCH = 2**22  # numbers of a batch of waves
 def private_screening(u: Tensor, residual: Tensor, kept: int, steps: NoisySteps) -> tuple[int, ...]:
     r"""Return the positions of the covariates whose slope or hump against a residual is largest, in ascending order.
 
-    .. math:: \max_b \Big|\sum_i b(u_{ij})\, r_i\Big| + N_j, \quad b \in \{\sin(\pi u / 2), \cos(\pi u)\}
+    .. math:: \max_b \Big|\sum_i b(u_{ij})\, r_i\Big|, \quad b \in \{\sin(\pi u / 2), \cos(\pi u)\}
 
-    A record moves each score by at most 2, hence all q by :math:`2\sqrt{q}` in the l2 norm: one Gaussian event.
+    A record moves each score by at most 2. They are chosen one by one, each at an equal share of the step, by
+    ``gumbel_top_k``: its noise grows with the number that is kept, that of released scores with all q.
 
     Args:
         u: Covariates scaled to [-1, 1], [n, q].
@@ -23,11 +25,14 @@ def private_screening(u: Tensor, residual: Tensor, kept: int, steps: NoisySteps)
         kept: How many.
         steps: Pays, and draws noise.
     """
-    n, q = u.shape
-    scores = torch.cat([_strengths(part, residual) for part in u.split(max(1, _BATCH // n), 1)])
-    sensitivity = math.sqrt(q) * (2 + 2 * summation_error(n, 1.0))
-    noisy = steps.release("screening", scores, sensitivity)
-    return tuple(sorted(noisy.topk(kept).indices.tolist()))
+    n = len(u)
+    scores = torch.cat([_strengths(part, residual) for part in u.split(max(1, _BATCH // n), 1)]).cpu()
+    event = steps.pay("screening", count=kept)
+    if event is None:
+        chosen = scores.topk(kept).indices.tolist()
+    else:
+        chosen = gumbel_top_k(scores, kept, event, steps.session.noise, 2 + summation_error(n, 1.0))
+    return tuple(sorted(chosen))
 
 
 def _strengths(u: Tensor, r: Tensor) -> Tensor:

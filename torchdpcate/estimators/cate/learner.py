@@ -26,9 +26,12 @@ from torchdpcate.estimators.cate.mechanisms.composed import Composed
 from torchdpcate.estimators.cate.mechanisms.offer import noise_at_queries
 from torchdpcate.estimators.cate.online.correction import head_of
 from torchdpcate.estimators.cate.online.service import OnlineService, OnlineTerms
+from torchdpcate.estimators.cate.planned import planned_composition, planned_head_noise
+from torchdpcate.estimators.cate.planned_head import PlannedHead
 from torchdpcate.estimators.cate.splits import DisjointSplit, Split
 from torchdpcate.estimators.cate.tuning import Tuning
 from torchdpcate.estimators.mechanism import Prepared
+from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.recipe import NuisanceRecipe
@@ -158,7 +161,8 @@ class CATELearner(PrivateEstimator):
     def _compose(self, records: CausalData, settings: AdaptiveSecondStage) -> None:
         """Run the steps of the one composition, which pay for the release too."""
         domain = self.schema_.domain
-        session = self._session.scope([RECORDS], Charge(Purpose.RELEASE, Composed.name))
+        self._own = own_code("second stage", settings) + own_code("second stage", settings.solver)
+        session = self._session.scope([RECORDS], Charge(Purpose.RELEASE, Composed.name), bool(self._own))
         known, levels = known_propensities(records, domain), two_levels(self.schema_)
         self.composed_ = fit_composition(records, domain, self.plan_, session, settings.solver, levels, known)
         self._own_entries = session.entries
@@ -363,6 +367,39 @@ class CATELearner(PrivateEstimator):
         budget = budget or self._split().release_budget(self.budget)
         return noise_at_queries(self.stage_, self._first.view(queries), budget)
 
+    def expected_noise(
+        self, n: int, mechanism: "str | Mechanism | None" = None, queries: Tensor | None = None
+    ) -> PlannedNoise:
+        """See ``PrivateEstimator``: the noise of the effect at a typical covariate.
+
+        Of a composition it is the error that all its noise and its priors leave; of a second stage on a block of its
+        own the noise of that stage alone, with a planned Huber threshold.
+
+        Args:
+            n: Number of records.
+            mechanism: That of the release; None takes the default one.
+            queries: Encoded public queries [d, q], for mechanisms that answer at queries alone.
+
+        Raises:
+            InputError: No budget, or settings that could not be released.
+        """
+        budget, schema = self._planned(n), TableSchema.of(self.domain).two_arms()
+        if self._adaptive is not None:
+            self._composed_by(mechanism)
+            return planned_composition(self._adaptive.plan(n, budget, schema.domain), schema.domain)
+        chosen: Mechanism = MECHANISMS.make(mechanism or OBJECTIVE, Mechanism)
+        sizes, split, first = self._split().sizes(n), self._split(), self._first_stage()
+        release, own = split.release_budget(budget), split.fitted(sizes)
+        kept = first.kept(sum(sizes[fold.train] for fold in split.folds))
+        head = PlannedHead.of(self._stage(), self.score, schema, kept, own, release, queries)
+        user = (
+            own_code("mechanism", chosen)
+            or own_code("nuisances", self.nuisance)
+            or own_code("second stage", self.second_stage)
+        )
+        level = Level.CONDITIONAL if (user or self._own_learner()) else chosen.states.highest
+        return planned_head_noise(chosen, head, release, schema.domain, n, budget, level)
+
     def nonprivate_effect(self, X: Any, stage: FittedStage | None = None) -> np.ndarray:
         """Return the effects without second-stage noise, [m]. The curator's, never to be published.
 
@@ -425,6 +462,7 @@ class CATELearner(PrivateEstimator):
         assert self.budget is not None
         guarantee = Guarantee(Level.CERTIFIED, self.budget, source="docs/guarantees/composed_effect.md")
         public = {"learner": type(self).__name__, **self.plan_.facts()}
+        guarantee = guarantee.resting_on(self._own + own_code("mechanism", chosen))
         privacy = self._statement_of(chosen, guarantee, public, self._own_entries)
         return chosen.make_release(self.composed_, self.plan_, self.schema_, privacy)
 
