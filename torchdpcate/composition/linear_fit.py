@@ -26,6 +26,10 @@ class LinearFit(ABC):
     slope: float
 
     @abstractmethod
+    def losses(self, scores: Tensor) -> Tensor:
+        """Return the losses, [n], at scores g'theta [n]; autograd differentiates them to ``pulls``."""
+
+    @abstractmethod
     def pulls(self, scores: Tensor) -> Tensor:
         """Return the losses' derivatives, [n], at scores g'theta [n]."""
 
@@ -47,6 +51,12 @@ class LinearFit(ABC):
 class HuberFit(LinearFit):
     r"""Huber losses of residuals t - g'theta, clipped at ``slope``."""
 
+    def losses(self, scores: Tensor) -> Tensor:
+        """Return r^2 / 2 up to the clip, and from there on a straight line."""
+        r = scores - self.targets
+        clipped = r.clamp(-self.slope, self.slope)
+        return clipped * (r - clipped / 2)
+
     def pulls(self, scores: Tensor) -> Tensor:
         """Return -clip(t - scores)."""
         return (scores - self.targets).clamp(-self.slope, self.slope)
@@ -58,6 +68,10 @@ class HuberFit(LinearFit):
 
 class LogisticFit(LinearFit):
     """Logistic losses of targets in [0, 1]; ``slope`` is one."""
+
+    def losses(self, scores: Tensor) -> Tensor:
+        """Return log(1 + exp(scores)) - t scores."""
+        return torch.nn.functional.binary_cross_entropy_with_logits(scores, self.targets, reduction="none")
 
     def pulls(self, scores: Tensor) -> Tensor:
         """Return sigmoid(scores) - t."""

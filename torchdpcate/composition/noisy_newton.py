@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.linear_fit import FitPlan, LinearFit, Solver
+from torchdpcate.composition.newton_points import NewtonPoints
 from torchdpcate.composition.steps import NoisySteps, summation_error
 
-_CUT = 0.6  # of the step's size where two steps point against each other
 _EXACT = 60  # steps without privacy
 
 
@@ -35,29 +35,19 @@ class NoisyNewton(Solver):
     def solve(self, fit: LinearFit, plan: FitPlan, steps: NoisySteps) -> Tensor:
         """See ``Solver``."""
         if not steps.private:
-            return _solved(fit, plan.ridge)
+            return solved(fit, plan.ridge)
         n, p = fit.predictors.shape
         late = plan.steps - plan.warm
         events = [steps.pay(plan.step, plan.warm_share, plan.warm)] * plan.warm
         events += [steps.pay(plan.step, 1 - plan.warm_share, late)] * late
         sensitivity = 2 * fit.slope + math.sqrt(p) * summation_error(n, fit.slope)
-        curvature, root = plan.scaling + plan.ridge, (plan.scaling + plan.ridge).sqrt()
-        theta, total = torch.zeros(p, dtype=torch.float64), torch.zeros(p, dtype=torch.float64)
-        size, last = plan.size, torch.zeros(p, dtype=torch.float64)
-        against = 0.3 + 1.5 / math.sqrt(p)
-        for k, event in enumerate(events):
-            noisy = steps.noisy_gradient(fit.gradient(theta), sensitivity, event)
-            step = (noisy + plan.ridge * theta) / curvature
-            if k >= plan.warm:
-                total = total + theta - step
-            now = step * root
-            if k and float(now @ last) < -against * float(now.norm() * last.norm()):
-                size *= _CUT
-            theta, last = theta - size * step, now
-        return total / late
+        points = NewtonPoints(plan)
+        for event in events:
+            points.step(steps.noisy_gradient(fit.gradient(points.theta), sensitivity, event))
+        return points.mean
 
 
-def _solved(fit: LinearFit, ridge: Tensor) -> Tensor:
+def solved(fit: LinearFit, ridge: Tensor) -> Tensor:
     """Return the minimiser without noise, by damped Newton steps; of the curator's own fits alone."""
     theta = torch.zeros(fit.predictors.shape[1], dtype=torch.float64)
     for k in range(_EXACT):
