@@ -179,7 +179,7 @@ class Estimates:
 def estimates(point: Tensor, gradient: Tensor, matrix: Tensor, counts: Tensor, plan: IntervalPlan) -> Estimates:
     r"""Return the estimates of the projection that the late gradients point to, and their covariance.
 
-    With b = H theta - g, theta the mean of the late iterates, g that of their noisy gradients, A the features asked for:
+    With b = H theta - g, theta the mean of the late iterates, g that of their noisy gradients, A what is asked for:
 
     .. math::
         t_A = H_{AA}^{-1} b_A, \qquad H = n \kappa M, \qquad

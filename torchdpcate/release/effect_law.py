@@ -1,4 +1,4 @@
-"""The law of a released effect's error, all noise and sampling together: what intervals of a composed effect rest on."""
+"""The law of a composed effect's error, all noise and sampling together, which intervals rest on."""
 
 from dataclasses import dataclass, fields
 

@@ -46,6 +46,7 @@ class Composed(Mechanism):
                 "requested_epsilon",
                 "requested_delta",
                 "constant_only",
+                "intervals",
                 "constants",
             )
         ),
@@ -77,6 +78,7 @@ class Composed(Mechanism):
             schema,
             privacy,
             columns=fit.columns,
+            law=fit.law,
         )
 
     @classmethod
