@@ -9,8 +9,15 @@ import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand
-from torchdpcate.estimators.average.effect_estimator import EffectEstimator, EffectFacts, Total, Weighted
+from torchdpcate.estimators.average.effect_estimator import (
+    EffectEstimator,
+    EffectFacts,
+    Total,
+    Weighted,
+    planned_size,
+)
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
+from torchdpcate.estimators.average.planned_error import ErrorPrior, laplace
 from torchdpcate.estimators.average.stated import ON_WEIGHTS, Recomputed, StatedEffect, at_least, exactly, states
 from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.privacy.budget import as_number
@@ -84,6 +91,12 @@ class BalancedDifference(EffectEstimator):
     def public(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, Any]:
         """Return the noise scales of the sums, of outcomes scaled to [0, 1]."""
         return {f"scale_{part}": noise.released_scale(1) for part, noise in self.mechanisms(facts, epsilons).items()}
+
+    def planned_noise(self, facts: EffectFacts, epsilons: Mapping[str, float], prior: ErrorPrior) -> float:
+        """See ``EffectEstimator``."""
+        scales = {part: noise.released_scale(1) for part, noise in self.mechanisms(facts, epsilons).items()}
+        size = planned_size(facts, prior.treated)
+        return laplace(scales["difference"] / size, prior.effect * scales.get("size", 0.0) / size)
 
     def mechanisms(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, LaplaceMechanism]:
         """Return the mechanism of each part; none for a size that is public, as it is where all weights are equal."""

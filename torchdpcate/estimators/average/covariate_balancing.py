@@ -13,11 +13,12 @@ from torchdpcate.erm.private_fit import LINEAR_FITS, PrivateLinearFit
 from torchdpcate.erm.records import Records
 from torchdpcate.estimators.average.balance import BalanceStatistics, expected_balance
 from torchdpcate.estimators.average.difference_in_means import difference_in_means
-from torchdpcate.estimators.average.effect_estimator import EffectEstimator
+from torchdpcate.estimators.average.effect_estimator import EffectEstimator, planned_sampling
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.plan import (
     BALANCE,
+    BOTH_MODELS,
     DIFFERENCE,
     LARGEST_RATIO,
     BalancingPlan,
@@ -25,6 +26,7 @@ from torchdpcate.estimators.average.plan import (
     make_plan,
     noiseless_plan,
 )
+from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError
 from torchdpcate.estimators.average.stages import learn, total_of
 from torchdpcate.features.maps import FeatureMap, conditions_of
 from torchdpcate.features.user_maps import on_domain
@@ -148,6 +150,17 @@ class CovariateBalancingEffect(AverageEffectLearner):
             slope_bound=self.slope_bound,
             **settings,
         )
+
+    def planned_error(self, n: int, prior: ErrorPrior | None = None) -> PlannedError | None:
+        """See ``AverageEffectLearner``; None for a ``readout`` whose noise is not known before."""
+        prior, plan = self._prior(prior), self.plan(n)
+        noise = 0.0 if self.budget is None else plan.estimator.planned_noise(plan.facts, plan.epsilons, prior)
+        if noise is None:
+            return None
+        sampling = planned_sampling(plan.facts, prior)
+        return PlannedError(
+            "covariate_balancing", noise, plan.planned_imbalance(prior), sampling, bias=BOTH_MODELS
+        ).in_units(self._unit())
 
     def _fit_first(self, records: Records) -> None:
         self._plan = plan = self.plan(records.n)

@@ -1,5 +1,6 @@
 """The private difference in means: what any adjustment must beat, and what a trial needs."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,11 +13,14 @@ from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.outcome_table import EQUAL, OutcomeTable
 from torchdpcate.estimators.average.peers import DifferenceInMeans
+from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError
 from torchdpcate.estimators.average.stated import AverageMechanism
 from torchdpcate.privacy.budget import split_epsilon
 from torchdpcate.privacy.session import FitSession
 
 _TABLE = OutcomeTable()
+CONFOUNDING = "whatever confounds, unless everybody was treated with one known probability"
+"""What its planned error does not count."""
 
 
 def equal_weights(records: Records) -> Total:
@@ -94,6 +98,17 @@ class DifferenceInMeansEffect(AverageEffectLearner):
 
     def _public(self) -> dict[str, Any]:
         return self.plan(sum(self.sizes_.values()))
+
+    def planned_error(self, n: int, prior: ErrorPrior | None = None) -> PlannedError:
+        """See ``AverageEffectLearner``; confounding, which it does not adjust for, is not counted."""
+        prior = self._prior(prior)
+        noise = 0.0
+        if self.budget is not None:
+            noise = _TABLE.planned_noise(EffectFacts(n, EQUAL), epsilons_of(self.budget.epsilon), prior)
+        arms = 1 / (prior.treated * (1 - prior.treated))
+        return PlannedError(
+            "difference_in_means", noise, 0.0, prior.deviation * math.sqrt(arms / n), bias=CONFOUNDING
+        ).in_units(self._unit())
 
     def plan(self, n: int) -> dict[str, Any]:
         """See ``AverageEffectLearner``: the scales by name."""

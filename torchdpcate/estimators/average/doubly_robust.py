@@ -4,7 +4,10 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
+
 from torchdpcate._renamed import renamed
+from torchdpcate.causal.efficient_score import ScoreRanges
 from torchdpcate.causal.estimand import Estimand
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
@@ -15,8 +18,10 @@ from torchdpcate.estimators.average.doubly_robust_plan import (
     ranges_of,
     score_records,
 )
+from torchdpcate.estimators.average.effect_estimator import EffectFacts, planned_sampling
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
+from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError, laplace
 from torchdpcate.estimators.average.score_sums import (
     DoublyRobust,
     conclude,
@@ -33,6 +38,10 @@ from torchdpcate.privacy.session import FitSession
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
+
+
+PRODUCT = "the product of the errors of propensity and outcome models"
+"""What its planned error does not count."""
 
 
 @renamed(eta="overlap")
@@ -116,6 +125,21 @@ class DoublyRobustEffect(AverageEffectLearner):
             split=self.split,
             seed=self.seed,
         )
+
+    def planned_error(self, n: int, prior: ErrorPrior | None = None) -> PlannedError:
+        """See ``AverageEffectLearner``: scores of the widest ranges that nuisances may leave them."""
+        prior, plan = self._prior(prior), self.plan(n)
+        scored, of, noise = len(plan.blocks[RECORDS]), self.target, 0.0
+        p, z = torch.full((2,), prior.treated, dtype=torch.float64), torch.tensor([1.0, 0.0], dtype=torch.float64)
+        half = torch.full_like(p, 0.5)
+        b = of.score(z, half, p.clamp(of.overlap, 1 - of.overlap), half, half)[1]
+        size = scored * (torch.stack([p[0], 1 - p[1]]) * b).sum().item()
+        if plan.budget is not None:
+            moved, epsilons = sensitivities(ScoreRanges.widest(of), scored), epsilons_of(plan.budget.epsilon, of)
+            scales = {part: moved[part].item() * released_scale(own) for part, own in epsilons.items() if part in moved}
+            noise = laplace(scales["score"] / size, prior.effect * scales.get("size", 0.0) / size)
+        sampling = planned_sampling(EffectFacts(scored, of), prior)
+        return PlannedError("doubly_robust", noise, 0.0, sampling, bias=PRODUCT).in_units(self._unit())
 
     def _of(self, records: CausalData) -> CausalData:
         """See ``AverageEffectLearner``: in outcome units, as recipes of nuisances take them."""

@@ -12,10 +12,12 @@ from torchdpcate.erm.losses import Logistic
 from torchdpcate.erm.objective_fit import ObjectiveFit
 from torchdpcate.erm.private_fit import PreparedFit
 from torchdpcate.erm.records import Batch, Records, arm, predictor
+from torchdpcate.estimators.average.effect_estimator import EffectFacts, planned_sampling
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.peers import HorvitzThompson, sum_estimate, sum_mechanism
 from torchdpcate.estimators.average.plan import exact_fit
+from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError, laplace
 from torchdpcate.estimators.average.stated import AverageMechanism
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import PrivacyBudget, positive
@@ -26,6 +28,8 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.released_weights import ReleasedWeights
 
+NO_INTERVAL = "a bias where the log-odds of treatment are not linear in the covariates; it has no interval"
+"""What its planned error does not count."""
 _HALF = 0.5 * (1 - 1e-9)  # of epsilon for either stage, so that they never add up to more
 
 
@@ -193,6 +197,17 @@ class HorvitzThompsonEffect(AverageEffectLearner):
         """See ``AverageEffectLearner``."""
         assert self.budget is not None
         return plan_horvitz_thompson(n, self.features(), self.target, self.budget.epsilon, self.ridge)
+
+    def planned_error(self, n: int, prior: ErrorPrior | None = None) -> PlannedError:
+        """See ``AverageEffectLearner``; noise in the propensity moves it to first order."""
+        prior, facts = self._prior(prior), EffectFacts(n, self.target)
+        noise = nuisances = 0.0
+        if self.budget is not None:
+            plan = self.plan(n)
+            noise = laplace(plan.total.released_scale(1) / n)
+            nuisances = self.target.amplification * plan.fit.imbalance * prior.mean / n
+        sampling = planned_sampling(facts, prior)
+        return PlannedError("horvitz_thompson", noise, nuisances, sampling, bias=NO_INTERVAL).in_units(self._unit())
 
     def _fit_first(self, records: Records) -> None:
         features = self.features()

@@ -15,6 +15,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.erm.records import StackedRecords, StreamedRecords
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
+from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError
 from torchdpcate.estimators.average.stated import RECORDS, AverageMechanism
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.features.maps import FeatureMap
@@ -147,6 +148,21 @@ class AverageEffectLearner(PrivateEstimator):
             InputError: See ``check``.
         """
 
+    def planned_error(self, n: int, prior: ErrorPrior | None = None) -> PlannedError | None:
+        """Return the error to expect for n records, from public facts and a stated prior; nothing is spent.
+
+        Args:
+            n: Number of records.
+            prior: What to take for what only the records know; None takes ``ErrorPrior.of`` the domain.
+
+        Returns:
+            Its parts in outcome units; None where no plan is known, as of a user's own estimator.
+
+        Raises:
+            InputError: See ``check``.
+        """
+        return None
+
     def nonprivate_estimate(self) -> Estimate:
         """Return the estimate without noise in its last step. The curator's, never to be published.
 
@@ -161,6 +177,14 @@ class AverageEffectLearner(PrivateEstimator):
         """The estimand, with its overlap."""
         overlap = TableSchema.of(self.domain).domain.overlap if self.overlap is None else self.overlap
         return make_estimand(self.estimand, overlap)
+
+    def _prior(self, prior: ErrorPrior | None) -> ErrorPrior:
+        """Return the given prior, or that of the domain."""
+        return ErrorPrior.of(TableSchema.of(self.domain).domain) if prior is None else prior
+
+    def _unit(self) -> float:
+        """Return the outcome's range."""
+        return TableSchema.of(self.domain).domain.outcome_range
 
     @classmethod
     def supports(cls, estimand: type[Estimand]) -> bool:

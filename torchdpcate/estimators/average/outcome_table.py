@@ -1,5 +1,6 @@
 """Stage two as a table: weighted outcomes of either arm, hence two means, and then the variance about them."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -11,6 +12,7 @@ from torchdpcate.causal.estimand import ATE, Estimand
 from torchdpcate.estimators.average.balanced_difference import SCALES, UPPER
 from torchdpcate.estimators.average.effect_estimator import EffectEstimator, EffectFacts, Total, Weighted
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
+from torchdpcate.estimators.average.planned_error import ErrorPrior, laplace
 from torchdpcate.estimators.average.stated import ON_WEIGHTS, Recomputed, StatedEffect, exactly, states
 from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
@@ -72,6 +74,17 @@ class OutcomeTable(EffectEstimator):
         session.pay(last.event, part="variance")
         variance = noise.released(last.add_noise(total(means.terms(bounds, facts.n)), noise)[:, 0])
         return self._estimate(means, table, variance, facts, epsilons)
+
+    def planned_noise(self, facts: EffectFacts, epsilons: Mapping[str, float], prior: ErrorPrior) -> float:
+        """See ``EffectEstimator``: to first order in the means, both at the prior's."""
+        of, (first, _) = facts.estimand, self.mechanisms(facts, epsilons)
+        e, z = torch.full((2,), prior.treated, dtype=torch.float64), torch.tensor([1.0, 0.0], dtype=torch.float64)
+        size = facts.n * torch.stack([e[0], 1 - e[1]]) * of.at(e.clamp(of.overlap, 1 - of.overlap), z)
+        means = _Means(torch.full((1, 2), prior.mean, dtype=torch.float64), size[None])
+        pulls = (means.pulls() * _units(of) * first.released_scale(4))[0]
+        if not of.symmetric:
+            return laplace(*pulls.tolist())
+        return math.sqrt(6 * pulls.square().sum().item() - 1.2 * pulls.sum().item() ** 2)
 
     @classmethod
     def _estimate(
