@@ -23,6 +23,7 @@ from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.worst_case import WORST_CASES
 from torchdpcate.release.file import load_release
+from torchdpcate.second_stage.recipes import LinearSecondStage
 from torchdpcate.verify.file import verify_release
 
 PROJECT, RECIPES = Path(__file__).parents[1], Path(__file__).parent / "recipes"
@@ -97,7 +98,7 @@ def mechanism():
 
 
 def fitted(kind):
-    learner = kind(STUDY.domain, BUDGET, nuisance=ConvexNuisanceConfig(degree=1))
+    learner = kind(STUDY.domain, BUDGET, nuisance=ConvexNuisanceConfig(degree=1), second_stage=LinearSecondStage())
     return learner.fit(STUDY.records.x, STUDY.records.a, STUDY.records.y)
 
 

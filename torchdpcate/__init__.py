@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torchdpcate.data.effect_generators import Confounded as Confounded
     from torchdpcate.data.generators import Dataset1 as Dataset1
     from torchdpcate.data.generators import Dataset2 as Dataset2
+    from torchdpcate.data.niu import Niu as Niu
     from torchdpcate.data.records import CausalData as CausalData
     from torchdpcate.data.rule_generators import ITR as ITR
     from torchdpcate.data.rule_generators import OWL as OWL
@@ -71,6 +72,7 @@ __getattr__, __dir__, __all__ = exports(
         "data.domain": ("Domain",),
         "data.effect_generators": ("Confounded",),
         "data.generators": ("Dataset1", "Dataset2"),
+        "data.niu": ("Niu",),
         "data.records": ("CausalData",),
         "data.rule_generators": ("ITR", "OWL"),
         "data.schema": ("TableSchema",),

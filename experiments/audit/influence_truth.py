@@ -33,7 +33,7 @@ from torchdpcate.features.maps import Fourier, Legendre
 from torchdpcate.nuisance.nuisances import Nuisances
 from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.privacy.calibration import smoothness
-from torchdpcate.second_stage.recipes import NeuralSecondStage
+from torchdpcate.second_stage.recipes import LinearSecondStage, NeuralSecondStage
 from torchdpcate.second_stage.stage import LinearStage, NeuralStage, SecondStageBlock
 
 HERE = Path(__file__).parent
@@ -45,7 +45,8 @@ CROWD, PROPENSITY = 20, 0.05
 def nuisances() -> Nuisances:
     """Public nuisances: trained without privacy on records that are used for nothing else."""
     study = Dataset1(n=3_000, seed=1_000).load()
-    return RLearner(study.domain, None).fit(study.records.x, study.records.a, study.records.y).nuisances_
+    learner = RLearner(study.domain, None, second_stage=LinearSecondStage())
+    return learner.fit(study.records.x, study.records.a, study.records.y).nuisances_
 
 
 @cache

@@ -26,7 +26,7 @@ def sweep(runs: Path, n: int, seeds: int) -> None:
     if folder.exists():
         return
     words = ["-m", f"data.n={n}", f"seed={','.join(map(str, range(seeds)))}", f"run_dir={folder}"]
-    words += [f"privacy.epsilon={','.join(map(str, EPSILONS))}", "trainer.progress=false"]
+    words += [f"privacy.epsilon={','.join(map(str, EPSILONS))}", "trainer.progress=false", "second_stage=linear"]
     if code := torchdpcate(["train", *words]):
         raise SystemExit(code)
 

@@ -31,7 +31,7 @@ DELTA = 1e-5
 EPSILONS = (0.5, 1.0, 4.0, 16.0, None)  # None: the learner without privacy
 STAGE = LinearSecondStage(private_threshold=PrivateThreshold(quantile=0.75))
 BEST = {"screen": Screening(), "nuisance": ConvexNuisanceConfig(), "tune": Tuning(), "second_stage": STAGE}
-BEFORE = {"nuisance": NuisanceConfig()}
+BEFORE = {"nuisance": NuisanceConfig(), "second_stage": LinearSecondStage()}
 Make = Callable[[int], Study]
 
 

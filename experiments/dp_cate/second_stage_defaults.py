@@ -27,7 +27,7 @@ RELEASES = 3
 def heads(n: int, epsilon: float, seed: int) -> list[dict]:
     """Errors of every head from one training of the nuisances."""
     study, budget = Dataset2(n=n, seed=seed).load(), PrivacyBudget(epsilon, 1e-5)
-    learner = RLearner(study.domain, budget, seed=seed)
+    learner = RLearner(study.domain, budget, seed=seed, second_stage=LinearSecondStage())
     learner.fit(study.records.x, study.records.a, study.records.y)
     block, rows = learner.stage_.block, []
     offset = learner.plug_in_effect(study.queries)

@@ -15,7 +15,8 @@ if __name__ == "__main__":
     journal.write("imported")
     journal_steps(journal)
     NoiseSource.system = staticmethod(lambda: JournalNoise(journal))  # type: ignore[method-assign]
-    words = ["data=dataset1", "data.n=2000", "nuisance.epochs=150", "nuisance.batch_size=64", "mechanism=output"]
+    words = ["data=dataset1", "data.n=2000", "nuisance.epochs=150", "nuisance.batch_size=64"]
+    words += ["second_stage=linear", "mechanism=output"]
     code = main(["train", *words, "trainer.progress=false", f"run_dir={folder / 'run'}"])
     journal.write(f"ended with {code}")
     sys.exit(code)

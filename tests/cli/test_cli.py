@@ -22,6 +22,7 @@ from torchdpcate.release.file import load_release
 QUICK = [
     "nuisance.batch_size=50",
     "nuisance.epochs=2",
+    "second_stage=linear",
     "second_stage.ridge=0.02",
     "trainer.progress=false",
 ]
@@ -251,7 +252,7 @@ def test_every_choice_runs_at_its_level(words, level, claims, here):
 @pytest.mark.slow
 def test_neural_queries_are_heuristic_and_claim_nothing_anywhere(here, capsys):
     words = ["second_stage=neural", "second_stage.width=4", "release=queries", "mechanism=influence"]
-    quick = [w for w in QUICK if "ridge" not in w]
+    quick = [w for w in QUICK if "second_stage" not in w]
     assert main(["train", *TABLE, *quick, *words, "queries.count=5", "mechanism.starts=8", "run_dir=r"]) == 0
     summary = json.loads((here / "r" / "summary.json").read_text())
     assert summary["level"] == "heuristic"
@@ -468,7 +469,7 @@ def test_our_own_fault_is_exit_code_one(monkeypatch, here, capsys):
 @pytest.mark.faults
 def test_an_interrupt_leaves_a_ledger_that_counts(here):
     """Ctrl-C in the middle of training: the ledger holds steps, fewer than planned, and no release exists."""
-    words = [*TABLE, "nuisance.batch_size=10", "nuisance.epochs=2000", "second_stage.ridge=0.02"]
+    words = [*TABLE, "nuisance.batch_size=10", "nuisance.epochs=2000", "second_stage=linear", "second_stage.ridge=0.02"]
     words += ["trainer.progress=false", "run_dir=r"]
     # A process started in the background ignores Ctrl-C unless it asks to listen.
     code = (

@@ -19,18 +19,19 @@ from torchdpcate.privacy.ledger import Ledger
 
 pytestmark = pytest.mark.faults
 
-LONG = ["nuisance.batch_size=10", "nuisance.epochs=2000", "second_stage.ridge=0.02", "trainer.progress=false"]
+LONG = ["nuisance.batch_size=10", "nuisance.epochs=2000", "trainer.progress=false"]
+LONG += ["second_stage=linear", "second_stage.ridge=0.02"]
 _MAIN = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
     "from torchdpcate.cli.main import main; sys.exit(main(['train', *sys.argv[1:]]))"
 )
 _FIT = """
 import sys, torch
-from torchdpcate import Domain, NuisanceConfig, PrivacyBudget, RLearner
+from torchdpcate import Domain, LinearSecondStage, NuisanceConfig, PrivacyBudget, RLearner
 n = 400
 x, a = torch.rand(n, 1, dtype=torch.float64), torch.arange(n) % 2
 learner = RLearner(Domain([0.0], [1.0], 0.0, 1.0), PrivacyBudget(1.0, 1e-5), ledger_path=sys.argv[1],
-                   nuisance=NuisanceConfig(batch_size=10, epochs=2000))
+                   nuisance=NuisanceConfig(batch_size=10, epochs=2000), second_stage=LinearSecondStage())
 learner.fit(x, a, x[:, 0])
 print("fitted")
 """

@@ -20,8 +20,8 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on
 @pytest.mark.parametrize(
     "words",
     [
-        ["second_stage.ridge=0.02"],
-        ["second_stage.ridge=0.02", "release=queries", "mechanism=smooth_sensitivity"],
+        ["second_stage=linear", "second_stage.ridge=0.02"],
+        ["second_stage=linear", "second_stage.ridge=0.02", "release=queries", "mechanism=smooth_sensitivity"],
         ["second_stage=neural", "second_stage.width=8", "release=queries", "mechanism=influence"],
     ],
 )

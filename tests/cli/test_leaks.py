@@ -18,6 +18,7 @@ DOMAIN = {
     "covariates": {"age": {"low": 0, "high": 100}, "dose": {"low": 0, "high": 1}},
 }
 QUICK = ["data=table", "data.path=people.csv", "data.domain=domain.yaml", "nuisance.batch_size=50", "nuisance.epochs=2"]
+LINEAR = ["second_stage=linear", "second_stage.ridge=0.05"]
 WIDE = "privacy.epsilon=35"  # else so few records are answered by bounds alone
 
 
@@ -57,7 +58,7 @@ def trained(finished, tmp_path, monkeypatch):
     ids=lambda words: " ".join(words[:2]) or "default",
 )
 def test_the_release_folder_holds_nothing_of_the_curators(words, trained):
-    ridge = [] if "second_stage=neural" in words else ["second_stage.ridge=0.05"]
+    ridge = [] if "second_stage=neural" in words else LINEAR
     run = trained(*words, *ridge)
     if "mechanism=influence" not in words:  # a page and a file more to search
         assert main(["inspect", str(run / "release" / "release.safetensors"), "--card"]) == 0
@@ -77,7 +78,7 @@ def test_the_release_folder_holds_nothing_of_the_curators(words, trained):
 
 @pytest.mark.slow
 def test_the_scan_finds_one_planted_record(trained):
-    run = trained("second_stage.ridge=0.05")
+    run = trained(*LINEAR)
     (run / "release" / "note.md").write_text(f"outcome {marked()['pay'][3]}")
     leaks = scan(run).leaks
     assert [(leak.file, leak.what) for leak in leaks] == [("note.md", "equal: record's pay")]
@@ -85,7 +86,7 @@ def test_the_scan_finds_one_planted_record(trained):
 
 @pytest.mark.slow
 def test_the_curators_numbers_are_written_and_complete(trained):
-    run = trained("second_stage.ridge=0.05")
+    run = trained(*LINEAR)
     from safetensors.torch import load_file
 
     numbers, table = load_file(run / "curator" / "numbers.safetensors"), marked()

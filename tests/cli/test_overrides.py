@@ -1,11 +1,15 @@
 """Words of ``train`` that name no setting: one line with the nearest names, and nothing is added that is never read."""
 
+import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.cli.test_cli import one_line
+from torchdpcate import registry
 from torchdpcate.cli.main import main
+from torchdpcate.cli.overrides import with_second_stage
 
 WRONG = {
     "foo=1": "no setting foo; no name is near it",
@@ -33,7 +37,7 @@ def test_a_word_that_names_no_setting_is_one_line(word, sweep, tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     if sweep and word == "+data=dataset1":
         sweep = sweep[:2]
-    assert main(["train", *sweep, word, f"run_dir={tmp_path / 'r'}"]) == 2
+    assert main(["train", *sweep, "second_stage=linear", word, f"run_dir={tmp_path / 'r'}"]) == 2
     error = one_line(capsys)
     assert WRONG[word] in error
     assert "append" not in error
@@ -66,3 +70,47 @@ def test_shares_of_an_effect_are_added_and_their_names_are_checked_by_the_effect
     assert "the nearest is effect.shares" in one_line(capsys)
     assert main(["train", *words, "effect=difference_in_means", "+effect.shares.size=0.5"]) == 2
     assert "no setting effect.shares.size" in one_line(capsys)
+
+
+CHOOSE_TWO_BLOCKS = {
+    "mechanism=output": True,
+    "mechanism=output,influence -m": True,
+    "mechanism=composed": False,
+    "mechanism=composed,output -m": False,
+    "split=cross_fit": True,
+    "split.fraction=0.3": True,
+    "screen=private": True,
+    "screen=none tune=none": False,
+    "tune=private tune.share=0.1": True,
+    "features=fourier features.pairs=7": True,
+    "second_stage.private_threshold.points=9": True,
+    "second_stage.least=3": False,
+    "second_stage.rigde=3": False,
+    "mechanism=output second_stage=neural": False,
+    "mechanism=output experiment=neural": False,
+    "experiment=lalonde mechanism=output": True,
+    "task=policy_selection mechanism=exponential": False,
+    "task=owl tune=ridge features=fourier": False,
+    "privacy.epsilon=2 release=queries learner=dr data.n=30 +seed=3 ~trainer hydra.job.num=1": False,
+}
+
+
+@pytest.mark.parametrize("words", CHOOSE_TWO_BLOCKS)
+def test_words_that_only_two_blocks_have_choose_the_linear_second_stage(words, tmp_path, monkeypatch):
+    shutil.copytree(registry.conf_dir(), tmp_path / "conf")
+    task = tmp_path / "conf" / "task" / "cate.yaml"
+    for group, choice in (("second_stage", "adaptive"), ("mechanism", "composed")):
+        found, times = re.subn(rf"- /{group}: \w+", f"- /{group}: {choice}", task.read_text())
+        assert times == 1
+        task.write_text(found)
+    (tmp_path / "conf" / "second_stage" / "adaptive.yaml").write_text("least: 1\n")
+    neural = "# @package _global_\ndefaults:\n  - override /second_stage: neural\n"
+    (tmp_path / "conf" / "experiment" / "neural.yaml").write_text(neural)
+    monkeypatch.setattr(registry, "_PACKAGE", tmp_path / "torchdpcate")
+    first, *rest = words.split()  # no word may come after -m that others precede
+    assert with_second_stage([first, *rest]) == [first, *["second_stage=linear"] * CHOOSE_TWO_BLOCKS[words], *rest]
+
+
+def test_the_folder_of_a_sweep_may_come_before_its_option(tmp_path, capsys):
+    assert main(["train", "task=owl", "privacy.epsilon=-1,-2", f"run_dir={tmp_path / 's'}", "-m"]) == 2
+    assert "epsilon" in one_line(capsys)

@@ -239,7 +239,7 @@ def test_damaged_summaries_are_refused_or_shown(tmp_path_factory, text):
 
 
 QUICK = ["data=dataset1", "data.n=700", "queries.count=10", "nuisance.batch_size=50", "nuisance.epochs=2"]
-QUICK += ["second_stage.ridge=0.02", "trainer.progress=false"]
+QUICK += ["second_stage=linear", "second_stage.ridge=0.02", "trainer.progress=false"]
 
 
 @pytest.fixture(scope="module")

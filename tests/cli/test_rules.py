@@ -178,7 +178,7 @@ def sweep(tmp_path_factory):
     words = ["data=owl", "data.n=800", "queries.count=40", "weights=known", "privacy.epsilon=1,8"]
     assert main(["train", "-m", "task=owl,two_stage_rule", *words, f"run_dir={folder}"]) == 0
     cate = ["data=owl", "data.n=800", "nuisance.batch_size=50", "nuisance.epochs=1", "trainer.progress=false"]
-    assert main(["train", *cate, "second_stage.ridge=0.05", f"run_dir={folder / 'cate'}"]) == 0
+    assert main(["train", *cate, "second_stage=linear", "second_stage.ridge=0.05", f"run_dir={folder / 'cate'}"]) == 0
     return folder
 
 

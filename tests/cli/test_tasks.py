@@ -34,10 +34,11 @@ def composed(*words: str) -> dict:
 
 @pytest.mark.parametrize("task", all_tasks())
 def test_a_task_has_its_own_groups_and_no_other(task):
-    groups = set(brought({"task": task}))
+    chosen = {"task": task} | ({"second_stage": "linear"} if task == "cate" else {})
+    groups = set(brought(chosen))
     assert groups - {"tune", "queries", "experiment"} == COMMON | OWN[task]
-    names = set(composed(f"task={task}")) - {"seed", "run_dir", "figure", "rule"}
-    assert names == groups
+    names = set(composed(*(f"{group}={choice}" for group, choice in chosen.items())))
+    assert names - {"seed", "run_dir", "figure", "rule"} == groups
     assert issubclass(family_of(task), TaskSpec)
 
 
@@ -66,7 +67,8 @@ def test_words_that_a_task_has_no_use_for_are_one_line(mistake, tmp_path, capsys
 
 
 def test_groups_that_choices_bring_are_chosen_as_others_are():
-    assert composed("features=fourier", "features.pairs=7")["second_stage"]["features"]["pairs"] == 7
+    linear = composed("second_stage=linear", "features=fourier", "features.pairs=7")["second_stage"]
+    assert linear["features"]["pairs"] == 7
     assert composed("task=average_effect", "effect=doubly_robust", "nuisance=mlp")["effect"]["nuisance"]["width"] == 32
     assert composed("experiment=hillstrom_policy", "data.path=x")["mechanism"]["_target_"].endswith("PermuteAndFlip")
     assert [composed(f"nuisance={name}")["nuisance"]["width"] for name in ("linear", "narrow", "mlp")] == [0, 16, 32]

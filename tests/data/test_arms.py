@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from torchdpcate import DRLearner, PrivacyBudget, RLearner
+from torchdpcate import DRLearner, LinearSecondStage, PrivacyBudget, RLearner
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
@@ -106,7 +106,8 @@ def test_arrays_with_arms():
 
 @pytest.mark.parametrize("learner", [RLearner, DRLearner, OutcomeWeightedLearner])
 def test_learners_of_effects_and_rules_refuse_more_than_two_arms(learner):
-    fitted = learner(TableSchema.from_dict(FACTS), PrivacyBudget(1.0, 1e-5))
+    settings = {} if learner is OutcomeWeightedLearner else {"second_stage": LinearSecondStage()}
+    fitted = learner(TableSchema.from_dict(FACTS), PrivacyBudget(1.0, 1e-5), **settings)
     words = "treatment 'segment' has 3 arms, and effects and rules compare two; .* PolicySelector"
     with pytest.raises(InputError, match=words):
         fitted.fit([[1.0]] * 9, [1, 2, 3] * 3, [0.0] * 9)

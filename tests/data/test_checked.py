@@ -12,6 +12,7 @@ from torchdpcate import (
     CovariateBalancingEffect,
     Domain,
     DoublyRobustEffect,
+    LinearSecondStage,
     NoiseSource,
     OutcomeWeightedLearner,
     PairwiseRule,
@@ -69,7 +70,9 @@ def fitted(make: Callable[..., Any], records: tuple[Tensor, ...], noise: NoiseSo
 
 SPLIT: dict[str, tuple[Callable[..., Any], Callable[[Any], Tensor]]] = {
     "cate": (
-        lambda noise: RLearner(DOMAIN, BUDGET, nuisance=ConvexNuisanceConfig(degree=1), noise=noise),
+        lambda noise: RLearner(
+            DOMAIN, BUDGET, nuisance=ConvexNuisanceConfig(degree=1), second_stage=LinearSecondStage(), noise=noise
+        ),
         lambda learner: learner.stage_.block.x[:, 0],
     ),
     "owl": (lambda noise: OutcomeWeightedLearner(DOMAIN, PURE, noise=noise), lambda rule: rule.problem_.psi[:, 1]),

@@ -17,6 +17,7 @@ from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.second_stage.recipes import LinearSecondStage
 
 DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25, names=["age", "height"])
 BUDGET = PrivacyBudget(8.0, 1e-5)
@@ -25,7 +26,9 @@ A = torch.arange(600) % 2
 Y = (2 * A - 1) * (X[:, 0] - X[:, 1])
 
 ESTIMATORS = {
-    "effects": lambda budget: RLearner(DOMAIN, budget, nuisance=ConvexNuisanceConfig(degree=1)),
+    "effects": lambda budget: RLearner(
+        DOMAIN, budget, nuisance=ConvexNuisanceConfig(degree=1), second_stage=LinearSecondStage()
+    ),
     "rule": lambda budget: OutcomeWeightedLearner(DOMAIN, budget),
     "tuned rule": lambda budget: PrivatelyTunedRule(OutcomeWeightedLearner(DOMAIN, budget), ridges=[3.0, 30.0]),
     "selection": lambda budget: PolicySelector(DOMAIN, budget, policies=[Constants([0, 1])], certificate="fixed"),

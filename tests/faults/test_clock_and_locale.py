@@ -92,7 +92,7 @@ def test_a_run_folder_in_any_letters(tmp_path, monkeypatch, run_dir):
 
 def train_quickly(*words: str) -> int:
     quick = ["data=dataset1", "data.n=300", "queries.count=5", "nuisance.batch_size=50", "nuisance.epochs=1"]
-    return main(["train", *quick, "second_stage.ridge=0.2", "trainer.progress=false", *words])
+    return main(["train", *quick, "second_stage=linear", "second_stage.ridge=0.2", "trainer.progress=false", *words])
 
 
 _ASCII = """

@@ -249,6 +249,6 @@ def test_a_training_that_runs_out_of_space_has_paid_for_all_it_used(tmp_path):
 
 def test_train_on_a_full_disk_says_so_in_one_line(tmp_path, capsys):
     words = ["train", "data=dataset1", "data.n=300", "queries.count=5", "nuisance.batch_size=50", "nuisance.epochs=1"]
-    words += ["second_stage.ridge=0.2", "trainer.progress=false", f"run_dir={tmp_path / 'r'}"]
+    words += ["second_stage=linear", "second_stage.ridge=0.2", "trainer.progress=false", f"run_dir={tmp_path / 'r'}"]
     complaint(capsys, words, 1500)
     assert not (tmp_path / "r").exists()  # refused before anything was spent

@@ -20,6 +20,7 @@ QUICK = [
     "data.n=800",
     "queries.count=20",
     "nuisance=convex",
+    "second_stage=linear",
     "second_stage.ridge=0.05",
 ]
 RUNS = {

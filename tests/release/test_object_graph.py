@@ -90,7 +90,8 @@ def held(start: Any) -> list[str]:
 
 
 def cate(kind: type = RLearner, release: str = "function", mechanism: Any = "objective", **settings: Any) -> Any:
-    learner = kind(DOMAIN, BUDGET, **{"nuisance": CONVEX, **settings}).fit(*RECORDS)
+    settings = {"nuisance": CONVEX, "second_stage": LinearSecondStage(), **settings}
+    learner = kind(DOMAIN, BUDGET, **settings).fit(*RECORDS)
     if release == "function":
         return learner.release_function(mechanism)
     return learner.release_queries(QUERIES, mechanism, include_nuisances=release == "with nuisances")

@@ -63,9 +63,9 @@ def records() -> CausalData:
     return CausalData(x, a, ((2 * a - 1) * (x[:, 0] - x[:, 1]) / 2 + noise).clamp(-1, 1))
 
 
-def fitted(learner=RLearner, second_stage=None, **settings):
-    data, settings = records(), {"nuisance": FAST, **settings}
-    return learner(DOMAIN, BUDGET, second_stage=second_stage, **settings).fit(data.x, data.a, data.y)
+def fitted(learner=RLearner, **settings):
+    data, settings = records(), {"nuisance": FAST, "second_stage": LinearSecondStage(), **settings}
+    return learner(DOMAIN, BUDGET, **settings).fit(data.x, data.a, data.y)
 
 
 def function(mechanism, **settings):

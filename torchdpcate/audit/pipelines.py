@@ -15,6 +15,7 @@ from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, worst_case
+from torchdpcate.second_stage.recipes import LinearSecondStage
 
 _RECORDS = 400
 _NUISANCE = NuisanceConfig(width=8, batch_size=50, epochs=2)
@@ -55,7 +56,8 @@ def _declare(name: str, kind: type[CATELearner]) -> None:
     @worst_case(f"{name}_learner", kind, attack="classifier", pair=_PAIR)
     def game(budget: PrivacyBudget) -> Game:
         domain = Dataset1(n=_RECORDS).load().domain
-        return learner_game(kind(domain, budget, nuisance=_NUISANCE), ObjectivePerturbation(), budget)[0]
+        learner = kind(domain, budget, nuisance=_NUISANCE, second_stage=LinearSecondStage())
+        return learner_game(learner, ObjectivePerturbation(), budget)[0]
 
 
 _PAIR = "generated records, one of the second stage's replaced by the worst that a search found; default mechanism"

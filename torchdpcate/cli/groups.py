@@ -68,6 +68,16 @@ def users(name: str, groups: Mapping[str, str]) -> dict[str, list[str]]:
     return near or {"task": [task for task in all_tasks() if name in _reach("task", task)]}
 
 
+def settings_of(group: str, choice: str) -> set[str]:
+    """Return the names of the settings that a choice's own yaml has.
+
+    Example:
+        >>> settings_of("split", "disjoint")
+        {'fraction'}
+    """
+    return {str(name) for name in _read(group, choice) if not str(name).startswith("_")} - {"defaults"}
+
+
 def _reach(group: str, choice: str) -> set[str]:
     """Return the groups and blocks of settings that a choice brings, whatever else is chosen below it."""
     found = _own(group, choice)

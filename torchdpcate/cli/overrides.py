@@ -12,7 +12,7 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import ConfigCompositionException, HydraException
 from omegaconf import DictConfig, OmegaConf
 
-from torchdpcate.cli.groups import all_groups, brought, users
+from torchdpcate.cli.groups import all_groups, brought, settings_of, users
 from torchdpcate.errors import InputError
 from torchdpcate.registry import conf_dir
 
@@ -20,6 +20,7 @@ _ELSEWHERE = ("config_dir", "config_path", "config_name", "experimental_rerun")
 _OPEN = ("effect.shares",)  # settings by names of the user's choice, which the class that reads them checks
 _HYDRA = "hydra"  # Hydra's own settings, which it checks itself
 _NEAREST, _LIKE = 3, 0.6
+_SECOND_STAGE, _ON_ALL_RECORDS, _ON_TWO_BLOCKS = "second_stage", "adaptive", "linear"
 
 
 @contextmanager
@@ -64,6 +65,40 @@ def sweep_words(words: Sequence[str]) -> list[str]:
     if not any(override.is_sweep_override() and override.key_or_group in groups for override in parsed.values()):
         return list(words)
     return [_swept(word, parsed[word]) if word in parsed else word for word in words]
+
+
+def with_second_stage(words: Sequence[str]) -> list[str]:
+    """Return the words with ``second_stage=linear`` where they choose what only the estimator on two blocks has.
+
+    That is another mechanism than the task's default, ``split``, ``screen``, ``tune`` or ``features``, or a setting of
+    its second stage or nuisances. A second stage that is given, also by an experiment, stays.
+
+    Args:
+        words: Command-line words.
+
+    Example:
+        >>> with_second_stage(["task=owl", "tune=ridge"])
+        ['task=owl', 'tune=ridge']
+    """
+    overrides, groups = _overrides(words), all_groups()
+    choices = {o.key_or_group: [v for v in _values(o) if v] for o in overrides if o.key_or_group in groups}
+    chosen = {group: values[0] for group, values in choices.items() if values}
+    used = brought(chosen)
+    if _SECOND_STAGE in choices or used.get(_SECOND_STAGE) != _ON_ALL_RECORDS:
+        return list(words)
+    default, linear = brought({"task": used["task"]}), brought({**chosen, _SECOND_STAGE: _ON_TWO_BLOCKS})
+    found = default["mechanism"] not in choices.get("mechanism", [used["mechanism"]])
+    for override in overrides:
+        group, _, setting = override.key_or_group.partition(".")
+        found |= group in ("split", "features")
+        found |= group in ("screen", "tune") and choices.get(group) != ["none"]
+        if setting and group in (_SECOND_STAGE, "nuisance"):
+            own = settings_of(group, linear[group]) - settings_of(group, used[group])
+            found |= setting.partition(".")[0] in own
+    if not found:
+        return list(words)
+    place = list(words).index(str(overrides[0].input_line)) + 1  # beside others, as Hydra wants all of them
+    return [*words[:place], f"{_SECOND_STAGE}={_ON_TWO_BLOCKS}", *words[place:]]
 
 
 def _swept(word: str, override: Override) -> str:

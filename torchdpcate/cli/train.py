@@ -15,7 +15,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from torchdpcate._files import PRIVATE
-from torchdpcate.cli.overrides import checked_overrides, sweep_words
+from torchdpcate.cli.overrides import checked_overrides, sweep_words, with_second_stage
 from torchdpcate.cli.renamed import new_words
 from torchdpcate.errors import InputError
 from torchdpcate.registry import conf_dir
@@ -45,7 +45,7 @@ def train(overrides: Sequence[str]) -> None:
 
     main = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(job)
     # Hydra reads its words from sys.argv, and hides errors unless HYDRA_FULL_ERROR is set.
-    words = [_quoted(word) for word in _sweep_folder(new_words(overrides))]
+    words = [_quoted(word) for word in _sweep_folder(with_second_stage(new_words(overrides)))]
     given = mock.patch.object(sys, "argv", ["torchdpcate train", *sweep_words(words)])
     with checked_overrides(words), given, mock.patch.dict(os.environ, {"HYDRA_FULL_ERROR": "1"}):
         try:
@@ -65,7 +65,8 @@ def _sweep_folder(overrides: Sequence[str]) -> list[str]:
     if not folders or not {"-m", "--multirun"} & set(overrides):
         return list(overrides)
     _check_place(Path(folders[-1].strip("'\"")))
-    return [*overrides, f"hydra.sweep.dir={folders[-1]}"]
+    place = list(overrides).index(f"run_dir={folders[-1]}")  # beside it: Hydra wants all words in one place
+    return [*overrides[:place], f"hydra.sweep.dir={folders[-1]}", *overrides[place:]]
 
 
 def _quoted(word: str) -> str:

@@ -12,6 +12,8 @@ __getattr__, __dir__, __all__ = exports(
         "generated": ("GeneratedStudy",),
         "generators": ("Dataset1", "Dataset2", "OprescuGenerator"),
         "modules": ("RecordsModule",),
+        "niu": ("Niu",),
+        "propensity": ("KnownPropensity",),
         "queries": ("read_queries",),
         "record_stream": ("RecordStream",),
         "records": ("CausalData",),

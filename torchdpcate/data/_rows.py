@@ -5,18 +5,21 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from torchdpcate.data._arrays import plural
 from torchdpcate.data._columns import numeric_column
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 def record_columns(schema: TableSchema) -> tuple[str, ...]:
-    """Return the columns that a record has in the table: treatment, outcome, covariates."""
-    return (schema.treatment, schema.outcome, *schema.columns)
+    """Return the columns that a record has in the table: treatment, outcome, covariates, its propensity if known."""
+    own = () if schema.propensity_column is None else (schema.propensity_column,)
+    return (schema.treatment, schema.outcome, *schema.columns, *own)
 
 
 def encode_records(frame: "pd.DataFrame", schema: TableSchema) -> CausalData:
@@ -32,7 +35,30 @@ def encode_records(frame: "pd.DataFrame", schema: TableSchema) -> CausalData:
     x = schema.within(schema.encode(frame))
     a = schema.encode_treatment(frame)
     y = torch.from_numpy(numeric_column(frame[schema.outcome], schema.outcome))
-    return CausalData(x, a, outcome_within(y, schema))
+    name = schema.propensity_column
+    own = None if name is None else torch.from_numpy(numeric_column(frame[name], name))
+    return with_known_propensity(CausalData(x, a, outcome_within(y, schema), own), schema)
+
+
+def with_known_propensity(records: CausalData, schema: TableSchema) -> CausalData:
+    """Return records within the domain with their known propensity, if the domain knows one.
+
+    It is computed here once for all: what later leaves covariates out leaves it as it is.
+
+    Raises:
+        InputError: The column is missing, or has values outside the overlap that are not to be clipped.
+    """
+    known = schema.domain.known_propensity
+    if known is None:
+        return records
+    values, (low, high) = known.of(records), known.bounds
+    outside = int(((values < low) | (values > high)).sum())
+    if outside and schema.out_of_bounds != "clip":
+        raise InputError(
+            f"propensity column {known.column!r} has {plural(outside, 'value')} outside [{low:g}, {high:g}] of the "
+            "overlap bound; lower overlap, or clip with data.out_of_bounds=clip"
+        )
+    return records.with_propensity(values.clamp(low, high))
 
 
 def within_domain(x: Tensor, domain: Domain, out_of_bounds: str) -> Tensor:
@@ -48,12 +74,21 @@ def within_domain(x: Tensor, domain: Domain, out_of_bounds: str) -> Tensor:
 
 
 def outcome_within(y: Tensor, schema: TableSchema) -> Tensor:
-    """Clip outcomes [n] into their bounds, or refuse those outside.
+    """Clip outcomes [n] into their bounds, and to integers if binary or a count; or refuse those that are not so.
 
     Raises:
-        InputError: Values outside, and the schema refuses them.
+        InputError: Values outside or between integers, and the schema refuses them.
     """
-    if schema.out_of_bounds == "clip":
-        return schema.domain.clip_outcome(y)
-    schema.domain.check_outcome(y, f"outcome {schema.outcome!r}")
-    return y
+    clip, domain = schema.out_of_bounds == "clip", schema.domain
+    if clip:
+        y = domain.clip_outcome(y)
+    domain.check_outcome(y, f"outcome {schema.outcome!r}")
+    if domain.outcome_kind == "continuous":
+        return y
+    between = int((y != y.round()).sum())
+    if between and not clip:
+        raise InputError(
+            f"outcome {schema.outcome!r} has {plural(between, 'value')} between integers, and is declared "
+            f"{domain.outcome_kind}; correct them, or its kind"
+        )
+    return y.round()

@@ -3,14 +3,20 @@
 from collections.abc import Sequence
 from typing import Any
 
-from torchdpcate.data._rows import outcome_within
+from torchdpcate.data._rows import outcome_within, with_known_propensity
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.privacy.noise import NoiseSource
 
 
 def checked_records(
-    schema: TableSchema, X: Any, A: Any, Y: Any, noise: NoiseSource | None, actions: Sequence[int] = (0, 1)
+    schema: TableSchema,
+    X: Any,
+    A: Any,
+    Y: Any,
+    noise: NoiseSource | None,
+    actions: Sequence[int] = (0, 1),
+    propensity: Any = None,
 ) -> CausalData:
     """Return the records of a fit, within their public bounds; with a noise source in a uniformly random order.
 
@@ -26,6 +32,10 @@ def checked_records(
         Y: Outcome [n].
         noise: Where the order comes from; None keeps the order, for fits without privacy.
         actions: Labels of the arms.
+        propensity: Each record's known propensity [n], where the domain names a column of it that X lacks.
+
+    Returns:
+        The records, with their propensity where the domain knows it.
 
     Raises:
         InputError: Wrong shapes, missing values, values outside the domain, or an arm without records.
@@ -37,6 +47,7 @@ def checked_records(
         >>> sorted(zip(records.x[:, 0].tolist(), records.a.tolist(), records.y.tolist()))
         [(0.1, 0.0, 0.0), (0.2, 1.0, 1.0), (0.3, 1.0, 1.0)]
     """
-    records = schema.records(X, A, Y, actions)
-    records = CausalData(schema.within(records.x), records.a, outcome_within(records.y, schema))
+    given = schema.records(X, A, Y, actions, propensity)
+    x, y = schema.within(given.x), outcome_within(given.y, schema)
+    records = with_known_propensity(CausalData(x, given.a, y, given.propensity), schema)
     return records if noise is None else records.subset(noise.permutation(records.n))

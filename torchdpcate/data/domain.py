@@ -9,10 +9,14 @@ from torch import Tensor
 
 from torchdpcate._text import is_plain
 from torchdpcate.data._arrays import is_frame, plural, to_float64, to_matrix
+from torchdpcate.data.propensity import KnownPropensity, Propensity, known_propensity
 from torchdpcate.errors import InputError
 
 IN_CODE = "given in code by the curator"
 """Origin of bounds where the domain names none."""
+
+OUTCOME_KINDS = ("continuous", "binary", "count")
+"""What an outcome may be declared to be."""
 
 _RESOLUTION = 2.0**-40  # least range of outcomes, in units of their size
 _CLIP = "clip with data.out_of_bounds=clip (Domain.clip_covariates), or give a bound known from outside the records"
@@ -36,15 +40,24 @@ class Domain:
         names: Names of the q columns; ``x0, x1, ...`` if left out.
         origin: Where these facts come from, in a few public words; part of every release. Two domains with
             the same facts are equal wherever the facts come from.
+        two_levels: For each column, whether it holds its lower or its upper bound and nothing between; none does if
+            left out.
+        propensity: P(A = 1) where the design of the study makes it known, within the overlap: a number, the name of a
+            column that is no covariate and holds each record's own, or ``{covariate: {level: number}}`` of a covariate
+            with two levels or of indicators ``covariate=level``; None where it is not known.
+        outcome_kind: ``"continuous"``, ``"binary"`` (0 or 1) or ``"count"`` (integers from 0 on).
 
     Attributes:
         covariate_low: float64 tensor [q].
         covariate_high: float64 tensor [q].
         names: Tuple of q names.
+        two_levels: Tuple of q truth values.
+        known_propensity: A ``KnownPropensity``, or None.
 
     Raises:
         InputError: A bound is missing or not finite, low is not below high, ``overlap`` lies outside (0, 1/2),
-            ``names`` do not match, or ``origin`` is not words.
+            ``names`` do not match, ``origin`` is not words, the propensity is 0 or 1, outside the overlap, a
+            covariate's column or without a number for a level, or the outcome's bounds do not fit its kind.
 
     Example:
         >>> domain = Domain([0.0, 16.0], [1.0, 60.0], outcome_low=-1.0, outcome_high=1.0)
@@ -63,6 +76,9 @@ class Domain:
         overlap: float = 0.05,
         names: Sequence[str] | None = None,
         origin: str = IN_CODE,
+        two_levels: Sequence[bool] | None = None,
+        propensity: Propensity | None = None,
+        outcome_kind: str = "continuous",
     ) -> None:
         self.covariate_low = _vector(covariate_low, "covariate_low")
         self.covariate_high = _vector(covariate_high, "covariate_high")
@@ -87,6 +103,24 @@ class Domain:
         if not 0.0 < self.overlap < 0.5:
             raise InputError(f"overlap is {self.overlap:g}; it must lie between 0 and 0.5, both excluded")
         self.origin = check_origin("domain", origin)
+        self.two_levels = self._flags(two_levels)
+        self.outcome_kind = check_kind(outcome_kind, self.outcome_low, self.outcome_high)
+        levels = {
+            name: (float(low), float(high))
+            for name, low, high, two in zip(
+                self.names, self.covariate_low, self.covariate_high, self.two_levels, strict=True
+            )
+            if two
+        }
+        self.known_propensity: KnownPropensity | None = known_propensity(propensity, self.names, levels, self.overlap)
+
+    def _flags(self, two_levels: Sequence[bool] | None) -> tuple[bool, ...]:
+        if two_levels is None:
+            return (False,) * self.dimension
+        flags = tuple(two_levels)
+        if len(flags) != self.dimension or not all(flag in (True, False) for flag in flags):
+            raise InputError(f"two_levels is {list(flags)}; give true or false for each of {self.dimension} covariates")
+        return tuple(bool(flag) for flag in flags)
 
     def _check_names(self) -> None:
         if not self.dimension:
@@ -210,7 +244,7 @@ class Domain:
         chosen = list(columns)
         if not all(0 <= column < self.dimension for column in chosen):
             raise InputError(f"columns are {chosen}; the domain has {self.dimension}, counted from 0")
-        return Domain(
+        selected = Domain(
             self.covariate_low[chosen],
             self.covariate_high[chosen],
             self.outcome_low,
@@ -218,7 +252,12 @@ class Domain:
             self.overlap,
             [self.names[column] for column in chosen],
             self.origin,
+            [self.two_levels[column] for column in chosen],
+            outcome_kind=self.outcome_kind,
         )
+        if self.known_propensity is not None:
+            selected.known_propensity = self.known_propensity.select(chosen)
+        return selected
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, fit for JSON; ``from_dict`` is the inverse."""
@@ -230,6 +269,9 @@ class Domain:
             "overlap": self.overlap,
             "names": list(self.names) if self._named else None,
             "origin": self.origin,
+            **({"two_levels": list(self.two_levels)} if any(self.two_levels) else {}),
+            **({} if self.known_propensity is None else {"propensity": self.known_propensity.entry()}),
+            **({} if self.outcome_kind == "continuous" else {"outcome_kind": self.outcome_kind}),
         }
 
     @classmethod
@@ -267,7 +309,8 @@ class Domain:
 
     def _facts(self) -> tuple:
         bounds = (tuple(self.covariate_low.tolist()), tuple(self.covariate_high.tolist()))
-        return (*bounds, self.outcome_low, self.outcome_high, self.overlap, self.names)
+        design = (self.two_levels, self.known_propensity, self.outcome_kind)
+        return (*bounds, self.outcome_low, self.outcome_high, self.overlap, self.names, *design)
 
 
 def unit_grid(count: int, dimension: int) -> Tensor:
@@ -322,6 +365,21 @@ def check_bounds(name: str, low: Any, high: Any) -> tuple[float, float]:
         raise InputError(f"bounds of {name} are both {low:g}; low must be below high (leave a constant column out)")
     to_number(f"width of {name}'s bounds", high - low)
     return low, high
+
+
+def check_kind(kind: Any, low: float, high: float) -> str:
+    """Return the kind of an outcome with these bounds.
+
+    Raises:
+        InputError: An unknown kind, a binary outcome whose bounds are not 0 and 1, or a count below 0.
+    """
+    if kind not in OUTCOME_KINDS:
+        raise InputError(f"kind of outcome is {kind!r}; choose one of {', '.join(OUTCOME_KINDS)}")
+    if kind == "binary" and (low, high) != (0.0, 1.0):
+        raise InputError(f"outcome is binary with bounds [{low:g}, {high:g}]; code it as 0 and 1")
+    if kind == "count" and (low < 0 or low != int(low) or high != int(high)):
+        raise InputError(f"outcome is a count with bounds [{low:g}, {high:g}]; give integers from 0 on")
+    return kind
 
 
 def check_origin(name: str, origin: Any) -> str:

@@ -67,6 +67,10 @@ class GeneratedStudy(StudySource):
     def domain(self) -> Domain:
         """Return the public facts of the law of these data."""
 
+    def schema(self) -> TableSchema:
+        """Return the public facts of the table: those of the domain, all covariates numbers."""
+        return TableSchema.from_domain(self.domain())
+
     def average_effect(self, estimand: str) -> float | None:
         """Return the true effect of an estimand under the law; None where the law has none in closed form."""
         return None
@@ -80,7 +84,7 @@ class GeneratedStudy(StudySource):
         if not isinstance(self.n, int) or self.n < 1:
             raise InputError(f"data.n is {self.n}; give a positive integer")
         train, held_out = public_split(self.n, self.train_fraction, self.seed, "held-out")
-        samples, schema = self._sample(), TableSchema.from_domain(self.domain())
+        samples, schema = self._sample(), self.schema()
         if self.queries_path is None:
             queries = samples.x[held_out[: self.queries]]
         else:

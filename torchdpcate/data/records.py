@@ -1,7 +1,7 @@
 """The records (x, a, y) as float64 tensors."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from torchdpcate.errors import InputError
 class CausalData:
     """Records: covariates x [n, q], treatment a [n] (0 or 1, or a label of K arms), outcome y [n], all float64.
 
+    Where the design of the study makes it known, they carry their own propensity [n] too, else None.
     The constructor trusts its arguments; ``from_arrays`` checks them.
 
     Example:
@@ -27,6 +28,7 @@ class CausalData:
     x: Tensor
     a: Tensor
     y: Tensor
+    propensity: Tensor | None = None
 
     @classmethod
     def from_arrays(
@@ -48,7 +50,7 @@ class CausalData:
         """
         check_aligned(X=X, A=A, Y=Y)
         x = domain.matrix(X) if domain is not None else to_matrix(X)
-        a, y = _column(A, "treatment"), _column(Y, "outcome")
+        a, y = column_of(A, "treatment"), column_of(Y, "outcome")
         if not len(x) == len(a) == len(y):
             raise InputError(f"X, A and Y have {len(x)}, {len(a)} and {len(y)} records; they must be as many")
         check_treatment(a, actions=actions)
@@ -64,11 +66,19 @@ class CausalData:
 
     def subset(self, index: Tensor) -> "CausalData":
         """Return the records at ``index`` (long or bool tensor)."""
-        return CausalData(self.x[index], self.a[index], self.y[index])
+        return self._each(lambda column: column[index])
 
     def to(self, device: torch.device | str) -> "CausalData":
         """Return the records on ``device``."""
-        return CausalData(self.x.to(device), self.a.to(device), self.y.to(device))
+        return self._each(lambda column: column.to(device))
+
+    def with_propensity(self, propensity: Tensor | None) -> "CausalData":
+        """Return the records with their known propensity [n]."""
+        return replace(self, propensity=propensity)
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "CausalData":
+        known = None if self.propensity is None else change(self.propensity)
+        return CausalData(change(self.x), change(self.a), change(self.y), known)
 
 
 def check_treatment(a: Tensor, name: str = "treatment", actions: Sequence[int] = (0, 1)) -> None:
@@ -111,7 +121,12 @@ def _in_words(actions: Sequence[int]) -> str:
     return " and ".join(filter(None, (listed(actions[:-1], len(actions)), str(actions[-1]))))
 
 
-def _column(value: Any, what: str) -> Tensor:
+def column_of(value: Any, what: str) -> Tensor:
+    """Return a column of finite numbers, float64 [n]; ``what`` names it in messages.
+
+    Raises:
+        InputError: Not one column of numbers, or missing values (how many).
+    """
     vector = to_float64(value, what)
     if vector.ndim == 2 and vector.shape[1] == 1:
         vector = vector[:, 0]

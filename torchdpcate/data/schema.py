@@ -16,7 +16,8 @@ from torchdpcate.data._columns import category_codes, numeric_column
 from torchdpcate.data._shipped import shipped
 from torchdpcate.data._yaml import read_yaml
 from torchdpcate.data.domain import IN_CODE, Domain, check_bounds, check_name, check_origin, to_number, unit_grid
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.propensity import StratumPropensity, level_values
+from torchdpcate.data.records import CausalData, column_of
 from torchdpcate.errors import InputError
 
 if TYPE_CHECKING:
@@ -39,6 +40,11 @@ class Covariate(ABC):
     def bounds(self) -> tuple[tuple[str, float, float], ...]:
         """Name, lower and upper bound of each encoded column."""
 
+    @property
+    @abstractmethod
+    def levels(self) -> tuple[Any, ...]:
+        """The values that the column may have, in the order of the encoding; empty if any between the bounds."""
+
     @abstractmethod
     def encode(self, column: "pd.Series") -> np.ndarray:
         """Return the encoded columns, float64 [n, k].
@@ -58,12 +64,13 @@ class Covariate(ABC):
 
 @dataclass(frozen=True)
 class Numeric(Covariate):
-    """A number between public bounds; encoded as it is."""
+    """A number between public bounds, or one of the two if it has two levels; encoded as it is."""
 
     name: str
     low: float
     high: float
     origin: str = field(default="", compare=False)
+    two_levels: bool = False
 
     def __post_init__(self) -> None:
         low, high = check_bounds(f"covariate {self.name!r}", self.low, self.high)
@@ -75,17 +82,24 @@ class Numeric(Covariate):
         """The declared bounds."""
         return ((self.name, self.low, self.high),)
 
+    @property
+    def levels(self) -> tuple[Any, ...]:
+        """The bounds, if it has two levels."""
+        return (self.low, self.high) if self.two_levels else ()
+
     def encode(self, column: "pd.Series") -> np.ndarray:
         """Return the numbers [n, 1]; bounds are the domain's to check."""
         return numeric_column(column, self.name)[:, None]
 
     def decode_unit(self, u: Tensor) -> Tensor:
-        """Return low + u (high - low), kept in the bounds against rounding."""
+        """Return low + u (high - low), kept in the bounds against rounding; of two levels, the nearer."""
+        u = u.round() if self.two_levels else u
         return (self.low + u * (self.high - self.low)).clamp(self.low, self.high)[:, None]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the bounds."""
-        return {"low": self.low, "high": self.high} | _said(self.origin)
+        two = {"two_levels": True} if self.two_levels else {}
+        return {"low": self.low, "high": self.high} | two | _said(self.origin)
 
 
 @dataclass(frozen=True)
@@ -126,6 +140,11 @@ class Categorical(Covariate):
         if len(self.categories) == 2:
             return ((self.name, 0.0, 1.0),)
         return tuple((f"{self.name}={level}", 0.0, 1.0) for level in self.categories)
+
+    @property
+    def levels(self) -> tuple[Any, ...]:
+        """The categories."""
+        return self.categories
 
     def encode(self, column: "pd.Series") -> np.ndarray:
         """Return 0/1 columns [n, 1] or [n, k]."""
@@ -190,6 +209,23 @@ class TableSchema:
         expected = sum(len(covariate.bounds) for covariate in self.covariates)
         if expected != self.domain.dimension:
             raise InputError(f"domain has {self.domain.dimension} columns; the covariates encode to {expected}")
+        role = {self.treatment: "treatment", self.outcome: "outcome"} | dict.fromkeys(self.columns, "a covariate")
+        if self.propensity_column in role:
+            raise InputError(
+                f"propensity column {self.propensity_column!r} is also {role[self.propensity_column]}; give a column "
+                "of its own, or a number"
+            )
+
+    @property
+    def two_levels(self) -> tuple[bool, ...]:
+        """For each encoded column, whether it has two levels: its bounds, and nothing between."""
+        return self.domain.two_levels
+
+    @property
+    def propensity_column(self) -> str | None:
+        """The column that holds each record's known propensity; None where there is none."""
+        known = self.domain.known_propensity
+        return None if known is None else known.column
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -266,20 +302,37 @@ class TableSchema:
         named = hasattr(X, "columns") and any(name in X.columns for name in self.columns)
         return self.encode(X) if named else self.domain.matrix(X, what)
 
-    def records(self, X: Any, A: Any, Y: Any, actions: Sequence[int] = (0, 1)) -> CausalData:
+    def records(self, X: Any, A: Any, Y: Any, actions: Sequence[int] = (0, 1), propensity: Any = None) -> CausalData:
         """Return records; the one place where learners take arrays. Bounds are not checked here.
 
         Args:
-            X: Covariates, see ``matrix``.
+            X: Covariates, see ``matrix``; a frame may have the propensity's column too.
             A: Treatment [n], one of ``actions``.
             Y: Outcome [n].
             actions: Labels of the arms.
+            propensity: Each record's known propensity [n], where the domain names a column of it that X lacks.
 
         Raises:
-            InputError: See ``matrix`` and ``CausalData.from_arrays``.
+            InputError: See ``matrix`` and ``CausalData.from_arrays``; a known propensity that is missing.
         """
-        check_aligned(X=X, A=A, Y=Y)
-        return CausalData.from_arrays(self.matrix(X), A, Y, self.domain, actions)
+        check_aligned(X=X, A=A, Y=Y, propensity=propensity)
+        known = self.propensity_column
+        if propensity is None and known is not None and hasattr(X, "columns") and known in X.columns:
+            propensity = X[known]
+        records = CausalData.from_arrays(self.matrix(X), A, Y, self.domain, actions)
+        return records if propensity is None else records.with_propensity(self._own_propensity(propensity, records.n))
+
+    def _own_propensity(self, propensity: Any, n: int) -> Tensor:
+        """Return each record's known propensity as the domain's column, [n]."""
+        if self.propensity_column is None:
+            raise InputError(
+                "propensity= is given, and the domain names no column of it; declare it: propensity: COLUMN in the "
+                "domain file, or Domain(propensity='COLUMN')"
+            )
+        values = column_of(propensity, "propensity")
+        if len(values) != n:
+            raise InputError(f"propensity has {len(values)} values and X {n} records; they must be as many")
+        return values
 
     def within(self, x: Tensor, what: str = "covariate") -> Tensor:
         """Return encoded covariates [n, q] within the domain: clipped if ``out_of_bounds`` says so, else as they are.
@@ -315,10 +368,12 @@ class TableSchema:
         u = unit_grid(count, len(self.covariates))
         return torch.cat([c.decode_unit(u[:, i]) for i, c in enumerate(self.covariates)], dim=1)
 
-    def with_outcome_bounds(self, low: float, high: float, origin: str = IN_CODE) -> "TableSchema":
-        """Return this schema with other public bounds of the outcome, and where they come from."""
+    def with_outcome_bounds(
+        self, low: float, high: float, origin: str = IN_CODE, kind: str = "continuous"
+    ) -> "TableSchema":
+        """Return this schema with other public bounds of the outcome, where they come from, and its kind."""
         facts = self.to_dict()
-        facts["outcome"] |= {"low": low, "high": high, "origin": origin}
+        facts["outcome"] = {"name": self.outcome, "low": low, "high": high, "origin": origin, "kind": kind}
         return TableSchema.from_dict(facts)
 
     def without(self, covariate: str) -> "TableSchema":
@@ -330,6 +385,9 @@ class TableSchema:
         facts = self.to_dict()
         if facts["covariates"].pop(covariate, None) is None or not facts["covariates"]:
             raise InputError(f"covariate {covariate!r} cannot be left out of {listed(self.columns)}")
+        known = self.domain.known_propensity
+        if isinstance(known, StratumPropensity) and known.covariate == covariate:
+            del facts["propensity"]  # no function of what is left
         return TableSchema.from_dict(facts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -340,13 +398,23 @@ class TableSchema:
                 "name": self.outcome,
                 "low": self.domain.outcome_low,
                 "high": self.domain.outcome_high,
+                **({} if self.domain.outcome_kind == "continuous" else {"kind": self.domain.outcome_kind}),
                 **_said(self.outcome_origin),
             },
             "covariates": {covariate.name: covariate.to_dict() for covariate in self.covariates},
             "overlap": self.domain.overlap,
             "origin": self.domain.origin,
             **({} if self.out_of_bounds == "refuse" else {"out_of_bounds": self.out_of_bounds}),
+            **({} if self.domain.known_propensity is None else {"propensity": self._propensity_entry()}),
         }
+
+    def _propensity_entry(self) -> Any:
+        """Return the known propensity by the table's own columns and categories."""
+        known = self.domain.known_propensity
+        if not isinstance(known, StratumPropensity):
+            return None if known is None else known.entry()
+        levels = next(covariate.levels for covariate in self.covariates if covariate.name == known.covariate)
+        return {known.covariate: {str(level): value for level, value in zip(levels, known.values, strict=True)}}
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> "TableSchema":
@@ -357,13 +425,21 @@ class TableSchema:
         all, at the top; of one column, in its own entry. ``out_of_bounds: clip`` moves values outside their bounds to
         them, in records and in queries of the release.
 
+        An outcome has ``low`` and ``high``, and may have a ``kind``: ``binary`` (0 or 1; ``categories: [0, 1]`` says so
+        too, and brings the bounds) or ``count``. ``propensity`` is what the design of a study makes known: P(A = 1),
+        the name of a column that holds each record's own and is read with the records, or a number for each category
+        of one covariate, ``{covariate: {category: p}}``.
+
         Raises:
             InputError: An entry is missing, unknown or invalid.
         """
         entries = _entries(
-            facts, "domain", {"treatment", "outcome", "covariates"}, {"overlap", "origin", "out_of_bounds"}
+            facts,
+            "domain",
+            {"treatment", "outcome", "covariates"},
+            {"overlap", "origin", "out_of_bounds", "propensity"},
         )
-        outcome = _entries(entries["outcome"], "outcome", {"name", "low", "high"}, {"origin"})
+        outcome = _outcome(entries["outcome"])
         if not isinstance(entries["covariates"], Mapping) or not entries["covariates"]:
             raise InputError("covariates is empty in the domain; name at least one, with low and high")
         covariates = tuple(_covariate(str(name), entry) for name, entry in entries["covariates"].items())
@@ -371,7 +447,19 @@ class TableSchema:
         names, low, high = zip(*bounds, strict=True)
         outcome_low, outcome_high = check_bounds(f"outcome {outcome['name']!r}", outcome["low"], outcome["high"])
         overlap, origin = entries.get("overlap", 0.05), entries.get("origin", IN_CODE)
-        domain = Domain(low, high, outcome_low, outcome_high, overlap, names, origin)
+        two_levels = [bool(covariate.levels) for covariate in covariates for _ in covariate.bounds]
+        domain = Domain(
+            low,
+            high,
+            outcome_low,
+            outcome_high,
+            overlap,
+            names,
+            origin,
+            two_levels,
+            _encoded_propensity(entries.get("propensity"), covariates),
+            outcome.get("kind", "continuous"),
+        )
         treatment, arms = _treatment(entries["treatment"])
         policy = entries.get("out_of_bounds", "refuse")
         return cls(treatment, str(outcome["name"]), covariates, domain, _origin("outcome", outcome), arms, policy)
@@ -403,7 +491,8 @@ class TableSchema:
     def from_domain(cls, domain: Domain) -> "TableSchema":
         """Return the schema of a table with numeric columns ``domain.names``, treatment a, outcome y."""
         bounds = zip(domain.names, domain.covariate_low.tolist(), domain.covariate_high.tolist(), strict=True)
-        return cls("a", "y", tuple(Numeric(*bound) for bound in bounds), domain)
+        two_levels = zip(bounds, domain.two_levels, strict=True)
+        return cls("a", "y", tuple(Numeric(*bound, two_levels=two) for bound, two in two_levels), domain)
 
     @classmethod
     def of(cls, domain: "TableSchema | Domain | Mapping[str, Any] | str | Path") -> "TableSchema":
@@ -431,8 +520,38 @@ def _covariate(name: str, entry: Any) -> Covariate:
     if isinstance(entry, Mapping) and "categories" in entry:
         _entries(entry, what, {"categories"}, {"origin"})
         return Categorical(name, _levels(name, entry), _origin(what, entry))
-    bounds = _entries(entry, what, {"low", "high"}, {"origin"})
-    return Numeric(name, bounds["low"], bounds["high"], _origin(what, bounds))
+    bounds = _entries(entry, what, {"low", "high"}, {"origin", "two_levels"})
+    two_levels = bounds.get("two_levels", False)
+    if not isinstance(two_levels, bool):
+        raise InputError(f"two_levels of {what} is {two_levels!r}; give true or false")
+    return Numeric(name, bounds["low"], bounds["high"], _origin(what, bounds), two_levels)
+
+
+def _outcome(entry: Any) -> Mapping[str, Any]:
+    """Return the outcome's entries, with the bounds and the kind that its categories bring."""
+    if isinstance(entry, Mapping) and "categories" in entry:
+        levels = _levels("outcome", _entries(entry, "outcome", {"name", "categories"}, {"origin"}))
+        if any(isinstance(level, bool | str) for level in levels) or sorted(levels) != [0, 1]:
+            raise InputError(f"categories of the outcome are {list(levels)}; a binary outcome is coded 0 and 1")
+        return {"name": entry["name"], "low": 0, "high": 1, "kind": "binary", **_kept(entry, "origin")}
+    return _entries(entry, "outcome", {"name", "low", "high"}, {"origin", "kind"})
+
+
+def _kept(entry: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {name: entry[name]} if name in entry else {}
+
+
+def _encoded_propensity(given: Any, covariates: Sequence[Covariate]) -> Any:
+    """Return a known propensity by the names and levels of the encoded columns."""
+    if not isinstance(given, Mapping) or len(given) != 1:
+        return given
+    name, entries = next(iter(given.items()))
+    covariate = next((covariate for covariate in covariates if covariate.name == str(name)), None)
+    if not isinstance(covariate, Categorical):
+        return given
+    values = level_values(covariate.name, entries, covariate.levels)
+    encoded = (0.0, 1.0) if len(covariate.levels) == 2 else covariate.levels
+    return {covariate.name: {str(label): values[level] for label, level in zip(encoded, covariate.levels, strict=True)}}
 
 
 def _treatment(entry: Any) -> tuple[str, tuple[Any, ...]]:

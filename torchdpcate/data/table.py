@@ -11,7 +11,7 @@ from torchdpcate.data._frames import MOST_BYTES, about, read_frame
 from torchdpcate.data._rows import encode_records, record_columns
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.queries import read_queries
-from torchdpcate.data.records import CausalData, check_treatment
+from torchdpcate.data.records import check_treatment
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_permutation
 from torchdpcate.data.study import StreamedStudy, Study, StudySource
@@ -86,7 +86,8 @@ class Table(StudySource):
             read = encode_records(frame, schema)
             check_treatment(read.a, f"treatment column {schema.treatment!r}", schema.actions)
         rows = secret_subsample(read.n, self.n)
-        records = CausalData.from_arrays(read.x[rows], read.a[rows], read.y[rows], actions=schema.actions)
+        records = read.subset(rows)
+        check_treatment(records.a, actions=schema.actions)
         queries = schema.grid(self.queries) if self.queries_path is None else read_queries(self.queries_path, schema)
         return Study(records, schema, queries, None, table_name(self.path))
 

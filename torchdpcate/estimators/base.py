@@ -45,7 +45,7 @@ class PrivateEstimator(BaseEstimator, ABC):
     ledger_path: str | Path | None
     blocks_: Mapping[str, Any]
 
-    def fit(self, X: Any, A: Any, Y: Any) -> Self:
+    def fit(self, X: Any, A: Any, Y: Any, propensity: Any = None) -> Self:
         """Check the records and learn from them, paying for what leaves the learner's hands.
 
         Args:
@@ -53,6 +53,7 @@ class PrivateEstimator(BaseEstimator, ABC):
                 torch.
             A: Treatment or action [n].
             Y: Outcome [n] within the domain.
+            propensity: Each record's known propensity [n], where the domain names a column of it that X lacks.
 
         Returns:
             The estimator itself.
@@ -62,7 +63,7 @@ class PrivateEstimator(BaseEstimator, ABC):
         """
         self._start()
         noise = None if self.budget is None else self._noise
-        return self._fit(self._of(checked_records(self.schema_, X, A, Y, noise, self._arms())))
+        return self._fit(self._of(checked_records(self.schema_, X, A, Y, noise, self._arms(), propensity)))
 
     @abstractmethod
     def release(self, *args: Any, **settings: Any) -> Any:

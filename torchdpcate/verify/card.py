@@ -88,9 +88,9 @@ def make_card(
         VerificationError: The privacy statement does not agree with itself; nothing of it should be passed on.
 
     Example:
-        >>> from torchdpcate import Dataset1, PrivacyBudget, RLearner
+        >>> from torchdpcate import Dataset1, LinearSecondStage, PrivacyBudget, RLearner
         >>> study = Dataset1(n=600).load()
-        >>> learner = RLearner(study.domain, PrivacyBudget(4.0, 1e-5))
+        >>> learner = RLearner(study.domain, PrivacyBudget(4.0, 1e-5), second_stage=LinearSecondStage())
         >>> release = learner.fit(study.records.x, study.records.a, study.records.y).release_function()
         >>> card = make_card(release)
         >>> card["guarantee"]["level"], card["registry"]["deployment"]["dp_variant"]["variant_name"]

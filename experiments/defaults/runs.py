@@ -1,0 +1,181 @@
+"""Runs that a killed study need not do again: rows of a csv file, appended when the cell of one seed is done."""
+
+import csv
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, fields
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+from rich.progress import Progress
+
+from experiments.defaults.methods import BLOCKS, FREE, PRIVATE
+from experiments.defaults.sources import Source
+
+EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
+NONE = "none"  # epsilon of a row that spends nothing
+MOST_BLOCKS = 30_000  # records of the rows of two blocks: thousands of small batches take a minute beyond
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one method found in one run.
+
+    Attributes:
+        data: Name of the source.
+        n: Records.
+        epsilon: Budget as words, ``none`` where nothing is spent.
+        seed: Of records and noise.
+        method: Name of the method.
+        mse: Mean squared error at the queries; of the average effect where only that is known. Squared outcome units.
+        bias: Mean error, in outcome units.
+        deviation: Standard deviation of the outcome, in outcome units.
+        scale: The residual's scale S in outcome units, 0 where there is none.
+        planned: Planned noise of the function in outcome units, 0 where there is none.
+        rung: What was asked for.
+        seconds: Processor time.
+    """
+
+    data: str
+    n: int
+    epsilon: str
+    seed: int
+    method: str
+    mse: float
+    bias: float
+    deviation: float
+    scale: float
+    planned: float
+    rung: str
+    seconds: float
+
+    @property
+    def key(self) -> tuple[str, int, str, int, str]:
+        """What may be there once."""
+        return self.data, self.n, self.epsilon, self.seed, self.method
+
+
+@dataclass(frozen=True)
+class Job:
+    """All methods and budgets that are left to do on one draw of records."""
+
+    source: Source
+    n: int
+    seed: int
+    todo: tuple[tuple[str, str], ...]  # method and epsilon
+
+
+def run(path: Path, jobs: Iterable[Job], processes: int = 1) -> None:
+    """Do the jobs and append their rows to a csv file.
+
+    Args:
+        path: The file.
+        jobs: What is to be done, first things first.
+        processes: How many at a time.
+    """
+    left = list(jobs)
+    with Progress() as progress, _Writer(path) as writer:
+        task = progress.add_task("runs", total=sum(len(job.todo) for job in left))
+        if processes == 1:
+            for job in left:
+                writer.write(do(job))
+                progress.advance(task, len(job.todo))
+            return
+        with ProcessPoolExecutor(processes, get_context("spawn"), _single_thread) as pool:
+            futures = {pool.submit(do, job): job for job in left}
+            for future in as_completed(futures):
+                writer.write(future.result())
+                progress.advance(task, len(futures[future].todo))
+
+
+def plan(
+    chosen: Sequence[Source],
+    seeds: Iterable[int],
+    path: Path,
+    epsilons: Sequence[float] = EPSILONS,
+    sizes: Sequence[int] | None = None,
+    methods: Sequence[str] | None = None,
+) -> Iterator[Job]:
+    """What is not yet in the file, all cells of one seed before the next.
+
+    Args:
+        chosen: Sources, in order.
+        seeds: Seeds, in order.
+        path: The file of what is done.
+        epsilons: Budgets.
+        sizes: Numbers of records; None takes all of a source.
+        methods: Names of methods; None takes all.
+    """
+    done = {row.key for row in read(path)}
+    for seed in seeds:
+        cells = [(n, source) for source in chosen for n in source.sizes if sizes is None or n in sizes]
+        for n, source in sorted(cells, key=lambda cell: cell[0]):
+            pairs = [(method, NONE) for method in FREE]
+            pairs += [
+                (method, f"{e:g}") for method in PRIVATE for e in epsilons if method != BLOCKS or n <= MOST_BLOCKS
+            ]
+            wanted = [(method, e) for method, e in pairs if methods is None or method in methods]
+            todo = tuple(pair for pair in wanted if (source.name, n, pair[1], seed, pair[0]) not in done)
+            if todo:
+                yield Job(source, n, seed, todo)
+
+
+def do(job: Job) -> list[Row]:
+    """Run the methods of a job on its records."""
+    case = job.source.draw(job.n, job.seed)
+    deviation, rows = case.records.y.std().item(), []
+    for method, epsilon in job.todo:
+        begun = time.process_time()
+        name = f"{job.source.name}, {job.n}, {epsilon}, {job.seed}, {method}"
+        value = float("inf") if epsilon == NONE else float(epsilon)
+        for row, found in (FREE | PRIVATE)[method](case, value, name).items():
+            mse, bias = case.error(found.effect)
+            facts = {"scale": 0.0, "planned": 0.0, "rung": "", **found.facts}
+            seconds = time.process_time() - begun
+            rows.append(
+                Row(job.source.name, job.n, epsilon, job.seed, row, mse, bias, deviation, seconds=seconds, **facts)
+            )
+    return rows
+
+
+def read(path: Path) -> list[Row]:
+    """Rows of a file, none if it is not there. A line that a kill cut short is dropped, and done again."""
+    if not path.exists():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        lines = [line for line in csv.DictReader(file) if None not in line.values()]
+    return [Row(**{f.name: f.type(line[f.name]) for f in fields(Row)}) for line in lines]  # type: ignore[operator]
+
+
+class _Writer:
+    """Appends rows, with a head where there is none, after what was whole."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            whole, _, torn = path.read_text(encoding="utf-8").rpartition("\n")
+            if torn:
+                path.write_text(whole + "\n", encoding="utf-8")
+        self._path, self._new = path, not path.exists()
+
+    def __enter__(self) -> "_Writer":
+        self._file = self._path.open("a", newline="", encoding="utf-8")
+        self._csv = csv.DictWriter(self._file, [field.name for field in fields(Row)], lineterminator="\n")
+        if self._new:
+            self._csv.writeheader()
+        return self
+
+    def write(self, rows: Iterable[Row]) -> None:
+        """Append rows, at once on disk."""
+        for row in rows:
+            self._csv.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in asdict(row).items()})
+        self._file.flush()
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+def _single_thread() -> None:
+    torch.set_num_threads(1)

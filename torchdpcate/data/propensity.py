@@ -1,0 +1,282 @@
+r"""A propensity that the design of a study makes known: a public fact, which no budget is spent on."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from torchdpcate.errors import InputError
+
+if TYPE_CHECKING:
+    from torchdpcate.data.records import CausalData
+
+Propensity = float | str | Mapping[str, Mapping[Any, float]]
+"""How users write one: a number, the name of a column of the table, or a number for each level of a covariate."""
+
+
+class KnownPropensity(ABC):
+    r"""A known P(A = 1 | record), in :math:`[\zeta, 1 - \zeta]` with the overlap bound :math:`\zeta`.
+
+    Attributes:
+        bounds: Least and largest value that any record may have: public, and what sensitivities rest on.
+    """
+
+    bounds: tuple[float, float]
+
+    @property
+    def column(self) -> str | None:
+        """The table's column that holds each record's propensity, beside the covariates; None where there is none."""
+        return None
+
+    @abstractmethod
+    def at(self, x: Tensor) -> Tensor:
+        """Return the propensity at encoded covariates x [n, q], float64 [n].
+
+        Raises:
+            InputError: It is no function of the covariates.
+        """
+
+    def of(self, records: CausalData) -> Tensor:
+        """Return the propensity of records [n], float64: what they carry, else ``at`` their covariates.
+
+        Raises:
+            InputError: It is a column that the records came without.
+        """
+        return self.at(records.x) if records.propensity is None else records.propensity
+
+    @abstractmethod
+    def select(self, columns: Sequence[int]) -> KnownPropensity:
+        """Return the propensity of a domain of some of the covariates, by position."""
+
+    @abstractmethod
+    def entry(self) -> Any:
+        """Return plain types, fit for JSON, from which ``known_propensity`` makes the same."""
+
+
+@dataclass(frozen=True)
+class ConstantPropensity(KnownPropensity):
+    """The same for every record: a trial's coin.
+
+    Attributes:
+        value: P(A = 1).
+
+    Example:
+        >>> ConstantPropensity(0.5).at(torch.zeros(2, 3)).tolist()
+        [0.5, 0.5]
+    """
+
+    value: float
+
+    @property
+    def bounds(self) -> tuple[float, float]:  # type: ignore[override]
+        """The value, twice."""
+        return self.value, self.value
+
+    def at(self, x: Tensor) -> Tensor:
+        """See ``KnownPropensity.at``."""
+        return x.new_full((len(x),), self.value, dtype=torch.float64)
+
+    def select(self, columns: Sequence[int]) -> ConstantPropensity:
+        """See ``KnownPropensity.select``: it depends on no covariate."""
+        return self
+
+    def entry(self) -> float:
+        """Return the value."""
+        return self.value
+
+
+@dataclass(frozen=True)
+class StratumPropensity(KnownPropensity):
+    """One for each level of a covariate: a trial that was stratified by it.
+
+    Attributes:
+        covariate: Name of the covariate.
+        levels: Its levels: the two bounds of a column with two levels, else the labels of its indicators.
+        values: P(A = 1) of each level.
+        positions: Encoded columns: of one column with two levels, or of an indicator for each level.
+
+    Example:
+        >>> rule = StratumPropensity("sex", (0.0, 1.0), (0.3, 0.6), (1,))
+        >>> rule.at(torch.tensor([[7.0, 0.0], [7.0, 1.0]])).tolist()
+        [0.3, 0.6]
+    """
+
+    covariate: str
+    levels: tuple[Any, ...]
+    values: tuple[float, ...]
+    positions: tuple[int, ...]
+
+    @property
+    def bounds(self) -> tuple[float, float]:  # type: ignore[override]
+        """Least and largest value."""
+        return min(self.values), max(self.values)
+
+    def at(self, x: Tensor) -> Tensor:
+        """See ``KnownPropensity.at``; a point between two levels has the value of the nearer one."""
+        if len(self.positions) == 1:
+            low, high = self.levels
+            level = (x[:, self.positions[0]] > low + (high - low) / 2).long()
+        else:
+            level = x[:, list(self.positions)].argmax(1)
+        return torch.tensor(self.values, dtype=torch.float64, device=x.device)[level]
+
+    def select(self, columns: Sequence[int]) -> KnownPropensity:
+        """See ``KnownPropensity.select``; without the covariate, only records that carry their propensity have one."""
+        chosen = list(columns)
+        if not set(self.positions) <= set(chosen):
+            return RecordedPropensity(self.covariate, self.bounds)
+        return StratumPropensity(
+            self.covariate, self.levels, self.values, tuple(chosen.index(position) for position in self.positions)
+        )
+
+    def entry(self) -> dict[str, dict[str, float]]:
+        """Return the value of each level."""
+        return {self.covariate: {str(level): value for level, value in zip(self.levels, self.values, strict=True)}}
+
+
+@dataclass(frozen=True)
+class RecordedPropensity(KnownPropensity):
+    """A column of the table, which is no covariate: each record's own, which a neighbour may change within the bounds.
+
+    Attributes:
+        name: The column.
+        bounds: Least and largest value, public.
+    """
+
+    name: str
+    bounds: tuple[float, float]
+
+    @property
+    def column(self) -> str:
+        """The column's name."""
+        return self.name
+
+    def at(self, x: Tensor) -> Tensor:
+        """Refuse: covariates do not tell it."""
+        raise InputError(
+            f"propensity is the column {self.name!r}, known of records and not of covariates alone; give X as a frame "
+            f"with that column, or its values as propensity= beside X"
+        )
+
+    def select(self, columns: Sequence[int]) -> RecordedPropensity:
+        """See ``KnownPropensity.select``: it depends on no covariate."""
+        return self
+
+    def entry(self) -> str:
+        """Return the column's name."""
+        return self.name
+
+
+def known_propensity(
+    given: Propensity | None, names: Sequence[str], levels: Mapping[str, tuple[float, float]], overlap: float
+) -> KnownPropensity | None:
+    """Return what a user gives as a known propensity; None for none.
+
+    Args:
+        given: A number, the name of a column that is no covariate, or ``{covariate: {level: number}}``.
+        names: Names of the encoded columns.
+        levels: The two levels of each encoded column that has no others.
+        overlap: Overlap bound: no propensity lies below it, nor above one minus it.
+
+    Raises:
+        InputError: A number outside the overlap, a column that is a covariate, or a level without a number.
+
+    Example:
+        >>> known_propensity({"sex": {0: 0.3, 1: 0.6}}, ["age", "sex"], {"sex": (0.0, 1.0)}, 0.05).bounds
+        (0.3, 0.6)
+    """
+    if given is None:
+        return None
+    if isinstance(given, str):
+        return RecordedPropensity(_column(given, names), (overlap, 1 - overlap))
+    if not isinstance(given, Mapping):
+        return ConstantPropensity(_within("propensity", given, overlap))
+    if len(given) != 1:
+        raise InputError(f"propensity names {len(given)} covariates; give {{covariate: {{level: number}}}} of one")
+    covariate, entries = next(iter(given.items()))
+    covariate = str(covariate)
+    if covariate in names:
+        if covariate not in levels:
+            raise InputError(
+                f"propensity by {covariate!r}: it is not declared to have levels; give it categories, or two_levels"
+            )
+        own: tuple[Any, ...] = levels[covariate]
+        positions: tuple[int, ...] = (list(names).index(covariate),)
+    else:
+        indicators = [name for name in names if name.startswith(f"{covariate}=") and name in levels]
+        if not indicators:
+            raise InputError(f"propensity by {covariate!r}: there is no covariate of that name with levels")
+        own = tuple(name.removeprefix(f"{covariate}=") for name in indicators)
+        positions = tuple(list(names).index(name) for name in indicators)
+    values = level_values(covariate, entries, own)
+    within = tuple(_within(f"propensity of {covariate} = {level}", values[level], overlap) for level in own)
+    return StratumPropensity(covariate, own, within, positions)
+
+
+def level_values(covariate: str, entries: Any, levels: Sequence[Any]) -> dict[Any, Any]:
+    """Return the number given for each level of a covariate; levels may be written as words, as JSON does.
+
+    Raises:
+        InputError: A level without a number, or one that is unknown.
+    """
+    if not isinstance(entries, Mapping):
+        raise InputError(f"propensity by {covariate!r} is {entries!r}; give a number for each of its levels")
+    found: dict[Any, Any] = {}
+    for key, value in entries.items():
+        level = next((level for level in levels if _same(key, level)), None)
+        if level is None or level in found:
+            problem = "twice" if level in found else "not among its levels"
+            raise InputError(f"propensity by {covariate!r}: {key!r} is {problem}; they are {list(levels)}, each once")
+        found[level] = value
+    missing = [level for level in levels if level not in found]
+    if missing:
+        raise InputError(f"propensity by {covariate!r} has no number for the level {missing[0]!r}; give one for each")
+    return found
+
+
+def _same(key: Any, level: Any) -> bool:
+    """Return whether a key means a level: themselves, or how either is written."""
+    if isinstance(key, bool):
+        return False
+    if key == level or str(key) == str(level):
+        return True
+    if isinstance(level, str):
+        return False
+    try:
+        return float(key) == float(level)
+    except (TypeError, ValueError):
+        return False
+
+
+def _column(name: str, names: Sequence[str]) -> str:
+    from torchdpcate.data.domain import check_name
+
+    if not name or name == "???":
+        raise InputError(f"propensity is {name!r}; give a number, a column or one per level, or leave the entry out")
+    check_name("the propensity's column", name)
+    if name in names:
+        raise InputError(
+            f"propensity column {name!r} is also a covariate; leave it out of the covariates, for it is no trait of a "
+            "record but of the design"
+        )
+    return name
+
+
+def _within(what: str, value: Any, overlap: float) -> float:
+    """Return a propensity as a float within the overlap."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"{what} is {value!r}; give a number between 0 and 1")
+    number = float(value)
+    if not 0 < number < 1:
+        raise InputError(f"{what} is {number:g}; it must lie between 0 and 1, both excluded: both arms are needed")
+    if not overlap <= number <= 1 - overlap:
+        raise InputError(
+            f"{what} is {number:g}, outside [{overlap:g}, {1 - overlap:g}] of the overlap bound; lower overlap, or "
+            "correct it"
+        )
+    return number
