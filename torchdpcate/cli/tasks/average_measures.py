@@ -19,7 +19,10 @@ from torchdpcate.release.balance_table import BalanceTable
 from torchdpcate.release.estimate import Estimate
 
 if TYPE_CHECKING:
+    from torchdpcate.estimators.average.automatic import AverageEffect
     from torchdpcate.estimators.average.learner import AverageEffectLearner
+
+    Learner = AverageEffectLearner | AverageEffect
 
 NONPRIVATE, PRIVATE_MEANS, MEANS = (
     "non-private",
@@ -40,16 +43,16 @@ _ERRORS = {
 }
 
 
-def fit_study(learner: AverageEffectLearner, study: Study | StreamedStudy) -> AverageEffectLearner:
+def fit_study(learner: Learner, study: Study | StreamedStudy) -> Learner:
     """Fit a learner on the records of a study, whole or batch by batch, and return it."""
     records = study.records
     if isinstance(records, CausalData):
-        return learner.fit(records.x, records.a, records.y)
+        return learner.fit(records.x, records.a, records.y, records.propensity)
     return learner.fit_stream(records)
 
 
 def unreleased(
-    study: Study | StreamedStudy, learner: AverageEffectLearner, budget: PrivacyBudget, noise: NoiseSource
+    study: Study | StreamedStudy, learner: Learner, budget: PrivacyBudget, noise: NoiseSource
 ) -> dict[str, Estimate]:
     """Return the estimates that the release is held against; none of them is released.
 
@@ -66,7 +69,7 @@ def unreleased(
     means = DifferenceInMeansEffect(study.schema, budget, noise=noise)
     fit_study(means, study)
     found = {MEANS: means.nonprivate_estimate()}
-    if isinstance(learner, DifferenceInMeansEffect):
+    if isinstance(getattr(learner, "chosen_", learner), DifferenceInMeansEffect):
         return found
     try:
         found[NONPRIVATE] = learner.nonprivate_estimate()

@@ -206,10 +206,11 @@ def without_noise(records: Records, facts: DesignFacts) -> NoisyEstimate:
     n = facts.n
     total = records.total(lambda batch: exact_sum(_rows(batch.y), n, 1.0)[:, None])[:, 0]
     centre = (total / n).clamp(0, 1)
-    sums = {"centre": total}
-    terms = {"difference": lambda batch: contrast(batch, facts, centre), "size": lambda batch: _tilt(batch, facts)}
-    for part, of in terms.items():
-        sums[part] = records.total(lambda batch, of=of: of(batch).sum(-1, keepdim=True))[:, 0]
+    sums = {
+        "centre": total,
+        "difference": records.total(lambda batch: contrast(batch, facts, centre).sum(-1, keepdim=True))[:, 0],
+        "size": records.total(lambda batch: _tilt(batch, facts).sum(-1, keepdim=True))[:, 0],
+    }
     tau, size = effect(sums, facts)
     square = records.total(
         lambda batch: (contrast(batch, facts, centre) - tau[:, None] * _tilt(batch, facts)).square().sum(-1)[:, None]

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
+from torchdpcate.data.propensity import KnownPropensity
 from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
@@ -31,7 +32,7 @@ from torchdpcate.privacy.session import FitSession
 class _Known(FeatureMap):
     """The known propensity as the one feature, so that records of any kind carry it."""
 
-    def __init__(self, known: Any) -> None:
+    def __init__(self, known: KnownPropensity) -> None:
         super().__init__()
         self.known = known
 
@@ -96,7 +97,7 @@ class KnownPropensityEffect(AverageEffectLearner):
         return DesignFacts(n, self.target, low, high)
 
     def plan(self, n: int) -> dict[str, Any]:
-        """See ``AverageEffectLearner``: the scales of the noise by name, the contrast's for outcomes about the middle."""
+        """See ``AverageEffectLearner``: the noise scales, the contrast's with a centre of 1/2."""
         facts = self.facts(n)
         if self.budget is None:
             return {}
@@ -124,13 +125,12 @@ class KnownPropensityEffect(AverageEffectLearner):
         """See ``AverageEffectLearner``: with the records' own propensity as their one feature."""
         domain = self.schema_.domain
         copied = CausalData(records.x.clone(), records.a.clone(), records.y)
-        batch = make_batch(copied, super().features(), domain)
-        known = self._known().of(records).clone()
+        batch, known = make_batch(copied, super().features(), domain), self._known().of(records).clone()
         return StackedRecords(Batch(batch.x, known[:, None], batch.z, batch.y))
 
     def fit_stream(self, stream: RecordStream) -> Self:
         """See ``AverageEffectLearner``; a propensity that is a column of its own needs all records at once."""
-        if getattr(self._known(), "column", None) is not None:
+        if self._known().column is not None:
             raise InputError(
                 f"{type(self).__name__}: a propensity by column needs all records at once; use fit(X, A, Y)"
             )
@@ -156,7 +156,7 @@ class KnownPropensityEffect(AverageEffectLearner):
             constants | {f"epsilon_{part}": own for part, own in epsilons.items()} | public_constants(facts, epsilons)
         )
 
-    def _known(self) -> Any:
+    def _known(self) -> KnownPropensity:
         known = TableSchema.of(self.domain).domain.known_propensity
         if known is None:
             raise InputError(

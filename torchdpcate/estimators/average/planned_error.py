@@ -7,6 +7,8 @@ from torchdpcate.data.domain import Domain
 
 LARGE = 0.1
 """Planned error, as a share of the outcome's range, above which an estimate is of little use."""
+BETTER = 0.7
+"""Share of a large planned error below which another estimand's is worth naming."""
 _DEVIATIONS = {"binary": 0.45, "count": 0.15}
 _DEVIATION = 0.2  # of an outcome of any other kind
 
@@ -73,6 +75,13 @@ class PlannedError:
     def total(self) -> float:
         """All parts together, at most the outcome's range."""
         return min(math.hypot(self.noise, self.nuisances, self.sampling), self.range)
+
+    def words(self, unit: float) -> str:
+        """Return the planned error in words, beside the outcome's range."""
+        return (
+            f"the planned standard error of effect={self.effect} is {self.total:.3g}, "
+            f"{self.total / unit:.0%} of the outcome's range"
+        )
 
     def in_units(self, unit: float) -> "PlannedError":
         """Return that of outcomes scaled to [0, 1] in the outcome's units."""
