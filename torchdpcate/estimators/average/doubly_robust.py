@@ -30,7 +30,7 @@ from torchdpcate.estimators.average.score_sums import (
     released_scale,
     sensitivities,
 )
-from torchdpcate.estimators.average.stated import RECORDS, AverageMechanism
+from torchdpcate.estimators.average.stated import NUISANCE, RECORDS, AverageMechanism
 from torchdpcate.nuisance.recipe import NuisanceRecipe
 from torchdpcate.privacy.budget import integer
 from torchdpcate.privacy.guarantee import Condition, own_code
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
 
-PRODUCT = "the product of the errors of propensity and outcome models"
+PRODUCT = "a bias where neither the propensity nor the outcome models follow the truth"
 """What its planned error does not count."""
 
 
@@ -127,19 +127,22 @@ class DoublyRobustEffect(AverageEffectLearner):
         )
 
     def planned_error(self, n: int, prior: ErrorPrior | None = None) -> PlannedError:
-        """See ``AverageEffectLearner``: scores of the widest ranges that nuisances may leave them."""
+        """See ``AverageEffectLearner``: the prior says how far released nuisances reach and err."""
         prior, plan = self._prior(prior), self.plan(n)
-        scored, of, noise = len(plan.blocks[RECORDS]), self.target, 0.0
+        of, scored, noise, nuisances = self.target, len(plan.blocks[RECORDS]), 0.0, 0.0
         p, z = torch.full((2,), prior.treated, dtype=torch.float64), torch.tensor([1.0, 0.0], dtype=torch.float64)
         half = torch.full_like(p, 0.5)
         b = of.score(z, half, p.clamp(of.overlap, 1 - of.overlap), half, half)[1]
         size = scored * (torch.stack([p[0], 1 - p[1]]) * b).sum().item()
         if plan.budget is not None:
-            moved, epsilons = sensitivities(ScoreRanges.widest(of), scored), epsilons_of(plan.budget.epsilon, of)
+            narrower = type(of)(max(of.overlap, prior.reach))
+            moved, epsilons = sensitivities(ScoreRanges.widest(narrower), scored), epsilons_of(plan.budget.epsilon, of)
             scales = {part: moved[part].item() * released_scale(own) for part, own in epsilons.items() if part in moved}
             noise = laplace(scales["score"] / size, prior.effect * scales.get("size", 0.0) / size)
+            trained = len(plan.blocks[NUISANCE]) * plan.budget.epsilon
+            nuisances = min(prior.product * (plan.domain.dimension + 1) / trained, prior.furthest)
         sampling = planned_sampling(EffectFacts(scored, of), prior)
-        return PlannedError("doubly_robust", noise, 0.0, sampling, bias=PRODUCT).in_units(self._unit())
+        return PlannedError("doubly_robust", noise, nuisances, sampling, bias=PRODUCT).in_units(self._unit())
 
     def _of(self, records: CausalData) -> CausalData:
         """See ``AverageEffectLearner``: in outcome units, as recipes of nuisances take them."""

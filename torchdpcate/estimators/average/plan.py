@@ -86,15 +86,17 @@ class BalancingPlan:
     def planned_imbalance(self, prior: ErrorPrior) -> float:
         r"""Return the standard deviation that the noise of stage one is planned to give the estimate.
 
-        .. math:: \frac{a\, \sigma_V\, s \sqrt{p}}{N}
+        .. math:: \min\Big\{\frac{a\, \sigma_V\, s \sqrt{p}}{N},\; b\Big\}
 
         with sigma_V the noise in each of p entries of the summed gradient, a its amplification where the logistic loss
-        was fitted, and s how far the outcome model's slopes are off, 1/2 where there is no model.
+        was fitted, and s how far the outcome model's slopes are off, 1/2 where there is no model; b is
+        what confounds by the prior, more of which no noise brings back.
         """
         amplified = self.estimand.amplification * (not self.balancing) + self.balancing
         slope = prior.slope if self.outcome is not None else _PLAIN_SLOPE_BOUND
         size = planned_size(self.facts, prior.treated)
-        return amplified * self.propensity.imbalance * slope * math.sqrt(self.features.dimension) / size
+        moved = amplified * self.propensity.imbalance * slope * math.sqrt(self.features.dimension) / size
+        return min(moved, prior.effect)
 
     @property
     def fits(self) -> tuple[PreparedFit, ...]:

@@ -20,10 +20,14 @@ class ErrorPrior:
     Attributes:
         mean: Mean outcome, from the lower bound.
         deviation: Standard deviation of outcomes about what an estimate adjusts for.
-        effect: Size of the effect.
+        effect: Size of the effect, and of what confounds.
         treated: Share of the treated, where the design does not state it.
-        slope: How far the outcome model's slopes are off after a private fit, which multiplies an imbalance.
+        slope: How far each of the outcome model's slopes is off after a private fit, which multiplies an imbalance.
         spread: Mean of 1/(4 e (1 - e)) over people where the propensity is not known: 1 at e = 1/2 for everybody.
+        reach: Least propensity that a private fit releases where the overlap bound lets it be smaller.
+        product: What the errors of private nuisances add to a doubly robust score, times n epsilon over the number of
+            coefficients; found by simulation (``experiments/average_effects/defaults.md``).
+        furthest: Most that they add.
 
     Example:
         >>> ErrorPrior.of(Domain([0.0], [1.0], 0.0, 1.0)).deviation
@@ -34,8 +38,11 @@ class ErrorPrior:
     deviation: float = _DEVIATION
     effect: float = 0.1
     treated: float = 0.5
-    slope: float = 0.1
+    slope: float = 0.07
     spread: float = 1.2
+    reach: float = 0.1
+    product: float = 3.5
+    furthest: float = 0.25
 
     @classmethod
     def of(cls, domain: Domain) -> "ErrorPrior":
