@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from experiments.defaults.sources import Case
+from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
@@ -40,17 +41,21 @@ def zero(case: Case, epsilon: float, name: str) -> dict[str, Found]:
 
 def default(case: Case, epsilon: float, name: str) -> dict[str, Found]:
     """The release of ``RLearner(schema, budget)``."""
-    return {DEFAULT: _released(case, name, budget=PrivacyBudget(epsilon, DELTA))}
+    return {DEFAULT: _released(case, name, budget=PrivacyBudget(epsilon, DELTA), second_stage=AdaptiveSecondStage())}
 
 
 def constant(case: Case, epsilon: float, name: str) -> dict[str, Found]:
     """The same plan with a constant head, and the whole budget."""
-    raise NotImplementedError
+    stage = AdaptiveSecondStage(constant_only=True)
+    return {CONSTANT: _released(case, name, budget=PrivacyBudget(epsilon, DELTA), second_stage=stage)}
 
 
 def nonprivate(case: Case, epsilon: float, name: str) -> dict[str, Found]:
-    """The same features without privacy."""
-    raise NotImplementedError
+    """The same features without privacy, as many as there are: what the default tends to as n epsilon grows."""
+    learner = RLearner(case.schema, None, second_stage=AdaptiveSecondStage())
+    learner.fit(case.records.x, case.records.a, case.records.y)
+    effect = torch.from_numpy(learner.nonprivate_effect(case.queries))
+    return {NONPRIVATE: Found(effect, _facts(case, learner, planned=False))}
 
 
 def two_blocks(case: Case, epsilon: float, name: str) -> dict[str, Found]:
@@ -65,8 +70,14 @@ def two_blocks(case: Case, epsilon: float, name: str) -> dict[str, Found]:
 def _released(case: Case, name: str, **settings: Any) -> Found:
     learner = RLearner(case.schema, noise=_noise(name), **settings)
     learner.fit(case.records.x, case.records.a, case.records.y)
-    release = learner.release_function()
-    return Found(release.effect_tensor(case.queries))
+    return Found(learner.release_function().effect_tensor(case.queries), _facts(case, learner))
+
+
+def _facts(case: Case, learner: RLearner, planned: bool = True) -> dict[str, Any]:
+    """The residual's scale, the planned noise at it, and what was asked for: covariates and kinds of features."""
+    scale, basis = learner.composed_.effect.scale, learner.composed_.effect.regression.basis
+    noise = learner.plan_.planned_noise(case.schema.domain.outcome_range, scale) if planned else 0.0
+    return {"scale": scale, "planned": noise, "rung": f"{learner.plan_.kept}: {''.join(basis.parts) or 'constant'}"}
 
 
 def _noise(name: str) -> NoiseSource:

@@ -133,8 +133,8 @@ class RScore(RegressionScore):
         return y - (pi * mu1 + (1 - pi) * mu0) - w * offset, w
 
     def bounds(self, domain: "Domain") -> ScoreBounds:
-        """Return |w| <= c, |s| <= R, rho <= c^2, |rho phi| <= c R with c = 1 - overlap."""
-        c = 1 - domain.overlap
+        """Return |w| <= c, |s| <= R, rho <= c^2, |rho phi| <= c R with c = 1 - least propensity of an arm."""
+        c = 1 - domain.least_propensity
         return ScoreBounds(c, domain.outcome_range, c**2, c * domain.outcome_range)
 
 
@@ -171,6 +171,6 @@ class DRScore(RegressionScore):
         return s, s.new_ones(s.shape)
 
     def bounds(self, domain: "Domain") -> ScoreBounds:
-        """Return |w| = 1, |s| <= R / overlap, rho = 1, |rho phi| <= R / overlap."""
-        target = domain.outcome_range / domain.overlap
+        """Return |w| = 1, |s| <= R / zeta, rho = 1, |rho phi| <= R / zeta with the least propensity zeta of an arm."""
+        target = domain.outcome_range / domain.least_propensity
         return ScoreBounds(1.0, target, 1.0, target)

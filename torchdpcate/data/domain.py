@@ -138,6 +138,11 @@ class Domain:
         return len(self.covariate_low)
 
     @property
+    def least_propensity(self) -> float:
+        """Least probability of either arm that any record may have: the overlap bound, or more where it is known."""
+        return self.overlap if self.known_propensity is None else self.known_propensity.of_arms.min().item()
+
+    @property
     def outcome_middle(self) -> float:
         """Middle of the outcome's bounds."""
         return self.outcome_low + self.outcome_range / 2

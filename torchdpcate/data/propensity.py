@@ -33,6 +33,17 @@ class KnownPropensity(ABC):
         """The table's column that holds each record's propensity, beside the covariates; None where there is none."""
         return None
 
+    @property
+    def middle(self) -> float:
+        """Middle of the bounds."""
+        return sum(self.bounds) / 2
+
+    @property
+    def of_arms(self) -> Tensor:
+        """Bounds of the probability of each arm, [2, 2], float64."""
+        low, high = self.bounds
+        return torch.tensor([[1 - high, 1 - low], [low, high]], dtype=torch.float64)
+
     @abstractmethod
     def at(self, x: Tensor) -> Tensor:
         """Return the propensity at encoded covariates x [n, q], float64 [n].

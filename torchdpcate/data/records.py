@@ -72,6 +72,10 @@ class CausalData:
         """Return the records on ``device``."""
         return self._each(lambda column: column.to(device))
 
+    def copy(self) -> "CausalData":
+        """Return records of their own memory, for the caller's arrays may change."""
+        return self._each(torch.clone)
+
     def with_propensity(self, propensity: Tensor | None) -> "CausalData":
         """Return the records with their known propensity [n]."""
         return replace(self, propensity=propensity)

@@ -30,13 +30,14 @@ class BatchDataset(Dataset):
         """One record."""
         return self.dataset[index]
 
-    def __getitems__(self, index: Tensor | list[int]) -> Any:
-        """The batch at `index` `[B]`, collated."""
-        index = torch.as_tensor(index, dtype=torch.long)
+    def __getitems__(self, index: Tensor | list[int] | slice) -> Any:
+        """The batch at `index` `[B]`, collated; a slice of tensors is a view of them."""
         if isinstance(self.dataset, TensorDataset):
+            index = index if isinstance(index, slice) else torch.as_tensor(index, dtype=torch.long)
             return [tensor[index] for tensor in self.dataset.tensors]
-        if len(index):
-            return default_collate([self.dataset[i] for i in index.tolist()])
+        positions = range(len(self))[index] if isinstance(index, slice) else torch.as_tensor(index).tolist()
+        if len(positions):
+            return default_collate([self.dataset[i] for i in positions])
         return tree_map(_emptied, default_collate([self.dataset[0]]))
 
 

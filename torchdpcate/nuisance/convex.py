@@ -93,7 +93,9 @@ class ConvexNuisanceConfig(NuisanceRecipe):
     ) -> ConvexNuisances:
         """Return fitted nuisances; see `NuisanceRecipe.fit`. No trainer and no seed are needed."""
         model = ConvexNuisances(domain, self.degree, self.propensity_degree)
-        size = len(model.propensity) + model.outcomes.numel()
+        known = domain.known_propensity is not None
+        fitted = 0 if known else len(model.propensity)
+        size = fitted + model.outcomes.numel()
         if budget is None:
             joint = self._objective(records.n, size, domain, None)
             median = records.y.median().item()
@@ -103,11 +105,12 @@ class ConvexNuisanceConfig(NuisanceRecipe):
             session.pay(PureEvent(first), charge=MEDIAN)
             session.pay(ApproximateEvent(second.epsilon, second.delta), charge=JOINT)
             median = outcome_median(records, domain, first, session.noise)
-        draw = joint.draw(model.features(records.x), records.a, records.y - median, session.noise)
+        treatment, outcome = model.features(records.x)
+        draw = joint.draw((treatment[:, :fitted], outcome), records.a, records.y - median, session.noise)
         theta = session.noise.released(draw[0])
         model.median.fill_(median)
-        model.propensity.copy_(theta[: len(model.propensity)])
-        model.outcomes.copy_(theta[len(model.propensity) :].reshape(2, -1))
+        model.propensity[:fitted] = theta[:fitted]
+        model.outcomes.copy_(theta[fitted:].reshape(2, -1))
         return model.eval()
 
     def _prices(self, budget: PrivacyBudget, also: Sequence[EventCount]) -> tuple[float, PrivacyBudget]:
@@ -125,8 +128,8 @@ class ConvexNuisanceConfig(NuisanceRecipe):
 
     def _objective(self, n: int, size: int, domain: Domain, budget: PrivacyBudget | None) -> JointObjective:
         threshold = self.threshold or domain.outcome_range / _THRESHOLD
-        shares = {"share": self.propensity_share, "jacobian_share": self.jacobian_share}
-        return joint_objective(n, size, threshold, budget, **shares)
+        share = 0.0 if domain.known_propensity is not None else self.propensity_share
+        return joint_objective(n, size, threshold, budget, share=share, jacobian_share=self.jacobian_share)
 
 
 @worst_case(

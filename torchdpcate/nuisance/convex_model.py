@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.features.polynomials import additive_legendre
+from torchdpcate.nuisance.known_propensity import propensity_at
 from torchdpcate.nuisance.model import NuisanceModel, NuisanceValues
 
 
@@ -46,12 +47,13 @@ class ConvexNuisances(NuisanceModel):
         return additive_legendre(z, self.propensity_degree), additive_legendre(z, self.degree)
 
     def predict(self, x: Tensor) -> NuisanceValues:
-        """Nuisances at raw covariates `x` `[B, q]`, clipped to the domain; differentiable."""
+        """Nuisances at raw covariates `x` `[B, q]`, clipped to the domain; see `NuisanceModel.predict`."""
         treatment, outcome = self.features(x)
-        overlap = self.domain.overlap
-        pi = torch.sigmoid(treatment @ self.propensity).clamp(overlap, 1 - overlap)
+        overlap, pi = self.domain.overlap, propensity_at(x, self.domain)
+        if pi is None:
+            pi = torch.sigmoid(treatment @ self.propensity).clamp(overlap, 1 - overlap)
         mean = (self.median + outcome @ self.outcomes.T).clamp(self.domain.outcome_low, self.domain.outcome_high)
-        return NuisanceValues(pi, mean[:, 0], mean[:, 1])
+        return NuisanceValues(pi.to(mean), mean[:, 0], mean[:, 1])
 
     def config(self) -> dict[str, Any]:
         """Plain types from which `from_config` makes a module of the same shape (coefficients not included)."""

@@ -29,8 +29,10 @@ class JointObjective:
 
     with the cross-entropy l, the Huber loss H (slope at most 2 tau, curvature at most 2) and ||psi|| <= 1.
 
+    A known propensity has no part in it: alpha is 0, and theta_pi has no entries.
+
     Attributes:
-        alpha: weight of the propensity's loss, which bounds its gradient.
+        alpha: weight of the propensity's loss, which bounds its gradient; 0 where it is not fitted.
         threshold: tau, in outcome units.
         ridges: (kappa_pi, kappa), summed over the records, not their mean.
         tolerance: largest norm of the summed gradient at the end.
@@ -70,7 +72,7 @@ class JointObjective:
             weights = torch.full_like(target, weight)
             return minimise(psi, target, weights, loss, gamma, linear_term, self.tolerance / math.sqrt(3))
 
-        found = [part(treatment, 2 * a.to(s) - 1, self.alpha, Logistic(), first, parts[0])]
+        found = [] if self.alpha == 0 else [part(treatment, 2 * a.to(s) - 1, self.alpha, Logistic(), first, parts[0])]
         for arm in (0, 1):
             own = a == arm
             found.append(part(outcome[own], s[own], 1.0, Huber(self.threshold), second, parts[1 + arm]))
@@ -101,7 +103,8 @@ def joint_objective(
         size: coefficients of propensity and both outcomes together.
         threshold: tau, in outcome units.
         budget: of the objective; None without privacy.
-        share: alpha^2 / (alpha^2 + 4 tau^2), the propensity's share of the squared gradient bound.
+        share: alpha^2 / (alpha^2 + 4 tau^2), the propensity's share of the squared gradient bound; 0 for a propensity
+            that is known, and then the outcomes have all of epsilon_J.
         jacobian_share: epsilon_J over epsilon.
 
     Example:
@@ -115,17 +118,16 @@ def joint_objective(
     if budget is None:
         return JointObjective(alpha, threshold, (alpha * least, least), tolerance, None)
     epsilon = budget.epsilon * (1 - SOLVER_SHARE)
-    ridges = (
-        max(alpha / 8 * ridge_ratio(0.2 * jacobian_share * epsilon), alpha * least),
-        max(ridge_ratio(0.8 * jacobian_share * epsilon), least),
-    )
+    first, second = (0.2, 0.8) if alpha else (0.0, 1.0)
+    own = max(alpha / 8 * ridge_ratio(first * jacobian_share * epsilon), alpha * least) if alpha else 0.0
+    ridges = (own, max(ridge_ratio(second * jacobian_share * epsilon), least))
     noise = calibrate_change(
         budget,
         kind="gaussian",
         size=size,
         shift=2 * gradient,
-        jacobian=math.log1p(alpha / (8 * ridges[0])) + math.log1p(1 / ridges[1]),
-        gamma=2 * min(ridges),
+        jacobian=(math.log1p(alpha / (8 * own)) if alpha else 0.0) + math.log1p(1 / ridges[1]),
+        gamma=2 * (min(ridges) if alpha else ridges[1]),
         tolerance=tolerance,
         # two records, each with a direction in the propensity's block and one in its arm's
         dimension=min(size, 4),

@@ -1,7 +1,25 @@
-"""A propensity that a covariate's column holds: which column, and its public range."""
+"""Propensities that nothing has to be fitted for: the domain's own, or one that a covariate's column holds."""
+
+import torch
+from torch import Tensor
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
+
+
+def propensity_at(x: Tensor, domain: Domain) -> Tensor | None:
+    """Return the propensity that the domain knows, [n], at raw covariates x [n, q]; None if it knows none.
+
+    Where it is known of records alone, this is the middle of its bounds, for points that are no records.
+
+    Example:
+        >>> propensity_at(torch.zeros(2, 1), Domain([0.0], [1.0], -1.0, 1.0, propensity=0.3)).tolist()
+        [0.3, 0.3]
+    """
+    known = domain.known_propensity
+    if known is None:
+        return None
+    return known.at(x) if known.column is None else x.new_full((len(x),), known.middle, dtype=torch.float64)
 
 
 def propensity_column(

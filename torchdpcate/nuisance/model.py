@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torchdpcate.errors import InputError
 
 if TYPE_CHECKING:
+    from torchdpcate.data.records import CausalData
     from torchdpcate.nuisance.nuisances import Nuisances
 
 
@@ -39,7 +40,11 @@ class NuisanceModel(nn.Module, ABC):
 
     @abstractmethod
     def predict(self, x: Tensor) -> NuisanceValues:
-        """Nuisances at raw covariates `x` `[B, q]`, clipped to the domain; differentiable."""
+        """Nuisances at raw covariates `x` `[B, q]`, clipped to the domain; differentiable.
+
+        A propensity that the domain knows takes the place of a fitted one; of one that only records carry, which are
+        asked for by `values`, the middle of its bounds.
+        """
 
     @abstractmethod
     def config(self) -> dict[str, Any]:
@@ -54,6 +59,11 @@ class NuisanceModel(nn.Module, ABC):
     @abstractmethod
     def shapes(cls, config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         """Shapes of the weights of the module that `config` describes, without making it."""
+
+    def values(self, records: CausalData) -> NuisanceValues:
+        """Nuisances at records: as `predict`, with the propensity that the records carry where it is known."""
+        found = self.predict(records.x)
+        return found if records.propensity is None else found._replace(pi=records.propensity.to(found.pi))
 
     def effect(self, x: Tensor) -> Tensor:
         """The plug-in effect mu1 - mu0 `[B]` at raw covariates `x` `[B, q]`."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
+from torchdpcate.nuisance.known_propensity import propensity_at
 from torchdpcate.nuisance.model import NuisanceModel, NuisanceValues
 from torchdpcate.nuisance.networks import Outcome, Propensity
 from torchdpcate.nuisance.optimizers import check_optimizer
@@ -87,7 +88,8 @@ class Nuisances(NuisanceModel):
         x, a, y = batch
         x = self.scaled(x)
         y = (y - self.domain.outcome_low) / self.domain.outcome_range
-        share, scaled = self.outcome_share, (x, a, y)
+        # a propensity that is known has no part in the loss, but for gradients of zero
+        share, scaled = 1.0 if self.domain.known_propensity is not None else self.outcome_share, (x, a, y)
         return (1 - share) * self.propensity.record_loss(scaled) + share * self.outcome.record_loss(scaled)
 
     def predict(self, x: Tensor) -> NuisanceValues:
@@ -95,9 +97,9 @@ class Nuisances(NuisanceModel):
 
         Differentiable, and usable under `torch.func`; in the weights' precision (`.double()` for float64).
         """
-        x = self.scaled(x)
+        known, x = propensity_at(x, self.domain), self.scaled(x)
         overlap = self.domain.overlap
-        pi = torch.sigmoid(self.propensity(x)).clamp(overlap, 1 - overlap)
+        pi = torch.sigmoid(self.propensity(x)).clamp(overlap, 1 - overlap) if known is None else known.to(x)
         mean = self.outcome(x).clamp(0, 1) * self.domain.outcome_range + self.domain.outcome_low
         return NuisanceValues(pi, mean[..., 0], mean[..., 1])
 

@@ -19,7 +19,7 @@ class PoissonSampler(Sampler):
     The sample is secret: amplification by sampling holds only against who cannot see who was in it.  So the
     coins come from the noise source, not from the experiment's seed, and are never saved in a checkpoint.
     Batches have no fixed size and may be empty; every step counts. The chance of each record is q to within 2^-64, and
-    never above it.
+    never above it. At q = 1 every batch is all records: a slice, for which no coin is thrown and nothing is copied.
 
     Args:
         size: number of records n.
@@ -53,10 +53,13 @@ class PoissonSampler(Sampler):
         """Number of batches in one pass."""
         return self.steps
 
-    def __iter__(self) -> Iterator[Tensor]:
-        """Yield the indices `[B]` of each batch, in increasing order."""
+    def __iter__(self) -> Iterator[Tensor | slice]:
+        """Yield the indices `[B]` of each batch, in increasing order; a slice of all of them at rate 1."""
         for _ in range(self.steps):
-            yield self._noise.coins(self.size, self.sampling_rate).nonzero().squeeze(1)
+            if self.sampling_rate == 1:
+                yield slice(0, self.size)
+            else:
+                yield self._noise.coins(self.size, self.sampling_rate).nonzero().squeeze(1)
 
 
 class PoissonLoader(DataLoader):

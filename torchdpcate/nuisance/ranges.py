@@ -31,7 +31,7 @@ def nuisance_range(model: NuisanceModel, domain: Domain) -> tuple[Tensor, Tensor
         >>> [round(end, 12) for end in pi.tolist()], mu.abs().amax().item() < 1e-12
         ([0.5, 0.5], True)
     """
-    low, high = domain.outcome_low, domain.outcome_high
+    low, high = domain.outcome_low, domain.outcome_high  # a propensity that is known has its own
     infinite = torch.tensor([-torch.inf, torch.inf], dtype=torch.float64)
     logit, mean = infinite, infinite.expand(2, 2)
     if isinstance(model, ConvexNuisances):
@@ -42,6 +42,8 @@ def nuisance_range(model: NuisanceModel, domain: Domain) -> tuple[Tensor, Tensor
         mean = _network_range(model.outcome.net, domain.dimension) * domain.outcome_range + low
     outwards = 2.0**-48 * torch.tensor([-1.0, 1.0], dtype=torch.float64)
     pi, mean = torch.sigmoid(logit) + outwards, mean + outwards * max(abs(low), abs(high))
+    if domain.known_propensity is not None:
+        pi = torch.tensor(domain.known_propensity.bounds, dtype=torch.float64)
     return pi.clamp(domain.overlap, 1 - domain.overlap), mean.clamp(low, high)
 
 

@@ -24,11 +24,13 @@ COMPLETE_SINCE = 3
 """The format version since which statements leave no field out."""
 _CLASSES = {  # of a release, by the kind under which a file knows it; imported when such a file is read
     "average_effect": "average_effect.AverageEffectRelease",
+    "composed": "composed.ComposedRelease",
     "function": "release.FunctionRelease",
     "policy": "policy.PolicyRelease",
     "queries": "release.QueryRelease",
     "rule": "rule.RuleRelease",
     "statistics": "statistics.StatisticsRelease",
+    "subgroups": "subgroups.SubgroupRelease",
 }
 _NO_ORIGIN = "not recorded (a file of format version 1)"
 

@@ -15,9 +15,12 @@ from torch import Tensor
 from torchdpcate._files import PRIVATE
 from torchdpcate.cli.task import Measure, TaskSpec
 from torchdpcate.cli.words import words
+from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism, Mechanism
+from torchdpcate.estimators.cate.mechanisms.composed import Composed
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
 from torchdpcate.evaluation.curves import CURVES_FILE, EffectCurves
 from torchdpcate.evaluation.figures import effect_figure, save_figure
@@ -28,6 +31,8 @@ from torchdpcate.second_stage.stage import RKHSStage
 
 if TYPE_CHECKING:
     from torchdpcate.estimators.cate.learner import CATELearner
+
+_COMPOSED_NUMBERS = 1000  # of a composed release, a covariate: far more than its plan asks for
 
 
 class Effects(TaskSpec):
@@ -46,7 +51,7 @@ class Effects(TaskSpec):
             references={
                 "pehe_plug_in": "plug-in",
                 "pehe_nonprivate": "non-private",
-                "pehe_constant": "constant effect",
+                "pehe_constant": "private constant",
             },
         ),
     )
@@ -55,7 +60,7 @@ class Effects(TaskSpec):
         "pehe": "PEHE of the release",
         "pehe_nonprivate": "PEHE non-private learner",
         "pehe_plug_in": "PEHE free plug-in",
-        "pehe_constant": "PEHE constant effect",
+        "pehe_constant": "PEHE private constant",
     }
 
     study: Study
@@ -76,6 +81,8 @@ class Effects(TaskSpec):
         if not isinstance(self.mechanism, Mechanism):
             given = words().get("mechanism")
             raise InputError(f"mechanism = {given}: chooses a policy; use it with task=policy_selection")
+        if isinstance(self.mechanism, Composed):
+            return config
         left = {name: getattr(self.mechanism, name) for name in ("loss", "noise_ratio")}
         open_ = {k: v for k, v in left.items() if k in config.second_stage and config.second_stage[k] is None}
         settings: dict[str, Any] = {"second_stage": open_}
@@ -90,7 +97,7 @@ class Effects(TaskSpec):
         return instantiate(config.learner)(
             domain=self.study.schema,
             budget=budget,
-            nuisance=instantiate(config.nuisance),
+            nuisance=None if self._composed else instantiate(config.nuisance),
             second_stage=instantiate(config.second_stage),
             trainer=instantiate(config.trainer),
             seed=config.seed,
@@ -102,7 +109,7 @@ class Effects(TaskSpec):
         """Refuse a mechanism that does not fit the release, and a covariate that is not there."""
         mechanism = self.mechanism
         if self.config.release.kind == "function" and not (
-            isinstance(mechanism, FunctionMechanism) or mechanism.online
+            isinstance(mechanism, FunctionMechanism | Composed) or mechanism.online
         ):
             raise InputError(
                 f"mechanism = {mechanism.name}: answers finitely many queries; use release=queries with it, "
@@ -115,6 +122,8 @@ class Effects(TaskSpec):
         """Return the numbers of queries, nuisances, the head and its feature map."""
         learner, queries = self.learner, self.study.queries
         asked = 0 if queries is None else queries.numel() + 2 * len(queries)
+        if self._composed:
+            return asked + _COMPOSED_NUMBERS * (1 + self.study.domain.dimension)
         if not hasattr(learner, "stage_"):
             return asked
         weights = sum(tensor.numel() for tensor in learner.nuisances_.state_dict().values())
@@ -126,7 +135,7 @@ class Effects(TaskSpec):
         if kind.kind == "queries":
             self._offer()
             return learner.release_queries(self._queries, mechanism, include_nuisances=kind.include_nuisances)
-        if isinstance(mechanism, FunctionMechanism):
+        if isinstance(mechanism, FunctionMechanism | Composed):
             self._curve = learner.release_function(mechanism)
             return self._curve
         service = learner.answer_online(self.folder / "curator" / "online", mechanism, counter=kind.get("counter"))
@@ -139,22 +148,32 @@ class Effects(TaskSpec):
 
         study, learner, release = self.study, self.learner, self.release
         scales = None if study.queries is None else noise_scales(release, study.queries)
-        noise = {"noise": None if scales is None else scales.mean().item()}
+        noise: dict[str, Any] = {"noise": None if scales is None else scales.mean().item()}
+        if self._composed:
+            noise |= {"rung": learner.plan_.rung, "planned_error": learner.planned_error()}
         if study.effect is None or self._nonprivate is None:
             return noise
         truth, queries = study.effect, self._queries
         estimates = {
             "pehe": release.effect_tensor(queries),
             "pehe_nonprivate": self._nonprivate.nonprivate_effect(queries),
-            "pehe_head_without_noise": learner.nonprivate_effect(queries),
-            "pehe_plug_in": learner.plug_in_effect(queries),
-            "pehe_constant": truth.mean().expand_as(truth),
+            "pehe_constant": self._constant_effect(queries),
             "pehe_zero": torch.zeros_like(truth),
         }
+        if not self._composed:
+            estimates["pehe_head_without_noise"] = learner.nonprivate_effect(queries)
+            estimates["pehe_plug_in"] = learner.plug_in_effect(queries)
         return noise | {name: pehe(torch.as_tensor(effect), truth) for name, effect in estimates.items()}
 
     def facts(self) -> dict[str, Any]:
         """Return the facts of the second stage."""
+        if self._composed:
+            plan = self.learner.plan_
+            return {
+                "plan": plan.facts(),
+                "shares": dict(plan.shares.shares),
+                "residual_scale": self.learner.composed_.effect.scale,
+            }
         stage = self.learner.stage_
         return {
             "head_gradient_norm": stage.gradient_norm,
@@ -164,6 +183,8 @@ class Effects(TaskSpec):
 
     def secrets(self) -> dict[str, Tensor]:
         """Return the regression pairs (s, w) in summary and the head without noise, in outcome and covariate units."""
+        if self._composed:
+            return self._composed_secrets()
         stage, queries = self.learner.stage_, self.study.queries
         block = stage.block
         if self.mechanism.loss == "squared" and isinstance(stage, RKHSStage):
@@ -196,9 +217,10 @@ class Effects(TaskSpec):
         others = {
             "truth": None if truth is None else truth.numpy(),
             "non-private": None if self._nonprivate is None else self._nonprivate.nonprivate_effect(x),
-            "head without noise": self.learner.nonprivate_effect(x),
-            "plug-in": self.learner.plug_in_effect(x),
         }
+        if not self._composed:
+            others["head without noise"] = self.learner.nonprivate_effect(x)
+            others["plug-in"] = self.learner.plug_in_effect(x)
         known = {name: values for name, values in others.items() if values is not None}
         curator = effect_figure(grid, effect, None, covariate=name, others=known, claim=claim)
         save_figure(curator, self.folder / "curator" / "effect.png", PRIVATE)
@@ -215,6 +237,24 @@ class Effects(TaskSpec):
                 f"queries, {self.mechanism.name} at least {noise['smooth_sensitivity']:.3g}",
                 file=sys.stderr,
             )
+
+    def _composed_secrets(self) -> dict[str, Tensor]:
+        """Return the nuisances of the records in summary."""
+        fit, y = self.learner.composed_, self.study.records.y
+        return {**_moments("outcome_model", fit.outcome), **_moments("propensity", fit.propensity), **_moments("y", y)}
+
+    def _constant_effect(self, queries: Tensor) -> Tensor:
+        """Return a private constant effect at the same budget, for comparison where the truth is known."""
+        records, budget = self.study.records, self.learner.budget
+        second_stage = AdaptiveSecondStage(constant_only=True)
+        learner = RLearner(self.study.schema, budget, second_stage=second_stage, noise=self.learner.noise)
+        learner.fit(records.x, records.a, records.y)
+        return torch.as_tensor(learner.release_function().effect(queries))
+
+    @property
+    def _composed(self) -> bool:
+        """Whether all is one composition."""
+        return isinstance(self.mechanism, Composed)
 
     @property
     def _queries(self) -> Tensor:

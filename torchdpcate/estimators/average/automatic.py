@@ -1,7 +1,7 @@
 """The average effect by the estimator of least planned error among those that are valid for what is known."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,6 +14,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError
 from torchdpcate.estimators.average.stated import AUTO, CHOSEN_BY, PLANNED_ERROR
+from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.nuisance.recipe import NuisanceRecipe
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -149,6 +150,12 @@ class AverageEffect(BaseEstimator):
         """Return the planned error of what is chosen for n records; see ``AverageEffectLearner.planned_error``."""
         choice = self.choose(n)
         return choice.error if prior is None else choice.learner.planned_error(n, prior) or choice.error
+
+    def expected_noise(self, n: int) -> PlannedNoise:
+        """Return the noise to expect of what is chosen for n records; see ``PrivateEstimator.expected_noise``."""
+        choice = self.choose(n)
+        found = choice.learner.expected_noise(n)
+        return replace(found, remarks=(*found.remarks, f"effect={choice.effect}: {choice.reason}"))
 
     def check(self, n: int) -> None:
         """Refuse, before anything is learnt or spent, what could not be released."""

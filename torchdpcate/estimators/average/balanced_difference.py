@@ -14,10 +14,8 @@ from torchdpcate.estimators.average.effect_estimator import (
     EffectFacts,
     Total,
     Weighted,
-    planned_size,
 )
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
-from torchdpcate.estimators.average.planned_error import ErrorPrior, laplace
 from torchdpcate.estimators.average.stated import ON_WEIGHTS, Recomputed, StatedEffect, at_least, exactly, states
 from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.privacy.budget import as_number
@@ -88,15 +86,15 @@ class BalancedDifference(EffectEstimator):
         sums = dict(zip(self.parts, total(_terms(facts)).T, strict=True))
         return _estimate(sums, facts, {})
 
+    def planned(self, total: Total, facts: EffectFacts, epsilons: Mapping[str, float]) -> NoisyEstimate:
+        """See ``EffectEstimator``."""
+        sums = dict(zip(self.parts, total(_terms(facts)).T, strict=True))
+        noise = self.mechanisms(facts, epsilons)
+        return _estimate(sums, facts, {part: mechanism.released_scale(1) for part, mechanism in noise.items()})
+
     def public(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, Any]:
         """Return the noise scales of the sums, of outcomes scaled to [0, 1]."""
         return {f"scale_{part}": noise.released_scale(1) for part, noise in self.mechanisms(facts, epsilons).items()}
-
-    def planned_noise(self, facts: EffectFacts, epsilons: Mapping[str, float], prior: ErrorPrior) -> float:
-        """See ``EffectEstimator``."""
-        scales = {part: noise.released_scale(1) for part, noise in self.mechanisms(facts, epsilons).items()}
-        size = planned_size(facts, prior.treated)
-        return laplace(scales["difference"] / size, prior.effect * scales.get("size", 0.0) / size)
 
     def mechanisms(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, LaplaceMechanism]:
         """Return the mechanism of each part; none for a size that is public, as it is where all weights are equal."""

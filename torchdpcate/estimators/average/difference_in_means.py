@@ -7,14 +7,17 @@ from typing import Any, ClassVar
 import torch
 
 from torchdpcate._renamed import renamed
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.erm.records import Batch, Records
 from torchdpcate.estimators.average.effect_estimator import EffectFacts, Total, Weighted
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.outcome_table import EQUAL, OutcomeTable
 from torchdpcate.estimators.average.peers import DifferenceInMeans
+from torchdpcate.estimators.average.planned import planned_average, planned_sums, typical_records
 from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError
 from torchdpcate.estimators.average.stated import AverageMechanism
+from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.privacy.budget import split_epsilon
 from torchdpcate.privacy.session import FitSession
 
@@ -86,6 +89,13 @@ class DifferenceInMeansEffect(AverageEffectLearner):
         """See ``AverageEffectLearner``."""
         self.plan(n)
 
+    def expected_noise(self, n: int) -> PlannedNoise:
+        """See ``PrivateEstimator``."""
+        budget, facts = self._planned(n), EffectFacts(n, EQUAL)
+        found = _TABLE.planned(typical_records(facts), facts, epsilons_of(budget.epsilon))
+        domain, level = TableSchema.of(self.domain).domain, self._planned_level()
+        return planned_average(found, self.target.name, domain, n, budget, remarks=self._remarks(n), level=level)
+
     def _fit_first(self, records: Records) -> None:
         pass
 
@@ -104,7 +114,9 @@ class DifferenceInMeansEffect(AverageEffectLearner):
         prior = self._prior(prior)
         noise = 0.0
         if self.budget is not None:
-            noise = _TABLE.planned_noise(EffectFacts(n, EQUAL), epsilons_of(self.budget.epsilon), prior)
+            found = planned_sums(_TABLE, EffectFacts(n, EQUAL), epsilons_of(self.budget.epsilon), prior.treated)
+            assert found is not None
+            noise = found
         arms = 1 / (prior.treated * (1 - prior.treated))
         return PlannedError(
             "difference_in_means", noise, 0.0, prior.deviation * math.sqrt(arms / n), bias=CONFOUNDING

@@ -21,19 +21,22 @@ from torchdpcate.estimators.average.doubly_robust_plan import (
 from torchdpcate.estimators.average.effect_estimator import EffectFacts, planned_sampling
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
+from torchdpcate.estimators.average.planned import planned_average
 from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError, laplace
 from torchdpcate.estimators.average.score_sums import (
     DoublyRobust,
     conclude,
     epsilons_of,
+    planned_scores,
     release_scores,
     released_scale,
     sensitivities,
 )
 from torchdpcate.estimators.average.stated import NUISANCE, RECORDS, AverageMechanism
+from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.nuisance.recipe import NuisanceRecipe
 from torchdpcate.privacy.budget import integer
-from torchdpcate.privacy.guarantee import Condition, own_code
+from torchdpcate.privacy.guarantee import Condition, Level, own_code
 from torchdpcate.privacy.session import FitSession
 
 if TYPE_CHECKING:
@@ -144,9 +147,25 @@ class DoublyRobustEffect(AverageEffectLearner):
         sampling = planned_sampling(EffectFacts(scored, of), prior)
         return PlannedError("doubly_robust", noise, nuisances, sampling, bias=PRODUCT).in_units(self._unit())
 
+    def expected_noise(self, n: int) -> PlannedNoise:
+        """See ``PrivateEstimator``; sensitivities are those of nuisances that vary over the domain."""
+        budget, of, scored = self._planned(n), self.target, n - round(self.split * n)
+        domain, own = TableSchema.of(self.domain).domain, own_code("nuisances", self.nuisance)
+        return planned_average(
+            planned_scores(of, scored, budget.epsilon),
+            of.name,
+            domain,
+            n,
+            budget,
+            remarks=self._remarks(n),
+            level=self._planned_level(*(Level.CONDITIONAL for _ in own)),
+            assumes=("over the domain propensities reach their clip, and mean outcomes half-way to their bounds",),
+            left_out=("the product of the errors of propensity and outcome model",),
+        )
+
     def _of(self, records: CausalData) -> CausalData:
         """See ``AverageEffectLearner``: in outcome units, as recipes of nuisances take them."""
-        return CausalData(records.x.clone(), records.a.clone(), records.y.clone())
+        return records.copy()
 
     def _fit_first(self, records: CausalData) -> None:
         self._plan = self.plan(records.n)

@@ -159,7 +159,7 @@ def score_records(records: CausalData, plan: DoublyRobustPlan, models: Sequence[
     values = []
     for part, model in zip(_data_sets(records, plan, RECORDS, len(models)), models, strict=True):
         with torch.no_grad():
-            at = model.predict(part.x)
+            at = model.values(part)
         values.append(torch.stack([at.pi, at.mu0, at.mu1]))
     e, mu0, mu1 = torch.stack(values, 1).double()
     z, y = (part[..., plan.blocks[RECORDS]].expand_as(e) for part in (records.a, records.y))
@@ -186,6 +186,8 @@ def _data_sets(records: CausalData, plan: DoublyRobustPlan, block: str, runs: in
     """Return the records of a block, one entry a run."""
     index = plan.blocks[block]
     x, z, y = records.x[..., index, :], records.a[..., index], records.y[..., index]
+    known = None if records.propensity is None else records.propensity[..., index]
     if z.ndim == 1:
-        return [CausalData(x, z, y)] * runs
-    return [CausalData(*parts) for parts in zip(x, z, y, strict=True)]
+        return [CausalData(x, z, y, known)] * runs
+    own = [None] * len(z) if known is None else list(known)
+    return [CausalData(*parts) for parts in zip(x, z, y, own, strict=True)]

@@ -129,13 +129,16 @@ class EffectEstimator(AverageMechanism):
     def without_noise(self, total: Total, facts: EffectFacts) -> NoisyEstimate:
         """Return the estimate from the sums as they are. The curator's, never to be published."""
 
-    def planned_noise(self, facts: EffectFacts, epsilons: Mapping[str, float], prior: ErrorPrior) -> float | None:
-        """Return the standard deviation that noise in the sums is planned to give the estimate; None if not known.
+    def planned(self, total: Total, facts: EffectFacts, epsilons: Mapping[str, float]) -> NoisyEstimate | None:
+        """Return the estimate of these sums as they are, with the law that noise would give it; nothing is drawn.
 
         Args:
+            total: Sums over typical records, which are public.
             facts: Public facts.
             epsilons: Of each of ``parts``.
-            prior: What only the records know.
+
+        Returns:
+            None where an estimator does not say.
         """
         return None
 

@@ -1,6 +1,5 @@
 """Stage two as a table: weighted outcomes of either arm, hence two means, and then the variance about them."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -12,7 +11,6 @@ from torchdpcate.causal.estimand import ATE, Estimand
 from torchdpcate.estimators.average.balanced_difference import SCALES, UPPER
 from torchdpcate.estimators.average.effect_estimator import EffectEstimator, EffectFacts, Total, Weighted
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
-from torchdpcate.estimators.average.planned_error import ErrorPrior, laplace
 from torchdpcate.estimators.average.stated import ON_WEIGHTS, Recomputed, StatedEffect, exactly, states
 from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
@@ -75,17 +73,6 @@ class OutcomeTable(EffectEstimator):
         variance = noise.released(last.add_noise(total(means.terms(bounds, facts.n)), noise)[:, 0])
         return self._estimate(means, table, variance, facts, epsilons)
 
-    def planned_noise(self, facts: EffectFacts, epsilons: Mapping[str, float], prior: ErrorPrior) -> float:
-        """See ``EffectEstimator``: to first order in the means, both at the prior's."""
-        of, (first, _) = facts.estimand, self.mechanisms(facts, epsilons)
-        e, z = torch.full((2,), prior.treated, dtype=torch.float64), torch.tensor([1.0, 0.0], dtype=torch.float64)
-        size = facts.n * torch.stack([e[0], 1 - e[1]]) * of.at(e.clamp(of.overlap, 1 - of.overlap), z)
-        means = _Means(torch.full((1, 2), prior.mean, dtype=torch.float64), size[None])
-        pulls = (means.pulls() * _units(of) * first.released_scale(4))[0]
-        if not of.symmetric:
-            return laplace(*pulls.tolist())
-        return math.sqrt(6 * pulls.square().sum().item() - 1.2 * pulls.sum().item() ** 2)
-
     @classmethod
     def _estimate(
         cls, means: "_Means", table: Tensor, variance: Tensor, facts: EffectFacts, epsilons: Mapping[str, float]
@@ -133,6 +120,12 @@ class OutcomeTable(EffectEstimator):
         else:
             first = LaplaceMechanism(epsilons["table"], 1 + 2 * step / min(of.most_treated, of.most_control))
         return first, LaplaceMechanism(epsilons["variance"], 1 + sum_grid(facts.n, 1.0))
+
+    def planned(self, total: Total, facts: EffectFacts, epsilons: Mapping[str, float]) -> NoisyEstimate:
+        """See ``EffectEstimator``."""
+        table, bounds = total(_cells(facts)), _arm_bounds(facts.estimand)
+        means = _Means.of(table, floors(facts.estimand, epsilons["table"]))
+        return self._estimate(means, table, total(means.terms(bounds, facts.n))[:, 0], facts, epsilons)
 
     def public(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, Any]:
         """Return the noise scales, and the sums below which an arm's mean is 1/2."""

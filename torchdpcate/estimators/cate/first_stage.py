@@ -1,7 +1,7 @@
 """Everything that the nuisances' budget pays for: chosen columns, trained nuisances, the Huber threshold."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -80,17 +80,21 @@ class FirstStage:
         private = [event for event in (self.screening_event, self.threshold_event) if event is not None]
         return [*((event, 1) for event in private), *self.also]
 
+    def kept(self, n: int) -> int:
+        """Return how many covariates are kept where n records train nuisances."""
+        every, event = self.domain.dimension, self.screening_event
+        if self.screening is None or event is None:
+            return every
+        return self.screening.count(every, n, event.epsilon)
+
     def check(self, sizes: Mapping[str, int]) -> None:
         """Refuse, before anything is spent, what could not be trained on blocks of these sizes.
 
         Raises:
             InputError: Settings that do not fit.
         """
-        domain, event = self.domain, self.screening_event
-        if self.screening is not None and event is not None:
-            n = sum(sizes[fold.train] for fold in self.split.folds)
-            kept = self.screening.count(domain.dimension, n, event.epsilon)
-            domain = domain.select(range(kept))  # which ones makes no difference yet
+        # which columns makes no difference yet
+        domain = self.domain.select(range(self.kept(sum(sizes[fold.train] for fold in self.split.folds))))
         for fold in self.split.folds:
             self.recipe.check(sizes[fold.train], domain, self.budget, self.beside)
 
@@ -189,15 +193,22 @@ class TrainedFirstStage:
         """Return the columns in use, and s and w by the fold's nuisances."""
         x = self.view(records.x)
         with torch.no_grad():
-            return x, *self._regression(fold, x.device)(x, records.a, records.y)
+            return x, *self._regression(fold, x.device, records.propensity)(x, records.a, records.y)
 
-    def _regression(self, fold: Fold, device: torch.device) -> Regression:
-        """Return the map from records to (s, w) by one fold's nuisances, and the offset of them all."""
+    def _regression(self, fold: Fold, device: torch.device, known: Tensor | None = None) -> Regression:
+        """Return the map from records to (s, w) by one fold's nuisances, and the offset of them all.
+
+        Args:
+            fold: Whose nuisances.
+            device: Where they are asked.
+            known: The known propensity of the records that the map is for; None takes it from the covariates.
+        """
         own, every, score = on_device(self.models[fold.train], device), self.nuisances, self.settings.score
         every, bound = on_device(every, device), score.bounds(self.domain).target
 
         def regression(x: Tensor, a: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-            s, w = score.regression(a, y, own.predict(x), every.effect(x))
+            values = own.values(CausalData(x, a, y, known))
+            s, w = score.regression(a, y, values, every.effect(x))
             # binds only where the offset is not the fold's own effect: it keeps |s| within its public bound
             return s.clamp(-bound, bound), w
 
@@ -214,7 +225,7 @@ def on_device(nuisances: NuisanceModel, device: torch.device) -> NuisanceModel:
 
 
 def _seen(records: CausalData, columns: tuple[int, ...] | None) -> CausalData:
-    return records if columns is None else CausalData(records.x[:, list(columns)], records.a, records.y)
+    return records if columns is None else replace(records, x=records.x[:, list(columns)])
 
 
 def _joined(parts: Sequence[CausalData]) -> CausalData:

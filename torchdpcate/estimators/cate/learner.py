@@ -13,6 +13,8 @@ from torch import Tensor
 
 from torchdpcate._renamed import renamed
 from torchdpcate.causal.score import DRScore, RegressionScore, RScore
+from torchdpcate.composition.records import fit_composition
+from torchdpcate.composition.settings import AdaptiveSecondStage, known_propensities, two_levels
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
@@ -20,12 +22,16 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.cate.first_stage import FirstStage, on_device
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS, FunctionMechanism, Mechanism, QueryMechanism
+from torchdpcate.estimators.cate.mechanisms.composed import Composed
 from torchdpcate.estimators.cate.mechanisms.offer import noise_at_queries
 from torchdpcate.estimators.cate.online.correction import head_of
 from torchdpcate.estimators.cate.online.service import OnlineService, OnlineTerms
+from torchdpcate.estimators.cate.planned import planned_composition, planned_head_noise
+from torchdpcate.estimators.cate.planned_head import PlannedHead
 from torchdpcate.estimators.cate.splits import DisjointSplit, Split
 from torchdpcate.estimators.cate.tuning import Tuning
 from torchdpcate.estimators.mechanism import Prepared
+from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.recipe import NuisanceRecipe
@@ -34,9 +40,10 @@ from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import TUNING, Charge, Purpose
 from torchdpcate.privacy.events import PureEvent
-from torchdpcate.privacy.guarantee import Condition, own_code
+from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, own_code
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
+from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.second_stage.recipes import LinearSecondStage, SecondStage
@@ -44,6 +51,11 @@ from torchdpcate.second_stage.stage import FittedStage, RKHSStage
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
+
+RECORDS = "records"
+"""The one block of a composition."""
+OBJECTIVE = "objective"
+"""The mechanism of blocks where the user names none: the one of least noise."""
 
 
 @renamed(compare_noise="plan", curator_effect="nonprivate_effect")
@@ -100,7 +112,7 @@ class CATELearner(PrivateEstimator):
     budget: PrivacyBudget | None
     _: KW_ONLY
     nuisance: NuisanceRecipe | None = None
-    second_stage: SecondStage | None = None
+    second_stage: SecondStage | AdaptiveSecondStage | None = None
     split: float | Split = 0.5
     seed: int = 0
     trainer: "Callable[..., Trainer] | None" = None
@@ -112,13 +124,22 @@ class CATELearner(PrivateEstimator):
 
     score: ClassVar[RegressionScore]
 
+    composes: ClassVar[bool] = False
+
     def _prepare(self, records: CausalData) -> None:
+        if self._adaptive is not None:
+            self.blocks_ = {RECORDS: torch.arange(records.n)}
+            self.plan_ = self._adaptive.plan(records.n, self.budget, TableSchema.of(self.domain).two_arms().domain)
+            return
         self._public = {"learner": type(self).__name__, "split": self._split().fact, "seed": self.seed}
         self.blocks_ = dict(self._split().blocks(records.n, self.seed))
         self._check_budget()
 
     def _learn(self, records: CausalData) -> None:
         """Train the nuisances, pay for the threshold and set up the second stage."""
+        if self._adaptive is not None:
+            self._compose(records, self._adaptive)
+            return
         blocks = {name: records.subset(index) for name, index in self.blocks_.items()}
         first = self._first_stage().fit(blocks, self._session)
         self._first, self.nuisances_, self.columns_ = first, first.nuisances, first.columns
@@ -137,6 +158,15 @@ class CATELearner(PrivateEstimator):
             seed=self.seed,
         )
 
+    def _compose(self, records: CausalData, settings: AdaptiveSecondStage) -> None:
+        """Run the steps of the one composition, which pay for the release too."""
+        domain = self.schema_.domain
+        self._own = own_code("second stage", settings) + own_code("second stage", settings.solver)
+        session = self._session.scope([RECORDS], Charge(Purpose.RELEASE, Composed.name), bool(self._own))
+        known, levels = known_propensities(records, domain), two_levels(self.schema_)
+        self.composed_ = fit_composition(records, domain, self.plan_, session, settings.solver, levels, known)
+        self._own_entries = session.entries
+
     def _filter(self) -> str:
         return self.filter
 
@@ -150,6 +180,10 @@ class CATELearner(PrivateEstimator):
         Raises:
             InputError: delta = 0, too few records, or a mechanism without a guarantee for these settings.
         """
+        if self._adaptive is not None:
+            self._composed_by(mechanism)
+            self._adaptive.plan(n, self.budget, TableSchema.of(self.domain).two_arms().domain)
+            return
         if self.tune is not None:
             self.tune.candidates(self._stage())
         self._check_budget()
@@ -165,6 +199,12 @@ class CATELearner(PrivateEstimator):
                 raise InputError(
                     f"mechanism = {chosen.name}: searches the domain for the worst record of one regression; "
                     "with split=cross_fit there are two: use split=disjoint"
+                )
+            known = domain.known_propensity
+            if chosen.searches and known is not None and known.column is not None:
+                raise InputError(
+                    f"mechanism = {chosen.name}: searches the covariates for the worst record, and each record's "
+                    f"propensity is the column {known.column!r}, which they do not tell; use mechanism=objective"
                 )
             counted = chosen.gaussian or chosen.free or self.filter != "gaussian"
             if len(split.folds) > 1 and not counted:
@@ -192,8 +232,8 @@ class CATELearner(PrivateEstimator):
         return ways[kind](*args, **settings)  # type: ignore[operator]
 
     def release_function(
-        self, mechanism: "str | Mechanism" = "objective", budget: PrivacyBudget | None = None
-    ) -> FunctionRelease:
+        self, mechanism: "str | Mechanism | None" = None, budget: PrivacyBudget | None = None
+    ) -> "FunctionRelease | ComposedRelease":
         """Release the effect function g.
 
         Args:
@@ -204,7 +244,9 @@ class CATELearner(PrivateEstimator):
             InputError: A mechanism for queries, or one that has no guarantee for this second stage.
             BudgetError: The block cannot pay.
         """
-        chosen = self._able(mechanism)
+        if self._adaptive is not None:
+            return self._composed_release(mechanism, budget)
+        chosen = self._able(mechanism or OBJECTIVE)
         if not isinstance(chosen, FunctionMechanism):
             raise InputError(
                 f"mechanism = {chosen.name}: answers finitely many queries; use release=queries (release_queries), "
@@ -224,7 +266,7 @@ class CATELearner(PrivateEstimator):
     def release_queries(
         self,
         X_query: Any,
-        mechanism: "str | Mechanism" = "objective",
+        mechanism: "str | Mechanism | None" = None,
         budget: PrivacyBudget | None = None,
         include_nuisances: bool = False,
     ) -> QueryRelease:
@@ -241,11 +283,15 @@ class CATELearner(PrivateEstimator):
             InputError: Queries outside the domain; a mechanism without a bound for this second stage.
             BudgetError: The block cannot pay.
         """
-        chosen = self._able(mechanism)
         queries = self.schema_.within(self.schema_.matrix(X_query, "query"), "query")
+        if self._adaptive is not None:
+            composed = self._composed_release(mechanism, budget)
+            return QueryRelease(queries, composed.effect_tensor(queries), self.schema_, composed.privacy)
+        chosen = self._able(mechanism or OBJECTIVE)
         if isinstance(chosen, FunctionMechanism):
             function = self.release_function(chosen, budget)
             answers = function.effect_tensor(queries)
+            assert isinstance(function, FunctionRelease)
             scales = None if function.noise_scale is None else function._noise_scale(queries)
             privacy = function.privacy
         elif isinstance(chosen, QueryMechanism):
@@ -278,6 +324,11 @@ class CATELearner(PrivateEstimator):
             InputError: A mechanism that cannot, a second stage without a bound, or a folder or counter that is there.
             BudgetError: The block cannot pay.
         """
+        if self._adaptive is not None:
+            raise InputError(
+                "second_stage = adaptive: its function answers any query already, by release_function(); an online "
+                "service needs second_stage=linear, tangent or kernel_ridge"
+            )
         chosen = self._able(mechanism)
         if not chosen.online:
             raise InputError(f"mechanism = {chosen.name}: does not answer online; use mechanism=gaussian_process")
@@ -316,6 +367,39 @@ class CATELearner(PrivateEstimator):
         budget = budget or self._split().release_budget(self.budget)
         return noise_at_queries(self.stage_, self._first.view(queries), budget)
 
+    def expected_noise(
+        self, n: int, mechanism: "str | Mechanism | None" = None, queries: Tensor | None = None
+    ) -> PlannedNoise:
+        """See ``PrivateEstimator``: the noise of the effect at a typical covariate.
+
+        Of a composition it is the error that all its noise and its priors leave; of a second stage on a block of its
+        own the noise of that stage alone, with a planned Huber threshold.
+
+        Args:
+            n: Number of records.
+            mechanism: That of the release; None takes the default one.
+            queries: Encoded public queries [d, q], for mechanisms that answer at queries alone.
+
+        Raises:
+            InputError: No budget, or settings that could not be released.
+        """
+        budget, schema = self._planned(n), TableSchema.of(self.domain).two_arms()
+        if self._adaptive is not None:
+            self._composed_by(mechanism)
+            return planned_composition(self._adaptive.plan(n, budget, schema.domain), schema.domain)
+        chosen: Mechanism = MECHANISMS.make(mechanism or OBJECTIVE, Mechanism)
+        sizes, split, first = self._split().sizes(n), self._split(), self._first_stage()
+        release, own = split.release_budget(budget), split.fitted(sizes)
+        kept = first.kept(sum(sizes[fold.train] for fold in split.folds))
+        head = PlannedHead.of(self._stage(), self.score, schema, kept, own, release, queries)
+        user = (
+            own_code("mechanism", chosen)
+            or own_code("nuisances", self.nuisance)
+            or own_code("second stage", self.second_stage)
+        )
+        level = Level.CONDITIONAL if (user or self._own_learner()) else chosen.states.highest
+        return planned_head_noise(chosen, head, release, schema.domain, n, budget, level)
+
     def nonprivate_effect(self, X: Any, stage: FittedStage | None = None) -> np.ndarray:
         """Return the effects without second-stage noise, [m]. The curator's, never to be published.
 
@@ -324,6 +408,9 @@ class CATELearner(PrivateEstimator):
             stage: The second stage; None takes ``stage_``.
         """
         x, bound = self.schema_.matrix(X), self.schema_.domain.outcome_range
+        if self._adaptive is not None:
+            self._require_fitted("nonprivate_effect")
+            return self._composed_effect(x).numpy()
         correction = (stage or self.stage_).correction(self._first.view(x)).cpu()
         return (self._offset(x) + correction).clamp(-bound, bound).numpy()
 
@@ -345,8 +432,59 @@ class CATELearner(PrivateEstimator):
     def _trainer(self) -> "Callable[..., Trainer]":
         return self.trainer or default_trainer
 
+    @property
+    def _adaptive(self) -> AdaptiveSecondStage | None:
+        """The settings of the one composition; None where records are split into blocks."""
+        return self.second_stage if isinstance(self.second_stage, AdaptiveSecondStage) else None
+
     def _stage(self) -> SecondStage:
+        assert not isinstance(self.second_stage, AdaptiveSecondStage)
         return self.second_stage or LinearSecondStage()
+
+    def _composed_by(self, mechanism: "str | Mechanism | None") -> Composed:
+        """Return the composition's mechanism; refuse another one."""
+        chosen = MECHANISMS.make(mechanism or Composed.name, Mechanism)
+        if not isinstance(chosen, Composed):
+            raise InputError(
+                f"mechanism = {chosen.name}: second_stage = adaptive pays for its release while it is fitted; use "
+                f"second_stage=linear with mechanism={chosen.name}, or leave the mechanism out"
+            )
+        if not self.composes:
+            raise InputError(f"second_stage = adaptive: {type(self).__name__} has no composition; use RLearner")
+        return chosen
+
+    def _composed_release(self, mechanism: "str | Mechanism | None", budget: PrivacyBudget | None) -> ComposedRelease:
+        """Return the release that the fit has paid for, the same one each time."""
+        self._ready()
+        chosen = self._composed_by(mechanism)
+        if budget is not None:
+            raise InputError("budget: second_stage = adaptive has spent the learner's budget in fit; leave it out")
+        assert self.budget is not None
+        guarantee = Guarantee(Level.CERTIFIED, self.budget, source="docs/guarantees/composed_effect.md")
+        public = {"learner": type(self).__name__, **self.plan_.facts()}
+        guarantee = guarantee.resting_on(self._own + own_code("mechanism", chosen))
+        privacy = self._statement_of(chosen, guarantee, public, self._own_entries)
+        return chosen.make_release(self.composed_, self.plan_, self.schema_, privacy)
+
+    def planned_error(self) -> float:
+        """Return the root mean squared error to expect of a composed release, in outcome units; public.
+
+        The plan's, at the released residual scale.
+
+        Raises:
+            InputError: Not fitted, or fitted by blocks.
+        """
+        self._require_fitted("planned_error")
+        if self._adaptive is None:
+            raise InputError("planned_error: only second_stage = adaptive has a plan of all stages")
+        return self.plan_.planned_noise(self.schema_.domain.outcome_range, self.composed_.effect.scale)
+
+    def _composed_effect(self, x: Tensor) -> Tensor:
+        """Return the fitted effect at encoded covariates [m, q]."""
+        fit, bound = self.composed_, self.schema_.domain.outcome_range
+        u = self.schema_.domain.scale(x)
+        z = fit.standardisation(u if fit.columns is None else u[:, list(fit.columns)])
+        return (fit.effect.regression.basis(z) @ fit.effect.shrunk).clamp(-bound, bound)
 
     def _split(self) -> Split:
         return self.split if isinstance(self.split, Split) else DisjointSplit(self.split)
@@ -418,6 +556,7 @@ class RLearner(CATELearner):
     """R-learner (Nie & Wager 2021): overlap weights, no inverse propensity. See ``CATELearner``."""
 
     score = RScore()
+    composes = True
 
 
 class DRLearner(CATELearner):

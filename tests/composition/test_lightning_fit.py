@@ -1,0 +1,163 @@
+"""Linear fits by DP-SGD in Lightning against noisy descent in plain torch, on the same draws."""
+
+import math
+
+import pytest
+import torch
+
+from torchdpcate.composition.lightning_fit import LightningFit
+from torchdpcate.composition.lightning_steps import full_batches
+from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LogisticFit
+from torchdpcate.composition.newton_points import NewtonPoints
+from torchdpcate.composition.noisy_newton import NoisyNewton
+from torchdpcate.composition.shares import Shares
+from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.errors import BudgetError
+from torchdpcate.privacy.accounting import compose
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import TRAINING
+from torchdpcate.privacy.events import DPSGDEvent, GaussianEvent
+from torchdpcate.privacy.gaussian_dp import gaussian_dp
+from torchdpcate.privacy.noise import FixedNoise, NoiseSource
+from torchdpcate.privacy.session import FitSession
+
+N, P, STEPS, WARM, MU = 400, 5, 43, 9, 2.0
+
+
+class Draws(FixedNoise):
+    """The same standard normal numbers for whoever asks, times the scale that is asked for, off the grid."""
+
+    def __init__(self, seed=0, factor=1.0):
+        super().__init__(seed)
+        self.normals = torch.Generator().manual_seed(seed)
+        self.factor, self.scales = factor, []
+
+    @staticmethod
+    def fine_grid(scale):
+        return 2.0**-45
+
+    def fine_gaussian(self, size, scale):
+        self.scales.append(scale)
+        return self.factor * scale * torch.randn(size, generator=self.normals, dtype=torch.float64)
+
+
+def problem(kind="huber", steps=STEPS, warm=WARM):
+    """A fit and its plan, as a composition has them."""
+    generator = torch.Generator().manual_seed(3)
+    psi = torch.randn(N, P, generator=generator, dtype=torch.float64)
+    psi[:, 0] = 1
+    score = psi @ torch.linspace(-1, 1, P, dtype=torch.float64)
+    score += torch.randn(N, generator=generator, dtype=torch.float64)
+    weights = 1 / psi.norm(dim=1)
+    if kind == "huber":
+        fit, share = HuberFit(psi, weights, score, 0.8), 0.7
+    else:
+        fit, share = LogisticFit(psi, weights, (score > 0).double(), 1.0), 0.2
+    curvature = share * (weights[:, None] * psi.square()).sum(0)
+    return fit, FitPlan("outcome", curvature, 0.05 * curvature, steps, warm, 0.3, 0.25)
+
+
+def steps_of(noise, mu=MU, session=None):
+    return NoisySteps(session or FitSession(noise), Shares(mu, {"outcome": 1.0}))
+
+
+@pytest.mark.parametrize("kind", ["huber", "logistic"])
+@pytest.mark.parametrize("mode", ["ghost", "hooks"])
+def test_it_learns_what_noisy_descent_learns_of_the_same_draws(kind, mode):
+    fit, plan = problem(kind)
+    # its noise is larger by what the clip norm is above the bound
+    draws, plain = Draws(factor=1 / (1 + 2**-15)), Draws()
+    fitted = LightningFit(mode=mode).solve(fit, plan, steps_of(draws))
+    expected = NoisyNewton().solve(fit, plan, steps_of(plain))
+    torch.testing.assert_close(fitted, expected, rtol=0, atol=1e-9)
+    assert len(draws.scales) == STEPS
+    # in units of the slope
+    ratios = [ours / theirs for ours, theirs in zip(draws.scales, plain.scales, strict=True)]
+    assert ratios == pytest.approx([(1 + 2**-15) / fit.slope] * STEPS, rel=1e-8)
+
+
+@pytest.mark.parametrize("fit", [problem("huber")[0], problem("logistic")[0]])
+def test_pulls_are_the_derivatives_of_losses(fit):
+    scores = torch.linspace(-30, 30, N, dtype=torch.float64, requires_grad=True)
+    (slopes,) = torch.autograd.grad(fit.losses(scores).sum(), scores)
+    torch.testing.assert_close(slopes, fit.pulls(scores.detach()), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("solver", [LightningFit(), NoisyNewton()])
+def test_it_pays_for_mu_before_any_noise(solver):
+    session = FitSession.open({"records": N}, PrivacyBudget(1.0, 1e-5), NoiseSource.fixed(0))
+    own = session.scope(["records"], TRAINING)
+    solver.solve(*problem(), steps_of(None, 0.2, own))
+    entries = [session.ledger.entry(number) for number in sorted(own.entries)]
+    assert [entry.count for entry in entries] == [WARM, STEPS - WARM]
+    assert gaussian_dp([(entry.event, entry.count) for entry in entries], 0.0).mu == pytest.approx(0.2)
+    assert [entry.count / entry.event.noise_multiplier**2 for entry in entries] == pytest.approx([0.012, 0.028])
+
+
+def test_the_steps_are_what_is_paid_for():
+    plan = full_batches(GaussianEvent(math.sqrt(STEPS) / 0.2680511232), STEPS, N, P)
+    assert plan.event == DPSGDEvent(2 * math.sqrt(STEPS) / 0.2680511232, 1.0)
+    assert gaussian_dp([(plan.event, plan.steps)], 0.0).mu == pytest.approx(0.2680511232)
+    # (1, 1e-5) is mu = .2680511232
+    assert compose([(plan.event, plan.steps)], 1e-5) == pytest.approx(1.0, abs=1e-4)
+
+
+def test_nothing_is_drawn_for_steps_that_the_budget_does_not_cover():
+    draws = Draws()
+    session = FitSession.open({"records": N}, PrivacyBudget(1.0, 1e-5), draws)
+    with pytest.raises(BudgetError):
+        LightningFit().solve(*problem(), steps_of(None, 0.3, session.scope(["records"], TRAINING)))
+    assert draws.scales == []
+
+
+@pytest.mark.parametrize("mode", ["ghost", "hooks"])
+def test_a_record_whose_weight_is_too_large_is_clipped(mode):
+    fit, _ = problem()
+    one = torch.ones(P, dtype=torch.float64)
+    plan = FitPlan("outcome", one, 0 * one, 1, 0, 0.0, 1.0)
+
+    def gradient(factor):
+        # of one step from zero by P = 1 without noise: minus the Newton point
+        weights = fit.weights.clone()
+        weights[0] *= factor
+        now = HuberFit(fit.predictors, weights, fit.targets, fit.slope)
+        return -LightningFit(mode=mode).solve(now, plan, steps_of(Draws(factor=0.0)))
+
+    moved = gradient(1e9) - gradient(0.0)
+    assert moved.norm() <= fit.slope * (1 + 2**-15)
+    assert moved.norm() == pytest.approx(fit.slope, rel=1e-4)
+
+
+def test_the_fit_leaves_records_and_global_state_alone():
+    fit, plan = problem()
+    before, state = fit.predictors.clone(), torch.get_rng_state()
+    LightningFit().solve(fit, plan, steps_of(NoiseSource.system()))
+    assert torch.equal(fit.predictors, before)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.get_default_dtype() == torch.float32
+
+
+def test_without_privacy_it_is_the_exact_solution():
+    fit, plan = problem()
+    solver = steps_of(NoiseSource.system(), math.inf)
+    assert torch.equal(LightningFit().solve(fit, plan, solver), NoisyNewton().solve(fit, plan, solver))
+
+
+def test_newton_points_of_a_quadratic_have_its_solution_as_mean_from_anywhere():
+    generator = torch.Generator().manual_seed(0)
+    solution = torch.randn(4, generator=generator, dtype=torch.float64)
+    curvature = torch.rand(4, generator=generator, dtype=torch.float64) + 1
+    points = NewtonPoints(FitPlan("outcome", curvature, 0.5 + 0 * curvature, 10, 2, 0.2, 0.25))
+    points.theta += 100
+    for _ in range(10):
+        points.step(curvature * (points.theta - solution))
+    torch.testing.assert_close(points.mean, curvature * solution / (curvature + 0.5), rtol=1e-12, atol=1e-12)
+
+
+def test_steps_are_cut_where_they_point_against_each_other():
+    one = torch.ones(30, dtype=torch.float64)
+    points = NewtonPoints(FitPlan("outcome", one, 0 * one, 8, 2, 0.2, 0.25))
+    points.step(one)
+    assert points.size == 0.25
+    points.step(-one)
+    assert points.size == pytest.approx(0.15)

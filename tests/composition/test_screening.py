@@ -1,0 +1,54 @@
+"""The choice of covariates: what it is charged, what one record moves, and what it finds."""
+
+import math
+
+import pytest
+import torch
+
+from tests.sessions import noted
+from torchdpcate.composition.screening import _strengths, private_screening
+from torchdpcate.composition.shares import Shares
+from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.privacy.events import GaussianEvent
+from torchdpcate.privacy.noise import NoiseSource
+
+
+def steps(mu: float, paid: list) -> NoisySteps:
+    """Steps whose charges are noted."""
+    session = noted(NoiseSource.system(), lambda *charge: paid.append(charge))
+    return NoisySteps(session, Shares(mu, {"screening": 0.16}))
+
+
+def covariates(n: int, q: int) -> torch.Tensor:
+    return 2 * torch.rand(n, q, generator=torch.Generator().manual_seed(0), dtype=torch.float64) - 1
+
+
+def test_it_finds_slopes_and_humps_and_is_charged_a_gaussian_event_a_choice():
+    u, paid = covariates(4_000, 20), []
+    residual = (u[:, 3] + torch.cos(math.pi * u[:, 11])).clamp(-1, 1)
+    assert private_screening(u, residual, 2, steps(2.0, paid)) == (3, 11)
+    [(part, event, _, count)] = paid
+    assert (part, count) == ("screening", 2)
+    assert isinstance(event, GaussianEvent)
+    assert event.noise_multiplier == pytest.approx(math.sqrt(2) / 0.8, rel=1e-8)
+
+
+def test_without_privacy_it_has_no_noise():
+    u, paid = covariates(500, 9), []
+    assert private_screening(u, u[:, 4], 1, steps(math.inf, paid)) == (4,)
+    assert paid == []
+
+
+def test_a_record_moves_no_score_by_more_than_two_and_some_by_as_much():
+    generator, u = torch.Generator().manual_seed(1), covariates(12, 5)
+    r, moves = 2 * torch.rand(12, generator=generator, dtype=torch.float64) - 1, []
+    for _ in range(500):
+        other, target = u.clone(), r.clone()
+        other[0] = (4 * torch.rand(5, generator=generator, dtype=torch.float64) - 2).clamp(-1, 1)
+        target[0] = (4 * torch.rand(1, generator=generator, dtype=torch.float64) - 2).clamp(-1, 1).item()
+        moves.append((_strengths(u, r) - _strengths(other, target)).abs().max().item())
+    assert max(moves) <= 2
+    ends = torch.ones(1, 1, dtype=torch.float64)
+    ahead = torch.cat([ends, ends])
+    assert _strengths(ahead, torch.tensor([1.0, 1.0]).double()) == 2
+    assert _strengths(ahead, torch.tensor([-1.0, 1.0]).double()) == 0

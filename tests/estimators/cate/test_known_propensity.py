@@ -1,0 +1,106 @@
+"""A propensity that the domain knows, in learners of effects: taken as it is, and not paid for."""
+
+import pandas as pd
+import pytest
+import torch
+
+from torchdpcate import Domain, DRLearner, LinearSecondStage, PrivacyBudget, RLearner
+from torchdpcate.composition.settings import AdaptiveSecondStage
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.errors import InputError
+from torchdpcate.nuisance.convex import ConvexNuisanceConfig
+from torchdpcate.nuisance.screening import Screening
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.release.file import load_release
+from torchdpcate.verify.file import verify_release
+
+BUDGET = PrivacyBudget(4.0, 1e-5)
+STRATA = {"x1": {0: 0.3, 1: 0.6}}
+TWO_BLOCKS = {"nuisance": ConvexNuisanceConfig(), "second_stage": LinearSecondStage()}
+N = 600
+
+
+def domain(propensity, overlap: float = 0.1) -> Domain:
+    return Domain([-1, 0], [1, 1], -2.0, 2.0, overlap, two_levels=[False, True], propensity=propensity)
+
+
+def drawn() -> tuple[torch.Tensor, ...]:
+    generator = torch.Generator().manual_seed(0)
+    x = 2 * torch.rand(N, 2, generator=generator, dtype=torch.float64) - 1
+    x[:, 1] = (x[:, 1] > 0).double()
+    p = torch.tensor([0.3, 0.6], dtype=torch.float64)[x[:, 1].long()]
+    a = (torch.rand(N, generator=generator, dtype=torch.float64) < p).double()
+    return x, a, (x[:, 0] * a - 0.5 * x[:, 1]).clamp(-2, 2), p
+
+
+X, A, Y, P = drawn()
+
+
+@pytest.mark.parametrize("kind", [RLearner, DRLearner])
+def test_a_column_and_strata_are_the_same_propensity(kind) -> None:
+    by_strata = kind(domain(STRATA), None, **TWO_BLOCKS).fit(X, A, Y)
+    by_column = kind(domain("p"), None, **TWO_BLOCKS).fit(X, A, Y, propensity=P)
+    frame = pd.DataFrame({"x0": X[:, 0], "x1": X[:, 1], "p": P})
+    by_frame = kind(domain("p"), None, **TWO_BLOCKS).fit(frame, A, Y)
+    assert torch.equal(by_strata.stage_.block.w, by_column.stage_.block.w)
+    assert torch.equal(by_column.stage_.block.s, by_frame.stage_.block.s)
+    if kind is RLearner:
+        assert torch.equal(by_strata.stage_.block.w, (A - P)[by_strata.blocks_["second_stage"]])
+
+
+def test_the_noise_of_a_trial_follows_from_its_propensity() -> None:
+    known, estimated = (RLearner(domain(given), BUDGET, **TWO_BLOCKS) for given in (0.5, None))
+    first, second = (fitted.fit(X, A, Y).plan(X[:5]) for fitted in (known, estimated))
+    assert all(first[name] < 0.7 * second[name] for name in second), (first, second)
+
+
+@pytest.mark.parametrize("given", [0.5, STRATA, "p"])
+def test_releases_are_saved_with_it(given, tmp_path) -> None:
+    learner = RLearner(domain(given), BUDGET, **TWO_BLOCKS).fit(X, A, Y, propensity=P if given == "p" else None)
+    release = learner.release_function()
+    release.save(tmp_path / "r.safetensors")
+    again = load_release(tmp_path / "r.safetensors")
+    assert again.domain.known_propensity == learner.schema_.domain.known_propensity
+    assert torch.equal(torch.as_tensor(again.effect(X[:5])), torch.as_tensor(release.effect(X[:5])))
+    assert verify_release(tmp_path / "r.safetensors")
+
+
+def test_screening_that_leaves_the_stratum_out_keeps_the_propensity() -> None:
+    wide = torch.cat([X, torch.zeros(N, 3, dtype=torch.float64)], 1)
+    facts = Domain([-1, 0, 0, 0, 0], [1] * 5, -2.0, 2.0, 0.1, two_levels=[False, True, *[False] * 3], propensity=STRATA)
+    y = X[:, 0].clone()  # x0 alone matters
+    fitted = RLearner(facts, None, screen=Screening(most=1), **TWO_BLOCKS).fit(wide, A, y)
+    assert fitted.columns_ == (0,)
+    weights = {round(abs(w), 9) for w in fitted.stage_.block.w.tolist()}
+    assert weights == {0.3, 0.7, 0.6, 0.4}
+
+
+def test_a_search_of_the_covariates_refuses_a_column() -> None:
+    learner = RLearner(domain("p"), BUDGET, **TWO_BLOCKS)
+    with pytest.raises(InputError, match="each record's propensity is the column 'p'"):
+        learner.check(N, "influence")
+
+
+def test_a_missing_column_is_refused_in_one_line() -> None:
+    with pytest.raises(InputError, match="propensity is the column 'p'"):
+        RLearner(domain("p"), None, **TWO_BLOCKS).fit(X, A, Y)
+
+
+def test_the_composition_takes_it() -> None:
+    fits = []
+    for given in (STRATA, "p"):
+        learner = RLearner(domain(given), None, second_stage=AdaptiveSecondStage()).fit(
+            X, A, Y, propensity=P if given == "p" else None
+        )
+        fits.append(learner.composed_)
+        assert learner.plan_.known_propensity
+    assert torch.equal(fits[0].propensity, fits[1].propensity)
+    assert torch.equal(fits[0].propensity, P)
+
+
+def test_an_order_that_is_shuffled_keeps_them_together() -> None:
+    schema = TableSchema.from_domain(domain("p"))
+    learner = RLearner(schema, BUDGET, second_stage=AdaptiveSecondStage(), noise=NoiseSource.fixed(0))
+    learner.fit(X, A, Y, propensity=P)
+    assert learner.plan_.known_propensity
+    assert set(learner.composed_.propensity.tolist()) == {0.3, 0.6}

@@ -1,0 +1,111 @@
+"""The best few by Gumbel noise: what each choice costs as a Gaussian event, and what a pair of its own would gain."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import brentq
+from scipy.special import expit, log_expit, ndtri_exp
+from scipy.stats import norm
+
+from torchdpcate.errors import InputError
+from torchdpcate.privacy.accounting import privacy_curve
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma
+from torchdpcate.privacy.events import GaussianEvent
+from torchdpcate.privacy.gumbel_top_k import bounded_range, gumbel_top_k
+from torchdpcate.privacy.noise import NoiseSource
+
+MU = 0.2680511232
+"""Of (1, 1e-5)."""
+
+
+def probits(c: np.ndarray) -> np.ndarray:
+    """Normal quantiles of the logistic law's values."""
+    return np.where(c < 0, ndtri_exp(log_expit(c)), -ndtri_exp(log_expit(-c)))
+
+
+@pytest.mark.parametrize("mu", [0.01, MU, 1.0, 4.0])
+def test_the_logistic_pair_is_nowhere_easier_to_tell_than_the_gaussian_one(mu):
+    eta, c = bounded_range(GaussianEvent(1 / mu)), np.linspace(-30, 30, 10_001)
+    distance = probits(c) - probits(c - eta)
+    assert distance.max() <= mu
+    assert probits(np.array(eta / 2)) - probits(np.array(-eta / 2)) == pytest.approx(mu, rel=1e-11)
+
+
+def test_its_range_in_numbers():
+    assert bounded_range(GaussianEvent(1 / MU)) == pytest.approx(0.4280976080, rel=1e-9)
+    assert 2e-6 / bounded_range(GaussianEvent(1e6)) == pytest.approx(1.2533141373, rel=1e-9)  # sqrt(pi / 2)
+
+
+def choices(scores: np.ndarray, eta: float) -> np.ndarray:
+    """Law of one choice among scores of sensitivity one."""
+    weights = np.exp(eta / 2 * (scores - scores.max()))
+    return weights / weights.sum()
+
+
+def most_over(eta: float, mu: float) -> float:
+    """How far delta(epsilon) of any of many neighbours lies above the curve of mu."""
+    generator, epsilons = np.random.default_rng(0), np.linspace(-2, 2, 81)
+    allowed = privacy_curve([(GaussianEvent(1 / mu), 1)], epsilons)
+    over = []
+    for _ in range(300):
+        scores = generator.choice([0.1, 3.0, 30.0]) * generator.normal(size=generator.integers(2, 6))
+        moved = scores + generator.choice([-1.0, 1.0, 0.0], size=len(scores), p=[0.45, 0.45, 0.1])
+        p, q = choices(scores, eta), choices(moved, eta)
+        over.append((np.maximum(p - np.exp(epsilons[:, None]) * q, 0).sum(1) - allowed).max())
+    return max(over)
+
+
+@pytest.mark.parametrize("mu", [0.1, 1.0])
+def test_no_neighbours_are_found_that_tell_more_than_the_event(mu):
+    eta = bounded_range(GaussianEvent(1 / mu))
+    assert most_over(eta, mu) <= 1e-12
+    assert most_over(1.1 * eta, mu) > 1e-3 * mu
+
+
+def test_a_pair_of_its_own_would_have_a_tenth_less_noise():
+    """Logistic(0) against Logistic(eta) composed with the Gaussians of a plan where the choice has .12 of mu^2."""
+    step = 2e-5
+    losses = np.arange(-150_000, 150_001) * step
+
+    def delta(eta: float, count: int) -> float:
+        x = np.linspace(-40, 40, 200_001)
+        loss = eta + 2 * (log_expit(-x) - log_expit(eta - x))  # of the logistic pair, falling; rounded upwards
+        places = np.ceil(loss[:-1] / step).astype(int) + len(losses) // 2
+        pair = np.bincount(places, np.diff(expit(x)), minlength=len(losses))
+        rest = MU * math.sqrt(0.88)
+        gaussian = np.diff(norm.cdf((losses - rest**2 / 2) / rest), prepend=0.0)
+        spectrum = np.fft.rfft(np.fft.ifftshift(pair)) ** count * np.fft.rfft(np.fft.ifftshift(gaussian))
+        total = np.fft.fftshift(np.fft.irfft(spectrum, len(losses)))
+        return float((total * np.maximum(-np.expm1(1.0 - losses), 0.0)).sum())
+
+    for count, factor in ((2, 1.110), (6, 1.140), (10, 1.146)):
+        counted = 2 * MU * math.sqrt(0.12 / count)  # as if the choice were a Gaussian of its share
+        found = brentq(lambda f, k=count, eta=counted: delta(eta / f, k) - 1e-5, 1.0, 1.4, xtol=1e-4)
+        assert found == pytest.approx(factor, abs=0.002)
+        assert counted / bounded_range(GaussianEvent(2 / counted)) == pytest.approx(1.2533, abs=1e-3)
+
+
+def test_it_chooses_the_best_few_as_the_exponential_mechanism_does():
+    noise, event = NoiseSource.system(), GaussianEvent(1.0)
+    scores, runs = torch.tensor([0.0, 2.0, 1.0], dtype=torch.float64), 1_500
+    first = np.bincount([gumbel_top_k(scores, 2, event, noise, 0.5)[0] for _ in range(runs)], minlength=3) / runs
+    law = choices(scores.numpy() / 0.5, bounded_range(event))
+    assert np.abs(first - law).max() < 5.5 * math.sqrt(0.25 / runs)  # false alarm below 1e-6
+    assert gumbel_top_k(1e6 * scores, 3, event, noise) == [1, 2, 0]
+
+
+def test_it_is_nearer_the_truth_than_released_scores_where_few_of_many_are_kept():
+    """Noise of a score, for a covariate that must stand out among q: Gumbel b ln q against Gaussian sqrt(2 ln q)."""
+    mu, kept = 0.1, 6
+    scale = 4 / bounded_range(GaussianEvent(math.sqrt(kept) / mu))
+    for q, better in ((30, True), (58, True), (300, True), (8, False)):
+        gaussian = 2 * math.sqrt(q) / mu * math.sqrt(2 * math.log(q))
+        assert (scale * math.log(q) < gaussian) is better
+
+
+def test_more_than_there_are_cannot_be_chosen():
+    with pytest.raises(InputError, match="there are 2 candidates"):
+        gumbel_top_k(torch.zeros(2), 3, GaussianEvent(1.0), NoiseSource.system())
+    assert analytic_gaussian_sigma(1.0, 1e-5) == pytest.approx(1 / MU)

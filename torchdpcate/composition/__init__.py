@@ -1,0 +1,14 @@
+"""One composition of Gaussian events on all records: the public plan, its private steps, and what follows for free."""
+
+from torchdpcate._lazy import exports
+
+__getattr__, __dir__, __all__ = exports(
+    __name__,
+    {
+        "constants": ["PlanConstants"],
+        "settings": ["AdaptiveSecondStage"],
+        "plan": ["ComposedPlan"],
+        "shares": ["Shares", "total_mu"],
+        "shrinkage": ["EmpiricalBayes"],
+    },
+)

@@ -1,0 +1,94 @@
+"""Constants of the public plan: how a budget is divided among steps, and what is asked of the records."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+from torchdpcate.errors import InputError
+from torchdpcate.features.weighted_basis import KINDS
+
+
+@dataclass(frozen=True)
+class PlanConstants:
+    r"""Public constants of a composed plan; shares are of mu^2.
+
+    They were tuned on generated data alone (``experiments/defaults/tune.py`` says which).
+
+    Attributes:
+        quantile_levels: Halvings of a private quantile.
+        rank_error: Wanted standard error of a quantile's rank, over n; its share then lies within ...
+        quantile_shares: ... these bounds; there are three quantiles.
+        moment_share: Means and spreads of the covariates.
+        rotation_share: Correlations, where their noise is small.
+        rotation_noise: Largest noise of a correlation at which they are asked for.
+        curvature_share: Mean curvatures of the features, of all regressions together.
+        screening_share: Choice of covariates, where some are left out.
+        nuisance_share: Of what is left: outcome regression and propensity; the head gets the rest.
+        propensity_share: Of the nuisances': the propensity, where it is not known.
+        huber_quantiles: Quantile of the residuals at which they are clipped, at n mu = 100 and at 30,000.
+        head_variance: Prior variance of the effect's features, in units of the squared residual scale S^2.
+        outcome_variance: Of the outcome regression's, in units of its squared scale.
+        propensity_variance: Of the logit's.
+        choice_variance: The effect's, where the number of covariates is chosen.
+        part_shares: Share of each kind of features, in the order of ``KINDS``, in a prior variance.
+        most: Covariates kept at most.
+        steps: Steps of a regression at n mu = 1,000, growing by its square root ...
+        step_bounds: ... within these bounds.
+        warm: Share of the steps, and of their mu^2, that only moves to the solution.
+        step_size: Of a step, over the inverse of the curvature.
+        spike: Prior probability that a part is zero.
+        kinds: Kinds of features that may be asked for.
+    """
+
+    quantile_levels: int = 10
+    rank_error: float = 0.03
+    quantile_shares: tuple[float, float] = (0.015, 0.12)
+    moment_share: float = 0.05
+    rotation_share: float = 0.03
+    rotation_noise: float = 0.05
+    curvature_share: float = 0.04
+    screening_share: float = 0.15
+    nuisance_share: float = 0.3
+    propensity_share: float = 0.45
+    huber_quantiles: tuple[float, float] = (0.4, 0.9)
+    head_variance: float = 0.1
+    outcome_variance: float = 0.3
+    propensity_variance: float = 0.3
+    choice_variance: float = 0.3
+    part_shares: tuple[float, ...] = (0.62, 0.2, 0.12, 0.04, 0.02)
+    most: int = 12
+    steps: float = 40
+    step_bounds: tuple[int, int] = (40, 160)
+    warm: float = 0.2
+    step_size: float = 0.25
+    spike: float = 0.7
+    kinds: str = "12xsc"
+
+    def __post_init__(self) -> None:
+        for name in ("quantile_shares", "huber_quantiles", "part_shares", "step_bounds"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        unknown = [kind for kind in self.kinds if kind not in KINDS]
+        if unknown:
+            raise InputError(f"kinds = {self.kinds!r}: {unknown[0]!r} is no kind of feature; give letters of 12xsc")
+
+    def part_share(self, kind: str) -> float:
+        """Return a kind's share in a prior variance."""
+        return self.part_shares[KINDS.index(kind)]
+
+    def to_text(self) -> list[str]:
+        """Return the constants as statements have them: ``name=value``, values as JSON."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return [f"{name}={json.dumps(value)}" for name, value in values.items()]
+
+    @classmethod
+    def from_text(cls, lines: Sequence[str]) -> "PlanConstants":
+        """Inverse of ``to_text``.
+
+        Raises:
+            InputError: A constant is unknown or malformed.
+        """
+        try:
+            pairs = [line.split("=", 1) for line in lines]
+            return cls(**{name: json.loads(value) for name, value in pairs})
+        except (TypeError, ValueError) as error:
+            raise InputError(f"constants of the plan are not what PlanConstants.to_text writes: {error}") from None

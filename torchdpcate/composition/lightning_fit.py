@@ -1,0 +1,69 @@
+"""Linear fits of a composition as networks of one layer, trained by Opacus DP-SGD in Lightning at rate 1."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from torchdpcate.composition.linear_fit import FitPlan, LinearFit, Solver
+from torchdpcate.composition.newton_points import NewtonPoints
+from torchdpcate.composition.noisy_newton import solved
+from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.nuisance.trainer import default_trainer
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+
+
+@dataclass(frozen=True)
+class LightningFit(Solver):
+    r"""DP-SGD of one linear layer at sampling rate 1, by Opacus inside ``Trainer.fit``.
+
+    Every step is on all records, in float64. Losses are divided by their slope, so that a record's gradient has norm
+    at most 1 by its weight, and that is the clip norm: it binds by rounding alone, and what is learnt is what
+    ``NoisyNewton`` learns of the same draws, from the same charges.
+
+    Guarantee:
+        Certified: the step's mu, as one composition of Gaussian events on all records. A replaced record moves the sum
+        of gradients by two clip norms at most, which are one sensitivity; docs/guarantees/dp_sgd.md at q = 1.
+
+    Args:
+        trainer: Makes a Trainer from keyword arguments.
+        mode: How gradients are clipped, see ``DPSGD``.
+
+    Example:
+        >>> import torch
+        >>> from torchdpcate.composition.linear_fit import HuberFit
+        >>> from torchdpcate.composition.shares import Shares
+        >>> from torchdpcate.privacy.noise import NoiseSource
+        >>> from torchdpcate.privacy.session import FitSession
+        >>> one = torch.ones(500, dtype=torch.float64)
+        >>> fit = HuberFit(one[:, None], one, 0.3 * one, 1.0)
+        >>> plan = FitPlan("outcome", one[:1] * 500, one[:1] * 0, steps=40, warm=8, warm_share=0.2, size=0.25)
+        >>> steps = NoisySteps(FitSession(NoiseSource.system()), Shares(1e6, {"outcome": 1.0}))
+        >>> round(LightningFit().solve(fit, plan, steps).item(), 3)
+        0.3
+    """
+
+    trainer: "Callable[..., Trainer]" = default_trainer
+    mode: str = "auto"
+
+    def solve(self, fit: LinearFit, plan: FitPlan, steps: NoisySteps) -> Tensor:
+        """See ``Solver``.
+
+        Raises:
+            InputError: Settings of the Trainer that break the analysis.
+        """
+        if not steps.private:
+            return solved(fit, plan.ridge)
+        from torchdpcate.composition.lightning_steps import LinearLayer, full_batches, train
+
+        late = plan.steps - plan.warm
+        events = [(steps.pay(plan.step, plan.warm_share, plan.warm), plan.warm)] if plan.warm else []
+        events += [(steps.pay(plan.step, 1 - plan.warm_share, late), late)]
+        points = NewtonPoints(plan)
+        module = LinearLayer(fit, points)
+        plans = [full_batches(event, count, *fit.predictors.shape) for event, count in events]
+        train(module, (fit.predictors, fit.weights, fit.targets), plans, steps.session.noise, self.trainer, self.mode)
+        return points.mean

@@ -1,0 +1,123 @@
+"""Fits of a linear predictor by noisy steps: what is fitted, and how it is asked for."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchdpcate.composition.steps import NoisySteps
+
+
+@dataclass(frozen=True, eq=False)
+class LinearFit(ABC):
+    r"""A sum over records :math:`\sum_i w_i\, \ell_i(g_i^\top\theta)` with a gradient of at most ``slope`` a record.
+
+    Attributes:
+        predictors: g, [n, p].
+        weights: w, [n], with :math:`w_i \|g_i\| \le 1`.
+        targets: t, [n].
+        slope: Bound of a record's gradient.
+    """
+
+    predictors: Tensor
+    weights: Tensor
+    targets: Tensor
+    slope: float
+
+    @abstractmethod
+    def losses(self, scores: Tensor) -> Tensor:
+        """Return the losses, [n], at scores g'theta [n]; autograd differentiates them to ``pulls``."""
+
+    @abstractmethod
+    def pulls(self, scores: Tensor) -> Tensor:
+        """Return the losses' derivatives, [n], at scores g'theta [n]."""
+
+    @abstractmethod
+    def curvatures(self, scores: Tensor) -> Tensor:
+        """Return the losses' second derivatives, [n]; of the curator's fits without privacy alone."""
+
+    def gradient(self, theta: Tensor) -> Tensor:
+        """Return the sum's gradient, [p], at theta [p]."""
+        scores = self.predictors @ theta.to(self.predictors.device)
+        return self.predictors.T @ (self.weights * self.pulls(scores))
+
+    def hessian(self, theta: Tensor) -> Tensor:
+        """Return the sum's Hessian, [p, p]; see ``curvatures``."""
+        scores = self.predictors @ theta.to(self.predictors.device)
+        return self.predictors.T @ ((self.weights * self.curvatures(scores))[:, None] * self.predictors)
+
+
+class HuberFit(LinearFit):
+    r"""Huber losses of residuals t - g'theta, clipped at ``slope``."""
+
+    def losses(self, scores: Tensor) -> Tensor:
+        """Return r^2 / 2 up to the clip, and from there on a straight line."""
+        r = scores - self.targets
+        clipped = r.clamp(-self.slope, self.slope)
+        return clipped * (r - clipped / 2)
+
+    def pulls(self, scores: Tensor) -> Tensor:
+        """Return -clip(t - scores)."""
+        return (scores - self.targets).clamp(-self.slope, self.slope)
+
+    def curvatures(self, scores: Tensor) -> Tensor:
+        """Return one inside the clip, zero outside."""
+        return ((scores - self.targets).abs() < self.slope).double()
+
+
+class LogisticFit(LinearFit):
+    """Logistic losses of targets in [0, 1]; ``slope`` is one."""
+
+    def losses(self, scores: Tensor) -> Tensor:
+        """Return log(1 + exp(scores)) - t scores."""
+        return torch.nn.functional.binary_cross_entropy_with_logits(scores, self.targets, reduction="none")
+
+    def pulls(self, scores: Tensor) -> Tensor:
+        """Return sigmoid(scores) - t."""
+        return torch.sigmoid(scores) - self.targets
+
+    def curvatures(self, scores: Tensor) -> Tensor:
+        """Return s (1 - s)."""
+        s = torch.sigmoid(scores)
+        return s * (1 - s)
+
+
+@dataclass(frozen=True, eq=False)
+class FitPlan:
+    """How a fit is asked for, all of it public.
+
+    Attributes:
+        step: The step that pays.
+        scaling: Planned curvature of each coefficient, [p].
+        ridge: Of each coefficient, [p].
+        steps: Number of steps.
+        warm: Steps among them that only move to the solution.
+        warm_share: Share of the step's mu^2 that they get.
+        size: Of a step, over the inverse of the curvature.
+    """
+
+    step: str
+    scaling: Tensor
+    ridge: Tensor
+    steps: int
+    warm: int
+    warm_share: float
+    size: float
+
+
+class Solver(ABC):
+    """How a fit is solved."""
+
+    @abstractmethod
+    def solve(self, fit: LinearFit, plan: FitPlan, steps: NoisySteps) -> Tensor:
+        """Return the coefficients, float64 [p], paid for.
+
+        Args:
+            fit: What is fitted, the curator's.
+            plan: How it is asked for.
+            steps: Pays, and draws noise.
+
+        Raises:
+            BudgetError: The budget does not cover the steps.
+        """

@@ -1,0 +1,298 @@
+"""The public plan of one composition: what is asked of the records, by which steps, with which noise to expect."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchdpcate.composition.constants import PlanConstants
+from torchdpcate.composition.shares import Shares, total_mu
+from torchdpcate.composition.water_filling import expected_error, water_filling
+from torchdpcate.data.domain import Domain
+from torchdpcate.errors import InputError
+from torchdpcate.features.weighted_basis import Feature, WeightedBasis, all_features
+from torchdpcate.privacy.budget import PrivacyBudget
+
+CONSTANT, LINEAR, RICH = "constant", "linear", "additive"
+RESIDUAL_SCALE = 1 / 12
+"""Residual scale that plans expect, in outcome ranges."""
+RUNGS = (CONSTANT, LINEAR, RICH)
+"""What a plan asks of the effect: a constant, a linear function, or squares, products and waves beside it."""
+
+_INSIDE = 0.04  # residuals within the clip beyond its quantile, which is that of the residuals before
+_HEAD_WEIGHT = 0.3  # mean of min(pi, 1 - pi), planned
+_PROPENSITY_CURVATURE = 0.2
+
+
+@dataclass(frozen=True)
+class Regression:
+    """What one regression of the plan asks for, and what it may expect.
+
+    Attributes:
+        basis: Its features, with energies.
+        prior: Prior variance of each feature's part of the function, [p], in units of its squared scale.
+        noise: Variance of the noise of a function of energy one, in units of its squared scale.
+        error: Expected squared error, in units of its squared scale.
+    """
+
+    basis: WeightedBasis
+    prior: Tensor
+    noise: float
+    error: float
+
+
+@dataclass(frozen=True)
+class ComposedPlan:
+    r"""Everything public about one composition of Gaussian events on all records.
+
+    Made of n, the budget, and facts of the domain; no record is looked at. Budgets of steps are shares of mu^2.
+
+    Args:
+        n: Number of records.
+        budget: (epsilon, delta), delta > 0; None without privacy.
+        covariates: Number of encoded covariates q.
+        overlap: Public bound of the propensity.
+        known_propensity: Whether the propensity is a public fact, on which nothing is spent.
+        constant_only: Whether the effect is to be one number.
+        constants: Constants of the plan.
+
+    Raises:
+        InputError: delta = 0, or no records.
+
+    Example:
+        >>> plan = ComposedPlan(16_000, PrivacyBudget(1.0, 1e-5), 6, overlap=0.1)
+        >>> plan.kept, plan.rung, plan.steps, round(plan.huber_quantile, 3)
+        (6, 'additive', 83, 0.729)
+    """
+
+    n: int
+    budget: PrivacyBudget | None
+    covariates: int
+    overlap: float = 0.05
+    known_propensity: bool = False
+    constant_only: bool = False
+    constants: PlanConstants = field(default_factory=PlanConstants)
+
+    def __post_init__(self) -> None:
+        if self.n < 1 or self.covariates < 1:
+            raise InputError(f"n = {self.n}, covariates = {self.covariates}: give at least one of each")
+        if self.budget is not None and self.budget.delta == 0:
+            raise InputError(
+                "delta = 0: one composition is made of Gaussian events; give privacy.delta above 0, for instance 1e-6"
+            )
+
+    @cached_property
+    def mu(self) -> float:
+        """The Gaussian that costs all of the budget; infinite without privacy."""
+        return total_mu(self.budget)
+
+    @property
+    def size(self) -> float:
+        """N mu, on which the plan depends; at most 1e9."""
+        return min(self.n * self.mu, 1e9)
+
+    @property
+    def huber_quantile(self) -> float:
+        """Quantile of absolute residuals at which they are clipped."""
+        low, high = self.constants.huber_quantiles
+        return float(min(max(low + (high - low) * math.log(self.size / 100) / math.log(300), low), high))
+
+    @property
+    def inside(self) -> float:
+        """Planned share of residuals that are not clipped."""
+        return self.huber_quantile + _INSIDE
+
+    @property
+    def steps(self) -> int:
+        """Steps of each regression."""
+        low, high = self.constants.step_bounds
+        return round(min(max(self.constants.steps * math.sqrt(self.size / 1000), low), high))
+
+    @property
+    def warm(self) -> int:
+        """Steps among them that only move to the solution."""
+        return round(self.constants.warm * self.steps)
+
+    @cached_property
+    def kept(self) -> int:
+        """Number of covariates that are kept: that of least expected error, the r-th one's weight being 1/r."""
+        most, q = min(self.covariates, self.constants.most), self.covariates
+        if self.constant_only:
+            return most
+        weight = 1 / torch.arange(1.0, q + 1, dtype=torch.float64)
+        found = (weight.cumsum(0) / weight.sum()).tolist()
+
+        def error(k: int) -> float:
+            features = all_features([False] * k, self.constants.kinds)
+            there = self._prior(features, self.constants.choice_variance)
+            there = there * torch.tensor([found[k - 1] ** (1 + (f.kind == "x")) for f in features])
+            mu = self.mu * math.sqrt(self._left(k < q, k) * self._head_part)
+            return sum(expected_error(there, self._unit_noise(mu, self._head_weight))) - float(there.sum())
+
+        return min(range(1, most + 1), key=error)
+
+    @property
+    def screens(self) -> bool:
+        """Whether covariates are left out by a private choice."""
+        return self.kept < self.covariates
+
+    @property
+    def rotates(self) -> bool:
+        """Whether correlations are asked for."""
+        mu = self.mu * math.sqrt(self.constants.rotation_share)
+        return self.kept > 1 and 2 * self.kept / (mu * self.n) < self.constants.rotation_noise
+
+    @cached_property
+    def shares(self) -> Shares:
+        """Share of each step."""
+        constants, quantile = self.constants, self._quantile_share
+        left = self._left(self.screens, self.kept) - constants.rotation_share * self.rotates
+        head = left * self._head_part
+        shares = {
+            "centre": quantile,
+            "outcome scale": quantile,
+            "residual scale": quantile,
+            **({"screening": constants.screening_share} if self.screens else {}),
+            "moments": constants.moment_share,
+            **({"correlations": constants.rotation_share} if self.rotates else {}),
+        }
+        regressions = ("outcome", "effect") if self.known_propensity else ("outcome", "propensity", "effect")
+        for name in regressions:
+            shares[f"{name} curvatures"] = constants.curvature_share / len(regressions)
+        nuisances = left - head
+        propensity = 0.0 if self.known_propensity else constants.propensity_share
+        shares["outcome"] = nuisances * (1 - propensity)
+        if propensity:
+            shares["propensity"] = nuisances * propensity
+        return Shares(self.mu, shares | {"effect": head})
+
+    def outcome(self, two_levels: Sequence[bool] | None = None) -> Regression:
+        """Return the outcome regression of the kept covariates.
+
+        Args:
+            two_levels: Whether each has two levels; None takes none.
+        """
+        noise = self._unit_noise(self.shares.of("outcome"), 1.0)
+        return self._regression(two_levels, self.constants.outcome_variance, noise)
+
+    def propensity(self, two_levels: Sequence[bool] | None = None) -> Regression:
+        """Return the regression of the treatment; see ``outcome``."""
+        noise = self._unit_noise(self.shares.of("propensity"), 1.0, _PROPENSITY_CURVATURE)
+        return self._regression(two_levels, self.constants.propensity_variance, noise)
+
+    def effect(self, two_levels: Sequence[bool] | None = None) -> Regression:
+        """Return that of the effect; see ``outcome``."""
+        variance = 0.0 if self.constant_only else self.constants.head_variance
+        return self._regression(two_levels, variance, self._unit_noise(self.shares.of("effect"), self._head_weight))
+
+    @cached_property
+    def rung(self) -> str:
+        """What is asked of the effect: a constant, a linear function, or more."""
+        kinds = {feature.kind for feature in self.effect().basis.features}
+        return RICH if kinds - {"1"} else LINEAR if kinds else CONSTANT
+
+    @property
+    def expected_error(self) -> float:
+        """Expected root mean squared error of the effect that noise and prior leave, in residual scales S."""
+        return math.sqrt(self.effect().error)
+
+    def planned_noise(self, outcome_range: float, scale: float | None = None) -> float:
+        """Return the error to expect of the effect, in outcome units; public.
+
+        Args:
+            outcome_range: Of the domain.
+            scale: Residual scale S in outcome units, if anything public is known of it; None takes a twelfth of the
+                range.
+        """
+        return self.expected_error * (outcome_range * RESIDUAL_SCALE if scale is None else scale)
+
+    def constant(self) -> "ComposedPlan":
+        """Return the same plan with the effect as one number."""
+        return replace(self, constant_only=True)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the plan is made of beside n and the domain, and what it decides, as statements have it."""
+        budget = self.budget
+        return {
+            "rung": self.rung,
+            "kept": self.kept,
+            "steps": self.steps,
+            "huber_quantile": self.huber_quantile,
+            "requested_epsilon": None if budget is None else budget.epsilon,
+            "requested_delta": None if budget is None else budget.delta,
+            "constant_only": self.constant_only,
+            "constants": self.constants.to_text(),
+        }
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any], n: int, domain: Domain) -> "ComposedPlan":
+        """Return the plan that a statement's facts describe.
+
+        Args:
+            facts: As ``facts`` returns them, among others.
+            n: Number of records.
+            domain: Public bounds.
+
+        Raises:
+            InputError: No plan has such facts.
+        """
+        return cls.of(
+            n,
+            PrivacyBudget(facts["requested_epsilon"], facts["requested_delta"]),
+            domain,
+            constant_only=bool(facts["constant_only"]),
+            constants=PlanConstants.from_text(facts["constants"]),
+        )
+
+    @classmethod
+    def of(cls, n: int, budget: PrivacyBudget | None, domain: Domain, **settings: Any) -> "ComposedPlan":
+        """Return the plan for n records of a domain; settings are ``constant_only`` and ``constants``."""
+        known = domain.known_propensity is not None
+        return cls(n, budget, domain.dimension, overlap=domain.overlap, known_propensity=known, **settings)
+
+    @property
+    def _head_part(self) -> float:
+        """The effect's share of what regressions get."""
+        constants = self.constants
+        outcome = constants.nuisance_share * (1 - constants.propensity_share)
+        return 1 - outcome if self.known_propensity else 1 - constants.nuisance_share
+
+    @property
+    def _head_weight(self) -> float:
+        return _HEAD_WEIGHT
+
+    @property
+    def _quantile_share(self) -> float:
+        constants = self.constants
+        wanted = constants.quantile_levels / (constants.rank_error * self.size) ** 2
+        return min(max(wanted, constants.quantile_shares[0]), constants.quantile_shares[1])
+
+    def _left(self, screens: bool, k: int) -> float:
+        """Return the share that is left for regressions on k covariates."""
+        constants = self.constants
+        spent = 3 * self._quantile_share + constants.moment_share + constants.curvature_share
+        return 1 - spent - constants.screening_share * screens
+
+    def _prior(self, features: Sequence[Feature], variance: float) -> Tensor:
+        """Return each feature's prior variance: its kind's share, evenly."""
+        kinds, share = [feature.kind for feature in features], self.constants.part_share
+        return torch.tensor([variance * share(kind) / kinds.count(kind) for kind in kinds], dtype=torch.float64)
+
+    def _unit_noise(self, mu: float, weight: float, inside: float | None = None) -> float:
+        """Return the variance of a function of energy one: sensitivity 2, curvature n inside weight."""
+        return (2 / (mu * self.n * (inside or self.inside) * weight)) ** 2
+
+    def _regression(self, two_levels: Sequence[bool] | None, variance: float, noise: float) -> Regression:
+        levels = [False] * self.kept if two_levels is None else two_levels
+        features = all_features(levels, self.constants.kinds) if variance else ()
+        prior = self._prior(features, variance)
+        constant, energies = water_filling(prior, noise)
+        asked = torch.nonzero(energies > 0).flatten().tolist()
+        basis = WeightedBasis(
+            tuple(features[j] for j in asked), torch.cat([torch.tensor([constant]).double(), energies[asked]])
+        )
+        return Regression(basis, prior[asked], noise, sum(expected_error(prior, noise)))

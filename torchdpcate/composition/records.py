@@ -1,0 +1,94 @@
+"""One composition on records: the order of its steps, and what it releases."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from torchdpcate.composition.linear_fit import Solver
+from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.regressions import FittedEffect, Regressions
+from torchdpcate.composition.screening import private_screening
+from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.summaries import private_quantile, private_rotation, private_standardisation
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.features.standardisation import Standardisation
+from torchdpcate.privacy.session import FitSession
+
+LEAST_SCALE = 1 / 200  # of a residual scale, in outcome ranges
+
+
+@dataclass(frozen=True, eq=False)
+class ComposedFit:
+    """What a composition found: released numbers, and values at the records that are the curator's.
+
+    Attributes:
+        columns: Covariates that are kept; None for all.
+        standardisation: Of those.
+        effect: The effect's regression.
+        outcome: m at the records, [n]; the curator's.
+        propensity: pi at the records, [n]; the curator's.
+    """
+
+    columns: tuple[int, ...] | None
+    standardisation: Standardisation
+    effect: FittedEffect
+    outcome: Tensor
+    propensity: Tensor
+
+
+def fit_composition(
+    records: CausalData,
+    domain: Domain,
+    plan: ComposedPlan,
+    session: FitSession,
+    solver: Solver,
+    two_levels: Sequence[bool],
+    known: Tensor | None = None,
+) -> ComposedFit:
+    """Run the plan's steps on all records.
+
+    Args:
+        records: Within the domain, in an order that does not depend on them.
+        domain: Public bounds.
+        plan: What is asked, and at which shares.
+        session: Scope of the block of records; without a budget nothing is charged and no noise is added.
+        solver: How regressions are solved.
+        two_levels: Whether each covariate has two levels, public, [q].
+        known: Known propensities of the records, [n]; None fits them.
+
+    Raises:
+        BudgetError: The block cannot pay.
+    """
+    steps, y_range = NoisySteps(session, plan.shares), domain.outcome_range
+
+    def quantile(values: Tensor, q: float, low: float, high: float, step: str) -> float:
+        return private_quantile(values, q, low, high, plan.constants.quantile_levels, step, steps)
+
+    def residual_scale(residual: Tensor, step: str) -> float:
+        found = quantile(residual.abs(), plan.huber_quantile, 0.0, y_range / 2, step)
+        return max(found, y_range * LEAST_SCALE)
+
+    u, a = domain.scale(records.x), records.a
+    centre = quantile(records.y, 0.5, domain.outcome_low, domain.outcome_high, "centre")
+    y = records.y - centre
+    scale = residual_scale(y, "outcome scale")
+    columns: tuple[int, ...] | None = None
+    if plan.screens:
+        columns = private_screening(u, (y / scale).clamp(-1, 1), plan.kept, steps)
+        u, two_levels = u[:, list(columns)], [two_levels[column] for column in columns]
+    standardisation = private_standardisation(u, steps)
+    z = standardisation(u)
+    if plan.rotates:
+        rotation = private_rotation(z, steps)
+        if rotation is not None:
+            standardisation = Standardisation(standardisation.mean, standardisation.sd, rotation)
+            z, two_levels = standardisation(u), [False] * plan.kept
+    regressions = Regressions(plan, steps, tuple(two_levels), solver)
+    outcome = (centre + regressions.outcome(z, y, scale)).clamp(domain.outcome_low, domain.outcome_high)
+    pi = regressions.propensity(z, a) if known is None else known
+    residual = records.y - outcome
+    s = residual_scale(residual, "residual scale")
+    effect = regressions.effect(z, residual, a - pi, pi, s)
+    return ComposedFit(columns, standardisation, effect, outcome, pi)

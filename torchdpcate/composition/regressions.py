@@ -1,0 +1,174 @@
+"""The three regressions of a composition: outcome, propensity and effect."""
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LogisticFit, Solver
+from torchdpcate.composition.noisy_newton import NoisyNewton
+from torchdpcate.composition.plan import ComposedPlan, Regression
+from torchdpcate.composition.shrinkage import EmpiricalBayes
+from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.summaries import private_curvatures
+
+_TYPICAL = 0.95  # of a feature's mean square times 1/|psi|, in energies
+HEAD_CURVATURE = 0.3
+_INTERCEPT = 2.0  # prior standard deviation of the logit's constant
+_OUTCOME_PRIOR, _PROPENSITY_PRIOR, _EFFECT_PRIOR = 2.0, 3.0, 4.0  # variances over planned ones: weak ridges
+_CLIPPED, _LOGISTIC = 0.5, 0.2  # variance of a record's pull, in squared bounds
+_EFFECT_CLIPPED = 0.6
+_WANDERING = 1.1  # variance of what is released over that of the late steps' noise: the warm steps' share is lost
+
+
+@dataclass(frozen=True, eq=False)
+class FittedEffect:
+    """Released numbers of the effect's regression, in outcome units.
+
+    Attributes:
+        regression: What was asked for.
+        curvatures: Released mean curvatures of the features, [1 + p].
+        coefficients: As released, with their ridge, [1 + p].
+        estimates: t, the ridge undone, [1 + p].
+        variances: v, of the estimates' noise and sampling, [1 + p].
+        shrunk: Posterior means, part by part; the constant as it is.
+        scale: S.
+    """
+
+    regression: Regression
+    curvatures: Tensor
+    coefficients: Tensor
+    estimates: Tensor
+    variances: Tensor
+    shrunk: Tensor
+    scale: float
+
+
+@dataclass(frozen=True, eq=False)
+class Regressions:
+    """Fits of one plan on standardised covariates.
+
+    Attributes:
+        plan: The public plan.
+        steps: Pays, and draws noise.
+        two_levels: Whether each kept covariate has two levels.
+        solver: How fits are solved.
+    """
+
+    plan: ComposedPlan
+    steps: NoisySteps
+    two_levels: tuple[bool, ...]
+    solver: Solver = field(default_factory=NoisyNewton)
+
+    def outcome(self, z: Tensor, y: Tensor, scale: float) -> Tensor:
+        """Return m(x) = E[Y | x] at the records, [n], the curator's.
+
+        Args:
+            z: Standardised covariates [n, k].
+            y: Outcomes about their released centre, [n].
+            scale: Released scale, at which residuals are clipped.
+        """
+        regression, plan = self.plan.outcome(self.two_levels), self.plan
+        psi = regression.basis(z)
+        weight = 1 / psi.norm(dim=1)
+        planned = _TYPICAL * regression.basis.energies
+        d = private_curvatures(psi, weight, planned, 1.0, "outcome curvatures", self.steps)
+        noise, curvature = self.steps.scale("outcome", 2 * scale), plan.inside * plan.n * d
+        prior = _prior(regression, _OUTCOME_PRIOR * scale**2, math.inf)
+        ridge = (noise**2 + _CLIPPED * plan.n * d * scale**2) / (curvature * prior)
+        fit = HuberFit(psi, weight, y, scale)
+        return psi @ self._solved(fit, "outcome", curvature, ridge).to(psi.device)
+
+    def propensity(self, z: Tensor, a: Tensor) -> Tensor:
+        """Return pi(x) at the records, [n], within the overlap; the curator's."""
+        regression, plan = self.plan.propensity(self.two_levels), self.plan
+        psi = regression.basis(z)
+        weight = 1 / psi.norm(dim=1)
+        planned = _TYPICAL * regression.basis.energies
+        d = private_curvatures(psi, weight, planned, 1.0, "propensity curvatures", self.steps)
+        noise, curvature = self.steps.scale("propensity", 2.0), (_LOGISTIC + 0.01) * plan.n * d
+        sampling = _LOGISTIC * plan.n * d
+        constant = _INTERCEPT**2 / float(regression.basis.energies[0])
+        ridge = (noise**2 + sampling) / (curvature * _prior(regression, _PROPENSITY_PRIOR, constant))
+        theta = self._solved(LogisticFit(psi, weight, a, 1.0), "propensity", curvature, ridge)
+        estimates = theta * (curvature + ridge) / curvature
+        variances = (noise**2 + sampling) / curvature.square()
+        theta = shrunk(regression, theta, estimates, variances, 1.5, plan.constants.spike)
+        pi = torch.sigmoid(psi @ theta.to(psi.device))
+        return pi.clamp(plan.overlap, 1 - plan.overlap)
+
+    def effect(self, z: Tensor, residual: Tensor, treatment: Tensor, pi: Tensor, scale: float) -> FittedEffect:
+        """Return the effect's regression.
+
+        Args:
+            z: Standardised covariates [n, k].
+            residual: y - m, [n].
+            treatment: a - pi, [n].
+            pi: Propensities [n].
+            scale: Released residual scale S.
+        """
+        regression, plan = self.plan.effect(self.two_levels), self.plan
+        psi = regression.basis(z)
+        weight = 1 / (psi.norm(dim=1) * torch.maximum(pi, 1 - pi))
+        planned = HEAD_CURVATURE * regression.basis.energies
+        d = private_curvatures(psi, weight * pi * (1 - pi), planned, 0.5, "effect curvatures", self.steps)
+        noise, curvature, sampling = _effect_noise(plan, d, scale)
+        ridge = (noise**2 + sampling) / (curvature * _prior(regression, _EFFECT_PRIOR * scale**2, math.inf))
+        g = psi * treatment[:, None]
+        theta = self._solved(HuberFit(g, weight, residual, scale), "effect", curvature, ridge)
+        estimates = theta * (curvature + ridge) / curvature
+        variances = effect_variances(plan, d, scale)
+        final = shrunk(regression, estimates, estimates, variances, scale, plan.constants.spike)
+        return FittedEffect(regression, d, theta, estimates, variances, final, scale)
+
+    def _solved(self, fit: HuberFit | LogisticFit, step: str, curvature: Tensor, ridge: Tensor) -> Tensor:
+        plan, constants = self.plan, self.plan.constants
+        asked = FitPlan(step, curvature, ridge, plan.steps, plan.warm, constants.warm, constants.step_size)
+        return self.solver.solve(fit, asked, self.steps)
+
+
+def effect_variances(plan: ComposedPlan, curvatures: Tensor, scale: float) -> Tensor:
+    """Return v, the variances of the effect's estimates by noise and sampling, [1 + p]: all from released numbers.
+
+    Args:
+        plan: The public plan.
+        curvatures: Released, [1 + p].
+        scale: S, released.
+    """
+    noise, curvature, sampling = _effect_noise(plan, curvatures, scale)
+    return (_WANDERING * noise**2 + sampling) / curvature.square()
+
+
+def _effect_noise(plan: ComposedPlan, curvatures: Tensor, scale: float) -> tuple[float, Tensor, Tensor]:
+    """Return the noise of the effect's gradient as one event, its curvatures and the variances of its sampling."""
+    noise = 2 * scale / plan.shares.of("effect")  # none without privacy, where mu is infinite
+    return noise, plan.inside * plan.n * curvatures, _EFFECT_CLIPPED * plan.n * curvatures * scale**2
+
+
+def shrunk(
+    regression: Regression, theta: Tensor, estimates: Tensor, variances: Tensor, scale: float, spike: float
+) -> Tensor:
+    """Return coefficients whose parts are drawn to zero by empirical Bayes; the constant as it is.
+
+    Args:
+        regression: Which features they belong to.
+        theta: Coefficients, of which the constant is kept.
+        estimates: t, [1 + p].
+        variances: v, [1 + p].
+        scale: Of a part's function.
+        spike: Prior probability that a part is zero.
+    """
+    found, energies = theta.clone(), regression.basis.energies
+    if not bool((variances > 0).all()):
+        return found
+    for part in regression.basis.parts.values():
+        sizes = scale / (len(part) * energies[part]).sqrt()
+        found[part] = EmpiricalBayes(spike).mean(estimates[part], variances[part], sizes)
+    return found
+
+
+def _prior(regression: Regression, times: float, constant: float) -> Tensor:
+    """Return prior variances of the coefficients, [1 + p]."""
+    first = torch.tensor([constant], dtype=torch.float64)
+    return torch.cat([first, times * regression.prior / regression.basis.energies[1:]])

@@ -1,0 +1,39 @@
+"""A private choice of the covariates that a composition keeps."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from torchdpcate.composition.steps import NoisySteps, summation_error
+from torchdpcate.privacy.gumbel_top_k import gumbel_top_k
+
+_BATCH = 2**22  # numbers of a batch of waves
+
+
+def private_screening(u: Tensor, residual: Tensor, kept: int, steps: NoisySteps) -> tuple[int, ...]:
+    r"""Return the positions of the covariates whose slope or hump against a residual is largest, in ascending order.
+
+    .. math:: \max_b \Big|\sum_i b(u_{ij})\, r_i\Big|, \quad b \in \{\sin(\pi u / 2), \cos(\pi u)\}
+
+    A record moves each score by at most 2. They are chosen one by one, each at an equal share of the step, by
+    ``gumbel_top_k``: its noise grows with the number that is kept, that of released scores with all q.
+
+    Args:
+        u: Covariates scaled to [-1, 1], [n, q].
+        residual: r, outcomes about their released centre over their released scale, clipped to [-1, 1], [n].
+        kept: How many.
+        steps: Pays, and draws noise.
+    """
+    n = len(u)
+    scores = torch.cat([_strengths(part, residual) for part in u.split(max(1, _BATCH // n), 1)]).cpu()
+    if not steps.private:
+        return tuple(sorted(scores.topk(kept).indices.tolist()))
+    event = steps.pay("screening", count=kept)
+    return tuple(sorted(gumbel_top_k(scores, kept, event, steps.session.noise, 2 + summation_error(n, 1.0))))
+
+
+def _strengths(u: Tensor, r: Tensor) -> Tensor:
+    """Return the scores of some columns."""
+    waves = (torch.sin(math.pi / 2 * u), torch.cos(math.pi * u))
+    return torch.stack([wave.T @ r for wave in waves]).abs().amax(0)

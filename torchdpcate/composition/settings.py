@@ -1,0 +1,65 @@
+"""What a user chooses of a composition."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from torch import Tensor
+
+from torchdpcate.composition.constants import PlanConstants
+from torchdpcate.composition.linear_fit import Solver
+from torchdpcate.composition.noisy_newton import NoisyNewton
+from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.privacy.budget import PrivacyBudget
+
+
+@dataclass(frozen=True)
+class AdaptiveSecondStage:
+    """The richest effect that n and the budget can carry, by one composition on all records.
+
+    Nuisances and effect are steps of one public plan, which says how rich the effect is: one number, linear, or with
+    squares, products and waves; see ``ComposedPlan``.
+
+    Args:
+        constant_only: Whether the effect is one number in any case.
+        constants: Constants of the plan.
+        solver: How its regressions are solved.
+
+    Example:
+        >>> from torchdpcate import Domain
+        >>> domain = Domain([0.0] * 3, [1.0] * 3, 0.0, 10.0)
+        >>> AdaptiveSecondStage().plan(300, PrivacyBudget(0.5, 1e-6), domain).rung
+        'constant'
+    """
+
+    choice: ClassVar[str] = "adaptive"
+
+    constant_only: bool = False
+    constants: PlanConstants = field(default_factory=PlanConstants)
+    solver: Solver = field(default_factory=NoisyNewton)
+
+    def plan(self, n: int, budget: PrivacyBudget | None, domain: Domain) -> ComposedPlan:
+        """Return the public plan for n records of a domain.
+
+        Args:
+            n: Number of records.
+            budget: Of all that the composition spends; None without privacy.
+            domain: Public bounds.
+
+        Raises:
+            InputError: delta = 0.
+        """
+        return ComposedPlan.of(n, budget, domain, constant_only=self.constant_only, constants=self.constants)
+
+
+def known_propensities(records: CausalData, domain: Domain) -> Tensor | None:
+    """Return the known propensities of records, [n]; None where they are to be estimated."""
+    known = domain.known_propensity
+    return None if known is None else known.of(records)
+
+
+def two_levels(schema: TableSchema) -> tuple[bool, ...]:
+    """Return whether each encoded covariate has two levels by its schema, [q]."""
+    return schema.two_levels

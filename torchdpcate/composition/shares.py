@@ -1,0 +1,73 @@
+"""How the budget of one composition is divided among its steps."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torchdpcate.errors import InputError
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma
+from torchdpcate.privacy.events import GaussianEvent
+
+_INWARDS = 1e-9  # of the shares: the accountant's rounding never exceeds the budget that they divide
+
+
+def total_mu(budget: PrivacyBudget | None) -> float:
+    r"""Return mu of the Gaussian that costs all of a budget; infinite without privacy.
+
+    .. math:: \delta = \Phi(\mu/2 - \epsilon/\mu) - e^\epsilon\,\Phi(-\mu/2 - \epsilon/\mu)
+
+    Args:
+        budget: (epsilon, delta) with delta > 0.
+
+    Raises:
+        InputError: delta = 0, which no Gaussian keeps.
+
+    Example:
+        >>> round(total_mu(PrivacyBudget(1.0, 1e-5)), 10)
+        0.2680511232
+    """
+    return math.inf if budget is None else 1 / analytic_gaussian_sigma(budget.epsilon, budget.delta)
+
+
+@dataclass(frozen=True)
+class Shares:
+    r"""Shares of mu^2, one a step: Gaussian events on the same records cost :math:`\mu^2 = \sum_k \mu_k^2`.
+
+    The shares are fixed before any output; the steps may look at the outputs before them (Dong, Roth & Su 2022,
+    corollary 3.3).
+
+    Attributes:
+        mu: Of all steps together; infinite without privacy.
+        shares: Share of each step, positive, together at most one.
+
+    Raises:
+        InputError: Shares that are not positive, or add up to more than one.
+
+    Example:
+        >>> shares = Shares(0.5, {"moments": 0.36, "head": 0.64})
+        >>> round(shares.of("moments"), 6), round(shares.event("head").noise_multiplier, 6)
+        (0.3, 2.5)
+    """
+
+    mu: float
+    shares: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        total = math.fsum(self.shares.values())
+        if not all(share > 0 for share in self.shares.values()) or total > 1 + 1e-9:
+            raise InputError(f"shares = {dict(self.shares)}: give positive shares of at most 1 together")
+
+    def of(self, step: str) -> float:
+        """Return mu of a step."""
+        return self.mu * math.sqrt(self.shares[step])
+
+    def event(self, step: str, part: float = 1.0, count: int = 1) -> GaussianEvent:
+        """Return one of ``count`` equal events that share ``part`` of a step's mu^2.
+
+        Args:
+            step: The step.
+            part: Share of the step.
+            count: Number of events.
+        """
+        return GaussianEvent(math.sqrt(count / (part * (1 - _INWARDS))) / self.of(step))

@@ -1,0 +1,89 @@
+"""A private step: it charges its Gaussian event, then adds the noise that the event needs."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchdpcate.composition.shares import Shares
+from torchdpcate.errors import InputError
+from torchdpcate.privacy.events import GaussianEvent
+from torchdpcate.privacy.mechanisms import GaussianMechanism
+from torchdpcate.privacy.session import FitSession
+
+_FINE = 2.0**-39  # of a noise scale: twice the fine grid's step
+_ROUNDING = 2.0**-52  # of a float64, twice what one operation errs by
+
+
+def summation_error(n: int, bound: float) -> float:
+    r"""Return how far two floating-point sums of n numbers within [-bound, bound] are off together, in any order.
+
+    .. math:: 2 \gamma_n\, n B, \quad \gamma_n \le n\, 2^{-52}
+
+    Higham (2002), equation 3.5, with room for the products that are summed. It is added to what one record moves a sum.
+    """
+    return 2 * n * n * _ROUNDING * bound
+
+
+@dataclass(frozen=True, eq=False)
+class NoisySteps:
+    """The steps of a composition: each is charged to the session before its noise is drawn.
+
+    Attributes:
+        session: Scope of the records' block, and of what is charged for. Without a budget nothing is charged and
+            no noise is added.
+        shares: Share of each step.
+    """
+
+    session: FitSession
+    shares: Shares
+
+    @property
+    def private(self) -> bool:
+        """Whether there is any noise."""
+        return math.isfinite(self.shares.mu)
+
+    def pay(self, step: str, part: float = 1.0, count: int = 1) -> GaussianEvent:
+        """Charge ``count`` equal events that share ``part`` of a step, and return one; not without privacy."""
+        event = self.shares.event(step, part, count)
+        self.session.pay(event, count=count, part=step)
+        return event
+
+    def noisy(self, values: Tensor, sensitivity: float, event: GaussianEvent) -> Tensor:
+        """Return values [p] with the noise of an event that was charged, float64 on the CPU.
+
+        Args:
+            values: What is asked of the records.
+            sensitivity: How far one record moves them, in the l2 norm.
+            event: As ``pay`` returned it.
+        """
+        mechanism = GaussianMechanism.of_event(event, sensitivity)
+        return self.session.noise.released(mechanism.add_noise(values.detach()[None], self.session.noise)[0])
+
+    def noisy_gradient(self, values: Tensor, sensitivity: float, event: GaussianEvent) -> Tensor:
+        """Return values [p] with noise on a grid 2^20 times finer, as DP-SGD has it: fast for thousands of numbers.
+
+        Arguments are those of ``noisy``; the grid's rounding is part of the sensitivity.
+        """
+        values, noise = values.detach().cpu().double(), self.session.noise
+        rounding = math.sqrt(len(values)) * event.noise_multiplier * _FINE  # over the sensitivity, at most
+        if rounding > 1:
+            raise InputError(f"size = {len(values)}: too many numbers for noise of {event.noise_multiplier:g}")
+        scale = event.noise_multiplier * sensitivity * (1 + rounding)
+        step = noise.fine_grid(scale)
+        return noise.released(torch.round(values / step) * step + noise.fine_gaussian(len(values), scale))
+
+    def release(self, step: str, values: Tensor, sensitivity: float) -> Tensor:
+        """Charge a step's event, and return values [p] with its noise."""
+        if not self.private:
+            return values.detach().cpu().double()
+        return self.noisy(values, sensitivity, self.pay(step))
+
+    def scale(self, step: str, sensitivity: float) -> float:
+        """Return the standard deviation of a step's noise if all of it went to one event; zero without privacy."""
+        return sensitivity / self.shares.of(step) if self.private else 0.0
+
+    def count(self, step: str, chosen: Tensor, event: GaussianEvent) -> float:
+        """Return a noisy number of chosen records, of sensitivity one."""
+        return self.noisy(chosen.sum(dtype=torch.float64)[None], 1.0, event).item()

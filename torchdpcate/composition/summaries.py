@@ -1,0 +1,109 @@
+"""Private numbers that later steps rest on: quantiles, moments and correlations of covariates, curvatures."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from torchdpcate.composition.steps import NoisySteps, summation_error
+from torchdpcate.features.standardisation import Standardisation
+
+_SQUARES = 0.65  # of mu^2 for the second moments, at no cost beside the first: see private_standardisation
+LEAST_VARIANCE = 0.01  # of a covariate on [-1, 1]
+_EDGE = 1.4  # of the eigenvalues of pure noise, over sd sqrt(k)
+
+
+def private_quantile(
+    values: Tensor, quantile: float, low: float, high: float, levels: int, step: str, steps: NoisySteps
+) -> float:
+    """Return a quantile by halving an interval, each time by a noisy count below its middle.
+
+    Each of the ``levels`` counts has sensitivity one and shares the step evenly.
+
+    Args:
+        values: Of the records, [n].
+        quantile: In (0, 1).
+        low: Of the public interval.
+        high: Of the public interval.
+        levels: Halvings.
+        step: The step that pays.
+        steps: Pays, and draws noise.
+    """
+    if not steps.private:
+        return float(torch.quantile(values[:: max(1, len(values) // 2**24 + 1)], quantile))
+    event = steps.pay(step, count=levels)
+    for _ in range(levels):
+        middle = (low + high) / 2
+        below = steps.count(step, values < middle, event)
+        low, high = (middle, high) if below < quantile * len(values) else (low, middle)
+    return (low + high) / 2
+
+
+def private_standardisation(u: Tensor, steps: NoisySteps) -> Standardisation:
+    r"""Return released means and spreads of scaled covariates u [n, k] in [-1, 1].
+
+    One Gaussian event releases the sums of :math:`u_j / (2\sqrt{k})` and of :math:`\sqrt{.65}\, u_j^2 / \sqrt{k}`,
+    whose joint sensitivity is one: with d = |a - b| for two values of a covariate,
+    :math:`d^2/4 + .65\, d^2 (2 - d)^2 \le 1` on [0, 2].
+    """
+    n, k = u.shape
+    root = math.sqrt(k)
+    sums = torch.cat([u.sum(0) / (2 * root), math.sqrt(_SQUARES) * u.square().sum(0) / root])
+    noisy = steps.release("moments", sums, 1 + 2 * summation_error(n, 1.0)) / n
+    mean = (2 * root * noisy[:k]).clamp(-1, 1)
+    square = root * noisy[k:] / math.sqrt(_SQUARES)
+    return Standardisation(mean, (square - mean.square()).clamp(LEAST_VARIANCE, 1).sqrt())
+
+
+def private_rotation(z: Tensor, steps: NoisySteps) -> Tensor | None:
+    r"""Return the symmetric inverse root of the correlations of z [n, k]; None where they are lost in the noise.
+
+    Rows are clipped to norm :math:`\sqrt{2k}`, so that :math:`\|z z^\top\|_F \le 2k` and two such matrices differ by
+    at most :math:`2\sqrt2\, k`; the released upper triangle, by its off-diagonal entries alone, by 2k. Eigenvalues are
+    drawn to their bulk, those within the noise wholly.
+    """
+    n, k = z.shape
+    z = z * (math.sqrt(2 * k) / z.norm(dim=1, keepdim=True).clamp_min(math.sqrt(2 * k)))
+    row, column = torch.triu_indices(k, k, 1)
+    products = (z.T @ z)[row, column]
+    sensitivity = 2 * k + 2 * k * summation_error(n, 2.0 * k)
+    upper = steps.release("correlations", products, sensitivity) / n
+    matrix = torch.eye(k, dtype=torch.float64)
+    matrix[row, column] = matrix[column, row] = upper.clamp(-0.98, 0.98)
+    value, vector = torch.linalg.eigh(matrix)
+    edge = _EDGE * math.sqrt(2 * k) * steps.scale("correlations", sensitivity) / n
+    bulk = torch.ones(k, dtype=torch.bool)
+    for _ in range(5):
+        near = (value - value[bulk].median()).abs() <= edge
+        bulk = near if bool(near.any()) else bulk
+    middle = value[bulk].mean().clamp_min(0.05)
+    off = value - middle
+    off = off * (1 - (edge / off.abs().clamp_min(1e-9)).square()).clamp_min(0)
+    if not bool((off.abs() > 1e-9).any()):
+        return None
+    return vector @ ((middle + off).clamp_min(0.05) ** -0.5).diag() @ vector.T
+
+
+def private_curvatures(
+    psi: Tensor, weight: Tensor, planned: Tensor, most: float, step: str, steps: NoisySteps
+) -> Tensor:
+    r"""Return the mean of weight psi_j^2 over records, float64 [p], drawn towards the plan by the noise's share.
+
+    A record's vector has nonnegative entries and is clipped to norm ``most``: two differ by at most sqrt(2) most.
+
+    Args:
+        psi: Features [n, p].
+        weight: Of the records, [n], in [0, 1] / |psi|.
+        planned: What the plan expects, [p].
+        most: The norm.
+        step: The step that pays.
+        steps: Pays, and draws noise.
+    """
+    n, p = psi.shape
+    rows = psi.square() * weight[:, None]
+    rows = rows * (most / rows.norm(dim=1, keepdim=True).clamp_min(most))
+    sensitivity = math.sqrt(2) * most + math.sqrt(p) * summation_error(n, most)
+    noisy = steps.release(step, rows.sum(0), sensitivity) / n
+    sd = steps.scale(step, sensitivity) / n
+    trust = 1 / (1 + (2 * sd / planned).square())
+    return torch.minimum(torch.maximum(trust * noisy + (1 - trust) * planned, planned / 2), 2.5 * planned)

@@ -1,0 +1,42 @@
+"""How much of one noise each feature gets, from what is expected of it."""
+
+import torch
+from torch import Tensor
+
+
+def water_filling(prior: Tensor, noise: float) -> tuple[float, Tensor]:
+    r"""Return energies e_0 of the constant and e_j of features, together one, of least expected error.
+
+    .. math:: \min_e \frac{\sigma^2}{e_0} + \sum_j \frac{g_j v_j}{g_j + v_j}, \quad v_j = \frac{\sigma^2}{e_j},
+        \qquad e_j = \max(0, e_0 - \sigma^2/g_j)
+
+    A feature is asked for only where its prior variance g_j exceeds the constant's noise.
+
+    Args:
+        prior: g, variances of the features' parts of a function, float64 [p], positive.
+        noise: sigma^2, variance of the noise of a function of energy one.
+
+    Returns:
+        e_0, and e [p].
+
+    Example:
+        >>> constant, rest = water_filling(torch.tensor([1.0, 0.1]).double(), 0.2)
+        >>> round(constant, 6), [round(e, 6) for e in rest.tolist()]
+        (0.6, [0.4, 0.0])
+    """
+    needs = noise / prior
+    ordered = needs.sort().values
+    level = (1 + torch.cat([needs.new_zeros(1), ordered.cumsum(0)])) / torch.arange(1, len(needs) + 2)
+    asked = int((level[1:] > ordered).sum())  # levels exceed needs for the first few, and for no others
+    return level[asked].item(), (level[asked] - needs).clamp_min(0)
+
+
+def expected_error(prior: Tensor, noise: float) -> tuple[float, float]:
+    """Return the expected squared error of the constant, and that of all features, by ``water_filling``.
+
+    Args:
+        prior: g, [p].
+        noise: sigma^2.
+    """
+    constant, energies = water_filling(prior, noise)
+    return noise / constant, float((prior * noise / (prior * energies + noise)).sum()) if noise else 0.0

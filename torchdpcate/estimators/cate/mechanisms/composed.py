@@ -1,0 +1,87 @@
+"""The mechanism of a composition: nuisances and effect as Gaussian steps on all records."""
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.records import ComposedFit
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.estimators.cate.mechanisms.base import Mechanism
+from torchdpcate.estimators.cate.recompute_composed import composed_problems
+from torchdpcate.estimators.mechanism import Stated
+from torchdpcate.privacy.guarantee import Level
+from torchdpcate.release.composed import ComposedRelease
+from torchdpcate.release.release import QueryRelease, Release
+from torchdpcate.release.statement import PrivacyStatement
+
+_FORMULA = (
+    "Gaussian events on all records, mu^2 the sum of their shares; the effect's gradients have noise "
+    "2 S sqrt(steps) / mu_effect; composed_estimator section 3"
+)
+
+
+class Composed(Mechanism):
+    """Releases the effect of a composition, which its fit has paid for.
+
+    Guarantee:
+        Certified (epsilon, delta): Gaussian events whose shares of mu^2 are fixed before any output
+        (docs/guarantees/composed_effect.md).
+
+    Example:
+        >>> Composed().name
+        'composed'
+    """
+
+    name = "composed"
+    formula = _FORMULA
+    states: ClassVar[Stated] = Stated(
+        Level.CERTIFIED,
+        (ComposedRelease.kind, QueryRelease.kind),
+        frozenset(
+            (
+                "learner",
+                "rung",
+                "kept",
+                "steps",
+                "huber_quantile",
+                "requested_epsilon",
+                "requested_delta",
+                "constant_only",
+                "constants",
+            )
+        ),
+        formula=_FORMULA,
+    )
+    accepts = ()
+    gaussian = True
+    free = True
+
+    def make_release(
+        self, fit: ComposedFit, plan: ComposedPlan, schema: TableSchema, privacy: PrivacyStatement
+    ) -> ComposedRelease:
+        """Return the release of a fit.
+
+        Args:
+            fit: The composition's numbers.
+            plan: Its public plan.
+            schema: Columns and public bounds.
+            privacy: The privacy statement.
+        """
+        effect = fit.effect
+        return ComposedRelease(
+            effect.shrunk,
+            effect.estimates,
+            effect.curvatures,
+            effect.scale,
+            effect.regression.basis,
+            fit.standardisation,
+            schema,
+            privacy,
+            columns=fit.columns,
+        )
+
+    @classmethod
+    def recompute(cls, release: Release) -> Iterator[str]:
+        """Return what of a release does not follow from its public facts; see ``ReleaseMechanism``."""
+        assert isinstance(release, ComposedRelease | QueryRelease)
+        yield from composed_problems(release, cls.name)

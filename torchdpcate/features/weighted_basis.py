@@ -1,0 +1,127 @@
+"""Features of standardised covariates, each with an energy of its own."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+_SINE = 2.5  # of the waves: about one period over four standard deviations
+
+
+class Feature(NamedTuple):
+    """A feature of one covariate, or of two.
+
+    Attributes:
+        kind: ``1`` linear, ``2`` square, ``x`` product of two, ``s`` sine, ``c`` cosine.
+        i: Position of the covariate.
+        j: Position of the other one of a product; else i again.
+    """
+
+    kind: str
+    i: int
+    j: int
+
+
+# of mean square one for a standard normal covariate, but for the waves: about one
+_FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "1": lambda a, b: a,
+    "2": lambda a, b: (a * a - 1) / math.sqrt(2),
+    "x": lambda a, b: a * b,
+    "s": lambda a, b: math.sqrt(2) * torch.sin(_SINE * a),
+    "c": lambda a, b: math.sqrt(2) * torch.cos(_SINE * a),
+}
+KINDS = tuple(_FUNCTIONS)
+"""Kinds of features, in the order in which a basis has them."""
+
+
+def all_features(two_levels: Sequence[bool], kinds: Sequence[str] = KINDS) -> tuple[Feature, ...]:
+    """Return the features of k covariates; those with two levels have a linear part and products only.
+
+    Args:
+        two_levels: Whether each covariate has two levels, by its schema.
+        kinds: Which kinds.
+
+    Example:
+        >>> [f"{f.kind}{f.i}{f.j}" for f in all_features([False, True], "12x")]
+        ['100', '111', '200', 'x01']
+    """
+    k, found = len(two_levels), []
+    for kind in kinds:
+        if kind == "x":
+            found += [Feature(kind, i, j) for i in range(k) for j in range(i + 1, k)]
+        else:
+            found += [Feature(kind, i, i) for i in range(k) if kind == "1" or not two_levels[i]]
+    return tuple(found)
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedBasis:
+    r"""psi(z) = (sqrt(e_0), sqrt(e_1) f_1(z), ..., sqrt(e_p) f_p(z)) with public energies e of sum one.
+
+    One draw of isotropic noise on the coefficients then costs the constant 1/e_0 and feature j 1/e_j: energies say how
+    a step's budget is divided among features.
+
+    Attributes:
+        features: f_1 .. f_p, those of one kind next to each other.
+        energies: e, float64 [1 + p], positive.
+
+    Example:
+        >>> basis = WeightedBasis((Feature("1", 0, 0),), torch.tensor([0.75, 0.25]).double())
+        >>> basis(torch.tensor([[2.0]]).double())
+        tensor([[0.8660, 1.0000]], dtype=torch.float64)
+    """
+
+    features: tuple[Feature, ...]
+    energies: Tensor
+
+    @property
+    def dimension(self) -> int:
+        """Number of coefficients, 1 + p."""
+        return 1 + len(self.features)
+
+    @property
+    def parts(self) -> dict[str, list[int]]:
+        """Positions of the coefficients of each kind."""
+        found: dict[str, list[int]] = {}
+        for position, feature in enumerate(self.features, 1):
+            found.setdefault(feature.kind, []).append(position)
+        return found
+
+    def __call__(self, z: Tensor) -> Tensor:
+        """Return psi [n, 1 + p] of standardised covariates z [n, k]."""
+        columns = [z.new_ones(len(z), 1)]
+        for kind, group in groupby(self.features, key=lambda feature: feature.kind):
+            pairs = list(group)
+            left, right = [f.i for f in pairs], [f.j for f in pairs]
+            columns.append(_FUNCTIONS[kind](z[:, left], z[:, right]))
+        return torch.cat(columns, 1) * self.energies.sqrt().to(z.device)
+
+    def config(self) -> list[list[Any]]:
+        """Return the features as plain types."""
+        return [list(feature) for feature in self.features]
+
+    @classmethod
+    def from_config(cls, config: Any, energies: Tensor, covariates: int) -> "WeightedBasis":
+        """Inverse of ``config``.
+
+        Args:
+            config: Features as plain types.
+            energies: e.
+            covariates: Number of covariates k.
+
+        Raises:
+            ValueError: No such features, or energies that do not fit.
+        """
+        features = tuple(Feature(str(kind), int(i), int(j)) for kind, i, j in config)
+        known = all(f.kind in KINDS and 0 <= f.i < covariates and 0 <= f.j < covariates for f in features)
+        order = [KINDS.index(f.kind) for f in features] if known else []
+        if not known or order != sorted(order) or len(set(features)) < len(features):
+            raise ValueError("basis: features of unknown kind, of covariates that are not there, or out of order")
+        fits = energies.shape == (1 + len(features),) and energies.dtype == torch.float64
+        if not fits or not bool((energies > 0).all()) or not bool(energies.isfinite().all()):
+            raise ValueError("basis: energies are positive float64 numbers, one a coefficient")
+        return cls(features, energies)
