@@ -96,7 +96,7 @@ class BalancingPlan:
         slope = prior.slope if self.outcome is not None else _PLAIN_SLOPE_BOUND
         size = planned_size(self.facts, prior.treated)
         moved = amplified * self.propensity.imbalance * slope * math.sqrt(self.features.dimension) / size
-        return min(moved, prior.effect)
+        return min(moved, prior.confounding)
 
     @property
     def fits(self) -> tuple[PreparedFit, ...]:

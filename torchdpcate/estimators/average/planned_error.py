@@ -20,7 +20,8 @@ class ErrorPrior:
     Attributes:
         mean: Mean outcome, from the lower bound.
         deviation: Standard deviation of outcomes about what an estimate adjusts for.
-        effect: Size of the effect, and of what confounds.
+        effect: Size of the effect.
+        confounding: Size of what confounds, which noise in the weights leaves at most.
         treated: Share of the treated, where the design does not state it.
         slope: How far each of the outcome model's slopes is off after a private fit, which multiplies an imbalance.
         spread: Mean of 1/(4 e (1 - e)) over people where the propensity is not known: 1 at e = 1/2 for everybody.
@@ -37,6 +38,7 @@ class ErrorPrior:
     mean: float = 0.5
     deviation: float = _DEVIATION
     effect: float = 0.1
+    confounding: float = 0.05
     treated: float = 0.5
     slope: float = 0.07
     spread: float = 1.2
