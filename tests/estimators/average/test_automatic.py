@@ -98,7 +98,8 @@ def test_settings_that_no_estimator_takes_are_refused():
 
 
 def test_a_prior_of_ones_own_decides():
-    adjusted = AverageEffect(domain(overlap=0.1), PrivacyBudget(4.0, 1e-5), prior=ErrorPrior(slope=5.0, confounding=1.0))
+    prior = ErrorPrior(slope=5.0, confounding=1.0)
+    adjusted = AverageEffect(domain(overlap=0.1), PrivacyBudget(4.0, 1e-5), prior=prior)
     assert adjusted.choose(5000).effect == "doubly_robust"
 
 
