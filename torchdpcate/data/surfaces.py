@@ -49,6 +49,17 @@ class Surface(ABC):
             InputError: The surface does not fit the table.
         """
 
+    def public_bounds(self, schema: TableSchema) -> tuple[float, float]:
+        """Return the outcome's bounds before anything is drawn.
+
+        Args:
+            schema: Public facts of the covariates.
+
+        Raises:
+            InputError: A surface that knows them from its draws alone.
+        """
+        raise InputError(f"data.surface = {self.name}: does not say its outcome's bounds before it draws outcomes")
+
     def effect_at(self, x: Tensor, schema: TableSchema) -> Tensor | None:
         """Return the true effect [n] at any x [n, q], or None where only the records' is known."""
         return None
@@ -108,6 +119,10 @@ class GeneratedSurface(Surface):
     def effect_at(self, x: Tensor, schema: TableSchema) -> Tensor:
         """Return tau(u(x))."""
         return _EFFECTS[self.effect].of(_modifiers(x, schema, self.modifiers))
+
+    def public_bounds(self, schema: TableSchema) -> tuple[float, float]:
+        """See ``Surface.public_bounds``."""
+        return self.outcome_bounds()
 
     def outcome_bounds(self) -> tuple[float, float]:
         """Return the public bounds of the outcome."""
@@ -171,8 +186,12 @@ class GivenOutcomes(Surface):
             a = values[self.treatment]
             with about(path):
                 check_treatment(a, f"treatment column {self.treatment!r}")
+        return Outcomes(a, torch.where(a == 1, y1, y0), effect, self.public_bounds(schema))
+
+    def public_bounds(self, schema: TableSchema) -> tuple[float, float]:
+        """See ``Surface.public_bounds``."""
         low, high = self.bounds or (schema.domain.outcome_low, schema.domain.outcome_high)
-        return Outcomes(a, torch.where(a == 1, y1, y0), effect, check_bounds("data.surface.bounds", low, high))
+        return check_bounds("data.surface.bounds", low, high)
 
     def _read(self, path: Any, rows: Tensor) -> dict[str, Tensor]:
         names = [*self.outcomes, *(self.means or ()), *([self.treatment] if self.treatment else ())]
