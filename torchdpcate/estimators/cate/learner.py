@@ -63,6 +63,10 @@ OBJECTIVE = "objective"
 class CATELearner(PrivateEstimator):
     """Two-stage learner of E[Y(1) - Y(0) | x].
 
+    By default an ``RLearner`` is one composition of Gaussian events on all records (``AdaptiveSecondStage``): ``fit``
+    spends the budget, and ``release_function`` hands out what it paid for. With another second stage, or with settings
+    of nuisances, ``split``, ``screen``, ``tune`` or ``filter``, records are divided instead of the budget:
+
     The records are put into a secret random order and then split by position (``DisjointSplit`` or
     ``CrossFit``). One part trains (pi, mu0, mu1) and the Huber threshold with privacy; the other fits g = g0 + f
     with g0 = mu1 - mu0. A record lies in one block, so a release costs (max epsilon, max delta) over the blocks.
@@ -77,7 +81,8 @@ class CATELearner(PrivateEstimator):
         budget: Privacy budget of each block, hence of the fit. None trains without privacy; such a learner
             releases nothing.
         nuisance: Settings of the nuisances.
-        second_stage: Settings of the second stage.
+        second_stage: Settings of the second stage; None takes ``AdaptiveSecondStage`` where the learner composes, and
+            nothing that only blocks have is set.
         split: Which records train the nuisances; a number is the share of a ``DisjointSplit``.
         seed: Public seed of split, initial weights and (without privacy) batches.
         trainer: Makes a Lightning Trainer from keyword arguments.
@@ -96,6 +101,8 @@ class CATELearner(PrivateEstimator):
         second_stage_: Settings of the second stage, those that tuning chose.
         threshold_: Private Huber threshold, in outcome units; None if none was needed.
         stage_: The fitted second stage. The curator's, never to be published.
+        plan_: Public plan of a composition.
+        composed_: What a composition found. The curator's, never to be published.
         blocks_: Positions of the records of each block, public: they follow from n, ``split`` and ``seed``. With
             privacy they are positions in a secret order, see ``checked_records``.
 
@@ -128,6 +135,7 @@ class CATELearner(PrivateEstimator):
 
     def _prepare(self, records: CausalData) -> None:
         if self._adaptive is not None:
+            self._composed_by(None)
             self.blocks_ = {RECORDS: torch.arange(records.n)}
             self.plan_ = self._adaptive.plan(records.n, self.budget, TableSchema.of(self.domain).two_arms().domain)
             return
@@ -237,7 +245,7 @@ class CATELearner(PrivateEstimator):
         """Release the effect function g.
 
         Args:
-            mechanism: ``objective`` (default, least noise), ``output``, or a ``FunctionMechanism``.
+            mechanism: Of blocks: ``objective`` (default, least noise), ``output``, or a ``FunctionMechanism``.
             budget: What to spend of the second-stage block; None spends all that is left.
 
         Raises:
@@ -435,7 +443,15 @@ class CATELearner(PrivateEstimator):
     @property
     def _adaptive(self) -> AdaptiveSecondStage | None:
         """The settings of the one composition; None where records are split into blocks."""
+        if self.second_stage is None:
+            return AdaptiveSecondStage() if self.composes and not self._block_settings() else None
         return self.second_stage if isinstance(self.second_stage, AdaptiveSecondStage) else None
+
+    def _block_settings(self) -> list[str]:
+        """Return the names of given settings that only blocks have."""
+        given = {"nuisance": self.nuisance, "screen": self.screen, "tune": self.tune}
+        found = [name for name, value in given.items() if value is not None]
+        return found + ["split"] * (self.split not in (0.5, DisjointSplit())) + ["filter"] * (self.filter != "sums")
 
     def _stage(self) -> SecondStage:
         assert not isinstance(self.second_stage, AdaptiveSecondStage)
@@ -451,6 +467,11 @@ class CATELearner(PrivateEstimator):
             )
         if not self.composes:
             raise InputError(f"second_stage = adaptive: {type(self).__name__} has no composition; use RLearner")
+        if self._block_settings():
+            raise InputError(
+                f"{self._block_settings()[0]}: second_stage = adaptive takes all records in every stage and has "
+                "nuisances of its own; leave it out, or use second_stage=linear"
+            )
         return chosen
 
     def _composed_release(self, mechanism: "str | Mechanism | None", budget: PrivacyBudget | None) -> ComposedRelease:
