@@ -102,9 +102,7 @@ def rows_in_metadata(paths: Any) -> int:
     rows = 0
     for path in [paths] if isinstance(paths, str | Path) else list(paths):
         if file_kind(path) != "parquet":
-            raise InputError(
-                f"data file {str(path)!r} is no parquet file, which counts its rows; give n=NUMBER"
-            )
+            raise InputError(f"data file {str(path)!r} is no parquet file, which counts its rows; give n=NUMBER")
         if not os.path.isfile(path):
             raise InputError(f"data file {str(path)!r} does not exist; check the path")
         with _readable(path):

@@ -34,6 +34,7 @@ from torchdpcate.second_stage.stage import RKHSStage
 
 if TYPE_CHECKING:
     from torchdpcate.estimators.cate.learner import CATELearner
+    from torchdpcate.estimators.planned_noise import PlannedNoise
 
 _COMPOSED_NUMBERS = 1000  # of a composed release, a covariate: far more than its plan asks for
 
@@ -123,8 +124,18 @@ class Effects(TaskSpec):
                 f"mechanism = {mechanism.name}: answers finitely many queries; use release=queries with it, "
                 "or mechanism=objective"
             )
-        self.learner.check(self.study.records.n, mechanism)
+        self.learner.check(self.n, mechanism)
         _ = self._points
+
+    @property
+    def mechanism_name(self) -> str:
+        """See ``TaskSpec``."""
+        return self.mechanism.name
+
+    def noise_of(self, learner: CATELearner, n: int) -> PlannedNoise:
+        """See ``TaskSpec``; some mechanisms answer at the queries alone."""
+        asked = None if isinstance(self.mechanism, FunctionMechanism | Composed) else self.study.queries
+        return learner.expected_noise(n, self.mechanism, asked)
 
     def size(self) -> int:
         """Return the numbers of queries, nuisances, the head and its feature map."""
