@@ -44,6 +44,11 @@ class Study:
         return self.schema.domain
 
     @property
+    def own_propensity(self) -> Tensor | None:
+        """Each record's propensity [n], as learners' ``fit`` takes it; None unless the domain names a column of it."""
+        return self.schema.own_propensity(self.records)
+
+    @property
     def n(self) -> int:
         """Number of records, public."""
         return self.records.n

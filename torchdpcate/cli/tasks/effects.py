@@ -298,7 +298,9 @@ class Effects(TaskSpec):
     def _nonprivate(self) -> CATELearner | None:
         """The same learner without privacy, where the truth is known, for comparison."""
         records = self.study.records
-        return None if self.study.effect is None else self.make(None).fit(records.x, records.a, records.y)
+        if self.study.effect is None:
+            return None
+        return self.make(None).fit(records.x, records.a, records.y, self.study.own_propensity)
 
     @property
     def _covariate(self) -> str:

@@ -32,6 +32,7 @@ from torchdpcate.estimators.rules.weighted_erm import WeightedERM
 from torchdpcate.features.maps import FeatureMap, conditions_of
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.nuisance.weights.known import KnownWeights
+from torchdpcate.nuisance.weights.private import PrivateWeights
 from torchdpcate.nuisance.weights.scheme import WEIGHTS as SCHEMES
 from torchdpcate.nuisance.weights.scheme import WeightScheme
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -112,6 +113,11 @@ class RuleLearner(PrivateEstimator):
     @abstractmethod
     def scheme(self) -> WeightScheme:
         """Return how records are weighted."""
+
+    def _free(self, scheme: WeightScheme) -> WeightScheme:
+        """Return known weights where a private propensity is asked for that the domain knows: nothing pays for it."""
+        known = TableSchema.of(self.domain).domain.known_propensity
+        return KnownWeights() if isinstance(scheme, PrivateWeights) and known is not None else scheme
 
     def _prepare(self, records: CausalData) -> None:
         self.check(records.n)
