@@ -27,7 +27,7 @@ class PlannedNoise:
         outcome_range: Width of the outcome's public bounds.
         n: Number of records.
         budget: Privacy budget of the release.
-        parts: What ``value`` is made of, in outcome units, by name; parts are independent.
+        parts: What ``value`` is made of, in outcome units, by name.
         level: Level of the release's guarantee.
         assumes: What the number rests on, in words; no guarantee does.
         left_out: What errs beside the noise that is counted, in words.

@@ -136,7 +136,7 @@ class Averages(TaskSpec):
     @property
     def mechanism_name(self) -> str:
         """See ``TaskSpec``."""
-        return self.learner.mechanism.name
+        return str(getattr(getattr(self.learner, "mechanism", None), "name", "auto"))
 
     def choices(self) -> dict[str, str | None]:
         """Return the choices of groups, and the estimand."""
