@@ -63,7 +63,9 @@ def run(task: TaskSpec, config: DictConfig, folder: Path) -> None:
     task.learner = task.make(budget, noise=noise_source(config), ledger_path=folder / "curator" / "ledger.json")
     task.check()
     planned = task.noise_of(task.learner, task.n)
-    print(f"plan: {planned.line}; of {planned.of}", flush=True)
+    # fixed noise protects nobody, so that no budget is named beside it
+    size = planned.line if config.privacy.noise_seed is None else planned.size
+    print(f"plan: {size}; of {planned.of}", flush=True)
     if planned.feasible is False and not config.force:
         raise InputError(refusal(planned))
     if task.study.queries is not None:

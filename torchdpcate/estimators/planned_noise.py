@@ -83,11 +83,13 @@ class PlannedNoise:
     @property
     def line(self) -> str:
         """One line: noise, range, n and budget."""
+        return f"{self.size}, epsilon = {self.budget.epsilon:.4g}, delta = {self.budget.delta:.3g}"
+
+    @property
+    def size(self) -> str:
+        """Noise, range and n, in words."""
         noise = f"expected noise {self.value:.3g} (outcome units)" if self.known else "expected noise not known"
-        return (
-            f"{noise} of a range of {self.outcome_range:.4g} at n = {self.n:,}, epsilon = {self.budget.epsilon:.4g}, "
-            f"delta = {self.budget.delta:.3g}"
-        )
+        return f"{noise} of a range of {self.outcome_range:.4g} at n = {self.n:,}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, fit for JSON: what is not known, or infinite, is None."""
