@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.privacy.events import GaussianEvent
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +105,14 @@ class FitPlan:
     warm: int
     warm_share: float
     size: float
+
+    def pay(self, steps: NoisySteps) -> list[tuple[GaussianEvent, int]]:
+        """Charge all steps, and return the event of a warm one and of a later one, each with how many there are."""
+        late = self.steps - self.warm
+        if not self.warm:
+            return [(steps.pay(self.step, count=late), late)]
+        warm = steps.pay(self.step, self.warm_share, self.warm)
+        return [(warm, self.warm), (steps.pay(self.step, 1 - self.warm_share, late), late)]
 
 
 class Solver(ABC):
