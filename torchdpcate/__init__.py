@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule as PrivatelyTunedRule
     from torchdpcate.estimators.rules.two_stage import TwoStageRule as TwoStageRule
     from torchdpcate.estimators.selection.selector import PolicySelector as PolicySelector
+    from torchdpcate.estimators.subgroups.learner import SubgroupEffects as SubgroupEffects
     from torchdpcate.evaluation.metrics import PEHE as PEHE
     from torchdpcate.evaluation.rules import DecisionAccuracy as DecisionAccuracy
     from torchdpcate.evaluation.rules import PolicyValue as PolicyValue
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from torchdpcate.release.release import FunctionRelease as FunctionRelease
     from torchdpcate.release.release import QueryRelease as QueryRelease
     from torchdpcate.release.rule import RuleRelease as RuleRelease
+    from torchdpcate.release.subgroups import SubgroupRelease as SubgroupRelease
     from torchdpcate.second_stage.kernel import KernelSecondStage as KernelSecondStage
     from torchdpcate.second_stage.recipes import LinearSecondStage as LinearSecondStage
     from torchdpcate.second_stage.recipes import NeuralSecondStage as NeuralSecondStage
@@ -95,6 +97,7 @@ __getattr__, __dir__, __all__ = exports(
         "estimators.rules.tuning": ("PrivatelyTunedRule",),
         "estimators.rules.two_stage": ("TwoStageRule",),
         "estimators.selection.selector": ("PolicySelector",),
+        "estimators.subgroups.learner": ("SubgroupEffects",),
         "evaluation.metrics": ("PEHE",),
         "evaluation.rules": ("DecisionAccuracy", "PolicyValue"),
         "nuisance.config": ("NuisanceConfig",),
@@ -111,6 +114,7 @@ __getattr__, __dir__, __all__ = exports(
         "release.policy": ("PolicyRelease",),
         "release.release": ("FunctionRelease", "QueryRelease"),
         "release.rule": ("RuleRelease",),
+        "release.subgroups": ("SubgroupRelease",),
         "second_stage.kernel": ("KernelSecondStage",),
         "second_stage.recipes": ("LinearSecondStage", "NeuralSecondStage"),
         "second_stage.tangent": ("TangentSecondStage",),

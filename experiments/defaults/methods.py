@@ -41,7 +41,7 @@ def zero(case: Case, epsilon: float, name: str) -> dict[str, Found]:
 
 def default(case: Case, epsilon: float, name: str) -> dict[str, Found]:
     """The release of ``RLearner(schema, budget)``."""
-    return {DEFAULT: _released(case, name, budget=PrivacyBudget(epsilon, DELTA), second_stage=AdaptiveSecondStage())}
+    return {DEFAULT: _released(case, name, budget=PrivacyBudget(epsilon, DELTA))}
 
 
 def constant(case: Case, epsilon: float, name: str) -> dict[str, Found]:

@@ -286,6 +286,18 @@ def test_a_propensity_column_is_used_and_the_rule_does_not_see_it(here):
     assert summary("r")["value"] is not None
 
 
+@pytest.mark.parametrize("given", [0.5, "chance", {"site": {"a": 0.25, "b": 0.5, "c": 0.5}}])
+def test_the_domain_file_may_tell_the_propensity(given, here):
+    table().assign(chance=lambda f: np.where(f["site"] == "a", 0.25, 0.5)).to_csv("people.csv", index=False)
+    Path("domain.yaml").write_text(yaml.safe_dump(DOMAIN | {"propensity": given}))
+    assert main(["train", "task=owl", *TABLE, "privacy.epsilon=8", "run_dir=r"]) == 0
+    assert main(["verify", "r/release/release.safetensors"]) == 0
+    assert summary("r")["value"] is not None
+    release = load_release("r/release/release.safetensors")
+    assert release.privacy.public["weights"] == "known"
+    assert release.features.domain.names == ("age", "dose", "site=a", "site=b", "site=c")
+
+
 @pytest.mark.first(1)
 @pytest.mark.parametrize("words", [[], ["weights.propensity=null"], ["data.n=300"]])
 @pytest.mark.parametrize("task", ["owl", "two_stage_rule"])

@@ -24,6 +24,7 @@ OWN = {
     "pairwise": {"matching", "outcome", "loss", "features"},
     "policy_selection": {"policies", "nuisance_guarantee", "selection", "mechanism"},
     "average_effect": {"effect", "features"},
+    "subgroups": set(),
 }
 
 
@@ -38,7 +39,7 @@ def test_a_task_has_its_own_groups_and_no_other(task):
     groups = set(brought(chosen))
     assert groups - {"tune", "queries", "experiment"} == COMMON | OWN[task]
     names = set(composed(*(f"{group}={choice}" for group, choice in chosen.items())))
-    assert names - {"seed", "run_dir", "figure", "rule"} == groups
+    assert names - {"seed", "run_dir", "figure", "rule", "subgroups", "subgroup_effects"} == groups
     assert issubclass(family_of(task), TaskSpec)
 
 

@@ -34,6 +34,7 @@ from torchdpcate import (
     PrivateWeights,
     RLearner,
     Screening,
+    SubgroupEffects,
     SubsampleAggregateEffect,
     TangentSecondStage,
     Tuning,
@@ -118,6 +119,7 @@ def effect(kind: type, budget: PrivacyBudget = PURE, **settings: Any) -> Any:
 KINDS: dict[str, Callable[[], Any]] = {
     "objective, convex, DR": partial(cate, DRLearner),
     "owl": partial(rule, OutcomeWeightedLearner),
+    "subgroups": partial(effect, SubgroupEffects, subgroups=[{"x0": [0.5]}, {"x1": [0.0]}]),
     "selection, fixed": partial(selection, nuisance=FixedNuisances()),
     "covariate_balancing": partial(effect, CovariateBalancingEffect),
     "objective, networks": partial(cate, nuisance=QUICK),

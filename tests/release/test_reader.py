@@ -10,7 +10,7 @@ from tests.release.helpers import DOMAIN, QUERIES
 from tests.release.test_file import STATEMENT, function_release, query_release
 from torchdpcate.erm.normal_equations import NormalEquations
 from torchdpcate.features.maps import FEATURE_MAPS
-from torchdpcate.release import average_effect, policy, rule
+from torchdpcate.release import average_effect, policy, rule, subgroups
 from torchdpcate.release.file import _CLASSES
 from torchdpcate.release.statistics import StatisticsRelease
 
@@ -32,6 +32,7 @@ RELEASES = {
     "rule": rule._example,
     "policy": policy._example,
     "average_effect": average_effect._example,
+    "subgroups": subgroups._example,
 }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from torchdpcate._text import plain
 from torchdpcate.errors import InputError
 from torchdpcate.release.file import load_release
+from torchdpcate.verify.card_words import summary_rows
 
 
 def inspect(
@@ -48,8 +49,8 @@ def inspect(
 
     domain = loaded.domain
     print(f"release of {loaded.kind}: {domain.dimension} covariates, outcome range {domain.outcome_range:g}")
-    for name, value in loaded.summary().items():
-        print(f"{plain(name.replace('_', ' '))}: {plain(_short(value))}")
+    for name, value in summary_rows(loaded.summary()):
+        print(f"{plain(name)}: {plain(_short(value))}")
     Console().print(Markdown(loaded.privacy.to_markdown()))
 
 

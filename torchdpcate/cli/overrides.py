@@ -20,6 +20,7 @@ _ELSEWHERE = ("config_dir", "config_path", "config_name", "experimental_rerun")
 _OPEN = ("effect.shares",)  # settings by names of the user's choice, which the class that reads them checks
 _HYDRA = "hydra"  # Hydra's own settings, which it checks itself
 _NEAREST, _LIKE = 3, 0.6
+_NUISANCES_OF_ALL_RECORDS = ("auto", "additive")
 _SECOND_STAGE, _ON_ALL_RECORDS, _ON_TWO_BLOCKS = "second_stage", "adaptive", "linear"
 
 
@@ -70,8 +71,9 @@ def sweep_words(words: Sequence[str]) -> list[str]:
 def with_second_stage(words: Sequence[str]) -> list[str]:
     """Return the words with ``second_stage=linear`` where they choose what only the estimator on two blocks has.
 
-    That is another mechanism than the task's default, ``split``, ``screen``, ``tune`` or ``features``, or a setting of
-    its second stage or nuisances. A second stage that is given, also by an experiment, stays.
+    That is another learner or mechanism than the task's default, ``budget.division=blocks``, nuisances of two arms,
+    ``split``, ``screen``, ``tune`` or ``features``, or a setting of its second stage or nuisances. One that is
+    given, also by an experiment, stays.
 
     Args:
         words: Command-line words.
@@ -88,10 +90,13 @@ def with_second_stage(words: Sequence[str]) -> list[str]:
         return list(words)
     default, linear = brought({"task": used["task"]}), brought({**chosen, _SECOND_STAGE: _ON_TWO_BLOCKS})
     found = default["mechanism"] not in choices.get("mechanism", [used["mechanism"]])
+    found |= chosen.get("learner", default["learner"]) != default["learner"]
+    found |= chosen.get("nuisance", default["nuisance"]) not in _NUISANCES_OF_ALL_RECORDS
     for override in overrides:
         group, _, setting = override.key_or_group.partition(".")
         found |= group in ("split", "features")
         found |= group in ("screen", "tune") and choices.get(group) != ["none"]
+        found |= override.key_or_group == "budget.division" and "blocks" in _values(override)
         if setting and group in (_SECOND_STAGE, "nuisance"):
             own = settings_of(group, linear[group]) - settings_of(group, used[group])
             found |= setting.partition(".")[0] in own

@@ -127,8 +127,9 @@ class TaskSpec(ABC):
 
     def fit(self) -> None:
         """Fit the learner on the records."""
-        records: Any = self.study.records
-        self.learner.fit(records.x, records.a, records.y)
+        study: Any = self.study
+        records = study.records
+        self.learner.fit(records.x, records.a, records.y, study.own_propensity)
 
     def released(self) -> "Release":
         """Release, and return what was released."""

@@ -7,6 +7,7 @@ __getattr__, __dir__, __all__ = exports(
     {
         "constants": ["PlanConstants"],
         "settings": ["AdaptiveSecondStage"],
+        "noisy_newton": ["NoisyNewton"],
         "plan": ["ComposedPlan"],
         "shares": ["Shares", "total_mu"],
         "shrinkage": ["EmpiricalBayes"],

@@ -18,13 +18,14 @@ from torchdpcate.features.weighted_basis import Feature, WeightedBasis, all_feat
 from torchdpcate.privacy.budget import PrivacyBudget
 
 CONSTANT, LINEAR, RICH = "constant", "linear", "additive"
+RESIDUAL_SCALE = 1 / 12
+"""Residual scale that plans expect, in outcome ranges."""
 RUNGS = (CONSTANT, LINEAR, RICH)
 """What a plan asks of the effect: a constant, a linear function, or squares, products and waves beside it."""
 
 _INSIDE = 0.04  # residuals within the clip beyond its quantile, which is that of the residuals before
 _HEAD_WEIGHT = 0.3  # mean of min(pi, 1 - pi), planned
 _PROPENSITY_CURVATURE = 0.2
-_SCALE = 1 / 12  # planned residual scale, in outcome ranges
 
 
 @dataclass(frozen=True)
@@ -207,7 +208,7 @@ class ComposedPlan:
             scale: Residual scale S in outcome units, if anything public is known of it; None takes a twelfth of the
                 range.
         """
-        return self.expected_error * (outcome_range * _SCALE if scale is None else scale)
+        return self.expected_error * (outcome_range * RESIDUAL_SCALE if scale is None else scale)
 
     def constant(self) -> "ComposedPlan":
         """Return the same plan with the effect as one number."""

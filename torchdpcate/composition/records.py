@@ -16,7 +16,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.features.standardisation import Standardisation
 from torchdpcate.privacy.session import FitSession
 
-_LEAST_SCALE = 1 / 200  # of a residual scale, in outcome ranges
+LEAST_SCALE = 1 / 200  # of a residual scale, in outcome ranges
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +68,7 @@ def fit_composition(
 
     def residual_scale(residual: Tensor, step: str) -> float:
         found = quantile(residual.abs(), plan.huber_quantile, 0.0, y_range / 2, step)
-        return max(found, y_range * _LEAST_SCALE)
+        return max(found, y_range * LEAST_SCALE)
 
     u, a = domain.scale(records.x), records.a
     centre = quantile(records.y, 0.5, domain.outcome_low, domain.outcome_high, "centre")

@@ -14,7 +14,7 @@ from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import private_curvatures
 
 _TYPICAL = 0.95  # of a feature's mean square times 1/|psi|, in energies
-_HEAD_CURVATURE = 0.3
+HEAD_CURVATURE = 0.3
 _INTERCEPT = 2.0  # prior standard deviation of the logit's constant
 _OUTCOME_PRIOR, _PROPENSITY_PRIOR, _EFFECT_PRIOR = 2.0, 3.0, 4.0  # variances over planned ones: weak ridges
 _CLIPPED, _LOGISTIC = 0.5, 0.2  # variance of a record's pull, in squared bounds
@@ -111,15 +111,14 @@ class Regressions:
         regression, plan = self.plan.effect(self.two_levels), self.plan
         psi = regression.basis(z)
         weight = 1 / (psi.norm(dim=1) * torch.maximum(pi, 1 - pi))
-        planned = _HEAD_CURVATURE * regression.basis.energies
+        planned = HEAD_CURVATURE * regression.basis.energies
         d = private_curvatures(psi, weight * pi * (1 - pi), planned, 0.5, "effect curvatures", self.steps)
-        noise, curvature = self.steps.scale("effect", 2 * scale), plan.inside * plan.n * d
-        sampling = _EFFECT_CLIPPED * plan.n * d * scale**2
+        noise, curvature, sampling = _effect_noise(plan, d, scale)
         ridge = (noise**2 + sampling) / (curvature * _prior(regression, _EFFECT_PRIOR * scale**2, math.inf))
         g = psi * treatment[:, None]
         theta = self._solved(HuberFit(g, weight, residual, scale), "effect", curvature, ridge)
         estimates = theta * (curvature + ridge) / curvature
-        variances = (_WANDERING * noise**2 + sampling) / curvature.square()
+        variances = effect_variances(plan, d, scale)
         final = shrunk(regression, estimates, estimates, variances, scale, plan.constants.spike)
         return FittedEffect(regression, d, theta, estimates, variances, final, scale)
 
@@ -127,6 +126,24 @@ class Regressions:
         plan, constants = self.plan, self.plan.constants
         asked = FitPlan(step, curvature, ridge, plan.steps, plan.warm, constants.warm, constants.step_size)
         return self.solver.solve(fit, asked, self.steps)
+
+
+def effect_variances(plan: ComposedPlan, curvatures: Tensor, scale: float) -> Tensor:
+    """Return v, the variances of the effect's estimates by noise and sampling, [1 + p]: all from released numbers.
+
+    Args:
+        plan: The public plan.
+        curvatures: Released, [1 + p].
+        scale: S, released.
+    """
+    noise, curvature, sampling = _effect_noise(plan, curvatures, scale)
+    return (_WANDERING * noise**2 + sampling) / curvature.square()
+
+
+def _effect_noise(plan: ComposedPlan, curvatures: Tensor, scale: float) -> tuple[float, Tensor, Tensor]:
+    """Return the noise of the effect's gradient as one event, its curvatures and the variances of its sampling."""
+    noise = 2 * scale / plan.shares.of("effect")  # none without privacy, where mu is infinite
+    return noise, plan.inside * plan.n * curvatures, _EFFECT_CLIPPED * plan.n * curvatures * scale**2
 
 
 def shrunk(

@@ -27,12 +27,10 @@ def private_screening(u: Tensor, residual: Tensor, kept: int, steps: NoisySteps)
     """
     n = len(u)
     scores = torch.cat([_strengths(part, residual) for part in u.split(max(1, _BATCH // n), 1)]).cpu()
+    if not steps.private:
+        return tuple(sorted(scores.topk(kept).indices.tolist()))
     event = steps.pay("screening", count=kept)
-    if event is None:
-        chosen = scores.topk(kept).indices.tolist()
-    else:
-        chosen = gumbel_top_k(scores, kept, event, steps.session.noise, 2 + summation_error(n, 1.0))
-    return tuple(sorted(chosen))
+    return tuple(sorted(gumbel_top_k(scores, kept, event, steps.session.noise, 2 + summation_error(n, 1.0))))
 
 
 def _strengths(u: Tensor, r: Tensor) -> Tensor:

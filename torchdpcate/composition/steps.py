@@ -7,11 +7,12 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.shares import Shares
+from torchdpcate.errors import InputError
 from torchdpcate.privacy.events import GaussianEvent
 from torchdpcate.privacy.mechanisms import GaussianMechanism
 from torchdpcate.privacy.session import FitSession
 
-_FINE = 2.0**-39  # of a noise scale: more than the fine grid's rounding of a number, over a multiplier of at least 1/2
+_FINE = 2.0**-39  # of a noise scale: twice the fine grid's step
 _ROUNDING = 2.0**-52  # of a float64, twice what one operation errs by
 
 
@@ -66,7 +67,10 @@ class NoisySteps:
         Arguments are those of ``noisy``; the grid's rounding is part of the sensitivity.
         """
         values, noise = values.detach().cpu().double(), self.session.noise
-        scale = event.noise_multiplier * sensitivity * (1 + math.sqrt(len(values)) * _FINE)
+        rounding = math.sqrt(len(values)) * event.noise_multiplier * _FINE  # over the sensitivity, at most
+        if rounding > 1:
+            raise InputError(f"size = {len(values)}: too many numbers for noise of {event.noise_multiplier:g}")
+        scale = event.noise_multiplier * sensitivity * (1 + rounding)
         step = noise.fine_grid(scale)
         return noise.released(torch.round(values / step) * step + noise.fine_gaussian(len(values), scale))
 

@@ -9,7 +9,7 @@ from torchdpcate.composition.steps import NoisySteps, summation_error
 from torchdpcate.features.standardisation import Standardisation
 
 _SQUARES = 0.65  # of mu^2 for the second moments, at no cost beside the first: see private_standardisation
-_LEAST_VARIANCE = 0.01  # of a covariate on [-1, 1]
+LEAST_VARIANCE = 0.01  # of a covariate on [-1, 1]
 _EDGE = 1.4  # of the eigenvalues of pure noise, over sd sqrt(k)
 
 
@@ -52,7 +52,7 @@ def private_standardisation(u: Tensor, steps: NoisySteps) -> Standardisation:
     noisy = steps.release("moments", sums, 1 + 2 * summation_error(n, 1.0)) / n
     mean = (2 * root * noisy[:k]).clamp(-1, 1)
     square = root * noisy[k:] / math.sqrt(_SQUARES)
-    return Standardisation(mean, (square - mean.square()).clamp(_LEAST_VARIANCE, 1).sqrt())
+    return Standardisation(mean, (square - mean.square()).clamp(LEAST_VARIANCE, 1).sqrt())
 
 
 def private_rotation(z: Tensor, steps: NoisySteps) -> Tensor | None:

@@ -68,6 +68,11 @@ class KnownPropensity(ABC):
     def entry(self) -> Any:
         """Return plain types, fit for JSON, from which ``known_propensity`` makes the same."""
 
+    @property
+    def stated(self) -> float | str | list[float]:
+        """What privacy statements say of it: a number, one a level, or the name of a column."""
+        return self.entry()  # type: ignore[no-any-return]
+
 
 @dataclass(frozen=True)
 class ConstantPropensity(KnownPropensity):
@@ -145,8 +150,13 @@ class StratumPropensity(KnownPropensity):
             self.covariate, self.levels, self.values, tuple(chosen.index(position) for position in self.positions)
         )
 
+    @property
+    def stated(self) -> list[float]:
+        """The value of each level."""
+        return list(self.values)
+
     def entry(self) -> dict[str, dict[str, float]]:
-        """Return the value of each level."""
+        """Return the value of each level, by its name."""
         return {self.covariate: {str(level): value for level, value in zip(self.levels, self.values, strict=True)}}
 
 

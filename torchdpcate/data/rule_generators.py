@@ -47,7 +47,8 @@ class GaussianRuleStudy(GeneratedStudy):
     def domain(self) -> Domain:
         """Return the public facts of the law of these data."""
         box = ([self.low] * self.dimension, [self.high] * self.dimension)
-        return Domain(*box, *self.outcome_bounds(), self.overlap(), origin=self._origin())
+        trial = self.trial_propensity
+        return Domain(*box, *self.outcome_bounds(), self.overlap(), origin=self._origin(), propensity=trial)
 
     def draw(self, n: int, generator: torch.Generator) -> CausalData:
         """Return n samples.

@@ -253,6 +253,10 @@ class TableSchema:
             )
         return self
 
+    def own_propensity(self, records: CausalData) -> Tensor | None:
+        """Return what learners' ``fit`` takes as propensity: that of the records if the domain names a column of it."""
+        return None if self.propensity_column is None else records.propensity
+
     @property
     def origins(self) -> dict[str, str]:
         """Where the bounds of the outcome and of each covariate come from, by the column's name in the table."""

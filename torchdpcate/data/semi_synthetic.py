@@ -13,7 +13,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_split
 from torchdpcate.data.study import Study, StudySource, record_average
-from torchdpcate.data.surfaces import GeneratedSurface, Surface
+from torchdpcate.data.surfaces import GeneratedSurface, Surface, known_propensity_of
 from torchdpcate.data.table import public_subsample, table_name
 
 
@@ -22,6 +22,9 @@ class SemiSynthetic(StudySource):
 
     The queries are held-out rows, with the truth there: research data, never to be released about
     people who did not agree to it.
+
+    A propensity that the domain knows is that of the surface's treatment too, and a column of it is read with the
+    covariates.
 
     Args:
         path: csv, csv.gz or parquet of covariates, or a list of such files.
@@ -80,10 +83,12 @@ class SemiSynthetic(StudySource):
         rows = public_subsample(len(x), self.n, self.seed)
         drawn = surface.draw(x[rows], rows, schema, self.path, self.seed)
         origin = f"surface {surface.name}: stated by it, not read off the records"
-        schema = schema.with_outcome_bounds(*drawn.bounds, origin=origin)
+        schema = schema.with_outcome_bounds(*drawn.bounds, origin=origin, kind=drawn.kind)
         y = outcome_within(drawn.y, schema)
         train, held_out = public_split(len(rows), self.train_fraction, self.seed, "held-out")
+        known = known_propensity_of(x[rows], rows, schema, self.path)
         records = CausalData.from_arrays(x[rows[train]], drawn.a[train], y[train])
+        records = records.with_propensity(None if known is None else known[train])
         name, truth = f"{table_name(self.path)}_{surface.name}", partial(surface.effect_at, schema=schema)
         average = partial(record_average, drawn.effect[train], records.a)
         if self.queries_path is not None or self.public_queries:

@@ -42,6 +42,11 @@ class Study:
         """Public bounds of the encoded columns."""
         return self.schema.domain
 
+    @property
+    def own_propensity(self) -> Tensor | None:
+        """Each record's propensity [n], as learners' ``fit`` takes it; None unless the domain names a column of it."""
+        return self.schema.own_propensity(self.records)
+
 
 @dataclass(frozen=True, eq=False)
 class StreamedStudy:

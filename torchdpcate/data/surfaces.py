@@ -12,8 +12,9 @@ from torch import Tensor
 
 from torchdpcate.data._columns import numeric_column
 from torchdpcate.data._frames import about, read_frame
-from torchdpcate.data.domain import check_bounds, to_number
-from torchdpcate.data.records import check_treatment
+from torchdpcate.data._rows import with_known_propensity
+from torchdpcate.data.domain import Domain, check_bounds, to_number
+from torchdpcate.data.records import CausalData, check_treatment
 from torchdpcate.data.schema import Numeric, TableSchema
 from torchdpcate.data.split import public_generator
 from torchdpcate.errors import InputError
@@ -21,12 +22,13 @@ from torchdpcate.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """Treatment a [n], outcome y [n], true effect [n], and the public bounds (low, high) of y."""
+    """Treatment a [n], outcome y [n], true effect [n], the public bounds (low, high) of y, and its kind."""
 
     a: Tensor
     y: Tensor
     effect: Tensor
     bounds: tuple[float, float]
+    kind: str = "continuous"
 
 
 class Surface(ABC):
@@ -65,7 +67,8 @@ class GeneratedSurface(Surface):
 
     :math:`\gamma_j \sim U[0, 1]`, :math:`\beta_j \sim U[-1, 1]`, :math:`\varepsilon \sim U[-s, s]`.
     The outcome lies in :math:`[-1 + \min(0, \tau_{lo}) - s, 1 + \max(0, \tau_{hi}) + s]`: public by
-    construction, whatever the records are. The propensity keeps the domain's overlap.
+    construction, whatever the records are. The propensity keeps the domain's overlap; one that the domain knows takes
+    its place.
 
     Args:
         effect: ``"smooth"``: 1 + sin(pi u1) + u2 u3, in [-1, 3]; ``"linear"``: 1 + u1; ``"constant"``: 1.
@@ -101,7 +104,8 @@ class GeneratedSurface(Surface):
         generator = public_generator(seed, "surface")
         gamma = torch.rand(u.shape[1], generator=generator, dtype=torch.float64)
         tau = _EFFECTS[self.effect].of(u)
-        a = draw_treatment(u, schema.domain.overlap, self.confounding, seed)
+        known = known_propensity_of(x, rows, schema, path)
+        a = draw_treatment(u, schema.domain.overlap, self.confounding, seed, known)
         epsilon = self.noise * (2.0 * torch.rand(len(x), generator=generator, dtype=torch.float64) - 1.0)
         return Outcomes(a, u @ gamma / u.shape[1] + tau * a + epsilon, tau, self.outcome_bounds())
 
@@ -157,7 +161,7 @@ class GivenOutcomes(Surface):
 
     def draw(self, x: Tensor, rows: Tensor, schema: TableSchema, path: Any, seed: int) -> Outcomes:
         """Look the potential outcomes up, and draw the treatment if no column has it."""
-        path = path if self.path is None else self.path
+        covariates, path = path, path if self.path is None else self.path
         values = self._read(path, rows)
         y0, y1 = (self._event(values[name]) for name in _pair(self.outcomes, "outcomes"))
         effect = y1 - y0
@@ -166,13 +170,21 @@ class GivenOutcomes(Surface):
             effect = mu1 - mu0
         if self.treatment is None:
             u = _modifiers(x, schema, None)
-            a = draw_treatment(u, schema.domain.overlap, self.confounding, seed)
+            known = known_propensity_of(x, rows, schema, covariates)
+            a = draw_treatment(u, schema.domain.overlap, self.confounding, seed, known)
         else:
             a = values[self.treatment]
             with about(path):
                 check_treatment(a, f"treatment column {self.treatment!r}")
-        low, high = self.bounds or (schema.domain.outcome_low, schema.domain.outcome_high)
-        return Outcomes(a, torch.where(a == 1, y1, y0), effect, check_bounds("data.surface.bounds", low, high))
+        domain = schema.domain
+        low, high = check_bounds("data.surface.bounds", *(self.bounds or (domain.outcome_low, domain.outcome_high)))
+        return Outcomes(a, torch.where(a == 1, y1, y0), effect, (low, high), self._kind(domain, low, high))
+
+    def _kind(self, domain: Domain, low: float, high: float) -> str:
+        """Return the outcome's kind: an event's, or the domain's where its bounds are kept."""
+        if self.event_below is not None:
+            return "binary" if (low, high) == (0.0, 1.0) else "continuous"
+        return domain.outcome_kind if self.bounds is None else "continuous"
 
     def _read(self, path: Any, rows: Tensor) -> dict[str, Tensor]:
         names = [*self.outcomes, *(self.means or ()), *([self.treatment] if self.treatment else ())]
@@ -186,11 +198,26 @@ class GivenOutcomes(Surface):
         return value if self.event_below is None else (value < self.event_below).to(torch.float64)
 
 
-def draw_treatment(u: Tensor, overlap: float, confounding: float, seed: int) -> Tensor:
-    """Draw A [n], P(A = 1) = overlap + (1 - 2 overlap) sigmoid(confounding u'beta), beta_j ~ U[-1, 1]."""
+def known_propensity_of(x: Tensor, rows: Tensor, schema: TableSchema, path: Any) -> Tensor | None:
+    """Return the propensity that the schema knows, [n], of covariates x [n, q] in these rows of a file; else None.
+
+    Raises:
+        InputError: Its column is not in the file, or has other values than propensities.
+    """
+    column, own = schema.propensity_column, None
+    if column is not None:
+        with about(path):
+            own = torch.from_numpy(numeric_column(read_frame(path, [column])[column], column))[rows]
+    zero = x.new_zeros(len(x))
+    return with_known_propensity(CausalData(x, zero, zero, own), schema).propensity
+
+
+def draw_treatment(u: Tensor, overlap: float, confounding: float, seed: int, known: Tensor | None = None) -> Tensor:
+    """Draw A [n], P(A = 1) = overlap + (1 - 2 overlap) sigmoid(confounding u'beta), beta_j ~ U[-1, 1], or as known."""
     generator = public_generator(seed, "treatment")
     beta = 2.0 * torch.rand(u.shape[1], generator=generator, dtype=torch.float64) - 1.0
-    pi = overlap + (1.0 - 2.0 * overlap) * torch.sigmoid(confounding * (u @ beta))
+    drawn = overlap + (1.0 - 2.0 * overlap) * torch.sigmoid(confounding * (u @ beta))
+    pi = drawn if known is None else known
     return (torch.rand(len(u), generator=generator, dtype=torch.float64) < pi).to(torch.float64)
 
 

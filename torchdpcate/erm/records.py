@@ -110,7 +110,7 @@ class StackedRecords(Records):
     @classmethod
     def of(cls, records: CausalData, features: FeatureMap, domain: Domain) -> "StackedRecords":
         """Return records within the domain as a batch of its own: the caller's arrays may change."""
-        copied = CausalData(records.x.clone(), records.a.clone(), records.y)
+        copied = records.copy()
         return cls(make_batch(copied, features, domain))
 
     @property
@@ -199,7 +199,7 @@ class StreamedRecords(Records):
 def _within(records: CausalData, domain: Domain) -> CausalData:
     """Move records into the domain: what was checked once may be read otherwise later, and sums must not follow it."""
     x, y = domain.clip_covariates(torch.nan_to_num(records.x)), torch.nan_to_num(records.y)
-    return CausalData(x, (records.a > 0.5).double(), y)
+    return CausalData(x, (records.a > 0.5).double(), y, records.propensity)
 
 
 def make_batch(records: CausalData, features: FeatureMap, domain: Domain) -> Batch:

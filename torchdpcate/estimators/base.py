@@ -1,5 +1,6 @@
 """What every estimator does: it checks records, opens the session of a fit, and guards its releases."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,8 +15,9 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.guarantee import Condition, Guarantee, own_code
+from torchdpcate.estimators.planned_noise import PlannedNoise
+from torchdpcate.privacy.budget import PrivacyBudget, integer
+from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, own_code
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.statement import PrivacyStatement, make_statement
@@ -72,6 +74,22 @@ class PrivateEstimator(BaseEstimator, ABC):
     @abstractmethod
     def plan(self, *args: Any, **settings: Any) -> Any:
         """Return what noise to expect, from public facts; nothing is spent."""
+
+    def expected_noise(self, n: int) -> PlannedNoise:
+        """Return the noise to expect in a release from n records, in outcome units, by public facts alone.
+
+        No record is needed and no fit: all estimators can be compared by it before anything is spent. One that does not
+        say returns noise that is not known.
+
+        Args:
+            n: Number of records.
+
+        Raises:
+            InputError: No budget, or settings that could not be released.
+        """
+        budget, domain = self._planned(n), TableSchema.of(self.domain).domain
+        level = Level.CONDITIONAL if self._own_learner() else Level.CERTIFIED
+        return PlannedNoise(math.nan, "the release", domain.outcome_range, n, budget, {}, level)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "n_features_in_")
@@ -153,6 +171,17 @@ class PrivateEstimator(BaseEstimator, ABC):
             public=public,
             bounds_origin=self.schema_.domain.origin,
         )
+
+    def _planned(self, n: int) -> PrivacyBudget:
+        """Return the budget that a plan for n records is made of.
+
+        Raises:
+            InputError: No budget, or n is not a positive integer.
+        """
+        integer("n", n, least=1)
+        if self.budget is None:
+            raise InputError("budget = None: without privacy there is no noise to plan; give a budget")
+        return self.budget
 
     def _require_fitted(self, what: str) -> None:
         if not self.__sklearn_is_fitted__():

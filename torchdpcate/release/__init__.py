@@ -18,6 +18,7 @@ __getattr__, __dir__, __all__ = exports(
         "rule": ("RuleRelease",),
         "statement": ("PrivacyStatement", "make_statement"),
         "statistics": ("StatisticsRelease",),
+        "subgroups": ("SubgroupRelease",),
         "views": ("clipped", "monotone"),
     },
 )

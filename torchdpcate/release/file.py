@@ -30,6 +30,7 @@ _CLASSES = {  # of a release, by the kind under which a file knows it; imported 
     "queries": "release.QueryRelease",
     "rule": "rule.RuleRelease",
     "statistics": "statistics.StatisticsRelease",
+    "subgroups": "subgroups.SubgroupRelease",
 }
 _NO_ORIGIN = "not recorded (a file of format version 1)"
 

@@ -74,6 +74,27 @@ def half_width(level: float, gaussian: Tensor, laplace: Tensor, polytope: Tensor
     return widths
 
 
+def noise_deviation(laplace: Tensor, polytope: Tensor | None = None) -> Tensor:
+    r"""Return the standard deviation of Laplace parts and root-polytope noise together, [runs].
+
+    .. math:: \mathrm{var} = 2 \sum_k b_k^2 + 6 \sum_j c_j^2 - 1.2 \Big(\sum_j c_j\Big)^2
+
+    V has covariance 4.8 on its diagonal and -1.2 off it (``RootPolytopeMechanism``).
+
+    Args:
+        laplace: b, [runs, k].
+        polytope: c, [runs, 4]; None where there is none.
+
+    Example:
+        >>> noise_deviation(torch.tensor([[3.0, 4.0]])).tolist(), noise_deviation(torch.zeros(1, 0), torch.eye(4)[:1])
+        ([7.071067810058594], tensor([2.1909]))
+    """
+    variance = 2 * laplace.square().sum(1)
+    if polytope is not None:
+        variance = variance + 6 * polytope.square().sum(1) - 1.2 * polytope.sum(1).square()
+    return variance.sqrt()
+
+
 @dataclass(frozen=True)
 class IntervalLaw:
     """Law of the error of one estimate, in the estimate's units; parts as in ``half_width``.

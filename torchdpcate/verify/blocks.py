@@ -6,6 +6,7 @@ from typing import Any
 
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.stated import RECORDS
+from torchdpcate.estimators.cate.mechanisms.composed import Composed
 from torchdpcate.estimators.cate.recompute import is_learner, score_of
 from torchdpcate.estimators.recompute import batch_problems
 from torchdpcate.nuisance.convex_model import ConvexNuisances
@@ -43,7 +44,7 @@ def block_problems(release: Release, facts: Mapping[str, Any]) -> Iterator[str]:
         return
     try:
         yield from _sizes(release)
-        if isinstance(release, FunctionRelease | QueryRelease):
+        if isinstance(release, FunctionRelease | QueryRelease) and not _is_composed(release):
             yield from _first_stage(release, facts)
     except (InputError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         yield "its split, its blocks and its charges are not those of one release"
@@ -81,6 +82,8 @@ def _rule_blocks(release: RuleRelease) -> Iterator[str]:
 def _pair(release: Release) -> tuple[str, str] | None:
     """Return the two blocks that the split makes, the first its share; None where there is no split, or others."""
     privacy, split = release.privacy, release.privacy.public.get("split")
+    if _is_composed(release):
+        return None  # one block, which its mechanism checks with all of its charges
     if isinstance(release, FunctionRelease | QueryRelease):
         return FOLDS if split == TWO_FOLDS else (NUISANCE, SECOND_STAGE)
     if split is None or isinstance(release, AverageEffectRelease):
@@ -89,6 +92,11 @@ def _pair(release: Release) -> tuple[str, str] | None:
         return NUISANCE, SCORING
     tuned = "candidates" in privacy.public
     return (WEIGHTS, RECORDS) if isinstance(release, RuleRelease) and not tuned else None
+
+
+def _is_composed(release: Release) -> bool:
+    """Whether it is of a composition on all records."""
+    return release.privacy.mechanism == Composed.name
 
 
 def _first_stage(release: Release, facts: Mapping[str, Any]) -> Iterator[str]:

@@ -5,6 +5,7 @@ from html import escape
 from typing import Any
 
 from torchdpcate._text import plain
+from torchdpcate.verify.card_words import summary_rows
 from torchdpcate.verify.deployments import FIELDS
 
 _BLANK = '<i class="blank">to be filled in by the curator</i>'
@@ -94,7 +95,7 @@ def card_html(card: Mapping[str, Any]) -> str:
 
 
 def _summary(summary: Mapping[str, Any]) -> str:
-    rows = [(name.replace("_", " "), _found(value)) for name, value in summary.items()]
+    rows = [(name, _found(value)) for name, value in summary_rows(summary)]
     return _section("What it says", _rows(rows)) if rows else ""
 
 

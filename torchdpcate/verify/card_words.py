@@ -1,7 +1,7 @@
 """What a card says in words: for a reader without mathematics, and in the registry's fields."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torchdpcate.privacy.charge import Purpose
@@ -72,6 +72,28 @@ _OUTSIDE = {
     "refuse": "Values outside the public bounds are refused or moved to them, record by record.",
     "clip": "Covariates outside the public bounds are moved to them, of records and queries alike; so are outcomes.",
 }
+
+
+def summary_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Return name and value of each entry of a release's summary; of a list of mappings, each one's words in a line.
+
+    Example:
+        >>> list(summary_rows({"cells": [{"cell": "sex = f", "estimate": 0.25, "low": 0.125}], "interval_level": 0.9}))
+        [('sex = f', 'estimate 0.25, low 0.125'), ('interval level', 0.9)]
+    """
+    for name, value in summary.items():
+        if isinstance(value, list) and value and all(isinstance(entry, Mapping) for entry in value):
+            for entry in value:
+                (_, title), *rest = entry.items()
+                yield str(title), ", ".join(f"{key} {_number(found)}" for key, found in rest)
+        else:
+            yield name.replace("_", " "), value
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, list):
+        return " to ".join(map(_number, value))
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def own_words(release: Release) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from torchdpcate.errors import ReleaseFileError, VerificationError
+from torchdpcate.estimators.cate.mechanisms.composed import Composed
 from torchdpcate.estimators.cate.mechanisms.plug_in import PlugIn
 from torchdpcate.estimators.recompute import UNFIT
 from torchdpcate.privacy.charge import ARMS, OUTCOME, SCREENING, Charge, Purpose
@@ -133,7 +134,8 @@ def _unpaid(file: ReleaseFile, privacy: PrivacyStatement) -> Iterator[str]:
     fitted = Purpose.NUISANCES in purposes or any(isinstance(c.event, DPSGDEvent) for c in privacy.charges)
     if privacy.claims and any(name.startswith("nuisances.") for name in file.tensors) and not fitted:
         yield "it holds nuisances, but no charge is for their training"
-    if privacy.claims and json.loads(file.metadata["facts"]).get("columns") and SCREENING not in charges:
+    chosen = SCREENING in charges or Charge(Purpose.RELEASE, Composed.name, "screening") in charges
+    if privacy.claims and json.loads(file.metadata["facts"]).get("columns") and not chosen:
         yield "it uses chosen columns, but no charge is for choosing them"
     for name, value, charge in _PAID:
         charged = Purpose.CANDIDATE in purposes or charge in charges

@@ -14,14 +14,17 @@ from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
 from torchdpcate.estimators.mechanism import ReleaseMechanism, Stated
 from torchdpcate.estimators.rules.mechanisms import STATED_MECHANISMS
 from torchdpcate.estimators.selection.recompute import CHOICES
+from torchdpcate.estimators.subgroups.mechanism import SUBGROUP_MECHANISMS
 from torchdpcate.privacy.charge import Purpose
 from torchdpcate.privacy.guarantee import Level, is_library_class
 from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.policy import PolicyRelease
 from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.release.rule import RuleRelease
 from torchdpcate.release.statement import TUNING
 from torchdpcate.release.statistics import StatisticsRelease
+from torchdpcate.release.subgroups import SubgroupRelease
 
 FAMILIES: tuple[Mapping[str, ReleaseMechanism], ...] = (
     MECHANISMS,
@@ -29,6 +32,7 @@ FAMILIES: tuple[Mapping[str, ReleaseMechanism], ...] = (
     CHOICES,
     EFFECT_ESTIMATORS,
     AVERAGE_MECHANISMS,
+    SUBGROUP_MECHANISMS,
 )
 """Mechanisms by the names that statements give them, family by family."""
 
@@ -75,11 +79,13 @@ COMMON_CONDITIONS = (
 _EFFECT = (Purpose.NUISANCES, Purpose.SCREENING, Purpose.THRESHOLD, Purpose.TUNING, Purpose.RELEASE)
 PURPOSES: Mapping[str, tuple[Purpose, ...]] = {
     **dict.fromkeys((FunctionRelease.kind, QueryRelease.kind, StatisticsRelease.kind), _EFFECT),
+    ComposedRelease.kind: (Purpose.RELEASE,),
     RuleRelease.kind: (
         *(Purpose.WEIGHTS, Purpose.OUTCOME, Purpose.RELEASE),
         *(Purpose.CANDIDATE, Purpose.CHOICE, Purpose.CROSS_VALIDATION),
     ),
     PolicyRelease.kind: (Purpose.NUISANCES, Purpose.RELEASE),
+    SubgroupRelease.kind: (Purpose.WEIGHTS, Purpose.RELEASE),
     AverageEffectRelease.kind: (Purpose.NUISANCES, Purpose.WEIGHTS, Purpose.OUTCOME_MODEL, Purpose.RELEASE),
 }
 """What charges are for, by kind of release."""

@@ -143,7 +143,7 @@ def test_weights_outside_their_bound_are_refused(value):
         weights.weights(CausalData(y[:, None], y, y))
 
 
-@pytest.mark.parametrize("value", [0.0, 1.0, -0.3, float("nan"), None])
+@pytest.mark.parametrize("value", [0.0, 1.0, -0.3, float("nan")])
 def test_a_propensity_outside_its_range_is_refused(value):
     with pytest.raises(InputError, match="propensity = "):
         KnownWeights(value)
@@ -159,8 +159,6 @@ def test_a_column_must_be_there_and_lie_strictly_inside():
 def test_unknown_names_are_refused():
     with pytest.raises(InputError, match="choose one of constant, entropy, ipw, known, mmd, private"):
         WEIGHTS.make("nearest", WeightScheme)
-    with pytest.raises(InputError, match="say which propensity"):
-        WEIGHTS.make("known", WeightScheme)
 
 
 @pytest.mark.parametrize("scheme", [LogisticWeights(), TiltingWeights(), MMDWeights()], ids=lambda s: s.name)

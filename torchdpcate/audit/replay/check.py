@@ -141,7 +141,7 @@ def learner_pipeline(
 
     def pipeline(records: CausalData, noise: NoiseSource) -> Run:
         fresh = clone(learner).set_params(noise=noise, ledger_path=None)
-        fresh.fit(records.x, records.a, records.y)
+        fresh.fit(records.x, records.a, records.y, TableSchema.of(learner.domain).own_propensity(records))
         if release == "function":
             return Run(fresh.release_function(mechanism), fresh)
         return Run(fresh.release_queries(points, mechanism), fresh)
@@ -180,7 +180,10 @@ def neighbours_for_replay(
         for corner, y in zip(corners, outcomes, strict=True):
             x, a, outcome_ = records.x.clone(), records.a.clone(), records.y.clone()
             x[index], a[index], outcome_[index] = corner, 1 - a[index], y
-            made.append(CausalData(x, a, outcome_))
+            known = None if records.propensity is None else records.propensity.clone()
+            if known is not None and schema.propensity_column is not None:
+                known[index] = 1 - known[index]  # within bounds that lie evenly about a half
+            made.append(CausalData(x, a, outcome_, known))
     return made
 
 

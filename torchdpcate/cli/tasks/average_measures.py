@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from torchdpcate._files import PRIVATE, atomic_path
 from torchdpcate._text import spreadsheet_cell
 from torchdpcate.cli.run import say_warning
-from torchdpcate.data.records import CausalData
 from torchdpcate.data.study import StreamedStudy, Study, record_average
 from torchdpcate.errors import NumericalError
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -42,10 +41,10 @@ _ERRORS = {
 
 def fit_study(learner: AverageEffectLearner, study: Study | StreamedStudy) -> AverageEffectLearner:
     """Fit a learner on the records of a study, whole or batch by batch, and return it."""
+    if isinstance(study, StreamedStudy):
+        return learner.fit_stream(study.records)
     records = study.records
-    if isinstance(records, CausalData):
-        return learner.fit(records.x, records.a, records.y)
-    return learner.fit_stream(records)
+    return learner.fit(records.x, records.a, records.y, study.own_propensity)
 
 
 def unreleased(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,7 +15,8 @@ from torch import Tensor
 
 from torchdpcate._files import PRIVATE
 from torchdpcate.cli.task import Measure, TaskSpec
-from torchdpcate.cli.words import words
+from torchdpcate.cli.words import choices, words
+from torchdpcate.composition.linear_fit import Solver
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError
@@ -27,6 +29,7 @@ from torchdpcate.evaluation.figures import effect_figure, save_figure
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.release import EffectRelease
 from torchdpcate.release.views import noise_scales
+from torchdpcate.second_stage.recipes import SecondStage
 from torchdpcate.second_stage.stage import RKHSStage
 
 if TYPE_CHECKING:
@@ -81,7 +84,12 @@ class Effects(TaskSpec):
         if not isinstance(self.mechanism, Mechanism):
             given = words().get("mechanism")
             raise InputError(f"mechanism = {given}: chooses a policy; use it with task=policy_selection")
+        division = config.budget.division
+        if division not in ("composed", "blocks"):
+            raise InputError(f"budget.division = {division}: choose composed or blocks")
         if isinstance(self.mechanism, Composed):
+            if division == "blocks":
+                raise InputError("budget.division = blocks: second_stage=adaptive is one composition; choose linear")
             return config
         left = {name: getattr(self.mechanism, name) for name in ("loss", "noise_ratio")}
         open_ = {k: v for k, v in left.items() if k in config.second_stage and config.second_stage[k] is None}
@@ -98,10 +106,10 @@ class Effects(TaskSpec):
             domain=self.study.schema,
             budget=budget,
             nuisance=None if self._composed else instantiate(config.nuisance),
-            second_stage=instantiate(config.second_stage),
+            second_stage=self._second_stage(),
             trainer=instantiate(config.trainer),
             seed=config.seed,
-            filter="gaussian" if self.mechanism.gaussian and budget is not None else "sums",
+            filter="gaussian" if self._by_gaussian_filter(budget) else "sums",
             **rest,
         )
 
@@ -251,6 +259,20 @@ class Effects(TaskSpec):
         learner.fit(records.x, records.a, records.y)
         return torch.as_tensor(learner.release_function().effect(queries))
 
+    def _second_stage(self) -> SecondStage | AdaptiveSecondStage:
+        """Return the second stage; that of a composition takes the nuisances' solver."""
+        nuisance, second_stage = instantiate(self.config.nuisance), instantiate(self.config.second_stage)
+        if isinstance(second_stage, AdaptiveSecondStage) != isinstance(nuisance, Solver):
+            chosen = choices(self.config, ["nuisance", "second_stage"])
+            raise InputError(
+                f"nuisance = {chosen['nuisance']}: not for second_stage = {chosen['second_stage']}; adaptive takes "
+                "nuisance=auto or additive, others mlp, convex, linear or narrow"
+            )
+        return replace(second_stage, solver=nuisance) if isinstance(nuisance, Solver) else second_stage
+
+    def _by_gaussian_filter(self, budget: PrivacyBudget | None) -> bool:
+        return self.mechanism.gaussian and budget is not None and not self._composed
+
     @property
     def _composed(self) -> bool:
         """Whether all is one composition."""
@@ -265,7 +287,9 @@ class Effects(TaskSpec):
     def _nonprivate(self) -> CATELearner | None:
         """The same learner without privacy, where the truth is known, for comparison."""
         records = self.study.records
-        return None if self.study.effect is None else self.make(None).fit(records.x, records.a, records.y)
+        if self.study.effect is None:
+            return None
+        return self.make(None).fit(records.x, records.a, records.y, self.study.own_propensity)
 
     @property
     def _covariate(self) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import torch
 from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from torch import Tensor
 
 from torchdpcate._files import PRIVATE, write_text
@@ -77,7 +77,7 @@ class Rules(TaskSpec):
     release: RuleRelease
 
     def checked(self, config: DictConfig) -> DictConfig:
-        """Fill in the propensity of a generated trial, and refuse other records without one."""
+        """Refuse what no learner would ever see."""
         if not isinstance(config.rule, DictConfig):
             tasks = ", ".join(tasks_of(type(self)))
             raise InputError(f"rule = {config.rule}: the task says which rule; choose a task of {tasks}")
@@ -88,16 +88,7 @@ class Rules(TaskSpec):
                 f"features = {words().get('features')}: made of trained nuisances, and a rule has none; choose "
                 "identity, legendre, fourier or nystrom"
             )
-        if OmegaConf.select(config, "weights.propensity", default="") is not None:
-            return config
-        known = getattr(instantiate(config.data), "trial_propensity", None)
-        if known is None:
-            raise InputError(
-                f"weights.propensity: task={self.name} needs P(A = 1 | x) of these records; give "
-                "weights.propensity=0.5 (a trial's), weights.propensity=COLUMN (the covariate that holds it), or "
-                "weights=private (a private one)"
-            )
-        return OmegaConf.merge(config, {"weights": {"propensity": known}})  # type: ignore[return-value]
+        return config
 
     def make(self, budget: PrivacyBudget | None, **rest: Any) -> RuleLearner | PrivatelyTunedRule:
         """Return the rule's learner, or one that tries several and chooses privately; see the class above."""
@@ -164,7 +155,7 @@ class Rules(TaskSpec):
     def _nonprivate(self) -> RuleLearner:
         records = self.study.records
         learner: Any = self.make(None)
-        return learner.fit(records.x, records.a, records.y)
+        return learner.fit(records.x, records.a, records.y, self.study.own_propensity)
 
     @cached_property
     def _noise(self) -> NoiseReport:
@@ -195,7 +186,7 @@ class Rules(TaskSpec):
         from torchdpcate.evaluation.rules import policy_value
 
         records = self.study.records
-        propensity, decisions = self._fitted.weights_.propensity(records.x), self._decisions(records.x)
+        propensity, decisions = self._fitted.weights_.of(records), self._decisions(records.x)
         if propensity is None:
             return dict.fromkeys(f"value{name}" for name in decisions)
         values = {name: policy_value(d, records.a, records.y, propensity) for name, d in decisions.items()}

@@ -81,6 +81,12 @@ class BalancedDifference(EffectEstimator):
         sums = dict(zip(self.parts, total(_terms(facts)).T, strict=True))
         return _estimate(sums, facts, {})
 
+    def planned(self, total: Total, facts: EffectFacts, epsilons: Mapping[str, float]) -> NoisyEstimate:
+        """See ``EffectEstimator``."""
+        sums = dict(zip(self.parts, total(_terms(facts)).T, strict=True))
+        noise = self.mechanisms(facts, epsilons)
+        return _estimate(sums, facts, {part: mechanism.released_scale(1) for part, mechanism in noise.items()})
+
     def public(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, Any]:
         """Return the noise scales of the sums, of outcomes scaled to [0, 1]."""
         return {f"scale_{part}": noise.released_scale(1) for part, noise in self.mechanisms(facts, epsilons).items()}

@@ -1,5 +1,6 @@
 """Private average effects by covariate balancing: weights, an outcome model, a balanced difference."""
 
+import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
@@ -25,7 +26,9 @@ from torchdpcate.estimators.average.plan import (
     make_plan,
     noiseless_plan,
 )
+from torchdpcate.estimators.average.planned import planned_average, typical_records, weights_noise
 from torchdpcate.estimators.average.stages import learn, total_of
+from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.features.maps import FeatureMap, conditions_of
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.guarantee import Condition, Level, own_code
@@ -147,6 +150,29 @@ class CovariateBalancingEffect(AverageEffectLearner):
             shares=self.shares,
             slope_bound=self.slope_bound,
             **settings,
+        )
+
+    def expected_noise(self, n: int) -> PlannedNoise:
+        """See ``PrivateEstimator``; the weights' noise counts as far as the interval counts it."""
+        budget = self._planned(n)
+        plan = self.plan(n)
+        found = plan.estimator.planned(typical_records(plan.facts), plan.facts, plan.epsilons)
+        domain, estimand = TableSchema.of(self.domain).domain, plan.estimand.name
+        level = self._planned_level(*(fit.level for fit in plan.fits))
+        if found is None:
+            return PlannedNoise(
+                math.nan, f"the average effect ({estimand})", domain.outcome_range, n, budget, {}, level
+            )
+        uncounted = "what the noise of weights and outcome model does together, which is of second order"
+        return planned_average(
+            found,
+            estimand,
+            domain,
+            n,
+            budget,
+            weights=weights_noise(found, plan.facts),
+            level=level,
+            left_out=() if plan.facts.imbalance > 0 else (uncounted,),
         )
 
     def _fit_first(self, records: Records) -> None:

@@ -17,18 +17,21 @@ from torchdpcate.estimators.average.doubly_robust_plan import (
 )
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
+from torchdpcate.estimators.average.planned import planned_average
 from torchdpcate.estimators.average.score_sums import (
     DoublyRobust,
     conclude,
     epsilons_of,
+    planned_scores,
     release_scores,
     released_scale,
     sensitivities,
 )
 from torchdpcate.estimators.average.stated import RECORDS, AverageMechanism
+from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.nuisance.recipe import NuisanceRecipe
 from torchdpcate.privacy.budget import integer
-from torchdpcate.privacy.guarantee import Condition, own_code
+from torchdpcate.privacy.guarantee import Condition, Level, own_code
 from torchdpcate.privacy.session import FitSession
 
 if TYPE_CHECKING:
@@ -115,6 +118,21 @@ class DoublyRobustEffect(AverageEffectLearner):
             trainer=self.trainer,
             split=self.split,
             seed=self.seed,
+        )
+
+    def expected_noise(self, n: int) -> PlannedNoise:
+        """See ``PrivateEstimator``; sensitivities are those of nuisances that vary over the domain."""
+        budget, of, scored = self._planned(n), self.target, n - round(self.split * n)
+        domain, own = TableSchema.of(self.domain).domain, own_code("nuisances", self.nuisance)
+        return planned_average(
+            planned_scores(of, scored, budget.epsilon),
+            of.name,
+            domain,
+            n,
+            budget,
+            level=self._planned_level(*(Level.CONDITIONAL for _ in own)),
+            assumes=("over the domain propensities reach their clip, and mean outcomes half-way to their bounds",),
+            left_out=("the product of the errors of propensity and outcome model",),
         )
 
     def _of(self, records: CausalData) -> CausalData:

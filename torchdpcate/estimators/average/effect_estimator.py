@@ -111,6 +111,19 @@ class EffectEstimator(AverageMechanism):
     def without_noise(self, total: Total, facts: EffectFacts) -> NoisyEstimate:
         """Return the estimate from the sums as they are. The curator's, never to be published."""
 
+    def planned(self, total: Total, facts: EffectFacts, epsilons: Mapping[str, float]) -> NoisyEstimate | None:
+        """Return the estimate of these sums as they are, with the law that noise would give it; nothing is drawn.
+
+        Args:
+            total: Sums over typical records, which are public.
+            facts: Public facts.
+            epsilons: Of each of ``parts``.
+
+        Returns:
+            None where an estimator does not say.
+        """
+        return None
+
     def public(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, Any]:
         """Return the public constants, as statements have them."""
         return {}

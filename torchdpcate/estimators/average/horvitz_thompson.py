@@ -4,19 +4,24 @@ import math
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from torchdpcate._renamed import renamed
 from torchdpcate.causal.estimand import Estimand
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.erm.losses import Logistic
 from torchdpcate.erm.objective_fit import ObjectiveFit
 from torchdpcate.erm.private_fit import PreparedFit
 from torchdpcate.erm.records import Batch, Records, arm, predictor
+from torchdpcate.estimators.average.effect_estimator import left_imbalance
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.peers import HorvitzThompson, sum_estimate, sum_mechanism
 from torchdpcate.estimators.average.plan import exact_fit
+from torchdpcate.estimators.average.planned import HALF, planned_average
 from torchdpcate.estimators.average.stated import AverageMechanism
+from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import PrivacyBudget, positive
 from torchdpcate.privacy.charge import propensity_by
@@ -193,6 +198,15 @@ class HorvitzThompsonEffect(AverageEffectLearner):
         """See ``AverageEffectLearner``."""
         assert self.budget is not None
         return plan_horvitz_thompson(n, self.features(), self.target, self.budget.epsilon, self.ridge)
+
+    def expected_noise(self, n: int) -> PlannedNoise:
+        """See ``PrivateEstimator``; an error of the propensity moves the sum even where outcomes are all alike."""
+        budget, plan = self._planned(n), self.plan(n)
+        total = torch.zeros(1, dtype=torch.float64)
+        found = sum_estimate(total, n, plan.total.released_scale(1))
+        weights = HALF * left_imbalance(plan.fit.imbalance, plan.estimand, balancing=False, centred=False) / n
+        domain, level = TableSchema.of(self.domain).domain, self._planned_level()
+        return planned_average(found, plan.estimand.name, domain, n, budget, weights=weights, level=level)
 
     def _fit_first(self, records: Records) -> None:
         features = self.features()

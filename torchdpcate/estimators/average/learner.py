@@ -177,6 +177,11 @@ class AverageEffectLearner(PrivateEstimator):
         """Conditions that the level rests on."""
         return self._own_conditions
 
+    def _planned_level(self, *levels: Level) -> Level:
+        """Return the level of a release, before any fit; ``levels`` are those of its parts."""
+        own = self._user_conditions() or self._own_learner()
+        return max((Level.CONDITIONAL if own else Level.CERTIFIED, *levels), key=list(Level).index)
+
     def _user_conditions(self) -> tuple[Condition, ...]:
         """Return those of a user's parts in place of the library's, on which every sum over the records rests."""
         return own_code("estimand", self.target)
@@ -186,12 +191,19 @@ class AverageEffectLearner(PrivateEstimator):
         """Return the estimate without noise in its last step."""
 
     def _prepare(self, records: Any) -> None:
+        self._refuse_estimand()
+        self.check(records.n)
+        self._own_conditions = self._user_conditions()
+
+    def _planned(self, n: int) -> PrivacyBudget:
+        self._refuse_estimand()
+        return super()._planned(n)
+
+    def _refuse_estimand(self) -> None:
         target = self.target  # refuses estimand and overlap
         if not self.supports(type(target)):
             able = (name for name, estimand in ESTIMANDS.items() if self.supports(estimand))
             raise InputError(f"estimand = {target.name!r}: {type(self).__name__} estimates {', '.join(able)}")
-        self.check(records.n)
-        self._own_conditions = self._user_conditions()
 
     def _conditional(self) -> bool:
         return bool(self._own_conditions) or super()._conditional()

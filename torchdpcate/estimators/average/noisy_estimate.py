@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.release.estimate import Estimate
-from torchdpcate.release.interval_law import IntervalLaw
+from torchdpcate.release.interval_law import IntervalLaw, noise_deviation
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +41,11 @@ class NoisyEstimate:
         every = torch.ones_like(total)
         laplace, dominated = every[:, None] * scale / count, torch.zeros_like(total, dtype=torch.bool)
         return cls((total / count).clamp(-1, 1), gaussian, laplace, None, dominated, every * count, released)
+
+    @property
+    def noise(self) -> Tensor:
+        """Standard deviation of what noise adds to the estimate, [runs]; sampling is not in it."""
+        return noise_deviation(self.laplace, self.polytope)
 
     def in_units(self, unit: float, interval: bool = True) -> Estimate:
         """Return the first run in outcome units.

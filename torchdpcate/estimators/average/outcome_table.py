@@ -121,6 +121,12 @@ class OutcomeTable(EffectEstimator):
             first = LaplaceMechanism(epsilons["table"], 1 + 2 * step / min(of.most_treated, of.most_control))
         return first, LaplaceMechanism(epsilons["variance"], 1 + sum_grid(facts.n, 1.0))
 
+    def planned(self, total: Total, facts: EffectFacts, epsilons: Mapping[str, float]) -> NoisyEstimate:
+        """See ``EffectEstimator``."""
+        table, bounds = total(_cells(facts)), _arm_bounds(facts.estimand)
+        means = _Means.of(table, floors(facts.estimand, epsilons["table"]))
+        return self._estimate(means, table, total(means.terms(bounds, facts.n))[:, 0], facts, epsilons)
+
     def public(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, Any]:
         """Return the noise scales, and the sums below which an arm's mean is 1/2."""
         treated, control = floors(facts.estimand, epsilons["table"]).tolist()

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from torchdpcate._renamed import renamed
 from torchdpcate.causal.estimand import Estimand
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_permutation
 from torchdpcate.erm.losses import Logistic
 from torchdpcate.erm.records import Records, StackedRecords
@@ -17,7 +18,9 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.peers import GROUP_RANGE, SubsampleAggregate, mean_estimate, sum_mechanisms
+from torchdpcate.estimators.average.planned import planned_average
 from torchdpcate.estimators.average.stated import AverageMechanism
+from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import integer, positive
 from torchdpcate.privacy.exact_sums import exact_sum
@@ -221,6 +224,15 @@ class SubsampleAggregateEffect(AverageEffectLearner):
         return plan_subsample(
             n, self.features(), self.target, epsilon, groups=self.groups, ridge=self.ridge, seed=self.seed
         )
+
+    def expected_noise(self, n: int) -> PlannedNoise:
+        """See ``PrivateEstimator``."""
+        budget, plan = self._planned(n), self.plan(n)
+        none = torch.zeros(1, dtype=torch.float64)
+        found = mean_estimate(none, none, plan.groups, plan.total.released_scale(1), 0.0)
+        domain, level = TableSchema.of(self.domain).domain, self._planned_level()
+        biased = (f"the bias of groups of about {n // plan.groups} records",)
+        return planned_average(found, plan.estimand.name, domain, n, budget, level=level, left_out=biased)
 
     def _fit_first(self, records: Records) -> None:
         self._plan = self.plan(records.n)

@@ -80,17 +80,21 @@ class FirstStage:
         private = [event for event in (self.screening_event, self.threshold_event) if event is not None]
         return [*((event, 1) for event in private), *self.also]
 
+    def kept(self, n: int) -> int:
+        """Return how many covariates are kept where n records train nuisances."""
+        every, event = self.domain.dimension, self.screening_event
+        if self.screening is None or event is None:
+            return every
+        return self.screening.count(every, n, event.epsilon)
+
     def check(self, sizes: Mapping[str, int]) -> None:
         """Refuse, before anything is spent, what could not be trained on blocks of these sizes.
 
         Raises:
             InputError: Settings that do not fit.
         """
-        domain, event = self.domain, self.screening_event
-        if self.screening is not None and event is not None:
-            n = sum(sizes[fold.train] for fold in self.split.folds)
-            kept = self.screening.count(domain.dimension, n, event.epsilon)
-            domain = domain.select(range(kept))  # which ones makes no difference yet
+        # which columns makes no difference yet
+        domain = self.domain.select(range(self.kept(sum(sizes[fold.train] for fold in self.split.folds))))
         for fold in self.split.folds:
             self.recipe.check(sizes[fold.train], domain, self.budget, self.beside)
 

@@ -26,9 +26,12 @@ from torchdpcate.estimators.cate.mechanisms.composed import Composed
 from torchdpcate.estimators.cate.mechanisms.offer import noise_at_queries
 from torchdpcate.estimators.cate.online.correction import head_of
 from torchdpcate.estimators.cate.online.service import OnlineService, OnlineTerms
+from torchdpcate.estimators.cate.planned import planned_composition, planned_head_noise
+from torchdpcate.estimators.cate.planned_head import PlannedHead
 from torchdpcate.estimators.cate.splits import DisjointSplit, Split
 from torchdpcate.estimators.cate.tuning import Tuning
 from torchdpcate.estimators.mechanism import Prepared
+from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.recipe import NuisanceRecipe
@@ -60,6 +63,10 @@ OBJECTIVE = "objective"
 class CATELearner(PrivateEstimator):
     """Two-stage learner of E[Y(1) - Y(0) | x].
 
+    By default an ``RLearner`` is one composition of Gaussian events on all records (``AdaptiveSecondStage``): ``fit``
+    spends the budget, and ``release_function`` hands out what it paid for. With another second stage, or with settings
+    of nuisances, ``split``, ``screen``, ``tune`` or ``filter``, records are divided instead of the budget:
+
     The records are put into a secret random order and then split by position (``DisjointSplit`` or
     ``CrossFit``). One part trains (pi, mu0, mu1) and the Huber threshold with privacy; the other fits g = g0 + f
     with g0 = mu1 - mu0. A record lies in one block, so a release costs (max epsilon, max delta) over the blocks.
@@ -74,7 +81,8 @@ class CATELearner(PrivateEstimator):
         budget: Privacy budget of each block, hence of the fit. None trains without privacy; such a learner
             releases nothing.
         nuisance: Settings of the nuisances.
-        second_stage: Settings of the second stage.
+        second_stage: Settings of the second stage; None takes ``AdaptiveSecondStage`` where the learner composes, and
+            nothing that only blocks have is set.
         split: Which records train the nuisances; a number is the share of a ``DisjointSplit``.
         seed: Public seed of split, initial weights and (without privacy) batches.
         trainer: Makes a Lightning Trainer from keyword arguments.
@@ -93,6 +101,8 @@ class CATELearner(PrivateEstimator):
         second_stage_: Settings of the second stage, those that tuning chose.
         threshold_: Private Huber threshold, in outcome units; None if none was needed.
         stage_: The fitted second stage. The curator's, never to be published.
+        plan_: Public plan of a composition.
+        composed_: What a composition found. The curator's, never to be published.
         blocks_: Positions of the records of each block, public: they follow from n, ``split`` and ``seed``. With
             privacy they are positions in a secret order, see ``checked_records``.
 
@@ -125,6 +135,7 @@ class CATELearner(PrivateEstimator):
 
     def _prepare(self, records: CausalData) -> None:
         if self._adaptive is not None:
+            self._composed_by(None)
             self.blocks_ = {RECORDS: torch.arange(records.n)}
             self.plan_ = self._adaptive.plan(records.n, self.budget, TableSchema.of(self.domain).two_arms().domain)
             return
@@ -158,7 +169,8 @@ class CATELearner(PrivateEstimator):
     def _compose(self, records: CausalData, settings: AdaptiveSecondStage) -> None:
         """Run the steps of the one composition, which pay for the release too."""
         domain = self.schema_.domain
-        session = self._session.scope([RECORDS], Charge(Purpose.RELEASE, Composed.name))
+        self._own = own_code("second stage", settings) + own_code("second stage", settings.solver)
+        session = self._session.scope([RECORDS], Charge(Purpose.RELEASE, Composed.name), bool(self._own))
         known, levels = known_propensities(records, domain), two_levels(self.schema_)
         self.composed_ = fit_composition(records, domain, self.plan_, session, settings.solver, levels, known)
         self._own_entries = session.entries
@@ -233,7 +245,7 @@ class CATELearner(PrivateEstimator):
         """Release the effect function g.
 
         Args:
-            mechanism: ``objective`` (default, least noise), ``output``, or a ``FunctionMechanism``.
+            mechanism: Of blocks: ``objective`` (default, least noise), ``output``, or a ``FunctionMechanism``.
             budget: What to spend of the second-stage block; None spends all that is left.
 
         Raises:
@@ -363,6 +375,39 @@ class CATELearner(PrivateEstimator):
         budget = budget or self._split().release_budget(self.budget)
         return noise_at_queries(self.stage_, self._first.view(queries), budget)
 
+    def expected_noise(
+        self, n: int, mechanism: "str | Mechanism | None" = None, queries: Tensor | None = None
+    ) -> PlannedNoise:
+        """See ``PrivateEstimator``: the noise of the effect at a typical covariate.
+
+        Of a composition it is the error that all its noise and its priors leave; of a second stage on a block of its
+        own the noise of that stage alone, with a planned Huber threshold.
+
+        Args:
+            n: Number of records.
+            mechanism: That of the release; None takes the default one.
+            queries: Encoded public queries [d, q], for mechanisms that answer at queries alone.
+
+        Raises:
+            InputError: No budget, or settings that could not be released.
+        """
+        budget, schema = self._planned(n), TableSchema.of(self.domain).two_arms()
+        if self._adaptive is not None:
+            self._composed_by(mechanism)
+            return planned_composition(self._adaptive.plan(n, budget, schema.domain), schema.domain)
+        chosen: Mechanism = MECHANISMS.make(mechanism or OBJECTIVE, Mechanism)
+        sizes, split, first = self._split().sizes(n), self._split(), self._first_stage()
+        release, own = split.release_budget(budget), split.fitted(sizes)
+        kept = first.kept(sum(sizes[fold.train] for fold in split.folds))
+        head = PlannedHead.of(self._stage(), self.score, schema, kept, own, release, queries)
+        user = (
+            own_code("mechanism", chosen)
+            or own_code("nuisances", self.nuisance)
+            or own_code("second stage", self.second_stage)
+        )
+        level = Level.CONDITIONAL if (user or self._own_learner()) else chosen.states.highest
+        return planned_head_noise(chosen, head, release, schema.domain, n, budget, level)
+
     def nonprivate_effect(self, X: Any, stage: FittedStage | None = None) -> np.ndarray:
         """Return the effects without second-stage noise, [m]. The curator's, never to be published.
 
@@ -398,7 +443,15 @@ class CATELearner(PrivateEstimator):
     @property
     def _adaptive(self) -> AdaptiveSecondStage | None:
         """The settings of the one composition; None where records are split into blocks."""
+        if self.second_stage is None:
+            return AdaptiveSecondStage() if self.composes and not self._block_settings() else None
         return self.second_stage if isinstance(self.second_stage, AdaptiveSecondStage) else None
+
+    def _block_settings(self) -> list[str]:
+        """Return the names of given settings that only blocks have."""
+        given = {"nuisance": self.nuisance, "screen": self.screen, "tune": self.tune}
+        found = [name for name, value in given.items() if value is not None]
+        return found + ["split"] * (self.split not in (0.5, DisjointSplit())) + ["filter"] * (self.filter != "sums")
 
     def _stage(self) -> SecondStage:
         assert not isinstance(self.second_stage, AdaptiveSecondStage)
@@ -414,6 +467,11 @@ class CATELearner(PrivateEstimator):
             )
         if not self.composes:
             raise InputError(f"second_stage = adaptive: {type(self).__name__} has no composition; use RLearner")
+        if self._block_settings():
+            raise InputError(
+                f"{self._block_settings()[0]}: second_stage = adaptive takes all records in every stage and has "
+                "nuisances of its own; leave it out, or use second_stage=linear"
+            )
         return chosen
 
     def _composed_release(self, mechanism: "str | Mechanism | None", budget: PrivacyBudget | None) -> ComposedRelease:
@@ -425,6 +483,7 @@ class CATELearner(PrivateEstimator):
         assert self.budget is not None
         guarantee = Guarantee(Level.CERTIFIED, self.budget, source="docs/guarantees/composed_effect.md")
         public = {"learner": type(self).__name__, **self.plan_.facts()}
+        guarantee = guarantee.resting_on(self._own + own_code("mechanism", chosen))
         privacy = self._statement_of(chosen, guarantee, public, self._own_entries)
         return chosen.make_release(self.composed_, self.plan_, self.schema_, privacy)
 

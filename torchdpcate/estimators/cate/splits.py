@@ -59,6 +59,10 @@ class Split(ABC):
     def release_budget(self, budget: PrivacyBudget) -> PrivacyBudget:
         """Return what is left for releases at least."""
 
+    @abstractmethod
+    def sizes(self, n: int) -> dict[str, int]:
+        """Return the number of records of each block, as ``blocks`` shares them out."""
+
     def fitted(self, sizes: Mapping[str, int]) -> int:
         """Return the number of records that fit the second stage."""
         return sum(sizes[fold.apply] for fold in self.folds)
@@ -85,6 +89,11 @@ class DisjointSplit(Split):
     def blocks(self, n: int, seed: int) -> dict[str, LongTensor]:
         """Return the blocks ``nuisance`` and ``second_stage``."""
         return dict(zip((NUISANCE, SECOND_STAGE), public_split(n, self.fraction, seed), strict=True))
+
+    def sizes(self, n: int) -> dict[str, int]:
+        """Return the sizes of ``blocks``."""
+        first = round(self.fraction * n)
+        return {NUISANCE: first, SECOND_STAGE: n - first}
 
     def nuisance_budget(self, budget: PrivacyBudget) -> PrivacyBudget:
         """Return all of the budget."""
@@ -128,6 +137,11 @@ class CrossFit(Split):
     def blocks(self, n: int, seed: int) -> dict[str, LongTensor]:
         """Return the blocks ``fold_1`` and ``fold_2``."""
         return dict(zip(FOLDS, public_split(n, 0.5, seed), strict=True))
+
+    def sizes(self, n: int) -> dict[str, int]:
+        """Return the sizes of ``blocks``."""
+        first = round(0.5 * n)
+        return dict(zip(FOLDS, (first, n - first), strict=True))
 
     def nuisance_budget(self, budget: PrivacyBudget) -> PrivacyBudget:
         """Return the nuisances' share."""

@@ -46,6 +46,7 @@ class NoiseReport:
         most_signal: The largest there could be: every record pulls the same way with the largest weight.
         accuracy: Decisions expected to agree with those of the rule without noise, see `expected_accuracy`.
         records_needed: Records for an accuracy of 0.9, all else equal.
+        typical_pull: Length of the summed pull of as many records of the typical weight that go the same way.
         advice: What would help, the most helpful first.
     """
 
@@ -65,6 +66,7 @@ class NoiseReport:
     most_signal: float
     accuracy: float
     records_needed: int
+    typical_pull: float
     advice: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -165,6 +167,7 @@ def explain_noise(
         signal=pull,
         most_signal=most_signal,
         accuracy=expected_accuracy(perturbation, chosen.scale, size, pull),
+        typical_pull=alone,
         records_needed=math.ceil(n * signal_for(_GOOD, perturbation, chosen.scale, size) / pull),
     )
     return replace(report, advice=_advice(report, bounds.most, shifted, indirect_remedy))

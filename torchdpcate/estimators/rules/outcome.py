@@ -12,6 +12,7 @@ from torchdpcate._renamed import renamed
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.planned_noise import TYPICAL_RESIDUAL
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.quantile import private_quantile
 from torchdpcate.privacy.session import FitSession
@@ -31,6 +32,16 @@ class Outcome(BaseEstimator, ABC):
 
     name: ClassVar[str]
     budget_fraction: float = 0.0
+    assumes: ClassVar[tuple[str, ...]] = ()
+    """What plans assume of the constants, in words."""
+
+    def unit(self, domain: Domain) -> float:
+        """Return the outcome units of a magnitude of one, as far as plans know them.
+
+        Args:
+            domain: Public bounds.
+        """
+        return domain.outcome_range
 
     def settle(self, records: CausalData, domain: Domain, epsilon: float | None, session: FitSession) -> "Outcome":
         """Return the map with its constants known: itself, where they are public.
@@ -94,6 +105,11 @@ class Shifted(Outcome):
         low, high = self._bounds(domain)
         return {"outcome_low": low, "outcome_high": high}
 
+    def unit(self, domain: Domain) -> float:
+        """Return the width of the bounds."""
+        low, high = self._bounds(domain)
+        return high - low
+
     def _bounds(self, domain: Domain) -> tuple[float, float]:
         low = domain.outcome_low if self.low is None else self.low
         high = domain.outcome_high if self.high is None else self.high
@@ -141,6 +157,10 @@ class SignedResidual(Outcome):
         centre, clip = self._constants(domain)
         return {"outcome_centre": centre, "outcome_clip": clip}
 
+    def unit(self, domain: Domain) -> float:
+        """Return K."""
+        return self._constants(domain)[1]
+
     def _constants(self, domain: Domain) -> tuple[float, float]:
         low, high = domain.outcome_low, domain.outcome_high
         centre = (low + high) / 2 if self.centre is None else self.centre
@@ -185,6 +205,7 @@ class PrivateResidual(Outcome):
     """
 
     name = "private_residual"
+    assumes = ("the private clip of the outcome is a quarter of its range",)
 
     def __init__(self, budget_fraction: float = 0.1, quantile: float = 0.9) -> None:
         self.budget_fraction = budget_fraction
@@ -205,6 +226,10 @@ class PrivateResidual(Outcome):
         return SignedResidual(
             centre, private_quantile((records.y - centre).abs(), widths, self.quantile, epsilon / 2, session.noise)
         )
+
+    def unit(self, domain: Domain) -> float:
+        """Return the clip that plans expect."""
+        return TYPICAL_RESIDUAL * domain.outcome_range
 
     def transform(self, y: Tensor, domain: Domain) -> tuple[Tensor, Tensor]:
         """Refuse: the constants are not there before ``settle``."""

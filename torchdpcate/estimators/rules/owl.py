@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.rules.learner import RuleLearner, old_names
 from torchdpcate.nuisance.weights.known import KnownWeights
 from torchdpcate.nuisance.weights.scheme import WeightScheme
@@ -23,8 +24,10 @@ class OutcomeWeightedLearner(RuleLearner):
         domain: Public bounds.
         budget: See ``RuleLearner``, and for all other arguments. Its ``mechanism="output"`` with
             ``perturbation="gamma"`` is the paper's Algorithm 1.
-        propensity: P(A = 1) of a trial, the name of the covariate that holds P(A = 1 | x) (which the rule does not
-            see), or a ``WeightScheme`` that estimates it, such as ``PrivateWeights()``.
+        propensity: None takes the propensity that the domain knows; a table's schema that knows none is refused, and a
+            ``Domain`` in code that says nothing stands for a trial of equal arms, 0.5. Else P(A = 1) of a trial, the
+            name of the covariate that holds P(A = 1 | x) (which the rule does not see), or a ``WeightScheme`` that
+            estimates it, such as ``PrivateWeights()``.
 
     Example:
         >>> import torch
@@ -37,8 +40,13 @@ class OutcomeWeightedLearner(RuleLearner):
         ([1, 0], 'certified')
     """
 
-    propensity: float | str | WeightScheme = 0.5
+    propensity: float | str | WeightScheme | None = None
 
     def scheme(self) -> WeightScheme:
         """Return the weights of this propensity."""
-        return self.propensity if isinstance(self.propensity, WeightScheme) else KnownWeights(self.propensity)
+        given, domain = self.propensity, self.domain
+        if isinstance(given, WeightScheme):
+            return self._free(given)
+        if given is None and isinstance(domain, Domain) and domain.known_propensity is None:
+            given = 0.5
+        return KnownWeights(given)

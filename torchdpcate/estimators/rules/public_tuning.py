@@ -126,10 +126,11 @@ def choose_ridge(
 
     if not ridges:
         raise InputError("ridges is empty: give candidates")
-    noise = NoiseSource.fixed(seed)
+    noise, schema = NoiseSource.fixed(seed), TableSchema.of(learner.domain)
+    fresh = [clone(learner).set_params(noise=noise, ledger_path=None, ridge=None) for _ in drawn]
     trials = [
-        clone(learner).set_params(noise=noise, ledger_path=None, ridge=None).fit(part.x, part.a, part.y)
-        for part in (records.subset(index) for index in drawn)
+        trial.fit(part.x, part.a, part.y, schema.own_propensity(part))
+        for trial, part in zip(fresh, (records.subset(index) for index in drawn), strict=True)
     ]
     problems = Resamples.of([trial.problem_ for trial in trials])
     kept = torch.zeros(len(held), records.n, dtype=torch.bool)
@@ -203,7 +204,7 @@ def _noisy(trial: RuleLearner, problems: Resamples, n: int, noise: NoiseSource) 
 
 def _propensity(trial: RuleLearner, records: CausalData) -> Tensor:
     """P(A = 1 | x) [n] as the trial knows it; where it does not, the share of the treated."""
-    known = trial.weights_.propensity(records.x)
+    known = trial.weights_.of(records)
     return records.a.mean().expand(records.n) if known is None else known
 
 

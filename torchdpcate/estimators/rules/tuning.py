@@ -21,6 +21,7 @@ from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import HuberHinge
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.base import PrivateEstimator
+from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.estimators.rules.learner import RECORDS, RuleLearner
 from torchdpcate.estimators.rules.noise_report import NoiseReport
 from torchdpcate.estimators.rules.public_tuning import RidgeChoice, choose_ridge
@@ -153,14 +154,31 @@ class TunedRule(PrivateEstimator):
         self._ready()
         return self._release
 
-    def plan(self) -> NoiseReport:
-        """Return what public facts say of the noise of the chosen rule; see ``RuleLearner.plan``.
+    def plan(self, n: int | None = None) -> NoiseReport:
+        """Return what public facts say of the noise of the chosen rule, or before a fit of the noisiest candidate.
+
+        Args:
+            n: Number of records, before any fit; None takes those of the fit.
 
         Raises:
-            InputError: Not fitted.
+            InputError: No number of records and no fit.
         """
-        self._require_fitted("plan")
-        return self.learner_.plan()
+        if n is None:
+            self._require_fitted("plan")
+            return self.learner_.plan()
+        return max((each.plan(many) for each, many in self._planned_rules(n)), key=lambda report: report.noise)
+
+    def expected_noise(self, n: int) -> PlannedNoise:
+        """See ``PrivateEstimator``: that of the noisiest candidate."""
+        self._planned(n)
+        rules = [each.expected_noise(many) for each, many in self._planned_rules(n)]
+        worst = max(rules, key=lambda noise: noise.value)
+        chosen = f"the noisiest of {len(rules)} candidates is chosen"
+        return replace(worst, n=n, assumes=(*worst.assumes, chosen) if len(rules) > 1 else worst.assumes)
+
+    def _planned_rules(self, n: int) -> list[tuple[RuleLearner, int]]:
+        """Return each candidate with the number of records that it is trained on."""
+        return [(clone(self.learner).set_params(ledger_path=None, ridge=ridge), n) for ridge in self.ridges]
 
     @abstractmethod
     def _blocks(self, n: int) -> dict[str, LongTensor]:
@@ -258,6 +276,11 @@ class PrivatelyTunedRule(TunedRule):
         for name, settings in zip(names, self._settings(), strict=True):
             clone(self.learner).set_params(ledger_path=None, **settings).check(len(blocks[name]))
         clone(self.learner).set_params(ledger_path=None, ridge=None).check(len(blocks[SELECTION]))
+
+    def _planned_rules(self, n: int) -> list[tuple[RuleLearner, int]]:
+        settings = self._settings()
+        each = (n - round(self.selection_fraction * n)) // len(settings)
+        return [(clone(self.learner).set_params(ledger_path=None, **chosen), each) for chosen in settings]
 
     def _settings(self) -> list[dict[str, Any]]:
         if self.features is None:

@@ -19,7 +19,8 @@ class TwoStageRule(RuleLearner):
     Args:
         domain: Public bounds.
         budget: See ``RuleLearner``, and for all other arguments.
-        weights: ``private``, ``known``, ``constant``, ``ipw``, ``entropy``, ``mmd``, or a ``WeightScheme``.
+        weights: ``private`` (``known`` where the domain knows the propensity), ``known``, ``constant``, ``ipw``,
+            ``entropy``, ``mmd``, or a ``WeightScheme``.
 
     Example:
         >>> import torch
@@ -37,4 +38,4 @@ class TwoStageRule(RuleLearner):
 
     def scheme(self) -> WeightScheme:
         """Return the weights of this name."""
-        return WEIGHTS.make(self.weights, WeightScheme)
+        return self._free(WEIGHTS.make(self.weights, WeightScheme))

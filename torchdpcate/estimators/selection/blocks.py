@@ -1,5 +1,7 @@
 """Records as nuisances and scores see them: actions by position, in public blocks."""
 
+from dataclasses import replace
+
 import torch
 from torch import LongTensor
 
@@ -20,7 +22,7 @@ def by_position(records: CausalData, actions: tuple[int, ...]) -> CausalData:
         [1.0, 0.0]
     """
     labels = torch.tensor(actions, dtype=torch.float64)
-    return CausalData(records.x, torch.searchsorted(labels, records.a.double()).double(), records.y)
+    return replace(records, a=torch.searchsorted(labels, records.a.double()).double())
 
 
 def training_and_scoring(n: int, share: float, seed: int) -> tuple[LongTensor, LongTensor]:

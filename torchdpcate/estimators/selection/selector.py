@@ -21,6 +21,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.base import PrivateEstimator
+from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.estimators.selection.blocks import by_position, training_and_scoring
 from torchdpcate.estimators.selection.plan import SelectionPlan, plan
 from torchdpcate.estimators.selection.utilities import utilities
@@ -223,6 +224,38 @@ class PolicySelector(PrivateEstimator):
             actions=facts.arms,
             errors=errors,
         )
+
+    def expected_noise(self, n: int) -> PlannedNoise:
+        """See ``PrivateEstimator``: the mean outcome that noise in the choice loses, in expectation.
+
+        By the law of the choice where all other policies are equally far behind the best, at the worst distance.
+
+        Args:
+            n: Number of records.
+        """
+        budget, nuisances = self._planned(n), self.nuisances()
+        facts = self._planned_facts(n)
+        many = len(PolicyLibrary.of(self.policies))
+        moved = nuisances.planned_range(facts)
+        chance = SELECTIONS.find(self.mechanism)
+        lost = chance(budget.epsilon * nuisances.left, moved).expected_loss(many) / facts.scoring
+        own = self._own_learner() or own_code("nuisances", nuisances) or own_code("mechanism", chance(1.0, 1.0))
+        return PlannedNoise(
+            lost,
+            f"the mean outcome that a private choice among {many} policies loses",
+            facts.domain.outcome_range,
+            n,
+            budget,
+            {"choice": lost},
+            Level.CONDITIONAL if own else nuisances.level,
+            assumes=("all other policies are equally far behind the best, at the worst distance",),
+            left_out=("sampling, and errors of the nuisances: plan() bounds the regret with both",),
+        )
+
+    def _planned_facts(self, n: int) -> SelectionFacts:
+        """Return the facts of n records, without their positions."""
+        domain, train = TableSchema.of(self.domain).domain, round(self.split * n) if self.nuisances().trains else 0
+        return SelectionFacts(domain, self._actions(), self._overlap(), train, n - train, self.seed)
 
     def _public(self, nuisances: ScoreNuisances) -> dict[str, Any]:
         """Return the settings as in privacy statements."""

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from torchdpcate.causal.score_range import score_spread
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
@@ -100,6 +101,19 @@ class ScoreNuisances(ABC):
     level: ClassVar[Level] = Level.CERTIFIED
     states: ClassVar[tuple[str, ...]] = ()
     fitted_on: Any = ()
+
+    @property
+    def left(self) -> float:
+        """Share of the budget that is left for the choice of a policy."""
+        return 1.0
+
+    def planned_range(self, facts: SelectionFacts) -> float:
+        """Return the range sensitivity that plans expect: what the domain and the overlap alone allow.
+
+        Args:
+            facts: Public facts.
+        """
+        return 2 * score_spread(facts.domain, facts.propensity_range(), facts.outcome_range())
 
     def check(self, facts: SelectionFacts, budget: PrivacyBudget | None) -> None:
         """Refuse, before anything is spent, what could not be fitted.

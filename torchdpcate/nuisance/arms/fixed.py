@@ -77,6 +77,10 @@ class FixedNuisances(ScoreNuisances):
             },
         )
 
+    def planned_range(self, facts: SelectionFacts) -> float:
+        """Return the range sensitivity, which is known."""
+        return 2 * score_spread(facts.domain, *self._ranges(facts))
+
     def _ranges(self, facts: SelectionFacts) -> tuple[Tensor, Tensor]:
         """Return the intervals of propensities and outcome models, [K, 2] each."""
         outcome = constant_outcome(self.outcome, facts)

@@ -164,16 +164,29 @@ class StableNuisances(ScoreNuisances):
         Raises:
             BudgetError: The block cannot pay for a target.
         """
-        settled = self
-        if self.target == PRIVATE:
-            budget = None if session is None else session.budget
-            epsilon = None if budget is None else self.budget_fraction * budget.epsilon
-            settled = replace(self, target=private_target(train, facts, epsilon, session))
+        if self.target != PRIVATE:
+            ridges = self.ridges(facts)
+            return replace(self, ridge=ridges[0], propensity_ridge=ridges[1])
+        budget = None if session is None else session.budget
+        epsilon = None if budget is None else self.budget_fraction * budget.epsilon
+        return self._towards(private_target(train, facts, epsilon, session), facts)
+
+    @property
+    def left(self) -> float:
+        """See ``ScoreNuisances``: what a private target leaves of the training block, which pays for the choice too."""
+        return 1 - self.budget_fraction if self.target == PRIVATE else 1.0
+
+    def planned_range(self, facts: SelectionFacts) -> float:
+        """See ``ScoreNuisances``; a private target is expected to be 1 / K and the middle of the outcome's bounds."""
+        settled = self._towards(ShrinkageTarget(), facts) if self.target == PRIVATE else self
+        return settled.range_sensitivity(facts)
+
+    def _towards(self, target: ShrinkageTarget, facts: SelectionFacts) -> "StableNuisances":
+        """Return these nuisances with a target that was paid for, and their ridges."""
+        settled = replace(self, target=target)
         try:
             ridges = settled.ridges(facts)
         except InputError:
-            if self.target != PRIVATE:
-                raise
             given = self.ridge if self.ridge is not None else self.propensity_ridge
             assert given is not None
             ridges = given, given

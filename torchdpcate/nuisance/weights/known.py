@@ -1,6 +1,6 @@
 """Weights that nothing has to be fitted for: of a known propensity, or one for all."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.propensity import ConstantPropensity, KnownPropensity
 from torchdpcate.data.records import CausalData
 from torchdpcate.erm.bounds import WeightBounds
+from torchdpcate.errors import InputError
 from torchdpcate.nuisance.known_propensity import propensity_column
 from torchdpcate.nuisance.weights.scheme import FittedWeights, InversePropensity, WeightScheme
 from torchdpcate.privacy.budget import PrivacyBudget, as_number, probability
@@ -18,18 +20,19 @@ from torchdpcate.privacy.session import FitSession
 
 @dataclass(frozen=True)
 class KnownWeights(WeightScheme):
-    r"""Weights of a known propensity: a trial's, or a covariate column's.
+    r"""Weights of a known propensity: the domain's, a trial's, or a covariate column's.
 
     .. math:: \omega_i = 1 / (2 \pi(a_i | x_i)), \quad \omega_{max} = 1 / (2 \min_{a, x} \pi(a | x))
 
     Guarantee:
         Certified, and free: a weight is a public function of its own record, so there is no indirect sensitivity. A
-        trial's probability is used as it is; a column is clipped to its public bounds and to the overlap bound (theory
-        note ``policy_learning``, sections 3 and 5.1).
+        trial's probability is used as it is; a column is clipped to its public bounds and to the overlap bound, and a
+        column of the domain's that is no covariate has the overlap bound alone (theory note ``policy_learning``,
+        sections 3 and 5.1).
 
     Args:
-        propensity: P(A = 1) of a trial, in (0, 1), or the name of the covariate that holds P(A = 1 | x), whose public
-            bounds lie in (0, 1).
+        propensity: None takes what the domain knows. Else P(A = 1) of a trial, in (0, 1), or the name of the covariate
+            that holds P(A = 1 | x), whose public bounds lie in (0, 1); for domains that know nothing else.
 
     Raises:
         InputError: A number outside (0, 1).
@@ -39,16 +42,18 @@ class KnownWeights(WeightScheme):
         >>> scheme = KnownWeights(0.3)
         >>> round(scheme.bounds(400, domain).first, 6)
         3.333333
+        >>> KnownWeights().bounds(400, Domain([0.0], [1.0], -1.0, 1.0, propensity=0.5)).most
+        1.0
     """
 
     name = "known"
     states = ("propensity",)
 
-    propensity: float | str
+    propensity: float | str | None = None
 
     def __post_init__(self) -> None:
         """Refuse a probability outside (0, 1)."""
-        if not isinstance(self.propensity, str):
+        if self.propensity is not None and not isinstance(self.propensity, str):
             probability("weights.propensity", self.propensity, above_zero=True)
 
     def bounds(self, n: int, domain: Domain) -> WeightBounds:
@@ -59,10 +64,12 @@ class KnownWeights(WeightScheme):
     @classmethod
     def stated_bounds(cls, public: Mapping[str, Any], overlap: float) -> tuple[WeightBounds, float | None]:
         """See ``WeightScheme.stated_bounds``; the range of a column that the rule does not see is not stated."""
-        if isinstance(public["propensity"], str):
+        given = public["propensity"]
+        if isinstance(given, str):
             return WeightBounds.per_record(1.0), 0.5 / overlap
-        given = as_number(public["propensity"])
-        return WeightBounds.per_record(0.5 / min(given, 1 - given)), None
+        values = [as_number(value) for value in (given if isinstance(given, list) else [given])]
+        least = min(min(value, 1 - value) for value in values)
+        return WeightBounds.per_record(0.5 / least), None
 
     def fit(
         self,
@@ -71,36 +78,83 @@ class KnownWeights(WeightScheme):
         *,
         budget: PrivacyBudget | None,
         session: FitSession,
-    ) -> "KnownPropensity":
+    ) -> "FittedKnownWeights":
         """Return the weights; nothing is fitted and nothing spent."""
-        bounds, name = self.bounds(records.n, domain), self.propensity
-        column = domain.names.index(name) if isinstance(name, str) else None
-        return KnownPropensity(bounds, {"propensity": name}, column, self._range(domain))
+        bounds, known = self.bounds(records.n, domain), self.known(domain)
+        stated = self.propensity if isinstance(self.propensity, str) else known.stated
+        return FittedKnownWeights(bounds, {"propensity": stated}, known)
+
+    def known(self, domain: Domain) -> KnownPropensity:
+        """Return the propensity that the weights are made of.
+
+        Raises:
+            InputError: Neither the settings nor the domain tell it, or they say different things.
+        """
+        given, known = self.propensity, domain.known_propensity
+        if given is None and known is None:
+            raise InputError(
+                "weights.propensity: P(A = 1 | x) of these records is needed and not known; give propensity: 0.5 in "
+                "the domain (a trial's; or a column, or one per stratum), weights.propensity=0.5, "
+                "weights.propensity=COLUMN (the covariate that holds it), or weights=private (a private one)"
+            )
+        if known is not None and given not in (None, known.entry()):
+            raise InputError(
+                f"weights.propensity = {given!r}: the domain says propensity: {known.entry()}; leave one of them out"
+            )
+        if known is not None:
+            return known
+        if not isinstance(given, str):
+            return ConstantPropensity(float(given))  # type: ignore[arg-type]
+        column, span = propensity_column(given, domain, domain.overlap, strict=True, what="weights.propensity")
+        return CovariatePropensity(column, span)
 
     def _range(self, domain: Domain) -> tuple[float, float]:
         """Return the least and largest P(A = 1 | x) over the public domain."""
-        if not isinstance(self.propensity, str):
-            return float(self.propensity), float(self.propensity)
-        return propensity_column(self.propensity, domain, domain.overlap, strict=True, what="weights.propensity")[1]
+        return self.known(domain).bounds
+
+
+@dataclass(frozen=True)
+class CovariatePropensity(KnownPropensity):
+    """One that a covariate holds.
+
+    Attributes:
+        position: Of the covariate.
+        bounds: Least and largest propensity, public.
+    """
+
+    position: int
+    bounds: tuple[float, float]
+
+    def at(self, x: Tensor) -> Tensor:
+        """Return the covariate, clipped to the bounds, [B]."""
+        return x[:, self.position].double().clamp(*self.bounds)
+
+    def select(self, columns: Sequence[int]) -> "CovariatePropensity":
+        """See ``KnownPropensity.select``."""
+        return CovariatePropensity(list(columns).index(self.position), self.bounds)
+
+    def entry(self) -> int:
+        """Return the position."""
+        return self.position
 
 
 @dataclass(frozen=True, eq=False)
-class KnownPropensity(InversePropensity):
+class FittedKnownWeights(InversePropensity):
     """Fitted `KnownWeights`.
 
     Attributes:
-        column: Position of the covariate that holds the propensity; None for one number.
-        span: Least and largest propensity, public.
+        known: The propensity.
     """
 
-    column: int | None
-    span: tuple[float, float]
+    known: KnownPropensity
 
-    def propensity(self, x: Tensor) -> Tensor:
-        """Return the known P(A = 1 | x), [B]."""
-        if self.column is None:
-            return x.new_full((len(x),), self.span[0], dtype=torch.float64)
-        return x[:, self.column].double().clamp(*self.span)
+    def propensity(self, x: Tensor) -> Tensor | None:
+        """Return the known P(A = 1 | x), [B]; None where covariates do not tell it."""
+        return None if self.known.column is not None else self.known.at(x)
+
+    def of(self, records: CausalData) -> Tensor:
+        """Return the known propensity of records, [n]."""
+        return self.known.of(records)
 
 
 @dataclass(frozen=True)

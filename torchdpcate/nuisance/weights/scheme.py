@@ -59,6 +59,10 @@ class FittedWeights(ABC):
         """Return P(A = 1 | x) [B] where it is known or paid for, clipped to its bounds; else None."""
         return None
 
+    def of(self, records: CausalData) -> Tensor | None:
+        """Return P(A = 1) of records [n] where it is known or paid for; else None."""
+        return self.propensity(records.x)
+
     @abstractmethod
     def _omega(self, records: CausalData) -> Tensor:
         """Return the weights, [n], not yet checked."""
@@ -67,12 +71,9 @@ class FittedWeights(ABC):
 class InversePropensity(FittedWeights):
     """Weights 1 / (2 pi(a|x)) by a propensity that is public: no indirect sensitivity."""
 
-    @abstractmethod
-    def propensity(self, x: Tensor) -> Tensor:
-        """Return P(A = 1 | x) [B] at covariates x [B, q]."""
-
     def _omega(self, records: CausalData) -> Tensor:
-        treated = self.propensity(records.x)
+        treated = self.of(records)
+        assert treated is not None
         return 0.5 / torch.where(records.a == 1, treated, 1 - treated)
 
 

@@ -1,5 +1,6 @@
 """What a mechanism is: something that turns a fitted second stage into numbers fit to leave."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.cate.planned_head import PlannedHead
 from torchdpcate.estimators.cate.recompute import EffectFacts, effect_facts, is_learner
 from torchdpcate.estimators.mechanism import Prepared, Stated
 from torchdpcate.features.maps import FeatureMap
@@ -85,6 +87,18 @@ class Mechanism(ABC):
             )
         if not isinstance(recipe, self.accepts):
             raise InputError(self._no_bound())
+
+    def planned(self, head: PlannedHead, budget: PrivacyBudget) -> float:
+        """Return the standard deviation of the noise in a typical answer, in outcome units; NaN where it is not known.
+
+        Args:
+            head: The second stage as plans expect it; no record is looked at.
+            budget: What the release may spend.
+
+        Raises:
+            InputError: A budget with which nothing could be released.
+        """
+        return math.nan
 
     def conditions(self, stage: FittedStage) -> tuple[Condition, ...]:
         """Return what the guarantee of a release rests on beside the mechanism's own: a user's mechanism, and map."""

@@ -7,6 +7,7 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.records import ComposedFit
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.cate.mechanisms.base import Mechanism
+from torchdpcate.estimators.cate.recompute_composed import composed_problems
 from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.composed import ComposedRelease
@@ -82,4 +83,5 @@ class Composed(Mechanism):
     @classmethod
     def recompute(cls, release: Release) -> Iterator[str]:
         """Return what of a release does not follow from its public facts; see ``ReleaseMechanism``."""
-        yield f"mechanism {cls.name!r} does not say how its releases follow from public facts"
+        assert isinstance(release, ComposedRelease | QueryRelease)
+        yield from composed_problems(release, cls.name)

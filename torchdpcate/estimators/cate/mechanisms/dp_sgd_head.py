@@ -10,6 +10,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.base import FUNCTION, FunctionMechanism, effects_stated
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
+from torchdpcate.estimators.cate.planned_head import PlannedHead
 from torchdpcate.estimators.cate.recompute import EffectFacts
 from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.estimators.recompute import batch_problems
@@ -121,6 +122,25 @@ class DPSGDHead(FunctionMechanism):
         )
         return unit * head.linear.weight.detach()[0].double().cpu()
 
+    def planned(self, head: PlannedHead, budget: PrivacyBudget) -> float:
+        r"""See ``Mechanism``: the noise of all steps as the averaged weights hold it, by the planned curvature.
+
+        A step of size l adds noise l sigma C / (q n) along an eigenvector of the Hessian h, which later steps multiply
+        by 1 - l h each; the mean over the last k weights holds
+
+        .. math:: \frac{1}{k} \sum_{t \le T} \Big(\sum_{s = \max(t, T - k + 1)}^{T} (1 - l h)^{s - t}\Big)^2
+
+        times its square.
+        """
+        if head.spectrum is None:
+            return math.nan
+        plan = self.plan(head.n, head.weight_bound, budget)
+        unit = head.target_bound if math.isinf(head.threshold) else head.threshold
+        step = self.learning_rate * plan.noise_multiplier * plan.max_grad_norm / (plan.sampling_rate * head.n)
+        kept = (1 - 2 * self.learning_rate * (head.ridge + head.spectrum[0])).clamp(-0.999999, 0.999999)
+        last = max(1, round(self.average * plan.steps))
+        return unit * step * head.spread(averaged_noise(kept, plan.steps, last).sqrt())
+
     @classmethod
     def problems(cls, facts: EffectFacts) -> Iterator[str]:
         """Return what does not follow from public facts; see the base class."""
@@ -161,6 +181,25 @@ class DPSGDHead(FunctionMechanism):
             evidence=lambda theta: theta[:, 0],
             most_runs=40_000,
         )
+
+
+def averaged_noise(kept: Tensor, steps: int, last: int) -> Tensor:
+    """Return the variance of the mean of the last weights of w_t = kept w_(t-1) + N(0, 1), from zero, [p].
+
+    Args:
+        kept: Factors in (-1, 1), [p].
+        steps: T.
+        last: How many weights are averaged.
+
+    Example:
+        >>> averaged_noise(torch.tensor([0.0, 0.5]).double(), steps=3, last=1).tolist()
+        [1.0, 1.3125]
+    """
+    t = torch.arange(1, steps + 1, dtype=torch.float64)
+    first = torch.maximum(t, torch.tensor(steps - last + 1.0).double())
+    a = kept[:, None]
+    sums = (a ** (first - t) - a ** (steps - t + 1)) / (1 - a)
+    return sums.square().sum(1) / last**2
 
 
 def _unit(problem: LinearProblem) -> float:

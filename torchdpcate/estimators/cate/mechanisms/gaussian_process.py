@@ -11,6 +11,7 @@ from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.estimators.cate.mechanisms.base import QUERIES, QueryMechanism, effects_stated
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import FAR, NEAR, linear_stage
 from torchdpcate.estimators.cate.online.path import EXCESS, JITTER, LATTICE, answer_step
+from torchdpcate.estimators.cate.planned_head import PlannedHead
 from torchdpcate.estimators.cate.recompute import SQUARED, EffectFacts
 from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.estimators.recompute import charged_gaussian
@@ -91,6 +92,10 @@ class GaussianProcess(QueryMechanism):
             public=public_constants(rkhs, mechanism.sensitivity, mechanism.scale),
             noise_scales=scales[place],
         )
+
+    def planned(self, head: PlannedHead, budget: PrivacyBudget) -> float:
+        """See ``Mechanism``: exact but for the threshold and the kernel's diagonal, which is at most one."""
+        return GaussianMechanism(budget, sensitivity(head.problem)).scale * math.hypot(head.length, math.sqrt(JITTER))
 
     @classmethod
     def problems(cls, facts: EffectFacts) -> Iterator[str]:

@@ -19,6 +19,7 @@ from torchdpcate.estimators.cate.mechanisms.worst_pairs import (
     query_game,
     treated_block,
 )
+from torchdpcate.estimators.cate.planned_head import PlannedHead
 from torchdpcate.estimators.cate.recompute import EffectFacts
 from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.influence.influence import InfluenceFunction
@@ -120,6 +121,14 @@ class InfluencePerturbation(QueryMechanism):
     def _refuse_damping(self) -> None:
         if self.damping > 0:
             raise InputError(f"mechanism.damping = {self.damping}: kernel_ridge has none; raise second_stage.ridge")
+
+    def planned(self, head: PlannedHead, budget: PrivacyBudget) -> float:
+        """See ``Mechanism``: the largest influence at typical covariates with the largest target; linear heads."""
+        if head.psi is None or head.queries is None or head.curvature is None:
+            return math.nan
+        moved = head.queries @ torch.linalg.solve(head.curvature, head.psi.T)
+        gamma = moved.norm(dim=0).amax().item() * head.weight_bound * head.target_bound
+        return gamma * theorem1_multiplier(budget.epsilon, budget.delta, head.n)
 
     def prepare(self, stage: FittedStage, queries: Tensor, budget: PrivacyBudget) -> Prepared:
         """Return the mechanism on f at the queries; the arguments and errors are the base class's."""

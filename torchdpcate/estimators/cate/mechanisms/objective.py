@@ -12,6 +12,7 @@ from torchdpcate.erm.perturbation import SOLVER_SHARE, ObjectiveNoise, calibrate
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.base import FUNCTION, FunctionMechanism, effects_stated
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, function_game, linear_stage
+from torchdpcate.estimators.cate.planned_head import PlannedHead
 from torchdpcate.estimators.cate.recompute import EffectFacts
 from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.estimators.recompute import far_problems, grid_problems
@@ -133,6 +134,15 @@ class ObjectivePerturbation(FunctionMechanism):
             },
             noise_scale=self.band(problem, objective),
         )
+
+    def planned(self, head: PlannedHead, budget: PrivacyBudget) -> float:
+        """See ``Mechanism``: by the planned curvature; by the public bound where features are not known yet."""
+        problem = head.problem
+        objective = self.calibrated(problem, budget)
+        if head.spectrum is None:
+            return self.band(problem, objective)
+        shaped = head.spread(1 / (head.ridge + head.spectrum[0]))
+        return math.hypot(objective.scale / (2 * head.n) * shaped, objective.solver_scale * head.length)
 
     @staticmethod
     def band(problem: LinearProblem, objective: ObjectiveNoise) -> float:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from torchdpcate.estimators.cate.mechanisms.base import FUNCTION, FunctionMechanism, effects_stated
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, function_game, given_stage, linear_stage
+from torchdpcate.estimators.cate.planned_head import PlannedHead
 from torchdpcate.estimators.cate.recompute import SQUARED, EffectFacts
 from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.estimators.recompute import charged_gaussian, far_problems, grid_problems
@@ -59,6 +60,11 @@ class OutputPerturbation(FunctionMechanism):
             },
             noise_scale=scale,
         )
+
+    def planned(self, head: PlannedHead, budget: PrivacyBudget) -> float:
+        """See ``Mechanism``: exact but for the threshold and the features' norm."""
+        problem = head.problem
+        return GaussianMechanism(budget, sensitivity(problem)).released_scale(problem.psi.shape[1]) * head.length
 
     @classmethod
     def problems(cls, facts: EffectFacts) -> Iterator[str]:

@@ -14,6 +14,7 @@ from torchdpcate.estimators.cate.mechanisms.base import (
     public_step,
 )
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, linear_stage, queries, query_game
+from torchdpcate.estimators.cate.planned_head import PlannedHead
 from torchdpcate.estimators.cate.recompute import EffectFacts
 from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.influence.kernel import KernelInfluenceFunction
@@ -130,6 +131,17 @@ class SmoothSensitivity(QueryMechanism):
             draw=gaussian_answers(squared.correction(queries), scale, domain),
             public={"smoothness": xi},
         )
+
+    def planned(self, head: PlannedHead, budget: PrivacyBudget) -> float:
+        """See ``Mechanism``: the smooth bound at the planned curvature; linear heads."""
+        if head.queries is None or head.curvature is None:
+            return math.nan
+        norm = torch.linalg.matrix_norm(head.queries, 2).item()
+        N = torch.linalg.matrix_norm(torch.linalg.solve(head.curvature, head.queries.T), 2).item()
+        step = head.ridge * squared_sensitivity(head.weight_bound, head.target_bound, head.ridge, head.n)
+        eta, multiplier = head.problem.condition, smooth_sensitivity_multiplier(budget.epsilon, budget.delta)
+        xi = smoothness(budget.epsilon, budget.delta, len(head.queries))
+        return smooth_bound((1 + eta) * N * step, norm * step / head.ridge, eta, xi) * multiplier
 
     @classmethod
     def problems(cls, facts: EffectFacts) -> Iterator[str]:

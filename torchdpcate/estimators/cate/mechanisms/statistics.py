@@ -11,6 +11,7 @@ from torchdpcate.erm.normal_equations import NormalEquations
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.base import QUERIES, FunctionMechanism, effects_stated
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
+from torchdpcate.estimators.cate.planned_head import PlannedHead
 from torchdpcate.estimators.cate.recompute import CLOSE, SQUARED, EffectFacts
 from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.estimators.recompute import charged_gaussian, grid_problems, same
@@ -118,6 +119,16 @@ class SufficientStatistics(FunctionMechanism):
                 "ridge": self.ridge or max(problem.ridge, _RIDGE_SHARE * matrix * math.sqrt(2 * p) / problem.n),
             },
         )
+
+    def planned(self, head: PlannedHead, budget: PrivacyBudget) -> float:
+        """See ``Mechanism``: of the noisy vector alone; that of the matrix grows with the head, which is not known."""
+        if head.spectrum is None:
+            return math.nan
+        p, S = head.spectrum[1].shape[0], min(head.target_bound, head.threshold)
+        scale = GaussianMechanism(budget, 1.0).released_scale(p * (p + 1) // 2 + p)
+        matrix, vector = (scale * unit for unit in statistics_units(head.weight_bound, S))
+        ridge = self.ridge or max(head.ridge, _RIDGE_SHARE * matrix * math.sqrt(2 * p) / head.n)
+        return vector / head.n * head.spread(1 / (ridge + head.spectrum[0]))
 
     def make_release(self, stage: FittedStage, private: Prepared, **parts: Any) -> StatisticsRelease:
         """Return the release of the statistics; see the base class."""

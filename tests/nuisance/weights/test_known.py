@@ -1,0 +1,64 @@
+import pytest
+import torch
+
+from tests.sessions import noted
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.errors import InputError
+from torchdpcate.nuisance.weights.known import KnownWeights
+from torchdpcate.privacy.noise import NoiseSource
+
+STRATA = {"z": {0: 0.2, 1: 0.6}}
+
+
+def domain(propensity=None) -> Domain:
+    return Domain([0, 0], [1, 1], -1.0, 1.0, 0.1, ["x", "z"], two_levels=[False, True], propensity=propensity)
+
+
+RECORDS = CausalData(
+    torch.tensor([[0.5, 0.0], [0.1, 1.0], [0.8, 1.0]], dtype=torch.float64),
+    torch.tensor([1.0, 0.0, 1.0]),
+    torch.ones(3),
+    torch.tensor([0.2, 0.6, 0.6], dtype=torch.float64),
+)
+
+
+def fitted(facts: Domain, scheme: KnownWeights | None = None):
+    def unpaid(*payment) -> None:
+        raise AssertionError(payment)
+
+    return (scheme or KnownWeights()).fit(RECORDS, facts, budget=None, session=noted(NoiseSource.fixed(0), unpaid))
+
+
+@pytest.mark.parametrize(("given", "most"), [(STRATA, 2.5), ("p", 5.0)])
+def test_the_domain_tells_it(given, most) -> None:
+    weights = fitted(domain(given))
+    assert weights.weights(RECORDS).tolist() == pytest.approx([0.5 / 0.2, 0.5 / 0.4, 0.5 / 0.6])
+    assert weights.bounds.most == pytest.approx(most)
+    assert weights.bounds.own
+    assert weights.of(RECORDS).tolist() == [0.2, 0.6, 0.6]
+    assert (weights.propensity(RECORDS.x) is None) == (given == "p")
+
+
+def test_a_trial_of_one_coin() -> None:
+    weights = fitted(domain(0.5))
+    assert weights.bounds.most == 1.0
+    assert weights.public == {"propensity": 0.5}
+
+
+@pytest.mark.parametrize(("given", "expected"), [(0.5, (1.0, None)), (STRATA, (2.5, None)), ("p", (1.0, 5.0))])
+def test_verification_finds_the_bounds_again(given, expected) -> None:
+    bounds, most = KnownWeights.stated_bounds(fitted(domain(given)).public, 0.1)
+    assert (bounds.most, most) == (pytest.approx(expected[0]), expected[1])
+
+
+def test_what_nobody_tells_is_refused_with_the_ways() -> None:
+    with pytest.raises(InputError, match=r"not known; give propensity: 0.5 in the domain .* or weights=private"):
+        KnownWeights().check(3, domain(), None)
+
+
+@pytest.mark.parametrize("given", [0.3, "x"])
+def test_two_that_differ_are_refused(given) -> None:
+    with pytest.raises(InputError, match=r"the domain says propensity: 0.5; leave one of them out"):
+        KnownWeights(given).check(3, domain(0.5), None)
+    KnownWeights(0.5).check(3, domain(0.5), None)

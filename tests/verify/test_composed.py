@@ -1,0 +1,187 @@
+"""Releases of a composition: honest ones verify, and what does not follow from plan, charges and numbers is refused."""
+
+import math
+
+import pytest
+import torch
+
+from tests.verify import forgeries as forge
+from torchdpcate.cli.run import write_release
+from torchdpcate.composition.noisy_newton import NoisyNewton
+from torchdpcate.composition.settings import AdaptiveSecondStage
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.errors import VerificationError
+from torchdpcate.estimators.cate.learner import RLearner
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.release.digest import write_sums
+from torchdpcate.verify.file import verify_release
+
+N, BUDGET = 600, PrivacyBudget(4.0, 1e-5)
+DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25)
+WIDE = Domain([0.0] * 13, [1.0] * 13, -1.0, 1.0, overlap=0.25)
+TRIAL = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25, propensity=0.5)
+
+
+class OwnSolver(NoisyNewton):
+    """A user's."""
+
+
+def fitted(domain: Domain = DOMAIN, budget: PrivacyBudget = BUDGET, **settings) -> RLearner:
+    generator = torch.Generator().manual_seed(3)
+    x = torch.rand(N, domain.dimension, generator=generator, dtype=torch.float64)
+    x[:, 1] += settings.pop("alike", 0.0) * (x[:, 0] - x[:, 1])
+    a = (torch.rand(N, generator=generator) < 0.5).double()
+    y = ((2 * a - 1) * (x[:, 0] - 0.3) + 0.2 * torch.rand(N, generator=generator, dtype=torch.float64)).clamp(-1, 1)
+    records = CausalData(x, a, y)
+    noise = settings.pop("noise", None)
+    learner = RLearner(domain, budget, second_stage=AdaptiveSecondStage(**settings), noise=noise)
+    return learner.fit(records.x, records.a, records.y)
+
+
+MADE = {
+    "function": lambda: fitted().release_function(),
+    "constant": lambda: fitted(constant_only=True).release_function(),
+    "small budget": lambda: fitted(budget=PrivacyBudget(0.3, 1e-6)).release_function(),
+    "chosen covariates": lambda: fitted(WIDE).release_function(),
+    "trial": lambda: fitted(TRIAL).release_function(),
+    "rotated": lambda: fitted(budget=PrivacyBudget(60.0, 1e-5), alike=0.8).release_function(),
+    "queries": lambda: fitted().release_queries(torch.rand(5, 2, dtype=torch.float64)),
+    "fixed noise": lambda: fitted(noise=NoiseSource.fixed(0)).release_function(),
+    "own solver": lambda: fitted(solver=OwnSolver()).release_function(),
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Return the path of a release of a kind, in a folder as a run writes it; made once."""
+    folder, paths = tmp_path_factory.mktemp("composed"), {}
+
+    def path(kind):
+        if kind not in paths:
+            paths[kind] = folder / kind / "release.safetensors"
+            write_release(MADE[kind](), folder / kind)
+            write_sums(folder / kind)
+        return paths[kind]
+
+    return path
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_an_honest_release_verifies(kind, made):
+    assert "3 files match" in dict(verify_release(made(kind)))["SHA256SUMS"]
+
+
+def test_code_of_the_user_s_is_conditional():
+    privacy = MADE["own solver"]().privacy
+    assert privacy.level == "conditional"
+    assert [condition["name"] for condition in privacy.conditions] == ["second stage"]
+    assert {charge.level for charge in privacy.charges} == {"conditional"}
+
+
+def times(name: str, factor: float) -> forge.Edit:
+    def edit(draft: forge.Draft) -> None:
+        draft.tensors[name] = draft.tensors[name] * factor
+
+    return edit
+
+
+def cheaper(step: str) -> forge.Edit:
+    """A step with half its mu, and all costs made to fit."""
+
+    def edit(draft: forge.Draft) -> None:
+        for charge in draft.charges:
+            if charge["part"] == step:
+                charge["event"]["noise_multiplier"] *= 2
+        forge.recost(draft)
+
+    return edit
+
+
+def unpaid(step: str) -> forge.Edit:
+    def edit(draft: forge.Draft) -> None:
+        charges = draft.block("records")["charges"]
+        charges[:] = [charge for charge in charges if charge["part"] != step]
+        forge.recost(draft)
+
+    return edit
+
+
+def all_of_it(draft: forge.Draft) -> None:
+    """All events of half their mu, as of a smaller budget that was never asked for."""
+    for charge in draft.charges:
+        charge["event"]["noise_multiplier"] *= 2
+    forge.recost(draft)
+
+
+def constants(line: int, text: str) -> forge.Edit:
+    def edit(draft: forge.Draft) -> None:
+        draft.privacy["public"]["constants"][line] = text
+
+    return edit
+
+
+def columns(draft: forge.Draft) -> None:
+    draft.facts["columns"] = list(reversed(draft.facts["columns"]))
+
+
+def two_blocks(draft: forge.Draft) -> None:
+    draft.privacy["blocks"][0]["n"] -= 100
+    draft.privacy["blocks"].append({"name": "others", "n": 100, "charges": []})
+    forge.recost(draft)
+
+
+PLAN = "is stated, but the plan makes it|not those of one release"
+FORGERIES = [
+    ("function", forge.constant("rung", "linear"), PLAN),
+    ("function", forge.constant("steps", 41), PLAN),
+    ("function", forge.constant("huber_quantile", 0.9), PLAN),
+    ("function", forge.constant("requested_epsilon", 1.0), "was not charged its share|the plan makes it"),
+    ("function", forge.constant("constant_only", True), PLAN),
+    ("function", forge.constant("learner", "DRLearner"), "DRLearner, which has no composition"),
+    ("function", forge.constant("learner", ["RLearner"]), "not those of one release|no composition"),
+    ("function", constants(3, "moment_share=0.01"), "was not charged its share"),
+    ("function", constants(0, "quantile_levels=ten"), "not those of one release"),
+    ("function", constants(0, "mu=1"), "not those of one release"),
+    ("function", constants(-1, 'kinds="1"'), PLAN),
+    ("function", cheaper("effect"), "the step 'effect' was not charged its share"),
+    ("function", cheaper("centre"), "the step 'centre' was not charged its share"),
+    ("function", unpaid("outcome"), "the steps that it was charged for are not those"),
+    ("chosen covariates", unpaid("screening"), "no charge is for choosing them|are not those of its plan"),
+    ("function", all_of_it, "was not charged its share"),
+    ("function", two_blocks, "not in the one block"),
+    ("function", times("theta", 1.01), "its coefficients do not follow"),
+    ("function", times("estimates", 1.5), "its coefficients do not follow"),
+    ("constant", times("theta", 2.0), "its coefficients do not follow"),
+    ("function", times("scale", 1.1), "is not on the grid of its quantile"),
+    ("function", times("curvatures", 0.1), "its curvatures are outside what its plan allows"),
+    ("function", times("energies", 0.9), "its features and energies are not those"),
+    ("function", times("standardisation.sd", 1e-3), "its means or spreads"),
+    ("function", times("standardisation.sd", 10.0), "a spread is larger"),
+    ("rotated", times("standardisation.rotation", 100.0), "its rotation is none"),
+    ("chosen covariates", columns, "its columns are not those"),
+    ("queries", forge.constant("kept", 1), PLAN),
+    ("queries", cheaper("effect"), "the step 'effect' was not charged its share"),
+]
+
+
+@pytest.mark.parametrize(("kind", "edit", "why"), FORGERIES)
+def test_a_forgery_is_refused(kind, edit, why, made, tmp_path):
+    path = forge.forged(made(kind), edit, tmp_path / "release.safetensors")
+    with pytest.raises(VerificationError, match=why) as refused:
+        verify_release(path)
+    assert "\n" not in str(refused.value)
+
+
+def test_its_ledger_is_the_plan_s():
+    learner = fitted()
+    squared = {}
+    for entry in learner.ledger_.entries:
+        part = entry.charge.part
+        squared[part] = squared.get(part, 0.0) + entry.count / entry.event.noise_multiplier**2
+    shares = learner.plan_.shares
+    assert list(squared) == ["centre", "outcome scale", *[name for name in squared if name in shares.shares][2:]]
+    assert squared == pytest.approx({step: shares.of(step) ** 2 for step in shares.shares}, rel=1e-8)
+    assert math.fsum(squared.values()) <= learner.plan_.mu**2
+    assert math.fsum(shares.shares.values()) == pytest.approx(1.0, abs=1e-12)

@@ -1,0 +1,253 @@
+"""The task ``subgroups``: from records to released effects in subgroups, each with its interval."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+from torch import Tensor
+
+from torchdpcate._files import PRIVATE, PUBLIC, atomic_path, write_text
+from torchdpcate._text import file_name, spreadsheet_cell
+from torchdpcate.cli.run import RELEASE_FILE, say_warning, warnings_said
+from torchdpcate.cli.task import Measure, TaskSpec
+from torchdpcate.data.study import Study
+from torchdpcate.errors import InputError
+from torchdpcate.evaluation.figures import save_figure
+from torchdpcate.evaluation.forest_figure import forest_figure
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.release.file import load_release
+from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from torchdpcate.estimators.subgroups.learner import SubgroupEffects
+
+TABLE_FILE, FOREST_FILE = "subgroups.csv", "forest.png"
+_MOST_FIGURES = 12
+
+
+class SubgroupTask(TaskSpec):
+    """Effects in subgroups, compared by their errors and their intervals."""
+
+    heading = "Effects in subgroups side by side"
+    note = "Means over cells and runs; without a known truth error and coverage are dashes."
+    settings = ("law", "released", "weights")
+    measures = (
+        Measure(
+            key="noise",
+            title="noise",
+            heading="Privacy noise of effects in subgroups against budget",
+            note="Standard deviation of the privacy noise, root mean square over the cells: mean ± standard error over "
+            "runs. Planned: by public facts, before any record was read.",
+            figure="subgroup_noise_against_budget.png",
+            references={"noise_planned": "planned"},
+        ),
+        Measure(
+            key="error",
+            title="error",
+            heading="Error of effects in subgroups against budget",
+            note="Root mean squared error over the cells: mean ± standard error over runs.",
+            figure="subgroup_error_against_budget.png",
+            references={"error_nonprivate": "non-private"},
+        ),
+        Measure(
+            key="width",
+            title="interval width",
+            heading="Width of intervals of subgroups against budget",
+            note="Mean over the cells of the 95 % interval: mean ± standard error over runs.",
+            figure="subgroup_width_against_budget.png",
+            references={"width_nonprivate": "non-private"},
+        ),
+        Measure(
+            key="covered",
+            title="coverage",
+            heading="Coverage of intervals of subgroups against budget",
+            note="Share of cells whose 95 % interval holds the truth.",
+            figure=None,
+        ),
+    )
+    numbers = ("covered_at_once", "dominated", "cells_count")
+    shown: ClassVar = {
+        "cells_count": "cells",
+        "noise": "privacy noise",
+        "noise_planned": "privacy noise, planned",
+        "width": "mean width of 95 % intervals",
+        "error": "root mean squared error",
+        "error_nonprivate": "unreleased: error without noise",
+    }
+
+    study: Study
+    learner: SubgroupEffects
+    release: SubgroupRelease
+
+    def make(self, budget: PrivacyBudget | None, **rest: Any) -> SubgroupEffects:
+        """Return the learner of effects in subgroups; see the class above."""
+        given = OmegaConf.to_container(self.config)["subgroups"]  # type: ignore[index,call-overload]
+        if given is None:
+            raise InputError("subgroups is missing: give public cuts, as subgroups=[{sex: true}, {age: [40, 60]}]")
+        make = instantiate(self.config.subgroup_effects)
+        # a partial: as keywords of instantiate, our dataclasses would be taken for configuration
+        return make(domain=self.study.schema, budget=budget, subgroups=given, **rest)
+
+    def size(self) -> int:
+        """Return more numbers than the release holds."""
+        return 64 * self.learner.plan(self.study.records.n).strata.size
+
+    def fit(self) -> None:
+        """Fit the learner on the records; its warnings are shown."""
+        with warnings_said():
+            super().fit()
+
+    def choices(self) -> dict[str, str | None]:
+        """Return what the plan chose."""
+        plan = self.learner.plan_
+        assert plan is not None
+        return {"law": plan.law, "released": plan.released, "weights": plan.weighting.way}
+
+    def results(self) -> dict[str, Any]:
+        """Return the cells with their intervals, and errors where the truth is known."""
+        release, truth, exact = self.release, self._truth, self.learner.nonprivate_effects()
+        plan = self.learner.plan_
+        assert plan is not None
+        inside, at_once = release.interval(), release.interval(simultaneous=True)
+        noise = release.effects.noise.numpy()
+        found: dict[str, Any] = {
+            "cells": release.summary()["cells"],
+            "cells_count": release.subgroups.size,
+            "partitions": release.subgroups.config(),
+            "noise": _root_mean_square(noise),
+            "noise_planned": _root_mean_square(plan.cell_noise.numpy()),
+            "width": float((inside[:, 1] - inside[:, 0]).mean()),
+            "width_nonprivate": 2 * float(exact.half_width(LEVEL).mean()),
+            "dominated": int(release.effects.noise_dominated.sum()),
+        }
+        known = dict.fromkeys(("error", "error_nonprivate", "covered", "covered_at_once"))
+        if truth is None:
+            return found | known
+        there = ~np.isnan(truth)
+        held = (inside[there, 0] <= truth[there]) & (truth[there] <= inside[there, 1])
+        all_held = (at_once[there, 0] <= truth[there]) & (truth[there] <= at_once[there, 1])
+        return found | {
+            "error": _root_mean_square((release.estimate - truth)[there]),
+            "error_nonprivate": _root_mean_square((exact.estimate.numpy() - truth)[there]),
+            "covered": float(held.mean()),
+            "covered_at_once": int(all_held.all()),
+        }
+
+    def facts(self) -> dict[str, Any]:
+        """Return the public settings of the fit."""
+        return {"public": dict(self.learner.settings_)}
+
+    def secrets(self) -> dict[str, Tensor]:
+        """Return the effects without noise."""
+        return {"unreleased.effects": self.learner.nonprivate_effects().estimate}
+
+    def write(self, summary: Mapping[str, Any]) -> None:
+        """Write the reader's table and forest plot, and the curator's plot and plan."""
+        release, reader, curator = self.release, self.folder / "release", self.folder / "curator"
+        with atomic_path(reader / TABLE_FILE, PUBLIC) as temporary:
+            _csv(release).to_csv(temporary, index=False)
+        save_figure(forest_of(release), reader / FOREST_FILE, PUBLIC)
+        exact = self.learner.nonprivate_effects().estimate.numpy()
+        save_figure(forest_of(release, exact, self._truth), curator / FOREST_FILE, PRIVATE)
+        plan = self.learner.plan_
+        assert plan is not None
+        write_text(curator / "plan.txt", plan.table().to_string(index=False) + "\n", PRIVATE)
+
+    def closing(self, summary: Mapping[str, Any]) -> list[str]:
+        """Return the cells; warn where intervals say nothing."""
+        release = self.release
+        dominated = int(release.effects.noise_dominated.sum())
+        if dominated:
+            say_warning(
+                f"in {dominated} of {release.subgroups.size} cells noise dominates the count of an arm: their "
+                "intervals are the full range. Fewer cells, more records or a larger privacy.epsilon would help"
+            )
+        return lines_of(release)
+
+    @classmethod
+    def public_figures(cls, runs: pd.DataFrame) -> dict[str, Figure]:
+        """Return the forest plot of each run, from release numbers alone."""
+        found: dict[str, Figure] = {}
+        for name, folder in list(zip(runs["run"], runs["folder"], strict=True))[:_MOST_FIGURES]:
+            release = _released(folder)
+            if release is not None:
+                mark = "" if len(runs) == 1 else f"_{file_name(name)}"
+                found[f"forest{mark}.png"] = forest_of(release)
+        return found
+
+    @cached_property
+    def _truth(self) -> np.ndarray | None:
+        """The true mean effect over the records of each cell, [cells]; NaN where a cell has none."""
+        if self.study.truth is None:
+            return None
+        effect = self.study.truth(self.study.records.x)
+        if effect is None:
+            return None
+        cells = self.learner.subgroups_
+        at, zero = cells.positions(self.study.records.x), torch.zeros(cells.size, dtype=torch.float64)
+        spread = effect.double()[:, None].expand(at.shape)
+        total, count = (zero.index_add(0, at.flatten(), part.flatten()) for part in (spread, torch.ones_like(spread)))
+        return (total / count).numpy()
+
+
+def forest_of(
+    release: SubgroupRelease, nonprivate: np.ndarray | None = None, truth: np.ndarray | None = None
+) -> Figure:
+    """Return the forest plot of a release.
+
+    Args:
+        release: The release.
+        nonprivate: Effects without noise, [cells]; the curator's.
+        truth: True effects, [cells]; the curator's.
+    """
+    return forest_figure(
+        release.table(),
+        simultaneous=release.interval(simultaneous=True),
+        nonprivate=None if nonprivate is None else nonprivate.tolist(),
+        truth=None if truth is None else truth.tolist(),
+        level=LEVEL,
+        outcome=release.schema.outcome,
+        claim=release.privacy.claim,
+        holds_if=release.holds_if or "",
+    )
+
+
+def lines_of(release: SubgroupRelease) -> list[str]:
+    """Return a line for each cell: its name, the estimate and its interval."""
+    rows = release.table()
+    longest = max(map(len, rows["cell"]))
+    return [
+        f"{cell:<{longest}}  {estimate:10.4g}  {LEVEL:.0%} interval [{low:.4g}, {high:.4g}]"
+        for cell, estimate, low, high in zip(rows["cell"], rows["estimate"], rows["low"], rows["high"], strict=True)
+    ]
+
+
+def _csv(release: SubgroupRelease) -> pd.DataFrame:
+    """Return the table with both kinds of intervals, its words fit for a spreadsheet."""
+    table = release.table()
+    low, high = release.interval(simultaneous=True).T
+    words = {name: table[name].map(spreadsheet_cell) for name in ("cell", "partition")}
+    return table.assign(low_simultaneous=low, high_simultaneous=high, **words)
+
+
+def _root_mean_square(values: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(np.square(values)))) if len(values) else float("nan")
+
+
+def _released(folder: Path) -> SubgroupRelease | None:
+    """Return a run's release; None where it has been moved away or is damaged."""
+    try:
+        found = load_release(folder / "release" / RELEASE_FILE)
+    except (InputError, OSError):
+        return None
+    return found if isinstance(found, SubgroupRelease) else None

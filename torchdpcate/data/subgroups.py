@@ -1,0 +1,300 @@
+"""Subgroups of records: the cells of public partitions of the covariates' domain."""
+
+import itertools
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from torchdpcate.data._arrays import listed
+from torchdpcate.data._yaml import read_yaml
+from torchdpcate.data.domain import to_number
+from torchdpcate.data.schema import Categorical, Covariate, Numeric, TableSchema
+from torchdpcate.errors import InputError
+
+MOST_CELLS = 1000
+"""Cells of all partitions together: each has its line in a table and in a figure."""
+
+_EXAMPLE = "as subgroups=[{sex: true}, {age: [40, 60]}]"
+
+
+@dataclass(frozen=True)
+class Division:
+    """One covariate of a partition: one cell for each level, or intervals between public cuts.
+
+    Attributes:
+        covariate: The covariate's name in the table.
+        columns: Its encoded columns.
+        cuts: Ends of the intervals [cut, next cut); empty where each level is a cell.
+        labels: Name of each cell.
+        points: An encoded point of each cell, [cells, columns].
+    """
+
+    covariate: str
+    columns: tuple[int, ...]
+    cuts: tuple[float, ...]
+    labels: tuple[str, ...]
+    points: tuple[tuple[float, ...], ...]
+
+    @classmethod
+    def of(cls, schema: TableSchema, name: Any, given: Any) -> "Division":
+        """Return the division of a covariate that a user writes as ``true``, or as a list of cuts.
+
+        Args:
+            schema: Columns and public bounds.
+            name: The covariate.
+            given: True for a cell a level, or public cuts in increasing order, strictly within the bounds.
+
+        Raises:
+            InputError: No such covariate, cuts that are none, or cells that public bounds leave empty.
+        """
+        if name not in schema.columns:
+            raise InputError(f"subgroups: {name!r} is no covariate; choose among {listed(schema.columns)}")
+        place = schema.columns.index(name)
+        covariate = schema.covariates[place]
+        first = sum(len(other.bounds) for other in schema.covariates[:place])
+        columns = tuple(range(first, first + len(covariate.bounds)))
+        levels = covariate.levels
+        if given is True:
+            if not levels:
+                raise InputError(
+                    f"subgroups: {name!r} is a number without levels; give public cuts, as {{{name}: [1, 2]}}"
+                )
+            labels = tuple(f"{name} = {_written(level)}" for level in levels)
+            return cls(str(name), columns, (), labels, _encoded(covariate, levels))
+        if isinstance(covariate, Categorical):
+            raise InputError(f"subgroups: {name!r} has categories; write {{{name}: true}} for a cell of each")
+        assert isinstance(covariate, Numeric)
+        cuts = _cuts(covariate, given)
+        return cls(str(name), columns, cuts, _intervals(str(name), cuts), ((covariate.low,), *((c,) for c in cuts)))
+
+    @property
+    def given(self) -> bool | list[float]:
+        """What a user writes for it."""
+        return list(self.cuts) if self.cuts else True
+
+    def positions(self, x: Tensor) -> Tensor:
+        """Return the cell of each row of encoded covariates x [n, q], int64 [n]."""
+        own = x[:, list(self.columns)]
+        if self.cuts:
+            return torch.bucketize(own[:, 0].contiguous(), torch.tensor(self.cuts, dtype=x.dtype), right=True)
+        if len(self.columns) > 1:
+            return own.argmax(1)
+        low, high = self.points[0][0], self.points[1][0]
+        return (own[:, 0] > low + (high - low) / 2).long()
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Disjoint cells that cover the domain: each record is in one of them, by its covariates alone.
+
+    Attributes:
+        divisions: Its covariates; their cells are crossed.
+    """
+
+    divisions: tuple[Division, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of cells."""
+        return math.prod(len(division.labels) for division in self.divisions)
+
+    @property
+    def name(self) -> str:
+        """Names of the covariates."""
+        return " and ".join(division.covariate for division in self.divisions)
+
+    @property
+    def labels(self) -> list[str]:
+        """Name of each cell, in the order of ``positions``."""
+        return [", ".join(parts) for parts in itertools.product(*(division.labels for division in self.divisions))]
+
+    def positions(self, x: Tensor) -> Tensor:
+        """Return the cell of each row of encoded covariates x [n, q], int64 [n]."""
+        found = torch.zeros(len(x), dtype=torch.int64)
+        for division in self.divisions:
+            found = found * len(division.labels) + division.positions(x)
+        return found
+
+    def points(self, dimension: int) -> Tensor:
+        """Return an encoded point of each cell, float64 [cells, q]; covariates without a division are 0."""
+        x = torch.zeros(self.size, dimension, dtype=torch.float64)
+        rows = itertools.product(*(division.points for division in self.divisions))
+        columns = [column for division in self.divisions for column in division.columns]
+        x[:, columns] = torch.tensor([[*itertools.chain(*row)] for row in rows], dtype=torch.float64)
+        return x
+
+
+@dataclass(frozen=True)
+class Subgroups:
+    """The cells of one or several public partitions.
+
+    Attributes:
+        partitions: The partitions; each record is in one cell of each.
+        dimension: Number q of encoded covariates.
+
+    Example:
+        >>> schema = TableSchema.from_dict({
+        ...     "treatment": "a", "outcome": {"name": "y", "low": 0, "high": 1},
+        ...     "covariates": {"sex": {"categories": ["f", "m"]}, "age": {"low": 18, "high": 90}},
+        ... })
+        >>> cells = Subgroups.of([{"sex": True}, {"age": [40, 60]}], schema)
+        >>> cells.labels
+        ['sex = f', 'sex = m', 'age < 40', '40 <= age < 60', 'age >= 60']
+        >>> cells.positions(torch.tensor([[1.0, 60.0]])).tolist()
+        [[1, 4]]
+    """
+
+    partitions: tuple[Partition, ...]
+    dimension: int
+
+    @classmethod
+    def of(cls, given: Any, schema: TableSchema) -> "Subgroups":
+        """Return the cells that a user writes.
+
+        Args:
+            given: A list of partitions, or a yaml file that holds one, by itself or as its entry ``subgroups``. A
+                partition maps covariates to ``true`` (a cell for each level) or to a list of public cuts; the cells of
+                several covariates are crossed.
+            schema: Columns and public bounds.
+
+        Raises:
+            InputError: Nothing to divide by, no such file, no such covariate, cells that public bounds leave empty, the
+                same partition twice, or more than ``MOST_CELLS`` cells.
+        """
+        if isinstance(given, Subgroups):
+            given = given.config()
+        if isinstance(given, str | Path):
+            given = _read(Path(given))
+        if isinstance(given, Mapping):
+            given = [given]
+        if not isinstance(given, Sequence) or isinstance(given, str) or not given:
+            raise InputError(f"subgroups = {given!r}: give a list of partitions, {_EXAMPLE}")
+        partitions = tuple(_partition(entry, schema) for entry in given)
+        if len(set(partitions)) < len(partitions):
+            twice = next(one for one in partitions if partitions.count(one) > 1)
+            raise InputError(f"subgroups: the partition by {twice.name} is there twice; give it once")
+        cells = sum(partition.size for partition in partitions)
+        if cells > MOST_CELLS:
+            raise InputError(f"subgroups: {cells:,} cells; give at most {MOST_CELLS:,}")
+        return cls(partitions, schema.domain.dimension)
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """Name of each cell, those of one partition after those of the one before."""
+        return [label for partition in self.partitions for label in partition.labels]
+
+    @cached_property
+    def of_partition(self) -> list[str]:
+        """Name of the partition of each cell."""
+        return [partition.name for partition in self.partitions for _ in range(partition.size)]
+
+    @property
+    def size(self) -> int:
+        """Number of cells."""
+        return sum(partition.size for partition in self.partitions)
+
+    def positions(self, x: Tensor) -> Tensor:
+        """Return the cells of each row of encoded covariates x [n, q], one of each partition, int64 [n, partitions]."""
+        first = itertools.accumulate((partition.size for partition in self.partitions[:-1]), initial=0)
+        return torch.stack([start + one.positions(x) for start, one in zip(first, self.partitions, strict=True)], 1)
+
+    def crossed(self) -> Partition:
+        """Return the one partition of whose cells all others are unions: every covariate, at every cut."""
+        found: dict[str, Division] = {}
+        for division in (division for partition in self.partitions for division in partition.divisions):
+            other = found.get(division.covariate)
+            found[division.covariate] = division if other is None else _joined(other, division)
+        return Partition(tuple(found.values()))
+
+    def members(self, strata: "Subgroups") -> Tensor:
+        """Return which cells of other partitions, their union, each cell is, 0 or 1 as float64 [cells, strata].
+
+        Args:
+            strata: The same partitions, or one whose cells are parts of theirs.
+        """
+        if strata.partitions == self.partitions:
+            return torch.eye(self.size, dtype=torch.float64)
+        (finest,) = strata.partitions
+        at = self.positions(finest.points(self.dimension))
+        return torch.zeros(self.size, finest.size, dtype=torch.float64).scatter_(0, at.T, 1.0)
+
+    def config(self) -> list[dict[str, Any]]:
+        """Return the partitions as a user writes them, in plain types."""
+        return [{part.covariate: part.given for part in partition.divisions} for partition in self.partitions]
+
+
+def _partition(entry: Any, schema: TableSchema) -> Partition:
+    if not isinstance(entry, Mapping) or not entry:
+        raise InputError(f"subgroups: {entry!r} is no partition; write {{covariate: true}} or {{covariate: [cuts]}}")
+    return Partition(tuple(Division.of(schema, name, given) for name, given in entry.items()))
+
+
+def _read(path: Path) -> Any:
+    """Return the partitions of a yaml file."""
+    if not os.path.isfile(path):
+        raise InputError(
+            f"subgroups = {str(path)!r}: no such file; give a yaml file, or a list of partitions, {_EXAMPLE}"
+        )
+    try:
+        found = read_yaml(path)
+    except InputError as error:
+        raise InputError(f"subgroups = {str(path)!r}: cannot be read: {error}") from None
+    return found["subgroups"] if isinstance(found, dict) and found.keys() == {"subgroups"} else found
+
+
+def _encoded(covariate: Covariate, levels: Sequence[Any]) -> tuple[tuple[float, ...], ...]:
+    """Return the encoded columns of each level."""
+    if len(covariate.bounds) == 1:
+        ((_, low, high),) = covariate.bounds
+        return (low,), (high,)
+    return cast(tuple[tuple[float, ...], ...], tuple(map(tuple, torch.eye(len(levels)).tolist())))
+
+
+def _cuts(covariate: Numeric, given: Any) -> tuple[float, ...]:
+    """Return public cuts strictly within a covariate's bounds, in increasing order."""
+    name, low, high = covariate.name, covariate.low, covariate.high
+    if isinstance(given, bool) or not isinstance(given, Sequence) or isinstance(given, str) or not given:
+        raise InputError(
+            f"subgroups: {name!r} is divided by {given!r}; give a list of public cuts, as {{{name}: [1, 2]}}"
+        )
+    cuts = tuple(to_number(f"a cut of {name!r} in subgroups", cut) for cut in given)
+    if any(isinstance(cut, bool) for cut in given) or list(cuts) != sorted(set(cuts)):
+        raise InputError(f"subgroups: cuts of {name!r} are {list(given)}; give numbers in increasing order, each once")
+    outside = [cut for cut in cuts if not low < cut < high]
+    if outside:
+        raise InputError(
+            f"subgroups: the cut {outside[0]:g} of {name!r} leaves a cell empty: its public bounds are [{low:g}, "
+            f"{high:g}]; give cuts between them"
+        )
+    return cuts
+
+
+def _intervals(name: str, cuts: Sequence[float]) -> tuple[str, ...]:
+    between = [f"{_written(low)} <= {name} < {_written(high)}" for low, high in itertools.pairwise(cuts)]
+    return f"{name} < {_written(cuts[0])}", *between, f"{name} >= {_written(cuts[-1])}"
+
+
+def _written(level: Any) -> str:
+    """Write a level or a cut: a number as short as it can be, without losing any of it."""
+    if isinstance(level, float):
+        return f"{level:g}" if float(f"{level:g}") == level else repr(level)
+    return str(level)
+
+
+def _joined(one: Division, other: Division) -> Division:
+    """Return the division of a covariate by the cuts of both."""
+    if not one.cuts or not other.cuts:
+        if one.cuts == other.cuts:
+            return one
+        raise InputError(f"subgroups: {one.covariate!r} is divided by levels and by cuts; choose one of them")
+    cuts = tuple(sorted({*one.cuts, *other.cuts}))
+    return Division(
+        one.covariate, one.columns, cuts, _intervals(one.covariate, cuts), (one.points[0], *((c,) for c in cuts))
+    )

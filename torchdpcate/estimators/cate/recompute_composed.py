@@ -1,0 +1,127 @@
+"""What of a composition's release does not follow from its public facts: plan, charges and numbers, worked out anew."""
+
+import math
+from collections.abc import Iterator
+
+import torch
+
+from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.records import LEAST_SCALE
+from torchdpcate.composition.regressions import HEAD_CURVATURE, effect_variances, shrunk
+from torchdpcate.composition.summaries import LEAST_VARIANCE
+from torchdpcate.estimators.cate.recompute import LEARNERS, is_learner
+from torchdpcate.estimators.recompute import CLOSE, same
+from torchdpcate.privacy.events import DPSGDEvent, Event, GaussianEvent
+from torchdpcate.release.composed import ComposedRelease
+from torchdpcate.release.release import QueryRelease
+from torchdpcate.release.statement import PrivacyStatement
+
+RECORDS = "records"
+_SPENT = 1e-6  # how well shares of mu^2 must agree, relatively: events are a little less than their share
+_LARGEST_ROTATION = 0.05**-0.5  # eigenvalues of correlations are at least .05
+
+
+def composed_problems(release: ComposedRelease | QueryRelease, mechanism: str) -> Iterator[str]:
+    """Return problems of a composition's release that claims something.
+
+    Its plan follows from n, domain, budget and constants; every charge from the plan; features and energies from plan
+    and schema; the coefficients from estimates, curvatures and scale. Those, and the standardisation, are released
+    numbers, of which only bounds are known, and of the scale the public grid of the bisection.
+
+    Args:
+        release: The release.
+        mechanism: The composition's name.
+    """
+    privacy = release.privacy
+    learner = privacy.public["learner"]
+    if not is_learner(learner) or not LEARNERS[LEARNERS.class_names()[learner]].composes:
+        yield f"its learner is called {learner}, which has no composition"
+        return
+    plan = ComposedPlan.from_facts(privacy.public, privacy.n, release.domain)
+    facts = plan.facts()
+    for name in facts:
+        if privacy.public[name] != facts[name]:
+            yield f"{name} = {privacy.public[name]} is stated, but the plan makes it {facts[name]}"
+    yield from _charges(privacy, plan, mechanism)
+    if isinstance(release, ComposedRelease):
+        yield from _summaries(release, plan)
+        yield from _effect(release, plan)
+    elif release.noise_scales is not None or release.head or release.nuisances is not None:
+        yield "it holds noise scales, a kernel or nuisances, which no composition releases"
+    elif not bool((release.answers.abs() <= release.domain.outcome_range).all()):
+        yield "an answer is larger than the outcome's range"
+
+
+def _charges(privacy: PrivacyStatement, plan: ComposedPlan, mechanism: str) -> Iterator[str]:
+    """Problems of the one block, and of what each step was charged against its share of the budget."""
+    if [(block.name, block.n) for block in privacy.blocks] != [(RECORDS, privacy.n)]:
+        yield f"its records are not in the one block {RECORDS!r}"
+        return
+    spent: dict[str, float] = {}
+    for charge in privacy.blocks[0].charges:
+        if not charge.is_release(mechanism):
+            continue  # of another release from the same records, whose cost counts all the same
+        assert charge.event is not None
+        assert charge.count is not None
+        spent[charge.charge.part] = spent.get(charge.charge.part, 0.0) + charge.count * _squared_mu(charge.event)
+    if spent.keys() != plan.shares.shares.keys():
+        yield "the steps that it was charged for are not those of its plan"
+    for step in spent.keys() & plan.shares.shares.keys():
+        if not math.isclose(spent[step], plan.shares.of(step) ** 2, rel_tol=_SPENT):
+            yield f"the step {step!r} was not charged its share of the budget"
+
+
+def _squared_mu(event: Event) -> float:
+    if isinstance(event, DPSGDEvent) and event.sampling_rate == 1:
+        return (2 / event.noise_multiplier) ** 2
+    if not isinstance(event, GaussianEvent):
+        raise TypeError(f"{event} is no Gaussian")
+    return 1 / event.noise_multiplier**2
+
+
+def _summaries(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
+    """Problems of columns, standardisation and scale."""
+    columns, standardisation = release.columns, release.standardisation
+    if (columns is not None) is not plan.screens or (columns and list(columns) != sorted(set(columns))):
+        yield "its columns are not those of a choice that its plan asks for"
+    if len(standardisation.mean) != plan.kept:
+        yield f"it keeps {len(standardisation.mean)} covariates, but its plan {plan.kept}"
+    least = math.sqrt(LEAST_VARIANCE) * (1 - CLOSE)
+    if not bool((standardisation.mean.abs() <= 1).all() and (standardisation.sd >= least).all()):
+        yield "its means or spreads are not those of covariates on [-1, 1]"
+    if not bool((standardisation.sd <= 1).all()):
+        yield "a spread is larger than that of any covariate on [-1, 1]"
+    rotation = standardisation.rotation
+    if rotation is not None:
+        values = torch.linalg.eigvalsh(rotation)
+        symmetric = torch.allclose(rotation, rotation.T, rtol=0, atol=1e-9)
+        if not (plan.rotates and symmetric and values[0] > 0 and values[-1] <= _LARGEST_ROTATION * (1 + CLOSE)):
+            yield "its rotation is none that the plan asks for"
+    y_range, levels = release.domain.outcome_range, plan.constants.quantile_levels
+    place = release.scale / (y_range / 2) * 2 ** (levels + 1)  # the middle of an interval that was halved
+    odd = round(place) % 2 == 1 and 0 < round(place) < 2 ** (levels + 1) and same(place, round(place))
+    if not (same(release.scale, y_range * LEAST_SCALE) or (odd and release.scale >= y_range * LEAST_SCALE)):
+        yield f"its scale {release.scale:.6g} is not on the grid of its quantile"
+
+
+def _effect(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
+    """Problems of features, energies, curvatures and coefficients."""
+    levels = release.schema.two_levels
+    if release.columns is not None:
+        levels = tuple(levels[column] for column in release.columns)
+    if release.standardisation.rotation is not None:
+        levels = (False,) * len(levels)
+    regression, curvatures = plan.effect(levels), release.curvatures
+    basis = regression.basis
+    if release.basis.features != basis.features or not torch.allclose(release.basis.energies, basis.energies):
+        yield "its features and energies are not those that its plan asks for"
+        return
+    planned = HEAD_CURVATURE * basis.energies
+    if not bool((curvatures >= planned / 2 * (1 - CLOSE)).all() and (curvatures <= 2.5 * planned * (1 + CLOSE)).all()):
+        yield "its curvatures are outside what its plan allows"
+        return
+    variances = effect_variances(plan, curvatures, release.scale)
+    estimates, spike = release.estimates, plan.constants.spike
+    needed = shrunk(regression, estimates, estimates, variances, release.scale, spike)
+    if not torch.allclose(release.theta, needed, rtol=1e-6, atol=1e-9 * release.scale):
+        yield "its coefficients do not follow from its estimates, curvatures and scale"

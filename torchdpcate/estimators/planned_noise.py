@@ -1,0 +1,185 @@
+"""The noise to expect in a release, in the outcome's units: what ``expected_noise`` of every estimator returns."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.guarantee import Level
+
+TYPICAL_RESIDUAL = 0.25
+"""Residual of the outcome that plans expect, in outcome ranges: its 0.9 quantile if outcomes were normal with six
+standard deviations between their bounds is 0.27. No guarantee rests on it."""
+_MOST_RECORDS, _MOST_EPSILON = 10**9, 1e6
+_STEPS = 60
+_CLOSE = 1.01  # least n and epsilon are known to one per cent
+
+
+@dataclass(frozen=True)
+class PlannedNoise:
+    """What public facts say of the noise in a release, before any record is read; nothing is spent.
+
+    Attributes:
+        value: Size of the noise in one answer, in outcome units: a standard deviation, or what ``of`` says; NaN where
+            public facts do not decide it, and infinite where nothing could be released.
+        of: What it is the noise of, in words.
+        outcome_range: Width of the outcome's public bounds.
+        n: Number of records.
+        budget: Privacy budget of the release.
+        parts: What ``value`` is made of, in outcome units, by name; parts are independent.
+        level: Level of the release's guarantee.
+        assumes: What the number rests on, in words; no guarantee does.
+        left_out: What errs beside the noise that is counted, in words.
+        remarks: What else follows from public facts, in words.
+
+    Example:
+        >>> noise = PlannedNoise(0.3, "the average effect", 4.0, 1000, PrivacyBudget(1.0, 0.0))
+        >>> noise.feasible, noise.line
+        (True, 'expected noise 0.3 (outcome units) of a range of 4 at n = 1,000, epsilon = 1, delta = 0')
+    """
+
+    value: float
+    of: str
+    outcome_range: float
+    n: int
+    budget: PrivacyBudget
+    parts: Mapping[str, float] = field(default_factory=dict)
+    level: Level = Level.CERTIFIED
+    assumes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+    @classmethod
+    def of_parts(
+        cls, parts: Mapping[str, float], of: str, outcome_range: float, n: int, budget: PrivacyBudget, **words: Any
+    ) -> "PlannedNoise":
+        """Return the noise of independent parts: the root of the sum of their squares.
+
+        Args:
+            parts: Standard deviations in outcome units, by name.
+            of: See the class, also for what follows.
+            outcome_range: Width of the outcome's bounds.
+            n: Number of records.
+            budget: Privacy budget.
+            words: Further fields.
+
+        Example:
+            >>> PlannedNoise.of_parts({"a": 3.0, "b": 4.0}, "an effect", 9.0, 10, PrivacyBudget(1.0, 0.0)).value
+            5.0
+        """
+        return cls(math.hypot(*parts.values()), of, outcome_range, n, budget, dict(parts), **words)
+
+    @property
+    def known(self) -> bool:
+        """Whether public facts decide it."""
+        return not math.isnan(self.value)
+
+    @property
+    def feasible(self) -> bool | None:
+        """Whether it is within the outcome's range; None where it is not known."""
+        return self.value <= self.outcome_range if self.known else None
+
+    @property
+    def line(self) -> str:
+        """One line: noise, range, n and budget."""
+        noise = f"expected noise {self.value:.3g} (outcome units)" if self.known else "expected noise not known"
+        return (
+            f"{noise} of a range of {self.outcome_range:.4g} at n = {self.n:,}, epsilon = {self.budget.epsilon:.4g}, "
+            f"delta = {self.budget.delta:.3g}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types, fit for JSON: what is not known, or infinite, is None."""
+        return {
+            "expected_noise": _finite(self.value),
+            "of": self.of,
+            "outcome_range": self.outcome_range,
+            "feasible": self.feasible,
+            "n": self.n,
+            "epsilon": self.budget.epsilon,
+            "delta": self.budget.delta,
+            "parts": {name: _finite(part) for name, part in self.parts.items()},
+            "level": self.level.value,
+            "assumes": list(self.assumes),
+            "left_out": list(self.left_out),
+            "remarks": list(self.remarks),
+        }
+
+
+def least_records(noise: Callable[[int], float], wanted: float, start: int) -> int | None:
+    """Return the least number of records with noise of at most ``wanted``, to one per cent; None beyond 10^9.
+
+    Args:
+        noise: Of n records, not increasing in n; infinite or NaN where nothing could be released.
+        wanted: In the same units.
+        start: Where the search begins.
+
+    Example:
+        >>> least_records(lambda n: 40 / n, 0.1, start=1000)
+        400
+    """
+    found = _least(lambda n: noise(math.ceil(n)), wanted, float(start), 2.0, float(_MOST_RECORDS))
+    return None if found is None else math.ceil(found)
+
+
+def least_epsilon(noise: Callable[[float], float], wanted: float, start: float) -> float | None:
+    """Return the least epsilon with noise of at most ``wanted``, to one per cent; None beyond 10^6.
+
+    Args:
+        noise: At an epsilon, not increasing in it; infinite or NaN where nothing could be released.
+        wanted: In the same units.
+        start: Where the search begins.
+
+    Example:
+        >>> round(least_epsilon(lambda epsilon: 3 / epsilon, 0.1, start=1.0), 6)
+        30.0
+    """
+    return _least(noise, wanted, start, 1e-6, _MOST_EPSILON)
+
+
+def _least(noise: Callable[[float], float], wanted: float, start: float, lowest: float, most: float) -> float | None:
+    """Return the least argument by bisection between powers, along the line through both ends in logarithms."""
+    high, at_high = start, noise(start)
+    while not at_high <= wanted:
+        if high >= most:
+            return None
+        high = min(high * _stride(at_high, wanted), most)
+        at_high = noise(high)
+    low, at_low = high, at_high
+    while at_low <= wanted:
+        high, at_high = low, at_low
+        if low <= lowest:
+            return low
+        low = max(low / _stride(wanted, at_low), lowest)
+        at_low = noise(low)
+    for _ in range(_STEPS):
+        if high <= low * _CLOSE or math.ceil(high) - 1 <= low >= 1000:
+            break
+        middle = _between(low, at_low, high, at_high, wanted)
+        at_middle = noise(middle)
+        if at_middle <= wanted:
+            high, at_high = middle, at_middle
+        else:
+            low, at_low = middle, at_middle
+    return high
+
+
+def _stride(above: float, below: float) -> float:
+    """Return by what to move, if noise falls as one over the argument."""
+    ratio = above / below if below > 0 else math.inf
+    return min(max(ratio, 1.3), 16.0) if math.isfinite(ratio) else 4.0
+
+
+def _between(low: float, at_low: float, high: float, at_high: float, wanted: float) -> float:
+    ends = math.log(low), math.log(high)
+    if math.isfinite(at_low) and at_low > at_high > 0:
+        share = math.log(at_low / wanted) / math.log(at_low / at_high)
+        share = min(max(share * 1.002, 0.02), 0.98)
+    else:
+        share = 0.5
+    return math.exp(ends[0] + share * (ends[1] - ends[0]))
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,133 @@
+"""How records weigh in effects of subgroups: alike, or by a propensity that is known or released."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.errors import InputError
+
+EQUAL, KNOWN, FITTED = "equal", "known", "fitted"
+"""All alike; by the propensity that the domain states; by a private logistic regression."""
+PROPENSITIES = ("auto", "randomised", KNOWN, FITTED)
+"""What a user may say of the propensity."""
+ATE, ATO = "ATE", "ATO"
+"""Average effect of a cell; and that average weighted by e(x) (1 - e(x)), of those who might be in either arm."""
+
+_HOLDS_IF = {
+    EQUAL: (
+        "treatment was randomised with one probability within each cell; where it was not, estimates are biased and "
+        "intervals may never hold the effects"
+    ),
+    KNOWN: "treatment was assigned with the propensity that the domain states",
+    FITTED: (
+        "the log-odds of treatment are linear in the covariates with the released coefficients, whose noise the "
+        "intervals do not count; where they are not, estimates are biased and intervals may never hold the effects"
+    ),
+}
+_OVERLAPPING = 0.2  # planned mean of e (1 - e) where e is not known; 1/4 at most
+_OVERLAP = "each cell's effect is averaged with the weights e(x) (1 - e(x)), e being the propensity"
+
+
+@dataclass(frozen=True)
+class Weighting:
+    r"""Weights of records in units of the largest one, in [0, 1]: by the probability of either arm.
+
+    .. math:: w = \frac{1 / e_a(x)}{\max 1 / e_a} \text{ (ATE)}, \qquad
+        w = \frac{1 - e_a(x)}{\max 1 - e_a} \text{ (ATO)}, \qquad e_1 = e, \; e_0 = 1 - e
+
+    Overlap weights (Li, Morgan & Zaslavsky 2018) have little noise whatever the overlap, and those of a logistic
+    regression balance its covariates.
+
+    Attributes:
+        way: ``equal``, ``known`` or ``fitted``.
+        low: Least propensity, public.
+        high: Largest propensity, public.
+        planned: Share of the treated that a plan expects.
+        estimand: ``ATE``, or ``ATO``, which weights by e(x) (1 - e(x)).
+    """
+
+    way: str
+    low: float
+    high: float
+    planned: float = 0.5
+    estimand: str = ATE
+
+    @classmethod
+    def of(cls, given: str, schema: TableSchema, overlap: float | None = None, estimand: str = "auto") -> "Weighting":
+        """Return the weighting for what a user says of the propensity.
+
+        Args:
+            given: ``auto``: known where the domain states it, else fitted; ``randomised``: one probability within each
+                cell, which need not be known; ``known``; or ``fitted``.
+            schema: Columns and public facts.
+            overlap: Public clip of a fitted propensity; None takes the domain's.
+            estimand: ``ATE``, ``ATO``, or ``auto``: ATE, but of a fitted propensity ATO.
+
+        Raises:
+            InputError: No such word, a known propensity that the domain does not state, or a clip outside (0, 1/2].
+        """
+        if estimand not in ("auto", ATE, ATO):
+            raise InputError(f"estimand = {estimand!r}: choose auto, {ATE} or {ATO}")
+        if given not in PROPENSITIES:
+            raise InputError(f"propensity = {given!r}: choose one of {', '.join(PROPENSITIES)}")
+        known = schema.domain.known_propensity
+        if given == KNOWN and known is None:
+            raise InputError("propensity = known: the domain states none; give it as propensity: in the domain yaml")
+        if given == "randomised":
+            return cls(EQUAL, 0.5, 0.5)
+        if known is not None and given != FITTED:
+            low, high = known.bounds
+            asked = ATO if estimand == ATO and low < high else ATE  # one and the same where all weigh the same
+            return cls(EQUAL if low == high else KNOWN, low, high, (low + high) / 2, asked)
+        clip = schema.domain.overlap if overlap is None else overlap
+        if not 0 < clip <= 0.5:
+            raise InputError(f"overlap = {clip}: give a number in (0, 0.5]")
+        return cls(FITTED, clip, 1 - clip, estimand=ATE if estimand == ATE else ATO)
+
+    @property
+    def largest(self) -> tuple[float, float]:
+        """Largest weight of a control and of a treated record before they are scaled; 1 where all weigh the same."""
+        if self.way == EQUAL:
+            return 1.0, 1.0
+        return (self.high, 1 - self.low) if self.estimand == ATO else (1 / (1 - self.high), 1 / self.low)
+
+    @property
+    def mass(self) -> tuple[float, float]:
+        """Expected sum of the weights of controls and of treated, for each record of a cell."""
+        if self.way == EQUAL:
+            return 1 - self.planned, self.planned
+        if self.estimand == ATO:
+            both = self.planned * (1 - self.planned) if self.way == KNOWN else _OVERLAPPING
+            return both / self.high, both / (1 - self.low)
+        return 1 - self.high, self.low
+
+    @property
+    def holds_if(self) -> str:
+        """What estimates rest on, in words."""
+        return _HOLDS_IF[self.way] + (f"; {_OVERLAP}" if self.estimand == ATO else "")
+
+    def weights(self, a: Tensor, propensity: Tensor | None) -> Tensor:
+        """Return the weights [n] of records with treatments a [n] in {0, 1} and propensities [n]."""
+        if self.way == EQUAL or propensity is None:
+            return torch.ones_like(a, dtype=torch.float64)
+        e = propensity.double().clamp(self.low, self.high)
+        own = torch.where(a > 0.5, e, 1 - e)
+        if self.estimand == ATO:
+            most = torch.where(a > 0.5, 1 - self.low, self.high).double()
+            return ((1 - own) / most).clamp(0.0, 1.0)
+        least = torch.where(a > 0.5, self.low, 1 - self.high).double()
+        return (least / own).clamp(0.0, 1.0)
+
+    def public(self) -> dict[str, Any]:
+        """Return the public constants, as statements have them."""
+        control, treated = self.largest
+        return {
+            "weights": self.way,
+            "estimand": self.estimand,
+            "weight_control": control,
+            "weight_treated": treated,
+            "holds_if": self.holds_if,
+        }

@@ -1,0 +1,87 @@
+"""Neighbouring records on which effects in subgroups are attacked, with their exact likelihood ratios."""
+
+import torch
+from torch import Tensor
+
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.subgroups import Subgroups
+from torchdpcate.estimators.subgroups.learner import SubgroupEffects
+from torchdpcate.estimators.subgroups.mechanism import SubgroupSums
+from torchdpcate.estimators.subgroups.plan import SubgroupPlan, plan_subgroups
+from torchdpcate.estimators.subgroups.sums import cell_sums, record_numbers
+from torchdpcate.estimators.subgroups.weighting import Weighting
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.guarantee import Guarantee, Level
+from torchdpcate.privacy.worst_case import Game, gaussian_evidence, k_norm_evidence, worst_case
+from torchdpcate.release.cell_effects import GAUSSIAN, LAPLACE
+
+_DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], 0.0, 1.0)
+_CELLS = [{"x0": [0.5]}, {"x1": [0.25, 0.5, 0.75]}]
+_RECORDS = 50
+
+
+def _planned(budget: PrivacyBudget, law: str) -> SubgroupPlan:
+    cells = Subgroups.of(_CELLS, TableSchema.from_domain(_DOMAIN))
+    weighting = Weighting.of("randomised", TableSchema.from_domain(_DOMAIN))
+    return plan_subgroups(_RECORDS, cells, budget, weighting, 0.5, law, "separate")
+
+
+def worst_sums(plan: SubgroupPlan, same_cell: bool) -> tuple[Tensor, Tensor]:
+    """Return the sums of two neighbouring data sets, each [strata, 2, 3].
+
+    A treated record of the highest outcome becomes one of the lowest in its cells, or a control in other cells.
+
+    Args:
+        plan: The plan, of two covariates in [0, 1].
+        same_cell: Whether it stays where it is.
+    """
+    worlds = []
+    for moved in (False, True):
+        x = torch.full((_RECORDS, 2), 0.4, dtype=torch.float64)
+        a, y = (torch.arange(_RECORDS) % 2).double(), torch.full((_RECORDS,), 0.5, dtype=torch.float64)
+        x[0], a[0], y[0] = 0.9, 1.0, 1.0
+        if moved:
+            y[0] = 0.0
+            if not same_cell:
+                x[0], a[0] = 0.1, 0.0
+        numbers = record_numbers(y, torch.ones_like(y), plan.law, _DOMAIN)
+        worlds.append(cell_sums(numbers, a, plan.strata.positions(x), plan.strata.size))
+    return worlds[0], worlds[1]
+
+
+@worst_case(
+    "subgroups",
+    SubgroupEffects,
+    pair="a treated record of the highest outcome becomes a control of the lowest one in other cells of two partitions",
+)
+def _laplace(budget: PrivacyBudget) -> Game:
+    plan = _planned(PrivacyBudget(budget.epsilon, 0.0), LAPLACE)
+    worlds = worst_sums(plan, same_cell=False)
+    mechanisms = [SubgroupSums.prepare(sums, plan) for sums in worlds]
+    evidence = k_norm_evidence((worlds[1] - worlds[0]).flatten(), plan.scale, 1.0)
+    return Game(
+        draw=lambda world, runs, noise: mechanisms[world].draw(noise, runs),
+        event=plan.mechanism.event,
+        guarantee=Guarantee(Level.CERTIFIED, PrivacyBudget(budget.epsilon, 0.0)),
+        evidence=lambda shown: evidence(shown - worlds[0].flatten()),
+        most_runs=200_000,
+    )
+
+
+@worst_case(
+    "subgroups_gaussian",
+    SubgroupSums,
+    pair="a treated record turns from the highest outcome to the lowest one in its cells of two partitions",
+)
+def _gaussian(budget: PrivacyBudget) -> Game:
+    plan = _planned(budget, GAUSSIAN)
+    worlds = worst_sums(plan, same_cell=True)
+    mechanisms = [SubgroupSums.prepare(sums, plan) for sums in worlds]
+    return Game(
+        draw=lambda world, runs, noise: mechanisms[world].draw(noise, runs),
+        event=plan.mechanism.event,
+        guarantee=Guarantee(Level.CERTIFIED, budget),
+        evidence=gaussian_evidence((worlds[0].flatten(), worlds[1].flatten()), (plan.scale, plan.scale)),
+        most_runs=200_000,
+    )

@@ -1,0 +1,144 @@
+"""Effects in cells, of noisy sums over the records of each cell and arm: post-processing of released numbers."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchdpcate.release.interval_law import half_width
+
+LAPLACE, GAUSSIAN = "laplace", "gaussian"
+NUMBERS = 3
+"""Numbers of a cell and arm, from which count, sum and sum of squares follow."""
+BASES: Mapping[str, tuple[tuple[float, ...], ...]] = {
+    LAPLACE: ((0.25, -0.5, 0.25), (0.5, 0.0, -0.5), (0.25, 0.5, 0.25)),
+    GAUSSIAN: ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (1.0, 0.0, -1.0)),
+}
+"""What a record of outcome u in [-1, 1] adds to each number, as coefficients of 1, u and u^2, by the law of the noise.
+
+Laplace noise: (1 - u)^2 / 4, (1 - u^2) / 2 and (1 + u)^2 / 4, which are not negative and sum to 1. Gaussian noise: 1, u
+and 1 - u^2, whose squares sum to at most 2.
+"""
+DEVIATIONS: Mapping[str, float] = {LAPLACE: math.sqrt(2), GAUSSIAN: 1.0}
+"""Standard deviation of noise of scale 1."""
+DOMINATED = 4.0
+"""Standard deviations of its noise that a count must exceed, so that its cell has an interval."""
+
+_UPPER = 1.2815515655446004  # normal quantile of 90 %: how far noise is counted that a variance may have
+
+
+@dataclass(frozen=True, eq=False)
+class CellEffects:
+    """Differences in means of cells, and the laws of their errors, in outcome units.
+
+    Attributes:
+        estimate: [cells].
+        gaussian: Standard deviation of the Gaussian part of the error, sampling included, [cells].
+        laplace: Scales of its independent Laplace parts, [cells, parts]; no part where the noise is Gaussian.
+        noise: Standard deviation of the privacy noise, to first order, [cells].
+        size: Weighted records of controls and treated, in units of the largest weight, [cells, 2].
+        noise_dominated: Whether noise dominates the count of an arm, so that the interval is the full range, [cells].
+    """
+
+    estimate: Tensor
+    gaussian: Tensor
+    laplace: Tensor
+    noise: Tensor
+    size: Tensor
+    noise_dominated: Tensor
+
+    def half_width(self, level: float) -> Tensor:
+        """Return the half width of each cell's interval, [cells]; ``level`` and errors are ``half_width``'s."""
+        return half_width(level, self.gaussian, self.laplace)
+
+
+def powers(u: Tensor) -> Tensor:
+    """Return 1, u and u^2 of outcomes u [n] in [-1, 1], [n, 3]."""
+    return torch.stack([torch.ones_like(u), u, u.square()], 1)
+
+
+def basis(law: str) -> Tensor:
+    """Return the coefficients of the three numbers, float64 [3, 3]."""
+    return torch.tensor(BASES[law], dtype=torch.float64)
+
+
+def count_noise(law: str, scale: float) -> float:
+    """Return the standard deviation of the noise of a cell's count in an arm."""
+    count = torch.linalg.inv(basis(law))[0]
+    return DEVIATIONS[law] * scale * float(count.norm())
+
+
+def mean_noise(law: str, mean: Tensor) -> Tensor:
+    r"""Return how the noise of three numbers moves a mean u, times the count: (-u, 1, 0) B^{-1}, [..., 3].
+
+    Args:
+        law: Of the noise, which has the basis B.
+        mean: The mean, in [-1, 1], [...].
+    """
+    pull = torch.stack([-mean, torch.ones_like(mean), torch.zeros_like(mean)], -1)
+    return pull @ torch.linalg.inv(basis(law))
+
+
+def cell_effects(statistics: Tensor, members: Tensor, law: str, scale: float, half_range: float) -> CellEffects:
+    r"""Return the difference in means of every cell with the law of its error.
+
+    .. math::
+        \bar u_z = \frac{S_z}{N_z}, \quad \tau = \frac{R}{2} (\bar u_1 - \bar u_0), \quad
+        \mathrm{var}\, \bar u_z = \frac{Q_z / N_z - \bar u_z^2}{N_z} + \frac{s^2}{N_z^2}
+            \| (-\bar u_z, 1, 0) B^{-1} \|^2
+
+    N, S and Q are count, sum and sum of squares of outcomes u in [-1, 1] of arm z, B the basis of the noise. The
+    sampling variance has a one-sided 90 % bound of its noise, and is at most :math:`(1 - \bar u_z^2) / N_z`. To first
+    order in the noise; where a count is at most four deviations of its noise, the cell's interval is the full range.
+
+    Args:
+        statistics: Released numbers of each stratum, controls before treated, [strata, 2, 3].
+        members: Which strata each cell is the union of, 0 or 1, [cells, strata].
+        law: Law of the noise, ``laplace`` or ``gaussian``.
+        scale: Of the noise of each number.
+        half_range: Half of the outcome's range, R/2.
+
+    Example:
+        >>> exact = torch.tensor([[[25.0, 0.0, 75.0], [0.0, 0.0, 100.0]]], dtype=torch.float64)
+        >>> found = cell_effects(exact, torch.ones(1, 1, dtype=torch.float64), "laplace", 1e-9, 0.5)
+        >>> round(found.estimate.item(), 6), round(found.gaussian.item(), 6)
+        (0.25, 0.043301)
+    """
+    inverse = torch.linalg.inv(basis(law))
+    unions = members.sum(1)
+    sums = torch.einsum("cs,szk->czk", members, statistics) @ inverse.T
+    deviation = DEVIATIONS[law] * scale * unions.sqrt()[:, None]  # of each number of a cell
+    least = DOMINATED * float(inverse[0].norm()) * deviation
+    count = torch.maximum(sums[..., 0], least)
+    mean = (sums[..., 1] / count).clamp(-1, 1)
+    square = (sums[..., 2] / count).clamp(0, 1)
+    pulls = mean_noise(law, mean) / count[..., None]
+    moved = torch.stack([2 * mean.square() - square, -2 * mean, torch.ones_like(mean)], -1) @ inverse
+    doubt = deviation * moved.norm(dim=-1) / count.square()  # of each arm's variance by its noise
+    most = (1 - mean.square()) / count
+    sampled = ((square - mean.square()).clamp_min(0) / count).sum(1) + _UPPER * doubt.norm(dim=1)
+    sampling = torch.minimum(sampled, most.sum(1)).clamp_min(0)
+    noise = (deviation * pulls.norm(dim=-1)).norm(dim=1)
+    laplace = pulls.new_zeros(len(pulls), 0)
+    variance = sampling
+    if law == LAPLACE:
+        laplace = _repeated(scale * pulls.abs().flatten(1), unions)
+    else:
+        variance = sampling + noise.square()
+    return CellEffects(
+        half_range * (mean[:, 1] - mean[:, 0]),
+        half_range * variance.sqrt(),
+        half_range * laplace,
+        half_range * noise,
+        count,
+        (sums[..., 0] <= least).any(1),
+    )
+
+
+def _repeated(parts: Tensor, times: Tensor) -> Tensor:
+    """Return the parts of each cell [cells, k] as often as its strata are many, zeros behind, [cells, k most]."""
+    most = int(times.max())
+    there = torch.arange(most) < times[:, None]
+    return (parts[:, None, :] * there[:, :, None]).flatten(1)

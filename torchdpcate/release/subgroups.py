@@ -1,0 +1,250 @@
+"""Released effects in subgroups: noisy sums of public cells, and what follows from them."""
+
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.subgroups import Subgroups
+from torchdpcate.errors import InputError
+from torchdpcate.release.cell_effects import BASES, NUMBERS, CellEffects, cell_effects
+from torchdpcate.release.holds_if import HOLDS_IF
+from torchdpcate.release.release import Release, require_tensor
+from torchdpcate.release.released_weights import ReleasedWeights
+from torchdpcate.release.statement import PrivacyStatement
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LEVEL = 0.95
+"""Probability of the intervals that cards and ``torchdpcate inspect`` show."""
+SEPARATE, CROSSED = "separate", "crossed"
+"""Sums of the cells of each partition; or of the cells of all partitions crossed, whose unions the cells are."""
+
+
+@dataclass(frozen=True, eq=False)
+class SubgroupRelease(Release):
+    r"""Effects in subgroups of public cuts, each with an interval that counts sampling and all noise.
+
+    Attributes:
+        subgroups: The cells.
+        released: ``separate``: the numbers are of the cells of each partition; ``crossed``: of the cells of all
+            partitions crossed.
+        statistics: Released numbers of each of those, controls before treated, float64 [strata, 2, 3]; see
+            ``cell_effects.BASES``.
+        law: Law of their noise, ``laplace`` or ``gaussian``.
+        scale: Of the noise of each number.
+        schema: Columns and public bounds.
+        privacy: The privacy statement.
+        weights: Released propensity; None where the effects use none, or a known one.
+
+    Raises:
+        InputError: No such law, or a scale that is not positive.
+
+    Example:
+        >>> from torchdpcate.release.subgroups import _example
+        >>> release = _example()
+        >>> release.table().round(3)[["cell", "estimate", "low", "high"]].to_numpy().tolist()
+        [['x0 < 0.5', 0.5, 0.133, 0.867], ['x0 >= 0.5', 0.0, -0.392, 0.392]]
+    """
+
+    kind = "subgroups"
+    column = "effect"
+    subject = "Estimated average effects of {treatment} on {outcome} in subgroups"
+    product = "Summary statistics"
+    reading = "Effects and their intervals follow from released sums of public cells and from public facts."
+
+    subgroups: Subgroups
+    released: str
+    statistics: Tensor
+    law: str
+    scale: float
+    schema: TableSchema
+    privacy: PrivacyStatement
+    weights: ReleasedWeights | None = field(default=None)
+
+    def __post_init__(self) -> None:
+        """Refuse what no reader could use."""
+        if self.law not in BASES or self.released not in (SEPARATE, CROSSED) or not 0 < self.scale < float("inf"):
+            raise InputError(
+                f"law = {self.law!r}, released = {self.released!r}, scale = {self.scale}: not of a release"
+            )
+
+    @property
+    def strata(self) -> Subgroups:
+        """The cells that the released numbers are of."""
+        return strata_of(self.subgroups, self.released)
+
+    @cached_property
+    def effects(self) -> CellEffects:
+        """The effects with the laws of their errors."""
+        members = self.subgroups.members(self.strata)
+        return cell_effects(self.statistics, members, self.law, self.scale, self.domain.outcome_range / 2)
+
+    @property
+    def estimate(self) -> np.ndarray:
+        """The estimates, float64 [cells], in outcome units."""
+        return self.effects.estimate.numpy()
+
+    @property
+    def records(self) -> np.ndarray:
+        """About how many records each cell has, by released counts, float64 [cells]; fewer by overlap weights."""
+        unit = torch.ones(2, dtype=torch.float64)
+        if self.weighted:  # inverse probabilities count each record once in either arm, overlap weights 1/4 at most
+            share = 2.0 if self.privacy.public.get("estimand") == "ATO" else 0.5
+            unit = torch.tensor([float(self.privacy.public.get(name, 1.0)) for name in WEIGHTS]) * share
+        return (self.effects.size * unit).sum(1).numpy()
+
+    @property
+    def weighted(self) -> bool:
+        """Whether records weigh by a propensity."""
+        return self.privacy.public.get("weights", "equal") != "equal"
+
+    @property
+    def holds_if(self) -> str | None:
+        """What estimates and intervals rest on, in words; None where that is not known."""
+        return self.privacy.public.get(HOLDS_IF)
+
+    def interval(self, level: float = LEVEL, simultaneous: bool = False) -> np.ndarray:
+        r"""Return the confidence interval of each cell's effect, float64 [cells, 2], in outcome units.
+
+        Pointwise, each holds the effect of its cell with about this probability over sampling and noise; simultaneous
+        ones hold all effects at once with at least about that: each is one of the level :math:`p^{1/m}` for m cells
+        (Sidak 1967), which is exact for disjoint cells and holds for any others, because the noise is Gaussian or a
+        mixture of Gaussians. Both where cells are not small, nothing confounds but what ``holds_if`` names, and arms
+        overlap. Where noise dominates a count, the interval is the full range of effects.
+
+        Args:
+            level: Probability in (0, 1).
+            simultaneous: Whether the level is that of all cells together.
+
+        Raises:
+            InputError: A level outside (0, 1).
+        """
+        if not 0 < level < 1:
+            raise InputError(f"level = {level}: give a probability strictly between 0 and 1")
+        found, bound = self.effects, self.domain.outcome_range
+        half = found.half_width(level ** (1 / self.subgroups.size) if simultaneous else level)
+        half = torch.where(found.noise_dominated, torch.inf, half)
+        return torch.stack([found.estimate - half, found.estimate + half], 1).clamp(-bound, bound).numpy()
+
+    def table(self, level: float = LEVEL, simultaneous: bool = False) -> "pd.DataFrame":
+        """Return one row a cell: cell, estimate, low, high, noise, records and partition.
+
+        ``noise`` is the standard deviation of the privacy noise in the estimate, which the interval holds beside that
+        of sampling; ``records`` is about the number of records.
+
+        Args:
+            level: Probability of the intervals.
+            simultaneous: Whether it is that of all cells together.
+
+        Raises:
+            InputError: A level outside (0, 1).
+        """
+        import pandas as pd
+
+        low, high = self.interval(level, simultaneous).T
+        columns = {
+            "cell": self.subgroups.labels,
+            "estimate": self.estimate,
+            "low": low,
+            "high": high,
+            "noise": self.effects.noise.numpy(),
+            "records": self.records.round(),
+            "partition": self.subgroups.of_partition,
+        }
+        return pd.DataFrame(columns)
+
+    def answer(self, x: Tensor) -> Tensor:
+        """Return the effect of the cell of each row of encoded covariates x [m, q], [m].
+
+        Raises:
+            InputError: Several partitions, in which a row has several cells.
+        """
+        if len(self.subgroups.partitions) > 1:
+            raise InputError(
+                f"release of subgroups: each row is in {len(self.subgroups.partitions)} cells, one of each partition; "
+                "see them with torchdpcate inspect, or release one partition"
+            )
+        return self.effects.estimate[self.subgroups.positions(x)[:, 0]]
+
+    def summary(self) -> dict[str, Any]:
+        """Return the cells with estimates and intervals, and what they rest on."""
+        rows = self.table().drop(columns="partition").to_dict("records")
+        wide = self.interval(simultaneous=True).tolist()
+        found: dict[str, Any] = {
+            "cells": [{**row, "simultaneous": ends} for row, ends in zip(rows, wide, strict=True)],
+            "interval_level": LEVEL,
+            "noise_dominated": int(self.effects.noise_dominated.sum()),
+        }
+        return found | ({} if self.holds_if is None else {HOLDS_IF: self.holds_if})
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the released numbers and coefficients."""
+        return {"statistics": self.statistics} | ({} if self.weights is None else self.weights.tensors())
+
+    def facts(self) -> dict[str, Any]:
+        """Return the cells, and the law and scale of the noise."""
+        return {
+            "subgroups": self.subgroups.config(),
+            "released": self.released,
+            "law": self.law,
+            "scale": self.scale,
+            "weights": None if self.weights is None else self.weights.facts(),
+        }
+
+    @classmethod
+    def build(
+        cls, tensors: dict[str, Tensor], facts: dict[str, Any], schema: TableSchema, privacy: PrivacyStatement
+    ) -> "SubgroupRelease":
+        """Rebuild a release from ``tensors`` and ``facts``, and refuse whatever else they hold."""
+        subgroups, weights = Subgroups.of(facts["subgroups"], schema), facts["weights"]
+        strata = strata_of(subgroups, facts["released"])
+        require_tensor(tensors["statistics"], (strata.size, 2, NUMBERS), "statistics")
+        release = cls(
+            subgroups,
+            facts["released"],
+            tensors["statistics"],
+            facts["law"],
+            float(facts["scale"]),
+            schema,
+            privacy,
+            None if weights is None else ReleasedWeights.build(tensors, weights, schema.domain),
+        )
+        if json.dumps(facts, sort_keys=True) != json.dumps(release.facts(), sort_keys=True):
+            raise ValueError("facts that are none of its own, or are written otherwise")
+        return release
+
+
+WEIGHTS = ("weight_control", "weight_treated")
+"""Public constants: the largest weight of a control and of a treated record."""
+
+
+def strata_of(subgroups: Subgroups, released: str) -> Subgroups:
+    """Return the cells that numbers are released of.
+
+    Args:
+        subgroups: The cells that are asked for.
+        released: ``separate`` or ``crossed``.
+
+    Raises:
+        InputError: Partitions that cannot be crossed.
+    """
+    return subgroups if released == SEPARATE else Subgroups((subgroups.crossed(),), subgroups.dimension)
+
+
+def _example() -> SubgroupRelease:
+    """Two cells of a hundred records of outcomes in [-1, 1], for examples."""
+    from torchdpcate.release.rule import _example as rule
+
+    schema, privacy = rule().schema, rule().privacy
+    numbers = [[[25.0, 0.0, 25.0], [12.5, 0.0, 37.5]], [[25.0, 0.0, 25.0], [25.0, 0.0, 25.0]]]
+    statistics = torch.tensor(numbers, dtype=torch.float64)
+    return SubgroupRelease(
+        Subgroups.of([{schema.columns[0]: [0.5]}], schema), SEPARATE, statistics, "laplace", 2.0**-20, schema, privacy
+    )
