@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -12,12 +12,14 @@ from torchdpcate.composition.linear_fit import FitPlan, LinearFit, Solver
 from torchdpcate.composition.noisy_newton import NoisyNewton
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.errors import InputError
+from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.privacy.budget import integer, positive
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
+_ALONE = 0.8  # a hidden layer's part of a squared gradient beside a constant
 Shrink = Callable[[Tensor], Tensor]
 """From released coefficients [p] to those that are used, [p]."""
 
@@ -55,6 +57,15 @@ class ComposedNuisance(ABC):
         """
         return self
 
+    def trained_by(self, trainer: "Callable[..., Trainer]") -> "ComposedNuisance":
+        """Return the same with another maker of Trainers, where it has one."""
+        return self
+
+    @property
+    def parts(self) -> tuple[object, ...]:
+        """What it is made of, itself among it: guarantees rest on the classes of all of it."""
+        return (self,)
+
 
 @dataclass(frozen=True)
 class Additive(ComposedNuisance):
@@ -72,6 +83,16 @@ class Additive(ComposedNuisance):
     ) -> Tensor:
         """See ``ComposedNuisance``."""
         return fit.predictors @ shrink(self.solver.solve(fit, plan, steps)).to(fit.predictors.device)
+
+    def trained_by(self, trainer: "Callable[..., Trainer]") -> "Additive":
+        """See ``ComposedNuisance``."""
+        solver = self.solver
+        return replace(self, solver=replace(solver, trainer=trainer)) if type(solver) is LightningFit else self
+
+    @property
+    def parts(self) -> tuple[object, ...]:
+        """See ``ComposedNuisance``."""
+        return self, self.solver
 
 
 @dataclass(frozen=True)
@@ -110,6 +131,24 @@ class WideAndDeep(ComposedNuisance):
         if not 0 < self.share < 1:
             raise InputError(f"share = {self.share}: give the hidden layer's part of a gradient, between 0 and 1")
 
+    @classmethod
+    def alone(cls, config: NuisanceConfig) -> "WideAndDeep":
+        """Return a hidden layer of the width of networks for blocks of records, without the plan's features.
+
+        Raises:
+            InputError: Settings that steps on all records do not have.
+
+        Example:
+            >>> WideAndDeep.alone(NuisanceConfig(width=8)).width
+            8
+        """
+        if config != NuisanceConfig(width=config.width):
+            raise InputError(
+                "nuisance: with second_stage=adaptive networks take the steps of its plan; give their width alone, or "
+                "use second_stage=linear"
+            )
+        return cls(config.width, share=_ALONE, features=False)
+
     def scores(
         self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = _as_they_are
     ) -> Tensor:
@@ -121,6 +160,10 @@ class WideAndDeep(ComposedNuisance):
         features = fit.predictors.shape[1] if self.features else 1
         network = Network(fit, z.shape[1], self.width, self.share, features)
         return trained(network, plan, z, steps, self.trainer, self.mode)
+
+    def trained_by(self, trainer: "Callable[..., Trainer]") -> "WideAndDeep":
+        """See ``ComposedNuisance``."""
+        return replace(self, trainer=trainer)
 
 
 @dataclass(frozen=True)
@@ -142,8 +185,8 @@ class Auto(ComposedNuisance):
 
     outcome_from: float = 5e4
     propensity_from: float = 2e5
-    additive: Additive = field(default_factory=Additive)
-    deep: WideAndDeep = field(default_factory=WideAndDeep)
+    additive: ComposedNuisance = field(default_factory=lambda: Additive(NoisyNewton()))
+    deep: ComposedNuisance = field(default_factory=WideAndDeep)
 
     def __post_init__(self) -> None:
         for name in ("outcome_from", "propensity_from"):
@@ -153,6 +196,15 @@ class Auto(ComposedNuisance):
         """See ``ComposedNuisance``."""
         least = self.propensity_from if step == "propensity" else self.outcome_from
         return self.deep if size >= least else self.additive
+
+    def trained_by(self, trainer: "Callable[..., Trainer]") -> "Auto":
+        """See ``ComposedNuisance``."""
+        return replace(self, additive=self.additive.trained_by(trainer), deep=self.deep.trained_by(trainer))
+
+    @property
+    def parts(self) -> tuple[object, ...]:
+        """See ``ComposedNuisance``."""
+        return self, *self.additive.parts, *self.deep.parts
 
     def scores(
         self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = _as_they_are

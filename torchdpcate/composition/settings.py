@@ -8,6 +8,7 @@ from torch import Tensor
 from torchdpcate.composition.constants import PlanConstants
 from torchdpcate.composition.linear_fit import Solver
 from torchdpcate.composition.noisy_newton import NoisyNewton
+from torchdpcate.composition.nuisances import Auto, ComposedNuisance
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
@@ -25,7 +26,8 @@ class AdaptiveSecondStage:
     Args:
         constant_only: Whether the effect is one number in any case.
         constants: Constants of the plan.
-        solver: How its regressions are solved.
+        solver: How its effect is solved.
+        nuisance: How its outcome regression and propensity are learnt.
 
     Example:
         >>> from torchdpcate import Domain
@@ -39,6 +41,7 @@ class AdaptiveSecondStage:
     constant_only: bool = False
     constants: PlanConstants = field(default_factory=PlanConstants)
     solver: Solver = field(default_factory=NoisyNewton)
+    nuisance: ComposedNuisance = field(default_factory=Auto)
 
     def plan(self, n: int, budget: PrivacyBudget | None, domain: Domain) -> ComposedPlan:
         """Return the public plan for n records of a domain.
