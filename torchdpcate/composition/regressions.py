@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LogisticFit, Solver
+from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LogisticFit, Solution, Solver
 from torchdpcate.composition.noisy_newton import NoisyNewton
 from torchdpcate.composition.nuisances import Additive, ComposedNuisance
 from torchdpcate.composition.plan import ComposedPlan, Regression
@@ -35,6 +35,7 @@ class FittedEffect:
         variances: v, of the estimates' noise and sampling, [1 + p].
         shrunk: Posterior means, part by part; the constant as it is.
         scale: S.
+        solution: Coefficients as released, and the late iterates and gradients that they are made of.
     """
 
     regression: Regression
@@ -44,6 +45,7 @@ class FittedEffect:
     variances: Tensor
     shrunk: Tensor
     scale: float
+    solution: Solution
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,11 +125,12 @@ class Regressions:
         ridge = (noise**2 + sampling) / (curvature * _prior(regression, _EFFECT_PRIOR * scale**2, math.inf))
         g = psi * treatment[:, None]
         fit, asked = HuberFit(g, weight, residual, scale), self._asked("effect", curvature, ridge)
-        theta = self.solver.solve(fit, asked, self.steps)
+        solution = self.solver.solution(fit, asked, self.steps)
+        theta = solution.coefficients
         estimates = theta * (curvature + ridge) / curvature
         variances = effect_variances(plan, d, scale)
         final = shrunk(regression, estimates, estimates, variances, scale, plan.constants.spike)
-        return FittedEffect(regression, d, theta, estimates, variances, final, scale)
+        return FittedEffect(regression, d, theta, estimates, variances, final, scale, solution)
 
     def _asked(self, step: str, curvature: Tensor, ridge: Tensor) -> FitPlan:
         plan, constants = self.plan, self.plan.constants

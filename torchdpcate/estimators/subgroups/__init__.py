@@ -8,5 +8,6 @@ __getattr__, __dir__, __all__ = exports(
         "learner": ("SubgroupEffects",),
         "mechanism": ("SubgroupSums",),
         "plan": ("SubgroupPlan", "plan_subgroups"),
+        "shrunk": ("shrunk",),
     },
 )

@@ -1,5 +1,6 @@
 """Effects in subgroups of public cuts: checks, a fit session, one release with an interval for each cell."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -17,9 +18,9 @@ from torchdpcate.erm.losses import Logistic
 from torchdpcate.erm.objective_fit import ObjectiveFit
 from torchdpcate.erm.private_fit import PreparedFit
 from torchdpcate.erm.records import StackedRecords, arm
-from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.plan import exact_fit
 from torchdpcate.estimators.base import PrivateEstimator
+from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.estimators.subgroups.mechanism import SubgroupSums, numbers_of
 from torchdpcate.estimators.subgroups.plan import SubgroupPlan, plan_subgroups
 from torchdpcate.estimators.subgroups.sums import cell_sums, record_numbers
@@ -28,6 +29,7 @@ from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget, probability
 from torchdpcate.privacy.charge import Charge, Purpose, propensity_by
+from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.cell_effects import LAPLACE, CellEffects, cell_effects
@@ -135,14 +137,35 @@ class SubgroupEffects(PrivateEstimator):
         Raises:
             InputError: See the class; or a learner without a budget.
         """
-        if self.budget is None:
-            raise InputError("plan: budget = None plans nothing; give a PrivacyBudget")
-        cells, weighting, budget = self._cells(), self._weighting(), self.budget
+        budget, cells, weighting = self._planned(n), self._cells(), self._weighting()
         if weighting.way == FITTED:
             share = probability("propensity_share", self.propensity_share, above_zero=True)
             budget = PrivacyBudget(budget.epsilon * (1 - share) * _KEPT, budget.delta)
         half = TableSchema.of(self.domain).domain.outcome_range / 2
         return plan_subgroups(n, cells, budget, weighting, half, self.law, self.released)
+
+    def expected_noise(self, n: int) -> PlannedNoise:
+        """See ``PrivateEstimator``: the standard deviation in the noisiest cell, if a partition's are all as large.
+
+        Infinite where noise would dominate such a cell.
+        """
+        budget, plan = self._planned(n), self.plan(n)
+        domain = TableSchema.of(self.domain).domain
+        swamped = bool((plan.records < plan.least_records).any())
+        level = Level.CONDITIONAL if self._own_learner() else Level.CERTIFIED
+        fitted = ("the noise of the propensity",) if plan.weighting.way == FITTED else ()
+        return PlannedNoise(
+            math.inf if swamped else plan.expected_noise,
+            "the effect in the noisiest cell",
+            domain.outcome_range,
+            n,
+            budget,
+            {f"effect by {name}": noise for name, noise in plan.of_partitions().items()},
+            level,
+            ("cells of a partition are all as large, mean outcomes in the middle of their range",),
+            ("sampling", *fitted),
+            plan.remarks(),
+        )
 
     def release(self) -> SubgroupRelease:
         """Pay for the sums of all cells and return the effects: once a fit.

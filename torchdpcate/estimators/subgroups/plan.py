@@ -1,6 +1,8 @@
 """The public plan of effects in subgroups: which sums are released, with which noise, and what to expect of it."""
 
 import itertools
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -89,6 +91,27 @@ class SubgroupPlan:
         """Records that a cell needs for its noise not to dominate it, float64 [cells]."""
         least = DOMINATED * count_noise(self.law, self.scale) * self.unions.sqrt()
         return least / min(self.weighting.mass)
+
+    def of_partitions(self) -> dict[str, float]:
+        """Return the largest of ``cell_noise`` by the names of the partitions; those of one name are numbered."""
+        found: dict[str, float] = {}
+        for partition, noise in zip(self.subgroups.partitions, self._split(self.cell_noise), strict=True):
+            name, count = partition.name, sum(other.startswith(partition.name) for other in found)
+            found[f"{name} ({count + 1})" if name in found else name] = float(noise.max())
+        return found
+
+    def remarks(self) -> tuple[str, ...]:
+        """Return what public facts say of each partition, in words."""
+        least, parts = self._split(self.least_records), self.of_partitions()
+        return tuple(
+            f"{name}: {partition.size} cells of about {self.n / partition.size:,.0f} records; each needs at least "
+            f"{math.ceil(float(own.max())):,}, or noise dominates it"
+            for (name, partition, own) in zip(parts, self.subgroups.partitions, least, strict=True)
+        )
+
+    def _split(self, values: Tensor) -> Sequence[Tensor]:
+        """Return numbers of cells [cells], partition by partition."""
+        return values.split([partition.size for partition in self.subgroups.partitions])
 
     def table(self) -> "pd.DataFrame":
         """Return one row a cell: its name, the records planned and the least ones, and the noise to expect."""

@@ -114,12 +114,13 @@ class Weighting:
         if self.way == EQUAL or propensity is None:
             return torch.ones_like(a, dtype=torch.float64)
         e = propensity.double().clamp(self.low, self.high)
-        own = torch.where(a > 0.5, e, 1 - e)
+        treated = a.double()
+        own = treated * e + (1 - treated) * (1 - e)
         if self.estimand == ATO:
-            most = torch.where(a > 0.5, 1 - self.low, self.high).double()
-            return ((1 - own) / most).clamp(0.0, 1.0)
-        least = torch.where(a > 0.5, self.low, 1 - self.high).double()
-        return (least / own).clamp(0.0, 1.0)
+            found = (1 - own) / (treated * (1 - self.low) + (1 - treated) * self.high)
+        else:
+            found = (treated * self.low + (1 - treated) * (1 - self.high)) / own
+        return found.clamp(0.0, 1.0)
 
     def public(self) -> dict[str, Any]:
         """Return the public constants, as statements have them."""

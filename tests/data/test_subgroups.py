@@ -1,0 +1,108 @@
+"""Cells of public partitions: where a record lies, what crosses, and one line for each mistake."""
+
+import pytest
+import torch
+
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.subgroups import MOST_CELLS, Subgroups
+from torchdpcate.errors import InputError
+
+SCHEMA = TableSchema.from_dict(
+    {
+        "treatment": "a",
+        "outcome": {"name": "y", "low": 0, "high": 1},
+        "covariates": {
+            "sex": {"categories": ["f", "m"]},
+            "site": {"categories": ["a", "b", "c"]},
+            "age": {"low": 18, "high": 90},
+            "dose": {"low": 2, "high": 4, "two_levels": True},
+        },
+    }
+)
+X = torch.tensor(
+    [[0, 1, 0, 0, 18, 2], [1, 0, 1, 0, 40, 4], [1, 0, 0, 1, 59.5, 2], [0, 0, 0, 1, 60, 4], [0, 0, 1, 0, 90, 2]],
+    dtype=torch.float64,
+)  # sex, site, age, dose
+
+
+@pytest.mark.parametrize(
+    ("given", "labels", "positions"),
+    [
+        ([{"sex": True}], ["sex = f", "sex = m"], [0, 1, 1, 0, 0]),
+        ([{"site": True}], ["site = a", "site = b", "site = c"], [0, 1, 2, 2, 1]),
+        ([{"dose": True}], ["dose = 2", "dose = 4"], [0, 1, 0, 1, 0]),
+        ([{"age": [40, 60]}], ["age < 40", "40 <= age < 60", "age >= 60"], [0, 1, 1, 2, 2]),
+        (
+            [{"sex": True, "age": [40]}],
+            ["sex = f, age < 40", "sex = f, age >= 40", "sex = m, age < 40", "sex = m, age >= 40"],
+            [0, 3, 3, 1, 1],
+        ),
+    ],
+)
+def test_each_record_is_in_its_cell(given, labels, positions):
+    cells = Subgroups.of(given, SCHEMA)
+    assert cells.labels == labels
+    assert cells.positions(X)[:, 0].tolist() == positions
+    (partition,) = cells.partitions
+    assert partition.positions(partition.points(6)).tolist() == list(range(partition.size))
+    assert Subgroups.of(cells.config(), SCHEMA) == cells
+
+
+def test_crossed_cells_make_up_all_others():
+    cells = Subgroups.of([{"sex": True}, {"age": [40, 60]}, {"age": [50]}, {"sex": True, "age": [40]}], SCHEMA)
+    finest = Subgroups((cells.crossed(),), 6)
+    assert finest.size == 2 * 4
+    members = cells.members(finest)
+    at = finest.positions(X)[:, 0]
+    own = torch.zeros(len(X), cells.size, dtype=torch.float64).scatter_(1, cells.positions(X), 1.0)
+    assert torch.equal(members[:, at].T, own)
+    assert members.sum(0).tolist() == [4.0] * finest.size  # in one cell of each partition
+    assert torch.equal(cells.members(cells), torch.eye(cells.size, dtype=torch.float64))
+
+
+def test_partitions_are_read_from_a_file(tmp_path):
+    path = tmp_path / "groups.yaml"
+    for text in ("- {sex: true}\n- {age: [40, 60]}\n", "subgroups:\n  - {sex: true}\n  - {age: [40, 60]}\n"):
+        path.write_text(text)
+        assert Subgroups.of(str(path), SCHEMA) == Subgroups.of([{"sex": True}, {"age": [40, 60]}], SCHEMA)
+
+
+REFUSED = {
+    "nothing": ([], "give a list of partitions"),
+    "no file": ("gone.yaml", "no such file"),
+    "no partition": (["sex"], "is no partition"),
+    "an empty one": ([{}], "is no partition"),
+    "no covariate": ([{"height": True}], "'height' is no covariate"),
+    "a cut below the bounds": ([{"age": [10]}], r"leaves a cell empty: its public bounds are \[18, 90\]"),
+    "a cut at a bound": ([{"age": [40, 90]}], "the cut 90 of 'age' leaves a cell empty"),
+    "cuts that fall": ([{"age": [60, 40]}], "increasing order"),
+    "a cut twice": ([{"age": [40, 40]}], "each once"),
+    "a cut that is none": ([{"age": ["old"]}], "give a number"),
+    "one that is infinite": ([{"age": [float("inf")]}], "finite"),
+    "no cuts": ([{"age": []}], "give a list of public cuts"),
+    "a number without cuts": ([{"age": True}], "give public cuts"),
+    "false": ([{"sex": False}], "has categories"),
+    "cuts of categories": ([{"sex": [0.5]}], "write {sex: true}"),
+    "the same twice": ([{"sex": True}, {"sex": True}], "is there twice"),
+    "too many": ([{"age": [18 + k / 100 for k in range(1, MOST_CELLS + 1)]}], "give at most 1,000"),
+}
+
+
+@pytest.mark.parametrize("mistake", REFUSED)
+def test_mistakes_are_one_line(mistake):
+    given, message = REFUSED[mistake]
+    with pytest.raises(InputError, match=message) as problem:
+        Subgroups.of(given, SCHEMA)
+    assert "\n" not in str(problem.value)
+
+
+def test_levels_and_cuts_of_one_covariate_do_not_cross():
+    cells = Subgroups.of([{"dose": True}, {"dose": [3]}], SCHEMA)
+    with pytest.raises(InputError, match="by levels and by cuts"):
+        cells.crossed()
+
+
+def test_a_plain_domain_has_cells_by_its_names():
+    cells = Subgroups.of([{"x1": [0.5]}], TableSchema.from_domain(Domain([0.0, 0.0], [1.0, 1.0], 0.0, 1.0)))
+    assert cells.positions(torch.tensor([[0.9, 0.25], [0.1, 0.5]])).tolist() == [[0], [1]]
