@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -106,12 +107,30 @@ class FitPlan:
     size: float
 
 
+class Solution(NamedTuple):
+    """What a fit released.
+
+    Attributes:
+        coefficients: Float64 [p].
+        point: Mean of the iterates after the warm steps, [p].
+        gradient: Mean of their noisy gradients, without ridge, [p].
+    """
+
+    coefficients: Tensor
+    point: Tensor
+    gradient: Tensor
+
+
 class Solver(ABC):
     """How a fit is solved."""
 
-    @abstractmethod
     def solve(self, fit: LinearFit, plan: FitPlan, steps: NoisySteps) -> Tensor:
-        """Return the coefficients, float64 [p], paid for.
+        """Return the coefficients, float64 [p], paid for; arguments and errors are ``solution``'s."""
+        return self.solution(fit, plan, steps).coefficients
+
+    @abstractmethod
+    def solution(self, fit: LinearFit, plan: FitPlan, steps: NoisySteps) -> Solution:
+        """Return the coefficients and what they were made of, paid for.
 
         Args:
             fit: What is fitted, the curator's.

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from torchdpcate.composition.interval_events import EffectRecords, private_effect_law
 from torchdpcate.composition.linear_fit import Solver
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.regressions import FittedEffect, Regressions
@@ -15,6 +16,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.features.standardisation import Standardisation
 from torchdpcate.privacy.session import FitSession
+from torchdpcate.release.effect_law import EffectLaw
 
 LEAST_SCALE = 1 / 200  # of a residual scale, in outcome ranges
 
@@ -29,6 +31,7 @@ class ComposedFit:
         effect: The effect's regression.
         outcome: m at the records, [n]; the curator's.
         propensity: pi at the records, [n]; the curator's.
+        law: What intervals rest on; None where the plan does not ask for them.
     """
 
     columns: tuple[int, ...] | None
@@ -36,6 +39,7 @@ class ComposedFit:
     effect: FittedEffect
     outcome: Tensor
     propensity: Tensor
+    law: EffectLaw | None = None
 
 
 def fit_composition(
@@ -91,4 +95,17 @@ def fit_composition(
     residual = records.y - outcome
     s = residual_scale(residual, "residual scale")
     effect = regressions.effect(z, residual, a - pi, pi, s)
-    return ComposedFit(columns, standardisation, effect, outcome, pi)
+    law = None
+    if plan.intervals:
+        at = EffectRecords(effect.regression.basis(z), residual, a - pi, pi)
+        bounds = propensity_bounds(domain)
+        law = private_effect_law(
+            at, effect.regression.basis, effect.solution, s, bounds, domain.outcome_range, plan, steps
+        )
+    return ComposedFit(columns, standardisation, effect, outcome, pi, law)
+
+
+def propensity_bounds(domain: Domain) -> tuple[float, float]:
+    """Return the least and the largest propensity that a record may have, public."""
+    known = domain.known_propensity
+    return (domain.overlap, 1 - domain.overlap) if known is None else known.bounds

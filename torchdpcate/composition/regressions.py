@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LogisticFit, Solver
+from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LogisticFit, Solution, Solver
 from torchdpcate.composition.noisy_newton import NoisyNewton
 from torchdpcate.composition.plan import ComposedPlan, Regression
 from torchdpcate.composition.shrinkage import EmpiricalBayes
@@ -34,6 +34,7 @@ class FittedEffect:
         variances: v, of the estimates' noise and sampling, [1 + p].
         shrunk: Posterior means, part by part; the constant as it is.
         scale: S.
+        solution: Coefficients as released, and the late iterates and gradients that they are made of.
     """
 
     regression: Regression
@@ -43,6 +44,7 @@ class FittedEffect:
     variances: Tensor
     shrunk: Tensor
     scale: float
+    solution: Solution
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,16 +118,20 @@ class Regressions:
         noise, curvature, sampling = _effect_noise(plan, d, scale)
         ridge = (noise**2 + sampling) / (curvature * _prior(regression, _EFFECT_PRIOR * scale**2, math.inf))
         g = psi * treatment[:, None]
-        theta = self._solved(HuberFit(g, weight, residual, scale), "effect", curvature, ridge)
+        solution = self._solution(HuberFit(g, weight, residual, scale), "effect", curvature, ridge)
+        theta = solution.coefficients
         estimates = theta * (curvature + ridge) / curvature
         variances = effect_variances(plan, d, scale)
         final = shrunk(regression, estimates, estimates, variances, scale, plan.constants.spike)
-        return FittedEffect(regression, d, theta, estimates, variances, final, scale)
+        return FittedEffect(regression, d, theta, estimates, variances, final, scale, solution)
 
     def _solved(self, fit: HuberFit | LogisticFit, step: str, curvature: Tensor, ridge: Tensor) -> Tensor:
+        return self._solution(fit, step, curvature, ridge).coefficients
+
+    def _solution(self, fit: HuberFit | LogisticFit, step: str, curvature: Tensor, ridge: Tensor) -> Solution:
         plan, constants = self.plan, self.plan.constants
         asked = FitPlan(step, curvature, ridge, plan.steps, plan.warm, constants.warm, constants.step_size)
-        return self.solver.solve(fit, asked, self.steps)
+        return self.solver.solution(fit, asked, self.steps)
 
 
 def effect_variances(plan: ComposedPlan, curvatures: Tensor, scale: float) -> Tensor:

@@ -25,8 +25,9 @@ from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism, Mecha
 from torchdpcate.estimators.cate.mechanisms.composed import Composed
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
 from torchdpcate.evaluation.curves import CURVES_FILE, EffectCurves
-from torchdpcate.evaluation.figures import effect_figure, save_figure
+from torchdpcate.evaluation.figures import BAND, INTERVAL, effect_figure, save_figure
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.release import EffectRelease
 from torchdpcate.release.views import noise_scales
 from torchdpcate.second_stage.recipes import SecondStage
@@ -218,8 +219,11 @@ class Effects(TaskSpec):
         study, x, release = self.study, self._points, self._curve
         name, level, claim = self._covariate, float(self.config.figure.level), release.privacy.claim
         grid, effect = x[:, study.domain.names.index(name)].numpy(), release.effect(x)
-        band = None if noise_scales(release, x) is None else release.interval(x, level)
-        reader = effect_figure(grid, effect, band, covariate=name, level=level, claim=claim)
+        band = None if noise_scales(release, x) is None else release.noise_band(x, level)
+        drawn, holds = band, BAND
+        if isinstance(release, ComposedRelease) and release.law is not None:
+            drawn, holds = release.interval(x, level), INTERVAL
+        reader = effect_figure(grid, effect, drawn, covariate=name, level=level, claim=claim, holds=holds)
         save_figure(reader, self.folder / "release" / "effect.png")
         truth = None if study.truth is None else study.truth(x)
         others = {
