@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from torchdpcate.data.semi_synthetic import SemiSynthetic as SemiSynthetic
     from torchdpcate.data.table import Table as Table
     from torchdpcate.data.table_stream import TableStream as TableStream
+    from torchdpcate.estimators.average.automatic import AverageEffect as AverageEffect
     from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect as CovariateBalancingEffect
     from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect as DifferenceInMeansEffect
     from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect as DoublyRobustEffect
     from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompsonEffect as HorvitzThompsonEffect
+    from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect as KnownPropensityEffect
     from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregateEffect as SubsampleAggregateEffect
     from torchdpcate.estimators.cate.learner import DRLearner as DRLearner
     from torchdpcate.estimators.cate.learner import RLearner as RLearner
@@ -81,10 +83,12 @@ __getattr__, __dir__, __all__ = exports(
         "data.semi_synthetic": ("SemiSynthetic",),
         "data.table": ("Table",),
         "data.table_stream": ("TableStream",),
+        "estimators.average.automatic": ("AverageEffect",),
         "estimators.average.covariate_balancing": ("CovariateBalancingEffect",),
         "estimators.average.difference_in_means": ("DifferenceInMeansEffect",),
         "estimators.average.doubly_robust": ("DoublyRobustEffect",),
         "estimators.average.horvitz_thompson": ("HorvitzThompsonEffect",),
+        "estimators.average.known_propensity": ("KnownPropensityEffect",),
         "estimators.average.subsample_aggregate": ("SubsampleAggregateEffect",),
         "estimators.cate.learner": ("DRLearner", "RLearner"),
         "estimators.cate.online.service": ("OnlineService",),

@@ -23,12 +23,19 @@ SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 LALONDE = SHARED / "lalonde" / "nsw_dw.csv"
 TRUTH = 0.1695799
 SMALL = ["task=average_effect", "data.n=3000", "privacy.epsilon=4", "privacy.delta=0", "effect.overlap=0.1"]
+BALANCING = "effect=covariate_balancing"
 RUNS = {
-    "balancing": [],
-    "logistic": ["effect.loss=logistic", "effect.estimand=ATT", "features=legendre"],
-    "table": ["effect.readout=outcome_table"],
-    "beside": ["effect.shares.balance=0.1", "effect.shares.difference_in_means=0.1", "+effect.shares.size=0.1"],
+    "balancing": [BALANCING],
+    "logistic": [BALANCING, "effect.loss=logistic", "effect.estimand=ATT", "features=legendre"],
+    "table": [BALANCING, "effect.readout=outcome_table"],
+    "beside": [
+        BALANCING,
+        "effect.shares.balance=0.1",
+        "effect.shares.difference_in_means=0.1",
+        "+effect.shares.size=0.1",
+    ],
     "means": ["effect=difference_in_means"],
+    "chosen": [],
     "inverse weights": ["effect=horvitz_thompson"],
     "groups": ["effect=subsample_aggregate", "effect.groups=40"],
     "doubly robust": ["effect=doubly_robust", "privacy.delta=1e-5", "trainer.progress=false"],
@@ -68,7 +75,7 @@ def test_every_effect_trains_verifies_and_leaks_nothing(name, trained):
         "release/SHA256SUMS",
     }
     kept = ["config.yaml", "fit.json", "numbers.safetensors", "ledger.json", "estimates.csv", "interval.png"]
-    kept += ["balance.csv", "balance.png"] if name in ("balancing", "logistic", "table", "beside") else []
+    kept += ["balance.csv", "balance.png"] if name in ("balancing", "logistic", "table", "beside", "chosen") else []
     assert {f"curator/{file}" for file in kept} < written
     assert main(["verify", str(folder / "release" / "release.safetensors")]) == 0
     found = summary(folder)
@@ -250,6 +257,7 @@ def test_the_truth_is_the_laws_or_the_mean_over_records():
 def test_job_training_whole_and_as_a_stream(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ["task=average_effect", "data=table", f"data.path={LALONDE}", "data.domain=lalonde", "privacy.delta=0"]
+    words += [BALANCING]
     words += ["data.out_of_bounds=clip", "effect.overlap=0.1", "privacy.epsilon=20"]
     for name, stream in (("whole", "false"), ("stream", "true")):
         assert main(["train", *words, f"data.stream={stream}", f"run_dir={name}"]) == 0
@@ -305,7 +313,7 @@ def test_a_public_sample_tells_whether_propensities_are_clipped(here, capsys):
     assert "warning" not in capsys.readouterr().err
     frame = table().assign(treat=lambda f: (f["dose"] > 0.5).astype(int))
     frame.to_csv("people.csv", index=False)
-    words = ["effect.overlap=0.4", "effect.loss=logistic", "privacy.epsilon=500"]
+    words = [BALANCING, "effect.overlap=0.4", "effect.loss=logistic", "privacy.epsilon=500"]
     assert main(["train", *given, *words, "run_dir=s"]) == 0
     assert summary("s")["clipped"] > 0.5
     err = capsys.readouterr().err
@@ -350,13 +358,13 @@ MISTAKES = {
     "overlap of all": (None, ["effect.overlap=0.6"], r"overlap = 0.6: .*\(0, 0.5\]"),
     "unknown estimand": (None, ["effect.estimand=LATE"], "estimand = 'LATE': choose one of ATE"),
     "estimand of another": (None, ["effect=horvitz_thompson", "effect.estimand=ATT"], "effect.estimand"),
-    "unknown loss": (None, ["effect.loss=magic"], "loss = 'magic'"),
-    "unknown fitter": (None, ["effect.fitter=magic"], "fitter = 'magic'"),
+    "unknown loss": (None, [BALANCING, "effect.loss=magic"], "loss = 'magic'"),
+    "unknown fitter": (None, [BALANCING, "effect.fitter=magic"], "fitter = 'magic'"),
     "unknown effect": (None, ["effect=magic"], "magic"),
-    "unknown share": (None, ["+effect.shares.sum=0.5"], "shares.sum: no part"),
-    "a part for nothing": (None, ["+effect.shares.stage_one=0"], "shares.stage_one = 0"),
-    "bounds exchanged": (None, ["effect.outcome_bounds=[0.7,0.3]"], "outcome_bounds"),
-    "gaussian without delta": (None, ["effect.fitter=noisy_gradient"], "delta"),
+    "unknown share": (None, [BALANCING, "+effect.shares.sum=0.5"], "shares.sum: no part"),
+    "a part for nothing": (None, [BALANCING, "+effect.shares.stage_one=0"], "shares.stage_one = 0"),
+    "bounds exchanged": (None, [BALANCING, "effect.outcome_bounds=[0.7,0.3]"], "outcome_bounds"),
+    "gaussian without delta": (None, [BALANCING, "effect.fitter=noisy_gradient"], "delta"),
     "one group": (None, ["effect=subsample_aggregate", "effect.groups=1"], "groups"),
     "penalty of nothing": (None, ["effect=horvitz_thompson", "effect.ridge=0"], "ridge"),
     "networks without delta": (None, ["effect=doubly_robust"], "delta = 0"),
@@ -377,7 +385,7 @@ MISTAKES = {
     "features": (
         None,
         ["effect=difference_in_means", "features=legendre"],
-        "features: not used.*it is of effect=covariate_balancing",
+        "features: not used.*it is of effect=auto, effect=covariate_balancing",
     ),
     "learner": (None, ["learner=dr"], "learner: not used.*it is of task=cate"),
     "split": (None, ["split=cross_fit"], "split: not used"),

@@ -270,7 +270,7 @@ def test_curves_of_a_run_are_its_releases_and_the_truth(sweep):
     found = EffectCurves.load(sweep / "0" / "curator" / "curves.json")
     x = np.stack([found.grid, np.full_like(found.grid, 0.5)], 1)
     np.testing.assert_allclose(found.released, release.effect(x))
-    np.testing.assert_allclose(found.band, release.interval(x))
+    np.testing.assert_allclose(found.band, release.noise_band(x))
     np.testing.assert_allclose(found.others["truth"], np.exp(2 * found.grid) + 3 * np.sin(4 * found.grid))
     assert set(found.others) == {"truth", "non-private", "head without noise", "plug-in"}
     assert EffectCurves.load(sweep / "1" / "curator" / "curves.json").band is None

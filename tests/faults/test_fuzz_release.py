@@ -82,7 +82,7 @@ def read(path) -> None:
     json.loads(release.privacy.to_json(), parse_constant=pytest.fail)
     json.dumps(release.schema.to_dict())
     assert release.effect(QUERIES).shape == (len(QUERIES),)
-    answered(lambda: release.interval(QUERIES))
+    answered(lambda: release.noise_band(QUERIES))
 
 
 def test_a_sound_file_is_read(sound):

@@ -44,7 +44,7 @@ def test_a_function_release_answers_the_same_after_a_round_trip(features, tmp_pa
     release = function_release(features)
     loaded = load_release(release.save(tmp_path / "r.safetensors"))
     np.testing.assert_allclose(loaded.effect(QUERIES), release.effect(QUERIES), rtol=1e-12, atol=1e-14)
-    np.testing.assert_allclose(loaded.interval(QUERIES), release.interval(QUERIES), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(loaded.noise_band(QUERIES), release.noise_band(QUERIES), rtol=1e-12, atol=1e-14)
     assert loaded.privacy == release.privacy
     assert loaded.schema.to_dict() == SCHEMA.to_dict()
 
@@ -64,12 +64,12 @@ def test_effect_takes_numpy_torch_and_pandas():
 
 def test_band_is_the_normal_quantile_of_the_public_scale():
     release = function_release()
-    band, effect = release.interval(QUERIES, 0.9), release.effect(QUERIES)
+    band, effect = release.noise_band(QUERIES, 0.9), release.effect(QUERIES)
     half = 1.6448536269514722 * 0.25 * release.features(QUERIES).norm(dim=1).numpy()
     inside = np.abs(effect) + half < 4
     np.testing.assert_allclose((band[:, 1] - effect)[inside], half[inside], rtol=1e-12)
     with pytest.raises(InputError, match="level = 1"):
-        release.interval(QUERIES, 1.0)
+        release.noise_band(QUERIES, 1.0)
 
 
 def test_a_query_release_answers_its_own_queries_exactly_in_any_order(tmp_path):
@@ -85,9 +85,9 @@ def test_a_query_release_refuses_other_points():
 
 def test_a_secret_scale_gives_no_band():
     with pytest.raises(InputError, match="has no public noise scale"):
-        query_release().interval(QUERIES)
+        query_release().noise_band(QUERIES)
     scaled = query_release(noise_scales=torch.full((8,), 0.1, dtype=torch.float64))
-    assert scaled.interval(QUERIES).shape == (8, 2)
+    assert scaled.noise_band(QUERIES).shape == (8, 2)
 
 
 def test_nuisances_are_in_a_query_release_only_when_asked_for(tmp_path):

@@ -66,7 +66,7 @@ def test_means_over_strata_are_means():
 def test_the_noise_of_one_row_is_the_intervals():
     release = function()
     table = mean_effect(release, POINTS, np.arange(40))
-    np.testing.assert_allclose(table[["low", "high"]], release.interval(POINTS), rtol=1e-12)
+    np.testing.assert_allclose(table[["low", "high"]], release.noise_band(POINTS), rtol=1e-12)
 
 
 def test_the_noise_of_a_mean_in_closed_form():
@@ -114,7 +114,7 @@ def test_a_band_covers_the_median_of_a_mean_of_clipped_effects():
 def test_clipping_takes_effects_and_bands_alike():
     release, view = answers(), clipped(answers(), -0.2, 0.4)
     np.testing.assert_array_equal(view.effect(POINTS), release.effect(POINTS).clip(-0.2, 0.4))
-    np.testing.assert_array_equal(view.interval(POINTS), release.interval(POINTS).clip(-0.2, 0.4))
+    np.testing.assert_array_equal(view.noise_band(POINTS), release.noise_band(POINTS).clip(-0.2, 0.4))
     assert view.privacy is release.privacy
     features = function()
     np.testing.assert_array_equal(
@@ -151,7 +151,7 @@ def test_many_rows_are_projected_apart():
 
 def test_the_band_of_a_monotone_effect_is_as_wide_as_the_noisiest_on_its_line():
     view = monotone(answers(), "x0")
-    low, high = view.interval(POINTS[:3]).T
+    low, high = view.noise_band(POINTS[:3]).T
     np.testing.assert_allclose((high - low) / 2, Z95 * 0.3, rtol=1e-9)  # the scale at x0 = 1
     np.testing.assert_allclose((high + low) / 2, view.effect(POINTS[:3]))
 
@@ -197,7 +197,7 @@ def test_only_certified_releases_have_bands(privacy):
     assert mean_effect(release, POINTS)[["noise", "low", "high"]].isna().all(axis=None)
     for view in (clipped(release, -1, 1), monotone(release, "x0")):
         with pytest.raises(InputError, match="has no public noise scale"):
-            view.interval(POINTS)
+            view.noise_band(POINTS)
 
 
 def test_secret_scales_have_no_bands():
@@ -220,7 +220,7 @@ def test_secret_scales_have_no_bands():
         (lambda: monotone(answers(), "x0", points=1), "points = 1"),
         (lambda: clipped(answers(), 1, 0), "low, high = 1, 0"),
         (lambda: clipped(answers(), 0, float("nan")), "low, high"),
-        (lambda: monotone(answers(), "x0").interval(POINTS, 0), "level = 0"),
+        (lambda: monotone(answers(), "x0").noise_band(POINTS, 0), "level = 0"),
     ],
 )
 def test_mistakes_are_refused(call, message):
@@ -275,7 +275,7 @@ def test_post_processing_of_a_learners_release_costs_nothing(learner):
     rising = monotone(clipped(release, 0, 5), "x0")
     line = torch.stack([torch.linspace(0, 1, 50), torch.full((50,), 0.3)], 1).double()
     assert np.diff(rising.effect(line)).min() >= -1e-12
-    assert rising.interval(line).shape == (50, 2)
+    assert rising.noise_band(line).shape == (50, 2)
     assert len(rank(rising, study.queries)) == 20
     assert model.ledger_.spent() == spent
 
@@ -285,4 +285,4 @@ def test_a_learner_without_private_noise_has_no_band(learner):
     release = fitted(noise=NoiseSource.fixed(1)).release_function()
     assert mean_effect(release, study.queries)["noise"].isna().all()
     with pytest.raises(InputError, match="has no public noise scale"):
-        clipped(release, 0, 1).interval(study.queries)
+        clipped(release, 0, 1).noise_band(study.queries)

@@ -12,11 +12,13 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.erm.noisy_gradient import NoisyGradient
 from torchdpcate.erm.objective_fit import ObjectiveFit
 from torchdpcate.errors import VerificationError
+from torchdpcate.estimators.average.automatic import AverageEffect
 from torchdpcate.estimators.average.balanced_difference import BalancedDifference
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
 from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect
 from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompsonEffect
+from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
 from torchdpcate.estimators.average.outcome_table import CELLS
 from torchdpcate.estimators.average.score_sums import SHARES
 from torchdpcate.estimators.average.stated import EFFECT_ESTIMATORS, StatedEffect
@@ -37,12 +39,16 @@ from torchdpcate.verify.file import verify_release
 
 DOMAIN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=2.0, overlap=0.2)
 PURE, SOME = PrivacyBudget(8.0, 0.0), PrivacyBudget(8.0, 1e-6)
+TRIAL = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=2.0, overlap=0.2, propensity=0.5)
+STRATA = Domain([0.0], [1.0], -1.0, 2.0, 0.2, ["s"], two_levels=[True], propensity={"s": {0: 0.3, 1: 0.7}})
 BESIDE = {"balance": 0.1, "difference_in_means": 0.1}
 
 
 def fitted(learner) -> AverageEffectRelease:
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(2000, 1, generator=generator, dtype=torch.float64)
+    if learner.domain is STRATA:
+        x = x.round()
     a = (torch.rand(2000, generator=generator) < 0.3 + 0.4 * x[:, 0]).double()
     y = (torch.rand(2000, generator=generator) < 0.3 + 0.3 * a).double()
     domain = learner.domain
@@ -106,6 +112,11 @@ LEARNERS = {
     "table of noise": lambda: DifferenceInMeansEffect(DOMAIN, PrivacyBudget(0.003, 0.0)),
     "difference in means": lambda: DifferenceInMeansEffect(DOMAIN, PURE),
     "horvitz_thompson": lambda: HorvitzThompsonEffect(DOMAIN, PURE),
+    **{f"trial of {e}": lambda e=e: KnownPropensityEffect(TRIAL, PURE, estimand=e) for e in ("ATE", "ATO")},
+    **{f"strata of {e}": lambda e=e: KnownPropensityEffect(STRATA, PURE, estimand=e) for e in ("ATE", "ATC")},
+    "strata, noise alone": lambda: KnownPropensityEffect(STRATA, PrivacyBudget(0.01, 0.0), estimand="ATT"),
+    "chosen": lambda: AverageEffect(DOMAIN, PURE),
+    "chosen in a trial": lambda: AverageEffect(TRIAL, PURE),
     "subsample_aggregate": lambda: SubsampleAggregateEffect(DOMAIN, PrivacyBudget(80.0, 0.0)),
     **{f"aipw of {e}": lambda e=e: DoublyRobustEffect(DOMAIN, SOME, estimand=e) for e in ("ATT", "ATC", "ATO")},
     "aipw": lambda: DoublyRobustEffect(DOMAIN, SOME),
@@ -152,7 +163,7 @@ def test_an_honest_release_verifies(name, tmp_path):
     assert verify_release(honest(name).save(tmp_path / "release.safetensors"))
 
 
-@pytest.mark.parametrize("name", ["horvitz_thompson", "subsample_aggregate", "aipw"])
+@pytest.mark.parametrize("name", ["horvitz_thompson", "subsample_aggregate", "aipw", "trial of ATE", "strata of ATC"])
 def test_a_peers_estimate_must_follow_from_its_numbers(name, tmp_path):
     release = honest(name)
     moved = replace(release, main=replace(release.main, value=release.estimate + 0.01))
@@ -237,6 +248,31 @@ def test_constants_that_contradict_each_other(make, public, problem, tmp_path):
     assert problem in refused(with_public(make(), **public), tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "public", "problem"),
+    [
+        ("trial of ATE", {"propensity_range": [0.4, 0.5]}, "its propensity_range is not that of its domain"),
+        ("trial of ATE", {"propensity_range": [0.5]}, "its propensity_range is none"),
+        ("trial of ATE", {"propensity_range": None}, "its propensity_range is none"),
+        ("strata of ATC", {"scale_centre": 0.1}, "scale_centre = "),
+        ("strata of ATC", {"epsilon_difference": 1.0}, "epsilon_difference = "),
+        ("chosen", {"planned_error": 9.0}, "planned_error is beyond"),
+        ("chosen", {"chosen_by": "a person"}, "of how its estimator was chosen"),
+        ("chosen", {"planned_error": "small"}, "its public constants, its charge"),
+    ],
+)
+def test_constants_of_a_trial_and_of_a_choice(name, public, problem, tmp_path):
+    assert problem in refused(with_public(honest(name), **public), tmp_path)
+
+
+def test_a_trials_numbers_are_those_that_were_paid_for(tmp_path):
+    release = honest("strata of ATC")
+    numbers = {name: value for name, value in release.numbers.items() if name != "size"}
+    assert "its numbers are not those of known_propensity" in refused(replace(release, numbers=numbers), tmp_path)
+    numbers = {**release.numbers, "spread": 1e9}
+    assert "larger than records and noise can make it" in refused(replace(release, numbers=numbers), tmp_path)
+
+
 def test_weights_of_another_estimand(tmp_path):
     other = replace(balanced().weights, estimand=ATT(0.2))
     assert "weights are not those" in refused(replace(balanced(), weights=other), tmp_path)
@@ -282,7 +318,10 @@ def test_a_fitter_stays(fitter, tmp_path):
     assert f"charged by k_norm_gradient, but its statement says {fitter}" in refused(changed, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["subsample_aggregate", "aipw", "aipw of ATO", "ATE", "table of ATE", "ATO"])
+@pytest.mark.parametrize(
+    "name",
+    ["subsample_aggregate", "aipw", "aipw of ATO", "ATE", "table of ATE", "ATO", "trial of ATE", "strata of ATC"],
+)
 @pytest.mark.parametrize(
     "change",
     [

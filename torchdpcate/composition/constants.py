@@ -38,6 +38,10 @@ class PlanConstants:
         step_size: Of a step, over the inverse of the curvature.
         spike: Prior probability that a part is zero.
         kinds: Kinds of features that may be asked for.
+        interval_shares: Of the steps that intervals take: matrix, counts, correction, average.
+        interval_norm: Clip of |psi| in the matrix.
+        interval_edge: Largest noise of the matrix, scaled to the plan, at which further features are asked for.
+        interval_reach: Clip of the effect in the average, in its planned standard deviations.
     """
 
     quantile_levels: int = 10
@@ -63,9 +67,13 @@ class PlanConstants:
     step_size: float = 0.25
     spike: float = 0.7
     kinds: str = "12xsc"
+    interval_shares: tuple[float, ...] = (0.06, 0.02, 0.08, 0.02)
+    interval_norm: float = 2.0
+    interval_edge: float = 0.8
+    interval_reach: float = 3.0
 
     def __post_init__(self) -> None:
-        for name in ("quantile_shares", "huber_quantiles", "part_shares", "step_bounds"):
+        for name in ("quantile_shares", "huber_quantiles", "part_shares", "step_bounds", "interval_shares"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         unknown = [kind for kind in self.kinds if kind not in KINDS]
         if unknown:

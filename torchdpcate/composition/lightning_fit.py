@@ -4,11 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from torch import Tensor
-
-from torchdpcate.composition.linear_fit import FitPlan, LinearFit, Solver
+from torchdpcate.composition.linear_fit import FitPlan, LinearFit, Solution, Solver
 from torchdpcate.composition.newton_points import NewtonPoints
-from torchdpcate.composition.noisy_newton import solved
+from torchdpcate.composition.noisy_newton import exact_solution
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.nuisance.trainer import default_trainer
 
@@ -49,21 +47,18 @@ class LightningFit(Solver):
     trainer: "Callable[..., Trainer]" = default_trainer
     mode: str = "auto"
 
-    def solve(self, fit: LinearFit, plan: FitPlan, steps: NoisySteps) -> Tensor:
+    def solution(self, fit: LinearFit, plan: FitPlan, steps: NoisySteps) -> Solution:
         """See ``Solver``.
 
         Raises:
             InputError: Settings of the Trainer that break the analysis.
         """
         if not steps.private:
-            return solved(fit, plan.ridge)
+            return exact_solution(fit, plan.ridge)
         from torchdpcate.composition.lightning_steps import LinearLayer, full_batches, train
 
-        late = plan.steps - plan.warm
-        events = [(steps.pay(plan.step, plan.warm_share, plan.warm), plan.warm)] if plan.warm else []
-        events += [(steps.pay(plan.step, 1 - plan.warm_share, late), late)]
         points = NewtonPoints(plan)
         module = LinearLayer(fit, points)
-        plans = [full_batches(event, count, *fit.predictors.shape) for event, count in events]
+        plans = [full_batches(event, count, *fit.predictors.shape) for event, count in plan.pay(steps)]
         train(module, (fit.predictors, fit.weights, fit.targets), plans, steps.session.noise, self.trainer, self.mode)
-        return points.mean
+        return points.solution

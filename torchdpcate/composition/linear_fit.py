@@ -2,11 +2,13 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.privacy.events import GaussianEvent
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,13 +107,39 @@ class FitPlan:
     warm_share: float
     size: float
 
+    def pay(self, steps: NoisySteps) -> list[tuple[GaussianEvent, int]]:
+        """Charge all steps, and return the event of a warm one and of a later one, each with how many there are."""
+        late = self.steps - self.warm
+        if not self.warm:
+            return [(steps.pay(self.step, count=late), late)]
+        warm = steps.pay(self.step, self.warm_share, self.warm)
+        return [(warm, self.warm), (steps.pay(self.step, 1 - self.warm_share, late), late)]
+
+
+class Solution(NamedTuple):
+    """What a fit released.
+
+    Attributes:
+        coefficients: Float64 [p].
+        point: Mean of the iterates after the warm steps, [p].
+        gradient: Mean of their noisy gradients, without ridge, [p].
+    """
+
+    coefficients: Tensor
+    point: Tensor
+    gradient: Tensor
+
 
 class Solver(ABC):
     """How a fit is solved."""
 
-    @abstractmethod
     def solve(self, fit: LinearFit, plan: FitPlan, steps: NoisySteps) -> Tensor:
-        """Return the coefficients, float64 [p], paid for.
+        """Return the coefficients, float64 [p], paid for; arguments and errors are ``solution``'s."""
+        return self.solution(fit, plan, steps).coefficients
+
+    @abstractmethod
+    def solution(self, fit: LinearFit, plan: FitPlan, steps: NoisySteps) -> Solution:
+        """Return the coefficients and what they were made of, paid for.
 
         Args:
             fit: What is fitted, the curator's.

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.linear_fit import FitPlan
+from torchdpcate.composition.linear_fit import FitPlan, Solution
 
 _CUT = 0.6  # of the step's size where two steps point against each other
 
@@ -41,6 +41,7 @@ class NewtonPoints:
         self.theta = torch.zeros(len(plan.scaling), dtype=torch.float64)
         self._ridge, self._scaling, self._warm = plan.ridge, plan.scaling + plan.ridge, plan.warm
         self._root = self._scaling.sqrt()
+        self._points, self._gradients = torch.zeros_like(self.theta), torch.zeros_like(self.theta)
         self._total, self._last, self._taken = torch.zeros_like(self.theta), torch.zeros_like(self.theta), 0
         self._against = 0.3 + 1.5 / math.sqrt(len(self.theta))
 
@@ -49,6 +50,8 @@ class NewtonPoints:
         step = (gradient + self._ridge * self.theta) / self._scaling
         if self._taken >= self._warm:
             self._total += self.theta - step
+            self._points += self.theta
+            self._gradients += gradient
         now, last = step * self._root, self._last
         if self._taken and float(now @ last) < -self._against * float(now.norm() * last.norm()):
             self.size *= _CUT
@@ -57,4 +60,13 @@ class NewtonPoints:
     @property
     def mean(self) -> Tensor:
         """Mean of the Newton points after the warm steps, [p]."""
-        return self._total / (self._taken - self._warm)
+        return self._total / self._late
+
+    @property
+    def solution(self) -> Solution:
+        """That mean, with the means of the iterates and of the gradients that it is made of."""
+        return Solution(self.mean, self._points / self._late, self._gradients / self._late)
+
+    @property
+    def _late(self) -> int:
+        return self._taken - self._warm

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.linear_fit import FitPlan, LinearFit, Solver
+from torchdpcate.composition.linear_fit import FitPlan, LinearFit, Solution, Solver
 from torchdpcate.composition.newton_points import NewtonPoints
 from torchdpcate.composition.steps import NoisySteps, summation_error
 
@@ -32,19 +32,23 @@ class NoisyNewton(Solver):
         (docs/guarantees/composed_effect.md).
     """
 
-    def solve(self, fit: LinearFit, plan: FitPlan, steps: NoisySteps) -> Tensor:
+    def solution(self, fit: LinearFit, plan: FitPlan, steps: NoisySteps) -> Solution:
         """See ``Solver``."""
         if not steps.private:
-            return solved(fit, plan.ridge)
+            return exact_solution(fit, plan.ridge)
         n, p = fit.predictors.shape
-        late = plan.steps - plan.warm
-        events = [steps.pay(plan.step, plan.warm_share, plan.warm)] * plan.warm
-        events += [steps.pay(plan.step, 1 - plan.warm_share, late)] * late
         sensitivity = 2 * fit.slope + math.sqrt(p) * summation_error(n, fit.slope)
         points = NewtonPoints(plan)
-        for event in events:
-            points.step(steps.noisy_gradient(fit.gradient(points.theta), sensitivity, event))
-        return points.mean
+        for event, count in plan.pay(steps):
+            for _ in range(count):
+                points.step(steps.noisy_gradient(fit.gradient(points.theta), sensitivity, event))
+        return points.solution
+
+
+def exact_solution(fit: LinearFit, ridge: Tensor) -> Solution:
+    """Return the minimiser without noise and its gradient; of the curator's own fits alone."""
+    theta = solved(fit, ridge)
+    return Solution(theta, theta, fit.gradient(theta).cpu())
 
 
 def solved(fit: LinearFit, ridge: Tensor) -> Tensor:

@@ -23,6 +23,13 @@ RESIDUAL_SCALE = 1 / 12
 RUNGS = (CONSTANT, LINEAR, RICH)
 """What a plan asks of the effect: a constant, a linear function, or squares, products and waves beside it."""
 
+MATRIX, COUNTS, CORRECTION, AVERAGE = (f"interval {name}" for name in ("matrix", "counts", "correction", "average"))
+"""Steps that intervals take."""
+
+_WIDE = (5_000.0, 20_000.0)  # n mu between which intervals widen the Huber clip, to this quantile:
+_WIDE_QUANTILE = 0.97
+_SPREADS = ((800.0, 4.0), (3_000.0, 5.0), (10_000.0, 6.0), (math.inf, 8.0))
+"""Clip of the mean's correction in standard deviations of normal residuals, by n mu."""
 _INSIDE = 0.04  # residuals within the clip beyond its quantile, which is that of the residuals before
 _HEAD_WEIGHT = 0.3  # mean of min(pi, 1 - pi), planned
 _PROPENSITY_CURVATURE = 0.2
@@ -59,6 +66,7 @@ class ComposedPlan:
         known_propensity: Whether the propensity is a public fact, on which nothing is spent.
         constant_only: Whether the effect is to be one number.
         constants: Constants of the plan.
+        intervals: Whether the numbers are asked for that intervals rest on.
 
     Raises:
         InputError: delta = 0, or no records.
@@ -76,6 +84,7 @@ class ComposedPlan:
     known_propensity: bool = False
     constant_only: bool = False
     constants: PlanConstants = field(default_factory=PlanConstants)
+    intervals: bool = False
 
     def __post_init__(self) -> None:
         if self.n < 1 or self.covariates < 1:
@@ -99,12 +108,23 @@ class ComposedPlan:
     def huber_quantile(self) -> float:
         """Quantile of absolute residuals at which they are clipped."""
         low, high = self.constants.huber_quantiles
-        return float(min(max(low + (high - low) * math.log(self.size / 100) / math.log(300), low), high))
+        quantile = float(min(max(low + (high - low) * math.log(self.size / 100) / math.log(300), low), high))
+        if not self.intervals:
+            return quantile
+        # the clip weighs records by how likely it leaves them alone: much data see that, so it opens
+        start, end = _WIDE
+        opened = min(max(math.log(self.size / start) / math.log(end / start), 0.0), 1.0)
+        return quantile + opened * (_WIDE_QUANTILE - quantile)
+
+    @property
+    def interval_spread(self) -> float:
+        """Clip of the mean's correction, in standard deviations of normal residuals."""
+        return next(spread for size, spread in _SPREADS if self.size < size)
 
     @property
     def inside(self) -> float:
         """Planned share of residuals that are not clipped."""
-        return self.huber_quantile + _INSIDE
+        return min(self.huber_quantile + _INSIDE, (1 + self.huber_quantile) / 2)
 
     @property
     def steps(self) -> int:
@@ -123,6 +143,8 @@ class ComposedPlan:
         most, q = min(self.covariates, self.constants.most), self.covariates
         if self.constant_only:
             return most
+        if self.budget is None:
+            return q
         weight = 1 / torch.arange(1.0, q + 1, dtype=torch.float64)
         found = (weight.cumsum(0) / weight.sum()).tolist()
 
@@ -163,6 +185,8 @@ class ComposedPlan:
         regressions = ("outcome", "effect") if self.known_propensity else ("outcome", "propensity", "effect")
         for name in regressions:
             shares[f"{name} curvatures"] = constants.curvature_share / len(regressions)
+        if self.intervals:
+            shares |= dict(zip((MATRIX, COUNTS, CORRECTION, AVERAGE), constants.interval_shares, strict=True))
         nuisances = left - head
         propensity = 0.0 if self.known_propensity else constants.propensity_share
         shares["outcome"] = nuisances * (1 - propensity)
@@ -225,6 +249,7 @@ class ComposedPlan:
             "requested_epsilon": None if budget is None else budget.epsilon,
             "requested_delta": None if budget is None else budget.delta,
             "constant_only": self.constant_only,
+            "intervals": self.intervals,
             "constants": self.constants.to_text(),
         }
 
@@ -245,12 +270,13 @@ class ComposedPlan:
             PrivacyBudget(facts["requested_epsilon"], facts["requested_delta"]),
             domain,
             constant_only=bool(facts["constant_only"]),
+            intervals=bool(facts["intervals"]),
             constants=PlanConstants.from_text(facts["constants"]),
         )
 
     @classmethod
     def of(cls, n: int, budget: PrivacyBudget | None, domain: Domain, **settings: Any) -> "ComposedPlan":
-        """Return the plan for n records of a domain; settings are ``constant_only`` and ``constants``."""
+        """Return the plan for n records of a domain; settings: ``constant_only``, ``intervals``, ``constants``."""
         known = domain.known_propensity is not None
         return cls(n, budget, domain.dimension, overlap=domain.overlap, known_propensity=known, **settings)
 
@@ -275,6 +301,7 @@ class ComposedPlan:
         """Return the share that is left for regressions on k covariates."""
         constants = self.constants
         spent = 3 * self._quantile_share + constants.moment_share + constants.curvature_share
+        spent += sum(constants.interval_shares) * self.intervals
         return 1 - spent - constants.screening_share * screens
 
     def _prior(self, features: Sequence[Feature], variance: float) -> Tensor:

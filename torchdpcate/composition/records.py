@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from torchdpcate.composition.interval_events import EffectRecords, private_effect_law
 from torchdpcate.composition.linear_fit import Solver
+from torchdpcate.composition.nuisances import ComposedNuisance
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.regressions import FittedEffect, Regressions
 from torchdpcate.composition.screening import private_screening
@@ -15,6 +17,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.features.standardisation import Standardisation
 from torchdpcate.privacy.session import FitSession
+from torchdpcate.release.effect_law import EffectLaw
 
 LEAST_SCALE = 1 / 200  # of a residual scale, in outcome ranges
 
@@ -29,6 +32,7 @@ class ComposedFit:
         effect: The effect's regression.
         outcome: m at the records, [n]; the curator's.
         propensity: pi at the records, [n]; the curator's.
+        law: What intervals rest on; None where the plan does not ask for them.
     """
 
     columns: tuple[int, ...] | None
@@ -36,6 +40,7 @@ class ComposedFit:
     effect: FittedEffect
     outcome: Tensor
     propensity: Tensor
+    law: EffectLaw | None = None
 
 
 def fit_composition(
@@ -46,6 +51,7 @@ def fit_composition(
     solver: Solver,
     two_levels: Sequence[bool],
     known: Tensor | None = None,
+    nuisance: ComposedNuisance | None = None,
 ) -> ComposedFit:
     """Run the plan's steps on all records.
 
@@ -57,6 +63,7 @@ def fit_composition(
         solver: How regressions are solved.
         two_levels: Whether each covariate has two levels, public, [q].
         known: Known propensities of the records, [n]; None fits them.
+        nuisance: How nuisances are learnt; None takes their features, by ``solver``.
 
     Raises:
         BudgetError: The block cannot pay.
@@ -85,10 +92,23 @@ def fit_composition(
         if rotation is not None:
             standardisation = Standardisation(standardisation.mean, standardisation.sd, rotation)
             z, two_levels = standardisation(u), [False] * plan.kept
-    regressions = Regressions(plan, steps, tuple(two_levels), solver)
+    regressions = Regressions(plan, steps, tuple(two_levels), solver, nuisance)
     outcome = (centre + regressions.outcome(z, y, scale)).clamp(domain.outcome_low, domain.outcome_high)
     pi = regressions.propensity(z, a) if known is None else known
     residual = records.y - outcome
     s = residual_scale(residual, "residual scale")
     effect = regressions.effect(z, residual, a - pi, pi, s)
-    return ComposedFit(columns, standardisation, effect, outcome, pi)
+    law = None
+    if plan.intervals:
+        at = EffectRecords(effect.regression.basis(z), residual, a - pi, pi)
+        bounds = propensity_bounds(domain)
+        law = private_effect_law(
+            at, effect.regression.basis, effect.solution, s, bounds, domain.outcome_range, plan, steps
+        )
+    return ComposedFit(columns, standardisation, effect, outcome, pi, law)
+
+
+def propensity_bounds(domain: Domain) -> tuple[float, float]:
+    """Return the least and the largest propensity that a record may have, public."""
+    known = domain.known_propensity
+    return (domain.overlap, 1 - domain.overlap) if known is None else known.bounds

@@ -8,10 +8,12 @@ from torch import Tensor
 from torchdpcate.composition.constants import PlanConstants
 from torchdpcate.composition.linear_fit import Solver
 from torchdpcate.composition.noisy_newton import NoisyNewton
+from torchdpcate.composition.nuisances import Auto, ComposedNuisance
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
 
 
@@ -25,7 +27,13 @@ class AdaptiveSecondStage:
     Args:
         constant_only: Whether the effect is one number in any case.
         constants: Constants of the plan.
-        solver: How its regressions are solved.
+        solver: How its effect is solved.
+        nuisance: How its outcome regression and propensity are learnt.
+        intervals: Whether to ask for the numbers that intervals rest on, about a fifth of mu^2: true, false, or
+            ``auto``, which asks where the domain knows the propensity.
+
+    Raises:
+        InputError: ``intervals`` is none of these.
 
     Example:
         >>> from torchdpcate import Domain
@@ -39,6 +47,12 @@ class AdaptiveSecondStage:
     constant_only: bool = False
     constants: PlanConstants = field(default_factory=PlanConstants)
     solver: Solver = field(default_factory=NoisyNewton)
+    nuisance: ComposedNuisance = field(default_factory=Auto)
+    intervals: bool | str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.intervals not in (True, False, "auto"):
+            raise InputError(f"intervals = {self.intervals!r}: give true, false or auto")
 
     def plan(self, n: int, budget: PrivacyBudget | None, domain: Domain) -> ComposedPlan:
         """Return the public plan for n records of a domain.
@@ -49,9 +63,22 @@ class AdaptiveSecondStage:
             domain: Public bounds.
 
         Raises:
-            InputError: delta = 0.
+            InputError: delta = 0, or intervals where they would not hold.
         """
-        return ComposedPlan.of(n, budget, domain, constant_only=self.constant_only, constants=self.constants)
+        known = domain.known_propensity is not None
+        if self.intervals is True and not known:
+            raise InputError(
+                "intervals = true: they hold where the design makes the propensity known, and the domain gives none; "
+                "write propensity: into the domain (a number, a column, or one for each level), or leave intervals=auto"
+            )
+        return ComposedPlan.of(
+            n,
+            budget,
+            domain,
+            constant_only=self.constant_only,
+            constants=self.constants,
+            intervals=known if self.intervals == "auto" else bool(self.intervals),
+        )
 
 
 def known_propensities(records: CausalData, domain: Domain) -> Tensor | None:

@@ -41,7 +41,11 @@ class EmpiricalBayes:
             raise InputError(f"spike = {self.spike}: give a probability strictly between 0 and 1")
 
     def mean(self, t: Tensor, variance: Tensor, scale: Tensor) -> Tensor:
-        """Return the posterior means, float64 [p].
+        """Return the posterior means, float64 [p]; arguments are those of ``moments``."""
+        return self.moments(t, variance, scale)[0]
+
+    def moments(self, t: Tensor, variance: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+        """Return posterior means and variances, float64 [p] each.
 
         Args:
             t: Estimates [p].
@@ -55,8 +59,11 @@ class EmpiricalBayes:
         on = r.log() - 0.5 * (wide.log() + t.square() / wide)
         none = off + torch.log1p(-r)  # minus infinity where r = 1
         both = torch.logaddexp(on, none)
-        means = (1 - variance / wide) * t * (on - both).exp()
+        kept = 1 - variance / wide
+        means = kept * t * (on - both).exp()
+        squares = ((kept * t).square() + kept * variance) * (on - both).exp()
         cell = torch.tensor((1 - self.spike) / len(tau), dtype=torch.float64).log()
         zero = off.sum() + torch.tensor(self.spike, dtype=torch.float64).log()
         weights = torch.softmax(torch.cat([zero[None], both.sum(1) + cell]), 0)
-        return weights[1:] @ means
+        mean = weights[1:] @ means
+        return mean, weights[1:] @ squares - mean.square()

@@ -49,7 +49,7 @@ def with_known_propensity(records: CausalData, schema: TableSchema) -> CausalDat
         InputError: The column is missing, or has values outside the overlap that are not to be clipped.
     """
     known = schema.domain.known_propensity
-    if known is None:
+    if known is None or len(known.of_arms) > 2:  # K arms have a row of numbers that no record changes
         return records
     values, (low, high) = known.of(records), known.bounds
     outside = int(((values < low) | (values > high)).sum())

@@ -15,8 +15,10 @@ from torchdpcate.errors import InputError
 if TYPE_CHECKING:
     from torchdpcate.data.records import CausalData
 
-Propensity = float | str | Mapping[str, Mapping[Any, float]]
-"""How users write one: a number, the name of a column of the table, or a number for each level of a covariate."""
+Propensity = float | str | Mapping[str, Mapping[Any, float]] | Sequence[float]
+"""How users write one: a number, a column of the table, a number for each level of a covariate, or one an arm."""
+
+_SUM = 1e-6  # by which numbers of arms may miss one, as decimals do
 
 
 class KnownPropensity(ABC):
@@ -59,6 +61,11 @@ class KnownPropensity(ABC):
             InputError: It is a column that the records came without.
         """
         return self.at(records.x) if records.propensity is None else records.propensity
+
+    def arms_of(self, records: CausalData) -> Tensor:
+        """Return the probability of each arm for records, [n, 2], float64."""
+        second = self.of(records)
+        return torch.stack([1 - second, second], 1)
 
     @abstractmethod
     def select(self, columns: Sequence[int]) -> KnownPropensity:
@@ -193,13 +200,55 @@ class RecordedPropensity(KnownPropensity):
         return self.name
 
 
+@dataclass(frozen=True)
+class ArmPropensity(KnownPropensity):
+    """The probability of each of K arms, K > 2, the same for every record.
+
+    Attributes:
+        values: Of each arm, adding up to one.
+
+    Example:
+        >>> ArmPropensity((0.2, 0.3, 0.5)).of_arms.tolist()
+        [[0.2, 0.2], [0.3, 0.3], [0.5, 0.5]]
+    """
+
+    values: tuple[float, ...]
+
+    @property
+    def bounds(self) -> tuple[float, float]:  # type: ignore[override]
+        """Least and largest value."""
+        return min(self.values), max(self.values)
+
+    @property
+    def of_arms(self) -> Tensor:
+        """The values, twice each, [K, 2]."""
+        return torch.tensor(self.values, dtype=torch.float64)[:, None].repeat(1, 2)
+
+    def at(self, x: Tensor) -> Tensor:
+        """Refuse: there is more than one."""
+        raise InputError(f"propensity has {len(self.values)} numbers, one an arm; this needs one of two arms")
+
+    def arms_of(self, records: CausalData) -> Tensor:
+        """See ``KnownPropensity.arms_of``."""
+        return torch.tensor(self.values, dtype=torch.float64, device=records.x.device).expand(len(records), -1)
+
+    def select(self, columns: Sequence[int]) -> ArmPropensity:
+        """See ``KnownPropensity.select``: it depends on no covariate."""
+        return self
+
+    def entry(self) -> list[float]:
+        """Return the values."""
+        return list(self.values)
+
+
 def known_propensity(
     given: Propensity | None, names: Sequence[str], levels: Mapping[str, tuple[float, float]], overlap: float
 ) -> KnownPropensity | None:
     """Return what a user gives as a known propensity; None for none.
 
     Args:
-        given: A number, the name of a column that is no covariate, or ``{covariate: {level: number}}``.
+        given: A number, the name of a column that is no covariate, ``{covariate: {level: number}}``, or a list of a
+            number for each arm, adding up to one.
         names: Names of the encoded columns.
         levels: The two levels of each encoded column that has no others.
         overlap: Overlap bound: no propensity lies below it, nor above one minus it.
@@ -215,6 +264,8 @@ def known_propensity(
         return None
     if isinstance(given, str):
         return RecordedPropensity(_column(given, names), (overlap, 1 - overlap))
+    if isinstance(given, list | tuple):
+        return _of_arms(given, overlap)
     if not isinstance(given, Mapping):
         return ConstantPropensity(_within("propensity", given, overlap))
     if len(given) != 1:
@@ -286,6 +337,16 @@ def _column(name: str, names: Sequence[str]) -> str:
             "record but of the design"
         )
     return name
+
+
+def _of_arms(given: Sequence[Any], overlap: float) -> KnownPropensity:
+    if len(given) < 2:
+        raise InputError(f"propensity is {list(given)}; give a number, or one for each of the arms")
+    values = [_within("a propensity of an arm", value, overlap) for value in given]
+    if abs(sum(values) - 1) > _SUM:
+        raise InputError(f"propensity is {values}, which add up to {sum(values):g}; those of all arms add up to 1")
+    values = [value / sum(values) for value in values]
+    return ConstantPropensity(values[1]) if len(values) == 2 else ArmPropensity(tuple(values))
 
 
 def _within(what: str, value: Any, overlap: float) -> float:

@@ -209,6 +209,12 @@ class TableSchema:
         expected = sum(len(covariate.bounds) for covariate in self.covariates)
         if expected != self.domain.dimension:
             raise InputError(f"domain has {self.domain.dimension} columns; the covariates encode to {expected}")
+        known, arms = self.domain.known_propensity, len(self.actions)
+        if known is not None and len(known.of_arms) != arms:
+            raise InputError(
+                f"propensity tells of {len(known.of_arms)} arms, and treatment {self.treatment!r} has {arms}; give a "
+                "number for each of them, in their order"
+            )
         role = {self.treatment: "treatment", self.outcome: "outcome"} | dict.fromkeys(self.columns, "a covariate")
         if self.propensity_column in role:
             raise InputError(

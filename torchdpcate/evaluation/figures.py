@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 BAND = "noise band of the second stage alone (no confidence interval)"
 """What the band of released effects holds: neither the noise of the nuisances nor sampling."""
+INTERVAL = "confidence interval of the effect's best linear projection, all noise and sampling"
+"""What the interval of a composed effect holds."""
 NOT_FOR_PUBLICATION = "curator's, not for publication"
 """What every figure says that shows more than releases do."""
 CURATOR_ONLY = f"{NOT_FOR_PUBLICATION}: shows non-private curves"
@@ -34,18 +36,20 @@ def effect_figure(
     others: Mapping[str, np.ndarray] | None = None,
     level: float = 0.95,
     claim: str = "",
+    holds: str = BAND,
 ) -> "Figure":
     """Draw effects against one covariate, the others held at the middle of their bounds.
 
     Args:
         grid: Values of the covariate, [m].
         released: Released effects, [m].
-        band: Noise band of the second stage [m, 2], or None where no public scale is known.
+        band: Noise band of the second stage or interval [m, 2], or None where there is neither.
         covariate: Name of the covariate.
         others: Further curves by name, such as the truth or the non-private effect; the figure then says
             that it is for the curator alone.
         level: Probability of the band.
         claim: Guarantee, printed under the title.
+        holds: What the band holds, ``BAND`` or ``INTERVAL``.
 
     Returns:
         A matplotlib figure; the caller saves it.
@@ -53,7 +57,7 @@ def effect_figure(
     figure, axes = new_figure()
     axes.plot(grid, released, color="C0", lw=2, label="released")
     if band is not None:
-        label = f"{level:.0%} {BAND}"
+        label = f"{level:.0%} {holds}"
         axes.fill_between(grid, band[:, 0], band[:, 1], color="C0", alpha=0.15, lw=0, label=label)
     for name, values in (others or {}).items():
         axes.plot(grid, values, label=name, **REFERENCES.get(name, {"color": "C3"}))

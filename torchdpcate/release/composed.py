@@ -4,15 +4,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.errors import InputError
 from torchdpcate.features.standardisation import Standardisation
 from torchdpcate.features.weighted_basis import WeightedBasis
+from torchdpcate.release.effect_law import EffectLaw
 from torchdpcate.release.parts import tensors_of
 from torchdpcate.release.release import EffectRelease, require_tensor
 from torchdpcate.release.statement import PrivacyStatement
+
+_NO_LAW = (
+    "interval: this release has none that would hold, for it was fitted without the numbers they rest on; they are "
+    "asked for where the domain knows the propensity (propensity: in the domain, second_stage.intervals=auto or true)"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +37,7 @@ class ComposedRelease(EffectRelease):
         schema: Columns and public bounds.
         privacy: The privacy statement.
         columns: Covariates in use; None for all.
+        law: What intervals rest on; None where there are none.
     """
 
     kind = "composed"
@@ -46,6 +55,7 @@ class ComposedRelease(EffectRelease):
     schema: TableSchema
     privacy: PrivacyStatement
     columns: tuple[int, ...] | None = field(default=None, kw_only=True)
+    law: EffectLaw | None = field(default=None, kw_only=True)
 
     @property
     def rung(self) -> str:
@@ -63,12 +73,73 @@ class ComposedRelease(EffectRelease):
         bound = self.domain.outcome_range
         return (self.features(x) @ self.theta).clamp(-bound, bound)
 
+    def interval(self, X: Any, level: float = 0.95) -> np.ndarray:
+        """Return confidence intervals of the effect's best linear projection at X, [m, 2], in outcome units.
+
+        They hold sampling and all privacy noise, that of the nuisances too, from released numbers and public facts
+        alone. Their target is named by ``target``; the released effect is drawn to zero and need not be their middle.
+
+        Args:
+            X: Covariates, as for ``effect``.
+            level: Probability in (0, 1).
+
+        Raises:
+            InputError: The release has none, and why; or a level outside (0, 1).
+        """
+        return self._required_law().interval(self.features(self._covariates(X)), level).numpy()
+
+    def contrast(self, X: Any, X2: Any, level: float = 0.95) -> np.ndarray:
+        """Return confidence intervals of the target at X minus that at X2, row by row, [m, 2], in outcome units.
+
+        Args:
+            X: Covariates, as for ``effect``.
+            X2: As many rows, or one.
+            level: Probability in (0, 1).
+
+        Raises:
+            InputError: As ``interval``, or rows that do not fit.
+        """
+        law, (psi, other) = self._required_law(), (self.features(self._covariates(x)) for x in (X, X2))
+        if len(other) not in (1, len(psi)):
+            raise InputError(f"X2: has {len(other)} rows for {len(psi)} of X; give as many, or one")
+        return law.contrast(psi, other.expand_as(psi), level).numpy()
+
+    def average(self, level: float = 0.95) -> np.ndarray:
+        """Return the confidence interval of the mean effect, (low, high), in outcome units.
+
+        The mean weighs records by pi (1 - pi): all alike where the propensity is one number.
+
+        Args:
+            level: Probability in (0, 1).
+
+        Raises:
+            InputError: As ``interval``.
+        """
+        bound = self.domain.outcome_range
+        return self._required_law().average_interval(level).clamp(-bound, bound).numpy()
+
+    @property
+    def target(self) -> str:
+        """What intervals are about, in one sentence."""
+        left = self.basis.dimension - len(self._required_law().features)
+        features = f"{self.basis.dimension - left} of its {self.basis.dimension} features" if left else "its features"
+        return (
+            f"the best linear projection of the effect on {features}, in the weights pi (1 - pi) / (|psi| max(pi, 1 - "
+            "pi)), moved to the mean effect in the weights pi (1 - pi)"
+        )
+
+    def _required_law(self) -> EffectLaw:
+        if self.law is None:
+            raise InputError(_NO_LAW)
+        return self.law
+
     def _noise_scale(self, x: Tensor) -> Tensor:
         raise self._no_band()
 
     def summary(self) -> dict[str, Any]:
         """Return how rich the effect is, and its scale."""
-        return {"rung": self.rung, "residual_scale": self.scale, "features": len(self.basis.features)}
+        found = {"rung": self.rung, "residual_scale": self.scale, "features": len(self.basis.features)}
+        return found if self.law is None else found | {"average": self.law.average, "intervals_of": self.target}
 
     def tensors(self) -> dict[str, Tensor]:
         """Return coefficients, curvatures, energies, scale and standardisation."""
@@ -80,6 +151,7 @@ class ComposedRelease(EffectRelease):
             "energies": self.basis.energies,
             "scale": torch.tensor([self.scale], dtype=torch.float64),
             **{f"standardisation.{name}": tensor for name, tensor in standardisation.items()},
+            **({} if self.law is None else {f"law.{name}": part for name, part in self.law.tensors().items()}),
         }
 
     def facts(self) -> dict[str, Any]:
@@ -102,6 +174,7 @@ class ComposedRelease(EffectRelease):
         for name in ("theta", "estimates", "curvatures"):
             require_tensor(tensors[name], (basis.dimension,), name)
         require_tensor(tensors["scale"], (1,), "scale")
+        law = tensors_of("law", tensors)
         return cls(
             tensors["theta"],
             tensors["estimates"],
@@ -112,4 +185,5 @@ class ComposedRelease(EffectRelease):
             schema,
             privacy,
             columns=columns,
+            law=EffectLaw.from_tensors(law, basis.dimension) if law else None,
         )

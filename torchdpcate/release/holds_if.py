@@ -17,6 +17,10 @@ _FIXED = {
         "treatment was randomised with one probability for everybody; where it was not, the estimate is biased and the "
         "interval may never hold the effect"
     ),
+    "known_propensity": (
+        "treatment was randomised with the propensity that the domain states; where it was not, the estimate is biased "
+        "and the interval may never hold the effect"
+    ),
     "horvitz_thompson": (
         "the log-odds of treatment are linear in the covariates; where they are not, the estimate is biased"
     ),

@@ -27,7 +27,7 @@ _LARGEST_GRAM = 4_096  # rows and columns of a matrix whose largest eigenvalue i
 def rank(release: Effects, X: Any) -> "pd.DataFrame":
     """Return the rows of X from the largest released effect to the smallest. Free: post-processing.
 
-    Noise shuffles rows whose effects are closer than it; ``interval`` shows by how much.
+    Noise shuffles rows whose effects are closer than it; ``noise_band`` shows by how much.
 
     Args:
         release: A release, or a view.

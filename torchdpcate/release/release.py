@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchdpcate._renamed import warn_renamed
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -105,7 +106,7 @@ class EffectRelease(Release):
         """
         return self.effect_tensor(self._covariates(X)).numpy()
 
-    def interval(self, X: Any, level: float = 0.95) -> np.ndarray:
+    def noise_band(self, X: Any, level: float = 0.95) -> np.ndarray:
         """Return the noise band of the second stage [m, 2] about the released effects, in outcome units.
 
         With probability of at least ``level`` over the noise of the second stage, the band holds the median of what its
@@ -129,6 +130,15 @@ class EffectRelease(Release):
         effect, bound = self.effect_tensor(x), self.domain.outcome_range
         return torch.stack([effect - half, effect + half], 1).clamp(-bound, bound).numpy()
 
+    def interval(self, X: Any, level: float = 0.95) -> np.ndarray:
+        """Return what ``noise_band`` returns, of which this is the earlier name, with a warning; [m, 2].
+
+        Releases of one composition have intervals in the proper sense: ``ComposedRelease.interval``.
+        """
+        found = self.noise_band(X, level)
+        warn_renamed("interval of a release with a noise band", "noise_band")
+        return found
+
     @abstractmethod
     def effect_tensor(self, x: Tensor) -> Tensor:
         """Return the released effects at encoded covariates x [m, q], float64 [m]."""
@@ -139,8 +149,8 @@ class EffectRelease(Release):
 
     def _no_band(self) -> InputError:
         return InputError(
-            f"interval: mechanism = {self.privacy.mechanism} ({self.privacy.headline}) has no public noise scale that "
-            "one may rely on, so there is no honest band; release with mechanism=output for one"
+            f"noise_band: mechanism = {self.privacy.mechanism} ({self.privacy.headline}) has no public noise scale "
+            "that one may rely on, so there is no honest band; release with mechanism=output for one"
         )
 
 

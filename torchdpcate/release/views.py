@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchdpcate._renamed import warn_renamed
 from torchdpcate.data.schema import Numeric, TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import batches
@@ -16,7 +17,7 @@ from torchdpcate.release.release import EffectRelease, QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
 
 Effects = Union[EffectRelease, "View"]
-"""Whatever answers ``effect`` and ``interval``."""
+"""Whatever answers ``effect`` and ``noise_band``."""
 
 
 class View(ABC):
@@ -43,12 +44,18 @@ class View(ABC):
         """Return the effects at X, float64 [m]; arguments and errors are ``EffectRelease.effect``'s."""
         return self.effect_tensor(self._covariates(X)).numpy()
 
-    def interval(self, X: Any, level: float = 0.95) -> np.ndarray:
-        """Return the noise band of the second stage, [m, 2]; what it holds: see ``EffectRelease.interval``."""
+    def noise_band(self, X: Any, level: float = 0.95) -> np.ndarray:
+        """Return the noise band of the second stage, [m, 2]; what it holds: see ``EffectRelease.noise_band``."""
         x = self._covariates(X)
         half = quantile(level) * _required_scale(self, x)
         effect, bound = self.effect_tensor(x), self.schema.domain.outcome_range
         return torch.stack([effect - half, effect + half], 1).clamp(-bound, bound).numpy()
+
+    def interval(self, X: Any, level: float = 0.95) -> np.ndarray:
+        """Return what ``noise_band`` returns, of which this is the earlier name, with a warning; [m, 2]."""
+        found = self.noise_band(X, level)
+        warn_renamed("interval of a view", "noise_band")
+        return found
 
     @abstractmethod
     def effect_tensor(self, x: Tensor) -> Tensor:
@@ -75,11 +82,11 @@ class Clipped(View):
         """Return the clipped effects, [m]."""
         return self.release.effect_tensor(x).clamp(self.low, self.high)
 
-    def interval(self, X: Any, level: float = 0.95) -> np.ndarray:
+    def noise_band(self, X: Any, level: float = 0.95) -> np.ndarray:
         """Return the noise band of the release's second stage, clipped, [m, 2]."""
         # a monotone map takes medians to medians and bands to bands
         _required_scale(self, self._covariates(X))
-        return self.release.interval(X, level).clip(self.low, self.high)
+        return self.release.noise_band(X, level).clip(self.low, self.high)
 
     def _noise_scale(self, x: Tensor) -> Tensor:
         return self.release._noise_scale(x)

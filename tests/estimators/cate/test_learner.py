@@ -120,7 +120,7 @@ def test_two_releases_are_both_in_the_second_ones_statement():
 def test_query_release_by_restriction_answers_as_the_function_would():
     model = learner().fit(*RECORDS)
     release = model.release_queries(STUDY.queries, "output")
-    assert np.isfinite(release.interval(STUDY.queries)).all()
+    assert np.isfinite(release.noise_band(STUDY.queries)).all()
     assert release.effect(STUDY.queries).shape == (20,)
 
 
@@ -130,7 +130,7 @@ def test_linear_query_mechanisms_have_their_levels(mechanism, level):
     release = model.release_queries(STUDY.queries, mechanism)
     assert release.privacy.level == level
     with pytest.raises(InputError, match="has no public noise scale"):
-        release.interval(STUDY.queries)
+        release.noise_band(STUDY.queries)
 
 
 @pytest.mark.slow

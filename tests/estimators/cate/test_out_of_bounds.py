@@ -24,7 +24,7 @@ def clipping():
 def test_queries_are_moved_to_the_bounds(tmp_path):
     for release in (clipping(), load_release(clipping().save(tmp_path / "r.safetensors"))):
         np.testing.assert_array_equal(release.effect(OUTSIDE), release.effect(INSIDE))
-        np.testing.assert_array_equal(release.interval(OUTSIDE), release.interval(INSIDE))
+        np.testing.assert_array_equal(release.noise_band(OUTSIDE), release.noise_band(INSIDE))
         frame = pd.DataFrame(OUTSIDE, columns=list(DOMAIN.names))
         np.testing.assert_array_equal(release.effect(frame), release.effect(INSIDE))
         with pytest.raises(InputError, match="missing or infinite"):

@@ -50,7 +50,7 @@ def test_columns_come_back_from_the_file_and_must_be_paid_for(model, tmp_path):
     verify_release(path)
     loaded = load_release(path)
     assert loaded.columns == model.columns_
-    assert (loaded.interval(STUDY.queries) == release.interval(STUDY.queries)).all()
+    assert (loaded.noise_band(STUDY.queries) == release.noise_band(STUDY.queries)).all()
     blocks = tuple(
         replace(b, charges=tuple(c for c in b.charges if c.charge != SCREENING)) for b in release.privacy.blocks
     )

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from torchdpcate.estimators.average.automatic import AverageEffect, Choice
     from torchdpcate.estimators.average.learner import AverageEffectLearner
 
 _SAMPLE = "public_sample"
@@ -75,11 +76,12 @@ class Averages(TaskSpec):
             figure=None,
         ),
     )
-    numbers = ("low", "high", "truth", "clipped")
+    numbers = ("low", "high", "truth", "clipped", "planned_error")
     shown: ClassVar = {
         "estimate": "estimate",
         "low": "95 % interval from",
         "high": "95 % interval to",
+        "planned_error": "planned standard error",
         "truth": "truth",
         "estimate_nonprivate": "unreleased: estimate without noise",
         "difference_in_means": "unreleased: difference in means at the whole budget",
@@ -87,7 +89,7 @@ class Averages(TaskSpec):
         "clipped": "clipped share of the public sample",
     }
 
-    learner: AverageEffectLearner
+    learner: AverageEffectLearner | AverageEffect
     release: AverageEffectRelease
 
     def load(self) -> Study | StreamedStudy:
@@ -101,7 +103,7 @@ class Averages(TaskSpec):
             raise InputError(f"data.stream = true: effect = {given} needs all records at once; leave data.stream out")
         return source.open()
 
-    def make(self, budget: PrivacyBudget | None, **rest: Any) -> AverageEffectLearner:
+    def make(self, budget: PrivacyBudget | None, **rest: Any) -> AverageEffectLearner | AverageEffect:
         """Return the learner of an average effect; see the class above."""
         effect = self.config.effect
         settings: dict[str, Any] = {} if self._sample is None else {_SAMPLE: self._sample}
@@ -124,12 +126,22 @@ class Averages(TaskSpec):
             return self.learner.release()
 
     def choices(self) -> dict[str, str | None]:
-        """Return the choices of groups, and the estimand."""
-        return super().choices() | {"estimand": str(self.config.effect.get("estimand", "ATE"))}
+        """Return the choices of groups, and the estimand; of a choice that was made here, what it came to."""
+        found = super().choices() | {"estimand": str(self.config.effect.get("estimand", "ATE"))}
+        if self._choice is None:
+            return found
+        return found | {
+            "effect": self._choice.effect,
+            "learner": type(self._choice.learner).__name__,
+            "chosen_by": found["effect"],
+            "chosen_because": self._choice.reason,
+        }
 
     def results(self) -> dict[str, Any]:
         """Return the estimate with its interval, what it is held against, and errors where the truth is known."""
         found: dict[str, Any] = measures(self.study, self.release, self._others)
+        planned = self.learner.planned_error(self.study.records.n)
+        found["planned_error"] = None if planned is None else planned.total
         if self._sample is not None and self.release.weights is not None:
             found["clipped"] = self.release.weights.clipped_share(self._sample)
         return found
@@ -163,7 +175,8 @@ class Averages(TaskSpec):
                 "help"
             )
         interval = "no interval" if low is None else f"95 % interval [{low:.4g}, {high:.4g}]"
-        return [f"{release.estimand}: {release.estimate:.4g}, {interval}"]
+        chosen = [] if self._choice is None else [f"effect={self._choice.effect}: {self._choice.reason}"]
+        return [*chosen, f"{release.estimand}: {release.estimate:.4g}, {interval}"]
 
     @classmethod
     def public_figures(cls, runs: pd.DataFrame) -> dict[str, Figure]:
@@ -171,6 +184,11 @@ class Averages(TaskSpec):
         from torchdpcate.cli.tasks.average_figures import report_figures
 
         return report_figures(runs)
+
+    @property
+    def _choice(self) -> Choice | None:
+        """The choice of the estimator by its planned error; None where the user named one."""
+        return getattr(self.learner, "choice_", None)
 
     @cached_property
     def _others(self) -> dict[str, Estimate]:

@@ -9,7 +9,12 @@ import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand
-from torchdpcate.estimators.average.effect_estimator import EffectEstimator, EffectFacts, Total, Weighted
+from torchdpcate.estimators.average.effect_estimator import (
+    EffectEstimator,
+    EffectFacts,
+    Total,
+    Weighted,
+)
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.stated import ON_WEIGHTS, Recomputed, StatedEffect, at_least, exactly, states
 from torchdpcate.estimators.mechanism import Stated

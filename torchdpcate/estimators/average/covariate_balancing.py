@@ -14,11 +14,12 @@ from torchdpcate.erm.private_fit import LINEAR_FITS, PrivateLinearFit
 from torchdpcate.erm.records import Records
 from torchdpcate.estimators.average.balance import BalanceStatistics, expected_balance
 from torchdpcate.estimators.average.difference_in_means import difference_in_means
-from torchdpcate.estimators.average.effect_estimator import EffectEstimator
+from torchdpcate.estimators.average.effect_estimator import EffectEstimator, planned_sampling
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.plan import (
     BALANCE,
+    BOTH_MODELS,
     DIFFERENCE,
     LARGEST_RATIO,
     BalancingPlan,
@@ -26,7 +27,8 @@ from torchdpcate.estimators.average.plan import (
     make_plan,
     noiseless_plan,
 )
-from torchdpcate.estimators.average.planned import planned_average, typical_records, weights_noise
+from torchdpcate.estimators.average.planned import planned_average, planned_sums, typical_records, weights_noise
+from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError
 from torchdpcate.estimators.average.stages import learn, total_of
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.features.maps import FeatureMap, conditions_of
@@ -152,6 +154,19 @@ class CovariateBalancingEffect(AverageEffectLearner):
             **settings,
         )
 
+    def planned_error(self, n: int, prior: ErrorPrior | None = None) -> PlannedError | None:
+        """See ``AverageEffectLearner``; None for a ``readout`` whose noise is not known before."""
+        prior, plan = self._prior(prior), self.plan(n)
+        noise: float | None = 0.0
+        if self.budget is not None:
+            noise = planned_sums(plan.estimator, plan.facts, plan.epsilons, prior.treated)
+        if noise is None:
+            return None
+        sampling = planned_sampling(plan.facts, prior)
+        return PlannedError(
+            "covariate_balancing", noise, plan.planned_imbalance(prior), sampling, bias=BOTH_MODELS
+        ).in_units(self._unit())
+
     def expected_noise(self, n: int) -> PlannedNoise:
         """See ``PrivateEstimator``; the weights' noise counts as far as the interval counts it."""
         budget = self._planned(n)
@@ -171,6 +186,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
             n,
             budget,
             weights=weights_noise(found, plan.facts),
+            remarks=self._remarks(n),
             level=level,
             left_out=() if plan.facts.imbalance > 0 else (uncounted,),
         )

@@ -1,5 +1,6 @@
 """The private difference in means: what any adjustment must beat, and what a trial needs."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,13 +14,16 @@ from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.outcome_table import EQUAL, OutcomeTable
 from torchdpcate.estimators.average.peers import DifferenceInMeans
-from torchdpcate.estimators.average.planned import planned_average, typical_records
+from torchdpcate.estimators.average.planned import planned_average, planned_sums, typical_records
+from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError
 from torchdpcate.estimators.average.stated import AverageMechanism
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.privacy.budget import split_epsilon
 from torchdpcate.privacy.session import FitSession
 
 _TABLE = OutcomeTable()
+CONFOUNDING = "whatever confounds, unless everybody was treated with one known probability"
+"""What its planned error does not count."""
 
 
 def equal_weights(records: Records) -> Total:
@@ -90,7 +94,7 @@ class DifferenceInMeansEffect(AverageEffectLearner):
         budget, facts = self._planned(n), EffectFacts(n, EQUAL)
         found = _TABLE.planned(typical_records(facts), facts, epsilons_of(budget.epsilon))
         domain, level = TableSchema.of(self.domain).domain, self._planned_level()
-        return planned_average(found, self.target.name, domain, n, budget, level=level)
+        return planned_average(found, self.target.name, domain, n, budget, remarks=self._remarks(n), level=level)
 
     def _fit_first(self, records: Records) -> None:
         pass
@@ -104,6 +108,19 @@ class DifferenceInMeansEffect(AverageEffectLearner):
 
     def _public(self) -> dict[str, Any]:
         return self.plan(sum(self.sizes_.values()))
+
+    def planned_error(self, n: int, prior: ErrorPrior | None = None) -> PlannedError:
+        """See ``AverageEffectLearner``; confounding, which it does not adjust for, is not counted."""
+        prior = self._prior(prior)
+        noise = 0.0
+        if self.budget is not None:
+            found = planned_sums(_TABLE, EffectFacts(n, EQUAL), epsilons_of(self.budget.epsilon), prior.treated)
+            assert found is not None
+            noise = found
+        arms = 1 / (prior.treated * (1 - prior.treated))
+        return PlannedError(
+            "difference_in_means", noise, 0.0, prior.deviation * math.sqrt(arms / n), bias=CONFOUNDING
+        ).in_units(self._unit())
 
     def plan(self, n: int) -> dict[str, Any]:
         """See ``AverageEffectLearner``: the scales by name."""

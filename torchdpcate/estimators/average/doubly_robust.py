@@ -4,7 +4,10 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
+
 from torchdpcate._renamed import renamed
+from torchdpcate.causal.efficient_score import ScoreRanges
 from torchdpcate.causal.estimand import Estimand
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
@@ -15,9 +18,11 @@ from torchdpcate.estimators.average.doubly_robust_plan import (
     ranges_of,
     score_records,
 )
+from torchdpcate.estimators.average.effect_estimator import EffectFacts, planned_sampling
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.planned import planned_average
+from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError, laplace
 from torchdpcate.estimators.average.score_sums import (
     DoublyRobust,
     conclude,
@@ -27,7 +32,7 @@ from torchdpcate.estimators.average.score_sums import (
     released_scale,
     sensitivities,
 )
-from torchdpcate.estimators.average.stated import RECORDS, AverageMechanism
+from torchdpcate.estimators.average.stated import NUISANCE, RECORDS, AverageMechanism
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.nuisance.recipe import NuisanceRecipe
 from torchdpcate.privacy.budget import integer
@@ -36,6 +41,10 @@ from torchdpcate.privacy.session import FitSession
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
+
+
+PRODUCT = "a bias where neither the propensity nor the outcome models follow the truth"
+"""What its planned error does not count."""
 
 
 @renamed(eta="overlap")
@@ -120,6 +129,24 @@ class DoublyRobustEffect(AverageEffectLearner):
             seed=self.seed,
         )
 
+    def planned_error(self, n: int, prior: ErrorPrior | None = None) -> PlannedError:
+        """See ``AverageEffectLearner``: the prior says how far released nuisances reach and err."""
+        prior, plan = self._prior(prior), self.plan(n)
+        of, scored, noise, nuisances = self.target, len(plan.blocks[RECORDS]), 0.0, 0.0
+        p, z = torch.full((2,), prior.treated, dtype=torch.float64), torch.tensor([1.0, 0.0], dtype=torch.float64)
+        half = torch.full_like(p, 0.5)
+        b = of.score(z, half, p.clamp(of.overlap, 1 - of.overlap), half, half)[1]
+        size = scored * (torch.stack([p[0], 1 - p[1]]) * b).sum().item()
+        if plan.budget is not None:
+            narrower = type(of)(max(of.overlap, prior.reach))
+            moved, epsilons = sensitivities(ScoreRanges.widest(narrower), scored), epsilons_of(plan.budget.epsilon, of)
+            scales = {part: moved[part].item() * released_scale(own) for part, own in epsilons.items() if part in moved}
+            noise = laplace(scales["score"] / size, prior.effect * scales.get("size", 0.0) / size)
+            trained = len(plan.blocks[NUISANCE]) * plan.budget.epsilon
+            nuisances = min(prior.product * (plan.domain.dimension + 1) / trained, prior.furthest)
+        sampling = planned_sampling(EffectFacts(scored, of), prior)
+        return PlannedError("doubly_robust", noise, nuisances, sampling, bias=PRODUCT).in_units(self._unit())
+
     def expected_noise(self, n: int) -> PlannedNoise:
         """See ``PrivateEstimator``; sensitivities are those of nuisances that vary over the domain."""
         budget, of, scored = self._planned(n), self.target, n - round(self.split * n)
@@ -130,6 +157,7 @@ class DoublyRobustEffect(AverageEffectLearner):
             domain,
             n,
             budget,
+            remarks=self._remarks(n),
             level=self._planned_level(*(Level.CONDITIONAL for _ in own)),
             assumes=("over the domain propensities reach their clip, and mean outcomes half-way to their bounds",),
             left_out=("the product of the errors of propensity and outcome model",),

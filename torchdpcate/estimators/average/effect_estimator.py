@@ -1,14 +1,17 @@
 """How weighted records become an estimate: the interface of stage two."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
+from torchdpcate.estimators.average.planned_error import ErrorPrior
 from torchdpcate.estimators.average.stated import AverageMechanism, StatedEffect
 from torchdpcate.privacy.session import FitSession
 
@@ -66,6 +69,21 @@ class EffectFacts:
         if slope < 0 or (slope > 0 and not left):
             raise ValueError("a slope_bound that does not count")
         return cls(n, of, low, high, left, slope)
+
+
+def planned_size(facts: EffectFacts, treated: float) -> float:
+    """Return the planned denominator N, everybody's propensity being the share of the treated."""
+    e = torch.tensor([treated, treated], dtype=torch.float64)
+    z = torch.tensor([1.0, 0.0], dtype=torch.float64)
+    return facts.n * (torch.stack([e[0], 1 - e[1]]) * facts.estimand.size(facts.estimand.at(e, z), z)).sum().item()
+
+
+def planned_sampling(facts: EffectFacts, prior: ErrorPrior) -> float:
+    """Return the planned standard error by sampling, for outcomes in [0, 1]."""
+    e = torch.tensor([prior.treated, prior.treated], dtype=torch.float64)
+    z = torch.tensor([1.0, 0.0], dtype=torch.float64)
+    squares = (torch.stack([e[0], 1 - e[1]]) * facts.estimand.at(e, z).square()).sum().item()
+    return prior.deviation * math.sqrt(prior.spread * facts.n * squares) / planned_size(facts, prior.treated)
 
 
 def left_imbalance(noise: float, estimand: Estimand, balancing: bool, centred: bool) -> float:

@@ -14,12 +14,13 @@ from torchdpcate.erm.losses import Logistic
 from torchdpcate.erm.objective_fit import ObjectiveFit
 from torchdpcate.erm.private_fit import PreparedFit
 from torchdpcate.erm.records import Batch, Records, arm, predictor
-from torchdpcate.estimators.average.effect_estimator import left_imbalance
+from torchdpcate.estimators.average.effect_estimator import EffectFacts, left_imbalance, planned_sampling
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.peers import HorvitzThompson, sum_estimate, sum_mechanism
 from torchdpcate.estimators.average.plan import exact_fit
 from torchdpcate.estimators.average.planned import HALF, planned_average
+from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError, laplace
 from torchdpcate.estimators.average.stated import AverageMechanism
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.features.maps import FeatureMap
@@ -31,6 +32,8 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.released_weights import ReleasedWeights
 
+NO_INTERVAL = "a bias where the log-odds of treatment are not linear in the covariates; it has no interval"
+"""What its planned error does not count."""
 _HALF = 0.5 * (1 - 1e-9)  # of epsilon for either stage, so that they never add up to more
 
 
@@ -199,6 +202,17 @@ class HorvitzThompsonEffect(AverageEffectLearner):
         assert self.budget is not None
         return plan_horvitz_thompson(n, self.features(), self.target, self.budget.epsilon, self.ridge)
 
+    def planned_error(self, n: int, prior: ErrorPrior | None = None) -> PlannedError:
+        """See ``AverageEffectLearner``; noise in the propensity moves it to first order."""
+        prior, facts = self._prior(prior), EffectFacts(n, self.target)
+        noise = nuisances = 0.0
+        if self.budget is not None:
+            plan = self.plan(n)
+            noise = laplace(plan.total.released_scale(1) / n)
+            nuisances = self.target.amplification * plan.fit.imbalance * prior.mean / n
+        sampling = planned_sampling(facts, prior)
+        return PlannedError("horvitz_thompson", noise, nuisances, sampling, bias=NO_INTERVAL).in_units(self._unit())
+
     def expected_noise(self, n: int) -> PlannedNoise:
         """See ``PrivateEstimator``; an error of the propensity moves the sum even where outcomes are all alike."""
         budget, plan = self._planned(n), self.plan(n)
@@ -206,7 +220,9 @@ class HorvitzThompsonEffect(AverageEffectLearner):
         found = sum_estimate(total, n, plan.total.released_scale(1))
         weights = HALF * left_imbalance(plan.fit.imbalance, plan.estimand, balancing=False, centred=False) / n
         domain, level = TableSchema.of(self.domain).domain, self._planned_level()
-        return planned_average(found, plan.estimand.name, domain, n, budget, weights=weights, level=level)
+        return planned_average(
+            found, plan.estimand.name, domain, n, budget, weights=weights, remarks=self._remarks(n), level=level
+        )
 
     def _fit_first(self, records: Records) -> None:
         features = self.features()

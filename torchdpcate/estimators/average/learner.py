@@ -1,10 +1,13 @@
 """What every learner of an average effect does: checks, a fit session, one estimate with its interval."""
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
+
+from sklearn.base import clone
 
 from torchdpcate._renamed import renamed
 from torchdpcate.causal.estimand import ESTIMANDS, Estimand, make_estimand
@@ -15,6 +18,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.erm.records import StackedRecords, StreamedRecords
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
+from torchdpcate.estimators.average.planned_error import BETTER, LARGE, ErrorPrior, PlannedError
 from torchdpcate.estimators.average.stated import RECORDS, AverageMechanism
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.features.maps import FeatureMap
@@ -147,6 +151,51 @@ class AverageEffectLearner(PrivateEstimator):
             InputError: See ``check``.
         """
 
+    def planned_error(self, n: int, prior: ErrorPrior | None = None) -> PlannedError | None:
+        """Return the error to expect for n records, from public facts and a stated prior; nothing is spent.
+
+        Args:
+            n: Number of records.
+            prior: What to take for what only the records know; None takes ``ErrorPrior.of`` the domain.
+
+        Returns:
+            Its parts in outcome units; None where no plan is known, as of a user's own estimator.
+
+        Raises:
+            InputError: See ``check``.
+        """
+        return None
+
+    def warning(self, n: int) -> str | None:
+        """Return what to say of n records before anything is spent; None where the planned error is small enough.
+
+        Args:
+            n: Number of records.
+        """
+        planned, unit = self.planned_error(n), self._unit()
+        if planned is None or self.budget is None or planned.total <= LARGE * unit:
+            return None
+        said = f"estimand = {self.target.name}, n = {n}, epsilon = {self.budget.epsilon:g}: {planned.words(unit)}"
+        others = self._other_estimands(n)
+        best = min(others, key=others.__getitem__, default=None)
+        if best is None or others[best] > BETTER * planned.total:
+            return f"{said}; more records, more epsilon or a larger overlap would help"
+        return f"{said}; estimand={best} has {others[best]:.3g}, and more records, epsilon or overlap would help"
+
+    def _remarks(self, n: int) -> tuple[str, ...]:
+        """Return what a plan for n records says beside its noise."""
+        told = self.warning(n)
+        return () if told is None else (told,)
+
+    def _other_estimands(self, n: int) -> dict[str, float]:
+        """Return the planned error of the same learner for the other estimands that it can estimate, by name."""
+        found: dict[str, float] = {}
+        for name, kind in ESTIMANDS.items():
+            if name != self.target.name and self.supports(kind):
+                planned = clone(self).set_params(estimand=name).planned_error(n)
+                found |= {} if planned is None else {name: planned.total}
+        return found
+
     def nonprivate_estimate(self) -> Estimate:
         """Return the estimate without noise in its last step. The curator's, never to be published.
 
@@ -161,6 +210,14 @@ class AverageEffectLearner(PrivateEstimator):
         """The estimand, with its overlap."""
         overlap = TableSchema.of(self.domain).domain.overlap if self.overlap is None else self.overlap
         return make_estimand(self.estimand, overlap)
+
+    def _prior(self, prior: ErrorPrior | None) -> ErrorPrior:
+        """Return the given prior, or that of the domain."""
+        return ErrorPrior.of(TableSchema.of(self.domain).domain) if prior is None else prior
+
+    def _unit(self) -> float:
+        """Return the outcome's range."""
+        return TableSchema.of(self.domain).domain.outcome_range
 
     @classmethod
     def supports(cls, estimand: type[Estimand]) -> bool:
@@ -193,6 +250,9 @@ class AverageEffectLearner(PrivateEstimator):
     def _prepare(self, records: Any) -> None:
         self._refuse_estimand()
         self.check(records.n)
+        told = self.warning(records.n)
+        if told is not None:
+            warnings.warn(told, stacklevel=5)
         self._own_conditions = self._user_conditions()
 
     def _planned(self, n: int) -> PrivacyBudget:

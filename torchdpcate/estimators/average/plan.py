@@ -1,5 +1,6 @@
 """Which mechanisms a covariate balancing effect uses, at which epsilon: all of it public, before any record."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -15,7 +16,13 @@ from torchdpcate.erm.private_fit import LINEAR_FITS, PreparedFit, PrivateLinearF
 from torchdpcate.erm.records import Records, Target
 from torchdpcate.erm.solver import default_tolerance
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.effect_estimator import EffectEstimator, EffectFacts, left_imbalance
+from torchdpcate.estimators.average.effect_estimator import (
+    EffectEstimator,
+    EffectFacts,
+    left_imbalance,
+    planned_size,
+)
+from torchdpcate.estimators.average.planned_error import ErrorPrior
 from torchdpcate.estimators.average.stated import EFFECT_ESTIMATORS
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import PrivacyBudget, number, split_epsilon
@@ -27,6 +34,8 @@ LARGEST_RATIO = 0.05
 """Noise per record r above which the logistic loss is fitted instead of the balancing one (section 3.1)."""
 MOST_PURE = 30
 """Features up to which pure objective perturbation is no worse than the noisy gradient (section 3.1)."""
+BOTH_MODELS = "a bias where neither the log-odds of treatment nor the mean outcomes are linear in the basis"
+"""What its planned error does not count."""
 LOSSES = ("auto", "balancing", "logistic")
 
 _MODEL_SLOPE_BOUND = 0.25  # B of the interval where there is an outcome model
@@ -73,6 +82,21 @@ class BalancingPlan:
     def noise(self) -> float:
         """Noise per record in the balance that stage one leaves; public."""
         return self.propensity.imbalance / self.facts.n
+
+    def planned_imbalance(self, prior: ErrorPrior) -> float:
+        r"""Return the standard deviation that the noise of stage one is planned to give the estimate.
+
+        .. math:: \min\Big\{\frac{a\, \sigma_V\, s \sqrt{p}}{N},\; b\Big\}
+
+        with sigma_V the noise in each of p entries of the summed gradient, a its amplification where the logistic loss
+        was fitted, and s how far the outcome model's slopes are off, 1/2 where there is no model; b is
+        what confounds by the prior, more of which no noise brings back.
+        """
+        amplified = self.estimand.amplification * (not self.balancing) + self.balancing
+        slope = prior.slope if self.outcome is not None else _PLAIN_SLOPE_BOUND
+        size = planned_size(self.facts, prior.treated)
+        moved = amplified * self.propensity.imbalance * slope * math.sqrt(self.features.dimension) / size
+        return min(moved, prior.confounding)
 
     @property
     def fits(self) -> tuple[PreparedFit, ...]:

@@ -1,12 +1,13 @@
 """The noise to expect in an average effect: what its mechanism would add to the sums of typical records."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from torchdpcate.data.domain import Domain
-from torchdpcate.estimators.average.effect_estimator import EffectFacts, Total, Weighted
+from torchdpcate.estimators.average.effect_estimator import EffectEstimator, EffectFacts, Total, Weighted
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.planned_noise import TYPICAL_RESIDUAL, PlannedNoise
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -21,11 +22,12 @@ TYPICAL = "half of the records are treated, outcomes differ from their means by 
 DOMINATED = "noise dominates the estimate's denominator, so that any effect is possible"
 
 
-def typical_records(facts: EffectFacts) -> Total:
+def typical_records(facts: EffectFacts, treated: float = HALF) -> Total:
     """Return what sums over n typical records: half of them treated, outcomes a quarter of their range off the middle.
 
     Args:
         facts: Public facts.
+        treated: Share of the treated, and everybody's propensity.
 
     Example:
         >>> from torchdpcate.causal.estimand import ATE
@@ -33,11 +35,33 @@ def typical_records(facts: EffectFacts) -> Total:
         >>> total(lambda batch: batch.w.sum(-1, keepdim=True)).item()
         200.0
     """
-    z, side = (part.flatten() for part in torch.meshgrid(torch.arange(2.0), torch.arange(2.0), indexing="ij"))
-    z, y = z.double(), HALF + TYPICAL_RESIDUAL * (2 * side.double() - 1) + TYPICAL_EFFECT * (z.double() - HALF)
-    w = facts.estimand.at(torch.full_like(z, HALF), z)
-    batch = Weighted(z[None], y[None], w[None], torch.full_like(z, HALF)[None])
-    return lambda terms: terms(batch) * (facts.n / len(z))
+    sides = torch.tensor([-1.0, 1.0], dtype=torch.float64)
+    e = torch.full_like(sides, min(max(treated, facts.estimand.overlap), 1 - facts.estimand.overlap))
+
+    def arm(z: float) -> Weighted:
+        every, y = torch.full_like(sides, z), HALF + TYPICAL_RESIDUAL * sides + TYPICAL_EFFECT * (z - HALF)
+        return Weighted(every[None], y[None], facts.estimand.at(e, every)[None], torch.full_like(every, HALF)[None])
+
+    arms = [(arm(1.0), treated), (arm(0.0), 1 - treated)]
+    half = facts.n / len(sides)
+    return lambda terms: torch.stack([terms(batch) * (share * half) for batch, share in arms]).sum(0)
+
+
+def planned_sums(
+    estimator: EffectEstimator, facts: EffectFacts, epsilons: Mapping[str, float], treated: float
+) -> float | None:
+    """Return the standard deviation that noise in the sums gives an estimate of outcomes in [0, 1]; None if not known.
+
+    Args:
+        estimator: Of sums over weighted records.
+        facts: Public facts.
+        epsilons: Of each of its parts.
+        treated: Share of the treated.
+    """
+    found = estimator.planned(typical_records(facts, treated), facts, epsilons)
+    if found is None:
+        return None
+    return math.inf if bool(found.noise_dominated[0]) else found.noise[0].item()
 
 
 def planned_average(

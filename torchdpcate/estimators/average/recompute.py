@@ -12,8 +12,12 @@ from typing import Any
 
 from torchdpcate.estimators.average.recompute_parts import balance_problems, beside_problems, fit_problems
 from torchdpcate.estimators.average.stated import (
+    AUTO,
+    CHOICE,
+    CHOSEN_BY,
     FITTED,
     NUISANCE,
+    PLANNED_ERROR,
     RECORDS,
     AverageMechanism,
     ContradictionError,
@@ -44,7 +48,11 @@ def problems(mechanism: type[AverageMechanism], release: AverageEffectRelease) -
         release: The release, as read from its file.
     """
     stated = StatedEffect.of(release)
-    yield from _uncharged(mechanism, stated)
+    try:
+        yield from _uncharged(mechanism, stated)
+    except ContradictionError as problem:
+        yield str(problem)
+        return
     yield from _settings(mechanism, stated)
     yield from _blocks(mechanism, stated)
     yield from _epsilons(mechanism, stated)
@@ -66,7 +74,7 @@ def problems(mechanism: type[AverageMechanism], release: AverageEffectRelease) -
 
 def _uncharged(mechanism: type[AverageMechanism], stated: StatedEffect) -> Iterator[str]:
     """Problems of contents without a charge."""
-    release, parts = stated.release, mechanism.numbers_of(stated.estimand)
+    release, parts = stated.release, mechanism.numbers_in(stated)
     for name in release.numbers:
         part = parts.get(name, name)
         if part is not None and not stated.own(part):
@@ -95,6 +103,7 @@ def _settings(mechanism: type[AverageMechanism], stated: StatedEffect) -> Iterat
         yield f"the {release.estimand} is no estimand of the library, but it is called certified"
     if public.get("estimand") != release.estimand:
         yield f"it estimates the {release.estimand}, but its statement has another estimand"
+    yield from _choice(stated)
     needed = mechanism.holds_if(public)
     if public.get(HOLDS_IF, needed) != needed:
         yield f"{HOLDS_IF} is not what its mechanism rests on"
@@ -107,6 +116,17 @@ def _settings(mechanism: type[AverageMechanism], stated: StatedEffect) -> Iterat
             yield "it holds no weights, which its mechanism rests on"
     if (release.outcome_theta is not None) != _modelled(public.get("outcome_bounds")):
         yield "outcome model and outcome_bounds are not there together"
+
+
+def _choice(stated: StatedEffect) -> Iterator[str]:
+    """Problems of what is said of the choice of the estimator, which public facts alone made."""
+    found = stated.public.keys() & set(CHOICE)
+    if not found:
+        return
+    if found != set(CHOICE) or stated.public[CHOSEN_BY] != AUTO:
+        yield "what it says of how its estimator was chosen is nothing that the library says"
+    elif not 0 < stated.number(PLANNED_ERROR) <= stated.release.domain.outcome_range:
+        yield f"{PLANNED_ERROR} is beyond what an effect can be off by"
 
 
 def _modelled(bounds: Any) -> bool:
@@ -132,7 +152,7 @@ def _blocks(mechanism: type[AverageMechanism], stated: StatedEffect) -> Iterator
 
 def _epsilons(mechanism: type[AverageMechanism], stated: StatedEffect) -> Iterator[str]:
     """Problems of the epsilons that a statement has, against what was charged."""
-    public = {part for part, paid in mechanism.numbers_of(stated.estimand).items() if paid is None}
+    public = {part for part, paid in mechanism.numbers_in(stated).items() if paid is None}
     fits = sum(entry.charge.purpose in FITTED.values() for entry in stated.entries)
     for name, value in stated.public.items():
         if not name.startswith(_EPSILON):

@@ -32,6 +32,12 @@ RECORDS, NUISANCE = "records", "nuisance"
 FITTED = {"weights": Purpose.WEIGHTS, "outcome_model": Purpose.OUTCOME_MODEL}
 """What is fitted privately before the release, and what it is charged as."""
 
+CHOSEN_BY, PLANNED_ERROR = "chosen_by", "planned_error"
+CHOICE = (CHOSEN_BY, PLANNED_ERROR)
+"""Public constants of an estimate whose estimator was chosen by its planned error."""
+AUTO = "auto"
+"""What chose it."""
+
 ON_WEIGHTS = (
     *("loss", "basis", "noise_per_record", "slope_bound"),
     *(f"epsilon_{part}" for part in ("stage_one", "outcome_model", "balance", "difference_in_means")),
@@ -191,7 +197,7 @@ def states(*constants: str, fits: tuple[str, ...] = ()) -> Stated:
         fits: What was fitted privately before, of which ``FIT_CONSTANTS`` are stated.
     """
     fitted = (f"{what}_{name}" for what in fits for name in FIT_CONSTANTS)
-    may = frozenset(("holds_if", *constants, *fitted))
+    may = frozenset(("holds_if", *CHOICE, *constants, *fitted))
     needs = frozenset(("learner", "estimand", "eta"))
     return Stated(Level.CERTIFIED, (AverageEffectRelease.kind,), needs, may, conditions=None)
 
@@ -221,6 +227,15 @@ class AverageMechanism(ABC):
     def numbers_of(cls, estimand: Estimand) -> Mapping[str, str | None]:
         """Return the numbers of a release for this estimand, with what paid for each; None for one that is public."""
         return cls.numbers
+
+    @classmethod
+    def numbers_in(cls, stated: StatedEffect) -> Mapping[str, str | None]:
+        """Return the numbers of a release with these public facts; see ``numbers_of``.
+
+        Raises:
+            ContradictionError: Constants that contradict each other.
+        """
+        return cls.numbers_of(stated.estimand)
 
     @classmethod
     def holds_if(cls, public: Mapping[str, Any]) -> str | None:

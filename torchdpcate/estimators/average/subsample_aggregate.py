@@ -15,10 +15,12 @@ from torchdpcate.erm.losses import Logistic
 from torchdpcate.erm.records import Records, StackedRecords
 from torchdpcate.erm.solver import minimise
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.average.effect_estimator import EffectFacts, planned_sampling
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.peers import GROUP_RANGE, SubsampleAggregate, mean_estimate, sum_mechanisms
 from torchdpcate.estimators.average.planned import planned_average
+from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError, laplace
 from torchdpcate.estimators.average.stated import AverageMechanism
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.features.maps import FeatureMap
@@ -28,6 +30,8 @@ from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 
+SMALL_GROUPS = "the bias of small groups, and one where the log-odds of treatment are not linear in the covariates"
+"""What its planned error does not count."""
 _HALF = 0.5 * (1 - 1e-9)  # of epsilon for either sum, so that they never add up to more
 _STOP = 1e-6  # gradient norm at the end of a group's fit; privacy does not rest on it
 
@@ -225,6 +229,13 @@ class SubsampleAggregateEffect(AverageEffectLearner):
             n, self.features(), self.target, epsilon, groups=self.groups, ridge=self.ridge, seed=self.seed
         )
 
+    def planned_error(self, n: int, prior: ErrorPrior | None = None) -> PlannedError:
+        """See ``AverageEffectLearner``."""
+        prior, plan = self._prior(prior), self.plan(n)
+        noise = 0.0 if self.budget is None else laplace(plan.total.released_scale(1) / plan.groups)
+        sampling = planned_sampling(EffectFacts(n, self.target), prior)
+        return PlannedError("subsample_aggregate", noise, 0.0, sampling, bias=SMALL_GROUPS).in_units(self._unit())
+
     def expected_noise(self, n: int) -> PlannedNoise:
         """See ``PrivateEstimator``."""
         budget, plan = self._planned(n), self.plan(n)
@@ -232,7 +243,9 @@ class SubsampleAggregateEffect(AverageEffectLearner):
         found = mean_estimate(none, none, plan.groups, plan.total.released_scale(1), 0.0)
         domain, level = TableSchema.of(self.domain).domain, self._planned_level()
         biased = (f"the bias of groups of about {n // plan.groups} records",)
-        return planned_average(found, plan.estimand.name, domain, n, budget, level=level, left_out=biased)
+        return planned_average(
+            found, plan.estimand.name, domain, n, budget, remarks=self._remarks(n), level=level, left_out=biased
+        )
 
     def _fit_first(self, records: Records) -> None:
         self._plan = self.plan(records.n)

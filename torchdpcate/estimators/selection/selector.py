@@ -25,7 +25,7 @@ from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.estimators.selection.blocks import by_position, training_and_scoring
 from torchdpcate.estimators.selection.plan import SelectionPlan, plan
 from torchdpcate.estimators.selection.utilities import utilities
-from torchdpcate.nuisance.arms.base import ScoreNuisances, SelectionFacts
+from torchdpcate.nuisance.arms.base import ScoreNuisances, SelectionFacts, WithKnown
 from torchdpcate.nuisance.arms.by_name import make_nuisances
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import TRAINING, Charge, Purpose
@@ -147,6 +147,10 @@ class PolicySelector(PrivateEstimator):
             self._facts(records.n),
             session=self._session.scope([NUISANCE], TRAINING),
         )
+        known = self._facts(records.n).known
+        if known is not None:
+            models = self.guaranteed_.nuisances
+            self.guaranteed_ = replace(self.guaranteed_, nuisances=WithKnown(models, known))
         self.utilities_, self.range_sensitivity_ = self._score(blocks[SCORING])
         self.mechanism_ = None
         if self.budget is not None:
@@ -288,7 +292,7 @@ class PolicySelector(PrivateEstimator):
         nuisances, domain = self.guaranteed_.nuisances, self.schema_.domain
         # less the middle of the bounds, which all policies share: the grid then owes nothing to the outcome's offset
         outcome, y = nuisances.outcome(records.x) - domain.outcome_middle, records.y - domain.outcome_middle
-        scores = dr_scores(records.a.long(), y, nuisances.propensity(records.x), outcome)
+        scores = dr_scores(records.a.long(), y, nuisances.of(records), outcome)
         largest = domain.outcome_range * (0.5 + 1 / self._overlap())
         step = sum_grid(max(records.n, _FEWEST), largest)
         # each score is rounded by half a step at most: two policies, two neighbours; and a step for their last places

@@ -9,11 +9,14 @@ from torch import Tensor
 
 from torchdpcate.causal.score_range import score_spread
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.propensity import KnownPropensity
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Condition, Level
 from torchdpcate.privacy.session import FitSession
+
+_ROUNDING = 1e-12  # of decimals such as 1/3
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,27 @@ class SelectionFacts:
         """K."""
         return len(self.actions)
 
+    @property
+    def known(self) -> KnownPropensity | None:
+        """The propensity that the domain knows.
+
+        Raises:
+            InputError: It is that of another number of arms, or below the overlap.
+        """
+        known = self.domain.known_propensity
+        if known is None:
+            return None
+        if len(known.of_arms) != self.arms:
+            raise InputError(f"propensity tells of {len(known.of_arms)} arms; there are {self.arms} actions")
+        least = known.of_arms.min().item()
+        if least < self.overlap - _ROUNDING:
+            raise InputError(f"propensity is {least:g} at least, below overlap = {self.overlap:g}; lower the overlap")
+        return known
+
     def propensity_range(self) -> Tensor:
-        """Return what the overlap alone says of the propensities: least and largest, [K, 2]."""
+        """Return what the domain says of the propensities, or the overlap alone: least and largest, [K, 2]."""
+        if self.known is not None:
+            return self.known.of_arms
         ends = torch.tensor([self.overlap, 1 - (self.arms - 1) * self.overlap], dtype=torch.float64)
         return ends.expand(self.arms, 2)
 
@@ -62,6 +84,36 @@ class FittedNuisances(ABC):
     @abstractmethod
     def outcome(self, x: Tensor) -> Tensor:
         """Return the mean outcome per arm, float64 [n, K], within the outcome's bounds."""
+
+    def of(self, records: CausalData) -> Tensor:
+        """Return P(arm) of records, [n, K]."""
+        return self.propensity(records.x)
+
+
+@dataclass(frozen=True, eq=False)
+class WithKnown(FittedNuisances):
+    """Outcome models beside a propensity that the domain knows.
+
+    Attributes:
+        models: Where the outcome models come from.
+        known: The propensity.
+    """
+
+    models: FittedNuisances
+    known: KnownPropensity
+
+    def propensity(self, x: Tensor) -> Tensor:
+        """See ``FittedNuisances.propensity``; where it is known of records alone, the middle of its bounds."""
+        middle = self.known.of_arms.mean(1).to(x.device).expand(len(x), -1)
+        return middle if self.known.column is not None else self.known.arms_of(CausalData(x, x[:, 0], x[:, 0]))
+
+    def outcome(self, x: Tensor) -> Tensor:
+        """See ``FittedNuisances.outcome``."""
+        return self.models.outcome(x)
+
+    def of(self, records: CausalData) -> Tensor:
+        """Return P(arm) of records, which may carry their own."""
+        return self.known.arms_of(records)
 
 
 @dataclass(frozen=True, eq=False)

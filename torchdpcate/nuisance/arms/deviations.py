@@ -96,6 +96,7 @@ def deviation_bound(
     overlap: float,
     domain: Domain,
     tolerance: float = 0.0,
+    known: Sequence[Sequence[float]] | None = None,
 ) -> DeviationBound:
     """Return what a replaced training record does to scores whose nuisances deviate from targets.
 
@@ -109,6 +110,7 @@ def deviation_bound(
         overlap: zeta, to which propensities are projected.
         domain: Public bounds of the outcome.
         tolerance: tau, the largest gradient norm of a fit, outcomes in units of their range.
+        known: Least and largest propensity of each arm, where no record moves it.
 
     Example:
         >>> settings = dict(radius=1.0, ridge=1.0, propensity_ridge=1.0, overlap=0.1, domain=Domain([0], [1], 0.0, 1.0))
@@ -119,6 +121,8 @@ def deviation_bound(
     low, high, span = domain.outcome_low, domain.outcome_high, domain.outcome_range
     reach, beta_logit = logit_deviation(m, propensity, radius, propensity_ridge, tolerance)
     ranges = [_mixed(softmax_range(share, reach), overlap, len(propensity)) for share in propensity]
+    if known is not None:
+        beta_logit, ranges = 0.0, [(ends[0], ends[1]) for ends in known]
     arms, means = [], []
     for mean, (least, _) in zip(outcome, ranges, strict=True):
         # bounds for outcomes in [-1/2, 1/2], for those in [-half, half]

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from torchdpcate.causal.arm_scores import project_to_floor
 from torchdpcate.causal.score_range import score_spread
+from torchdpcate.data.propensity import StratumPropensity
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.arms.base import (
@@ -39,7 +40,7 @@ class FixedNuisances(ScoreNuisances):
 
     Args:
         propensity: P(A = second action) of a trial with two arms, one number an arm, or the name of the covariate
-            that holds P(A = second action | x); None takes 1 / K for each.
+            that holds P(A = second action | x); None takes what the domain knows, else 1 / K for each.
         outcome: The outcome models: one number for all arms, or one an arm; None takes the middle of the bounds.
 
     Example:
@@ -72,7 +73,7 @@ class FixedNuisances(ScoreNuisances):
             FixedFunctions(propensity, outcome[:, 0], column),
             2 * score_spread(facts.domain, propensity, outcome),
             public={
-                "propensity": self.propensity if column is not None else propensity[:, 0].tolist(),
+                "propensity": self._stated(facts, propensity),
                 "outcome": outcome[:, 0].tolist(),
             },
         )
@@ -81,9 +82,21 @@ class FixedNuisances(ScoreNuisances):
         """Return the range sensitivity, which is known."""
         return 2 * score_spread(facts.domain, *self._ranges(facts))
 
+    def _stated(self, facts: SelectionFacts, propensity: Tensor) -> Any:
+        """Return what statements say of the propensity: numbers of the arms, or the column that tells it."""
+        if isinstance(self.propensity, str):
+            return self.propensity
+        known = facts.known
+        if isinstance(known, StratumPropensity):
+            return known.covariate
+        return propensity[:, 0].tolist() if known is None or known.column is None else known.column
+
     def _ranges(self, facts: SelectionFacts) -> tuple[Tensor, Tensor]:
         """Return the intervals of propensities and outcome models, [K, 2] each."""
         outcome = constant_outcome(self.outcome, facts)
+        if facts.known is not None:
+            refuse_another(self.propensity, facts)
+            return facts.propensity_range(), outcome[:, None].expand(-1, 2)
         if isinstance(self.propensity, str):
             return _column_range(self.propensity, facts), outcome[:, None].expand(-1, 2)
         propensity = constant_propensity(self.propensity, facts)
@@ -114,6 +127,18 @@ class FixedFunctions(FittedNuisances):
     def outcome(self, x: Tensor) -> Tensor:
         """See ``FittedNuisances.outcome``."""
         return self.means.expand(len(x), -1)
+
+
+def refuse_another(propensity: Any, facts: SelectionFacts) -> None:
+    """Refuse a propensity beside one that the domain knows.
+
+    Raises:
+        InputError: It is given, and not the same.
+    """
+    known = facts.domain.known_propensity
+    if propensity is not None and known is not None and propensity != known.entry():
+        given = propensity if isinstance(propensity, int | float | str | list | tuple) else type(propensity).__name__
+        raise InputError(f"propensity = {given}: the domain says propensity: {known.entry()}; leave one of them out")
 
 
 def constant_propensity(value: Numbers, facts: SelectionFacts) -> Tensor:

@@ -19,7 +19,7 @@ from torchdpcate.nuisance.arms.base import (
     ScoreNuisances,
     SelectionFacts,
 )
-from torchdpcate.nuisance.arms.fixed import constant_outcome, constant_propensity
+from torchdpcate.nuisance.arms.fixed import constant_outcome, constant_propensity, refuse_another
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Condition, Level
 from torchdpcate.privacy.session import FitSession
@@ -103,7 +103,7 @@ class FrozenNuisances(ScoreNuisances):
         """See ``ScoreNuisances.fit``; nothing is fitted and nothing spent."""
         functions = self._functions(facts)
         propensity, outcome = facts.propensity_range(), facts.outcome_range()
-        if functions.propensities is None:
+        if functions.propensities is None and facts.known is None:
             propensity = functions.constants[0][:, None].expand(-1, 2)
         if functions.means is None:
             outcome = functions.constants[1][:, None].expand(-1, 2)
@@ -115,6 +115,7 @@ class FrozenNuisances(ScoreNuisances):
         )
 
     def _functions(self, facts: SelectionFacts) -> "FrozenFunctions":
+        refuse_another(self.propensity, facts)
         propensity, outcome = _propensity_function(self.propensity), _outcome_function(self.outcome, facts.arms)
         constants = (
             constant_propensity(None if propensity else self.propensity, facts),

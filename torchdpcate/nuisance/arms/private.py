@@ -1,7 +1,7 @@
 """Nuisances that a private mechanism pays for: what they say is public, so one training record moves no scores."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -87,7 +87,7 @@ class PrivateNuisances(ScoreNuisances):
             own = records.a if fits == 1 else (records.a == position).double()
             models.append(
                 self._recipe.fit(
-                    CausalData(records.x, own, records.y),
+                    replace(records, a=own),
                     domain,
                     budget=_share(session.budget, fits),
                     also=(),
@@ -136,6 +136,10 @@ class TrainedNuisances(FittedNuisances):
     def ranges(self) -> tuple[Tensor, Tensor]:
         """Return intervals over the domain: propensities and outcome models, [K, 2] each."""
         pairs = [nuisance_range(model, _with_overlap(self.facts)) for model in self.models]
+        if self.facts.known is not None:
+            _, means = pairs[0]
+            several = len(pairs) > 1
+            return self.facts.known.of_arms, torch.stack([m[1] for _, m in pairs]) if several else means
         if len(pairs) == 1:
             pi, means = pairs[0]
             ends = self._simplex([pi])
@@ -166,4 +170,6 @@ def _share(budget: PrivacyBudget | None, fits: int) -> PrivacyBudget | None:
 
 def _with_overlap(facts: SelectionFacts) -> Domain:
     """Return the domain with the selection's overlap as its overlap bound."""
-    return Domain.from_dict({**facts.domain.to_dict(), "overlap": min(facts.overlap, _MOST_OVERLAP)})
+    given = {**facts.domain.to_dict(), "overlap": min(facts.overlap, _MOST_OVERLAP)}
+    # of more than two arms each is fitted against all others, which is another treatment
+    return Domain.from_dict(given if facts.arms == 2 else given | {"propensity": None})

@@ -12,6 +12,7 @@ with outcomes in [-1/2, 1/2]: multiply what is said of outcomes by the outcome's
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -217,6 +218,7 @@ def indirect_bound(
     localised: bool = True,
     tolerance: float = 0.0,
     half: float = 0.5,
+    known: Sequence[Sequence[float]] | None = None,
 ) -> IndirectBound:
     r"""Return what a replaced training record does to scores whose nuisances are ridge and logistic fits.
 
@@ -236,6 +238,7 @@ def indirect_bound(
         tolerance: tau, the largest gradient norm of a fit, outcomes in units of their range.
         half: Largest distance of an outcome from what coefficients of zero say, in ranges; localised bounds are for a
             half, others in ``deviations``.
+        known: Least and largest propensity of each arm, where no record moves it.
 
     Example:
         >>> printed = dict(radius=21**0.5, ridge=50.0, propensity_ridge=50.0, overlap=0.1)
@@ -251,9 +254,12 @@ def indirect_bound(
     if localised:
         least = max(overlap, least_propensity(radius, propensity_ridge, actions, overlap, tolerance))
         reach = outcome_range * min(1.0, 0.5 + outcome_reach(radius, ridge, tolerance))
+    beta_e = propensity_stability(radius, propensity_ridge, m, actions=actions, overlap=overlap, **common)
+    if known is not None:
+        beta_e, least = 0.0, min(ends[0] for ends in known)
     return IndirectBound(
         outcome_range * outcome_stability(radius, ridge, m, half=half, **common),
-        propensity_stability(radius, propensity_ridge, m, actions=actions, overlap=overlap, **common),
+        beta_e,
         least,
         reach,
         crossing=outcome_range * outcome_stability(radius, ridge, m, crossing=True, half=half, **common),

@@ -50,7 +50,8 @@ class StableNuisances(ScoreNuisances):
     with z the outcome in ranges about the target of its arm's mean, and e that of the arms' shares: the ridges, which
     the bound wants large, pull to the target. A replaced training record moves all n scores, whose sums it
     moves apart by at most ``IndirectBound.indirect``; a replaced scoring record moves one, by at most 2 S. The range
-    sensitivity is the larger.
+    sensitivity is the larger. A propensity that the domain knows takes the place of the fitted one, and no record moves
+    it.
 
     Guarantee:
         Certified: the range sensitivity holds for all neighbours in the public domain, whatever the target is worth.
@@ -311,6 +312,7 @@ class StableNuisances(ScoreNuisances):
             "propensity_ridge": propensity_ridge,
             "overlap": facts.overlap,
             "tolerance": self.tolerance,
+            "known": None if facts.known is None else facts.known.of_arms.tolist(),
         }
         if self.target is not None and self.constants == "localised":
             return deviation_bound(facts.training, shares.tolist(), means.tolist(), domain=domain, **common)

@@ -32,7 +32,7 @@ def test_is_the_difference_of_the_outcome_models_and_spends_nothing(model, tmp_p
 
 def test_has_no_noise_band(model):
     with pytest.raises(InputError, match="has no public noise scale"):
-        model.release_function("plug_in").interval(STUDY.queries)
+        model.release_function("plug_in").noise_band(STUDY.queries)
 
 
 @pytest.mark.slow

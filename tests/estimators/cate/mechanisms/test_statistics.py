@@ -154,7 +154,7 @@ def test_round_trip_and_no_band(tmp_path):
     np.testing.assert_allclose(loaded.at_ridge(0.3).effect(QUERIES), release.at_ridge(0.3).effect(QUERIES), atol=1e-12)
     assert loaded.statistics.n == release.statistics.n == 400
     with pytest.raises(InputError, match="has no public noise scale"):
-        loaded.interval(QUERIES)
+        loaded.noise_band(QUERIES)
     with pytest.raises(InputError, match="ridge = -1"):
         loaded.at_ridge(-1.0)
 

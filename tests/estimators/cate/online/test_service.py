@@ -346,7 +346,7 @@ def test_answers_make_a_release_for_readers(tmp_path):
     verify_release(path)
     loaded = load_release(path)
     assert np.array_equal(loaded.effect(QUERIES), service.answer(QUERIES))
-    assert loaded.interval(QUERIES).shape == (8, 2)
+    assert loaded.noise_band(QUERIES).shape == (8, 2)
     held = path.read_bytes()
     points = service._state.correction.points
     assert not any(row.numpy().tobytes() in held for row in points)

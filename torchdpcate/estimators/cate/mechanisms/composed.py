@@ -47,6 +47,7 @@ class Composed(Mechanism):
                 "requested_epsilon",
                 "requested_delta",
                 "constant_only",
+                "intervals",
                 "constants",
             )
         ),
@@ -78,6 +79,7 @@ class Composed(Mechanism):
             schema,
             privacy,
             columns=fit.columns,
+            law=fit.law,
         )
 
     @classmethod

@@ -1,0 +1,141 @@
+"""Sensitivities of the interval steps: worst pairs of records reach them, and none goes beyond."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from torchdpcate.composition.interval_events import (
+    EffectRecords,
+    counts_sensitivity,
+    lesser,
+    matrix_sensitivity,
+    overlaps,
+    private_average,
+    private_correction,
+    private_counts,
+    private_matrix,
+)
+from torchdpcate.composition.shares import Shares
+from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
+
+BOUNDS = (0.3, 0.6)
+EXACT = NoisySteps(FitSession(NoiseSource.fixed(0)), Shares(math.inf, {}))
+_MANY = 400
+
+
+def records(psi: Tensor, residual: Tensor, a: Tensor, pi: Tensor) -> EffectRecords:
+    return EffectRecords(psi, residual, a - pi, pi)
+
+
+def drawn(n: int, seed: int, bounds: tuple[float, float] = BOUNDS) -> EffectRecords:
+    """Records over everything that a record may be, corners among them."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def uniform(*shape: int) -> Tensor:
+        return torch.rand(*shape, generator=generator, dtype=torch.float64)
+
+    psi = torch.randn(n, 3, generator=generator, dtype=torch.float64) * 4 * uniform(n, 1)
+    psi[:, 0] = 0.05
+    pi = torch.where(uniform(n) < 0.5, bounds[0] + (bounds[1] - bounds[0]) * uniform(n), bounds[0])
+    pi = torch.where(uniform(n) < 0.3, bounds[1], pi)
+    return records(psi, 20 * (uniform(n) - 0.5) * uniform(n), (uniform(n) < 0.5).double(), pi)
+
+
+def moved(statistic: Callable[[EffectRecords], Tensor]) -> float:
+    """Largest distance that was found between the sums of two single records."""
+    sets = (drawn(_MANY, seed) for seed in (1, 2))
+    one, other = (torch.stack([statistic(single(of, i)) for i in range(_MANY)]) for of in sets)
+    return float(torch.cdist(one, other).max())
+
+
+def single(of: EffectRecords, i: int) -> EffectRecords:
+    return EffectRecords(of.psi[i : i + 1], of.residual[i : i + 1], of.treatment[i : i + 1], of.pi[i : i + 1])
+
+
+def frobenius(m: Tensor) -> Tensor:
+    row, column = torch.triu_indices(len(m), len(m))
+    return m[row, column] * torch.where(row == column, 1.0, math.sqrt(2))
+
+
+def test_public_bounds_of_overlap() -> None:
+    assert overlaps((0.3, 0.6)) == pytest.approx((0.21, 0.25))
+    assert overlaps((0.1, 0.3)) == pytest.approx((0.09, 0.21))
+    assert overlaps((0.7, 0.9)) == pytest.approx((0.09, 0.21))
+    assert lesser((0.3, 0.6)) == pytest.approx((0.3, 0.5))
+    assert lesser((0.7, 0.9)) == pytest.approx((0.1, 0.3))
+    assert lesser((0.5, 0.5)) == (0.5, 0.5)
+
+
+def test_the_matrix_moves_by_its_sensitivity_and_no_more() -> None:
+    def statistic(of: EffectRecords) -> Tensor:
+        return frobenius(private_matrix(of, BOUNDS, 2.0, EXACT))
+
+    sensitivity = matrix_sensitivity(BOUNDS, 2.0)
+    assert moved(statistic) <= sensitivity
+    half = torch.tensor([0.5], dtype=torch.float64)
+    pair = [records(torch.tensor([row]).double(), half, half, half) for row in ([0.0, 3.0, 0.0], [0.0, 0.0, 5.0])]
+    assert float((statistic(pair[0]) - statistic(pair[1])).norm()) == pytest.approx(sensitivity)
+
+
+def test_counts_move_by_their_sensitivity_and_no_more() -> None:
+    low, high = overlaps(BOUNDS)
+
+    def statistic(of: EffectRecords) -> Tensor:
+        found = private_counts(of, torch.zeros(3).double(), 1.0, BOUNDS, EXACT)
+        return torch.cat([found[:2], (found[2:] - low) / (high - low)])
+
+    assert moved(statistic) <= counts_sensitivity(BOUNDS) == pytest.approx(math.sqrt(3))
+    psi, pi = torch.ones(1, 3).double(), torch.tensor([0.5]).double()
+    inside = records(psi, torch.zeros(1).double(), pi, pi)
+    outside = records(psi, torch.tensor([9.0]).double(), torch.ones(1).double(), torch.tensor([0.3]).double())
+    assert float((statistic(inside) - statistic(outside)).norm()) == pytest.approx(math.sqrt(3), rel=0.01)
+
+
+def test_one_propensity_leaves_two_counts() -> None:
+    of = drawn(50, 3, (0.4, 0.4))
+    found = private_counts(of, torch.zeros(3).double(), 1.0, (0.4, 0.4), EXACT)
+    assert found[2] == pytest.approx(0.24)
+    assert counts_sensitivity((0.4, 0.4)) == pytest.approx(math.sqrt(2))
+    assert found[0] == pytest.approx((of.residual.abs() < 1).double().mean().item())
+
+
+def test_the_correction_moves_by_one_and_no_more() -> None:
+    def statistic(of: EffectRecords) -> Tensor:
+        found = private_correction(of, torch.zeros(3).double(), 2.0, 0.7, EXACT)
+        return torch.stack([found[0] / 2, math.sqrt(0.65) * found[1]])
+
+    assert moved(statistic) <= 1
+    d = torch.linspace(0, 2, 200_001, dtype=torch.float64)
+    joint = d.square() / 4 + 0.65 * d.square() * (2 - d).square()
+    assert joint.max() <= 1
+    assert joint.max() == pytest.approx(1)
+
+
+def test_the_average_moves_by_two_bounds_and_no_more() -> None:
+    t = torch.tensor([1.0, 2.0, 3.0]).double()
+
+    def statistic(of: EffectRecords) -> Tensor:
+        return private_average(of, t, 1.5, 0.25, EXACT)
+
+    found = moved(statistic)
+    assert 0.95 * 2 * 1.5 * 0.25 <= found <= 2 * 1.5 * 0.25
+
+
+def test_noise_of_the_steps_is_what_the_law_counts_on() -> None:
+    share = {f"interval {name}": 0.25 for name in ("matrix", "counts", "correction", "average")}
+    steps = NoisySteps(FitSession(NoiseSource.fixed(4)), Shares(0.5, share))
+    of = drawn(100, 5)
+    runs = 4000
+    noisy = torch.stack([private_matrix(of, BOUNDS, 2.0, steps) for _ in range(runs)])
+    sd = steps.scale("interval matrix", matrix_sensitivity(BOUNDS, 2.0)) / 100
+    error = 6 * (2 * runs) ** -0.5
+    assert noisy.std(0)[1, 1] == pytest.approx(sd, rel=error)
+    assert noisy.std(0)[0, 2] == pytest.approx(sd / math.sqrt(2), rel=error)
+    assert torch.equal(noisy, noisy.transpose(1, 2))
+    sums = torch.stack([private_correction(of, torch.zeros(3).double(), 2.0, 0.7, steps)[0] for _ in range(runs)])
+    assert sums.std() * 0.7 * 2 == pytest.approx(steps.scale("interval correction", 2 * 0.7 * 2.0), rel=error)

@@ -1,0 +1,150 @@
+"""The law of a composed effect's error: matrices against simulation and closed forms."""
+
+import pytest
+import torch
+
+from torchdpcate.composition.intervals import (
+    TYPICAL,
+    IntervalPlan,
+    effect_law,
+    estimates,
+    expected_product,
+    interval_features,
+    posterior_matrix,
+    reach,
+    sandwich,
+)
+from torchdpcate.errors import InputError
+from torchdpcate.features.weighted_basis import Feature, WeightedBasis
+
+LINEAR = tuple(Feature("1", i, i) for i in range(2))
+SQUARES = tuple(Feature("2", i, i) for i in range(2))
+
+
+def basis(energies: list[float], features: tuple[Feature, ...] = LINEAR) -> WeightedBasis:
+    return WeightedBasis(features, torch.tensor(energies, dtype=torch.float64))
+
+
+def plan(of: WeightedBasis, features: tuple[int, ...], **settings: float) -> IntervalPlan:
+    noise = {f"{name}_noise": 0.0 for name in ("gradient", "matrix", "counts", "correction", "average")}
+    facts = {"n": 1000, "weight": 0.5, "scale": 1.0, "spread": 4.0, "treatment": 0.5, "overlaps": (0.25, 0.25)}
+    return IntervalPlan(**({**facts, **noise, **settings} | {"basis": of, "features": features}))  # type: ignore[arg-type]
+
+
+def symmetric(p: int, variance: torch.Tensor, runs: int, generator: torch.Generator) -> torch.Tensor:
+    noise = torch.randn(runs, p, p, generator=generator, dtype=torch.float64) * variance.sqrt()
+    return noise.triu() + noise.triu(1).transpose(1, 2)
+
+
+def test_a_matrix_without_noise_is_itself_and_with_much_noise_the_plan() -> None:
+    m = torch.tensor([[1.0, 0.3], [0.3, 0.8]], dtype=torch.float64)
+    planned = torch.tensor([1.0, 1.0], dtype=torch.float64)
+    found = posterior_matrix(m, 0.0, planned)
+    assert torch.allclose(found.mean, m)
+    assert not found.variance.any()
+    drowned = posterior_matrix(m, 100.0, planned)
+    assert torch.allclose(drowned.mean, torch.eye(2, dtype=torch.float64), atol=1e-3)
+    assert (drowned.variance > 0).all()
+
+
+def test_a_posterior_matrix_has_no_small_eigenvalues() -> None:
+    m = torch.ones(3, 3, dtype=torch.float64)
+    values = torch.linalg.eigvalsh(posterior_matrix(m, 0.0, torch.ones(3, dtype=torch.float64)).mean)
+    assert values.min() >= 0.12 - 1e-12
+
+
+def test_expected_products_and_sandwiches_are_those_of_simulated_matrices() -> None:
+    generator = torch.Generator().manual_seed(0)
+    p, runs = 4, 400_000
+    root = torch.randn(p, p, generator=generator, dtype=torch.float64)
+    h = root @ root.T / p + 2 * torch.eye(p, dtype=torch.float64)
+    a = root.T @ root + torch.eye(p, dtype=torch.float64)
+    variance = 0.01 * (1 + torch.rand(p, p, generator=generator, dtype=torch.float64))
+    variance = (variance + variance.T) / 2
+    delta = symmetric(p, variance, runs, generator)
+    products = (delta @ a @ delta).mean(0)
+    assert torch.allclose(
+        products, expected_product(variance, a), atol=6 * (delta @ a @ delta).std(0).max() / runs**0.5
+    )
+    inverses = torch.linalg.inv(h + delta)
+    simulated = (inverses @ a @ inverses).mean(0)
+    inverse = torch.linalg.inv(h)
+    first, second = inverse @ a @ inverse, sandwich(inverse, a, variance)
+    # third and higher orders are left
+    assert (second - simulated).norm() < 0.15 * (first - simulated).norm()
+
+
+def test_estimates_of_a_quadratic_do_not_depend_on_where_the_steps_ended() -> None:
+    of = basis([0.6, 0.2, 0.2])
+    facts = plan(of, (0, 1, 2))
+    m = facts.planned.diag() + 0.02 * (1 - torch.eye(3, dtype=torch.float64))
+    counts = torch.tensor([0.8, 0.4, 0.25], dtype=torch.float64)
+    solution, h = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64), 1000 * 0.8 * m
+    for point in torch.randn(3, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64):
+        found = estimates(point, h @ (point - solution), m, counts, facts)
+        assert torch.allclose(found.t, solution)
+    sampling = 1000 * 0.4 * m / m.trace()
+    assert torch.allclose(found.covariance, torch.linalg.inv(h) @ sampling @ torch.linalg.inv(h))
+
+
+def test_features_left_out_are_projected_on_those_that_are_asked_for() -> None:
+    of = basis([0.6, 0.2, 0.2])
+    facts = plan(of, (0, 1))
+    m = facts.planned.diag()
+    m[1, 2] = m[2, 1] = 0.05
+    solution = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
+    h = 1000 * m
+    found = estimates(solution, torch.zeros(3, dtype=torch.float64), m, torch.tensor([1.0, 0.4, 0.25]).double(), facts)
+    assert torch.allclose(found.t[:2], torch.linalg.solve(h[:2, :2], (h @ solution)[:2]))
+    assert found.t[2] == 0
+    assert not found.covariance[2].any()
+    # the misfit of what is left out joins the residuals
+    misfit = 0.25 * 0.5**2 * 0.2
+    assert torch.isclose(found.covariance[0, 0], (0.4 + misfit) / (1000 * m.trace() * m[0, 0]))
+
+
+def test_covariances_are_those_of_simulated_gradients() -> None:
+    generator = torch.Generator().manual_seed(2)
+    of = basis([0.5, 0.3, 0.2])
+    facts = plan(of, (0, 1, 2), gradient_noise=30.0)
+    m, counts = facts.planned.diag(), torch.tensor([0.7, 0.4, 0.25], dtype=torch.float64)
+    found = estimates(torch.zeros(3).double(), torch.zeros(3).double(), m, counts, facts)
+    variances = 1000 * 0.4 * m.diagonal() / m.trace() + 900
+    draws = torch.randn(200_000, 3, generator=generator, dtype=torch.float64) * variances.sqrt()
+    t = torch.stack([torch.linalg.solve(1000 * 0.7 * m, -g) for g in draws[:20_000]])
+    simulated = t.T @ t / len(t)
+    assert torch.allclose(simulated, found.covariance, atol=6 * (2 / len(t)) ** 0.5 * found.covariance.max())
+
+
+def test_intervals_ask_for_what_the_matrix_can_carry() -> None:
+    of = basis([0.5, 0.2, 0.2, 0.05, 0.05], LINEAR + SQUARES)
+    planned = TYPICAL * 0.5 * of.energies
+    assert interval_features(of, 1e-6, planned, 0.8) == (0, 1, 2, 3, 4)
+    assert interval_features(of, 0.05, planned, 0.8) == (0, 1, 2)
+    assert interval_features(of, 10.0, planned, 0.8) == (0, 1, 2)
+
+
+def test_the_law_is_the_formulas_of_its_page() -> None:
+    of = basis([0.64, 0.36], (Feature("1", 0, 0),))
+    facts = plan(of, (0, 1), correction_noise=20.0, average_noise=5.0, spread=2.0)
+    m = facts.planned.diag()
+    found = estimates(
+        torch.tensor([2.0, 1.0]).double(), torch.zeros(2).double(), m, torch.tensor([1, 0.5, 0.25]), facts
+    )
+    bound = reach(found.t, facts, 3.0, 10.0)
+    assert bound == pytest.approx(3 * 0.6)
+    law = effect_law(found, torch.tensor([50.0, 100.0]).double(), torch.tensor([25.0]).double(), bound, facts)
+    assert law.correction == pytest.approx(50 / 250)
+    assert law.correction_variance == pytest.approx((400 + 100) / 250**2)
+    assert law.average == pytest.approx(2 * 0.8 + 25 / 250 + 0.2)
+    assert law.average_variance == pytest.approx(500 / 250**2 + (5 * 1.8 / 250) ** 2 + 0.36 / 1000)
+    assert torch.allclose(law.centre, torch.tensor([0.8, 0.0]).double())
+    psi = torch.tensor([[0.8, 0.0], [0.8, 0.6]]).double()
+    low, high = law.interval(psi, 0.95).unbind(1)
+    assert torch.allclose((low + high) / 2, psi @ found.t + 0.2)
+    variance = torch.stack([torch.zeros(()).double(), 0.36 * found.covariance[1, 1]]) + 500 / 250**2
+    assert torch.allclose((high - low) / 2, 1.959963984540054 * variance.sqrt())
+    low, high = law.contrast(psi[1:], psi[:1], 0.95).unbind(1)
+    assert torch.allclose((high - low) / 2, 1.959963984540054 * 0.6 * found.covariance[1, 1].sqrt())
+    with pytest.raises(InputError, match="level = 1"):
+        law.interval(psi, 1)

@@ -1,0 +1,110 @@
+"""Planned errors of average effects against closed forms and against what simulated releases are off by."""
+
+import math
+
+import pytest
+import torch
+
+from tests.estimators.average.confounded import DOMAIN, EFFECT, arrays, data_sets
+from torchdpcate import (
+    CovariateBalancingEffect,
+    DifferenceInMeansEffect,
+    Domain,
+    DoublyRobustEffect,
+    HorvitzThompsonEffect,
+    KnownPropensityEffect,
+    NoiseSource,
+    PrivacyBudget,
+    SubsampleAggregateEffect,
+)
+from torchdpcate.estimators.average.difference_in_means import difference_in_means
+from torchdpcate.estimators.average.horvitz_thompson import horvitz_thompson
+from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError, laplace
+from torchdpcate.estimators.average.stages import estimate_batch
+from torchdpcate.estimators.average.subsample_aggregate import subsample_aggregate
+from torchdpcate.privacy.session import FitSession
+
+BINARY = ErrorPrior(deviation=0.45)
+COIN = Domain([-1.0] * 4, [1.0] * 4, 0.0, 1.0, propensity=0.5)
+FACTOR = 1.5
+
+
+def test_parts_add_up_and_stop_at_the_range():
+    assert PlannedError("x", 0.3, 0.4, 1.2, range=2.0).total == pytest.approx(1.3)
+    assert PlannedError("x", 3.0, 0.0, 0.0).in_units(10.0).total == 10.0
+    assert laplace(3.0, 4.0) == pytest.approx(5 * math.sqrt(2))
+
+
+def test_the_prior_follows_the_domain():
+    assert ErrorPrior.of(DOMAIN) == ErrorPrior()
+    kind = Domain([0.0], [1.0], 0.0, 1.0, propensity=0.3, outcome_kind="binary")
+    assert ErrorPrior.of(kind) == ErrorPrior(deviation=0.45, treated=0.3)
+
+
+def test_a_fair_coin_in_closed_form():
+    """Sensitivity 2 at a centre of 1/2, for 0.75/0.95 of epsilon; sampling of two arms of n/2."""
+    planned = KnownPropensityEffect(COIN, PrivacyBudget(0.5, 0.0)).planned_error(5000)
+    assert planned.noise == pytest.approx(math.sqrt(2) * 2 / (0.5 * 0.75 / 0.95 * 5000), rel=1e-5)
+    assert planned.sampling == pytest.approx(0.2 * 2 / math.sqrt(5000), rel=1e-9)
+    assert planned.nuisances == 0
+    plain = DifferenceInMeansEffect(COIN, PrivacyBudget(0.5, 0.0)).planned_error(5000)
+    # pulls of a half each on cells of scale 2/epsilon, of variance 4.8 and covariance -1.2, six in all
+    assert plain.noise == pytest.approx(math.sqrt(6) * 2 / (0.5 * 6 / 7 * 5000), rel=0.01)
+    assert plain.sampling == pytest.approx(planned.sampling)
+
+
+def test_errors_are_in_outcome_units_and_none_without_privacy():
+    wide = Domain([-1.0] * 4, [1.0] * 4, -30.0, 70.0, propensity=0.5)
+    small, large = (KnownPropensityEffect(d, PrivacyBudget(1.0, 0.0)).planned_error(300) for d in (COIN, wide))
+    assert large.total == pytest.approx(100 * small.total)
+    for kind in (KnownPropensityEffect, DifferenceInMeansEffect, CovariateBalancingEffect, SubsampleAggregateEffect):
+        planned = kind(COIN, None).planned_error(300)
+        assert planned.noise == planned.nuisances == 0 < planned.sampling
+
+
+def simulated(kind: type, n: int, epsilon: float, runs: int) -> float:
+    """Root mean squared error over data sets of the confounded design."""
+    noise, records = NoiseSource.system(), data_sets(runs, n, 7)
+    learner = kind(DOMAIN, PrivacyBudget(epsilon, 1e-5), overlap=0.1)
+    if kind is DoublyRobustEffect:
+        found = [kind(DOMAIN, learner.budget, overlap=0.1).fit(*arrays(n, s)).release().estimate for s in range(runs)]
+        error = torch.tensor(found, dtype=torch.float64) - EFFECT
+    elif kind is CovariateBalancingEffect:
+        error = estimate_batch(records, learner.plan(n), noise).estimate - EFFECT
+    elif kind is HorvitzThompsonEffect:
+        error = horvitz_thompson(records, learner.plan(n), noise).estimate - EFFECT
+    elif kind is SubsampleAggregateEffect:
+        error = subsample_aggregate(records, learner.plan(n), noise).estimate - EFFECT
+    else:
+        error = difference_in_means(records, epsilon, FitSession(noise)).estimate
+        error = error - error.mean()  # it estimates something else
+    return error.square().mean().sqrt().item()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", [0.5, 4.0])
+@pytest.mark.parametrize(
+    ("kind", "runs"),
+    [
+        (CovariateBalancingEffect, 200),
+        (DifferenceInMeansEffect, 400),
+        (HorvitzThompsonEffect, 200),
+        (SubsampleAggregateEffect, 60),
+        (DoublyRobustEffect, 60),
+    ],
+)
+def test_planned_errors_are_within_a_factor_of_what_releases_are_off_by(kind, runs, epsilon):
+    planned = kind(DOMAIN, PrivacyBudget(epsilon, 1e-5), overlap=0.1).planned_error(5000, BINARY).total
+    assert planned / FACTOR < simulated(kind, 5000, epsilon, runs) < planned * FACTOR
+
+
+def test_small_samples_of_the_treated_are_warned_of():
+    learner = CovariateBalancingEffect(DOMAIN, PrivacyBudget(1.0, 0.0), estimand="ATT", overlap=0.1)
+    said = learner.warning(445)
+    assert "estimand = ATT, n = 445, epsilon = 1: the planned standard error of effect=covariate_balancing is" in said
+    assert "estimand=ATO has" in said
+    assert learner.warning(50_000) is None
+    with pytest.warns(UserWarning, match="estimand = ATT, n = 445"):
+        learner.fit(*arrays(445, 1))
+    # a coin makes all four estimands one
+    assert KnownPropensityEffect(COIN, PrivacyBudget(1.0, 0.0), estimand="ATT").warning(445) is None

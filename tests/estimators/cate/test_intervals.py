@@ -1,0 +1,139 @@
+"""Intervals of a composed effect: when there are any, what they hold, and what is refused."""
+
+import numpy as np
+import pytest
+import torch
+
+from torchdpcate import Domain, PrivacyBudget, RLearner, load_release
+from torchdpcate.composition.settings import AdaptiveSecondStage
+from torchdpcate.errors import InputError
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.release.composed import ComposedRelease
+
+BUDGET = PrivacyBudget(4.0, 1e-5)
+POINTS = torch.tensor([[0.0, 0.0], [1.0, -1.0], [-1.0, 0.5]], dtype=torch.float64)
+
+
+def domain(propensity: object = 0.5) -> Domain:
+    return Domain([-3.0] * 2, [3.0] * 2, -8.0, 10.0, overlap=0.1, propensity=propensity)  # type: ignore[arg-type]
+
+
+def drawn(n: int, seed: int = 0, pi: float = 0.5) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, 2, generator=generator, dtype=torch.float64).clamp(-3, 3)
+    a = (torch.rand(n, generator=generator) < pi).double()
+    y = x[:, 1] + a * (1 + x[:, 0]) + torch.randn(n, generator=generator, dtype=torch.float64)
+    return x, a, y.clamp(-8, 10)
+
+
+def released(n: int = 3000, seed: int = 0, budget: PrivacyBudget | None = BUDGET) -> ComposedRelease:
+    learner = RLearner(domain(), budget, second_stage=AdaptiveSecondStage(), noise=NoiseSource.fixed(seed))
+    release = learner.fit(*drawn(n, seed)).release_function()
+    assert isinstance(release, ComposedRelease)
+    return release
+
+
+@pytest.fixture(scope="module")
+def release() -> ComposedRelease:
+    learner = RLearner(domain(), BUDGET, second_stage=AdaptiveSecondStage())
+    found = learner.fit(*drawn(3000)).release_function()
+    assert isinstance(found, ComposedRelease)
+    return found
+
+
+def test_a_known_propensity_brings_intervals(release: ComposedRelease) -> None:
+    low, high = release.interval(POINTS, 0.9).T
+    wider = release.interval(POINTS, 0.99)
+    assert (low < high).all()
+    assert (wider[:, 0] < low).all()
+    assert (high < wider[:, 1]).all()
+    assert release.average(0.5)[0] < release.average(0.5)[1]
+    assert release.privacy.public["intervals"] is True
+    assert "best linear projection" in release.target
+    assert release.summary()["average"] == release.law.average  # type: ignore[union-attr]
+
+
+def test_contrasts_are_antisymmetric_and_need_no_centre(release: ComposedRelease) -> None:
+    forth, back = release.contrast(POINTS, POINTS.flip(0)), release.contrast(POINTS.flip(0), POINTS)
+    np.testing.assert_allclose(forth, -back[:, ::-1])
+    np.testing.assert_allclose(release.contrast(POINTS, POINTS[:1])[0], 0, atol=1e-12)
+    with pytest.raises(InputError, match="X2: has 2 rows for 3 of X"):
+        release.contrast(POINTS, POINTS[:2])
+
+
+def test_intervals_are_saved_and_loaded(release: ComposedRelease, tmp_path) -> None:
+    loaded = load_release(release.save(tmp_path / "r.safetensors"))
+    np.testing.assert_allclose(loaded.interval(POINTS), release.interval(POINTS), rtol=1e-12)
+    np.testing.assert_allclose(loaded.average(), release.average(), rtol=1e-12)
+
+
+def test_the_steps_of_intervals_are_within_the_budget(release: ComposedRelease) -> None:
+    plan = AdaptiveSecondStage().plan(3000, BUDGET, domain())
+    without = AdaptiveSecondStage(intervals=False).plan(3000, BUDGET, domain())
+    assert sum(plan.shares.shares.values()) == pytest.approx(1)
+    assert sum(without.shares.shares.values()) == pytest.approx(1)
+    assert set(plan.shares.shares) - set(without.shares.shares) == {
+        "interval matrix",
+        "interval counts",
+        "interval correction",
+        "interval average",
+    }
+    assert without.shares.shares["effect"] / plan.shares.shares["effect"] < 1.35
+    assert release.privacy.epsilon <= BUDGET.epsilon * (1 + 1e-9)
+
+
+def test_intervals_without_a_known_propensity_are_refused_before_anything_is_spent() -> None:
+    learner = RLearner(domain(None), BUDGET, second_stage=AdaptiveSecondStage(intervals=True))
+    with pytest.raises(InputError, match=r"intervals = true: .* propensity"):
+        learner.fit(*drawn(500))
+    with pytest.raises(InputError, match="intervals = 'often': give true, false or auto"):
+        AdaptiveSecondStage(intervals="often")
+
+
+def test_releases_without_the_numbers_have_no_interval_and_say_why() -> None:
+    learner = RLearner(domain(None), BUDGET, second_stage=AdaptiveSecondStage())
+    release = learner.fit(*drawn(800)).release_function()
+    assert isinstance(release, ComposedRelease)
+    assert release.law is None
+    for ask in (lambda: release.interval(POINTS), lambda: release.contrast(POINTS, POINTS), release.average):
+        with pytest.raises(InputError, match="has none that would hold"):
+            ask()
+
+
+def test_without_privacy_the_law_is_that_of_sampling() -> None:
+    fit = RLearner(domain(), None, second_stage=AdaptiveSecondStage()).fit(*drawn(4000)).composed_
+    assert fit.law is not None
+    psi = fit.effect.regression.basis(fit.standardisation(domain().scale(POINTS)))
+    low, high = fit.law.interval(psi, 0.95).T
+    assert ((high - low) < 0.6).all()
+    # 1 + x0 is a combination of the features; the middle is off by less than six half-widths
+    assert torch.allclose((low + high) / 2, 1 + POINTS[:, 0], atol=0.9)
+
+
+def test_strata_have_their_own_propensities() -> None:
+    propensity = {"x1": {0: 0.3, 1: 0.6}}
+    given = Domain([-3.0, 0.0], [3.0, 1.0], -8.0, 10.0, overlap=0.1, propensity=propensity, two_levels=[False, True])
+    x, _, _ = drawn(3000)
+    x[:, 1] = (x[:, 1] > 0).double()
+    generator = torch.Generator().manual_seed(1)
+    a = (torch.rand(3000, generator=generator) < torch.where(x[:, 1] > 0, 0.6, 0.3)).double()
+    y = (x[:, 1] + a * (1 + x[:, 0]) + torch.randn(3000, generator=generator).double()).clamp(-8, 10)
+    learner = RLearner(given, BUDGET, second_stage=AdaptiveSecondStage(), noise=NoiseSource.fixed(0))
+    low, high = learner.fit(x, a, y).release_function().average(0.999999)
+    assert low < 1 < high
+    assert high - low < 3
+
+
+@pytest.mark.slow
+def test_intervals_cover_the_projection_and_the_average() -> None:
+    """The effect 1 + x0 is its own projection; 60 fits, all three kinds of intervals, false alarm below 1e-6."""
+    runs, truth = 60, (1 + POINTS[:, 0]).numpy()
+    fits = [released(2000, seed) for seed in range(runs)]
+
+    def misses(found: np.ndarray, target: np.ndarray) -> int:
+        return int(((found[..., 0] > target) | (found[..., 1] < target)).sum(0).max())
+
+    # binomial(60, .05) exceeds 16 with probability 2e-8
+    assert misses(np.stack([r.interval(POINTS) for r in fits]), truth) <= 16
+    assert misses(np.stack([r.contrast(POINTS, POINTS[:1]) for r in fits])[:, 1:], (truth - truth[0])[1:]) <= 16
+    assert misses(np.stack([r.average() for r in fits])[:, None], np.array([1.0])) <= 16

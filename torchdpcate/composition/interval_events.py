@@ -1,0 +1,246 @@
+"""Private numbers that intervals of a composed effect rest on: a matrix, counts, the mean's correction, the average."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchdpcate.composition.intervals import (
+    TYPICAL,
+    Estimates,
+    IntervalPlan,
+    effect_law,
+    estimates,
+    interval_features,
+    reach,
+)
+from torchdpcate.composition.linear_fit import Solution
+from torchdpcate.composition.plan import AVERAGE, CORRECTION, COUNTS, MATRIX, ComposedPlan
+from torchdpcate.composition.steps import NoisySteps, summation_error
+from torchdpcate.features.weighted_basis import WeightedBasis
+from torchdpcate.release.effect_law import EffectLaw
+
+_SQUARES = 0.65  # of mu^2 for the squares, at no cost beside the sum: see private_correction
+
+
+@dataclass(frozen=True, eq=False)
+class EffectRecords:
+    """The effect's regression at the records; the curator's.
+
+    Attributes:
+        psi: Features [n, p].
+        residual: y - m, [n].
+        treatment: a - pi, [n].
+        pi: Propensities [n].
+    """
+
+    psi: Tensor
+    residual: Tensor
+    treatment: Tensor
+    pi: Tensor
+
+    @property
+    def largest(self) -> Tensor:
+        """max(pi, 1 - pi), [n]."""
+        return torch.maximum(self.pi, 1 - self.pi)
+
+    @property
+    def overlap(self) -> Tensor:
+        """H = pi (1 - pi), [n]."""
+        return self.pi * (1 - self.pi)
+
+    def rest(self, theta: Tensor) -> Tensor:
+        """Return residuals r = y - m - (a - pi) psi'theta, [n]."""
+        return self.residual - self.treatment * (self.psi @ theta.to(self.psi.device))
+
+
+def overlaps(bounds: tuple[float, float]) -> tuple[float, float]:
+    """Return the least and the largest pi (1 - pi) of propensities within bounds.
+
+    Example:
+        >>> overlaps((0.3, 0.6))
+        (0.21, 0.25)
+    """
+    low, high = bounds
+    least = min(low * (1 - low), high * (1 - high))
+    return least, 0.25 if low <= 0.5 <= high else max(low * (1 - low), high * (1 - high))
+
+
+def lesser(bounds: tuple[float, float]) -> tuple[float, float]:
+    """Return the least and the largest min(pi, 1 - pi) of propensities within bounds."""
+    low, high = bounds
+    return min(low, 1 - high), 0.5 if low <= 0.5 <= high else max(min(low, 1 - low), min(high, 1 - high))
+
+
+def matrix_sensitivity(bounds: tuple[float, float], norm: float) -> float:
+    r"""Return how far one record moves the sum of w h psi psi', in Frobenius norm.
+
+    A record's is :math:`\min(\pi, 1-\pi)\, |\psi|\, u u^\top` with a unit vector u, :math:`|\psi|` clipped at ``norm``:
+    :math:`\|a\, u u^\top - b\, v v^\top\|_F^2 = a^2 + b^2 - 2 a b (u^\top v)^2 \le a^2 + b^2`.
+
+    Args:
+        bounds: Of the propensity.
+        norm: Clip of |psi|.
+
+    Example:
+        >>> round(matrix_sensitivity((0.5, 0.5), 2.0), 6)
+        1.414214
+    """
+    return math.sqrt(2) * lesser(bounds)[1] * norm
+
+
+def private_matrix(records: EffectRecords, bounds: tuple[float, float], norm: float, steps: NoisySteps) -> Tensor:
+    r"""Return the mean of :math:`w h\, \psi \psi^\top`, w = 1 / (|psi| max(pi, 1 - pi)), with noise, [p, p].
+
+    The diagonal and :math:`\sqrt2` times the upper triangle are released as one vector, whose norm is Frobenius': noise
+    of the diagonal has the step's standard deviation, that of other entries :math:`1/\sqrt2` of it.
+
+    Args:
+        records: The regression at the records.
+        bounds: Of the propensity, public.
+        norm: Clip of |psi|.
+        steps: Pays, and draws noise.
+    """
+    psi = records.psi
+    n, p = psi.shape
+    length = psi.norm(dim=1)
+    weight = records.overlap / (records.largest * length) * (norm / length.clamp_min(norm))
+    sums = (psi * weight[:, None]).T @ psi
+    row, column = torch.triu_indices(p, p)
+    times = torch.where(row == column, 1.0, math.sqrt(2)).double()
+    most = lesser(bounds)[1] * norm
+    sensitivity = matrix_sensitivity(bounds, norm) + p * summation_error(n, most)
+    noisy = steps.release(MATRIX, sums.cpu()[row, column] * times, sensitivity) / n / times
+    found = torch.zeros(p, p, dtype=torch.float64)
+    found[row, column] = found[column, row] = noisy
+    return found
+
+
+def private_counts(
+    records: EffectRecords, theta: Tensor, scale: float, bounds: tuple[float, float], steps: NoisySteps
+) -> Tensor:
+    r"""Return the means of 1{|r| < S}, of ((a - pi) / max(pi, 1 - pi))^2 clip(r / S)^2, and of h, [3].
+
+    One event: the first two lie in [0, 1], hence sensitivity :math:`\sqrt2`, and :math:`\sqrt3` with h scaled by its
+    public range, which is left out where the propensity is one number.
+
+    Args:
+        records: The regression at the records.
+        theta: Released coefficients, [p].
+        scale: S.
+        bounds: Of the propensity, public.
+        steps: Pays, and draws noise.
+    """
+    r = records.rest(theta)
+    low, high = overlaps(bounds)
+    pulls = (records.treatment / records.largest * (r / scale).clamp(-1, 1)).square()
+    values = [(r.abs() < scale).double(), pulls]
+    if high > low:
+        values.append((records.overlap - low) / (high - low))
+    n, sums = len(r), torch.stack([value.sum() for value in values])
+    noisy = steps.release(COUNTS, sums, counts_sensitivity(bounds) + 3 * summation_error(n, 1.0)) / n
+    h = low + (high - low) * noisy[2] if high > low else noisy.new_tensor(low)
+    return torch.stack([noisy[0], noisy[1], h])
+
+
+def counts_sensitivity(bounds: tuple[float, float]) -> float:
+    """Return how far one record moves the sums of ``private_counts``, in the l2 norm."""
+    low, high = overlaps(bounds)
+    return math.sqrt(2 + (high > low))
+
+
+def private_correction(
+    records: EffectRecords, theta: Tensor, spread: float, largest: float, steps: NoisySteps
+) -> Tensor:
+    r"""Return the sums of v and of v^2, v = (a - pi) clip(r, S2) / (largest S2) in [-1, 1], [2].
+
+    One event: v / 2 and :math:`\sqrt{.65}\, v^2` have the joint sensitivity one, for two values at a distance d,
+    :math:`d^2/4 + .65\, d^2 (2 - d)^2 \le 1` on [0, 2]: the squares cost nothing beside the sum.
+
+    Args:
+        records: The regression at the records.
+        theta: Released coefficients, [p].
+        spread: S2.
+        largest: Bound of \|a - pi\|, public.
+        steps: Pays, and draws noise.
+    """
+    v = records.treatment * records.rest(theta).clamp(-spread, spread) / (largest * spread)
+    sums = torch.stack([v.sum() / 2, math.sqrt(_SQUARES) * v.square().sum()])
+    noisy = steps.release(CORRECTION, sums, 1 + 2 * summation_error(len(v), 1.0))
+    return torch.stack([2 * noisy[0], noisy[1] / math.sqrt(_SQUARES)])
+
+
+def private_average(records: EffectRecords, t: Tensor, bound: float, most: float, steps: NoisySteps) -> Tensor:
+    """Return the sum of h clip(psi't) without the constant, [1]; sensitivity 2 ``bound`` ``most``.
+
+    Args:
+        records: The regression at the records.
+        t: Released estimates, [p].
+        bound: Of the clip.
+        most: Largest h, public.
+        steps: Pays, and draws noise.
+    """
+    effect = (records.psi[:, 1:] @ t[1:].to(records.psi.device)).clamp(-bound, bound)
+    total = (records.overlap * effect / (bound * most)).sum()[None]
+    return steps.release(AVERAGE, total, 2 + summation_error(len(effect), 1.0)) * bound * most
+
+
+def private_effect_law(
+    records: EffectRecords,
+    basis: WeightedBasis,
+    solution: Solution,
+    scale: float,
+    bounds: tuple[float, float],
+    outcome_range: float,
+    plan: ComposedPlan,
+    steps: NoisySteps,
+) -> EffectLaw:
+    """Run the interval steps of a plan, and return the law that intervals rest on.
+
+    Args:
+        records: The regression at the records.
+        basis: Its features.
+        solution: Released coefficients, late iterates and their gradients.
+        scale: S.
+        bounds: Of the propensity, public.
+        outcome_range: Of the domain.
+        plan: The public plan.
+        steps: Pays, and draws noise.
+    """
+    facts = interval_plan(basis, scale, bounds, plan, steps)
+    norm = plan.constants.interval_norm
+    matrix = private_matrix(records, bounds, norm, steps)
+    counts = private_counts(records, solution.coefficients, scale, bounds, steps)
+    found: Estimates = estimates(solution.point, solution.gradient, matrix, counts, facts)
+    correction = private_correction(records, found.t, facts.spread, facts.treatment, steps)
+    bound = reach(found.t, facts, plan.constants.interval_reach, outcome_range)
+    average = private_average(records, found.t, bound, facts.overlaps[1], steps)
+    return effect_law(found, correction, average, bound, facts)
+
+
+def interval_plan(
+    basis: WeightedBasis, scale: float, bounds: tuple[float, float], plan: ComposedPlan, steps: NoisySteps
+) -> IntervalPlan:
+    """Return the public facts of the interval steps; see ``private_effect_law``."""
+    constants, least = plan.constants, overlaps(bounds)
+    weight, largest = sum(lesser(bounds)) / 2, max(bounds[1], 1 - bounds[0])
+    matrix_noise = steps.scale(MATRIX, matrix_sensitivity(bounds, constants.interval_norm))
+    quantile = torch.special.ndtri(torch.tensor((1 + plan.huber_quantile) / 2, dtype=torch.float64)).item()
+    spread = plan.interval_spread * scale / quantile
+    planned = TYPICAL * weight * basis.energies
+    return IntervalPlan(
+        n=plan.n,
+        basis=basis,
+        weight=weight,
+        features=interval_features(basis, matrix_noise / plan.n, planned, constants.interval_edge),
+        scale=scale,
+        spread=spread,
+        treatment=largest,
+        overlaps=least,
+        gradient_noise=steps.scale("effect", 2 * scale) / math.sqrt(1 - constants.warm),
+        matrix_noise=matrix_noise,
+        counts_noise=steps.scale(COUNTS, counts_sensitivity(bounds)),
+        correction_noise=steps.scale(CORRECTION, 2 * largest * spread),
+        average_noise=steps.scale(AVERAGE, 2 * least[1]),
+    )

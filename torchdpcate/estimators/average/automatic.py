@@ -1,0 +1,265 @@
+"""The average effect by the estimator of least planned error among those that are valid for what is known."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from sklearn.base import BaseEstimator
+
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.record_stream import RecordStream
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.average.learner import AverageEffectLearner
+from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError
+from torchdpcate.estimators.average.stated import AUTO, CHOSEN_BY, PLANNED_ERROR
+from torchdpcate.estimators.planned_noise import PlannedNoise
+from torchdpcate.features.maps import FeatureMap
+from torchdpcate.nuisance.recipe import NuisanceRecipe
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.estimate import Estimate
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """The estimator that is chosen, and what all that are valid are planned to be off by.
+
+    Attributes:
+        learner: The estimator, not fitted.
+        planned: Planned errors of all valid estimators that have an interval, the chosen one first, then by size.
+        reason: Why, in a sentence.
+        refused: What each estimator that was left out says of these settings, by name.
+    """
+
+    learner: AverageEffectLearner
+    planned: tuple[PlannedError, ...]
+    reason: str
+    refused: Mapping[str, str]
+
+    @property
+    def effect(self) -> str:
+        """Name of the estimator, as ``effect=`` has it."""
+        return self.planned[0].effect
+
+    @property
+    def error(self) -> PlannedError:
+        """Its planned error."""
+        return self.planned[0]
+
+
+@dataclass(eq=False, repr=False)
+class AverageEffect(BaseEstimator):
+    r"""Average effect by the estimator of least planned error that is valid for what is known: the default.
+
+    Valid are, where the domain states the propensity of a design, ``KnownPropensityEffect`` and, if that is one number,
+    ``DifferenceInMeansEffect``; else ``CovariateBalancingEffect`` and, with a delta, ``DoublyRobustEffect``, which
+    estimate the propensity. The choice is by ``planned_error``: n, budget, bounds, overlap, estimand and a stated
+    prior, all of it public. No record is read for it, and nothing is spent on it.
+
+    Guarantee:
+        That of the chosen estimator, certified with the library's parts; its release states what was chosen
+        (``chosen_by``, ``planned_error``) beside what it rests on (``holds_if``).
+
+    Args:
+        domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns in releases.
+        budget: Privacy budget of fit and release; None fits without privacy.
+        estimand: ``ATE``, ``ATT``, ``ATC``, ``ATO`` or another of ``ESTIMANDS``.
+        overlap: Public clip of an estimated propensity; None takes the domain's overlap bound.
+        basis: Public feature map of the balancing weights; None takes intercept and scaled covariates.
+        nuisance: Recipe of the doubly robust estimator's nuisances; None takes linear convex ones.
+        trainer: Makes a Lightning Trainer for it.
+        seed: Public seed of its split and nuisances.
+        public_sample: See ``CovariateBalancingEffect``.
+        prior: What a plan takes for what only the records know; None takes ``ErrorPrior.of`` the domain.
+        noise: Privacy noise; None takes the operating system's entropy.
+        ledger_path: File of the ledger, which must not exist; None keeps the ledger in memory.
+
+    Attributes:
+        choice_: What was chosen, and why.
+        chosen_: The fitted estimator; its attributes that end in an underscore are this object's too.
+
+    Example:
+        >>> import torch
+        >>> X, A = torch.rand(4000, 2), torch.arange(4000) % 2
+        >>> Y = (0.3 + 0.4 * A) * torch.ones(4000)
+        >>> trial = Domain([0, 0], [1, 1], 0.0, 1.0, propensity=0.5)
+        >>> learner = AverageEffect(trial, PrivacyBudget(1.0, 0.0)).fit(X, A, Y)
+        >>> release = learner.release()
+        >>> learner.choice_.effect, abs(release.estimate - 0.4) < 0.05
+        ('known_propensity', True)
+        >>> AverageEffect(Domain([0, 0], [1, 1], 0.0, 1.0), PrivacyBudget(1.0, 0.0)).choose(4000).effect
+        'covariate_balancing'
+    """
+
+    domain: Domain | TableSchema
+    budget: PrivacyBudget | None
+    _: KW_ONLY
+    estimand: str = "ATE"
+    overlap: float | None = None
+    basis: FeatureMap | None = None
+    nuisance: NuisanceRecipe | None = None
+    trainer: "Callable[..., Trainer] | None" = None
+    seed: int = 0
+    public_sample: Any = None
+    prior: ErrorPrior | None = None
+    noise: NoiseSource | None = None
+    ledger_path: str | Path | None = None
+
+    streams = True
+    """Whether it can be fitted in constant memory: then it chooses among estimators that can."""
+
+    def choose(self, n: int, stream: bool = False) -> Choice:
+        """Return the valid estimator of least planned error; public facts alone, nothing is spent.
+
+        Args:
+            n: Number of records.
+            stream: Whether records come batch by batch.
+
+        Raises:
+            InputError: No valid estimator takes these settings.
+        """
+        found: list[tuple[PlannedError, AverageEffectLearner]] = []
+        refused: dict[str, str] = {}
+        problem: InputError | None = None
+        for name, make in self._valid().items():
+            try:
+                learner = make()
+                planned = self._planned(learner, n, stream)
+            except InputError as refusal:
+                refused[name], problem = str(refusal), problem or refusal
+                continue
+            found.append((planned, learner))
+        if not found:
+            assert problem is not None
+            raise problem
+        found.sort(key=lambda pair: pair[0].total)
+        errors = tuple(error for error, _ in found)
+        return Choice(found[0][1], errors, self._reason(errors), refused)
+
+    def plan(self, n: int) -> Choice:
+        """Return the choice for n records; see ``choose``."""
+        return self.choose(n)
+
+    def planned_error(self, n: int, prior: ErrorPrior | None = None) -> PlannedError:
+        """Return the planned error of what is chosen for n records; see ``AverageEffectLearner.planned_error``."""
+        choice = self.choose(n)
+        return choice.error if prior is None else choice.learner.planned_error(n, prior) or choice.error
+
+    def expected_noise(self, n: int) -> PlannedNoise:
+        """Return the noise to expect of what is chosen for n records; see ``PrivateEstimator.expected_noise``."""
+        choice = self.choose(n)
+        found = choice.learner.expected_noise(n)
+        return replace(found, remarks=(*found.remarks, f"effect={choice.effect}: {choice.reason}"))
+
+    def check(self, n: int) -> None:
+        """Refuse, before anything is learnt or spent, what could not be released."""
+        self.choose(n)
+
+    def warning(self, n: int) -> str | None:
+        """Return what to say of n records before anything is spent; see ``AverageEffectLearner.warning``."""
+        return self.choose(n).learner.warning(n)
+
+    def fit(self, X: Any, A: Any, Y: Any, propensity: Any = None) -> Self:
+        """Choose, and learn from the records; see ``PrivateEstimator.fit``.
+
+        Raises:
+            InputError: Values outside the domain, an arm without records, or settings that leave nothing to release.
+        """
+        try:
+            n = len(Y)
+        except TypeError:
+            raise InputError(f"Y of type {type(Y).__name__}: give one outcome a record") from None
+        return self._fit(self.choose(n), lambda learner: learner.fit(X, A, Y, propensity))
+
+    def fit_stream(self, stream: RecordStream) -> Self:
+        """Choose, and learn from records that are read batch by batch; see ``AverageEffectLearner.fit_stream``."""
+        return self._fit(self.choose(stream.n, stream=True), lambda learner: learner.fit_stream(stream))
+
+    def release(self) -> AverageEffectRelease:
+        """Pay for the estimate and return it, once a fit.
+
+        Raises:
+            InputError: Not fitted, fitted without privacy, or released already.
+        """
+        return self._fitted("release").release()
+
+    def nonprivate_estimate(self) -> Estimate:
+        """Return the estimate without noise in its last step. The curator's, never to be published."""
+        return self._fitted("nonprivate_estimate").nonprivate_estimate()
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the chosen estimator learnt, and its balance where it has one."""
+        learnt = name == "nonprivate_balance" or (name.endswith("_") and not name.startswith("_"))
+        if learnt and "chosen_" in vars(self):
+            return getattr(self.chosen_, name)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "chosen_" in vars(self)
+
+    def _fit(self, choice: Choice, fit: Callable[[AverageEffectLearner], Any]) -> Self:
+        self.__dict__.pop("chosen_", None)  # a fit that is refused leaves nothing to release
+        fit(choice.learner)
+        choice.learner.settings_ |= {CHOSEN_BY: AUTO, PLANNED_ERROR: choice.error.total}
+        self.choice_, self.chosen_ = choice, choice.learner
+        return self
+
+    def _fitted(self, what: str) -> AverageEffectLearner:
+        if "chosen_" not in vars(self):
+            raise InputError(f"{what}: AverageEffect is not fitted; call fit(X, A, Y) first")
+        return self.chosen_
+
+    def _planned(self, learner: AverageEffectLearner, n: int, stream: bool) -> PlannedError:
+        """Return the planned error of a valid estimator.
+
+        Raises:
+            InputError: It does not take these settings.
+        """
+        target = learner.target
+        if not learner.supports(type(target)):
+            raise InputError(f"estimand = {target.name!r}: {type(learner).__name__} does not estimate it")
+        if stream and not learner.streams:
+            raise InputError(f"{type(learner).__name__}: needs all records at once; use fit(X, A, Y)")
+        learner.check(n)
+        planned = learner.planned_error(n, self.prior)
+        if planned is None:
+            raise InputError(f"{type(learner).__name__}: its error cannot be planned")
+        return planned
+
+    def _valid(self) -> dict[str, Callable[[], AverageEffectLearner]]:
+        """Return what is valid for what is known and has an interval, by the names of ``effect=``."""
+        from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
+        from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
+        from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect
+        from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
+
+        common: dict[str, Any] = {
+            "estimand": self.estimand,
+            "overlap": self.overlap,
+            "noise": self.noise,
+            "ledger_path": self.ledger_path,
+        }
+        known = TableSchema.of(self.domain).domain.known_propensity
+        if known is not None:
+            valid = {"known_propensity": lambda: KnownPropensityEffect(self.domain, self.budget, **common)}
+            if known.bounds[0] == known.bounds[1]:
+                valid["difference_in_means"] = lambda: DifferenceInMeansEffect(self.domain, self.budget, **common)
+            return valid
+        balancing: dict[str, Any] = {"basis": self.basis, "public_sample": self.public_sample}
+        robust: dict[str, Any] = {"nuisance": self.nuisance, "trainer": self.trainer, "seed": self.seed}
+        return {
+            "covariate_balancing": lambda: CovariateBalancingEffect(self.domain, self.budget, **balancing, **common),
+            "doubly_robust": lambda: DoublyRobustEffect(self.domain, self.budget, **robust, **common),
+        }
+
+    def _reason(self, planned: tuple[PlannedError, ...]) -> str:
+        known = TableSchema.of(self.domain).domain.known_propensity
+        given = "the propensity is estimated" if known is None else "the domain states the propensity"
+        beside = "".join(f", {other.effect} {other.total:.3g}" for other in planned[1:])
+        return f"{given}; planned standard error of {planned[0].effect} {planned[0].total:.3g}{beside}"

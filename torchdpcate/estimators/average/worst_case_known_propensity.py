@@ -1,0 +1,68 @@
+"""Neighbouring records on which sums of centred outcomes are attacked, with their exact likelihood ratio."""
+
+import torch
+from torch import Tensor
+
+from torchdpcate.causal.estimand import ATE
+from torchdpcate.erm.records import Batch, StackedRecords
+from torchdpcate.estimators.average.centred_sums import (
+    DesignFacts,
+    contrast,
+    effect,
+    epsilons_of,
+    noise_scales,
+    release_centred,
+    spread_scale,
+)
+from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.guarantee import Guarantee, Level
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
+from torchdpcate.privacy.worst_case import Game, worst_case
+
+_RECORDS = 20  # so few that the centre stays at a half, where an outcome moves the contrast as far as an arm does
+
+
+def _records(world: int) -> StackedRecords:
+    """Records at the middle of the outcome's range, and a treated one at either end of it."""
+    z = (torch.arange(_RECORDS) % 2).double()
+    y = torch.full_like(z, 0.5)
+    z[0], y[0] = 1.0, 1.0 - world
+    half = torch.full((_RECORDS, 1), 0.5, dtype=torch.float64)
+    return StackedRecords(Batch(half, half, z, y))
+
+
+@worst_case(
+    "known_propensity",
+    KnownPropensityEffect,
+    pair="a treated record among others at the middle, its outcome at either end; all three sums are shown",
+)
+def _known_propensity(budget: PrivacyBudget) -> Game:
+    facts = DesignFacts(_RECORDS, ATE(0.1), 0.5, 0.5)
+    epsilons, worlds = epsilons_of(budget.epsilon, facts), [_records(world) for world in (0, 1)]
+
+    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
+        released = release_centred(worlds[world], facts, epsilons, FitSession(noise), runs).released
+        return torch.stack([released[part] for part in ("centre", "difference", "spread")], 1)
+
+    def log_density(shown: Tensor, records: StackedRecords) -> Tensor:
+        """Of the sum of outcomes, of the contrast given it, and of the squares given both."""
+        total, difference, spread = shown.T
+        centre = facts.centre(total, epsilons["difference"])
+        scales, terms = noise_scales(facts, epsilons, centre), contrast(records.batch, facts, centre)
+        tau = effect({"difference": difference}, facts)[0]
+        noise_q = spread_scale(facts, epsilons) * facts.reach(centre, tau).square()
+        return (
+            -(total - records.batch.y.sum()).abs() / scales["centre"]
+            - (difference - terms.sum(1)).abs() / scales["difference"]
+            - (spread - (terms - tau[:, None]).square().sum(1)).abs() / noise_q
+        )
+
+    return Game(
+        draw,
+        PureEvent(budget.epsilon),
+        Guarantee(Level.CERTIFIED, PrivacyBudget(budget.epsilon, 0.0)),
+        evidence=lambda shown: log_density(shown, worlds[1]) - log_density(shown, worlds[0]),
+    )
