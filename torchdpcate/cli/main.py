@@ -21,7 +21,7 @@ Train and release. Hydra overrides choose everything; -m sweeps over comma-separ
   torchdpcate train data.n=3000 privacy.epsilon=2 run_dir=my_run
   torchdpcate train data=table data.path=FILE data.domain=DOMAIN.yaml
   torchdpcate train second_stage=neural release=queries mechanism=influence
-  torchdpcate train task=owl data=table data.path=FILE data.domain=DOMAIN.yaml weights.propensity=0.5
+  torchdpcate train task=owl data=table data.path=FILE data.domain=DOMAIN.yaml
   torchdpcate train task=policy_selection policies.path=FILE.yaml data=table data.path=FILE data.domain=DOMAIN.yaml
   torchdpcate train task=average_effect data=table data.path=FILE data.domain=DOMAIN.yaml privacy.delta=0
   torchdpcate train -m seed=0,1,2 privacy.epsilon=0.5,1,4
