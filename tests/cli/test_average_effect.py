@@ -385,7 +385,7 @@ MISTAKES = {
     "features": (
         None,
         ["effect=difference_in_means", "features=legendre"],
-        "features: not used.*it is of effect=auto, effect=covariate_balancing",
+        "features: not used.*it is of effect=auto and covariate_balancing",
     ),
     "learner": (None, ["learner=dr"], "learner: not used.*it is of task=cate"),
     "split": (None, ["split=cross_fit"], "split: not used"),
