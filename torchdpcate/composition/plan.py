@@ -143,6 +143,8 @@ class ComposedPlan:
         most, q = min(self.covariates, self.constants.most), self.covariates
         if self.constant_only:
             return most
+        if self.budget is None:
+            return q
         weight = 1 / torch.arange(1.0, q + 1, dtype=torch.float64)
         found = (weight.cumsum(0) / weight.sum()).tolist()
 

@@ -2,6 +2,7 @@
 
 import math
 
+import scipy
 import torch
 from torch import Tensor
 
@@ -59,15 +60,15 @@ def private_rotation(z: Tensor, steps: NoisySteps) -> Tensor | None:
     r"""Return the symmetric inverse root of the correlations of z [n, k]; None where they are lost in the noise.
 
     Rows are clipped to norm :math:`\sqrt{2k}`, so that :math:`\|z z^\top\|_F \le 2k` and two such matrices differ by
-    at most :math:`2\sqrt2\, k`; the released upper triangle, by its off-diagonal entries alone, by 2k. Eigenvalues are
-    drawn to their bulk, those within the noise wholly.
+    at most :math:`2\sqrt2\, k`; the released upper triangle, by its off-diagonal entries alone, by 2k. What clipping
+    takes from normal covariates is given back. Eigenvalues are drawn to their bulk, those within the noise wholly.
     """
     n, k = z.shape
     z = z * (math.sqrt(2 * k) / z.norm(dim=1, keepdim=True).clamp_min(math.sqrt(2 * k)))
     row, column = torch.triu_indices(k, k, 1)
     products = (z.T @ z)[row, column]
     sensitivity = 2 * k + 2 * k * summation_error(n, 2.0 * k)
-    upper = steps.release("correlations", products, sensitivity) / n
+    upper = steps.release("correlations", products, sensitivity) / (n * _unclipped(k))
     matrix = torch.eye(k, dtype=torch.float64)
     matrix[row, column] = matrix[column, row] = upper.clamp(-0.98, 0.98)
     value, vector = torch.linalg.eigh(matrix)
@@ -82,6 +83,11 @@ def private_rotation(z: Tensor, steps: NoisySteps) -> Tensor | None:
     if not bool((off.abs() > 1e-9).any()):
         return None
     return vector @ ((middle + off).clamp_min(0.05) ** -0.5).diag() @ vector.T
+
+
+def _unclipped(k: int) -> float:
+    """Return the share of |z|^2 that clipping at 2k leaves, were z standard normal: what off-diagonal entries keep."""
+    return float(scipy.stats.chi2.cdf(2 * k, k + 2) + 2 * scipy.stats.chi2.sf(2 * k, k))
 
 
 def private_curvatures(

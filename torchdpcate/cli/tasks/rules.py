@@ -97,6 +97,12 @@ class Rules(TaskSpec):
         tunes = budget is not None and self.config.tune is not None
         return instantiate(self.config.tune, _convert_="all")(rule) if tunes else rule
 
+    @property
+    def mechanism_name(self) -> str:
+        """See ``TaskSpec``."""
+        rule: Any = getattr(self.learner, "learner", self.learner)
+        return str(rule.mechanism)
+
     def size(self) -> int:
         """Return the numbers of theta and its feature map."""
         domain = self.study.domain
@@ -186,7 +192,7 @@ class Rules(TaskSpec):
         from torchdpcate.evaluation.rules import policy_value
 
         records = self.study.records
-        propensity, decisions = self._fitted.weights_.of(records), self._decisions(records.x)
+        propensity, decisions = self._fitted.propensity_of(records), self._decisions(records.x)
         if propensity is None:
             return dict.fromkeys(f"value{name}" for name in decisions)
         values = {name: policy_value(d, records.a, records.y, propensity) for name, d in decisions.items()}

@@ -1,0 +1,87 @@
+"""Noisy Newton points against closed forms and dense fits."""
+
+import math
+
+import pytest
+import torch
+
+from tests.composition.test_summaries import noisy_steps
+from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LogisticFit
+from torchdpcate.composition.noisy_newton import NoisyNewton
+from torchdpcate.composition.shares import Shares
+from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
+
+N, P = 3_000, 4
+
+
+def problem(seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    psi = torch.randn(N, P, generator=generator, dtype=torch.float64)
+    weight = 1 / psi.norm(dim=1)
+    y = psi @ torch.tensor([0.5, -0.2, 0.0, 0.1]).double() + 0.3 * torch.randn(N, generator=generator).double()
+    return psi, weight, y
+
+
+def plan(scaling, ridge=0.0, steps=60):
+    return FitPlan("fit", scaling, torch.full((P,), ridge, dtype=torch.float64), steps, steps // 5, 0.2, 0.25)
+
+
+def without_noise():
+    return NoisySteps(FitSession(NoiseSource.fixed(0)), Shares(math.inf, {"fit": 1.0}))
+
+
+@pytest.mark.parametrize("kind", ["huber", "logistic"])
+def test_gradients_are_those_of_the_loss_and_bounded(kind):
+    psi, weight, y = problem()
+    fit = HuberFit(psi, weight, y, 0.4) if kind == "huber" else LogisticFit(psi, weight, (y > 0).double(), 1.0)
+
+    def value(theta):
+        r = psi @ theta - fit.targets
+        if kind == "huber":
+            each = torch.where(r.abs() < 0.4, r.square() / 2, 0.4 * r.abs() - 0.08)
+        else:
+            each = torch.nn.functional.softplus(psi @ theta) - fit.targets * (psi @ theta)
+        return (weight * each).sum()
+
+    theta = torch.tensor([0.1, 0.2, -0.3, 0.4]).double()
+    assert torch.allclose(fit.gradient(theta), torch.func.grad(value)(theta))
+    if kind == "logistic":
+        assert torch.allclose(fit.hessian(theta), torch.func.hessian(value)(theta))
+    each = (weight * fit.pulls(psi @ theta)).abs() * psi.norm(dim=1)
+    assert each.max() <= fit.slope * (1 + 1e-12)
+
+
+def test_without_privacy_the_fit_is_the_dense_solution():
+    psi, weight, y = problem()
+    ridge = 5.0
+    found = NoisyNewton().solve(HuberFit(psi, weight, y, 1e6), plan(torch.ones(P).double(), ridge), without_noise())
+    dense = torch.linalg.solve(psi.T @ (weight[:, None] * psi) + ridge * torch.eye(P), psi.T @ (weight * y))
+    assert torch.allclose(found, dense, atol=1e-6)
+
+
+def test_the_noise_is_that_of_one_newton_step():
+    """With P = H, diagonal, the coefficients are the solution plus N(0, (2 slope / mu)^2 / (.8 H^2)): 400 runs."""
+    psi = torch.eye(P, dtype=torch.float64).repeat(50, 1)
+    fit = HuberFit(psi, torch.ones(200).double(), torch.zeros(200).double(), 1e3)
+    mu, runs = 2.0, 400
+    expected = 2e3 / mu / 50 / math.sqrt(0.8)
+    found = []
+    for seed in range(runs):
+        steps = noisy_steps(mu, 200, "fit")
+        object.__setattr__(steps.session, "noise", NoiseSource.fixed(seed))
+        found.append(NoisyNewton().solve(fit, plan(torch.full((P,), 50.0).double(), steps=20), steps))
+    values = torch.stack(found)
+    assert values.mean().abs() < 6 * expected / math.sqrt(runs * P)
+    # a chi-square of 1,600 numbers: its relative sd is .035, six of them
+    assert abs(values.square().mean().item() / expected**2 - 1) < 6 * math.sqrt(2 / (runs * P))
+
+
+def test_the_steps_cost_what_their_share_says():
+    psi, weight, y = problem()
+    steps = noisy_steps(0.5, N, "fit")
+    NoisyNewton().solve(HuberFit(psi, weight, y, 1.0), plan(torch.full((P,), 1_000.0).double()), steps)
+    assert steps.session.ledger is not None
+    precision = sum(entry.count / entry.event.noise_multiplier**2 for entry in steps.session.ledger.entries)
+    assert math.sqrt(precision) == pytest.approx(0.5, rel=1e-8)

@@ -1,0 +1,88 @@
+"""The public plan: shares, rungs, expected noise."""
+
+import math
+
+import pytest
+import torch
+from scipy.optimize import minimize
+
+from torchdpcate import Domain, PrivacyBudget
+from torchdpcate.composition.constants import PlanConstants
+from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.shares import Shares, total_mu
+from torchdpcate.composition.water_filling import expected_error, water_filling
+from torchdpcate.errors import InputError
+from torchdpcate.privacy.accounting import compose
+
+ONE = PrivacyBudget(1.0, 1e-5)
+
+
+@pytest.mark.parametrize(("epsilon", "mu"), [(0.5, 0.1422105587), (1.0, 0.2680511232), (4.0, 0.9249308976)])
+def test_mu_of_a_budget(epsilon, mu):
+    assert total_mu(PrivacyBudget(epsilon, 1e-5)) == pytest.approx(mu, abs=1e-10)  # composed_estimator
+
+
+def test_energies_minimise_the_expected_error():
+    prior, noise = torch.tensor([0.3, 0.1, 0.02, 0.001], dtype=torch.float64), 0.01
+    constant, energies = water_filling(prior, noise)
+    assert constant + energies.sum().item() == pytest.approx(1)
+
+    def error(logits):
+        e = torch.softmax(torch.from_numpy(logits), 0)
+        return float(noise / e[0] + (prior * noise / (prior * e[1:] + noise)).sum())
+
+    found = minimize(error, torch.zeros(5).double().numpy(), tol=1e-12)
+    assert sum(expected_error(prior, noise)) == pytest.approx(found.fun, rel=1e-5)
+    assert sum(expected_error(prior, noise)) <= found.fun * (1 + 1e-9)
+
+
+def test_shares_spend_all_of_the_budget_and_no_more():
+    for known in (False, True):
+        for n in (200, 1_500, 16_000, 10**6):
+            plan = ComposedPlan(n, ONE, 40, known_propensity=known)
+            assert math.fsum(plan.shares.shares.values()) == pytest.approx(1)
+            events = [(plan.shares.event(step), 1) for step in plan.shares.shares if step != "screening"]
+            assert compose(events, 1e-5) <= 1.0
+            assert ("propensity" in plan.shares.shares) == (not known)
+
+
+def test_steps_of_one_share_compose_to_it():
+    shares = Shares(0.7, {"a": 0.3})
+    whole = compose([(shares.event("a"), 1)], 1e-6)
+    parts = compose([(shares.event("a", 0.2, 9), 9), (shares.event("a", 0.8, 31), 31)], 1e-6)
+    assert parts == pytest.approx(whole, rel=1e-9)
+
+
+def test_the_rung_rises_with_records_and_budget():
+    rungs = [ComposedPlan(n, ONE, 6).rung for n in (100, 1_000, 100_000)]
+    assert rungs[0] == "constant"
+    assert rungs[-1] == "additive"
+    order = [("constant", "linear", "additive").index(rung) for rung in rungs]
+    assert order == sorted(order)
+    assert ComposedPlan(100_000, ONE, 6, constant_only=True).rung == "constant"
+
+
+def test_expected_noise_falls_and_is_in_outcome_units():
+    noise = [ComposedPlan(n, ONE, 6).planned_noise(12.0) for n in (500, 2_000, 8_000, 32_000)]
+    assert noise == sorted(noise, reverse=True)
+    plan = ComposedPlan(2_000, ONE, 6)
+    assert plan.planned_noise(24.0) == pytest.approx(2 * plan.planned_noise(12.0))
+    assert plan.planned_noise(1e9, scale=1.0) == pytest.approx(plan.expected_error)
+
+
+def test_a_plan_follows_from_the_facts_of_its_statement():
+    domain = Domain([0.0] * 20, [1.0] * 20, 0.0, 5.0, overlap=0.1)
+    plan = ComposedPlan.of(3_000, ONE, domain, constants=PlanConstants(spike=0.6, most=5))
+    again = ComposedPlan.from_facts(plan.facts(), 3_000, domain)
+    assert again == plan
+    assert again.shares == plan.shares
+
+
+def test_delta_of_zero_is_refused():
+    with pytest.raises(InputError, match="delta = 0"):
+        ComposedPlan(500, PrivacyBudget(1.0, 0.0), 3)
+
+
+def test_shares_above_one_are_refused():
+    with pytest.raises(InputError, match="shares"):
+        Shares(1.0, {"a": 0.7, "b": 0.5})
