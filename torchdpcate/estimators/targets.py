@@ -1,12 +1,13 @@
 """Which target is worth asking: planned noise of a number, of subgroups, of a rule and of a function."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torchdpcate.data.schema import Categorical, TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.base import PrivateEstimator
+from torchdpcate.estimators.cate.planned import ASKED
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.privacy.budget import PrivacyBudget
 
@@ -75,8 +76,14 @@ def planned_targets(schema: TableSchema, n: int, budget: PrivacyBudget) -> list[
             lambda: SubgroupEffects(schema, budget, subgroups=[cuts]).expected_noise(n),
         ),
         _target("a treatment rule", "owl" if known else "two_stage_rule", rule),
-        _target("the effect as a function", "cate", lambda: RLearner(schema, budget).expected_noise(n)),
+        _function(_target("the effect as a function", "cate", lambda: RLearner(schema, budget).expected_noise(n))),
     ]
+
+
+def _function(target: Target) -> Target:
+    """Return the target with what the plan asks for: it may be a constant."""
+    asked = [remark.removeprefix(ASKED) for remark in target.noise.remarks] if target.noise else []
+    return replace(target, name=f"{target.name} ({asked[0]})") if asked else target
 
 
 def _partition(schema: TableSchema) -> tuple[str, dict[str, Any]]:
