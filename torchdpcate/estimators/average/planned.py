@@ -53,4 +53,6 @@ def planned_sums(
     found = estimator.planned(typical_records(facts, treated), facts, epsilons)
     if found is None:
         return None
-    return math.inf if bool(found.noise_dominated[0]) else found.noise[0].item()
+    # a denominator that noise dominates still is at least what public weights make it, where there is such a bound
+    bounded = estimator.centred and facts.estimand.size_range[0] > 0
+    return math.inf if bool(found.noise_dominated[0]) and not bounded else found.noise[0].item()
