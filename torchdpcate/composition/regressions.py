@@ -20,6 +20,7 @@ _INTERCEPT = 2.0  # prior standard deviation of the logit's constant
 _OUTCOME_PRIOR, _PROPENSITY_PRIOR, _EFFECT_PRIOR = 2.0, 3.0, 4.0  # variances over planned ones: weak ridges
 _CLIPPED, _LOGISTIC = 0.5, 0.2  # variance of a record's pull, in squared bounds
 _EFFECT_CLIPPED = 0.6
+_INTERVAL_RIDGE = 0.1  # of the effect's ridge: intervals undo it to first order alone
 _WANDERING = 1.1  # variance of what is released over that of the late steps' noise: the warm steps' share is lost
 
 
@@ -123,6 +124,8 @@ class Regressions:
         d = private_curvatures(psi, weight * pi * (1 - pi), planned, 0.5, "effect curvatures", self.steps)
         noise, curvature, sampling = _effect_noise(plan, d, scale)
         ridge = (noise**2 + sampling) / (curvature * _prior(regression, _EFFECT_PRIOR * scale**2, math.inf))
+        if plan.intervals:
+            ridge = ridge * _INTERVAL_RIDGE
         g = psi * treatment[:, None]
         fit, asked = HuberFit(g, weight, residual, scale), self._asked("effect", curvature, ridge)
         solution = self.solver.solution(fit, asked, self.steps)
