@@ -19,6 +19,7 @@ from torchdpcate.release.statement import PrivacyStatement
 
 RECORDS = "records"
 _SPENT = 1e-6  # how well shares of mu^2 must agree, relatively: events are a little less than their share
+_ROUGHLY = 2.0  # a noisy matrix may be this much larger than any without noise
 _LARGEST_ROTATION = 0.05**-0.5  # eigenvalues of correlations are at least .05
 
 
