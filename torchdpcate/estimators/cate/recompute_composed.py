@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 import torch
 
+from torchdpcate.composition.interval_events import law_of
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.records import LEAST_SCALE
+from torchdpcate.composition.records import LEAST_SCALE, propensity_bounds
 from torchdpcate.composition.regressions import HEAD_CURVATURE, effect_variances, shrunk
 from torchdpcate.composition.summaries import LEAST_VARIANCE
 from torchdpcate.estimators.cate.recompute import LEARNERS, is_learner
@@ -18,6 +19,7 @@ from torchdpcate.release.statement import PrivacyStatement
 
 RECORDS = "records"
 _SPENT = 1e-6  # how well shares of mu^2 must agree, relatively: events are a little less than their share
+_ROUGHLY = 2.0  # a noisy matrix may be this much larger than any without noise
 _LARGEST_ROTATION = 0.05**-0.5  # eigenvalues of correlations are at least .05
 
 
@@ -25,8 +27,9 @@ def composed_problems(release: ComposedRelease | QueryRelease, mechanism: str) -
     """Return problems of a composition's release that claims something.
 
     Its plan follows from n, domain, budget and constants; every charge from the plan; features and energies from plan
-    and schema; the coefficients from estimates, curvatures and scale. Those, and the standardisation, are released
-    numbers, of which only bounds are known, and of the scale the public grid of the bisection.
+    and schema; the coefficients from estimates, curvatures and scale; the law of intervals from its numbers. Those, and
+    the standardisation, are released numbers, of which only bounds are known, and of the scale the public grid of the
+    bisection.
 
     Args:
         release: The release.
@@ -46,6 +49,7 @@ def composed_problems(release: ComposedRelease | QueryRelease, mechanism: str) -
     if isinstance(release, ComposedRelease):
         yield from _summaries(release, plan)
         yield from _effect(release, plan)
+        yield from _intervals(release, plan)
     elif release.noise_scales is not None or release.head or release.nuisances is not None:
         yield "it holds noise scales, a kernel or nuisances, which no composition releases"
     elif not bool((release.answers.abs() <= release.domain.outcome_range).all()):
@@ -125,3 +129,19 @@ def _effect(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
     needed = shrunk(regression, estimates, estimates, variances, release.scale, spike)
     if not torch.allclose(release.theta, needed, rtol=1e-6, atol=1e-9 * release.scale):
         yield "its coefficients do not follow from its estimates, curvatures and scale"
+
+
+def _intervals(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
+    """Problems of what intervals rest on."""
+    law, numbers = release.law, release.numbers
+    if (law is not None) is not plan.intervals or (numbers is not None) is not plan.intervals:
+        yield "it holds what intervals rest on though its plan does not ask for it, or the other way round"
+    elif law is not None and numbers is not None:
+        domain = release.domain
+        bounds = propensity_bounds(domain)
+        needed = law_of(numbers, release.basis, release.scale, bounds, domain.outcome_range, plan).tensors()
+        stated = law.tensors()
+        for name, tensor in needed.items():
+            size = 1e-6 * float(tensor.abs().max())
+            if tensor.shape != stated[name].shape or not torch.allclose(stated[name], tensor, rtol=1e-6, atol=size):
+                yield f"its law of intervals does not follow from its numbers: {name}"
