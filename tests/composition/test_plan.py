@@ -67,7 +67,10 @@ def test_expected_noise_falls_and_is_in_outcome_units():
     assert noise == sorted(noise, reverse=True)
     plan = ComposedPlan(2_000, ONE, 6)
     assert plan.planned_noise(24.0) == pytest.approx(2 * plan.planned_noise(12.0))
-    assert plan.planned_noise(1e9, scale=1.0) == pytest.approx(plan.expected_error)
+    assert plan.planned_noise(1e9, scale=1.0) == pytest.approx(plan.noise)
+    constant = plan.constant()
+    unit = 2 / (constant.shares.of("effect") * 2_000 * constant.inside * 0.3)  # sensitivity over curvature
+    assert constant.noise == pytest.approx(1.3 * unit)
 
 
 def test_a_plan_follows_from_the_facts_of_its_statement():

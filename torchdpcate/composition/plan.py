@@ -224,15 +224,27 @@ class ComposedPlan:
         """Expected root mean squared error of the effect that noise and prior leave, in residual scales S."""
         return math.sqrt(self.effect().error)
 
+    @property
+    def noise(self) -> float:
+        r"""Standard deviation of the effect's noise before it is shrunk, in residual scales S; public.
+
+        .. math:: 1.3\, \sigma \Big(\sum_j 1/e_j\Big)^{1/2}
+
+        over records like those that were fitted; the factor is for the nuisances' noise, and for propensities away
+        from one half (``experiments/defaults/noise.py``).
+        """
+        regression = self.effect()
+        return _NUISANCES * math.sqrt(regression.noise * float((1 / regression.basis.energies).sum()))
+
     def planned_noise(self, outcome_range: float, scale: float | None = None) -> float:
-        """Return the error to expect of the effect, in outcome units; public.
+        """Return the noise to expect of the effect before it is shrunk, in outcome units; public.
 
         Args:
             outcome_range: Of the domain.
-            scale: Residual scale S in outcome units, if anything public is known of it; None takes a twelfth of the
-                range.
+            scale: Residual scale S in outcome units, if anything public is known of it; None takes a fourteenth of the
+                range, which may be off by a factor of three.
         """
-        return self.expected_error * (outcome_range * RESIDUAL_SCALE if scale is None else scale)
+        return self.noise * (outcome_range * _SCALE if scale is None else scale)
 
     def constant(self) -> "ComposedPlan":
         """Return the same plan with the effect as one number."""
