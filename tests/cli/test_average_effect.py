@@ -134,7 +134,7 @@ def test_summaries_tell_effects_apart(trained):
 def test_the_curator_keeps_settings_in_use_and_estimates_that_were_not_released(trained):
     folder = trained("balancing") / "curator"
     config = yaml.safe_load((folder / "config.yaml").read_text())
-    assert set(config) == {"task", "data", "effect", "features", "privacy", "seed", "run_dir"}
+    assert set(config) == {"task", "data", "effect", "features", "privacy", "seed", "run_dir", "force"}
     assert {"nuisance", "trainer"} < set(yaml.safe_load((trained("doubly robust") / "curator/config.yaml").read_text()))
     table, found = pd.read_csv(folder / "estimates.csv", index_col=0), summary(trained("balancing"))
     assert table["value"].tolist() == [
@@ -190,7 +190,7 @@ def test_an_estimate_without_an_interval_says_so(tmp_path, capsys):
 
 def test_noise_that_swamps_the_denominator_is_said(tmp_path, capsys):
     # the denominator exceeds three scales of its noise by chance in 2.5 of 100 runs: not with this noise
-    words = ["data.n=60", "effect.estimand=ATT", "privacy.epsilon=0.05", "privacy.noise_seed=1"]
+    words = ["data.n=60", "effect.estimand=ATT", "privacy.epsilon=0.05", "privacy.noise_seed=1", "force=true"]
     assert main(["train", *SMALL, *words, f"run_dir={tmp_path / 'r'}"]) == 0
     shown = capsys.readouterr()
     assert shown.err.count("warning: the denominator of the estimate is dominated by privacy noise") == 1

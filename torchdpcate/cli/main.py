@@ -21,11 +21,20 @@ Train and release. Hydra overrides choose everything; -m sweeps over comma-separ
   torchdpcate train data.n=3000 privacy.epsilon=2 run_dir=my_run
   torchdpcate train data=table data.path=FILE data.domain=DOMAIN.yaml
   torchdpcate train second_stage=neural release=queries mechanism=influence
-  torchdpcate train task=owl data=table data.path=FILE data.domain=DOMAIN.yaml weights.propensity=0.5
+  torchdpcate train task=owl data=table data.path=FILE data.domain=DOMAIN.yaml
   torchdpcate train task=policy_selection policies.path=FILE.yaml data=table data.path=FILE data.domain=DOMAIN.yaml
   torchdpcate train task=average_effect data=table data.path=FILE data.domain=DOMAIN.yaml privacy.delta=0
   torchdpcate train -m seed=0,1,2 privacy.epsilon=0.5,1,4
   torchdpcate train --cfg job          show the configuration and stop
+"""
+_PLAN_HELP = """usage: torchdpcate plan [n=NUMBER] [precision=NUMBER] [GROUP=CHOICE | KEY=VALUE ...]
+
+The noise to expect of train with the same words, in outcome units, by public facts: no record is read, nothing spent.
+  torchdpcate plan data.n=3000 privacy.epsilon=0.5
+  torchdpcate plan task=average_effect data=table data.path=FILE data.domain=DOMAIN.yaml n=4000 precision=0.05
+  n=NUMBER          records (data=table: needed, for the table is not read; n=metadata asks a parquet file's metadata)
+  precision=NUMBER  noise that is wanted, for the least n and the least epsilon
+  run_dir=FOLDER    write plan.json and plan.png
 """
 
 
@@ -60,7 +69,9 @@ def _command(words: list[str]) -> None:
     # Hydra has its own grammar, so its words never pass through argparse.
     if words[:1] == ["train"] and words[1:] in (["-h"], ["--help"]):
         print(_TRAIN_HELP, end="")
-    elif words[:1] in (["train"], ["audit"]):
+    elif words[:1] == ["plan"] and words[1:] in (["-h"], ["--help"]):
+        print(_PLAN_HELP, end="")
+    elif words[:1] in (["train"], ["plan"], ["audit"]):
         _call(words[0], words[1:])
     else:
         given = vars(_parser().parse_args(words))
@@ -72,6 +83,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands.add_parser("train", help="train and release (see torchdpcate train --help)", add_help=False)
+
+    commands.add_parser("plan", help="noise to expect, no record read (see torchdpcate plan --help)", add_help=False)
 
     predict = commands.add_parser("predict", help="effects or decisions of a release at the rows of a table")
     predict.add_argument("release", help="release file")

@@ -20,7 +20,7 @@ _ELSEWHERE = ("config_dir", "config_path", "config_name", "experimental_rerun")
 _OPEN = ("effect.shares",)  # settings by names of the user's choice, which the class that reads them checks
 _HYDRA = "hydra"  # Hydra's own settings, which it checks itself
 _NEAREST, _LIKE = 3, 0.6
-_NUISANCES_OF_ALL_RECORDS = ("auto", "additive")
+_NUISANCES_OF_ALL_RECORDS = ("auto", "additive", "wide_and_deep")
 _SECOND_STAGE, _ON_ALL_RECORDS, _ON_TWO_BLOCKS = "second_stage", "adaptive", "linear"
 
 

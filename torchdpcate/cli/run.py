@@ -1,6 +1,7 @@
 """What the runs of every task have in common: noise, warnings, the release's folder, the summary, what is printed."""
 
 import json
+import math
 import shutil
 import sys
 import time
@@ -26,6 +27,7 @@ from torchdpcate.cli.words import settings
 from torchdpcate.data.generated import GeneratedStudy
 from torchdpcate.data.study import StreamedStudy, Study
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
@@ -54,14 +56,18 @@ def run(task: TaskSpec, config: DictConfig, folder: Path) -> None:
         InputError: A user's mistake.
     """
     start = time.perf_counter()
-    budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
-    if OmegaConf.select(config, "queries.count", default=1) < 1:
-        raise InputError(f"queries.count = {config.queries.count}: ask for at least one query")
-    task.folder, task.config = folder, task.checked(config).copy()
-    OmegaConf.resolve(task.config)
+    task.folder = folder
+    configure(task, config)
     task.study = task.load()
+    budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
     task.learner = task.make(budget, noise=noise_source(config), ledger_path=folder / "curator" / "ledger.json")
     task.check()
+    planned = task.noise_of(task.learner, task.n)
+    # fixed noise protects nobody, so that no budget is named beside it
+    size = planned.line if config.privacy.noise_seed is None else planned.size
+    print(f"plan: {size}; of {planned.of}", flush=True)
+    if planned.feasible is False and not config.force:
+        raise InputError(refusal(planned))
     if task.study.queries is not None:
         task.study.domain.check_covariates(task.study.queries, "query")
     _warn(config, task.study)
@@ -73,12 +79,40 @@ def run(task: TaskSpec, config: DictConfig, folder: Path) -> None:
             task.release = told_of_sweep(task.released())
     write_release(task.release, place)
 
-    summary = {**_summary(task), **task.choices(), **task.results()}
+    summary = {
+        **_summary(task),
+        "planned_noise": planned.to_dict()["expected_noise"],
+        **task.choices(),
+        **task.results(),
+    }
     write_curator(task.config, task.facts(), {**record_numbers(task.study), **task.secrets()}, folder / "curator")
     task.write(summary)
     _finish(task, summary, start)
     for line in task.closing(summary):
         print(line)
+
+
+def configure(task: TaskSpec, config: DictConfig) -> None:
+    """Give a task its configuration; refuse a budget, or what no class below would ever see.
+
+    Raises:
+        InputError: Such a setting.
+    """
+    PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
+    if OmegaConf.select(config, "queries.count", default=1) < 1:
+        raise InputError(f"queries.count = {config.queries.count}: ask for at least one query")
+    task.config = task.checked(config).copy()
+    OmegaConf.resolve(task.config)
+
+
+def refusal(planned: PlannedNoise) -> str:
+    """Return why nothing is trained where noise is planned to exceed the outcome's range, in one line."""
+    size = f"{planned.value:.3g}" if math.isfinite(planned.value) else "too large for any answer"
+    return (
+        f"planned noise {size} (outcome units) of {planned.of} exceeds the outcome's range of "
+        f"{planned.outcome_range:.4g} at n = {planned.n:,}, epsilon = {planned.budget.epsilon:.4g}: torchdpcate plan "
+        "shows what n or epsilon would do, and which target is worth asking; force=true trains all the same"
+    )
 
 
 def noise_source(config: DictConfig) -> NoiseSource:

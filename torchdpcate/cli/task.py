@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor
 
-    from torchdpcate.data.study import StreamedStudy, Study
+    from torchdpcate.data.study import PublicStudy, StreamedStudy, Study
+    from torchdpcate.estimators.planned_noise import PlannedNoise
     from torchdpcate.privacy.budget import PrivacyBudget
     from torchdpcate.release.release import Release
 
@@ -83,7 +84,7 @@ class TaskSpec(ABC):
     shown: ClassVar[Mapping[str, str]]
 
     config: DictConfig
-    study: "Study | StreamedStudy"
+    study: "Study | StreamedStudy | Any"
     folder: Path
     learner: Any
     release: "Release"
@@ -108,6 +109,13 @@ class TaskSpec(ABC):
         """Return the data."""
         return instantiate(self.config.data).load()
 
+    def public(self) -> "PublicStudy":
+        """Return what is public of the data, for a plan: no record is read."""
+        source = instantiate(self.config.data)
+        if hasattr(source, "refuse_stream"):
+            source.refuse_stream()
+        return source.public()
+
     @abstractmethod
     def make(self, budget: "PrivacyBudget | None", **rest: Any) -> Any:
         """Return the learner, not fitted.
@@ -119,7 +127,27 @@ class TaskSpec(ABC):
 
     def check(self) -> None:
         """Refuse what can be refused before anything is spent."""
-        self.learner.check(self.study.records.n)
+        self.learner.check(self.n)
+
+    @property
+    def n(self) -> int:
+        """Number of records, public."""
+        assert self.study.n is not None
+        return self.study.n
+
+    @property
+    def mechanism_name(self) -> str:
+        """What the mechanism of the release is called."""
+        return str(self.learner.mechanism)
+
+    def noise_of(self, learner: Any, n: int) -> "PlannedNoise":
+        """Return the noise to expect of a learner's release of n records; no record is looked at.
+
+        Args:
+            learner: As ``make`` returns it.
+            n: Number of records.
+        """
+        return learner.expected_noise(n)
 
     def size(self) -> int:
         """Return more numbers than the release can hold, as far as is known: asked before the fit, and after it."""

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from itertools import takewhile
@@ -30,31 +30,45 @@ def train(overrides: Sequence[str]) -> None:
     Raises:
         InputError: A user's mistake in the configuration or the data.
     """
-    failures: list[Exception] = []
     runs: list[tuple[Path, bool]] = []
+    try:
+        composed("train", overrides, lambda config: _job(config, runs))
+    finally:
+        if len(runs) > 1:
+            from torchdpcate.cli.sweep_total import say_total
+
+            say_total(runs)
+
+
+def composed(command: str, overrides: Sequence[str], job: Callable[[DictConfig], None]) -> None:
+    """Compose the configuration of command-line words, once or for every point of a sweep, and do a job with it.
+
+    Args:
+        command: Name of the command.
+        overrides: Hydra's command-line words.
+        job: What is done with a configuration.
+
+    Raises:
+        InputError: A user's mistake in the words, or of the job.
+    """
+    failures: list[Exception] = []
     process = os.getpid()
 
-    def job(config: DictConfig) -> None:
+    def guarded(config: DictConfig) -> None:
         try:
-            _job(config, runs)
+            job(config)
         except Exception as error:
             # Hydra would print lines of its own; a launcher's worker process has no other way to report.
             if os.getpid() != process:
                 raise
             failures.append(error)
 
-    main = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(job)
+    main = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(guarded)
     # Hydra reads its words from sys.argv, and hides errors unless HYDRA_FULL_ERROR is set.
     words = [_quoted(word) for word in _sweep_folder(with_second_stage(new_words(overrides)))]
-    given = mock.patch.object(sys, "argv", ["torchdpcate train", *sweep_words(words)])
+    given = mock.patch.object(sys, "argv", [f"torchdpcate {command}", *sweep_words(words)])
     with checked_overrides(words), given, mock.patch.dict(os.environ, {"HYDRA_FULL_ERROR": "1"}):
-        try:
-            main()
-        finally:
-            if len(runs) > 1:
-                from torchdpcate.cli.sweep_total import say_total
-
-                say_total(runs)
+        main()
     if failures:
         raise failures[0]
 
@@ -87,12 +101,12 @@ def _job(config: DictConfig, runs: list[tuple[Path, bool]]) -> None:
     """Run the task, after its folder and kind of data were noted."""
     from torchdpcate.cli.run import is_generated, run  # late: a mistake in the words needs none of what it imports
 
-    folder = _run_folder(config)
+    folder = run_folder(config)
     runs.append((folder, is_generated(config)))
     run(hydra.utils.instantiate(config.task), config, folder)
 
 
-def _run_folder(config: DictConfig) -> Path:
+def run_folder(config: DictConfig) -> Path:
     """Return the folder of this run, which must not exist yet.
 
     Raises:

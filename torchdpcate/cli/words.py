@@ -8,6 +8,7 @@ from omegaconf import DictConfig
 # Elsewhere in a summary, or of no consequence for what is released.
 _ELSEWHERE = {
     "task", "data", "data.n", "data.stream", "learner", "release", "mechanism", "privacy.epsilon", "seed", "run_dir",
+    "force",
 }  # fmt: skip
 _IDLE = ("trainer", "figure", "hydra")
 

@@ -7,7 +7,9 @@ __getattr__, __dir__, __all__ = exports(
     {
         "constants": ["PlanConstants"],
         "settings": ["AdaptiveSecondStage"],
+        "lightning_fit": ["LightningFit"],
         "noisy_newton": ["NoisyNewton"],
+        "nuisances": ["Additive", "Auto", "WideAndDeep"],
         "plan": ["ComposedPlan"],
         "shares": ["Shares", "total_mu"],
         "shrinkage": ["EmpiricalBayes"],

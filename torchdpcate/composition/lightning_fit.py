@@ -57,11 +57,8 @@ class LightningFit(Solver):
             return exact_solution(fit, plan.ridge)
         from torchdpcate.composition.lightning_steps import LinearLayer, full_batches, train
 
-        late = plan.steps - plan.warm
-        events = [(steps.pay(plan.step, plan.warm_share, plan.warm), plan.warm)] if plan.warm else []
-        events += [(steps.pay(plan.step, 1 - plan.warm_share, late), late)]
         points = NewtonPoints(plan)
         module = LinearLayer(fit, points)
-        plans = [full_batches(event, count, *fit.predictors.shape) for event, count in events]
+        plans = [full_batches(event, count, *fit.predictors.shape) for event, count in plan.pay(steps)]
         train(module, (fit.predictors, fit.weights, fit.targets), plans, steps.session.noise, self.trainer, self.mode)
         return points.solution

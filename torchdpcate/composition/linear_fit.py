@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.privacy.events import GaussianEvent
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +106,14 @@ class FitPlan:
     warm: int
     warm_share: float
     size: float
+
+    def pay(self, steps: NoisySteps) -> list[tuple[GaussianEvent, int]]:
+        """Charge all steps, and return the event of a warm one and of a later one, each with how many there are."""
+        late = self.steps - self.warm
+        if not self.warm:
+            return [(steps.pay(self.step, count=late), late)]
+        warm = steps.pay(self.step, self.warm_share, self.warm)
+        return [(warm, self.warm), (steps.pay(self.step, 1 - self.warm_share, late), late)]
 
 
 class Solution(NamedTuple):

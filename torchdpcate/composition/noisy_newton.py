@@ -37,13 +37,11 @@ class NoisyNewton(Solver):
         if not steps.private:
             return exact_solution(fit, plan.ridge)
         n, p = fit.predictors.shape
-        late = plan.steps - plan.warm
-        events = [steps.pay(plan.step, plan.warm_share, plan.warm)] * plan.warm
-        events += [steps.pay(plan.step, 1 - plan.warm_share, late)] * late
         sensitivity = 2 * fit.slope + math.sqrt(p) * summation_error(n, fit.slope)
         points = NewtonPoints(plan)
-        for event in events:
-            points.step(steps.noisy_gradient(fit.gradient(points.theta), sensitivity, event))
+        for event, count in plan.pay(steps):
+            for _ in range(count):
+                points.step(steps.noisy_gradient(fit.gradient(points.theta), sensitivity, event))
         return points.solution
 
 

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from torchdpcate.composition.interval_events import EffectRecords, private_effect_law
 from torchdpcate.composition.linear_fit import Solver
+from torchdpcate.composition.nuisances import ComposedNuisance
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.regressions import FittedEffect, Regressions
 from torchdpcate.composition.screening import private_screening
@@ -50,6 +51,7 @@ def fit_composition(
     solver: Solver,
     two_levels: Sequence[bool],
     known: Tensor | None = None,
+    nuisance: ComposedNuisance | None = None,
 ) -> ComposedFit:
     """Run the plan's steps on all records.
 
@@ -61,6 +63,7 @@ def fit_composition(
         solver: How regressions are solved.
         two_levels: Whether each covariate has two levels, public, [q].
         known: Known propensities of the records, [n]; None fits them.
+        nuisance: How nuisances are learnt; None takes their features, by ``solver``.
 
     Raises:
         BudgetError: The block cannot pay.
@@ -89,7 +92,7 @@ def fit_composition(
         if rotation is not None:
             standardisation = Standardisation(standardisation.mean, standardisation.sd, rotation)
             z, two_levels = standardisation(u), [False] * plan.kept
-    regressions = Regressions(plan, steps, tuple(two_levels), solver)
+    regressions = Regressions(plan, steps, tuple(two_levels), solver, nuisance)
     outcome = (centre + regressions.outcome(z, y, scale)).clamp(domain.outcome_low, domain.outcome_high)
     pi = regressions.propensity(z, a) if known is None else known
     residual = records.y - outcome

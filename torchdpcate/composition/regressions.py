@@ -8,6 +8,7 @@ from torch import Tensor
 
 from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LogisticFit, Solution, Solver
 from torchdpcate.composition.noisy_newton import NoisyNewton
+from torchdpcate.composition.nuisances import Additive, ComposedNuisance
 from torchdpcate.composition.plan import ComposedPlan, Regression
 from torchdpcate.composition.shrinkage import EmpiricalBayes
 from torchdpcate.composition.steps import NoisySteps
@@ -56,12 +57,14 @@ class Regressions:
         steps: Pays, and draws noise.
         two_levels: Whether each kept covariate has two levels.
         solver: How fits are solved.
+        nuisance: How outcome regression and propensity are learnt; None takes their features, by ``solver``.
     """
 
     plan: ComposedPlan
     steps: NoisySteps
     two_levels: tuple[bool, ...]
     solver: Solver = field(default_factory=NoisyNewton)
+    nuisance: ComposedNuisance | None = None
 
     def outcome(self, z: Tensor, y: Tensor, scale: float) -> Tensor:
         """Return m(x) = E[Y | x] at the records, [n], the curator's.
@@ -80,7 +83,7 @@ class Regressions:
         prior = _prior(regression, _OUTCOME_PRIOR * scale**2, math.inf)
         ridge = (noise**2 + _CLIPPED * plan.n * d * scale**2) / (curvature * prior)
         fit = HuberFit(psi, weight, y, scale)
-        return psi @ self._solved(fit, "outcome", curvature, ridge).to(psi.device)
+        return self._learnt("outcome").scores(fit, self._asked("outcome", curvature, ridge), z, self.steps)
 
     def propensity(self, z: Tensor, a: Tensor) -> Tensor:
         """Return pi(x) at the records, [n], within the overlap; the curator's."""
@@ -93,11 +96,14 @@ class Regressions:
         sampling = _LOGISTIC * plan.n * d
         constant = _INTERCEPT**2 / float(regression.basis.energies[0])
         ridge = (noise**2 + sampling) / (curvature * _prior(regression, _PROPENSITY_PRIOR, constant))
-        theta = self._solved(LogisticFit(psi, weight, a, 1.0), "propensity", curvature, ridge)
-        estimates = theta * (curvature + ridge) / curvature
         variances = (noise**2 + sampling) / curvature.square()
-        theta = shrunk(regression, theta, estimates, variances, 1.5, plan.constants.spike)
-        pi = torch.sigmoid(psi @ theta.to(psi.device))
+
+        def shrink(theta: Tensor) -> Tensor:
+            estimates = theta * (curvature + ridge) / curvature
+            return shrunk(regression, theta, estimates, variances, 1.5, plan.constants.spike)
+
+        fit, asked = LogisticFit(psi, weight, a, 1.0), self._asked("propensity", curvature, ridge)
+        pi = torch.sigmoid(self._learnt("propensity").scores(fit, asked, z, self.steps, shrink))
         return pi.clamp(plan.overlap, 1 - plan.overlap)
 
     def effect(self, z: Tensor, residual: Tensor, treatment: Tensor, pi: Tensor, scale: float) -> FittedEffect:
@@ -118,20 +124,20 @@ class Regressions:
         noise, curvature, sampling = _effect_noise(plan, d, scale)
         ridge = (noise**2 + sampling) / (curvature * _prior(regression, _EFFECT_PRIOR * scale**2, math.inf))
         g = psi * treatment[:, None]
-        solution = self._solution(HuberFit(g, weight, residual, scale), "effect", curvature, ridge)
+        fit, asked = HuberFit(g, weight, residual, scale), self._asked("effect", curvature, ridge)
+        solution = self.solver.solution(fit, asked, self.steps)
         theta = solution.coefficients
         estimates = theta * (curvature + ridge) / curvature
         variances = effect_variances(plan, d, scale)
         final = shrunk(regression, estimates, estimates, variances, scale, plan.constants.spike)
         return FittedEffect(regression, d, theta, estimates, variances, final, scale, solution)
 
-    def _solved(self, fit: HuberFit | LogisticFit, step: str, curvature: Tensor, ridge: Tensor) -> Tensor:
-        return self._solution(fit, step, curvature, ridge).coefficients
-
-    def _solution(self, fit: HuberFit | LogisticFit, step: str, curvature: Tensor, ridge: Tensor) -> Solution:
+    def _asked(self, step: str, curvature: Tensor, ridge: Tensor) -> FitPlan:
         plan, constants = self.plan, self.plan.constants
-        asked = FitPlan(step, curvature, ridge, plan.steps, plan.warm, constants.warm, constants.step_size)
-        return self.solver.solution(fit, asked, self.steps)
+        return FitPlan(step, curvature, ridge, plan.steps, plan.warm, constants.warm, constants.step_size)
+
+    def _learnt(self, step: str) -> ComposedNuisance:
+        return (self.nuisance or Additive(self.solver)).chosen(step, self.plan.size)
 
 
 def effect_variances(plan: ComposedPlan, curvatures: Tensor, scale: float) -> Tensor:

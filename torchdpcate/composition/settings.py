@@ -8,6 +8,7 @@ from torch import Tensor
 from torchdpcate.composition.constants import PlanConstants
 from torchdpcate.composition.linear_fit import Solver
 from torchdpcate.composition.noisy_newton import NoisyNewton
+from torchdpcate.composition.nuisances import Auto, ComposedNuisance
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
@@ -26,7 +27,8 @@ class AdaptiveSecondStage:
     Args:
         constant_only: Whether the effect is one number in any case.
         constants: Constants of the plan.
-        solver: How its regressions are solved.
+        solver: How its effect is solved.
+        nuisance: How its outcome regression and propensity are learnt.
         intervals: Whether to ask for the numbers that intervals rest on, about a fifth of mu^2: true, false, or
             ``auto``, which asks where the domain knows the propensity.
 
@@ -45,6 +47,7 @@ class AdaptiveSecondStage:
     constant_only: bool = False
     constants: PlanConstants = field(default_factory=PlanConstants)
     solver: Solver = field(default_factory=NoisyNewton)
+    nuisance: ComposedNuisance = field(default_factory=Auto)
     intervals: bool | str = "auto"
 
     def __post_init__(self) -> None:

@@ -90,6 +90,26 @@ def read_frame(
     return pd.concat(frames, ignore_index=True)
 
 
+def rows_in_metadata(paths: Any) -> int:
+    """Return the number of rows that parquet files say they have; nothing else of them is read.
+
+    Args:
+        paths: A path, or a list of paths.
+
+    Raises:
+        InputError: A file of another kind, or one that is missing or broken.
+    """
+    rows = 0
+    for path in [paths] if isinstance(paths, str | Path) else list(paths):
+        if file_kind(path) != "parquet":
+            raise InputError(f"data file {str(path)!r} is no parquet file, which counts its rows; give n=NUMBER")
+        if not os.path.isfile(path):
+            raise InputError(f"data file {str(path)!r} does not exist; check the path")
+        with _readable(path):
+            rows += stated_rows(arrow_path(path))
+    return rows
+
+
 def _check_stated(path: str | Path, done: int, most_rows: int, most_bytes: int) -> None:
     """Refuse a parquet file that says it has too many rows, before any is read."""
     if file_kind(path) == "parquet" and os.path.isfile(path):

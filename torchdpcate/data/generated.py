@@ -3,14 +3,14 @@
 from abc import abstractmethod
 from pathlib import Path
 
-from torch import Tensor
+from torch import LongTensor, Tensor
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.queries import read_queries
 from torchdpcate.data.records import CausalData, check_treatment
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_split
-from torchdpcate.data.study import Study, StudySource
+from torchdpcate.data.study import PublicStudy, Study, StudySource
 from torchdpcate.errors import InputError
 
 
@@ -79,11 +79,15 @@ class GeneratedStudy(StudySource):
     def _sample(self) -> CausalData:
         """Draw n samples from the seed."""
 
+    def public(self) -> PublicStudy:
+        """Return schema, number of records and as many public points as there are to be queries; nothing is drawn."""
+        schema, (train, _) = self.schema(), self._split()
+        points = read_queries(self.queries_path, schema) if self.queries_path else schema.grid(self.queries)
+        return PublicStudy(schema, self.name, len(train), points)
+
     def load(self) -> Study:
         """Draw the samples, and hold some out."""
-        if not isinstance(self.n, int) or self.n < 1:
-            raise InputError(f"data.n is {self.n}; give a positive integer")
-        train, held_out = public_split(self.n, self.train_fraction, self.seed, "held-out")
+        train, held_out = self._split()
         samples, schema = self._sample(), self.schema()
         if self.queries_path is None:
             queries = samples.x[held_out[: self.queries]]
@@ -92,6 +96,12 @@ class GeneratedStudy(StudySource):
         records = samples.subset(train)
         check_treatment(records.a)
         return Study(records, schema, queries, self.effect(queries), self.name, self.effect, self.average_effect)
+
+    def _split(self) -> tuple[LongTensor, LongTensor]:
+        """Return the positions of records, and of samples that are held out."""
+        if not isinstance(self.n, int) or self.n < 1:
+            raise InputError(f"data.n is {self.n}; give a positive integer")
+        return public_split(self.n, self.train_fraction, self.seed, "held-out")
 
     def _origin(self) -> str:
         return f"generator {type(self).__name__}: known by construction"

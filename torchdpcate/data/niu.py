@@ -17,6 +17,7 @@ from torchdpcate.data.split import public_generator
 from torchdpcate.errors import InputError
 
 _COVARIATES = 6
+_OVERLAP = 0.1
 
 
 class _Design(ABC):
@@ -159,10 +160,11 @@ class Niu(GeneratedStudy):
 
     Args:
         design: ``A``, ``B``, ``C``, ``D`` or ``E``.
+        randomised: P(A = 1) of a coin in place of the design's propensity, which is then a known one; None keeps it.
         given: Further arguments, see ``GeneratedStudy``.
 
     Raises:
-        InputError: No such design; see ``GeneratedStudy``.
+        InputError: No such design, a coin within 0.1 of 0 or 1; see ``GeneratedStudy``.
 
     Example:
         >>> study = Niu("E", n=1000, seed=0).load()
@@ -170,11 +172,14 @@ class Niu(GeneratedStudy):
         (900, [0.0, 1.0])
     """
 
-    def __init__(self, design: str = "A", **given: Any) -> None:
+    def __init__(self, design: str = "A", randomised: float | None = None, **given: Any) -> None:
         super().__init__(**given)
         if design not in _DESIGNS:
             raise InputError(f"data.design is {design!r}; choose one of {', '.join(_DESIGNS)}")
+        if randomised is not None and not _OVERLAP <= randomised <= 1.0 - _OVERLAP:
+            raise InputError(f"data.randomised is {randomised}; give a probability between 0.1 and 0.9, or none")
         self.design = design
+        self.randomised = randomised
         self._law: _Design = _DESIGNS[design]()
 
     @property
@@ -184,20 +189,22 @@ class Niu(GeneratedStudy):
 
     @property
     def trial_propensity(self) -> float | None:
-        """One half in design B, else None."""
-        return self._law.trial
+        """That of the coin; one half in design B, else None."""
+        return self._law.trial if self.randomised is None else self.randomised
 
     def domain(self) -> Domain:
         """Return the public facts of the law, but for tails."""
         law, others = self._law, _COVARIATES - self._law.indicators
         low, high = [law.low] * others + [0.0] * law.indicators, [law.high] * others + [1.0] * law.indicators
-        return Domain(low, high, *law.outcome, 0.1, origin=self._origin())
+        return Domain(low, high, *law.outcome, _OVERLAP, origin=self._origin())
 
     def schema(self) -> TableSchema:
         """Return the public facts, the last three covariates of E being 0 or 1."""
         facts = super().schema().to_dict()
         for name in list(facts["covariates"])[_COVARIATES - self._law.indicators :]:
             facts["covariates"][name] = {"categories": [0, 1]}
+        if self.randomised is not None:
+            facts["propensity"] = self.randomised
         return TableSchema.from_dict(facts)
 
     def effect(self, x: Tensor) -> Tensor:
@@ -206,12 +213,12 @@ class Niu(GeneratedStudy):
 
     def propensity(self, x: Tensor) -> Tensor:
         """Return P(A = 1 | x), [n], at x [n, 6]."""
-        return self._law.propensity(x)
+        return self._law.propensity(x) if self.randomised is None else torch.full_like(x[:, 0], self.randomised)
 
     def _sample(self) -> CausalData:
         generator, law, domain = public_generator(self.seed, "samples"), self._law, self.domain()
         x = law.covariates(self.n, generator)
-        a = (torch.rand(self.n, generator=generator, dtype=torch.float64) < law.propensity(x)).to(torch.float64)
+        a = (torch.rand(self.n, generator=generator, dtype=torch.float64) < self.propensity(x)).to(torch.float64)
         y = law.baseline(x) + a * law.effect(x) + law.noise(x, generator)
         return CausalData(domain.clip_covariates(x), a, domain.clip_outcome(y))
 

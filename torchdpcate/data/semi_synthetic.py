@@ -12,7 +12,7 @@ from torchdpcate.data.queries import read_queries
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_split
-from torchdpcate.data.study import Study, StudySource, record_average
+from torchdpcate.data.study import PublicStudy, Study, StudySource, record_average
 from torchdpcate.data.surfaces import GeneratedSurface, Surface, known_propensity_of
 from torchdpcate.data.table import public_subsample, table_name
 
@@ -74,16 +74,24 @@ class SemiSynthetic(StudySource):
         self.public_queries = public_queries
         self.seed = seed
 
+    def public(self) -> PublicStudy:
+        """Return schema with the surface's outcome bounds, number of records if n is given, and public points."""
+        schema, surface = self._handled(), self.surface or GeneratedSurface()
+        low, high, kind = surface.public_outcome(schema)
+        schema = schema.with_outcome_bounds(low, high, origin=self._origin(surface), kind=kind)
+        n = None if self.n is None else len(public_split(self.n, self.train_fraction, self.seed, "held-out")[0])
+        points = read_queries(self.queries_path, schema) if self.queries_path else schema.grid(self.queries)
+        return PublicStudy(schema, f"{table_name(self.path)}_{surface.name}", n, points)
+
     def load(self) -> Study:
         """Read the covariates, draw the outcomes, and hold some rows out."""
-        schema, surface = TableSchema.of(self.domain).handling(self.out_of_bounds), self.surface or GeneratedSurface()
+        schema, surface = self._handled(), self.surface or GeneratedSurface()
         frame = read_frame(self.path, schema.columns, schema.text_columns)
         with about(self.path):
             x = schema.within(schema.encode(frame))
         rows = public_subsample(len(x), self.n, self.seed)
         drawn = surface.draw(x[rows], rows, schema, self.path, self.seed)
-        origin = f"surface {surface.name}: stated by it, not read off the records"
-        schema = schema.with_outcome_bounds(*drawn.bounds, origin=origin, kind=drawn.kind)
+        schema = schema.with_outcome_bounds(*drawn.bounds, origin=self._origin(surface), kind=drawn.kind)
         y = outcome_within(drawn.y, schema)
         train, held_out = public_split(len(rows), self.train_fraction, self.seed, "held-out")
         known = known_propensity_of(x[rows], rows, schema, self.path)
@@ -97,3 +105,10 @@ class SemiSynthetic(StudySource):
             return Study(records, schema, queries, surface.effect_at(queries, schema), name, truth, average)
         held_out = held_out[: self.queries]  # type: ignore[assignment]
         return Study(records, schema, x[rows[held_out]], drawn.effect[held_out], name, truth, average)
+
+    def _handled(self) -> TableSchema:
+        return TableSchema.of(self.domain).handling(self.out_of_bounds)
+
+    @staticmethod
+    def _origin(surface: Surface) -> str:
+        return f"surface {surface.name}: stated by it, not read off the records"

@@ -12,6 +12,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.errors import InputError
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +48,34 @@ class Study:
         """Each record's propensity [n], as learners' ``fit`` takes it; None unless the domain names a column of it."""
         return self.schema.own_propensity(self.records)
 
+    @property
+    def n(self) -> int:
+        """Number of records, public."""
+        return self.records.n
+
+
+@dataclass(frozen=True, eq=False)
+class PublicStudy:
+    """What is public of a study before a record is read: all that plans look at.
+
+    Args:
+        schema: The public facts of the table.
+        name: Name of the data.
+        n: Number of records; None where only the records know it.
+        queries: Public points [d, q] at which effects are asked for.
+    """
+
+    schema: TableSchema
+    name: str
+    n: int | None = None
+    queries: Tensor | None = None
+    effect: ClassVar[None] = None
+
+    @property
+    def domain(self) -> Domain:
+        """Public bounds of the encoded columns."""
+        return self.schema.domain
+
 
 @dataclass(frozen=True, eq=False)
 class StreamedStudy:
@@ -72,6 +101,11 @@ class StreamedStudy:
         """Public bounds of the encoded columns."""
         return self.schema.domain
 
+    @property
+    def n(self) -> int:
+        """Number of records, public."""
+        return self.records.n
+
 
 def record_average(effect: Tensor, a: Tensor, estimand: str) -> float | None:
     """Return the average of true effects [n] over the records that the estimand is an average of; None if not of any.
@@ -95,3 +129,14 @@ class StudySource(ABC):
         Raises:
             InputError: The data are not what the schema declares.
         """
+
+    def public(self) -> PublicStudy:
+        """Return what is public of the study; no record is read.
+
+        Raises:
+            InputError: A source that does not say.
+        """
+        raise InputError(
+            f"data = {type(self).__name__}: does not say what is public of its records before it reads them, so that "
+            "nothing can be planned; give it a method public()"
+        )

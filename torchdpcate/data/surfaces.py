@@ -13,7 +13,7 @@ from torch import Tensor
 from torchdpcate.data._columns import numeric_column
 from torchdpcate.data._frames import about, read_frame
 from torchdpcate.data._rows import with_known_propensity
-from torchdpcate.data.domain import Domain, check_bounds, to_number
+from torchdpcate.data.domain import check_bounds, to_number
 from torchdpcate.data.records import CausalData, check_treatment
 from torchdpcate.data.schema import Numeric, TableSchema
 from torchdpcate.data.split import public_generator
@@ -50,6 +50,17 @@ class Surface(ABC):
         Raises:
             InputError: The surface does not fit the table.
         """
+
+    def public_outcome(self, schema: TableSchema) -> tuple[float, float, str]:
+        """Return the outcome's bounds and its kind, before anything is drawn.
+
+        Args:
+            schema: Public facts of the covariates.
+
+        Raises:
+            InputError: A surface that knows them from its draws alone.
+        """
+        raise InputError(f"data.surface = {self.name}: does not say its outcome's bounds before it draws outcomes")
 
     def effect_at(self, x: Tensor, schema: TableSchema) -> Tensor | None:
         """Return the true effect [n] at any x [n, q], or None where only the records' is known."""
@@ -112,6 +123,10 @@ class GeneratedSurface(Surface):
     def effect_at(self, x: Tensor, schema: TableSchema) -> Tensor:
         """Return tau(u(x))."""
         return _EFFECTS[self.effect].of(_modifiers(x, schema, self.modifiers))
+
+    def public_outcome(self, schema: TableSchema) -> tuple[float, float, str]:
+        """See ``Surface.public_outcome``."""
+        return *self.outcome_bounds(), "continuous"
 
     def outcome_bounds(self) -> tuple[float, float]:
         """Return the public bounds of the outcome."""
@@ -176,15 +191,16 @@ class GivenOutcomes(Surface):
             a = values[self.treatment]
             with about(path):
                 check_treatment(a, f"treatment column {self.treatment!r}")
+        low, high, kind = self.public_outcome(schema)
+        return Outcomes(a, torch.where(a == 1, y1, y0), effect, (low, high), kind)
+
+    def public_outcome(self, schema: TableSchema) -> tuple[float, float, str]:
+        """See ``Surface.public_outcome``: an event is binary, and the domain's kind holds for its own bounds."""
         domain = schema.domain
         low, high = check_bounds("data.surface.bounds", *(self.bounds or (domain.outcome_low, domain.outcome_high)))
-        return Outcomes(a, torch.where(a == 1, y1, y0), effect, (low, high), self._kind(domain, low, high))
-
-    def _kind(self, domain: Domain, low: float, high: float) -> str:
-        """Return the outcome's kind: an event's, or the domain's where its bounds are kept."""
         if self.event_below is not None:
-            return "binary" if (low, high) == (0.0, 1.0) else "continuous"
-        return domain.outcome_kind if self.bounds is None else "continuous"
+            return low, high, "binary" if (low, high) == (0.0, 1.0) else "continuous"
+        return low, high, domain.outcome_kind if self.bounds is None else "continuous"
 
     def _read(self, path: Any, rows: Tensor) -> dict[str, Tensor]:
         names = [*self.outcomes, *(self.means or ()), *([self.treatment] if self.treatment else ())]

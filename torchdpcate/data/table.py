@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdpcate.data._frames import MOST_BYTES, about, read_frame
+from torchdpcate.data._frames import MOST_BYTES, about, read_frame, rows_in_metadata
 from torchdpcate.data._rows import encode_records, record_columns
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.queries import read_queries
 from torchdpcate.data.records import check_treatment
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_permutation
-from torchdpcate.data.study import StreamedStudy, Study, StudySource
+from torchdpcate.data.study import PublicStudy, StreamedStudy, Study, StudySource
 from torchdpcate.data.table_stream import TableStream
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.noise import NoiseSource
@@ -66,20 +66,41 @@ class Table(StudySource):
         self.stream = stream
         self.most_bytes = most_bytes
 
-    def open(self) -> StreamedStudy:
-        """Read the table once, to check and count it, and return records that are read anew at each use."""
+    def public(self) -> PublicStudy:
+        """Return schema, public queries and n, if it is given; neither the table nor its size is looked at."""
+        schema = TableSchema.of(self.domain).handling(self.out_of_bounds)
+        return PublicStudy(schema, table_name(self.path), self.n, self._queries(schema))
+
+    def stated_rows(self) -> int:
+        """Return the number of rows that parquet files say they have in their metadata; no record is read.
+
+        Raises:
+            InputError: A file that is no parquet file, or not there.
+        """
+        return rows_in_metadata(self.path)
+
+    def check_stream(self) -> None:
+        """Refuse a stream with fewer records than the table has."""
         if self.n is not None:
             raise InputError(f"data.n is {self.n}; a stream has all records of the table: leave data.n out")
+
+    def refuse_stream(self) -> None:
+        """Refuse a stream where all records are wanted at once."""
+        if self.stream:
+            raise InputError(
+                "data.stream is true, and this reads all records at once; leave it out, or take task=average_effect"
+            )
+
+    def open(self) -> StreamedStudy:
+        """Read the table once, to check and count it, and return records that are read anew at each use."""
+        self.check_stream()
         return StreamedStudy(
             TableStream(self.path, self.domain, self.out_of_bounds, most_bytes=self.most_bytes), table_name(self.path)
         )
 
     def load(self) -> Study:
         """Read, check and encode the table."""
-        if self.stream:
-            raise InputError(
-                "data.stream is true, and this reads all records at once; leave it out, or take task=average_effect"
-            )
+        self.refuse_stream()
         schema = TableSchema.of(self.domain).handling(self.out_of_bounds)
         frame = read_frame(self.path, record_columns(schema), schema.text_columns, self.most_bytes)
         with about(self.path):
@@ -88,8 +109,10 @@ class Table(StudySource):
         rows = secret_subsample(read.n, self.n)
         records = read.subset(rows)
         check_treatment(records.a, actions=schema.actions)
-        queries = schema.grid(self.queries) if self.queries_path is None else read_queries(self.queries_path, schema)
-        return Study(records, schema, queries, None, table_name(self.path))
+        return Study(records, schema, self._queries(schema), None, table_name(self.path))
+
+    def _queries(self, schema: TableSchema) -> Tensor:
+        return schema.grid(self.queries) if self.queries_path is None else read_queries(self.queries_path, schema)
 
 
 def secret_subsample(total: int, n: int | None) -> Tensor:

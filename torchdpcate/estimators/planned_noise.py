@@ -27,7 +27,7 @@ class PlannedNoise:
         outcome_range: Width of the outcome's public bounds.
         n: Number of records.
         budget: Privacy budget of the release.
-        parts: What ``value`` is made of, in outcome units, by name; parts are independent.
+        parts: What ``value`` is made of, in outcome units, by name.
         level: Level of the release's guarantee.
         assumes: What the number rests on, in words; no guarantee does.
         left_out: What errs beside the noise that is counted, in words.
@@ -83,11 +83,13 @@ class PlannedNoise:
     @property
     def line(self) -> str:
         """One line: noise, range, n and budget."""
+        return f"{self.size}, epsilon = {self.budget.epsilon:.4g}, delta = {self.budget.delta:.3g}"
+
+    @property
+    def size(self) -> str:
+        """Noise, range and n, in words."""
         noise = f"expected noise {self.value:.3g} (outcome units)" if self.known else "expected noise not known"
-        return (
-            f"{noise} of a range of {self.outcome_range:.4g} at n = {self.n:,}, epsilon = {self.budget.epsilon:.4g}, "
-            f"delta = {self.budget.delta:.3g}"
-        )
+        return f"{noise} of a range of {self.outcome_range:.4g} at n = {self.n:,}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, fit for JSON: what is not known, or infinite, is None."""

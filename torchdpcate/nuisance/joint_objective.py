@@ -129,8 +129,9 @@ def joint_objective(
         jacobian=(math.log1p(alpha / (8 * own)) if alpha else 0.0) + math.log1p(1 / ridges[1]),
         gamma=2 * (min(ridges) if alpha else ridges[1]),
         tolerance=tolerance,
-        # two records, each with a direction in the propensity's block and one in its arm's
-        dimension=min(size, 4),
-        vertices=8 - 2 * share,  # sum |h|^2 / (2 gradient)^2 over sixteen differences of their gradients' ends
+        # two records, each with a direction in the propensity's block, if it is fitted, and one in its arm's
+        dimension=min(size, 4 if alpha else 2),
+        # sum |h|^2 / (2 gradient)^2 over sixteen differences of their gradients' ends, or four
+        vertices=8 - 2 * share if alpha else 2.0,
     )
     return JointObjective(alpha, threshold, ridges, noise.tolerance, noise)

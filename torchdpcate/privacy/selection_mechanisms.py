@@ -115,7 +115,7 @@ class SelectionMechanism(ABC):
 
         Example:
             >>> round(ExponentialMechanism(1.0, range_sensitivity=2.0).expected_loss(160), 3)
-            5.962
+            5.955
         """
         gaps = torch.linspace(0, 5 + 2 * math.log(candidates), _GAPS, dtype=torch.float64)
         behind = (candidates - 1) * (-gaps).exp()

@@ -89,7 +89,7 @@ def test_a_constant_propensity_weighs_all_alike():
 def test_the_released_noise_is_that_of_the_plan(law):
     """Noise of many runs against the plan's number, the release's own, and the closed form."""
     x, a, y = records()
-    y = torch.where(torch.arange(len(y)) % 2 == 0, 0.0, 2.0).double()  # means in the middle of the range
+    y = torch.where(torch.arange(len(y)) % 2 == 0, 1.0, 3.0).double()  # means at 1/2 in [-1, 1]
     fitted = learner(law=law, released="separate").fit(x, a, y)
     plan, sums, runs = fitted.plan_, fitted._sums, 2_000
     moved = sensitivity(law, 2, len(x))

@@ -18,7 +18,7 @@ from torchdpcate.cli.task import Measure, TaskSpec
 from torchdpcate.cli.tasks.average_measures import fit_study, measures, unreleased, write_tables
 from torchdpcate.cli.words import words
 from torchdpcate.data.queries import read_queries
-from torchdpcate.data.study import StreamedStudy, Study
+from torchdpcate.data.study import PublicStudy, StreamedStudy, Study
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -94,14 +94,24 @@ class Averages(TaskSpec):
 
     def load(self) -> Study | StreamedStudy:
         """Return the records, or where they are read batch by batch."""
+        source = self._source()
+        return source.open() if getattr(source, "stream", False) else source.load()
+
+    def public(self) -> PublicStudy:
+        """See ``TaskSpec``."""
+        source = self._source()
+        if getattr(source, "stream", False):
+            source.check_stream()
+        return source.public()
+
+    def _source(self) -> Any:
+        """Return where the records come from; refuse a stream where all of them are needed at once."""
         source = instantiate(self.config.data)
-        if not getattr(source, "stream", False):
-            return source.load()
         learner = instantiate(self.config.effect).func
-        if not learner.streams:
+        if getattr(source, "stream", False) and not learner.streams:
             given = words().get("effect", learner.__name__)
             raise InputError(f"data.stream = true: effect = {given} needs all records at once; leave data.stream out")
-        return source.open()
+        return source
 
     def make(self, budget: PrivacyBudget | None, **rest: Any) -> AverageEffectLearner | AverageEffect:
         """Return the learner of an average effect; see the class above."""
@@ -124,6 +134,11 @@ class Averages(TaskSpec):
         """Release the estimate; warnings are shown."""
         with warnings_said():
             return self.learner.release()
+
+    @property
+    def mechanism_name(self) -> str:
+        """See ``TaskSpec``."""
+        return str(getattr(getattr(self.learner, "mechanism", None), "name", "auto"))
 
     def choices(self) -> dict[str, str | None]:
         """Return the choices of groups, and the estimand; of a choice that was made here, what it came to."""

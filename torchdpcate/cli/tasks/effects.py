@@ -16,7 +16,7 @@ from torch import Tensor
 from torchdpcate._files import PRIVATE
 from torchdpcate.cli.task import Measure, TaskSpec
 from torchdpcate.cli.words import choices, words
-from torchdpcate.composition.linear_fit import Solver
+from torchdpcate.composition.nuisances import ComposedNuisance, WideAndDeep
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError
@@ -26,6 +26,7 @@ from torchdpcate.estimators.cate.mechanisms.composed import Composed
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
 from torchdpcate.evaluation.curves import CURVES_FILE, EffectCurves
 from torchdpcate.evaluation.figures import BAND, INTERVAL, effect_figure, save_figure
+from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.release import EffectRelease
@@ -35,6 +36,7 @@ from torchdpcate.second_stage.stage import RKHSStage
 
 if TYPE_CHECKING:
     from torchdpcate.estimators.cate.learner import CATELearner
+    from torchdpcate.estimators.planned_noise import PlannedNoise
 
 _COMPOSED_NUMBERS = 1000  # of a composed release, a covariate: far more than its plan asks for
 
@@ -124,8 +126,18 @@ class Effects(TaskSpec):
                 f"mechanism = {mechanism.name}: answers finitely many queries; use release=queries with it, "
                 "or mechanism=objective"
             )
-        self.learner.check(self.study.records.n, mechanism)
+        self.learner.check(self.n, mechanism)
         _ = self._points
+
+    @property
+    def mechanism_name(self) -> str:
+        """See ``TaskSpec``."""
+        return self.mechanism.name
+
+    def noise_of(self, learner: CATELearner, n: int) -> PlannedNoise:
+        """See ``TaskSpec``; some mechanisms answer at the queries alone."""
+        asked = None if isinstance(self.mechanism, FunctionMechanism | Composed) else self.study.queries
+        return learner.expected_noise(n, self.mechanism, asked)
 
     def size(self) -> int:
         """Return the numbers of queries, nuisances, the head and its feature map."""
@@ -264,15 +276,17 @@ class Effects(TaskSpec):
         return torch.as_tensor(learner.release_function().effect(queries))
 
     def _second_stage(self) -> SecondStage | AdaptiveSecondStage:
-        """Return the second stage; that of a composition takes the nuisances' solver."""
+        """Return the second stage; that of a composition has nuisances of its own kind."""
         nuisance, second_stage = instantiate(self.config.nuisance), instantiate(self.config.second_stage)
-        if isinstance(second_stage, AdaptiveSecondStage) != isinstance(nuisance, Solver):
+        if isinstance(second_stage, AdaptiveSecondStage) and isinstance(nuisance, NuisanceConfig):
+            nuisance = WideAndDeep.alone(nuisance)
+        if isinstance(second_stage, AdaptiveSecondStage) != isinstance(nuisance, ComposedNuisance):
             chosen = choices(self.config, ["nuisance", "second_stage"])
             raise InputError(
                 f"nuisance = {chosen['nuisance']}: not for second_stage = {chosen['second_stage']}; adaptive takes "
-                "nuisance=auto or additive, others mlp, convex, linear or narrow"
+                "nuisance=auto, additive, wide_and_deep or mlp, others mlp, convex, linear or narrow"
             )
-        return replace(second_stage, solver=nuisance) if isinstance(nuisance, Solver) else second_stage
+        return replace(second_stage, nuisance=nuisance) if isinstance(nuisance, ComposedNuisance) else second_stage
 
     def _by_gaussian_filter(self, budget: PrivacyBudget | None) -> bool:
         return self.mechanism.gaussian and budget is not None and not self._composed

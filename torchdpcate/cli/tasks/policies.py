@@ -108,7 +108,7 @@ class Policies(TaskSpec):
     def check(self) -> None:
         """Refuse what can be refused, and plan, before anything is spent."""
         super().check()
-        self._plan = self.learner.plan(self.study.records.n)
+        self._plan = self.learner.plan(self.n)
 
     def size(self) -> int:
         """Return more than the letters of the library, once it is made."""

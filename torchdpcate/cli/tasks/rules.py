@@ -97,6 +97,12 @@ class Rules(TaskSpec):
         tunes = budget is not None and self.config.tune is not None
         return instantiate(self.config.tune, _convert_="all")(rule) if tunes else rule
 
+    @property
+    def mechanism_name(self) -> str:
+        """See ``TaskSpec``."""
+        rule: Any = getattr(self.learner, "learner", self.learner)
+        return str(rule.mechanism)
+
     def size(self) -> int:
         """Return the numbers of theta and its feature map."""
         domain = self.study.domain

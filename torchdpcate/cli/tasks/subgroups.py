@@ -19,6 +19,7 @@ from torchdpcate.cli.run import RELEASE_FILE, say_warning, warnings_said
 from torchdpcate.cli.task import Measure, TaskSpec
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.subgroups.mechanism import SubgroupSums
 from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.evaluation.forest_figure import forest_figure
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -97,6 +98,11 @@ class SubgroupTask(TaskSpec):
         make = instantiate(self.config.subgroup_effects)
         # a partial: as keywords of instantiate, our dataclasses would be taken for configuration
         return make(domain=self.study.schema, budget=budget, subgroups=given, **rest)
+
+    @property
+    def mechanism_name(self) -> str:
+        """See ``TaskSpec``."""
+        return SubgroupSums.name
 
     def size(self) -> int:
         """Return more numbers than the release holds."""

@@ -170,9 +170,12 @@ class CATELearner(PrivateEstimator):
         """Run the steps of the one composition, which pay for the release too."""
         domain = self.schema_.domain
         self._own = own_code("second stage", settings) + own_code("second stage", settings.solver)
+        self._own += tuple(condition for part in settings.nuisance.parts for condition in own_code("nuisances", part))
         session = self._session.scope([RECORDS], Charge(Purpose.RELEASE, Composed.name), bool(self._own))
         known, levels = known_propensities(records, domain), two_levels(self.schema_)
-        self.composed_ = fit_composition(records, domain, self.plan_, session, settings.solver, levels, known)
+        nuisance = settings.nuisance.trained_by(self._trainer())
+        solver = settings.solver
+        self.composed_ = fit_composition(records, domain, self.plan_, session, solver, levels, known, nuisance)
         self._own_entries = session.entries
 
     def _filter(self) -> str:

@@ -11,6 +11,8 @@ from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Level
 
+HALF = 0.5
+"""Residual scale of a binary outcome."""
 _OF = "the effect at a typical covariate"
 _NUISANCES = "the noise in private nuisances, which is often the larger"
 _ONE, _OTHERS = "constant", "variation"
@@ -24,7 +26,9 @@ def planned_composition(plan: ComposedPlan, domain: Domain) -> PlannedNoise:
         domain: Public bounds.
     """
     assert plan.budget is not None
-    effect, unit = plan.effect(), plan.planned_noise(domain.outcome_range) / math.sqrt(plan.effect().error)
+    share = HALF if domain.outcome_kind == "binary" else RESIDUAL_SCALE
+    scale = share * domain.outcome_range
+    effect, unit = plan.effect(), plan.planned_noise(domain.outcome_range, scale) / math.sqrt(plan.effect().error)
     constant, _ = expected_error(effect.prior, effect.noise)
     parts = {_ONE: unit * math.sqrt(constant), _OTHERS: unit * math.sqrt(max(effect.error - constant, 0.0))}
     return PlannedNoise.of_parts(
@@ -34,7 +38,7 @@ def planned_composition(plan: ComposedPlan, domain: Domain) -> PlannedNoise:
         plan.n,
         plan.budget,
         assumes=(
-            f"residuals of the outcome are 1/{1 / RESIDUAL_SCALE:.0f} of its range, and effects vary as the plan's "
+            f"residuals of the outcome are 1/{1 / share:.0f} of its range, and effects vary as the plan's "
             "prior expects: what the plan does not ask for counts as error",
         ),
         left_out=("sampling, and the noise in the outcome regression and the propensity",),

@@ -162,7 +162,7 @@ class SubgroupEffects(PrivateEstimator):
             budget,
             {f"effect by {name}": noise for name, noise in plan.of_partitions().items()},
             level,
-            ("cells of a partition are all as large, mean outcomes in the middle of their range",),
+            ("cells of a partition are all as large, mean outcomes at a quarter of their range",),
             ("sampling", *fitted),
             plan.remarks(),
         )

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import torch
@@ -179,8 +180,7 @@ class StableNuisances(ScoreNuisances):
 
     def planned_range(self, facts: SelectionFacts) -> float:
         """See ``ScoreNuisances``; a private target is expected to be 1 / K and the middle of the outcome's bounds."""
-        settled = self._towards(ShrinkageTarget(), facts) if self.target == PRIVATE else self
-        return settled.range_sensitivity(facts)
+        return _planned_range(self, facts)
 
     def _towards(self, target: ShrinkageTarget, facts: SelectionFacts) -> "StableNuisances":
         """Return these nuisances with a target that was paid for, and their ridges."""
@@ -338,6 +338,14 @@ class StableNuisances(ScoreNuisances):
         (shares, means), arm = self._numbers(facts), records.a.long()
         z = (records.y - means[arm]) / facts.domain.outcome_range
         return Block(on_domain(self.features, facts.domain)(records.x), z, arm, facts.arms, offset(shares))
+
+
+@lru_cache(maxsize=256)
+def _planned_range(nuisances: StableNuisances, facts: SelectionFacts) -> float:
+    """Return the range sensitivity with a target that is public, or expected."""
+    private = nuisances.target == PRIVATE
+    settled = nuisances._towards(ShrinkageTarget(), facts) if private else nuisances
+    return settled.range_sensitivity(facts)
 
 
 def _word(target: Any) -> Any:

@@ -1,0 +1,141 @@
+"""The plan's noise beside that of repeated releases: the same records, other noise.
+
+python -m experiments.defaults.noise --releases 10
+"""
+
+import argparse
+import csv
+import math
+import zlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from statistics import median
+
+import torch
+from rich.progress import track
+from torch import Tensor
+
+from experiments.defaults.methods import DELTA
+from experiments.defaults.sources import Source, sources
+from experiments.defaults.words import number, paragraph, table
+from torchdpcate.estimators.cate.learner import RLearner
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.noise import NoiseSource
+
+EPSILONS, SIZES, FACTOR = (1.0, 4.0), (500, 1_500, 2_700, 4_000, 9_000, 16_000), 1.5
+
+
+@dataclass(frozen=True)
+class Line:
+    """One cell, all in units of the outcome.
+
+    Attributes:
+        data: Name of the source.
+        n: Records.
+        epsilon: Budget.
+        predicted: What ``expected_noise(n)`` says before any record is read.
+        at_scale: The same with the residual scale that was released.
+        features: Planned noise of the estimates before they are shrunk, with the released scale.
+        estimates: Root mean square over queries of the standard deviation over releases, before shrinkage.
+        noise: The same of the effect as released.
+        error: Root mean squared error, mean over releases.
+    """
+
+    data: str
+    n: int
+    epsilon: float
+    predicted: float
+    at_scale: float
+    features: float
+    estimates: float
+    noise: float
+    error: float
+
+
+PAIRS = {"predicted": "noise", "at_scale": "noise", "features": "estimates"}  # what is compared with what
+
+
+def measure(source: Source, n: int, epsilon: float, releases: int) -> Line:
+    """Return the line of one cell, on the records of seed 0."""
+    case = source.draw(n, 0)
+    effects, estimates, errors, scales = [], [], [], []
+    for run in range(releases):
+        noise = NoiseSource.fixed(zlib.crc32(f"noise, {source.name}, {n}, {epsilon:g}, {run}".encode()))
+        learner = RLearner(case.schema, PrivacyBudget(epsilon, DELTA), noise=noise)
+        release = learner.fit(case.records.x, case.records.a, case.records.y).release_function()
+        effects.append(release.effect_tensor(case.queries))
+        estimates.append(release.features(case.queries) @ release.estimates)
+        errors.append(math.sqrt(case.error(effects[-1])[0]))
+        scales.append(release.scale)
+    plan, scale, planned = learner.plan_, median(scales), learner.plan_.effect()
+    numbers = (
+        learner.expected_noise(n).value,
+        plan.planned_noise(case.schema.domain.outcome_range, scale),
+        scale * math.sqrt(planned.noise * float((1 / planned.basis.energies).sum())),
+    )
+    return Line(source.name, n, epsilon, *numbers, _spread(estimates), _spread(effects), sum(errors) / releases)
+
+
+def _spread(values: list[Tensor]) -> float:
+    return torch.stack(values).var(0).mean().sqrt().item()
+
+
+def write(lines: list[Line], folder: Path) -> None:
+    """Write noise.csv and noise.md."""
+    with (folder / "noise.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, [field.name for field in fields(Line)], lineterminator="\n")
+        writer.writeheader()
+        for line in lines:
+            writer.writerow({k: f"{v:.5g}" if isinstance(v, float) else v for k, v in asdict(line).items()})
+    shares = {name: sum(within(line, name) for line in lines) / len(lines) for name in PAIRS}
+    verdicts = paragraph(
+        f"Within a factor of {FACTOR:g} of what is seen, the target being 90 % of the cells: plan "
+        f"{shares['predicted']:.0%}, plan at S {shares['at_scale']:.0%}, features at S {shares['features']:.0%} of "
+        f"{len(lines)} cells."
+    )
+    path = folder / "noise.md"
+    head = "# The plan's noise beside that of repeated releases\n\nWritten by `python -m experiments.defaults.noise`.\n"
+    path.write_text("\n".join([head, paragraph(_ABOUT), verdicts, table(list(_cells(lines)))]), encoding="utf-8")
+
+
+def within(line: Line, name: str) -> bool:
+    """Whether a prediction is within the factor of the noise that was seen."""
+    return 1 / FACTOR <= getattr(line, name) / getattr(line, PAIRS[name]) <= FACTOR
+
+
+def _cells(lines: list[Line]) -> Iterator[list[str]]:
+    heads = ["plan", "plan at S", "seen", "features at S", "seen, not shrunk", "error"]
+    yield ["data", "records", "epsilon", *heads, "plan / seen", "at S / seen", "features / seen"]
+    for line in lines:
+        ratios = [f"{getattr(line, name) / getattr(line, seen):.2f}" for name, seen in PAIRS.items()]
+        values = [line.predicted, line.at_scale, line.noise, line.features, line.estimates, line.error]
+        yield [line.data, f"{line.n:,}", f"{line.epsilon:g}", *map(number, values), *ratios]
+
+
+_ABOUT = (
+    "Same records (seed 0), releases with other noise, in units of the outcome. *Plan*: `expected_noise(n)` of the "
+    "learner, before any record is read: the error that noise and prior leave; *at S*: with the residual scale that "
+    "was released, in place of a share of the outcome's range. *Seen*: root mean square over the queries of the "
+    "standard deviation over the releases. *Features*: the plan's noise of the estimates before they are shrunk, "
+    "S sqrt(noise sum 1/e). *Error*: root mean squared error, which has bias and sampling too."
+)
+
+
+def main() -> None:
+    """Measure all cells and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--releases", type=int, default=10)
+    parser.add_argument("--data", type=Path, help="folder of the real tables")
+    parser.add_argument("--only", nargs="+", default=["niu", "dataset"], help="data whose names begin so")
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent)
+    words = parser.parse_args()
+    torch.set_num_threads(1)
+    chosen = [s for s in sources(words.data) if s.missing is None and s.name.startswith(tuple(words.only))]
+    cells = [(source, n, e) for source in chosen for n in source.sizes if n in words.sizes for e in EPSILONS]
+    write([measure(*cell, words.releases) for cell in track(cells, "cells")], words.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+"""``torchdpcate plan`` as users run it: every task, no record read, its files; and what ``train`` says and refuses."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from tests.cli.test_cli import DOMAIN, one_line
+from torchdpcate.cli.main import main
+from torchdpcate.data import Dataset1
+from torchdpcate.data.table import Table
+
+TABLE = ["data=table", "data.path=nowhere.csv", "data.domain=domain.yaml"]
+CUTS = "subgroups=[{black: true}]"
+TASKS = {
+    "cate": [],
+    "cate blocks": ["second_stage=linear", "nuisance=convex"],
+    "cate output": ["mechanism=output", "nuisance=convex"],
+    "owl": ["task=owl", "weights.propensity=0.5"],
+    "two_stage_rule": ["task=two_stage_rule"],
+    "pairwise": ["task=pairwise"],
+    "policy_selection": ["task=policy_selection", "nuisance_guarantee=fixed"],
+    "average_effect": ["task=average_effect"],
+    "difference": ["task=average_effect", "effect=difference_in_means"],
+    "weighting": ["task=average_effect", "effect=horvitz_thompson"],
+    "groups": ["task=average_effect", "effect=subsample_aggregate"],
+    "doubly robust": ["task=average_effect", "effect=doubly_robust"],
+    "balancing": ["task=average_effect", "effect=covariate_balancing"],
+    "subgroups": ["task=subgroups", CUTS],
+}
+SLOW = {
+    "cate networks": ["second_stage=linear", "nuisance=mlp"],
+    "dp_sgd_head": ["mechanism=dp_sgd_head", "nuisance=convex"],
+    "statistics": ["mechanism=statistics", "nuisance=convex"],
+    "kernel": ["second_stage=kernel_ridge", "mechanism=gaussian_process", "release=queries", "nuisance=convex"],
+    "smooth": ["mechanism=smooth_sensitivity", "release=queries", "nuisance=convex"],
+    "influence": ["mechanism=influence", "release=queries", "nuisance=convex"],
+    "neural": ["second_stage=neural", "mechanism=influence", "release=queries", "nuisance=convex"],
+    "plug-in": ["mechanism=plug_in", "nuisance=convex"],
+    "cross-fitted": ["split=cross_fit", "second_stage=linear", "nuisance=convex"],
+    "screened": ["screen=private", "second_stage=linear", "nuisance=convex"],
+    "tuned": ["task=owl", "weights.propensity=0.5", "tune=ridge"],
+    "stable selection": ["task=policy_selection"],
+}
+KEYS = {
+    *("task", "mechanism", "n", "epsilon", "delta", "expected_noise", "outcome_range", "feasible"),
+    *("table", "least_n", "least_epsilon", "precision", "targets", "parts", "level"),
+}
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A domain file, and no table."""
+    monkeypatch.chdir(tmp_path)
+    Path("domain.yaml").write_text(yaml.safe_dump(DOMAIN))
+    return tmp_path
+
+
+@pytest.fixture
+def no_records(monkeypatch):
+    """Nothing may be loaded."""
+
+    def refuse(*args, **settings):
+        raise AssertionError("a record was read")
+
+    monkeypatch.setattr(Table, "load", refuse)
+    monkeypatch.setattr(Table, "open", refuse)
+    monkeypatch.setattr(Dataset1, "load", refuse)
+
+
+def plan(*words: str) -> dict:
+    assert main(["plan", *words, "run_dir=p"]) == 0
+    return json.loads(Path("p/plan.json").read_text())
+
+
+@pytest.mark.parametrize("name", [*TASKS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
+def test_every_task_is_planned_without_a_record(name, here, no_records, capsys):
+    found = plan(*(TASKS | SLOW)[name], *TABLE, "n=4000", "privacy.epsilon=2")
+    assert set(found) >= KEYS
+    assert (found["n"], found["epsilon"], found["delta"], found["outcome_range"]) == (4000, 2.0, 1e-5, 10.0)
+    assert found["task"] == name.split()[0] or name not in ("cate", "owl", "pairwise")
+    assert Path("p/plan.png").stat().st_size > 10_000
+    shown = capsys.readouterr().out
+    assert "no record was read" in shown
+    if name in ("neural", "plug-in"):
+        assert (found["expected_noise"], found["feasible"], found["table"]) == (None, None, [])
+        return
+    noise = found["expected_noise"]
+    assert noise > 0
+    assert found["feasible"] == (noise <= 10)
+    assert ("train would refuse" in shown) == (noise > 10)
+    here_too = [row for row in found["table"] if (row["n"], row["epsilon"]) == (4000, 2.0)]
+    assert here_too[0]["expected_noise"] == pytest.approx(noise, rel=1e-9)
+    assert len(found["table"]) == 35
+    assert [target["task"] for target in found["targets"]][-1] == "cate"
+
+
+def test_records_of_generated_data_are_those_that_train_takes(here, no_records, capsys):
+    assert plan("data=dataset1", "data.n=3000")["n"] == 2700
+    assert main(["plan", "data=dataset1", "data.n=3000", "n=50_000"]) == 0
+    assert "50,000" in capsys.readouterr().out
+    assert sorted(path.name for path in here.iterdir()) == ["domain.yaml", "p"]
+
+
+def test_a_precision_takes_records_or_epsilon(here):
+    words = ["task=average_effect", "effect=difference_in_means", *TABLE]
+    found = plan(*words, "n=2000", "precision=0.01")
+    n, epsilon = found["least_n"], found["least_epsilon"]
+    assert (found["precision"], found["expected_noise"] > 0.01) == (0.01, True)
+    for own, wider in ((f"n={n}", f"n={n // 1.03}"), ("n=2000", "n=2000")):
+        Path("p/plan.json").unlink()
+        Path("p/plan.png").unlink()
+        Path("p").rmdir()
+        extra = [] if own != wider else [f"privacy.epsilon={epsilon}"]
+        assert plan(*words, own, *extra)["expected_noise"] <= 0.01
+
+
+REFUSED = {
+    "no n": ([], "give n=NUMBER"),
+    "no integer": (["n=2.5"], "n = 2.5: give a positive integer"),
+    "no number": (["n=many"], "n = many: give a positive number"),
+    "no precision": (["n=100", "precision=-1"], "precision = -1: give a positive number"),
+    "a sweep": (["-m", "n=100", "privacy.epsilon=1,2"], "a plan has no sweeps"),
+    "metadata of csv": (["n=metadata"], "is no parquet file"),
+    "no such setting": (["n=100", "+secondstage.ridge=1"], "there is no setting"),
+    "no such group": (["n=100", "mechanism=none"], "mechanism"),
+}
+
+
+@pytest.mark.parametrize("mistake", REFUSED)
+def test_mistakes_are_one_line_and_leave_nothing(mistake, here, capsys):
+    words, message = REFUSED[mistake]
+    assert main(["plan", *TABLE, *words, "run_dir=p"]) == 2
+    assert message in one_line(capsys)
+    assert sorted(path.name for path in here.iterdir()) == ["domain.yaml"]
+
+
+SAME = {
+    "a budget": ["privacy.epsilon=-1"],
+    "no delta": ["privacy.delta=0"],
+    "a mechanism": ["mechanism=influence"],
+    "a ridge": ["second_stage=linear", "nuisance=convex", "second_stage.ridge=1e-9"],
+    "an estimand": ["task=average_effect", "effect=difference_in_means", "effect.estimand=none"],
+    "few records": ["task=policy_selection", "nuisance_guarantee=private_nuisances", "privacy.delta=0"],
+    "a folder": ["run_dir=."],
+}
+
+
+@pytest.mark.parametrize("mistake", SAME)
+def test_a_plan_refuses_what_train_refuses_in_the_same_words(mistake, here, capsys):
+    words = ["data=dataset1", "data.n=300", *SAME[mistake]]
+    assert main(["plan", *words]) == 2
+    planned = one_line(capsys)
+    assert main(["train", *words]) == 2
+    assert capsys.readouterr().err.strip() == planned
+
+
+def test_rows_are_counted_from_metadata_if_the_user_says_so(here, no_records):
+    rng = np.random.default_rng(0)
+    pd.DataFrame({"age": rng.random(321), "treat": 0, "black": 0, "site": "a", "pay": 1.0}).to_parquet("t.parquet")
+    words = ["data=table", "data.path=t.parquet", "data.domain=domain.yaml"]
+    assert plan("task=average_effect", *words, "n=metadata")["n"] == 321
+
+
+HOPELESS = ["task=average_effect", "effect=horvitz_thompson", "data=confounded", "data.n=200", "privacy.epsilon=0.01"]
+
+
+def test_train_says_its_plan_and_refuses_noise_beyond_the_range(here, capsys):
+    assert plan(*HOPELESS)["feasible"] is False
+    planned = capsys.readouterr().out
+    assert main(["train", *HOPELESS, "run_dir=r"]) == 2
+    out, error = capsys.readouterr()
+    assert out.startswith("plan: expected noise ")
+    assert "(outcome units) of a range of 1 at n = 180, epsilon = 0.01" in out
+    assert "exceeds the outcome's range of 1" in error
+    assert "force=true" in error
+    assert error.removeprefix("torchdpcate: ").strip() in planned
+    assert not Path("r").exists()
+    assert main(["train", *HOPELESS, "run_dir=r", "force=true"]) == 0
+    summary = json.loads(Path("r/summary.json").read_text())
+    assert summary["planned_noise"] > 1
+    assert "force" not in summary["requested"]["settings"]
+
+
+def test_the_plan_of_train_is_that_of_plan(here, capsys):
+    words = ["task=average_effect", "effect=difference_in_means", "data=confounded", "data.n=400"]
+    found = plan(*words)
+    assert main(["train", *words, "run_dir=r"]) == 0
+    assert json.loads(Path("r/summary.json").read_text())["planned_noise"] == found["expected_noise"]
+
+
+def test_help_and_configuration_are_shown(here, capsys):
+    assert main(["plan", "--help"]) == 0
+    assert "n=metadata" in capsys.readouterr().out
+    assert main(["plan", "--cfg", "job"]) == 0
+    assert "force: false" in capsys.readouterr().out

@@ -1,0 +1,115 @@
+"""The task ``subgroups`` as users run it: runs, reports, what a reader sees, and one line for each mistake."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from tests.cli.test_cli import one_line
+from torchdpcate.cli.main import main
+from torchdpcate.release.file import load_release
+
+LALONDE = Path(__file__).parents[2].parent / "shared" / "data" / "lalonde" / "nsw_dw.csv"
+SMALL = ["task=subgroups", "data.n=3000", "subgroups=[{x0: [0]}, {x1: [-0.5, 0.5]}]", "privacy.epsilon=4"]
+DOMAIN = {
+    "treatment": "treat",
+    "outcome": {"name": "pay", "low": 0, "high": 10},
+    "covariates": {"age": {"low": 16, "high": 60}, "site": {"categories": ["a", "b", "c"]}},
+    "propensity": 0.5,
+}
+
+
+def test_a_run_writes_cells_for_the_reader_and_what_only_the_curator_sees(finished, capsys):
+    run = finished(*SMALL)
+    summary = json.loads((run / "summary.json").read_text())
+    labels = ["x0 < 0", "x0 >= 0", "x1 < -0.5", "-0.5 <= x1 < 0.5", "x1 >= 0.5"]
+    assert [row["cell"] for row in summary["cells"]] == labels
+    assert summary["level"] == "certified"
+    assert (summary["weights"], summary["partitions"]) == ("fitted", [{"x0": [0.0]}, {"x1": [-0.5, 0.5]}])
+    assert summary["noise"] < 1.8 * summary["noise_planned"]
+    assert summary["error"] < 0.2
+    release = load_release(run / "release" / "release.safetensors")
+    table = pd.read_csv(run / "release" / "subgroups.csv")
+    assert np.allclose(table["estimate"], release.estimate)
+    assert {"forest.png", "subgroups.csv", "SHA256SUMS"} <= {file.name for file in (run / "release").iterdir()}
+    assert {"forest.png", "plan.txt", "ledger.json"} <= {file.name for file in (run / "curator").iterdir()}
+    assert main(["inspect", str(run / "release" / "release.safetensors")]) == 0
+    assert "x0 < 0: estimate" in capsys.readouterr().out
+    assert main(["verify", str(run / "release" / "release.safetensors")]) == 0
+
+
+def test_a_report_draws_the_forest_of_each_run(finished, tmp_path, capsys):
+    run = shutil.copytree(finished(*SMALL), tmp_path / "run")
+    assert main(["report", str(run)]) == 0
+    assert "forest.png" in capsys.readouterr().out
+    assert (run / "forest.png").is_file()
+
+
+def trial(folder: Path) -> list[str]:
+    """Words for a table of a trial in a folder."""
+    generator = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": generator.integers(16, 61, 900), "site": generator.choice(list("abc"), 900)})
+    frame["treat"] = generator.integers(0, 2, 900)
+    frame["pay"] = 4 + 2 * frame["treat"] * (frame["site"] == "a")
+    frame.to_csv(folder / "trial.csv", index=False)
+    (folder / "trial.yaml").write_text(yaml.safe_dump(DOMAIN))
+    paths = [f"data.path={folder / 'trial.csv'}", f"data.domain={folder / 'trial.yaml'}"]
+    return ["train", "task=subgroups", "data=table", *paths, f"run_dir={folder / 'run'}"]
+
+
+def test_a_trial_with_cells_of_a_file(tmp_path, capsys):
+    (tmp_path / "cells.yaml").write_text("- {site: true}\n- {age: [30, 45]}\n- {site: true, age: [40]}\n")
+    words = [*trial(tmp_path), f"subgroups={tmp_path / 'cells.yaml'}", "privacy.epsilon=8"]
+    assert main(words) == 0
+    assert "site = a" in capsys.readouterr().out
+    release = load_release(tmp_path / "run" / "release" / "release.safetensors")
+    assert release.privacy.public["weights"] == "equal"  # the domain states the propensity: nothing is fitted
+    truth = [2.0, 0.0, 0.0]
+    low, high = release.interval(1 - 1e-9)[:3].T
+    assert ((low < truth) & (truth < high)).all()
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["spent"]["total"]["epsilon"] == pytest.approx(8.0)
+
+
+def test_one_partition_predicts_for_each_row(tmp_path, capsys):
+    assert main([*trial(tmp_path), "subgroups=[{site: true}]"]) == 0
+    out = tmp_path / "effects.csv"
+    release = tmp_path / "run" / "release" / "release.safetensors"
+    assert main(["predict", str(release), str(tmp_path / "trial.csv"), "-o", str(out)]) == 0
+    effects = pd.read_csv(out)["effect"]
+    assert set(effects.round(9)) == set(load_release(release).estimate.round(9))
+
+
+@pytest.mark.skipif(not LALONDE.is_file(), reason="the LaLonde data are not shipped")
+def test_lalonde(tmp_path):
+    words = ["task=subgroups", "data=table", f"data.path={LALONDE}", "data.domain=lalonde", "data.out_of_bounds=clip"]
+    words += ["subgroups=[{nodegree: true}, {age: [25]}]", "subgroup_effects.propensity=randomised"]
+    assert main(["train", *words, "privacy.delta=0", f"run_dir={tmp_path / 'run'}"]) == 0
+    release = load_release(tmp_path / "run" / "release" / "release.safetensors")
+    assert release.subgroups.labels == ["nodegree = 0", "nodegree = 1", "age < 25", "age >= 25"]
+    assert (np.abs(release.interval()) <= 60_000).all()
+
+
+REFUSED = {
+    "no cells": ([], "subgroups is missing: give public cuts"),
+    "no covariate": (["subgroups=[{height: true}]"], "'height' is no covariate"),
+    "a cut outside": (["subgroups=[{x0: [2]}]"], "leaves a cell empty"),
+    "no file": (["subgroups=gone.yaml"], "no such file"),
+    "Gaussian noise without delta": (
+        ["subgroups=[{x0: [0]}]", "subgroup_effects.law=gaussian", "privacy.delta=0"],
+        "needs delta > 0",
+    ),
+    "no known propensity": (["subgroups=[{x0: [0]}]", "subgroup_effects.propensity=known"], "the domain states none"),
+}
+
+
+@pytest.mark.parametrize("mistake", REFUSED)
+def test_mistakes_are_one_line(mistake, tmp_path, capsys):
+    words, message = REFUSED[mistake]
+    assert main(["train", "task=subgroups", "data.n=600", *words, f"run_dir={tmp_path / 'r'}"]) == 2
+    assert message in one_line(capsys)
+    assert not list(tmp_path.rglob("*.json"))

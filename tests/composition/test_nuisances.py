@@ -1,0 +1,214 @@
+"""Nuisances of a composition: what a record can do to a network's steps, what is paid, and what is chosen."""
+
+import math
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch.func import functional_call, grad, vmap
+
+from tests.composition.test_lightning_fit import Draws, steps_of
+from torchdpcate.composition.lightning_fit import LightningFit
+from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LogisticFit
+from torchdpcate.composition.noisy_newton import NoisyNewton
+from torchdpcate.composition.nuisances import Additive, Auto, WideAndDeep
+from torchdpcate.composition.settings import AdaptiveSecondStage
+from torchdpcate.composition.wide_and_deep import Network, NetworkSteps
+from torchdpcate.data.domain import Domain
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.cate.learner import RLearner
+from torchdpcate.nuisance.config import NuisanceConfig
+from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import TRAINING
+from torchdpcate.privacy.gaussian_dp import gaussian_dp
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
+
+N, K = 300, 2
+
+
+def problem(kind="huber", n=N, steps=20):
+    """A fit on a constant and two slopes, its plan and its covariates; the truth is a bump."""
+    generator = torch.Generator().manual_seed(0)
+    z = torch.randn(n, K, generator=generator, dtype=torch.float64)
+    psi = torch.cat([torch.ones(n, 1, dtype=torch.float64), z], 1) / math.sqrt(3)
+    bump = 2 * torch.exp(-2 * z[:, 0].square())
+    weights = 1 / psi.norm(dim=1)
+    if kind == "huber":
+        fit, inside = HuberFit(psi, weights, bump, 0.8), 0.8
+    else:
+        fit, inside = LogisticFit(psi, weights, (bump > 1).double(), 1.0), 0.2
+    curvature = inside * (weights[:, None] * psi.square()).sum(0)
+    return fit, FitPlan("outcome", curvature, 1e-3 * curvature, steps, steps // 5, 0.2, 0.25), z, bump
+
+
+def network(fit, width=4, features=3):
+    found = Network(fit, K, width, 0.3, features)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in found.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    return found
+
+
+def record_gradients(found, batch):
+    """Gradient of each record's loss in all parameters, [n, p], by torch.func."""
+    parameters = {name: p.detach() for name, p in found.named_parameters()}
+
+    def loss(parameters, *record):
+        single = tuple(part[None] for part in record)
+        return functional_call(Losses(found), {f"of.{k}": v for k, v in parameters.items()}, (single,)).sum()
+
+    found_grads = vmap(grad(loss), in_dims=(None, *[0] * len(batch)))(parameters, *batch)
+    return torch.cat([g.flatten(1) for g in found_grads.values()], 1)
+
+
+class Losses(torch.nn.Module):
+    def __init__(self, of):
+        super().__init__()
+        self.of = of
+
+    def forward(self, batch):
+        return self.of.record_loss(batch)
+
+
+@pytest.mark.parametrize("kind", ["huber", "logistic"])
+@pytest.mark.parametrize("features", [1, 3])
+def test_gradients_are_as_long_as_the_pull_over_its_slope(kind, features):
+    fit, _, z, _ = problem(kind)
+    found, psi = network(fit, features=features), fit.predictors[:, :features]
+    norms = record_gradients(found, (psi, z, fit.targets)).norm(dim=1)
+    pulls = fit.pulls(found(psi, z).detach()).abs() / fit.slope
+    torch.testing.assert_close(norms, pulls, rtol=1e-12, atol=1e-12)
+    assert norms.max() <= 1 + 1e-12
+
+
+@pytest.mark.parametrize("mode", ["ghost", "hooks"])
+def test_one_record_moves_a_step_by_at_most_two_clip_norms(mode):
+    fit, plan, z, _ = problem(steps=1)
+    sums = []
+
+    class Kept(NetworkSteps):
+        def step(self, gradients):
+            sums.append(torch.cat([g.flatten() for g in gradients]))
+
+        def finish(self):
+            pass
+
+    other = fit.targets.clone()
+    other[0], outlier = -1e9, z.clone()
+    outlier[0] = torch.tensor([3.0, -3.0])
+    for targets, covariates in ((fit.targets, z), (other, outlier)):
+        own = HuberFit(fit.predictors, fit.weights, targets, fit.slope)
+        found = network(own)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("torchdpcate.composition.wide_and_deep.NetworkSteps", Kept)
+            from torchdpcate.composition.wide_and_deep import trained
+
+            trained(found, plan, covariates, steps_of(Draws(factor=0.0)), default_trainer, mode)
+    assert 0 < (sums[0] - sums[1]).norm() <= 2 * fit.slope * (1 + 2**-15)
+    # without noise and clipping it is the sum of the records' gradients
+    gradients = record_gradients(found, (fit.predictors, outlier, other)) * fit.slope
+    order = [p.numel() for p in found.ordered]
+    names = [name for name, _ in found.named_parameters()]
+    parts = dict(zip(names, gradients.sum(0).split([p.numel() for p in found.parameters()]), strict=True))
+    expected = torch.cat([parts[name] for name in ("wide.weight", "out.weight", "hidden.bias", "hidden.weight")])
+    assert order == [3, 4, 4, 8]
+    torch.testing.assert_close(sums[1], expected, rtol=1e-9, atol=1e-9)
+
+
+def test_scalings_are_the_curvatures_of_the_public_sample():
+    fit, plan, _, _ = problem()
+    found = network(fit)
+    steps = NetworkSteps(found, plan, noise=0.0)
+    z = steps._sample
+    psi = torch.zeros(len(z), 3, dtype=torch.float64)
+    psi[:, 0] = 1  # features of norm one
+    parameters = {name: p.detach() for name, p in found.named_parameters() if not name.startswith("wide")}
+
+    def f(parameters, z, psi):
+        own = {**{k: p.detach() for k, p in found.named_parameters()}, **parameters}
+        hidden = torch.tanh(z @ own["hidden.weight"].T + own["hidden.bias"])
+        return (psi @ own["wide.weight"].T + found.scale * hidden @ own["out.weight"].T).squeeze()
+
+    jacobian = vmap(grad(f), in_dims=(None, 0, 0))(parameters, z, psi)
+    whole = torch.cat([part.flatten(1) for part in jacobian.values()], 1)
+    weights = 1 / (1 + whole.square().sum(1)).sqrt()
+    total = plan.scaling.sum() / 0.95
+    scalings, ridges = steps._scaled(torch.device("cpu"))
+    for name, ours, ridge in zip(("out.weight", "hidden.bias", "hidden.weight"), scalings[1:], ridges[1:], strict=True):
+        dense = total * (weights.reshape(-1, *[1] * (jacobian[name].ndim - 1)) * jacobian[name].square()).mean(0)
+        torch.testing.assert_close(ours - ridge, dense, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("settings", [WideAndDeep(width=8), WideAndDeep(width=8, features=False, share=0.8)])
+def test_a_hidden_layer_finds_a_bump_that_its_features_do_not(settings):
+    fit, plan, z, bump = problem(n=1_000, steps=60)
+    few, deep = (nuisance.scores(fit, plan, z, steps_of(Draws(), 1e5)) for nuisance in (Additive(), settings))
+    errors = [(scores - bump).square().mean() / bump.var() for scores in (few, deep)]
+    assert errors[0] > 0.8
+    assert errors[1] < 0.25
+
+
+@pytest.mark.parametrize("nuisance", [Additive(), Additive(NoisyNewton()), WideAndDeep(width=2)])
+def test_all_of_them_pay_the_same(nuisance):
+    session = FitSession.open({"records": N}, PrivacyBudget(1.0, 1e-5), NoiseSource.fixed(0))
+    own = session.scope(["records"], TRAINING)
+    fit, plan, z, _ = problem()
+    assert nuisance.scores(fit, plan, z, steps_of(None, 0.2, own)).shape == (N,)
+    entries = [session.ledger.entry(number) for number in sorted(own.entries)]
+    assert [entry.count for entry in entries] == [4, 16]
+    assert gaussian_dp([(entry.event, entry.count) for entry in entries], 0.0).mu == pytest.approx(0.2)
+
+
+def test_features_are_shrunk_by_what_is_given():
+    fit, plan, z, _ = problem()
+    steps = steps_of(NoiseSource.system(), math.inf)
+    scores = Additive().scores(fit, plan, z, steps, shrink=lambda theta: 0 * theta)
+    assert torch.equal(scores, torch.zeros(N, dtype=torch.float64))
+
+
+def test_auto_chooses_by_n_mu_alone():
+    auto = Auto(outcome_from=1e4, propensity_from=1e5)
+    chosen = [[auto.chosen(step, size) for size in (9e3, 2e4, 2e5)] for step in ("outcome", "propensity")]
+    assert [[type(nuisance) for nuisance in row] for row in chosen] == [
+        [Additive, WideAndDeep, WideAndDeep],
+        [Additive, Additive, WideAndDeep],
+    ]
+
+
+def test_the_learner_s_trainer_trains_them():
+    auto = Auto(additive=Additive(), deep=WideAndDeep()).trained_by(len)
+    assert (auto.additive.solver.trainer, auto.deep.trainer) == (len, len)
+    assert Additive(NoisyNewton()).trained_by(len) == Additive(NoisyNewton())
+
+
+@dataclass(frozen=True)
+class OwnSolver(NoisyNewton):
+    """A user's."""
+
+
+def test_a_solver_of_the_user_s_makes_the_release_conditional():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(400, 2, generator=generator).double()
+    a, y = (torch.rand(400, generator=generator) < 0.5).double(), x[:, 0]
+    second_stage = AdaptiveSecondStage(nuisance=Auto(additive=Additive(OwnSolver())))
+    learner = RLearner(Domain([0, 0], [1, 1], 0, 1), PrivacyBudget(1.0, 1e-5), second_stage=second_stage)
+    assert learner.fit(x, a, y).release_function().privacy.level == "conditional"
+
+
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(InputError, match=r"share = 1\.5"):
+        WideAndDeep(share=1.5)
+    with pytest.raises(InputError, match="width"):
+        WideAndDeep(width=0)
+    with pytest.raises(InputError, match="width alone"):
+        WideAndDeep.alone(NuisanceConfig(epochs=3))
+    with pytest.raises(InputError, match="outcome_from"):
+        Auto(outcome_from=0.0)
+
+
+def test_lightning_is_imported_by_those_alone_who_train_with_it():
+    assert isinstance(Additive().solver, LightningFit)
+    assert isinstance(Auto().additive.solver, NoisyNewton)

@@ -1,0 +1,210 @@
+"""Features and one hidden layer as one network, trained by DP-SGD at rate 1 with gradients of norm at most 1."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from torchdpcate.composition.lightning_steps import full_batches, train
+from torchdpcate.composition.linear_fit import FitPlan, LinearFit
+from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.nuisance.record_loss import RecordLossModule
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+
+_SEED = 0  # of initial weights and of the sample that curvatures are of: public
+_GAIN, _SPREAD = 1.5, 0.7  # of initial hidden weights, times 1/sqrt(k), and of their biases
+_MEAN_SQUARE = 0.45  # of a hidden unit, about
+_MEAN_NORM = 0.95  # of features, about
+_SAMPLE, _MOST = 1000, 3.0  # standard normal covariates, clipped as standardised ones are
+_MOMENTUM, _LATE = 0.5, 0.5
+_WALK = 0.5  # most that noise alone moves a hidden weight
+_CLIPPED = 0.5  # variance of a record's pull, in squared slopes
+_PRIOR = {"propensity": 2.0}  # standard deviation of output weights in slopes; 1 otherwise
+
+
+class Network(RecordLossModule):
+    r"""f = psi'theta + s v'tanh(W z + b), and its record losses over the norm of f's gradient.
+
+    Args:
+        fit: Loss and targets; its weights, which are for features alone, are not used.
+        k: Number of covariates.
+        width: Hidden units.
+        share: The hidden layer's part of a squared gradient.
+        features: How many of the fit's features are part of f.
+    """
+
+    def __init__(self, fit: LinearFit, k: int, width: int, share: float, features: int) -> None:
+        super().__init__()
+        self.fit, self.share = fit, share
+        self.scale = math.sqrt(share / (1 - share) / (width * _MEAN_SQUARE))
+        self.wide = _layer(features, 1, bias=False)
+        self.hidden, self.out = _layer(k, width, bias=True), _layer(width, 1, bias=False)
+        self.steps: NetworkSteps | None = None
+        generator = torch.Generator().manual_seed(_SEED)
+        with torch.no_grad():
+            self.hidden.weight.normal_(0, _GAIN / math.sqrt(k), generator=generator)
+            self.hidden.bias.normal_(0, _SPREAD, generator=generator)
+
+    @property
+    def ordered(self) -> list[Tensor]:
+        """Weights of features, of the output, and biases and weights of hidden units."""
+        return [self.wide.weight, self.out.weight, self.hidden.bias, self.hidden.weight]
+
+    def forward(self, psi: Tensor, z: Tensor) -> Tensor:
+        """Return f [n] at features [n, p] and covariates [n, k]."""
+        return (self.wide(psi) + self.out(self.scale * torch.tanh(self.hidden(z)))).squeeze(1)
+
+    @torch.no_grad()
+    def squares(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Return squared derivatives of f in output weights and in biases, [n, width] each.
+
+        Those in hidden weights are the latter times z^2.
+        """
+        h = torch.tanh(z @ self.hidden.weight.T + self.hidden.bias)
+        slope = (1 - h.square()) * self.out.weight
+        return (self.scale * h).square(), (self.scale * slope).square()
+
+    @torch.no_grad()
+    def inverse_norms(self, features: Tensor | float, z: Tensor) -> Tensor:
+        """Return one over the norm of f's gradient, [n], of squared norms of features and of covariates [n, k]."""
+        out, bias = self.squares(z)
+        return (features + out.sum(1) + bias.sum(1) * (1 + z.square().sum(1))).rsqrt()
+
+    def record_loss(self, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+        """Weighted losses `[B]` over the slope, of a batch of features, covariates and targets."""
+        psi, z, targets = batch
+        fit = replace(self.fit, predictors=psi, targets=targets)
+        return self.inverse_norms(psi.square().sum(1), z) * fit.losses(self(psi, z)) / fit.slope
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """The plan's steps."""
+        assert self.steps is not None
+        return _Optimizer(self.parameters(), self.steps, len(self.fit.targets) * self.fit.slope, self.ordered)
+
+
+def trained(
+    network: Network,
+    plan: FitPlan,
+    z: Tensor,
+    steps: NoisySteps,
+    trainer: "Callable[..., Trainer]",
+    mode: str = "auto",
+) -> Tensor:
+    """Return f at the records, [n], after the plan's steps, which are paid for here.
+
+    Args:
+        network: Untrained.
+        plan: How the fit is asked for.
+        z: Standardised covariates [n, k].
+        steps: Pays, and draws noise.
+        trainer: Makes a Trainer from keyword arguments.
+        mode: See ``DPSGD``.
+    """
+    fit = network.fit
+    network.steps = NetworkSteps(network, plan, steps.scale(plan.step, 2 * fit.slope))
+    p = sum(parameter.numel() for parameter in network.parameters())
+    plans = [full_batches(event, count, len(z), p) for event, count in plan.pay(steps)]
+    psi = fit.predictors[:, : network.wide.in_features].contiguous()
+    train(network, (psi, z, fit.targets), plans, steps.session.noise, trainer, mode)
+    network.steps.finish()
+    with torch.no_grad():
+        return network.to(z.device)(psi, z)
+
+
+class NetworkSteps:
+    """Scaled steps with momentum by noisy gradients of a network, and the mean of its late weights: post-processing.
+
+    Args:
+        network: The network.
+        plan: Scaling and ridge of the features' coefficients, number of steps and their size.
+        noise: Standard deviation of the noise that all steps would have as one event, in the units of the fit's sum.
+    """
+
+    def __init__(self, network: Network, plan: FitPlan, noise: float) -> None:
+        fit, wide = network.fit, network.wide.in_features
+        self._network, self._plan = network, plan
+        self._slope, self._noise, self._prior = fit.slope, noise, _PRIOR.get(plan.step, 1.0) * fit.slope
+        # a hidden layer takes its part of a record's gradient
+        self._scaling = plan.scaling[:wide] * math.sqrt(1 - network.share) + plan.ridge[:wide]
+        self._whole = float(plan.scaling.sum()) / _MEAN_NORM  # of a feature that is one everywhere, and has no weight
+        self._features = float(plan.scaling[:wide].sum() / plan.scaling.sum())
+        generator = torch.Generator().manual_seed(_SEED + 1)
+        sample = torch.randn(_SAMPLE, network.hidden.in_features, generator=generator, dtype=torch.float64)
+        self._sample = sample.clamp(-_MOST, _MOST)
+        self._velocity = [torch.zeros_like(p) for p in network.ordered]
+        self._sum = [torch.zeros_like(p) for p in network.ordered]
+        self._taken, self._first = 0, round(plan.steps * (1 - _LATE))
+
+    @torch.no_grad()
+    def step(self, gradients: Sequence[Tensor]) -> None:
+        """Take a step by noisy gradients of the sum, in the order of ``Network.ordered``."""
+        parameters = self._network.ordered
+        scalings, ridges = self._scaled(parameters[0].device)
+        for i, (p, gradient) in enumerate(zip(parameters, gradients, strict=True)):
+            step = (gradient + ridges[i] * p) / scalings[i]
+            self._velocity[i] = _MOMENTUM * self._velocity[i].to(step) + step
+            p -= self._plan.size * self._velocity[i]
+            if self._taken >= self._first:
+                self._sum[i] = self._sum[i].to(p) + p
+        self._taken += 1
+
+    @torch.no_grad()
+    def finish(self) -> None:
+        """Leave the network with the mean of its late weights."""
+        for p, total in zip(self._network.ordered, self._sum, strict=True):
+            p.copy_(total / (self._taken - self._first))
+
+    def _scaled(self, device: torch.device) -> tuple[list[Tensor], list[Tensor]]:
+        """Return scaling and ridge of each parameter, by the present weights and public facts alone."""
+        z = self._sample.to(device)
+        weights = self._network.inverse_norms(self._features, z)
+        out, bias = self._network.squares(z)
+        share = self._whole / len(z)
+        curved_out, curved_bias = share * (weights @ out), share * (weights @ bias)
+        curved_hidden = share * ((bias * weights[:, None]).T @ z.square())
+        # noise and sampling over prior variance, as features have it
+        ridge = (self._noise**2 + _CLIPPED * curved_out * self._slope**2) / (curved_out * self._prior**2)
+        # hidden weights have no prior: under noise alone they wander by this much at most
+        least = self._plan.size * self._noise * self._plan.steps / _WALK
+        scaling = self._scaling.to(device), curved_out + ridge, curved_bias.clamp_min(least)
+        wide = self._plan.ridge[: len(self._scaling)].to(device)
+        nothing = torch.zeros((), dtype=torch.float64, device=device)
+        return (
+            [scaling[0][None], scaling[1][None], scaling[2], curved_hidden.clamp_min(least)],
+            [wide[None], ridge[None], nothing, nothing],
+        )
+
+
+class _Optimizer(torch.optim.Optimizer):
+    """Hands a network's gradients to its steps, in the units of the fit's sum."""
+
+    def __init__(self, parameters: Any, steps: NetworkSteps, units: float, ordered: Sequence[Tensor]) -> None:
+        super().__init__(parameters, {})
+        self.steps, self.units, self.ordered = steps, units, ordered
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+        """Take a step."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self.steps.step([_gradient(p) * self.units for p in self.ordered])
+        return loss
+
+
+def _gradient(parameter: Tensor) -> Tensor:
+    assert parameter.grad is not None
+    return parameter.grad
+
+
+def _layer(inputs: int, outputs: int, bias: bool) -> nn.Linear:
+    """Return a layer of zeros; nothing is drawn from the global generator."""
+    layer = nn.utils.skip_init(nn.Linear, inputs, outputs, bias=bias, dtype=torch.float64)
+    for parameter in layer.parameters():
+        nn.init.zeros_(parameter)
+    return layer

@@ -1,0 +1,59 @@
+"""Worst neighbours of a composition's regressions, for audits."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from torchdpcate.composition.linear_fit import FitPlan, HuberFit
+from torchdpcate.composition.noisy_newton import NoisyNewton
+from torchdpcate.composition.records import fit_composition
+from torchdpcate.composition.shares import Shares, total_mu
+from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.guarantee import Guarantee, Level
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
+from torchdpcate.privacy.worst_case import Game, worst_case
+
+_STEP, _STEPS, _WARM = "effect", 10, 2
+_FAR = 1e6  # of residuals, in clips: no step leads so far that one of them is not clipped
+
+
+@worst_case(
+    "composed_effect",
+    fit_composition,
+    pair="one record whose residual is far above its prediction, or far below it, all others being in balance",
+)
+def _game(budget: PrivacyBudget) -> Game:
+    one, shares = torch.ones(3, dtype=torch.float64), Shares(total_mu(budget), {_STEP: 1.0})
+    fits = [HuberFit(one[:, None], one, _FAR * torch.tensor([1.0, -1.0, sign]).double(), 1.0) for sign in (1, -1)]
+    plan = FitPlan(_STEP, one[:1] * len(one), one[:1] * 0, _STEPS, _WARM, _WARM / _STEPS, 0.25)
+
+    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
+        steps = NoisySteps(FitSession(noise), shares)
+        return torch.stack([NoisyNewton().solve(fits[world], plan, steps) for _ in range(runs)])
+
+    def evidence(theta: Tensor) -> Tensor:
+        return -theta[:, 0]
+
+    return Game(draw, shares.event(_STEP), Guarantee(Level.CERTIFIED, budget), evidence, most_runs=20_000)
+
+
+def gradient_weights() -> Tensor:
+    """Return how much each of the game's gradients counts in the mean of its Newton points."""
+    late = _STEPS - _WARM
+    after = torch.arange(_STEPS, 0, -1, dtype=torch.float64) - 1  # late points that come after each step
+    own = (torch.arange(_STEPS) >= _WARM).double()
+    return (own + 0.25 * after.clamp(max=late)) / late
+
+
+def reached() -> float:
+    """Return the share of the composition's mu that the mean of Newton points shows of this pair.
+
+    Example:
+        >>> round(reached(), 3)
+        0.965
+    """
+    weights = gradient_weights()
+    return float(weights.sum() / (weights.norm() * math.sqrt(len(weights))))
