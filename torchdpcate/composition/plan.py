@@ -18,7 +18,7 @@ from torchdpcate.features.weighted_basis import Feature, WeightedBasis, all_feat
 from torchdpcate.privacy.budget import PrivacyBudget
 
 CONSTANT, LINEAR, RICH = "constant", "linear", "additive"
-RESIDUAL_SCALE = 1 / 12
+RESIDUAL_SCALE = 1 / 14
 """Residual scale that plans expect, in outcome ranges."""
 RUNGS = (CONSTANT, LINEAR, RICH)
 """What a plan asks of the effect: a constant, a linear function, or squares, products and waves beside it."""
@@ -31,6 +31,7 @@ _WIDE_QUANTILE = 0.97
 _SPREADS = ((800.0, 4.0), (3_000.0, 5.0), (10_000.0, 6.0), (math.inf, 8.0))
 """Clip of the mean's correction in standard deviations of normal residuals, by n mu."""
 _INSIDE = 0.04  # residuals within the clip beyond its quantile, which is that of the residuals before
+_NUISANCES = 1.3  # noise of the effect over that of its own steps
 _HEAD_WEIGHT = 0.3  # mean of min(pi, 1 - pi), planned
 _PROPENSITY_CURVATURE = 0.2
 
@@ -74,7 +75,7 @@ class ComposedPlan:
     Example:
         >>> plan = ComposedPlan(16_000, PrivacyBudget(1.0, 1e-5), 6, overlap=0.1)
         >>> plan.kept, plan.rung, plan.steps, round(plan.huber_quantile, 3)
-        (6, 'additive', 83, 0.729)
+        (6, 'additive', 60, 0.74)
     """
 
     n: int
@@ -244,7 +245,7 @@ class ComposedPlan:
             scale: Residual scale S in outcome units, if anything public is known of it; None takes a fourteenth of the
                 range, which may be off by a factor of three.
         """
-        return self.noise * (outcome_range * _SCALE if scale is None else scale)
+        return self.noise * (outcome_range * RESIDUAL_SCALE if scale is None else scale)
 
     def constant(self) -> "ComposedPlan":
         """Return the same plan with the effect as one number."""

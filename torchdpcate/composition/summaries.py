@@ -11,6 +11,7 @@ from torchdpcate.features.standardisation import Standardisation
 
 _SQUARES = 0.65  # of mu^2 for the second moments, at no cost beside the first: see private_standardisation
 LEAST_VARIANCE = 0.01  # of a covariate on [-1, 1]
+_COLLINEAR = 0.15  # eigenvalue of the correlations below which covariates are rotated: features along axes serve better
 _EDGE = 1.4  # of the eigenvalues of pure noise, over sd sqrt(k)
 
 
@@ -57,7 +58,8 @@ def private_standardisation(u: Tensor, steps: NoisySteps) -> Standardisation:
 
 
 def private_rotation(z: Tensor, steps: NoisySteps) -> Tensor | None:
-    r"""Return the symmetric inverse root of the correlations of z [n, k]; None where they are lost in the noise.
+    r"""Return the symmetric inverse root of the correlations of z [n, k]; None where none is strong, or all are lost in the
+    noise.
 
     Rows are clipped to norm :math:`\sqrt{2k}`, so that :math:`\|z z^\top\|_F \le 2k` and two such matrices differ by
     at most :math:`2\sqrt2\, k`; the released upper triangle, by its off-diagonal entries alone, by 2k. What clipping
@@ -80,7 +82,7 @@ def private_rotation(z: Tensor, steps: NoisySteps) -> Tensor | None:
     middle = value[bulk].mean().clamp_min(0.05)
     off = value - middle
     off = off * (1 - (edge / off.abs().clamp_min(1e-9)).square()).clamp_min(0)
-    if not bool((off.abs() > 1e-9).any()):
+    if float((middle + off).min()) > _COLLINEAR:
         return None
     return vector @ ((middle + off).clamp_min(0.05) ** -0.5).diag() @ vector.T
 
