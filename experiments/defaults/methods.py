@@ -16,6 +16,7 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.second_stage.recipes import LinearSecondStage
 
 DELTA = 1e-5
+MOST = 8.0  # largest budget of the study
 DEFAULT, CONSTANT, NONPRIVATE, PLUG_IN, BLOCKS, ZERO = (
     "default",
     "constant",
@@ -51,10 +52,14 @@ def constant(case: Case, epsilon: float, name: str) -> dict[str, Found]:
 
 
 def nonprivate(case: Case, epsilon: float, name: str) -> dict[str, Found]:
-    """The same features without privacy, as many as there are: what the default tends to as n epsilon grows."""
-    learner = RLearner(case.schema, None, second_stage=AdaptiveSecondStage())
-    learner.fit(case.records.x, case.records.a, case.records.y)
-    effect = torch.from_numpy(learner.nonprivate_effect(case.queries))
+    """The same features without privacy: of the covariates that the default keeps at the largest budget."""
+    records, domain, columns = case.records, case.schema.domain, list(range(case.schema.domain.dimension))
+    plan = AdaptiveSecondStage().plan(records.n, PrivacyBudget(MOST, DELTA), domain)
+    if plan.screens:
+        first = RLearner(case.schema, PrivacyBudget(MOST, DELTA), noise=_noise(name))
+        columns = list(first.fit(records.x, records.a, records.y).composed_.columns or columns)
+    learner = RLearner(domain.select(columns), None).fit(records.x[:, columns], records.a, records.y)
+    effect = torch.from_numpy(learner.nonprivate_effect(case.queries[:, columns]))
     return {NONPRIVATE: Found(effect, _facts(case, learner, planned=False))}
 
 

@@ -91,7 +91,8 @@ CHOOSE_TWO_BLOCKS = {
     "experiment=lalonde mechanism=output": True,
     "task=policy_selection mechanism=exponential": False,
     "task=owl tune=ridge features=fourier": False,
-    "privacy.epsilon=2 release=queries learner=dr data.n=30 +seed=3 ~trainer hydra.job.num=1": False,
+    "learner=dr": True,
+    "privacy.epsilon=2 release=queries learner=r data.n=30 +seed=3 ~trainer hydra.job.num=1": False,
 }
 
 

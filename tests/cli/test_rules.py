@@ -24,16 +24,23 @@ from torchdpcate.release.file import load_release
 
 LALONDE = Path(__file__).parents[2].parent / "shared" / "data" / "lalonde" / "nsw_dw.csv"
 SMALL = ["data.n=1200", "queries.count=60", "privacy.epsilon=4", "privacy.delta=0"]
+CONFOUNDED = ["data.confounded=true"]
 TASKS = {
     "owl": ["task=owl"],
     "owl by output": ["task=owl", "rule.mechanism=output", "outcome=shifted", "features=legendre"],
-    "two stages": ["task=two_stage_rule", "data.confounded=true"],
-    "two blocks": ["task=two_stage_rule", "weights.block_fraction=0.25", "loss=logistic"],
-    "balanced": ["task=two_stage_rule", "weights=entropy"],
-    "constant": ["task=two_stage_rule", "weights=constant", "rule.perturbation=gamma"],
+    "two stages": ["task=two_stage_rule", *CONFOUNDED],
+    "two blocks": ["task=two_stage_rule", *CONFOUNDED, "weights.block_fraction=0.25", "loss=logistic"],
+    "balanced": ["task=two_stage_rule", *CONFOUNDED, "weights=entropy"],
+    "constant": ["task=two_stage_rule", *CONFOUNDED, "weights=constant", "rule.perturbation=gamma"],
     "pairs": ["task=pairwise"],
     "tuned": ["task=owl", "tune=ridge", "tune.ridges=[10,100]"],
-    "tuned in blocks": ["task=two_stage_rule", "weights.block_fraction=0.25", "tune=ridge", "tune.ridges=[10,100]"],
+    "tuned in blocks": [
+        "task=two_stage_rule",
+        *CONFOUNDED,
+        "weights.block_fraction=0.25",
+        "tune=ridge",
+        "tune.ridges=[10,100]",
+    ],
 }
 DOMAIN = {
     "treatment": "treat",
@@ -115,7 +122,7 @@ def test_values_of_estimated_propensities_use_what_was_paid_for(trained):
     truth = study.effect
     assert summary(trained("two stages"))["value"] > 0  # private weights
     assert truth is not None
-    for name in ("constant", "balanced", "pairs"):
+    for name in ("constant", "balanced"):
         found = summary(trained(name))
         assert found["value"] is found["value_treat_all"] is None
         assert 0 <= found["accuracy"] <= 1

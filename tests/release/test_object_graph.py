@@ -43,6 +43,7 @@ from torchdpcate import (
 from torchdpcate.candidates.constants import Constants
 from torchdpcate.candidates.functions import FunctionPolicies
 from torchdpcate.candidates.thresholds import Thresholds
+from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
 from torchdpcate.features.maps import Fourier, Legendre, Representation
 from torchdpcate.features.nystrom import Nystrom
@@ -119,6 +120,7 @@ def effect(kind: type, budget: PrivacyBudget = PURE, **settings: Any) -> Any:
 KINDS: dict[str, Callable[[], Any]] = {
     "objective, convex, DR": partial(cate, DRLearner),
     "owl": partial(rule, OutcomeWeightedLearner),
+    "composed": partial(cate, mechanism=None, nuisance=None, second_stage=AdaptiveSecondStage()),
     "subgroups": partial(effect, SubgroupEffects, subgroups=[{"x0": [0.5]}, {"x1": [0.0]}]),
     "selection, fixed": partial(selection, nuisance=FixedNuisances()),
     "covariate_balancing": partial(effect, CovariateBalancingEffect),

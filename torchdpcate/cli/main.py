@@ -24,6 +24,7 @@ Train and release. Hydra overrides choose everything; -m sweeps over comma-separ
   torchdpcate train task=owl data=table data.path=FILE data.domain=DOMAIN.yaml
   torchdpcate train task=policy_selection policies.path=FILE.yaml data=table data.path=FILE data.domain=DOMAIN.yaml
   torchdpcate train task=average_effect data=table data.path=FILE data.domain=DOMAIN.yaml privacy.delta=0
+  torchdpcate train task=subgroups data=table data.path=FILE data.domain=DOMAIN.yaml 'subgroups=[{age: [40, 60]}]'
   torchdpcate train -m seed=0,1,2 privacy.epsilon=0.5,1,4
   torchdpcate train --cfg job          show the configuration and stop
 """

@@ -1,6 +1,7 @@
 """Noisy Newton points: full-batch gradients with noise, and the mean of the solutions that each points to."""
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -36,13 +37,28 @@ class NoisyNewton(Solver):
         """See ``Solver``."""
         if not steps.private:
             return exact_solution(fit, plan.ridge)
-        n, p = fit.predictors.shape
-        sensitivity = 2 * fit.slope + math.sqrt(p) * summation_error(n, fit.slope)
-        points = NewtonPoints(plan)
-        for event, count in plan.pay(steps):
-            for _ in range(count):
-                points.step(steps.noisy_gradient(fit.gradient(points.theta), sensitivity, event))
-        return points.solution
+        return newton_points(fit.gradient, fit.predictors.shape, fit.slope, plan, steps)
+
+
+def newton_points(
+    gradient: Callable[[Tensor], Tensor], shape: Sequence[int], slope: float, plan: FitPlan, steps: NoisySteps
+) -> Solution:
+    """Return what ``NoisyNewton`` does, of a sum's gradient.
+
+    Args:
+        gradient: Of the sum, [p], at coefficients [p].
+        shape: Number of records n, and p.
+        slope: Bound of a record's gradient.
+        plan: How the fit is asked for.
+        steps: Pays, and draws noise.
+    """
+    n, p = shape
+    sensitivity = 2 * slope + math.sqrt(p) * summation_error(n, slope)
+    points = NewtonPoints(plan)
+    for event, count in plan.pay(steps):
+        for _ in range(count):
+            points.step(steps.noisy_gradient(gradient(points.theta), sensitivity, event))
+    return points.solution
 
 
 def exact_solution(fit: LinearFit, ridge: Tensor) -> Solution:

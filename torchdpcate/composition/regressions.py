@@ -1,6 +1,7 @@
 """The three regressions of a composition: outcome, propensity and effect."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -74,35 +75,21 @@ class Regressions:
             y: Outcomes about their released centre, [n].
             scale: Released scale, at which residuals are clipped.
         """
-        regression, plan = self.plan.outcome(self.two_levels), self.plan
+        regression = self.plan.outcome(self.two_levels)
         psi = regression.basis(z)
         weight = 1 / psi.norm(dim=1)
-        planned = _TYPICAL * regression.basis.energies
-        d = private_curvatures(psi, weight, planned, 1.0, "outcome curvatures", self.steps)
-        noise, curvature = self.steps.scale("outcome", 2 * scale), plan.inside * plan.n * d
-        prior = _prior(regression, _OUTCOME_PRIOR * scale**2, math.inf)
-        ridge = (noise**2 + _CLIPPED * plan.n * d * scale**2) / (curvature * prior)
-        fit = HuberFit(psi, weight, y, scale)
-        return self._learnt("outcome").scores(fit, self._asked("outcome", curvature, ridge), z, self.steps)
+        d = private_curvatures(psi, weight, planned_curvatures(regression), 1.0, "outcome curvatures", self.steps)
+        fit, asked = HuberFit(psi, weight, y, scale), self.outcome_plan(regression, d, scale)
+        return self._learnt("outcome").scores(fit, asked, z, self.steps)
 
     def propensity(self, z: Tensor, a: Tensor) -> Tensor:
         """Return pi(x) at the records, [n], within the overlap; the curator's."""
         regression, plan = self.plan.propensity(self.two_levels), self.plan
         psi = regression.basis(z)
         weight = 1 / psi.norm(dim=1)
-        planned = _TYPICAL * regression.basis.energies
-        d = private_curvatures(psi, weight, planned, 1.0, "propensity curvatures", self.steps)
-        noise, curvature = self.steps.scale("propensity", 2.0), (_LOGISTIC + 0.01) * plan.n * d
-        sampling = _LOGISTIC * plan.n * d
-        constant = _INTERCEPT**2 / float(regression.basis.energies[0])
-        ridge = (noise**2 + sampling) / (curvature * _prior(regression, _PROPENSITY_PRIOR, constant))
-        variances = (noise**2 + sampling) / curvature.square()
-
-        def shrink(theta: Tensor) -> Tensor:
-            estimates = theta * (curvature + ridge) / curvature
-            return shrunk(regression, theta, estimates, variances, 1.5, plan.constants.spike)
-
-        fit, asked = LogisticFit(psi, weight, a, 1.0), self._asked("propensity", curvature, ridge)
+        d = private_curvatures(psi, weight, planned_curvatures(regression), 1.0, "propensity curvatures", self.steps)
+        asked, shrink = self.propensity_plan(regression, d)
+        fit = LogisticFit(psi, weight, a, 1.0)
         pi = torch.sigmoid(self._learnt("propensity").scores(fit, asked, z, self.steps, shrink))
         return pi.clamp(plan.overlap, 1 - plan.overlap)
 
@@ -116,21 +103,53 @@ class Regressions:
             pi: Propensities [n].
             scale: Released residual scale S.
         """
-        regression, plan = self.plan.effect(self.two_levels), self.plan
+        regression = self.plan.effect(self.two_levels)
         psi = regression.basis(z)
         weight = 1 / (psi.norm(dim=1) * torch.maximum(pi, 1 - pi))
         planned = HEAD_CURVATURE * regression.basis.energies
         d = private_curvatures(psi, weight * pi * (1 - pi), planned, 0.5, "effect curvatures", self.steps)
-        noise, curvature, sampling = _effect_noise(plan, d, scale)
+        asked = self.effect_plan(regression, d, scale)
+        solution = self.solver.solution(HuberFit(psi * treatment[:, None], weight, residual, scale), asked, self.steps)
+        return self.fitted_effect(regression, d, asked, solution, scale)
+
+    def outcome_plan(self, regression: Regression, curvatures: Tensor, scale: float) -> FitPlan:
+        """Return how the outcome regression is asked for, of released curvatures [1 + p] and scale."""
+        plan = self.plan
+        noise, curvature = self.steps.scale("outcome", 2 * scale), plan.inside * plan.n * curvatures
+        prior = _prior(regression, _OUTCOME_PRIOR * scale**2, math.inf)
+        ridge = (noise**2 + _CLIPPED * plan.n * curvatures * scale**2) / (curvature * prior)
+        return self._asked("outcome", curvature, ridge)
+
+    def propensity_plan(self, regression: Regression, curvatures: Tensor) -> tuple[FitPlan, Callable[[Tensor], Tensor]]:
+        """Return how the propensity is asked for, of released curvatures [1 + p], and how it is shrunk."""
+        plan = self.plan
+        noise, curvature = self.steps.scale("propensity", 2.0), (_LOGISTIC + 0.01) * plan.n * curvatures
+        sampling = _LOGISTIC * plan.n * curvatures
+        constant = _INTERCEPT**2 / float(regression.basis.energies[0])
+        ridge = (noise**2 + sampling) / (curvature * _prior(regression, _PROPENSITY_PRIOR, constant))
+        variances = (noise**2 + sampling) / curvature.square()
+
+        def shrink(theta: Tensor) -> Tensor:
+            estimates = theta * (curvature + ridge) / curvature
+            return shrunk(regression, theta, estimates, variances, 1.5, plan.constants.spike)
+
+        return self._asked("propensity", curvature, ridge), shrink
+
+    def effect_plan(self, regression: Regression, curvatures: Tensor, scale: float) -> FitPlan:
+        """Return how the effect is asked for, of released curvatures [1 + p] and residual scale."""
+        noise, curvature, sampling = _effect_noise(self.plan, curvatures, scale)
         ridge = (noise**2 + sampling) / (curvature * _prior(regression, _EFFECT_PRIOR * scale**2, math.inf))
-        g = psi * treatment[:, None]
-        fit, asked = HuberFit(g, weight, residual, scale), self._asked("effect", curvature, ridge)
-        solution = self.solver.solution(fit, asked, self.steps)
-        theta = solution.coefficients
-        estimates = theta * (curvature + ridge) / curvature
-        variances = effect_variances(plan, d, scale)
-        final = shrunk(regression, estimates, estimates, variances, scale, plan.constants.spike)
-        return FittedEffect(regression, d, theta, estimates, variances, final, scale, solution)
+        return self._asked("effect", curvature, ridge)
+
+    def fitted_effect(
+        self, regression: Regression, curvatures: Tensor, asked: FitPlan, solution: Solution, scale: float
+    ) -> FittedEffect:
+        """Return the effect's numbers, of what was released."""
+        theta, curvature = solution.coefficients, asked.scaling
+        estimates = theta * (curvature + asked.ridge) / curvature
+        variances = effect_variances(self.plan, curvatures, scale)
+        final = shrunk(regression, estimates, estimates, variances, scale, self.plan.constants.spike)
+        return FittedEffect(regression, curvatures, theta, estimates, variances, final, scale, solution)
 
     def _asked(self, step: str, curvature: Tensor, ridge: Tensor) -> FitPlan:
         plan, constants = self.plan, self.plan.constants
@@ -138,6 +157,11 @@ class Regressions:
 
     def _learnt(self, step: str) -> ComposedNuisance:
         return (self.nuisance or Additive(self.solver)).chosen(step, self.plan.size)
+
+
+def planned_curvatures(regression: Regression) -> Tensor:
+    """Return the mean curvatures that a plan expects of a nuisance's features, [1 + p]."""
+    return _TYPICAL * regression.basis.energies
 
 
 def effect_variances(plan: ComposedPlan, curvatures: Tensor, scale: float) -> Tensor:

@@ -1,6 +1,7 @@
 """Private numbers that later steps rest on: quantiles, moments and correlations of covariates, curvatures."""
 
 import math
+from collections.abc import Callable
 
 import scipy
 import torch
@@ -33,11 +34,25 @@ def private_quantile(
     """
     if not steps.private:
         return float(torch.quantile(values[:: max(1, len(values) // 2**24 + 1)], quantile))
+    return quantile_by_counts(lambda t: (values < t).sum(), len(values), quantile, low, high, levels, step, steps)
+
+
+def quantile_by_counts(
+    below: Callable[[float], Tensor],
+    n: int,
+    quantile: float,
+    low: float,
+    high: float,
+    levels: int,
+    step: str,
+    steps: NoisySteps,
+) -> float:
+    """Return a quantile of n records by the counts of those below a number; see ``private_quantile``."""
     event = steps.pay(step, count=levels)
     for _ in range(levels):
         middle = (low + high) / 2
-        below = steps.count(step, values < middle, event)
-        low, high = (middle, high) if below < quantile * len(values) else (low, middle)
+        count = steps.noisy(below(middle).double()[None], 1.0, event).item()
+        low, high = (middle, high) if count < quantile * n else (low, middle)
     return (low + high) / 2
 
 
@@ -48,9 +63,19 @@ def private_standardisation(u: Tensor, steps: NoisySteps) -> Standardisation:
     whose joint sensitivity is one: with d = |a - b| for two values of a covariate,
     :math:`d^2/4 + .65\, d^2 (2 - d)^2 \le 1` on [0, 2].
     """
-    n, k = u.shape
+    return standardisation_by_sums(moment_sums(u), len(u), steps)
+
+
+def moment_sums(u: Tensor) -> Tensor:
+    """Return the sums over records u [n, k] that ``private_standardisation`` releases, [2 k]."""
+    root = math.sqrt(u.shape[1])
+    return torch.cat([u.sum(0) / (2 * root), math.sqrt(_SQUARES) * u.square().sum(0) / root])
+
+
+def standardisation_by_sums(sums: Tensor, n: int, steps: NoisySteps) -> Standardisation:
+    """Return what ``private_standardisation`` does, of ``moment_sums`` of n records."""
+    k = len(sums) // 2
     root = math.sqrt(k)
-    sums = torch.cat([u.sum(0) / (2 * root), math.sqrt(_SQUARES) * u.square().sum(0) / root])
     noisy = steps.release("moments", sums, 1 + 2 * summation_error(n, 1.0)) / n
     mean = (2 * root * noisy[:k]).clamp(-1, 1)
     square = root * noisy[k:] / math.sqrt(_SQUARES)
@@ -65,10 +90,20 @@ def private_rotation(z: Tensor, steps: NoisySteps) -> Tensor | None:
     at most :math:`2\sqrt2\, k`; the released upper triangle, by its off-diagonal entries alone, by 2k. What clipping
     takes from normal covariates is given back. Eigenvalues are drawn to their bulk, those within the noise wholly.
     """
-    n, k = z.shape
+    return rotation_by_products(clipped_products(z), len(z), z.shape[1], steps)
+
+
+def clipped_products(z: Tensor) -> Tensor:
+    """Return the sums over records z [n, k] that ``private_rotation`` releases, [k (k - 1) / 2]."""
+    k = z.shape[1]
     z = z * (math.sqrt(2 * k) / z.norm(dim=1, keepdim=True).clamp_min(math.sqrt(2 * k)))
     row, column = torch.triu_indices(k, k, 1)
-    products = (z.T @ z)[row, column]
+    return (z.T @ z)[row, column]
+
+
+def rotation_by_products(products: Tensor, n: int, k: int, steps: NoisySteps) -> Tensor | None:
+    """Return what ``private_rotation`` does, of ``clipped_products`` of n records with k covariates."""
+    row, column = torch.triu_indices(k, k, 1)
     sensitivity = 2 * k + 2 * k * summation_error(n, 2.0 * k)
     upper = steps.release("correlations", products, sensitivity) / (n * _unclipped(k))
     matrix = torch.eye(k, dtype=torch.float64)
@@ -107,11 +142,20 @@ def private_curvatures(
         step: The step that pays.
         steps: Pays, and draws noise.
     """
-    n, p = psi.shape
+    return curvatures_by_sums(curvature_sums(psi, weight, most), len(psi), planned, most, step, steps)
+
+
+def curvature_sums(psi: Tensor, weight: Tensor, most: float) -> Tensor:
+    """Return the sums over records that ``private_curvatures`` releases, [p]."""
     rows = psi.square() * weight[:, None]
-    rows = rows * (most / rows.norm(dim=1, keepdim=True).clamp_min(most))
+    return (rows * (most / rows.norm(dim=1, keepdim=True).clamp_min(most))).sum(0)
+
+
+def curvatures_by_sums(sums: Tensor, n: int, planned: Tensor, most: float, step: str, steps: NoisySteps) -> Tensor:
+    """Return what ``private_curvatures`` does, of ``curvature_sums`` of n records."""
+    p = len(sums)
     sensitivity = math.sqrt(2) * most + math.sqrt(p) * summation_error(n, most)
-    noisy = steps.release(step, rows.sum(0), sensitivity) / n
+    noisy = steps.release(step, sums, sensitivity) / n
     sd = steps.scale(step, sensitivity) / n
     trust = 1 / (1 + (2 * sd / planned).square())
     return torch.minimum(torch.maximum(trust * noisy + (1 - trust) * planned, planned / 2), 2.5 * planned)

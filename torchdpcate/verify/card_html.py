@@ -150,6 +150,9 @@ def _bounds(bounds: Mapping[str, Any], split: Mapping[str, Any]) -> str:
     ]
     rows = [(_text(name), _range(entry), _text(entry["origin"])) for name, entry in shown]
     rows.append(("overlap", f"propensities at least {_number(overlap['least_propensity'])}", _text(overlap["origin"])))
+    if "propensity" in bounds:
+        known = bounds["propensity"]["known"]
+        rows.append(("propensity", f"known by the design: {_text(known)}", _text(overlap["origin"])))
     more = len(covariates) - _MOST_COVARIATES
     note = f"{more} more covariates are in card.json. " if more > 0 else ""
     sizes = ", ".join(f"{_text(name)} {size:,}" for name, size in split["block_sizes"].items())

@@ -25,7 +25,7 @@ _PUBLIC = {
     "blocks", "seed", "huber_threshold", "head_parameters", "public", "privacy", "schema", "facts", "nuisances",
     "noise", "ridge", "gamma", "hessian_bound", "rule_parameters", "range_sensitivity", "spread", "nuisance_guarantee",
     "certificate", "effect", "estimand", "estimate",
-    "low", "high", "width", "clipped", "generated",
+    "low", "high", "width", "clipped", "generated", "plan", "shares", "residual_scale", "rung",
 }  # fmt: skip
 _SETTINGS = ("config.yaml", "noise.txt", "ledger.json", "ledger.json.lock", "online/head.bin", "online/lock")
 _SHORTEST_WORD = 4

@@ -168,6 +168,7 @@ def _learner(learner: CATELearner) -> dict[str, Any]:
         "settings": settings,
         "schema_": getattr(learner, "schema_", None),
         "blocks_": getattr(learner, "blocks_", None),
+        "plan_": learner.plan_.facts() if hasattr(learner, "plan_") else None,
         "nuisances_": getattr(learner, "nuisances_", None),
         "threshold_": getattr(learner, "threshold_", None),
         "stage_": _stage(getattr(learner, "stage_", None)),

@@ -192,7 +192,7 @@ class Rules(TaskSpec):
         from torchdpcate.evaluation.rules import policy_value
 
         records = self.study.records
-        propensity, decisions = self._fitted.weights_.of(records), self._decisions(records.x)
+        propensity, decisions = self._fitted.propensity_of(records), self._decisions(records.x)
         if propensity is None:
             return dict.fromkeys(f"value{name}" for name in decisions)
         values = {name: policy_value(d, records.a, records.y, propensity) for name, d in decisions.items()}

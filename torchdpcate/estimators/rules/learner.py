@@ -267,6 +267,11 @@ class RuleLearner(PrivateEstimator):
         """Return the columns that the rule sees, [m, k], of covariates x [m, q]."""
         return x if self.columns_ is None else x[:, list(self.columns_)]
 
+    def propensity_of(self, records: CausalData) -> Tensor | None:
+        """Return P(A = 1) of records [n] where the domain knows it, or the weights do or paid for it; else None."""
+        known = self.schema_.domain.known_propensity
+        return self.weights_.of(records) if known is None else known.of(records)
+
     def problem(self, records: CausalData) -> WeightedERM:
         """Return the weighted ERM of these records, the curator's.
 

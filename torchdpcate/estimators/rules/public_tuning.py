@@ -204,7 +204,7 @@ def _noisy(trial: RuleLearner, problems: Resamples, n: int, noise: NoiseSource) 
 
 def _propensity(trial: RuleLearner, records: CausalData) -> Tensor:
     """P(A = 1 | x) [n] as the trial knows it; where it does not, the share of the treated."""
-    known = trial.weights_.of(records)
+    known = trial.propensity_of(records)
     return records.a.mean().expand(records.n) if known is None else known
 
 

@@ -1,0 +1,104 @@
+"""A composition on a stream against the same one in memory, on the same draws."""
+
+import pytest
+import torch
+
+from torchdpcate.composition.constants import PlanConstants
+from torchdpcate.composition.noisy_newton import NoisyNewton
+from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.records import fit_composition
+from torchdpcate.composition.streamed import stream_composition
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.niu import Niu
+from torchdpcate.data.record_stream import RecordStream
+from torchdpcate.data.records import CausalData
+from torchdpcate.errors import BudgetError, InputError
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import TRAINING
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
+
+BUDGET = PrivacyBudget(4.0, 1e-5)
+FEW = PlanConstants(step_bounds=(5, 5), quantile_levels=3)
+
+
+class Batches(RecordStream):
+    """Records in batches of a size, and how often they were read."""
+
+    def __init__(self, study, size, lost=0):
+        self.schema, self.records, self.size, self.lost, self.readings = study.schema, study.records, size, lost, 0
+        self.n = study.records.n
+
+    def __iter__(self):
+        self.readings += 1
+        for rows in torch.arange(self.n - self.lost).split(self.size):
+            yield CausalData(self.records.x[rows], self.records.a[rows], self.records.y[rows])
+
+
+def opened(n, budget=BUDGET):
+    session = FitSession.open({"records": n}, budget, NoiseSource.fixed(0))
+    return session.scope(["records"], TRAINING)
+
+
+def charges(session):
+    entries = [session.ledger.entry(number) for number in sorted(session.entries)]
+    return [(entry.charge, entry.event, entry.count) for entry in entries]
+
+
+@pytest.mark.parametrize("design", ["A", "E"])
+def test_passes_release_what_memory_does(design):
+    study = Niu(design, n=3_000).load()
+    records, domain, levels = study.records, study.domain, study.schema.two_levels
+    plan = ComposedPlan.of(records.n, BUDGET, domain, constants=FEW)
+    whole, parts = opened(records.n), opened(records.n)
+    expected = fit_composition(records, domain, plan, whole, NoisyNewton(), levels)
+    stream = Batches(study, 700)
+    found = stream_composition(stream, domain, plan, parts, levels)
+    assert charges(parts) == charges(whole)
+    for name in ("shrunk", "variances", "curvatures"):
+        torch.testing.assert_close(getattr(found.effect, name), getattr(expected.effect, name), rtol=1e-7, atol=1e-7)
+    torch.testing.assert_close(found.standardisation.mean, expected.standardisation.mean, rtol=0, atol=1e-9)
+    # each count, sum and gradient is a pass
+    assert found.passes == stream.readings == 3 * 3 + 1 + plan.rotates + 3 * (1 + 5)
+
+
+def test_a_known_propensity_is_not_fitted():
+    study = Niu("B", n=2_000).load()
+    domain = Domain([-3.0] * 6, [3.0] * 6, -6.0, 14.0, propensity=0.5)
+    plan = ComposedPlan.of(study.records.n, BUDGET, domain, constants=FEW)
+    assert "propensity" not in plan.shares.shares
+    records, whole, parts = study.records, opened(study.records.n), opened(study.records.n)
+    known = domain.known_propensity.of(records)
+    expected = fit_composition(records, domain, plan, whole, NoisyNewton(), domain.two_levels, known)
+    found = stream_composition(Batches(study, 700), domain, plan, parts, domain.two_levels)
+    assert charges(parts) == charges(whole)
+    torch.testing.assert_close(found.effect.shrunk, expected.effect.shrunk, rtol=1e-7, atol=1e-7)
+
+
+def test_a_stream_whose_length_changes_is_refused():
+    study = Niu("A", n=1_000).load()
+    plan = ComposedPlan.of(study.records.n, BUDGET, study.domain, constants=FEW)
+    with pytest.raises(InputError, match="stays as it is"):
+        stream_composition(
+            Batches(study, 300, lost=1), study.domain, plan, opened(study.records.n), study.schema.two_levels
+        )
+
+
+def test_nothing_is_read_that_the_budget_does_not_cover():
+    study = Niu("A", n=1_000).load()
+    plan = ComposedPlan.of(study.records.n, BUDGET, study.domain, constants=FEW)
+    stream = Batches(study, 300)
+    with pytest.raises(BudgetError):
+        stream_composition(
+            stream, study.domain, plan, opened(study.records.n, PrivacyBudget(0.1, 1e-5)), study.schema.two_levels
+        )
+    assert stream.readings == 0
+
+
+def test_what_passes_do_not_offer_is_refused():
+    study = Niu("A", n=1_000).load()
+    plan = ComposedPlan.of(study.records.n, None, study.domain)
+    with pytest.raises(InputError, match="budget = None"):
+        stream_composition(
+            Batches(study, 300), study.domain, plan, FitSession(NoiseSource.fixed(0)), study.schema.two_levels
+        )
