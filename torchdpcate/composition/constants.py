@@ -19,8 +19,6 @@ class PlanConstants:
         rank_error: Wanted standard error of a quantile's rank, over n; its share then lies within ...
         quantile_shares: ... these bounds; there are three quantiles.
         moment_share: Means and spreads of the covariates.
-        rotation_share: Correlations, where their noise is small.
-        rotation_noise: Largest noise of a correlation at which they are asked for.
         curvature_share: Mean curvatures of the features, of all regressions together.
         screening_share: Choice of covariates, where some are left out.
         nuisance_share: Of what is left: outcome regression and propensity; the head gets the rest.
@@ -48,8 +46,6 @@ class PlanConstants:
     rank_error: float = 0.03
     quantile_shares: tuple[float, float] = (0.015, 0.12)
     moment_share: float = 0.065
-    rotation_share: float = 0.03
-    rotation_noise: float = 0.014
     curvature_share: float = 0.046
     screening_share: float = 0.17
     nuisance_share: float = 0.3

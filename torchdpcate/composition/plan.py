@@ -163,17 +163,11 @@ class ComposedPlan:
         """Whether covariates are left out by a private choice."""
         return self.kept < self.covariates
 
-    @property
-    def rotates(self) -> bool:
-        """Whether correlations are asked for."""
-        mu = self.mu * math.sqrt(self.constants.rotation_share)
-        return self.kept > 1 and 2 * self.kept / (mu * self.n) < self.constants.rotation_noise
-
     @cached_property
     def shares(self) -> Shares:
         """Share of each step."""
         constants, quantile = self.constants, self._quantile_share
-        left = self._left(self.screens, self.kept) - constants.rotation_share * self.rotates
+        left = self._left(self.screens, self.kept)
         head = left * self._head_part
         shares = {
             "centre": quantile,
@@ -181,7 +175,6 @@ class ComposedPlan:
             "residual scale": quantile,
             **({"screening": constants.screening_share} if self.screens else {}),
             "moments": constants.moment_share,
-            **({"correlations": constants.rotation_share} if self.rotates else {}),
         }
         regressions = ("outcome", "effect") if self.known_propensity else ("outcome", "propensity", "effect")
         for name in regressions:
