@@ -293,6 +293,23 @@ def here(tmp_path, monkeypatch):
 TABLE = ["task=average_effect", "data=table", "data.path=people.csv", "data.domain=domain.yaml", "privacy.delta=0"]
 
 
+def test_a_trial_is_estimated_by_its_propensity_and_the_summary_says_why(here, capsys):
+    Path("domain.yaml").write_text(yaml.safe_dump(DOMAIN | {"propensity": 0.5}))
+    assert main(["train", *TABLE, "effect.estimand=ATT", "privacy.epsilon=8", "run_dir=r"]) == 0
+    found = summary("r")
+    assert [found[name] for name in ("effect", "learner", "mechanism", "chosen_by")] == [
+        "known_propensity", "KnownPropensityEffect", "known_propensity", "auto",
+    ]  # fmt: skip
+    # outcomes in [0, 10], 400 records: sampling of 0.2 * 10 * 2 / 20 beside little noise
+    assert found["planned_error"] == pytest.approx(0.2, rel=0.1)
+    assert found["estimate"] == pytest.approx(2, abs=1)
+    assert "difference_in_means" in found["chosen_because"]
+    assert f"effect=known_propensity: {found['chosen_because']}" in capsys.readouterr().out
+    assert main(["verify", "r/release/release.safetensors"]) == 0
+    assert load_release("r/release/release.safetensors").privacy.public["planned_error"] == found["planned_error"]
+    assert scan("r").leaks == ()
+
+
 @pytest.mark.slow
 def test_a_stream_of_files_is_estimated(here):
     table()[:150].to_csv("0.csv", index=False)
@@ -385,7 +402,7 @@ MISTAKES = {
     "features": (
         None,
         ["effect=difference_in_means", "features=legendre"],
-        "features: not used.*it is of effect=auto, effect=covariate_balancing",
+        "features: not used.*it is of effect=auto and covariate_balancing",
     ),
     "learner": (None, ["learner=dr"], "learner: not used.*it is of task=cate"),
     "split": (None, ["split=cross_fit"], "split: not used"),

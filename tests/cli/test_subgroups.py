@@ -31,7 +31,7 @@ def test_a_run_writes_cells_for_the_reader_and_what_only_the_curator_sees(finish
     assert summary["level"] == "certified"
     assert (summary["weights"], summary["partitions"]) == ("fitted", [{"x0": [0.0]}, {"x1": [-0.5, 0.5]}])
     assert summary["noise"] < 1.8 * summary["noise_planned"]
-    assert summary["error"] < 0.2
+    assert summary["rmse"] < 0.2
     release = load_release(run / "release" / "release.safetensors")
     table = pd.read_csv(run / "release" / "subgroups.csv")
     assert np.allclose(table["estimate"], release.estimate)
@@ -42,11 +42,14 @@ def test_a_run_writes_cells_for_the_reader_and_what_only_the_curator_sees(finish
     assert main(["verify", str(run / "release" / "release.safetensors")]) == 0
 
 
-def test_a_report_draws_the_forest_of_each_run(finished, tmp_path, capsys):
-    run = shutil.copytree(finished(*SMALL), tmp_path / "run")
-    assert main(["report", str(run)]) == 0
-    assert "forest.png" in capsys.readouterr().out
-    assert (run / "forest.png").is_file()
+def test_a_report_draws_each_forest_and_noise_against_budget(finished, tmp_path, capsys):
+    sweep = tmp_path / "sweep"
+    shutil.copytree(finished(*SMALL), sweep / "0")
+    shutil.copytree(finished(*SMALL[:-1], "privacy.epsilon=1"), sweep / "1")
+    assert main(["report", str(sweep)]) == 0
+    assert "forest_0.png" in capsys.readouterr().out
+    assert {"forest_0.png", "forest_1.png"} <= {file.name for file in sweep.iterdir()}
+    assert (sweep / "curator" / "subgroup_noise_against_budget.png").is_file()
 
 
 def trial(folder: Path) -> list[str]:

@@ -3,12 +3,13 @@
 import math
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from rich.progress import Progress
 from scipy import stats
 
-from experiments.average_effects import lalonde, methods, pages, runs, tables
+from experiments.average_effects import defaults, lalonde, methods, pages, runs, tables
 from experiments.average_effects.cells import Cells, summarise
 from experiments.average_effects.designs import DESIGNS, scenario_effect
 from experiments.average_effects.literal import BalancingSum, printed_sampler
@@ -212,3 +213,12 @@ def test_estimates_on_lalondes_data_are_the_notes():
         assert estimate == pytest.approx(note, abs=1e-4 if "clipped" in features else 1e-6)
         if note_low is not None:
             assert (low, high) == pytest.approx((note_low, note_high), abs=5e-5)
+
+
+@pytest.mark.parametrize("design", defaults.DESIGNS, ids=lambda design: design.title)
+def test_a_cell_of_the_defaults_study_is_near_its_plan(design):
+    row = defaults.cell(design, 2_000, 1.0, 30)
+    assert row["repeats"] == 30
+    assert row["planned"] / 2 < row["default"] < row["planned"] * 2  # 30 data sets: six standard errors
+    assert row["non-private"] < 1.5 * row["default"]
+    assert design.title in defaults.page(pd.DataFrame([row]))

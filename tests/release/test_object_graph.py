@@ -14,6 +14,7 @@ from torch import Tensor
 from tests.features import own_maps
 from tests.release.object_graph import arrays
 from torchdpcate import (
+    AverageEffect,
     ConvexNuisanceConfig,
     CovariateBalancingEffect,
     CrossFit,
@@ -23,6 +24,7 @@ from torchdpcate import (
     DRLearner,
     HorvitzThompsonEffect,
     KernelSecondStage,
+    KnownPropensityEffect,
     LinearSecondStage,
     NeuralSecondStage,
     NuisanceConfig,
@@ -117,6 +119,11 @@ def effect(kind: type, budget: PrivacyBudget = PURE, **settings: Any) -> Any:
     return kind(DOMAIN, budget, overlap=0.2, **settings).fit(*RECORDS).release()
 
 
+def trial(kind: type) -> Any:
+    known = Domain.from_dict({**DOMAIN.to_dict(), "propensity": 0.5})
+    return kind(known, PURE).fit(*RECORDS).release()
+
+
 KINDS: dict[str, Callable[[], Any]] = {
     "objective, convex, DR": partial(cate, DRLearner),
     "owl": partial(rule, OutcomeWeightedLearner),
@@ -124,6 +131,8 @@ KINDS: dict[str, Callable[[], Any]] = {
     "subgroups": partial(effect, SubgroupEffects, subgroups=[{"x0": [0.5]}, {"x1": [0.0]}]),
     "selection, fixed": partial(selection, nuisance=FixedNuisances()),
     "covariate_balancing": partial(effect, CovariateBalancingEffect),
+    "average of a trial": partial(trial, KnownPropensityEffect),
+    "average that was chosen": partial(trial, AverageEffect),
     "objective, networks": partial(cate, nuisance=QUICK),
     "objective, networks, DR": partial(cate, DRLearner, nuisance=QUICK),
     "objective, cross-fitted networks": partial(cate, nuisance=QUICK, split=CrossFit()),

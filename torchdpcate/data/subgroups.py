@@ -205,6 +205,13 @@ class Subgroups:
         first = itertools.accumulate((partition.size for partition in self.partitions[:-1]), initial=0)
         return torch.stack([start + one.positions(x) for start, one in zip(first, self.partitions, strict=True)], 1)
 
+    def has_levels_of(self, covariate: str) -> bool:
+        """Return whether every partition has a cell of its own for each level of a covariate."""
+        return all(
+            any(part.covariate == covariate and not part.cuts for part in partition.divisions)
+            for partition in self.partitions
+        )
+
     def crossed(self) -> Partition:
         """Return the one partition of whose cells all others are unions: every covariate, at every cut."""
         found: dict[str, Division] = {}

@@ -35,6 +35,8 @@ _QUANTITIES = {
     "estimate": ("estimated average effect", "shows estimates that were not released"),
     "error": ("absolute error of the average effect", "shows the truth"),
     "width": ("width of the 95 % interval", "from the runs' summaries"),
+    "noise": ("privacy noise of a cell's effect", "from the runs' summaries"),
+    "rmse": ("root mean squared error over cells", "shows the truth"),
     "value_expected": ("expected value (estimated mean outcome)", "estimated on the records"),
 }
 """What may be drawn against budget: the axis, and why the figure is the curator's."""
@@ -48,7 +50,8 @@ def budget_figure(errors: "pd.DataFrame", quantity: str = "pehe") -> "Figure":
             ``panel``, if there is one, names the panel. What no budget changes (``non-private``, ``constant effect``,
             ``treat all``, ``treat none`` and ``uniform choice``) is drawn as a level.
         quantity: ``pehe`` (on a logarithmic scale), ``accuracy`` or ``value`` of a rule, ``regret_expected`` or
-            ``value_expected`` of a choice among policies, or ``estimate``, ``error`` or ``width`` of an average effect.
+            ``value_expected`` of a choice among policies, ``estimate``, ``error`` or ``width`` of an average effect, or
+            ``noise``, ``rmse`` or ``width`` of effects in subgroups.
 
     Returns:
         A matplotlib figure, marked as the curator's; the caller saves it.

@@ -32,6 +32,9 @@ def stratified() -> Domain:
 CHOICES = {
     "a trial": (domain(propensity=0.5), PURE, "ATE", 5000, ["known_propensity", "difference_in_means"]),
     "a small trial": (domain(propensity=0.4), PURE, "ATT", 445, ["known_propensity", "difference_in_means"]),
+    "a large uneven trial": (
+        domain(propensity=0.2), PrivacyBudget(4.0, 0.0), "ATE", 50_000, ["difference_in_means", "known_propensity"],
+    ),
     "a stratified trial": (stratified(), PURE, "ATE", 5000, ["known_propensity"]),
     "no delta": (domain(overlap=0.1), PURE, "ATE", 5000, ["covariate_balancing"]),
     "few covariates": (domain(overlap=0.1), SOME, "ATE", 5000, ["covariate_balancing", "doubly_robust"]),

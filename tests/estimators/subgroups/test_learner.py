@@ -85,6 +85,19 @@ def test_a_constant_propensity_weighs_all_alike():
     assert fitted.ledger_.entries == ()
 
 
+def test_a_stratified_trial_with_a_cell_for_each_stratum_weighs_all_alike():
+    domain = Domain(
+        [0.0, 0.0], [1.0, 1.0], -1.0, 3.0, 0.1, two_levels=[True, False], propensity={"x0": {0: 0.2, 1: 0.6}}
+    )
+    for cells, way in (
+        ([{"x0": True}], EQUAL),
+        ([{"x0": True, "x1": [0.5]}], EQUAL),
+        ([{"x0": True}, {"x1": [0.5]}], KNOWN),
+    ):
+        plan = SubgroupEffects(domain, SOME, subgroups=cells).plan(1000)
+        assert plan.weighting.way == way
+
+
 @pytest.mark.parametrize("law", [LAPLACE, GAUSSIAN])
 def test_the_released_noise_is_that_of_the_plan(law):
     """Noise of many runs against the plan's number, the release's own, and the closed form."""

@@ -53,12 +53,12 @@ class SubgroupTask(TaskSpec):
             references={"noise_planned": "planned"},
         ),
         Measure(
-            key="error",
+            key="rmse",
             title="error",
             heading="Error of effects in subgroups against budget",
             note="Root mean squared error over the cells: mean ± standard error over runs.",
             figure="subgroup_error_against_budget.png",
-            references={"error_nonprivate": "non-private"},
+            references={"rmse_nonprivate": "non-private"},
         ),
         Measure(
             key="width",
@@ -82,8 +82,8 @@ class SubgroupTask(TaskSpec):
         "noise": "privacy noise",
         "noise_planned": "privacy noise, planned",
         "width": "mean width of 95 % intervals",
-        "error": "root mean squared error",
-        "error_nonprivate": "unreleased: error without noise",
+        "rmse": "root mean squared error",
+        "rmse_nonprivate": "unreleased: error without noise",
     }
 
     study: Study
@@ -136,15 +136,15 @@ class SubgroupTask(TaskSpec):
             "width_nonprivate": 2 * float(exact.half_width(LEVEL).mean()),
             "dominated": int(release.effects.noise_dominated.sum()),
         }
-        known = dict.fromkeys(("error", "error_nonprivate", "covered", "covered_at_once"))
+        known = dict.fromkeys(("rmse", "rmse_nonprivate", "covered", "covered_at_once"))
         if truth is None:
             return found | known
         there = ~np.isnan(truth)
         held = (inside[there, 0] <= truth[there]) & (truth[there] <= inside[there, 1])
         all_held = (at_once[there, 0] <= truth[there]) & (truth[there] <= at_once[there, 1])
         return found | {
-            "error": _root_mean_square((release.estimate - truth)[there]),
-            "error_nonprivate": _root_mean_square((exact.estimate.numpy() - truth)[there]),
+            "rmse": _root_mean_square((release.estimate - truth)[there]),
+            "rmse_nonprivate": _root_mean_square((exact.estimate.numpy() - truth)[there]),
             "covered": float(held.mean()),
             "covered_at_once": int(all_held.all()),
         }

@@ -60,8 +60,8 @@ class KnownPropensityEffect(AverageEffectLearner):
 
     with the tilt h of the estimand. The mean of the numerator is that of :math:`h(e) \tau(x)` for every c, since
     :math:`E[t w \mid x] = 0`: the centre takes away variance alone. No budget is spent on the propensity, and the
-    denominator is public for the ATE, and for all estimands where everybody has the same propensity. Of the estimators
-    that are valid in a trial it has the least noise: 3/4 of that of the difference in means where outcomes are centred.
+    denominator is public for the ATE, and for all estimands where everybody has the same propensity. In a fair
+    trial with outcomes about the middle the noise is 2/3 of that of the difference in means.
 
     Guarantee:
         Certified, pure: the sum of the epsilons of three sums (four where the denominator is private) that are released
@@ -134,10 +134,7 @@ class KnownPropensityEffect(AverageEffectLearner):
             scales = noise_scales(facts, epsilons, facts.centre(total, epsilons["difference"]))
             of_size = scales["size"].item() if "size" in scales else 0.0
             noise = laplace(scales["difference"].item() / size, prior.effect * of_size / size)
-        e = torch.tensor([facts.low, facts.high], dtype=torch.float64)
-        square = (facts.estimand.tilt(e).square() / (e * (1 - e))).mean().item()
-        sampling = prior.deviation * (n * square) ** 0.5 / size
-        return PlannedError("known_propensity", noise, 0.0, sampling).in_units(self._unit())
+        return PlannedError("known_propensity", noise, 0.0, facts.planned_sampling(prior)).in_units(self._unit())
 
     def _of(self, records: CausalData) -> StackedRecords:
         """See ``AverageEffectLearner``: with the records' own propensity as their one feature."""

@@ -61,7 +61,9 @@ def planned_sums(
     found = estimator.planned(typical_records(facts, treated), facts, epsilons)
     if found is None:
         return None
-    return math.inf if bool(found.noise_dominated[0]) else found.noise[0].item()
+    # a denominator that noise dominates still is at least what public weights make it, where there is such a bound
+    unbounded = bool(found.noise_dominated[0]) and facts.estimand.size_range[0] == 0
+    return math.inf if unbounded else found.noise[0].item()
 
 
 def planned_average(

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.propensity import StratumPropensity
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
@@ -24,7 +25,7 @@ from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.estimators.subgroups.mechanism import SubgroupSums, numbers_of
 from torchdpcate.estimators.subgroups.plan import SubgroupPlan, plan_subgroups
 from torchdpcate.estimators.subgroups.sums import cell_sums, record_numbers
-from torchdpcate.estimators.subgroups.weighting import FITTED, KNOWN, Weighting
+from torchdpcate.estimators.subgroups.weighting import ATE, EQUAL, FITTED, KNOWN, Weighting
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget, probability
@@ -205,7 +206,16 @@ class SubgroupEffects(PrivateEstimator):
         return Subgroups.of(self.subgroups, TableSchema.of(self.domain))
 
     def _weighting(self) -> Weighting:
-        return Weighting.of(self.propensity, TableSchema.of(self.domain), self.overlap, self.estimand)
+        schema = TableSchema.of(self.domain)
+        weighting = Weighting.of(self.propensity, schema, self.overlap, self.estimand)
+        known = schema.domain.known_propensity
+        if (
+            weighting.way == KNOWN
+            and isinstance(known, StratumPropensity)
+            and self._cells().has_levels_of(known.covariate)
+        ):
+            return replace(weighting, way=EQUAL, estimand=ATE)  # one propensity within each cell
+        return weighting
 
     def _prepare(self, records: CausalData) -> None:
         self.check(records.n)
