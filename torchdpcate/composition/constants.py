@@ -38,7 +38,10 @@ class PlanConstants:
         kinds: Kinds of features that may be asked for.
         interval_shares: Of the steps that intervals take: matrix, counts, correction, average.
         interval_norm: Clip of |psi| in the matrix.
-        interval_edge: Largest noise of the matrix, scaled to the plan, at which further features are asked for.
+        interval_kinds: Kinds of features that an effect with intervals may have: waves are nearly functions of the
+            others where covariates have few levels.
+        interval_edge: Largest noise of the matrix, scaled to the plan, at which an effect with intervals has further
+            kinds of features.
         interval_reach: Clip of the effect in the average, in its planned standard deviations.
     """
 
@@ -65,7 +68,8 @@ class PlanConstants:
     kinds: str = "12xsc"
     interval_shares: tuple[float, ...] = (0.06, 0.02, 0.08, 0.02)
     interval_norm: float = 2.0
-    interval_edge: float = 0.8
+    interval_kinds: str = "12x"
+    interval_edge: float = 1.0
     interval_reach: float = 3.0
 
     def __post_init__(self) -> None:

@@ -203,9 +203,30 @@ class ComposedPlan:
         return self._regression(two_levels, self.constants.propensity_variance, noise)
 
     def effect(self, two_levels: Sequence[bool] | None = None) -> Regression:
-        """Return that of the effect; see ``outcome``."""
+        """Return that of the effect; see ``outcome``.
+
+        With intervals it has linear features, and further kinds as far as their matrix of second moments can be told
+        from its noise.
+        """
         variance = 0.0 if self.constant_only else self.constants.head_variance
-        return self._regression(two_levels, variance, self._unit_noise(self.shares.of("effect"), self._head_weight))
+        noise, kinds = self._unit_noise(self.shares.of("effect"), self._head_weight), self.constants.kinds
+        if self.intervals:
+            kinds = "".join(kind for kind in kinds if kind in self.constants.interval_kinds)
+        found = self._regression(two_levels, variance, noise, kinds)
+        while self.intervals and len(kinds) > 1 and self._matrix_edge(found.basis) > self.constants.interval_edge:
+            kinds = kinds[:-1]
+            found = self._regression(two_levels, variance, noise, kinds)
+        return found
+
+    def _matrix_edge(self, basis: WeightedBasis) -> float:
+        r"""Return the planned noise of the interval steps' matrix, scaled to its planned diagonal.
+
+        Its spectral norm is about :math:`2\sqrt{p}` times the root mean square of the entries' noise.
+        """
+        unit = math.sqrt(2) * self.constants.interval_norm / (self.shares.of(MATRIX) * self.n)
+        p, inverse = basis.dimension, 1 / basis.energies
+        squares = inverse.outer(inverse) * (0.5 + 0.5 * torch.eye(p, dtype=torch.float64))
+        return 2 * unit * math.sqrt(float(squares.mean()) * p)
 
     @cached_property
     def rung(self) -> str:
@@ -319,13 +340,19 @@ class ComposedPlan:
         """Return the variance of a function of energy one: sensitivity 2, curvature n inside weight."""
         return (2 / (mu * self.n * (inside or self.inside) * weight)) ** 2
 
-    def _regression(self, two_levels: Sequence[bool] | None, variance: float, noise: float) -> Regression:
+    def _regression(
+        self, two_levels: Sequence[bool] | None, variance: float, noise: float, kinds: str | None = None
+    ) -> Regression:
         levels = [False] * self.kept if two_levels is None else two_levels
         features = all_features(levels, self.constants.kinds) if variance else ()
         prior = self._prior(features, variance)
+        among = self.constants.kinds if kinds is None else kinds
+        left_out = sum(float(v) for v, feature in zip(prior, features, strict=True) if feature.kind not in among)
+        kept = [j for j, feature in enumerate(features) if feature.kind in among]
+        features, prior = tuple(features[j] for j in kept), prior[kept]
         constant, energies = water_filling(prior, noise)
         asked = torch.nonzero(energies > 0).flatten().tolist()
         basis = WeightedBasis(
             tuple(features[j] for j in asked), torch.cat([torch.tensor([constant]).double(), energies[asked]])
         )
-        return Regression(basis, prior[asked], noise, sum(expected_error(prior, noise)))
+        return Regression(basis, prior[asked], noise, sum(expected_error(prior, noise)) + left_out)

@@ -21,6 +21,7 @@ _INTERCEPT = 2.0  # prior standard deviation of the logit's constant
 _OUTCOME_PRIOR, _PROPENSITY_PRIOR, _EFFECT_PRIOR = 2.0, 3.0, 4.0  # variances over planned ones: weak ridges
 _CLIPPED, _LOGISTIC = 0.5, 0.2  # variance of a record's pull, in squared bounds
 _EFFECT_CLIPPED = 0.6
+_INTERVAL_RIDGE = 0.1  # of the effect's ridge: intervals undo it to first order alone
 _WANDERING = 1.1  # variance of what is released over that of the late steps' noise: the warm steps' share is lost
 
 
@@ -142,6 +143,8 @@ class Regressions:
         noise, curvature, sampling = _effect_noise(self.plan, curvatures, scale)
         prior = _prior(regression, _EFFECT_PRIOR * scale**2, math.inf)
         ridge = (noise**2 + sampling.diagonal()) / (curvature.diagonal() * prior)
+        if self.plan.intervals:
+            ridge = ridge * _INTERVAL_RIDGE
         return self._asked("effect", curvature, ridge)
 
     def fitted_effect(
