@@ -30,7 +30,8 @@ class ComposedRelease(EffectRelease):
     Attributes:
         theta: Coefficients, drawn to zero as far as their known noise says, float64 [1 + p].
         estimates: The same before that, with known noise, float64 [1 + p].
-        curvatures: Released mean curvatures of the features, from which the noise follows, float64 [1 + p].
+        curvatures: Released mean curvatures of the features, from which the noise follows, float64
+            [1 + p, 1 + p].
         scale: Released residual scale S, in outcome units.
         basis: Features of standardised covariates, with public energies.
         standardisation: Released means and spreads of the covariates in use.
@@ -180,8 +181,9 @@ class ComposedRelease(EffectRelease):
         ):
             raise ValueError("standardisation: not of the columns in use")
         basis = WeightedBasis.from_config(facts["features"], tensors["energies"], width)
-        for name in ("theta", "estimates", "curvatures"):
+        for name in ("theta", "estimates"):
             require_tensor(tensors[name], (basis.dimension,), name)
+        require_tensor(tensors["curvatures"], (basis.dimension, basis.dimension), "curvatures")
         require_tensor(tensors["scale"], (1,), "scale")
         law, numbers = tensors_of("law", tensors), tensors_of("interval", tensors)
         return cls(
