@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.noisy_newton import NoisyNewton
-from torchdpcate.composition.nuisances import Additive, ComposedNuisance, WideAndDeep
+from torchdpcate.composition.nuisances import Additive, Auto, ComposedNuisance, WideAndDeep
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.records import fit_composition
 from torchdpcate.composition.shares import total_mu
@@ -35,6 +35,7 @@ KINDS: dict[str, ComposedNuisance] = {
     "additive": Additive(NoisyNewton()),
     "wide_and_deep": WideAndDeep(),
     "mlp": WideAndDeep(share=0.8, features=False),
+    "deep_outcome": Auto(outcome_from=1.0),
 }
 
 

@@ -14,7 +14,6 @@ from torchdpcate.data.generators import Dataset1, Dataset2
 from torchdpcate.data.niu import Niu
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.semi_synthetic import SemiSynthetic
 from torchdpcate.data.split import public_permutation, public_split
 from torchdpcate.data.surfaces import GivenOutcomes
 
@@ -122,20 +121,28 @@ def _generated(make: Callable[..., GeneratedStudy], n: int, seed: int) -> Case:
 def _acic(paths: tuple[Path, Path], number: int, n: int, seed: int) -> Case:
     means = ("mu0", "mu1")
     surface = GivenOutcomes(paths[1], means=means, treatment="z", bounds=ACIC_BOUNDS[number])
-    return _held_out(SemiSynthetic(paths[0], "acic2016", surface, queries=QUERIES, seed=seed), 4_802, n)
+    return _held_out(paths[0], "acic2016", surface, n, seed)
 
 
 def _twins(path: Path, n: int, seed: int) -> Case:
     surface = GivenOutcomes(outcomes=("outcome(t=0)", "outcome(t=1)"), event_below=9999, bounds=(0, 1))
-    return _held_out(SemiSynthetic(path, "twins", surface, "clip", queries=QUERIES, seed=seed), 11_400, n)
+    return _held_out(path, "twins", surface, n, seed)
 
 
-def _held_out(source: SemiSynthetic, rows: int, n: int) -> Case:
-    source.train_fraction = n / rows
-    study = source.load()
-    assert study.queries is not None
-    assert study.effect is not None
-    return Case(study.schema, study.records, study.queries, study.effect)
+def _held_out(path: Path, domain: str, surface: GivenOutcomes, n: int, seed: int) -> Case:
+    """What ``SemiSynthetic`` makes of all rows with a share of n, the covariates being read once."""
+    schema, x = _covariates(path, domain)
+    drawn = surface.draw(x, torch.arange(len(x)), schema, path, seed)
+    schema = schema.with_outcome_bounds(*drawn.bounds).handling("clip")
+    train, held_out = public_split(len(x), n / len(x), seed, "held-out")
+    records, queries = CausalData(x[train], drawn.a[train], drawn.y[train]), held_out[:QUERIES]
+    return Case(schema, records, x[queries], drawn.effect[queries])
+
+
+@cache
+def _covariates(path: Path, domain: str) -> tuple[TableSchema, Tensor]:
+    schema = TableSchema.from_yaml(domain).handling("clip")
+    return schema, schema.within(schema.encode(pd.read_csv(path)))
 
 
 def _lbidd(paths: tuple[Path, Path], n: int, seed: int) -> Case:

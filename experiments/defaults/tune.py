@@ -42,8 +42,6 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "moment_share": (0.03, 0.05, 0.08),
     "curvature_share": (0.02, 0.04, 0.06),
     "screening_share": (0.08, 0.15, 0.22),
-    "rotation_share": (0.02, 0.03, 0.05),
-    "rotation_noise": (0.0, 0.03, 0.05, 0.1),
     "huber_quantiles": ((0.4, 0.8), (0.4, 0.9), (0.5, 0.9), (0.6, 0.9), (0.6, 0.95)),
     "part_shares": (
         (0.62, 0.2, 0.12, 0.04, 0.02),

@@ -243,7 +243,7 @@ def test_a_table_becomes_a_release(here):
     ],
 )
 def test_every_choice_runs_at_its_level(words, level, claims, here):
-    assert main(["train", *TABLE, *QUICK, "queries.count=10", *words, "run_dir=r"]) == 0
+    assert main(["train", *TABLE, *QUICK, "queries.count=10", *words, "force=true", "run_dir=r"]) == 0
     summary = json.loads((here / "r" / "summary.json").read_text())
     assert summary["level"] == level
     assert (summary["epsilon"] is not None) is claims
@@ -400,7 +400,7 @@ def test_predict_refuses_to_overwrite_its_input(run, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_query_mechanisms_of_a_linear_head_buy_no_threshold(here):
-    words = ["release=queries", "mechanism=smooth_sensitivity", "queries.count=5", "run_dir=r"]
+    words = ["release=queries", "mechanism=smooth_sensitivity", "queries.count=5", "force=true", "run_dir=r"]
     assert main(["train", *TABLE, *QUICK, *words]) == 0
     entries = json.loads((here / "r" / "curator" / "ledger.json").read_text())["entries"]
     assert [e["charge"]["purpose"] for e in entries] == ["nuisances", "release"]

@@ -102,12 +102,16 @@ def test_a_signal_that_the_curator_handles_is_the_curators(monkeypatch):
 
 TASKS = {
     "cate": ([*TABLE, *QUICK], ["DP-SGD", "Huber threshold: private quantile of |s|"]),
-    "queries": ([*TABLE, *QUICK, "release=queries", "mechanism=smooth_sensitivity", "queries.count=5"], ["DP-SGD"]),
+    "queries": (
+        [*TABLE, *QUICK, "release=queries", "mechanism=smooth_sensitivity", "queries.count=5", "force=true"],
+        ["DP-SGD"],
+    ),
     "online": ([*TABLE, *QUICK, "mechanism=gaussian_process"], ["DP-SGD", "Huber threshold: private quantile of |s|"]),
     "rule": (["task=owl", "data.n=400", "queries.count=5"], []),
     "tuned rule": (["task=owl", "data.n=400", "queries.count=5", "tune=ridge"], []),
     "policy": (["task=policy_selection", "data.n=600", "privacy.delta=0", "queries.count=5"], ["nuisance guess"]),
     "average effect": (["task=average_effect", "data.n=600"], []),
+    "subgroups": (["task=subgroups", "data.n=1500", "subgroups=[{x0: [0]}]"], []),
 }
 
 

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on
 )
 def test_trainer_gpu_runs_whole(words, tmp_path):
     quick = ["data=dataset1", "data.n=900", "queries.count=20", "nuisance.batch_size=60", "nuisance.epochs=2"]
-    run = ["trainer=gpu", "trainer.progress=false", f"run_dir={tmp_path / 'r'}"]
+    run = ["trainer=gpu", "trainer.progress=false", "force=true", f"run_dir={tmp_path / 'r'}"]
     assert main(["train", *quick, *words, *run]) == 0
     assert json.loads((tmp_path / "r" / "summary.json").read_text())["pehe"] > 0
 

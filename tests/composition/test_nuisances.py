@@ -170,11 +170,11 @@ def test_features_are_shrunk_by_what_is_given():
 
 
 def test_auto_chooses_by_n_mu_alone():
-    auto = Auto(outcome_from=1e4, propensity_from=1e5)
+    auto = Auto(outcome_from=1e4)
     chosen = [[auto.chosen(step, size) for size in (9e3, 2e4, 2e5)] for step in ("outcome", "propensity")]
     assert [[type(nuisance) for nuisance in row] for row in chosen] == [
         [Additive, WideAndDeep, WideAndDeep],
-        [Additive, Additive, WideAndDeep],
+        [Additive, Additive, Additive],
     ]
 
 

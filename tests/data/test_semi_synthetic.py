@@ -175,3 +175,31 @@ def test_twins(shared_data) -> None:
     assert study.records.n == 11
     assert set(study.effect.unique().tolist()) == {-1.0, 0.0, 1.0}
     assert float(study.effect.mean()) == pytest.approx(-0.0161, abs=0.002)
+
+
+@pytest.mark.parametrize("given", [0.3, {"x3": {0: 0.3, 1: 0.6}}, "p"])
+def test_the_design_decides_on_the_treatment(given, tmp_path) -> None:
+    x = Domain([0] * 4, [1] * 4, 0, 1).grid(N)
+    x[:, 3] = (x[:, 3] > 0.5).double()
+    p = 0.3 + 0.3 * x[:, 3]
+    frame = pd.DataFrame(x.numpy(), columns=["x0", "x1", "x2", "x3"]).assign(p=p.numpy(), y0=0.0, y1=x[:, 0].numpy())
+    frame.to_parquet(tmp_path / "x.parquet")
+    facts = Domain([0] * 4, [1] * 4, 0, 1, 0.2, two_levels=[False] * 3 + [True], propensity=given)
+    for surface in (GeneratedSurface(confounding=3.0), GivenOutcomes()):
+        study = SemiSynthetic(tmp_path / "x.parquet", facts, surface).load()
+        records = study.records
+        expected = torch.full_like(records.y, 0.3) if given == 0.3 else 0.3 + 0.3 * records.x[:, 3]
+        torch.testing.assert_close(records.propensity, expected)
+        assert study.domain.known_propensity == facts.known_propensity
+        assert (study.own_propensity is None) == (given != "p")
+        for level in (0.0, 1.0):  # five standard deviations of a share of 9,000
+            own = records.x[:, 3] == level
+            assert (records.a[own].mean() - expected[own].mean()).abs() < 5 * 0.5 / 9000**0.5
+
+
+def test_events_are_binary_and_other_bounds_are_a_surface_s_own(covariates, tmp_path) -> None:
+    frame = pd.read_parquet(covariates)
+    frame.assign(y0=0.2, y1=0.8).to_parquet(tmp_path / "y.parquet")
+    study = SemiSynthetic(tmp_path / "y.parquet", domain(), GivenOutcomes(event_below=0.5)).load()
+    assert study.domain.outcome_kind == "binary"
+    assert SemiSynthetic(tmp_path / "y.parquet", domain(), GivenOutcomes()).load().domain.outcome_kind == "continuous"

@@ -12,7 +12,7 @@ from rich.table import Table
 from torchdpcate.cli.run import refusal
 from torchdpcate.cli.task import TaskSpec
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.planned_noise import PlannedNoise, least_epsilon, least_records
+from torchdpcate.estimators.planned_noise import PlannedNoise, least_epsilon, least_records, shown
 from torchdpcate.estimators.targets import Target, planned_targets
 from torchdpcate.privacy.budget import PrivacyBudget
 
@@ -150,12 +150,12 @@ class PlanReport:
         table.add_row("what", f"{self.task} by {self.mechanism} on {self.data}")
         table.add_row("records, epsilon, delta", f"{noise.n:,}, {noise.budget.epsilon:g}, {noise.budget.delta:g}")
         table.add_row("noise of", noise.of)
-        table.add_row("expected noise", _shown(noise.value) + " (outcome units)" * math.isfinite(noise.value))
+        table.add_row("expected noise", shown(noise.value) + " (outcome units)" * math.isfinite(noise.value))
         if len(noise.parts) > 1:
-            table.add_row("made of", ", ".join(f"{name} {_shown(part)}" for name, part in noise.parts.items()))
-        table.add_row("outcome's range", f"{noise.outcome_range:.4g}")
+            table.add_row("made of", ", ".join(f"{name} {shown(part)}" for name, part in noise.parts.items()))
+        table.add_row("outcome's range", shown(noise.outcome_range, 4))
         table.add_row("feasible", {True: "yes", False: "no", None: "not known"}[noise.feasible])
-        wanted = f"for noise of {self.precision:.4g}" + ("" if self.given else " (the outcome's range)")
+        wanted = f"for noise of {shown(self.precision, 4)}" + ("" if self.given else " (the outcome's range)")
         table.add_row(f"least n {wanted}", "not by n alone" if self.least_n is None else f"{self.least_n:,}")
         least = "not by epsilon alone" if self.least_epsilon is None else f"{self.least_epsilon:.3g}"
         table.add_row(f"least epsilon {wanted}", least)
@@ -165,13 +165,13 @@ class PlanReport:
         return table
 
     def _grid(self) -> Table:
-        title = "expected noise at other n (columns) and epsilon (rows), in outcome units"
+        title = "expected noise by n and epsilon (outcome units)"
         table = Table(title=title, title_justify="left")
         table.add_column("epsilon", justify="right")
         for n in next(iter(self.table.values())):
             table.add_column(_records(n), justify="right")
         for epsilon, row in self.table.items():
-            table.add_row(f"{epsilon:g}", *(_shown(value, "-", 2) for value in row.values()))
+            table.add_row(f"{epsilon:g}", *(shown(value, 2) if math.isfinite(value) else "-" for value in row.values()))
         return table
 
     def _others(self) -> Table:
@@ -180,18 +180,12 @@ class PlanReport:
             table.add_column(heading, justify="left" if heading in ("target", "worth asking") else "right")
         for target in self.targets:
             noise = target.noise
-            value = "-" if noise is None else _shown(noise.value)
+            value = "-" if noise is None else shown(noise.value)
             finite = noise is not None and math.isfinite(noise.value)
             share = f"{noise.value / noise.outcome_range:.1%}" if noise is not None and finite else "-"
             verdict = target.verdict if noise is not None else f"{target.verdict}: {target.why_not}"
             table.add_row(f"{target.name} (task={target.task})", value, share, verdict)
         return table
-
-
-def _shown(value: float, too_large: str = "too large", digits: int = 3) -> str:
-    if math.isnan(value):
-        return "not known"
-    return f"{value:.{digits}g}" if math.isfinite(value) else too_large
 
 
 def _records(n: int) -> str:

@@ -1,7 +1,6 @@
 """What the runs of every task have in common: noise, warnings, the release's folder, the summary, what is printed."""
 
 import json
-import math
 import shutil
 import sys
 import time
@@ -27,7 +26,7 @@ from torchdpcate.cli.words import settings
 from torchdpcate.data.generated import GeneratedStudy
 from torchdpcate.data.study import StreamedStudy, Study
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.planned_noise import PlannedNoise
+from torchdpcate.estimators.planned_noise import PlannedNoise, shown
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
@@ -107,11 +106,10 @@ def configure(task: TaskSpec, config: DictConfig) -> None:
 
 def refusal(planned: PlannedNoise) -> str:
     """Return why nothing is trained where noise is planned to exceed the outcome's range, in one line."""
-    size = f"{planned.value:.3g}" if math.isfinite(planned.value) else "too large for any answer"
     return (
-        f"planned noise {size} (outcome units) of {planned.of} exceeds the outcome's range of "
-        f"{planned.outcome_range:.4g} at n = {planned.n:,}, epsilon = {planned.budget.epsilon:.4g}: torchdpcate plan "
-        "shows what n or epsilon would do, and which target is worth asking; force=true trains all the same"
+        f"planned noise {shown(planned.value)} (outcome units) of {planned.of} exceeds the outcome's range of "
+        f"{shown(planned.outcome_range, 4)} at n = {planned.n:,}, epsilon = {planned.budget.epsilon:.4g}: torchdpcate "
+        "plan shows what n or epsilon would do, and which target is worth asking; force=true trains all the same"
     )
 
 

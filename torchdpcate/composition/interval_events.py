@@ -7,19 +7,17 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.intervals import (
-    TYPICAL,
     Estimates,
     IntervalPlan,
     effect_law,
     estimates,
-    interval_features,
     reach,
 )
 from torchdpcate.composition.linear_fit import Solution
 from torchdpcate.composition.plan import AVERAGE, CORRECTION, COUNTS, MATRIX, ComposedPlan
 from torchdpcate.composition.steps import NoisySteps, summation_error
 from torchdpcate.features.weighted_basis import WeightedBasis
-from torchdpcate.release.effect_law import EffectLaw
+from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers
 
 _SQUARES = 0.65  # of mu^2 for the squares, at no cost beside the sum: see private_correction
 
@@ -195,8 +193,8 @@ def private_effect_law(
     outcome_range: float,
     plan: ComposedPlan,
     steps: NoisySteps,
-) -> EffectLaw:
-    """Run the interval steps of a plan, and return the law that intervals rest on.
+) -> tuple[EffectLaw, IntervalNumbers]:
+    """Run the interval steps of a plan, and return the law that intervals rest on, with what it was made of.
 
     Args:
         records: The regression at the records.
@@ -208,7 +206,7 @@ def private_effect_law(
         plan: The public plan.
         steps: Pays, and draws noise.
     """
-    facts = interval_plan(basis, scale, bounds, plan, steps)
+    facts = interval_plan(basis, scale, bounds, plan)
     norm = plan.constants.interval_norm
     matrix = private_matrix(records, bounds, norm, steps)
     counts = private_counts(records, solution.coefficients, scale, bounds, steps)
@@ -216,31 +214,46 @@ def private_effect_law(
     correction = private_correction(records, found.t, facts.spread, facts.treatment, steps)
     bound = reach(found.t, facts, plan.constants.interval_reach, outcome_range)
     average = private_average(records, found.t, bound, facts.overlaps[1], steps)
-    return effect_law(found, correction, average, bound, facts)
+    numbers = IntervalNumbers(solution.point, solution.gradient, matrix, counts, correction, average)
+    return effect_law(found, correction, average, bound, facts), numbers
 
 
-def interval_plan(
-    basis: WeightedBasis, scale: float, bounds: tuple[float, float], plan: ComposedPlan, steps: NoisySteps
-) -> IntervalPlan:
+def law_of(
+    numbers: IntervalNumbers,
+    basis: WeightedBasis,
+    scale: float,
+    bounds: tuple[float, float],
+    outcome_range: float,
+    plan: ComposedPlan,
+) -> EffectLaw:
+    """Return the law that released numbers make; see ``private_effect_law``."""
+    facts = interval_plan(basis, scale, bounds, plan)
+    found = estimates(numbers.point, numbers.gradient, numbers.matrix, numbers.counts, facts)
+    bound = reach(found.t, facts, plan.constants.interval_reach, outcome_range)
+    return effect_law(found, numbers.correction, numbers.average, bound, facts)
+
+
+def interval_plan(basis: WeightedBasis, scale: float, bounds: tuple[float, float], plan: ComposedPlan) -> IntervalPlan:
     """Return the public facts of the interval steps; see ``private_effect_law``."""
     constants, least = plan.constants, overlaps(bounds)
     weight, largest = sum(lesser(bounds)) / 2, max(bounds[1], 1 - bounds[0])
-    matrix_noise = steps.scale(MATRIX, matrix_sensitivity(bounds, constants.interval_norm))
+
+    def noise(step: str, sensitivity: float) -> float:
+        return sensitivity / plan.shares.of(step)  # without privacy over infinity
+
     quantile = torch.special.ndtri(torch.tensor((1 + plan.huber_quantile) / 2, dtype=torch.float64)).item()
     spread = plan.interval_spread * scale / quantile
-    planned = TYPICAL * weight * basis.energies
     return IntervalPlan(
         n=plan.n,
         basis=basis,
         weight=weight,
-        features=interval_features(basis, matrix_noise / plan.n, planned, constants.interval_edge),
         scale=scale,
         spread=spread,
         treatment=largest,
         overlaps=least,
-        gradient_noise=steps.scale("effect", 2 * scale) / math.sqrt(1 - constants.warm),
-        matrix_noise=matrix_noise,
-        counts_noise=steps.scale(COUNTS, counts_sensitivity(bounds)),
-        correction_noise=steps.scale(CORRECTION, 2 * largest * spread),
-        average_noise=steps.scale(AVERAGE, 2 * least[1]),
+        gradient_noise=noise("effect", 2 * scale) / math.sqrt(1 - constants.warm),
+        matrix_noise=noise(MATRIX, matrix_sensitivity(bounds, constants.interval_norm)),
+        counts_noise=noise(COUNTS, counts_sensitivity(bounds)),
+        correction_noise=noise(CORRECTION, 2 * largest * spread),
+        average_noise=noise(AVERAGE, 2 * least[1]),
     )

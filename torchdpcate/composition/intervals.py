@@ -1,7 +1,6 @@
 """The law of a composed effect's error, from released numbers and public facts alone."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +12,8 @@ from torchdpcate.release.effect_law import EffectLaw
 
 TYPICAL = 0.95
 """Of a feature's mean square times 1/|psi|, in energies."""
-_LEAST_EIGENVALUE = 0.12  # of a matrix scaled to a planned diagonal of ones
+_LEAST_EIGENVALUE = 0.02  # of a matrix scaled to a planned diagonal of ones
+_LEAST_DIRECTION = 0.5  # of a combination of features that intervals are asked for
 _TYPICAL_CORRELATION = 0.3  # prior size of a scaled matrix' entries about the plan's
 _SPIKE = 0.5  # prior probability that all of them are as planned
 _LEAST_INSIDE, _LEAST_PULL, _LEAST_SPREAD = 0.2, 0.1, 0.01  # of means of noisy counts in [0, 1]
@@ -36,7 +36,7 @@ def posterior_matrix(noisy: Tensor, sd: float, planned: Tensor) -> NoisyMatrix:
     r"""Return what is known of a symmetric matrix from noisy entries and a planned diagonal.
 
     Entries are scaled by the plan, :math:`C_{jk} = M_{jk} / \sqrt{d_j d_k}`; those off the diagonal, and the
-    diagonal's deviations from one, are drawn to zero by ``EmpiricalBayes``; eigenvalues are held above .12.
+    diagonal's deviations from one, are drawn to zero by ``EmpiricalBayes``; eigenvalues are held above .02.
 
     Args:
         noisy: The released matrix, [p, p].
@@ -74,48 +74,49 @@ def expected_product(variance: Tensor, middle: Tensor) -> Tensor:
     return found - found.diagonal().diag() + (variance @ middle.diagonal()).diag()
 
 
-def sandwich(inverse: Tensor, middle: Tensor, variance: Tensor) -> Tensor:
-    r"""Return :math:`E[H^{-1} A H^{-1}]` over what is not known of H, to second order, [p, p].
+def sandwich(directions: Tensor, h: Tensor, middle: Tensor, variance: Tensor) -> Tensor:
+    r"""Return :math:`E[G A G]`, :math:`G = B (B^\top H B)^{-1} B^\top`, over what is not known of H, [p, p].
 
-    With :math:`H = \bar H + \Delta`, :math:`Q = \bar H^{-1}`, :math:`W = Q A Q`:
+    With :math:`H = \bar H + \Delta`, G that of the mean, :math:`W = G A G`, to second order
 
-    .. math:: W + Q\,E[\Delta Q \Delta]\,W + W\,E[\Delta Q \Delta]\,Q + Q\,E[\Delta W \Delta]\,Q
-
-    Args:
-        inverse: Q.
-        middle: A, symmetric.
-        variance: Of the entries of Delta.
-    """
-    plain = inverse @ middle @ inverse
-    once = inverse @ expected_product(variance, inverse) @ plain
-    return plain + once + once.T + inverse @ expected_product(variance, plain) @ inverse
-
-
-def interval_features(basis: WeightedBasis, sd: float, planned: Tensor, most: float) -> tuple[int, ...]:
-    r"""Return the positions of the features that intervals are asked for, public.
-
-    Constant and linear features, then kinds in the order of their energies while the matrix' noise, scaled to the
-    planned diagonal, has a spectral norm of about :math:`2\sqrt{p}` times its root mean square of at most ``most``.
+    .. math:: W + G\,E[\Delta G \Delta]\,W + W\,E[\Delta G \Delta]\,G + G\,E[\Delta W \Delta]\,G
 
     Args:
-        basis: The effect's features.
-        sd: Of the noise of the released mean matrix.
-        planned: Its planned diagonal.
-        most: Of that norm.
+        directions: B, [p, a].
+        h: The mean of H, [p, p].
+        middle: A, symmetric, [p, p].
+        variance: Of the entries of Delta, [p, p].
     """
+    g = inverse_within(directions, h)
+    plain = g @ middle @ g
+    once = g @ expected_product(variance, g) @ plain
+    return plain + once + once.T + g @ expected_product(variance, plain) @ g
 
-    def edge(positions: Sequence[int]) -> float:
-        d = planned[list(positions)]
-        squares = (sd**2 / d.outer(d)) * (0.5 + 0.5 * torch.eye(len(d), dtype=torch.float64))
-        return 2 * math.sqrt(float(squares.mean()) * len(d))
 
-    asked = [0]
-    parts = sorted(basis.parts.items(), key=lambda part: (part[0] != "1", -float(basis.energies[part[1]].mean())))
-    for kind, positions in parts:
-        if kind != "1" and edge(asked + positions) > most:
-            break
-        asked += positions
-    return tuple(sorted(asked))
+def inverse_within(directions: Tensor, h: Tensor) -> Tensor:
+    r"""Return :math:`B (B^\top H B)^{-1} B^\top`, [p, p]."""
+    return directions @ torch.linalg.solve(directions.T @ h @ directions, directions.T)
+
+
+def interval_directions(matrix: Tensor, planned: Tensor) -> Tensor:
+    """Return combinations of features that intervals are asked for, [p, a]: the constant, and eigenvectors.
+
+    The eigenvectors are those of the posterior matrix of the other features, scaled to the planned diagonal, whose
+    eigenvalue is at least .5: what hardly varies over the records cannot be told at their noise.
+
+    Args:
+        matrix: Posterior mean of the mean matrix, [p, p].
+        planned: Its planned diagonal, [p].
+    """
+    found = torch.zeros(len(planned), 1, dtype=torch.float64)
+    found[0] = 1
+    if len(planned) == 1:
+        return found
+    root = planned[1:].sqrt()
+    value, vector = torch.linalg.eigh(matrix[1:, 1:] / root.outer(root))
+    strong = torch.zeros(len(planned), int((value >= _LEAST_DIRECTION).sum()), dtype=torch.float64)
+    strong[1:] = vector[:, value >= _LEAST_DIRECTION] / root[:, None]
+    return torch.cat([found, strong], 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +127,6 @@ class IntervalPlan:
         n: Number of records.
         basis: The effect's features.
         weight: Planned mean of min(pi, 1 - pi).
-        features: Positions of the features that intervals are asked for.
         scale: S, released, at which residuals are clipped in the gradients.
         spread: S2, at which they are clipped in the correction.
         treatment: Largest \|a - pi\|.
@@ -142,7 +142,6 @@ class IntervalPlan:
     n: int
     basis: WeightedBasis
     weight: float
-    features: tuple[int, ...]
     scale: float
     spread: float
     treatment: float
@@ -164,14 +163,16 @@ class Estimates:
     """Unshrunk estimates and their covariance, with what they were made of.
 
     Attributes:
-        t: [p]; zero for features that intervals leave out.
+        t: [p], in the span of the directions.
         covariance: [p, p].
+        directions: Combinations of features that intervals are asked for, [p, a].
         matrix: Posterior mean of E[w h psi psi'], [p, p].
         overlap: Mean of pi (1 - pi).
     """
 
     t: Tensor
     covariance: Tensor
+    directions: Tensor
     matrix: Tensor
     overlap: float
 
@@ -179,16 +180,16 @@ class Estimates:
 def estimates(point: Tensor, gradient: Tensor, matrix: Tensor, counts: Tensor, plan: IntervalPlan) -> Estimates:
     r"""Return the estimates of the projection that the late gradients point to, and their covariance.
 
-    With b = H theta - g, theta the mean of the late iterates, g that of their noisy gradients, A what is asked for:
+    With theta the mean of the late iterates, g that of their noisy gradients, B the directions asked for:
 
     .. math::
-        t_A = H_{AA}^{-1} b_A, \qquad H = n \kappa M, \qquad
-        V_A = E\big[H_{AA}^{-1}\big(\Sigma_{AA} + \nu^2 I + D\big) H_{AA}^{-1}\big], \qquad
-        \Sigma = n S^2 q\, M / \mathrm{tr}\, M,
+        t = G (H \theta - g), \quad G = B (B^\top H B)^{-1} B^\top, \quad H = n \kappa M, \qquad
+        V = E\big[G\,(\Sigma + \nu^2 I + D)\,G\big], \qquad
+        \Sigma = n\,(q S^2 + \bar h\, d^\top M' d)\, M / \mathrm{tr}\, M,
 
     which no ridge, scaling or late start enters to first order: whatever theta is, H theta - g is what solves the
-    regression's equations, plus the mean of the noise. D counts what is not known of M, once by the distance from
-    theta to t and once by the coefficients that the target leaves out, whose misfit enters Sigma.
+    regression's equations, plus the mean of the noise. D = E[Delta v v' Delta], v = theta - t, counts what is not known
+    of H, and d, what of theta the directions leave out, joins the residuals.
 
     Args:
         point: theta, [p].
@@ -198,27 +199,19 @@ def estimates(point: Tensor, gradient: Tensor, matrix: Tensor, counts: Tensor, p
             ((a - pi) / max(pi, 1 - pi))^2 clip(r / S)^2, the squared length of a record's gradient over S; and h.
         plan: Public facts.
     """
-    n, asked = plan.n, list(plan.features)
-    left = [j for j in range(len(point)) if j not in set(asked)]
-    low, high = plan.overlaps
+    n, (low, high) = plan.n, plan.overlaps
     inside, pull = counts[0].clamp(_LEAST_INSIDE, 1), counts[1].clamp(_LEAST_PULL, 1)
     overlap = float(counts[2].clamp(low, high))
     posterior = posterior_matrix(matrix, plan.matrix_noise / n, plan.planned)
     m, h, tau = posterior.mean, n * inside * posterior.mean, (n * inside).square() * posterior.variance
-    inverse = torch.linalg.inv(h[asked][:, asked])
-    residual = h[asked][:, left] @ point[left] - gradient[asked]
-    own = inverse @ residual
-    # the coefficients left out are misfit of the projection, (a - pi) times which joins the residuals
-    unit = m[left][:, left] / (TYPICAL * plan.weight)
-    misfit = float(point[left] @ unit @ point[left]) if left else 0.0
-    sampling = n * m[asked][:, asked] / m.trace() * (pull * plan.scale**2 + overlap * misfit)
-    unknown = tau[asked][:, asked] @ (inverse @ gradient[asked]).square() + tau[asked][:, left] @ point[left].square()
-    middle = sampling + plan.gradient_noise**2 * torch.eye(len(asked), dtype=torch.float64) + unknown.diag()
-    t, covariance = torch.zeros_like(point), torch.zeros_like(matrix)
-    t[asked] = point[asked] + own
-    rows = torch.tensor(asked)
-    covariance[rows[:, None], rows] = sandwich(inverse, middle, tau[asked][:, asked])
-    return Estimates(t, covariance, m, overlap)
+    directions = interval_directions(m, plan.planned)
+    g = inverse_within(directions, h)
+    t, left = g @ (h @ point - gradient), point - g @ h @ point
+    misfit = float(left @ m @ left) / (TYPICAL * plan.weight)
+    sampling = n * m / m.trace() * (pull * plan.scale**2 + overlap * misfit)
+    unknown = expected_product(tau, (point - t).outer(point - t))
+    middle = sampling + plan.gradient_noise**2 * torch.eye(len(t), dtype=torch.float64) + unknown
+    return Estimates(t, sandwich(directions, h, middle, tau), directions, m, overlap)
 
 
 def reach(t: Tensor, plan: IntervalPlan, deviations: float, most: float) -> float:
@@ -264,6 +257,7 @@ def effect_law(found: Estimates, correction: Tensor, average: Tensor, bound: flo
     return EffectLaw(
         estimates=t,
         covariance=found.covariance,
+        directions=found.directions,
         centre=centre,
         correction=c,
         correction_variance=variance,

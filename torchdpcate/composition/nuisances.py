@@ -168,15 +168,17 @@ class WideAndDeep(ComposedNuisance):
 
 @dataclass(frozen=True)
 class Auto(ComposedNuisance):
-    """Features alone, and a hidden layer beside them from that N mu on at which it is worth its noise.
+    """Features alone; for the outcome a hidden layer beside them, from that N mu on at which it is worth its noise.
 
-    The numbers are those of generated data, see ``experiments/defaults/nuisances.md``.
+    The number is that of generated data, see ``experiments/defaults/nuisances.md``.
 
     Args:
         outcome_from: Least N mu of an outcome regression with a hidden layer.
-        propensity_from: That of a propensity.
-        additive: What learns the others.
-        deep: What learns those.
+        additive: What learns all others.
+        deep: What learns that one.
+
+    Raises:
+        InputError: ``outcome_from`` is not positive.
 
     Example:
         >>> type(Auto().chosen("outcome", size=4_000.0)).__name__
@@ -184,18 +186,15 @@ class Auto(ComposedNuisance):
     """
 
     outcome_from: float = 5e4
-    propensity_from: float = 2e5
     additive: ComposedNuisance = field(default_factory=lambda: Additive(NoisyNewton()))
     deep: ComposedNuisance = field(default_factory=WideAndDeep)
 
     def __post_init__(self) -> None:
-        for name in ("outcome_from", "propensity_from"):
-            positive(name, getattr(self, name))
+        positive("outcome_from", self.outcome_from)
 
     def chosen(self, step: str, size: float) -> ComposedNuisance:
         """See ``ComposedNuisance``."""
-        least = self.propensity_from if step == "propensity" else self.outcome_from
-        return self.deep if size >= least else self.additive
+        return self.deep if step == "outcome" and size >= self.outcome_from else self.additive
 
     def trained_by(self, trainer: "Callable[..., Trainer]") -> "Auto":
         """See ``ComposedNuisance``."""

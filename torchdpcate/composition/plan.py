@@ -18,7 +18,7 @@ from torchdpcate.features.weighted_basis import Feature, WeightedBasis, all_feat
 from torchdpcate.privacy.budget import PrivacyBudget
 
 CONSTANT, LINEAR, RICH = "constant", "linear", "additive"
-RESIDUAL_SCALE = 1 / 12
+RESIDUAL_SCALE = 1 / 14
 """Residual scale that plans expect, in outcome ranges."""
 RUNGS = (CONSTANT, LINEAR, RICH)
 """What a plan asks of the effect: a constant, a linear function, or squares, products and waves beside it."""
@@ -31,6 +31,7 @@ _WIDE_QUANTILE = 0.97
 _SPREADS = ((800.0, 4.0), (3_000.0, 5.0), (10_000.0, 6.0), (math.inf, 8.0))
 """Clip of the mean's correction in standard deviations of normal residuals, by n mu."""
 _INSIDE = 0.04  # residuals within the clip beyond its quantile, which is that of the residuals before
+_NUISANCES = 1.3  # noise of the effect over that of its own steps
 _HEAD_WEIGHT = 0.3  # mean of min(pi, 1 - pi), planned
 _PROPENSITY_CURVATURE = 0.2
 
@@ -74,7 +75,7 @@ class ComposedPlan:
     Example:
         >>> plan = ComposedPlan(16_000, PrivacyBudget(1.0, 1e-5), 6, overlap=0.1)
         >>> plan.kept, plan.rung, plan.steps, round(plan.huber_quantile, 3)
-        (6, 'additive', 83, 0.729)
+        (6, 'additive', 60, 0.74)
     """
 
     n: int
@@ -162,17 +163,11 @@ class ComposedPlan:
         """Whether covariates are left out by a private choice."""
         return self.kept < self.covariates
 
-    @property
-    def rotates(self) -> bool:
-        """Whether correlations are asked for."""
-        mu = self.mu * math.sqrt(self.constants.rotation_share)
-        return self.kept > 1 and 2 * self.kept / (mu * self.n) < self.constants.rotation_noise
-
     @cached_property
     def shares(self) -> Shares:
         """Share of each step."""
         constants, quantile = self.constants, self._quantile_share
-        left = self._left(self.screens, self.kept) - constants.rotation_share * self.rotates
+        left = self._left(self.screens, self.kept)
         head = left * self._head_part
         shares = {
             "centre": quantile,
@@ -180,7 +175,6 @@ class ComposedPlan:
             "residual scale": quantile,
             **({"screening": constants.screening_share} if self.screens else {}),
             "moments": constants.moment_share,
-            **({"correlations": constants.rotation_share} if self.rotates else {}),
         }
         regressions = ("outcome", "effect") if self.known_propensity else ("outcome", "propensity", "effect")
         for name in regressions:
@@ -209,9 +203,30 @@ class ComposedPlan:
         return self._regression(two_levels, self.constants.propensity_variance, noise)
 
     def effect(self, two_levels: Sequence[bool] | None = None) -> Regression:
-        """Return that of the effect; see ``outcome``."""
+        """Return that of the effect; see ``outcome``.
+
+        With intervals it has linear features, and further kinds as far as their matrix of second moments can be told
+        from its noise.
+        """
         variance = 0.0 if self.constant_only else self.constants.head_variance
-        return self._regression(two_levels, variance, self._unit_noise(self.shares.of("effect"), self._head_weight))
+        noise, kinds = self._unit_noise(self.shares.of("effect"), self._head_weight), self.constants.kinds
+        if self.intervals:
+            kinds = "".join(kind for kind in kinds if kind in self.constants.interval_kinds)
+        found = self._regression(two_levels, variance, noise, kinds)
+        while self.intervals and len(kinds) > 1 and self._matrix_edge(found.basis) > self.constants.interval_edge:
+            kinds = kinds[:-1]
+            found = self._regression(two_levels, variance, noise, kinds)
+        return found
+
+    def _matrix_edge(self, basis: WeightedBasis) -> float:
+        r"""Return the planned noise of the interval steps' matrix, scaled to its planned diagonal.
+
+        Its spectral norm is about :math:`2\sqrt{p}` times the root mean square of the entries' noise.
+        """
+        unit = math.sqrt(2) * self.constants.interval_norm / (self.shares.of(MATRIX) * self.n)
+        p, inverse = basis.dimension, 1 / basis.energies
+        squares = inverse.outer(inverse) * (0.5 + 0.5 * torch.eye(p, dtype=torch.float64))
+        return 2 * unit * math.sqrt(float(squares.mean()) * p)
 
     @cached_property
     def rung(self) -> str:
@@ -224,15 +239,27 @@ class ComposedPlan:
         """Expected root mean squared error of the effect that noise and prior leave, in residual scales S."""
         return math.sqrt(self.effect().error)
 
+    @property
+    def noise(self) -> float:
+        r"""Standard deviation of the effect's noise before it is shrunk, in residual scales S; public.
+
+        .. math:: 1.3\, \sigma \Big(\sum_j 1/e_j\Big)^{1/2}
+
+        over records like those that were fitted; the factor is for the nuisances' noise, and for propensities away
+        from one half (``experiments/defaults/noise.py``).
+        """
+        regression = self.effect()
+        return _NUISANCES * math.sqrt(regression.noise * float((1 / regression.basis.energies).sum()))
+
     def planned_noise(self, outcome_range: float, scale: float | None = None) -> float:
-        """Return the error to expect of the effect, in outcome units; public.
+        """Return the noise to expect of the effect before it is shrunk, in outcome units; public.
 
         Args:
             outcome_range: Of the domain.
-            scale: Residual scale S in outcome units, if anything public is known of it; None takes a twelfth of the
-                range.
+            scale: Residual scale S in outcome units, if anything public is known of it; None takes a fourteenth of the
+                range, which may be off by a factor of three.
         """
-        return self.expected_error * (outcome_range * RESIDUAL_SCALE if scale is None else scale)
+        return self.noise * (outcome_range * RESIDUAL_SCALE if scale is None else scale)
 
     def constant(self) -> "ComposedPlan":
         """Return the same plan with the effect as one number."""
@@ -313,13 +340,19 @@ class ComposedPlan:
         """Return the variance of a function of energy one: sensitivity 2, curvature n inside weight."""
         return (2 / (mu * self.n * (inside or self.inside) * weight)) ** 2
 
-    def _regression(self, two_levels: Sequence[bool] | None, variance: float, noise: float) -> Regression:
+    def _regression(
+        self, two_levels: Sequence[bool] | None, variance: float, noise: float, kinds: str | None = None
+    ) -> Regression:
         levels = [False] * self.kept if two_levels is None else two_levels
         features = all_features(levels, self.constants.kinds) if variance else ()
         prior = self._prior(features, variance)
+        among = self.constants.kinds if kinds is None else kinds
+        left_out = sum(float(v) for v, feature in zip(prior, features, strict=True) if feature.kind not in among)
+        kept = [j for j, feature in enumerate(features) if feature.kind in among]
+        features, prior = tuple(features[j] for j in kept), prior[kept]
         constant, energies = water_filling(prior, noise)
         asked = torch.nonzero(energies > 0).flatten().tolist()
         basis = WeightedBasis(
             tuple(features[j] for j in asked), torch.cat([torch.tensor([constant]).double(), energies[asked]])
         )
-        return Regression(basis, prior[asked], noise, sum(expected_error(prior, noise)))
+        return Regression(basis, prior[asked], noise, sum(expected_error(prior, noise)) + left_out)

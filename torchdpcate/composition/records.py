@@ -12,12 +12,12 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.regressions import FittedEffect, Regressions
 from torchdpcate.composition.screening import private_screening
 from torchdpcate.composition.steps import NoisySteps
-from torchdpcate.composition.summaries import private_quantile, private_rotation, private_standardisation
+from torchdpcate.composition.summaries import private_quantile, private_standardisation
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.features.standardisation import Standardisation
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.release.effect_law import EffectLaw
+from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers
 
 LEAST_SCALE = 1 / 200  # of a residual scale, in outcome ranges
 
@@ -33,6 +33,7 @@ class ComposedFit:
         outcome: m at the records, [n]; the curator's.
         propensity: pi at the records, [n]; the curator's.
         law: What intervals rest on; None where the plan does not ask for them.
+        numbers: What the law was made of.
     """
 
     columns: tuple[int, ...] | None
@@ -41,6 +42,7 @@ class ComposedFit:
     outcome: Tensor
     propensity: Tensor
     law: EffectLaw | None = None
+    numbers: IntervalNumbers | None = None
 
 
 def fit_composition(
@@ -87,25 +89,20 @@ def fit_composition(
         u, two_levels = u[:, list(columns)], [two_levels[column] for column in columns]
     standardisation = private_standardisation(u, steps)
     z = standardisation(u)
-    if plan.rotates:
-        rotation = private_rotation(z, steps)
-        if rotation is not None:
-            standardisation = Standardisation(standardisation.mean, standardisation.sd, rotation)
-            z, two_levels = standardisation(u), [False] * plan.kept
     regressions = Regressions(plan, steps, tuple(two_levels), solver, nuisance)
     outcome = (centre + regressions.outcome(z, y, scale)).clamp(domain.outcome_low, domain.outcome_high)
     pi = regressions.propensity(z, a) if known is None else known
     residual = records.y - outcome
     s = residual_scale(residual, "residual scale")
     effect = regressions.effect(z, residual, a - pi, pi, s)
-    law = None
+    law, numbers = None, None
     if plan.intervals:
         at = EffectRecords(effect.regression.basis(z), residual, a - pi, pi)
         bounds = propensity_bounds(domain)
-        law = private_effect_law(
+        law, numbers = private_effect_law(
             at, effect.regression.basis, effect.solution, s, bounds, domain.outcome_range, plan, steps
         )
-    return ComposedFit(columns, standardisation, effect, outcome, pi, law)
+    return ComposedFit(columns, standardisation, effect, outcome, pi, law, numbers)
 
 
 def propensity_bounds(domain: Domain) -> tuple[float, float]:

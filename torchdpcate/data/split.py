@@ -48,10 +48,24 @@ def public_split(n: int, fraction: float, seed: int, purpose: str = "split") -> 
         >>> len(first), sorted(torch.cat([first, second]).tolist()) == list(range(10))
         (3, True)
     """
+    size, _ = split_sizes(n, fraction)
+    order = public_permutation(n, seed, purpose)
+    return order[:size], order[size:]  # type: ignore[return-value]
+
+
+def split_sizes(n: int, fraction: float) -> tuple[int, int]:
+    """Return the sizes of the two parts of ``public_split``, for any n.
+
+    Raises:
+        InputError: See ``public_split``.
+
+    Example:
+        >>> split_sizes(10**9, 0.3)
+        (300000000, 700000000)
+    """
     if not 0.0 < fraction < 1.0:
         raise InputError(f"split fraction is {fraction}; it must lie between 0 and 1, both excluded")
     size = round(fraction * n)
     if not 0 < size < n:
         raise InputError(f"n = {n} records are too few to split {fraction:g} / {1 - fraction:g}; bring more")
-    order = public_permutation(n, seed, purpose)
-    return order[:size], order[size:]  # type: ignore[return-value]
+    return size, n - size

@@ -88,8 +88,8 @@ class PlannedNoise:
     @property
     def size(self) -> str:
         """Noise, range and n, in words."""
-        noise = f"expected noise {self.value:.3g} (outcome units)" if self.known else "expected noise not known"
-        return f"{noise} of a range of {self.outcome_range:.4g} at n = {self.n:,}"
+        noise = f"expected noise {shown(self.value)} (outcome units)" if self.known else "expected noise not known"
+        return f"{noise} of a range of {shown(self.outcome_range, 4)} at n = {self.n:,}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, fit for JSON: what is not known, or infinite, is None."""
@@ -107,6 +107,21 @@ class PlannedNoise:
             "left_out": list(self.left_out),
             "remarks": list(self.remarks),
         }
+
+
+def shown(value: float, digits: int = 3) -> str:
+    """Return a number of outcome units as it is shown.
+
+    Example:
+        >>> shown(0.012345), shown(12_345.6), shown(float("inf")), shown(float("nan"))
+        ('0.0123', '12,300', 'too large for any answer', 'not known')
+    """
+    if math.isnan(value):
+        return "not known"
+    if math.isinf(value):
+        return "too large for any answer"
+    rounded = float(f"{value:.{digits}g}")
+    return f"{rounded:,.0f}" if 10**digits <= abs(rounded) < 1e9 else f"{rounded:.{digits}g}"
 
 
 def least_records(noise: Callable[[int], float], wanted: float, start: int) -> int | None:

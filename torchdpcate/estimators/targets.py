@@ -1,17 +1,16 @@
 """Which target is worth asking: planned noise of a number, of subgroups, of a rule and of a function."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
-from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.schema import Categorical, TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.base import PrivateEstimator
+from torchdpcate.estimators.cate.planned import ASKED
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.privacy.budget import PrivacyBudget
 
-GROUPS = 4
-"""Subgroups that are planned for: cells of one size, which pay one price together (parallel composition)."""
 _MANY, _LARGE = 0.02, 0.1  # of the outcome's range
 
 
@@ -57,34 +56,48 @@ def planned_targets(schema: TableSchema, n: int, budget: PrivacyBudget) -> list[
         >>> [target.task for target in found]
         ['average_effect', 'subgroups', 'two_stage_rule', 'cate']
     """
-    from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
+    from torchdpcate.estimators.average.automatic import AverageEffect
     from torchdpcate.estimators.cate.learner import RLearner
     from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
     from torchdpcate.estimators.rules.two_stage import TwoStageRule
+    from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 
-    known = schema.domain.known_propensity is not None
-
-    def average(n: int) -> PlannedNoise:
-        return CovariateBalancingEffect(schema, budget).expected_noise(n)
-
-    def groups() -> PlannedNoise:
-        return replace(average(max(n // GROUPS, 1)), n=n, of=f"the average effect in one of {GROUPS} equal subgroups")
+    known, (name, cuts) = schema.domain.known_propensity is not None, _partition(schema)
 
     def rule() -> PlannedNoise:
         learner: PrivateEstimator = OutcomeWeightedLearner(schema, budget) if known else TwoStageRule(schema, budget)
         return learner.expected_noise(n)
 
     return [
-        _target("one average effect", "average_effect", lambda: average(n)),
-        _target(f"effects in {GROUPS} subgroups of equal size", "subgroups", groups),
+        _target("one average effect", "average_effect", lambda: AverageEffect(schema, budget).expected_noise(n)),
+        _target(
+            f"effects in subgroups, such as by {name}",
+            "subgroups",
+            lambda: SubgroupEffects(schema, budget, subgroups=[cuts]).expected_noise(n),
+        ),
         _target("a treatment rule", "owl" if known else "two_stage_rule", rule),
-        _target("the effect as a function", "cate", lambda: RLearner(schema, budget).expected_noise(n)),
+        _function(_target("the effect as a function", "cate", lambda: RLearner(schema, budget).expected_noise(n))),
     ]
+
+
+def _function(target: Target) -> Target:
+    """Return the target with what the plan asks for: it may be a constant."""
+    asked = [remark.removeprefix(ASKED) for remark in target.noise.remarks] if target.noise else []
+    return replace(target, name=f"{target.name} ({asked[0]})") if asked else target
+
+
+def _partition(schema: TableSchema) -> tuple[str, dict[str, Any]]:
+    """Return a partition by one covariate, public, with its name: its categories, or quarters of its bounds."""
+    for covariate in schema.covariates:
+        if isinstance(covariate, Categorical):
+            return f"{covariate.name}, {len(covariate.categories)} levels", {covariate.name: True}
+    first = schema.covariates[0]
+    [(_, low, high)] = first.bounds
+    return f"{first.name} in quarters", {first.name: [low + k / 4 * (high - low) for k in (1, 2, 3)]}
 
 
 def _target(name: str, task: str, noise: Callable[[], PlannedNoise]) -> Target:
     try:
-        found = noise()
+        return Target(name, task, noise())
     except InputError as error:
         return Target(name, task, None, " ".join(str(error).split()))
-    return Target(name, task, found if not math.isnan(found.value) else replace(found))

@@ -12,7 +12,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.features.standardisation import Standardisation
 from torchdpcate.features.weighted_basis import WeightedBasis
-from torchdpcate.release.effect_law import EffectLaw
+from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers
 from torchdpcate.release.parts import tensors_of
 from torchdpcate.release.release import EffectRelease, require_tensor
 from torchdpcate.release.statement import PrivacyStatement
@@ -30,7 +30,8 @@ class ComposedRelease(EffectRelease):
     Attributes:
         theta: Coefficients, drawn to zero as far as their known noise says, float64 [1 + p].
         estimates: The same before that, with known noise, float64 [1 + p].
-        curvatures: Released mean curvatures of the features, from which the noise follows, float64 [1 + p].
+        curvatures: Released mean curvatures of the features, from which the noise follows, float64
+            [1 + p, 1 + p].
         scale: Released residual scale S, in outcome units.
         basis: Features of standardised covariates, with public energies.
         standardisation: Released means and spreads of the covariates in use.
@@ -38,6 +39,7 @@ class ComposedRelease(EffectRelease):
         privacy: The privacy statement.
         columns: Covariates in use; None for all.
         law: What intervals rest on; None where there are none.
+        numbers: Released numbers that the law was made of.
     """
 
     kind = "composed"
@@ -56,6 +58,7 @@ class ComposedRelease(EffectRelease):
     privacy: PrivacyStatement
     columns: tuple[int, ...] | None = field(default=None, kw_only=True)
     law: EffectLaw | None = field(default=None, kw_only=True)
+    numbers: IntervalNumbers | None = field(default=None, kw_only=True)
 
     @property
     def rung(self) -> str:
@@ -121,8 +124,8 @@ class ComposedRelease(EffectRelease):
     @property
     def target(self) -> str:
         """What intervals are about, in one sentence."""
-        left = self.basis.dimension - len(self._required_law().features)
-        features = f"{self.basis.dimension - left} of its {self.basis.dimension} features" if left else "its features"
+        found, all_of_them = self._required_law().directions.shape[1], self.basis.dimension
+        features = "its features" if found == all_of_them else f"{found} combinations of its {all_of_them} features"
         return (
             f"the best linear projection of the effect on {features}, in the weights pi (1 - pi) / (|psi| max(pi, 1 - "
             "pi)), moved to the mean effect in the weights pi (1 - pi)"
@@ -152,6 +155,7 @@ class ComposedRelease(EffectRelease):
             "scale": torch.tensor([self.scale], dtype=torch.float64),
             **{f"standardisation.{name}": tensor for name, tensor in standardisation.items()},
             **({} if self.law is None else {f"law.{name}": part for name, part in self.law.tensors().items()}),
+            **({} if self.numbers is None else {f"interval.{name}": n for name, n in self.numbers.tensors().items()}),
         }
 
     def facts(self) -> dict[str, Any]:
@@ -171,10 +175,11 @@ class ComposedRelease(EffectRelease):
         ):
             raise ValueError("standardisation: not of the columns in use")
         basis = WeightedBasis.from_config(facts["features"], tensors["energies"], width)
-        for name in ("theta", "estimates", "curvatures"):
+        for name in ("theta", "estimates"):
             require_tensor(tensors[name], (basis.dimension,), name)
+        require_tensor(tensors["curvatures"], (basis.dimension, basis.dimension), "curvatures")
         require_tensor(tensors["scale"], (1,), "scale")
-        law = tensors_of("law", tensors)
+        law, numbers = tensors_of("law", tensors), tensors_of("interval", tensors)
         return cls(
             tensors["theta"],
             tensors["estimates"],
@@ -186,4 +191,5 @@ class ComposedRelease(EffectRelease):
             privacy,
             columns=columns,
             law=EffectLaw.from_tensors(law, basis.dimension) if law else None,
+            numbers=IntervalNumbers.from_tensors(numbers, basis.dimension) if numbers else None,
         )

@@ -13,7 +13,7 @@ class EffectLaw:
     r"""Unshrunk estimates of a projection of the effect, and the covariance of their error; outcome units.
 
     The target is :math:`\tau^*(x) = \psi(x)^\top\theta^* + E_h[\tau - \psi^\top\theta^*]`: the best linear projection
-    of the effect on the features that were asked for, in the weights
+    of the effect on combinations of features, in the weights
     :math:`\pi(1-\pi) / (|\psi| \max(\pi, 1-\pi))`, moved so that its mean is that of the effect itself, both in the
     weights :math:`h = \pi(1-\pi)` (all records alike in a trial with one propensity). Its estimate
     :math:`\psi(x)^\top t + c` has the variance
@@ -23,8 +23,9 @@ class EffectLaw:
     for an error of t moves c by :math:`-\bar\psi` times it (docs/guarantees/composed_intervals.md).
 
     Attributes:
-        estimates: t, [p]; zero for features that the target leaves out.
-        covariance: V, of sampling and privacy noise, [p, p]; zero there too.
+        estimates: t, [p], in the span of the directions.
+        covariance: V, of sampling and privacy noise, [p, p].
+        directions: Combinations of the features on which the target projects, [p, a].
         centre: Mean features, [p].
         correction: c, what the effect's mean has beyond that of psi't.
         correction_variance: Of its own noise and sampling.
@@ -33,23 +34,19 @@ class EffectLaw:
 
     Example:
         >>> one = torch.ones(1, dtype=torch.float64)
-        >>> law = EffectLaw(2 * one, 0.04 * torch.eye(1).double(), one, 0.5, 0.01, 2.5, 0.01)
+        >>> law = EffectLaw(2 * one, 0.04 * one[None], one[None], one, 0.5, 0.01, 2.5, 0.01)
         >>> law.interval(one[None], 0.95).round(decimals=3).tolist()
         [[2.304, 2.696]]
     """
 
     estimates: Tensor
     covariance: Tensor
+    directions: Tensor
     centre: Tensor
     correction: float
     correction_variance: float
     average: float
     average_variance: float
-
-    @property
-    def features(self) -> list[int]:
-        """Positions of the coefficients that the target has."""
-        return torch.nonzero(self.covariance.diagonal() > 0).flatten().tolist()
 
     def interval(self, psi: Tensor, level: float) -> Tensor:
         """Return intervals [m, 2] of the target at features psi [m, p].
@@ -90,7 +87,9 @@ class EffectLaw:
         Raises:
             ValueError: Numbers that are no law of so many features.
         """
-        shapes = {"estimates": (dimension,), "covariance": (dimension, dimension), "centre": (dimension,)}
+        square, columns = (dimension, dimension), tensors["directions"].shape[-1]
+        shapes = {"estimates": (dimension,), "covariance": square, "centre": (dimension,)}
+        shapes["directions"] = (dimension, min(columns, dimension))
         found: dict[str, Tensor | float] = {}
         for field in fields(cls):
             tensor = tensors[field.name]
@@ -105,6 +104,53 @@ class EffectLaw:
 
     def _variance(self, psi: Tensor) -> Tensor:
         return ((psi @ self.covariance) * psi).sum(1).clamp_min(0)
+
+
+@dataclass(frozen=True, eq=False)
+class IntervalNumbers:
+    """Released numbers that a law was made of, from which it follows with public facts.
+
+    Attributes:
+        point: Mean of the late iterates, [p].
+        gradient: Mean of their noisy gradients, [p].
+        matrix: Mean second moments of the features, weighted, [p, p].
+        counts: Means of three bounded numbers, [3].
+        correction: Two sums, [2].
+        average: A sum, [1].
+    """
+
+    point: Tensor
+    gradient: Tensor
+    matrix: Tensor
+    counts: Tensor
+    correction: Tensor
+    average: Tensor
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the numbers by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def from_tensors(cls, tensors: dict[str, Tensor], dimension: int) -> "IntervalNumbers":
+        """Inverse of ``tensors``.
+
+        Raises:
+            ValueError: Numbers that are not finite, or of other shapes.
+        """
+        p = dimension
+        shapes = {
+            "point": (p,),
+            "gradient": (p,),
+            "matrix": (p, p),
+            "counts": (3,),
+            "correction": (2,),
+            "average": (1,),
+        }
+        for name, shape in shapes.items():
+            tensor = tensors[name]
+            if tensor.shape != shape or tensor.dtype != torch.float64 or not bool(tensor.isfinite().all()):
+                raise ValueError(f"{name}: not finite float64 numbers of the shape that the features need")
+        return cls(**{name: tensors[name] for name in shapes})
 
 
 def _about(middle: Tensor, variance: Tensor, level: float) -> Tensor:

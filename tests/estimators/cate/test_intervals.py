@@ -1,5 +1,7 @@
 """Intervals of a composed effect: when there are any, what they hold, and what is refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ import torch
 from torchdpcate import Domain, PrivacyBudget, RLearner, load_release
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.cate.recompute_composed import composed_problems
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.composed import ComposedRelease
 
@@ -65,6 +68,19 @@ def test_intervals_are_saved_and_loaded(release: ComposedRelease, tmp_path) -> N
     loaded = load_release(release.save(tmp_path / "r.safetensors"))
     np.testing.assert_allclose(loaded.interval(POINTS), release.interval(POINTS), rtol=1e-12)
     np.testing.assert_allclose(loaded.average(), release.average(), rtol=1e-12)
+
+
+def test_verification_makes_the_law_anew_from_its_numbers(release: ComposedRelease) -> None:
+    assert list(composed_problems(release, "composed")) == []
+    assert release.law is not None
+    moved = replace(release, law=replace(release.law, average=release.law.average + 0.1))
+    assert any(
+        "law of intervals does not follow from its numbers: average" in p for p in composed_problems(moved, "composed")
+    )
+    narrower = replace(release, law=replace(release.law, covariance=release.law.covariance / 2))
+    assert any("covariance" in problem for problem in composed_problems(narrower, "composed"))
+    without = replace(release, law=None, numbers=None)
+    assert any("its plan does not ask for it" in problem for problem in composed_problems(without, "composed"))
 
 
 def test_the_steps_of_intervals_are_within_the_budget(release: ComposedRelease) -> None:

@@ -193,6 +193,7 @@ class Effects(TaskSpec):
             return {
                 "plan": plan.facts(),
                 "shares": dict(plan.shares.shares),
+                "nuisances": self._nuisances(),
                 "residual_scale": self.learner.composed_.effect.scale,
             }
         stage = self.learner.stage_
@@ -287,6 +288,13 @@ class Effects(TaskSpec):
                 "nuisance=auto, additive, wide_and_deep or mlp, others mlp, convex, linear or narrow"
             )
         return replace(second_stage, nuisance=nuisance) if isinstance(nuisance, ComposedNuisance) else second_stage
+
+    def _nuisances(self) -> dict[str, str]:
+        """Return what learnt each nuisance of a composition, which follows from public facts."""
+        settings, plan = self.learner.second_stage, self.learner.plan_
+        assert isinstance(settings, AdaptiveSecondStage)
+        nuisance, steps = settings.nuisance, [step for step in ("outcome", "propensity") if step in plan.shares.shares]
+        return {step: type(nuisance.chosen(step, plan.size)).__name__ for step in steps}
 
     def _by_gaussian_filter(self, budget: PrivacyBudget | None) -> bool:
         return self.mechanism.gaussian and budget is not None and not self._composed

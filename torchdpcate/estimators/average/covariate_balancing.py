@@ -1,6 +1,5 @@
 """Private average effects by covariate balancing: weights, an outcome model, a balanced difference."""
 
-import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
@@ -27,10 +26,9 @@ from torchdpcate.estimators.average.plan import (
     make_plan,
     noiseless_plan,
 )
-from torchdpcate.estimators.average.planned import planned_average, planned_sums, typical_records, weights_noise
+from torchdpcate.estimators.average.planned import planned_sums
 from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError
 from torchdpcate.estimators.average.stages import learn, total_of
-from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.features.maps import FeatureMap, conditions_of
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.guarantee import Condition, Level, own_code
@@ -167,29 +165,8 @@ class CovariateBalancingEffect(AverageEffectLearner):
             "covariate_balancing", noise, plan.planned_imbalance(prior), sampling, bias=BOTH_MODELS
         ).in_units(self._unit())
 
-    def expected_noise(self, n: int) -> PlannedNoise:
-        """See ``PrivateEstimator``; the weights' noise counts as far as the interval counts it."""
-        budget = self._planned(n)
-        plan = self.plan(n)
-        found = plan.estimator.planned(typical_records(plan.facts), plan.facts, plan.epsilons)
-        domain, estimand = TableSchema.of(self.domain).domain, plan.estimand.name
-        level = self._planned_level(*(fit.level for fit in plan.fits))
-        if found is None:
-            return PlannedNoise(
-                math.nan, f"the average effect ({estimand})", domain.outcome_range, n, budget, {}, level
-            )
-        uncounted = "what the noise of weights and outcome model does together, which is of second order"
-        return planned_average(
-            found,
-            estimand,
-            domain,
-            n,
-            budget,
-            weights=weights_noise(found, plan.facts),
-            remarks=self._remarks(n),
-            level=level,
-            left_out=() if plan.facts.imbalance > 0 else (uncounted,),
-        )
+    def _part_levels(self, n: int) -> tuple[Level, ...]:
+        return tuple(fit.level for fit in self.plan(n).fits)
 
     def _fit_first(self, records: Records) -> None:
         self._plan = plan = self.plan(records.n)

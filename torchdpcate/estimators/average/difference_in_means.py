@@ -7,17 +7,15 @@ from typing import Any, ClassVar
 import torch
 
 from torchdpcate._renamed import renamed
-from torchdpcate.data.schema import TableSchema
 from torchdpcate.erm.records import Batch, Records
 from torchdpcate.estimators.average.effect_estimator import EffectFacts, Total, Weighted
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.outcome_table import EQUAL, OutcomeTable
 from torchdpcate.estimators.average.peers import DifferenceInMeans
-from torchdpcate.estimators.average.planned import planned_average, planned_sums, typical_records
+from torchdpcate.estimators.average.planned import planned_sums
 from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError
 from torchdpcate.estimators.average.stated import AverageMechanism
-from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.privacy.budget import split_epsilon
 from torchdpcate.privacy.session import FitSession
 
@@ -88,13 +86,6 @@ class DifferenceInMeansEffect(AverageEffectLearner):
     def check(self, n: int) -> None:
         """See ``AverageEffectLearner``."""
         self.plan(n)
-
-    def expected_noise(self, n: int) -> PlannedNoise:
-        """See ``PrivateEstimator``."""
-        budget, facts = self._planned(n), EffectFacts(n, EQUAL)
-        found = _TABLE.planned(typical_records(facts), facts, epsilons_of(budget.epsilon))
-        domain, level = TableSchema.of(self.domain).domain, self._planned_level()
-        return planned_average(found, self.target.name, domain, n, budget, remarks=self._remarks(n), level=level)
 
     def _fit_first(self, records: Records) -> None:
         pass

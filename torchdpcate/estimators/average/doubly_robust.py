@@ -21,19 +21,16 @@ from torchdpcate.estimators.average.doubly_robust_plan import (
 from torchdpcate.estimators.average.effect_estimator import EffectFacts, planned_sampling
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
-from torchdpcate.estimators.average.planned import planned_average
 from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError, laplace
 from torchdpcate.estimators.average.score_sums import (
     DoublyRobust,
     conclude,
     epsilons_of,
-    planned_scores,
     release_scores,
     released_scale,
     sensitivities,
 )
 from torchdpcate.estimators.average.stated import NUISANCE, RECORDS, AverageMechanism
-from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.nuisance.recipe import NuisanceRecipe
 from torchdpcate.privacy.budget import integer
 from torchdpcate.privacy.guarantee import Condition, Level, own_code
@@ -132,7 +129,7 @@ class DoublyRobustEffect(AverageEffectLearner):
     def planned_error(self, n: int, prior: ErrorPrior | None = None) -> PlannedError:
         """See ``AverageEffectLearner``: the prior says how far released nuisances reach and err."""
         prior, plan = self._prior(prior), self.plan(n)
-        of, scored, noise, nuisances = self.target, len(plan.blocks[RECORDS]), 0.0, 0.0
+        of, scored, noise, nuisances = self.target, plan.sizes[RECORDS], 0.0, 0.0
         p, z = torch.full((2,), prior.treated, dtype=torch.float64), torch.tensor([1.0, 0.0], dtype=torch.float64)
         half = torch.full_like(p, 0.5)
         b = of.score(z, half, p.clamp(of.overlap, 1 - of.overlap), half, half)[1]
@@ -142,26 +139,13 @@ class DoublyRobustEffect(AverageEffectLearner):
             moved, epsilons = sensitivities(ScoreRanges.widest(narrower), scored), epsilons_of(plan.budget.epsilon, of)
             scales = {part: moved[part].item() * released_scale(own) for part, own in epsilons.items() if part in moved}
             noise = laplace(scales["score"] / size, prior.effect * scales.get("size", 0.0) / size)
-            trained = len(plan.blocks[NUISANCE]) * plan.budget.epsilon
+            trained = plan.sizes[NUISANCE] * plan.budget.epsilon
             nuisances = min(prior.product * (plan.domain.dimension + 1) / trained, prior.furthest)
         sampling = planned_sampling(EffectFacts(scored, of), prior)
         return PlannedError("doubly_robust", noise, nuisances, sampling, bias=PRODUCT).in_units(self._unit())
 
-    def expected_noise(self, n: int) -> PlannedNoise:
-        """See ``PrivateEstimator``; sensitivities are those of nuisances that vary over the domain."""
-        budget, of, scored = self._planned(n), self.target, n - round(self.split * n)
-        domain, own = TableSchema.of(self.domain).domain, own_code("nuisances", self.nuisance)
-        return planned_average(
-            planned_scores(of, scored, budget.epsilon),
-            of.name,
-            domain,
-            n,
-            budget,
-            remarks=self._remarks(n),
-            level=self._planned_level(*(Level.CONDITIONAL for _ in own)),
-            assumes=("over the domain propensities reach their clip, and mean outcomes half-way to their bounds",),
-            left_out=("the product of the errors of propensity and outcome model",),
-        )
+    def _part_levels(self, n: int) -> tuple[Level, ...]:
+        return tuple(Level.CONDITIONAL for _ in own_code("nuisances", self.nuisance))
 
     def _of(self, records: CausalData) -> CausalData:
         """See ``AverageEffectLearner``: in outcome units, as recipes of nuisances take them."""
@@ -185,7 +169,7 @@ class DoublyRobustEffect(AverageEffectLearner):
         return conclude(score_records(records, plan, models), ranges_of(models, plan), plan.estimand)
 
     def _sizes(self, n: int) -> dict[str, int]:
-        return {name: len(positions) for name, positions in self.plan(n).blocks.items()}
+        return self.plan(n).sizes
 
     def _public(self) -> dict[str, Any]:
         plan = self._plan
@@ -193,7 +177,7 @@ class DoublyRobustEffect(AverageEffectLearner):
         if plan.budget is None:
             return facts
         epsilons, ranges = epsilons_of(plan.budget.epsilon, plan.estimand), ranges_of([self.nuisances_], plan)
-        units = sensitivities(ranges, len(plan.blocks[RECORDS]))
+        units = sensitivities(ranges, plan.sizes[RECORDS])
         scales = {
             f"{part}_scale": released_scale(epsilon) * units[part].item()
             for part, epsilon in epsilons.items()

@@ -1,7 +1,8 @@
 """What a doubly robust estimate does with blocks of records: nuisances on one, scores by them on the other."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,7 +12,7 @@ from torchdpcate.causal.efficient_score import Scored, ScoreRanges
 from torchdpcate.causal.estimand import Estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.data.split import public_split
+from torchdpcate.data.split import public_split, split_sizes
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.score_sums import release_scores
@@ -43,7 +44,8 @@ class DoublyRobustPlan:
         recipe: How nuisances are trained.
         trainer: Makes a Lightning Trainer.
         seed: Public seed of split and nuisances.
-        blocks: Positions of the records of ``NUISANCE`` and of ``RECORDS``.
+        n: Number of records.
+        split: Share of them that trains the nuisances.
     """
 
     estimand: Estimand
@@ -52,7 +54,20 @@ class DoublyRobustPlan:
     recipe: NuisanceRecipe
     trainer: "Callable[..., Trainer]"
     seed: int
-    blocks: Mapping[str, Tensor]
+    n: int
+    split: float
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Number of records of ``NUISANCE`` and of ``RECORDS``."""
+        return dict(zip((NUISANCE, RECORDS), split_sizes(self.n, self.split), strict=True))
+
+    @cached_property
+    def blocks(self) -> dict[str, Tensor]:
+        """Positions of the records of each."""
+        return dict(
+            zip((NUISANCE, RECORDS), public_split(self.n, self.split, self.seed, "average effect"), strict=True)
+        )
 
     def clip(self, e: Tensor) -> Tensor:
         """Return propensities within the clip."""
@@ -96,9 +111,9 @@ def plan_doubly_robust(
         )
     clipped = Domain.from_dict({**domain.to_dict(), "overlap": min(estimand.overlap, _MOST_OVERLAP)})
     recipe = nuisance or default_nuisances(domain)
-    blocks = dict(zip((NUISANCE, RECORDS), public_split(n, split, seed, "average effect"), strict=True))
-    recipe.check(len(blocks[NUISANCE]), clipped, budget, ())
-    return DoublyRobustPlan(estimand, clipped, budget, recipe, trainer or default_trainer, seed, blocks)
+    plan = DoublyRobustPlan(estimand, clipped, budget, recipe, trainer or default_trainer, seed, n, split)
+    recipe.check(plan.sizes[NUISANCE], clipped, budget, ())
+    return plan
 
 
 def default_nuisances(domain: Domain) -> ConvexNuisanceConfig:

@@ -4,25 +4,21 @@ import math
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from torchdpcate._renamed import renamed
 from torchdpcate.causal.estimand import Estimand
-from torchdpcate.data.schema import TableSchema
 from torchdpcate.erm.losses import Logistic
 from torchdpcate.erm.objective_fit import ObjectiveFit
 from torchdpcate.erm.private_fit import PreparedFit
 from torchdpcate.erm.records import Batch, Records, arm, predictor
-from torchdpcate.estimators.average.effect_estimator import EffectFacts, left_imbalance, planned_sampling
+from torchdpcate.estimators.average.effect_estimator import EffectFacts, planned_sampling
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.peers import HorvitzThompson, sum_estimate, sum_mechanism
 from torchdpcate.estimators.average.plan import exact_fit
-from torchdpcate.estimators.average.planned import HALF, planned_average
 from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError, laplace
 from torchdpcate.estimators.average.stated import AverageMechanism
-from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import PrivacyBudget, positive
 from torchdpcate.privacy.charge import propensity_by
@@ -212,17 +208,6 @@ class HorvitzThompsonEffect(AverageEffectLearner):
             nuisances = self.target.amplification * plan.fit.imbalance * prior.mean / n
         sampling = planned_sampling(facts, prior)
         return PlannedError("horvitz_thompson", noise, nuisances, sampling, bias=NO_INTERVAL).in_units(self._unit())
-
-    def expected_noise(self, n: int) -> PlannedNoise:
-        """See ``PrivateEstimator``; an error of the propensity moves the sum even where outcomes are all alike."""
-        budget, plan = self._planned(n), self.plan(n)
-        total = torch.zeros(1, dtype=torch.float64)
-        found = sum_estimate(total, n, plan.total.released_scale(1))
-        weights = HALF * left_imbalance(plan.fit.imbalance, plan.estimand, balancing=False, centred=False) / n
-        domain, level = TableSchema.of(self.domain).domain, self._planned_level()
-        return planned_average(
-            found, plan.estimand.name, domain, n, budget, weights=weights, remarks=self._remarks(n), level=level
-        )
 
     def _fit_first(self, records: Records) -> None:
         features = self.features()

@@ -25,7 +25,6 @@ from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError, laplace
 from torchdpcate.estimators.average.stated import AverageMechanism
-from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.session import FitSession
 
@@ -105,23 +104,6 @@ class KnownPropensityEffect(AverageEffectLearner):
         epsilons, half = epsilons_of(self.budget.epsilon, facts), torch.full((1,), 0.5, dtype=torch.float64)
         scales = noise_scales(facts, epsilons, half)
         return {f"scale_{part}": scale.item() for part, scale in scales.items()}
-
-    def expected_noise(self, n: int) -> PlannedNoise:
-        """See ``PrivateEstimator``."""
-        budget, planned = self._planned(n), self.planned_error(n)
-        domain, level = TableSchema.of(self.domain).domain, self._planned_level()
-        assumes = ("outcomes have their mean in the middle of their range",)
-        name = f"the average effect ({self.target.name})"
-        return PlannedNoise.of_parts(
-            {"sums": planned.noise},
-            name,
-            domain.outcome_range,
-            n,
-            budget,
-            assumes=assumes,
-            level=level,
-            remarks=self._remarks(n),
-        )
 
     def planned_error(self, n: int, prior: ErrorPrior | None = None) -> PlannedError:
         """See ``AverageEffectLearner``."""

@@ -1,9 +1,10 @@
 """What every learner of an average effect does: checks, a fit session, one estimate with its interval."""
 
+import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -21,6 +22,7 @@ from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.planned_error import BETTER, LARGE, ErrorPrior, PlannedError
 from torchdpcate.estimators.average.stated import RECORDS, AverageMechanism
 from torchdpcate.estimators.base import PrivateEstimator
+from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -31,6 +33,8 @@ from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.estimate import Estimate
 from torchdpcate.release.holds_if import HOLDS_IF
+
+DOMINATED = "noise dominates the estimate's denominator, so that any effect is possible"
 
 
 @renamed(curator_estimate="nonprivate_estimate")
@@ -166,6 +170,29 @@ class AverageEffectLearner(PrivateEstimator):
         """
         return None
 
+    def expected_noise(self, n: int) -> PlannedNoise:
+        """See ``PrivateEstimator``: the noise in the sums, and what that of private fits moves the estimate by."""
+        budget, planned, name = self._planned(n), self.planned_error(n), f"the average effect ({self.target.name})"
+        if planned is None:
+            return replace(super().expected_noise(n), of=name)
+        prior, unit = self._prior(None), self._unit()
+        parts = {"sums": planned.noise, "private fits": planned.nuisances}
+        dominated = (DOMINATED,) if math.isinf(planned.noise) else ()
+        return PlannedNoise.of_parts(
+            {part: value for part, value in parts.items() if value},
+            name,
+            unit,
+            n,
+            budget,
+            level=self._planned_level(*self._part_levels(n)),
+            assumes=(
+                f"{prior.treated:.0%} of the records are treated; outcomes lie about the middle of their range, and "
+                f"differ by {prior.deviation:.0%} of it from what is adjusted for",
+            ),
+            left_out=() if planned.bias is None else (planned.bias,),
+            remarks=(*dominated, f"sampling adds a standard error of about {planned.sampling:.3g}", *self._remarks(n)),
+        )
+
     def warning(self, n: int) -> str | None:
         """Return what to say of n records before anything is spent; None where the planned error is small enough.
 
@@ -233,6 +260,10 @@ class AverageEffectLearner(PrivateEstimator):
     def conditions(self) -> tuple[Condition, ...]:
         """Conditions that the level rests on."""
         return self._own_conditions
+
+    def _part_levels(self, n: int) -> tuple[Level, ...]:
+        """Return the levels of the parts of a release of n records, before any fit."""
+        return ()
 
     def _planned_level(self, *levels: Level) -> Level:
         """Return the level of a release, before any fit; ``levels`` are those of its parts."""

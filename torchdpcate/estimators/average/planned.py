@@ -2,24 +2,16 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 
-from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.average.effect_estimator import EffectEstimator, EffectFacts, Total, Weighted
-from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
-from torchdpcate.estimators.planned_noise import TYPICAL_RESIDUAL, PlannedNoise
-from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.guarantee import Level
+from torchdpcate.estimators.planned_noise import TYPICAL_RESIDUAL
 
 HALF = 0.5
 """Share of the treated that plans expect where no propensity is known."""
 TYPICAL_EFFECT = 0.25
 """Effect that plans expect, in outcome ranges, where noise in a denominator shows as far as there is one."""
-TYPICAL = "half of the records are treated, outcomes differ from their means by a quarter of their range"
-
-DOMINATED = "noise dominates the estimate's denominator, so that any effect is possible"
 
 
 def typical_records(facts: EffectFacts, treated: float = HALF) -> Total:
@@ -62,40 +54,5 @@ def planned_sums(
     if found is None:
         return None
     # a denominator that noise dominates still is at least what public weights make it, where there is such a bound
-    unbounded = bool(found.noise_dominated[0]) and facts.estimand.size_range[0] == 0
-    return math.inf if unbounded else found.noise[0].item()
-
-
-def planned_average(
-    found: NoisyEstimate,
-    estimand: str,
-    domain: Domain,
-    n: int,
-    budget: PrivacyBudget,
-    *,
-    weights: float = 0.0,
-    **words: Any,
-) -> PlannedNoise:
-    """Return the planned noise of an average effect from the law of its error.
-
-    Args:
-        found: Estimate and law of its error at typical sums, of outcomes in [0, 1].
-        estimand: Its name.
-        domain: Public bounds.
-        n: Number of records.
-        budget: Of all of it.
-        weights: What the noise of the weights moves the estimate by, of outcomes in [0, 1].
-        words: Further fields of ``PlannedNoise``.
-    """
-    unit = domain.outcome_range
-    noise = math.inf if bool(found.noise_dominated[0]) else found.noise[0].item()
-    parts = {"sums": unit * noise, **({"weights": unit * weights} if weights else {})}
-    assumes = (TYPICAL, *words.pop("assumes", ()))
-    remarks = (DOMINATED, *words.pop("remarks", ())) if noise == math.inf else words.pop("remarks", ())
-    facts = {"level": Level.CERTIFIED, "remarks": remarks, **words}
-    return PlannedNoise.of_parts(parts, f"the average effect ({estimand})", unit, n, budget, assumes=assumes, **facts)
-
-
-def weights_noise(found: NoisyEstimate, facts: EffectFacts) -> float:
-    """Return what the noise of the weights moves an estimate by, as far as its interval counts it."""
-    return facts.slope_bound * facts.imbalance / found.size[0].item()
+    bounded = estimator.centred and facts.estimand.size_range[0] > 0
+    return math.inf if bool(found.noise_dominated[0]) and not bounded else found.noise[0].item()

@@ -114,31 +114,6 @@ def conclude(scored: Scored, ranges: ScoreRanges, estimand: Estimand) -> NoisyEs
     return _estimate(tau, divisor, squares, none[:, None], none, sums)
 
 
-def planned_scores(estimand: Estimand, n: int, epsilon: float) -> NoisyEstimate:
-    """Return the law that noise gives an estimate of n scored records, by nuisances of a typical reach; public.
-
-    Propensities reach their clip somewhere in the domain, mean outcomes the ends of the middle half of their range; the
-    sums are those at propensities of a half and an effect of a quarter of the range.
-
-    Args:
-        estimand: Whose score it is.
-        n: Number of scored records.
-        epsilon: Of all of it.
-    """
-    e = torch.tensor([[estimand.overlap, 1 - estimand.overlap]], dtype=torch.float64)
-    mu = torch.tensor([0.25, 0.75], dtype=torch.float64).expand(1, 2, 2)
-    ranges, epsilons = ScoreRanges.of(estimand, e, mu), epsilons_of(epsilon, estimand)
-    units = sensitivities(ranges, n)
-    scales = {part: unit * released_scale(epsilons[part]) for part, unit in units.items() if part in epsilons}
-    z, half = torch.tensor([[0.0, 1.0]], dtype=torch.float64), torch.full((1, 2), 0.5, dtype=torch.float64)
-    b = estimand.score(z, half, half, half, half)[1]
-    size = n * (b * torch.ones_like(z)).mean(1)
-    noise_b = scales.get("size", torch.zeros_like(size))
-    tau, divisor = effect(size / 4, size, noise_b, ranges, n)
-    noise = torch.stack([scales["score"], tau.abs() * noise_b], 1)
-    return _estimate(tau, divisor, torch.zeros_like(size), noise, noise_b, {})
-
-
 def _square_change(most: Tensor, n: int) -> Tensor:
     """Return Delta_Q, [runs], of n squares of at most ``most`` [runs]."""
     return most + sum_grid(n, most.amax().item())

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from torchdpcate._renamed import renamed
 from torchdpcate.causal.estimand import Estimand
-from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_permutation
 from torchdpcate.erm.losses import Logistic
 from torchdpcate.erm.records import Records, StackedRecords
@@ -19,10 +18,8 @@ from torchdpcate.estimators.average.effect_estimator import EffectFacts, planned
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.peers import GROUP_RANGE, SubsampleAggregate, mean_estimate, sum_mechanisms
-from torchdpcate.estimators.average.planned import planned_average
 from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError, laplace
 from torchdpcate.estimators.average.stated import AverageMechanism
-from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import integer, positive
 from torchdpcate.privacy.exact_sums import exact_sum
@@ -235,17 +232,6 @@ class SubsampleAggregateEffect(AverageEffectLearner):
         noise = 0.0 if self.budget is None else laplace(plan.total.released_scale(1) / plan.groups)
         sampling = planned_sampling(EffectFacts(n, self.target), prior)
         return PlannedError("subsample_aggregate", noise, 0.0, sampling, bias=SMALL_GROUPS).in_units(self._unit())
-
-    def expected_noise(self, n: int) -> PlannedNoise:
-        """See ``PrivateEstimator``."""
-        budget, plan = self._planned(n), self.plan(n)
-        none = torch.zeros(1, dtype=torch.float64)
-        found = mean_estimate(none, none, plan.groups, plan.total.released_scale(1), 0.0)
-        domain, level = TableSchema.of(self.domain).domain, self._planned_level()
-        biased = (f"the bias of groups of about {n // plan.groups} records",)
-        return planned_average(
-            found, plan.estimand.name, domain, n, budget, remarks=self._remarks(n), level=level, left_out=biased
-        )
 
     def _fit_first(self, records: Records) -> None:
         self._plan = self.plan(records.n)

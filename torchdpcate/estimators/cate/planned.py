@@ -13,6 +13,8 @@ from torchdpcate.privacy.guarantee import Level
 
 HALF = 0.5
 """Residual scale of a binary outcome."""
+ASKED = "the plan asks for: "
+"""How a plan says what it asks for."""
 _OF = "the effect at a typical covariate"
 _NUISANCES = "the noise in private nuisances, which is often the larger"
 _ONE, _OTHERS = "constant", "variation"
@@ -42,7 +44,7 @@ def planned_composition(plan: ComposedPlan, domain: Domain) -> PlannedNoise:
             "prior expects: what the plan does not ask for counts as error",
         ),
         left_out=("sampling, and the noise in the outcome regression and the propensity",),
-        remarks=(f"the plan asks for: {plan.rung} effect of {plan.kept} of {domain.dimension} covariates",),
+        remarks=(f"{ASKED}{plan.rung} effect of {plan.kept} of {domain.dimension} covariates",),
     )
 
 

@@ -80,6 +80,7 @@ class Composed(Mechanism):
             privacy,
             columns=fit.columns,
             law=fit.law,
+            numbers=fit.numbers,
         )
 
     @classmethod

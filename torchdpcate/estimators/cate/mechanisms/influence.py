@@ -123,11 +123,12 @@ class InfluencePerturbation(QueryMechanism):
             raise InputError(f"mechanism.damping = {self.damping}: kernel_ridge has none; raise second_stage.ridge")
 
     def planned(self, head: PlannedHead, budget: PrivacyBudget) -> float:
-        """See ``Mechanism``: the largest influence at typical covariates with the largest target; linear heads."""
+        """See ``Mechanism``: the largest influence at typical covariates, of outcomes at either end; linear heads."""
         if head.psi is None or head.queries is None or head.curvature is None:
             return math.nan
         moved = head.queries @ torch.linalg.solve(head.curvature, head.psi.T)
-        gamma = moved.norm(dim=0).amax().item() * head.weight_bound * head.target_bound
+        farthest = math.sqrt(head.weight) * head.target_bound / 2  # from a mean outcome in the middle
+        gamma = moved.norm(dim=0).amax().item() * farthest
         return gamma * theorem1_multiplier(budget.epsilon, budget.delta, head.n)
 
     def prepare(self, stage: FittedStage, queries: Tensor, budget: PrivacyBudget) -> Prepared:

@@ -1,0 +1,65 @@
+"""Replays of effects in subgroups: nothing but the charged sums and coefficients depends on a record."""
+
+import pytest
+import torch
+from sklearn.base import clone
+
+from torchdpcate.audit.replay.check import Run, neighbours_for_replay, replay
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.estimators.subgroups import learner as module
+from torchdpcate.estimators.subgroups.learner import SubgroupEffects
+from torchdpcate.estimators.subgroups.shrunk import shrunk
+from torchdpcate.privacy.budget import PrivacyBudget
+
+N = 150
+CASES = {
+    "randomised": {"propensity": "randomised"},
+    "Gaussian": {"propensity": "randomised", "law": "gaussian", "released": "separate"},
+    "fitted": {},
+    "fitted, of everybody": {"estimand": "ATE"},
+    "known": {"facts": {"propensity": {"x0": {0: 0.3, 1: 0.6}}}},
+    "small budget": {"propensity": "randomised", "epsilon": 0.05},
+}
+
+
+def report(facts=None, epsilon=2.0, **settings):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(N, 2, generator=generator, dtype=torch.float64)
+    x[:, 0] = x[:, 0].round()
+    a = (torch.rand(N, generator=generator) < 0.5).double()
+    y = (a * x[:, 0] + 0.1 * torch.rand(N, generator=generator, dtype=torch.float64)).clamp(-1, 1)
+    domain = Domain([0.0] * 2, [1.0] * 2, -1.0, 1.0, overlap=0.2, two_levels=[True, False], **(facts or {}))
+    cells = [{"x0": True}, {"x1": [0.3, 0.6]}]
+    learner = SubgroupEffects(domain, PrivacyBudget(epsilon, 1e-5), subgroups=cells, **settings)
+
+    def pipeline(records, noise):
+        fresh = clone(learner).set_params(noise=noise, ledger_path=None)
+        fresh.fit(records.x, records.a, records.y, TableSchema.of(domain).own_propensity(records))
+        release = fresh.release()
+        release.table(), release.summary(), shrunk(release)
+        return Run(release, None)
+
+    records = CausalData(x, a, y)
+    return replay(pipeline, records, *neighbours_for_replay(records, domain))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_effects_in_subgroups_pass(name):
+    found = report(**CASES[name])
+    assert found.passed, str(found)
+    assert found.outputs == (2 if name.startswith("fitted") else 1)
+
+
+def test_sums_that_leave_without_noise_are_found(monkeypatch):
+    monkeypatch.setattr(module, "numbers_of", lambda output, strata: output.reshape(strata, 2, -1) + leak["sums"])
+    leak = {}
+    sums = module.cell_sums
+
+    def keep(*given):
+        leak["sums"] = 1e-3 * sums(*given)
+        return sums(*given)
+
+    monkeypatch.setattr(module, "cell_sums", keep)
+    assert not report(propensity="randomised").passed
