@@ -139,6 +139,12 @@ class ComposedRelease(EffectRelease):
     def _noise_scale(self, x: Tensor) -> Tensor:
         raise self._no_band()
 
+    def _no_band(self) -> InputError:
+        return InputError(
+            "noise_band: a composition has no public noise scale of a second stage by itself; interval(X) holds all "
+            "noise and sampling, where the release has one"
+        )
+
     def summary(self) -> dict[str, Any]:
         """Return how rich the effect is, and its scale."""
         found = {"rung": self.rung, "residual_scale": self.scale, "features": len(self.basis.features)}
