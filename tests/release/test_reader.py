@@ -8,9 +8,13 @@ import torch
 from tests.fresh_process import CURATOR, ROOMS, TABLES, TRAINING, fresh_process, of
 from tests.release.helpers import DOMAIN, QUERIES
 from tests.release.test_file import STATEMENT, function_release, query_release
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.erm.normal_equations import NormalEquations
 from torchdpcate.features.maps import FEATURE_MAPS
+from torchdpcate.features.standardisation import Standardisation
+from torchdpcate.features.weighted_basis import WeightedBasis, all_features
 from torchdpcate.release import average_effect, policy, rule, subgroups
+from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import _CLASSES
 from torchdpcate.release.statistics import StatisticsRelease
 
@@ -25,7 +29,17 @@ def statistics_release() -> StatisticsRelease:
     )
 
 
+def composed_release() -> ComposedRelease:
+    k = DOMAIN.dimension
+    basis = WeightedBasis(all_features([False] * k, "1"), torch.full((1 + k,), 1 / (1 + k), dtype=torch.float64))
+    theta, ones = torch.arange(1.0 + k, dtype=torch.float64), torch.ones(k, dtype=torch.float64)
+    standardisation = Standardisation(0 * ones, ones / 2)
+    schema, curvatures = TableSchema.from_domain(DOMAIN), torch.eye(1 + k, dtype=torch.float64)
+    return ComposedRelease(theta, theta, curvatures, 1.0, basis, standardisation, schema, STATEMENT)
+
+
 RELEASES = {
+    "composed": composed_release,
     **{f"function, {name}": lambda name=name: function_release(name) for name in sorted(FEATURE_MAPS)},
     "statistics": statistics_release,
     "queries": query_release,
@@ -73,7 +87,7 @@ def test_answering_imports_no_more(name, files, fresh):
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-@pytest.mark.parametrize("name", ["function, fourier", "statistics", "rule", "policy"])
+@pytest.mark.parametrize("name", ["composed", "function, fourier", "statistics", "rule", "policy"])
 def test_predicting_a_table_imports_no_trainer(name, kind, files, fresh, tmp_path):
     import pandas as pd
 
