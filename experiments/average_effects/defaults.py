@@ -33,6 +33,7 @@ EFFECT, DEVIATION = 0.1, 0.12
 SLOPES = torch.tensor([0.12, 0.10, -0.08, 0.06], dtype=torch.float64)
 ODDS = torch.tensor([0.8, 0.8, -0.5, -0.6], dtype=torch.float64)
 AT_ONCE = 4_000_000  # numbers of covariates in memory
+MOST_RECORDS = 1_500_000  # in all data sets of a cell
 
 
 @dataclass(frozen=True)
@@ -156,17 +157,16 @@ def page(table: pd.DataFrame) -> str:
         lines.append(f"{start} | {shown} | {row['covered']:.1%} |")
     ratio = table["planned"] / table["default"]
     within = ((ratio < 1.5) & (ratio > 1 / 1.5)).mean()
-    return WORDS.format(
-        table="\n".join(lines), repeats=int(table["repeats"].max()), within=f"{within:.0%}", cells=len(table)
-    )
+    words = {"repeats": int(table["repeats"].max()), "fewest": int(table["repeats"].min()), "cells": len(table)}
+    return WORDS.format(table="\n".join(lines), within=f"{within:.0%}", **words)
 
 
 WORDS = """# The default of average effects
 
 Written by `python -m experiments.average_effects.defaults`. Root mean squared error of what `effect=auto` releases, of
 the private difference in means at the same budget, of the chosen estimator without noise, and of zero, over {repeats}
-data sets a cell. Outcomes lie in [0, 1], the effect is 0.1, four covariates move the outcome by a
-standard deviation of 0.12 beside a residual of 0.12. In the observational design they move treatment too, and the
+data sets a cell ({fewest} of the largest). Outcomes lie in [0, 1], the effect is 0.1, four covariates move the outcome
+by a standard deviation of 0.12 beside a residual of 0.12. In the observational design they move treatment too, and the
 difference in means estimates something else. The estimator is chosen by public facts alone, by the default prior;
 *planned* is the planned standard error with the design's own deviation of outcomes in place of the prior's 0.2.
 
@@ -175,6 +175,12 @@ observational design's law with 4, 10 and 40 covariates, overlap bounds of 0.05 
 0.5 and 4 (30 data sets a cell, 15 with 40 covariates), and compared with the errors of
 [the confounded design](confounded.md). The trials, and LaLonde's, were used for no choice. The planned error is within
 a factor 1.5 of the simulated one in {within} of the {cells} cells below.
+
+What it says. In the trials the default has the error of the difference in means or less, most so from few records or
+little epsilon, and follows a stratified design where the difference in means is off by 0.035. From 5,000 records on it
+is close to the estimate without noise. In the observational design nothing valid is useful from 500 records at epsilon
+= 0.5 or 1: zero is nearer to the truth, and so is the difference in means, whose bias does not fall with n. The plan
+says so before anything is spent (0.24 and 0.12 of the outcome's range), and the intervals hold the truth.
 
 {table}
 """
@@ -187,7 +193,12 @@ def main(arguments: Mapping[str, object] | None = None) -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
     parser.add_argument("--folder", type=Path, default=HERE)
     given = parser.parse_args()
-    rows = [cell(design, n, epsilon, given.repeats) for design in DESIGNS for n in given.sizes for epsilon in EPSILONS]
+    rows = [
+        cell(design, n, epsilon, min(given.repeats, MOST_RECORDS // n))
+        for design in DESIGNS
+        for n in given.sizes
+        for epsilon in EPSILONS
+    ]
     table = pd.DataFrame(rows)
     table.to_csv(given.folder / "defaults.csv", index=False, float_format="%.6g")
     (given.folder / "defaults.md").write_text(page(table), encoding="utf-8")

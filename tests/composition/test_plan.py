@@ -63,11 +63,16 @@ def test_the_rung_rises_with_records_and_budget():
 
 
 def test_expected_noise_falls_and_is_in_outcome_units():
-    noise = [ComposedPlan(n, ONE, 6).planned_noise(12.0) for n in (500, 2_000, 8_000, 32_000)]
+    noise = [ComposedPlan(n, ONE, 6).constant().planned_noise(12.0) for n in (500, 2_000, 8_000, 32_000)]
     assert noise == sorted(noise, reverse=True)
+    errors = [ComposedPlan(n, ONE, 6).expected_error for n in (500, 2_000, 8_000, 32_000)]
+    assert errors == sorted(errors, reverse=True)
     plan = ComposedPlan(2_000, ONE, 6)
     assert plan.planned_noise(24.0) == pytest.approx(2 * plan.planned_noise(12.0))
-    assert plan.planned_noise(1e9, scale=1.0) == pytest.approx(plan.expected_error)
+    assert plan.planned_noise(1e9, scale=1.0) == pytest.approx(plan.noise)
+    constant = plan.constant()
+    unit = 2 / (constant.shares.of("effect") * 2_000 * constant.inside * 0.3)  # sensitivity over curvature
+    assert constant.noise == pytest.approx(1.3 * unit)
 
 
 def test_a_plan_follows_from_the_facts_of_its_statement():

@@ -30,7 +30,7 @@ def asked(run) -> tuple[Tensor, float]:
     """What a step asks for, and the sensitivity that it answers for."""
     found = []
     session = noted(NoiseSource.system(), lambda step, values, sensitivity: found.append((values, sensitivity)))
-    shares = Shares(1.0, {"moments": 0.2, "correlations": 0.2, "curvatures": 0.2})
+    shares = Shares(1.0, {"moments": 0.2, "curvatures": 0.2})
     run(Asked(session, shares))
     return found[0]
 
@@ -51,12 +51,8 @@ def moments(u: Tensor, steps: NoisySteps) -> None:
     summaries.private_standardisation(u, steps)
 
 
-def correlations(z: Tensor, steps: NoisySteps) -> None:
-    summaries.private_rotation(z, steps)
-
-
 def curvatures(rows: Tensor, steps: NoisySteps) -> None:
-    """Of two features as they are: squares are the vector."""
+    """Of two features as they are."""
     planned = torch.full((rows.shape[1],), 0.3, dtype=torch.float64)
     summaries.private_curvatures(rows, ONE, planned, 0.5, "curvatures", steps)
 
@@ -64,7 +60,6 @@ def curvatures(rows: Tensor, steps: NoisySteps) -> None:
 WORST = {  # two records that reach the sensitivity
     "moments": (moments, ONE.expand(3), -ONE.expand(3)),
     "curvatures": (curvatures, torch.tensor([9.0, 0.0]).double(), torch.tensor([0.0, 9.0]).double()),
-    "correlations": (correlations, torch.tensor([3.0, 3.0]).double(), torch.tensor([3.0, -3.0]).double()),
 }
 
 

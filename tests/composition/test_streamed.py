@@ -59,7 +59,7 @@ def test_passes_release_what_memory_does(design):
         torch.testing.assert_close(getattr(found.effect, name), getattr(expected.effect, name), rtol=1e-7, atol=1e-7)
     torch.testing.assert_close(found.standardisation.mean, expected.standardisation.mean, rtol=0, atol=1e-9)
     # each count, sum and gradient is a pass
-    assert found.passes == stream.readings == 3 * 3 + 1 + plan.rotates + 3 * (1 + 5)
+    assert found.passes == stream.readings == 3 * 3 + 1 + 3 * (1 + 5)
 
 
 def test_a_known_propensity_is_not_fitted():

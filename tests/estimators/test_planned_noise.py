@@ -31,6 +31,7 @@ from torchdpcate.estimators.rules.pairwise import PairwiseRule
 from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule
 from torchdpcate.estimators.rules.two_stage import TwoStageRule
 from torchdpcate.estimators.selection.selector import PolicySelector
+from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.nuisance.nuisances import Nuisances
 from torchdpcate.privacy.noise import NoiseSource
@@ -58,6 +59,7 @@ ESTIMATORS = {
     "difference": lambda budget: DifferenceInMeansEffect(DOMAIN, budget),
     "Horvitz-Thompson": lambda budget: HorvitzThompsonEffect(DOMAIN, budget),
     "doubly robust": lambda budget: DoublyRobustEffect(DOMAIN, budget),
+    "subgroups": lambda budget: SubgroupEffects(DOMAIN, budget, subgroups=[{"x0": [0.5]}]),
     "groups": lambda budget: SubsampleAggregateEffect(DOMAIN, budget),
 }
 

@@ -12,7 +12,7 @@ from tests.faults.mutations import examples, json_faults
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.comparison import budget_figure, curves_figure
 from torchdpcate.evaluation.curves import EffectCurves
-from torchdpcate.evaluation.figures import effect_figure, rule_figure, save_figure
+from torchdpcate.evaluation.figures import INTERVAL, effect_figure, rule_figure, save_figure
 
 GRID = np.linspace(0, 1, 5)
 
@@ -26,6 +26,11 @@ def test_effect_figure_draws_the_release_and_its_band():
     assert "curator" not in axes.get_title()
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
     assert labels == ["released", "95% noise band of the second stage alone (no confidence interval)"]
+
+
+def test_effect_figure_says_what_its_interval_holds():
+    axes = effect_figure(GRID, GRID, np.stack([GRID, GRID], 1), covariate="age", holds=INTERVAL).axes[0]
+    assert "95% confidence interval of the effect's best linear" in axes.get_legend().get_texts()[1].get_text()
 
 
 def test_a_figure_with_nonprivate_curves_says_curator_only():

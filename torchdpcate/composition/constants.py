@@ -19,8 +19,6 @@ class PlanConstants:
         rank_error: Wanted standard error of a quantile's rank, over n; its share then lies within ...
         quantile_shares: ... these bounds; there are three quantiles.
         moment_share: Means and spreads of the covariates.
-        rotation_share: Correlations, where their noise is small.
-        rotation_noise: Largest noise of a correlation at which they are asked for.
         curvature_share: Mean curvatures of the features, of all regressions together.
         screening_share: Choice of covariates, where some are left out.
         nuisance_share: Of what is left: outcome regression and propensity; the head gets the rest.
@@ -50,24 +48,22 @@ class PlanConstants:
     quantile_levels: int = 10
     rank_error: float = 0.03
     quantile_shares: tuple[float, float] = (0.015, 0.12)
-    moment_share: float = 0.05
-    rotation_share: float = 0.03
-    rotation_noise: float = 0.05
-    curvature_share: float = 0.04
-    screening_share: float = 0.15
+    moment_share: float = 0.065
+    curvature_share: float = 0.046
+    screening_share: float = 0.17
     nuisance_share: float = 0.3
     propensity_share: float = 0.45
-    huber_quantiles: tuple[float, float] = (0.4, 0.9)
+    huber_quantiles: tuple[float, float] = (0.43, 0.9)
     head_variance: float = 0.1
     outcome_variance: float = 0.3
     propensity_variance: float = 0.3
-    choice_variance: float = 0.3
-    part_shares: tuple[float, ...] = (0.62, 0.2, 0.12, 0.04, 0.02)
+    choice_variance: float = 0.46
+    part_shares: tuple[float, ...] = (0.74, 0.136, 0.067, 0.034, 0.023)
     most: int = 12
     steps: float = 40
-    step_bounds: tuple[int, int] = (40, 160)
+    step_bounds: tuple[int, int] = (40, 60)
     warm: float = 0.2
-    step_size: float = 0.25
+    step_size: float = 0.27
     spike: float = 0.7
     kinds: str = "12xsc"
     interval_shares: tuple[float, ...] = (0.06, 0.02, 0.08, 0.02)

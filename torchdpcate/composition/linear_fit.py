@@ -97,6 +97,7 @@ class FitPlan:
         warm: Steps among them that only move to the solution.
         warm_share: Share of the step's mu^2 that they get.
         size: Of a step, over the inverse of the curvature.
+        curvature: Planned curvature, [p, p], whose diagonal ``scaling`` is; None for that diagonal.
     """
 
     step: str
@@ -106,6 +107,12 @@ class FitPlan:
     warm: int
     warm_share: float
     size: float
+    curvature: Tensor | None = None
+
+    @property
+    def preconditioner(self) -> Tensor:
+        """P, the planned curvature with the ridge, [p, p]."""
+        return (self.scaling.diag() if self.curvature is None else self.curvature) + self.ridge.diag()
 
     def pay(self, steps: NoisySteps) -> list[tuple[GaussianEvent, int]]:
         """Charge all steps, and return the event of a warm one and of a later one, each with how many there are."""

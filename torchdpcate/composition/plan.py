@@ -18,7 +18,7 @@ from torchdpcate.features.weighted_basis import Feature, WeightedBasis, all_feat
 from torchdpcate.privacy.budget import PrivacyBudget
 
 CONSTANT, LINEAR, RICH = "constant", "linear", "additive"
-RESIDUAL_SCALE = 1 / 12
+RESIDUAL_SCALE = 1 / 14
 """Residual scale that plans expect, in outcome ranges."""
 RUNGS = (CONSTANT, LINEAR, RICH)
 """What a plan asks of the effect: a constant, a linear function, or squares, products and waves beside it."""
@@ -31,6 +31,7 @@ _WIDE_QUANTILE = 0.97
 _SPREADS = ((800.0, 4.0), (3_000.0, 5.0), (10_000.0, 6.0), (math.inf, 8.0))
 """Clip of the mean's correction in standard deviations of normal residuals, by n mu."""
 _INSIDE = 0.04  # residuals within the clip beyond its quantile, which is that of the residuals before
+_NUISANCES = 1.3  # noise of the effect over that of its own steps
 _HEAD_WEIGHT = 0.3  # mean of min(pi, 1 - pi), planned
 _PROPENSITY_CURVATURE = 0.2
 
@@ -74,7 +75,7 @@ class ComposedPlan:
     Example:
         >>> plan = ComposedPlan(16_000, PrivacyBudget(1.0, 1e-5), 6, overlap=0.1)
         >>> plan.kept, plan.rung, plan.steps, round(plan.huber_quantile, 3)
-        (6, 'additive', 83, 0.729)
+        (6, 'additive', 60, 0.74)
     """
 
     n: int
@@ -162,17 +163,11 @@ class ComposedPlan:
         """Whether covariates are left out by a private choice."""
         return self.kept < self.covariates
 
-    @property
-    def rotates(self) -> bool:
-        """Whether correlations are asked for."""
-        mu = self.mu * math.sqrt(self.constants.rotation_share)
-        return self.kept > 1 and 2 * self.kept / (mu * self.n) < self.constants.rotation_noise
-
     @cached_property
     def shares(self) -> Shares:
         """Share of each step."""
         constants, quantile = self.constants, self._quantile_share
-        left = self._left(self.screens, self.kept) - constants.rotation_share * self.rotates
+        left = self._left(self.screens, self.kept)
         head = left * self._head_part
         shares = {
             "centre": quantile,
@@ -180,7 +175,6 @@ class ComposedPlan:
             "residual scale": quantile,
             **({"screening": constants.screening_share} if self.screens else {}),
             "moments": constants.moment_share,
-            **({"correlations": constants.rotation_share} if self.rotates else {}),
         }
         regressions = ("outcome", "effect") if self.known_propensity else ("outcome", "propensity", "effect")
         for name in regressions:
@@ -245,15 +239,27 @@ class ComposedPlan:
         """Expected root mean squared error of the effect that noise and prior leave, in residual scales S."""
         return math.sqrt(self.effect().error)
 
+    @property
+    def noise(self) -> float:
+        r"""Standard deviation of the effect's noise before it is shrunk, in residual scales S; public.
+
+        .. math:: 1.3\, \sigma \Big(\sum_j 1/e_j\Big)^{1/2}
+
+        over records like those that were fitted; the factor is for the nuisances' noise, and for propensities away
+        from one half (``experiments/defaults/noise.py``).
+        """
+        regression = self.effect()
+        return _NUISANCES * math.sqrt(regression.noise * float((1 / regression.basis.energies).sum()))
+
     def planned_noise(self, outcome_range: float, scale: float | None = None) -> float:
-        """Return the error to expect of the effect, in outcome units; public.
+        """Return the noise to expect of the effect before it is shrunk, in outcome units; public.
 
         Args:
             outcome_range: Of the domain.
-            scale: Residual scale S in outcome units, if anything public is known of it; None takes a twelfth of the
-                range.
+            scale: Residual scale S in outcome units, if anything public is known of it; None takes a fourteenth of the
+                range, which may be off by a factor of three.
         """
-        return self.expected_error * (outcome_range * RESIDUAL_SCALE if scale is None else scale)
+        return self.noise * (outcome_range * RESIDUAL_SCALE if scale is None else scale)
 
     def constant(self) -> "ComposedPlan":
         """Return the same plan with the effect as one number."""

@@ -12,7 +12,7 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.regressions import FittedEffect, Regressions
 from torchdpcate.composition.screening import private_screening
 from torchdpcate.composition.steps import NoisySteps
-from torchdpcate.composition.summaries import private_quantile, private_rotation, private_standardisation
+from torchdpcate.composition.summaries import private_quantile, private_standardisation
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.features.standardisation import Standardisation
@@ -89,11 +89,6 @@ def fit_composition(
         u, two_levels = u[:, list(columns)], [two_levels[column] for column in columns]
     standardisation = private_standardisation(u, steps)
     z = standardisation(u)
-    if plan.rotates:
-        rotation = private_rotation(z, steps)
-        if rotation is not None:
-            standardisation = Standardisation(standardisation.mean, standardisation.sd, rotation)
-            z, two_levels = standardisation(u), [False] * plan.kept
     regressions = Regressions(plan, steps, tuple(two_levels), solver, nuisance)
     outcome = (centre + regressions.outcome(z, y, scale)).clamp(domain.outcome_low, domain.outcome_high)
     pi = regressions.propensity(z, a) if known is None else known

@@ -31,7 +31,7 @@ class FittedEffect:
 
     Attributes:
         regression: What was asked for.
-        curvatures: Released mean curvatures of the features, [1 + p].
+        curvatures: Released mean curvatures of the features, [1 + p, 1 + p].
         coefficients: As released, with their ridge, [1 + p].
         estimates: t, the ridge undone, [1 + p].
         variances: v, of the estimates' noise and sampling, [1 + p].
@@ -114,32 +114,35 @@ class Regressions:
         return self.fitted_effect(regression, d, asked, solution, scale)
 
     def outcome_plan(self, regression: Regression, curvatures: Tensor, scale: float) -> FitPlan:
-        """Return how the outcome regression is asked for, of released curvatures [1 + p] and scale."""
-        plan = self.plan
-        noise, curvature = self.steps.scale("outcome", 2 * scale), plan.inside * plan.n * curvatures
+        """Return how the outcome regression is asked for, of released curvatures [1 + p, 1 + p] and scale."""
+        plan, d = self.plan, curvatures.diagonal()
+        noise, curvature = self.steps.scale("outcome", 2 * scale), plan.inside * plan.n
         prior = _prior(regression, _OUTCOME_PRIOR * scale**2, math.inf)
-        ridge = (noise**2 + _CLIPPED * plan.n * curvatures * scale**2) / (curvature * prior)
-        return self._asked("outcome", curvature, ridge)
+        ridge = (noise**2 + _CLIPPED * plan.n * d * scale**2) / (curvature * d * prior)
+        return self._asked("outcome", curvature * curvatures, ridge)
 
     def propensity_plan(self, regression: Regression, curvatures: Tensor) -> tuple[FitPlan, Callable[[Tensor], Tensor]]:
-        """Return how the propensity is asked for, of released curvatures [1 + p], and how it is shrunk."""
+        """Return how the propensity is asked for, of released curvatures [1 + p, 1 + p], and how it is shrunk."""
         plan = self.plan
         noise, curvature = self.steps.scale("propensity", 2.0), (_LOGISTIC + 0.01) * plan.n * curvatures
         sampling = _LOGISTIC * plan.n * curvatures
         constant = _INTERCEPT**2 / float(regression.basis.energies[0])
-        ridge = (noise**2 + sampling) / (curvature * _prior(regression, _PROPENSITY_PRIOR, constant))
-        variances = (noise**2 + sampling) / curvature.square()
+        prior = _prior(regression, _PROPENSITY_PRIOR, constant)
+        ridge = (noise**2 + sampling.diagonal()) / (curvature.diagonal() * prior)
+        asked = self._asked("propensity", curvature, ridge)
+        variances = _variances(curvature, noise**2, sampling)
 
         def shrink(theta: Tensor) -> Tensor:
-            estimates = theta * (curvature + ridge) / curvature
+            estimates = without_ridge(theta, asked)
             return shrunk(regression, theta, estimates, variances, 1.5, plan.constants.spike)
 
-        return self._asked("propensity", curvature, ridge), shrink
+        return asked, shrink
 
     def effect_plan(self, regression: Regression, curvatures: Tensor, scale: float) -> FitPlan:
-        """Return how the effect is asked for, of released curvatures [1 + p] and residual scale."""
+        """Return how the effect is asked for, of released curvatures [1 + p, 1 + p] and residual scale."""
         noise, curvature, sampling = _effect_noise(self.plan, curvatures, scale)
-        ridge = (noise**2 + sampling) / (curvature * _prior(regression, _EFFECT_PRIOR * scale**2, math.inf))
+        prior = _prior(regression, _EFFECT_PRIOR * scale**2, math.inf)
+        ridge = (noise**2 + sampling.diagonal()) / (curvature.diagonal() * prior)
         if self.plan.intervals:
             ridge = ridge * _INTERVAL_RIDGE
         return self._asked("effect", curvature, ridge)
@@ -148,15 +151,16 @@ class Regressions:
         self, regression: Regression, curvatures: Tensor, asked: FitPlan, solution: Solution, scale: float
     ) -> FittedEffect:
         """Return the effect's numbers, of what was released."""
-        theta, curvature = solution.coefficients, asked.scaling
-        estimates = theta * (curvature + asked.ridge) / curvature
+        theta = solution.coefficients
+        estimates = without_ridge(theta, asked)
         variances = effect_variances(self.plan, curvatures, scale)
         final = shrunk(regression, estimates, estimates, variances, scale, self.plan.constants.spike)
         return FittedEffect(regression, curvatures, theta, estimates, variances, final, scale, solution)
 
     def _asked(self, step: str, curvature: Tensor, ridge: Tensor) -> FitPlan:
         plan, constants = self.plan, self.plan.constants
-        return FitPlan(step, curvature, ridge, plan.steps, plan.warm, constants.warm, constants.step_size)
+        steps = plan.steps, plan.warm, constants.warm, constants.step_size
+        return FitPlan(step, curvature.diagonal(), ridge, *steps, curvature)
 
     def _learnt(self, step: str) -> ComposedNuisance:
         return (self.nuisance or Additive(self.solver)).chosen(step, self.plan.size)
@@ -172,11 +176,24 @@ def effect_variances(plan: ComposedPlan, curvatures: Tensor, scale: float) -> Te
 
     Args:
         plan: The public plan.
-        curvatures: Released, [1 + p].
+        curvatures: Released, [1 + p, 1 + p].
         scale: S, released.
     """
     noise, curvature, sampling = _effect_noise(plan, curvatures, scale)
-    return (_WANDERING * noise**2 + sampling) / curvature.square()
+    return _variances(curvature, _WANDERING * noise**2, sampling)
+
+
+def without_ridge(theta: Tensor, asked: FitPlan) -> Tensor:
+    """Return coefficients [p] as they would be, to first order, without the ridge that they were asked for with."""
+    curvature = asked.scaling.diag() if asked.curvature is None else asked.curvature
+    return theta + torch.linalg.solve(curvature, asked.ridge * theta)
+
+
+def _variances(curvature: Tensor, noise: float, sampling: Tensor) -> Tensor:
+    """Return the diagonal of A^-1 (noise I + sampling) A^-1, [p], for a curvature A and a variance of sums [p, p]."""
+    inverse = torch.linalg.inv(curvature)
+    total = noise * torch.eye(len(curvature), dtype=torch.float64) + sampling
+    return ((inverse @ total) * inverse).sum(1)
 
 
 def _effect_noise(plan: ComposedPlan, curvatures: Tensor, scale: float) -> tuple[float, Tensor, Tensor]:

@@ -13,12 +13,10 @@ from torchdpcate.composition.records import LEAST_SCALE
 from torchdpcate.composition.regressions import HEAD_CURVATURE, FittedEffect, Regressions, planned_curvatures
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import (
-    clipped_products,
     curvature_sums,
     curvatures_by_sums,
     moment_sums,
     quantile_by_counts,
-    rotation_by_products,
     standardisation_by_sums,
 )
 from torchdpcate.data.domain import Domain
@@ -97,15 +95,12 @@ class _Stream:
         centre = self.quantile(lambda b: b.y, 0.5, domain.outcome_low, domain.outcome_high, "centre")
         scale = self.residual_scale(lambda b: b.y - centre, "outcome scale")
         standardisation = standardisation_by_sums(self.total(lambda b: moment_sums(self.u(b))), plan.n, self.steps)
-        rotated = self.rotated(standardisation) if plan.rotates else standardisation
-        # a rotation mixes covariates of two levels with others
-        levels = self.two_levels if rotated.rotation is None else [False] * plan.kept
-        regressions = Regressions(plan, self.steps, tuple(levels))
-        m = self.outcome(regressions, rotated, centre, scale)
-        pi = self.propensity(regressions, rotated)
+        regressions = Regressions(plan, self.steps, tuple(self.two_levels))
+        m = self.outcome(regressions, standardisation, centre, scale)
+        pi = self.propensity(regressions, standardisation)
         s = self.residual_scale(lambda b: b.y - m(b), "residual scale")
-        effect = self.effect(regressions, rotated, m, pi, s)
-        return StreamedFit(rotated, effect, self.passes)
+        effect = self.effect(regressions, standardisation, m, pi, s)
+        return StreamedFit(standardisation, effect, self.passes)
 
     def total(self, terms: Callable[[CausalData], Tensor]) -> Tensor:
         """Return the sum over all records of what ``terms`` sums over a batch."""
@@ -134,11 +129,6 @@ class _Stream:
         y_range = self.domain.outcome_range
         found = self.quantile(lambda b: residual(b).abs(), self.plan.huber_quantile, 0.0, y_range / 2, step)
         return max(found, y_range * LEAST_SCALE)
-
-    def rotated(self, plain: Standardisation) -> Standardisation:
-        products = self.total(lambda b: clipped_products(plain(self.u(b))))
-        rotation = rotation_by_products(products, self.plan.n, self.plan.kept, self.steps)
-        return plain if rotation is None else Standardisation(plain.mean, plain.sd, rotation)
 
     def outcome(self, regressions: Regressions, z: Standardisation, centre: float, scale: float) -> Column:
         regression = self.plan.outcome(regressions.two_levels)

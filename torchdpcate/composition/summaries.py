@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 
-import scipy
 import torch
 from torch import Tensor
 
@@ -12,7 +11,8 @@ from torchdpcate.features.standardisation import Standardisation
 
 _SQUARES = 0.65  # of mu^2 for the second moments, at no cost beside the first: see private_standardisation
 LEAST_VARIANCE = 0.01  # of a covariate on [-1, 1]
-_EDGE = 1.4  # of the eigenvalues of pure noise, over sd sqrt(k)
+_DOUBT = 2.0  # of a correlation: it counts half where its noise is half of it
+_LEAST_CORRELATION = 0.1  # eigenvalue of the correlations
 
 
 def private_quantile(
@@ -81,61 +81,19 @@ def standardisation_by_sums(sums: Tensor, n: int, steps: NoisySteps) -> Standard
     return Standardisation(mean, (square - mean.square()).clamp(LEAST_VARIANCE, 1).sqrt())
 
 
-def private_rotation(z: Tensor, steps: NoisySteps) -> Tensor | None:
-    r"""Return the symmetric inverse root of the correlations of z [n, k]; None where they are lost in the noise.
-
-    Rows are clipped to norm :math:`\sqrt{2k}`, so that :math:`\|z z^\top\|_F \le 2k` and two such matrices differ by
-    at most :math:`2\sqrt2\, k`; the released upper triangle, by its off-diagonal entries alone, by 2k. What clipping
-    takes from normal covariates is given back. Eigenvalues are drawn to their bulk, those within the noise wholly.
-    """
-    return rotation_by_products(clipped_products(z), len(z), z.shape[1], steps)
-
-
-def clipped_products(z: Tensor) -> Tensor:
-    """Return the sums over records z [n, k] that ``private_rotation`` releases, [k (k - 1) / 2]."""
-    k = z.shape[1]
-    z = z * (math.sqrt(2 * k) / z.norm(dim=1, keepdim=True).clamp_min(math.sqrt(2 * k)))
-    row, column = torch.triu_indices(k, k, 1)
-    return (z.T @ z)[row, column]
-
-
-def rotation_by_products(products: Tensor, n: int, k: int, steps: NoisySteps) -> Tensor | None:
-    """Return what ``private_rotation`` does, of ``clipped_products`` of n records with k covariates."""
-    row, column = torch.triu_indices(k, k, 1)
-    sensitivity = 2 * k + 2 * k * summation_error(n, 2.0 * k)
-    upper = steps.release("correlations", products, sensitivity) / (n * _unclipped(k))
-    matrix = torch.eye(k, dtype=torch.float64)
-    matrix[row, column] = matrix[column, row] = upper.clamp(-0.98, 0.98)
-    value, vector = torch.linalg.eigh(matrix)
-    edge = _EDGE * math.sqrt(2 * k) * steps.scale("correlations", sensitivity) / n
-    bulk = torch.ones(k, dtype=torch.bool)
-    for _ in range(5):
-        near = (value - value[bulk].median()).abs() <= edge
-        bulk = near if bool(near.any()) else bulk
-    middle = value[bulk].mean().clamp_min(0.05)
-    off = value - middle
-    off = off * (1 - (edge / off.abs().clamp_min(1e-9)).square()).clamp_min(0)
-    if not bool((off.abs() > 1e-9).any()):
-        return None
-    return vector @ ((middle + off).clamp_min(0.05) ** -0.5).diag() @ vector.T
-
-
-def _unclipped(k: int) -> float:
-    """Return the share of |z|^2 that clipping at 2k leaves, were z standard normal: what off-diagonal entries keep."""
-    return float(scipy.stats.chi2.cdf(2 * k, k + 2) + 2 * scipy.stats.chi2.sf(2 * k, k))
-
-
 def private_curvatures(
     psi: Tensor, weight: Tensor, planned: Tensor, most: float, step: str, steps: NoisySteps
 ) -> Tensor:
-    r"""Return the mean of weight psi_j^2 over records, float64 [p], drawn towards the plan by the noise's share.
+    r"""Return the mean of weight psi psi' over records, float64 [p, p], drawn towards the plan by the noise's share.
 
-    A record's vector has nonnegative entries and is clipped to norm ``most``: two differ by at most sqrt(2) most.
+    A record's matrix is positive semidefinite and clipped to Frobenius norm ``most``: two differ by at most
+    sqrt(2) most. The diagonal is drawn to the planned one; of the correlations only what stands out of the noise's
+    spectrum is kept.
 
     Args:
         psi: Features [n, p].
         weight: Of the records, [n], in [0, 1] / |psi|.
-        planned: What the plan expects, [p].
+        planned: The diagonal that the plan expects, [p].
         most: The norm.
         step: The step that pays.
         steps: Pays, and draws noise.
@@ -144,16 +102,54 @@ def private_curvatures(
 
 
 def curvature_sums(psi: Tensor, weight: Tensor, most: float) -> Tensor:
-    """Return the sums over records that ``private_curvatures`` releases, [p]."""
-    rows = psi.square() * weight[:, None]
-    return (rows * (most / rows.norm(dim=1, keepdim=True).clamp_min(most))).sum(0)
+    """Return the sums over records that ``private_curvatures`` releases, [p (p + 1) / 2].
+
+    The upper triangle by rows, entries off the diagonal times sqrt(2): its norm is the matrix's Frobenius norm.
+    """
+    squared = psi.square().sum(1)
+    clipped = weight * (most / (weight * squared).clamp_min(most))
+    row, column, root = _upper(psi.shape[1], psi.device)
+    return (psi.T @ (clipped[:, None] * psi))[row, column] * root
 
 
 def curvatures_by_sums(sums: Tensor, n: int, planned: Tensor, most: float, step: str, steps: NoisySteps) -> Tensor:
     """Return what ``private_curvatures`` does, of ``curvature_sums`` of n records."""
-    p = len(sums)
-    sensitivity = math.sqrt(2) * most + math.sqrt(p) * summation_error(n, most)
-    noisy = steps.release(step, sums, sensitivity) / n
+    p = len(planned)
+    sensitivity = math.sqrt(2) * most + p * summation_error(n, most)
+    noisy = steps.release(step, sums, sensitivity).cpu() / n
     sd = steps.scale(step, sensitivity) / n
+    row, column, root = _upper(p)
+    matrix = torch.zeros(p, p, dtype=torch.float64)
+    matrix[row, column] = matrix[column, row] = noisy / root
     trust = 1 / (1 + (2 * sd / planned).square())
-    return torch.minimum(torch.maximum(trust * noisy + (1 - trust) * planned, planned / 2), 2.5 * planned)
+    diagonal = torch.minimum(
+        torch.maximum(trust * matrix.diagonal() + (1 - trust) * planned, planned / 2), 2.5 * planned
+    )
+    unit = diagonal.sqrt()
+    correlations = _spectrum(matrix / torch.outer(unit, unit), sd / math.sqrt(2) / torch.outer(unit, unit))
+    return correlations * torch.outer(unit, unit)
+
+
+def _spectrum(noisy: Tensor, sd: Tensor) -> Tensor:
+    r"""Return correlations [p, p] of which noise of known deviations [p, p] is taken, entry by entry and by spectrum.
+
+    Eigenvalues l of the part off the diagonal become :math:`l (1 - (e/l)^2)_+` with
+    :math:`e = 2 \max_i (\sum_j s_{ij}^2)^{1/2}`, about the largest eigenvalue of the noise alone; those of the
+    whole are at least a tenth.
+    """
+    one = torch.eye(len(noisy), dtype=torch.float64)
+    trust = (1 - one) / (1 + (_DOUBT * sd).square())
+    edge = 2 * (trust * sd).square().sum(1).max().sqrt()
+    value, vector = torch.linalg.eigh((trust * noisy).clamp(-1, 1))
+    kept = value * (1 - (edge / value.abs().clamp_min(1e-12)).square()).clamp_min(0)
+    if not bool(kept.any()):
+        return one
+    value, vector = torch.linalg.eigh(one + (vector * kept) @ vector.T)
+    found = (vector * value.clamp_min(_LEAST_CORRELATION)) @ vector.T
+    return (found + found.T) / 2
+
+
+def _upper(p: int, device: torch.device | str = "cpu") -> tuple[Tensor, Tensor, Tensor]:
+    """Return rows and columns of the upper triangle of a matrix [p, p], and 1 on the diagonal, sqrt(2) off it."""
+    row, column = torch.triu_indices(p, p, device=device)
+    return row, column, 1 + (math.sqrt(2) - 1) * (row != column).double()

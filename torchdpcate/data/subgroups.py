@@ -195,6 +195,11 @@ class Subgroups:
         """Name of the partition of each cell."""
         return [partition.name for partition in self.partitions for _ in range(partition.size)]
 
+    @cached_property
+    def in_partition(self) -> list[int]:
+        """Position of the partition of each cell."""
+        return [place for place, partition in enumerate(self.partitions) for _ in range(partition.size)]
+
     @property
     def size(self) -> int:
         """Number of cells."""

@@ -37,8 +37,9 @@ def effect_figure(
     level: float = 0.95,
     claim: str = "",
     holds: str = BAND,
+    place: str = "mid-range",
 ) -> "Figure":
-    """Draw effects against one covariate, the others held at the middle of their bounds.
+    """Draw effects against one covariate: a curve, or points with bars where it has two levels.
 
     Args:
         grid: Values of the covariate, [m].
@@ -50,19 +51,27 @@ def effect_figure(
         level: Probability of the band.
         claim: Guarantee, printed under the title.
         holds: What the band holds, ``BAND`` or ``INTERVAL``.
+        place: Where the other covariates are.
 
     Returns:
         A matplotlib figure; the caller saves it.
     """
     figure, axes = new_figure()
-    axes.plot(grid, released, color="C0", lw=2, label="released")
-    if band is not None:
-        label = f"{level:.0%} {holds}"
+    points = len(grid) == 2
+    axes.plot(grid, released, color="C0", lw=2, label="released", marker="o", ls="" if points else "-", ms=6 * points)
+    label = f"{level:.0%} {holds}"
+    if band is not None and points:
+        axes.vlines(grid, band[:, 0], band[:, 1], color="C0", alpha=0.5, lw=2, label=label)
+    elif band is not None:
         axes.fill_between(grid, band[:, 0], band[:, 1], color="C0", alpha=0.15, lw=0, label=label)
     for name, values in (others or {}).items():
-        axes.plot(grid, values, label=name, **REFERENCES.get(name, {"color": "C3"}))
+        style = REFERENCES.get(name, {"color": "C3"}) | ({"ls": "", "marker": "x"} if points else {})
+        axes.plot(grid, values, label=name, **style)
+    if points:
+        axes.set_xticks(list(grid))
+        axes.margins(x=0.5)
     axes.axhline(0, color="0.7", lw=0.8, zorder=0)
-    axes.set_xlabel(f"{covariate} (other covariates at mid-range)", parse_math=False)
+    axes.set_xlabel(f"{covariate} (other covariates at {place})", parse_math=False)
     axes.set_ylabel("treatment effect")
     axes.set_title("\n".join(filter(None, [claim, CURATOR_ONLY if others else ""])), fontsize=9)
     axes.legend(fontsize=8, frameon=False)

@@ -26,6 +26,7 @@ def forest_figure(
     simultaneous: np.ndarray | None = None,
     nonprivate: Sequence[float] | None = None,
     truth: Sequence[float] | None = None,
+    dominated: Sequence[bool] | None = None,
     level: float = 0.95,
     outcome: str = "the outcome",
     claim: str = "",
@@ -41,6 +42,8 @@ def forest_figure(
         simultaneous: Ends of simultaneous intervals [cells, 2]; None draws none.
         nonprivate: Effects without noise [cells], drawn hollow; the figure then says that it is for the curator.
         truth: True effects [cells], where they are known; they are the curator's too.
+        dominated: Whether noise dominates a cell [cells], whose interval is the full range: drawn dotted, beyond the
+            axis where others end before it; None for none.
         level: Probability of the intervals.
         outcome: Name of the outcome.
         claim: Guarantee, printed above.
@@ -62,14 +65,11 @@ def forest_figure(
     figure, panels = new_grid(1, 1, (7.4, 1.5 + 0.3 * lines + 0.17 * len(below)))
     axes = panels[0]
     axes.axvline(0, color="0.6", lw=0.8, zorder=0)
-    if simultaneous is not None:
-        ends = np.asarray(simultaneous)[: len(shown)].T
-        axes.hlines(places, *ends, color="C0", lw=0.9, label=f"{level:.0%}, all cells at once")
-    axes.hlines(places, shown["low"], shown["high"], color="C0", lw=2.8, label=f"{level:.0%}, each cell")
-    sizes = _sizes(shown["records"].to_numpy())
-    axes.scatter(shown["estimate"], places, s=sizes**2, marker="s", color="C0", zorder=3)
+    noise_alone = np.zeros(len(shown), bool) if dominated is None else np.asarray(dominated)[: len(shown)]
+    wide = shown[["low", "high"]].to_numpy() if simultaneous is None else np.asarray(simultaneous)[: len(shown)]
+    _draw_intervals(axes, shown, np.asarray(places), wide, noise_alone, level, simultaneous is not None)
     _draw_others(axes, places, len(shown), nonprivate, truth)
-    _write_numbers(axes, shown, places)
+    _write_numbers(axes, shown, places, noise_alone)
     ticks = [*places, *(place for place, _ in headings)]
     names = [*shown["cell"], *(name for _, name in headings)]
     axes.set_yticks(ticks, names, parse_math=False, fontsize=8)
@@ -84,6 +84,33 @@ def forest_figure(
     axes.set_title("\n".join(filter(None, [claim, CURATOR_ONLY if secret else ""])), fontsize=9)
     figure.legend(loc="outside lower center", ncols=4, fontsize=8, frameon=False)
     return figure
+
+
+def _draw_intervals(
+    axes: "Axes",
+    table: "pd.DataFrame",
+    places: np.ndarray,
+    wide: np.ndarray,
+    noise_alone: np.ndarray,
+    level: float,
+    both: bool,
+) -> None:
+    """Draw estimates and intervals; those of cells that noise dominates are dotted, and do not stretch the axis."""
+    low, high, estimate = (table[name].to_numpy() for name in ("low", "high", "estimate"))
+    known = ~noise_alone
+    if both and known.any():
+        label = f"{level:.0%}, all cells at once"
+        axes.hlines(places[known], *wide[known].T, color="C0", lw=0.9, label=label)
+    if known.any():
+        axes.hlines(places[known], low[known], high[known], color="C0", lw=2.8, label=f"{level:.0%}, each cell")
+        least, most = wide[known, 0].min(), wide[known, 1].max()
+        margin = 0.06 * max(most - least, 1e-12)
+        axes.set_xlim(min(least, 0.0) - margin, max(most, 0.0) + margin)
+    if noise_alone.any():
+        ends = low[noise_alone], high[noise_alone]
+        axes.hlines(places[noise_alone], *ends, color="0.6", lw=1.2, ls=":", label="full range: noise dominates")
+    sizes = _sizes(table["records"].to_numpy())
+    axes.scatter(estimate[known], places[known], s=sizes[known] ** 2, marker="s", color="C0", zorder=3)
 
 
 def _places(partitions: Sequence[str]) -> tuple[list[int], list[tuple[int, str]]]:
@@ -117,11 +144,11 @@ def _draw_others(
         axes.scatter(list(truth)[:count], places, marker="|", s=120, color="black", zorder=4, label="truth")
 
 
-def _write_numbers(axes: "Axes", table: "pd.DataFrame", places: list[int]) -> None:
+def _write_numbers(axes: "Axes", table: "pd.DataFrame", places: list[int], noise_alone: np.ndarray) -> None:
     """Write estimate and interval at the right of each line."""
-    rows = zip(places, table["estimate"], table["low"], table["high"], strict=True)
-    for place, estimate, low, high in rows:
-        text = f"{_short(estimate)} [{_short(low)}, {_short(high)}]"
+    rows = zip(places, table["estimate"], table["low"], table["high"], noise_alone, strict=True)
+    for place, estimate, low, high, nothing in rows:
+        text = "not known" if nothing else f"{_short(estimate)} [{_short(low)}, {_short(high)}]"
         axes.annotate(
             text, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=7.5, annotation_clip=False
         )

@@ -19,6 +19,8 @@ from torchdpcate.release.release import Release, require_tensor
 from torchdpcate.release.released_weights import ReleasedWeights
 from torchdpcate.release.statement import PrivacyStatement
 
+CHOICE = ("chosen_by", "planned_error")
+"""What statements say of an estimator that was chosen by its planned error."""
 LEVEL = 0.95
 """Probability of the interval that cards and ``torchdpcate inspect`` show."""
 
@@ -151,6 +153,7 @@ class AverageEffectRelease(Release):
         }
         if self.holds_if is not None:
             found[HOLDS_IF] = self.holds_if
+        found |= {name: self.privacy.public[name] for name in CHOICE if name in self.privacy.public}
         if self.beside is not None:
             found |= {
                 "difference_in_means": self.beside.value,

@@ -30,7 +30,8 @@ class ComposedRelease(EffectRelease):
     Attributes:
         theta: Coefficients, drawn to zero as far as their known noise says, float64 [1 + p].
         estimates: The same before that, with known noise, float64 [1 + p].
-        curvatures: Released mean curvatures of the features, from which the noise follows, float64 [1 + p].
+        curvatures: Released mean curvatures of the features, from which the noise follows, float64
+            [1 + p, 1 + p].
         scale: Released residual scale S, in outcome units.
         basis: Features of standardised covariates, with public energies.
         standardisation: Released means and spreads of the covariates in use.
@@ -138,6 +139,12 @@ class ComposedRelease(EffectRelease):
     def _noise_scale(self, x: Tensor) -> Tensor:
         raise self._no_band()
 
+    def _no_band(self) -> InputError:
+        return InputError(
+            "noise_band: a composition has no public noise scale of a second stage by itself; interval(X) holds all "
+            "noise and sampling, where the release has one"
+        )
+
     def summary(self) -> dict[str, Any]:
         """Return how rich the effect is, and its scale."""
         found = {"rung": self.rung, "residual_scale": self.scale, "features": len(self.basis.features)}
@@ -174,8 +181,9 @@ class ComposedRelease(EffectRelease):
         ):
             raise ValueError("standardisation: not of the columns in use")
         basis = WeightedBasis.from_config(facts["features"], tensors["energies"], width)
-        for name in ("theta", "estimates", "curvatures"):
+        for name in ("theta", "estimates"):
             require_tensor(tensors[name], (basis.dimension,), name)
+        require_tensor(tensors["curvatures"], (basis.dimension, basis.dimension), "curvatures")
         require_tensor(tensors["scale"], (1,), "scale")
         law, numbers = tensors_of("law", tensors), tensors_of("interval", tensors)
         return cls(

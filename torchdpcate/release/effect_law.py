@@ -20,7 +20,7 @@ class EffectLaw:
 
     .. math:: (\psi(x) - \bar\psi)^\top V (\psi(x) - \bar\psi) + \mathrm{var}(c),
 
-    for an error of t moves c by :math:`-\bar\psi` times it (docs/guarantees/composed_intervals.md).
+    for an error of t moves c by :math:`-\bar\psi` times it (docs/intervals.md).
 
     Attributes:
         estimates: t, [p], in the span of the directions.

@@ -14,6 +14,7 @@ from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
 from torchdpcate.release.cell_effects import BASES, NUMBERS, CellEffects, cell_effects
 from torchdpcate.release.holds_if import HOLDS_IF
+from torchdpcate.release.interval_law import half_width
 from torchdpcate.release.release import Release, require_tensor
 from torchdpcate.release.released_weights import ReleasedWeights
 from torchdpcate.release.statement import PrivacyStatement
@@ -132,6 +133,41 @@ class SubgroupRelease(Release):
         half = found.half_width(level ** (1 / self.subgroups.size) if simultaneous else level)
         half = torch.where(found.noise_dominated, torch.inf, half)
         return torch.stack([found.estimate - half, found.estimate + half], 1).clamp(-bound, bound).numpy()
+
+    def contrast(self, cell: str, other: str, level: float = LEVEL) -> tuple[float, float, float]:
+        """Return the effect in one cell minus that in another of the same partition, and the ends of its interval.
+
+        Errors of disjoint cells are independent, noise and sampling alike, so that this interval is narrower than what
+        the two cells' own ones leave.
+
+        Args:
+            cell: Name of a cell, as ``table`` has it.
+            other: Of a cell that is disjoint from it.
+            level: Probability of the interval, of this contrast alone.
+
+        Raises:
+            InputError: No such cells in one partition, or a level outside (0, 1).
+
+        Example:
+            >>> from torchdpcate.release.subgroups import _example
+            >>> [round(number, 3) for number in _example().contrast("x0 < 0.5", "x0 >= 0.5")]
+            [0.5, -0.037, 1.037]
+        """
+        names, found = list(zip(self.subgroups.in_partition, self.subgroups.labels, strict=True)), self.effects
+        pairs = [
+            (names.index((place, cell)), names.index((place, other)))
+            for place in range(len(self.subgroups.partitions))
+            if {(place, cell), (place, other)} <= set(names)
+        ]
+        if not pairs or cell == other:
+            raise InputError(f"contrast: {cell!r} and {other!r} are no two cells of one partition; see table()")
+        one, two = pairs[0]
+        value, bound = float(found.estimate[one] - found.estimate[two]), 2 * self.domain.outcome_range
+        laplace = torch.cat([found.laplace[one], found.laplace[two]])[None]
+        half = float(half_width(level, torch.hypot(found.gaussian[one], found.gaussian[two])[None], laplace))
+        if bool(found.noise_dominated[one] | found.noise_dominated[two]):
+            half = 2 * bound
+        return value, max(value - half, -bound), min(value + half, bound)
 
     def table(self, level: float = LEVEL, simultaneous: bool = False) -> "pd.DataFrame":
         """Return one row a cell: cell, estimate, low, high, noise, records and partition.

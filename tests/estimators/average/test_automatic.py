@@ -71,6 +71,7 @@ def test_a_release_says_what_was_chosen_and_verifies(known, tmp_path):
     assert public["chosen_by"] == "auto"
     assert public["planned_error"] == learner.choice_.error.total == learner.planned_error(2000).total
     assert public["learner"] == type(learner.chosen_).__name__
+    assert release.summary()["planned_error"] == public["planned_error"]
     assert release.privacy.level == "certified"
     path = release.save(tmp_path / "r.safetensors")
     assert verify_release(path)

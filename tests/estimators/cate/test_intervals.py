@@ -126,6 +126,31 @@ def test_without_privacy_the_law_is_that_of_sampling() -> None:
     assert torch.allclose((low + high) / 2, 1 + POINTS[:, 0], atol=0.9)
 
 
+def test_one_number_has_the_interval_of_the_average() -> None:
+    stage = AdaptiveSecondStage(constant_only=True)
+    release = RLearner(domain(), BUDGET, second_stage=stage).fit(*drawn(2000)).release_function()
+    assert isinstance(release, ComposedRelease)
+    assert release.rung == "constant"
+    (low, high), (other_low, other_high) = release.interval(POINTS[:1])[0], release.average()
+    assert low + high == pytest.approx(other_low + other_high, abs=0.2)
+    np.testing.assert_allclose(release.contrast(POINTS, POINTS.flip(0)), 0, atol=1e-12)
+
+
+def test_a_composition_has_no_noise_band(release: ComposedRelease) -> None:
+    with pytest.raises(InputError, match=r"interval\(X\) holds all noise"):
+        release.noise_band(POINTS)
+
+
+def test_an_effect_with_intervals_has_no_features_that_its_matrix_cannot_carry() -> None:
+    kinds = {}
+    for n in (1_500, 4_000, 16_000, 10**6):
+        plan = AdaptiveSecondStage().plan(
+            n, PrivacyBudget(1.0, 1e-5), Domain([0.0] * 6, [1.0] * 6, 0, 1, propensity=0.5)
+        )
+        kinds[n] = "".join(plan.effect().basis.parts)
+    assert kinds == {1_500: "1", 4_000: "12", 16_000: "12x", 10**6: "12x"}
+
+
 def test_strata_have_their_own_propensities() -> None:
     propensity = {"x1": {0: 0.3, 1: 0.6}}
     given = Domain([-3.0, 0.0], [3.0, 1.0], -8.0, 10.0, overlap=0.1, propensity=propensity, two_levels=[False, True])

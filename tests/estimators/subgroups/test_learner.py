@@ -171,6 +171,22 @@ def test_simultaneous_intervals_are_those_of_a_higher_level(level):
     assert (release.interval(level) != release.interval(level, simultaneous=True)).any()
 
 
+@pytest.mark.parametrize("law", BASES)
+def test_a_contrast_has_the_errors_of_both_cells(law):
+    release = learner(law=law).fit(*records()).release()
+    value, low, high = release.contrast("x0 >= 0.5", "x0 < 0.5")
+    assert value == pytest.approx(release.estimate[1] - release.estimate[0])
+    both = math.sqrt(float(variance(release)[:2].sum()))
+    assert (high - low) / 2 == pytest.approx(norm.ppf(0.975) * both, rel=0.02)  # six Laplace parts are nearly normal
+    for pair in (("x0 < 0.5", "x1 < 0.25"), ("x0 < 0.5", "x0 < 0.5"), ("none", "x0 < 0.5")):
+        with pytest.raises(InputError, match="no two cells of one partition"):
+            release.contrast(*pair)
+
+
+def variance(release):
+    return release.effects.gaussian.square() + 2 * release.effects.laplace.square().sum(1)
+
+
 def test_records_of_a_noisy_cell_have_the_full_range():
     x, a, y = records(200)
     release = learner(subgroups=[{"x0": [0.05, 0.5]}]).fit(x, a, y).release()

@@ -64,6 +64,7 @@ def test_frozen_outcomes_stand_beside_it() -> None:
     own = facts(0.4)
     frozen = FrozenNuisances(outcome=lambda x: torch.zeros(len(x), 2).numpy()).fit(None, own)
     assert frozen.range_sensitivity == 2 * score_spread(own.domain, own.propensity_range(), own.outcome_range())
+    assert frozen.public["propensity"] == "known"
 
 
 @pytest.mark.parametrize("constants", ["localised", "bounded_range", "paper"])

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from torchdpcate._files import PRIVATE
 from torchdpcate.cli.task import Measure, TaskSpec
+from torchdpcate.cli.tasks.effect_points import FigurePoints
 from torchdpcate.cli.words import choices, words
 from torchdpcate.composition.nuisances import ComposedNuisance, WideAndDeep
 from torchdpcate.composition.settings import AdaptiveSecondStage
@@ -126,7 +127,7 @@ class Effects(TaskSpec):
                 "or mechanism=objective"
             )
         self.learner.check(self.n, mechanism)
-        _ = self._points
+        _ = self._where
 
     @property
     def mechanism_name(self) -> str:
@@ -229,13 +230,15 @@ class Effects(TaskSpec):
         if self._curve is None:
             return
         study, x, release = self.study, self._points, self._curve
-        name, level, claim = self._covariate, float(self.config.figure.level), release.privacy.claim
+        name, level, claim = self._where.name, float(self.config.figure.level), release.privacy.claim
         grid, effect = x[:, study.domain.names.index(name)].numpy(), release.effect(x)
         band = None if noise_scales(release, x) is None else release.noise_band(x, level)
         drawn, holds = band, BAND
         if isinstance(release, ComposedRelease) and release.law is not None:
             drawn, holds = release.interval(x, level), INTERVAL
-        reader = effect_figure(grid, effect, drawn, covariate=name, level=level, claim=claim, holds=holds)
+        reader = effect_figure(
+            grid, effect, drawn, covariate=name, level=level, claim=claim, holds=holds, place=self._where.place(release)
+        )
         save_figure(reader, self.folder / "release" / "effect.png")
         truth = None if study.truth is None else study.truth(x)
         others = {
@@ -246,7 +249,9 @@ class Effects(TaskSpec):
             others["head without noise"] = self.learner.nonprivate_effect(x)
             others["plug-in"] = self.learner.plug_in_effect(x)
         known = {name: values for name, values in others.items() if values is not None}
-        curator = effect_figure(grid, effect, None, covariate=name, others=known, claim=claim)
+        curator = effect_figure(
+            grid, effect, None, covariate=name, others=known, claim=claim, place=self._where.place(release)
+        )
         save_figure(curator, self.folder / "curator" / "effect.png", PRIVATE)
         EffectCurves(name, grid, effect, band, level, known).save(self.folder / "curator" / CURVES_FILE)
 
@@ -269,7 +274,7 @@ class Effects(TaskSpec):
 
     def _constant_effect(self, queries: Tensor) -> Tensor:
         """Return a private constant effect at the same budget, for comparison where the truth is known."""
-        from torchdpcate.estimators.cate.learner import RLearner  # late: a mistake needs none of what it imports
+        from torchdpcate.estimators.cate.learner import RLearner  # trainers, for those who train
 
         records, budget = self.study.records, self.learner.budget
         second_stage = AdaptiveSecondStage(constant_only=True)
@@ -318,22 +323,17 @@ class Effects(TaskSpec):
             return None
         return self.make(None).fit(records.x, records.a, records.y, self.study.own_propensity)
 
-    @property
-    def _covariate(self) -> str:
-        names = self.study.domain.names
-        name = self.config.figure.covariate or names[0]
-        if name not in names:
-            raise InputError(f"figure.covariate = {name}: not a covariate; choose one of {', '.join(names)}")
-        return name
-
     @cached_property
+    def _where(self) -> FigurePoints:
+        """Where the figures are drawn."""
+        figure = self.config.figure
+        profile = None if figure.profile is None else dict(figure.profile)
+        return FigurePoints(self.study.schema, figure.covariate, profile)
+
+    @property
     def _points(self) -> Tensor:
-        """Points of the figures, [101, q]: one covariate over its bounds, the others at mid-range."""
-        low, high = self.study.domain.covariate_low, self.study.domain.covariate_high
-        column = self.study.domain.names.index(self._covariate)
-        x = ((low + high) / 2).repeat(101, 1)
-        x[:, column] = low[column] + torch.linspace(0, 1, 101, dtype=torch.float64) * (high[column] - low[column])
-        return x
+        """Points of the figures, [m, q]."""
+        return self._where.points(self._curve)
 
 
 ESTIMATES = {"pehe": "release", **Effects.measures[0].references, "pehe_zero": "zero effect"}

@@ -221,6 +221,7 @@ def forest_of(
         simultaneous=release.interval(simultaneous=True),
         nonprivate=None if nonprivate is None else nonprivate.tolist(),
         truth=None if truth is None else truth.tolist(),
+        dominated=release.effects.noise_dominated.tolist(),
         level=LEVEL,
         outcome=release.schema.outcome,
         claim=release.privacy.claim,

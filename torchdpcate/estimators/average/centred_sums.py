@@ -239,7 +239,10 @@ def without_noise(records: Records, facts: DesignFacts) -> NoisyEstimate:
 def contrast(batch: Batch, facts: DesignFacts, centre: Tensor) -> Tensor:
     """Return t w (y - c) of the records of a batch, [runs, b], for centres [runs]."""
     z, y, e = _rows(batch.z), _rows(batch.y), facts.clamp(_rows(batch.psi[..., 0]))
-    return (2 * z - 1) * facts.estimand.at(e, z) * (y - centre[:, None])
+    treated, control = facts.most
+    w = facts.estimand.at(e, z).clamp_min(0)
+    w = torch.where(z > 0.5, w.clamp_max(treated), w.clamp_max(control))  # an estimand of the user's may be any
+    return (2 * z - 1) * w * (y - centre[:, None])
 
 
 def effect(sums: Mapping[str, Tensor], facts: DesignFacts) -> tuple[Tensor, Tensor]:
@@ -279,7 +282,7 @@ def _rows(values: Tensor) -> Tensor:
 
 
 def _tilt(batch: Batch, facts: DesignFacts) -> Tensor:
-    return facts.estimand.tilt(facts.clamp(_rows(batch.psi[..., 0])))
+    return facts.estimand.tilt(facts.clamp(_rows(batch.psi[..., 0]))).clamp(*facts.tilts)
 
 
 class CentredSums(AverageMechanism):

@@ -13,7 +13,6 @@ from typing import Any
 from torchdpcate.estimators.average.recompute_parts import balance_problems, beside_problems, fit_problems
 from torchdpcate.estimators.average.stated import (
     AUTO,
-    CHOICE,
     CHOSEN_BY,
     FITTED,
     NUISANCE,
@@ -31,7 +30,7 @@ from torchdpcate.privacy.budget import as_number
 from torchdpcate.privacy.charge import Purpose
 from torchdpcate.privacy.events import ApproximateEvent, PureEvent
 from torchdpcate.privacy.guarantee import Level, of_library
-from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.average_effect import CHOICE, AverageEffectRelease
 from torchdpcate.release.holds_if import HOLDS_IF
 from torchdpcate.release.interval_law import IntervalLaw
 

@@ -17,7 +17,7 @@ from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.events import Event, PureEvent
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.registry import Registry
-from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.average_effect import CHOICE, AverageEffectRelease
 from torchdpcate.release.blocks import Block
 from torchdpcate.release.holds_if import holds_if
 
@@ -32,9 +32,7 @@ RECORDS, NUISANCE = "records", "nuisance"
 FITTED = {"weights": Purpose.WEIGHTS, "outcome_model": Purpose.OUTCOME_MODEL}
 """What is fitted privately before the release, and what it is charged as."""
 
-CHOSEN_BY, PLANNED_ERROR = "chosen_by", "planned_error"
-CHOICE = (CHOSEN_BY, PLANNED_ERROR)
-"""Public constants of an estimate whose estimator was chosen by its planned error."""
+CHOSEN_BY, PLANNED_ERROR = CHOICE
 AUTO = "auto"
 """What chose it."""
 

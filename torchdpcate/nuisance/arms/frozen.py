@@ -110,7 +110,10 @@ class FrozenNuisances(ScoreNuisances):
         return GuaranteedNuisances(
             functions,
             2 * score_spread(facts.domain, propensity, outcome),
-            public={"propensity": _described(self.propensity), "outcome": _described(self.outcome)},
+            public={
+                "propensity": _described(self.propensity) if facts.known is None else "known",
+                "outcome": _described(self.outcome),
+            },
             conditions=(_PUBLIC_FUNCTIONS,),
         )
 
