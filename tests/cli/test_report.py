@@ -77,7 +77,7 @@ def test_means_and_standard_errors_over_seeds():
             "PEHE": "0.3 ± 0.1",
             "plug-in": "0.4",
             "non-private": "0.1",
-            "constant effect": "0.7",
+            "private constant": "0.7",
             "noise": "0.6",
             "level": "certified",
             "spent": "0.99",
@@ -126,7 +126,7 @@ def test_errors_by_method_and_budget():
         ["output", "0.9", "0.2"],
         ["plug_in", "-", "0.4"],
         ["non-private", "0.1", "0.1 ± 0"],
-        ["constant effect", "0.7", "0.7 ± 0"],
+        ["private constant", "0.7", "0.7 ± 0"],
     ]
     assert budget_table(frame({"pehe": None}), Effects.measures[0]) is None
 
@@ -289,7 +289,8 @@ def test_report_of_a_real_sweep(sweep, capsys):
 def averages(tmp_path_factory):
     """A sweep of average effects over two budgets."""
     folder = tmp_path_factory.mktemp("averages") / "sweep"
-    words = ["task=average_effect", "data.n=900", "privacy.delta=0", "privacy.epsilon=1,4", "effect.overlap=0.1"]
+    words = ["task=average_effect", "effect=covariate_balancing", "data.n=900", "privacy.delta=0"]
+    words += ["privacy.epsilon=1,4", "effect.overlap=0.1"]
     assert main(["train", "-m", *words, "effect.shares.balance=0.1", f"run_dir={folder}"]) == 0
     return folder
 

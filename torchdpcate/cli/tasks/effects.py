@@ -21,7 +21,6 @@ from torchdpcate.composition.nuisances import ComposedNuisance, WideAndDeep
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism, Mechanism
 from torchdpcate.estimators.cate.mechanisms.composed import Composed
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
@@ -275,6 +274,8 @@ class Effects(TaskSpec):
 
     def _constant_effect(self, queries: Tensor) -> Tensor:
         """Return a private constant effect at the same budget, for comparison where the truth is known."""
+        from torchdpcate.estimators.cate.learner import RLearner  # trainers, for those who train
+
         records, budget = self.study.records, self.learner.budget
         second_stage = AdaptiveSecondStage(constant_only=True)
         learner = RLearner(self.study.schema, budget, second_stage=second_stage, noise=self.learner.noise)

@@ -1,0 +1,84 @@
+"""Attacks on single steps by their own code: none shows more than was paid, and a quarter of the noise is found."""
+
+import math
+
+import pytest
+import torch
+
+from torchdpcate.audit.attack import audit
+from torchdpcate.composition.linear_fit import FitPlan, HuberFit
+from torchdpcate.composition.noisy_newton import NoisyNewton
+from torchdpcate.composition.shares import Shares, total_mu
+from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.summaries import private_curvatures, private_standardisation
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.guarantee import Guarantee, Level
+from torchdpcate.privacy.session import FitSession
+from torchdpcate.privacy.worst_case import Game, WorstCase
+
+BUDGET, RUNS = PrivacyBudget(1.0, 0.01), 400
+STEPS = ("centre", "moments", "curvatures", "effect")
+FAR = 1e6
+N = 20
+
+
+class Faulty(NoisySteps):
+    """Steps with a quarter of the noise that they were charged for."""
+
+    def noisy(self, values, sensitivity, event):
+        return super().noisy(values, sensitivity / 4, event)
+
+    def noisy_gradient(self, values, sensitivity, event):
+        return super().noisy_gradient(values, sensitivity / 4, event)
+
+
+def seen(step: str, world: int, steps: NoisySteps) -> float:
+    """One run of a step on D or D', as the number that tells them apart best."""
+    sign = torch.tensor(1.0 if world else -1.0, dtype=torch.float64)
+    ones = torch.ones(N, dtype=torch.float64)
+    balanced = torch.where(torch.arange(N) % 2 == 0, 1.0, -1.0).double()
+    if step == "centre":
+        values = balanced.clone()
+        values[-1] = sign
+        return -steps.count(step, values < 0, steps.pay(step))
+    if step == "moments":
+        u = balanced[:, None].repeat(1, 3)
+        u[-1] = sign
+        return private_standardisation(u, steps).mean.sum().item()
+    if step == "curvatures":
+        psi = torch.full((N, 2), 0.5, dtype=torch.float64)
+        psi[-1] = torch.stack([1 + sign, 1 - sign])
+        planned = torch.full((2,), 0.25, dtype=torch.float64)
+        found = private_curvatures(psi, ones, planned, 0.5, step, steps)
+        return (found[0, 0] - found[1, 1]).item()
+    targets, row = FAR * balanced, ones[:, None]
+    targets[-1] = FAR * sign
+    plan = FitPlan(step, row[:1, 0] * N, row[:1, 0] * 0, 6, 1, 1 / 6, 0.25)
+    return NoisyNewton().solve(HuberFit(row, ones, targets, 2.0), plan, steps).item()
+
+
+def attacked(step: str, kind: type[NoisySteps]):
+    shares = Shares(total_mu(BUDGET), {step: 1.0})
+
+    def draw(world, runs, noise):
+        steps = kind(FitSession(noise), shares)
+        return torch.tensor([[seen(step, world, steps)] for _ in range(runs)], dtype=torch.float64)
+
+    def make(budget):
+        return Game(draw, shares.event(step), Guarantee(Level.CERTIFIED, budget), lambda outputs: outputs[:, 0])
+
+    return audit(WorstCase(step, NoisySteps, "Neyman-Pearson", "a pair", make), BUDGET, trials=RUNS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_shows_no_more_than_was_paid(step):
+    result = attacked(step, NoisySteps)
+    assert not result.refuted
+    assert math.isfinite(result.bound)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", STEPS)
+def test_a_quarter_of_the_noise_is_found(step):
+    assert attacked(step, Faulty).refuted
