@@ -62,18 +62,18 @@ def write(path: Path, rows: int) -> None:
             numbers.float().numpy().tofile(file)
 
 
-def fitted(path: str, constants: PlanConstants, threads: int) -> tuple[list[float], float, float, int]:
-    """Fit from a file; return seconds of each pass, peak memory in MiB beyond imports, error, and passes of all."""
+def fitted(path: str, constants: PlanConstants, threads: int) -> tuple[list[float], float, float, float, int]:
+    """Fit from a file; return seconds of each pass, of CPU time, peak MiB beyond imports, error, and passes of all."""
     torch.set_num_threads(threads)
     stream, domain = Numbers(path), STUDY.domain()
     plan = ComposedPlan.of(stream.n, BUDGET, domain, constants=constants)
     session = FitSession.open({"records": stream.n}, BUDGET, NoiseSource.system()).scope(["records"], TRAINING)
-    before, start = most_memory(), time.perf_counter()
+    before, start, busy = most_memory(), time.perf_counter(), time.process_time()
     fit = stream_composition(stream, domain, plan, session, stream.schema.two_levels)
-    seconds = np.diff([start, *stream.ends]).tolist()
+    busy, seconds = time.process_time() - busy, np.diff([start, *stream.ends]).tolist()
     full = ComposedPlan.of(stream.n, BUDGET, domain)
-    passes = 3 * full.constants.quantile_levels + 1 + full.rotates + 3 * (1 + full.steps)
-    return seconds, most_memory() - before, error(fit), passes
+    passes = 3 * full.constants.quantile_levels + 1 + 3 * (1 + full.steps)
+    return seconds, busy, most_memory() - before, error(fit), passes
 
 
 def error(fit: StreamedFit) -> float:
@@ -107,14 +107,14 @@ def main() -> None:
             path = Path(folder) / "records.f32"
             write(path, many)
             with ProcessPoolExecutor(1, get_context("spawn")) as process:
-                seconds, grown, rmse, passes = process.submit(fitted, str(path), constants, options.threads).result()
+                found = process.submit(fitted, str(path), constants, options.threads).result()
+            seconds, busy, grown, rmse, passes = found
             peaks.append(grown)
-            mean = sum(seconds) / len(seconds)
             print(
                 f"stream of {many:,} records ({path.stat().st_size >> 20} MiB): {len(seconds)} passes in "
-                f"{sum(seconds):.0f} s, {min(seconds):.2f} to {max(seconds):.2f} s each; {grown:.0f} MiB over the "
-                f"imports; root error of the effect {rmse:.3f}; the whole plan has {passes} passes, about "
-                f"{passes * mean / 60:.0f} min",
+                f"{sum(seconds):.0f} s ({busy:.0f} s of CPU time), {min(seconds):.2f} to {max(seconds):.2f} s each; "
+                f"{grown:.0f} MiB over the imports; root error of the effect {rmse:.3f}; the whole plan has {passes} "
+                f"passes, about {passes * busy / len(seconds) / 60:.0f} min of CPU time",
                 flush=True,
             )
     if peaks[1] > GROWTH_LIMIT * peaks[0] + 16:

@@ -175,7 +175,9 @@ def main() -> None:
     with options.output.open("a", newline="") as file:
         writer = csv.writer(file)
         if fresh:
-            writer.writerow(["law", "n", "epsilon", "n_mu", "nuisance", "seed", "outcome", "propensity", "effect"])
+            writer.writerow(
+                ["law", "n", "epsilon", "n_mu", "nuisance", "seed", "outcome", "propensity", "effect", "steps"]
+            )
         for n in options.n:
             for epsilon in options.epsilon:
                 size = n * total_mu(PrivacyBudget(epsilon, DELTA))
@@ -183,7 +185,9 @@ def main() -> None:
                     for kind in options.kinds:
                         rows = [errors(law_of(name), n, epsilon, KINDS[kind], seed) for seed in range(options.seeds)]
                         for seed, row in enumerate(rows):
-                            writer.writerow([name, n, epsilon, round(size), kind, seed, *(f"{v:.5f}" for v in row)])
+                            writer.writerow(
+                                [name, n, epsilon, round(size), kind, seed, *(f"{v:.5f}" for v in row), "whole"]
+                            )
                         file.flush()
                         means = " ".join(f"{fmean(column):.4f}" for column in zip(*rows, strict=True))
                         print(f"{name} n {n} epsilon {epsilon:g} n mu {size:.0f} {kind:14s} {means}", flush=True)

@@ -165,6 +165,17 @@ def test_rows_are_counted_from_metadata_if_the_user_says_so(here, no_records):
     assert plan("task=average_effect", *words, "n=metadata")["n"] == 321
 
 
+def test_a_known_propensity_of_the_domain_is_planned_with(here, no_records):
+    words = ["task=average_effect", *TABLE, "n=1000", "privacy.delta=0"]
+    unknown = plan(*words)
+    Path("p").rename("q")
+    Path("domain.yaml").write_text(yaml.safe_dump(DOMAIN | {"propensity": 0.5}))
+    known = plan(*words)
+    assert known["expected_noise"] < unknown["expected_noise"] / 4
+    assert [target["task"] for target in known["targets"]] == ["average_effect", "subgroups", "owl", "cate"]
+    assert "delta = 0" in known["targets"][-1]["why_not"]
+
+
 HOPELESS = ["task=average_effect", "effect=horvitz_thompson", "data=confounded", "data.n=200", "privacy.epsilon=0.01"]
 
 

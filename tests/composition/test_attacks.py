@@ -50,7 +50,7 @@ def seen(step: str, world: int, steps: NoisySteps) -> float:
         psi[-1] = torch.stack([1 + sign, 1 - sign])
         planned = torch.full((2,), 0.25, dtype=torch.float64)
         found = private_curvatures(psi, ones, planned, 0.5, step, steps)
-        return (found[0] - found[1]).item()
+        return (found[0, 0] - found[1, 1]).item()
     targets, row = FAR * balanced, ones[:, None]
     targets[-1] = FAR * sign
     plan = FitPlan(step, row[:1, 0] * N, row[:1, 0] * 0, 6, 1, 1 / 6, 0.25)

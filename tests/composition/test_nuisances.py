@@ -137,7 +137,7 @@ def test_scalings_are_the_curvatures_of_the_public_sample():
     weights = 1 / (1 + whole.square().sum(1)).sqrt()
     total = plan.scaling.sum() / 0.95
     scalings, ridges = steps._scaled(torch.device("cpu"))
-    for name, ours, ridge in zip(("out.weight", "hidden.bias", "hidden.weight"), scalings[1:], ridges[1:], strict=True):
+    for name, ours, ridge in zip(("out.weight", "hidden.bias", "hidden.weight"), scalings, ridges[1:], strict=True):
         dense = total * (weights.reshape(-1, *[1] * (jacobian[name].ndim - 1)) * jacobian[name].square()).mean(0)
         torch.testing.assert_close(ours - ridge, dense, rtol=1e-9, atol=1e-12)
 

@@ -129,8 +129,10 @@ class NetworkSteps:
         fit, wide = network.fit, network.wide.in_features
         self._network, self._plan = network, plan
         self._slope, self._noise, self._prior = fit.slope, noise, _PRIOR.get(plan.step, 1.0) * fit.slope
+        self._ridge = plan.ridge[:wide]
+        curvature = plan.preconditioner[:wide, :wide] - self._ridge.diag()
         # a hidden layer takes its part of a record's gradient
-        self._scaling = plan.scaling[:wide] * math.sqrt(1 - network.share) + plan.ridge[:wide]
+        self._root = torch.linalg.cholesky(curvature * math.sqrt(1 - network.share) + self._ridge.diag())
         self._whole = float(plan.scaling.sum()) / _MEAN_NORM  # of a feature that is one everywhere, and has no weight
         self._features = float(plan.scaling[:wide].sum() / plan.scaling.sum())
         generator = torch.Generator().manual_seed(_SEED + 1)
@@ -146,7 +148,8 @@ class NetworkSteps:
         parameters = self._network.ordered
         scalings, ridges = self._scaled(parameters[0].device)
         for i, (p, gradient) in enumerate(zip(parameters, gradients, strict=True)):
-            step = (gradient + ridges[i] * p) / scalings[i]
+            pull = gradient + ridges[i] * p
+            step = pull / scalings[i - 1] if i else torch.cholesky_solve(pull.T, self._root.to(p)).T
             self._velocity[i] = _MOMENTUM * self._velocity[i].to(step) + step
             p -= self._plan.size * self._velocity[i]
             if self._taken >= self._first:
@@ -160,7 +163,7 @@ class NetworkSteps:
             p.copy_(total / (self._taken - self._first))
 
     def _scaled(self, device: torch.device) -> tuple[list[Tensor], list[Tensor]]:
-        """Return scaling and ridge of each parameter, by the present weights and public facts alone."""
+        """Return scalings of the hidden layer's parameters and ridges of all, by present weights and public facts."""
         z = self._sample.to(device)
         weights = self._network.inverse_norms(self._features, z)
         out, bias = self._network.squares(z)
@@ -171,12 +174,10 @@ class NetworkSteps:
         ridge = (self._noise**2 + _CLIPPED * curved_out * self._slope**2) / (curved_out * self._prior**2)
         # hidden weights have no prior: under noise alone they wander by this much at most
         least = self._plan.size * self._noise * self._plan.steps / _WALK
-        scaling = self._scaling.to(device), curved_out + ridge, curved_bias.clamp_min(least)
-        wide = self._plan.ridge[: len(self._scaling)].to(device)
         nothing = torch.zeros((), dtype=torch.float64, device=device)
         return (
-            [scaling[0][None], scaling[1][None], scaling[2], curved_hidden.clamp_min(least)],
-            [wide[None], ridge[None], nothing, nothing],
+            [(curved_out + ridge)[None], curved_bias.clamp_min(least), curved_hidden.clamp_min(least)],
+            [self._ridge.to(device)[None], ridge[None], nothing, nothing],
         )
 
 
