@@ -36,7 +36,6 @@ class Line:
         epsilon: Budget.
         predicted: What ``expected_noise(n)`` says before any record is read.
         at_scale: The same with the residual scale that was released.
-        features: Planned noise of the estimates before they are shrunk, with the released scale.
         estimates: Root mean square over queries of the standard deviation over releases, before shrinkage.
         noise: The same of the effect as released.
         error: Root mean squared error, mean over releases.
@@ -47,13 +46,12 @@ class Line:
     epsilon: float
     predicted: float
     at_scale: float
-    features: float
     estimates: float
     noise: float
     error: float
 
 
-PAIRS = {"predicted": "noise", "at_scale": "noise", "features": "estimates"}  # what is compared with what
+PLANS = ("predicted", "at_scale")
 
 
 def measure(source: Source, n: int, epsilon: float, releases: int) -> Line:
@@ -68,12 +66,8 @@ def measure(source: Source, n: int, epsilon: float, releases: int) -> Line:
         estimates.append(release.features(case.queries) @ release.estimates)
         errors.append(math.sqrt(case.error(effects[-1])[0]))
         scales.append(release.scale)
-    plan, scale, planned = learner.plan_, median(scales), learner.plan_.effect()
-    numbers = (
-        learner.expected_noise(n).value,
-        plan.planned_noise(case.schema.domain.outcome_range, scale),
-        scale * math.sqrt(planned.noise * float((1 / planned.basis.energies).sum())),
-    )
+    at_scale = learner.plan_.planned_noise(case.schema.domain.outcome_range, median(scales))
+    numbers = learner.expected_noise(n).value, at_scale
     return Line(source.name, n, epsilon, *numbers, _spread(estimates), _spread(effects), sum(errors) / releases)
 
 
@@ -88,11 +82,10 @@ def write(lines: list[Line], folder: Path) -> None:
         writer.writeheader()
         for line in lines:
             writer.writerow({k: f"{v:.5g}" if isinstance(v, float) else v for k, v in asdict(line).items()})
-    shares = {name: sum(within(line, name) for line in lines) / len(lines) for name in PAIRS}
+    shares = [sum(within(line, name) for line in lines) / len(lines) for name in PLANS]
     verdicts = paragraph(
-        f"Within a factor of {FACTOR:g} of what is seen, the target being 90 % of the cells: plan "
-        f"{shares['predicted']:.0%}, plan at S {shares['at_scale']:.0%}, features at S {shares['features']:.0%} of "
-        f"{len(lines)} cells."
+        f"Within a factor of {FACTOR:g} of what is seen, the target being 90 % of the cells: plan {shares[0]:.0%}, "
+        f"plan at S {shares[1]:.0%} of {len(lines)} cells."
     )
     path = folder / "noise.md"
     head = "# The plan's noise beside that of repeated releases\n\nWritten by `python -m experiments.defaults.noise`.\n"
@@ -101,24 +94,24 @@ def write(lines: list[Line], folder: Path) -> None:
 
 def within(line: Line, name: str) -> bool:
     """Whether a prediction is within the factor of the noise that was seen."""
-    return 1 / FACTOR <= getattr(line, name) / getattr(line, PAIRS[name]) <= FACTOR
+    return 1 / FACTOR <= getattr(line, name) / line.estimates <= FACTOR
 
 
 def _cells(lines: list[Line]) -> Iterator[list[str]]:
-    heads = ["plan", "plan at S", "seen", "features at S", "seen, not shrunk", "error"]
-    yield ["data", "records", "epsilon", *heads, "plan / seen", "at S / seen", "features / seen"]
+    heads = ["plan", "plan at S", "seen", "shrunk", "error", "plan / seen", "at S / seen"]
+    yield ["data", "records", "epsilon", *heads]
     for line in lines:
-        ratios = [f"{getattr(line, name) / getattr(line, seen):.2f}" for name, seen in PAIRS.items()]
-        values = [line.predicted, line.at_scale, line.noise, line.features, line.estimates, line.error]
+        ratios = [f"{getattr(line, name) / line.estimates:.2f}" for name in PLANS]
+        values = [line.predicted, line.at_scale, line.estimates, line.noise, line.error]
         yield [line.data, f"{line.n:,}", f"{line.epsilon:g}", *map(number, values), *ratios]
 
 
 _ABOUT = (
     "Same records (seed 0), releases with other noise, in units of the outcome. *Plan*: `expected_noise(n)` of the "
-    "learner, before any record is read: the error that noise and prior leave; *at S*: with the residual scale that "
-    "was released, in place of a share of the outcome's range. *Seen*: root mean square over the queries of the "
-    "standard deviation over the releases. *Features*: the plan's noise of the estimates before they are shrunk, "
-    "S sqrt(noise sum 1/e). *Error*: root mean squared error, which has bias and sampling too."
+    "learner, before any record is read, of the effect before it is shrunk; *at S*: with the residual scale that was "
+    "released, in place of a share of the outcome's range, which cannot be right for every table. *Seen*: root mean "
+    "square over the queries of the standard deviation over the releases, before shrinkage; *shrunk*: as released. "
+    "*Error*: root mean squared error, which has bias and sampling too."
 )
 
 

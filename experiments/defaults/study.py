@@ -41,6 +41,7 @@ def write(cells: Cells, every: list[Source], folder: Path) -> None:
     """Write all files that the cells make."""
     folder.mkdir(parents=True, exist_ok=True)
     cells.write(folder / "table.csv")
+    cells = Cells.read(folder / "table.csv")  # so that pages can be made again from the file
     write_table(cells, folder / "table.md")
     titles = {source.name: source.title for source in every}
     groups = {
