@@ -29,6 +29,7 @@ class PlanConstants:
         propensity_variance: Of the logit's.
         choice_variance: The effect's, where the number of covariates is chosen.
         part_shares: Share of each kind of features, in the order of ``KINDS``, in a prior variance.
+        rough_sizes: n mu between which the shares of all kinds but the linear one grow from nearly nothing to those.
         most: Covariates kept at most.
         steps: Steps of a regression at n mu = 1,000, growing by its square root ...
         step_bounds: ... within these bounds.
@@ -51,14 +52,15 @@ class PlanConstants:
     moment_share: float = 0.065
     curvature_share: float = 0.046
     screening_share: float = 0.17
-    nuisance_share: float = 0.3
+    nuisance_share: float = 0.4
     propensity_share: float = 0.45
     huber_quantiles: tuple[float, float] = (0.43, 0.9)
     head_variance: float = 0.1
     outcome_variance: float = 0.3
     propensity_variance: float = 0.3
-    choice_variance: float = 0.46
-    part_shares: tuple[float, ...] = (0.74, 0.136, 0.067, 0.034, 0.023)
+    choice_variance: float = 0.3
+    part_shares: tuple[float, ...] = (0.62, 0.2, 0.12, 0.04, 0.02)
+    rough_sizes: tuple[float, float] = (300.0, 3_000.0)
     most: int = 12
     steps: float = 40
     step_bounds: tuple[int, int] = (40, 60)

@@ -31,6 +31,7 @@ _WIDE_QUANTILE = 0.97
 _SPREADS = ((800.0, 4.0), (3_000.0, 5.0), (10_000.0, 6.0), (math.inf, 8.0))
 """Clip of the mean's correction in standard deviations of normal residuals, by n mu."""
 _INSIDE = 0.04  # residuals within the clip beyond its quantile, which is that of the residuals before
+_SAMPLING = 0.6  # variance of a record's clipped residual, in squared scales
 _NUISANCES = 1.3  # noise of the effect over that of its own steps
 _HEAD_WEIGHT = 0.3  # mean of min(pi, 1 - pi), planned
 _PROPENSITY_CURVATURE = 0.2
@@ -333,11 +334,19 @@ class ComposedPlan:
 
     def _prior(self, features: Sequence[Feature], variance: float) -> Tensor:
         """Return each feature's prior variance: its kind's share, evenly."""
-        kinds, share = [feature.kind for feature in features], self.constants.part_share
+        kinds, share = [feature.kind for feature in features], self._part_share
         return torch.tensor([variance * share(kind) / kinds.count(kind) for kind in kinds], dtype=torch.float64)
 
+    def _part_share(self, kind: str) -> float:
+        """Return a kind's share in a prior variance: what bends and interacts enters as n mu grows."""
+        low, high = self.constants.rough_sizes
+        rough = min(max(math.log(self.size / low) / math.log(high / low), 0.01), 1.0)
+        return self.constants.part_share(kind) * (1.0 if kind == "1" else rough)
+
     def _unit_noise(self, mu: float, weight: float, inside: float | None = None) -> float:
-        """Return the variance of a function of energy one: sensitivity 2, curvature n inside weight."""
+        """Return the variance of a function of energy one: sensitivity 2, curvature n inside weight; or by sampling."""
+        if self.budget is None:
+            return _SAMPLING / (self.n * (inside or self.inside) ** 2 * weight)
         return (2 / (mu * self.n * (inside or self.inside) * weight)) ** 2
 
     def _regression(
