@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields
 from torchdpcate.errors import InputError
 from torchdpcate.features.weighted_basis import KINDS
 
+_TUPLES = ("quantile_shares", "huber_quantiles", "part_shares", "rough_sizes", "step_bounds", "interval_shares")
+
 
 @dataclass(frozen=True)
 class PlanConstants:
@@ -75,7 +77,7 @@ class PlanConstants:
     interval_reach: float = 3.0
 
     def __post_init__(self) -> None:
-        for name in ("quantile_shares", "huber_quantiles", "part_shares", "step_bounds", "interval_shares"):
+        for name in _TUPLES:
             object.__setattr__(self, name, tuple(getattr(self, name)))
         unknown = [kind for kind in self.kinds if kind not in KINDS]
         if unknown:

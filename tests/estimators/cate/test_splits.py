@@ -102,6 +102,9 @@ def test_targets_keep_their_bound_whatever_the_other_folds_nuisances_say(kind):
             one = torch.ones(len(x), dtype=torch.float64)
             return NuisanceValues(0.05 * one, self.mu0 * one, self.mu1 * one)
 
+        def values(self, records):
+            return self.predict(records.x)
+
         def effect(self, x):
             return torch.full((len(x),), self.mu1 - self.mu0, dtype=torch.float64)
 
