@@ -11,6 +11,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from tests.nuisance.cases import Interrupt, Save, plan
+from torchdpcate.composition.nuisances import ComposedNuisance
 from torchdpcate.data.generators import Dataset1
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError, NumericalError
@@ -262,9 +263,12 @@ def test_the_config_makes_its_module(domain):
     assert {name: made[name] for name in settings} == settings
 
 
-def test_the_shipped_settings_are_valid_and_mlp_is_the_default():
+def test_the_shipped_settings_are_valid_and_mlp_is_the_default_of_two_blocks():
     folder = Path(__file__).parents[2] / "conf" / "nuisance"
     shipped = {file.stem: instantiate(OmegaConf.load(file)) for file in folder.glob("*.yaml")}
     assert shipped["mlp"] == NuisanceConfig()
     assert shipped.pop("convex") == ConvexNuisanceConfig()
-    assert {name: config.width for name, config in shipped.items()} == {"mlp": 32, "narrow": 16, "linear": 0}
+    networks = {name: config for name, config in shipped.items() if isinstance(config, NuisanceConfig)}
+    assert {name: config.width for name, config in networks.items()} == {"mlp": 32, "narrow": 16, "linear": 0}
+    assert all(isinstance(shipped[name], ComposedNuisance) for name in shipped.keys() - networks.keys())
+    assert shipped.keys() - networks.keys() == {"additive", "auto", "wide_and_deep"}
