@@ -20,6 +20,8 @@ from torchdpcate.privacy.budget import PrivacyBudget
 CONSTANT, LINEAR, RICH = "constant", "linear", "additive"
 RESIDUAL_SCALE = 1 / 14
 """Residual scale that plans expect, in outcome ranges."""
+QUANTILES = ("centre", "outcome scale", "residual scale")
+"""Steps that find a private quantile."""
 RUNGS = (CONSTANT, LINEAR, RICH)
 """What a plan asks of the effect: a constant, a linear function, or squares, products and waves beside it."""
 
@@ -31,7 +33,7 @@ _WIDE_QUANTILE = 0.97
 _SPREADS = ((800.0, 4.0), (3_000.0, 5.0), (10_000.0, 6.0), (math.inf, 8.0))
 """Clip of the mean's correction in standard deviations of normal residuals, by n mu."""
 _INSIDE = 0.04  # residuals within the clip beyond its quantile, which is that of the residuals before
-_SAMPLING = 0.6  # variance of a record's clipped residual, in squared scales
+_SAMPLING, _SAMPLING_BINARY = 0.6, 0.2  # variance of a record's clipped residual, in squared scales
 _NUISANCES = 1.3  # noise of the effect over that of its own steps
 _HEAD_WEIGHT = 0.3  # mean of min(pi, 1 - pi), planned
 _PROPENSITY_CURVATURE = 0.2
@@ -69,6 +71,7 @@ class ComposedPlan:
         constant_only: Whether the effect is to be one number.
         constants: Constants of the plan.
         intervals: Whether the numbers are asked for that intervals rest on.
+        binary: Whether the outcome has two values: its regression is logistic, and no residual is clipped.
 
     Raises:
         InputError: delta = 0, or no records.
@@ -87,6 +90,7 @@ class ComposedPlan:
     constant_only: bool = False
     constants: PlanConstants = field(default_factory=PlanConstants)
     intervals: bool = False
+    binary: bool = False
 
     def __post_init__(self) -> None:
         if self.n < 1 or self.covariates < 1:
@@ -124,8 +128,15 @@ class ComposedPlan:
         return next(spread for size, spread in _SPREADS if self.size < size)
 
     @property
+    def sampling(self) -> float:
+        """Planned variance of a record's clipped residual, in squared scales."""
+        return _SAMPLING_BINARY if self.binary else _SAMPLING
+
+    @property
     def inside(self) -> float:
         """Planned share of residuals that are not clipped."""
+        if self.binary:
+            return 1.0
         return min(self.huber_quantile + _INSIDE, (1 + self.huber_quantile) / 2)
 
     @property
@@ -171,9 +182,7 @@ class ComposedPlan:
         left = self._left(self.screens, self.kept)
         head = left * self._head_part
         shares = {
-            "centre": quantile,
-            "outcome scale": quantile,
-            "residual scale": quantile,
+            **({} if self.binary else dict.fromkeys(QUANTILES, quantile)),
             **({"screening": constants.screening_share} if self.screens else {}),
             "moments": constants.moment_share,
         }
@@ -195,7 +204,7 @@ class ComposedPlan:
         Args:
             two_levels: Whether each has two levels; None takes none.
         """
-        noise = self._unit_noise(self.shares.of("outcome"), 1.0)
+        noise = self._unit_noise(self.shares.of("outcome"), 1.0, _PROPENSITY_CURVATURE if self.binary else None)
         return self._regression(two_levels, self.constants.outcome_variance, noise)
 
     def propensity(self, two_levels: Sequence[bool] | None = None) -> Regression:
@@ -249,8 +258,14 @@ class ComposedPlan:
         over records like those that were fitted; the factor is for the nuisances' noise, and for propensities away
         from one half (``experiments/defaults/noise.py``).
         """
+        return math.hypot(*self.noise_parts)
+
+    @property
+    def noise_parts(self) -> tuple[float, float]:
+        """That of the constant, and that of all other features."""
         regression = self.effect()
-        return _NUISANCES * math.sqrt(regression.noise * float((1 / regression.basis.energies).sum()))
+        each = _NUISANCES * (regression.noise / regression.basis.energies).sqrt()
+        return float(each[0]), float(each[1:].norm())
 
     def planned_noise(self, outcome_range: float, scale: float | None = None) -> float:
         """Return the noise to expect of the effect before it is shrunk, in outcome units; public.
@@ -260,7 +275,12 @@ class ComposedPlan:
             scale: Residual scale S in outcome units, if anything public is known of it; None takes a fourteenth of the
                 range, which may be off by a factor of three.
         """
-        return self.noise * (outcome_range * RESIDUAL_SCALE if scale is None else scale)
+        return self.noise * (outcome_range * self.residual_scale if scale is None else scale)
+
+    @property
+    def residual_scale(self) -> float:
+        """Residual scale to expect, in outcome ranges; that of a binary outcome is the range."""
+        return 1.0 if self.binary else RESIDUAL_SCALE
 
     def constant(self) -> "ComposedPlan":
         """Return the same plan with the effect as one number."""
@@ -306,7 +326,10 @@ class ComposedPlan:
     def of(cls, n: int, budget: PrivacyBudget | None, domain: Domain, **settings: Any) -> "ComposedPlan":
         """Return the plan for n records of a domain; settings: ``constant_only``, ``intervals``, ``constants``."""
         known = domain.known_propensity is not None
-        return cls(n, budget, domain.dimension, overlap=domain.overlap, known_propensity=known, **settings)
+        binary = domain.outcome_kind == "binary"
+        return cls(
+            n, budget, domain.dimension, overlap=domain.overlap, known_propensity=known, binary=binary, **settings
+        )
 
     @property
     def _head_part(self) -> float:
@@ -328,7 +351,11 @@ class ComposedPlan:
     def _left(self, screens: bool, k: int) -> float:
         """Return the share that is left for regressions on k covariates."""
         constants = self.constants
-        spent = 3 * self._quantile_share + constants.moment_share + constants.curvature_share
+        spent = (
+            len(QUANTILES) * self._quantile_share * (not self.binary)
+            + constants.moment_share
+            + constants.curvature_share
+        )
         spent += sum(constants.interval_shares) * self.intervals
         return 1 - spent - constants.screening_share * screens
 
@@ -346,7 +373,7 @@ class ComposedPlan:
     def _unit_noise(self, mu: float, weight: float, inside: float | None = None) -> float:
         """Return the variance of a function of energy one: sensitivity 2, curvature n inside weight; or by sampling."""
         if self.budget is None:
-            return _SAMPLING / (self.n * (inside or self.inside) ** 2 * weight)
+            return self.sampling / (self.n * (inside or self.inside) ** 2 * weight)
         return (2 / (mu * self.n * (inside or self.inside) * weight)) ** 2
 
     def _regression(

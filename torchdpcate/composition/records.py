@@ -80,9 +80,10 @@ def fit_composition(
         return max(found, y_range * LEAST_SCALE)
 
     u, a = domain.scale(records.x), records.a
-    centre = quantile(records.y, 0.5, domain.outcome_low, domain.outcome_high, "centre")
+    middle = (domain.outcome_low + domain.outcome_high) / 2
+    centre = middle if plan.binary else quantile(records.y, 0.5, domain.outcome_low, domain.outcome_high, "centre")
     y = records.y - centre
-    scale = residual_scale(y, "outcome scale")
+    scale = y_range if plan.binary else residual_scale(y, "outcome scale")
     columns: tuple[int, ...] | None = None
     if plan.screens:
         columns = private_screening(u, (y / scale).clamp(-1, 1), plan.kept, steps)
@@ -93,7 +94,7 @@ def fit_composition(
     outcome = (centre + regressions.outcome(z, y, scale)).clamp(domain.outcome_low, domain.outcome_high)
     pi = regressions.propensity(z, a) if known is None else known
     residual = records.y - outcome
-    s = residual_scale(residual, "residual scale")
+    s = y_range if plan.binary else residual_scale(residual, "residual scale")
     effect = regressions.effect(z, residual, a - pi, pi, s)
     law, numbers = None, None
     if plan.intervals:

@@ -20,7 +20,6 @@ HEAD_CURVATURE = 0.3
 _INTERCEPT = 2.0  # prior standard deviation of the logit's constant
 _OUTCOME_PRIOR, _PROPENSITY_PRIOR, _EFFECT_PRIOR = 2.0, 3.0, 4.0  # variances over planned ones: weak ridges
 _CLIPPED, _LOGISTIC = 0.5, 0.2  # variance of a record's pull, in squared bounds
-_EFFECT_CLIPPED = 0.6
 _INTERVAL_RIDGE = 0.1  # of the effect's ridge: intervals undo it to first order alone
 _WANDERING = 1.1  # variance of what is released over that of the late steps' noise: the warm steps' share is lost
 
@@ -74,14 +73,18 @@ class Regressions:
         Args:
             z: Standardised covariates [n, k].
             y: Outcomes about their released centre, [n].
-            scale: Released scale, at which residuals are clipped.
+            scale: Released scale, at which residuals are clipped; the outcome's range where it is binary.
         """
         regression = self.plan.outcome(self.two_levels)
         psi = regression.basis(z)
         weight = 1 / psi.norm(dim=1)
         d = private_curvatures(psi, weight, planned_curvatures(regression), 1.0, "outcome curvatures", self.steps)
-        fit, asked = HuberFit(psi, weight, y, scale), self.outcome_plan(regression, d, scale)
-        return self._learnt("outcome").scores(fit, asked, z, self.steps)
+        learnt = self._learnt("outcome")
+        if self.plan.binary:  # y is -1/2 or 1/2 of the range, which is the scale
+            asked, shrink = self.logistic_plan("outcome", regression, d)
+            fit = LogisticFit(psi, weight, (y / scale + 0.5).clamp(0, 1), 1.0)
+            return scale * (torch.sigmoid(learnt.scores(fit, asked, z, self.steps, shrink)) - 0.5)
+        return learnt.scores(HuberFit(psi, weight, y, scale), self.outcome_plan(regression, d, scale), z, self.steps)
 
     def propensity(self, z: Tensor, a: Tensor) -> Tensor:
         """Return pi(x) at the records, [n], within the overlap; the curator's."""
@@ -89,7 +92,7 @@ class Regressions:
         psi = regression.basis(z)
         weight = 1 / psi.norm(dim=1)
         d = private_curvatures(psi, weight, planned_curvatures(regression), 1.0, "propensity curvatures", self.steps)
-        asked, shrink = self.propensity_plan(regression, d)
+        asked, shrink = self.logistic_plan("propensity", regression, d)
         fit = LogisticFit(psi, weight, a, 1.0)
         pi = torch.sigmoid(self._learnt("propensity").scores(fit, asked, z, self.steps, shrink))
         return pi.clamp(plan.overlap, 1 - plan.overlap)
@@ -121,15 +124,17 @@ class Regressions:
         ridge = (noise**2 + _CLIPPED * plan.n * d * scale**2) / (curvature * d * prior)
         return self._asked("outcome", curvature * curvatures, ridge)
 
-    def propensity_plan(self, regression: Regression, curvatures: Tensor) -> tuple[FitPlan, Callable[[Tensor], Tensor]]:
-        """Return how the propensity is asked for, of released curvatures [1 + p, 1 + p], and how it is shrunk."""
+    def logistic_plan(
+        self, step: str, regression: Regression, curvatures: Tensor
+    ) -> tuple[FitPlan, Callable[[Tensor], Tensor]]:
+        """Return how a logistic regression is asked for, of curvatures [1 + p, 1 + p], and how it is shrunk."""
         plan = self.plan
-        noise, curvature = self.steps.scale("propensity", 2.0), (_LOGISTIC + 0.01) * plan.n * curvatures
+        noise, curvature = self.steps.scale(step, 2.0), (_LOGISTIC + 0.01) * plan.n * curvatures
         sampling = _LOGISTIC * plan.n * curvatures
         constant = _INTERCEPT**2 / float(regression.basis.energies[0])
         prior = _prior(regression, _PROPENSITY_PRIOR, constant)
         ridge = (noise**2 + sampling.diagonal()) / (curvature.diagonal() * prior)
-        asked = self._asked("propensity", curvature, ridge)
+        asked = self._asked(step, curvature, ridge)
         variances = _variances(curvature, noise**2, sampling)
 
         def shrink(theta: Tensor) -> Tensor:
@@ -199,7 +204,7 @@ def _variances(curvature: Tensor, noise: float, sampling: Tensor) -> Tensor:
 def _effect_noise(plan: ComposedPlan, curvatures: Tensor, scale: float) -> tuple[float, Tensor, Tensor]:
     """Return the noise of the effect's gradient as one event, its curvatures and the variances of its sampling."""
     noise = 2 * scale / plan.shares.of("effect")  # none without privacy, where mu is infinite
-    return noise, plan.inside * plan.n * curvatures, _EFFECT_CLIPPED * plan.n * curvatures * scale**2
+    return noise, plan.inside * plan.n * curvatures, plan.sampling * plan.n * curvatures * scale**2
 
 
 def shrunk(

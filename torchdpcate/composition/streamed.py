@@ -75,6 +75,7 @@ def stream_composition(
         (plan.budget is None, "budget = None"),
         (plan.screens, f"covariates = {plan.covariates}, of which the plan keeps {plan.kept}"),
         (plan.intervals, "intervals"),
+        (plan.binary, "outcome kind = binary"),
     ):
         if refused:
             raise InputError(f"{what}: not for a stream of records; fit them in memory, by fit(X, A, Y)")
@@ -175,7 +176,7 @@ class _Stream:
 
             return self.total(terms)
 
-        asked, shrink = regressions.propensity_plan(regression, d)
+        asked, shrink = regressions.logistic_plan("propensity", regression, d)
         theta = shrink(self.solved(gradient, 1.0, asked).coefficients)
         return lambda b: torch.sigmoid(psi(b) @ theta).clamp(overlap, 1 - overlap)
 

@@ -2,8 +2,7 @@
 
 import math
 
-from torchdpcate.composition.plan import RESIDUAL_SCALE, ComposedPlan
-from torchdpcate.composition.water_filling import expected_error
+from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.cate.mechanisms.base import Mechanism
 from torchdpcate.estimators.cate.planned_head import ASSUMED, PlannedHead
@@ -11,8 +10,6 @@ from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Level
 
-HALF = 0.5
-"""Residual scale of a binary outcome."""
 ASKED = "the plan asks for: "
 """How a plan says what it asks for."""
 _OF = "the effect at a typical covariate"
@@ -21,29 +18,26 @@ _ONE, _OTHERS = "constant", "variation"
 
 
 def planned_composition(plan: ComposedPlan, domain: Domain) -> PlannedNoise:
-    """Return the error that the noise and the priors of a composition leave of the effect.
+    """Return the noise of a composition's effect before it is shrunk.
 
     Args:
         plan: The public plan.
         domain: Public bounds.
     """
     assert plan.budget is not None
-    share = HALF if domain.outcome_kind == "binary" else RESIDUAL_SCALE
-    scale = share * domain.outcome_range
-    effect, unit = plan.effect(), plan.planned_noise(domain.outcome_range, scale) / math.sqrt(plan.effect().error)
-    constant, _ = expected_error(effect.prior, effect.noise)
-    parts = {_ONE: unit * math.sqrt(constant), _OTHERS: unit * math.sqrt(max(effect.error - constant, 0.0))}
+    scale = plan.residual_scale * domain.outcome_range
+    constant, others = plan.noise_parts
     return PlannedNoise.of_parts(
-        parts,
+        {_ONE: scale * constant, _OTHERS: scale * others},
         _OF,
         domain.outcome_range,
         plan.n,
         plan.budget,
         assumes=(
-            f"residuals of the outcome are 1/{1 / share:.0f} of its range, and effects vary as the plan's "
-            "prior expects: what the plan does not ask for counts as error",
+            f"residuals of the outcome are clipped at 1/{1 / plan.residual_scale:.0f} of its range, and noise in the "
+            "nuisances adds three tenths; shrinkage, which lessens the noise, is not counted",
         ),
-        left_out=("sampling, and the noise in the outcome regression and the propensity",),
+        left_out=("sampling, and what the plan does not ask for",),
         remarks=(f"{ASKED}{plan.rung} effect of {plan.kept} of {domain.dimension} covariates",),
     )
 

@@ -96,6 +96,10 @@ def _summaries(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
     if not bool((standardisation.sd <= 1).all()):
         yield "a spread is larger than that of any covariate on [-1, 1]"
     y_range, levels = release.domain.outcome_range, plan.constants.quantile_levels
+    if plan.binary:
+        if not same(release.scale, y_range):
+            yield "its scale is not the range of a binary outcome"
+        return
     place = release.scale / (y_range / 2) * 2 ** (levels + 1)  # the middle of an interval that was halved
     odd = round(place) % 2 == 1 and 0 < round(place) < 2 ** (levels + 1) and same(place, round(place))
     if not (same(release.scale, y_range * LEAST_SCALE) or (odd and release.scale >= y_range * LEAST_SCALE)):
