@@ -46,7 +46,14 @@ def test_a_word_that_names_no_setting_is_one_line(word, sweep, tmp_path, monkeyp
 
 @pytest.mark.slow
 def test_a_setting_of_any_swept_choice_is_known(tmp_path, capsys):
-    words = ["-m", "data=dataset1,owl", "seed=0", "+second_stage.rigde=1", f"run_dir={tmp_path / 'r'}"]
+    words = [
+        "-m",
+        "data=dataset1,owl",
+        "seed=0",
+        "second_stage=linear",
+        "+second_stage.rigde=1",
+        f"run_dir={tmp_path / 'r'}",
+    ]
     assert main(["train", *words]) == 2
     assert "second_stage.ridge" in one_line(capsys)
     words = ["second_stage=kernel_ridge,linear", "+second_stage.bandwidth=0.5", "+second_stage.bandwith=0.5"]
@@ -64,9 +71,10 @@ def test_a_setting_that_is_there_may_have_a_plus(tmp_path, capsys):
 @pytest.mark.slow
 def test_shares_of_an_effect_are_added_and_their_names_are_checked_by_the_effect(tmp_path, capsys):
     words = ["task=average_effect", "data.n=400", f"run_dir={tmp_path / 'r'}"]
-    assert main(["train", *words, "+effect.shares.siz=0.5"]) == 2
+    balancing = [*words, "effect=covariate_balancing"]
+    assert main(["train", *balancing, "+effect.shares.siz=0.5"]) == 2
     assert "shares.siz: no part" in one_line(capsys)
-    assert main(["train", *words, "+effect.share.size=0.5"]) == 2
+    assert main(["train", *balancing, "+effect.share.size=0.5"]) == 2
     assert "the nearest is effect.shares" in one_line(capsys)
     assert main(["train", *words, "effect=difference_in_means", "+effect.shares.size=0.5"]) == 2
     assert "no setting effect.shares.size" in one_line(capsys)

@@ -1,5 +1,6 @@
 """What stable nuisances are shrunk towards: public numbers, or noisy shares and means of the arms."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -39,6 +40,12 @@ class ShrinkageTarget:
 
     propensity: Numbers = None
     outcome: Numbers = None
+
+    def __post_init__(self) -> None:
+        for name in ("propensity", "outcome"):
+            value = getattr(self, name)
+            if isinstance(value, Sequence) and not isinstance(value, str):
+                object.__setattr__(self, name, tuple(value))  # hashable, whatever a configuration gave
 
     def numbers(self, facts: SelectionFacts) -> tuple[Tensor, Tensor]:
         """Return propensities and outcomes of the arms, [K] each.
