@@ -76,6 +76,6 @@ def solved(fit: LinearFit, ridge: Tensor) -> Tensor:
         hessian = (hessian + hessian.T) / 2 + (ridge + 1e-9 * (1 + hessian.diagonal().mean())).diag()
         step = torch.linalg.solve(hessian, gradient)
         theta = theta - step * (1.0 if k > 5 else 0.5)
-        if float(step.norm()) < 1e-12 * (1 + float(theta.norm())):
+        if float(step.norm()) < 1e-9 * (1 + float(theta.norm())):
             break
     return theta

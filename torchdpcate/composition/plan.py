@@ -376,6 +376,14 @@ class ComposedPlan:
             return self.sampling / (self.n * (inside or self.inside) ** 2 * weight)
         return (2 / (mu * self.n * (inside or self.inside) * weight)) ** 2
 
+    def _energies(self, prior: Tensor, noise: float) -> tuple[float, Tensor]:
+        """Return energies by ``water_filling``; without privacy each feature is held against sampling alone."""
+        if self.budget is not None:
+            return water_filling(prior, noise)
+        asked = (prior > noise).double()
+        constant = 1 / (1 + float(asked.sum()))
+        return constant, constant * asked
+
     def _regression(
         self, two_levels: Sequence[bool] | None, variance: float, noise: float, kinds: str | None = None
     ) -> Regression:
@@ -386,7 +394,7 @@ class ComposedPlan:
         left_out = sum(float(v) for v, feature in zip(prior, features, strict=True) if feature.kind not in among)
         kept = [j for j, feature in enumerate(features) if feature.kind in among]
         features, prior = tuple(features[j] for j in kept), prior[kept]
-        constant, energies = water_filling(prior, noise)
+        constant, energies = self._energies(prior, noise)
         asked = torch.nonzero(energies > 0).flatten().tolist()
         basis = WeightedBasis(
             tuple(features[j] for j in asked), torch.cat([torch.tensor([constant]).double(), energies[asked]])
