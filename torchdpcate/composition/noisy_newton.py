@@ -11,7 +11,7 @@ from torchdpcate.composition.linear_fit import FitPlan, LinearFit, Solution, Sol
 from torchdpcate.composition.newton_points import NewtonPoints
 from torchdpcate.composition.steps import NoisySteps, summation_error
 
-_EXACT = 60  # steps without privacy
+_EXACT = 25  # steps without privacy
 
 
 @dataclass(frozen=True)
