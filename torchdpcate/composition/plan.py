@@ -277,6 +277,17 @@ class ComposedPlan:
         """
         return self.noise * (outcome_range * self.residual_scale if scale is None else scale)
 
+    def planned_error(self, outcome_range: float, scale: float | None = None) -> float:
+        """Return the error to expect of the effect, in outcome units; it falls as n and the budget grow; public.
+
+        The effect's own noise after shrinkage, and what the plan does not ask for, by its priors.
+
+        Args:
+            outcome_range: Of the domain.
+            scale: As of ``planned_noise``.
+        """
+        return self.expected_error * (outcome_range * self.residual_scale if scale is None else scale)
+
     @property
     def residual_scale(self) -> float:
         """Residual scale to expect, in outcome ranges; that of a binary outcome is the range."""

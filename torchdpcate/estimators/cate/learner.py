@@ -501,7 +501,7 @@ class CATELearner(PrivateEstimator):
         self._require_fitted("planned_error")
         if self._adaptive is None:
             raise InputError("planned_error: only second_stage = adaptive has a plan of all stages")
-        return self.plan_.planned_noise(self.schema_.domain.outcome_range, self.composed_.effect.scale)
+        return self.plan_.planned_error(self.schema_.domain.outcome_range, self.composed_.effect.scale)
 
     def _composed_effect(self, x: Tensor) -> Tensor:
         """Return the fitted effect at encoded covariates [m, q]."""

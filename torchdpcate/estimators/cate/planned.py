@@ -3,6 +3,7 @@
 import math
 
 from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.water_filling import expected_error
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.cate.mechanisms.base import Mechanism
 from torchdpcate.estimators.cate.planned_head import ASSUMED, PlannedHead
@@ -18,7 +19,7 @@ _ONE, _OTHERS = "constant", "variation"
 
 
 def planned_composition(plan: ComposedPlan, domain: Domain) -> PlannedNoise:
-    """Return the noise of a composition's effect before it is shrunk.
+    """Return the error that the noise and the priors of a composition leave of the effect.
 
     Args:
         plan: The public plan.
@@ -26,18 +27,20 @@ def planned_composition(plan: ComposedPlan, domain: Domain) -> PlannedNoise:
     """
     assert plan.budget is not None
     scale = plan.residual_scale * domain.outcome_range
-    constant, others = plan.noise_parts
+    effect = plan.effect()
+    constant, _ = expected_error(effect.prior, effect.noise)
+    others = math.sqrt(max(effect.error - constant, 0.0))
     return PlannedNoise.of_parts(
-        {_ONE: scale * constant, _OTHERS: scale * others},
+        {_ONE: scale * math.sqrt(constant), _OTHERS: scale * others},
         _OF,
         domain.outcome_range,
         plan.n,
         plan.budget,
         assumes=(
-            f"residuals of the outcome are clipped at 1/{1 / plan.residual_scale:.0f} of its range, and noise in the "
-            "nuisances adds three tenths; shrinkage, which lessens the noise, is not counted",
+            f"residuals of the outcome are clipped at 1/{1 / plan.residual_scale:.0f} of its range, and effects vary "
+            "as the plan's prior expects: what the plan does not ask for counts as error",
         ),
-        left_out=("sampling, and what the plan does not ask for",),
+        left_out=("sampling, and the noise in the outcome regression and the propensity",),
         remarks=(f"{ASKED}{plan.rung} effect of {plan.kept} of {domain.dimension} covariates",),
     )
 
