@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from torchdpcate.composition.interval_events import EffectRecords, private_effect_law
@@ -91,10 +92,11 @@ def fit_composition(
     standardisation = private_standardisation(u, steps)
     z = standardisation(u)
     regressions = Regressions(plan, steps, tuple(two_levels), solver, nuisance)
-    outcome = (centre + regressions.outcome(z, y, scale)).clamp(domain.outcome_low, domain.outcome_high)
+    m = regressions.outcome(z, y, scale) if "outcome" in plan.shares.shares else torch.zeros_like(y)
+    outcome = (centre + m).clamp(domain.outcome_low, domain.outcome_high)
     pi = regressions.propensity(z, a) if known is None else known
     residual = records.y - outcome
-    s = y_range if plan.binary else residual_scale(residual, "residual scale")
+    s = residual_scale(residual, "residual scale") if "residual scale" in plan.shares.shares else scale
     effect = regressions.effect(z, residual, a - pi, pi, s)
     law, numbers = None, None
     if plan.intervals:

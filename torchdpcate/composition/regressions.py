@@ -19,9 +19,9 @@ _TYPICAL = 0.95  # of a feature's mean square times 1/|psi|, in energies
 HEAD_CURVATURE = 0.3
 _INTERCEPT = 2.0  # prior standard deviation of the logit's constant
 _OUTCOME_PRIOR, _PROPENSITY_PRIOR, _EFFECT_PRIOR = 2.0, 3.0, 4.0  # variances over planned ones: weak ridges
+_MOST_LOGISTIC = 0.25  # curvature
 _CLIPPED, _LOGISTIC = 0.5, 0.2  # variance of a record's pull, in squared bounds
 _INTERVAL_RIDGE = 0.1  # of the effect's ridge: intervals undo it to first order alone
-_WANDERING = 1.1  # variance of what is released over that of the late steps' noise: the warm steps' share is lost
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +119,7 @@ class Regressions:
     def outcome_plan(self, regression: Regression, curvatures: Tensor, scale: float) -> FitPlan:
         """Return how the outcome regression is asked for, of released curvatures [1 + p, 1 + p] and scale."""
         plan, d = self.plan, curvatures.diagonal()
-        noise, curvature = self.steps.scale("outcome", 2 * scale), plan.inside * plan.n
+        noise, curvature = plan.gradient_noise("outcome", scale, len(d)), plan.inside * plan.n
         prior = _prior(regression, _OUTCOME_PRIOR * scale**2, math.inf)
         ridge = (noise**2 + _CLIPPED * plan.n * d * scale**2) / (curvature * d * prior)
         return self._asked("outcome", curvature * curvatures, ridge)
@@ -129,12 +129,12 @@ class Regressions:
     ) -> tuple[FitPlan, Callable[[Tensor], Tensor]]:
         """Return how a logistic regression is asked for, of curvatures [1 + p, 1 + p], and how it is shrunk."""
         plan = self.plan
-        noise, curvature = self.steps.scale(step, 2.0), (_LOGISTIC + 0.01) * plan.n * curvatures
+        noise, curvature = plan.gradient_noise(step, 1.0, len(curvatures)), (_LOGISTIC + 0.01) * plan.n * curvatures
         sampling = _LOGISTIC * plan.n * curvatures
         constant = _INTERCEPT**2 / float(regression.basis.energies[0])
         prior = _prior(regression, _PROPENSITY_PRIOR, constant)
         ridge = (noise**2 + sampling.diagonal()) / (curvature.diagonal() * prior)
-        asked = self._asked(step, curvature, ridge)
+        asked = self._asked(step, curvature, ridge, _MOST_LOGISTIC)
         variances = _variances(curvature, noise**2, sampling)
 
         def shrink(theta: Tensor) -> Tensor:
@@ -162,8 +162,9 @@ class Regressions:
         final = shrunk(regression, estimates, estimates, variances, scale, self.plan.constants.spike)
         return FittedEffect(regression, curvatures, theta, estimates, variances, final, scale, solution)
 
-    def _asked(self, step: str, curvature: Tensor, ridge: Tensor) -> FitPlan:
+    def _asked(self, step: str, curvature: Tensor, ridge: Tensor, most: float = 1.0) -> FitPlan:
         plan, constants = self.plan, self.plan.constants
+        ridge = ridge.clamp_min(plan.least_ridge(step, most))
         steps = plan.steps, plan.warm, constants.warm, constants.step_size
         return FitPlan(step, curvature.diagonal(), ridge, *steps, curvature)
 
@@ -185,7 +186,7 @@ def effect_variances(plan: ComposedPlan, curvatures: Tensor, scale: float) -> Te
         scale: S, released.
     """
     noise, curvature, sampling = _effect_noise(plan, curvatures, scale)
-    return _variances(curvature, _WANDERING * noise**2, sampling)
+    return _variances(curvature, plan.wandering * noise**2, sampling)
 
 
 def without_ridge(theta: Tensor, asked: FitPlan) -> Tensor:
@@ -203,7 +204,7 @@ def _variances(curvature: Tensor, noise: float, sampling: Tensor) -> Tensor:
 
 def _effect_noise(plan: ComposedPlan, curvatures: Tensor, scale: float) -> tuple[float, Tensor, Tensor]:
     """Return the noise of the effect's gradient as one event, its curvatures and the variances of its sampling."""
-    noise = 2 * scale / plan.shares.of("effect")  # none without privacy, where mu is infinite
+    noise = plan.gradient_noise("effect", scale, len(curvatures))
     return noise, plan.inside * plan.n * curvatures, plan.sampling * plan.n * curvatures * scale**2
 
 

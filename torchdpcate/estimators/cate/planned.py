@@ -7,12 +7,14 @@ from torchdpcate.composition.water_filling import expected_error
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.cate.mechanisms.base import Mechanism
 from torchdpcate.estimators.cate.planned_head import ASSUMED, PlannedHead
-from torchdpcate.estimators.planned_noise import PlannedNoise
+from torchdpcate.estimators.planned_noise import PlannedNoise, shown
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Level
 
 ASKED = "the plan asks for: "
 """How a plan says what it asks for."""
+GAIN = 1e-6
+"""The delta whose gain plans with delta = 0 name."""
 _OF = "the effect at a typical covariate"
 _NUISANCES = "the noise in private nuisances, which is often the larger"
 _ONE, _OTHERS = "constant", "variation"
@@ -41,7 +43,24 @@ def planned_composition(plan: ComposedPlan, domain: Domain) -> PlannedNoise:
             "as the plan's prior expects: what the plan does not ask for counts as error",
         ),
         left_out=("sampling, and the noise in the outcome regression and the propensity",),
-        remarks=(f"{ASKED}{plan.rung} effect of {plan.kept} of {domain.dimension} covariates",),
+        remarks=(
+            f"{ASKED}{plan.rung} effect of {plan.kept} of {domain.dimension} covariates",
+            *_with_delta(plan, domain),
+        ),
+    )
+
+
+def _with_delta(plan: ComposedPlan, domain: Domain) -> tuple[str, ...]:
+    """Return what a small delta would gain, where there is none."""
+    assert plan.budget is not None
+    if plan.budget.delta > 0:
+        return ()
+    settings = {"constant_only": plan.constant_only, "constants": plan.constants}
+    other = ComposedPlan.of(plan.n, PrivacyBudget(plan.budget.epsilon, GAIN), domain, **settings)
+    now, then = (shown(found.planned_error(domain.outcome_range)) for found in (plan, other))
+    return (
+        f"privacy.delta={GAIN:g} would make the expected error {then} instead of {now}, with {other.rung} effect",
+        "delta = 0 has no intervals",
     )
 
 

@@ -7,12 +7,13 @@ import torch
 
 from torchdpcate.composition.interval_events import law_of
 from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.pure_plan import kind_of_plan
 from torchdpcate.composition.records import LEAST_SCALE, propensity_bounds
 from torchdpcate.composition.regressions import HEAD_CURVATURE, effect_variances, shrunk
 from torchdpcate.composition.summaries import LEAST_VARIANCE
 from torchdpcate.estimators.cate.recompute import LEARNERS, is_learner
 from torchdpcate.estimators.recompute import CLOSE, same
-from torchdpcate.privacy.events import DPSGDEvent, Event, GaussianEvent
+from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.release import QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
@@ -40,7 +41,8 @@ def composed_problems(release: ComposedRelease | QueryRelease, mechanism: str) -
     if not is_learner(learner) or not LEARNERS[LEARNERS.class_names()[learner]].composes:
         yield f"its learner is called {learner}, which has no composition"
         return
-    plan = ComposedPlan.from_facts(privacy.public, privacy.n, release.domain)
+    budget = PrivacyBudget(privacy.public["requested_epsilon"], privacy.public["requested_delta"])
+    plan = kind_of_plan(budget).from_facts(privacy.public, privacy.n, release.domain)
     facts = plan.facts()
     for name in facts:
         if privacy.public[name] != facts[name]:
@@ -67,20 +69,12 @@ def _charges(privacy: PrivacyStatement, plan: ComposedPlan, mechanism: str) -> I
             continue  # of another release from the same records, whose cost counts all the same
         assert charge.event is not None
         assert charge.count is not None
-        spent[charge.charge.part] = spent.get(charge.charge.part, 0.0) + charge.count * _squared_mu(charge.event)
+        spent[charge.charge.part] = spent.get(charge.charge.part, 0.0) + charge.count * plan.shares.cost(charge.event)
     if spent.keys() != plan.shares.shares.keys():
         yield "the steps that it was charged for are not those of its plan"
     for step in spent.keys() & plan.shares.shares.keys():
-        if not math.isclose(spent[step], plan.shares.of(step) ** 2, rel_tol=_SPENT):
+        if not math.isclose(spent[step], plan.shares.due(step), rel_tol=_SPENT):
             yield f"the step {step!r} was not charged its share of the budget"
-
-
-def _squared_mu(event: Event) -> float:
-    if isinstance(event, DPSGDEvent) and event.sampling_rate == 1:
-        return (2 / event.noise_multiplier) ** 2
-    if not isinstance(event, GaussianEvent):
-        raise TypeError(f"{event} is no Gaussian")
-    return 1 / event.noise_multiplier**2
 
 
 def _summaries(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
@@ -88,6 +82,10 @@ def _summaries(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
     columns, standardisation = release.columns, release.standardisation
     if (columns is not None) is not plan.screens or (columns and list(columns) != sorted(set(columns))):
         yield "its columns are not those of a choice that its plan asks for"
+    if "moments" not in plan.shares.shares and not (
+        bool((standardisation.mean == 0).all()) and bool((standardisation.sd == 1).all())
+    ):
+        yield "it has a standardisation that no step paid for"
     if len(standardisation.mean) != plan.kept:
         yield f"it keeps {len(standardisation.mean)} covariates, but its plan {plan.kept}"
     least = math.sqrt(LEAST_VARIANCE) * (1 - CLOSE)
@@ -117,6 +115,9 @@ def _effect(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
         yield "its features and energies are not those that its plan asks for"
         return
     planned = HEAD_CURVATURE * basis.energies
+    if "effect curvatures" not in plan.shares.shares and not torch.allclose(curvatures, planned.diag()):
+        yield "its curvatures are not those of its plan, which no step asked for"
+        return
     values, diagonal = torch.linalg.eigvalsh(curvatures), curvatures.diagonal()
     near = (diagonal >= planned / 20 * (1 - CLOSE)) & (diagonal <= 2.5 * (1 + len(planned)) * planned * (1 + CLOSE))
     if not (torch.allclose(curvatures, curvatures.T, rtol=0, atol=1e-12) and values[0] > 0 and bool(near.all())):

@@ -1,4 +1,4 @@
-"""The mechanism of a composition: nuisances and effect as Gaussian steps on all records."""
+"""The mechanism of a composition: nuisances and effect as steps on all records, Gaussian or pure."""
 
 from collections.abc import Iterator
 from typing import ClassVar
@@ -15,8 +15,9 @@ from torchdpcate.release.release import QueryRelease, Release
 from torchdpcate.release.statement import PrivacyStatement
 
 _FORMULA = (
-    "Gaussian events on all records, mu^2 the sum of their shares; the effect's gradients have noise "
-    "2 S sqrt(steps) / mu_effect; composed_estimator section 3"
+    "events on all records: Gaussian ones, mu^2 the sum of their shares, the effect's gradients with noise 2 S "
+    "sqrt(steps) / mu_effect; with delta = 0 pure ones, epsilon the sum of their shares, the effect's objective with "
+    "K-norm noise; composed_estimator section 3"
 )
 
 
@@ -24,8 +25,8 @@ class Composed(Mechanism):
     """Releases the effect of a composition, which its fit has paid for.
 
     Guarantee:
-        Certified (epsilon, delta): Gaussian events whose shares of mu^2 are fixed before any output
-        (docs/guarantees/composed_effect.md).
+        Certified (epsilon, delta): Gaussian events whose shares of mu^2 are fixed before any output; with delta = 0
+        pure events whose shares of epsilon are (docs/guarantees/composed_effect.md, composed_pure_effect.md).
 
     Example:
         >>> Composed().name
