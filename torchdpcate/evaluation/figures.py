@@ -1,5 +1,6 @@
 """The figures of one run: effect against one covariate or the coefficients of a rule, for reader and curator."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ REFERENCES: dict[str, dict[str, Any]] = {
 }
 """How curves that are no release's are drawn, by name."""
 _MOST_BARS = 30
+_LETTERS = 110  # of a line below a figure
 
 
 def effect_figure(
@@ -38,6 +40,7 @@ def effect_figure(
     claim: str = "",
     holds: str = BAND,
     place: str = "mid-range",
+    holds_if: str = "",
 ) -> "Figure":
     """Draw effects against one covariate: a curve, or points with bars where it has two levels.
 
@@ -52,6 +55,7 @@ def effect_figure(
         claim: Guarantee, printed under the title.
         holds: What the band holds, ``BAND`` or ``INTERVAL``.
         place: Where the other covariates are.
+        holds_if: What intervals rest on, printed below.
 
     Returns:
         A matplotlib figure; the caller saves it.
@@ -71,7 +75,10 @@ def effect_figure(
         axes.set_xticks(list(grid))
         axes.margins(x=0.5)
     axes.axhline(0, color="0.7", lw=0.8, zorder=0)
+    below = textwrap.wrap(f"intervals hold it if {holds_if}", _LETTERS) if holds_if else []
     axes.set_xlabel(f"{covariate} (other covariates at {place})", parse_math=False)
+    if below:
+        figure.supxlabel("\n".join(below), fontsize=7)
     axes.set_ylabel("treatment effect")
     axes.set_title("\n".join(filter(None, [claim, CURATOR_ONLY if others else ""])), fontsize=9)
     axes.legend(fontsize=8, frameon=False)

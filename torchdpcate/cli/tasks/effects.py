@@ -233,11 +233,19 @@ class Effects(TaskSpec):
         name, level, claim = self._where.name, float(self.config.figure.level), release.privacy.claim
         grid, effect = x[:, study.domain.names.index(name)].numpy(), release.effect(x)
         band = None if noise_scales(release, x) is None else release.noise_band(x, level)
-        drawn, holds = band, BAND
+        drawn, holds, holds_if = band, BAND, ""
         if isinstance(release, ComposedRelease) and release.law is not None:
-            drawn, holds = release.interval(x, level), INTERVAL
+            drawn, holds, holds_if = release.interval(x, level), INTERVAL, release.holds_if
         reader = effect_figure(
-            grid, effect, drawn, covariate=name, level=level, claim=claim, holds=holds, place=self._where.place(release)
+            grid,
+            effect,
+            drawn,
+            covariate=name,
+            level=level,
+            claim=claim,
+            holds=holds,
+            place=self._where.place(release),
+            holds_if=holds_if,
         )
         save_figure(reader, self.folder / "release" / "effect.png")
         truth = None if study.truth is None else study.truth(x)
