@@ -91,6 +91,23 @@ class ComposedRelease(EffectRelease):
         """
         return self._required_law().interval(self.features(self._covariates(X)), level).numpy()
 
+    def mean_interval(self, X: Any, level: float = 0.95, rows: int | None = None) -> np.ndarray:
+        """Return confidence intervals of the target's mean over public rows, [m, 2], in outcome units.
+
+        Args:
+            X: Covariates [m rows, q], as for ``effect``.
+            level: Probability in (0, 1).
+            rows: How many rows in turn make a mean; None takes all of them.
+
+        Raises:
+            InputError: As ``interval``, or no rows, or a number of rows that does not divide that of X.
+        """
+        law, psi = self._required_law(), self.features(self._covariates(X))
+        rows = len(psi) if rows is None else rows
+        if rows < 1 or len(psi) % rows:
+            raise InputError(f"rows = {rows}: X has {len(psi)} rows; give a number that divides it")
+        return law.interval(psi.view(-1, rows, psi.shape[1]).mean(1), level).numpy()
+
     def contrast(self, X: Any, X2: Any, level: float = 0.95) -> np.ndarray:
         """Return confidence intervals of the target at X minus that at X2, row by row, [m, 2], in outcome units.
 
