@@ -7,6 +7,8 @@ __getattr__, __dir__, __all__ = exports(
     {
         "average_effect": ("AverageEffectRelease",),
         "balance_table": ("BalanceTable",),
+        "composed": ("ComposedRelease",),
+        "composed_rule": ("ComposedRule",),
         "digest": ("check_sums", "write_sums"),
         "estimate": ("Estimate",),
         "file": ("FORMAT_VERSION", "load_release", "save_release"),

@@ -12,6 +12,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.features.standardisation import Standardisation
 from torchdpcate.features.weighted_basis import WeightedBasis
+from torchdpcate.release.composed_rule import ComposedRule, rule_of
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers
 from torchdpcate.release.parts import tensors_of
 from torchdpcate.release.release import EffectRelease, require_tensor
@@ -137,6 +138,46 @@ class ComposedRelease(EffectRelease):
         """
         bound = self.domain.outcome_range
         return self._required_law().average_interval(level).clamp(-bound, bound).numpy()
+
+    @property
+    def average_effect(self) -> float:
+        """Mean effect, in outcome units: that of ``average`` where there is a law, else the effect's constant.
+
+        Without a law it has no interval. All features but products are centred by the released means, so that the
+        constant is the mean effect but for what correlated covariates add by products.
+        """
+        bound = self.domain.outcome_range
+        found = float(self.theta[0] * self.basis.energies[0].sqrt()) if self.law is None else self.law.average
+        return min(max(found, -bound), bound)
+
+    def rule(
+        self, cost: float = 0.0, threshold: float = 0.0, budget: float | None = None, population: Any = None
+    ) -> ComposedRule:
+        """Return the rule that treats where the effect exceeds its cost; post-processing, hence free.
+
+        Outcomes are to be large: where a small outcome is wanted, change its sign before the fit.
+
+        Args:
+            cost: Of a treatment, in outcome units.
+            threshold: Least gain beyond the cost, in outcome units.
+            budget: Largest share of the population that is to be treated, those who gain most first; None for no
+                limit. Who gain alike are treated alike, hence none of them where all would be too many.
+            population: Public covariates [m, q] that the budget refers to, as for ``effect``; never the records of
+                the fit, of which the rule would tell.
+
+        Raises:
+            InputError: A cost or threshold that is no finite number; a budget outside [0, 1] or without a population;
+                a population outside the domain, or without rows.
+
+        Example:
+            >>> from torchdpcate.release.composed_rule import _example
+            >>> effect = _example().effect
+            >>> effect.rule(cost=0.3).decide([[0.4], [0.6], [0.9]]).tolist()
+            [0, 0, 1]
+            >>> effect.rule(budget=0.5, population=[[0.7], [0.8], [0.9], [1.0]]).decide([[0.8], [0.9]]).tolist()
+            [0, 1]
+        """
+        return rule_of(self, cost, threshold, budget, population)
 
     @property
     def target(self) -> str:
