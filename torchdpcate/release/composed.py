@@ -12,6 +12,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.features.standardisation import Standardisation
 from torchdpcate.features.weighted_basis import WeightedBasis
+from torchdpcate.release.composed_rule import ComposedRule, rule_of
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers
 from torchdpcate.release.holds_if import ESTIMATED, HOLDS_IF, RANDOMISED
 from torchdpcate.release.parts import tensors_of
@@ -98,6 +99,23 @@ class ComposedRelease(EffectRelease):
         """
         return self._required_law().interval(self.features(self._covariates(X)), level, bias).numpy()
 
+    def mean_interval(self, X: Any, level: float = 0.95, rows: int | None = None) -> np.ndarray:
+        """Return confidence intervals of the target's mean over public rows, [m, 2], in outcome units.
+
+        Args:
+            X: Covariates [m rows, q], as for ``effect``.
+            level: Probability in (0, 1).
+            rows: How many rows in turn make a mean; None takes all of them.
+
+        Raises:
+            InputError: As ``interval``, or no rows, or a number of rows that does not divide that of X.
+        """
+        law, psi = self._required_law(), self.features(self._covariates(X))
+        rows = len(psi) if rows is None else rows
+        if rows < 1 or len(psi) % rows:
+            raise InputError(f"rows = {rows}: X has {len(psi)} rows; give a number that divides it")
+        return law.interval(psi.view(-1, rows, psi.shape[1]).mean(1), level).numpy()
+
     def contrast(self, X: Any, X2: Any, level: float = 0.95, bias: float = 0.0) -> np.ndarray:
         """Return confidence intervals of the target at X minus that at X2, row by row, [m, 2], in outcome units.
 
@@ -129,6 +147,46 @@ class ComposedRelease(EffectRelease):
         """
         bound = self.domain.outcome_range
         return self._required_law().average_interval(level, bias).clamp(-bound, bound).numpy()
+
+    @property
+    def average_effect(self) -> float:
+        """Mean effect, in outcome units: that of ``average`` where there is a law, else the effect's constant.
+
+        Without a law it has no interval. All features but products are centred by the released means, so that the
+        constant is the mean effect but for what correlated covariates add by products.
+        """
+        bound = self.domain.outcome_range
+        found = float(self.theta[0] * self.basis.energies[0].sqrt()) if self.law is None else self.law.average
+        return min(max(found, -bound), bound)
+
+    def rule(
+        self, cost: float = 0.0, threshold: float = 0.0, budget: float | None = None, population: Any = None
+    ) -> ComposedRule:
+        """Return the rule that treats where the effect exceeds its cost; post-processing, hence free.
+
+        Outcomes are to be large: where a small outcome is wanted, change its sign before the fit.
+
+        Args:
+            cost: Of a treatment, in outcome units.
+            threshold: Least gain beyond the cost, in outcome units.
+            budget: Largest share of the population that is to be treated, those who gain most first; None for no
+                limit. Who gain alike are treated alike, hence none of them where all would be too many.
+            population: Public covariates [m, q] that the budget refers to, as for ``effect``; never the records of
+                the fit, of which the rule would tell.
+
+        Raises:
+            InputError: A cost or threshold that is no finite number; a budget outside [0, 1] or without a population;
+                a population outside the domain, or without rows.
+
+        Example:
+            >>> from torchdpcate.release.composed_rule import _example
+            >>> effect = _example().effect
+            >>> effect.rule(cost=0.3).decide([[0.4], [0.6], [0.9]]).tolist()
+            [0, 0, 1]
+            >>> effect.rule(budget=0.5, population=[[0.7], [0.8], [0.9], [1.0]]).decide([[0.8], [0.9]]).tolist()
+            [0, 1]
+        """
+        return rule_of(self, cost, threshold, budget, population)
 
     @property
     def target(self) -> str:
