@@ -177,7 +177,7 @@ def test_no_neighbours_are_told_apart_by_more_than_epsilon(kind, p):
         gradient, hessian = ridge * theta, ridge * torch.eye(p).double()
         for fit in (others, record):
             cut = kind(fit.predictors, cut_weights(fit.predictors, fit.weights), fit.targets, fit.slope)
-            gradient, hessian = gradient + cut.gradient(theta), hessian + cut.hessian(theta)
+            gradient, hessian = gradient + cut.gradient(theta), hessian + cut.hessian(theta).matrix
         return float(-gradient.norm() / noise.scale + torch.linalg.slogdet(hessian).logabsdet)
 
     worst = 0.0
@@ -200,7 +200,10 @@ def test_the_worst_pair_reaches_epsilon():
     fits = [HuberFit(g, 1 / g[:, 0], scores + offset, 1.0) for offset in (1 - 1e-9, -9)]
     noise = objective_noise(fits[0], plan_of(1, ridge), PureEvent(epsilon))
     laws = [
-        float(-(ridge * theta + fit.gradient(theta)).norm() / noise.scale + (ridge + fit.hessian(theta)).log()[0, 0])
+        float(
+            -(ridge * theta + fit.gradient(theta)).norm() / noise.scale
+            + (ridge + fit.hessian(theta).matrix).log()[0, 0]
+        )
         for fit in fits
     ]
     assert laws[0] - laws[1] == pytest.approx(0.99 * epsilon, rel=1e-6)
@@ -304,5 +307,5 @@ def test_what_has_no_pure_version_is_refused_before_anything_is_spent():
 def test_a_plan_says_what_a_small_delta_would_gain_and_that_there_are_no_intervals():
     remarks = RLearner(DOMAIN, ONE).expected_noise(2_000).remarks
     assert sum("privacy.delta=1e-06" in remark for remark in remarks) == 1
-    assert any("has no intervals" in remark for remark in remarks)
+    assert any("no intervals" in remark for remark in remarks)
     assert not any("1e-06" in remark for remark in RLearner(DOMAIN, PrivacyBudget(1.0, 1e-5)).expected_noise(9).remarks)

@@ -6,6 +6,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from torchdpcate.composition.constants import PlanConstants
+from torchdpcate.composition.interval_gate import require_gate
 from torchdpcate.composition.lightning_fit import LightningFit
 from torchdpcate.composition.linear_fit import Solver
 from torchdpcate.composition.noisy_newton import NoisyNewton
@@ -33,7 +34,8 @@ class AdaptiveSecondStage:
         solver: How its effect is solved.
         nuisance: How its outcome regression and propensity are learnt.
         intervals: Whether to ask for the numbers that intervals rest on, about a fifth of mu^2: true, false, or
-            ``auto``, which asks where the domain knows the propensity.
+            ``auto``, which asks where the domain knows the propensity. With an estimated one, true is refused where
+            its planned noise is too large for intervals to hold.
 
     Raises:
         InputError: ``intervals`` is none of these.
@@ -72,12 +74,7 @@ class AdaptiveSecondStage:
         pure = budget is not None and budget.delta == 0
         if pure:
             self.learnt_by(budget)
-        if self.intervals is True and not known:
-            raise InputError(
-                "intervals = true: they hold where the design makes the propensity known, and the domain gives none; "
-                "write propensity: into the domain (a number, a column, or one for each level), or leave intervals=auto"
-            )
-        return kind_of_plan(budget).of(
+        plan = kind_of_plan(budget).of(
             n,
             budget,
             domain,
@@ -85,6 +82,8 @@ class AdaptiveSecondStage:
             constants=self.constants,
             intervals=known and not pure if self.intervals == "auto" else bool(self.intervals),
         )
+        require_gate(plan, self.nuisance.by_features is not None)
+        return plan
 
     def learnt_by(self, budget: PrivacyBudget | None) -> tuple[Solver, ComposedNuisance]:
         """Return how the effect is solved and the nuisances are learnt: with delta = 0 by one pure event each.
