@@ -41,6 +41,12 @@ def test_effect_figure_says_what_its_interval_holds():
     assert "95% confidence interval of the effect's best linear" in axes.get_legend().get_texts()[1].get_text()
 
 
+def test_effect_figure_prints_what_its_interval_rests_on():
+    band = np.stack([GRID, GRID], 1)
+    figure = effect_figure(GRID, GRID, band, covariate="age", holds=INTERVAL, holds_if="it was a trial")
+    assert figure.get_supxlabel() == "intervals hold it if it was a trial"
+
+
 def test_a_figure_with_nonprivate_curves_says_curator_only():
     axes = effect_figure(GRID, GRID, None, covariate="age", others={"truth": GRID + 1}).axes[0]
     assert "curator's, not for publication" in axes.get_title()

@@ -1,5 +1,6 @@
 """The figures of one run: effect against one covariate or the coefficients of a rule, for reader and curator."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +29,11 @@ REFERENCES: dict[str, dict[str, Any]] = {
 }
 """How curves that are no release's are drawn, by name."""
 _MOST_BARS = 30
+<<<<<<< HEAD
 _SEEN = 0.02  # of an axis: less is not shaded
+=======
+_LETTERS = 110  # of a line below a figure
+>>>>>>> house
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,14 +99,15 @@ def effect_figure(
     place: str = "at mid-range",
     levels: Sequence[str] = (),
     common: tuple[float, float] | None = None,
+    holds_if: str = "",
 ) -> "Figure":
     """Draw effects against one covariate; arguments are those of ``EffectPanel`` and of ``effect_panels``."""
     panel = EffectPanel(covariate, grid, released, band, others or {}, levels, place, common)
-    return effect_panels([panel], level=level, claim=claim, holds=holds)
+    return effect_panels([panel], level=level, claim=claim, holds=holds, holds_if=holds_if)
 
 
 def effect_panels(
-    panels: Sequence[EffectPanel], *, level: float = 0.95, claim: str = "", holds: str = BAND
+    panels: Sequence[EffectPanel], *, level: float = 0.95, claim: str = "", holds: str = BAND, holds_if: str = ""
 ) -> "Figure":
     """Draw effects, a panel a covariate.
 
@@ -110,6 +116,7 @@ def effect_panels(
         level: Probability of the bands.
         claim: Guarantee, printed above.
         holds: What the bands hold, ``BAND`` or ``INTERVAL``.
+        holds_if: What intervals rest on, printed below.
 
     Returns:
         A matplotlib figure; the caller saves it.
@@ -118,17 +125,22 @@ def effect_panels(
     for panel, ax in zip(panels, axes, strict=True):
         panel.draw(ax, f"{level:.0%} {holds}")
     axes[0].set_ylabel("treatment effect")
+    wide = _LETTERS * max(1, len(panels) // 2)
+    rests = "\n".join(textwrap.wrap(f"intervals hold it if {holds_if}", wide)) if holds_if else ""
     title = "\n".join(filter(None, [claim, CURATOR_ONLY if any(panel.others for panel in panels) else ""]))
     found = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     place = "\n".join(dict.fromkeys(f"(other covariates {panel.place})" for panel in panels))
     if len(panels) == 1:
+        if rests:
+            figure.supxlabel(rests, fontsize=7)
         axes[0].set_title(title, fontsize=9)
         axes[0].set_xlabel(f"{panels[0].covariate} {place}", parse_math=False)
         axes[0].legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.2))
     else:
         figure.suptitle(title, fontsize=9)
         style: dict[str, Any] = {"fontsize": 8, "frameon": False, "loc": "outside lower center"}
-        figure.legend(found.values(), found.keys(), title=place, title_fontsize=8, **style)
+        below = "\n".join(filter(None, [place, rests]))
+        figure.legend(found.values(), found.keys(), title=below, title_fontsize=8, **style)
     return figure
 
 

@@ -240,9 +240,11 @@ class Effects(TaskSpec):
             return
         study, release, x = self.study, self._curve, self._points
         level, claim = float(self.config.figure.level), release.privacy.claim
-        holds = INTERVAL if isinstance(release, ComposedRelease) and release.law is not None else BAND
+        holds, holds_if = BAND, ""
+        if isinstance(release, ComposedRelease) and release.law is not None:
+            holds, holds_if = INTERVAL, release.holds_if
         panels = [self._panel(where) for where in self._all_where]
-        reader = effect_panels(panels, level=level, claim=claim, holds=holds)
+        reader = effect_panels(panels, level=level, claim=claim, holds=holds, holds_if=holds_if)
         save_figure(reader, self.folder / "release" / "effect.png")
         first = panels[0]
         truth = None if study.truth is None else study.truth(x)
