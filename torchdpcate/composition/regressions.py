@@ -91,12 +91,7 @@ class Regressions:
         regression = self.plan.outcome(self.two_levels)
         psi = regression.basis(z)
         weight = 1 / psi.norm(dim=1)
-<<<<<<< HEAD
         d = self._nuisance_curvatures("outcome", regression, psi, weight)
-        learnt = self._learnt("outcome")
-=======
-        d = private_curvatures(psi, weight, planned_curvatures(regression), 1.0, "outcome curvatures", self.steps)
->>>>>>> house
         if self.plan.binary:  # y is -1/2 or 1/2 of the range, which is the scale
             asked, shrink = self.logistic_plan("outcome", regression, d)
             fit = LogisticFit(psi, weight, (y / scale + 0.5).clamp(0, 1), 1.0)

@@ -29,11 +29,8 @@ REFERENCES: dict[str, dict[str, Any]] = {
 }
 """How curves that are no release's are drawn, by name."""
 _MOST_BARS = 30
-<<<<<<< HEAD
 _SEEN = 0.02  # of an axis: less is not shaded
-=======
 _LETTERS = 110  # of a line below a figure
->>>>>>> house
 
 
 @dataclass(frozen=True, eq=False)
