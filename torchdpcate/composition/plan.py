@@ -18,12 +18,11 @@ from torchdpcate.features.weighted_basis import Feature, WeightedBasis, all_feat
 from torchdpcate.privacy.budget import PrivacyBudget
 
 CONSTANT, LINEAR, RICH = "constant", "linear", "additive"
+"""What a plan asks of the effect: a constant, a linear function, or squares, products and waves beside it."""
 RESIDUAL_SCALE = 1 / 14
 """Residual scale that plans expect, in outcome ranges."""
 QUANTILES = ("centre", "outcome scale", "residual scale")
 """Steps that find a private quantile."""
-RUNGS = (CONSTANT, LINEAR, RICH)
-"""What a plan asks of the effect: a constant, a linear function, or squares, products and waves beside it."""
 
 MATRIX, COUNTS, CORRECTION, AVERAGE = (f"interval {name}" for name in ("matrix", "counts", "correction", "average"))
 """Steps that intervals take."""
@@ -76,6 +75,7 @@ class ComposedPlan:
         constants: Constants of the plan.
         intervals: Whether the numbers are asked for that intervals rest on.
         binary: Whether the outcome has two values: its regression is logistic, and no residual is clipped.
+        part: Share of the budget's mu^2 that the steps have together; the rest is for what follows on their answers.
 
     Raises:
         InputError: delta = 0, or no records.
@@ -95,6 +95,7 @@ class ComposedPlan:
     constants: PlanConstants = field(default_factory=PlanConstants)
     intervals: bool = False
     binary: bool = False
+    part: float = 1.0
 
     def __post_init__(self) -> None:
         if self.n < 1 or self.covariates < 1:
@@ -107,8 +108,8 @@ class ComposedPlan:
 
     @cached_property
     def mu(self) -> float:
-        """The Gaussian that costs all of the budget; infinite without privacy."""
-        return total_mu(self.budget)
+        """The Gaussian that costs all of the steps' part of the budget; infinite without privacy."""
+        return total_mu(self.budget) * math.sqrt(self.part)
 
     @property
     def size(self) -> float:
@@ -394,7 +395,7 @@ class ComposedPlan:
 
     @classmethod
     def of(cls, n: int, budget: PrivacyBudget | None, domain: Domain, **settings: Any) -> "ComposedPlan":
-        """Return the plan for n records of a domain; settings: ``constant_only``, ``intervals``, ``constants``."""
+        """Return the plan for n records of a domain; settings: those of the class that are not the domain's."""
         known = domain.known_propensity is not None
         binary = domain.outcome_kind == "binary"
         return cls(

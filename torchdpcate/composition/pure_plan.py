@@ -55,7 +55,7 @@ class PurePlan(ComposedPlan):
     def epsilon(self) -> float:
         """What the steps divide."""
         assert self.budget is not None
-        return self.budget.epsilon
+        return self.budget.epsilon * self.part
 
     @cached_property
     def mu(self) -> float:

@@ -92,7 +92,7 @@ class Regressions:
         regression = self.plan.outcome(self.two_levels)
         psi = regression.basis(z)
         weight = 1 / psi.norm(dim=1)
-        d = private_curvatures(psi, weight, planned_curvatures(regression), 1.0, "outcome curvatures", self.steps)
+        d = self._nuisance_curvatures("outcome", regression, psi, weight)
         if self.plan.binary:  # y is -1/2 or 1/2 of the range, which is the scale
             asked, shrink = self.logistic_plan("outcome", regression, d)
             fit = LogisticFit(psi, weight, (y / scale + 0.5).clamp(0, 1), 1.0)
@@ -107,7 +107,7 @@ class Regressions:
         regression, plan = self.plan.propensity(self.two_levels), self.plan
         psi = regression.basis(z)
         weight = 1 / psi.norm(dim=1)
-        d = private_curvatures(psi, weight, planned_curvatures(regression), 1.0, "propensity curvatures", self.steps)
+        d = self._nuisance_curvatures("propensity", regression, psi, weight)
         asked, shrink = self.logistic_plan("propensity", regression, d)
         scores, theta = self._scores("propensity", LogisticFit(psi, weight, a, 1.0), asked, z, shrink)
         return FittedNuisance(torch.sigmoid(scores).clamp(plan.overlap, 1 - plan.overlap), d, theta)
@@ -175,6 +175,9 @@ class Regressions:
         variances = effect_variances(self.plan, curvatures, scale)
         final = shrunk(regression, estimates, estimates, variances, scale, self.plan.constants.spike)
         return FittedEffect(regression, curvatures, theta, estimates, variances, final, scale, solution)
+
+    def _nuisance_curvatures(self, step: str, regression: Regression, psi: Tensor, weight: Tensor) -> Tensor:
+        return private_curvatures(psi, weight, planned_curvatures(regression), 1.0, f"{step} curvatures", self.steps)
 
     def _asked(self, step: str, curvature: Tensor, ridge: Tensor, most: float = 1.0) -> FitPlan:
         plan, constants = self.plan, self.plan.constants
