@@ -39,15 +39,27 @@ class LinearFit(ABC):
     def curvatures(self, scores: Tensor) -> Tensor:
         """Return the losses' second derivatives, [n]; of the curator's fits without privacy alone."""
 
+    def majorants(self, scores: Tensor) -> Tensor:
+        """Return curvatures of parabolas that touch the losses at scores, and lie above them, [n]; see ``curvatures``.
+
+        Where a loss has none that is known, its curvatures.
+        """
+        return self.curvatures(scores)
+
     def gradient(self, theta: Tensor) -> Tensor:
         """Return the sum's gradient, [p], at theta [p]."""
         scores = self.predictors @ theta.to(self.predictors.device)
         return self.predictors.T @ (self.weights * self.pulls(scores))
 
-    def hessian(self, theta: Tensor) -> Tensor:
-        """Return the sum's Hessian, [p, p]; see ``curvatures``."""
+    def hessian(self, theta: Tensor, above: bool = False) -> Tensor:
+        """Return the sum's Hessian, [p, p], or that of its majorant; see ``curvatures`` and ``majorants``."""
         scores = self.predictors @ theta.to(self.predictors.device)
-        return self.predictors.T @ ((self.weights * self.curvatures(scores))[:, None] * self.predictors)
+        curved = self.majorants(scores) if above else self.curvatures(scores)
+        return self.predictors.T @ ((self.weights * curved)[:, None] * self.predictors)
+
+    def total(self, theta: Tensor) -> float:
+        """Return the sum at theta [p]; see ``curvatures``."""
+        return float(self.weights @ self.losses(self.predictors @ theta.to(self.predictors.device)))
 
 
 class HuberFit(LinearFit):
@@ -66,6 +78,10 @@ class HuberFit(LinearFit):
     def curvatures(self, scores: Tensor) -> Tensor:
         """Return one inside the clip, zero outside."""
         return ((scores - self.targets).abs() < self.slope).double()
+
+    def majorants(self, scores: Tensor) -> Tensor:
+        """Return slope / max(slope, residual)."""
+        return self.slope / (scores - self.targets).abs().clamp_min(self.slope)
 
 
 class LogisticFit(LinearFit):

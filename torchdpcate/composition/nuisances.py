@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _ALONE = 0.8  # a hidden layer's part of a squared gradient beside a constant
 Shrink = Callable[[Tensor], Tensor]
 """From released coefficients [p] to those that are used, [p]."""
+Learnt = Callable[[Tensor], Tensor]
+"""From features [n, p] to scores [n], of the records that it was learnt of: in either arm, where features have one."""
 
 
 def _as_they_are(theta: Tensor) -> Tensor:
@@ -32,10 +34,10 @@ class ComposedNuisance(ABC):
     """How the outcome regression and the propensity of a composition are learnt, from the same charges each."""
 
     @abstractmethod
-    def scores(
+    def learn(
         self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = _as_they_are
-    ) -> Tensor:
-        """Return predictors of the records, [n], the curator's; their steps are paid for.
+    ) -> Learnt:
+        """Return what was learnt, as a function of features of the records; its steps are paid for.
 
         Args:
             fit: Features, loss and targets.
@@ -47,6 +49,12 @@ class ComposedNuisance(ABC):
         Raises:
             BudgetError: The budget does not cover the steps.
         """
+
+    def scores(
+        self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = _as_they_are
+    ) -> Tensor:
+        """Return scores of the records, [n], the curator's; see ``learn``."""
+        return self.learn(fit, plan, z, steps, shrink)(fit.predictors)
 
     def chosen(self, step: str, size: float) -> "ComposedNuisance":
         """Return what learns a step's regression, by public facts alone.
@@ -78,11 +86,12 @@ class Additive(ComposedNuisance):
 
     solver: Solver = field(default_factory=LightningFit)
 
-    def scores(
+    def learn(
         self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = _as_they_are
-    ) -> Tensor:
+    ) -> Learnt:
         """See ``ComposedNuisance``."""
-        return fit.predictors @ shrink(self.solver.solve(fit, plan, steps)).to(fit.predictors.device)
+        theta = shrink(self.solver.solve(fit, plan, steps))
+        return lambda features: features @ theta.to(features.device)
 
     def trained_by(self, trainer: "Callable[..., Trainer]") -> "Additive":
         """See ``ComposedNuisance``."""
@@ -149,12 +158,12 @@ class WideAndDeep(ComposedNuisance):
             )
         return cls(config.width, share=_ALONE, features=False)
 
-    def scores(
+    def learn(
         self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = _as_they_are
-    ) -> Tensor:
+    ) -> Learnt:
         """See ``ComposedNuisance``; ``shrink`` is for features alone."""
         if not steps.private:
-            return Additive(NoisyNewton()).scores(fit, plan, z, steps)
+            return Additive(NoisyNewton()).learn(fit, plan, z, steps)
         from torchdpcate.composition.wide_and_deep import Network, trained
 
         features = fit.predictors.shape[1] if self.features else 1
@@ -205,8 +214,8 @@ class Auto(ComposedNuisance):
         """See ``ComposedNuisance``."""
         return self, *self.additive.parts, *self.deep.parts
 
-    def scores(
+    def learn(
         self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = _as_they_are
-    ) -> Tensor:
+    ) -> Learnt:
         """See ``ComposedNuisance``: by features alone, where nobody asked which."""
-        return self.additive.scores(fit, plan, z, steps, shrink)
+        return self.additive.learn(fit, plan, z, steps, shrink)

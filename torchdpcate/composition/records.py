@@ -5,10 +5,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from torchdpcate.composition.arm_regressions import ArmRegressions, Arms
+from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.interval_events import EffectRecords, private_effect_law
 from torchdpcate.composition.linear_fit import Solver
 from torchdpcate.composition.nuisances import ComposedNuisance
-from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.plan import LEAST_SCALE, ComposedPlan
 from torchdpcate.composition.regressions import FittedEffect, Regressions
 from torchdpcate.composition.screening import private_screening
 from torchdpcate.composition.steps import NoisySteps
@@ -18,8 +20,6 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.features.standardisation import Standardisation
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers
-
-LEAST_SCALE = 1 / 200  # of a residual scale, in outcome ranges
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +90,10 @@ def fit_composition(
         u, two_levels = u[:, list(columns)], [two_levels[column] for column in columns]
     standardisation = private_standardisation(u, steps)
     z = standardisation(u)
+    if isinstance(plan, DoublyRobustPlan):
+        arms = ArmRegressions(plan, steps, tuple(two_levels), solver, nuisance)
+        fit = arms.fit(Arms(z, a, records.y, known), domain, centre, scale)
+        return ComposedFit(columns, standardisation, fit.effect, fit.outcome, fit.propensity)
     regressions = Regressions(plan, steps, tuple(two_levels), solver, nuisance)
     outcome = (centre + regressions.outcome(z, y, scale)).clamp(domain.outcome_low, domain.outcome_high)
     pi = regressions.propensity(z, a) if known is None else known

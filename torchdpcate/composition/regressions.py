@@ -7,16 +7,17 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from torchdpcate.composition.doubly_robust import ArmRegression
 from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LogisticFit, Solution, Solver
 from torchdpcate.composition.noisy_newton import NoisyNewton
-from torchdpcate.composition.nuisances import Additive, ComposedNuisance
+from torchdpcate.composition.nuisances import Additive, ComposedNuisance, Learnt
 from torchdpcate.composition.plan import ComposedPlan, Regression
 from torchdpcate.composition.shrinkage import EmpiricalBayes
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import private_curvatures
 
+AnyRegression = Regression | ArmRegression
 _TYPICAL = 0.95  # of a feature's mean square times 1/|psi|, in energies
-HEAD_CURVATURE = 0.3
 _INTERCEPT = 2.0  # prior standard deviation of the logit's constant
 _OUTCOME_PRIOR, _PROPENSITY_PRIOR, _EFFECT_PRIOR = 2.0, 3.0, 4.0  # variances over planned ones: weak ridges
 _CLIPPED, _LOGISTIC = 0.5, 0.2  # variance of a record's pull, in squared bounds
@@ -77,14 +78,7 @@ class Regressions:
         """
         regression = self.plan.outcome(self.two_levels)
         psi = regression.basis(z)
-        weight = 1 / psi.norm(dim=1)
-        d = private_curvatures(psi, weight, planned_curvatures(regression), 1.0, "outcome curvatures", self.steps)
-        learnt = self._learnt("outcome")
-        if self.plan.binary:  # y is -1/2 or 1/2 of the range, which is the scale
-            asked, shrink = self.logistic_plan("outcome", regression, d)
-            fit = LogisticFit(psi, weight, (y / scale + 0.5).clamp(0, 1), 1.0)
-            return scale * (torch.sigmoid(learnt.scores(fit, asked, z, self.steps, shrink)) - 0.5)
-        return learnt.scores(HuberFit(psi, weight, y, scale), self.outcome_plan(regression, d, scale), z, self.steps)
+        return self.mean(regression, psi, z, y, scale)(psi)
 
     def propensity(self, z: Tensor, a: Tensor) -> Tensor:
         """Return pi(x) at the records, [n], within the overlap; the curator's."""
@@ -110,13 +104,36 @@ class Regressions:
         regression = self.plan.effect(self.two_levels)
         psi = regression.basis(z)
         weight = 1 / (psi.norm(dim=1) * torch.maximum(pi, 1 - pi))
-        planned = HEAD_CURVATURE * regression.basis.energies
+        planned = self.plan.effect_curvature * regression.basis.energies
         d = private_curvatures(psi, weight * pi * (1 - pi), planned, 0.5, "effect curvatures", self.steps)
         asked = self.effect_plan(regression, d, scale)
         solution = self.solver.solution(HuberFit(psi * treatment[:, None], weight, residual, scale), asked, self.steps)
         return self.fitted_effect(regression, d, asked, solution, scale)
 
-    def outcome_plan(self, regression: Regression, curvatures: Tensor, scale: float) -> FitPlan:
+    def mean(self, regression: AnyRegression, psi: Tensor, z: Tensor, y: Tensor, scale: float) -> Learnt:
+        """Return the outcome's mean as a function of the records' features [n, 1 + p]; the curator's.
+
+        Args:
+            regression: What is asked for.
+            psi: Its features at the records.
+            z: As of ``outcome``, as are the others.
+            y: As of ``outcome``.
+            scale: As of ``outcome``.
+        """
+        weight = 1 / psi.norm(dim=1)
+        d = private_curvatures(psi, weight, planned_curvatures(regression), 1.0, "outcome curvatures", self.steps)
+        learner = self._learnt("outcome")
+        if not self.plan.binary:
+            fit, asked = HuberFit(psi, weight, y, scale), self.outcome_plan(regression, d, scale)
+            return learner.learn(fit, asked, z, self.steps)
+        asked, shrink = self.logistic_plan(
+            "outcome", regression, d
+        )  # y is -1/2 or 1/2 of the range, which is the scale
+        logistic = LogisticFit(psi, weight, (y / scale + 0.5).clamp(0, 1), 1.0)
+        logit = learner.learn(logistic, asked, z, self.steps, shrink)
+        return lambda features: scale * (torch.sigmoid(logit(features)) - 0.5)
+
+    def outcome_plan(self, regression: AnyRegression, curvatures: Tensor, scale: float) -> FitPlan:
         """Return how the outcome regression is asked for, of released curvatures [1 + p, 1 + p] and scale."""
         plan, d = self.plan, curvatures.diagonal()
         noise, curvature = self.steps.scale("outcome", 2 * scale), plan.inside * plan.n
@@ -125,7 +142,7 @@ class Regressions:
         return self._asked("outcome", curvature * curvatures, ridge)
 
     def logistic_plan(
-        self, step: str, regression: Regression, curvatures: Tensor
+        self, step: str, regression: AnyRegression, curvatures: Tensor
     ) -> tuple[FitPlan, Callable[[Tensor], Tensor]]:
         """Return how a logistic regression is asked for, of curvatures [1 + p, 1 + p], and how it is shrunk."""
         plan = self.plan
@@ -143,10 +160,10 @@ class Regressions:
 
         return asked, shrink
 
-    def effect_plan(self, regression: Regression, curvatures: Tensor, scale: float) -> FitPlan:
+    def effect_plan(self, regression: AnyRegression, curvatures: Tensor, scale: float) -> FitPlan:
         """Return how the effect is asked for, of released curvatures [1 + p, 1 + p] and residual scale."""
         noise, curvature, sampling = _effect_noise(self.plan, curvatures, scale)
-        prior = _prior(regression, _EFFECT_PRIOR * scale**2, math.inf)
+        prior = _prior(regression, _EFFECT_PRIOR * (scale / self.plan.score_scale) ** 2, math.inf)
         ridge = (noise**2 + sampling.diagonal()) / (curvature.diagonal() * prior)
         if self.plan.intervals:
             ridge = ridge * _INTERVAL_RIDGE
@@ -159,7 +176,8 @@ class Regressions:
         theta = solution.coefficients
         estimates = without_ridge(theta, asked)
         variances = effect_variances(self.plan, curvatures, scale)
-        final = shrunk(regression, estimates, estimates, variances, scale, self.plan.constants.spike)
+        size = scale / self.plan.score_scale
+        final = shrunk(regression, estimates, estimates, variances, size, self.plan.constants.spike)
         return FittedEffect(regression, curvatures, theta, estimates, variances, final, scale, solution)
 
     def _asked(self, step: str, curvature: Tensor, ridge: Tensor) -> FitPlan:
@@ -171,7 +189,7 @@ class Regressions:
         return (self.nuisance or Additive(self.solver)).chosen(step, self.plan.size)
 
 
-def planned_curvatures(regression: Regression) -> Tensor:
+def planned_curvatures(regression: AnyRegression) -> Tensor:
     """Return the mean curvatures that a plan expects of a nuisance's features, [1 + p]."""
     return _TYPICAL * regression.basis.energies
 
@@ -208,7 +226,7 @@ def _effect_noise(plan: ComposedPlan, curvatures: Tensor, scale: float) -> tuple
 
 
 def shrunk(
-    regression: Regression, theta: Tensor, estimates: Tensor, variances: Tensor, scale: float, spike: float
+    regression: AnyRegression, theta: Tensor, estimates: Tensor, variances: Tensor, scale: float, spike: float
 ) -> Tensor:
     """Return coefficients whose parts are drawn to zero by empirical Bayes; the constant as it is.
 
@@ -229,7 +247,7 @@ def shrunk(
     return found
 
 
-def _prior(regression: Regression, times: float, constant: float) -> Tensor:
+def _prior(regression: AnyRegression, times: float, constant: float) -> Tensor:
     """Return prior variances of the coefficients, [1 + p]."""
     first = torch.tensor([constant], dtype=torch.float64)
     return torch.cat([first, times * regression.prior / regression.basis.energies[1:]])

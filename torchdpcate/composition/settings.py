@@ -54,13 +54,16 @@ class AdaptiveSecondStage:
         if self.intervals not in (True, False, "auto"):
             raise InputError(f"intervals = {self.intervals!r}: give true, false or auto")
 
-    def plan(self, n: int, budget: PrivacyBudget | None, domain: Domain) -> ComposedPlan:
+    def plan(
+        self, n: int, budget: PrivacyBudget | None, domain: Domain, kind: type[ComposedPlan] = ComposedPlan
+    ) -> ComposedPlan:
         """Return the public plan for n records of a domain.
 
         Args:
             n: Number of records.
             budget: Of all that the composition spends; None without privacy.
             domain: Public bounds.
+            kind: The learner's kind of plan.
 
         Raises:
             InputError: delta = 0, or intervals where they would not hold.
@@ -71,13 +74,13 @@ class AdaptiveSecondStage:
                 "intervals = true: they hold where the design makes the propensity known, and the domain gives none; "
                 "write propensity: into the domain (a number, a column, or one for each level), or leave intervals=auto"
             )
-        return ComposedPlan.of(
+        return kind.of(
             n,
             budget,
             domain,
             constant_only=self.constant_only,
             constants=self.constants,
-            intervals=known if self.intervals == "auto" else bool(self.intervals),
+            intervals=known and kind.has_intervals if self.intervals == "auto" else bool(self.intervals),
         )
 
 

@@ -8,9 +8,8 @@ from torch import Tensor
 
 from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LogisticFit, Solution
 from torchdpcate.composition.noisy_newton import newton_points
-from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.records import LEAST_SCALE
-from torchdpcate.composition.regressions import HEAD_CURVATURE, FittedEffect, Regressions, planned_curvatures
+from torchdpcate.composition.plan import LEAST_SCALE, ComposedPlan
+from torchdpcate.composition.regressions import FittedEffect, Regressions, planned_curvatures
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import (
     curvature_sums,
@@ -189,7 +188,7 @@ class _Stream:
             weight = _inverse_norm(rows) / torch.maximum(p, 1 - p)
             return curvature_sums(rows, weight * p * (1 - p), 0.5)
 
-        planned = HEAD_CURVATURE * regression.basis.energies
+        planned = self.plan.effect_curvature * regression.basis.energies
         d = curvatures_by_sums(self.total(curvature), self.plan.n, planned, 0.5, "effect curvatures", self.steps)
 
         def gradient(theta: Tensor) -> Tensor:

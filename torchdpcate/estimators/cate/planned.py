@@ -15,6 +15,7 @@ ASKED = "the plan asks for: "
 """How a plan says what it asks for."""
 _OF = "the effect at a typical covariate"
 _NUISANCES = "the noise in private nuisances, which is often the larger"
+_SCORES = ", scores at twice that, as they are where either arm has half of the records"
 _ONE, _OTHERS = "constant", "variation"
 
 
@@ -37,8 +38,9 @@ def planned_composition(plan: ComposedPlan, domain: Domain) -> PlannedNoise:
         plan.n,
         plan.budget,
         assumes=(
-            f"residuals of the outcome are clipped at 1/{1 / plan.residual_scale:.0f} of its range, and effects vary "
-            "as the plan's prior expects: what the plan does not ask for counts as error",
+            f"residuals of the outcome are clipped at 1/{1 / plan.residual_scale:.0f} of its range"
+            f"{_SCORES if plan.score_scale > 1 else ''}, and effects vary as the plan's prior expects: what the plan "
+            "does not ask for counts as error",
         ),
         left_out=("sampling, and the noise in the outcome regression and the propensity",),
         remarks=(f"{ASKED}{plan.rung} effect of {plan.kept} of {domain.dimension} covariates",),
