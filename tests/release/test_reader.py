@@ -13,7 +13,7 @@ from torchdpcate.erm.normal_equations import NormalEquations
 from torchdpcate.features.maps import FEATURE_MAPS
 from torchdpcate.features.standardisation import Standardisation
 from torchdpcate.features.weighted_basis import WeightedBasis, all_features
-from torchdpcate.release import average_effect, policy, rule, subgroups
+from torchdpcate.release import average_effect, composed_rule, policy, rule, subgroups
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import _CLASSES
 from torchdpcate.release.statistics import StatisticsRelease
@@ -44,6 +44,7 @@ RELEASES = {
     "statistics": statistics_release,
     "queries": query_release,
     "rule": rule._example,
+    "composed_rule": composed_rule._example,
     "policy": policy._example,
     "average_effect": average_effect._example,
     "subgroups": subgroups._example,
@@ -87,7 +88,7 @@ def test_answering_imports_no_more(name, files, fresh):
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-@pytest.mark.parametrize("name", ["composed", "function, fourier", "statistics", "rule", "policy"])
+@pytest.mark.parametrize("name", ["composed", "composed_rule", "function, fourier", "statistics", "rule", "policy"])
 def test_predicting_a_table_imports_no_trainer(name, kind, files, fresh, tmp_path):
     import pandas as pd
 

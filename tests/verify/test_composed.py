@@ -11,7 +11,7 @@ from torchdpcate.composition.noisy_newton import NoisyNewton
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.errors import VerificationError
+from torchdpcate.errors import ReleaseFileError, VerificationError
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
@@ -48,6 +48,7 @@ MADE = {
     "trial": lambda: fitted(TRIAL).release_function(),
     "collinear": lambda: fitted(budget=PrivacyBudget(60.0, 1e-5), alike=0.8).release_function(),
     "queries": lambda: fitted().release_queries(torch.rand(5, 2, dtype=torch.float64)),
+    "rule": lambda: fitted().release_function().rule(cost=0.1, budget=0.3, population=DOMAIN.grid(64)),
     "fixed noise": lambda: fitted(noise=NoiseSource.fixed(0)).release_function(),
     "own solver": lambda: fitted(solver=OwnSolver()).release_function(),
 }
@@ -122,6 +123,13 @@ def constants(line: int, text: str) -> forge.Edit:
     return edit
 
 
+def chosen(name: str, value: object) -> forge.Edit:
+    def edit(draft: forge.Draft) -> None:
+        draft.facts["rule"][name] = value
+
+    return edit
+
+
 def columns(draft: forge.Draft) -> None:
     draft.facts["columns"] = list(reversed(draft.facts["columns"]))
 
@@ -165,6 +173,10 @@ FORGERIES = [
     ("trial", forge.constant("intervals", False), PLAN + "|steps that it was charged for"),
     ("chosen covariates", columns, "its columns are not those"),
     ("queries", forge.constant("kept", 1), PLAN),
+    ("rule", forge.constant("steps", 41), PLAN),
+    ("rule", cheaper("effect"), "the step 'effect' was not charged its share"),
+    ("rule", times("theta", 1.01), "its coefficients do not follow"),
+    ("rule", chosen("name", 1.0), "its facts are not what its release would write"),
     ("queries", cheaper("effect"), "the step 'effect' was not charged its share"),
 ]
 
@@ -175,6 +187,13 @@ def test_a_forgery_is_refused(kind, edit, why, made, tmp_path):
     with pytest.raises(VerificationError, match=why) as refused:
         verify_release(path)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("name", "value"), [("cutoff", -5.0), ("budget", None), ("budget", 2.0), ("cost", "none")])
+def test_forged_choices_make_no_rule(name, value, made, tmp_path):
+    path = forge.forged(made("rule"), chosen(name, value), tmp_path / "release.safetensors")
+    with pytest.raises(ReleaseFileError, match="do not fit together"):
+        verify_release(path)
 
 
 def test_its_ledger_is_the_plan_s():

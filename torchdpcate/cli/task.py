@@ -149,6 +149,11 @@ class TaskSpec(ABC):
         """
         return learner.expected_noise(n)
 
+    @property
+    def residual_scale(self) -> float | None:
+        """What the user knows publicly of the outcome's residuals, in outcome units, for plans; None for nothing."""
+        return None
+
     def size(self) -> int:
         """Return more numbers than the release can hold, as far as is known: asked before the fit, and after it."""
         return 0

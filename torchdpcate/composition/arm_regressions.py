@@ -100,7 +100,7 @@ class ArmRegressions(Regressions):
             (centre + mean).clamp(domain.outcome_low, domain.outcome_high)
             for mean in self.arms(z, a, y - centre, scale)
         )
-        pi = self.propensity(z, a) if known is None else known
+        pi = self.propensity(z, a).values if known is None else known
         score = DRScore().rho_phi(a, y, NuisanceValues(pi, mu0, mu1))
         clip = self.score_scale(score - (mu1 - mu0), a, pi, domain)
         return DoublyRobustFit(self.score_effect(z, score, clip), torch.where(a > 0.5, mu1, mu0), pi)
@@ -115,9 +115,9 @@ class ArmRegressions(Regressions):
             scale: As of ``outcome``.
         """
         regression = self.plan.arms(self.two_levels)
-        mean = self.mean(regression, regression.basis(z, a), z, y, scale)
+        mean, _ = self.mean(regression, regression.basis(z, a), z, y, scale)
         none = torch.zeros_like(a)
-        return mean(regression.basis(z, none)), mean(regression.basis(z, none + 1))
+        return mean.scores(regression.basis(z, none)), mean.scores(regression.basis(z, none + 1))
 
     def score_scale(self, correction: Tensor, a: Tensor, pi: Tensor, domain: Domain) -> float:
         """Return the clip S of scores: a private quantile of what they correct the arms' difference by.

@@ -22,12 +22,24 @@ if TYPE_CHECKING:
 _ALONE = 0.8  # a hidden layer's part of a squared gradient beside a constant
 Shrink = Callable[[Tensor], Tensor]
 """From released coefficients [p] to those that are used, [p]."""
-Learnt = Callable[[Tensor], Tensor]
-"""From features [n, p] to scores [n], of the records that it was learnt of: in either arm, where features have one."""
 
 
-def _as_they_are(theta: Tensor) -> Tensor:
+def as_they_are(theta: Tensor) -> Tensor:
+    """Return coefficients as they were released."""
     return theta
+
+
+@dataclass(frozen=True, eq=False)
+class Learnt:
+    """What a regression of some records learnt.
+
+    Attributes:
+        scores: From features [n, 1 + p] of these records, in either arm where features have one, to scores [n].
+        coefficients: Of the features, paid for, [1 + p]; None where they are not all.
+    """
+
+    scores: Callable[[Tensor], Tensor]
+    coefficients: Tensor | None = None
 
 
 class ComposedNuisance(ABC):
@@ -35,7 +47,7 @@ class ComposedNuisance(ABC):
 
     @abstractmethod
     def learn(
-        self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = _as_they_are
+        self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = as_they_are
     ) -> Learnt:
         """Return what was learnt, as a function of features of the records; its steps are paid for.
 
@@ -51,10 +63,10 @@ class ComposedNuisance(ABC):
         """
 
     def scores(
-        self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = _as_they_are
+        self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = as_they_are
     ) -> Tensor:
         """Return scores of the records, [n], the curator's; see ``learn``."""
-        return self.learn(fit, plan, z, steps, shrink)(fit.predictors)
+        return self.learn(fit, plan, z, steps, shrink).scores(fit.predictors)
 
     def chosen(self, step: str, size: float) -> "ComposedNuisance":
         """Return what learns a step's regression, by public facts alone.
@@ -68,6 +80,11 @@ class ComposedNuisance(ABC):
     def trained_by(self, trainer: "Callable[..., Trainer]") -> "ComposedNuisance":
         """Return the same with another maker of Trainers, where it has one."""
         return self
+
+    @property
+    def by_features(self) -> "Additive | None":
+        """What learns both regressions by the plan's features alone, whose noise follows from released numbers."""
+        return None
 
     @property
     def parts(self) -> tuple[object, ...]:
@@ -87,11 +104,16 @@ class Additive(ComposedNuisance):
     solver: Solver = field(default_factory=LightningFit)
 
     def learn(
-        self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = _as_they_are
+        self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = as_they_are
     ) -> Learnt:
         """See ``ComposedNuisance``."""
         theta = shrink(self.solver.solve(fit, plan, steps))
-        return lambda features: features @ theta.to(features.device)
+        return Learnt(lambda features: features @ theta.to(features.device), theta)
+
+    @property
+    def by_features(self) -> "Additive | None":
+        """See ``ComposedNuisance``; not of subclasses, which may learn otherwise."""
+        return self if type(self) is Additive else None
 
     def trained_by(self, trainer: "Callable[..., Trainer]") -> "Additive":
         """See ``ComposedNuisance``."""
@@ -159,7 +181,7 @@ class WideAndDeep(ComposedNuisance):
         return cls(config.width, share=_ALONE, features=False)
 
     def learn(
-        self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = _as_they_are
+        self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = as_they_are
     ) -> Learnt:
         """See ``ComposedNuisance``; ``shrink`` is for features alone."""
         if not steps.private:
@@ -168,7 +190,7 @@ class WideAndDeep(ComposedNuisance):
 
         features = fit.predictors.shape[1] if self.features else 1
         network = Network(fit, z.shape[1], self.width, self.share, features)
-        return trained(network, plan, z, steps, self.trainer, self.mode)
+        return Learnt(trained(network, plan, z, steps, self.trainer, self.mode))
 
     def trained_by(self, trainer: "Callable[..., Trainer]") -> "WideAndDeep":
         """See ``ComposedNuisance``."""
@@ -210,12 +232,17 @@ class Auto(ComposedNuisance):
         return replace(self, additive=self.additive.trained_by(trainer), deep=self.deep.trained_by(trainer))
 
     @property
+    def by_features(self) -> "Additive | None":
+        """See ``ComposedNuisance``."""
+        return self.additive.by_features
+
+    @property
     def parts(self) -> tuple[object, ...]:
         """See ``ComposedNuisance``."""
         return self, *self.additive.parts, *self.deep.parts
 
     def learn(
-        self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = _as_they_are
+        self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = as_they_are
     ) -> Learnt:
         """See ``ComposedNuisance``: by features alone, where nobody asked which."""
         return self.additive.learn(fit, plan, z, steps, shrink)

@@ -11,18 +11,31 @@ from torchdpcate.composition.doubly_robust import ArmRegression
 from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LogisticFit, Solution, Solver
 from torchdpcate.composition.noisy_newton import NoisyNewton
 from torchdpcate.composition.nuisances import Additive, ComposedNuisance, Learnt
-from torchdpcate.composition.plan import ComposedPlan, Regression
+from torchdpcate.composition.plan import LOGIT_CONSTANT, LOGIT_PRIOR, WANDERING, ComposedPlan, Regression
 from torchdpcate.composition.shrinkage import EmpiricalBayes
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import private_curvatures
 
 AnyRegression = Regression | ArmRegression
 _TYPICAL = 0.95  # of a feature's mean square times 1/|psi|, in energies
-_INTERCEPT = 2.0  # prior standard deviation of the logit's constant
-_OUTCOME_PRIOR, _PROPENSITY_PRIOR, _EFFECT_PRIOR = 2.0, 3.0, 4.0  # variances over planned ones: weak ridges
+_OUTCOME_PRIOR, _EFFECT_PRIOR = 2.0, 4.0  # variances over planned ones: weak ridges
 _CLIPPED, _LOGISTIC = 0.5, 0.2  # variance of a record's pull, in squared bounds
 _INTERVAL_RIDGE = 0.1  # of the effect's ridge: intervals undo it to first order alone
-_WANDERING = 1.1  # variance of what is released over that of the late steps' noise: the warm steps' share is lost
+
+
+@dataclass(frozen=True, eq=False)
+class FittedNuisance:
+    """One nuisance's regression.
+
+    Attributes:
+        values: At the records, [n]; the curator's.
+        curvatures: Released mean curvatures of its features, [1 + p, 1 + p].
+        coefficients: Of its features, paid for, [1 + p]; None where there is a hidden layer.
+    """
+
+    values: Tensor
+    curvatures: Tensor
+    coefficients: Tensor | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,8 +81,8 @@ class Regressions:
     solver: Solver = field(default_factory=NoisyNewton)
     nuisance: ComposedNuisance | None = None
 
-    def outcome(self, z: Tensor, y: Tensor, scale: float) -> Tensor:
-        """Return m(x) = E[Y | x] at the records, [n], the curator's.
+    def outcome(self, z: Tensor, y: Tensor, scale: float) -> FittedNuisance:
+        """Return m(x) = E[Y | x] about the released centre.
 
         Args:
             z: Standardised covariates [n, k].
@@ -78,18 +91,19 @@ class Regressions:
         """
         regression = self.plan.outcome(self.two_levels)
         psi = regression.basis(z)
-        return self.mean(regression, psi, z, y, scale)(psi)
+        learnt, d = self.mean(regression, psi, z, y, scale)
+        return FittedNuisance(learnt.scores(psi), d, learnt.coefficients)
 
-    def propensity(self, z: Tensor, a: Tensor) -> Tensor:
-        """Return pi(x) at the records, [n], within the overlap; the curator's."""
+    def propensity(self, z: Tensor, a: Tensor) -> FittedNuisance:
+        """Return pi(x), within the overlap."""
         regression, plan = self.plan.propensity(self.two_levels), self.plan
         psi = regression.basis(z)
         weight = 1 / psi.norm(dim=1)
         d = private_curvatures(psi, weight, planned_curvatures(regression), 1.0, "propensity curvatures", self.steps)
         asked, shrink = self.logistic_plan("propensity", regression, d)
-        fit = LogisticFit(psi, weight, a, 1.0)
-        pi = torch.sigmoid(self._learnt("propensity").scores(fit, asked, z, self.steps, shrink))
-        return pi.clamp(plan.overlap, 1 - plan.overlap)
+        learnt = self._learnt("propensity").learn(LogisticFit(psi, weight, a, 1.0), asked, z, self.steps, shrink)
+        pi = torch.sigmoid(learnt.scores(psi)).clamp(plan.overlap, 1 - plan.overlap)
+        return FittedNuisance(pi, d, learnt.coefficients)
 
     def effect(self, z: Tensor, residual: Tensor, treatment: Tensor, pi: Tensor, scale: float) -> FittedEffect:
         """Return the effect's regression.
@@ -110,8 +124,8 @@ class Regressions:
         solution = self.solver.solution(HuberFit(psi * treatment[:, None], weight, residual, scale), asked, self.steps)
         return self.fitted_effect(regression, d, asked, solution, scale)
 
-    def mean(self, regression: AnyRegression, psi: Tensor, z: Tensor, y: Tensor, scale: float) -> Learnt:
-        """Return the outcome's mean as a function of the records' features [n, 1 + p]; the curator's.
+    def mean(self, regression: AnyRegression, psi: Tensor, z: Tensor, y: Tensor, scale: float) -> tuple[Learnt, Tensor]:
+        """Return the outcome's mean as a function of the records' features, and released curvatures [1 + p, 1 + p].
 
         Args:
             regression: What is asked for.
@@ -125,19 +139,18 @@ class Regressions:
         learner = self._learnt("outcome")
         if not self.plan.binary:
             fit, asked = HuberFit(psi, weight, y, scale), self.outcome_plan(regression, d, scale)
-            return learner.learn(fit, asked, z, self.steps)
-        asked, shrink = self.logistic_plan(
-            "outcome", regression, d
-        )  # y is -1/2 or 1/2 of the range, which is the scale
+            return learner.learn(fit, asked, z, self.steps), d
+        # y is -1/2 or 1/2 of the range, which is the scale
+        asked, shrink = self.logistic_plan("outcome", regression, d)
         logistic = LogisticFit(psi, weight, (y / scale + 0.5).clamp(0, 1), 1.0)
         logit = learner.learn(logistic, asked, z, self.steps, shrink)
-        return lambda features: scale * (torch.sigmoid(logit(features)) - 0.5)
+        return Learnt(lambda features: scale * (torch.sigmoid(logit.scores(features)) - 0.5), logit.coefficients), d
 
     def outcome_plan(self, regression: AnyRegression, curvatures: Tensor, scale: float) -> FitPlan:
         """Return how the outcome regression is asked for, of released curvatures [1 + p, 1 + p] and scale."""
         plan, d = self.plan, curvatures.diagonal()
         noise, curvature = self.steps.scale("outcome", 2 * scale), plan.inside * plan.n
-        prior = _prior(regression, _OUTCOME_PRIOR * scale**2, math.inf)
+        prior = weak_prior(regression, "outcome", scale)
         ridge = (noise**2 + _CLIPPED * plan.n * d * scale**2) / (curvature * d * prior)
         return self._asked("outcome", curvature * curvatures, ridge)
 
@@ -148,8 +161,7 @@ class Regressions:
         plan = self.plan
         noise, curvature = self.steps.scale(step, 2.0), (_LOGISTIC + 0.01) * plan.n * curvatures
         sampling = _LOGISTIC * plan.n * curvatures
-        constant = _INTERCEPT**2 / float(regression.basis.energies[0])
-        prior = _prior(regression, _PROPENSITY_PRIOR, constant)
+        prior = weak_prior(regression, "logit", 1.0)
         ridge = (noise**2 + sampling.diagonal()) / (curvature.diagonal() * prior)
         asked = self._asked(step, curvature, ridge)
         variances = _variances(curvature, noise**2, sampling)
@@ -163,7 +175,7 @@ class Regressions:
     def effect_plan(self, regression: AnyRegression, curvatures: Tensor, scale: float) -> FitPlan:
         """Return how the effect is asked for, of released curvatures [1 + p, 1 + p] and residual scale."""
         noise, curvature, sampling = _effect_noise(self.plan, curvatures, scale)
-        prior = _prior(regression, _EFFECT_PRIOR * (scale / self.plan.score_scale) ** 2, math.inf)
+        prior = weak_prior(regression, "effect", scale / self.plan.score_scale)
         ridge = (noise**2 + sampling.diagonal()) / (curvature.diagonal() * prior)
         if self.plan.intervals:
             ridge = ridge * _INTERVAL_RIDGE
@@ -186,7 +198,10 @@ class Regressions:
         return FitPlan(step, curvature.diagonal(), ridge, *steps, curvature)
 
     def _learnt(self, step: str) -> ComposedNuisance:
-        return (self.nuisance or Additive(self.solver)).chosen(step, self.plan.size)
+        nuisance = self.nuisance or Additive(self.solver)
+        if self.plan.estimates_propensity and nuisance.by_features is not None:
+            return nuisance.by_features  # whose noise intervals count
+        return nuisance.chosen(step, self.plan.size)
 
 
 def planned_curvatures(regression: AnyRegression) -> Tensor:
@@ -203,7 +218,7 @@ def effect_variances(plan: ComposedPlan, curvatures: Tensor, scale: float) -> Te
         scale: S, released.
     """
     noise, curvature, sampling = _effect_noise(plan, curvatures, scale)
-    return _variances(curvature, _WANDERING * noise**2, sampling)
+    return _variances(curvature, WANDERING * noise**2, sampling)
 
 
 def without_ridge(theta: Tensor, asked: FitPlan) -> Tensor:
@@ -214,9 +229,13 @@ def without_ridge(theta: Tensor, asked: FitPlan) -> Tensor:
 
 def _variances(curvature: Tensor, noise: float, sampling: Tensor) -> Tensor:
     """Return the diagonal of A^-1 (noise I + sampling) A^-1, [p], for a curvature A and a variance of sums [p, p]."""
+    return _covariance(curvature, noise, sampling).diagonal()
+
+
+def _covariance(curvature: Tensor, noise: float, sampling: Tensor) -> Tensor:
+    """Return A^-1 (noise I + sampling) A^-1, [p, p]."""
     inverse = torch.linalg.inv(curvature)
-    total = noise * torch.eye(len(curvature), dtype=torch.float64) + sampling
-    return ((inverse @ total) * inverse).sum(1)
+    return inverse @ (noise * torch.eye(len(curvature), dtype=torch.float64) + sampling) @ inverse
 
 
 def _effect_noise(plan: ComposedPlan, curvatures: Tensor, scale: float) -> tuple[float, Tensor, Tensor]:
@@ -247,7 +266,37 @@ def shrunk(
     return found
 
 
-def _prior(regression: AnyRegression, times: float, constant: float) -> Tensor:
-    """Return prior variances of the coefficients, [1 + p]."""
+def weak_prior(regression: AnyRegression, what: str, scale: float) -> Tensor:
+    """Return prior variances of coefficients that weak ridges stand for, [1 + p].
+
+    Args:
+        regression: Which features they belong to.
+        what: ``outcome``, ``effect``, or ``logit`` of a probability.
+        scale: Of the regression.
+    """
+    energies = regression.basis.energies
+    if what == "logit":
+        times, constant = LOGIT_PRIOR, LOGIT_CONSTANT / float(energies[0])
+    else:
+        times, constant = {"outcome": _OUTCOME_PRIOR, "effect": _EFFECT_PRIOR}[what] * scale**2, math.inf
     first = torch.tensor([constant], dtype=torch.float64)
-    return torch.cat([first, times * regression.prior / regression.basis.energies[1:]])
+    return torch.cat([first, times * regression.prior / energies[1:]])
+
+
+def logistic_variances(plan: ComposedPlan, step: str, curvatures: Tensor) -> Tensor:
+    """Return the covariance of a logit's estimates by noise and sampling, [1 + p, 1 + p], from released numbers.
+
+    Args:
+        plan: The public plan.
+        step: ``propensity``, or ``outcome`` where it is binary.
+        curvatures: Released, [1 + p, 1 + p].
+    """
+    noise, curvature = 2 / plan.shares.of(step), (_LOGISTIC + 0.01) * plan.n * curvatures
+    return _covariance(curvature, WANDERING * noise**2, _LOGISTIC * plan.n * curvatures)
+
+
+def outcome_variances(plan: ComposedPlan, curvatures: Tensor, scale: float) -> Tensor:
+    """Return that of the outcome regression's; see ``logistic_variances``; scale: at which residuals were clipped."""
+    noise = 2 * scale / plan.shares.of("outcome")
+    sampling = _CLIPPED * plan.n * curvatures * scale**2
+    return _covariance(plan.inside * plan.n * curvatures, WANDERING * noise**2, sampling)

@@ -41,13 +41,16 @@ class Target:
         return "yes" if share <= _MANY else "for large effects" if share <= _LARGE else "no"
 
 
-def planned_targets(schema: TableSchema, n: int, budget: PrivacyBudget) -> list[Target]:
+def planned_targets(
+    schema: TableSchema, n: int, budget: PrivacyBudget, residual_scale: float | None = None
+) -> list[Target]:
     """Return the planned noise of every kind of target, by the defaults of its family.
 
     Args:
         schema: Columns and public bounds, of two arms.
         n: Number of records.
         budget: Privacy budget.
+        residual_scale: As of ``CATELearner.expected_noise``, for the effect as a function.
 
     Example:
         >>> from torchdpcate.data import Domain
@@ -68,6 +71,9 @@ def planned_targets(schema: TableSchema, n: int, budget: PrivacyBudget) -> list[
         learner: PrivateEstimator = OutcomeWeightedLearner(schema, budget) if known else TwoStageRule(schema, budget)
         return learner.expected_noise(n)
 
+    def function() -> PlannedNoise:
+        return RLearner(schema, budget).expected_noise(n, residual_scale=residual_scale)
+
     return [
         _target("one average effect", "average_effect", lambda: AverageEffect(schema, budget).expected_noise(n)),
         _target(
@@ -76,7 +82,7 @@ def planned_targets(schema: TableSchema, n: int, budget: PrivacyBudget) -> list[
             lambda: SubgroupEffects(schema, budget, subgroups=[cuts]).expected_noise(n),
         ),
         _target("a treatment rule", "owl" if known else "two_stage_rule", rule),
-        _function(_target("the effect as a function", "cate", lambda: RLearner(schema, budget).expected_noise(n))),
+        _function(_target("the effect as a function", "cate", function)),
     ]
 
 

@@ -25,6 +25,7 @@ COMPLETE_SINCE = 3
 _CLASSES = {  # of a release, by the kind under which a file knows it; imported when such a file is read
     "average_effect": "average_effect.AverageEffectRelease",
     "composed": "composed.ComposedRelease",
+    "composed_rule": "composed_rule.ComposedRule",
     "function": "release.FunctionRelease",
     "policy": "policy.PolicyRelease",
     "queries": "release.QueryRelease",

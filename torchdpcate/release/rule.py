@@ -1,5 +1,6 @@
 """A released treatment rule: whom to treat, and nothing of the records."""
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +16,40 @@ from torchdpcate.release.release import Release, require_tensor
 from torchdpcate.release.statement import PrivacyStatement
 
 
+class DecisionRelease(Release):
+    """A treatment rule by the sign of a score: treat where it is positive."""
+
+    column = "decision"
+    subject = "Rule that says for whom {treatment} should be chosen, so that {outcome} be large"
+    product = "Machine learning model"
+
+    def score(self, X: Any) -> np.ndarray:
+        """Return the score s(x) at X, float64 [m]; its sign decides.
+
+        Args:
+            X: Covariates [m, q]: a pandas frame with the schema's columns, or an array or tensor of encoded columns
+                in the order of ``schema.domain.names``.
+
+        Raises:
+            InputError: Wrong columns, or a point outside the domain.
+        """
+        return self.score_tensor(self._covariates(X)).numpy()
+
+    def decide(self, X: Any) -> np.ndarray:
+        """Return whom to treat, int64 [m] of 0 and 1; arguments and errors are ``score``'s."""
+        return self.answer(self._covariates(X)).numpy()
+
+    @abstractmethod
+    def score_tensor(self, x: Tensor) -> Tensor:
+        """Return the score at encoded covariates x [m, q], [m]."""
+
+    def answer(self, x: Tensor) -> Tensor:
+        """Return the decisions at encoded covariates x [m, q], int64 [m]."""
+        return (self.score_tensor(x) > 0).long()
+
+
 @dataclass(frozen=True, eq=False)
-class RuleRelease(Release):
+class RuleRelease(DecisionRelease):
     r"""A treatment rule: treat where the score is positive.
 
     .. math:: s(x) = \psi(x)^\top\theta, \quad d(x) = 1\{s(x) > 0\}
@@ -35,9 +68,6 @@ class RuleRelease(Release):
     """
 
     kind = "rule"
-    column = "decision"
-    subject = "Rule that says for whom {treatment} should be chosen, so that {outcome} be large"
-    product = "Machine learning model"
     reading = "The decision is the sign of a released linear score; evaluating it uses released numbers alone."
 
     theta: Tensor
@@ -45,30 +75,10 @@ class RuleRelease(Release):
     schema: TableSchema
     privacy: PrivacyStatement
 
-    def score(self, X: Any) -> np.ndarray:
-        """Return the score s(x) at X, float64 [m]; its sign decides, its size has no unit.
-
-        Args:
-            X: Covariates [m, q]: a pandas frame with the schema's columns, or an array or tensor of encoded columns
-                in the order of ``schema.domain.names``.
-
-        Raises:
-            InputError: Wrong columns, or a point outside the domain.
-        """
-        return self.score_tensor(self._covariates(X)).numpy()
-
-    def decide(self, X: Any) -> np.ndarray:
-        """Return whom to treat, int64 [m] of 0 and 1; arguments and errors are ``score``'s."""
-        return self.answer(self._covariates(X)).numpy()
-
     def score_tensor(self, x: Tensor) -> Tensor:
         """Return the score at encoded covariates x [m, q], [m]."""
         with torch.no_grad():
             return self.features.product(self.theta, x)
-
-    def answer(self, x: Tensor) -> Tensor:
-        """Return the decisions at encoded covariates x [m, q], int64 [m]."""
-        return (self.score_tensor(x) > 0).long()
 
     def tensors(self) -> dict[str, Tensor]:
         """Return theta and the feature map's buffers."""

@@ -19,6 +19,7 @@ from torchdpcate.privacy.charge import Purpose
 from torchdpcate.privacy.guarantee import Level, is_library_class
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.composed import ComposedRelease
+from torchdpcate.release.composed_rule import ComposedRule
 from torchdpcate.release.policy import PolicyRelease
 from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.release.rule import RuleRelease
@@ -79,7 +80,7 @@ COMMON_CONDITIONS = (
 _EFFECT = (Purpose.NUISANCES, Purpose.SCREENING, Purpose.THRESHOLD, Purpose.TUNING, Purpose.RELEASE)
 PURPOSES: Mapping[str, tuple[Purpose, ...]] = {
     **dict.fromkeys((FunctionRelease.kind, QueryRelease.kind, StatisticsRelease.kind), _EFFECT),
-    ComposedRelease.kind: (Purpose.RELEASE,),
+    **dict.fromkeys((ComposedRelease.kind, ComposedRule.kind), (Purpose.RELEASE,)),
     RuleRelease.kind: (
         *(Purpose.WEIGHTS, Purpose.OUTCOME, Purpose.RELEASE),
         *(Purpose.CANDIDATE, Purpose.CHOICE, Purpose.CROSS_VALIDATION),

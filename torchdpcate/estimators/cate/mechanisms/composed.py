@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import ClassVar
 
+from torchdpcate.composition.interval_gate import why_none
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.records import ComposedFit
 from torchdpcate.data.schema import TableSchema
@@ -11,6 +12,7 @@ from torchdpcate.estimators.cate.recompute_composed import composed_problems
 from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.composed import ComposedRelease
+from torchdpcate.release.composed_rule import ComposedRule
 from torchdpcate.release.release import QueryRelease, Release
 from torchdpcate.release.statement import PrivacyStatement
 
@@ -36,7 +38,7 @@ class Composed(Mechanism):
     formula = _FORMULA
     states: ClassVar[Stated] = Stated(
         Level.CERTIFIED,
-        (ComposedRelease.kind, QueryRelease.kind),
+        (ComposedRelease.kind, ComposedRule.kind, QueryRelease.kind),
         frozenset(
             (
                 "learner",
@@ -81,10 +83,12 @@ class Composed(Mechanism):
             columns=fit.columns,
             law=fit.law,
             numbers=fit.numbers,
+            without=None if fit.law is not None else why_none(plan, withheld=fit.numbers is not None),
         )
 
     @classmethod
     def recompute(cls, release: Release) -> Iterator[str]:
         """Return what of a release does not follow from its public facts; see ``ReleaseMechanism``."""
-        assert isinstance(release, ComposedRelease | QueryRelease)
+        assert isinstance(release, ComposedRelease | ComposedRule | QueryRelease)
+        release = release.effect if isinstance(release, ComposedRule) else release
         yield from composed_problems(release, cls.name)
