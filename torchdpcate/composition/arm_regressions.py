@@ -11,8 +11,8 @@ from torchdpcate.causal.score import DRScore
 from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.linear_fit import HuberFit
 from torchdpcate.composition.plan import LEAST_SCALE
-from torchdpcate.composition.regressions import FittedEffect, Regressions, planned_curvatures
-from torchdpcate.composition.summaries import private_curvatures, private_quantile
+from torchdpcate.composition.regressions import FittedEffect, Regressions
+from torchdpcate.composition.summaries import private_quantile
 from torchdpcate.data.domain import Domain
 from torchdpcate.nuisance.model import NuisanceValues
 
@@ -150,7 +150,7 @@ class ArmRegressions(Regressions):
         regression = self.plan.effect(self.two_levels)
         psi = regression.basis(z)
         weight = 1 / psi.norm(dim=1)
-        d = private_curvatures(psi, weight, planned_curvatures(regression), 1.0, "effect curvatures", self.steps)
+        d = self.nuisance_curvatures("effect", regression, psi, weight)
         asked = self.effect_plan(regression, d, scale)
         solution = self.solver.solution(HuberFit(psi, weight, score, scale), asked, self.steps)
         return self.fitted_effect(regression, d, asked, solution, scale)

@@ -18,14 +18,13 @@ from torchdpcate.features.weighted_basis import Feature, WeightedBasis, all_feat
 from torchdpcate.privacy.budget import PrivacyBudget
 
 CONSTANT, LINEAR, RICH = "constant", "linear", "additive"
+"""What a plan asks of the effect: a constant, a linear function, or squares, products and waves beside it."""
 RESIDUAL_SCALE = 1 / 14
 """Residual scale that plans expect, in outcome ranges."""
 LEAST_SCALE = 1 / 200
 """Least clip of residuals or scores, in outcome ranges."""
 QUANTILES = ("centre", "outcome scale", "residual scale")
 """Steps that find a private quantile."""
-RUNGS = (CONSTANT, LINEAR, RICH)
-"""What a plan asks of the effect: a constant, a linear function, or squares, products and waves beside it."""
 
 MATRIX, COUNTS, CORRECTION, AVERAGE = (f"interval {name}" for name in ("matrix", "counts", "correction", "average"))
 """Steps that intervals take."""

@@ -99,7 +99,7 @@ class Regressions:
         regression, plan = self.plan.propensity(self.two_levels), self.plan
         psi = regression.basis(z)
         weight = 1 / psi.norm(dim=1)
-        d = private_curvatures(psi, weight, planned_curvatures(regression), 1.0, "propensity curvatures", self.steps)
+        d = self.nuisance_curvatures("propensity", regression, psi, weight)
         asked, shrink = self.logistic_plan("propensity", regression, d)
         learnt = self._learnt("propensity").learn(LogisticFit(psi, weight, a, 1.0), asked, z, self.steps, shrink)
         pi = torch.sigmoid(learnt.scores(psi)).clamp(plan.overlap, 1 - plan.overlap)
@@ -135,7 +135,7 @@ class Regressions:
             scale: As of ``outcome``.
         """
         weight = 1 / psi.norm(dim=1)
-        d = private_curvatures(psi, weight, planned_curvatures(regression), 1.0, "outcome curvatures", self.steps)
+        d = self.nuisance_curvatures("outcome", regression, psi, weight)
         learner = self._learnt("outcome")
         if not self.plan.binary:
             fit, asked = HuberFit(psi, weight, y, scale), self.outcome_plan(regression, d, scale)
@@ -191,6 +191,10 @@ class Regressions:
         size = scale / self.plan.score_scale
         final = shrunk(regression, estimates, estimates, variances, size, self.plan.constants.spike)
         return FittedEffect(regression, curvatures, theta, estimates, variances, final, scale, solution)
+
+    def nuisance_curvatures(self, step: str, regression: AnyRegression, psi: Tensor, weight: Tensor) -> Tensor:
+        """Return released mean curvatures of a nuisance's features psi [n, 1 + p], [1 + p, 1 + p]."""
+        return private_curvatures(psi, weight, planned_curvatures(regression), 1.0, f"{step} curvatures", self.steps)
 
     def _asked(self, step: str, curvature: Tensor, ridge: Tensor) -> FitPlan:
         plan, constants = self.plan, self.plan.constants
