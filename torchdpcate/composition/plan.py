@@ -77,6 +77,7 @@ class ComposedPlan:
         constants: Constants of the plan.
         intervals: Whether the numbers are asked for that intervals rest on.
         binary: Whether the outcome has two values: its regression is logistic, and no residual is clipped.
+        part: Share of the budget's mu^2 that the steps have together; the rest is for what follows on their answers.
 
     Raises:
         InputError: delta = 0, or no records.
@@ -101,6 +102,7 @@ class ComposedPlan:
     constants: PlanConstants = field(default_factory=PlanConstants)
     intervals: bool = False
     binary: bool = False
+    part: float = 1.0
 
     def __post_init__(self) -> None:
         if self.n < 1 or self.covariates < 1:
@@ -112,8 +114,8 @@ class ComposedPlan:
 
     @cached_property
     def mu(self) -> float:
-        """The Gaussian that costs all of the budget; infinite without privacy."""
-        return total_mu(self.budget)
+        """The Gaussian that costs all of the steps' part of the budget; infinite without privacy."""
+        return total_mu(self.budget) * math.sqrt(self.part)
 
     @property
     def size(self) -> float:
@@ -380,7 +382,7 @@ class ComposedPlan:
 
     @classmethod
     def of(cls, n: int, budget: PrivacyBudget | None, domain: Domain, **settings: Any) -> Self:
-        """Return the plan for n records of a domain; settings: ``constant_only``, ``intervals``, ``constants``."""
+        """Return the plan for n records of a domain; settings: those of the class that are not the domain's."""
         known = domain.known_propensity is not None
         binary = domain.outcome_kind == "binary"
         return cls(
