@@ -126,7 +126,7 @@ def test_a_plan_follows_from_the_facts_of_its_statement():
     assert again.shares == plan.shares
     with pytest.raises(InputError, match="delta = 0"):
         PurePlan(500, PrivacyBudget(1.0, 1e-5), 3)
-    with pytest.raises(InputError, match="PurePlan"):
+    with pytest.raises(InputError, match="delta = 0"):
         ComposedPlan(500, ONE, 3)
 
 

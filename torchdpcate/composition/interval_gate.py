@@ -53,6 +53,8 @@ def why_none(plan: ComposedPlan, withheld: bool) -> str:
         )
     if plan.budget is not None and plan.budget.delta == 0:
         return NO_DELTA
+    if not plan.has_intervals:
+        return "doubly robust scores have none; learner=r (RLearner) has"
     if plan.known_propensity:
         return "it was fitted with second_stage.intervals=false; auto or true asks for the numbers they rest on"
     asked = replace(plan, intervals=True)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -21,6 +21,8 @@ CONSTANT, LINEAR, RICH = "constant", "linear", "additive"
 """What a plan asks of the effect: a constant, a linear function, or squares, products and waves beside it."""
 RESIDUAL_SCALE = 1 / 14
 """Residual scale that plans expect, in outcome ranges."""
+LEAST_SCALE = 1 / 200
+"""Least clip of residuals or scores, in outcome ranges."""
 QUANTILES = ("centre", "outcome scale", "residual scale")
 """Steps that find a private quantile."""
 
@@ -86,6 +88,11 @@ class ComposedPlan:
         (6, 'additive', 60, 0.74)
     """
 
+    score_scale: ClassVar[float] = 1.0
+    """Clip of the effect's residuals over the outcome's residual scale S, planned."""
+    has_intervals: ClassVar[bool] = True
+    """Whether such a plan may ask for what intervals rest on."""
+
     n: int
     budget: PrivacyBudget | None
     covariates: int
@@ -104,7 +111,10 @@ class ComposedPlan:
 
     def _check_budget(self) -> None:
         if self.budget is not None and self.budget.delta == 0:
-            raise InputError("delta = 0: no Gaussian event has it; take PurePlan, or give privacy.delta above 0")
+            raise InputError(
+                f"delta = 0: no Gaussian event of a {type(self).__name__} has it; give privacy.delta above 0, for "
+                "instance 1e-6, or use learner=r (RLearner), which has pure ones"
+            )
 
     @cached_property
     def mu(self) -> float:
@@ -132,6 +142,16 @@ class ComposedPlan:
     def interval_spread(self) -> float:
         """Clip of the mean's correction, in standard deviations of normal residuals."""
         return next(spread for size, spread in _SPREADS if self.size < size)
+
+    @property
+    def quantiles(self) -> tuple[str, ...]:
+        """Steps that find a private quantile."""
+        return () if self.binary else QUANTILES
+
+    @property
+    def effect_curvature(self) -> float:
+        """Planned mean curvature of the effect's features, over their energies."""
+        return _HEAD_WEIGHT
 
     @property
     def interval_reach(self) -> float:
@@ -197,7 +217,7 @@ class ComposedPlan:
         left = self._left(self.screens, self.kept)
         head = left * self._head_part
         shares = {
-            **({} if self.binary else dict.fromkeys(QUANTILES, quantile)),
+            **dict.fromkeys(self.quantiles, quantile),
             **({"screening": constants.screening_share} if self.screens else {}),
             "moments": constants.moment_share,
         }
@@ -219,8 +239,7 @@ class ComposedPlan:
         Args:
             two_levels: Whether each has two levels; None takes none.
         """
-        noise = self._unit_noise(self.shares.of("outcome"), 1.0, _PROPENSITY_CURVATURE if self.binary else None)
-        return self._regression(two_levels, self.constants.outcome_variance, noise)
+        return self._regression(two_levels, self.constants.outcome_variance, self._outcome_noise)
 
     def propensity(self, two_levels: Sequence[bool] | None = None) -> Regression:
         """Return the regression of the treatment; see ``outcome``."""
@@ -308,10 +327,10 @@ class ComposedPlan:
 
         Args:
             outcome_range: Of the domain.
-            scale: Residual scale S in outcome units, if anything public is known of it; None takes a fourteenth of the
-                range, which may be off by a factor of three.
+            scale: The effect's scale as released, in outcome units, if it is known; None takes a fourteenth of the
+                range for that of residuals, which may be off by a factor of three.
         """
-        return self.noise * (outcome_range * self.residual_scale if scale is None else scale)
+        return self.noise * self._in_outcome_units(outcome_range, scale)
 
     def planned_error(self, outcome_range: float, scale: float | None = None) -> float:
         """Return the error to expect of the effect, in outcome units; it falls as n and the budget grow; public.
@@ -322,7 +341,7 @@ class ComposedPlan:
             outcome_range: Of the domain.
             scale: As of ``planned_noise``.
         """
-        return self.expected_error * (outcome_range * self.residual_scale if scale is None else scale)
+        return self.expected_error * self._in_outcome_units(outcome_range, scale)
 
     @property
     def residual_scale(self) -> float:
@@ -353,7 +372,7 @@ class ComposedPlan:
         """Variance of the effect's estimates by noise, over that of one event of all that its step has."""
         return WANDERING
 
-    def constant(self) -> "ComposedPlan":
+    def constant(self) -> Self:
         """Return the same plan with the effect as one number."""
         return replace(self, constant_only=True)
 
@@ -373,7 +392,7 @@ class ComposedPlan:
         }
 
     @classmethod
-    def from_facts(cls, facts: Mapping[str, Any], n: int, domain: Domain) -> "ComposedPlan":
+    def from_facts(cls, facts: Mapping[str, Any], n: int, domain: Domain) -> Self:
         """Return the plan that a statement's facts describe.
 
         Args:
@@ -394,13 +413,21 @@ class ComposedPlan:
         )
 
     @classmethod
-    def of(cls, n: int, budget: PrivacyBudget | None, domain: Domain, **settings: Any) -> "ComposedPlan":
+    def of(cls, n: int, budget: PrivacyBudget | None, domain: Domain, **settings: Any) -> Self:
         """Return the plan for n records of a domain; settings: those of the class that are not the domain's."""
         known = domain.known_propensity is not None
         binary = domain.outcome_kind == "binary"
         return cls(
             n, budget, domain.dimension, overlap=domain.overlap, known_propensity=known, binary=binary, **settings
         )
+
+    def _in_outcome_units(self, outcome_range: float, scale: float | None) -> float:
+        """Return the residual scale S: planned, or by the effect's released one."""
+        return outcome_range * self.residual_scale if scale is None else scale / self.score_scale
+
+    @property
+    def _outcome_noise(self) -> float:
+        return self._unit_noise(self.shares.of("outcome"), 1.0, _PROPENSITY_CURVATURE if self.binary else None)
 
     @property
     def _head_part(self) -> float:
@@ -430,11 +457,7 @@ class ComposedPlan:
     def _left(self, screens: bool, k: int) -> float:
         """Return the share that is left for regressions on k covariates."""
         constants = self.constants
-        spent = (
-            len(QUANTILES) * self._quantile_share * (not self.binary)
-            + constants.moment_share
-            + constants.curvature_share
-        )
+        spent = len(self.quantiles) * self._quantile_share + constants.moment_share + constants.curvature_share
         spent += sum(constants.interval_shares) * self.intervals
         return 1 - spent - constants.screening_share * screens
 

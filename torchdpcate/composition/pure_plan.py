@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -39,6 +40,8 @@ class PurePlan(ComposedPlan):
         >>> [PurePlan(n, PrivacyBudget(1.0, 0.0), 6).rung for n in (300, 300_000)]
         ['constant', 'additive']
     """
+
+    has_intervals: ClassVar[bool] = False
 
     asked: tuple[str, ...] | None = field(default=None, repr=False, compare=False)
 
@@ -114,7 +117,7 @@ class PurePlan(ComposedPlan):
         """The steps that serve something at their shares."""
         screening = ("screening",) if self._kept < self.covariates else ()
         nuisances = ("outcome",) if self.known_propensity else ("outcome", "propensity")
-        scale = () if self.binary else QUANTILES
+        scale = self.quantiles
         steps = (*scale[:2], *screening, "moments", *nuisances, *scale[2:], "effect curvatures", "effect")
         while True:
             trial = replace(self, asked=steps)
@@ -142,8 +145,9 @@ class PurePlan(ComposedPlan):
         return min(max(wanted, _QUANTILE_SHARES[0]), _QUANTILE_SHARES[1])
 
     def _head_budget(self, k: int) -> float:
-        quantiles = 0.0 if self.binary else len(QUANTILES) * self._quantile_share
-        left = 1 - quantiles - _MOMENTS - _CURVATURES - _SCREENING * (k < self.covariates)
+        left = (
+            1 - len(self.quantiles) * self._quantile_share - _MOMENTS - _CURVATURES - _SCREENING * (k < self.covariates)
+        )
         parts = 1 - _PROPENSITY * self.known_propensity
         return self.epsilon * left * (1 - _OUTCOME - _PROPENSITY) / parts
 
@@ -168,11 +172,16 @@ class PurePlan(ComposedPlan):
         return super()._regression(two_levels, variance, noise, kinds if self._looks else "")
 
 
-def kind_of_plan(budget: PrivacyBudget | None) -> type[ComposedPlan]:
+def kind_of_plan(budget: PrivacyBudget | None, kind: type[ComposedPlan] | None = ComposedPlan) -> type[ComposedPlan]:
     """Return the kind of plan that a budget has: of pure events where delta is 0, else of Gaussian ones.
+
+    Args:
+        budget: Of the composition.
+        kind: The learner's, with Gaussian events; of others than ``ComposedPlan`` there are none by pure events.
 
     Example:
         >>> kind_of_plan(PrivacyBudget(1.0, 0.0)).__name__, kind_of_plan(None).__name__
         ('PurePlan', 'ComposedPlan')
     """
-    return ComposedPlan if budget is None or budget.delta > 0 else PurePlan
+    kind = kind or ComposedPlan
+    return PurePlan if kind is ComposedPlan and budget is not None and budget.delta == 0 else kind

@@ -59,28 +59,31 @@ class AdaptiveSecondStage:
         if self.intervals not in (True, False, "auto"):
             raise InputError(f"intervals = {self.intervals!r}: give true, false or auto")
 
-    def plan(self, n: int, budget: PrivacyBudget | None, domain: Domain) -> ComposedPlan:
+    def plan(
+        self, n: int, budget: PrivacyBudget | None, domain: Domain, kind: type[ComposedPlan] = ComposedPlan
+    ) -> ComposedPlan:
         """Return the public plan for n records of a domain.
 
         Args:
             n: Number of records.
             budget: Of all that the composition spends; None without privacy.
             domain: Public bounds.
+            kind: The learner's kind of plan.
 
         Raises:
             InputError: Intervals where they would not hold, or settings that delta = 0 does not have.
         """
         known = domain.known_propensity is not None
-        pure = budget is not None and budget.delta == 0
-        if pure:
+        if budget is not None and budget.delta == 0:
             self.learnt_by(budget)
-        plan = kind_of_plan(budget).of(
+        kind = kind_of_plan(budget, kind)
+        plan = kind.of(
             n,
             budget,
             domain,
             constant_only=self.constant_only,
             constants=self.constants,
-            intervals=known and not pure if self.intervals == "auto" else bool(self.intervals),
+            intervals=known and kind.has_intervals if self.intervals == "auto" else bool(self.intervals),
         )
         require_gate(plan, self.nuisance.by_features is not None)
         return plan

@@ -70,7 +70,7 @@ def private_standardisation(u: Tensor, steps: NoisySteps) -> Standardisation:
     :math:`d^2/4 + .65\, d^2 (2 - d)^2 \le 1` on [0, 2]. Without this step of the plan
     they stay as they are.
     """
-    if "moments" not in steps.shares.shares:
+    if steps.private and "moments" not in steps.shares.shares:
         none = torch.zeros(u.shape[1], dtype=torch.float64)
         return Standardisation(none, none + 1)
     return standardisation_by_sums(moment_sums(u), len(u), steps)
@@ -109,7 +109,7 @@ def private_curvatures(
         step: The step that pays.
         steps: Pays, and draws noise.
     """
-    if step not in steps.shares.shares:
+    if steps.private and step not in steps.shares.shares:
         return planned.diag()
     return curvatures_by_sums(curvature_sums(psi, weight, most), len(psi), planned, most, step, steps)
 

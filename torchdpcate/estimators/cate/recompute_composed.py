@@ -5,13 +5,15 @@ from collections.abc import Iterator
 
 import torch
 
+from torchdpcate.composition.arm_regressions import ScoreScales
+from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.interval_events import law_of
 from torchdpcate.composition.interval_gate import why_none
 from torchdpcate.composition.nuisance_noise import Covariates
-from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.pure_plan import kind_of_plan
-from torchdpcate.composition.records import LEAST_SCALE, propensity_bounds
-from torchdpcate.composition.regressions import HEAD_CURVATURE, effect_variances, shrunk
+from torchdpcate.composition.plan import LEAST_SCALE, ComposedPlan
+from torchdpcate.composition.pure_plan import PurePlan, kind_of_plan
+from torchdpcate.composition.records import propensity_bounds
+from torchdpcate.composition.regressions import effect_variances, shrunk
 from torchdpcate.composition.summaries import LEAST_VARIANCE
 from torchdpcate.estimators.cate.recompute import LEARNERS, is_learner
 from torchdpcate.estimators.recompute import CLOSE, same
@@ -21,6 +23,14 @@ from torchdpcate.release.effect_law import EffectLaw, NuisanceNumbers
 from torchdpcate.release.release import QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
 
+FORMULA = (
+    "Gaussian events on all records, mu^2 the sum of their shares; the effect's gradients have noise "
+    "2 S sqrt(steps) / mu_effect; composed_estimator section 3"
+)
+PURE_FORMULA = (
+    "pure events on all records, epsilon the sum of their shares; the effect's objective has K-norm noise of scale "
+    "2 S / (epsilon_effect - J); composed_estimator section 4"
+)
 RECORDS = "records"
 _SPENT = 1e-6  # how well shares of mu^2 must agree, relatively: events are a little less than their share
 _ROUGHLY = 2.0  # a noisy matrix may be this much larger than any without noise
@@ -41,11 +51,14 @@ def composed_problems(release: ComposedRelease | QueryRelease, mechanism: str) -
     """
     privacy = release.privacy
     learner = privacy.public["learner"]
-    if not is_learner(learner) or not LEARNERS[LEARNERS.class_names()[learner]].composes:
+    if not is_learner(learner) or LEARNERS[LEARNERS.class_names()[learner]].plans is None:
         yield f"its learner is called {learner}, which has no composition"
         return
     budget = PrivacyBudget(privacy.public["requested_epsilon"], privacy.public["requested_delta"])
-    plan = kind_of_plan(budget).from_facts(privacy.public, privacy.n, release.domain)
+    kind = kind_of_plan(budget, LEARNERS[LEARNERS.class_names()[learner]].plans)
+    plan = kind.from_facts(privacy.public, privacy.n, release.domain)
+    if privacy.formula != (PURE_FORMULA if isinstance(plan, PurePlan) else FORMULA):
+        yield "its formula is not that of its plan's events"
     facts = plan.facts()
     for name in facts:
         if privacy.public[name] != facts[name]:
@@ -97,9 +110,13 @@ def _summaries(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
     if not bool((standardisation.sd <= 1).all()):
         yield "a spread is larger than that of any covariate on [-1, 1]"
     y_range, levels = release.domain.outcome_range, plan.constants.quantile_levels
-    if plan.binary:
+    if plan.binary and not isinstance(plan, DoublyRobustPlan):
         if not same(release.scale, y_range):
             yield "its scale is not the range of a binary outcome"
+        return
+    if isinstance(plan, DoublyRobustPlan):
+        if not ScoreScales.of(release.domain).on_grid(release.scale, levels):
+            yield f"its scale {release.scale:.6g} is not on the grid of its quantile"
         return
     place = release.scale / (y_range / 2) * 2 ** (levels + 1)  # the middle of an interval that was halved
     odd = round(place) % 2 == 1 and 0 < round(place) < 2 ** (levels + 1) and same(place, round(place))
@@ -114,7 +131,7 @@ def _effect(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
     if release.basis.features != basis.features or not torch.allclose(release.basis.energies, basis.energies):
         yield "its features and energies are not those that its plan asks for"
         return
-    planned = HEAD_CURVATURE * basis.energies
+    planned = plan.effect_curvature * basis.energies
     if "effect curvatures" not in plan.shares.shares and not torch.allclose(curvatures, planned.diag()):
         yield "its curvatures are not those of its plan, which no step asked for"
         return
@@ -125,7 +142,7 @@ def _effect(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
         return
     variances = effect_variances(plan, curvatures, release.scale)
     estimates, spike = release.estimates, plan.constants.spike
-    needed = shrunk(regression, estimates, estimates, variances, release.scale, spike)
+    needed = shrunk(regression, estimates, estimates, variances, release.scale / plan.score_scale, spike)
     if not torch.allclose(release.theta, needed, rtol=1e-6, atol=1e-9 * release.scale):
         yield "its coefficients do not follow from its estimates, curvatures and scale"
 

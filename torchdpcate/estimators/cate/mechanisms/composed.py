@@ -5,22 +5,17 @@ from typing import ClassVar
 
 from torchdpcate.composition.interval_gate import why_none
 from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.pure_plan import PurePlan
 from torchdpcate.composition.records import ComposedFit
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.cate.mechanisms.base import Mechanism
-from torchdpcate.estimators.cate.recompute_composed import composed_problems
+from torchdpcate.estimators.cate.recompute_composed import FORMULA, PURE_FORMULA, composed_problems
 from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.composed_rule import ComposedRule
 from torchdpcate.release.release import QueryRelease, Release
 from torchdpcate.release.statement import PrivacyStatement
-
-_FORMULA = (
-    "events on all records: Gaussian ones, mu^2 the sum of their shares, the effect's gradients with noise 2 S "
-    "sqrt(steps) / mu_effect; with delta = 0 pure ones, epsilon the sum of their shares, the effect's objective with "
-    "K-norm noise; composed_estimator section 3"
-)
 
 
 class Composed(Mechanism):
@@ -36,7 +31,7 @@ class Composed(Mechanism):
     """
 
     name = "composed"
-    formula = _FORMULA
+    formula = FORMULA
     states: ClassVar[Stated] = Stated(
         Level.CERTIFIED,
         (ComposedRelease.kind, ComposedRule.kind, QueryRelease.kind),
@@ -54,11 +49,16 @@ class Composed(Mechanism):
                 "constants",
             )
         ),
-        formula=_FORMULA,
+        formula=FORMULA,
+        other_formula=PURE_FORMULA,
     )
     accepts = ()
     gaussian = True
     free = True
+
+    def of_events(self, plan: ComposedPlan) -> "Composed":
+        """Return the mechanism that statements name, whose formula is that of the plan's events."""
+        return PureComposed() if isinstance(plan, PurePlan) else self
 
     def make_release(
         self, fit: ComposedFit, plan: ComposedPlan, schema: TableSchema, privacy: PrivacyStatement
@@ -93,3 +93,10 @@ class Composed(Mechanism):
         assert isinstance(release, ComposedRelease | ComposedRule | QueryRelease)
         release = release.effect if isinstance(release, ComposedRule) else release
         yield from composed_problems(release, cls.name)
+
+
+class PureComposed(Composed):
+    """The same by pure events."""
+
+    formula = PURE_FORMULA
+    gaussian = False
