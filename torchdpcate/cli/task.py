@@ -64,6 +64,7 @@ class TaskSpec(ABC):
         heading: Heading of the table of all methods.
         note: What its columns are.
         settings: What distinguishes methods besides their mechanism, as a summary names it.
+        comparable: The family in whose tables its runs stand; None for its own.
         summarised: Further words of the command line that a summary has under keys of their own.
         measures: What runs are compared by.
         numbers: Further numbers of a summary that are listed.
@@ -78,6 +79,7 @@ class TaskSpec(ABC):
     heading: ClassVar[str]
     note: ClassVar[str]
     settings: ClassVar[tuple[str, ...]]
+    comparable: ClassVar["type[TaskSpec] | None"] = None
     summarised: ClassVar[tuple[str, ...]] = ()
     measures: ClassVar[tuple[Measure, ...]]
     numbers: ClassVar[tuple[str, ...]] = ()

@@ -8,10 +8,11 @@ import torch
 from torchdpcate.composition.interval_events import law_of
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.records import LEAST_SCALE, propensity_bounds
-from torchdpcate.composition.regressions import HEAD_CURVATURE, effect_variances, shrunk
+from torchdpcate.composition.regressions import HEAD_CURVATURE, effect_coefficients, effect_variances
 from torchdpcate.composition.summaries import LEAST_VARIANCE
-from torchdpcate.estimators.cate.recompute import LEARNERS, is_learner
+from torchdpcate.estimators.cate.recompute import LEARNERS
 from torchdpcate.estimators.recompute import CLOSE, same
+from torchdpcate.estimators.rules.recompute import RULE_LEARNERS
 from torchdpcate.privacy.events import DPSGDEvent, Event, GaussianEvent
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.release import QueryRelease
@@ -37,7 +38,7 @@ def composed_problems(release: ComposedRelease | QueryRelease, mechanism: str) -
     """
     privacy = release.privacy
     learner = privacy.public["learner"]
-    if not is_learner(learner) or not LEARNERS[LEARNERS.class_names()[learner]].composes:
+    if not _composes(learner):
         yield f"its learner is called {learner}, which has no composition"
         return
     plan = ComposedPlan.from_facts(privacy.public, privacy.n, release.domain)
@@ -54,6 +55,15 @@ def composed_problems(release: ComposedRelease | QueryRelease, mechanism: str) -
         yield "it holds noise scales, a kernel or nuisances, which no composition releases"
     elif not bool((release.answers.abs() <= release.domain.outcome_range).all()):
         yield "an answer is larger than the outcome's range"
+
+
+def _composes(learner: object) -> bool:
+    """Whether a learner of effects, or of rules, that statements call so has a composition."""
+    for learners in (LEARNERS, RULE_LEARNERS):
+        names = learners.class_names()
+        if isinstance(learner, str) and learner in names:
+            return bool(getattr(learners[names[learner]], "composes", False))
+    return False
 
 
 def _charges(privacy: PrivacyStatement, plan: ComposedPlan, mechanism: str) -> Iterator[str]:
@@ -123,8 +133,7 @@ def _effect(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
         yield "its curvatures are outside what its plan allows"
         return
     variances = effect_variances(plan, curvatures, release.scale)
-    estimates, spike = release.estimates, plan.constants.spike
-    needed = shrunk(regression, estimates, estimates, variances, release.scale, spike)
+    needed = effect_coefficients(plan, regression, release.estimates, variances, release.scale)
     if not torch.allclose(release.theta, needed, rtol=1e-6, atol=1e-9 * release.scale):
         yield "its coefficients do not follow from its estimates, curvatures and scale"
 

@@ -52,6 +52,7 @@ class Composed(Mechanism):
                 "constants",
             )
         ),
+        frozenset(("target",)),
         formula=_FORMULA,
     )
     accepts = ()
