@@ -86,14 +86,16 @@ def test_counts_move_by_their_sensitivity_and_no_more() -> None:
     low, high = overlaps(BOUNDS)
 
     def statistic(of: EffectRecords) -> Tensor:
-        found = private_counts(of, torch.zeros(3).double(), 1.0, BOUNDS, EXACT)
-        return torch.cat([found[:2], (found[2:] - low) / (high - low)])
+        kappa, pull, h = private_counts(of, torch.zeros(3).double(), 1.0, BOUNDS, EXACT)
+        return torch.stack([kappa * h / 0.7**2, pull, (h - low) / (high - low)])
 
     assert moved(statistic) <= counts_sensitivity(BOUNDS) == pytest.approx(math.sqrt(3))
     psi, pi = torch.ones(1, 3).double(), torch.tensor([0.5]).double()
-    inside = records(psi, torch.zeros(1).double(), pi, pi)
+    inside = records(psi, torch.zeros(1).double(), torch.ones(1).double(), torch.tensor([0.3]).double())
     outside = records(psi, torch.tensor([9.0]).double(), torch.ones(1).double(), torch.tensor([0.3]).double())
-    assert float((statistic(inside) - statistic(outside)).norm()) == pytest.approx(math.sqrt(3), rel=0.01)
+    assert float((statistic(inside) - statistic(outside))[:2].norm()) == pytest.approx(math.sqrt(2))
+    balanced = records(psi, torch.zeros(1).double(), pi, pi)
+    assert float((statistic(balanced) - statistic(outside))[1:].norm()) == pytest.approx(math.sqrt(2), rel=0.01)
 
 
 def test_one_propensity_leaves_two_counts() -> None:
@@ -101,7 +103,8 @@ def test_one_propensity_leaves_two_counts() -> None:
     found = private_counts(of, torch.zeros(3).double(), 1.0, (0.4, 0.4), EXACT)
     assert found[2] == pytest.approx(0.24)
     assert counts_sensitivity((0.4, 0.4)) == pytest.approx(math.sqrt(2))
-    assert found[0] == pytest.approx((of.residual.abs() < 1).double().mean().item())
+    inside = (of.residual.abs() < 1) * of.treatment.square()
+    assert found[0] == pytest.approx((inside.mean() / 0.24).item())
 
 
 def test_the_correction_moves_by_one_and_no_more() -> None:

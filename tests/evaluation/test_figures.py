@@ -12,7 +12,15 @@ from tests.faults.mutations import examples, json_faults
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.comparison import budget_figure, curves_figure
 from torchdpcate.evaluation.curves import EffectCurves
-from torchdpcate.evaluation.figures import INTERVAL, effect_figure, rule_figure, save_figure
+from torchdpcate.evaluation.figures import (
+    FEW,
+    INTERVAL,
+    EffectPanel,
+    effect_figure,
+    effect_panels,
+    rule_figure,
+    save_figure,
+)
 
 GRID = np.linspace(0, 1, 5)
 
@@ -31,6 +39,12 @@ def test_effect_figure_draws_the_release_and_its_band():
 def test_effect_figure_says_what_its_interval_holds():
     axes = effect_figure(GRID, GRID, np.stack([GRID, GRID], 1), covariate="age", holds=INTERVAL).axes[0]
     assert "95% confidence interval of the effect's best linear" in axes.get_legend().get_texts()[1].get_text()
+
+
+def test_effect_figure_prints_what_its_interval_rests_on():
+    band = np.stack([GRID, GRID], 1)
+    figure = effect_figure(GRID, GRID, band, covariate="age", holds=INTERVAL, holds_if="it was a trial")
+    assert figure.get_supxlabel() == "intervals hold it if it was a trial"
 
 
 def test_a_figure_with_nonprivate_curves_says_curator_only():
@@ -202,3 +216,18 @@ def test_saving_writes_one_png(tmp_path):
     save_figure(effect_figure(GRID, GRID, None, covariate="x"), tmp_path / "f.png")
     assert (tmp_path / "f.png").read_bytes().startswith(b"\x89PNG")
     assert [p.name for p in tmp_path.iterdir()] == ["f.png"]
+
+
+def test_panels_share_a_claim_and_mark_where_records_are_few():
+    bars = np.array([[0.0, 1.0], [0.5, 1.5]])
+    points = EffectPanel("sex", np.arange(2.0), np.array([0.5, 1.0]), bars, levels=("f", "m"), place="there")
+    curve = EffectPanel("age", GRID, GRID, place="there", common=(0.0, 0.5))
+    figure = effect_panels([points, curve], claim="claim", holds=INTERVAL)
+    first, second = figure.axes
+    assert [text.get_text() for text in first.get_xticklabels()] == ["f", "m"]
+    np.testing.assert_array_equal([s[:, 1] for s in first.collections[0].get_segments()], bars)
+    (few,) = [patch for patch in second.patches if patch.get_label() == FEW]
+    assert (few.get_x(), few.get_x() + few.get_width()) == (0.5, 1.0)
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == ["released", f"95% {INTERVAL}", FEW]
+    assert figure.legends[0].get_title().get_text() == "(other covariates there)"

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from tests.verify import forgeries as forge
-from torchdpcate.cli.run import write_release
 from torchdpcate.composition.noisy_newton import NoisyNewton
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
@@ -17,7 +16,6 @@ from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.composed_rule import ComposedRule
-from torchdpcate.release.digest import write_sums
 from torchdpcate.verify.file import verify_release
 
 N, BUDGET = 600, PrivacyBudget(4.0, 1e-5)
@@ -68,16 +66,7 @@ MADE = {
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """Return the path of a release of a kind, in a folder as a run writes it; made once."""
-    folder, paths = tmp_path_factory.mktemp("composed"), {}
-
-    def path(kind):
-        if kind not in paths:
-            paths[kind] = folder / kind / "release.safetensors"
-            write_release(MADE[kind](), folder / kind)
-            write_sums(folder / kind)
-        return paths[kind]
-
-    return path
+    return forge.written(MADE, tmp_path_factory.mktemp("composed"))
 
 
 @pytest.mark.parametrize("kind", MADE)

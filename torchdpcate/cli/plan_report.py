@@ -84,7 +84,9 @@ class PlanReport:
             precision is not None,
             least_records(lambda n: value(n, budget.epsilon), wanted, n) if here.known else None,
             least_epsilon(lambda epsilon: value(n, epsilon), wanted, budget.epsilon) if here.known else None,
-            planned_targets(task.study.schema, n, budget) if len(task.study.schema.actions) == 2 else [],
+            planned_targets(task.study.schema, n, budget, task.residual_scale)
+            if len(task.study.schema.actions) == 2
+            else [],
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import yaml
 from hydra.utils import get_class, instantiate
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from torchdpcate.cli.groups import all_tasks
 from torchdpcate.cli.words import choices
@@ -150,6 +150,14 @@ class TaskSpec(ABC):
             n: Number of records.
         """
         return learner.expected_noise(n)
+
+    @property
+    def residual_scale(self) -> float | None:
+        """What the user knows publicly of the outcome's residuals, in outcome units, for plans; None for nothing."""
+        from torchdpcate.data.domain import to_number
+
+        given = OmegaConf.select(self.config, "plan.residual_scale")
+        return None if given is None else to_number("plan.residual_scale", given)
 
     def size(self) -> int:
         """Return more numbers than the release can hold, as far as is known: asked before the fit, and after it."""

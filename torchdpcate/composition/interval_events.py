@@ -14,10 +14,11 @@ from torchdpcate.composition.intervals import (
     reach,
 )
 from torchdpcate.composition.linear_fit import Solution
+from torchdpcate.composition.nuisance_noise import Covariates, nuisance_noise, with_nuisances
 from torchdpcate.composition.plan import AVERAGE, CORRECTION, COUNTS, MATRIX, ComposedPlan
 from torchdpcate.composition.steps import NoisySteps, summation_error
 from torchdpcate.features.weighted_basis import WeightedBasis
-from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers
+from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, NuisanceNumbers
 
 _SQUARES = 0.65  # of mu^2 for the squares, at no cost beside the sum: see private_correction
 
@@ -118,9 +119,15 @@ def private_matrix(records: EffectRecords, bounds: tuple[float, float], norm: fl
 def private_counts(
     records: EffectRecords, theta: Tensor, scale: float, bounds: tuple[float, float], steps: NoisySteps
 ) -> Tensor:
-    r"""Return the means of 1{|r| < S}, of ((a - pi) / max(pi, 1 - pi))^2 clip(r / S)^2, and of h, [3].
+    r"""Return kappa, the mean of ((a - pi) / max(pi, 1 - pi))^2 clip(r / S)^2, and that of h, [3].
 
-    One event: the first two lie in [0, 1], hence sensitivity :math:`\sqrt2`, and :math:`\sqrt3` with h scaled by its
+    kappa is the share of residuals that are not clipped, in the weights of the regression's curvature: where clips take
+    more of one arm, that arm counts by how much it moves the effect,
+
+    .. math:: \kappa = \frac{\zeta^2}{\bar h} \cdot \frac1n \sum_i \frac{(a_i - \pi_i)^2}{\zeta^2} 1\{|r_i| < S\},
+        \qquad \zeta = \max |a - \pi|.
+
+    One event: what is summed lies in [0, 1], hence sensitivity :math:`\sqrt2`, and :math:`\sqrt3` with h scaled by its
     public range, which is left out where the propensity is one number.
 
     Args:
@@ -132,14 +139,26 @@ def private_counts(
     """
     r = records.rest(theta)
     low, high = overlaps(bounds)
+    most = farthest(bounds) ** 2
+    inside = (r.abs() < scale) * records.treatment.square() / most
     pulls = (records.treatment / records.largest * (r / scale).clamp(-1, 1)).square()
-    values = [(r.abs() < scale).double(), pulls]
+    values = [inside, pulls]
     if high > low:
         values.append((records.overlap - low) / (high - low))
     n, sums = len(r), torch.stack([value.sum() for value in values])
     noisy = steps.release(COUNTS, sums, counts_sensitivity(bounds) + 3 * summation_error(n, 1.0)) / n
     h = low + (high - low) * noisy[2] if high > low else noisy.new_tensor(low)
-    return torch.stack([noisy[0], noisy[1], h])
+    return torch.stack([noisy[0] * most / h.clamp(low, high), noisy[1], h])
+
+
+def farthest(bounds: tuple[float, float]) -> float:
+    """Return the largest |a - pi| of propensities within bounds.
+
+    Example:
+        >>> farthest((0.3, 0.6))
+        0.7
+    """
+    return max(bounds[1], 1 - bounds[0])
 
 
 def counts_sensitivity(bounds: tuple[float, float]) -> float:
@@ -193,8 +212,12 @@ def private_effect_law(
     outcome_range: float,
     plan: ComposedPlan,
     steps: NoisySteps,
-) -> tuple[EffectLaw, IntervalNumbers]:
+    covariates: Covariates,
+    nuisances: NuisanceNumbers | None,
+) -> tuple[EffectLaw | None, IntervalNumbers]:
     """Run the interval steps of a plan, and return the law that intervals rest on, with what it was made of.
+
+    There is no law where the noise of an estimated propensity, by what was released of it, is beyond the gate.
 
     Args:
         records: The regression at the records.
@@ -205,6 +228,8 @@ def private_effect_law(
         outcome_range: Of the domain.
         plan: The public plan.
         steps: Pays, and draws noise.
+        covariates: Those in use.
+        nuisances: What the nuisances released; None where the propensity is known.
     """
     facts = interval_plan(basis, scale, bounds, plan)
     norm = plan.constants.interval_norm
@@ -212,10 +237,10 @@ def private_effect_law(
     counts = private_counts(records, solution.coefficients, scale, bounds, steps)
     found: Estimates = estimates(solution.point, solution.gradient, matrix, counts, facts)
     correction = private_correction(records, found.t, facts.spread, facts.treatment, steps)
-    bound = reach(found.t, facts, plan.constants.interval_reach, outcome_range)
+    bound = reach(found.t, facts, plan.interval_reach, outcome_range)
     average = private_average(records, found.t, bound, facts.overlaps[1], steps)
-    numbers = IntervalNumbers(solution.point, solution.gradient, matrix, counts, correction, average)
-    return effect_law(found, correction, average, bound, facts), numbers
+    numbers = IntervalNumbers(solution.point, solution.gradient, matrix, counts, correction, average, nuisances)
+    return _law(found, numbers, bound, facts, plan, covariates), numbers
 
 
 def law_of(
@@ -225,18 +250,33 @@ def law_of(
     bounds: tuple[float, float],
     outcome_range: float,
     plan: ComposedPlan,
-) -> EffectLaw:
+    covariates: Covariates,
+) -> EffectLaw | None:
     """Return the law that released numbers make; see ``private_effect_law``."""
     facts = interval_plan(basis, scale, bounds, plan)
     found = estimates(numbers.point, numbers.gradient, numbers.matrix, numbers.counts, facts)
-    bound = reach(found.t, facts, plan.constants.interval_reach, outcome_range)
-    return effect_law(found, numbers.correction, numbers.average, bound, facts)
+    bound = reach(found.t, facts, plan.interval_reach, outcome_range)
+    return _law(found, numbers, bound, facts, plan, covariates)
+
+
+def _law(
+    found: Estimates,
+    numbers: IntervalNumbers,
+    bound: float,
+    facts: IntervalPlan,
+    plan: ComposedPlan,
+    covariates: Covariates,
+) -> EffectLaw | None:
+    law = effect_law(found, numbers.correction, numbers.average, bound, facts)
+    if numbers.nuisances is None:
+        return law
+    return with_nuisances(law, found, nuisance_noise(numbers.nuisances, plan, facts.basis, covariates))
 
 
 def interval_plan(basis: WeightedBasis, scale: float, bounds: tuple[float, float], plan: ComposedPlan) -> IntervalPlan:
     """Return the public facts of the interval steps; see ``private_effect_law``."""
     constants, least = plan.constants, overlaps(bounds)
-    weight, largest = sum(lesser(bounds)) / 2, max(bounds[1], 1 - bounds[0])
+    weight, largest = sum(lesser(bounds)) / 2, farthest(bounds)
 
     def noise(step: str, sensitivity: float) -> float:
         return sensitivity / plan.shares.of(step)  # without privacy over infinity

@@ -44,10 +44,39 @@ class LinearFit(ABC):
         scores = self.predictors @ theta.to(self.predictors.device)
         return self.predictors.T @ (self.weights * self.pulls(scores))
 
-    def hessian(self, theta: Tensor) -> Tensor:
-        """Return the sum's Hessian, [p, p]; see ``curvatures``."""
-        scores = self.predictors @ theta.to(self.predictors.device)
-        return self.predictors.T @ ((self.weights * self.curvatures(scores))[:, None] * self.predictors)
+    def hessian(self, theta: Tensor, before: "Curvature | None" = None) -> "Curvature":
+        """Return the sum's Hessian at theta [p]; see ``curvatures``.
+
+        Args:
+            theta: Where.
+            before: At another theta: only records whose curvature differs are then looked at, if they are few.
+        """
+        each = self.weights * self.curvatures(self.predictors @ theta.to(self.predictors.device))
+        if before is None:
+            return Curvature(each, self._weighted(each))
+        changed = torch.nonzero(each != before.each).flatten()
+        if len(changed) > len(each) / 4:
+            return Curvature(each, self._weighted(each))
+        difference = self._weighted((each - before.each)[changed], changed)
+        return Curvature(each, before.matrix + difference)
+
+    def _weighted(self, each: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Return the sum of each g g' over records, or over some rows of them, symmetric [p, p]."""
+        g = self.predictors if rows is None else self.predictors[rows]
+        found = g.T @ (each[:, None] * g)
+        return (found + found.T) / 2
+
+
+class Curvature(NamedTuple):
+    """A Hessian, and the records' part in it.
+
+    Attributes:
+        each: Second derivatives times weights, [n].
+        matrix: The Hessian, [p, p].
+    """
+
+    each: Tensor
+    matrix: Tensor
 
 
 class HuberFit(LinearFit):

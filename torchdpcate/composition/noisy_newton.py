@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.linear_fit import FitPlan, LinearFit, Solution, Solver
+from torchdpcate.composition.linear_fit import Curvature, FitPlan, LinearFit, Solution, Solver
 from torchdpcate.composition.newton_points import NewtonPoints
 from torchdpcate.composition.steps import NoisySteps, summation_error
 
@@ -70,10 +70,12 @@ def exact_solution(fit: LinearFit, ridge: Tensor) -> Solution:
 def solved(fit: LinearFit, ridge: Tensor) -> Tensor:
     """Return the minimiser without noise, by damped Newton steps; of the curator's own fits alone."""
     theta = torch.zeros(fit.predictors.shape[1], dtype=torch.float64)
+    curvature: Curvature | None = None
     for k in range(_EXACT):
         gradient = fit.gradient(theta).cpu() + ridge * theta
-        hessian = fit.hessian(theta).cpu()
-        hessian = (hessian + hessian.T) / 2 + (ridge + 1e-9 * (1 + hessian.diagonal().mean())).diag()
+        curvature = fit.hessian(theta, curvature)
+        hessian = curvature.matrix.cpu()
+        hessian = hessian + (ridge + 1e-9 * (1 + hessian.diagonal().mean())).diag()
         step = torch.linalg.solve(hessian, gradient)
         theta = theta - step * (1.0 if k > 5 else 0.5)
         if float(step.norm()) < 1e-9 * (1 + float(theta.norm())):

@@ -24,7 +24,8 @@ Shrink = Callable[[Tensor], Tensor]
 """From released coefficients [p] to those that are used, [p]."""
 
 
-def _as_they_are(theta: Tensor) -> Tensor:
+def as_they_are(theta: Tensor) -> Tensor:
+    """Return coefficients as they were released."""
     return theta
 
 
@@ -33,7 +34,7 @@ class ComposedNuisance(ABC):
 
     @abstractmethod
     def scores(
-        self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = _as_they_are
+        self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = as_they_are
     ) -> Tensor:
         """Return predictors of the records, [n], the curator's; their steps are paid for.
 
@@ -62,6 +63,11 @@ class ComposedNuisance(ABC):
         return self
 
     @property
+    def by_features(self) -> "Additive | None":
+        """What learns both regressions by the plan's features alone, whose noise follows from released numbers."""
+        return None
+
+    @property
     def parts(self) -> tuple[object, ...]:
         """What it is made of, itself among it: guarantees rest on the classes of all of it."""
         return (self,)
@@ -79,10 +85,19 @@ class Additive(ComposedNuisance):
     solver: Solver = field(default_factory=LightningFit)
 
     def scores(
-        self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = _as_they_are
+        self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = as_they_are
     ) -> Tensor:
         """See ``ComposedNuisance``."""
-        return fit.predictors @ shrink(self.solver.solve(fit, plan, steps)).to(fit.predictors.device)
+        return fit.predictors @ self.coefficients(fit, plan, steps, shrink).to(fit.predictors.device)
+
+    def coefficients(self, fit: LinearFit, plan: FitPlan, steps: NoisySteps, shrink: Shrink = as_they_are) -> Tensor:
+        """Return the features' coefficients, [p], paid for; arguments are those of ``scores``."""
+        return shrink(self.solver.solve(fit, plan, steps))
+
+    @property
+    def by_features(self) -> "Additive | None":
+        """See ``ComposedNuisance``; not of subclasses, which may learn otherwise."""
+        return self if type(self) is Additive else None
 
     def trained_by(self, trainer: "Callable[..., Trainer]") -> "Additive":
         """See ``ComposedNuisance``."""
@@ -150,7 +165,7 @@ class WideAndDeep(ComposedNuisance):
         return cls(config.width, share=_ALONE, features=False)
 
     def scores(
-        self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = _as_they_are
+        self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = as_they_are
     ) -> Tensor:
         """See ``ComposedNuisance``; ``shrink`` is for features alone."""
         if not steps.private:
@@ -201,12 +216,17 @@ class Auto(ComposedNuisance):
         return replace(self, additive=self.additive.trained_by(trainer), deep=self.deep.trained_by(trainer))
 
     @property
+    def by_features(self) -> "Additive | None":
+        """See ``ComposedNuisance``."""
+        return self.additive.by_features
+
+    @property
     def parts(self) -> tuple[object, ...]:
         """See ``ComposedNuisance``."""
         return self, *self.additive.parts, *self.deep.parts
 
     def scores(
-        self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = _as_they_are
+        self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = as_they_are
     ) -> Tensor:
         """See ``ComposedNuisance``: by features alone, where nobody asked which."""
         return self.additive.scores(fit, plan, z, steps, shrink)

@@ -20,12 +20,11 @@ from torchdpcate.privacy.budget import PrivacyBudget
 EFFECT, RULE = "effect", "rule"
 """What an effect is asked for: its values, or its sign."""
 CONSTANT, LINEAR, RICH = "constant", "linear", "additive"
+"""What a plan asks of the effect: a constant, a linear function, or squares, products and waves beside it."""
 RESIDUAL_SCALE = 1 / 14
 """Residual scale that plans expect, in outcome ranges."""
 QUANTILES = ("centre", "outcome scale", "residual scale")
 """Steps that find a private quantile."""
-RUNGS = (CONSTANT, LINEAR, RICH)
-"""What a plan asks of the effect: a constant, a linear function, or squares, products and waves beside it."""
 
 MATRIX, COUNTS, CORRECTION, AVERAGE = (f"interval {name}" for name in ("matrix", "counts", "correction", "average"))
 """Steps that intervals take."""
@@ -37,6 +36,10 @@ _SPREADS = ((800.0, 4.0), (3_000.0, 5.0), (10_000.0, 6.0), (math.inf, 8.0))
 _INSIDE = 0.04  # residuals within the clip beyond its quantile, which is that of the residuals before
 _SAMPLING, _SAMPLING_BINARY = 0.6, 0.2  # variance of a record's clipped residual, in squared scales
 NUISANCES = 1.3  # noise of the effect over that of its own steps
+LOGIT_PRIOR, LOGIT_CONSTANT = 3.0, 4.0
+"""Prior variance of a logit's features over the planned one, by their weak ridge, and that of its constant."""
+WANDERING = 1.1
+"""Variance of what is released over that of the late steps' noise: the warm steps' share is lost."""
 _HEAD_WEIGHT = 0.3  # mean of min(pi, 1 - pi), planned
 _PROPENSITY_CURVATURE = 0.2
 
@@ -140,6 +143,11 @@ class ComposedPlan:
         return next(spread for size, spread in _SPREADS if self.size < size)
 
     @property
+    def interval_reach(self) -> float:
+        """Clip of the effect in the average, in its planned standard deviations: wider where noise is small."""
+        return self.constants.interval_reach * self.interval_spread / _SPREADS[0][1]
+
+    @property
     def sampling(self) -> float:
         """Planned variance of a record's clipped residual, in squared scales."""
         return _SAMPLING_BINARY if self.binary else _SAMPLING
@@ -223,6 +231,27 @@ class ComposedPlan:
         """Return the regression of the treatment; see ``outcome``."""
         noise = self._unit_noise(self.shares.of("propensity"), 1.0, _PROPENSITY_CURVATURE)
         return self._regression(two_levels, self.constants.propensity_variance, noise)
+
+    @property
+    def estimates_propensity(self) -> bool:
+        """Whether intervals are asked for beside a propensity that is estimated."""
+        return self.intervals and not self.known_propensity
+
+    @cached_property
+    def propensity_noise(self) -> float:
+        r"""Root mean squared noise and sampling error to expect of the estimated propensity; public.
+
+        .. math:: 0.2\, \Big(\sum_j \frac{v_j}{(1 + v_j / g_j)^2}\Big)^{1/2}, \quad
+            v_j = \frac{1.1\,\sigma^2}{e_j} + \frac{5}{n}
+
+        over the features of its regression, g_j their prior variances by its ridge.
+        """
+        regression = self.propensity()
+        variance = WANDERING * regression.noise / regression.basis.energies + 1 / (_PROPENSITY_CURVATURE * self.n)
+        if self.budget is None:  # where sampling is what features are held against, and counted
+            variance = variance.new_full(variance.shape, 1 / (_PROPENSITY_CURVATURE * self.n))
+        prior = torch.cat([variance.new_tensor([LOGIT_CONSTANT]), LOGIT_PRIOR * regression.prior])
+        return _PROPENSITY_CURVATURE * math.sqrt(float((variance / (1 + variance / prior).square()).sum()))
 
     def effect(self, two_levels: Sequence[bool] | None = None) -> Regression:
         """Return that of the effect; see ``outcome``.

@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from torchdpcate.composition.interval_events import EffectRecords, private_effect_law
 from torchdpcate.composition.linear_fit import Solver
+from torchdpcate.composition.nuisance_noise import Covariates
 from torchdpcate.composition.nuisances import ComposedNuisance
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.regressions import FittedEffect, Regressions
+from torchdpcate.composition.regressions import FittedEffect, FittedNuisance, Regressions
 from torchdpcate.composition.screening import private_screening
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import private_quantile, private_standardisation
@@ -17,7 +19,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.features.standardisation import Standardisation
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers
+from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, NuisanceNumbers
 
 LEAST_SCALE = 1 / 200  # of a residual scale, in outcome ranges
 
@@ -32,7 +34,8 @@ class ComposedFit:
         effect: The effect's regression.
         outcome: m at the records, [n]; the curator's.
         propensity: pi at the records, [n]; the curator's.
-        law: What intervals rest on; None where the plan does not ask for them.
+        law: What intervals rest on; None where the plan does not ask for them, or the released noise of an estimated
+            propensity is beyond their gate.
         numbers: What the law was made of.
     """
 
@@ -91,8 +94,11 @@ def fit_composition(
     standardisation = private_standardisation(u, steps)
     z = standardisation(u)
     regressions = Regressions(plan, steps, tuple(two_levels), solver, nuisance)
-    outcome = (centre + regressions.outcome(z, y, scale)).clamp(domain.outcome_low, domain.outcome_high)
-    pi = regressions.propensity(z, a) if known is None else known
+    mean = regressions.outcome(z, y, scale)
+    outcome = (centre + mean.values).clamp(domain.outcome_low, domain.outcome_high)
+    estimated = regressions.propensity(z, a) if known is None else None
+    pi = estimated.values if estimated is not None else known
+    assert pi is not None
     residual = records.y - outcome
     s = y_range if plan.binary else residual_scale(residual, "residual scale")
     effect = regressions.effect(z, residual, a - pi, pi, s)
@@ -100,10 +106,28 @@ def fit_composition(
     if plan.intervals:
         at = EffectRecords(effect.regression.basis(z), residual, a - pi, pi)
         bounds = propensity_bounds(domain)
+        covariates = Covariates(standardisation, regressions.two_levels)
+        before = None if estimated is None else _nuisance_numbers(estimated, mean, scale)
         law, numbers = private_effect_law(
-            at, effect.regression.basis, effect.solution, s, bounds, domain.outcome_range, plan, steps
+            at,
+            effect.regression.basis,
+            effect.solution,
+            s,
+            bounds,
+            domain.outcome_range,
+            plan,
+            steps,
+            covariates,
+            before,
         )
     return ComposedFit(columns, standardisation, effect, outcome, pi, law, numbers)
+
+
+def _nuisance_numbers(propensity: FittedNuisance, outcome: FittedNuisance, scale: float) -> NuisanceNumbers:
+    """Return what two regressions by features released."""
+    assert propensity.coefficients is not None
+    at = torch.tensor([scale], dtype=torch.float64)
+    return NuisanceNumbers(propensity.coefficients, propensity.curvatures, outcome.curvatures, at)
 
 
 def propensity_bounds(domain: Domain) -> tuple[float, float]:

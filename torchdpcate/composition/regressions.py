@@ -7,21 +7,34 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LogisticFit, Solution, Solver
+from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LinearFit, LogisticFit, Solution, Solver
 from torchdpcate.composition.noisy_newton import NoisyNewton
-from torchdpcate.composition.nuisances import Additive, ComposedNuisance
-from torchdpcate.composition.plan import ComposedPlan, Regression
+from torchdpcate.composition.nuisances import Additive, ComposedNuisance, Shrink, as_they_are
+from torchdpcate.composition.plan import LOGIT_CONSTANT, LOGIT_PRIOR, WANDERING, ComposedPlan, Regression
 from torchdpcate.composition.shrinkage import EmpiricalBayes
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import private_curvatures
 
 _TYPICAL = 0.95  # of a feature's mean square times 1/|psi|, in energies
 HEAD_CURVATURE = 0.3
-_INTERCEPT = 2.0  # prior standard deviation of the logit's constant
-_OUTCOME_PRIOR, _PROPENSITY_PRIOR, _EFFECT_PRIOR = 2.0, 3.0, 4.0  # variances over planned ones: weak ridges
+_OUTCOME_PRIOR, _EFFECT_PRIOR = 2.0, 4.0  # variances over planned ones: weak ridges
 _CLIPPED, _LOGISTIC = 0.5, 0.2  # variance of a record's pull, in squared bounds
 _INTERVAL_RIDGE = 0.1  # of the effect's ridge: intervals undo it to first order alone
-_WANDERING = 1.1  # variance of what is released over that of the late steps' noise: the warm steps' share is lost
+
+
+@dataclass(frozen=True, eq=False)
+class FittedNuisance:
+    """One nuisance's regression.
+
+    Attributes:
+        values: At the records, [n]; the curator's.
+        curvatures: Released mean curvatures of its features, [1 + p, 1 + p].
+        coefficients: Of its features, paid for, [1 + p]; None where there is a hidden layer.
+    """
+
+    values: Tensor
+    curvatures: Tensor
+    coefficients: Tensor | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,8 +80,8 @@ class Regressions:
     solver: Solver = field(default_factory=NoisyNewton)
     nuisance: ComposedNuisance | None = None
 
-    def outcome(self, z: Tensor, y: Tensor, scale: float) -> Tensor:
-        """Return m(x) = E[Y | x] at the records, [n], the curator's.
+    def outcome(self, z: Tensor, y: Tensor, scale: float) -> FittedNuisance:
+        """Return m(x) = E[Y | x] about the released centre.
 
         Args:
             z: Standardised covariates [n, k].
@@ -78,24 +91,25 @@ class Regressions:
         regression = self.plan.outcome(self.two_levels)
         psi = regression.basis(z)
         weight = 1 / psi.norm(dim=1)
-        d = private_curvatures(psi, weight, planned_curvatures(regression), 1.0, "outcome curvatures", self.steps)
-        learnt = self._learnt("outcome")
+        d = self._nuisance_curvatures("outcome", regression, psi, weight)
         if self.plan.binary:  # y is -1/2 or 1/2 of the range, which is the scale
             asked, shrink = self.logistic_plan("outcome", regression, d)
             fit = LogisticFit(psi, weight, (y / scale + 0.5).clamp(0, 1), 1.0)
-            return scale * (torch.sigmoid(learnt.scores(fit, asked, z, self.steps, shrink)) - 0.5)
-        return learnt.scores(HuberFit(psi, weight, y, scale), self.outcome_plan(regression, d, scale), z, self.steps)
+            scores, theta = self._scores("outcome", fit, asked, z, shrink)
+            return FittedNuisance(scale * (torch.sigmoid(scores) - 0.5), d, theta)
+        asked = self.outcome_plan(regression, d, scale)
+        scores, theta = self._scores("outcome", HuberFit(psi, weight, y, scale), asked, z)
+        return FittedNuisance(scores, d, theta)
 
-    def propensity(self, z: Tensor, a: Tensor) -> Tensor:
-        """Return pi(x) at the records, [n], within the overlap; the curator's."""
+    def propensity(self, z: Tensor, a: Tensor) -> FittedNuisance:
+        """Return pi(x), within the overlap."""
         regression, plan = self.plan.propensity(self.two_levels), self.plan
         psi = regression.basis(z)
         weight = 1 / psi.norm(dim=1)
-        d = private_curvatures(psi, weight, planned_curvatures(regression), 1.0, "propensity curvatures", self.steps)
+        d = self._nuisance_curvatures("propensity", regression, psi, weight)
         asked, shrink = self.logistic_plan("propensity", regression, d)
-        fit = LogisticFit(psi, weight, a, 1.0)
-        pi = torch.sigmoid(self._learnt("propensity").scores(fit, asked, z, self.steps, shrink))
-        return pi.clamp(plan.overlap, 1 - plan.overlap)
+        scores, theta = self._scores("propensity", LogisticFit(psi, weight, a, 1.0), asked, z, shrink)
+        return FittedNuisance(torch.sigmoid(scores).clamp(plan.overlap, 1 - plan.overlap), d, theta)
 
     def effect(self, z: Tensor, residual: Tensor, treatment: Tensor, pi: Tensor, scale: float) -> FittedEffect:
         """Return the effect's regression.
@@ -120,7 +134,7 @@ class Regressions:
         """Return how the outcome regression is asked for, of released curvatures [1 + p, 1 + p] and scale."""
         plan, d = self.plan, curvatures.diagonal()
         noise, curvature = self.steps.scale("outcome", 2 * scale), plan.inside * plan.n
-        prior = _prior(regression, _OUTCOME_PRIOR * scale**2, math.inf)
+        prior = weak_prior(regression, "outcome", scale)
         ridge = (noise**2 + _CLIPPED * plan.n * d * scale**2) / (curvature * d * prior)
         return self._asked("outcome", curvature * curvatures, ridge)
 
@@ -131,8 +145,7 @@ class Regressions:
         plan = self.plan
         noise, curvature = self.steps.scale(step, 2.0), (_LOGISTIC + 0.01) * plan.n * curvatures
         sampling = _LOGISTIC * plan.n * curvatures
-        constant = _INTERCEPT**2 / float(regression.basis.energies[0])
-        prior = _prior(regression, _PROPENSITY_PRIOR, constant)
+        prior = weak_prior(regression, "logit", 1.0)
         ridge = (noise**2 + sampling.diagonal()) / (curvature.diagonal() * prior)
         asked = self._asked(step, curvature, ridge)
         variances = _variances(curvature, noise**2, sampling)
@@ -146,7 +159,7 @@ class Regressions:
     def effect_plan(self, regression: Regression, curvatures: Tensor, scale: float) -> FitPlan:
         """Return how the effect is asked for, of released curvatures [1 + p, 1 + p] and residual scale."""
         noise, curvature, sampling = _effect_noise(self.plan, curvatures, scale)
-        prior = _prior(regression, _EFFECT_PRIOR * scale**2, math.inf)
+        prior = weak_prior(regression, "effect", scale)
         ridge = (noise**2 + sampling.diagonal()) / (curvature.diagonal() * prior)
         if self.plan.intervals:
             ridge = ridge * _INTERVAL_RIDGE
@@ -162,13 +175,29 @@ class Regressions:
         final = effect_coefficients(self.plan, regression, estimates, variances, scale)
         return FittedEffect(regression, curvatures, theta, estimates, variances, final, scale, solution)
 
+    def _nuisance_curvatures(self, step: str, regression: Regression, psi: Tensor, weight: Tensor) -> Tensor:
+        return private_curvatures(psi, weight, planned_curvatures(regression), 1.0, f"{step} curvatures", self.steps)
+
     def _asked(self, step: str, curvature: Tensor, ridge: Tensor) -> FitPlan:
         plan, constants = self.plan, self.plan.constants
         steps = plan.steps, plan.warm, constants.warm, constants.step_size
         return FitPlan(step, curvature.diagonal(), ridge, *steps, curvature)
 
+    def _scores(
+        self, step: str, fit: LinearFit, asked: FitPlan, z: Tensor, shrink: Shrink = as_they_are
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return predictors at the records, [n], and the coefficients that they are made of, where these are all."""
+        learnt = self._learnt(step)
+        if type(learnt) is not Additive:
+            return learnt.scores(fit, asked, z, self.steps, shrink), None
+        theta = learnt.coefficients(fit, asked, self.steps, shrink)
+        return fit.predictors @ theta.to(fit.predictors.device), theta
+
     def _learnt(self, step: str) -> ComposedNuisance:
-        return (self.nuisance or Additive(self.solver)).chosen(step, self.plan.size)
+        nuisance = self.nuisance or Additive(self.solver)
+        if self.plan.estimates_propensity and nuisance.by_features is not None:
+            return nuisance.by_features  # whose noise intervals count
+        return nuisance.chosen(step, self.plan.size)
 
 
 def effect_fit(psi: Tensor, residual: Tensor, treatment: Tensor, pi: Tensor, scale: float) -> HuberFit:
@@ -216,7 +245,7 @@ def effect_variances(plan: ComposedPlan, curvatures: Tensor, scale: float) -> Te
         scale: S, released.
     """
     noise, curvature, sampling = _effect_noise(plan, curvatures, scale)
-    return _variances(curvature, _WANDERING * noise**2, sampling)
+    return _variances(curvature, WANDERING * noise**2, sampling)
 
 
 def without_ridge(theta: Tensor, asked: FitPlan) -> Tensor:
@@ -227,9 +256,13 @@ def without_ridge(theta: Tensor, asked: FitPlan) -> Tensor:
 
 def _variances(curvature: Tensor, noise: float, sampling: Tensor) -> Tensor:
     """Return the diagonal of A^-1 (noise I + sampling) A^-1, [p], for a curvature A and a variance of sums [p, p]."""
+    return _covariance(curvature, noise, sampling).diagonal()
+
+
+def _covariance(curvature: Tensor, noise: float, sampling: Tensor) -> Tensor:
+    """Return A^-1 (noise I + sampling) A^-1, [p, p]."""
     inverse = torch.linalg.inv(curvature)
-    total = noise * torch.eye(len(curvature), dtype=torch.float64) + sampling
-    return ((inverse @ total) * inverse).sum(1)
+    return inverse @ (noise * torch.eye(len(curvature), dtype=torch.float64) + sampling) @ inverse
 
 
 def _effect_noise(plan: ComposedPlan, curvatures: Tensor, scale: float) -> tuple[float, Tensor, Tensor]:
@@ -260,7 +293,37 @@ def shrunk(
     return found
 
 
-def _prior(regression: Regression, times: float, constant: float) -> Tensor:
-    """Return prior variances of the coefficients, [1 + p]."""
+def weak_prior(regression: Regression, what: str, scale: float) -> Tensor:
+    """Return prior variances of coefficients that weak ridges stand for, [1 + p].
+
+    Args:
+        regression: Which features they belong to.
+        what: ``outcome``, ``effect``, or ``logit`` of a probability.
+        scale: Of the regression.
+    """
+    energies = regression.basis.energies
+    if what == "logit":
+        times, constant = LOGIT_PRIOR, LOGIT_CONSTANT / float(energies[0])
+    else:
+        times, constant = {"outcome": _OUTCOME_PRIOR, "effect": _EFFECT_PRIOR}[what] * scale**2, math.inf
     first = torch.tensor([constant], dtype=torch.float64)
-    return torch.cat([first, times * regression.prior / regression.basis.energies[1:]])
+    return torch.cat([first, times * regression.prior / energies[1:]])
+
+
+def logistic_variances(plan: ComposedPlan, step: str, curvatures: Tensor) -> Tensor:
+    """Return the covariance of a logit's estimates by noise and sampling, [1 + p, 1 + p], from released numbers.
+
+    Args:
+        plan: The public plan.
+        step: ``propensity``, or ``outcome`` where it is binary.
+        curvatures: Released, [1 + p, 1 + p].
+    """
+    noise, curvature = 2 / plan.shares.of(step), (_LOGISTIC + 0.01) * plan.n * curvatures
+    return _covariance(curvature, WANDERING * noise**2, _LOGISTIC * plan.n * curvatures)
+
+
+def outcome_variances(plan: ComposedPlan, curvatures: Tensor, scale: float) -> Tensor:
+    """Return that of the outcome regression's; see ``logistic_variances``; scale: at which residuals were clipped."""
+    noise = 2 * scale / plan.shares.of("outcome")
+    sampling = _CLIPPED * plan.n * curvatures * scale**2
+    return _covariance(plan.inside * plan.n * curvatures, WANDERING * noise**2, sampling)

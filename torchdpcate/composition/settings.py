@@ -6,6 +6,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from torchdpcate.composition.constants import PlanConstants
+from torchdpcate.composition.interval_gate import require_gate
 from torchdpcate.composition.linear_fit import Solver
 from torchdpcate.composition.noisy_newton import NoisyNewton
 from torchdpcate.composition.nuisances import Auto, ComposedNuisance
@@ -30,7 +31,8 @@ class AdaptiveSecondStage:
         solver: How its effect is solved.
         nuisance: How its outcome regression and propensity are learnt.
         intervals: Whether to ask for the numbers that intervals rest on, about a fifth of mu^2: true, false, or
-            ``auto``, which asks where the domain knows the propensity.
+            ``auto``, which asks where the domain knows the propensity. With an estimated one, true is refused where
+            its planned noise is too large for intervals to hold.
 
     Raises:
         InputError: ``intervals`` is none of these.
@@ -66,12 +68,7 @@ class AdaptiveSecondStage:
             InputError: delta = 0, or intervals where they would not hold.
         """
         known = domain.known_propensity is not None
-        if self.intervals is True and not known:
-            raise InputError(
-                "intervals = true: they hold where the design makes the propensity known, and the domain gives none; "
-                "write propensity: into the domain (a number, a column, or one for each level), or leave intervals=auto"
-            )
-        return ComposedPlan.of(
+        plan = ComposedPlan.of(
             n,
             budget,
             domain,
@@ -79,6 +76,8 @@ class AdaptiveSecondStage:
             constants=self.constants,
             intervals=known if self.intervals == "auto" else bool(self.intervals),
         )
+        require_gate(plan, self.nuisance.by_features is not None)
+        return plan
 
 
 def known_propensities(records: CausalData, domain: Domain) -> Tensor | None:

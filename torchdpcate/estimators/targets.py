@@ -41,13 +41,16 @@ class Target:
         return "yes" if share <= _MANY else "for large effects" if share <= _LARGE else "no"
 
 
-def planned_targets(schema: TableSchema, n: int, budget: PrivacyBudget) -> list[Target]:
+def planned_targets(
+    schema: TableSchema, n: int, budget: PrivacyBudget, residual_scale: float | None = None
+) -> list[Target]:
     """Return the planned noise of every kind of target, by the defaults of its family.
 
     Args:
         schema: Columns and public bounds, of two arms.
         n: Number of records.
         budget: Privacy budget.
+        residual_scale: As of ``CATELearner.expected_noise``, for the effect as a function.
 
     Example:
         >>> from torchdpcate.data import Domain
@@ -73,6 +76,9 @@ def planned_targets(schema: TableSchema, n: int, budget: PrivacyBudget) -> list[
 
     task = "rule" if budget.delta > 0 else "owl" if known else "two_stage_rule"
 
+    def function() -> PlannedNoise:
+        return RLearner(schema, budget).expected_noise(n, residual_scale=residual_scale)
+
     return [
         _target("one average effect", "average_effect", lambda: AverageEffect(schema, budget).expected_noise(n)),
         _target(
@@ -81,7 +87,7 @@ def planned_targets(schema: TableSchema, n: int, budget: PrivacyBudget) -> list[
             lambda: SubgroupEffects(schema, budget, subgroups=[cuts]).expected_noise(n),
         ),
         _target("a treatment rule", task, rule),
-        _function(_target("the effect as a function", "cate", lambda: RLearner(schema, budget).expected_noise(n))),
+        _function(_target("the effect as a function", "cate", function)),
     ]
 
 

@@ -8,7 +8,7 @@ __getattr__, __dir__, __all__ = exports(
         "balance_figure": ("IntervalRow", "balance_figure", "interval_figure"),
         "comparison": ("budget_figure", "curves_figure"),
         "curves": ("EffectCurves",),
-        "figures": ("effect_figure", "rule_figure", "save_figure"),
+        "figures": ("effect_figure", "effect_panels", "rule_figure", "save_figure"),
         "metrics": ("IntervalCoverage", "MeanEffectBias", "PEHE", "pehe"),
         "policies": ("policy_figure",),
         "rules": ("DecisionAccuracy", "PolicyValue", "decision_accuracy", "policy_value"),

@@ -101,7 +101,7 @@ def curves_figure(runs: Mapping[float, Mapping[str, EffectCurves]], title: str) 
         panel.tick_params(labelsize=8, labelbottom=i + columns >= len(runs))
     for panel in axes[::columns]:
         panel.set_ylabel("treatment effect", fontsize=9)
-    below = f"{everything[0].covariate} (other covariates at mid-range)"
+    below = f"{everything[0].covariate} (other covariates as in the figure of each run)"
     figure.supxlabel(below, fontsize=9, parse_math=False)
     banded = next((curves for curves in everything if curves.band is not None), None)
     bands = (

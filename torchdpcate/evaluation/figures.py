@@ -1,6 +1,8 @@
 """The figures of one run: effect against one covariate or the coefficients of a rule, for reader and curator."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,8 @@ BAND = "noise band of the second stage alone (no confidence interval)"
 """What the band of released effects holds: neither the noise of the nuisances nor sampling."""
 INTERVAL = "confidence interval of the effect's best linear projection, all noise and sampling"
 """What the interval of a composed effect holds."""
+FEW = "few records: over two released spreads from the released mean"
+"""What is shaded."""
 NOT_FOR_PUBLICATION = "curator's, not for publication"
 """What every figure says that shows more than releases do."""
 CURATOR_ONLY = f"{NOT_FOR_PUBLICATION}: shows non-private curves"
@@ -25,6 +29,58 @@ REFERENCES: dict[str, dict[str, Any]] = {
 }
 """How curves that are no release's are drawn, by name."""
 _MOST_BARS = 30
+_SEEN = 0.02  # of an axis: less is not shaded
+_LETTERS = 110  # of a line below a figure
+
+
+@dataclass(frozen=True, eq=False)
+class EffectPanel:
+    """Effects against one covariate: a curve, or points with bars where it has levels.
+
+    Attributes:
+        covariate: Name of the covariate.
+        grid: Its values, [m].
+        released: Released effects, [m].
+        band: Noise band of the second stage or interval [m, 2], or None where there is neither.
+        others: Further curves by name, such as the truth or the non-private effect; the figure then says
+            that it is for the curator alone.
+        levels: What the values are called, if they are levels.
+        place: Where the other covariates are.
+        common: Values beyond which few records lie, by what is public; None where nothing is known of it.
+    """
+
+    covariate: str
+    grid: np.ndarray
+    released: np.ndarray
+    band: np.ndarray | None = None
+    others: Mapping[str, np.ndarray] = field(default_factory=dict)
+    levels: Sequence[str] = ()
+    place: str = "at mid-range"
+    common: tuple[float, float] | None = None
+
+    def draw(self, axes: "Axes", label: str) -> None:
+        """Draw it; the band is called ``label``."""
+        grid, band, points = self.grid, self.band, bool(self.levels)
+        style = {"marker": "o", "ls": "", "ms": 6} if points else {"ls": "-"}
+        axes.plot(grid, self.released, color="C0", lw=2, label="released", **style)
+        if band is not None and points:
+            axes.vlines(grid, band[:, 0], band[:, 1], color="C0", alpha=0.5, lw=2, label=label)
+        elif band is not None:
+            axes.fill_between(grid, band[:, 0], band[:, 1], color="C0", alpha=0.15, lw=0, label=label)
+        for name, values in self.others.items():
+            style = REFERENCES.get(name, {"color": "C3"}) | ({"ls": "", "marker": "x"} if points else {})
+            axes.plot(grid, values, label=name, **style)
+        if points:
+            axes.set_xticks(list(grid), self.levels, parse_math=False)
+            axes.set_xlim(grid[0] - 0.5, grid[-1] + 0.5)
+        if self.common is not None:
+            few = FEW
+            for low, high in ((grid[0], self.common[0]), (self.common[1], grid[-1])):
+                if high - low > _SEEN * np.ptp(grid):
+                    axes.axvspan(low, high, color="0.9", lw=0, zorder=-1, label=few)
+                    few = "_"
+        axes.axhline(0, color="0.7", lw=0.8, zorder=0)
+        axes.set_xlabel(self.covariate, parse_math=False)
 
 
 def effect_figure(
@@ -37,44 +93,51 @@ def effect_figure(
     level: float = 0.95,
     claim: str = "",
     holds: str = BAND,
-    place: str = "mid-range",
+    place: str = "at mid-range",
+    levels: Sequence[str] = (),
+    common: tuple[float, float] | None = None,
+    holds_if: str = "",
 ) -> "Figure":
-    """Draw effects against one covariate: a curve, or points with bars where it has two levels.
+    """Draw effects against one covariate; arguments are those of ``EffectPanel`` and of ``effect_panels``."""
+    panel = EffectPanel(covariate, grid, released, band, others or {}, levels, place, common)
+    return effect_panels([panel], level=level, claim=claim, holds=holds, holds_if=holds_if)
+
+
+def effect_panels(
+    panels: Sequence[EffectPanel], *, level: float = 0.95, claim: str = "", holds: str = BAND, holds_if: str = ""
+) -> "Figure":
+    """Draw effects, a panel a covariate.
 
     Args:
-        grid: Values of the covariate, [m].
-        released: Released effects, [m].
-        band: Noise band of the second stage or interval [m, 2], or None where there is neither.
-        covariate: Name of the covariate.
-        others: Further curves by name, such as the truth or the non-private effect; the figure then says
-            that it is for the curator alone.
-        level: Probability of the band.
-        claim: Guarantee, printed under the title.
-        holds: What the band holds, ``BAND`` or ``INTERVAL``.
-        place: Where the other covariates are.
+        panels: What is drawn, from left to right.
+        level: Probability of the bands.
+        claim: Guarantee, printed above.
+        holds: What the bands hold, ``BAND`` or ``INTERVAL``.
+        holds_if: What intervals rest on, printed below.
 
     Returns:
         A matplotlib figure; the caller saves it.
     """
-    figure, axes = new_figure()
-    points = len(grid) == 2
-    axes.plot(grid, released, color="C0", lw=2, label="released", marker="o", ls="" if points else "-", ms=6 * points)
-    label = f"{level:.0%} {holds}"
-    if band is not None and points:
-        axes.vlines(grid, band[:, 0], band[:, 1], color="C0", alpha=0.5, lw=2, label=label)
-    elif band is not None:
-        axes.fill_between(grid, band[:, 0], band[:, 1], color="C0", alpha=0.15, lw=0, label=label)
-    for name, values in (others or {}).items():
-        style = REFERENCES.get(name, {"color": "C3"}) | ({"ls": "", "marker": "x"} if points else {})
-        axes.plot(grid, values, label=name, **style)
-    if points:
-        axes.set_xticks(list(grid))
-        axes.margins(x=0.5)
-    axes.axhline(0, color="0.7", lw=0.8, zorder=0)
-    axes.set_xlabel(f"{covariate} (other covariates at {place})", parse_math=False)
-    axes.set_ylabel("treatment effect")
-    axes.set_title("\n".join(filter(None, [claim, CURATOR_ONLY if others else ""])), fontsize=9)
-    axes.legend(fontsize=8, frameon=False)
+    figure, axes = new_grid(1, len(panels), (max(6.0, 0.8 + 3.2 * len(panels)), 4.2), sharey=True)
+    for panel, ax in zip(panels, axes, strict=True):
+        panel.draw(ax, f"{level:.0%} {holds}")
+    axes[0].set_ylabel("treatment effect")
+    wide = _LETTERS * max(1, len(panels) // 2)
+    rests = "\n".join(textwrap.wrap(f"intervals hold it if {holds_if}", wide)) if holds_if else ""
+    title = "\n".join(filter(None, [claim, CURATOR_ONLY if any(panel.others for panel in panels) else ""]))
+    found = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    place = "\n".join(dict.fromkeys(f"(other covariates {panel.place})" for panel in panels))
+    if len(panels) == 1:
+        if rests:
+            figure.supxlabel(rests, fontsize=7)
+        axes[0].set_title(title, fontsize=9)
+        axes[0].set_xlabel(f"{panels[0].covariate} {place}", parse_math=False)
+        axes[0].legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.2))
+    else:
+        figure.suptitle(title, fontsize=9)
+        style: dict[str, Any] = {"fontsize": 8, "frameon": False, "loc": "outside lower center"}
+        below = "\n".join(filter(None, [place, rests]))
+        figure.legend(found.values(), found.keys(), title=below, title_fontsize=8, **style)
     return figure
 
 

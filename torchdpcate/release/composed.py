@@ -14,13 +14,14 @@ from torchdpcate.features.standardisation import Standardisation
 from torchdpcate.features.weighted_basis import WeightedBasis
 from torchdpcate.release.composed_rule import Choices, ComposedRule, rule_of
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers
+from torchdpcate.release.holds_if import ESTIMATED, HOLDS_IF, RANDOMISED
 from torchdpcate.release.parts import tensors_of
 from torchdpcate.release.release import EffectRelease, require_tensor
 from torchdpcate.release.statement import PrivacyStatement
 
 _NO_LAW = (
-    "interval: this release has none that would hold, for it was fitted without the numbers they rest on; they are "
-    "asked for where the domain knows the propensity (propensity: in the domain, second_stage.intervals=auto or true)"
+    "it was fitted without the numbers they rest on; they are asked for where the domain knows the propensity "
+    "(propensity: in the domain, second_stage.intervals=auto or true)"
 )
 
 
@@ -41,6 +42,7 @@ class ComposedRelease(EffectRelease):
         columns: Covariates in use; None for all.
         law: What intervals rest on; None where there are none.
         numbers: Released numbers that the law was made of.
+        without: Why there is no law, in one line; None where there is one.
     """
 
     kind = "composed"
@@ -60,6 +62,7 @@ class ComposedRelease(EffectRelease):
     columns: tuple[int, ...] | None = field(default=None, kw_only=True)
     law: EffectLaw | None = field(default=None, kw_only=True)
     numbers: IntervalNumbers | None = field(default=None, kw_only=True)
+    without: str | None = field(default=None, kw_only=True)
 
     @property
     def rung(self) -> str:
@@ -77,28 +80,50 @@ class ComposedRelease(EffectRelease):
         bound = self.domain.outcome_range
         return (self.features(x) @ self.theta).clamp(-bound, bound)
 
-    def interval(self, X: Any, level: float = 0.95) -> np.ndarray:
-        """Return confidence intervals of the effect's best linear projection at X, [m, 2], in outcome units.
+    def interval(self, X: Any, level: float = 0.95, bias: float = 0.0) -> np.ndarray:
+        r"""Return confidence intervals of the effect's best linear projection at X, [m, 2], in outcome units.
 
         They hold sampling and all privacy noise, that of the nuisances too, from released numbers and public facts
         alone. Their target is named by ``target``; the released effect is drawn to zero and need not be their middle.
+        They hold if what ``holds_if`` says is so.
 
         Args:
             X: Covariates, as for ``effect``.
             level: Probability in (0, 1).
+            bias: Of releases with an estimated propensity: a bound of :math:`\|\hat\pi - \pi\| \|\hat\mu - \mu\| / E h`
+                that the reader states, in outcome units (root mean squares over the records; mu of both arms, each in
+                the weight of the other; h = pi (1 - pi)). The interval grows by what such errors could do.
 
         Raises:
-            InputError: The release has none, and why; or a level outside (0, 1).
+            InputError: The release has none, and why; a level outside (0, 1); or a bias where there can be none.
         """
-        return self._required_law().interval(self.features(self._covariates(X)), level).numpy()
+        return self._required_law().interval(self.features(self._covariates(X)), level, bias).numpy()
 
-    def contrast(self, X: Any, X2: Any, level: float = 0.95) -> np.ndarray:
+    def mean_interval(self, X: Any, level: float = 0.95, rows: int | None = None) -> np.ndarray:
+        """Return confidence intervals of the target's mean over public rows, [m, 2], in outcome units.
+
+        Args:
+            X: Covariates [m rows, q], as for ``effect``.
+            level: Probability in (0, 1).
+            rows: How many rows in turn make a mean; None takes all of them.
+
+        Raises:
+            InputError: As ``interval``, or no rows, or a number of rows that does not divide that of X.
+        """
+        law, psi = self._required_law(), self.features(self._covariates(X))
+        rows = len(psi) if rows is None else rows
+        if rows < 1 or len(psi) % rows:
+            raise InputError(f"rows = {rows}: X has {len(psi)} rows; give a number that divides it")
+        return law.interval(psi.view(-1, rows, psi.shape[1]).mean(1), level).numpy()
+
+    def contrast(self, X: Any, X2: Any, level: float = 0.95, bias: float = 0.0) -> np.ndarray:
         """Return confidence intervals of the target at X minus that at X2, row by row, [m, 2], in outcome units.
 
         Args:
             X: Covariates, as for ``effect``.
             X2: As many rows, or one.
             level: Probability in (0, 1).
+            bias: As of ``interval``.
 
         Raises:
             InputError: As ``interval``, or rows that do not fit.
@@ -106,21 +131,22 @@ class ComposedRelease(EffectRelease):
         law, (psi, other) = self._required_law(), (self.features(self._covariates(x)) for x in (X, X2))
         if len(other) not in (1, len(psi)):
             raise InputError(f"X2: has {len(other)} rows for {len(psi)} of X; give as many, or one")
-        return law.contrast(psi, other.expand_as(psi), level).numpy()
+        return law.contrast(psi, other.expand_as(psi), level, bias).numpy()
 
-    def average(self, level: float = 0.95) -> np.ndarray:
+    def average(self, level: float = 0.95, bias: float = 0.0) -> np.ndarray:
         """Return the confidence interval of the mean effect, (low, high), in outcome units.
 
         The mean weighs records by pi (1 - pi): all alike where the propensity is one number.
 
         Args:
             level: Probability in (0, 1).
+            bias: As of ``interval``; the mean effect's interval grows by just that on either side.
 
         Raises:
             InputError: As ``interval``.
         """
         bound = self.domain.outcome_range
-        return self._required_law().average_interval(level).clamp(-bound, bound).numpy()
+        return self._required_law().average_interval(level, bias).clamp(-bound, bound).numpy()
 
     @property
     def average_effect(self) -> float:
@@ -167,14 +193,24 @@ class ComposedRelease(EffectRelease):
         """What intervals are about, in one sentence."""
         found, all_of_them = self._required_law().directions.shape[1], self.basis.dimension
         features = "its features" if found == all_of_them else f"{found} combinations of its {all_of_them} features"
+        estimated = ", pi being the released propensity" if self._required_law().nuisances is not None else ""
         return (
             f"the best linear projection of the effect on {features}, in the weights pi (1 - pi) / (|psi| max(pi, 1 - "
-            "pi)), moved to the mean effect in the weights pi (1 - pi)"
+            f"pi)), moved to the mean effect in the weights pi (1 - pi){estimated}"
         )
+
+    @property
+    def holds_if(self) -> str:
+        """When intervals hold their target, beside noise and sampling, which they count; one sentence.
+
+        Raises:
+            InputError: The release has none.
+        """
+        return RANDOMISED if self._required_law().nuisances is None else ESTIMATED
 
     def _required_law(self) -> EffectLaw:
         if self.law is None:
-            raise InputError(_NO_LAW)
+            raise InputError(f"interval: this release has none that would hold: {self.without or _NO_LAW}")
         return self.law
 
     def _noise_scale(self, x: Tensor) -> Tensor:
@@ -189,7 +225,11 @@ class ComposedRelease(EffectRelease):
     def summary(self) -> dict[str, Any]:
         """Return how rich the effect is, and its scale."""
         found = {"rung": self.rung, "residual_scale": self.scale, "features": len(self.basis.features)}
-        return found if self.law is None else found | {"average": self.law.average, "intervals_of": self.target}
+        if self.law is None:
+            return found | ({"no_intervals": self.without} if self.without else {})
+        low, high = self.average()
+        shown = {"average": self.law.average, "average_low": float(low), "average_high": float(high)}
+        return found | shown | {"intervals_of": self.target, f"intervals_{HOLDS_IF}": self.holds_if}
 
     def tensors(self) -> dict[str, Tensor]:
         """Return coefficients, curvatures, energies, scale and standardisation."""
@@ -206,8 +246,9 @@ class ComposedRelease(EffectRelease):
         }
 
     def facts(self) -> dict[str, Any]:
-        """Return the features, and the columns in use."""
-        return {"features": self.basis.config(), "columns": None if self.columns is None else list(self.columns)}
+        """Return the features, the columns in use, and why there is no law."""
+        columns = None if self.columns is None else list(self.columns)
+        return {"features": self.basis.config(), "columns": columns, "without": self.without}
 
     @classmethod
     def build(
@@ -239,4 +280,5 @@ class ComposedRelease(EffectRelease):
             columns=columns,
             law=EffectLaw.from_tensors(law, basis.dimension) if law else None,
             numbers=IntervalNumbers.from_tensors(numbers, basis.dimension) if numbers else None,
+            without=None if facts.get("without") is None else str(facts["without"]),
         )

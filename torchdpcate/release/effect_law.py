@@ -1,11 +1,17 @@
 """The law of a composed effect's error, all noise and sampling together, which intervals rest on."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError
+from torchdpcate.release.parts import tensors_of
+
+_NUISANCES = "nuisances"
+_OF_ESTIMATED = (_NUISANCES, "pull")
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +26,8 @@ class EffectLaw:
 
     .. math:: (\psi(x) - \bar\psi)^\top V (\psi(x) - \bar\psi) + \mathrm{var}(c),
 
-    for an error of t moves c by :math:`-\bar\psi` times it (docs/intervals.md).
+    for an error of t moves c by :math:`-\bar\psi` times it (docs/intervals.md). Where the propensity was estimated,
+    h is that of the released one, and the errors of both nuisances add :math:`\psi^\top N \psi`.
 
     Attributes:
         estimates: t, [p], in the span of the directions.
@@ -31,6 +38,9 @@ class EffectLaw:
         correction_variance: Of its own noise and sampling.
         average: Mean effect in the weights h.
         average_variance: Of all its noise and sampling.
+        nuisances: N, covariance of what the errors of estimated nuisances make, [p, p]; None where the propensity is
+            known.
+        pull: [p, p], what widens an interval for a stated bias; None where the propensity is known.
 
     Example:
         >>> one = torch.ones(1, dtype=torch.float64)
@@ -47,38 +57,49 @@ class EffectLaw:
     correction_variance: float
     average: float
     average_variance: float
+    nuisances: Tensor | None = None
+    pull: Tensor | None = None
 
-    def interval(self, psi: Tensor, level: float) -> Tensor:
-        """Return intervals [m, 2] of the target at features psi [m, p].
+    def interval(self, psi: Tensor, level: float, bias: float = 0.0) -> Tensor:
+        r"""Return intervals [m, 2] of the target at features psi [m, p].
+
+        Args:
+            psi: Features.
+            level: Probability in (0, 1).
+            bias: Stated bound of :math:`\|\hat\pi - \pi\| \|\hat\mu - \mu\| / E h`, by which the mean effect's interval
+                grows on either side; at psi it grows by :math:`1 + |P (\psi - \bar\psi)|` times that, P being ``pull``.
 
         Raises:
-            InputError: A level outside (0, 1).
+            InputError: A level outside (0, 1), or a bias where it is negative or the propensity is known.
         """
-        middle = psi @ self.estimates + self.correction
-        return _about(middle, self._variance(psi - self.centre) + self.correction_variance, level)
+        middle, off = psi @ self.estimates + self.correction, psi - self.centre
+        variance = self._variance(off) + self.correction_variance + self._of_nuisances(psi)
+        return _about(middle, variance, level, self._stated(bias) * (1 + self._pulled(off)))
 
-    def contrast(self, psi: Tensor, other: Tensor, level: float) -> Tensor:
+    def contrast(self, psi: Tensor, other: Tensor, level: float, bias: float = 0.0) -> Tensor:
         """Return intervals [m, 2] of the target's difference, at psi minus at other, both [m, p].
 
         Raises:
-            InputError: A level outside (0, 1).
+            InputError: As ``interval``.
         """
         difference = psi - other
-        return _about(difference @ self.estimates, self._variance(difference), level)
+        variance = self._variance(difference) + self._of_nuisances(difference)
+        return _about(difference @ self.estimates, variance, level, self._stated(bias) * self._pulled(difference))
 
-    def average_interval(self, level: float) -> Tensor:
+    def average_interval(self, level: float, bias: float = 0.0) -> Tensor:
         """Return the interval [2] of the mean effect.
 
         Raises:
-            InputError: A level outside (0, 1).
+            InputError: As ``interval``.
         """
         middle, variance = (self.estimates.new_tensor([v]) for v in (self.average, self.average_variance))
-        return _about(middle, variance, level)[0]
+        return _about(middle, variance, level, middle.new_tensor([self._stated(bias)]))[0]
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the numbers as tensors."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {k: v if isinstance(v, Tensor) else torch.tensor([v], dtype=torch.float64) for k, v in values.items()}
+        there = {name: value for name, value in values.items() if value is not None}
+        return {k: v if isinstance(v, Tensor) else torch.tensor([v], dtype=torch.float64) for k, v in there.items()}
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor], dimension: int) -> "EffectLaw":
@@ -89,9 +110,11 @@ class EffectLaw:
         """
         square, columns = (dimension, dimension), tensors["directions"].shape[-1]
         shapes = {"estimates": (dimension,), "covariance": square, "centre": (dimension,)}
-        shapes["directions"] = (dimension, min(columns, dimension))
+        shapes |= {"directions": (dimension, min(columns, dimension)), "nuisances": square, "pull": square}
         found: dict[str, Tensor | float] = {}
         for field in fields(cls):
+            if field.name in _OF_ESTIMATED and not tensors.keys() & set(_OF_ESTIMATED):
+                continue  # of a known propensity
             tensor = tensors[field.name]
             fits = tensor.shape == shapes.get(field.name, (1,)) and tensor.dtype == torch.float64
             if not fits or not bool(tensor.isfinite().all()):
@@ -105,6 +128,53 @@ class EffectLaw:
     def _variance(self, psi: Tensor) -> Tensor:
         return ((psi @ self.covariance) * psi).sum(1).clamp_min(0)
 
+    def _of_nuisances(self, psi: Tensor) -> Tensor:
+        if self.nuisances is None:
+            return psi.new_zeros(len(psi))
+        return ((psi @ self.nuisances) * psi).sum(1).clamp_min(0)
+
+    def _pulled(self, psi: Tensor) -> Tensor:
+        return psi.new_zeros(len(psi)) if self.pull is None else (psi @ self.pull).norm(dim=1)
+
+    def _stated(self, bias: float) -> float:
+        if not 0 <= bias < math.inf:
+            raise InputError(f"bias = {bias}: give a bound in outcome units, 0 or more")
+        if bias and self.pull is None:
+            raise InputError(f"bias = {bias}: the propensity is known, hence there is none; leave it out")
+        return bias
+
+
+@dataclass(frozen=True, eq=False)
+class NuisanceNumbers:
+    """What the regressions of an estimated propensity and of the outcome released.
+
+    Attributes:
+        propensity: Coefficients of the propensity's logit, [p].
+        propensity_curvatures: Mean curvatures of its features, [p, p].
+        outcome_curvatures: Of the outcome regression's, [q, q].
+        outcome_scale: At which its residuals were clipped, in outcome units, [1].
+    """
+
+    propensity: Tensor
+    propensity_curvatures: Tensor
+    outcome_curvatures: Tensor
+    outcome_scale: Tensor
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the numbers by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "NuisanceNumbers":
+        """Inverse of ``tensors``.
+
+        Raises:
+            ValueError: Numbers that are not finite, or of shapes that do not fit.
+        """
+        p, q = len(tensors["propensity"]), len(tensors["outcome_curvatures"])
+        shapes = {"propensity": (p,), "propensity_curvatures": (p, p), "outcome_curvatures": (q, q)}
+        return cls(**_finite(tensors, shapes | {"outcome_scale": (1,)}))
+
 
 @dataclass(frozen=True, eq=False)
 class IntervalNumbers:
@@ -117,6 +187,7 @@ class IntervalNumbers:
         counts: Means of three bounded numbers, [3].
         correction: Two sums, [2].
         average: A sum, [1].
+        nuisances: What the regressions before released; None where the propensity is known.
     """
 
     point: Tensor
@@ -125,10 +196,13 @@ class IntervalNumbers:
     counts: Tensor
     correction: Tensor
     average: Tensor
+    nuisances: NuisanceNumbers | None = None
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the numbers by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name != _NUISANCES}
+        before = {} if self.nuisances is None else self.nuisances.tensors()
+        return own | {f"{_NUISANCES}.{name}": tensor for name, tensor in before.items()}
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor], dimension: int) -> "IntervalNumbers":
@@ -146,16 +220,27 @@ class IntervalNumbers:
             "correction": (2,),
             "average": (1,),
         }
-        for name, shape in shapes.items():
-            tensor = tensors[name]
-            if tensor.shape != shape or tensor.dtype != torch.float64 or not bool(tensor.isfinite().all()):
-                raise ValueError(f"{name}: not finite float64 numbers of the shape that the features need")
-        return cls(**{name: tensors[name] for name in shapes})
+        before = tensors_of(_NUISANCES, tensors)
+        nuisances = NuisanceNumbers.from_tensors(before) if before else None
+        return cls(**_finite(tensors, shapes), nuisances=nuisances)
 
 
-def _about(middle: Tensor, variance: Tensor, level: float) -> Tensor:
-    """Return normal intervals [m, 2]."""
+def _finite(tensors: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+    """Return the tensors of these names.
+
+    Raises:
+        ValueError: One is not finite float64 numbers of its shape.
+    """
+    for name, shape in shapes.items():
+        tensor = tensors[name]
+        if tensor.shape != shape or tensor.dtype != torch.float64 or not bool(tensor.isfinite().all()):
+            raise ValueError(f"{name}: not finite float64 numbers of the shape that the features need")
+    return {name: tensors[name] for name in shapes}
+
+
+def _about(middle: Tensor, variance: Tensor, level: float, more: Tensor) -> Tensor:
+    """Return normal intervals [m, 2], on either side wider by ``more`` [m]."""
     if not 0 < level < 1:
         raise InputError(f"level = {level}: give a probability strictly between 0 and 1")
-    half = torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)) * variance.sqrt()
+    half = torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)) * variance.sqrt() + more
     return torch.stack([middle - half, middle + half], 1)

@@ -6,6 +6,18 @@ from typing import Any
 HOLDS_IF = "holds_if"
 """The statement's name for it."""
 
+ESTIMATED = (
+    "nothing but the covariates confounds, and the log-odds of treatment are a combination of the features of the "
+    "propensity's regression; where they are not, the interval may never hold its target, and where the mean outcome "
+    "is none of its features it is somewhat too narrow (a stated bias widens it)"
+)
+"""When intervals of a composed effect hold whose propensity was estimated."""
+RANDOMISED = (
+    "treatment was randomised with the propensity that the domain states; where it was not, the estimate is biased and "
+    "the interval may never hold the effect"
+)
+"""When those hold whose propensity is known."""
+
 _PROPENSITY = "the log-odds of treatment are linear in the basis"
 _EITHER = (
     f"{_PROPENSITY}, or the mean outcomes of both arms are; where neither holds, the estimate is biased and the "
@@ -17,10 +29,7 @@ _FIXED = {
         "treatment was randomised with one probability for everybody; where it was not, the estimate is biased and the "
         "interval may never hold the effect"
     ),
-    "known_propensity": (
-        "treatment was randomised with the propensity that the domain states; where it was not, the estimate is biased "
-        "and the interval may never hold the effect"
-    ),
+    "known_propensity": RANDOMISED,
     "horvitz_thompson": (
         "the log-odds of treatment are linear in the covariates; where they are not, the estimate is biased"
     ),

@@ -7,11 +7,14 @@ import pytest
 import torch
 
 from torchdpcate import Domain, PrivacyBudget, RLearner, load_release
+from torchdpcate.composition import nuisance_noise
+from torchdpcate.composition.nuisances import WideAndDeep
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.recompute_composed import composed_problems
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.composed import ComposedRelease
+from torchdpcate.verify.card import make_card
 
 BUDGET = PrivacyBudget(4.0, 1e-5)
 POINTS = torch.tensor([[0.0, 0.0], [1.0, -1.0], [-1.0, 0.5]], dtype=torch.float64)
@@ -99,21 +102,101 @@ def test_the_steps_of_intervals_are_within_the_budget(release: ComposedRelease) 
 
 
 def test_intervals_without_a_known_propensity_are_refused_before_anything_is_spent() -> None:
-    learner = RLearner(domain(None), BUDGET, second_stage=AdaptiveSecondStage(intervals=True))
-    with pytest.raises(InputError, match=r"intervals = true: .* propensity"):
+    small = PrivacyBudget(0.5, 1e-5)
+    learner = RLearner(domain(None), small, second_stage=AdaptiveSecondStage(intervals=True))
+    with pytest.raises(InputError, match=r"a planned noise of at most .*second_stage\.intervals=true has some at"):
         learner.fit(*drawn(500))
+    with pytest.raises(InputError, match="intervals = true: with an estimated propensity they need nuisances"):
+        AdaptiveSecondStage(intervals=True, nuisance=WideAndDeep()).plan(9_000, BUDGET, domain(None))
     with pytest.raises(InputError, match="intervals = 'often': give true, false or auto"):
         AdaptiveSecondStage(intervals="often")
 
 
-def test_releases_without_the_numbers_have_no_interval_and_say_why() -> None:
+@pytest.fixture(scope="module")
+def estimated() -> ComposedRelease:
+    stage = AdaptiveSecondStage(intervals=True)
+    found = RLearner(domain(None), BUDGET, second_stage=stage).fit(*drawn(3000)).release_function()
+    assert isinstance(found, ComposedRelease)
+    return found
+
+
+def test_an_estimated_propensity_has_intervals_that_say_what_they_rest_on(
+    estimated: ComposedRelease, release: ComposedRelease, tmp_path
+) -> None:
+    assert estimated.law is not None
+    assert estimated.without is None
+    assert "pi being the released propensity" in estimated.target
+    assert "log-odds of treatment" in estimated.summary()["intervals_holds_if"]
+    assert "randomised" in release.holds_if
+    loaded = load_release(estimated.save(tmp_path / "r.safetensors"))
+    assert isinstance(loaded, ComposedRelease)
+    np.testing.assert_allclose(loaded.interval(POINTS), estimated.interval(POINTS), rtol=1e-12)
+    np.testing.assert_allclose(loaded.average(bias=0.1), estimated.average(bias=0.1), rtol=1e-12)
+    assert "log-odds of treatment" in make_card(loaded)["summary"]["intervals_holds_if"]
+
+
+def test_a_stated_bias_widens_the_intervals_of_an_estimated_propensity_alone(
+    estimated: ComposedRelease, release: ComposedRelease
+) -> None:
+    (low, high), (lower, higher) = estimated.average(), estimated.average(bias=0.2)
+    assert (lower, higher) == (pytest.approx(low - 0.2), pytest.approx(high + 0.2))
+    assert (estimated.interval(POINTS, bias=0.2)[:, 0] < estimated.interval(POINTS)[:, 0] - 0.19).all()
+    apart = np.ptp(estimated.contrast(POINTS, POINTS[:1], bias=0.2), axis=1)
+    assert (apart[1:] > np.ptp(estimated.contrast(POINTS, POINTS[:1]), axis=1)[1:]).all()
+    with pytest.raises(InputError, match=r"bias = 0\.2: the propensity is known"):
+        release.interval(POINTS, bias=0.2)
+
+
+def test_verification_makes_the_law_of_an_estimated_propensity_anew(estimated: ComposedRelease) -> None:
+    assert list(composed_problems(estimated, "composed")) == []
+    law, numbers = estimated.law, estimated.numbers
+    assert law is not None
+    assert numbers is not None
+    assert law.nuisances is not None
+    assert numbers.nuisances is not None
+    other = replace(numbers.nuisances, propensity=numbers.nuisances.propensity + 0.3)
+    few = replace(numbers.nuisances, propensity=other.propensity[:-1])
+    for forged, words in (
+        (replace(estimated, law=replace(law, nuisances=law.nuisances / 2)), "does not follow from its numbers: nuisa"),
+        (
+            replace(estimated, law=replace(law, nuisances=None, pull=None)),
+            "does not follow from its numbers: nuisances",
+        ),
+        (replace(estimated, numbers=replace(numbers, nuisances=other)), "does not follow from its numbers"),
+        (replace(estimated, numbers=replace(numbers, nuisances=few)), "not of the features that its plan asks for"),
+        (replace(estimated, numbers=replace(numbers, nuisances=None)), "of an estimated propensity though"),
+        (replace(estimated, law=None), "or withholds one that they do"),
+        (replace(estimated, without="because"), "why it has no intervals is not what its plan says"),
+    ):
+        assert any(words in problem for problem in composed_problems(forged, "composed"))
+
+
+def test_intervals_are_withheld_where_the_released_noise_is_beyond_the_gate(monkeypatch) -> None:
+    monkeypatch.setattr(nuisance_noise, "GATE", 0.01)
+    stage = AdaptiveSecondStage(intervals=True)
+    release = RLearner(domain(None), BUDGET, second_stage=stage).fit(*drawn(3000)).release_function()
+    assert isinstance(release, ComposedRelease)
+    assert release.law is None
+    assert list(composed_problems(release, "composed")) == []
+    with pytest.raises(InputError, match=r"is above 0\.06 by its released covariance"):
+        release.interval(POINTS)
+    assert "by its released covariance" in release.summary()["no_intervals"]
+
+
+def test_releases_without_the_numbers_have_no_interval_and_say_why(tmp_path) -> None:
     learner = RLearner(domain(None), BUDGET, second_stage=AdaptiveSecondStage())
     release = learner.fit(*drawn(800)).release_function()
     assert isinstance(release, ComposedRelease)
     assert release.law is None
-    for ask in (lambda: release.interval(POINTS), lambda: release.contrast(POINTS, POINTS), release.average):
-        with pytest.raises(InputError, match="has none that would hold"):
+    loaded = load_release(release.save(tmp_path / "r.safetensors"))
+    assert isinstance(loaded, ComposedRelease)
+    for ask in (lambda: release.interval(POINTS), lambda: loaded.contrast(POINTS, POINTS), release.average):
+        with pytest.raises(InputError, match="has none that would hold: its propensity is estimated"):
             ask()
+    older = replace(release, without=None)
+    with pytest.raises(InputError, match="fitted without the numbers they rest on"):
+        older.interval(POINTS)
+    assert list(composed_problems(older, "composed")) == []
 
 
 def test_without_privacy_the_law_is_that_of_sampling() -> None:
@@ -178,3 +261,26 @@ def test_intervals_cover_the_projection_and_the_average() -> None:
     assert misses(np.stack([r.interval(POINTS) for r in fits]), truth) <= 16
     assert misses(np.stack([r.contrast(POINTS, POINTS[:1]) for r in fits])[:, 1:], (truth - truth[0])[1:]) <= 16
     assert misses(np.stack([r.average() for r in fits])[:, None], np.array([1.0])) <= 16
+
+
+@pytest.mark.slow
+def test_intervals_with_an_estimated_propensity_cover_where_its_model_is_right() -> None:
+    """Log-odds and outcome follow the features; 50 fits, false alarm below 1e-6."""
+    runs, misses, truth = 50, np.zeros(4), np.append((1 + POINTS[:, 0]).numpy(), 0)
+    stage = AdaptiveSecondStage(intervals=True)
+    for seed in range(runs):
+        generator = torch.Generator().manual_seed(seed)
+        x = torch.randn(3000, 2, generator=generator, dtype=torch.float64).clamp(-3, 3)
+        pi = torch.sigmoid(0.6 * x[:, 0] - 0.4 * x[:, 1]).clamp(0.1, 0.9)
+        a = (torch.rand(3000, generator=generator) < pi).double()
+        noise = torch.randn(3000, generator=generator, dtype=torch.float64)
+        y = (x[:, 1] + (a - pi) * (1 + x[:, 0]) + noise).clamp(-8, 10)
+        learner = RLearner(domain(None), BUDGET, second_stage=stage, noise=NoiseSource.fixed(seed))
+        release = learner.fit(x, a, y).release_function()
+        assert isinstance(release, ComposedRelease)
+        found = np.concatenate([release.interval(POINTS), release.contrast(POINTS[:1], POINTS[1:2])])
+        aim = truth.copy()
+        aim[3] = truth[0] - truth[1]
+        misses += (found[:, 0] > aim) | (found[:, 1] < aim)
+    # binomial(50, .05) exceeds 14 with probability 2e-8
+    assert misses.max() <= 14

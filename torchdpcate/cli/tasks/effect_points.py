@@ -1,31 +1,35 @@
-"""Where the figure of an effect is drawn: one covariate varies, the others stay at a public profile."""
+"""Where the figure of an effect is drawn: one covariate varies, over public or released values of the others."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchdpcate.data.domain import to_number
-from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.schema import Categorical, Covariate, TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.release.composed import ComposedRelease
+from torchdpcate.release.population import reference_population
 from torchdpcate.release.release import EffectRelease
 
-MID_RANGE, MEANS, PROFILE = "mid-range", "their released means", "the given profile"
+MID_RANGE, POPULATION = "at mid-range", "averaged over their released means and spreads"
+PROFILE = "at the given profile"
 _POINTS = 101
+_SPREADS = 2.0  # released ones about the released mean, beyond which few records lie
 
 
 @dataclass(frozen=True)
 class FigurePoints:
-    """Points of a figure, all of them public.
+    """Points of a figure, made of public facts and released numbers.
 
     Args:
         schema: Columns and public bounds.
-        covariate: The encoded column that varies; None takes the first.
-        profile: Values of others by encoded column, public facts; None takes released means where a release has some,
-            else the middle of the bounds.
+        covariate: The column that varies, of the table or encoded; None takes the first encoded one.
+        profile: Values of others by column, public facts: numbers of encoded columns, levels of categories. What it
+            leaves open is averaged over ``reference_population`` of a composed release, else at the middle of bounds.
 
     Raises:
         InputError: A column that is not there, or a value outside its bounds.
@@ -36,48 +40,112 @@ class FigurePoints:
     profile: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        names, domain = self.schema.domain.names, self.schema.domain
-        if self.covariate is not None and self.covariate not in names:
-            raise InputError(f"figure.covariate = {self.covariate}: not a covariate; choose one of {', '.join(names)}")
-        for name, value in (self.profile or {}).items():
-            if name not in names:
-                raise InputError(f"figure.profile.{name}: not a covariate; choose among {', '.join(names)}")
-            column, number = names.index(name), to_number(f"figure.profile.{name}", value)
-            low, high = float(domain.covariate_low[column]), float(domain.covariate_high[column])
-            if not low <= number <= high:
-                raise InputError(f"figure.profile.{name} = {number:g}: give a value within [{low:g}, {high:g}]")
+        known = {*self.schema.domain.names, *self.schema.columns}
+        for setting, name in [("covariate", self.covariate)] + [(f"profile.{key}", key) for key in self.profile or {}]:
+            if name is not None and name not in known:
+                listed = ", ".join(dict.fromkeys((*self.schema.columns, *self.schema.domain.names)))
+                raise InputError(f"figure.{setting} = {name}: not a covariate; choose among {listed}")
+        _ = self._fixed
 
     @property
     def name(self) -> str:
         """The column that varies."""
-        return self.covariate or self.schema.domain.names[0]
+        return self._column(self.covariate or self.schema.columns[0])[0].name
+
+    @cached_property
+    def levels(self) -> tuple[str, ...]:
+        """What the points are called where the covariate has levels; empty for a number."""
+        return tuple(f"{level:g}" if isinstance(level, float) else str(level) for level in self._varied[0].levels)
 
     @property
-    def column(self) -> int:
-        """Its position."""
-        return self.schema.domain.names.index(self.name)
+    def grid(self) -> Tensor:
+        """Values of the covariate: 101 between a number's bounds, its two, or positions of categories."""
+        covariate, columns = self._varied
+        if len(columns) > 1:
+            return torch.arange(float(len(columns)), dtype=torch.float64)
+        low, high = self._bounds(columns[0])
+        return torch.linspace(low, high, len(covariate.levels) or _POINTS, dtype=torch.float64)
 
     def place(self, release: EffectRelease | None) -> str:
         """Return where the other covariates are, in words."""
-        return PROFILE if self.profile else MEANS if isinstance(release, ComposedRelease) else MID_RANGE
+        if set(range(len(self.schema.domain.names))) <= {*self._fixed, *self._varied[1]}:
+            return PROFILE
+        found = POPULATION if isinstance(release, ComposedRelease) else MID_RANGE
+        return f"{PROFILE}, or {found}" if self._fixed else found
 
     def points(self, release: EffectRelease | None) -> Tensor:
-        """Return the points: 101 over the covariate's bounds, or its two levels.
+        """Return the points, [m rows, q]: for each of the m values of the covariate the same rows of the others.
 
         Args:
             release: Whose effect is drawn; None if there is none yet.
         """
-        domain = self.schema.domain
-        low, high = domain.covariate_low, domain.covariate_high
-        base = (low + high) / 2
-        if isinstance(release, ComposedRelease):
-            columns = list(range(len(base))) if release.columns is None else list(release.columns)
-            u = release.standardisation.mean
-            base[columns] = low[columns] + (u + 1) / 2 * (high - low)[columns]
-        for name, value in (self.profile or {}).items():
-            base[domain.names.index(name)] = float(value)
-        two = self.schema.two_levels[self.column]
-        x = base.repeat(2 if two else _POINTS, 1)
-        along = torch.linspace(0, 1, len(x), dtype=torch.float64)
-        x[:, self.column] = low[self.column] + along * (high - low)[self.column]
+        domain, grid, columns = self.schema.domain, self.grid, self._varied[1]
+        others = ((domain.covariate_low + domain.covariate_high) / 2)[None]
+        if isinstance(release, ComposedRelease) and self.place(release) != PROFILE:
+            others = reference_population(release)
+        for column, value in self._fixed.items():
+            others[:, column] = value
+        x = others.repeat(len(grid), 1)
+        values = grid[:, None] if len(columns) == 1 else torch.eye(len(grid), dtype=torch.float64)
+        x[:, columns] = values.repeat_interleave(len(others), 0)
         return x
+
+    def common(self, release: EffectRelease) -> tuple[float, float] | None:
+        """Return the values of a number beyond which few records lie, by a composed release's mean and spread."""
+        column = self._varied[1][0]
+        if self.levels or not isinstance(release, ComposedRelease):
+            return None
+        columns = range(len(self.schema.domain.names)) if release.columns is None else release.columns
+        if column not in columns:
+            return None
+        place, (low, high) = columns.index(column), self._bounds(column)
+        middle, half = release.standardisation.mean[place].item(), _SPREADS * release.standardisation.sd[place].item()
+        first, last = (min(max((u + 1) / 2, 0.0), 1.0) for u in (middle - half, middle + half))
+        return low + first * (high - low), low + last * (high - low)
+
+    @property
+    def _varied(self) -> tuple[Covariate, list[int]]:
+        """The covariate that varies, and its encoded columns."""
+        return self._column(self.name)
+
+    @cached_property
+    def _fixed(self) -> dict[int, float]:
+        """Values of encoded columns that the profile gives."""
+        found: dict[int, float] = {}
+        names = self.schema.domain.names
+        for name, value in (self.profile or {}).items():
+            covariate, columns = self._column(name)
+            if isinstance(covariate, Categorical) and name == covariate.name and value in covariate.categories:
+                place = covariate.categories.index(value)
+                found |= dict(zip(columns, [float(place)] if len(columns) == 1 else _one(place, columns), strict=True))
+            elif len(columns) > 1 and name == covariate.name:
+                levels = ", ".join(map(str, covariate.levels))
+                raise InputError(f"figure.profile.{name} = {value}: give one of {levels}")
+            else:
+                column, number = names.index(name), to_number(f"figure.profile.{name}", value)
+                low, high = self._bounds(column)
+                if not low <= number <= high:
+                    raise InputError(f"figure.profile.{name} = {number:g}: give a value within [{low:g}, {high:g}]")
+                if len(columns) > 1 and number == 1:  # no other category then
+                    found |= dict(zip(columns, _one(columns.index(column), columns), strict=True))
+                found[column] = number
+        return found
+
+    def _column(self, name: str) -> tuple[Covariate, list[int]]:
+        """Return the covariate of a column, of the table or encoded, and the positions of its encoded ones."""
+        start = 0
+        for covariate in self.schema.covariates:
+            names = [encoded for encoded, _, _ in covariate.bounds]
+            if name in (covariate.name, *names):
+                return covariate, list(range(start, start + len(names)))
+            start += len(names)
+        raise InputError(f"figure.covariate = {name}: not a covariate")
+
+    def _bounds(self, column: int) -> tuple[float, float]:
+        domain = self.schema.domain
+        return float(domain.covariate_low[column]), float(domain.covariate_high[column])
+
+
+def _one(place: int, columns: list[int]) -> list[float]:
+    """Return indicators of one of several columns."""
+    return [float(i == place) for i in range(len(columns))]

@@ -24,6 +24,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.composed_rule import ComposedRule
 
 if TYPE_CHECKING:
+    from torchdpcate.estimators.planned_noise import PlannedNoise
     from torchdpcate.estimators.rules.effect_rule import EffectRule
 
 _NUMBERS = 1000  # of a composed release, a covariate: far more than its plan asks for
@@ -68,6 +69,10 @@ class EffectRules(Rules):
     def mechanism_name(self) -> str:
         """See ``TaskSpec``."""
         return "composed"
+
+    def noise_of(self, learner: Any, n: int) -> PlannedNoise:
+        """See ``TaskSpec``."""
+        return learner.expected_noise(n, residual_scale=self.residual_scale)
 
     def size(self) -> int:
         """Return the numbers of a composed effect."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
@@ -25,7 +26,7 @@ from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism, Mecha
 from torchdpcate.estimators.cate.mechanisms.composed import Composed
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
 from torchdpcate.evaluation.curves import CURVES_FILE, EffectCurves
-from torchdpcate.evaluation.figures import BAND, INTERVAL, effect_figure, save_figure
+from torchdpcate.evaluation.figures import BAND, INTERVAL, EffectPanel, effect_panels, save_figure
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.composed import ComposedRelease
@@ -137,7 +138,7 @@ class Effects(TaskSpec):
     def noise_of(self, learner: CATELearner, n: int) -> PlannedNoise:
         """See ``TaskSpec``; some mechanisms answer at the queries alone."""
         asked = None if isinstance(self.mechanism, FunctionMechanism | Composed) else self.study.queries
-        return learner.expected_noise(n, self.mechanism, asked)
+        return learner.expected_noise(n, self.mechanism, asked, self.residual_scale)
 
     def size(self) -> int:
         """Return the numbers of queries, nuisances, the head and its feature map."""
@@ -160,7 +161,8 @@ class Effects(TaskSpec):
             self._curve = learner.release_function(mechanism)
             return self._curve
         service = learner.answer_online(self.folder / "curator" / "online", mechanism, counter=kind.get("counter"))
-        release, self._curve = service.release(self._queries), service.release(self._points)
+        drawn = torch.cat([where.points(None) for where in self._all_where])
+        release, self._curve = service.release(self._queries), service.release(drawn)
         return release
 
     def results(self) -> dict[str, Any]:
@@ -229,17 +231,15 @@ class Effects(TaskSpec):
         """Draw the effect against one covariate: the reader's figure, and the curator's beside it with its numbers."""
         if self._curve is None:
             return
-        study, x, release = self.study, self._points, self._curve
-        name, level, claim = self._where.name, float(self.config.figure.level), release.privacy.claim
-        grid, effect = x[:, study.domain.names.index(name)].numpy(), release.effect(x)
-        band = None if noise_scales(release, x) is None else release.noise_band(x, level)
-        drawn, holds = band, BAND
+        study, release, x = self.study, self._curve, self._points
+        level, claim = float(self.config.figure.level), release.privacy.claim
+        holds, holds_if = BAND, ""
         if isinstance(release, ComposedRelease) and release.law is not None:
-            drawn, holds = release.interval(x, level), INTERVAL
-        reader = effect_figure(
-            grid, effect, drawn, covariate=name, level=level, claim=claim, holds=holds, place=self._where.place(release)
-        )
+            holds, holds_if = INTERVAL, release.holds_if
+        panels = [self._panel(where) for where in self._all_where]
+        reader = effect_panels(panels, level=level, claim=claim, holds=holds, holds_if=holds_if)
         save_figure(reader, self.folder / "release" / "effect.png")
+        first = panels[0]
         truth = None if study.truth is None else study.truth(x)
         others = {
             "truth": None if truth is None else truth.numpy(),
@@ -248,12 +248,27 @@ class Effects(TaskSpec):
         if not self._composed:
             others["head without noise"] = self.learner.nonprivate_effect(x)
             others["plug-in"] = self.learner.plug_in_effect(x)
-        known = {name: values for name, values in others.items() if values is not None}
-        curator = effect_figure(
-            grid, effect, None, covariate=name, others=known, claim=claim, place=self._where.place(release)
-        )
+        known = {name: _means(values, first.grid) for name, values in others.items() if values is not None}
+        curator = effect_panels([replace(first, band=None, others=known)], claim=claim)
         save_figure(curator, self.folder / "curator" / "effect.png", PRIVATE)
-        EffectCurves(name, grid, effect, band, level, known).save(self.folder / "curator" / CURVES_FILE)
+        band = None if holds == INTERVAL else first.band
+        curves = EffectCurves(first.covariate, first.grid, first.released, band, level, known)
+        curves.save(self.folder / "curator" / CURVES_FILE)
+
+    def _panel(self, where: FigurePoints) -> EffectPanel:
+        """Return the released effect against one covariate, with what there is of a band or an interval."""
+        release, level = self._curve, float(self.config.figure.level)
+        assert release is not None
+        x, grid = where.points(release), where.grid.numpy()
+        band: np.ndarray | None = None
+        if isinstance(release, ComposedRelease):
+            if release.law is not None:
+                band = release.mean_interval(x, level, len(x) // len(grid))
+        elif noise_scales(release, x) is not None:
+            band = release.noise_band(x, level)
+        released = _means(release.effect(x), grid)
+        place, common = where.place(release), where.common(release)
+        return EffectPanel(where.name, grid, released, band, levels=where.levels, place=place, common=common)
 
     def _offer(self) -> None:
         """Say so where the function's own noise, restricted to the queries, is certainly less."""
@@ -324,11 +339,19 @@ class Effects(TaskSpec):
         return self.make(None).fit(records.x, records.a, records.y, self.study.own_propensity)
 
     @cached_property
-    def _where(self) -> FigurePoints:
-        """Where the figures are drawn."""
+    def _all_where(self) -> list[FigurePoints]:
+        """Where the figures are drawn, a panel each."""
         figure = self.config.figure
         profile = None if figure.profile is None else dict(figure.profile)
-        return FigurePoints(self.study.schema, figure.covariate, profile)
+        names = list(figure.covariate) if OmegaConf.is_list(figure.covariate) else [figure.covariate]
+        if not names:
+            raise InputError("figure.covariate = []: name at least one covariate, or leave it out")
+        return [FigurePoints(self.study.schema, name, profile) for name in names]
+
+    @property
+    def _where(self) -> FigurePoints:
+        """The first of them, which the curator's figure shows too."""
+        return self._all_where[0]
 
     @property
     def _points(self) -> Tensor:
@@ -338,6 +361,11 @@ class Effects(TaskSpec):
 
 ESTIMATES = {"pehe": "release", **Effects.measures[0].references, "pehe_zero": "zero effect"}
 """Estimates of an effect whose errors a summary may hold, names by keys."""
+
+
+def _means(values: Any, grid: np.ndarray) -> np.ndarray:
+    """Return the means of effects over the rows of each value of a covariate, [m]."""
+    return np.asarray(values).reshape(len(grid), -1).mean(1)
 
 
 def _moments(name: str, values: Tensor) -> dict[str, Tensor]:

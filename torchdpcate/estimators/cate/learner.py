@@ -379,7 +379,11 @@ class CATELearner(PrivateEstimator):
         return noise_at_queries(self.stage_, self._first.view(queries), budget)
 
     def expected_noise(
-        self, n: int, mechanism: "str | Mechanism | None" = None, queries: Tensor | None = None
+        self,
+        n: int,
+        mechanism: "str | Mechanism | None" = None,
+        queries: Tensor | None = None,
+        residual_scale: float | None = None,
     ) -> PlannedNoise:
         """See ``PrivateEstimator``: the noise of the effect at a typical covariate.
 
@@ -390,14 +394,18 @@ class CATELearner(PrivateEstimator):
             n: Number of records.
             mechanism: That of the release; None takes the default one.
             queries: Encoded public queries [d, q], for mechanisms that answer at queries alone.
+            residual_scale: Of a composition: what public knowledge says of the scale of y - m(x), in outcome units,
+                about its standard deviation; None takes a fourteenth of the outcome's range.
 
         Raises:
-            InputError: No budget, or settings that could not be released.
+            InputError: No budget, settings that could not be released, or a residual scale where there is none.
         """
         budget, schema = self._planned(n), TableSchema.of(self.domain).two_arms()
         if self._adaptive is not None:
             self._composed_by(mechanism)
-            return planned_composition(self._adaptive.plan(n, budget, schema.domain), schema.domain)
+            return planned_composition(self._adaptive.plan(n, budget, schema.domain), schema.domain, residual_scale)
+        if residual_scale is not None:
+            raise InputError(f"residual_scale = {residual_scale}: is for second_stage=adaptive alone; leave it out")
         chosen: Mechanism = MECHANISMS.make(mechanism or OBJECTIVE, Mechanism)
         sizes, split, first = self._split().sizes(n), self._split(), self._first_stage()
         release, own = split.release_budget(budget), split.fitted(sizes)

@@ -5,9 +5,10 @@ import math
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.water_filling import expected_error
 from torchdpcate.data.domain import Domain
+from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.base import Mechanism
 from torchdpcate.estimators.cate.planned_head import ASSUMED, PlannedHead
-from torchdpcate.estimators.planned_noise import PlannedNoise
+from torchdpcate.estimators.planned_noise import PlannedNoise, shown
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Level
 
@@ -18,15 +19,25 @@ _NUISANCES = "the noise in private nuisances, which is often the larger"
 _ONE, _OTHERS = "constant", "variation"
 
 
-def planned_composition(plan: ComposedPlan, domain: Domain) -> PlannedNoise:
+def planned_composition(plan: ComposedPlan, domain: Domain, residual_scale: float | None = None) -> PlannedNoise:
     """Return the error that the noise and the priors of a composition leave of the effect.
 
     Args:
         plan: The public plan.
         domain: Public bounds.
+        residual_scale: What public knowledge says of S, the scale at which residuals y - m(x) are clipped, in outcome
+            units: about their standard deviation. None takes a fourteenth of the outcome's range.
+
+    Raises:
+        InputError: A scale beyond what residuals may have, or for a binary outcome, which has none.
     """
     assert plan.budget is not None
-    scale = plan.residual_scale * domain.outcome_range
+    scale = stated_scale(residual_scale, plan, domain) or plan.residual_scale * domain.outcome_range
+    clipped = "nothing is clipped of a binary outcome"
+    if not plan.binary:
+        stated = residual_scale is not None
+        clipped = f"residuals of the outcome are clipped at {shown(scale) if stated else '1/14 of its range'}"
+        clipped += " (residual_scale, as given)" * stated
     effect = plan.effect()
     constant, _ = expected_error(effect.prior, effect.noise)
     others = math.sqrt(max(effect.error - constant, 0.0))
@@ -37,12 +48,26 @@ def planned_composition(plan: ComposedPlan, domain: Domain) -> PlannedNoise:
         plan.n,
         plan.budget,
         assumes=(
-            f"residuals of the outcome are clipped at 1/{1 / plan.residual_scale:.0f} of its range, and effects vary "
-            "as the plan's prior expects: what the plan does not ask for counts as error",
+            f"{clipped}, and effects vary as the plan's prior expects: what the plan does not ask for counts as error",
         ),
         left_out=("sampling, and the noise in the outcome regression and the propensity",),
         remarks=(f"{ASKED}{plan.rung} effect of {plan.kept} of {domain.dimension} covariates",),
     )
+
+
+def stated_scale(residual_scale: float | None, plan: ComposedPlan, domain: Domain) -> float | None:
+    """Return the residual scale that was stated, if any; refuse what cannot be one."""
+    if residual_scale is None:
+        return None
+    if plan.binary:
+        raise InputError(f"residual_scale = {residual_scale}: a binary outcome's is its range; leave it out")
+    most = domain.outcome_range / 2
+    if not 0 < residual_scale <= most:
+        raise InputError(
+            f"residual_scale = {residual_scale}: give a number above 0 and at most {shown(most, 4)}, half the "
+            "outcome's range: the standard deviation of outcomes of records alike, from public knowledge"
+        )
+    return float(residual_scale)
 
 
 def planned_head_noise(

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 import torch
 
 from torchdpcate.composition.interval_events import law_of
+from torchdpcate.composition.interval_gate import why_none
+from torchdpcate.composition.nuisance_noise import Covariates
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.records import LEAST_SCALE, propensity_bounds
 from torchdpcate.composition.regressions import HEAD_CURVATURE, effect_coefficients, effect_variances
@@ -15,6 +17,7 @@ from torchdpcate.estimators.recompute import CLOSE, same
 from torchdpcate.estimators.rules.recompute import RULE_LEARNERS
 from torchdpcate.privacy.events import DPSGDEvent, Event, GaussianEvent
 from torchdpcate.release.composed import ComposedRelease
+from torchdpcate.release.effect_law import EffectLaw, NuisanceNumbers
 from torchdpcate.release.release import QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
 
@@ -118,10 +121,7 @@ def _summaries(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
 
 def _effect(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
     """Problems of features, energies, curvatures and coefficients."""
-    levels = release.schema.two_levels
-    if release.columns is not None:
-        levels = tuple(levels[column] for column in release.columns)
-    regression, curvatures = plan.effect(levels), release.curvatures
+    regression, curvatures = plan.effect(_levels(release)), release.curvatures
     basis = regression.basis
     if release.basis.features != basis.features or not torch.allclose(release.basis.energies, basis.energies):
         yield "its features and energies are not those that its plan asks for"
@@ -141,14 +141,45 @@ def _effect(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
 def _intervals(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
     """Problems of what intervals rest on."""
     law, numbers = release.law, release.numbers
-    if (law is not None) is not plan.intervals or (numbers is not None) is not plan.intervals:
+    if (numbers is not None) is not plan.intervals or (law is not None and numbers is None):
         yield "it holds what intervals rest on though its plan does not ask for it, or the other way round"
-    elif law is not None and numbers is not None:
+        return
+    needed: EffectLaw | None = None
+    if numbers is not None:
+        if (numbers.nuisances is not None) is not plan.estimates_propensity:
+            yield "it holds numbers of an estimated propensity though its plan has none, or the other way round"
+            return
+        yield from _nuisances(numbers.nuisances, release, plan)
         domain = release.domain
         bounds = propensity_bounds(domain)
-        needed = law_of(numbers, release.basis, release.scale, bounds, domain.outcome_range, plan).tensors()
+        covariates = Covariates(release.standardisation, _levels(release))
+        needed = law_of(numbers, release.basis, release.scale, bounds, domain.outcome_range, plan, covariates)
+    if (needed is None) is not (law is None):
+        yield "it has a law of intervals that its numbers do not carry, or withholds one that they do"
+    elif needed is not None and law is not None:
         stated = law.tensors()
-        for name, tensor in needed.items():
+        for name, tensor in needed.tensors().items():
             size = 1e-6 * float(tensor.abs().max())
-            if tensor.shape != stated[name].shape or not torch.allclose(stated[name], tensor, rtol=1e-6, atol=size):
+            same_shape = name in stated and tensor.shape == stated[name].shape
+            if not same_shape or not torch.allclose(stated[name], tensor, rtol=1e-6, atol=size):
                 yield f"its law of intervals does not follow from its numbers: {name}"
+    if release.without is not None and release.without != (None if law else why_none(plan, numbers is not None)):
+        yield "why it has no intervals is not what its plan says"
+
+
+def _nuisances(numbers: NuisanceNumbers | None, release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
+    """Problems of the numbers of nuisances: of more features than the plan's, or a scale that cannot be."""
+    if numbers is None:
+        return
+    levels, y_range = _levels(release), release.domain.outcome_range
+    sizes = plan.propensity(levels).basis.dimension, plan.outcome(levels).basis.dimension
+    if (len(numbers.propensity), len(numbers.outcome_curvatures)) != sizes:
+        yield "its numbers of nuisances are not of the features that its plan asks for"
+    elif not LEAST_SCALE * y_range * (1 - CLOSE) <= float(numbers.outcome_scale) <= y_range * (1 + CLOSE):
+        yield "the scale of its outcome regression is outside the outcome's range"
+
+
+def _levels(release: ComposedRelease) -> tuple[bool, ...]:
+    """Return whether each covariate in use has two levels."""
+    levels = release.schema.two_levels
+    return levels if release.columns is None else tuple(levels[column] for column in release.columns)

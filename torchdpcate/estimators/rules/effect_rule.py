@@ -16,6 +16,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.cate.mechanisms.base import Mechanism
 from torchdpcate.estimators.cate.mechanisms.composed import Composed
+from torchdpcate.estimators.cate.planned import stated_scale
 from torchdpcate.estimators.planned_noise import PlannedNoise, least_records, shown
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
@@ -117,7 +118,11 @@ class EffectRule(RLearner):
         return rule_of(self._composed_release(None, None), self._choices(self.schema_))
 
     def expected_noise(
-        self, n: int, mechanism: "str | Mechanism | None" = None, queries: Tensor | None = None
+        self,
+        n: int,
+        mechanism: "str | Mechanism | None" = None,
+        queries: Tensor | None = None,
+        residual_scale: float | None = None,
     ) -> PlannedNoise:
         """See ``PrivateEstimator``: the expected regret, what the rule loses of the mean outcome against the best one.
 
@@ -125,11 +130,12 @@ class EffectRule(RLearner):
             n: Number of records.
             mechanism: The composition's, or None.
             queries: Not looked at.
+            residual_scale: As of ``CATELearner.expected_noise``.
         """
         budget, domain = self._planned(n), TableSchema.of(self.domain).two_arms().domain
         self._composed_by(mechanism)
         plan = self._adaptive.plan(n, budget, domain)
-        unit = plan.residual_scale * domain.outcome_range
+        unit = stated_scale(residual_scale, plan, domain) or plan.residual_scale * domain.outcome_range
         here = planned_regret(plan)
 
         def regret(records: int) -> float:
@@ -150,8 +156,8 @@ class EffectRule(RLearner):
             budget,
             {"rule": unit * here.rule},
             assumes=(
-                f"residuals of the outcome are clipped at 1/{1 / plan.residual_scale:.0f} of its range, and effects "
-                "vary about zero as the plan's prior expects",
+                f"residuals of the outcome are clipped at {shown(unit)}, and effects vary about zero as the plan's "
+                "prior expects",
             ),
             left_out=("sampling, and the noise in the outcome regression and the propensity",),
             remarks=(

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import ClassVar
 
+from torchdpcate.composition.interval_gate import why_none
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.records import ComposedFit
 from torchdpcate.data.schema import TableSchema
@@ -83,6 +84,7 @@ class Composed(Mechanism):
             columns=fit.columns,
             law=fit.law,
             numbers=fit.numbers,
+            without=None if fit.law is not None else why_none(plan, withheld=fit.numbers is not None),
         )
 
     @classmethod

@@ -1,0 +1,71 @@
+"""The public gate of intervals with an estimated propensity."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from torchdpcate.composition.interval_gate import GATE, PLANNED, least, require_gate, why_none
+from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.errors import InputError
+from torchdpcate.privacy.budget import PrivacyBudget
+
+
+def plan(n: int, epsilon: float | None = 1.0, **settings) -> ComposedPlan:
+    budget = None if epsilon is None else PrivacyBudget(epsilon, 1e-5)
+    return ComposedPlan(n, budget, 6, **{"overlap": 0.1, "intervals": True} | settings)
+
+
+def test_planned_noise_is_that_of_a_dense_computation() -> None:
+    """A sum over features of v / (1 + v/g)^2: the variance of a ridge's estimates, noise and sampling together."""
+    of = plan(4_000)
+    regression = of.propensity()
+    energies = regression.basis.energies
+    curvature = 0.2 * of.n * energies.diag()
+    noise = math.sqrt(1.1) * 2 / of.shares.of("propensity")
+    meat = noise**2 * torch.eye(len(energies), dtype=torch.float64) + 0.2 * of.n * energies.diag()
+    prior = torch.cat([torch.tensor([4.0]).double() / energies[:1], 3 * regression.prior / energies[1:]])
+    unshrunk = torch.linalg.inv(curvature) @ meat @ torch.linalg.inv(curvature)
+    drawn = torch.linalg.inv(torch.linalg.inv(unshrunk) + (1 / prior).diag())
+    found = drawn @ torch.linalg.inv(unshrunk) @ drawn
+    # the constant's prior is of the logit itself
+    assert of.propensity_noise == pytest.approx(0.2 * math.sqrt(float((found * energies.diag()).sum())))
+
+
+def test_noise_falls_with_records_and_budget_to_that_of_sampling() -> None:
+    assert plan(4_000).propensity_noise > plan(64_000).propensity_noise
+    assert plan(4_000).propensity_noise > plan(4_000, 16.0).propensity_noise
+    assert plan(10**8).propensity_noise < 1e-3
+    alone = plan(4_000, None)
+    assert alone.propensity_noise <= 0.2 * math.sqrt(5 / 4_000 * alone.propensity().basis.dimension)
+
+
+def test_the_gate_refuses_and_says_from_where_on_not() -> None:
+    require_gate(plan(16_000), True)
+    require_gate(plan(500, known_propensity=True), True)
+    require_gate(plan(500, intervals=False), True)
+    with pytest.raises(InputError, match=r"planned noise of at most 0.054; here it is .* at about 3,000 records"):
+        require_gate(plan(1_500), True)
+    with pytest.raises(InputError, match="nuisances made of the plan's features"):
+        require_gate(plan(16_000), False)
+    records, epsilon = least(plan(1_500))
+    assert records is not None
+    assert epsilon is not None
+    assert plan(records).propensity_noise <= PLANNED < GATE
+    assert plan(1_500, epsilon).propensity_noise <= PLANNED
+    assert plan(1_500, epsilon / 1.3).propensity_noise > PLANNED
+
+
+def test_releases_say_in_one_line_why_they_have_none() -> None:
+    for of, withheld, words in (
+        (plan(1_500), True, "by its released covariance"),
+        (plan(1_500, intervals=False), False, "they would not hold; second_stage.intervals=true has some at about 3,0"),
+        (plan(64_000, intervals=False), False, "intervals=true asks for the numbers they rest on"),
+        (plan(64_000, intervals=False, known_propensity=True), False, "intervals=false"),
+        (plan(500, 0.1, intervals=False), False, "with a planned noise of"),
+    ):
+        said = why_none(of, withheld)
+        assert words in said
+        assert "\n" not in said
+    assert replace(plan(16_000), known_propensity=True).estimates_propensity is False

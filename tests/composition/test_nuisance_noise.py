@@ -1,0 +1,121 @@
+"""What errors of nuisances do to intervals: formulas against simulation and closed forms."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from torchdpcate.composition.intervals import Estimates
+from torchdpcate.composition.nuisance_noise import Covariates, NuisanceNoise, drawn_to_zero, nuisance_noise
+from torchdpcate.composition.nuisance_noise import with_nuisances as widened
+from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.errors import InputError
+from torchdpcate.features.standardisation import Standardisation
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.release.effect_law import EffectLaw, NuisanceNumbers
+
+N, P, TAU = 60, 3, 1.5
+
+
+def uniform(*shape: int, seed: int) -> Tensor:
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def low_rank(rank: int, size: float, seed: int) -> tuple[Tensor, Tensor]:
+    root = size * (uniform(N, rank, seed=seed) - 0.5)
+    return root, root @ root.T
+
+
+def setting() -> tuple[EffectLaw, Estimates, NuisanceNoise, Tensor, Tensor]:
+    psi = torch.cat([torch.full((N, 1), 0.7).double(), uniform(N, P - 1, seed=0) - 0.4], 1)
+    pi = 0.2 + 0.6 * uniform(N, seed=1)
+    weight = 1 / (psi.norm(dim=1) * torch.maximum(pi, 1 - pi))
+    h = pi * (1 - pi)
+    matrix = (psi * (weight * h)[:, None]).T @ psi / N
+    t = torch.tensor([1.0, TAU, -0.5]).double()
+    zero = torch.zeros(P, P, dtype=torch.float64)
+    centre = (psi * h[:, None]).sum(0) / h.sum()
+    found = Estimates(t, zero, torch.eye(P, dtype=torch.float64), matrix, float(h.mean()))
+    law = EffectLaw(t, zero, found.directions, centre, 0.3, 0.0, 2.0, 0.0)
+    (root_pi, of_pi), (root_m, of_m) = low_rank(2, 0.07, 2), low_rank(3, 1.0, 3)
+    return law, found, NuisanceNoise(psi, weight, pi, of_pi, of_m), root_pi, root_m
+
+
+def test_the_law_is_that_of_simulated_errors_of_both_nuisances() -> None:
+    """Each draw solves the estimating equations anew, with errors of propensity and outcome regression."""
+    law, found, noise, root_pi, root_m = setting()
+    runs, h = 40_000, noise.pi * (1 - noise.pi)
+    generator = torch.Generator().manual_seed(4)
+    dpi = torch.randn(runs, 2, generator=generator, dtype=torch.float64) @ root_pi.T
+    dm = torch.randn(runs, 3, generator=generator, dtype=torch.float64) @ root_m.T
+    b = dpi * (dm - dpi * (noise.psi @ law.estimates))  # t itself has no noise here
+    u = (b * noise.weight) @ noise.psi / N @ torch.linalg.inv(found.matrix)
+    shift = b.mean(1) / h.mean()
+    at = torch.tensor([[0.7, 0.3, 0.2], [0.7, -0.4, 0.5]]).double()
+    errors = u @ (at - law.centre).T + shift[:, None]
+    wider = widened(law, found, noise)
+    assert wider is not None
+    middle = at @ wider.estimates + wider.correction
+    plain = at @ law.estimates + law.correction
+    sd = errors.std(0)
+    assert torch.allclose(middle - plain, -errors.mean(0), atol=float(6 * sd.max() / runs**0.5))
+    variances = ((at @ wider.nuisances) * at).sum(1)  # type: ignore[operator]
+    assert torch.allclose(variances, errors.var(0), rtol=0.1)  # of heavier tails than normal
+    assert wider.average - law.average == pytest.approx(-float(shift.mean()), abs=float(6 * shift.std() / runs**0.5))
+    assert wider.average_variance == pytest.approx(float(shift.var()), rel=0.1)
+    low, high = wider.contrast(at[:1], at[1:], 0.95)[0]
+    assert float(high - low) / 2 / 1.959964 == pytest.approx(float((errors[:, 0] - errors[:, 1]).std()), rel=0.05)
+
+
+def test_beyond_the_gate_there_is_no_law() -> None:
+    law, found, noise, *_ = setting()
+    large = NuisanceNoise(noise.psi, noise.weight, noise.pi, noise.propensity * (0.07 / noise.size) ** 2, noise.outcome)
+    assert large.size == pytest.approx(0.07)
+    assert widened(law, found, large) is None
+
+
+def test_a_stated_bias_widens_by_what_such_errors_could_do() -> None:
+    law, found, noise, *_ = setting()
+    wider = widened(law, found, noise)
+    assert wider is not None
+    at, h = torch.tensor([[0.7, 0.3, 0.2], [0.7, -0.4, 0.5]]).double(), float((noise.pi * (1 - noise.pi)).mean())
+    for seed in range(20):
+        dpi, dmu = uniform(N, seed=seed) - 0.5, uniform(N, seed=100 + seed) * torch.linspace(-1, 1, N).double()
+        bias = float(dpi.square().mean().sqrt() * dmu.square().mean().sqrt()) / found.overlap
+        b = dpi * dmu
+        u = torch.linalg.solve(found.matrix, (noise.weight * b) @ noise.psi / N)
+        off = (at - law.centre) @ u + b.mean() / h
+        more = (wider.interval(at, 0.5, bias) - wider.interval(at, 0.5))[:, 1]
+        assert (off.abs() <= more).all()
+        apart = float(((at[:1] - at[1:]) @ u).abs())
+        assert apart <= float((wider.contrast(at[:1], at[1:], 0.5, bias) - wider.contrast(at[:1], at[1:], 0.5))[0, 1])
+        assert abs(float(b.mean()) / h) <= bias
+        assert float((wider.average_interval(0.5, bias) - wider.average_interval(0.5))[1]) == pytest.approx(bias)
+    with pytest.raises(InputError, match="bias = -1"):
+        wider.interval(at, 0.95, -1)
+    with pytest.raises(InputError, match="propensity is known"):
+        law.average_interval(0.95, 0.1)
+
+
+def test_estimates_drawn_to_zero_have_the_variance_of_a_ridge() -> None:
+    v, g = torch.tensor([0.5, 2.0]).double(), torch.tensor([1.0, float("inf")]).double()
+    assert torch.allclose(drawn_to_zero(v.diag(), g), torch.tensor([0.5 / 1.5**2, 2.0]).double().diag())
+
+
+def test_at_planned_curvatures_the_noise_is_about_the_planned_one() -> None:
+    plan = ComposedPlan(16_000, PrivacyBudget(1.0, 1e-5), 4, overlap=0.1, intervals=True)
+    levels = (False, False, False, True)
+    propensity, outcome = plan.propensity(levels).basis, plan.outcome(levels).basis
+    theta = torch.zeros(propensity.dimension, dtype=torch.float64)
+    numbers = NuisanceNumbers(
+        theta, 0.95 * propensity.energies.diag(), 0.95 * outcome.energies.diag(), torch.tensor([2.0]).double()
+    )
+    standardisation = Standardisation(
+        torch.tensor([0.0, 0.0, 0.0, 0.2]).double(), torch.tensor([0.4, 0.4, 0.4, 0.98]).double()
+    )
+    found = nuisance_noise(numbers, plan, plan.effect(levels).basis, Covariates(standardisation, levels))
+    assert found.size == pytest.approx(0.25 / 0.2 * plan.propensity_noise, rel=0.15)
+    assert torch.allclose(found.pi, torch.full_like(found.pi, 0.5))
+    # a covariate of two levels has two values, in the released shares
+    ones = found.psi[:, plan.effect(levels).basis.parts["1"][3]]
+    assert len(ones.unique()) == 2
+    assert (ones == ones.max()).double().mean() == pytest.approx(0.6, abs=0.1)

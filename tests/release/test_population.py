@@ -1,0 +1,83 @@
+"""The population of released means and spreads: its moments, its rows, and intervals of means over rows."""
+
+import numpy as np
+import pytest
+import torch
+
+from tests.release.test_file import STATEMENT
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.errors import InputError
+from torchdpcate.features.standardisation import Standardisation
+from torchdpcate.features.weighted_basis import Feature, WeightedBasis
+from torchdpcate.release.composed import ComposedRelease
+from torchdpcate.release.effect_law import EffectLaw
+from torchdpcate.release.population import reference_population
+
+SCHEMA = TableSchema.from_dict(
+    {
+        "treatment": "t",
+        "outcome": {"name": "y", "low": 0, "high": 1},
+        "covariates": {
+            "age": {"low": 20, "high": 60},
+            "sex": {"categories": ["f", "m"]},
+            "site": {"categories": ["a", "b", "c"]},
+        },
+    }
+)
+MEANS, SPREADS = [-0.5, 0.4, -0.6, 0.0, -0.4], [0.3, 0.9, 0.8, 1.0, 0.9]
+
+
+def double(values: list) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def release(means: list[float] = MEANS, columns: tuple[int, ...] | None = None, law: bool = False) -> ComposedRelease:
+    basis = WeightedBasis((Feature("1", 0, 0),), double([1.0, 1.0]))
+    coefficients, one = double([0.2, 0.1]), torch.eye(2, dtype=torch.float64)
+    found = EffectLaw(coefficients, 0.01 * one, one, double([1.0, 0.0]), 0.0, 0.0, 0.2, 0.01) if law else None
+    spreads = SPREADS if columns is None else [SPREADS[column] for column in columns]
+    standardisation = Standardisation(double(means), double(spreads))
+    return ComposedRelease(
+        coefficients, coefficients, one, 1.0, basis, standardisation, SCHEMA, STATEMENT, columns=columns, law=found
+    )
+
+
+def test_it_has_the_released_moments_within_the_bounds() -> None:
+    x = reference_population(release(), 4096)
+    SCHEMA.domain.check_covariates(x)
+    assert x[:, 0].mean().item() == pytest.approx(20 + 0.25 * 40, abs=0.1)
+    assert x[:, 0].std().item() == pytest.approx(0.3 * 20, abs=0.1)
+    assert x[:, 1].mean().item() == pytest.approx(0.7, abs=0.01)
+    assert x[:, 2:].mean(0).tolist() == pytest.approx([0.2, 0.5, 0.3], abs=0.01)
+
+
+def test_each_row_is_one_of_the_table_s() -> None:
+    x = reference_population(release())
+    assert set(x[:, 1:].unique().tolist()) == {0.0, 1.0}
+    assert x[:, 2:].sum(1).tolist() == [1.0] * len(x)
+
+
+def test_noise_beyond_the_bounds_leaves_a_population() -> None:
+    x = reference_population(release([1.0, -1.0, -1.0, -1.0, -1.0]))
+    SCHEMA.domain.check_covariates(x)
+    assert x[:, 0].mean() > 58
+    assert not x[:, 1].any()
+    assert x[:, 2:].sum(1).tolist() == [1.0] * len(x)
+
+
+def test_covariates_left_out_are_uniform() -> None:
+    x = reference_population(release([0.4], columns=(1,)), 1024)
+    assert x[:, 0].mean().item() == pytest.approx(40, abs=0.5)
+    assert x[:, 0].std().item() == pytest.approx(40 / 12**0.5, abs=0.5)
+
+
+def test_an_interval_of_a_mean_is_that_of_the_mean_features() -> None:
+    found, x = release(law=True), reference_population(release(), 6)
+    psi = found.features(x).view(2, 3, -1).mean(1)
+    assert found.law is not None
+    np.testing.assert_allclose(found.mean_interval(x, 0.9, rows=3), found.law.interval(psi, 0.9).numpy())
+    assert found.mean_interval(x).shape == (1, 2)
+    with pytest.raises(InputError, match=r"rows = 4: X has 6 rows"):
+        found.mean_interval(x, rows=4)
+    with pytest.raises(InputError, match="this release has none"):
+        release().mean_interval(x)

@@ -1,0 +1,65 @@
+"""A population that a reader may average effects over: covariates with released means and spreads, independent."""
+
+import torch
+from torch import Tensor
+
+from torchdpcate.data.domain import unit_grid
+from torchdpcate.data.schema import Categorical
+from torchdpcate.release.composed import ComposedRelease
+
+_ROWS = 256
+_END = 0.01  # of a mean, from the ends of its bounds, in their width
+_MOST_VARIANCE = 0.9  # of what a mean allows between bounds
+_LEAST_SHARE = 1e-6  # of a level, so that shares can be divided by their sum
+
+
+def reference_population(release: ComposedRelease, count: int = _ROWS) -> Tensor:
+    """Return encoded rows whose covariates have the released means and spreads, float64 [count, q].
+
+    Covariates are independent of each other: categories come with their released shares, numbers by the Beta law
+    between their bounds that has the released mean and spread. Covariates that the release leaves out are uniform over
+    their bounds; its effect does not depend on them. The rows follow from released numbers and a fixed seed alone:
+    post-processing, at no cost. No record is among them.
+
+    Args:
+        release: A release of one composition.
+        count: Number of rows.
+
+    Raises:
+        InputError: ``count`` is not a positive integer.
+    """
+    schema, domain = release.schema, release.domain
+    width = domain.dimension
+    mean, spread = torch.zeros(width, dtype=torch.float64), torch.full((width,), 3**-0.5, dtype=torch.float64)
+    columns = list(range(width)) if release.columns is None else list(release.columns)
+    mean[columns], spread[columns] = release.standardisation.mean, release.standardisation.sd
+    share, variance = (mean + 1) / 2, (spread / 2).square()  # of the way from the lower bound to the upper one
+    u, found, start = unit_grid(count, len(schema.covariates)), [], 0
+    for i, covariate in enumerate(schema.covariates):
+        of = slice(start, start := start + len(covariate.bounds))
+        if isinstance(covariate, Categorical) or covariate.levels:
+            found.append(_levels(u[:, i], share[of]))
+        else:
+            found.append(_between(u[:, i], share[of].item(), variance[of].item())[:, None])
+    scaled = torch.cat(found, 1)
+    return (domain.covariate_low + scaled * (domain.covariate_high - domain.covariate_low)).clamp(
+        domain.covariate_low, domain.covariate_high
+    )
+
+
+def _levels(u: Tensor, share: Tensor) -> Tensor:
+    """Return indicators [count, k] of levels with these shares [k]; of two levels, that of the second, [count, 1]."""
+    if len(share) == 1:
+        return (u[:, None] >= 1 - share).double()
+    shares = share.clamp_min(_LEAST_SHARE)
+    level = torch.searchsorted((shares / shares.sum()).cumsum(0)[:-1], u.contiguous(), right=True)
+    return torch.nn.functional.one_hot(level, len(share)).double()
+
+
+def _between(u: Tensor, mean: float, variance: float) -> Tensor:
+    """Return quantiles u [count] of the Beta law on [0, 1] of this mean and variance."""
+    from scipy.special import betaincinv
+
+    mean = min(max(mean, _END), 1 - _END)
+    size = mean * (1 - mean) / min(variance, _MOST_VARIANCE * mean * (1 - mean)) - 1
+    return torch.from_numpy(betaincinv(mean * size, (1 - mean) * size, u.numpy()))
