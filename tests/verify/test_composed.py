@@ -147,7 +147,7 @@ FORGERIES = [
     ("function", forge.constant("huber_quantile", 0.9), PLAN),
     ("function", forge.constant("requested_epsilon", 1.0), "was not charged its share|the plan makes it"),
     ("function", forge.constant("constant_only", True), PLAN),
-    ("function", forge.constant("learner", "DRLearner"), "DRLearner, which has no composition"),
+    ("function", forge.constant("learner", "DRLearner"), "not on the grid|not those that its plan asks for"),
     ("function", forge.constant("learner", ["RLearner"]), "not those of one release|no composition"),
     ("function", constants(3, "moment_share=0.01"), "was not charged its share"),
     ("function", constants(0, "quantile_levels=ten"), "not those of one release"),
