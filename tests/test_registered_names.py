@@ -81,7 +81,11 @@ POLICIES = [Constants([0, 1]), Thresholds("x0", [0.25, 0.5])]
         (RULE_MECHANISMS, "output", lambda: OutcomeWeightedLearner(DOMAIN, BUDGET, mechanism="output")),
         (LOSSES, "huber_hinge", lambda: OutcomeWeightedLearner(DOMAIN, BUDGET)),
         (OUTCOMES, "private_residual", lambda: OutcomeWeightedLearner(DOMAIN, BUDGET)),
-        (SELECTIONS, "permute_and_flip", lambda: PolicySelector(DOMAIN, BUDGET, policies=POLICIES)),
+        (
+            SELECTIONS,
+            "permute_and_flip",
+            lambda: PolicySelector(DOMAIN, BUDGET, policies=POLICIES, mechanism="permute_and_flip"),
+        ),
         (LINEAR_FITS, "objective", lambda: CovariateBalancingEffect(DOMAIN, BUDGET, fitter="objective")),
         (EFFECT_ESTIMATORS, "balanced_difference", lambda: CovariateBalancingEffect(DOMAIN, BUDGET)),
     ],

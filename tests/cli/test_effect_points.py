@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from tests.release.test_reference_population import SCHEMA, release
+from tests.release.test_population import SCHEMA, release
 from torchdpcate.cli.tasks.effect_points import MID_RANGE, POPULATION, PROFILE, FigurePoints
 from torchdpcate.errors import InputError
-from torchdpcate.release.reference_population import reference_population
+from torchdpcate.release.population import reference_population
 
 FULL = {"age": 30, "sex": "m", "site": "b"}
 

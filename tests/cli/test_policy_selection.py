@@ -24,6 +24,7 @@ SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 HILLSTROM, ACIC = SHARED / "hillstrom" / "hillstrom.csv.gz", SHARED / "acic2016" / "x.csv"
 SMALL = ["task=policy_selection", "data.n=2000", "queries.count=60", "privacy.epsilon=4", "privacy.delta=0"]
 RUNS = {
+    "composed": ["privacy.delta=1e-5"],
     "stable": [],
     "exponential": ["mechanism=exponential", "selection.split=0.4"],
     "noisy max": ["mechanism=report_noisy_max", "nuisance_guarantee.constants=paper"],
@@ -95,8 +96,10 @@ def test_every_certificate_trains_verifies_and_leaks_nothing(name, trained):
     assert found["release"] == "policy"
     assert found["level"] == ("conditional" if name == "frozen" else "certified")
     assert found["epsilon"] == pytest.approx(4, rel=1e-4)
-    assert found["delta"] == (1e-5 if name == "private" else 0)
-    assert set(found["blocks"]) == ({"scoring"} if name in ("fixed", "frozen", "arms") else {"nuisance", "scoring"})
+    assert found["delta"] == (1e-5 if name in ("private", "composed") else 0)
+    assert set(found["blocks"]) == (
+        {"scoring"} if name in ("composed", "fixed", "frozen", "arms") else {"nuisance", "scoring"}
+    )
     report = scan(folder)
     assert report.leaks == ()
     assert report.notes == ()

@@ -4,9 +4,16 @@ from dp_accounting.pld import PLDAccountant
 
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.accounting import compose
-from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, GaussianEvent, PureEvent, event_from_dict
+from torchdpcate.privacy.events import (
+    ApproximateEvent,
+    BoundedRangeEvent,
+    DPSGDEvent,
+    GaussianEvent,
+    PureEvent,
+    event_from_dict,
+)
 
-EVENTS = [DPSGDEvent(4.0, 0.1), GaussianEvent(6.0), PureEvent(0.5), ApproximateEvent(0.5, 1e-6)]
+EVENTS = [DPSGDEvent(4.0, 0.1), GaussianEvent(6.0), PureEvent(0.5), BoundedRangeEvent(0.5), ApproximateEvent(0.5, 1e-6)]
 
 
 def accountant():

@@ -3,7 +3,7 @@
 import json
 import math
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,11 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from tests.verify.forgery import labelled
+from torchdpcate.cli.run import write_release
 from torchdpcate.privacy.accounting import compose, naive_sum
 from torchdpcate.privacy.events import event_from_dict
 from torchdpcate.release.digest import release_digest, write_sums
+from torchdpcate.release.release import Release
 from torchdpcate.release.statement import claim_sentence
 
 
@@ -48,6 +50,20 @@ class Draft:
 
 
 Edit = Callable[[Draft], None]
+
+
+def written(makers: Mapping[str, Callable[[], Release]], folder: Path) -> Callable[[str], Path]:
+    """Return what gives the path of a release of a kind, in a folder as a run writes it; each is made once."""
+    paths: dict[str, Path] = {}
+
+    def path(kind: str) -> Path:
+        if kind not in paths:
+            paths[kind] = folder / kind / "release.safetensors"
+            write_release(makers[kind](), folder / kind)
+            write_sums(folder / kind)
+        return paths[kind]
+
+    return path
 
 
 def opened(path: Path, others: dict[str, Path] | None = None) -> Draft:

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from tests.verify import forgeries as forge
-from torchdpcate.cli.run import write_release
 from torchdpcate.composition.noisy_newton import NoisyNewton
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
@@ -15,7 +14,6 @@ from torchdpcate.errors import ReleaseFileError, VerificationError
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.release.digest import write_sums
 from torchdpcate.verify.file import verify_release
 
 N, BUDGET = 600, PrivacyBudget(4.0, 1e-5)
@@ -57,16 +55,7 @@ MADE = {
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """Return the path of a release of a kind, in a folder as a run writes it; made once."""
-    folder, paths = tmp_path_factory.mktemp("composed"), {}
-
-    def path(kind):
-        if kind not in paths:
-            paths[kind] = folder / kind / "release.safetensors"
-            write_release(MADE[kind](), folder / kind)
-            write_sums(folder / kind)
-        return paths[kind]
-
-    return path
+    return forge.written(MADE, tmp_path_factory.mktemp("composed"))
 
 
 @pytest.mark.parametrize("kind", MADE)
@@ -147,7 +136,7 @@ FORGERIES = [
     ("function", forge.constant("huber_quantile", 0.9), PLAN),
     ("function", forge.constant("requested_epsilon", 1.0), "was not charged its share|the plan makes it"),
     ("function", forge.constant("constant_only", True), PLAN),
-    ("function", forge.constant("learner", "DRLearner"), "DRLearner, which has no composition"),
+    ("function", forge.constant("learner", "DRLearner"), "not on the grid|not those that its plan asks for"),
     ("function", forge.constant("learner", ["RLearner"]), "not those of one release|no composition"),
     ("function", constants(3, "moment_share=0.01"), "was not charged its share"),
     ("function", constants(0, "quantile_levels=ten"), "not those of one release"),

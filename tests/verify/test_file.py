@@ -36,7 +36,6 @@ from torchdpcate import (
 )
 from torchdpcate.candidates.constants import Constants
 from torchdpcate.cli.main import main
-from torchdpcate.cli.run import write_release
 from torchdpcate.errors import ReleaseFileError, VerificationError
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
 from torchdpcate.features.maps import Fourier, Representation
@@ -129,16 +128,7 @@ MADE = {
 @pytest.fixture(scope="session")
 def made(tmp_path_factory):
     """Return the path of a release of a kind, in a folder as a run writes it; made once."""
-    folder, paths = tmp_path_factory.mktemp("releases"), {}
-
-    def path(kind):
-        if kind not in paths:
-            paths[kind] = folder / kind / "release.safetensors"
-            write_release(MADE[kind](), folder / kind)
-            write_sums(folder / kind)
-        return paths[kind]
-
-    return path
+    return forge.written(MADE, tmp_path_factory.mktemp("releases"))
 
 
 LOWERED = {

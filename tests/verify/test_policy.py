@@ -21,7 +21,8 @@ DOMAIN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.1)
 
 def released(policies=None, **settings) -> PolicyRelease:
     x, a = torch.rand(400, 1, dtype=torch.float64), torch.arange(400) % 2
-    policies = policies or [Thresholds("x0", [0.5])]
+    policies = policies or [Thresholds("x0", [0.4, 0.6])]
+    settings = {"nuisance_guarantee": None if "nuisance" in settings else "stability"} | settings
     selector = PolicySelector(DOMAIN, PrivacyBudget(1.0, 1e-6), policies=policies, **settings)
     return selector.fit(x, a, torch.zeros(400)).release()
 
@@ -82,8 +83,12 @@ def upper(x):
     return x[:, 0] > 0.5
 
 
+def lower(x):
+    return x[:, 0] <= 0.5
+
+
 def test_a_python_function_that_is_called_certified(tmp_path):
-    release = released([FunctionPolicies([upper])], nuisance_guarantee="fixed")
+    release = released([FunctionPolicies([upper, lower])], nuisance_guarantee="fixed")
     claim = release.privacy.claim.replace("conditional", "certified")
     privacy = replace(release.privacy, level="certified", conditions=[], claim=claim)
     assert "Python functions" in refused(replace(release, privacy=privacy), tmp_path)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -18,12 +18,13 @@ from torchdpcate.features.weighted_basis import Feature, WeightedBasis, all_feat
 from torchdpcate.privacy.budget import PrivacyBudget
 
 CONSTANT, LINEAR, RICH = "constant", "linear", "additive"
+"""What a plan asks of the effect: a constant, a linear function, or squares, products and waves beside it."""
 RESIDUAL_SCALE = 1 / 14
 """Residual scale that plans expect, in outcome ranges."""
+LEAST_SCALE = 1 / 200
+"""Least clip of residuals or scores, in outcome ranges."""
 QUANTILES = ("centre", "outcome scale", "residual scale")
 """Steps that find a private quantile."""
-RUNGS = (CONSTANT, LINEAR, RICH)
-"""What a plan asks of the effect: a constant, a linear function, or squares, products and waves beside it."""
 
 MATRIX, COUNTS, CORRECTION, AVERAGE = (f"interval {name}" for name in ("matrix", "counts", "correction", "average"))
 """Steps that intervals take."""
@@ -76,6 +77,7 @@ class ComposedPlan:
         constants: Constants of the plan.
         intervals: Whether the numbers are asked for that intervals rest on.
         binary: Whether the outcome has two values: its regression is logistic, and no residual is clipped.
+        part: Share of the budget's mu^2 that the steps have together; the rest is for what follows on their answers.
 
     Raises:
         InputError: delta = 0, or no records.
@@ -86,6 +88,11 @@ class ComposedPlan:
         (6, 'additive', 60, 0.74)
     """
 
+    score_scale: ClassVar[float] = 1.0
+    """Clip of the effect's residuals over the outcome's residual scale S, planned."""
+    has_intervals: ClassVar[bool] = True
+    """Whether such a plan may ask for what intervals rest on."""
+
     n: int
     budget: PrivacyBudget | None
     covariates: int
@@ -95,6 +102,7 @@ class ComposedPlan:
     constants: PlanConstants = field(default_factory=PlanConstants)
     intervals: bool = False
     binary: bool = False
+    part: float = 1.0
 
     def __post_init__(self) -> None:
         if self.n < 1 or self.covariates < 1:
@@ -106,8 +114,8 @@ class ComposedPlan:
 
     @cached_property
     def mu(self) -> float:
-        """The Gaussian that costs all of the budget; infinite without privacy."""
-        return total_mu(self.budget)
+        """The Gaussian that costs all of the steps' part of the budget; infinite without privacy."""
+        return total_mu(self.budget) * math.sqrt(self.part)
 
     @property
     def size(self) -> float:
@@ -130,6 +138,16 @@ class ComposedPlan:
     def interval_spread(self) -> float:
         """Clip of the mean's correction, in standard deviations of normal residuals."""
         return next(spread for size, spread in _SPREADS if self.size < size)
+
+    @property
+    def quantiles(self) -> tuple[str, ...]:
+        """Steps that find a private quantile."""
+        return () if self.binary else QUANTILES
+
+    @property
+    def effect_curvature(self) -> float:
+        """Planned mean curvature of the effect's features, over their energies."""
+        return _HEAD_WEIGHT
 
     @property
     def interval_reach(self) -> float:
@@ -191,7 +209,7 @@ class ComposedPlan:
         left = self._left(self.screens, self.kept)
         head = left * self._head_part
         shares = {
-            **({} if self.binary else dict.fromkeys(QUANTILES, quantile)),
+            **dict.fromkeys(self.quantiles, quantile),
             **({"screening": constants.screening_share} if self.screens else {}),
             "moments": constants.moment_share,
         }
@@ -213,8 +231,7 @@ class ComposedPlan:
         Args:
             two_levels: Whether each has two levels; None takes none.
         """
-        noise = self._unit_noise(self.shares.of("outcome"), 1.0, _PROPENSITY_CURVATURE if self.binary else None)
-        return self._regression(two_levels, self.constants.outcome_variance, noise)
+        return self._regression(two_levels, self.constants.outcome_variance, self._outcome_noise)
 
     def propensity(self, two_levels: Sequence[bool] | None = None) -> Regression:
         """Return the regression of the treatment; see ``outcome``."""
@@ -302,10 +319,10 @@ class ComposedPlan:
 
         Args:
             outcome_range: Of the domain.
-            scale: Residual scale S in outcome units, if anything public is known of it; None takes a fourteenth of the
-                range, which may be off by a factor of three.
+            scale: The effect's scale as released, in outcome units, if it is known; None takes a fourteenth of the
+                range for that of residuals, which may be off by a factor of three.
         """
-        return self.noise * (outcome_range * self.residual_scale if scale is None else scale)
+        return self.noise * self._in_outcome_units(outcome_range, scale)
 
     def planned_error(self, outcome_range: float, scale: float | None = None) -> float:
         """Return the error to expect of the effect, in outcome units; it falls as n and the budget grow; public.
@@ -316,14 +333,14 @@ class ComposedPlan:
             outcome_range: Of the domain.
             scale: As of ``planned_noise``.
         """
-        return self.expected_error * (outcome_range * self.residual_scale if scale is None else scale)
+        return self.expected_error * self._in_outcome_units(outcome_range, scale)
 
     @property
     def residual_scale(self) -> float:
         """Residual scale to expect, in outcome ranges; that of a binary outcome is the range."""
         return 1.0 if self.binary else RESIDUAL_SCALE
 
-    def constant(self) -> "ComposedPlan":
+    def constant(self) -> Self:
         """Return the same plan with the effect as one number."""
         return replace(self, constant_only=True)
 
@@ -343,7 +360,7 @@ class ComposedPlan:
         }
 
     @classmethod
-    def from_facts(cls, facts: Mapping[str, Any], n: int, domain: Domain) -> "ComposedPlan":
+    def from_facts(cls, facts: Mapping[str, Any], n: int, domain: Domain) -> Self:
         """Return the plan that a statement's facts describe.
 
         Args:
@@ -364,13 +381,21 @@ class ComposedPlan:
         )
 
     @classmethod
-    def of(cls, n: int, budget: PrivacyBudget | None, domain: Domain, **settings: Any) -> "ComposedPlan":
-        """Return the plan for n records of a domain; settings: ``constant_only``, ``intervals``, ``constants``."""
+    def of(cls, n: int, budget: PrivacyBudget | None, domain: Domain, **settings: Any) -> Self:
+        """Return the plan for n records of a domain; settings: those of the class that are not the domain's."""
         known = domain.known_propensity is not None
         binary = domain.outcome_kind == "binary"
         return cls(
             n, budget, domain.dimension, overlap=domain.overlap, known_propensity=known, binary=binary, **settings
         )
+
+    def _in_outcome_units(self, outcome_range: float, scale: float | None) -> float:
+        """Return the residual scale S: planned, or by the effect's released one."""
+        return outcome_range * self.residual_scale if scale is None else scale / self.score_scale
+
+    @property
+    def _outcome_noise(self) -> float:
+        return self._unit_noise(self.shares.of("outcome"), 1.0, _PROPENSITY_CURVATURE if self.binary else None)
 
     @property
     def _head_part(self) -> float:
@@ -392,11 +417,7 @@ class ComposedPlan:
     def _left(self, screens: bool, k: int) -> float:
         """Return the share that is left for regressions on k covariates."""
         constants = self.constants
-        spent = (
-            len(QUANTILES) * self._quantile_share * (not self.binary)
-            + constants.moment_share
-            + constants.curvature_share
-        )
+        spent = len(self.quantiles) * self._quantile_share + constants.moment_share + constants.curvature_share
         spent += sum(constants.interval_shares) * self.intervals
         return 1 - spent - constants.screening_share * screens
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LogisticFit, Solution
+from torchdpcate.composition.doubly_robust import DoublyRobustPlan
+from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LinearFit, LogisticFit, Solution
 from torchdpcate.composition.noisy_newton import newton_points
-from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.records import LEAST_SCALE
-from torchdpcate.composition.regressions import HEAD_CURVATURE, FittedEffect, Regressions, planned_curvatures
+from torchdpcate.composition.plan import LEAST_SCALE, ComposedPlan, Regression
+from torchdpcate.composition.regressions import FittedEffect, Regressions, planned_curvatures
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import (
     curvature_sums,
@@ -29,6 +29,8 @@ from torchdpcate.privacy.session import FitSession
 
 Column = Callable[[CausalData], Tensor]
 """A number of each record of a batch, [b]."""
+Features = Callable[[CausalData], Tensor]
+"""Features of each record of a batch, [b, p]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +78,7 @@ def stream_composition(
         (plan.screens, f"covariates = {plan.covariates}, of which the plan keeps {plan.kept}"),
         (plan.intervals, "intervals"),
         (plan.binary, "outcome kind = binary"),
+        (isinstance(plan, DoublyRobustPlan), "doubly robust scores"),
     ):
         if refused:
             raise InputError(f"{what}: not for a stream of records; fit them in memory, by fit(X, A, Y)")
@@ -133,24 +136,13 @@ class _Stream:
 
     def outcome(self, regressions: Regressions, z: Standardisation, centre: float, scale: float) -> Column:
         regression = self.plan.outcome(regressions.two_levels)
-        psi, weight = self.features(regression.basis, z), _inverse_norm
-        d = curvatures_by_sums(
-            self.total(lambda b: curvature_sums(psi(b), weight(psi(b)), 1.0)),
-            self.plan.n,
-            planned_curvatures(regression),
-            1.0,
-            "outcome curvatures",
-            self.steps,
-        )
+        psi = self.features(regression.basis, z)
+        asked = regressions.outcome_plan(regression, self.nuisance_curvatures("outcome", regression, psi), scale)
 
-        def gradient(theta: Tensor) -> Tensor:
-            def terms(b: CausalData) -> Tensor:
-                rows = psi(b)
-                return HuberFit(rows, weight(rows), b.y - centre, scale).gradient(theta)
+        def fit(b: CausalData) -> LinearFit:
+            return HuberFit(rows := psi(b), _inverse_norm(rows), b.y - centre, scale)
 
-            return self.total(terms)
-
-        theta = self.solved(gradient, scale, regressions.outcome_plan(regression, d, scale)).coefficients
+        theta = self.solved(fit, scale, asked).coefficients
         low, high = self.domain.outcome_low, self.domain.outcome_high
         return lambda b: (centre + psi(b) @ theta).clamp(low, high)
 
@@ -159,54 +151,52 @@ class _Stream:
         if known is not None:
             return lambda b: known.of(b).nan_to_num(0.5).clamp(*known.bounds)
         regression, overlap = self.plan.propensity(regressions.two_levels), self.plan.overlap
-        psi, weight = self.features(regression.basis, z), _inverse_norm
-        d = curvatures_by_sums(
-            self.total(lambda b: curvature_sums(psi(b), weight(psi(b)), 1.0)),
-            self.plan.n,
-            planned_curvatures(regression),
-            1.0,
-            "propensity curvatures",
-            self.steps,
-        )
+        psi = self.features(regression.basis, z)
+        curvatures = self.nuisance_curvatures("propensity", regression, psi)
+        asked, shrink = regressions.logistic_plan("propensity", regression, curvatures)
 
-        def gradient(theta: Tensor) -> Tensor:
-            def terms(b: CausalData) -> Tensor:
-                rows = psi(b)
-                return LogisticFit(rows, weight(rows), b.a, 1.0).gradient(theta)
+        def fit(b: CausalData) -> LinearFit:
+            return LogisticFit(rows := psi(b), _inverse_norm(rows), b.a, 1.0)
 
-            return self.total(terms)
-
-        asked, shrink = regressions.logistic_plan("propensity", regression, d)
-        theta = shrink(self.solved(gradient, 1.0, asked).coefficients)
+        theta = shrink(self.solved(fit, 1.0, asked).coefficients)
         return lambda b: torch.sigmoid(psi(b) @ theta).clamp(overlap, 1 - overlap)
 
     def effect(self, regressions: Regressions, z: Standardisation, m: Column, pi: Column, scale: float) -> FittedEffect:
         regression = self.plan.effect(regressions.two_levels)
         psi = self.features(regression.basis, z)
 
-        def curvature(b: CausalData) -> Tensor:
+        def weighted(b: CausalData) -> tuple[Tensor, Tensor, Tensor]:
             rows, p = psi(b), pi(b)
-            weight = _inverse_norm(rows) / torch.maximum(p, 1 - p)
+            return rows, p, _inverse_norm(rows) / torch.maximum(p, 1 - p)
+
+        def curvature(b: CausalData) -> Tensor:
+            rows, p, weight = weighted(b)
             return curvature_sums(rows, weight * p * (1 - p), 0.5)
 
-        planned = HEAD_CURVATURE * regression.basis.energies
+        planned = self.plan.effect_curvature * regression.basis.energies
         d = curvatures_by_sums(self.total(curvature), self.plan.n, planned, 0.5, "effect curvatures", self.steps)
 
-        def gradient(theta: Tensor) -> Tensor:
-            def terms(b: CausalData) -> Tensor:
-                rows, p = psi(b), pi(b)
-                weight = _inverse_norm(rows) / torch.maximum(p, 1 - p)
-                return HuberFit(rows * (b.a - p)[:, None], weight, b.y - m(b), scale).gradient(theta)
-
-            return self.total(terms)
+        def fit(b: CausalData) -> LinearFit:
+            rows, p, weight = weighted(b)
+            return HuberFit(rows * (b.a - p)[:, None], weight, b.y - m(b), scale)
 
         asked = regressions.effect_plan(regression, d, scale)
-        return regressions.fitted_effect(regression, d, asked, self.solved(gradient, scale, asked), scale)
+        return regressions.fitted_effect(regression, d, asked, self.solved(fit, scale, asked), scale)
 
-    def features(self, basis: WeightedBasis, z: Standardisation) -> Callable[[CausalData], Tensor]:
+    def nuisance_curvatures(self, step: str, regression: Regression, psi: Features) -> Tensor:
+        def sums(b: CausalData) -> Tensor:
+            return curvature_sums(rows := psi(b), _inverse_norm(rows), 1.0)
+
+        planned = planned_curvatures(regression)
+        return curvatures_by_sums(self.total(sums), self.plan.n, planned, 1.0, f"{step} curvatures", self.steps)
+
+    def features(self, basis: WeightedBasis, z: Standardisation) -> Features:
         return lambda b: basis(z(self.u(b)))
 
-    def solved(self, gradient: Callable[[Tensor], Tensor], slope: float, asked: FitPlan) -> Solution:
+    def solved(self, fit: Callable[[CausalData], LinearFit], slope: float, asked: FitPlan) -> Solution:
+        def gradient(theta: Tensor) -> Tensor:
+            return self.total(lambda b: fit(b).gradient(theta))
+
         return newton_points(gradient, (self.plan.n, len(asked.scaling)), slope, asked, self.steps)
 
 

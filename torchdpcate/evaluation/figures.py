@@ -29,6 +29,7 @@ REFERENCES: dict[str, dict[str, Any]] = {
 }
 """How curves that are no release's are drawn, by name."""
 _MOST_BARS = 30
+_SEEN = 0.02  # of an axis: less is not shaded
 _LETTERS = 110  # of a line below a figure
 
 
@@ -75,7 +76,7 @@ class EffectPanel:
         if self.common is not None:
             few = FEW
             for low, high in ((grid[0], self.common[0]), (self.common[1], grid[-1])):
-                if low < high:
+                if high - low > _SEEN * np.ptp(grid):
                     axes.axvspan(low, high, color="0.9", lw=0, zorder=-1, label=few)
                     few = "_"
         axes.axhline(0, color="0.7", lw=0.8, zorder=0)

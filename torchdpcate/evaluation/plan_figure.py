@@ -1,13 +1,14 @@
 """The figure of a plan: expected noise against the number of records, for several epsilons."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from torchdpcate.evaluation.figures import new_figure
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -45,27 +46,9 @@ def plan_figure(
         axes.plot(n[there], values[there], lw=width, color=color, label=f"$\\epsilon$ = {epsilon:g}")
     if np.isfinite(here[2]):
         axes.plot([here[0]], [here[2]], "o", color="black", ms=6, zorder=3, label="this plan")
-    axes.axhline(outcome_range, color="C3", lw=1.2, ls="--")
-    axes.annotate(
-        "range of the outcome",
-        (0.01, outcome_range),
-        xycoords=("axes fraction", "data"),
-        xytext=(0, 3),
-        textcoords="offset points",
-        fontsize=7.5,
-        color="C3",
-    )
+    _level(axes, outcome_range, "range of the outcome", "C3", "--")
     if precision is not None:
-        axes.axhline(precision, color="C2", lw=1.0, ls=":")
-        axes.annotate(
-            "wanted precision",
-            (0.01, precision),
-            xycoords=("axes fraction", "data"),
-            xytext=(0, 3),
-            textcoords="offset points",
-            fontsize=7.5,
-            color="C2",
-        )
+        _level(axes, precision, "wanted precision", "C2", ":")
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("number of records")
@@ -73,3 +56,10 @@ def plan_figure(
     axes.set_title("\n".join(filter(None, [title, f"noise of {of}"])), fontsize=9, parse_math=False)
     axes.legend(fontsize=8, frameon=False)
     return figure
+
+
+def _level(axes: "Axes", at: float, what: str, color: str, style: str) -> None:
+    """Draw a line at one noise, with what it is."""
+    axes.axhline(at, color=color, lw=1.2, ls=style)
+    place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+    axes.annotate(what, (0.01, at), xytext=(0, 3), fontsize=7.5, color=color, **place)

@@ -12,7 +12,7 @@ import scipy
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import integer, positive, probability
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon
-from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, Event, GaussianEvent, PureEvent
+from torchdpcate.privacy.events import ApproximateEvent, BoundedRangeEvent, DPSGDEvent, Event, GaussianEvent, PureEvent
 
 EventCount = tuple[Event, int]
 
@@ -89,11 +89,30 @@ def privacy_curve(charges: Sequence[EventCount], epsilons: Any, coarse: float = 
         return np.clip(
             scipy.special.ndtr(half - tail) - np.exp(epsilons + scipy.special.log_ndtr(-half - tail)), 0.0, 1.0
         )
+    if isinstance(event, BoundedRangeEvent):
+        return logistic_curve(event.epsilon, epsilons)
     assert isinstance(event, PureEvent | ApproximateEvent)
     bound, delta, capped = event.epsilon, getattr(event, "delta", 0.0), np.minimum(epsilons, event.epsilon)
     # randomised response, the worst of its kind: (e^bound - e^epsilon) / (1 + e^bound), without overflow
     gap = -np.expm1(capped - bound) * scipy.special.expit(bound)
     return delta + (1 - delta) * np.maximum(gap, -np.expm1(np.minimum(capped, 0.0)))
+
+
+def logistic_curve(eta: float, epsilons: np.ndarray) -> np.ndarray:
+    r"""Return delta(epsilon) of two logistic laws at distance eta, [k]: that of the worst choice of bounded range eta.
+
+    .. math:: \delta(\epsilon) = \frac{(1 - e^{(\epsilon - \eta)/2})^2}{1 - e^{-\eta}}, \quad |\epsilon| \le \eta
+
+    Args:
+        eta: Distance, positive.
+        epsilons: Any real numbers, [k].
+
+    Example:
+        >>> logistic_curve(0.61, np.array([0.0, 0.5])).round(6).tolist()
+        [0.151329, 0.006271]
+    """
+    inside = np.expm1((np.clip(epsilons, -eta, eta) - eta) / 2) ** 2 / -np.expm1(-eta)
+    return np.where(epsilons <= -eta, -np.expm1(np.minimum(epsilons, 0.0)), inside)
 
 
 def naive_sum(charges: Sequence[EventCount], delta: float) -> Cost:
@@ -315,10 +334,18 @@ def _lost(total: Any) -> float:
 def _loss(event: Event, count: int, interval: float) -> Any:
     """Privacy loss distribution of an event that happened ``count`` times; the same in both directions."""
     from dp_accounting import NeighboringRelation
+    from dp_accounting.pld import pld_pmf
     from dp_accounting.pld import privacy_loss_distribution as pld
     from dp_accounting.pld.common import DifferentialPrivacyParameters
 
-    if isinstance(event, PureEvent | ApproximateEvent):
+    if isinstance(event, BoundedRangeEvent):
+        # losses lie in [-eta, eta]: a grid that covers them, between whose points the curve is drawn from above
+        ends = math.ceil(event.epsilon / interval)
+        deltas = logistic_curve(event.epsilon, interval * np.arange(-ends, ends + 1))
+        once = pld.PrivacyLossDistribution(
+            pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, -ends, ends, deltas)
+        )
+    elif isinstance(event, PureEvent | ApproximateEvent):
         bounds = DifferentialPrivacyParameters(event.epsilon, getattr(event, "delta", 0.0))
         once = pld.from_privacy_parameters(bounds, value_discretization_interval=interval)
     else:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget, integer, positive
-from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.events import BoundedRangeEvent, PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.selection_law import exponential_law, laplace_law
@@ -60,6 +60,11 @@ class SelectionMechanism(ABC):
     def event(self) -> PureEvent:
         """The event to charge to a ledger before each choice."""
         return PureEvent(self.epsilon)
+
+    @property
+    def beside(self) -> PureEvent:
+        """The event to charge in its place where it is composed with others."""
+        return self.event
 
     @property
     def guarantee(self) -> Guarantee:
@@ -121,6 +126,21 @@ class SelectionMechanism(ABC):
         behind = (candidates - 1) * (-gaps).exp()
         return self.scale * (gaps * behind / (1 + behind)).amax().item()
 
+    def behind(self, candidates: int, probability: float) -> float:
+        """Return how far the choice is behind the best utility at most, with a probability: ``s ln(M / (1 - p))``.
+
+        By exponential and Gumbel noise of scale s; twice as far by Laplace noise.
+
+        Args:
+            candidates: M.
+            probability: p, below one.
+
+        Example:
+            >>> round(PermuteAndFlip(1.0, range_sensitivity=2.0).behind(160, 0.95), 3)
+            16.142
+        """
+        return self.scale * math.log(candidates / (1 - probability))
+
     @abstractmethod
     def _law(self, gaps: Tensor) -> Tensor:
         """Probabilities from how far each utility is behind the best, [..., M] in units of the scale."""
@@ -144,6 +164,11 @@ class ExponentialMechanism(SelectionMechanism):
 
     name = "exponential"
     formula = "P(i) proportional to exp(epsilon U_i / spread)"
+
+    @property
+    def beside(self) -> PureEvent:
+        """One of bounded range: losses of two outputs differ by at most epsilon (docs/guarantees/bounded_range.md)."""
+        return BoundedRangeEvent(self.epsilon)
 
     def _law(self, gaps: Tensor) -> Tensor:
         return torch.softmax(-gaps, -1)
@@ -211,6 +236,10 @@ class ReportNoisyMax(SelectionMechanism):
     def scale(self) -> float:
         """See ``SelectionMechanism.scale``; rounding included."""
         return self.range_sensitivity / self.epsilon / (1 - self._share)
+
+    def behind(self, candidates: int, probability: float) -> float:
+        """See ``SelectionMechanism.behind``: the difference of two Laplace numbers has heavier tails."""
+        return 2 * super().behind(candidates, probability)
 
     def _law(self, gaps: Tensor) -> Tensor:
         return laplace_law(gaps)

@@ -15,7 +15,7 @@ __getattr__, __dir__, __all__ = exports(
         "interval_law": ("IntervalLaw", "half_width"),
         "policy": ("PolicyRelease",),
         "post_processing": ("mean_effect", "rank"),
-        "reference_population": ("reference_population",),
+        "population": ("reference_population",),
         "release": ("EffectRelease", "FunctionRelease", "QueryRelease", "Release"),
         "released_weights": ("ReleasedWeights",),
         "rule": ("RuleRelease",),

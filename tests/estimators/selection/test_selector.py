@@ -77,6 +77,11 @@ def test_the_best_policy_is_chosen_and_each_block_pays_once(settings, blocks):
         chosen.release()
 
 
+def test_one_policy_is_no_choice():
+    with pytest.raises(InputError, match=r"there is one policy, 'x0 > 0.5': nothing is to be chosen and nothing spent"):
+        selector(policies=[Thresholds("x0", [0.5])]).check(200)
+
+
 def _entries(chosen: PolicySelector) -> list[dict]:
     return [{"block": entry.block} for entry in chosen.ledger_.entries]
 
@@ -151,7 +156,7 @@ def test_learned_scores_without_a_certificate_are_refused_in_two_lines():
         assert len(str(refusal.value).splitlines()) == 2
     with pytest.raises(InputError, match="nuisance_guarantee = fixed"):
         selector(nuisance=StableNuisances(), nuisance_guarantee="fixed").fit(*records(100))
-    with pytest.raises(InputError, match="choose one of fixed, frozen, private_nuisances, stability"):
+    with pytest.raises(InputError, match="choose one of auto, composed, fixed, frozen, private_nuisances, stability"):
         selector(nuisance_guarantee="hope").fit(*records(100))
 
 
@@ -204,11 +209,11 @@ def test_policies_made_from_these_records_are_refused():
     x, a, y = records(200)
     own = fingerprint(x, a, y)
     with pytest.raises(InputError, match="policies: made from these very records"):
-        selector(policies=[Thresholds("x0", [0.5], fitted_on=own)]).fit(x, a, y)
+        selector(policies=[Thresholds("x0", [0.4, 0.5], fitted_on=own)]).fit(x, a, y)
     frozen = FrozenNuisances(propensity=lambda x: 0.5 + 0 * x[:, 0], outcome=None, fitted_on=own)
     with pytest.raises(InputError, match="nuisance: made from these very records"):
         selector(nuisance=frozen).fit(x, a, y)
-    selector(policies=[Thresholds("x0", [0.5], fitted_on=own)]).fit(*records(200, seed=1))
+    selector(policies=[Thresholds("x0", [0.4, 0.5], fitted_on=own)]).fit(*records(200, seed=1))
 
 
 def test_without_a_budget_nothing_is_released_and_seeds_do_not_decide_the_noise():
@@ -222,8 +227,8 @@ def test_without_a_budget_nothing_is_released_and_seeds_do_not_decide_the_noise(
 
 
 def test_a_function_policy_is_released_by_its_path(tmp_path):
-    policies = PolicyLibrary.of([FunctionPolicies([upper_half])])
-    release = selector(policies=policies, nuisance_guarantee="fixed").fit(*records(100)).release()
+    policies = PolicyLibrary.of([FunctionPolicies([upper_half]), Constants([0])])
+    release = selector(policies=policies, nuisance_guarantee="fixed").fit(*records(2000)).release()
     assert release.privacy.level == "conditional"
     assert "row by row" in release.privacy.to_markdown()
     loaded = load_release(release.save(tmp_path / "release.safetensors"))
@@ -292,7 +297,7 @@ def test_a_refused_fit_leaves_nothing_of_an_earlier_one():
     x, a, y = records(400)
     chosen = selector(nuisance_guarantee="fixed").fit(x, a, y)
     chosen.release()
-    chosen.set_params(policies=[Thresholds("x0", [0.3], fitted_on=fingerprint(x, a, y))])
+    chosen.set_params(policies=[Thresholds("x0", [0.3, 0.4], fitted_on=fingerprint(x, a, y))])
     with pytest.raises(InputError, match="made from these very records"):
         chosen.fit(x, a, y)
     with pytest.raises(InputError, match="not fitted"):
@@ -329,7 +334,7 @@ class Batchwise(Thresholds):
 
 
 def test_policies_of_code_that_is_not_ours_are_conditional():
-    release = selector(policies=[Batchwise("x0", [0.5])], nuisance_guarantee="fixed").fit(*records(400)).release()
+    release = selector(policies=[Batchwise("x0", [0.4, 0.5])], nuisance_guarantee="fixed").fit(*records(400)).release()
     assert release.privacy.level == "conditional"
 
 

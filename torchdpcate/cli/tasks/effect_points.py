@@ -12,7 +12,7 @@ from torchdpcate.data.domain import to_number
 from torchdpcate.data.schema import Categorical, Covariate, TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.release.composed import ComposedRelease
-from torchdpcate.release.reference_population import reference_population
+from torchdpcate.release.population import reference_population
 from torchdpcate.release.release import EffectRelease
 
 MID_RANGE, POPULATION = "at mid-range", "averaged over their released means and spreads"

@@ -300,7 +300,8 @@ class Effects(TaskSpec):
 
         records, budget = self.study.records, self.learner.budget
         second_stage = AdaptiveSecondStage(constant_only=True)
-        learner = RLearner(self.study.schema, budget, second_stage=second_stage, noise=self.learner.noise)
+        kind = RLearner if self.learner.plans is None else type(self.learner)
+        learner = kind(self.study.schema, budget, second_stage=second_stage, noise=self.learner.noise)
         learner.fit(records.x, records.a, records.y)
         return torch.as_tensor(learner.release_function().effect(queries))
 

@@ -19,14 +19,16 @@ from torch import Tensor
 from torchdpcate._files import PRIVATE, atomic_path, write_text
 from torchdpcate._text import spreadsheet_cell
 from torchdpcate.candidates.library import PolicyLibrary
+from torchdpcate.cli.choice_by_scores import by_scores
 from torchdpcate.cli.task import Measure, TaskSpec
 from torchdpcate.cli.words import words
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.planned_noise import shown
 from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.evaluation.policies import policy_figure
-from torchdpcate.nuisance.arms.base import ScoreNuisances
+from torchdpcate.nuisance.arms.base import ScoreSource
 from torchdpcate.nuisance.arms.frozen import FrozenNuisances
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS, SelectionMechanism
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
     from torchdpcate.estimators.selection.selector import PolicySelector
 
+_SURE = 0.95  # probability of the sentence about the choice
 _LONGEST = 60  # letters of a file's name in a summary
 
 
@@ -100,7 +103,7 @@ class Policies(TaskSpec):
             budget=budget,
             policies=library,
             nuisance=nuisances,
-            mechanism=_mechanism(config).name,
+            mechanism=_name(_mechanism(config)),
             seed=config.seed,
             **rest,
         )
@@ -116,9 +119,12 @@ class Policies(TaskSpec):
         return 0 if library is None else len(json.dumps(library.config()))
 
     def choices(self) -> dict[str, str | None]:
-        """Return the choices of groups, and in the place of ``policies`` the name of a file of the user's."""
+        """Return the choices of groups, the scores that public facts picked, and the name of a file of policies."""
         path = self.config.policies.path
-        return super().choices() | ({} if path is None else {"policies": os.path.basename(str(path))[:_LONGEST]})
+        picked = {"nuisance_guarantee": self.learner.nuisances().guarantee}
+        return (
+            super().choices() | picked | ({} if path is None else {"policies": os.path.basename(str(path))[:_LONGEST]})
+        )
 
     def results(self) -> dict[str, Any]:
         """Return value, and known regret, of the release, its expectation, a uniform and the best choice."""
@@ -137,6 +143,7 @@ class Policies(TaskSpec):
         estimated = float(table["value"][best] - expected["value"])
         return {
             "policy": self.release.name,
+            "clip": self.learner.settings_.get("clip"),
             "spread": self.learner.range_sensitivity_,
             **found,
             "estimated_regret": estimated,
@@ -148,7 +155,7 @@ class Policies(TaskSpec):
         return {
             "spread": selector.range_sensitivity_,
             "nuisance_guarantee": selector.nuisances().guarantee,
-            "public": dict(selector.guaranteed_.public),
+            "public": dict(selector.settings_),
         }
 
     def secrets(self) -> dict[str, Tensor]:
@@ -156,11 +163,18 @@ class Policies(TaskSpec):
         selector, x, fitted = self.learner, self.study.queries, self.learner.guaranteed_
         assert selector.mechanism_ is not None
         mark = "" if selector.nuisances().moves_all_scores else "public."
-        known = {"propensity": fitted.nuisances.propensity, "outcome": fitted.nuisances.outcome}
+        known = (
+            {} if fitted is None else {"propensity": fitted.nuisances.propensity, "outcome": fitted.nuisances.outcome}
+        )
+        composed = selector.composed_
+        gains: dict[str, Tensor] = (
+            {} if composed is None else {"gains": composed.gains, "propensity": composed.fit.propensity}
+        )
         cuts = _numbers_of([family.config() for family in selector.library_.families])
         return {
             "utility": selector.utilities_,
             "probability": selector.mechanism_.probabilities(selector.utilities_),
+            **gains,
             **({} if x is None else {f"{mark}{name}_at_queries": find(x).flatten() for name, find in known.items()}),
             **({"public.policies": torch.tensor(cuts, dtype=torch.float64)} if cuts else {}),
         }
@@ -182,8 +196,21 @@ class Policies(TaskSpec):
         write_text(folder / "plan.txt", f"{self._plan}\n", PRIVATE)
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
-        """Return the policy's name."""
-        return [f"policy: {self.release.name}"]
+        """Return the policy's name, where its scores came from, and how far it may be behind by chance."""
+        learner, public = self.learner, self.learner.settings_
+        clip = f", clipped at {shown(public['clip'])}" if "clip" in public else ", unclipped"
+        assert learner.mechanism_ is not None
+        behind = learner.mechanism_.behind(len(learner.library_), _SURE) / learner.sizes_[SCORING]
+        return [
+            f"policy: {self.release.name}",
+            f"scores: {public['nuisance_guarantee']}{clip}; with probability {_SURE:g} its estimated mean outcome is "
+            f"within {shown(behind)} (outcome units) of the library's best",
+        ]
+
+    @property
+    def mechanism_name(self) -> str:
+        """See ``TaskSpec``: the one that the scores decide on, where none is asked for."""
+        return self.learner.chance.name
 
     @property
     def _chosen(self) -> int:
@@ -200,7 +227,7 @@ class Policies(TaskSpec):
         table = {
             "policy": list(selector.library_.names),
             "utility": scores.numpy(),
-            "value": (scores / selector.sizes_[SCORING] + self.study.domain.outcome_middle).numpy(),
+            "value": (scores / selector.sizes_[SCORING] + selector.baseline_).numpy(),
             "probability": selector.mechanism_.probabilities(scores).numpy(),
         }
         gains = self._true_gains()
@@ -239,7 +266,7 @@ def make_library(config: DictConfig, schema: TableSchema) -> PolicyLibrary:
     return PolicyLibrary.of(instantiate(config.policies.make)(schema))
 
 
-def make_nuisances(config: DictConfig) -> ScoreNuisances:
+def make_nuisances(config: DictConfig) -> ScoreSource:
     """Return where the nuisances of a configuration come from; functions are given by import path.
 
     Args:
@@ -274,8 +301,15 @@ def _imported(name: str, given: Any) -> Any:
         ) from None
 
 
-def _mechanism(config: DictConfig) -> type[SelectionMechanism]:
+def _name(kind: type[SelectionMechanism] | None) -> str | None:
+    return None if kind is None else kind.name
+
+
+def _mechanism(config: DictConfig) -> type[SelectionMechanism] | None:
+    """Return the class of the choice; None where the scores decide."""
     kind = getattr(instantiate(config.mechanism), "func", None)
+    if kind is by_scores:
+        return None
     if not (isinstance(kind, type) and issubclass(kind, SelectionMechanism)):
         given = words().get("mechanism", "of an effect")
         raise InputError(

@@ -16,6 +16,7 @@ ASKED = "the plan asks for: "
 """How a plan says what it asks for."""
 _OF = "the effect at a typical covariate"
 _NUISANCES = "the noise in private nuisances, which is often the larger"
+_SCORES = ", scores at twice that, as they are where either arm has half of the records"
 _ONE, _OTHERS = "constant", "variation"
 
 
@@ -38,6 +39,7 @@ def planned_composition(plan: ComposedPlan, domain: Domain, residual_scale: floa
         stated = residual_scale is not None
         clipped = f"residuals of the outcome are clipped at {shown(scale) if stated else '1/14 of its range'}"
         clipped += " (residual_scale, as given)" * stated
+    clipped += _SCORES * (plan.score_scale > 1)
     effect = plan.effect()
     constant, _ = expected_error(effect.prior, effect.noise)
     others = math.sqrt(max(effect.error - constant, 0.0))

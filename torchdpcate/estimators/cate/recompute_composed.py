@@ -5,12 +5,14 @@ from collections.abc import Iterator
 
 import torch
 
+from torchdpcate.composition.arm_regressions import ScoreScales
+from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.interval_events import law_of
 from torchdpcate.composition.interval_gate import why_none
 from torchdpcate.composition.nuisance_noise import Covariates
-from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.records import LEAST_SCALE, propensity_bounds
-from torchdpcate.composition.regressions import HEAD_CURVATURE, effect_variances, shrunk
+from torchdpcate.composition.plan import LEAST_SCALE, ComposedPlan
+from torchdpcate.composition.records import propensity_bounds
+from torchdpcate.composition.regressions import effect_variances, shrunk
 from torchdpcate.composition.summaries import LEAST_VARIANCE
 from torchdpcate.estimators.cate.recompute import LEARNERS, is_learner
 from torchdpcate.estimators.recompute import CLOSE, same
@@ -40,10 +42,10 @@ def composed_problems(release: ComposedRelease | QueryRelease, mechanism: str) -
     """
     privacy = release.privacy
     learner = privacy.public["learner"]
-    if not is_learner(learner) or not LEARNERS[LEARNERS.class_names()[learner]].composes:
+    if not is_learner(learner) or LEARNERS[LEARNERS.class_names()[learner]].plans is None:
         yield f"its learner is called {learner}, which has no composition"
         return
-    plan = ComposedPlan.from_facts(privacy.public, privacy.n, release.domain)
+    plan = LEARNERS[LEARNERS.class_names()[learner]].plans.from_facts(privacy.public, privacy.n, release.domain)
     facts = plan.facts()
     for name in facts:
         if privacy.public[name] != facts[name]:
@@ -99,9 +101,13 @@ def _summaries(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
     if not bool((standardisation.sd <= 1).all()):
         yield "a spread is larger than that of any covariate on [-1, 1]"
     y_range, levels = release.domain.outcome_range, plan.constants.quantile_levels
-    if plan.binary:
+    if plan.binary and not isinstance(plan, DoublyRobustPlan):
         if not same(release.scale, y_range):
             yield "its scale is not the range of a binary outcome"
+        return
+    if isinstance(plan, DoublyRobustPlan):
+        if not ScoreScales.of(release.domain).on_grid(release.scale, levels):
+            yield f"its scale {release.scale:.6g} is not on the grid of its quantile"
         return
     place = release.scale / (y_range / 2) * 2 ** (levels + 1)  # the middle of an interval that was halved
     odd = round(place) % 2 == 1 and 0 < round(place) < 2 ** (levels + 1) and same(place, round(place))
@@ -116,7 +122,7 @@ def _effect(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
     if release.basis.features != basis.features or not torch.allclose(release.basis.energies, basis.energies):
         yield "its features and energies are not those that its plan asks for"
         return
-    planned = HEAD_CURVATURE * basis.energies
+    planned = plan.effect_curvature * basis.energies
     values, diagonal = torch.linalg.eigvalsh(curvatures), curvatures.diagonal()
     near = (diagonal >= planned / 20 * (1 - CLOSE)) & (diagonal <= 2.5 * (1 + len(planned)) * planned * (1 + CLOSE))
     if not (torch.allclose(curvatures, curvatures.T, rtol=0, atol=1e-12) and values[0] > 0 and bool(near.all())):
@@ -124,7 +130,7 @@ def _effect(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
         return
     variances = effect_variances(plan, curvatures, release.scale)
     estimates, spike = release.estimates, plan.constants.spike
-    needed = shrunk(regression, estimates, estimates, variances, release.scale, spike)
+    needed = shrunk(regression, estimates, estimates, variances, release.scale / plan.score_scale, spike)
     if not torch.allclose(release.theta, needed, rtol=1e-6, atol=1e-9 * release.scale):
         yield "its coefficients do not follow from its estimates, curvatures and scale"
 

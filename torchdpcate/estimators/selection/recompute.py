@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 from torchdpcate.candidates.functions import FunctionPolicies
 from torchdpcate.estimators.mechanism import Stated
-from torchdpcate.nuisance.arms.base import ScoreNuisances
+from torchdpcate.estimators.selection.composed import AutoScores, ComposedScores
+from torchdpcate.estimators.selection.recompute_composed import composed_problems
+from torchdpcate.nuisance.arms.base import ScoreSource
 from torchdpcate.nuisance.arms.by_name import GUARANTEES
 from torchdpcate.privacy.charge import ARMS, Charge, Purpose
 from torchdpcate.privacy.guarantee import Level
@@ -44,7 +46,7 @@ class PolicyChoice:
         assert isinstance(release, PolicyRelease)
         public = release.privacy.public
         name = public["nuisance_guarantee"]
-        if name not in GUARANTEES:
+        if name not in GUARANTEES or name == AutoScores.guarantee:
             yield f"its nuisance guarantee is called {name}, which is none"
             return
         guarantee = GUARANTEES[name]
@@ -53,12 +55,14 @@ class PolicyChoice:
             yield "its actions are not those of the statement"
             return
         yield from _constants(release)
+        if name == ComposedScores.guarantee:
+            yield from composed_problems(release)
         functions = isinstance(release.policy, FunctionPolicies) or guarantee.level != Level.CERTIFIED
         if functions and release.privacy.level == Level.CERTIFIED:
             yield "it rests on Python functions, which nobody can prove to look at one record at a time"
 
 
-def _payments(release: PolicyRelease, guarantee: type[ScoreNuisances]) -> Iterator[str]:
+def _payments(release: PolicyRelease, guarantee: type[ScoreSource]) -> Iterator[str]:
     privacy, blocks = release.privacy, (NUISANCE, SCORING) if guarantee.trains else (SCORING,)
     charges = {block.name: block.charges for block in privacy.blocks}
     if set(charges) != set(blocks):
@@ -68,6 +72,8 @@ def _payments(release: PolicyRelease, guarantee: type[ScoreNuisances]) -> Iterat
     paid = [[(c.event, c.count) for c in charges[name] if c.charge == own] for name in payers]
     if not paid[0] or any(other != paid[0] for other in paid):
         yield "a block whose records move the choice did not pay for it"
+    if guarantee is ComposedScores:
+        return
     fitted = any(c.purpose is Purpose.NUISANCES and c.charge != ARMS for c in charges.get(NUISANCE, ()))
     if guarantee.trains and not guarantee.moves_all_scores and not fitted:
         yield "its nuisances are called private, but no charge is for their training"
@@ -75,7 +81,7 @@ def _payments(release: PolicyRelease, guarantee: type[ScoreNuisances]) -> Iterat
 
 def _constants(release: PolicyRelease) -> Iterator[str]:
     public = release.privacy.public
-    lists = [value for value in public.values() if isinstance(value, list)]
+    lists = [value for key, value in public.items() if isinstance(value, list) and key != "constants"]
     if any(len(value) > len(release.actions) for value in lists):
         yield "its public constants hold a list of more than a number for each action"
     names = ("range_sensitivity", "score_spread", "indirect_sensitivity", "policies")

@@ -23,16 +23,33 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.estimators.selection.blocks import by_position, training_and_scoring
+from torchdpcate.estimators.selection.choice_plan import ChoicePlan
+from torchdpcate.estimators.selection.composed import (
+    REASONS,
+    AutoScores,
+    ComposedGains,
+    ComposedScores,
+    clip_line,
+    facts_of,
+    gains_as_scores,
+    sampling_line,
+)
 from torchdpcate.estimators.selection.plan import SelectionPlan, plan
+from torchdpcate.estimators.selection.recompute_composed import FEWEST, clipped_range
 from torchdpcate.estimators.selection.utilities import utilities
-from torchdpcate.nuisance.arms.base import ScoreNuisances, SelectionFacts, WithKnown
+from torchdpcate.nuisance.arms.base import GuaranteedNuisances, ScoreNuisances, ScoreSource, SelectionFacts, WithKnown
 from torchdpcate.nuisance.arms.by_name import make_nuisances
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.charge import TRAINING, Charge, Purpose
+from torchdpcate.privacy.charge import COMPOSED_SCORES, TRAINING, Charge, Purpose
+from torchdpcate.privacy.events import BoundedRangeEvent, PureEvent
 from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, own_code
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.selection_mechanisms import SELECTIONS, SelectionMechanism
+from torchdpcate.privacy.selection_mechanisms import (
+    SELECTIONS,
+    ExponentialMechanism,
+    SelectionMechanism,
+)
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.policy import NUISANCE, SCORING, PolicyRelease
 
@@ -41,8 +58,6 @@ _ROW_BY_ROW = Condition(
     "row by row",
     "policies that are Python code decide on each record by its own covariates alone; tried at public points",
 )
-_FEWEST = 8
-"""Records from which on a step of the scores' grid is 2^-48 of the largest score, above what float64 is off by."""
 
 
 @renamed(certificate="nuisance_guarantee", floor="overlap", spread_="range_sensitivity_", certified_="guaranteed_")
@@ -73,11 +88,13 @@ class PolicySelector(PrivateEstimator):
             selector releases nothing.
         policies: The library: a ``PolicyLibrary``, or what ``PolicyLibrary.of`` takes. Given before the records are
             read.
-        nuisance: ``ScoreNuisances``, or a ``NuisanceRecipe`` with ``nuisance_guarantee="private_nuisances"``; None
+        nuisance: ``ScoreSource``, or a ``NuisanceRecipe`` with ``nuisance_guarantee="private_nuisances"``; None
             takes the guarantee's default.
-        nuisance_guarantee: ``stability`` (ridge fits with public constants), ``private_nuisances``, ``frozen`` (public
-            functions fitted on other data) or ``fixed`` (public numbers); None takes the nuisances' own.
-        mechanism: ``permute_and_flip``, ``exponential`` or ``report_noisy_max``.
+        nuisance_guarantee: ``auto`` (what public facts ask for, see ``AutoScores``), ``composed`` (one composition on
+            all records), ``stability`` (ridge fits with public constants), ``private_nuisances``, ``frozen`` (public
+            functions fitted on other data) or ``fixed`` (public numbers); None takes the nuisances' own, or ``auto``.
+        mechanism: ``permute_and_flip``, ``exponential`` or ``report_noisy_max``; None takes ``exponential`` for
+            composed scores, beside whose steps it costs least, and ``permute_and_flip`` for others.
         actions: Labels of the actions; None takes the schema's, 0 and 1 unless it says otherwise.
         overlap: Smallest propensity, at most 1 / K; None takes the domain's overlap bound.
         split: Share of the records that train nuisances, where nuisances are trained.
@@ -87,9 +104,12 @@ class PolicySelector(PrivateEstimator):
 
     Attributes:
         library_: The policies, on the domain's columns.
-        guaranteed_: Nuisances with the public range sensitivity. The nuisances are the curator's, unless they were paid
-            for.
-        utilities_: U per policy, of outcomes less the middle of their bounds. The curator's, never to be published.
+        guaranteed_: Nuisances with the public range sensitivity; None with composed scores. The nuisances are the
+            curator's, unless they were paid for.
+        composed_: What a composition found; the curator's. None with other scores.
+        utilities_: U per policy, of outcomes less the middle of their bounds, or of gains by composed scores. The
+            curator's, never to be published.
+        baseline_: What to add to U over the scoring records for an estimated mean outcome. The curator's.
         range_sensitivity_: Delta, public.
         mechanism_: The mechanism with that range sensitivity and all of the budget that is left; None without privacy.
         actions_: Labels of the actions.
@@ -116,7 +136,7 @@ class PolicySelector(PrivateEstimator):
     policies: Any
     nuisance: Any = None
     nuisance_guarantee: str | None = None
-    mechanism: str = "permute_and_flip"
+    mechanism: str | None = None
     actions: tuple[int, ...] | None = None
     overlap: float | None = None
     split: float = 0.5
@@ -140,8 +160,14 @@ class PolicySelector(PrivateEstimator):
     def _learn(self, records: CausalData) -> None:
         """Get the nuisances, paying for them where they cost something, and score every policy."""
         nuisances, positions = self.nuisances(), by_position(records, self.actions_)
-        blocks = {name: positions.subset(index) for name, index in self.blocks_.items()}
         self._source = nuisances
+        self.guaranteed_: GuaranteedNuisances | None = None
+        self.composed_: ComposedGains | None = None
+        if isinstance(nuisances, ComposedScores):
+            self._compose(positions, nuisances)
+            return
+        assert isinstance(nuisances, ScoreNuisances)
+        blocks = {name: positions.subset(index) for name, index in self.blocks_.items()}
         self.guaranteed_ = nuisances.fit(
             blocks.get(NUISANCE),
             self._facts(records.n),
@@ -152,12 +178,52 @@ class PolicySelector(PrivateEstimator):
             models = self.guaranteed_.nuisances
             self.guaranteed_ = replace(self.guaranteed_, nuisances=WithKnown(models, known))
         self.utilities_, self.range_sensitivity_ = self._score(blocks[SCORING])
+        self.baseline_ = self.schema_.domain.outcome_middle
         self.mechanism_ = None
         if self.budget is not None:
             left = self._session.left(self._pays())  # a training block may have paid for what nuisances start from
-            self.mechanism_ = SELECTIONS.find(self.mechanism)(left.epsilon, self.range_sensitivity_)
+            self.mechanism_ = self.chance(left.epsilon, self.range_sensitivity_)
         self._own = own_code("nuisances", nuisances) or own_code("nuisances", getattr(nuisances, "recipe", None))
-        self.settings_ = self._public(nuisances)
+        self.settings_ = self._public(nuisances, self.guaranteed_.public)
+
+    def _compose(self, records: CausalData, scores: ComposedScores) -> None:
+        """Run the steps of one composition, the choice among them: all of them are fixed before any output."""
+        self._own = scores.own
+        session = self._session.scope([SCORING], COMPOSED_SCORES, bool(self._own))
+        plan = self.choice_plan(records.n)
+        found = self.composed_ = scores.gains(records, plan, session, self.schema_.two_levels)
+        step = sum_grid(max(records.n, FEWEST), found.clip)
+        self.baseline_ = found.baseline
+        self.range_sensitivity_ = clipped_range(records.n, found.clip)
+        gains = torch.round(found.gains / step) * step
+        self.utilities_ = utilities(gains_as_scores(gains), self.library_, records.x)
+        self.settings_, self.mechanism_ = self._public(scores, facts_of(found)), None
+        if self.budget is None:
+            return
+        self.mechanism_ = self.chance(self._beside(plan), self.range_sensitivity_)
+        own = self._session.scope([SCORING], Charge(Purpose.RELEASE, self.mechanism_.name), bool(self._own))
+        own.pay(self.mechanism_.beside)
+        self._chosen = int(self.mechanism_.select(self.utilities_, own.noise)[0])
+        self._own_entries = session.entries | own.entries
+
+    def choice_plan(self, n: int) -> ChoicePlan:
+        """Return the public plan of a choice by composed scores.
+
+        Args:
+            n: Number of records.
+
+        Raises:
+            InputError: Scores that are not composed, or delta = 0.
+        """
+        scores = self.nuisances()
+        if not isinstance(scores, ComposedScores):
+            raise InputError(f"nuisance_guarantee = {scores.guarantee}: has no plan of one composition")
+        return scores.plan(n, self.budget, len(PolicyLibrary.of(self.policies)), self._domain())
+
+    def _beside(self, plan: ChoicePlan) -> float:
+        """Return what the choice may spend beside the plan's steps: eta, or less if its range is not bounded."""
+        event = BoundedRangeEvent if issubclass(self.chance, ExponentialMechanism) else PureEvent
+        return plan.range(event)
 
     def check(self, n: int) -> None:
         """Refuse, before anything is fitted or spent, what could not be released.
@@ -169,40 +235,65 @@ class PolicySelector(PrivateEstimator):
             InputError: Settings that do not fit each other, the domain, the policies or the budget.
         """
         facts = self._facts(n)
-        PolicyLibrary.of(self.policies).setup(facts.domain, facts.actions)
-        SELECTIONS.find(self.mechanism)(1.0, 1.0)
+        library = PolicyLibrary.of(self.policies).setup(facts.domain, facts.actions)
+        if len(library) == 1:
+            raise InputError(
+                f"policies: there is one policy, {library.names[0]!r}: nothing is to be chosen and nothing spent; give "
+                "two or more, or use it as it is"
+            )
+        self.chance(1.0, 1.0)
         self.nuisances().check(facts, self.budget)
 
-    def nuisances(self) -> ScoreNuisances:
-        """Return where the nuisances come from.
+    def nuisances(self) -> ScoreSource:
+        """Return where the scores come from, by public facts.
 
         Raises:
             InputError: Learned nuisances without a guarantee.
         """
-        return make_nuisances(self.nuisance, self.nuisance_guarantee)
+        source = make_nuisances(self.nuisance, self.nuisance_guarantee)
+        return source.chosen(self._domain(), self._actions(), self.budget) if isinstance(source, AutoScores) else source
+
+    def _domain(self) -> Domain:
+        return TableSchema.of(self.domain).domain
+
+    @property
+    def chance(self) -> type[SelectionMechanism]:
+        """Class of the choice: the one that is asked for, or the one that the scores decide on."""
+        composed = isinstance(self.nuisances(), ComposedScores)
+        return SELECTIONS.find(self.mechanism or ("exponential" if composed else "permute_and_flip"))
 
     def release(self, budget: PrivacyBudget | None = None) -> PolicyRelease:
         """Choose a policy and release it.
 
         Args:
-            budget: What to spend of the blocks' budget; None spends all that is left.
+            budget: What to spend of the blocks' budget; None spends all that is left. Composed scores have spent it:
+                their choice was made in ``fit``, and is the same one each time.
 
         Raises:
             InputError: Not fitted, or fitted without privacy.
             BudgetError: A block cannot pay.
         """
         session = self._ready()
+        if self.composed_ is not None:
+            return self._composed_release(budget)
 
         def run(budget: PrivacyBudget, session: FitSession) -> tuple[SelectionMechanism, int]:
-            mechanism = SELECTIONS.find(self.mechanism)(budget.epsilon, self.range_sensitivity_)
+            mechanism = self.chance(budget.epsilon, self.range_sensitivity_)
             session.pay(mechanism.event, guarantee.level)
             return mechanism, int(mechanism.select(self.utilities_, session.noise)[0])
 
         guarantee = self._guarantee()
-        (mechanism, chosen), own = session.spend(run, self._pays(), Charge(Purpose.RELEASE, self.mechanism), budget)
+        (mechanism, chosen), own = session.spend(run, self._pays(), Charge(Purpose.RELEASE, self.chance.name), budget)
         guarantee = replace(guarantee, budget=PrivacyBudget(mechanism.epsilon, 0.0))
         statement = self._statement_of(mechanism, guarantee, self.settings_, own)
         return PolicyRelease(self.library_.one(chosen), self.actions_, self.schema_, statement)
+
+    def _composed_release(self, budget: PrivacyBudget | None) -> PolicyRelease:
+        """Return the choice that the fit has paid for."""
+        if budget is not None:
+            raise InputError("budget: composed scores have spent the selector's budget in fit; leave it out")
+        statement = self._statement_of(self.mechanism_, self._guarantee(), self.settings_, self._own_entries)
+        return PolicyRelease(self.library_.one(self._chosen), self.actions_, self.schema_, statement)
 
     def plan(self, n: int, errors: Mapping[str, tuple[float, float]] | None = None) -> SelectionPlan:
         """Return the regret to expect of n records by public facts, and a split and a ridge that lessen it; free.
@@ -240,9 +331,15 @@ class PolicySelector(PrivateEstimator):
         budget, nuisances = self._planned(n), self.nuisances()
         facts = self._planned_facts(n)
         many = len(PolicyLibrary.of(self.policies))
-        moved = nuisances.planned_range(facts)
-        chance = SELECTIONS.find(self.mechanism)
-        lost = chance(budget.epsilon * nuisances.left, moved).expected_loss(many) / facts.scoring
+        chance = self.chance
+        remarks: tuple[str, ...] = (self._regime(),)
+        if isinstance(nuisances, ComposedScores):
+            plan = self.choice_plan(n)
+            mechanism = chance(self._beside(plan), 2 * plan.planned_clip)
+            remarks += (clip_line(plan), sampling_line(plan))
+        else:
+            mechanism = chance(budget.epsilon * nuisances.left, nuisances.planned_range(facts))
+        lost = mechanism.expected_loss(many) / facts.scoring
         own = self._own_learner() or own_code("nuisances", nuisances) or own_code("mechanism", chance(1.0, 1.0))
         return PlannedNoise(
             lost,
@@ -254,14 +351,21 @@ class PolicySelector(PrivateEstimator):
             Level.CONDITIONAL if own else nuisances.level,
             assumes=("all other policies are equally far behind the best, at the worst distance",),
             left_out=("sampling, and errors of the nuisances: plan() bounds the regret with both",),
+            remarks=remarks,
         )
+
+    def _regime(self) -> str:
+        """Return what the scores are, and why, in words."""
+        source = self.nuisances()
+        asked = self.nuisance_guarantee not in (None, AutoScores.guarantee) or self.nuisance not in (None, AutoScores())
+        return f"scores: {source.guarantee}, " + ("as asked for" if asked else REASONS[source.guarantee])
 
     def _planned_facts(self, n: int) -> SelectionFacts:
         """Return the facts of n records, without their positions."""
         domain, train = TableSchema.of(self.domain).domain, round(self.split * n) if self.nuisances().trains else 0
         return SelectionFacts(domain, self._actions(), self._overlap(), train, n - train, self.seed)
 
-    def _public(self, nuisances: ScoreNuisances) -> dict[str, Any]:
+    def _public(self, nuisances: ScoreSource, constants: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings as in privacy statements."""
         return {
             "learner": type(self).__name__,
@@ -270,7 +374,7 @@ class PolicySelector(PrivateEstimator):
             "actions": list(self._actions()),
             "overlap": self._overlap(),
             **({"split": self.split, "seed": self.seed} if NUISANCE in self.blocks_ else {}),
-            **self.guaranteed_.public,
+            **constants,
             "range_sensitivity": self.range_sensitivity_,
         }
 
@@ -280,21 +384,24 @@ class PolicySelector(PrivateEstimator):
 
     def _guarantee(self) -> Guarantee:
         """Return level and conditions of the choice."""
-        mechanism = own_code("mechanism", SELECTIONS.find(self.mechanism)(1.0, 1.0))
-        conditions = (*self.guaranteed_.conditions, *self._own, *mechanism)
+        mechanism = own_code("mechanism", self.chance(1.0, 1.0))
+        rests = () if self.guaranteed_ is None else self.guaranteed_.conditions
+        conditions = (*rests, *self._own, *mechanism)
         if any(type(family) not in _ROW_BY_ROW_BY_CONSTRUCTION for family in self.library_.families):
             conditions += (_ROW_BY_ROW,)
         level = Level.CONDITIONAL if conditions else self._source.level
-        return Guarantee(level, self.budget, conditions, source="policy_learning section 6")
+        source = "composed_rules_and_selection section 2" if self.composed_ is not None else "policy_learning section 6"
+        return Guarantee(level, self.budget, conditions, source=source)
 
     def _score(self, records: CausalData) -> tuple[Tensor, float]:
         """Return U of every policy, and the range sensitivity with what rounding the scores adds to it."""
+        assert self.guaranteed_ is not None
         nuisances, domain = self.guaranteed_.nuisances, self.schema_.domain
         # less the middle of the bounds, which all policies share: the grid then owes nothing to the outcome's offset
         outcome, y = nuisances.outcome(records.x) - domain.outcome_middle, records.y - domain.outcome_middle
         scores = dr_scores(records.a.long(), y, nuisances.of(records), outcome)
         largest = domain.outcome_range * (0.5 + 1 / self._overlap())
-        step = sum_grid(max(records.n, _FEWEST), largest)
+        step = sum_grid(max(records.n, FEWEST), largest)
         # each score is rounded by half a step at most: two policies, two neighbours; and a step for their last places
         rounded = 3 * step * (records.n if self._source.moves_all_scores else 1)
         return utilities(
@@ -323,7 +430,7 @@ class PolicySelector(PrivateEstimator):
             raise InputError(f"actions = {list(actions)}: give two labels or more, each once, in increasing order")
         return actions
 
-    def _refuse_own_records(self, nuisances: ScoreNuisances, own: str) -> None:
+    def _refuse_own_records(self, nuisances: ScoreSource, own: str) -> None:
         for name, made_of in (("policies", self.library_.fitted_on), ("nuisance", nuisances.fitted_on)):
             if own in made_of:
                 raise InputError(

@@ -134,8 +134,8 @@ class GuaranteedNuisances:
     conditions: tuple[Condition, ...] = ()
 
 
-class ScoreNuisances(ABC):
-    """Where a selector's nuisances come from: public settings alone, chosen without looking at the records.
+class ScoreSource(ABC):
+    """Where a selector's scores come from: public settings alone, chosen without looking at the records.
 
     Attributes:
         guarantee: The name of what bounds the range sensitivity: a key of ``GUARANTEES``, or ``none``.
@@ -187,6 +187,10 @@ class ScoreNuisances(ABC):
             raise InputError(
                 f"split: leaves {facts.training} records to train and {facts.scoring} to score; give each block some"
             )
+
+
+class ScoreNuisances(ScoreSource):
+    """Scores by nuisances that are functions of the covariates; see ``ScoreSource``."""
 
     @abstractmethod
     def fit(

@@ -3,28 +3,28 @@
 from typing import Any
 
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.arms.base import ScoreNuisances
+from torchdpcate.nuisance.arms.base import ScoreSource
 from torchdpcate.nuisance.recipe import NuisanceRecipe
 from torchdpcate.registry import Registry
 
 GUARANTEES = Registry("nuisance_guarantee")
 """Where nuisances may come from, by the name of what bounds one record's influence on the utilities."""
 
-DEFAULT = "stability"
+DEFAULT = "auto"
 
 _WHY = (
     "has no guarantee, and double robustness is none: one replaced training record moves the scores of all scoring "
-    "records, not one\nuse nuisance_guarantee=stability or private_nuisances, or nuisances that do not come from these "
-    "records (nuisance_guarantee=frozen or fixed)"
+    "records, not one\nuse nuisance_guarantee=composed, stability or private_nuisances, or nuisances that do not come "
+    "from these records (nuisance_guarantee=frozen or fixed)"
 )
 
 
-def make_nuisances(nuisance: Any, guarantee: str | None) -> ScoreNuisances:
+def make_nuisances(nuisance: Any, guarantee: str | None) -> ScoreSource:
     """Return the nuisances of a selector, whose guarantee is the one that was asked for.
 
     Args:
-        nuisance: ``ScoreNuisances``; a ``NuisanceRecipe`` of private ones; None for the guarantee's default.
-        guarantee: A key of ``GUARANTEES``; None takes the nuisances' own, or ``stability``.
+        nuisance: ``ScoreSource``; a ``NuisanceRecipe`` of private ones; None for the guarantee's default.
+        guarantee: A key of ``GUARANTEES``; None takes the nuisances' own, or ``auto``.
 
     Raises:
         InputError: An unknown guarantee, one that these nuisances do not have, or learned nuisances without any.
@@ -38,7 +38,7 @@ def make_nuisances(nuisance: Any, guarantee: str | None) -> ScoreNuisances:
         return (given or GUARANTEES[DEFAULT])()
     if given is not None and isinstance(nuisance, NuisanceRecipe) and hasattr(given, "recipe"):
         return given(nuisance)
-    if not isinstance(nuisance, ScoreNuisances) or nuisance.guarantee not in GUARANTEES:
+    if not isinstance(nuisance, ScoreSource) or nuisance.guarantee not in GUARANTEES:
         raise InputError(f"nuisance = {type(nuisance).__name__}: {_WHY}")
     if guarantee not in (None, nuisance.guarantee):
         raise InputError(

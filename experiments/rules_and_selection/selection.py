@@ -1,0 +1,198 @@
+"""The choice of a policy by default, by earlier defaults and without privacy: regret over that of a random policy.
+
+```
+python -m experiments.rules_and_selection.selection                 # 5 seeds; continues where it was
+python -m experiments.rules_and_selection.selection --seeds 2       # a look
+```
+
+Observational designs of ``rule_cases`` with 160 public policies (everybody, nobody, 158 linear ones), and the rare
+region of the spillover paper, whose propensities are known there, with the 160 thresholds of ``policies=thresholds``.
+Regrets are true ones, expected under the exact law of the choice, over that of a policy drawn at random (of the rare
+region as they are, in outcome units).
+"""
+
+import argparse
+import csv
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import fmean, stdev
+
+import torch
+from torch import Tensor
+
+from experiments.rules_and_selection.rule_cases import OBSERVED, rule_case
+from torchdpcate.candidates.constants import Constants
+from torchdpcate.candidates.library import PolicyLibrary
+from torchdpcate.candidates.linear import LinearPolicies
+from torchdpcate.candidates.on_domain import threshold_grid
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.selection_generators import RareRegion
+from torchdpcate.estimators.selection.selector import PolicySelector
+from torchdpcate.nuisance.convex import ConvexNuisanceConfig
+from torchdpcate.privacy.budget import PrivacyBudget
+
+HERE = Path(__file__).parent
+TABLE, PAGE = HERE / "selection.csv", HERE / "selection.md"
+LAWS, SIZES, EPSILONS, DELTA = ("A", "B", "D", "E", "2"), (1_000, 4_000, 20_000), (0.5, 1.0, 4.0), 1e-5
+RARE, RARE_SIZES = "rare region", (4_000, 20_000)
+POLICIES = 160
+COMPOSED, STABLE, PRIVATE, PLAIN = "composed (default)", "stability", "private_nuisances", "non-private argmax"
+FIXED, RARE_COMPOSED = "fixed, unclipped (default)", "composed, C_2"
+METHODS = {
+    COMPOSED: {},
+    STABLE: {"nuisance_guarantee": "stability"},
+    PRIVATE: {"nuisance": ConvexNuisanceConfig(), "nuisance_guarantee": "private_nuisances"},
+}
+NOTE = {  # of the theory note, with clip C_1
+    1_000: (0.51, 0.27, 0.11),
+    4_000: (0.06, 0.04, 0.04),
+    20_000: (0.02, 0.02, 0.02),
+}
+FIELDS = ("law", "n", "epsilon", "seed", "method", "regret", "uniform", "clip")
+
+
+def linear_library(schema: TableSchema) -> list[object]:
+    """Return everybody, nobody and 158 linear policies of public random coefficients."""
+    domain, generator = schema.domain, torch.Generator().manual_seed(7)
+    half = (domain.covariate_high - domain.covariate_low) / 2
+    middle = (domain.covariate_high + domain.covariate_low) / 2
+    shape = (POLICIES - 2, domain.dimension)
+    weight = torch.randn(shape, generator=generator, dtype=torch.float64) / half
+    through = middle + 0.3 * half * torch.randn(shape, generator=generator, dtype=torch.float64)
+    return [Constants([0, 1]), LinearPolicies(weight.tolist(), (-(weight * through).sum(1)).tolist())]
+
+
+def regrets(policies: object, schema: TableSchema, x: Tensor, effect: Tensor) -> Tensor:
+    """Return each policy's true regret at covariates x [m, q] whose effects are known, [m]."""
+    library = PolicyLibrary.of(policies).setup(schema.domain, (0, 1))
+    gains = (effect[:, None] * library.decide(x)).mean(0)
+    return gains.max() - gains
+
+
+def rows(law: str, n: int, epsilon: float, seed: int) -> Iterator[dict[str, object]]:
+    """Fit every method of one cell and seed."""
+    if law == RARE:
+        yield from _rare(n, epsilon, seed)
+        return
+    case = rule_case(law, OBSERVED, n, seed)
+    policies = linear_library(case.schema)
+    lost = regrets(policies, case.schema, case.queries, case.truth)
+    settings = {"policies": policies, "seed": seed}
+    for method, own in METHODS.items():
+        selector = PolicySelector(case.schema, PrivacyBudget(epsilon, DELTA), **settings, **own)
+        yield _row(law, n, epsilon, seed, method, selector, case.records, lost)
+    plain = PolicySelector(case.schema, None, **settings)
+    yield _row(law, n, epsilon, seed, PLAIN, plain, case.records, lost)
+
+
+def _rare(n: int, epsilon: float, seed: int) -> Iterator[dict[str, object]]:
+    """The rare region, its propensities known: a column beside the covariates."""
+    generator = RareRegion(n=n + 500, train_fraction=n / (n + 500), queries=500, seed=seed)
+    study = generator.load()
+    facts = study.schema.to_dict()
+    facts["propensity"] = "p"
+    schema, records = TableSchema.from_dict(facts), study.records
+    known = CausalData(records.x, records.a, records.y, generator.propensity(records.x))
+    many = RareRegion(n=200_000, train_fraction=0.5, queries=100, seed=10_000).load().records.x
+    policies = [threshold_grid(schema)]
+    lost = regrets(policies, schema, many, generator.effect(many))
+    for method, own in {
+        FIXED: {},
+        RARE_COMPOSED: {"nuisance_guarantee": "composed"},
+        STABLE: {"nuisance_guarantee": "stability"},
+    }.items():
+        selector = PolicySelector(schema, PrivacyBudget(epsilon, DELTA), policies=policies, seed=seed, **own)
+        yield _row(RARE, n, epsilon, seed, method, selector, known, lost)
+
+
+def _row(
+    law: str,
+    n: int,
+    epsilon: float,
+    seed: int,
+    method: str,
+    selector: PolicySelector,
+    records: CausalData,
+    lost: Tensor,
+) -> dict[str, object]:
+    selector.fit(records.x, records.a, records.y, records.propensity)
+    if selector.mechanism_ is None:
+        regret = float(lost[selector.utilities_.argmax()])
+    else:
+        regret = float(selector.mechanism_.probabilities(selector.utilities_) @ lost)
+    found = selector.composed_
+    clip = "" if found is None else found.clip / found.scale
+    return dict(zip(FIELDS, (law, n, epsilon, seed, method, regret, float(lost.mean()), clip), strict=True))
+
+
+def page(found: list[dict[str, str]]) -> str:
+    """Return the tables of the rows."""
+    cells: dict[tuple[str, int, float], list[float]] = defaultdict(list)
+    laws: dict[tuple[str, str, int, float], list[float]] = defaultdict(list)
+    for row in found:
+        scaled = float(row["regret"]) / (1.0 if row["law"] == RARE else float(row["uniform"]))
+        place = int(row["n"]), float(row["epsilon"])
+        laws[(row["law"], row["method"], *place)].append(scaled)
+        kind = f"{RARE}: " if row["law"] == RARE else ""
+        cells[(kind + row["method"], *place)].append(scaled)
+    head = "| epsilon = .5 / 1 / 4, n = | " + " | ".join(f"{n:,}" for n in SIZES) + " |"
+    lines = [head, "| --- " * (1 + len(SIZES)) + "|"]
+    methods = list(dict.fromkeys(method for method, *_ in cells))
+
+    def entry(values: list[float]) -> str:
+        if not values:
+            return "-"
+        error = stdev(values) / len(values) ** 0.5 if len(values) > 1 else float("nan")
+        return f"{fmean(values):.2f} ± {error:.2f}"
+
+    for method in (m for m in methods if not m.startswith(RARE)):
+        shown = [" / ".join(entry(cells[method, n, e]) for e in EPSILONS) for n in SIZES]
+        lines.append(f"| {method} | " + " | ".join(shown) + " |")
+    lines.append(
+        "| the note's prototype, C_1 | " + " | ".join(" / ".join(f"{v:.2f}" for v in NOTE[n]) for n in SIZES) + " |"
+    )
+    lines += ["", "By law, of the default (non-private argmax in brackets):", ""]
+    lines += [head.replace("epsilon", "law; epsilon"), "| --- " * (1 + len(SIZES)) + "|"]
+    for law in LAWS:
+        shown = []
+        for n in SIZES:
+            values = [(laws[law, COMPOSED, n, e], laws[law, PLAIN, n, e]) for e in EPSILONS]
+            shown.append(" / ".join(f"{fmean(a):.2f} ({fmean(b):.2f})" if a and b else "-" for a, b in values))
+        lines.append(f"| {law} | " + " | ".join(shown) + " |")
+    lines += ["", "The rare region, propensities known; regret in outcome units:", ""]
+    lines += ["| epsilon = .5 / 1 / 4, n = | " + " | ".join(f"{n:,}" for n in RARE_SIZES) + " |", "| --- | --- | --- |"]
+    for method in (m for m in methods if m.startswith(RARE)):
+        shown = []
+        for n in RARE_SIZES:
+            values = [cells[method, n, e] for e in EPSILONS]
+            shown.append(" / ".join(f"{fmean(v):.4f}" if v else "-" for v in values))
+        lines.append(f"| {method.removeprefix(RARE + ': ')} | " + " | ".join(shown) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Run what is not in the table yet, and write the page."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--pages", action="store_true", help="write the page alone")
+    seeds, pages = (lambda a: (a.seeds, a.pages))(parser.parse_args())
+    found = list(csv.DictReader(TABLE.open())) if TABLE.exists() else []
+    done = {(row["law"], int(row["n"]), float(row["epsilon"]), int(row["seed"])) for row in found}
+    cells = [(law, n, e, s) for s in range(seeds) for n in SIZES for e in EPSILONS for law in (*LAWS, RARE)]
+    wanted = [c for c in cells if c not in done and (c[0] != RARE or c[1] in RARE_SIZES)]
+    for cell in [] if pages else wanted:
+        new = list(rows(*cell))
+        with TABLE.open("a", newline="") as file:
+            writer = csv.DictWriter(file, FIELDS)
+            if not file.tell():
+                writer.writeheader()
+            writer.writerows(new)
+    found = list(csv.DictReader(TABLE.open()))
+    lines = PAGE.read_text().split("<!-- tables -->") if PAGE.exists() else [f"# Selection\n\n{__doc__}\n", ""]
+    PAGE.write_text(lines[0] + "<!-- tables -->\n\n" + page(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,232 @@
+"""The choice by composed scores: its range, its charges, what public facts pick, and files that were changed."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from torchdpcate.candidates.constants import Constants
+from torchdpcate.candidates.library import PolicyLibrary
+from torchdpcate.candidates.thresholds import Thresholds
+from torchdpcate.composition.shares import total_mu
+from torchdpcate.data.domain import Domain
+from torchdpcate.errors import InputError, VerificationError
+from torchdpcate.estimators.selection import choice_plan
+from torchdpcate.estimators.selection.choice_plan import CLIP, ChoicePlan
+from torchdpcate.estimators.selection.composed import AutoScores, ComposedScores, gains_as_scores
+from torchdpcate.estimators.selection.recompute_composed import clipped_range
+from torchdpcate.estimators.selection.selector import PolicySelector
+from torchdpcate.estimators.selection.utilities import utilities
+from torchdpcate.estimators.selection.worst_case_composed import reaching_utilities
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import COMPOSED_SCORES
+from torchdpcate.privacy.events import BoundedRangeEvent, PureEvent
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.release.policy import PolicyRelease
+from torchdpcate.verify.file import verify_release
+
+DOMAIN = Domain([-3.0] * 3, [3.0] * 3, -8.0, 8.0, overlap=0.1)
+BUDGET = PrivacyBudget(4.0, 1e-5)
+TRIAL = Domain([-3.0] * 3, [3.0] * 3, -8.0, 8.0, overlap=0.1, propensity=0.3)
+POLICIES = [Constants([0, 1]), Thresholds(["x0", "x1", "x2"], [0.0, 0.0, 0.0]), Thresholds("x1", [-1.0, 1.0])]
+
+
+def records(n: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Treatment helps by x1, and is given by x0."""
+    random = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, 3, generator=random, dtype=torch.float64).clamp(-3, 3)
+    a = (torch.rand(n, generator=random, dtype=torch.float64) < torch.sigmoid(x[:, 0])).double()
+    y = x[:, 0] + a * x[:, 1] + 0.5 * torch.randn(n, generator=random, dtype=torch.float64)
+    return x, a, y.clamp(-8, 8)
+
+
+def selector(domain: Domain = DOMAIN, budget: PrivacyBudget | None = BUDGET, **settings) -> PolicySelector:
+    return PolicySelector(domain, budget, **{"policies": POLICIES, "noise": NoiseSource.fixed(0), **settings})
+
+
+@pytest.fixture(scope="module")
+def chosen() -> PolicySelector:
+    return selector(noise=None).fit(*records(2_000))
+
+
+def test_the_best_policy_is_chosen_and_the_release_is_the_same_each_time(chosen):
+    release = chosen.release()
+    # it is ahead by more than 40 scales: any other has probability below e^-20
+    assert release.name == "x1 > 0"
+    assert chosen.release().name == release.name
+    assert release.privacy.level == "certified"
+    assert release.privacy.epsilon <= 4.0
+    assert release.privacy.delta == 1e-5
+    with pytest.raises(InputError, match="have spent the selector's budget"):
+        chosen.release(PrivacyBudget(1.0, 0.0))
+
+
+def test_charges_are_those_of_the_plan(chosen):
+    plan = chosen.choice_plan(2_000)
+    entries = [entry for entry in chosen.release().privacy.blocks[0].charges if entry.event is not None]
+    spent = {
+        step: sum(e.count / e.event.noise_multiplier**2 for e in entries if e.charge == COMPOSED_SCORES.with_part(step))
+        for step in (*plan.composed.shares.shares, CLIP)
+    }
+    for shares in (plan.composed.shares, plan.shares):
+        for step in shares.shares:
+            assert spent[step] == pytest.approx(shares.of(step) ** 2, rel=1e-8)
+    mu = total_mu(BUDGET)
+    # what the quantile's rule leaves over of the composed shares is nothing
+    assert sum(spent.values()) == pytest.approx(0.4 * mu * mu, rel=1e-6)
+    assert entries[-1].event == BoundedRangeEvent(plan.eta)
+    assert chosen.range_sensitivity_ == clipped_range(2_000, chosen.composed_.clip)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_neighbours_move_two_policies_further_apart_than_two_clips(seed):
+    random = torch.Generator().manual_seed(seed)
+    library = PolicyLibrary.of(POLICIES).setup(DOMAIN, (0, 1))
+    x = 6 * torch.rand(1_000, 1, 3, generator=random, dtype=torch.float64) - 3
+    x2 = 6 * torch.rand(1_000, 1, 3, generator=random, dtype=torch.float64) - 3
+    gains = 2 * torch.rand(1_000, 2, generator=random, dtype=torch.float64) - 1
+    most = 0.0
+    for k in range(1_000):
+        before = utilities(gains_as_scores(gains[k, :1].sign()), library, x[k])
+        after = utilities(gains_as_scores(gains[k, 1:].sign()), library, x2[k])
+        most = max(most, float((after - before).max() - (after - before).min()))
+    assert most == 2.0
+    assert clipped_range(100, 1.0) >= 2.0
+
+
+def test_the_declared_pair_reaches_two_clips():
+    moved = reaching_utilities()[0] - reaching_utilities()[1]
+    assert float(moved.max() - moved.min()) == 6.0
+
+
+def test_the_clips_are_those_of_the_theory():
+    plan = ChoicePlan(4_000, PrivacyBudget(1.0, 1e-5), 160, DOMAIN)
+    eta, k = plan.eta, math.log(160)
+    assert plan.first_clip(0.5) == pytest.approx(0.5 * math.sqrt(4_000 * eta / k) / 4)
+    assert replace(plan, n=100).first_clip(0.5) == 1.0
+    assert plan.first_clip(100.0) == 160.0  # range over overlap
+    noise = math.sqrt(6 / 0.1) / total_mu(PrivacyBudget(1.0, 1e-5))
+    assert plan.beyond == math.ceil(2 * k / eta + 1.5 * noise)
+    # few records: no quantile is asked for, and eta is the whole remainder
+    few = replace(plan, n=1_000)
+    assert not few.clips_by_quantile
+    assert round(few.eta, 2) == 0.61
+    assert replace(plan, clip=2.5).first_clip(0.5) == 2.5
+
+
+def test_a_few_large_gains_open_the_clip(monkeypatch):
+    # one in twenty records gains 20 times the residual scale
+    x, _, _ = records(4_000)
+    random = torch.Generator().manual_seed(1)
+    a = (torch.rand(4_000, generator=random) < 0.5).double()
+    y = (0.1 * torch.randn(4_000, generator=random, dtype=torch.float64) + a * 6 * (x[:, 1] > 1.6)).clamp(-8, 8)
+    found = selector().fit(x, a, y).composed_
+    plan = found.plan
+    assert plan.clips_by_quantile
+    assert found.clip > 1.3 * plan.first_clip(found.scale)
+    monkeypatch.setattr(choice_plan, "_FARTHEST", 0.0)
+    assert selector().fit(x, a, y).composed_.clip == pytest.approx(
+        selector().choice_plan(4_000).first_clip(found.scale), rel=0.2
+    )
+
+
+@pytest.mark.parametrize(
+    ("domain", "actions", "budget", "guarantee"),
+    [
+        (DOMAIN, (0, 1), BUDGET, "composed"),
+        (DOMAIN, (0, 1), None, "composed"),
+        (DOMAIN, (0, 1), PrivacyBudget(1.0, 0.0), "stability"),
+        (DOMAIN, (0, 1, 2), BUDGET, "stability"),
+        (TRIAL, (0, 1), BUDGET, "fixed"),
+        (TRIAL, (0, 1), PrivacyBudget(1.0, 0.0), "fixed"),
+    ],
+)
+def test_public_facts_pick_the_scores(domain, actions, budget, guarantee):
+    assert AutoScores().chosen(domain, actions, budget).guarantee == guarantee
+    made = PolicySelector(domain, budget, policies=[Constants(actions)], actions=actions)
+    assert made.nuisances().guarantee == guarantee
+    assert made.chance.name == ("exponential" if guarantee == "composed" else "permute_and_flip")
+
+
+def test_the_plan_says_what_is_picked_and_how_it_is_clipped():
+    noise = selector().expected_noise(2_000)
+    assert noise.remarks[0].startswith("scores: composed, for no propensity is known")
+    assert "clipped at about" in noise.remarks[1]
+    assert noise.value > selector().expected_noise(20_000).value > 0
+    assert noise.value > selector(budget=PrivacyBudget(8.0, 1e-5)).expected_noise(2_000).value
+    told = selector(nuisance=ComposedScores(clip=1e-3)).expected_noise(2_000).remarks
+    assert told[0] == "scores: composed, as asked for"
+    assert "would delete all scores: leave clip out" in told[1]
+    fixed = selector(TRIAL).expected_noise(2_000).remarks
+    assert fixed == ("scores: fixed, for the domain knows the propensity: nothing is learnt, and nothing is clipped",)
+
+
+def test_a_pure_choice_is_charged_as_one():
+    made = selector(mechanism="permute_and_flip", noise=None).fit(*records(1_000))
+    (choice,) = [c.event for c in made.release().privacy.blocks[0].charges if c.is_release("permute_and_flip")]
+    assert type(choice) is PureEvent
+    assert choice.epsilon < made.choice_plan(1_000).eta
+    assert made.release().privacy.epsilon <= 4.0
+
+
+def test_without_privacy_nothing_is_clipped_or_released():
+    made = selector(budget=None).fit(*records(2_000))
+    assert made.utilities_.argmax() == made.library_.names.index("x1 > 0")
+    assert made.mechanism_ is None
+    with pytest.raises(InputError, match="without privacy"):
+        made.release()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"budget": PrivacyBudget(1.0, 0.0)}, "delta = 0: nuisance_guarantee = composed"),
+        ({"overlap": 0.2}, "composed takes the domain's"),
+        ({"actions": (0, 1, 2), "policies": [Constants([0, 1, 2])]}, "is for two actions; there are 3"),
+    ],
+)
+def test_what_it_cannot_do_is_one_line(settings, said):
+    with pytest.raises(InputError, match=said) as error:
+        selector(nuisance=ComposedScores(), **settings).check(500)
+    assert "\n" not in str(error.value)
+    with pytest.raises(InputError, match="clip"):
+        ComposedScores(clip=-1.0)
+
+
+def with_public(release: PolicyRelease, **public) -> PolicyRelease:
+    return replace(release, privacy=replace(release.privacy, public={**release.privacy.public, **public}))
+
+
+def test_an_honest_release_verifies(chosen, tmp_path):
+    assert verify_release(chosen.release().save(tmp_path / "release.safetensors"))
+
+
+@pytest.mark.parametrize(
+    ("public", "problem"),
+    [
+        ({"bounded_range": 3.5}, "bounded_range = 3.5 is stated"),
+        ({"clip": 1e-3}, "outside what its plan allows"),
+        ({"residual_scale": 20.0}, "scale 20 is outside"),
+        ({"range_sensitivity": 1e-3}, "does not follow from its clip"),
+        ({"policies": 3}, "outside what its plan allows"),
+        ({"requested_epsilon": 8.0}, "not charged its share"),
+        ({"steps": 41}, "steps = 41 is stated"),
+        ({"nuisance_guarantee": "auto"}, "called auto, which is none"),
+    ],
+)
+def test_changed_facts_do_not_verify(chosen, public, problem, tmp_path):
+    with pytest.raises(VerificationError) as error:
+        verify_release(with_public(chosen.release(), **public).save(tmp_path / "release.safetensors"))
+    assert problem in str(error.value)
+
+
+def test_a_choice_that_was_charged_less_does_not_verify(chosen, tmp_path):
+    release = chosen.release()
+    (block,) = release.privacy.blocks
+    charges = tuple(
+        replace(c, event=BoundedRangeEvent(0.5)) if isinstance(c.event, BoundedRangeEvent) else c for c in block.charges
+    )
+    changed = replace(release, privacy=replace(release.privacy, blocks=(replace(block, charges=charges),)))
+    with pytest.raises(VerificationError, match="not charged what its plan leaves"):
+        verify_release(changed.save(tmp_path / "release.safetensors"))

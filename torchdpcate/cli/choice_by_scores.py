@@ -1,0 +1,5 @@
+"""The place of a mechanism of selection where the scores decide on it."""
+
+
+def by_scores() -> None:
+    """Stand for ``exponential`` with composed scores and ``permute_and_flip`` with others; see ``PolicySelector``."""

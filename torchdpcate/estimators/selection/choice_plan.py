@@ -1,0 +1,181 @@
+"""The public plan of a choice among policies by composed scores: steps, clipping, and what the choice may cost."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from torchdpcate.composition.constants import PlanConstants
+from torchdpcate.composition.plan import RESIDUAL_SCALE, ComposedPlan
+from torchdpcate.composition.shares import Shares, total_mu
+from torchdpcate.data.domain import Domain
+from torchdpcate.errors import InputError
+from torchdpcate.privacy.bounded_range import range_beside
+from torchdpcate.privacy.budget import PrivacyBudget, positive
+from torchdpcate.privacy.events import BoundedRangeEvent, PureEvent
+
+CLIP = "clip"
+"""The step that finds the clip of the scores."""
+
+_STEPS, _QUANTILE = 0.3, 0.1  # of mu^2: scores, and their clip
+_LEVELS = 6  # halvings between the first clip and the largest, in logarithms
+_FARTHEST = 1 / 20  # of the records at most may lie beyond the clip that a quantile finds
+_LEAST, _GROWTH = 2.0, 4.0  # of the first clip, in residual scales
+_RANKS = 1.5  # standard errors of a rank
+
+
+@dataclass(frozen=True)
+class ChoicePlan:
+    r"""Everything public about a choice by composed scores, made of n, the budget, the library's size and the domain.
+
+    Gaussian events find the scores (.3 of mu^2) and their clip (.1), one exponential mechanism of bounded range eta has
+    the rest, by the exact composition of both (``range_beside``). Scores are clipped at
+
+    .. math::
+        C_1 = \min\Big(S \max\Big(2, \tfrac{1}{4}\sqrt{n \eta / \ln K}\Big),\ \tfrac{R}{\zeta}\Big), \quad
+        C_2 = \max(C_1, q)
+
+    where q leaves :math:`2 \ln K / \eta` records and 1.5 standard errors of a rank above it: where effects are rare, a
+    clip of the usual scores' size would delete those that matter.
+
+    Attributes:
+        n: Number of records.
+        budget: (epsilon, delta), delta > 0; None without privacy.
+        policies: K, at least two.
+        domain: Public bounds.
+        clip: C, public, in outcome units; None takes C_2.
+        constants: Constants of the composition.
+
+    Raises:
+        InputError: delta = 0, or a clip that is not positive.
+
+    Example:
+        >>> domain = Domain([0.0] * 6, [1.0] * 6, 0.0, 10.0, overlap=0.1)
+        >>> plan = ChoicePlan(4_000, PrivacyBudget(1.0, 1e-5), 160, domain)
+        >>> round(plan.eta, 3), plan.beyond, round(plan.planned_clip, 3)
+        (0.528, 63, 3.649)
+    """
+
+    n: int
+    budget: PrivacyBudget | None
+    policies: int
+    domain: Domain
+    clip: float | None = None
+    constants: PlanConstants = field(default_factory=PlanConstants)
+
+    def __post_init__(self) -> None:
+        if self.clip is not None:
+            object.__setattr__(self, "clip", positive("clip", self.clip))
+        self.composed  # noqa: B018 - refuses delta = 0
+
+    @cached_property
+    def composed(self) -> ComposedPlan:
+        """The plan of the steps that make the scores."""
+        return ComposedPlan.of(self.n, self.budget, self.domain, constants=self.constants, part=_STEPS)
+
+    @property
+    def clips_by_quantile(self) -> bool:
+        """Whether a quantile of the scores is asked for: not where a clip is given, or too few records lie below."""
+        return self.clip is None and self.budget is not None and self._beyond(self._both) <= _FARTHEST * self.n
+
+    @cached_property
+    def shares(self) -> Shares:
+        """Share of mu^2 of the step that finds the clip."""
+        mu = total_mu(self.budget)
+        return Shares(mu, {CLIP: _QUANTILE} if self.clips_by_quantile else {})
+
+    @property
+    def levels(self) -> int:
+        """Halvings of the quantile."""
+        return _LEVELS
+
+    @cached_property
+    def eta(self) -> float:
+        """Bounded range of the choice; infinite without privacy."""
+        return self._both if self.clips_by_quantile else self._alone
+
+    @property
+    def beyond(self) -> int:
+        """How many scores the quantile leaves above it."""
+        return self._beyond(self.eta)
+
+    @property
+    def most(self) -> float:
+        """R / zeta, the largest clip, in outcome units."""
+        known = self.domain.known_propensity
+        least = self.domain.overlap if known is None else min(known.bounds[0], 1 - known.bounds[1])
+        return self.domain.outcome_range / least
+
+    def first_clip(self, scale: float) -> float:
+        """Return C_1, or the clip that is given, in outcome units.
+
+        Args:
+            scale: S, released; the range of a binary outcome, whose residuals are half of it.
+        """
+        if self.clip is not None:
+            return min(self.clip, self.most)
+        if self.budget is None:
+            return self.most
+        size = scale / 2 if self.composed.binary else scale
+        return min(size * max(_LEAST, math.sqrt(self.n * self.eta / math.log(self.policies)) / _GROWTH), self.most)
+
+    @property
+    def planned_scale(self) -> float:
+        """Residual scale to expect, in outcome units."""
+        return (0.5 if self.composed.binary else RESIDUAL_SCALE) * self.domain.outcome_range
+
+    @property
+    def planned_clip(self) -> float:
+        """C_1 to expect, in outcome units."""
+        return self.first_clip(self.domain.outcome_range if self.composed.binary else self.planned_scale)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what statements say of the plan beside n, domain and the library's size."""
+        shown = ("rung", "kept", "steps", "huber_quantile", "requested_epsilon", "requested_delta", "constants")
+        facts = self.composed.facts()
+        return {**{name: facts[name] for name in shown}, "given_clip": self.clip, "bounded_range": self.eta}
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any], n: int, domain: Domain) -> "ChoicePlan":
+        """Return the plan that a statement's facts describe.
+
+        Args:
+            facts: As ``facts`` returns them, with ``policies``, among others.
+            n: Number of records.
+            domain: Public bounds.
+
+        Raises:
+            InputError: Facts that are none of a plan.
+        """
+        try:
+            budget = PrivacyBudget(facts["requested_epsilon"], facts["requested_delta"])
+            constants = PlanConstants.from_text(facts["constants"])
+            return cls(n, budget, int(facts["policies"]), domain, facts["given_clip"], constants)
+        except (TypeError, ValueError, KeyError) as error:
+            raise InputError(f"facts of the plan are not what ChoicePlan.facts writes: {error}") from None
+
+    def range(self, event: type[PureEvent] = BoundedRangeEvent) -> float:
+        """Return what a choice may spend beside the steps, which is eta for one of bounded range.
+
+        Args:
+            event: What kind of choice it is.
+        """
+        return self._range(_STEPS + _QUANTILE * self.clips_by_quantile, event)
+
+    @cached_property
+    def _both(self) -> float:
+        return self._range(_STEPS + _QUANTILE)
+
+    @cached_property
+    def _alone(self) -> float:
+        return self._range(_STEPS)
+
+    def _range(self, share: float, event: type[PureEvent] = BoundedRangeEvent) -> float:
+        if self.budget is None:
+            return math.inf
+        return range_beside(total_mu(self.budget) * math.sqrt(share), self.budget, event)
+
+    def _beyond(self, eta: float) -> int:
+        noise = math.sqrt(_LEVELS / _QUANTILE) / total_mu(self.budget)
+        return math.ceil(2 * math.log(self.policies) / eta + _RANKS * noise)

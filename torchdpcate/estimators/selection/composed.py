@@ -1,0 +1,248 @@
+"""Scores of policies by one composition on all records: nuisances are private, so one record moves one score."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from torchdpcate.composition.constants import PlanConstants
+from torchdpcate.composition.linear_fit import Solver
+from torchdpcate.composition.noisy_newton import NoisyNewton
+from torchdpcate.composition.nuisances import ComposedNuisance
+from torchdpcate.composition.records import ComposedFit, fit_composition
+from torchdpcate.composition.settings import known_propensities
+from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.summaries import private_quantile
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.planned_noise import shown
+from torchdpcate.estimators.selection.choice_plan import CLIP, ChoicePlan
+from torchdpcate.nuisance.arms.base import ScoreSource, SelectionFacts
+from torchdpcate.privacy.budget import PrivacyBudget, positive
+from torchdpcate.privacy.guarantee import Condition, own_code
+from torchdpcate.privacy.session import FitSession
+
+_DELETES = 0.1  # of the planned residual scale: a clip below it leaves signs alone
+
+REASONS = {
+    "fixed": "for the domain knows the propensity: nothing is learnt, and nothing is clipped",
+    "composed": "for no propensity is known: nuisances and effect are private steps on all records",
+    "stability": "for delta = 0, or more than two actions: ridge fits on a block of their own",
+}
+"""Why ``AutoScores`` takes what it takes, in words."""
+
+
+@dataclass(frozen=True, eq=False)
+class ComposedGains:
+    """What a composition found: released numbers, and gains of the records that are the curator's.
+
+    Attributes:
+        plan: The public plan.
+        scale: S, released.
+        clip: C, of released and public numbers.
+        gains: By what each record says that the second action is better, within [-C, C], [n]; the curator's.
+        baseline: Mean outcome under the first action, by the same scores; the curator's.
+        fit: The composition.
+    """
+
+    plan: ChoicePlan
+    scale: float
+    clip: float
+    gains: Tensor
+    baseline: float
+    fit: ComposedFit
+
+
+@dataclass(frozen=True)
+class ComposedScores(ScoreSource):
+    r"""Scores from private nuisances and a private effect, all of them steps of one plan on all records.
+
+    .. math::
+        D_i = \mathrm{clip}\Big(\tau(x_i) + \frac{a_i - \pi_i}{\pi_i (1 - \pi_i)}
+        (y_i - m_i - (a_i - \pi_i)\, \tau(x_i)),\ \pm C\Big), \qquad U_k = \sum_i p_k(x_i)\, D_i
+
+    with m, pi (where it is not known) and tau as ``fit_composition`` releases them, and :math:`p_k` whether policy k
+    chooses the second action. Given the released numbers, one record moves its own D alone, and the utilities of two
+    policies apart by at most 2 C.
+
+    Guarantee:
+        Certified (epsilon, delta): Gaussian events fixed beforehand and one choice of bounded range eta
+        (docs/guarantees/composed_selection.md).
+
+    Args:
+        clip: C, public, in outcome units; None takes that of ``ChoicePlan``.
+        constants: Constants of the plan.
+        solver: How regressions are solved.
+        nuisance: How outcome regression and propensity are learnt; None takes their features, by ``solver``.
+
+    Raises:
+        InputError: A clip that is not positive.
+
+    Example:
+        >>> ComposedScores().guarantee
+        'composed'
+    """
+
+    guarantee: ClassVar[str] = "composed"
+    trains: ClassVar[bool] = False
+    moves_all_scores: ClassVar[bool] = False
+    states: ClassVar[tuple[str, ...]] = (
+        *("rung", "kept", "steps", "huber_quantile", "requested_epsilon", "requested_delta", "constants"),
+        *("given_clip", "bounded_range", "residual_scale", "clip"),
+    )
+
+    clip: float | None = None
+    constants: PlanConstants = field(default_factory=PlanConstants)
+    solver: Solver = field(default_factory=NoisyNewton)
+    nuisance: ComposedNuisance | None = None
+
+    def __post_init__(self) -> None:
+        if self.clip is not None:
+            positive("clip", self.clip)
+
+    def plan(self, n: int, budget: PrivacyBudget | None, policies: int, domain: Domain) -> ChoicePlan:
+        """Return the public plan.
+
+        Args:
+            n: Number of records.
+            budget: Of all that the choice spends; None without privacy.
+            policies: K.
+            domain: Public bounds.
+
+        Raises:
+            InputError: delta = 0.
+        """
+        return ChoicePlan(n, budget, policies, domain, self.clip, self.constants)
+
+    def check(self, facts: SelectionFacts, budget: PrivacyBudget | None) -> None:
+        """See ``ScoreSource.check``; also refuses more than two actions, delta = 0 and a clip that leaves nothing."""
+        super().check(facts, budget)
+        if facts.arms != 2:
+            raise InputError(
+                f"nuisance_guarantee = composed: is for two actions; there are {facts.arms}: use "
+                "nuisance_guarantee=stability or private_nuisances"
+            )
+        if facts.overlap != facts.domain.overlap:
+            raise InputError(
+                f"overlap = {facts.overlap:g}: nuisance_guarantee = composed takes the domain's, "
+                f"{facts.domain.overlap:g}; write it into the domain"
+            )
+        if budget is not None and budget.delta == 0:
+            raise InputError(
+                "delta = 0: nuisance_guarantee = composed is made of Gaussian events; give privacy.delta above 0, for "
+                "instance 1e-6, or use nuisance_guarantee=stability"
+            )
+
+    @property
+    def own(self) -> tuple[Condition, ...]:
+        """Conditions of what is no class of the library's."""
+        parts = (self.solver, *(() if self.nuisance is None else self.nuisance.parts))
+        return tuple(condition for part in parts for condition in own_code("nuisances", part))
+
+    def gains(
+        self, records: CausalData, plan: ChoicePlan, session: FitSession, two_levels: Sequence[bool]
+    ) -> ComposedGains:
+        """Run the plan's steps on all records, but for the choice itself.
+
+        Args:
+            records: Within the domain, actions as 0 and 1, in an order that does not depend on them.
+            plan: The public plan.
+            session: Scope of the block of records; pays, and draws noise.
+            two_levels: Whether each covariate has two levels, public.
+
+        Raises:
+            BudgetError: The block cannot pay.
+        """
+        domain, known = plan.domain, known_propensities(records, plan.domain)
+        fit = fit_composition(records, domain, plan.composed, session, self.solver, two_levels, known, self.nuisance)
+        scores, baseline = _gains(fit, records, domain)
+        clip = plan.first_clip(fit.effect.scale)
+        if plan.clips_by_quantile:
+            ends = math.log(clip), math.log(plan.most)
+            place = scores.abs().clamp(clip, plan.most).log()
+            steps = NoisySteps(session, plan.shares)
+            clip = math.exp(private_quantile(place, 1 - plan.beyond / plan.n, *ends, plan.levels, CLIP, steps))
+        return ComposedGains(plan, fit.effect.scale, clip, scores.clamp(-clip, clip), baseline, fit)
+
+
+@dataclass(frozen=True)
+class AutoScores(ScoreSource):
+    """What public facts ask for: a known propensity, else one composition, else stable fits.
+
+    - ``fixed`` where the domain knows the propensity: nothing is learnt or clipped, so that records of a rare region
+      count in full;
+    - ``composed`` for two actions and delta > 0;
+    - ``stability`` otherwise.
+
+    Example:
+        >>> AutoScores().chosen(Domain([0.0], [1.0], 0.0, 1.0), (0, 1), PrivacyBudget(1.0, 1e-6)).guarantee
+        'composed'
+    """
+
+    guarantee: ClassVar[str] = "auto"
+    trains: ClassVar[bool] = False
+    moves_all_scores: ClassVar[bool] = False
+
+    def chosen(self, domain: Domain, actions: Sequence[int], budget: PrivacyBudget | None) -> ScoreSource:
+        """Return what is used.
+
+        Args:
+            domain: Public bounds.
+            actions: Labels of the actions.
+            budget: Privacy budget; None fits without privacy.
+        """
+        from torchdpcate.nuisance.arms.fixed import FixedNuisances
+        from torchdpcate.nuisance.arms.stable import StableNuisances
+
+        if domain.known_propensity is not None:
+            return FixedNuisances()
+        if len(actions) == 2 and (budget is None or budget.delta > 0):
+            return ComposedScores()
+        return StableNuisances()
+
+
+def _gains(fit: ComposedFit, records: CausalData, domain: Domain) -> tuple[Tensor, float]:
+    """Return D without its clip, [n], and the mean outcome under the first action."""
+    a, pi, bound = records.a, fit.propensity, domain.outcome_range
+    u = domain.scale(records.x)
+    z = fit.standardisation(u if fit.columns is None else u[:, list(fit.columns)])
+    tau = (fit.effect.regression.basis(z) @ fit.effect.shrunk).clamp(-bound, bound)
+    residual = records.y - fit.outcome - (a - pi) * tau
+    first = fit.outcome - pi * tau + (1 - a) / (1 - pi) * residual
+    return tau + (a - pi) / (pi * (1 - pi)) * residual, float(first.mean())
+
+
+def clip_line(plan: ChoicePlan) -> str:
+    """Return how scores are clipped, in words, with a warning where next to nothing of them would be left."""
+    size, usual = plan.planned_clip, plan.planned_scale
+    how = "as given" if plan.clip is not None else "a private quantile may widen it" * plan.clips_by_quantile
+    line = f"scores are clipped at about {shown(size)} (outcome units)" + f": {how}" * bool(how)
+    if size < usual * _DELETES:
+        line += f"; residuals of about {shown(usual)} are expected, so that it would delete all scores: leave clip out"
+    return line
+
+
+def sampling_line(plan: ChoicePlan) -> str:
+    r"""Return what sampling may lose beside the private choice, in words.
+
+    Gains have a standard deviation of about two residual scales, so that the best of K estimates is behind the best
+    policy by about :math:`2 S \sqrt{\ln K / (2 n)}` where all others are equally far behind, at the worst distance.
+    """
+    lost = 2 * plan.planned_scale * math.sqrt(math.log(plan.policies) / (2 * plan.n))
+    return (
+        f"sampling of {plan.n:,} records loses up to about {shown(lost)} (outcome units) more, with or without privacy"
+    )
+
+
+def facts_of(found: ComposedGains) -> dict[str, Any]:
+    """Return what statements say of the plan and of its released numbers."""
+    return {**found.plan.facts(), "residual_scale": found.scale, "clip": found.clip}
+
+
+def gains_as_scores(gains: Tensor) -> Tensor:
+    """Return scores of both actions, [n, 2], of which the first is nothing."""
+    return torch.stack([torch.zeros_like(gains), gains], 1)

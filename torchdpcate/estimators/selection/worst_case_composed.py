@@ -1,0 +1,63 @@
+"""Neighbouring records on which a choice by composed scores is attacked, with the Gaussian steps before it."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from torchdpcate.candidates.library import PolicyLibrary
+from torchdpcate.candidates.thresholds import Thresholds
+from torchdpcate.composition.shares import total_mu
+from torchdpcate.data.domain import Domain
+from torchdpcate.estimators.selection.composed import ComposedScores, gains_as_scores
+from torchdpcate.estimators.selection.utilities import utilities
+from torchdpcate.privacy.bounded_range import range_beside
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import ApproximateEvent, GaussianEvent
+from torchdpcate.privacy.guarantee import Guarantee, Level
+from torchdpcate.privacy.mechanisms import GaussianMechanism
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.selection_mechanisms import ExponentialMechanism
+from torchdpcate.privacy.worst_case import Game, worst_case
+
+_DOMAIN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0)
+_CLIP, _POLICIES, _SHARE = 3.0, 10, 0.4  # of mu^2 to the Gaussian steps
+
+
+def reaching_utilities() -> Tensor:
+    """Return the utilities of both worlds, [2, M]: one record's gain is C or -C, and the first policy alone treats it.
+
+    Example:
+        >>> moved = reaching_utilities()[0] - reaching_utilities()[1]
+        >>> (moved.max() - moved.min()).item() / 3.0
+        2.0
+    """
+    thresholds = [0.4, *torch.linspace(0.6, 0.9, _POLICIES - 1, dtype=torch.float64).tolist()]
+    library = PolicyLibrary.of(Thresholds("x0", thresholds)).setup(_DOMAIN, (0, 1))
+    x, gains = torch.tensor([[0.5], [0.0]], dtype=torch.float64), torch.zeros(2, 2, dtype=torch.float64)
+    gains[:, 0] = torch.tensor([_CLIP, -_CLIP])
+    return torch.stack([utilities(gains_as_scores(world), library, x) for world in gains])
+
+
+@worst_case(
+    "composed_selection",
+    ComposedScores,
+    pair="one record whose gain is C or -C, which one policy of 10 treats, and which moves all steps before by as much",
+)
+def _game(budget: PrivacyBudget) -> Game:
+    mu = total_mu(budget) * math.sqrt(_SHARE)
+    worlds, gaussian = reaching_utilities(), GaussianMechanism.of_event(GaussianEvent(1 / mu), 1.0)
+    mechanism = ExponentialMechanism(range_beside(mu, budget), 2 * _CLIP)
+    laws = mechanism.probabilities(worlds).log()
+
+    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
+        answers = gaussian.add_noise(torch.full((runs, 1), float(world), dtype=torch.float64), noise)
+        return torch.cat([answers, mechanism.select(worlds[world], noise, runs).double()[:, None]], 1)
+
+    def evidence(seen: Tensor) -> Tensor:
+        # both losses add up
+        chosen = seen[:, 1].long()
+        return mu * mu * (seen[:, 0] - 0.5) + laws[1, chosen] - laws[0, chosen]
+
+    event = ApproximateEvent(budget.epsilon, budget.delta)
+    return Game(draw, event, Guarantee(Level.CERTIFIED, budget), evidence, most_runs=40_000)

@@ -1,0 +1,67 @@
+"""A choice of bounded range beside Gaussian events: its curve, and the largest range that a budget leaves."""
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+from scipy.optimize import brentq
+
+from torchdpcate.errors import InputError
+from torchdpcate.privacy.accounting import compose, logistic_curve
+from torchdpcate.privacy.budget import PrivacyBudget, positive
+from torchdpcate.privacy.events import BoundedRangeEvent, GaussianEvent, PureEvent
+
+_NODES, _FAR = 4_001, 12.0  # of the quadrature, and deviations that it reaches
+_SMALLER = 1 - 1e-4  # until the accountant, which rounds upwards, agrees
+
+
+def range_beside(mu: float, budget: PrivacyBudget, event: type[PureEvent] = BoundedRangeEvent) -> float:
+    r"""Return the largest range eta of a choice that, with a Gaussian of mu, costs no more than a budget.
+
+    .. math::
+        \delta(\epsilon) = E_L \sup_{0 \le t \le \eta} q_t (1 - e^{x - t})_+ + (1 - q_t)(1 - e^{x - t + \eta})_+,
+        \quad x = \epsilon - L,\ L \sim N(\mu^2/2, \mu^2),\ q_t = \frac{e^\eta - e^t}{e^\eta - 1}
+
+    is exact for a choice after Gaussian events, and an upper bound in any order.
+
+    Args:
+        mu: Of all Gaussian events together, positive.
+        budget: (epsilon, delta) with delta > 0, more than the Gaussian costs.
+        event: ``PureEvent`` asks for the epsilon of a choice that is pure and of no bounded range.
+
+    Raises:
+        InputError: The Gaussian alone costs the budget, or delta = 0.
+
+    Example:
+        >>> mu = 0.2680511232 * 0.3**0.5  # 0.3 of what epsilon = 1, delta = 1e-5 allow
+        >>> round(range_beside(mu, PrivacyBudget(1.0, 1e-5)), 3)
+        0.61
+    """
+    return _range_beside(positive("mu", mu), budget.epsilon, budget.delta, event)
+
+
+@lru_cache(maxsize=1024)
+def _range_beside(mu: float, epsilon: float, delta: float, event: type[PureEvent]) -> float:
+    gaussian = GaussianEvent(1 / mu)
+
+    def cost(eta: float) -> float:
+        return compose([(gaussian, 1), (event(eta), 1)], delta)
+
+    if delta == 0 or compose([(gaussian, 1)], delta) >= epsilon:
+        raise InputError(f"epsilon = {epsilon:g}, delta = {delta:g}: nothing is left beside Gaussian events of {mu:g}")
+    if issubclass(event, BoundedRangeEvent):
+        eta = float(brentq(_excess(mu, epsilon, delta), 1e-9, 2 * epsilon + 1, xtol=1e-9))
+    else:
+        eta = float(brentq(lambda x: cost(x) - epsilon, 1e-6, 2 * epsilon + 1, xtol=1e-5 * epsilon))
+    while cost(eta) > epsilon:
+        eta *= _SMALLER
+    return eta
+
+
+def _excess(mu: float, epsilon: float, delta: float) -> Callable[[float], float]:
+    """Return by how much the curve at epsilon passes delta, as a function of eta."""
+    z = np.linspace(-_FAR, _FAR, _NODES)
+    weight = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi) * (z[1] - z[0])
+    left = epsilon - mu * mu / 2 - mu * z
+    return lambda eta: float(weight @ logistic_curve(eta, left)) - delta
