@@ -15,16 +15,14 @@ from torchdpcate.composition.records import propensity_bounds
 from torchdpcate.composition.regressions import effect_coefficients, effect_variances
 from torchdpcate.composition.summaries import LEAST_VARIANCE
 from torchdpcate.estimators.cate.recompute import LEARNERS
-from torchdpcate.estimators.recompute import CLOSE, same
+from torchdpcate.estimators.recompute import CLOSE, same, share_problems
 from torchdpcate.estimators.rules.recompute import RULE_LEARNERS
-from torchdpcate.privacy.events import DPSGDEvent, Event, GaussianEvent
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.effect_law import EffectLaw, NuisanceNumbers
 from torchdpcate.release.release import QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
 
 RECORDS = "records"
-_SPENT = 1e-6  # how well shares of mu^2 must agree, relatively: events are a little less than their share
 _ROUGHLY = 2.0  # a noisy matrix may be this much larger than any without noise
 _LARGEST_ROTATION = 0.05**-0.5  # eigenvalues of correlations are at least .05
 
@@ -77,26 +75,9 @@ def _charges(privacy: PrivacyStatement, plan: ComposedPlan, mechanism: str) -> I
     if [(block.name, block.n) for block in privacy.blocks] != [(RECORDS, privacy.n)]:
         yield f"its records are not in the one block {RECORDS!r}"
         return
-    spent: dict[str, float] = {}
-    for charge in privacy.blocks[0].charges:
-        if not charge.is_release(mechanism):
-            continue  # of another release from the same records, whose cost counts all the same
-        assert charge.event is not None
-        assert charge.count is not None
-        spent[charge.charge.part] = spent.get(charge.charge.part, 0.0) + charge.count * _squared_mu(charge.event)
-    if spent.keys() != plan.shares.shares.keys():
-        yield "the steps that it was charged for are not those of its plan"
-    for step in spent.keys() & plan.shares.shares.keys():
-        if not math.isclose(spent[step], plan.shares.of(step) ** 2, rel_tol=_SPENT):
-            yield f"the step {step!r} was not charged its share of the budget"
-
-
-def _squared_mu(event: Event) -> float:
-    if isinstance(event, DPSGDEvent) and event.sampling_rate == 1:
-        return (2 / event.noise_multiplier) ** 2
-    if not isinstance(event, GaussianEvent):
-        raise TypeError(f"{event} is no Gaussian")
-    return 1 / event.noise_multiplier**2
+    # others are of another release from the same records, whose cost counts all the same
+    charges = [charge for charge in privacy.blocks[0].charges if charge.is_release(mechanism)]
+    yield from share_problems(charges, {step: plan.shares.of(step) for step in plan.shares.shares})
 
 
 def _summaries(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
