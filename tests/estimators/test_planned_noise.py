@@ -47,6 +47,7 @@ POLICIES = [Thresholds("x0", [0.2, 0.4, 0.6, 0.8])]
 ESTIMATORS = {
     "composition": lambda budget: RLearner(DOMAIN, budget, second_stage=AdaptiveSecondStage()),
     "blocks": lambda budget: RLearner(DOMAIN, budget, second_stage=LinearSecondStage()),
+    "scores": lambda budget: DRLearner(DOMAIN, budget),
     "DR": lambda budget: DRLearner(DOMAIN, budget, second_stage=LinearSecondStage()),
     "OWL": lambda budget: OutcomeWeightedLearner(DOMAIN, budget),
     "two stages": lambda budget: TwoStageRule(DOMAIN, budget),

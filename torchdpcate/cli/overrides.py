@@ -71,7 +71,7 @@ def sweep_words(words: Sequence[str]) -> list[str]:
 def with_second_stage(words: Sequence[str]) -> list[str]:
     """Return the words with ``second_stage=linear`` where they choose what only the estimator on two blocks has.
 
-    That is another learner or mechanism than the task's default, ``budget.division=blocks``, nuisances of two arms,
+    That is another mechanism than the task's default, ``budget.division=blocks``, nuisances of two arms,
     ``split``, ``screen``, ``tune`` or ``features``, or a setting of its second stage or nuisances. One that is
     given, also by an experiment, stays.
 
@@ -90,7 +90,6 @@ def with_second_stage(words: Sequence[str]) -> list[str]:
         return list(words)
     default, linear = brought({"task": used["task"]}), brought({**chosen, _SECOND_STAGE: _ON_TWO_BLOCKS})
     found = default["mechanism"] not in choices.get("mechanism", [used["mechanism"]])
-    found |= chosen.get("learner", default["learner"]) != default["learner"]
     found |= chosen.get("nuisance", default["nuisance"]) not in _NUISANCES_OF_ALL_RECORDS
     for override in overrides:
         group, _, setting = override.key_or_group.partition(".")

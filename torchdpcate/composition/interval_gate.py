@@ -49,6 +49,8 @@ def why_none(plan: ComposedPlan, withheld: bool) -> str:
             f"the noise of its estimated propensity is above {GATE:g} by its released covariance, and then they would "
             "not hold"
         )
+    if not plan.has_intervals:
+        return "doubly robust scores have none; learner=r (RLearner) has"
     if plan.known_propensity:
         return "it was fitted with second_stage.intervals=false; auto or true asks for the numbers they rest on"
     asked = replace(plan, intervals=True)

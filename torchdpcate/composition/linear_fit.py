@@ -39,10 +39,25 @@ class LinearFit(ABC):
     def curvatures(self, scores: Tensor) -> Tensor:
         """Return the losses' second derivatives, [n]; of the curator's fits without privacy alone."""
 
+    def majorants(self, scores: Tensor) -> Tensor:
+        """Return curvatures of parabolas that touch the losses at scores, and lie above them, [n]; see ``curvatures``.
+
+        Where a loss has none that is known, its curvatures.
+        """
+        return self.curvatures(scores)
+
     def gradient(self, theta: Tensor) -> Tensor:
         """Return the sum's gradient, [p], at theta [p]."""
         scores = self.predictors @ theta.to(self.predictors.device)
         return self.predictors.T @ (self.weights * self.pulls(scores))
+
+    def majorant(self, theta: Tensor) -> Tensor:
+        """Return the second derivatives of parabolas above the sum, [p, p]; see ``majorants``."""
+        return self._weighted(self.weights * self.majorants(self.predictors @ theta.to(self.predictors.device)))
+
+    def total(self, theta: Tensor) -> float:
+        """Return the sum at theta [p]; see ``curvatures``."""
+        return float(self.weights @ self.losses(self.predictors @ theta.to(self.predictors.device)))
 
     def hessian(self, theta: Tensor, before: "Curvature | None" = None) -> "Curvature":
         """Return the sum's Hessian at theta [p]; see ``curvatures``.
@@ -95,6 +110,10 @@ class HuberFit(LinearFit):
     def curvatures(self, scores: Tensor) -> Tensor:
         """Return one inside the clip, zero outside."""
         return ((scores - self.targets).abs() < self.slope).double()
+
+    def majorants(self, scores: Tensor) -> Tensor:
+        """Return slope / max(slope, residual)."""
+        return self.slope / (scores - self.targets).abs().clamp_min(self.slope)
 
 
 class LogisticFit(LinearFit):

@@ -29,14 +29,27 @@ def as_they_are(theta: Tensor) -> Tensor:
     return theta
 
 
+@dataclass(frozen=True, eq=False)
+class Learnt:
+    """What a regression of some records learnt.
+
+    Attributes:
+        scores: From features [n, 1 + p] of these records, in either arm where features have one, to scores [n].
+        coefficients: Of the features, paid for, [1 + p]; None where they are not all.
+    """
+
+    scores: Callable[[Tensor], Tensor]
+    coefficients: Tensor | None = None
+
+
 class ComposedNuisance(ABC):
     """How the outcome regression and the propensity of a composition are learnt, from the same charges each."""
 
     @abstractmethod
-    def scores(
+    def learn(
         self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = as_they_are
-    ) -> Tensor:
-        """Return predictors of the records, [n], the curator's; their steps are paid for.
+    ) -> Learnt:
+        """Return what was learnt, as a function of features of the records; its steps are paid for.
 
         Args:
             fit: Features, loss and targets.
@@ -48,6 +61,12 @@ class ComposedNuisance(ABC):
         Raises:
             BudgetError: The budget does not cover the steps.
         """
+
+    def scores(
+        self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = as_they_are
+    ) -> Tensor:
+        """Return scores of the records, [n], the curator's; see ``learn``."""
+        return self.learn(fit, plan, z, steps, shrink).scores(fit.predictors)
 
     def chosen(self, step: str, size: float) -> "ComposedNuisance":
         """Return what learns a step's regression, by public facts alone.
@@ -84,15 +103,12 @@ class Additive(ComposedNuisance):
 
     solver: Solver = field(default_factory=LightningFit)
 
-    def scores(
+    def learn(
         self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = as_they_are
-    ) -> Tensor:
+    ) -> Learnt:
         """See ``ComposedNuisance``."""
-        return fit.predictors @ self.coefficients(fit, plan, steps, shrink).to(fit.predictors.device)
-
-    def coefficients(self, fit: LinearFit, plan: FitPlan, steps: NoisySteps, shrink: Shrink = as_they_are) -> Tensor:
-        """Return the features' coefficients, [p], paid for; arguments are those of ``scores``."""
-        return shrink(self.solver.solve(fit, plan, steps))
+        theta = shrink(self.solver.solve(fit, plan, steps))
+        return Learnt(lambda features: features @ theta.to(features.device), theta)
 
     @property
     def by_features(self) -> "Additive | None":
@@ -164,17 +180,17 @@ class WideAndDeep(ComposedNuisance):
             )
         return cls(config.width, share=_ALONE, features=False)
 
-    def scores(
+    def learn(
         self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = as_they_are
-    ) -> Tensor:
+    ) -> Learnt:
         """See ``ComposedNuisance``; ``shrink`` is for features alone."""
         if not steps.private:
-            return Additive(NoisyNewton()).scores(fit, plan, z, steps)
+            return Additive(NoisyNewton()).learn(fit, plan, z, steps)
         from torchdpcate.composition.wide_and_deep import Network, trained
 
         features = fit.predictors.shape[1] if self.features else 1
         network = Network(fit, z.shape[1], self.width, self.share, features)
-        return trained(network, plan, z, steps, self.trainer, self.mode)
+        return Learnt(trained(network, plan, z, steps, self.trainer, self.mode))
 
     def trained_by(self, trainer: "Callable[..., Trainer]") -> "WideAndDeep":
         """See ``ComposedNuisance``."""
@@ -225,8 +241,8 @@ class Auto(ComposedNuisance):
         """See ``ComposedNuisance``."""
         return self, *self.additive.parts, *self.deep.parts
 
-    def scores(
+    def learn(
         self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = as_they_are
-    ) -> Tensor:
+    ) -> Learnt:
         """See ``ComposedNuisance``: by features alone, where nobody asked which."""
-        return self.additive.scores(fit, plan, z, steps, shrink)
+        return self.additive.learn(fit, plan, z, steps, shrink)

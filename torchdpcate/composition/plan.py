@@ -4,12 +4,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.constants import PlanConstants
+from torchdpcate.composition.constants import PlanConstants, RuleConstants
 from torchdpcate.composition.shares import Shares, total_mu
 from torchdpcate.composition.water_filling import expected_error, water_filling
 from torchdpcate.data.domain import Domain
@@ -17,10 +17,14 @@ from torchdpcate.errors import InputError
 from torchdpcate.features.weighted_basis import Feature, WeightedBasis, all_features
 from torchdpcate.privacy.budget import PrivacyBudget
 
+EFFECT, RULE = "effect", "rule"
+"""What an effect is asked for: its values, or its sign."""
 CONSTANT, LINEAR, RICH = "constant", "linear", "additive"
 """What a plan asks of the effect: a constant, a linear function, or squares, products and waves beside it."""
 RESIDUAL_SCALE = 1 / 14
 """Residual scale that plans expect, in outcome ranges."""
+LEAST_SCALE = 1 / 200
+"""Least clip of residuals or scores, in outcome ranges."""
 QUANTILES = ("centre", "outcome scale", "residual scale")
 """Steps that find a private quantile."""
 
@@ -33,7 +37,7 @@ _SPREADS = ((800.0, 4.0), (3_000.0, 5.0), (10_000.0, 6.0), (math.inf, 8.0))
 """Clip of the mean's correction in standard deviations of normal residuals, by n mu."""
 _INSIDE = 0.04  # residuals within the clip beyond its quantile, which is that of the residuals before
 _SAMPLING, _SAMPLING_BINARY = 0.6, 0.2  # variance of a record's clipped residual, in squared scales
-_NUISANCES = 1.3  # noise of the effect over that of its own steps
+NUISANCES = 1.3  # noise of the effect over that of its own steps
 LOGIT_PRIOR, LOGIT_CONSTANT = 3.0, 4.0
 """Prior variance of a logit's features over the planned one, by their weak ridge, and that of its constant."""
 WANDERING = 1.1
@@ -86,6 +90,11 @@ class ComposedPlan:
         (6, 'additive', 60, 0.74)
     """
 
+    score_scale: ClassVar[float] = 1.0
+    """Clip of the effect's residuals over the outcome's residual scale S, planned."""
+    has_intervals: ClassVar[bool] = True
+    """Whether such a plan may ask for what intervals rest on."""
+
     n: int
     budget: PrivacyBudget | None
     covariates: int
@@ -116,6 +125,16 @@ class ComposedPlan:
         return min(self.n * self.mu, 1e9)
 
     @property
+    def target(self) -> str:
+        """What the effect is asked for: ``effect``, or ``rule`` where it is its sign, which its constants say."""
+        return RULE if self._rule else EFFECT
+
+    @property
+    def shrinks(self) -> bool:
+        """Whether coefficients are drawn to zero by their noise; those of a rule are not below some n mu."""
+        return self._rule is None or self.size >= self._rule.linear_below
+
+    @property
     def huber_quantile(self) -> float:
         """Quantile of absolute residuals at which they are clipped."""
         low, high = self.constants.huber_quantiles
@@ -131,6 +150,16 @@ class ComposedPlan:
     def interval_spread(self) -> float:
         """Clip of the mean's correction, in standard deviations of normal residuals."""
         return next(spread for size, spread in _SPREADS if self.size < size)
+
+    @property
+    def quantiles(self) -> tuple[str, ...]:
+        """Steps that find a private quantile."""
+        return () if self.binary else QUANTILES
+
+    @property
+    def effect_curvature(self) -> float:
+        """Planned mean curvature of the effect's features, over their energies."""
+        return _HEAD_WEIGHT
 
     @property
     def interval_reach(self) -> float:
@@ -192,7 +221,7 @@ class ComposedPlan:
         left = self._left(self.screens, self.kept)
         head = left * self._head_part
         shares = {
-            **({} if self.binary else dict.fromkeys(QUANTILES, quantile)),
+            **dict.fromkeys(self.quantiles, quantile),
             **({"screening": constants.screening_share} if self.screens else {}),
             "moments": constants.moment_share,
         }
@@ -214,8 +243,7 @@ class ComposedPlan:
         Args:
             two_levels: Whether each has two levels; None takes none.
         """
-        noise = self._unit_noise(self.shares.of("outcome"), 1.0, _PROPENSITY_CURVATURE if self.binary else None)
-        return self._regression(two_levels, self.constants.outcome_variance, noise)
+        return self._regression(two_levels, self.constants.outcome_variance, self._outcome_noise)
 
     def propensity(self, two_levels: Sequence[bool] | None = None) -> Regression:
         """Return the regression of the treatment; see ``outcome``."""
@@ -253,10 +281,13 @@ class ComposedPlan:
         noise, kinds = self._unit_noise(self.shares.of("effect"), self._head_weight), self.constants.kinds
         if self.intervals:
             kinds = "".join(kind for kind in kinds if kind in self.constants.interval_kinds)
-        found = self._regression(two_levels, variance, noise, kinds)
+        if not self.shrinks:
+            kinds = kinds[:1]
+        constant = self._rule.constant_variance if self._rule else math.inf
+        found = self._regression(two_levels, variance, noise, kinds, constant)
         while self.intervals and len(kinds) > 1 and self._matrix_edge(found.basis) > self.constants.interval_edge:
             kinds = kinds[:-1]
-            found = self._regression(two_levels, variance, noise, kinds)
+            found = self._regression(two_levels, variance, noise, kinds, constant)
         return found
 
     def _matrix_edge(self, basis: WeightedBasis) -> float:
@@ -295,7 +326,7 @@ class ComposedPlan:
     def noise_parts(self) -> tuple[float, float]:
         """That of the constant, and that of all other features."""
         regression = self.effect()
-        each = _NUISANCES * (regression.noise / regression.basis.energies).sqrt()
+        each = NUISANCES * (regression.noise / regression.basis.energies).sqrt()
         return float(each[0]), float(each[1:].norm())
 
     def planned_noise(self, outcome_range: float, scale: float | None = None) -> float:
@@ -303,10 +334,10 @@ class ComposedPlan:
 
         Args:
             outcome_range: Of the domain.
-            scale: Residual scale S in outcome units, if anything public is known of it; None takes a fourteenth of the
-                range, which may be off by a factor of three.
+            scale: The effect's scale as released, in outcome units, if it is known; None takes a fourteenth of the
+                range for that of residuals, which may be off by a factor of three.
         """
-        return self.noise * (outcome_range * self.residual_scale if scale is None else scale)
+        return self.noise * self._in_outcome_units(outcome_range, scale)
 
     def planned_error(self, outcome_range: float, scale: float | None = None) -> float:
         """Return the error to expect of the effect, in outcome units; it falls as n and the budget grow; public.
@@ -317,14 +348,14 @@ class ComposedPlan:
             outcome_range: Of the domain.
             scale: As of ``planned_noise``.
         """
-        return self.expected_error * (outcome_range * self.residual_scale if scale is None else scale)
+        return self.expected_error * self._in_outcome_units(outcome_range, scale)
 
     @property
     def residual_scale(self) -> float:
         """Residual scale to expect, in outcome ranges; that of a binary outcome is the range."""
         return 1.0 if self.binary else RESIDUAL_SCALE
 
-    def constant(self) -> "ComposedPlan":
+    def constant(self) -> Self:
         """Return the same plan with the effect as one number."""
         return replace(self, constant_only=True)
 
@@ -340,11 +371,12 @@ class ComposedPlan:
             "requested_delta": None if budget is None else budget.delta,
             "constant_only": self.constant_only,
             "intervals": self.intervals,
+            **({"target": RULE} if self._rule else {}),
             "constants": self.constants.to_text(),
         }
 
     @classmethod
-    def from_facts(cls, facts: Mapping[str, Any], n: int, domain: Domain) -> "ComposedPlan":
+    def from_facts(cls, facts: Mapping[str, Any], n: int, domain: Domain) -> Self:
         """Return the plan that a statement's facts describe.
 
         Args:
@@ -355,23 +387,36 @@ class ComposedPlan:
         Raises:
             InputError: No plan has such facts.
         """
+        constants = RuleConstants if facts.get("target") == RULE else PlanConstants
         return cls.of(
             n,
             PrivacyBudget(facts["requested_epsilon"], facts["requested_delta"]),
             domain,
             constant_only=bool(facts["constant_only"]),
             intervals=bool(facts["intervals"]),
-            constants=PlanConstants.from_text(facts["constants"]),
+            constants=constants.from_text(facts["constants"]),
         )
 
     @classmethod
-    def of(cls, n: int, budget: PrivacyBudget | None, domain: Domain, **settings: Any) -> "ComposedPlan":
+    def of(cls, n: int, budget: PrivacyBudget | None, domain: Domain, **settings: Any) -> Self:
         """Return the plan for n records of a domain; settings: those of the class that are not the domain's."""
         known = domain.known_propensity is not None
         binary = domain.outcome_kind == "binary"
         return cls(
             n, budget, domain.dimension, overlap=domain.overlap, known_propensity=known, binary=binary, **settings
         )
+
+    def _in_outcome_units(self, outcome_range: float, scale: float | None) -> float:
+        """Return the residual scale S: planned, or by the effect's released one."""
+        return outcome_range * self.residual_scale if scale is None else scale / self.score_scale
+
+    @property
+    def _outcome_noise(self) -> float:
+        return self._unit_noise(self.shares.of("outcome"), 1.0, _PROPENSITY_CURVATURE if self.binary else None)
+
+    @property
+    def _rule(self) -> RuleConstants | None:
+        return self.constants if isinstance(self.constants, RuleConstants) else None
 
     @property
     def _head_part(self) -> float:
@@ -393,11 +438,7 @@ class ComposedPlan:
     def _left(self, screens: bool, k: int) -> float:
         """Return the share that is left for regressions on k covariates."""
         constants = self.constants
-        spent = (
-            len(QUANTILES) * self._quantile_share * (not self.binary)
-            + constants.moment_share
-            + constants.curvature_share
-        )
+        spent = len(self.quantiles) * self._quantile_share + constants.moment_share + constants.curvature_share
         spent += sum(constants.interval_shares) * self.intervals
         return 1 - spent - constants.screening_share * screens
 
@@ -418,16 +459,21 @@ class ComposedPlan:
             return self.sampling / (self.n * (inside or self.inside) ** 2 * weight)
         return (2 / (mu * self.n * (inside or self.inside) * weight)) ** 2
 
-    def _energies(self, prior: Tensor, noise: float) -> tuple[float, Tensor]:
+    def _energies(self, prior: Tensor, noise: float, constant: float = math.inf) -> tuple[float, Tensor]:
         """Return energies by ``water_filling``; without privacy each feature is held against sampling alone."""
         if self.budget is not None:
-            return water_filling(prior, noise)
+            return water_filling(prior, noise, constant)
         asked = (prior > noise).double()
         constant = 1 / (1 + float(asked.sum()))
         return constant, constant * asked
 
     def _regression(
-        self, two_levels: Sequence[bool] | None, variance: float, noise: float, kinds: str | None = None
+        self,
+        two_levels: Sequence[bool] | None,
+        variance: float,
+        noise: float,
+        kinds: str | None = None,
+        constant_prior: float = math.inf,
     ) -> Regression:
         levels = [False] * self.kept if two_levels is None else two_levels
         features = all_features(levels, self.constants.kinds) if variance else ()
@@ -436,9 +482,9 @@ class ComposedPlan:
         left_out = sum(float(v) for v, feature in zip(prior, features, strict=True) if feature.kind not in among)
         kept = [j for j, feature in enumerate(features) if feature.kind in among]
         features, prior = tuple(features[j] for j in kept), prior[kept]
-        constant, energies = self._energies(prior, noise)
+        constant, energies = self._energies(prior, noise, constant_prior)
         asked = torch.nonzero(energies > 0).flatten().tolist()
         basis = WeightedBasis(
             tuple(features[j] for j in asked), torch.cat([torch.tensor([constant]).double(), energies[asked]])
         )
-        return Regression(basis, prior[asked], noise, sum(expected_error(prior, noise)) + left_out)
+        return Regression(basis, prior[asked], noise, sum(expected_error(prior, noise, constant_prior)) + left_out)

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchdpcate.composition.arm_regressions import ArmRegressions, Arms
+from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.interval_events import EffectRecords, private_effect_law
 from torchdpcate.composition.linear_fit import Solver
 from torchdpcate.composition.nuisance_noise import Covariates
 from torchdpcate.composition.nuisances import ComposedNuisance
-from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.plan import LEAST_SCALE, ComposedPlan
 from torchdpcate.composition.regressions import FittedEffect, FittedNuisance, Regressions
 from torchdpcate.composition.screening import private_screening
 from torchdpcate.composition.steps import NoisySteps
@@ -20,8 +22,6 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.features.standardisation import Standardisation
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, NuisanceNumbers
-
-LEAST_SCALE = 1 / 200  # of a residual scale, in outcome ranges
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +93,10 @@ def fit_composition(
         u, two_levels = u[:, list(columns)], [two_levels[column] for column in columns]
     standardisation = private_standardisation(u, steps)
     z = standardisation(u)
+    if isinstance(plan, DoublyRobustPlan):
+        arms = ArmRegressions(plan, steps, tuple(two_levels), solver, nuisance)
+        fit = arms.fit(Arms(z, a, records.y, known), domain, centre, scale)
+        return ComposedFit(columns, standardisation, fit.effect, fit.outcome, fit.propensity)
     regressions = Regressions(plan, steps, tuple(two_levels), solver, nuisance)
     mean = regressions.outcome(z, y, scale)
     outcome = (centre + mean.values).clamp(domain.outcome_low, domain.outcome_high)

@@ -7,16 +7,17 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LinearFit, LogisticFit, Solution, Solver
+from torchdpcate.composition.doubly_robust import ArmRegression
+from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LogisticFit, Solution, Solver
 from torchdpcate.composition.noisy_newton import NoisyNewton
-from torchdpcate.composition.nuisances import Additive, ComposedNuisance, Shrink, as_they_are
+from torchdpcate.composition.nuisances import Additive, ComposedNuisance, Learnt
 from torchdpcate.composition.plan import LOGIT_CONSTANT, LOGIT_PRIOR, WANDERING, ComposedPlan, Regression
 from torchdpcate.composition.shrinkage import EmpiricalBayes
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import private_curvatures
 
+AnyRegression = Regression | ArmRegression
 _TYPICAL = 0.95  # of a feature's mean square times 1/|psi|, in energies
-HEAD_CURVATURE = 0.3
 _OUTCOME_PRIOR, _EFFECT_PRIOR = 2.0, 4.0  # variances over planned ones: weak ridges
 _CLIPPED, _LOGISTIC = 0.5, 0.2  # variance of a record's pull, in squared bounds
 _INTERVAL_RIDGE = 0.1  # of the effect's ridge: intervals undo it to first order alone
@@ -47,7 +48,7 @@ class FittedEffect:
         coefficients: As released, with their ridge, [1 + p].
         estimates: t, the ridge undone, [1 + p].
         variances: v, of the estimates' noise and sampling, [1 + p].
-        shrunk: Posterior means, part by part; the constant as it is.
+        shrunk: Posterior means, part by part, or the estimates where the plan shrinks nothing; the constant as it is.
         scale: S.
         solution: Coefficients as released, and the late iterates and gradients that they are made of.
     """
@@ -90,26 +91,19 @@ class Regressions:
         """
         regression = self.plan.outcome(self.two_levels)
         psi = regression.basis(z)
-        weight = 1 / psi.norm(dim=1)
-        d = self._nuisance_curvatures("outcome", regression, psi, weight)
-        if self.plan.binary:  # y is -1/2 or 1/2 of the range, which is the scale
-            asked, shrink = self.logistic_plan("outcome", regression, d)
-            fit = LogisticFit(psi, weight, (y / scale + 0.5).clamp(0, 1), 1.0)
-            scores, theta = self._scores("outcome", fit, asked, z, shrink)
-            return FittedNuisance(scale * (torch.sigmoid(scores) - 0.5), d, theta)
-        asked = self.outcome_plan(regression, d, scale)
-        scores, theta = self._scores("outcome", HuberFit(psi, weight, y, scale), asked, z)
-        return FittedNuisance(scores, d, theta)
+        learnt, d = self.mean(regression, psi, z, y, scale)
+        return FittedNuisance(learnt.scores(psi), d, learnt.coefficients)
 
     def propensity(self, z: Tensor, a: Tensor) -> FittedNuisance:
         """Return pi(x), within the overlap."""
         regression, plan = self.plan.propensity(self.two_levels), self.plan
         psi = regression.basis(z)
         weight = 1 / psi.norm(dim=1)
-        d = self._nuisance_curvatures("propensity", regression, psi, weight)
+        d = self.nuisance_curvatures("propensity", regression, psi, weight)
         asked, shrink = self.logistic_plan("propensity", regression, d)
-        scores, theta = self._scores("propensity", LogisticFit(psi, weight, a, 1.0), asked, z, shrink)
-        return FittedNuisance(torch.sigmoid(scores).clamp(plan.overlap, 1 - plan.overlap), d, theta)
+        learnt = self._learnt("propensity").learn(LogisticFit(psi, weight, a, 1.0), asked, z, self.steps, shrink)
+        pi = torch.sigmoid(learnt.scores(psi)).clamp(plan.overlap, 1 - plan.overlap)
+        return FittedNuisance(pi, d, learnt.coefficients)
 
     def effect(self, z: Tensor, residual: Tensor, treatment: Tensor, pi: Tensor, scale: float) -> FittedEffect:
         """Return the effect's regression.
@@ -124,13 +118,35 @@ class Regressions:
         regression = self.plan.effect(self.two_levels)
         psi = regression.basis(z)
         weight = 1 / (psi.norm(dim=1) * torch.maximum(pi, 1 - pi))
-        planned = HEAD_CURVATURE * regression.basis.energies
+        planned = self.plan.effect_curvature * regression.basis.energies
         d = private_curvatures(psi, weight * pi * (1 - pi), planned, 0.5, "effect curvatures", self.steps)
         asked = self.effect_plan(regression, d, scale)
-        solution = self.solver.solution(HuberFit(psi * treatment[:, None], weight, residual, scale), asked, self.steps)
+        solution = self.solver.solution(effect_fit(psi, residual, treatment, pi, scale), asked, self.steps)
         return self.fitted_effect(regression, d, asked, solution, scale)
 
-    def outcome_plan(self, regression: Regression, curvatures: Tensor, scale: float) -> FitPlan:
+    def mean(self, regression: AnyRegression, psi: Tensor, z: Tensor, y: Tensor, scale: float) -> tuple[Learnt, Tensor]:
+        """Return the outcome's mean as a function of the records' features, and released curvatures [1 + p, 1 + p].
+
+        Args:
+            regression: What is asked for.
+            psi: Its features at the records.
+            z: As of ``outcome``, as are the others.
+            y: As of ``outcome``.
+            scale: As of ``outcome``.
+        """
+        weight = 1 / psi.norm(dim=1)
+        d = self.nuisance_curvatures("outcome", regression, psi, weight)
+        learner = self._learnt("outcome")
+        if not self.plan.binary:
+            fit, asked = HuberFit(psi, weight, y, scale), self.outcome_plan(regression, d, scale)
+            return learner.learn(fit, asked, z, self.steps), d
+        # y is -1/2 or 1/2 of the range, which is the scale
+        asked, shrink = self.logistic_plan("outcome", regression, d)
+        logistic = LogisticFit(psi, weight, (y / scale + 0.5).clamp(0, 1), 1.0)
+        logit = learner.learn(logistic, asked, z, self.steps, shrink)
+        return Learnt(lambda features: scale * (torch.sigmoid(logit.scores(features)) - 0.5), logit.coefficients), d
+
+    def outcome_plan(self, regression: AnyRegression, curvatures: Tensor, scale: float) -> FitPlan:
         """Return how the outcome regression is asked for, of released curvatures [1 + p, 1 + p] and scale."""
         plan, d = self.plan, curvatures.diagonal()
         noise, curvature = self.steps.scale("outcome", 2 * scale), plan.inside * plan.n
@@ -139,7 +155,7 @@ class Regressions:
         return self._asked("outcome", curvature * curvatures, ridge)
 
     def logistic_plan(
-        self, step: str, regression: Regression, curvatures: Tensor
+        self, step: str, regression: AnyRegression, curvatures: Tensor
     ) -> tuple[FitPlan, Callable[[Tensor], Tensor]]:
         """Return how a logistic regression is asked for, of curvatures [1 + p, 1 + p], and how it is shrunk."""
         plan = self.plan
@@ -156,10 +172,10 @@ class Regressions:
 
         return asked, shrink
 
-    def effect_plan(self, regression: Regression, curvatures: Tensor, scale: float) -> FitPlan:
+    def effect_plan(self, regression: AnyRegression, curvatures: Tensor, scale: float) -> FitPlan:
         """Return how the effect is asked for, of released curvatures [1 + p, 1 + p] and residual scale."""
         noise, curvature, sampling = _effect_noise(self.plan, curvatures, scale)
-        prior = weak_prior(regression, "effect", scale)
+        prior = weak_prior(regression, "effect", scale / self.plan.score_scale)
         ridge = (noise**2 + sampling.diagonal()) / (curvature.diagonal() * prior)
         if self.plan.intervals:
             ridge = ridge * _INTERVAL_RIDGE
@@ -172,26 +188,17 @@ class Regressions:
         theta = solution.coefficients
         estimates = without_ridge(theta, asked)
         variances = effect_variances(self.plan, curvatures, scale)
-        final = shrunk(regression, estimates, estimates, variances, scale, self.plan.constants.spike)
+        final = effect_coefficients(self.plan, regression, estimates, variances, scale)
         return FittedEffect(regression, curvatures, theta, estimates, variances, final, scale, solution)
 
-    def _nuisance_curvatures(self, step: str, regression: Regression, psi: Tensor, weight: Tensor) -> Tensor:
+    def nuisance_curvatures(self, step: str, regression: AnyRegression, psi: Tensor, weight: Tensor) -> Tensor:
+        """Return released mean curvatures of a nuisance's features psi [n, 1 + p], [1 + p, 1 + p]."""
         return private_curvatures(psi, weight, planned_curvatures(regression), 1.0, f"{step} curvatures", self.steps)
 
     def _asked(self, step: str, curvature: Tensor, ridge: Tensor) -> FitPlan:
         plan, constants = self.plan, self.plan.constants
         steps = plan.steps, plan.warm, constants.warm, constants.step_size
         return FitPlan(step, curvature.diagonal(), ridge, *steps, curvature)
-
-    def _scores(
-        self, step: str, fit: LinearFit, asked: FitPlan, z: Tensor, shrink: Shrink = as_they_are
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return predictors at the records, [n], and the coefficients that they are made of, where these are all."""
-        learnt = self._learnt(step)
-        if type(learnt) is not Additive:
-            return learnt.scores(fit, asked, z, self.steps, shrink), None
-        theta = learnt.coefficients(fit, asked, self.steps, shrink)
-        return fit.predictors @ theta.to(fit.predictors.device), theta
 
     def _learnt(self, step: str) -> ComposedNuisance:
         nuisance = self.nuisance or Additive(self.solver)
@@ -200,7 +207,39 @@ class Regressions:
         return nuisance.chosen(step, self.plan.size)
 
 
-def planned_curvatures(regression: Regression) -> Tensor:
+def effect_fit(psi: Tensor, residual: Tensor, treatment: Tensor, pi: Tensor, scale: float) -> HuberFit:
+    r"""Return the effect's regression, whose gradients are at most S: :math:`w = 1 / (|\psi| \max(\pi, 1 - \pi))`.
+
+    Args:
+        psi: Features [n, 1 + p].
+        residual: y - m, [n].
+        treatment: a - pi, [n].
+        pi: Propensities [n].
+        scale: S.
+    """
+    weight = 1 / (psi.norm(dim=1) * torch.maximum(pi, 1 - pi))
+    return HuberFit(psi * treatment[:, None], weight, residual, scale)
+
+
+def effect_coefficients(
+    plan: ComposedPlan, regression: Regression, estimates: Tensor, variances: Tensor, scale: float
+) -> Tensor:
+    """Return the effect's coefficients, [1 + p]: shrunk estimates, or the estimates where the plan shrinks nothing.
+
+    Args:
+        plan: The public plan.
+        regression: Which features they belong to.
+        estimates: t, [1 + p].
+        variances: v, [1 + p].
+        scale: S, released: the clip of the effect's residuals.
+    """
+    if not plan.shrinks:
+        return estimates.clone()
+    size = scale / plan.score_scale
+    return shrunk(regression, estimates, estimates, variances, size, plan.constants.spike)
+
+
+def planned_curvatures(regression: AnyRegression) -> Tensor:
     """Return the mean curvatures that a plan expects of a nuisance's features, [1 + p]."""
     return _TYPICAL * regression.basis.energies
 
@@ -241,7 +280,7 @@ def _effect_noise(plan: ComposedPlan, curvatures: Tensor, scale: float) -> tuple
 
 
 def shrunk(
-    regression: Regression, theta: Tensor, estimates: Tensor, variances: Tensor, scale: float, spike: float
+    regression: AnyRegression, theta: Tensor, estimates: Tensor, variances: Tensor, scale: float, spike: float
 ) -> Tensor:
     """Return coefficients whose parts are drawn to zero by empirical Bayes; the constant as it is.
 
@@ -262,7 +301,7 @@ def shrunk(
     return found
 
 
-def weak_prior(regression: Regression, what: str, scale: float) -> Tensor:
+def weak_prior(regression: AnyRegression, what: str, scale: float) -> Tensor:
     """Return prior variances of coefficients that weak ridges stand for, [1 + p].
 
     Args:

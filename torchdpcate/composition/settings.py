@@ -56,25 +56,28 @@ class AdaptiveSecondStage:
         if self.intervals not in (True, False, "auto"):
             raise InputError(f"intervals = {self.intervals!r}: give true, false or auto")
 
-    def plan(self, n: int, budget: PrivacyBudget | None, domain: Domain) -> ComposedPlan:
+    def plan(
+        self, n: int, budget: PrivacyBudget | None, domain: Domain, kind: type[ComposedPlan] = ComposedPlan
+    ) -> ComposedPlan:
         """Return the public plan for n records of a domain.
 
         Args:
             n: Number of records.
             budget: Of all that the composition spends; None without privacy.
             domain: Public bounds.
+            kind: The learner's kind of plan.
 
         Raises:
             InputError: delta = 0, or intervals where they would not hold.
         """
         known = domain.known_propensity is not None
-        plan = ComposedPlan.of(
+        plan = kind.of(
             n,
             budget,
             domain,
             constant_only=self.constant_only,
             constants=self.constants,
-            intervals=known if self.intervals == "auto" else bool(self.intervals),
+            intervals=known and kind.has_intervals if self.intervals == "auto" else bool(self.intervals),
         )
         require_gate(plan, self.nuisance.by_features is not None)
         return plan

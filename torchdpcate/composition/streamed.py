@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LinearFit, LogisticFit, Solution
 from torchdpcate.composition.noisy_newton import newton_points
-from torchdpcate.composition.plan import ComposedPlan, Regression
-from torchdpcate.composition.records import LEAST_SCALE
-from torchdpcate.composition.regressions import HEAD_CURVATURE, FittedEffect, Regressions, planned_curvatures
+from torchdpcate.composition.plan import LEAST_SCALE, ComposedPlan, Regression
+from torchdpcate.composition.regressions import FittedEffect, Regressions, planned_curvatures
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import (
     curvature_sums,
@@ -78,6 +78,7 @@ def stream_composition(
         (plan.screens, f"covariates = {plan.covariates}, of which the plan keeps {plan.kept}"),
         (plan.intervals, "intervals"),
         (plan.binary, "outcome kind = binary"),
+        (isinstance(plan, DoublyRobustPlan), "doubly robust scores"),
     ):
         if refused:
             raise InputError(f"{what}: not for a stream of records; fit them in memory, by fit(X, A, Y)")
@@ -172,7 +173,7 @@ class _Stream:
             rows, p, weight = weighted(b)
             return curvature_sums(rows, weight * p * (1 - p), 0.5)
 
-        planned = HEAD_CURVATURE * regression.basis.energies
+        planned = self.plan.effect_curvature * regression.basis.energies
         d = curvatures_by_sums(self.total(curvature), self.plan.n, planned, 0.5, "effect curvatures", self.steps)
 
         def fit(b: CausalData) -> LinearFit:

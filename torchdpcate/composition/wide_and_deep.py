@@ -94,8 +94,8 @@ def trained(
     steps: NoisySteps,
     trainer: "Callable[..., Trainer]",
     mode: str = "auto",
-) -> Tensor:
-    """Return f at the records, [n], after the plan's steps, which are paid for here.
+) -> Callable[[Tensor], Tensor]:
+    """Return f after the plan's steps, which are paid for here, as a function of the records' features [n, p].
 
     Args:
         network: Untrained.
@@ -112,8 +112,13 @@ def trained(
     psi = fit.predictors[:, : network.wide.in_features].contiguous()
     train(network, (psi, z, fit.targets), plans, steps.session.noise, trainer, mode)
     network.steps.finish()
-    with torch.no_grad():
-        return network.to(z.device)(psi, z)
+    network.to(z.device)
+
+    @torch.no_grad()
+    def learnt(features: Tensor) -> Tensor:
+        return network(features[:, : network.wide.in_features], z)
+
+    return learnt
 
 
 class NetworkSteps:

@@ -5,11 +5,14 @@ import math
 import torch
 from torch import Tensor
 
+from torchdpcate.causal.score import DRScore
+from torchdpcate.composition.arm_regressions import ArmRegressions
 from torchdpcate.composition.linear_fit import FitPlan, HuberFit
 from torchdpcate.composition.noisy_newton import NoisyNewton
 from torchdpcate.composition.records import fit_composition
 from torchdpcate.composition.shares import Shares, total_mu
 from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.nuisance.model import NuisanceValues
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
@@ -25,9 +28,28 @@ _FAR = 1e6  # of residuals, in clips: no step leads so far that one of them is n
     fit_composition,
     pair="one record whose residual is far above its prediction, or far below it, all others being in balance",
 )
-def _game(budget: PrivacyBudget) -> Game:
+def _residual_game(budget: PrivacyBudget) -> Game:
+    return _game(
+        budget, _FAR * torch.tensor([1.0, -1.0, 1.0]).double(), _FAR * torch.tensor([1.0, -1.0, -1.0]).double()
+    )
+
+
+@worst_case(
+    "composed_dr_effect",
+    ArmRegressions,
+    pair="one record with an outcome above its mean, treated or not, each time against all odds, others in balance",
+)
+def _score_game(budget: PrivacyBudget) -> Game:
+    arms, above = torch.tensor([[1.0, 0.0, 1.0], [1.0, 0.0, 0.0]]).double(), torch.ones(3, dtype=torch.float64)
+    odds = 1 / _FAR
+    worlds = [NuisanceValues(a * odds + (1 - a) * (1 - odds), 0 * above, 0 * above) for a in arms]
+    scores = [DRScore().rho_phi(a, above, values) for a, values in zip(arms, worlds, strict=True)]
+    return _game(budget, scores[0], scores[1])
+
+
+def _game(budget: PrivacyBudget, targets: Tensor, others: Tensor) -> Game:
     one, shares = torch.ones(3, dtype=torch.float64), Shares(total_mu(budget), {_STEP: 1.0})
-    fits = [HuberFit(one[:, None], one, _FAR * torch.tensor([1.0, -1.0, sign]).double(), 1.0) for sign in (1, -1)]
+    fits = [HuberFit(one[:, None], one, t, 1.0) for t in (targets, others)]
     plan = FitPlan(_STEP, one[:1] * len(one), one[:1] * 0, _STEPS, _WARM, _WARM / _STEPS, 0.25)
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:

@@ -10,7 +10,7 @@ from torchdpcate.composition.noisy_newton import NoisyNewton
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.estimators.cate.learner import RLearner
+from torchdpcate.estimators.cate.learner import DRLearner, RLearner
 from torchdpcate.features.standardisation import Standardisation
 from torchdpcate.privacy.budget import PrivacyBudget
 
@@ -25,9 +25,9 @@ def study(q: int = 2, **facts) -> tuple[CausalData, Domain]:
     return CausalData(x, a, y), Domain([0.0] * q, [1.0] * q, -1.0, 1.0, overlap=0.2, **facts)
 
 
-def report(q: int = 2, epsilon: float = 4.0, release: str = "function", *, facts=None, **settings):
+def report(q: int = 2, epsilon: float = 4.0, release: str = "function", *, kind=RLearner, facts=None, **settings):
     records, domain = study(q, **(facts or {}))
-    learner = RLearner(domain, PrivacyBudget(epsilon, 1e-5), second_stage=AdaptiveSecondStage(**settings))
+    learner = kind(domain, PrivacyBudget(epsilon, 1e-5), second_stage=AdaptiveSecondStage(**settings))
     pipeline = learner_pipeline(learner, release, None)
     return replay(pipeline, records, *neighbours_for_replay(records, domain)[-2:])
 
@@ -40,6 +40,7 @@ CASES = {
     "one number": {"constant_only": True},
     "chosen covariates": {"q": 13},
     "trial": {"facts": {"propensity": 0.5}},
+    "scores": {"kind": DRLearner},
 }
 
 

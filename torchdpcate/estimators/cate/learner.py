@@ -13,6 +13,8 @@ from torch import Tensor
 
 from torchdpcate._renamed import renamed
 from torchdpcate.causal.score import DRScore, RegressionScore, RScore
+from torchdpcate.composition.doubly_robust import DoublyRobustPlan
+from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.records import fit_composition
 from torchdpcate.composition.settings import AdaptiveSecondStage, known_propensities, two_levels
 from torchdpcate.data.domain import Domain
@@ -63,7 +65,7 @@ OBJECTIVE = "objective"
 class CATELearner(PrivateEstimator):
     """Two-stage learner of E[Y(1) - Y(0) | x].
 
-    By default an ``RLearner`` is one composition of Gaussian events on all records (``AdaptiveSecondStage``): ``fit``
+    By default a learner is one composition of Gaussian events on all records (``AdaptiveSecondStage``): ``fit``
     spends the budget, and ``release_function`` hands out what it paid for. With another second stage, or with settings
     of nuisances, ``split``, ``screen``, ``tune`` or ``filter``, records are divided instead of the budget:
 
@@ -131,13 +133,14 @@ class CATELearner(PrivateEstimator):
 
     score: ClassVar[RegressionScore]
 
-    composes: ClassVar[bool] = False
+    plans: ClassVar[type[ComposedPlan] | None] = None
+    """Plans of its composition on all records; None where it has none."""
 
     def _prepare(self, records: CausalData) -> None:
         if self._adaptive is not None:
             self._composed_by(None)
             self.blocks_ = {RECORDS: torch.arange(records.n)}
-            self.plan_ = self._adaptive.plan(records.n, self.budget, TableSchema.of(self.domain).two_arms().domain)
+            self.plan_ = self._composed_plan(self._adaptive, records.n)
             return
         self._public = {"learner": type(self).__name__, "split": self._split().fact, "seed": self.seed}
         self.blocks_ = dict(self._split().blocks(records.n, self.seed))
@@ -193,7 +196,7 @@ class CATELearner(PrivateEstimator):
         """
         if self._adaptive is not None:
             self._composed_by(mechanism)
-            self._adaptive.plan(n, self.budget, TableSchema.of(self.domain).two_arms().domain)
+            self._composed_plan(self._adaptive, n)
             return
         if self.tune is not None:
             self.tune.candidates(self._stage())
@@ -403,7 +406,7 @@ class CATELearner(PrivateEstimator):
         budget, schema = self._planned(n), TableSchema.of(self.domain).two_arms()
         if self._adaptive is not None:
             self._composed_by(mechanism)
-            return planned_composition(self._adaptive.plan(n, budget, schema.domain), schema.domain, residual_scale)
+            return planned_composition(self._composed_plan(self._adaptive, n), schema.domain, residual_scale)
         if residual_scale is not None:
             raise InputError(f"residual_scale = {residual_scale}: is for second_stage=adaptive alone; leave it out")
         chosen: Mechanism = MECHANISMS.make(mechanism or OBJECTIVE, Mechanism)
@@ -455,8 +458,12 @@ class CATELearner(PrivateEstimator):
     def _adaptive(self) -> AdaptiveSecondStage | None:
         """The settings of the one composition; None where records are split into blocks."""
         if self.second_stage is None:
-            return AdaptiveSecondStage() if self.composes and not self._block_settings() else None
+            return AdaptiveSecondStage() if self.plans is not None and not self._block_settings() else None
         return self.second_stage if isinstance(self.second_stage, AdaptiveSecondStage) else None
+
+    def _composed_plan(self, settings: AdaptiveSecondStage, n: int) -> ComposedPlan:
+        assert self.plans is not None
+        return settings.plan(n, self.budget, TableSchema.of(self.domain).two_arms().domain, self.plans)
 
     def _block_settings(self) -> list[str]:
         """Return the names of given settings that only blocks have."""
@@ -476,8 +483,10 @@ class CATELearner(PrivateEstimator):
                 f"mechanism = {chosen.name}: second_stage = adaptive pays for its release while it is fitted; use "
                 f"second_stage=linear with mechanism={chosen.name}, or leave the mechanism out"
             )
-        if not self.composes:
-            raise InputError(f"second_stage = adaptive: {type(self).__name__} has no composition; use RLearner")
+        if self.plans is None:
+            raise InputError(
+                f"second_stage = adaptive: {type(self).__name__} has no composition; use RLearner or DRLearner"
+            )
         if self._block_settings():
             raise InputError(
                 f"{self._block_settings()[0]}: second_stage = adaptive takes all records in every stage and has "
@@ -588,10 +597,11 @@ class RLearner(CATELearner):
     """R-learner (Nie & Wager 2021): overlap weights, no inverse propensity. See ``CATELearner``."""
 
     score = RScore()
-    composes = True
+    plans = ComposedPlan
 
 
 class DRLearner(CATELearner):
     """DR-learner (Kennedy 2023): doubly robust pseudo-outcomes. See ``CATELearner``."""
 
     score = DRScore()
+    plans = DoublyRobustPlan

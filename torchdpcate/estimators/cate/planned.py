@@ -16,6 +16,7 @@ ASKED = "the plan asks for: "
 """How a plan says what it asks for."""
 _OF = "the effect at a typical covariate"
 _NUISANCES = "the noise in private nuisances, which is often the larger"
+_SCORES = ", scores at twice that, as they are where either arm has half of the records"
 _ONE, _OTHERS = "constant", "variation"
 
 
@@ -32,12 +33,13 @@ def planned_composition(plan: ComposedPlan, domain: Domain, residual_scale: floa
         InputError: A scale beyond what residuals may have, or for a binary outcome, which has none.
     """
     assert plan.budget is not None
-    scale = _stated(residual_scale, plan, domain) or plan.residual_scale * domain.outcome_range
+    scale = stated_scale(residual_scale, plan, domain) or plan.residual_scale * domain.outcome_range
     clipped = "nothing is clipped of a binary outcome"
     if not plan.binary:
         stated = residual_scale is not None
         clipped = f"residuals of the outcome are clipped at {shown(scale) if stated else '1/14 of its range'}"
         clipped += " (residual_scale, as given)" * stated
+    clipped += _SCORES * (plan.score_scale > 1)
     effect = plan.effect()
     constant, _ = expected_error(effect.prior, effect.noise)
     others = math.sqrt(max(effect.error - constant, 0.0))
@@ -55,7 +57,7 @@ def planned_composition(plan: ComposedPlan, domain: Domain, residual_scale: floa
     )
 
 
-def _stated(residual_scale: float | None, plan: ComposedPlan, domain: Domain) -> float | None:
+def stated_scale(residual_scale: float | None, plan: ComposedPlan, domain: Domain) -> float | None:
     """Return the residual scale that was stated, if any; refuse what cannot be one."""
     if residual_scale is None:
         return None

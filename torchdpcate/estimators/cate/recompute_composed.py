@@ -5,23 +5,24 @@ from collections.abc import Iterator
 
 import torch
 
+from torchdpcate.composition.arm_regressions import ScoreScales
+from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.interval_events import law_of
 from torchdpcate.composition.interval_gate import why_none
 from torchdpcate.composition.nuisance_noise import Covariates
-from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.records import LEAST_SCALE, propensity_bounds
-from torchdpcate.composition.regressions import HEAD_CURVATURE, effect_variances, shrunk
+from torchdpcate.composition.plan import LEAST_SCALE, ComposedPlan
+from torchdpcate.composition.records import propensity_bounds
+from torchdpcate.composition.regressions import effect_coefficients, effect_variances
 from torchdpcate.composition.summaries import LEAST_VARIANCE
-from torchdpcate.estimators.cate.recompute import LEARNERS, is_learner
-from torchdpcate.estimators.recompute import CLOSE, same
-from torchdpcate.privacy.events import DPSGDEvent, Event, GaussianEvent
+from torchdpcate.estimators.cate.recompute import LEARNERS
+from torchdpcate.estimators.recompute import CLOSE, same, share_problems
+from torchdpcate.estimators.rules.recompute import RULE_LEARNERS
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.effect_law import EffectLaw, NuisanceNumbers
 from torchdpcate.release.release import QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
 
 RECORDS = "records"
-_SPENT = 1e-6  # how well shares of mu^2 must agree, relatively: events are a little less than their share
 _ROUGHLY = 2.0  # a noisy matrix may be this much larger than any without noise
 _LARGEST_ROTATION = 0.05**-0.5  # eigenvalues of correlations are at least .05
 
@@ -40,10 +41,11 @@ def composed_problems(release: ComposedRelease | QueryRelease, mechanism: str) -
     """
     privacy = release.privacy
     learner = privacy.public["learner"]
-    if not is_learner(learner) or not LEARNERS[LEARNERS.class_names()[learner]].composes:
+    plans = _plans(learner)
+    if plans is None:
         yield f"its learner is called {learner}, which has no composition"
         return
-    plan = ComposedPlan.from_facts(privacy.public, privacy.n, release.domain)
+    plan = plans.from_facts(privacy.public, privacy.n, release.domain)
     facts = plan.facts()
     for name in facts:
         if privacy.public[name] != facts[name]:
@@ -59,31 +61,23 @@ def composed_problems(release: ComposedRelease | QueryRelease, mechanism: str) -
         yield "an answer is larger than the outcome's range"
 
 
+def _plans(learner: object) -> type[ComposedPlan] | None:
+    """Return the kind of plan of a learner of effects, or of rules, that statements call so; None if it has none."""
+    for learners in (LEARNERS, RULE_LEARNERS):
+        names = learners.class_names()
+        if isinstance(learner, str) and learner in names:
+            return getattr(learners[names[learner]], "plans", None)
+    return None
+
+
 def _charges(privacy: PrivacyStatement, plan: ComposedPlan, mechanism: str) -> Iterator[str]:
     """Problems of the one block, and of what each step was charged against its share of the budget."""
     if [(block.name, block.n) for block in privacy.blocks] != [(RECORDS, privacy.n)]:
         yield f"its records are not in the one block {RECORDS!r}"
         return
-    spent: dict[str, float] = {}
-    for charge in privacy.blocks[0].charges:
-        if not charge.is_release(mechanism):
-            continue  # of another release from the same records, whose cost counts all the same
-        assert charge.event is not None
-        assert charge.count is not None
-        spent[charge.charge.part] = spent.get(charge.charge.part, 0.0) + charge.count * _squared_mu(charge.event)
-    if spent.keys() != plan.shares.shares.keys():
-        yield "the steps that it was charged for are not those of its plan"
-    for step in spent.keys() & plan.shares.shares.keys():
-        if not math.isclose(spent[step], plan.shares.of(step) ** 2, rel_tol=_SPENT):
-            yield f"the step {step!r} was not charged its share of the budget"
-
-
-def _squared_mu(event: Event) -> float:
-    if isinstance(event, DPSGDEvent) and event.sampling_rate == 1:
-        return (2 / event.noise_multiplier) ** 2
-    if not isinstance(event, GaussianEvent):
-        raise TypeError(f"{event} is no Gaussian")
-    return 1 / event.noise_multiplier**2
+    # others are of another release from the same records, whose cost counts all the same
+    charges = [charge for charge in privacy.blocks[0].charges if charge.is_release(mechanism)]
+    yield from share_problems(charges, {step: plan.shares.of(step) for step in plan.shares.shares})
 
 
 def _summaries(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
@@ -99,9 +93,13 @@ def _summaries(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
     if not bool((standardisation.sd <= 1).all()):
         yield "a spread is larger than that of any covariate on [-1, 1]"
     y_range, levels = release.domain.outcome_range, plan.constants.quantile_levels
-    if plan.binary:
+    if plan.binary and not isinstance(plan, DoublyRobustPlan):
         if not same(release.scale, y_range):
             yield "its scale is not the range of a binary outcome"
+        return
+    if isinstance(plan, DoublyRobustPlan):
+        if not ScoreScales.of(release.domain).on_grid(release.scale, levels):
+            yield f"its scale {release.scale:.6g} is not on the grid of its quantile"
         return
     place = release.scale / (y_range / 2) * 2 ** (levels + 1)  # the middle of an interval that was halved
     odd = round(place) % 2 == 1 and 0 < round(place) < 2 ** (levels + 1) and same(place, round(place))
@@ -116,15 +114,14 @@ def _effect(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
     if release.basis.features != basis.features or not torch.allclose(release.basis.energies, basis.energies):
         yield "its features and energies are not those that its plan asks for"
         return
-    planned = HEAD_CURVATURE * basis.energies
+    planned = plan.effect_curvature * basis.energies
     values, diagonal = torch.linalg.eigvalsh(curvatures), curvatures.diagonal()
     near = (diagonal >= planned / 20 * (1 - CLOSE)) & (diagonal <= 2.5 * (1 + len(planned)) * planned * (1 + CLOSE))
     if not (torch.allclose(curvatures, curvatures.T, rtol=0, atol=1e-12) and values[0] > 0 and bool(near.all())):
         yield "its curvatures are outside what its plan allows"
         return
     variances = effect_variances(plan, curvatures, release.scale)
-    estimates, spike = release.estimates, plan.constants.spike
-    needed = shrunk(regression, estimates, estimates, variances, release.scale, spike)
+    needed = effect_coefficients(plan, regression, release.estimates, variances, release.scale)
     if not torch.allclose(release.theta, needed, rtol=1e-6, atol=1e-9 * release.scale):
         yield "its coefficients do not follow from its estimates, curvatures and scale"
 

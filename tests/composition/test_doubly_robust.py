@@ -1,0 +1,263 @@
+"""Doubly robust scores in a composition: bounds of gradients, the limit without noise, plan, releases."""
+
+import math
+
+import pytest
+import torch
+from scipy.optimize import minimize
+
+from tests.verify import forgeries as forge
+from torchdpcate import DRLearner, PrivacyBudget, RLearner, load_release
+from torchdpcate.causal.score import DRScore
+from torchdpcate.cli.run import write_release
+from torchdpcate.composition.arm_regressions import ArmRegressions, ScoreScales
+from torchdpcate.composition.doubly_robust import DoublyRobustPlan
+from torchdpcate.composition.linear_fit import HuberFit
+from torchdpcate.composition.nuisances import WideAndDeep
+from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.settings import AdaptiveSecondStage
+from torchdpcate.composition.shares import Shares
+from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.data.domain import Domain
+from torchdpcate.errors import InputError, VerificationError
+from torchdpcate.nuisance.model import NuisanceValues
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
+from torchdpcate.release.digest import write_sums
+from torchdpcate.second_stage.recipes import LinearSecondStage
+from torchdpcate.verify.file import verify_release
+
+BUDGET = PrivacyBudget(4.0, 1e-5)
+DOMAIN = Domain([-1.0, -1.0], [1.0, 1.0], -4.0, 4.0, overlap=0.1)
+BINARY = Domain([-1.0, -1.0], [1.0, 1.0], 0.0, 1.0, overlap=0.1, outcome_kind="binary")
+
+
+def uniform(*shape, seed=0):
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def study(n=4_000, seed=3, noise=0.3):
+    """Records with a confounder, and their effect 1 + x1."""
+    x = 2 * uniform(n, 2, seed=seed) - 1
+    pi = torch.sigmoid(x[:, 0])
+    a = (uniform(n, seed=seed + 1) < pi).double()
+    effect = 1 + x[:, 1]
+    y = x[:, 0] + a * effect + noise * (2 * uniform(n, seed=seed + 2) - 1)
+    return x, a, y.clamp(-4, 4), effect
+
+
+def binary_study(n=4_000):
+    x, a, _, _ = study(n)
+    effect = 0.2 + 0.2 * x[:, 1]
+    return x, a, (uniform(n, seed=9) < 0.4 + 0.2 * x[:, 0] + (a - 0.5) * effect).double(), effect
+
+
+def test_a_score_far_out_moves_a_gradient_by_the_clip_at_most():
+    plan = DoublyRobustPlan(500, BUDGET, 3, overlap=0.01)
+    z = 3 * (2 * uniform(500, 3) - 1)
+    basis = plan.effect().basis
+    psi = basis(z)
+    a, y, pi = (uniform(500, seed=1) < 0.5).double(), 10 * uniform(500, seed=2), 1e-6 + 0.5 * uniform(500, seed=3)
+    score = DRScore().rho_phi(a, y, NuisanceValues(pi, 0 * y, 0 * y))
+    fit = HuberFit(psi, 1 / psi.norm(dim=1), score, 0.7)
+    lengths = (psi * (fit.weights * fit.pulls(psi @ torch.ones(psi.shape[1]).double()))[:, None]).norm(dim=1)
+    assert 0.7 * (1 - 1e-12) < lengths.max() <= 0.7 * (1 + 1e-12)
+
+
+def test_features_of_both_arms_have_one_length_whatever_the_arm():
+    basis = DoublyRobustPlan(20_000, BUDGET, 3).arms([False, True, False]).basis
+    assert basis.contrast is not None
+    assert basis.energies.sum().item() == pytest.approx(1.0)
+    z = 3 * (2 * uniform(50, 3) - 1)
+    treated, control = (basis(z, torch.full((50,), a).double()) for a in (1.0, 0.0))
+    torch.testing.assert_close(treated.norm(dim=1), control.norm(dim=1))
+    first = basis.shared.dimension
+    torch.testing.assert_close(treated[:, :first], control[:, :first])
+    torch.testing.assert_close(treated[:, first:], -control[:, first:])
+    assert sorted(p for part in basis.parts.values() for p in part) == list(range(1, len(basis.energies)))
+
+
+def test_little_budget_asks_for_no_difference_of_the_arms():
+    plan = DoublyRobustPlan(40, PrivacyBudget(0.1, 1e-6), 3)
+    assert plan.arms().basis.contrast is None
+    assert plan.rung == "constant"
+
+
+def test_a_plan_is_the_other_s_but_for_the_arms():
+    for n in (300, 5_000, 10**6):
+        plan, other = DoublyRobustPlan(n, BUDGET, 2), ComposedPlan(n, BUDGET, 2)
+        assert math.fsum(plan.shares.shares.values()) == pytest.approx(1.0)
+        assert plan.shares.shares == pytest.approx(other.shares.shares)
+        assert plan.constant().noise == other.constant().noise
+        assert plan.planned_noise(1.0, scale=2.0) == pytest.approx(plan.noise)
+
+
+def test_the_grid_of_scales():
+    scales = ScoreScales.of(DOMAIN)
+    assert (scales.low, scales.high) == (0.04, 80.0)
+    values = torch.tensor([1e-9, 0.04, 1.0, 80.0, 1e9]).double()
+    places = scales.place(values)
+    assert places[[0, 1, 3, 4]].tolist() == [0.0, 0.0, 1.0, 1.0]
+    assert scales.at(places[2].item()) == pytest.approx(1.0)
+    assert scales.on_grid(scales.at(77 / 2**11), 10)
+    assert not scales.on_grid(scales.at(78 / 2**11), 10)
+    assert not scales.on_grid(0.04, 10)
+
+
+def test_a_fit_without_privacy_is_the_dense_minimum():
+    """The Huber regression of scores, by another minimiser."""
+    plan = DoublyRobustPlan.of(800, None, DOMAIN)
+    steps = NoisySteps(FitSession(NoiseSource.system()), Shares(math.inf))
+    z, score = 3 * (2 * uniform(800, 2) - 1), 4 * uniform(800, seed=5)
+    found = ArmRegressions(plan, steps, (False, False)).score_effect(z, score, 0.8)
+    psi = found.regression.basis(z)
+    weight = 1 / psi.norm(dim=1)
+    d = (psi * weight[:, None]).T @ psi / 800
+    ridge = ArmRegressions(plan, steps, (False, False)).effect_plan(found.regression, found.curvatures, 0.8).ridge
+
+    def loss(theta):
+        r = psi @ theta - score
+        clipped = r.clamp(-0.8, 0.8)
+        return (weight * clipped * (r - clipped / 2)).sum() + (ridge * theta.square()).sum() / 2
+
+    def value(theta):
+        t = torch.from_numpy(theta).requires_grad_()
+        total = loss(t)
+        total.backward()
+        return total.item(), t.grad.numpy()
+
+    best = minimize(value, torch.zeros(psi.shape[1]).double().numpy(), jac=True, method="BFGS", options={"gtol": 1e-10})
+    assert (found.coefficients - torch.from_numpy(best.x)).abs().max() < 1e-7 * (1 + float(found.coefficients.norm()))
+    assert (d.diagonal() / found.curvatures.diagonal()).log().abs().max() < 1.0  # clipped at norm one
+
+
+@pytest.mark.parametrize(("domain", "records"), [(DOMAIN, study), (BINARY, binary_study)])
+def test_without_privacy_the_effect_is_found(domain, records):
+    x, a, y, effect = records()
+    found = torch.from_numpy(DRLearner(domain, None).fit(x, a, y).nonprivate_effect(x))
+    # linear effects of 4,000 records: standard errors of .02 and .03, six of them
+    assert (found - effect).square().mean().sqrt() < (0.12 if domain is DOMAIN else 0.18)
+
+
+def test_it_is_doubly_robust():
+    """A mean that no plan has features for, and a propensity that is known; and the other way round."""
+    x, a, _, effect = study(20_000)
+    y = (torch.sin(9 * x[:, 0] * x[:, 1]) + a * effect + 0.3 * (uniform(20_000, seed=8) - 0.5)).clamp(-4, 4)
+    trial = Domain([-1.0, -1.0], [1.0, 1.0], -4.0, 4.0, overlap=0.1, propensity=0.5)
+    a_trial = (uniform(20_000, seed=7) < 0.5).double()
+    y_trial = y + (a_trial - a) * effect
+    learner = DRLearner(trial, PrivacyBudget(50.0, 1e-5), noise=NoiseSource.fixed(1)).fit(
+        x, a_trial, y_trial.clamp(-4, 4)
+    )
+    assert (learner.composed_.propensity == 0.5).all()
+    found = torch.from_numpy(learner.release_function().effect(x))
+    assert (found - effect).square().mean().sqrt() < 0.15
+    # a propensity held to .5 where it is not, and means that are right
+    x, a, y, effect = study(20_000)
+    wrong = DRLearner(trial, PrivacyBudget(50.0, 1e-5), noise=NoiseSource.fixed(1)).fit(x, a, y)
+    found = torch.from_numpy(wrong.release_function().effect(x))
+    assert (found - effect).square().mean().sqrt() < 0.15
+
+
+def fitted(domain=DOMAIN, records=study, budget=BUDGET, n=1_500, noise=None, **settings):
+    x, a, y, _ = records(n)
+    stage = AdaptiveSecondStage(**settings)
+    return DRLearner(domain, budget, second_stage=stage, noise=noise).fit(x, a, y)
+
+
+KINDS = {
+    "function": lambda: fitted().release_function(),
+    "constant": lambda: fitted(constant_only=True).release_function(),
+    "binary": lambda: fitted(BINARY, binary_study).release_function(),
+    "small": lambda: fitted(budget=PrivacyBudget(0.2, 1e-6), n=200).release_function(),
+    "queries": lambda: fitted().release_queries(torch.zeros(3, 2).double()),
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder, paths = tmp_path_factory.mktemp("scores"), {}
+
+    def path(kind):
+        if kind not in paths:
+            paths[kind] = folder / kind / "release.safetensors"
+            write_release(KINDS[kind](), folder / kind)
+            write_sums(folder / kind)
+        return paths[kind]
+
+    return path
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_release_is_read_and_verified(kind, made):
+    verify_release(made(kind))
+    release = load_release(made(kind))
+    assert release.privacy.public["learner"] == "DRLearner"
+    assert release.privacy.level == "certified"
+    assert 0.99 * release.privacy.public["requested_epsilon"] < release.privacy.epsilon
+    assert release.privacy.epsilon <= release.privacy.public["requested_epsilon"]
+
+
+def scaled(name, factor):
+    def edit(draft):
+        draft.tensors[name] = draft.tensors[name] * factor
+
+    return edit
+
+
+FORGERIES = [
+    (forge.constant("learner", "RLearner"), "not on the grid|not those that its plan asks for"),
+    (scaled("scale", 1.1), "not on the grid of its quantile"),
+    (scaled("theta", 1.01), "its coefficients do not follow"),
+    (scaled("curvatures", 0.01), "its curvatures are outside"),
+    (forge.constant("intervals", True), "is stated|not those of one release|doubly robust scores have none"),
+]
+
+
+@pytest.mark.parametrize(("edit", "why"), FORGERIES)
+def test_a_forgery_is_refused(edit, why, made, tmp_path):
+    path = forge.forged(made("function"), edit, tmp_path / "release.safetensors")
+    with pytest.raises(VerificationError, match=why):
+        verify_release(path)
+
+
+def test_a_private_effect_is_near_the_truth():
+    x, a, y, effect = study(8_000)
+    learner = DRLearner(DOMAIN, BUDGET, noise=NoiseSource.fixed(4)).fit(x, a, y)
+    assert isinstance(learner.plan_, DoublyRobustPlan)
+    error = (torch.from_numpy(learner.release_function().effect(x)) - effect).square().mean().sqrt()
+    assert error < 0.2  # the constant's is .58
+    assert 0 < learner.planned_error() < 0.2
+    assert learner.expected_noise(8_000).value > 0
+
+
+def test_settings_of_blocks_choose_blocks():
+    assert DRLearner(DOMAIN, BUDGET)._adaptive is not None
+    assert DRLearner(DOMAIN, BUDGET, split=0.4)._adaptive is None
+    assert DRLearner(DOMAIN, BUDGET, second_stage=LinearSecondStage())._adaptive is None
+
+
+def test_there_are_no_intervals():
+    trial = Domain([-1.0, -1.0], [1.0, 1.0], -4.0, 4.0, propensity=0.5)
+    x, a, y, _ = study(500)
+    assert DRLearner(trial, BUDGET).fit(x, a, y).release_function().law is None
+    with pytest.raises(InputError, match="use learner=r"):
+        DRLearner(trial, BUDGET, second_stage=AdaptiveSecondStage(intervals=True)).fit(x, a, y)
+
+
+def test_with_half_the_records_in_each_arm_it_is_the_r_learner_s_target():
+    trial = Domain([-1.0, -1.0], [1.0, 1.0], -4.0, 4.0, propensity=0.5)
+    x, _, _, effect = study(6_000)
+    a = (uniform(6_000, seed=11) < 0.5).double()
+    y = (x[:, 0] + a * effect + 0.3 * (2 * uniform(6_000, seed=12) - 1)).clamp(-4, 4)
+    found = [torch.from_numpy(kind(trial, None).fit(x, a, y).nonprivate_effect(x)) for kind in (RLearner, DRLearner)]
+    assert (found[0] - found[1]).square().mean().sqrt() < 0.03
+
+
+@pytest.mark.slow
+def test_a_hidden_layer_beside_the_arms():
+    x, a, y, effect = study(3_000)
+    stage = AdaptiveSecondStage(nuisance=WideAndDeep(width=4))
+    learner = DRLearner(DOMAIN, PrivacyBudget(8.0, 1e-5), second_stage=stage, noise=NoiseSource.fixed(2)).fit(x, a, y)
+    error = (torch.from_numpy(learner.release_function().effect(x)) - effect).square().mean().sqrt()
+    assert error < 0.4
