@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.perturbed_objective import NOISE_SHARE, least_ridge
-from torchdpcate.composition.plan import QUANTILES, ComposedPlan, Regression
+from torchdpcate.composition.plan import QUANTILES, RULE, ComposedPlan, Regression
 from torchdpcate.composition.shares import EpsilonShares
 from torchdpcate.composition.water_filling import pure_filling
 from torchdpcate.errors import InputError
@@ -48,6 +48,11 @@ class PurePlan(ComposedPlan):
     def _check_budget(self) -> None:
         if self.budget is None or self.budget.delta != 0:
             raise InputError("budget: a pure plan has delta = 0; take ComposedPlan")
+        if self.target == RULE:
+            raise InputError(
+                "delta = 0: the plan of a rule has Gaussian events; give privacy.delta above 0, for instance 1e-6, or "
+                "use an OutcomeWeightedLearner or a TwoStageRule"
+            )
         if self.intervals:
             raise InputError(
                 "intervals = true: they rest on Gaussian noise; give privacy.delta above 0, for instance 1e-6, or "
@@ -155,21 +160,26 @@ class PurePlan(ComposedPlan):
         """Return the variance of a function of energy one by one coefficient of a perturbed objective of epsilon."""
         return 2 * (2 / (NOISE_SHARE * mu * self.n * (inside or self.inside) * weight)) ** 2
 
-    def _energies(self, prior: Tensor, noise: float) -> tuple[float, float, Tensor]:
+    def _energies(self, prior: Tensor, noise: float, constant: float = math.inf) -> tuple[float, float, Tensor]:
         return pure_filling(prior, noise)
 
-    def _error(self, prior: Tensor, noise: float) -> float:
-        variance, constant, energies = pure_filling(prior, noise)
-        return variance / constant + float((prior * variance / (prior * energies + variance)).sum())
+    def _error(self, prior: Tensor, noise: float, constant: float = math.inf) -> float:
+        variance, own, energies = pure_filling(prior, noise)
+        return variance / own + float((prior * variance / (prior * energies + variance)).sum())
 
     @property
     def _head_variance(self) -> float:
         return _HEAD * super()._head_variance
 
     def _regression(
-        self, two_levels: Sequence[bool] | None, variance: float, noise: float, kinds: str | None = None
+        self,
+        two_levels: Sequence[bool] | None,
+        variance: float,
+        noise: float,
+        kinds: str | None = None,
+        constant_prior: float = math.inf,
     ) -> Regression:
-        return super()._regression(two_levels, variance, noise, kinds if self._looks else "")
+        return super()._regression(two_levels, variance, noise, kinds if self._looks else "", constant_prior)
 
 
 def kind_of_plan(budget: PrivacyBudget | None, kind: type[ComposedPlan] | None = ComposedPlan) -> type[ComposedPlan]:

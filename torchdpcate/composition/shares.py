@@ -33,6 +33,23 @@ def total_mu(budget: PrivacyBudget | None) -> float:
     return math.inf if budget is None else 1 / analytic_gaussian_sigma(budget.epsilon, budget.delta)
 
 
+def squared_mu(event: Event) -> float:
+    """Return mu^2 of a Gaussian event.
+
+    Raises:
+        TypeError: It is none.
+
+    Example:
+        >>> squared_mu(GaussianEvent(4.0))
+        0.0625
+    """
+    if isinstance(event, DPSGDEvent) and event.sampling_rate == 1:
+        return (2 / event.noise_multiplier) ** 2
+    if not isinstance(event, GaussianEvent):
+        raise TypeError(f"{event} is no Gaussian")
+    return 1 / event.noise_multiplier**2
+
+
 @dataclass(frozen=True)
 class Shares:
     r"""Shares of mu^2, one a step: Gaussian events on the same records cost :math:`\mu^2 = \sum_k \mu_k^2`.
@@ -80,11 +97,7 @@ class Shares:
         Raises:
             TypeError: It is no Gaussian.
         """
-        if isinstance(event, DPSGDEvent) and event.sampling_rate == 1:
-            return (2 / event.noise_multiplier) ** 2
-        if not isinstance(event, GaussianEvent):
-            raise TypeError(f"{event} is no Gaussian")
-        return 1 / event.noise_multiplier**2
+        return squared_mu(event)
 
     def due(self, step: str) -> float:
         """Return what all events of a step cost together."""

@@ -13,10 +13,11 @@ from torchdpcate.composition.nuisance_noise import Covariates
 from torchdpcate.composition.plan import LEAST_SCALE, ComposedPlan
 from torchdpcate.composition.pure_plan import PurePlan, kind_of_plan
 from torchdpcate.composition.records import propensity_bounds
-from torchdpcate.composition.regressions import effect_variances, shrunk
+from torchdpcate.composition.regressions import effect_coefficients, effect_variances
 from torchdpcate.composition.summaries import LEAST_VARIANCE
-from torchdpcate.estimators.cate.recompute import LEARNERS, is_learner
-from torchdpcate.estimators.recompute import CLOSE, same
+from torchdpcate.estimators.cate.recompute import LEARNERS
+from torchdpcate.estimators.recompute import CLOSE, same, share_problems
+from torchdpcate.estimators.rules.recompute import RULE_LEARNERS
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.effect_law import EffectLaw, NuisanceNumbers
@@ -32,7 +33,6 @@ PURE_FORMULA = (
     "2 S / (epsilon_effect - J); composed_estimator section 4"
 )
 RECORDS = "records"
-_SPENT = 1e-6  # how well shares of mu^2 must agree, relatively: events are a little less than their share
 _ROUGHLY = 2.0  # a noisy matrix may be this much larger than any without noise
 _LARGEST_ROTATION = 0.05**-0.5  # eigenvalues of correlations are at least .05
 
@@ -51,12 +51,12 @@ def composed_problems(release: ComposedRelease | QueryRelease, mechanism: str) -
     """
     privacy = release.privacy
     learner = privacy.public["learner"]
-    if not is_learner(learner) or LEARNERS[LEARNERS.class_names()[learner]].plans is None:
+    plans = _plans(learner)
+    if plans is None:
         yield f"its learner is called {learner}, which has no composition"
         return
     budget = PrivacyBudget(privacy.public["requested_epsilon"], privacy.public["requested_delta"])
-    kind = kind_of_plan(budget, LEARNERS[LEARNERS.class_names()[learner]].plans)
-    plan = kind.from_facts(privacy.public, privacy.n, release.domain)
+    plan = kind_of_plan(budget, plans).from_facts(privacy.public, privacy.n, release.domain)
     if privacy.formula != (PURE_FORMULA if isinstance(plan, PurePlan) else FORMULA):
         yield "its formula is not that of its plan's events"
     facts = plan.facts()
@@ -74,23 +74,23 @@ def composed_problems(release: ComposedRelease | QueryRelease, mechanism: str) -
         yield "an answer is larger than the outcome's range"
 
 
+def _plans(learner: object) -> type[ComposedPlan] | None:
+    """Return the kind of plan of a learner of effects, or of rules, that statements call so; None if it has none."""
+    for learners in (LEARNERS, RULE_LEARNERS):
+        names = learners.class_names()
+        if isinstance(learner, str) and learner in names:
+            return getattr(learners[names[learner]], "plans", None)
+    return None
+
+
 def _charges(privacy: PrivacyStatement, plan: ComposedPlan, mechanism: str) -> Iterator[str]:
     """Problems of the one block, and of what each step was charged against its share of the budget."""
     if [(block.name, block.n) for block in privacy.blocks] != [(RECORDS, privacy.n)]:
         yield f"its records are not in the one block {RECORDS!r}"
         return
-    spent: dict[str, float] = {}
-    for charge in privacy.blocks[0].charges:
-        if not charge.is_release(mechanism):
-            continue  # of another release from the same records, whose cost counts all the same
-        assert charge.event is not None
-        assert charge.count is not None
-        spent[charge.charge.part] = spent.get(charge.charge.part, 0.0) + charge.count * plan.shares.cost(charge.event)
-    if spent.keys() != plan.shares.shares.keys():
-        yield "the steps that it was charged for are not those of its plan"
-    for step in spent.keys() & plan.shares.shares.keys():
-        if not math.isclose(spent[step], plan.shares.due(step), rel_tol=_SPENT):
-            yield f"the step {step!r} was not charged its share of the budget"
+    # others are of another release from the same records, whose cost counts all the same
+    charges = [charge for charge in privacy.blocks[0].charges if charge.is_release(mechanism)]
+    yield from share_problems(charges, {step: plan.shares.due(step) for step in plan.shares.shares}, plan.shares.cost)
 
 
 def _summaries(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
@@ -141,8 +141,7 @@ def _effect(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
         yield "its curvatures are outside what its plan allows"
         return
     variances = effect_variances(plan, curvatures, release.scale)
-    estimates, spike = release.estimates, plan.constants.spike
-    needed = shrunk(regression, estimates, estimates, variances, release.scale / plan.score_scale, spike)
+    needed = effect_coefficients(plan, regression, release.estimates, variances, release.scale)
     if not torch.allclose(release.theta, needed, rtol=1e-6, atol=1e-9 * release.scale):
         yield "its coefficients do not follow from its estimates, curvatures and scale"
 

@@ -49,6 +49,7 @@ class Composed(Mechanism):
                 "constants",
             )
         ),
+        frozenset(("target",)),
         formula=FORMULA,
         other_formula=PURE_FORMULA,
     )
