@@ -12,8 +12,10 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import ReleaseFileError, VerificationError
 from torchdpcate.estimators.cate.learner import RLearner
+from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.release.composed_rule import ComposedRule
 from torchdpcate.verify.file import verify_release
 
 N, BUDGET = 600, PrivacyBudget(4.0, 1e-5)
@@ -38,6 +40,13 @@ def fitted(domain: Domain = DOMAIN, budget: PrivacyBudget = BUDGET, **settings) 
     return learner.fit(records.x, records.a, records.y)
 
 
+def planned_rule(budget: PrivacyBudget) -> ComposedRule:
+    generator = torch.Generator().manual_seed(4)
+    x = torch.rand(N, 2, generator=generator, dtype=torch.float64)
+    a = (torch.rand(N, generator=generator) < 0.5).double()
+    return EffectRule(TRIAL, budget).fit(x, a, ((2 * a - 1) * (x[:, 0] - 0.5)).clamp(-1, 1)).release()
+
+
 MADE = {
     "function": lambda: fitted().release_function(),
     "constant": lambda: fitted(constant_only=True).release_function(),
@@ -47,6 +56,8 @@ MADE = {
     "collinear": lambda: fitted(budget=PrivacyBudget(60.0, 1e-5), alike=0.8).release_function(),
     "queries": lambda: fitted().release_queries(torch.rand(5, 2, dtype=torch.float64)),
     "rule": lambda: fitted().release_function().rule(cost=0.1, budget=0.3, population=DOMAIN.grid(64)),
+    "planned rule": lambda: planned_rule(BUDGET),
+    "small planned rule": lambda: planned_rule(PrivacyBudget(1.0, 1e-5)),
     "fixed noise": lambda: fitted(noise=NoiseSource.fixed(0)).release_function(),
     "own solver": lambda: fitted(solver=OwnSolver()).release_function(),
 }
@@ -162,6 +173,10 @@ FORGERIES = [
     ("trial", forge.constant("intervals", False), PLAN + "|steps that it was charged for"),
     ("chosen covariates", columns, "its columns are not those"),
     ("queries", forge.constant("kept", 1), PLAN),
+    ("planned rule", forge.constant("target", "effect"), "not those of one release|" + PLAN),
+    ("planned rule", forge.constant("learner", "OutcomeWeightedLearner"), "which has no composition"),
+    ("small planned rule", constants(-1, "linear_below=1.0"), "its coefficients do not follow"),
+    ("small planned rule", times("theta", 1.01), "its coefficients do not follow"),
     ("rule", forge.constant("steps", 41), PLAN),
     ("rule", cheaper("effect"), "the step 'effect' was not charged its share"),
     ("rule", times("theta", 1.01), "its coefficients do not follow"),

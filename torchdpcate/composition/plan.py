@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.constants import PlanConstants
+from torchdpcate.composition.constants import PlanConstants, RuleConstants
 from torchdpcate.composition.shares import Shares, total_mu
 from torchdpcate.composition.water_filling import expected_error, water_filling
 from torchdpcate.data.domain import Domain
@@ -17,6 +17,8 @@ from torchdpcate.errors import InputError
 from torchdpcate.features.weighted_basis import Feature, WeightedBasis, all_features
 from torchdpcate.privacy.budget import PrivacyBudget
 
+EFFECT, RULE = "effect", "rule"
+"""What an effect is asked for: its values, or its sign."""
 CONSTANT, LINEAR, RICH = "constant", "linear", "additive"
 """What a plan asks of the effect: a constant, a linear function, or squares, products and waves beside it."""
 RESIDUAL_SCALE = 1 / 14
@@ -35,7 +37,7 @@ _SPREADS = ((800.0, 4.0), (3_000.0, 5.0), (10_000.0, 6.0), (math.inf, 8.0))
 """Clip of the mean's correction in standard deviations of normal residuals, by n mu."""
 _INSIDE = 0.04  # residuals within the clip beyond its quantile, which is that of the residuals before
 _SAMPLING, _SAMPLING_BINARY = 0.6, 0.2  # variance of a record's clipped residual, in squared scales
-_NUISANCES = 1.3  # noise of the effect over that of its own steps
+NUISANCES = 1.3  # noise of the effect over that of its own steps
 LOGIT_PRIOR, LOGIT_CONSTANT = 3.0, 4.0
 """Prior variance of a logit's features over the planned one, by their weak ridge, and that of its constant."""
 WANDERING = 1.1
@@ -121,6 +123,16 @@ class ComposedPlan:
     def size(self) -> float:
         """N mu, on which the plan depends; at most 1e9."""
         return min(self.n * self.mu, 1e9)
+
+    @property
+    def target(self) -> str:
+        """What the effect is asked for: ``effect``, or ``rule`` where it is its sign, which its constants say."""
+        return RULE if self._rule else EFFECT
+
+    @property
+    def shrinks(self) -> bool:
+        """Whether coefficients are drawn to zero by their noise; those of a rule are not below some n mu."""
+        return self._rule is None or self.size >= self._rule.linear_below
 
     @property
     def huber_quantile(self) -> float:
@@ -269,10 +281,13 @@ class ComposedPlan:
         noise, kinds = self._unit_noise(self.shares.of("effect"), self._head_weight), self.constants.kinds
         if self.intervals:
             kinds = "".join(kind for kind in kinds if kind in self.constants.interval_kinds)
-        found = self._regression(two_levels, variance, noise, kinds)
+        if not self.shrinks:
+            kinds = kinds[:1]
+        constant = self._rule.constant_variance if self._rule else math.inf
+        found = self._regression(two_levels, variance, noise, kinds, constant)
         while self.intervals and len(kinds) > 1 and self._matrix_edge(found.basis) > self.constants.interval_edge:
             kinds = kinds[:-1]
-            found = self._regression(two_levels, variance, noise, kinds)
+            found = self._regression(two_levels, variance, noise, kinds, constant)
         return found
 
     def _matrix_edge(self, basis: WeightedBasis) -> float:
@@ -311,7 +326,7 @@ class ComposedPlan:
     def noise_parts(self) -> tuple[float, float]:
         """That of the constant, and that of all other features."""
         regression = self.effect()
-        each = _NUISANCES * (regression.noise / regression.basis.energies).sqrt()
+        each = NUISANCES * (regression.noise / regression.basis.energies).sqrt()
         return float(each[0]), float(each[1:].norm())
 
     def planned_noise(self, outcome_range: float, scale: float | None = None) -> float:
@@ -356,6 +371,7 @@ class ComposedPlan:
             "requested_delta": None if budget is None else budget.delta,
             "constant_only": self.constant_only,
             "intervals": self.intervals,
+            **({"target": RULE} if self._rule else {}),
             "constants": self.constants.to_text(),
         }
 
@@ -371,13 +387,14 @@ class ComposedPlan:
         Raises:
             InputError: No plan has such facts.
         """
+        constants = RuleConstants if facts.get("target") == RULE else PlanConstants
         return cls.of(
             n,
             PrivacyBudget(facts["requested_epsilon"], facts["requested_delta"]),
             domain,
             constant_only=bool(facts["constant_only"]),
             intervals=bool(facts["intervals"]),
-            constants=PlanConstants.from_text(facts["constants"]),
+            constants=constants.from_text(facts["constants"]),
         )
 
     @classmethod
@@ -396,6 +413,10 @@ class ComposedPlan:
     @property
     def _outcome_noise(self) -> float:
         return self._unit_noise(self.shares.of("outcome"), 1.0, _PROPENSITY_CURVATURE if self.binary else None)
+
+    @property
+    def _rule(self) -> RuleConstants | None:
+        return self.constants if isinstance(self.constants, RuleConstants) else None
 
     @property
     def _head_part(self) -> float:
@@ -438,16 +459,21 @@ class ComposedPlan:
             return self.sampling / (self.n * (inside or self.inside) ** 2 * weight)
         return (2 / (mu * self.n * (inside or self.inside) * weight)) ** 2
 
-    def _energies(self, prior: Tensor, noise: float) -> tuple[float, Tensor]:
+    def _energies(self, prior: Tensor, noise: float, constant: float = math.inf) -> tuple[float, Tensor]:
         """Return energies by ``water_filling``; without privacy each feature is held against sampling alone."""
         if self.budget is not None:
-            return water_filling(prior, noise)
+            return water_filling(prior, noise, constant)
         asked = (prior > noise).double()
         constant = 1 / (1 + float(asked.sum()))
         return constant, constant * asked
 
     def _regression(
-        self, two_levels: Sequence[bool] | None, variance: float, noise: float, kinds: str | None = None
+        self,
+        two_levels: Sequence[bool] | None,
+        variance: float,
+        noise: float,
+        kinds: str | None = None,
+        constant_prior: float = math.inf,
     ) -> Regression:
         levels = [False] * self.kept if two_levels is None else two_levels
         features = all_features(levels, self.constants.kinds) if variance else ()
@@ -456,9 +482,9 @@ class ComposedPlan:
         left_out = sum(float(v) for v, feature in zip(prior, features, strict=True) if feature.kind not in among)
         kept = [j for j, feature in enumerate(features) if feature.kind in among]
         features, prior = tuple(features[j] for j in kept), prior[kept]
-        constant, energies = self._energies(prior, noise)
+        constant, energies = self._energies(prior, noise, constant_prior)
         asked = torch.nonzero(energies > 0).flatten().tolist()
         basis = WeightedBasis(
             tuple(features[j] for j in asked), torch.cat([torch.tensor([constant]).double(), energies[asked]])
         )
-        return Regression(basis, prior[asked], noise, sum(expected_error(prior, noise)) + left_out)
+        return Regression(basis, prior[asked], noise, sum(expected_error(prior, noise, constant_prior)) + left_out)

@@ -48,7 +48,7 @@ class FittedEffect:
         coefficients: As released, with their ridge, [1 + p].
         estimates: t, the ridge undone, [1 + p].
         variances: v, of the estimates' noise and sampling, [1 + p].
-        shrunk: Posterior means, part by part; the constant as it is.
+        shrunk: Posterior means, part by part, or the estimates where the plan shrinks nothing; the constant as it is.
         scale: S.
         solution: Coefficients as released, and the late iterates and gradients that they are made of.
     """
@@ -121,7 +121,7 @@ class Regressions:
         planned = self.plan.effect_curvature * regression.basis.energies
         d = private_curvatures(psi, weight * pi * (1 - pi), planned, 0.5, "effect curvatures", self.steps)
         asked = self.effect_plan(regression, d, scale)
-        solution = self.solver.solution(HuberFit(psi * treatment[:, None], weight, residual, scale), asked, self.steps)
+        solution = self.solver.solution(effect_fit(psi, residual, treatment, pi, scale), asked, self.steps)
         return self.fitted_effect(regression, d, asked, solution, scale)
 
     def mean(self, regression: AnyRegression, psi: Tensor, z: Tensor, y: Tensor, scale: float) -> tuple[Learnt, Tensor]:
@@ -188,8 +188,7 @@ class Regressions:
         theta = solution.coefficients
         estimates = without_ridge(theta, asked)
         variances = effect_variances(self.plan, curvatures, scale)
-        size = scale / self.plan.score_scale
-        final = shrunk(regression, estimates, estimates, variances, size, self.plan.constants.spike)
+        final = effect_coefficients(self.plan, regression, estimates, variances, scale)
         return FittedEffect(regression, curvatures, theta, estimates, variances, final, scale, solution)
 
     def nuisance_curvatures(self, step: str, regression: AnyRegression, psi: Tensor, weight: Tensor) -> Tensor:
@@ -206,6 +205,38 @@ class Regressions:
         if self.plan.estimates_propensity and nuisance.by_features is not None:
             return nuisance.by_features  # whose noise intervals count
         return nuisance.chosen(step, self.plan.size)
+
+
+def effect_fit(psi: Tensor, residual: Tensor, treatment: Tensor, pi: Tensor, scale: float) -> HuberFit:
+    r"""Return the effect's regression, whose gradients are at most S: :math:`w = 1 / (|\psi| \max(\pi, 1 - \pi))`.
+
+    Args:
+        psi: Features [n, 1 + p].
+        residual: y - m, [n].
+        treatment: a - pi, [n].
+        pi: Propensities [n].
+        scale: S.
+    """
+    weight = 1 / (psi.norm(dim=1) * torch.maximum(pi, 1 - pi))
+    return HuberFit(psi * treatment[:, None], weight, residual, scale)
+
+
+def effect_coefficients(
+    plan: ComposedPlan, regression: Regression, estimates: Tensor, variances: Tensor, scale: float
+) -> Tensor:
+    """Return the effect's coefficients, [1 + p]: shrunk estimates, or the estimates where the plan shrinks nothing.
+
+    Args:
+        plan: The public plan.
+        regression: Which features they belong to.
+        estimates: t, [1 + p].
+        variances: v, [1 + p].
+        scale: S, released: the clip of the effect's residuals.
+    """
+    if not plan.shrinks:
+        return estimates.clone()
+    size = scale / plan.score_scale
+    return shrunk(regression, estimates, estimates, variances, size, plan.constants.spike)
 
 
 def planned_curvatures(regression: AnyRegression) -> Tensor:

@@ -20,7 +20,6 @@ from torchdpcate.cli.tasks.effect_points import FigurePoints
 from torchdpcate.cli.words import choices, words
 from torchdpcate.composition.nuisances import ComposedNuisance, WideAndDeep
 from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.data.domain import to_number
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism, Mechanism
@@ -141,12 +140,6 @@ class Effects(TaskSpec):
         """See ``TaskSpec``; some mechanisms answer at the queries alone."""
         asked = None if isinstance(self.mechanism, FunctionMechanism | Composed) else self.study.queries
         return learner.expected_noise(n, self.mechanism, asked, self.residual_scale)
-
-    @property
-    def residual_scale(self) -> float | None:
-        """See ``TaskSpec``."""
-        given = self.config.plan.residual_scale
-        return None if given is None else to_number("plan.residual_scale", given)
 
     def size(self) -> int:
         """Return the numbers of queries, nuisances, the head and its feature map."""

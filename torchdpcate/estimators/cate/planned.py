@@ -33,7 +33,7 @@ def planned_composition(plan: ComposedPlan, domain: Domain, residual_scale: floa
         InputError: A scale beyond what residuals may have, or for a binary outcome, which has none.
     """
     assert plan.budget is not None
-    scale = _stated(residual_scale, plan, domain) or plan.residual_scale * domain.outcome_range
+    scale = stated_scale(residual_scale, plan, domain) or plan.residual_scale * domain.outcome_range
     clipped = "nothing is clipped of a binary outcome"
     if not plan.binary:
         stated = residual_scale is not None
@@ -57,7 +57,7 @@ def planned_composition(plan: ComposedPlan, domain: Domain, residual_scale: floa
     )
 
 
-def _stated(residual_scale: float | None, plan: ComposedPlan, domain: Domain) -> float | None:
+def stated_scale(residual_scale: float | None, plan: ComposedPlan, domain: Domain) -> float | None:
     """Return the residual scale that was stated, if any; refuse what cannot be one."""
     if residual_scale is None:
         return None

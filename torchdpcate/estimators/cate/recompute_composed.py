@@ -12,10 +12,11 @@ from torchdpcate.composition.interval_gate import why_none
 from torchdpcate.composition.nuisance_noise import Covariates
 from torchdpcate.composition.plan import LEAST_SCALE, ComposedPlan
 from torchdpcate.composition.records import propensity_bounds
-from torchdpcate.composition.regressions import effect_variances, shrunk
+from torchdpcate.composition.regressions import effect_coefficients, effect_variances
 from torchdpcate.composition.summaries import LEAST_VARIANCE
-from torchdpcate.estimators.cate.recompute import LEARNERS, is_learner
+from torchdpcate.estimators.cate.recompute import LEARNERS
 from torchdpcate.estimators.recompute import CLOSE, same, share_problems
+from torchdpcate.estimators.rules.recompute import RULE_LEARNERS
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.effect_law import EffectLaw, NuisanceNumbers
 from torchdpcate.release.release import QueryRelease
@@ -40,10 +41,11 @@ def composed_problems(release: ComposedRelease | QueryRelease, mechanism: str) -
     """
     privacy = release.privacy
     learner = privacy.public["learner"]
-    if not is_learner(learner) or LEARNERS[LEARNERS.class_names()[learner]].plans is None:
+    plans = _plans(learner)
+    if plans is None:
         yield f"its learner is called {learner}, which has no composition"
         return
-    plan = LEARNERS[LEARNERS.class_names()[learner]].plans.from_facts(privacy.public, privacy.n, release.domain)
+    plan = plans.from_facts(privacy.public, privacy.n, release.domain)
     facts = plan.facts()
     for name in facts:
         if privacy.public[name] != facts[name]:
@@ -57,6 +59,15 @@ def composed_problems(release: ComposedRelease | QueryRelease, mechanism: str) -
         yield "it holds noise scales, a kernel or nuisances, which no composition releases"
     elif not bool((release.answers.abs() <= release.domain.outcome_range).all()):
         yield "an answer is larger than the outcome's range"
+
+
+def _plans(learner: object) -> type[ComposedPlan] | None:
+    """Return the kind of plan of a learner of effects, or of rules, that statements call so; None if it has none."""
+    for learners in (LEARNERS, RULE_LEARNERS):
+        names = learners.class_names()
+        if isinstance(learner, str) and learner in names:
+            return getattr(learners[names[learner]], "plans", None)
+    return None
 
 
 def _charges(privacy: PrivacyStatement, plan: ComposedPlan, mechanism: str) -> Iterator[str]:
@@ -110,8 +121,7 @@ def _effect(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
         yield "its curvatures are outside what its plan allows"
         return
     variances = effect_variances(plan, curvatures, release.scale)
-    estimates, spike = release.estimates, plan.constants.spike
-    needed = shrunk(regression, estimates, estimates, variances, release.scale / plan.score_scale, spike)
+    needed = effect_coefficients(plan, regression, release.estimates, variances, release.scale)
     if not torch.allclose(release.theta, needed, rtol=1e-6, atol=1e-9 * release.scale):
         yield "its coefficients do not follow from its estimates, curvatures and scale"
 

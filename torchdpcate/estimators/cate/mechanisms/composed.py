@@ -53,6 +53,7 @@ class Composed(Mechanism):
                 "constants",
             )
         ),
+        frozenset(("target",)),
         formula=_FORMULA,
     )
     accepts = ()
