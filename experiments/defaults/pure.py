@@ -25,12 +25,12 @@ OWN, CONSTANT, GAUSSIAN = METHODS
 _FLOOR = 0.05  # of root errors, in standard deviations of the outcome's noise: smaller ones are as good
 _ABOUT = (
     "Random laws (`random_laws.py`), others than those that the constants of pure plans were chosen on; means over "
-    "laws of root mean squared errors of the effect at 2,000 points, over the standard deviation of the outcome's noise. "
-    "*Ratio*: geometric mean over laws of the error with delta = 0 over that of its constant, errors below .05 counted "
-    "as such, with its standard error. *Worse*: laws where it exceeds 1.1 times the constant's by more than .1 of the "
-    "residual's scale. *Planned*: what the plan says that a delta of 1e-6 makes of the error with delta = 0; *found*: "
-    "what it did, by geometric means. Two blocks (`second_stage=linear`) train their nuisances by DP-SGD, which needs a "
-    "delta."
+    "laws of root mean squared errors of the effect at 2,000 points, over the standard deviation of the outcome's "
+    "noise. *Ratio*: geometric mean over laws of the error with delta = 0 over that of its constant, errors below "
+    ".05 counted as such, with its standard error. *Worse*: laws where it exceeds 1.1 times the constant's by more "
+    "than .1 of the residual's scale. *Planned*: what the plan says that a delta of 1e-6 makes of the error with "
+    "delta = 0; *found*: what it did, by geometric means. Two blocks (`second_stage=linear`) train their nuisances "
+    "by DP-SGD, which needs a delta."
 )
 
 
