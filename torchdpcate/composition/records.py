@@ -98,7 +98,7 @@ def fit_composition(
         fit = arms.fit(Arms(z, a, records.y, known), domain, centre, scale)
         return ComposedFit(columns, standardisation, fit.effect, fit.outcome, fit.propensity)
     regressions = Regressions(plan, steps, tuple(two_levels), solver, nuisance)
-    mean = regressions.outcome(z, y, scale)
+    mean = regressions.outcome(z, y, scale, centre)
     outcome = (centre + mean.values).clamp(domain.outcome_low, domain.outcome_high)
     estimated = regressions.propensity(z, a) if known is None else None
     pi = estimated.values if estimated is not None else known
