@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from torchdpcate.estimators.cate.splits import CrossFit as CrossFit
     from torchdpcate.estimators.cate.splits import DisjointSplit as DisjointSplit
     from torchdpcate.estimators.cate.tuning import Tuning as Tuning
+    from torchdpcate.estimators.rules.effect_rule import EffectRule as EffectRule
     from torchdpcate.estimators.rules.outcome import Shifted as Shifted
     from torchdpcate.estimators.rules.outcome import SignedResidual as SignedResidual
     from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner as OutcomeWeightedLearner
@@ -94,6 +95,7 @@ __getattr__, __dir__, __all__ = exports(
         "estimators.cate.online.service": ("OnlineService",),
         "estimators.cate.splits": ("CrossFit", "DisjointSplit"),
         "estimators.cate.tuning": ("Tuning",),
+        "estimators.rules.effect_rule": ("EffectRule",),
         "estimators.rules.outcome": ("Shifted", "SignedResidual"),
         "estimators.rules.owl": ("OutcomeWeightedLearner",),
         "estimators.rules.pairwise": ("PairwiseRule",),

@@ -1,8 +1,9 @@
-"""Coverage of the intervals of default releases in randomised trials, with all privacy noise.
+"""Coverage of intervals, with all privacy noise: default releases of trials, and of observational data behind the gate.
 
 Designs A to E of Niu et al. with a coin for the treatment, B with a coin of .3, and B with skewed noise in the treated
-arm alone. Targets: the release's own, at 20 queries, 10 contrasts of them, and the mean effect; integrals over 30,000
-points of the law. What is done stands in runs/defaults/coverage.csv. Writes coverage.csv, coverage.md, coverage.png.
+arm alone; and two observational laws whose models are right, with ``intervals=true`` where the plan's gate allows it.
+Targets: the release's own, at 20 queries, 10 contrasts of them, and the mean effect; integrals over 30,000 points. What
+is done stands in runs/defaults/coverage.csv. Writes coverage.csv, coverage.md, coverage.png.
 
     python -m experiments.defaults.coverage --draws 200 --processes 2
     python -m experiments.defaults.coverage --draws 20 --sizes 4000 --out /tmp/coverage
@@ -28,10 +29,12 @@ from torch import Tensor
 from experiments.defaults.methods import DELTA
 from experiments.defaults.targets import MET, MISSED, NEAR
 from experiments.defaults.words import paragraph, table
+from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.niu import Niu
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.split import public_generator
+from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
@@ -47,6 +50,8 @@ TRIALS = {  # design, P(A = 1), and whether the treated arm's noise is skewed
     "B, 0.3": ("B", 0.3, False),
     "B, skewed": ("B", 0.5, True),
 }
+OBSERVED = ("observed, 4", "observed, 6")
+"""Observational laws of so many covariates whose logit, mean outcome and effect follow the features."""
 POPULATION, QUERIES, CONTRASTS = 30_000, 20, 10
 SKEW = 1.5  # standard deviation of the treated arm's exponential noise
 LEVEL, NORMAL = 0.95, 1.959964
@@ -61,7 +66,7 @@ class Draw:
         n: Records.
         epsilon: Budget.
         seed: Of records and noise.
-        queries: 1 or 0 for each query whose interval holds the target.
+        queries: 1 or 0 for each query whose interval holds the target; empty where the release withholds intervals.
         contrasts: The same of the contrasts.
         average: The same of the mean effect.
         width: Mean width at the queries, in outcome units.
@@ -87,28 +92,92 @@ class Draw:
 def draw(key: tuple[str, int, float, int]) -> Draw:
     """Release once and look at its intervals."""
     trial, n, epsilon, seed = key
-    design, coin, skewed = TRIALS[trial]
-    study = Niu(design, coin, n=n + 2, train_fraction=n / (n + 2), seed=seed).load()
-    records = _skewed(study.records, study.domain, seed) if skewed else study.records
-    noise = NoiseSource.fixed(zlib.crc32(f"coverage, {key}".encode()))
-    learner = RLearner(study.schema, PrivacyBudget(epsilon, DELTA), noise=noise)
-    release = learner.fit(records.x, records.a, records.y).release_function()
-    points, effect = _population(design)
-    target = _target(release, points, effect, coin)
+    noise, budget = NoiseSource.fixed(zlib.crc32(f"coverage, {key}".encode())), PrivacyBudget(epsilon, DELTA)
+    if trial in OBSERVED:
+        records, pi, domain = _observed(trial, n, seed)
+        learner = RLearner(domain, budget, second_stage=AdaptiveSecondStage(intervals=True), noise=noise)
+        release = learner.fit(records.x, records.a, records.y).release_function()
+        assert isinstance(release, ComposedRelease)
+        if release.law is None:
+            return Draw(*key, "", "", "", math.nan, math.nan)
+        points, effect = _observed_population(trial)
+        weights = _released_propensity(learner, release, points)
+    else:
+        design, coin, skewed = TRIALS[trial]
+        study = Niu(design, coin, n=n + 2, train_fraction=n / (n + 2), seed=seed).load()
+        records = _skewed(study.records, study.domain, seed) if skewed else study.records
+        release = RLearner(study.schema, budget, noise=noise).fit(records.x, records.a, records.y).release_function()
+        points, effect = _population(design)
+        pi, weights = torch.full_like(records.y, coin), torch.full_like(effect, coin)
+    assert isinstance(release, ComposedRelease)
+    target = _target(release, points, effect, weights)
     queries = points[:QUERIES]
     other = points[QUERIES : QUERIES + CONTRASTS]
     at, apart = release.interval(queries, LEVEL), release.contrast(queries[:CONTRASTS], other, LEVEL)
     mean = release.average(LEVEL)[None]
     truth = target(queries)
     width = float((at[:, 1] - at[:, 0]).mean())
+    h = weights * (1 - weights)
     return Draw(
         *key,
         _held(torch.from_numpy(at), truth),
         _held(torch.from_numpy(apart), truth[:CONTRASTS] - target(other)),
-        _held(torch.from_numpy(mean), effect.mean()[None]),
+        _held(torch.from_numpy(mean), ((h * effect).sum() / h.sum())[None]),
         width,
-        width / _without_privacy(release, records, coin, queries),
+        width / _without_privacy(release, records, pi, queries),
     )
+
+
+@cache
+def allowed(trial: str, n: int, epsilon: float) -> bool:
+    """Whether the plan of a cell has intervals."""
+    if trial not in OBSERVED:
+        return True
+    try:
+        AdaptiveSecondStage(intervals=True).plan(n, PrivacyBudget(epsilon, DELTA), _observed(trial, 2, 0)[2])
+    except InputError:
+        return False
+    return True
+
+
+def _observed(trial: str, n: int, seed: int) -> tuple[CausalData, Tensor, Domain]:
+    """Return records of an observational law, their propensities and the domain."""
+    k = int(trial.split()[-1])
+    x, generator = _covariates(n, k, seed), public_generator(seed, f"{trial}, outcomes")
+    pi, m, effect = _law(x)
+    a = (torch.rand(n, generator=generator, dtype=torch.float64) < pi).double()
+    y = m + (a - pi) * effect + torch.randn(n, generator=generator, dtype=torch.float64)
+    domain = Domain([-3.0] * k, [3.0] * k, -9.0, 11.0, overlap=0.1)
+    return CausalData(x, a, domain.clip_outcome(y)), pi, domain
+
+
+def _covariates(n: int, k: int, seed: int) -> Tensor:
+    generator = public_generator(seed, f"observed, {k}")
+    return torch.randn(n, k, generator=generator, dtype=torch.float64).clamp(-3, 3)
+
+
+def _law(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return propensity, mean outcome and effect; the first two covariates confound."""
+    pi = torch.sigmoid(0.6 * x[:, 0] - 0.5 * x[:, 1]).clamp(0.1, 0.9)
+    m = 0.5 + 1.5 * x[:, 0] + 0.5 * x[:, 1].square() - x[:, 2] + 0.5 * x[:, 3]
+    return pi, m, 1 + 0.6 * x[:, 0] - 0.4 * x[:, 2]
+
+
+@cache
+def _observed_population(trial: str) -> tuple[Tensor, Tensor]:
+    """Points of the law [30,000, k], of a seed that no draw has, and the effect there."""
+    x = _covariates(POPULATION, int(trial.split()[-1]), 10**6)
+    return x, _law(x)[2]
+
+
+def _released_propensity(learner: RLearner, release: ComposedRelease, points: Tensor) -> Tensor:
+    """Return the propensity whose weights the release's target has, at points."""
+    assert release.numbers is not None
+    assert release.numbers.nuisances is not None
+    z = release.standardisation(release.domain.scale(points))
+    regression = learner.plan_.propensity([False] * points.shape[1])
+    overlap = release.domain.overlap
+    return torch.sigmoid(regression.basis(z) @ release.numbers.nuisances.propensity).clamp(overlap, 1 - overlap)
 
 
 def _skewed(records: CausalData, domain: Domain, seed: int) -> CausalData:
@@ -128,24 +197,24 @@ def _population(design: str) -> tuple[Tensor, Tensor]:
     return study.records.x, effect
 
 
-def _target(release: ComposedRelease, points: Tensor, effect: Tensor, coin: float) -> Callable[[Tensor], Tensor]:
+def _target(release: ComposedRelease, points: Tensor, effect: Tensor, pi: Tensor) -> Callable[[Tensor], Tensor]:
     """Return the function that the release's intervals are about: see ``EffectLaw``."""
-    law, psi = release._required_law(), release.features(points)
-    weight = coin * (1 - coin) / (psi.norm(dim=1) * max(coin, 1 - coin))
+    law, psi, h = release._required_law(), release.features(points), pi * (1 - pi)
+    weight = h / (psi.norm(dim=1) * torch.maximum(pi, 1 - pi))
     reduced = psi @ law.directions
     theta = law.directions @ torch.linalg.lstsq(
         weight.sqrt()[:, None] * reduced, (weight.sqrt() * effect)[:, None]
     ).solution.squeeze(1)
-    moved = (effect - psi @ theta).mean()
+    moved = (h * (effect - psi @ theta)).sum() / h.sum()
     return lambda x: release.features(x) @ theta + moved
 
 
-def _without_privacy(release: ComposedRelease, records: CausalData, coin: float, queries: Tensor) -> float:
+def _without_privacy(release: ComposedRelease, records: CausalData, pi: Tensor, queries: Tensor) -> float:
     """Return the mean width at the queries of least squares on the same features, by the sandwich variance."""
     law = release._required_law()
     psi, at = release.features(records.x), release.features(queries) @ law.directions
     m = psi @ torch.linalg.lstsq(psi, records.y[:, None]).solution.squeeze(1)
-    rows = (psi @ law.directions) * (records.a - coin)[:, None]
+    rows = (psi @ law.directions) * (records.a - pi)[:, None]
     inverse = torch.linalg.pinv(rows.T @ rows)
     residual = records.y - m
     residual = residual - rows @ (inverse @ (rows.T @ residual))
@@ -202,7 +271,8 @@ class Coverage:
         trial: Name of the design.
         n: Records.
         epsilon: Budget.
-        draws: Releases.
+        draws: Releases with intervals.
+        withheld: Others, whose released noise is beyond the gate.
         queries: Mean over the queries.
         worst: Of the worst query.
         contrasts: Mean over the contrasts.
@@ -215,6 +285,7 @@ class Coverage:
     n: int
     epsilon: float
     draws: int
+    withheld: int
     queries: float
     worst: float
     contrasts: float
@@ -238,15 +309,16 @@ class Coverage:
 def summarised(draws: Iterable[Draw]) -> Iterator[Coverage]:
     """Cells of the draws."""
     cells: dict[tuple[str, int, float], list[Draw]] = {}
-    for found in draws:
-        cells.setdefault((found.trial, found.n, found.epsilon), []).append(found)
-    for key, rows in cells.items():
+    for one in draws:
+        cells.setdefault((one.trial, one.n, one.epsilon), []).append(one)
+    for key, found in cells.items():
+        rows = [row for row in found if row.queries]
         each = [fmean(int(row.queries[i]) for row in rows) for i in range(QUERIES)]
         contrasts = fmean(row.contrasts.count("1") / CONTRASTS for row in rows)
         ratios = sorted(row.ratio for row in rows)
         average, width = fmean(int(row.average) for row in rows), fmean(row.width for row in rows)
         shares = (fmean(each), min(each), contrasts, average)
-        yield Coverage(*key, len(rows), *shares, width, ratios[len(ratios) // 2])
+        yield Coverage(*key, len(rows), len(found) - len(rows), *shares, width, ratios[len(ratios) // 2])
 
 
 def write(cells: list[Coverage], folder: Path) -> None:
@@ -257,11 +329,12 @@ def write(cells: list[Coverage], folder: Path) -> None:
         writer.writeheader()
         for cell in cells:
             writer.writerow({k: f"{v:.5g}" if isinstance(v, float) else v for k, v in asdict(cell).items()})
-    head = ["trial", "records", "epsilon", "draws", "queries", "worst query", "contrasts", "average", "width", "ratio"]
+    shown = ["draws", "withheld", "queries", "worst query", "contrasts", "average", "width", "ratio"]
+    head = ["trial", "records", "epsilon", *shown]
     lines = [[*head, ""]]
     for c in cells:
         shares = [f"{share:.3f}" for share in (c.queries, c.worst, c.contrasts, c.average)]
-        key = [c.trial, f"{c.n:,}", f"{c.epsilon:g}", str(c.draws)]
+        key = [c.trial, f"{c.n:,}", f"{c.epsilon:g}", str(c.draws), str(c.withheld)]
         lines.append([*key, *shares, f"{c.width:.2f}", f"{c.ratio:.2f}", c.verdict])
     words = [cell.verdict for cell in cells]
     text = f"{_ABOUT} Met in {words.count(MET)}, within noise in {words.count(NEAR)} of {len(cells)} cells."
@@ -296,7 +369,10 @@ def _draw_figure(cells: list[Coverage], path: Path) -> None:
 
 
 _ABOUT = (
-    "Default releases of randomised trials whose propensity the domain knows. *Queries*: share of the intervals at 20 "
+    "Default releases of randomised trials whose propensity the domain knows, and, named *observed*, releases with "
+    "`second_stage.intervals=true` of observational data of 4 and 6 covariates whose logit, mean outcome and effect "
+    "follow the features, where the plan's gate allows it; *withheld* counts those whose released noise is beyond it. "
+    "*Queries*: share of the intervals at 20 "
     "fixed points of the law that hold the release's target there, mean over the points; *worst query*: least share of "
     "a point; *ratio*: median over the draws of the mean width over that of least squares on the same features without "
     "privacy. *Met*: queries within .92 and .98, no query below .88, and a ratio of at most 1.5 from 4,000 records on; "
@@ -309,13 +385,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--draws", type=int, default=200)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
-    parser.add_argument("--only", nargs="+", choices=TRIALS, default=list(TRIALS))
+    parser.add_argument("--only", nargs="+", choices=[*TRIALS, *OBSERVED], default=[*TRIALS, *OBSERVED])
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--work", type=Path, default=Path("runs/defaults"))
     parser.add_argument("--out", type=Path, default=Path(__file__).parent)
     words = parser.parse_args()
     torch.set_num_threads(1)
-    keys = [(t, n, e, seed) for t in words.only for n in words.sizes for e in EPSILONS for seed in range(words.draws)]
+    cells = [(t, n, e) for t in words.only for n in words.sizes for e in EPSILONS if allowed(t, n, e)]
+    keys = [(*cell, seed) for cell in cells for seed in range(words.draws)]
     write(list(summarised(run(keys, words.work / "coverage.csv", words.processes))), words.out)
 
 

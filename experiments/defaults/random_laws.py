@@ -37,12 +37,14 @@ class Setting:
         epsilon: Budget.
         noise: Standard deviation of the outcome's noise.
         name: For seeds and tables.
+        effects: Of the records, [n].
     """
 
     case: Case
     epsilon: float
     noise: float
     name: str
+    effects: torch.Tensor
 
 
 def random_setting(seed: int) -> Setting:
@@ -69,7 +71,8 @@ def random_setting(seed: int) -> Setting:
     schema = TableSchema.from_dict(facts).handling("clip")
     inside, truth = schema.within(torch.from_numpy(x)), torch.from_numpy(sd * effect)
     records = CausalData(inside[:n], torch.from_numpy(a[:n]), torch.from_numpy(np.clip(y[:n], *bounds)))
-    return Setting(Case(schema, records, inside[n:], truth[n:]), float(rng.choice(EPSILONS)), sd, f"law {seed}")
+    case, epsilon = Case(schema, records, inside[n:], truth[n:]), float(rng.choice(EPSILONS))
+    return Setting(case, epsilon, sd, f"law {seed}", truth[:n])
 
 
 def _covariates(n: int, q: int, rng: np.random.Generator) -> tuple[np.ndarray, list[float], list[float], list[bool]]:

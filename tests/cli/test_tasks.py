@@ -22,6 +22,7 @@ OWN = {
     "owl": {"weights", "outcome", "loss", "features"},
     "two_stage_rule": {"weights", "outcome", "loss", "features"},
     "pairwise": {"matching", "outcome", "loss", "features"},
+    "rule": {"nuisance", "trainer"},
     "policy_selection": {"policies", "nuisance_guarantee", "selection", "mechanism"},
     "average_effect": {"effect", "features"},
     "subgroups": set(),
@@ -48,7 +49,7 @@ def test_a_task_has_its_own_groups_and_no_other(task):
 
 REFUSED = {
     "a group of other tasks": (["weights=ipw"], "weights: not used by task=cate; it is of task=owl and two_stage_rule"),
-    "a setting of other tasks": (["rule.ridge=3"], "it is of task=owl, pairwise and two_stage_rule"),
+    "a setting of other tasks": (["rule.ridge=3"], "it is of task=owl, pairwise, rule and two_stage_rule"),
     "a setting of the same name": (["task=owl", "mechanism=output"], "policy_selection; use rule.mechanism"),
     "a group that is added": (["+weights=ipw"], "weights: not used by task=cate"),
     "a group of another choice": (
@@ -74,7 +75,7 @@ def test_groups_that_choices_bring_are_chosen_as_others_are():
     linear = composed("second_stage=linear", "features=fourier", "features.pairs=7")["second_stage"]
     assert linear["features"]["pairs"] == 7
     assert composed("task=average_effect", "effect=doubly_robust", "nuisance=mlp")["effect"]["nuisance"]["width"] == 32
-    assert composed("experiment=hillstrom_policy", "data.path=x")["mechanism"]["_target_"].endswith("PermuteAndFlip")
+    assert composed("experiment=hillstrom_policy", "data.path=x")["mechanism"]["_target_"].endswith("by_scores")
     assert [composed(f"nuisance={name}")["nuisance"]["width"] for name in ("linear", "narrow", "mlp")] == [0, 16, 32]
 
 

@@ -10,6 +10,7 @@ from torchdpcate import Domain, DRLearner, PrivacyBudget, RLearner, load_release
 from torchdpcate.composition.linear_fit import CountFit, FitPlan
 from torchdpcate.composition.noisy_newton import NoisyNewton, solved
 from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.pure_plan import PurePlan
 from torchdpcate.composition.regressions import Regressions, count_level
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.composition.shares import Shares
@@ -110,6 +111,7 @@ def test_the_link_is_chosen_by_public_facts():
     assert not ComposedPlan.of(10**6, BUDGET, DOMAIN, intervals=True).log_link  # whose noise they count
     trial = Domain([-1.0], [1.0], 0.0, 9.0, outcome_kind="count", propensity=0.5)
     assert ComposedPlan.of(5_000, BUDGET, trial, intervals=True).log_link
+    assert not PurePlan.of(5_000, PrivacyBudget(4.0, 0.0), DOMAIN).log_link  # whose losses have bounded curvature
     assert count_level(0.0, 1.0) > 0
 
 

@@ -56,7 +56,7 @@ def test_a_file_gives_the_same_rule_back(tmp_path):
         ({"budget": -0.1, "population": POINTS}, "budget = -0.1: .* from 0 to 1"),
         ({"budget": 30, "population": POINTS}, "budget = 30: .* from 0 to 1"),
         ({"budget": 0.3}, "budget = 0.3: .* give population="),
-        ({"population": POINTS}, "population: .* give budget="),
+        ({"population": POINTS}, "population: .* give the share"),
         ({"budget": 0.3, "population": POINTS + 1}, "population: query 'x0'"),
         ({"budget": 0.3, "population": POINTS[:0]}, "population: "),
         ({"budget": 0.3, "population": [[0.1, 0.2]]}, "population: "),

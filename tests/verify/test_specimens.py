@@ -15,6 +15,7 @@ from torchdpcate.privacy.charge import Purpose, charge_of_label
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.digest import DIGEST_KEY, release_digest
 from torchdpcate.release.file import FORMAT_VERSION, load_release, read_release_file
 from torchdpcate.verify.file import verify_release
@@ -25,7 +26,16 @@ RELEASES = sorted(FOLDER.glob("*/*.safetensors"))
 
 def test_there_is_one_of_every_kind():
     kinds = {read_release_file(path).metadata["class"] for path in RELEASES}
-    assert kinds >= {"function", "queries", "statistics", "rule", "policy", "average_effect"}
+    assert kinds >= {
+        "function",
+        "queries",
+        "statistics",
+        "rule",
+        "policy",
+        "average_effect",
+        "composed",
+        "composed_rule",
+    }
 
 
 @pytest.mark.parametrize("path", RELEASES, ids=lambda path: f"{path.parent.name}-{path.stem}")
@@ -33,7 +43,9 @@ def test_an_old_release_is_verified_and_answers(path, tmp_path):
     findings = dict(verify_release(path))
     release = load_release(path)
     assert "matches" in findings["checksum"]
-    assert read_release_file(path).version < FORMAT_VERSION
+    version, format_4 = read_release_file(path).version, path.parent.name == "v4"
+    assert version == 4 if format_4 else version < 4
+    assert version <= FORMAT_VERSION
     assert all(charge.purpose is not Purpose.OTHER for charge in release.privacy.charges)
     if isinstance(release, AverageEffectRelease):
         assert np.isfinite(release.estimate)
@@ -107,3 +119,15 @@ def test_an_older_format_has_labels_and_no_typed_charges(version, tmp_path):
             verify_release(forged)
     with pytest.raises(ReleaseFileError):  # and the present one has no labels
         verify_release(_as(old, tmp_path / "forged.safetensors", lambda privacy: None, "4"))
+
+
+@pytest.mark.parametrize(
+    ("name", "effect"), [("function", -0.12680943), ("binary", 0.18710472), ("trial", -0.11651806)]
+)
+def test_an_old_composition_answers_as_when_it_was_written(name, effect):
+    release = load_release(FOLDER / "v4" / f"composed_{name}.safetensors")
+    assert isinstance(release, ComposedRelease)
+    assert release.effect([[0.25, 0.75]]) == pytest.approx([effect], abs=1e-7)
+    if name == "trial":
+        assert release.interval([[0.25, 0.75]]) == pytest.approx(np.array([[-0.22611406, -0.05391425]]), abs=1e-7)
+        assert release.average() == pytest.approx([0.24326299, 0.49347716], abs=1e-7)

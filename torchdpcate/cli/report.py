@@ -59,7 +59,8 @@ def report(folder: str) -> None:
     if not paths:
         raise InputError(f"folder = {folder}: no summary.json in it; give the folder of a finished run or sweep")
     rows = [read_summary(path) for path in paths]
-    families = {row["task"]: family_of(row["task"]) for row in rows}
+    own = {row["task"]: family_of(row["task"]) for row in rows}
+    families = {task: family.comparable or family for task, family in own.items()}
     parts = [
         (family, _runs([row for row in rows if families[row["task"]] is family], family))
         for family in dict.fromkeys(families[task] for task in sorted(families))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import yaml
 from hydra.utils import get_class, instantiate
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from torchdpcate.cli.groups import all_tasks
 from torchdpcate.cli.words import choices
@@ -64,6 +64,7 @@ class TaskSpec(ABC):
         heading: Heading of the table of all methods.
         note: What its columns are.
         settings: What distinguishes methods besides their mechanism, as a summary names it.
+        comparable: The family in whose tables its runs stand; None for its own.
         summarised: Further words of the command line that a summary has under keys of their own.
         measures: What runs are compared by.
         numbers: Further numbers of a summary that are listed.
@@ -78,6 +79,7 @@ class TaskSpec(ABC):
     heading: ClassVar[str]
     note: ClassVar[str]
     settings: ClassVar[tuple[str, ...]]
+    comparable: ClassVar["type[TaskSpec] | None"] = None
     summarised: ClassVar[tuple[str, ...]] = ()
     measures: ClassVar[tuple[Measure, ...]]
     numbers: ClassVar[tuple[str, ...]] = ()
@@ -152,7 +154,10 @@ class TaskSpec(ABC):
     @property
     def residual_scale(self) -> float | None:
         """What the user knows publicly of the outcome's residuals, in outcome units, for plans; None for nothing."""
-        return None
+        from torchdpcate.data.domain import to_number
+
+        given = OmegaConf.select(self.config, "plan.residual_scale")
+        return None if given is None else to_number("plan.residual_scale", given)
 
     def size(self) -> int:
         """Return more numbers than the release can hold, as far as is known: asked before the fit, and after it."""

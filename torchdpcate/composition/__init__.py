@@ -5,7 +5,7 @@ from torchdpcate._lazy import exports
 __getattr__, __dir__, __all__ = exports(
     __name__,
     {
-        "constants": ["PlanConstants"],
+        "constants": ["PlanConstants", "RuleConstants"],
         "settings": ["AdaptiveSecondStage"],
         "lightning_fit": ["LightningFit"],
         "noisy_newton": ["NoisyNewton"],

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Self
 
 from torchdpcate.errors import InputError
 from torchdpcate.features.weighted_basis import KINDS
@@ -93,7 +94,7 @@ class PlanConstants:
         return [f"{name}={json.dumps(value)}" for name, value in values.items()]
 
     @classmethod
-    def from_text(cls, lines: Sequence[str]) -> "PlanConstants":
+    def from_text(cls, lines: Sequence[str]) -> Self:
         """Inverse of ``to_text``.
 
         Raises:
@@ -104,3 +105,22 @@ class PlanConstants:
             return cls(**{name: json.loads(value) for name, value in pairs})
         except (TypeError, ValueError) as error:
             raise InputError(f"constants of the plan are not what PlanConstants.to_text writes: {error}") from None
+
+
+@dataclass(frozen=True)
+class RuleConstants(PlanConstants):
+    """Constants of a plan whose effect is asked for its sign.
+
+    They were tuned on generated data alone (``experiments/rules_and_selection/tune.py`` says which).
+
+    Attributes:
+        constant_variance: Prior variance of the effect's constant, in units of S^2: the sign needs no more of it than
+            of the other features.
+        linear_below: N mu below which the effect is linear and not shrunk, which would hurt its sign.
+    """
+
+    nuisance_share: float = 0.35
+    head_variance: float = 0.3
+    spike: float = 0.05
+    constant_variance: float = 0.3
+    linear_below: float = 500.0

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.constants import PlanConstants
+from torchdpcate.composition.constants import PlanConstants, RuleConstants
 from torchdpcate.composition.shares import Shares, total_mu
 from torchdpcate.composition.water_filling import expected_error, water_filling
 from torchdpcate.data.domain import Domain
@@ -17,6 +17,8 @@ from torchdpcate.errors import InputError
 from torchdpcate.features.weighted_basis import Feature, WeightedBasis, all_features
 from torchdpcate.privacy.budget import PrivacyBudget
 
+EFFECT, RULE = "effect", "rule"
+"""What an effect is asked for: its values, or its sign."""
 CONSTANT, LINEAR, RICH = "constant", "linear", "additive"
 """What a plan asks of the effect: a constant, a linear function, or squares, products and waves beside it."""
 RESIDUAL_SCALE = 1 / 14
@@ -35,7 +37,7 @@ _SPREADS = ((800.0, 4.0), (3_000.0, 5.0), (10_000.0, 6.0), (math.inf, 8.0))
 """Clip of the mean's correction in standard deviations of normal residuals, by n mu."""
 _INSIDE = 0.04  # residuals within the clip beyond its quantile, which is that of the residuals before
 _SAMPLING, _SAMPLING_BINARY = 0.6, 0.2  # variance of a record's clipped residual, in squared scales
-_NUISANCES = 1.3  # noise of the effect over that of its own steps
+NUISANCES = 1.3  # noise of the effect over that of its own steps
 LOGIT_PRIOR, LOGIT_CONSTANT = 3.0, 4.0
 """Prior variance of a logit's features over the planned one, by their weak ridge, and that of its constant."""
 WANDERING = 1.1
@@ -109,9 +111,13 @@ class ComposedPlan:
     def __post_init__(self) -> None:
         if self.n < 1 or self.covariates < 1:
             raise InputError(f"n = {self.n}, covariates = {self.covariates}: give at least one of each")
+        self._check_budget()
+
+    def _check_budget(self) -> None:
         if self.budget is not None and self.budget.delta == 0:
             raise InputError(
-                "delta = 0: one composition is made of Gaussian events; give privacy.delta above 0, for instance 1e-6"
+                f"delta = 0: no Gaussian event of a {type(self).__name__} has it; give privacy.delta above 0, for "
+                "instance 1e-6, or use learner=r (RLearner), which has pure ones"
             )
 
     @cached_property
@@ -123,6 +129,16 @@ class ComposedPlan:
     def size(self) -> float:
         """N mu, on which the plan depends; at most 1e9."""
         return min(self.n * self.mu, 1e9)
+
+    @property
+    def target(self) -> str:
+        """What the effect is asked for: ``effect``, or ``rule`` where it is its sign, which its constants say."""
+        return RULE if self._rule else EFFECT
+
+    @property
+    def shrinks(self) -> bool:
+        """Whether coefficients are drawn to zero by their noise; those of a rule are not below some n mu."""
+        return self._rule is None or self.size >= self._rule.linear_below
 
     @property
     def huber_quantile(self) -> float:
@@ -186,7 +202,11 @@ class ComposedPlan:
 
     @cached_property
     def kept(self) -> int:
-        """Number of covariates that are kept: that of least expected error, the r-th one's weight being 1/r."""
+        """Number of covariates that are kept; see ``best_kept``."""
+        return self.best_kept()
+
+    def best_kept(self) -> int:
+        """Return the number of covariates of least expected error, the r-th one's weight being 1/r."""
         most, q = min(self.covariates, self.constants.most), self.covariates
         if self.constant_only:
             return most
@@ -199,8 +219,8 @@ class ComposedPlan:
             features = all_features([False] * k, self.constants.kinds)
             there = self._prior(features, self.constants.choice_variance)
             there = there * torch.tensor([found[k - 1] ** (1 + (f.kind == "x")) for f in features])
-            mu = self.mu * math.sqrt(self._left(k < q, k) * self._head_part)
-            return sum(expected_error(there, self._unit_noise(mu, self._head_weight))) - float(there.sum())
+            noise = self._unit_noise(self._head_budget(k), self._head_weight)
+            return self._error(there, noise) - float(there.sum())
 
         return min(range(1, most + 1), key=error)
 
@@ -272,14 +292,17 @@ class ComposedPlan:
         With intervals it has linear features, and further kinds as far as their matrix of second moments can be told
         from its noise.
         """
-        variance = 0.0 if self.constant_only else self.constants.head_variance
+        variance = 0.0 if self.constant_only else self._head_variance
         noise, kinds = self._unit_noise(self.shares.of("effect"), self._head_weight), self.constants.kinds
         if self.intervals:
             kinds = "".join(kind for kind in kinds if kind in self.constants.interval_kinds)
-        found = self._regression(two_levels, variance, noise, kinds)
+        if not self.shrinks:
+            kinds = kinds[:1]
+        constant = self._rule.constant_variance if self._rule else math.inf
+        found = self._regression(two_levels, variance, noise, kinds, constant)
         while self.intervals and len(kinds) > 1 and self._matrix_edge(found.basis) > self.constants.interval_edge:
             kinds = kinds[:-1]
-            found = self._regression(two_levels, variance, noise, kinds)
+            found = self._regression(two_levels, variance, noise, kinds, constant)
         return found
 
     def _matrix_edge(self, basis: WeightedBasis) -> float:
@@ -318,7 +341,7 @@ class ComposedPlan:
     def noise_parts(self) -> tuple[float, float]:
         """That of the constant, and that of all other features."""
         regression = self.effect()
-        each = _NUISANCES * (regression.noise / regression.basis.energies).sqrt()
+        each = NUISANCES * (regression.noise / regression.basis.energies).sqrt()
         return float(each[0]), float(each[1:].norm())
 
     def planned_noise(self, outcome_range: float, scale: float | None = None) -> float:
@@ -347,6 +370,30 @@ class ComposedPlan:
         """Residual scale to expect, in outcome ranges; that of a binary outcome is the range."""
         return 1.0 if self.binary else RESIDUAL_SCALE
 
+    def gradient_noise(self, step: str, slope: float, size: int) -> float:
+        """Return the standard deviation of the noise in a regression's summed gradient; zero without privacy.
+
+        Args:
+            step: The regression's.
+            slope: Bound of a record's gradient.
+            size: Number of coefficients.
+        """
+        return 2 * slope * self.shares.deviation(step, size)
+
+    def least_ridge(self, step: str, curvature: float) -> float:
+        """Return the least ridge of a coefficient.
+
+        Args:
+            step: The regression's.
+            curvature: Of its loss, at most.
+        """
+        return 0.0
+
+    @property
+    def wandering(self) -> float:
+        """Variance of the effect's estimates by noise, over that of one event of all that its step has."""
+        return WANDERING
+
     def constant(self) -> Self:
         """Return the same plan with the effect as one number."""
         return replace(self, constant_only=True)
@@ -363,6 +410,7 @@ class ComposedPlan:
             "requested_delta": None if budget is None else budget.delta,
             "constant_only": self.constant_only,
             "intervals": self.intervals,
+            **({"target": RULE} if self._rule else {}),
             "constants": self.constants.to_text(),
         }
 
@@ -378,13 +426,14 @@ class ComposedPlan:
         Raises:
             InputError: No plan has such facts.
         """
+        constants = RuleConstants if facts.get("target") == RULE else PlanConstants
         return cls.of(
             n,
             PrivacyBudget(facts["requested_epsilon"], facts["requested_delta"]),
             domain,
             constant_only=bool(facts["constant_only"]),
             intervals=bool(facts["intervals"]),
-            constants=PlanConstants.from_text(facts["constants"]),
+            constants=constants.from_text(facts["constants"]),
         )
 
     @classmethod
@@ -403,11 +452,23 @@ class ComposedPlan:
         return self._unit_noise(self.shares.of("outcome"), 1.0, _PROPENSITY_CURVATURE if self.binary else None)
 
     @property
+    def _rule(self) -> RuleConstants | None:
+        return self.constants if isinstance(self.constants, RuleConstants) else None
+
+    @property
     def _head_part(self) -> float:
         """The effect's share of what regressions get."""
         constants = self.constants
         outcome = constants.nuisance_share * (1 - constants.propensity_share)
         return 1 - outcome if self.known_propensity else 1 - constants.nuisance_share
+
+    @property
+    def _head_variance(self) -> float:
+        return self.constants.head_variance
+
+    def _head_budget(self, k: int) -> float:
+        """Return mu of the effect where k covariates are kept."""
+        return self.mu * math.sqrt(self._left(k < self.covariates, k) * self._head_part)
 
     @property
     def _head_weight(self) -> float:
@@ -443,16 +504,25 @@ class ComposedPlan:
             return self.sampling / (self.n * (inside or self.inside) ** 2 * weight)
         return (2 / (mu * self.n * (inside or self.inside) * weight)) ** 2
 
-    def _energies(self, prior: Tensor, noise: float) -> tuple[float, Tensor]:
-        """Return energies by ``water_filling``; without privacy each feature is held against sampling alone."""
+    def _energies(self, prior: Tensor, noise: float, constant: float = math.inf) -> tuple[float, float, Tensor]:
+        """Return noise and energies by ``water_filling``; without privacy features are held against sampling alone."""
         if self.budget is not None:
-            return water_filling(prior, noise)
+            return noise, *water_filling(prior, noise, constant)
         asked = (prior > noise).double()
         constant = 1 / (1 + float(asked.sum()))
-        return constant, constant * asked
+        return noise, constant, constant * asked
+
+    def _error(self, prior: Tensor, noise: float, constant: float = math.inf) -> float:
+        """Return the expected squared error of features of these prior variances."""
+        return sum(expected_error(prior, noise, constant))
 
     def _regression(
-        self, two_levels: Sequence[bool] | None, variance: float, noise: float, kinds: str | None = None
+        self,
+        two_levels: Sequence[bool] | None,
+        variance: float,
+        noise: float,
+        kinds: str | None = None,
+        constant_prior: float = math.inf,
     ) -> Regression:
         levels = [False] * self.kept if two_levels is None else two_levels
         features = all_features(levels, self.constants.kinds) if variance else ()
@@ -461,9 +531,9 @@ class ComposedPlan:
         left_out = sum(float(v) for v, feature in zip(prior, features, strict=True) if feature.kind not in among)
         kept = [j for j, feature in enumerate(features) if feature.kind in among]
         features, prior = tuple(features[j] for j in kept), prior[kept]
-        constant, energies = self._energies(prior, noise)
+        spread, constant, energies = self._energies(prior, noise, constant_prior)
         asked = torch.nonzero(energies > 0).flatten().tolist()
         basis = WeightedBasis(
             tuple(features[j] for j in asked), torch.cat([torch.tensor([constant]).double(), energies[asked]])
         )
-        return Regression(basis, prior[asked], noise, sum(expected_error(prior, noise)) + left_out)
+        return Regression(basis, prior[asked], spread, self._error(prior, noise, constant_prior) + left_out)

@@ -18,6 +18,7 @@ from torchdpcate.composition.summaries import private_curvatures
 
 AnyRegression = Regression | ArmRegression
 _TYPICAL = 0.95  # of a feature's mean square times 1/|psi|, in energies
+_MOST_LOGISTIC = 0.25  # curvature
 _OUTCOME_PRIOR, _EFFECT_PRIOR = 2.0, 4.0  # variances over planned ones: weak ridges
 _CLIPPED, _LOGISTIC = 0.5, 0.2  # variance of a record's pull, in squared bounds
 _INTERVAL_RIDGE = 0.1  # of the effect's ridge: intervals undo it to first order alone
@@ -48,7 +49,7 @@ class FittedEffect:
         coefficients: As released, with their ridge, [1 + p].
         estimates: t, the ridge undone, [1 + p].
         variances: v, of the estimates' noise and sampling, [1 + p].
-        shrunk: Posterior means, part by part; the constant as it is.
+        shrunk: Posterior means, part by part, or the estimates where the plan shrinks nothing; the constant as it is.
         scale: S.
         solution: Coefficients as released, and the late iterates and gradients that they are made of.
     """
@@ -122,7 +123,7 @@ class Regressions:
         planned = self.plan.effect_curvature * regression.basis.energies
         d = private_curvatures(psi, weight * pi * (1 - pi), planned, 0.5, "effect curvatures", self.steps)
         asked = self.effect_plan(regression, d, scale)
-        solution = self.solver.solution(HuberFit(psi * treatment[:, None], weight, residual, scale), asked, self.steps)
+        solution = self.solver.solution(effect_fit(psi, residual, treatment, pi, scale), asked, self.steps)
         return self.fitted_effect(regression, d, asked, solution, scale)
 
     def mean(
@@ -176,7 +177,7 @@ class Regressions:
         """
         level = count_level(centre, scale) if self.plan.log_link else 1.0
         plan, d = self.plan, curvatures.diagonal()
-        noise, curvature = self.steps.scale("outcome", 2 * scale), plan.inside * plan.n
+        noise, curvature = plan.gradient_noise("outcome", scale, len(d)), plan.inside * plan.n
         prior = weak_prior(regression, "outcome", scale)
         ridge = (noise**2 + _CLIPPED * plan.n * d * scale**2) / (curvature * d * prior)
         return self._asked("outcome", level * curvature * curvatures, level * ridge)
@@ -186,11 +187,11 @@ class Regressions:
     ) -> tuple[FitPlan, Callable[[Tensor], Tensor]]:
         """Return how a logistic regression is asked for, of curvatures [1 + p, 1 + p], and how it is shrunk."""
         plan = self.plan
-        noise, curvature = self.steps.scale(step, 2.0), (_LOGISTIC + 0.01) * plan.n * curvatures
+        noise, curvature = plan.gradient_noise(step, 1.0, len(curvatures)), (_LOGISTIC + 0.01) * plan.n * curvatures
         sampling = _LOGISTIC * plan.n * curvatures
         prior = weak_prior(regression, "logit", 1.0)
         ridge = (noise**2 + sampling.diagonal()) / (curvature.diagonal() * prior)
-        asked = self._asked(step, curvature, ridge)
+        asked = self._asked(step, curvature, ridge, _MOST_LOGISTIC)
         variances = _variances(curvature, noise**2, sampling)
 
         def shrink(theta: Tensor) -> Tensor:
@@ -215,16 +216,16 @@ class Regressions:
         theta = solution.coefficients
         estimates = without_ridge(theta, asked)
         variances = effect_variances(self.plan, curvatures, scale)
-        size = scale / self.plan.score_scale
-        final = shrunk(regression, estimates, estimates, variances, size, self.plan.constants.spike)
+        final = effect_coefficients(self.plan, regression, estimates, variances, scale)
         return FittedEffect(regression, curvatures, theta, estimates, variances, final, scale, solution)
 
     def nuisance_curvatures(self, step: str, regression: AnyRegression, psi: Tensor, weight: Tensor) -> Tensor:
         """Return released mean curvatures of a nuisance's features psi [n, 1 + p], [1 + p, 1 + p]."""
         return private_curvatures(psi, weight, planned_curvatures(regression), 1.0, f"{step} curvatures", self.steps)
 
-    def _asked(self, step: str, curvature: Tensor, ridge: Tensor) -> FitPlan:
+    def _asked(self, step: str, curvature: Tensor, ridge: Tensor, most: float = 1.0) -> FitPlan:
         plan, constants = self.plan, self.plan.constants
+        ridge = ridge.clamp_min(plan.least_ridge(step, most))
         steps = plan.steps, plan.warm, constants.warm, constants.step_size
         return FitPlan(step, curvature.diagonal(), ridge, *steps, curvature)
 
@@ -245,6 +246,38 @@ def count_level(centre: float, scale: float) -> float:
     return max(centre, scale / 2)
 
 
+def effect_fit(psi: Tensor, residual: Tensor, treatment: Tensor, pi: Tensor, scale: float) -> HuberFit:
+    r"""Return the effect's regression, whose gradients are at most S: :math:`w = 1 / (|\psi| \max(\pi, 1 - \pi))`.
+
+    Args:
+        psi: Features [n, 1 + p].
+        residual: y - m, [n].
+        treatment: a - pi, [n].
+        pi: Propensities [n].
+        scale: S.
+    """
+    weight = 1 / (psi.norm(dim=1) * torch.maximum(pi, 1 - pi))
+    return HuberFit(psi * treatment[:, None], weight, residual, scale)
+
+
+def effect_coefficients(
+    plan: ComposedPlan, regression: Regression, estimates: Tensor, variances: Tensor, scale: float
+) -> Tensor:
+    """Return the effect's coefficients, [1 + p]: shrunk estimates, or the estimates where the plan shrinks nothing.
+
+    Args:
+        plan: The public plan.
+        regression: Which features they belong to.
+        estimates: t, [1 + p].
+        variances: v, [1 + p].
+        scale: S, released: the clip of the effect's residuals.
+    """
+    if not plan.shrinks:
+        return estimates.clone()
+    size = scale / plan.score_scale
+    return shrunk(regression, estimates, estimates, variances, size, plan.constants.spike)
+
+
 def planned_curvatures(regression: AnyRegression) -> Tensor:
     """Return the mean curvatures that a plan expects of a nuisance's features, [1 + p]."""
     return _TYPICAL * regression.basis.energies
@@ -259,7 +292,7 @@ def effect_variances(plan: ComposedPlan, curvatures: Tensor, scale: float) -> Te
         scale: S, released.
     """
     noise, curvature, sampling = _effect_noise(plan, curvatures, scale)
-    return _variances(curvature, WANDERING * noise**2, sampling)
+    return _variances(curvature, plan.wandering * noise**2, sampling)
 
 
 def without_ridge(theta: Tensor, asked: FitPlan) -> Tensor:
@@ -281,7 +314,7 @@ def _covariance(curvature: Tensor, noise: float, sampling: Tensor) -> Tensor:
 
 def _effect_noise(plan: ComposedPlan, curvatures: Tensor, scale: float) -> tuple[float, Tensor, Tensor]:
     """Return the noise of the effect's gradient as one event, its curvatures and the variances of its sampling."""
-    noise = 2 * scale / plan.shares.of("effect")  # none without privacy, where mu is infinite
+    noise = plan.gradient_noise("effect", scale, len(curvatures))
     return noise, plan.inside * plan.n * curvatures, plan.sampling * plan.n * curvatures * scale**2
 
 

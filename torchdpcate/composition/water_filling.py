@@ -1,20 +1,24 @@
 """How much of one noise each feature gets, from what is expected of it."""
 
+import math
+
 import torch
 from torch import Tensor
 
 
-def water_filling(prior: Tensor, noise: float) -> tuple[float, Tensor]:
+def water_filling(prior: Tensor, noise: float, constant: float = math.inf) -> tuple[float, Tensor]:
     r"""Return energies e_0 of the constant and e_j of features, together one, of least expected error.
 
-    .. math:: \min_e \frac{\sigma^2}{e_0} + \sum_j \frac{g_j v_j}{g_j + v_j}, \quad v_j = \frac{\sigma^2}{e_j},
-        \qquad e_j = \max(0, e_0 - \sigma^2/g_j)
+    .. math:: \min_e \sum_{j \ge 0} \frac{g_j v_j}{g_j + v_j}, \quad v_j = \frac{\sigma^2}{e_j},
+        \qquad e_j = \max(0, \lambda - \sigma^2/g_j)
 
-    A feature is asked for only where its prior variance g_j exceeds the constant's noise.
+    With an infinite prior variance of the constant, :math:`\lambda = e_0`: a feature is asked for only where its prior
+    variance g_j exceeds the constant's noise.
 
     Args:
         prior: g, variances of the features' parts of a function, float64 [p], positive.
         noise: sigma^2, variance of the noise of a function of energy one.
+        constant: g_0, prior variance of the constant; at least that of any feature, so that it is always asked for.
 
     Returns:
         e_0, and e [p].
@@ -24,19 +28,49 @@ def water_filling(prior: Tensor, noise: float) -> tuple[float, Tensor]:
         >>> round(constant, 6), [round(e, 6) for e in rest.tolist()]
         (0.6, [0.4, 0.0])
     """
-    needs = noise / prior
+    needs, own = noise / prior, noise / constant
     ordered = needs.sort().values
-    level = (1 + torch.cat([needs.new_zeros(1), ordered.cumsum(0)])) / torch.arange(1, len(needs) + 2)
+    level = (1 + own + torch.cat([needs.new_zeros(1), ordered.cumsum(0)])) / torch.arange(1, len(needs) + 2)
     asked = int((level[1:] > ordered).sum())  # levels exceed needs for the first few, and for no others
-    return level[asked].item(), (level[asked] - needs).clamp_min(0)
+    return level[asked].item() - own, (level[asked] - needs).clamp_min(0)
 
 
-def expected_error(prior: Tensor, noise: float) -> tuple[float, float]:
+def pure_filling(prior: Tensor, unit: float) -> tuple[float, float, Tensor]:
+    r"""Return sigma^2, e_0 and e [p] of least expected error where noise grows with the number of features.
+
+    K-norm noise of 1 + k coefficients has the variance :math:`\sigma^2 = u (2 + k) / 2`, u that of one coefficient.
+    Features are asked for by falling prior variance, those of one variance together.
+
+    Args:
+        prior: g, [p], positive.
+        unit: u.
+
+    Example:
+        >>> noise, constant, energies = pure_filling(torch.tensor([1.0, 1.0, 0.1]).double(), 0.1)
+        >>> round(noise, 6), round(constant, 6), [round(e, 6) for e in energies.tolist()]
+        (0.2, 0.466667, [0.266667, 0.266667, 0.0])
+    """
+    least, found = unit + float(prior.sum()), (unit, 1.0, torch.zeros_like(prior))
+    for value in prior.unique().flip(0).tolist():
+        asked = prior >= value
+        noise = unit * (2 + int(asked.sum())) / 2
+        error = sum(expected_error(prior[asked], noise)) + float(prior[~asked].sum())
+        if error < least:
+            constant, some = water_filling(prior[asked], noise)
+            energies = torch.zeros_like(prior)
+            energies[asked] = some
+            least, found = error, (noise, constant, energies)
+    return found
+
+
+def expected_error(prior: Tensor, noise: float, constant: float = math.inf) -> tuple[float, float]:
     """Return the expected squared error of the constant, and that of all features, by ``water_filling``.
 
     Args:
         prior: g, [p].
         noise: sigma^2.
+        constant: g_0.
     """
-    constant, energies = water_filling(prior, noise)
-    return noise / constant, float((prior * noise / (prior * energies + noise)).sum()) if noise else 0.0
+    own, energies = water_filling(prior, noise, constant)
+    first = noise / own if math.isinf(constant) else constant * noise / (constant * own + noise)
+    return first, float((prior * noise / (prior * energies + noise)).sum()) if noise else 0.0

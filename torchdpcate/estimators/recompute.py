@@ -1,14 +1,19 @@
 """What recomputations of releases share: stated numbers against those worked out anew, released ones on their grid."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from torchdpcate.composition.shares import squared_mu
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.events import Event, GaussianEvent
 from torchdpcate.privacy.mechanisms import GaussianMechanism
 from torchdpcate.privacy.noise import NoiseSource
+
+if TYPE_CHECKING:
+    from torchdpcate.release.statement import StatedCharge
 
 UNFIT = (InputError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """What public facts that are not those of one release make a recomputation raise."""
@@ -18,6 +23,7 @@ CLOSE = 1e-9
 FAR = 1e3
 """Scales of noise that no draw exceeds."""
 
+_SHARES = 1e-6  # how well shares of mu^2 must agree, relatively: events are a little less than their share
 _RARE_BITS = 40  # an honest release is refused with a probability of about 2^-40
 _GRID_BITS = 20  # of a scale in steps of its grid: that many low bits are uniform
 _MANTISSA = 52
@@ -36,6 +42,32 @@ def charged_gaussian(event: Event, sensitivity: float) -> GaussianMechanism:
     if not isinstance(event, GaussianEvent):
         raise TypeError(f"{event} is no Gaussian")
     return GaussianMechanism.of_event(event, sensitivity)
+
+
+def share_problems(
+    charges: Iterable["StatedCharge"], needed: Mapping[str, float], cost: Callable[[Event], float] = squared_mu
+) -> Iterator[str]:
+    """Return problems of what the steps of a composition were charged against their shares of its budget.
+
+    Args:
+        charges: Each of the step that its part names.
+        needed: What each step costs by the plan: mu^2.
+        cost: Of an event, in the same measure.
+
+    Raises:
+        TypeError: A charge of another kind of event.
+    """
+    spent: dict[str, float] = {}
+    for charge in charges:
+        assert charge.event is not None
+        assert charge.count is not None
+        part = charge.charge.part
+        spent[part] = spent.get(part, 0.0) + charge.count * cost(charge.event)
+    if spent.keys() != needed.keys():
+        yield "the steps that it was charged for are not those of its plan"
+    for step in spent.keys() & needed.keys():
+        if not math.isclose(spent[step], needed[step], rel_tol=_SHARES):
+            yield f"the step {step!r} was not charged its share of the budget"
 
 
 def scale_problems(name: str, stated: float, needed: float, close: float, least: bool = False) -> Iterator[str]:

@@ -57,10 +57,11 @@ def planned_targets(
         >>> domain = Domain([0.0] * 3, [1.0] * 3, 0.0, 1.0)
         >>> found = planned_targets(TableSchema.from_domain(domain), 4000, PrivacyBudget(1.0, 1e-5))
         >>> [target.task for target in found]
-        ['average_effect', 'subgroups', 'two_stage_rule', 'cate']
+        ['average_effect', 'subgroups', 'rule', 'cate']
     """
     from torchdpcate.estimators.average.automatic import AverageEffect
     from torchdpcate.estimators.cate.learner import RLearner
+    from torchdpcate.estimators.rules.effect_rule import EffectRule
     from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
     from torchdpcate.estimators.rules.two_stage import TwoStageRule
     from torchdpcate.estimators.subgroups.learner import SubgroupEffects
@@ -68,8 +69,12 @@ def planned_targets(
     known, (name, cuts) = schema.domain.known_propensity is not None, _partition(schema)
 
     def rule() -> PlannedNoise:
-        learner: PrivateEstimator = OutcomeWeightedLearner(schema, budget) if known else TwoStageRule(schema, budget)
+        learner: PrivateEstimator = EffectRule(schema, budget)
+        if budget.delta == 0:  # which no composition keeps
+            learner = OutcomeWeightedLearner(schema, budget) if known else TwoStageRule(schema, budget)
         return learner.expected_noise(n)
+
+    task = "rule" if budget.delta > 0 else "owl" if known else "two_stage_rule"
 
     def function() -> PlannedNoise:
         return RLearner(schema, budget).expected_noise(n, residual_scale=residual_scale)
@@ -81,7 +86,7 @@ def planned_targets(
             "subgroups",
             lambda: SubgroupEffects(schema, budget, subgroups=[cuts]).expected_noise(n),
         ),
-        _target("a treatment rule", "owl" if known else "two_stage_rule", rule),
+        _target("a treatment rule", task, rule),
         _function(_target("the effect as a function", "cate", function)),
     ]
 

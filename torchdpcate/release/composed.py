@@ -12,7 +12,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.features.standardisation import Standardisation
 from torchdpcate.features.weighted_basis import WeightedBasis
-from torchdpcate.release.composed_rule import ComposedRule, rule_of
+from torchdpcate.release.composed_rule import Choices, ComposedRule, rule_of
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers
 from torchdpcate.release.holds_if import ESTIMATED, HOLDS_IF, RANDOMISED
 from torchdpcate.release.parts import tensors_of
@@ -186,7 +186,7 @@ class ComposedRelease(EffectRelease):
             >>> effect.rule(budget=0.5, population=[[0.7], [0.8], [0.9], [1.0]]).decide([[0.8], [0.9]]).tolist()
             [0, 1]
         """
-        return rule_of(self, cost, threshold, budget, population)
+        return rule_of(self, Choices.of(self.schema, cost, threshold, budget, population))
 
     @property
     def target(self) -> str:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,11 +25,13 @@ class ComposedRule(DecisionRelease):
     .. math:: s(x) = g(x) - \text{cost} - \text{cutoff}, \quad d(x) = 1\{s(x) > 0\}
 
     Attributes:
-        effect: The release that the rule is made of; its privacy statement is the rule's.
+        effect: The release that the rule is made of.
         cost: Of a treatment, in outcome units.
         threshold: Least gain beyond the cost, in outcome units.
         budget: Largest share of a public population that is to be treated; None for no such limit.
         cutoff: Gain beyond the cost above which the rule treats: the threshold, or what the budget makes of it.
+        schema: Columns and public bounds, those of the effect.
+        privacy: The privacy statement of the effect, which holds for the rule as it stands.
     """
 
     kind = "composed_rule"
@@ -41,16 +43,8 @@ class ComposedRule(DecisionRelease):
     threshold: float
     budget: float | None
     cutoff: float
-
-    @property
-    def schema(self) -> TableSchema:  # type: ignore[override]
-        """Columns and public bounds."""
-        return self.effect.schema
-
-    @property
-    def privacy(self) -> PrivacyStatement:  # type: ignore[override]
-        """The privacy statement of the effect, which holds for the rule as it stands."""
-        return self.effect.privacy
+    schema: TableSchema
+    privacy: PrivacyStatement
 
     @property
     def constant(self) -> int | None:
@@ -94,32 +88,53 @@ class ComposedRule(DecisionRelease):
         if cutoff < threshold or (budget is None and cutoff != threshold):
             raise ValueError("cutoff: not that of a threshold and a budget")
         effect = ComposedRelease.build(tensors, facts, schema, privacy)
-        return cls(effect, cost, threshold, budget, cutoff)
+        return cls(effect, cost, threshold, budget, cutoff, schema, privacy)
 
 
-def rule_of(
-    effect: "ComposedRelease", cost: float, threshold: float, budget: float | None, population: Any
-) -> ComposedRule:
+class Choices(NamedTuple):
+    """Public choices of a rule, checked.
+
+    Attributes:
+        cost: Of a treatment, in outcome units.
+        threshold: Least gain beyond the cost.
+        budget: Largest share of the population to be treated; None for no limit.
+        population: Encoded covariates [m, q]; None without a budget.
+    """
+
+    cost: float
+    threshold: float
+    budget: float | None
+    population: Tensor | None
+
+    @classmethod
+    def of(cls, schema: TableSchema, cost: float, threshold: float, budget: float | None, population: Any) -> "Choices":
+        """Return the choices for a schema; errors are those of ``ComposedRelease.rule``."""
+        cost, threshold = _number("cost", cost), _number("threshold", threshold)
+        if budget is None:
+            if population is not None:
+                raise InputError("population: is what a budget of treatments refers to; give the share to treat")
+            return cls(cost, threshold, None, None)
+        budget = _share(budget)
+        if population is None:
+            raise InputError(
+                f"budget = {budget:g}: is a share of a public population; give population=, its covariates (never the "
+                "records of the fit)"
+            )
+        try:
+            x = schema.within(schema.matrix(population, "query"), "query")
+        except InputError as error:
+            raise InputError(f"population: {error}") from None
+        if not len(x):
+            raise InputError("population: has no rows; give the covariates of at least one person")
+        return cls(cost, threshold, budget, x)
+
+
+def rule_of(effect: "ComposedRelease", choices: Choices) -> ComposedRule:
     """Return the rule of an effect; see ``ComposedRelease.rule``."""
-    cost, threshold = _number("cost", cost), _number("threshold", threshold)
-    if budget is None:
-        if population is not None:
-            raise InputError("population: is what a budget of treatments refers to; give budget=, the share to treat")
-        return ComposedRule(effect, cost, threshold, None, threshold)
-    budget = _share(budget)
-    if population is None:
-        raise InputError(
-            f"budget = {budget:g}: is a share of a public population; give population=, its covariates (never the "
-            "records that the effect was fitted to)"
-        )
-    try:
-        x = effect.schema.within(effect.schema.matrix(population, "query"), "query")
-    except InputError as error:
-        raise InputError(f"population: {error}") from None
-    if not len(x):
-        raise InputError("population: has no rows; give the covariates of at least one person")
-    gain = effect.effect_tensor(x) - cost
-    return ComposedRule(effect, cost, threshold, budget, max(threshold, _cutoff(gain, budget)))
+    cost, cutoff = choices.cost, choices.threshold
+    if choices.budget is not None and choices.population is not None:
+        cutoff = max(cutoff, _cutoff(effect.effect_tensor(choices.population) - cost, choices.budget))
+    return ComposedRule(effect, cost, choices.threshold, choices.budget, cutoff, effect.schema, effect.privacy)
 
 
 def _cutoff(gain: Tensor, budget: float) -> float:

@@ -20,7 +20,6 @@ from torchdpcate.cli.tasks.effect_points import FigurePoints
 from torchdpcate.cli.words import choices, words
 from torchdpcate.composition.nuisances import ComposedNuisance, WideAndDeep
 from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.data.domain import to_number
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism, Mechanism
@@ -28,6 +27,7 @@ from torchdpcate.estimators.cate.mechanisms.composed import Composed
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
 from torchdpcate.evaluation.curves import CURVES_FILE, EffectCurves
 from torchdpcate.evaluation.figures import BAND, INTERVAL, EffectPanel, effect_panels, save_figure
+from torchdpcate.evaluation.root_error import pehe
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.composed import ComposedRelease
@@ -141,12 +141,6 @@ class Effects(TaskSpec):
         asked = None if isinstance(self.mechanism, FunctionMechanism | Composed) else self.study.queries
         return learner.expected_noise(n, self.mechanism, asked, self.residual_scale)
 
-    @property
-    def residual_scale(self) -> float | None:
-        """See ``TaskSpec``."""
-        given = self.config.plan.residual_scale
-        return None if given is None else to_number("plan.residual_scale", given)
-
     def size(self) -> int:
         """Return the numbers of queries, nuisances, the head and its feature map."""
         learner, queries = self.learner, self.study.queries
@@ -174,8 +168,6 @@ class Effects(TaskSpec):
 
     def results(self) -> dict[str, Any]:
         """Return the noise, and the errors at the queries where the truth is known, as of generated data."""
-        from torchdpcate.evaluation.metrics import pehe
-
         study, learner, release = self.study, self.learner, self.release
         scales = None if study.queries is None else noise_scales(release, study.queries)
         noise: dict[str, Any] = {"noise": None if scales is None else scales.mean().item()}

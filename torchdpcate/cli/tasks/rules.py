@@ -22,7 +22,7 @@ from torchdpcate.evaluation.figures import rule_figure, save_figure
 from torchdpcate.features.maps import Identity, Representation
 from torchdpcate.features.tangent import Tangent
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.release.rule import RuleRelease
+from torchdpcate.release.rule import DecisionRelease, RuleRelease
 
 if TYPE_CHECKING:
     from torchdpcate.estimators.rules.learner import RuleLearner
@@ -35,7 +35,7 @@ class Rules(TaskSpec):
 
     heading = "Rules side by side"
     note = "Value is estimated on the records, by a propensity that is known or was paid for; without one it is a dash."
-    settings = ("learner", "features", "weights", "outcome", "loss", "matching")
+    settings: ClassVar[tuple[str, ...]] = ("learner", "features", "weights", "outcome", "loss", "matching")
     measures = (
         Measure(
             key="accuracy",
@@ -63,7 +63,10 @@ class Rules(TaskSpec):
             },
         ),
     )
+    numbers = ("regret", "regret_constant")
     shown: ClassVar = {
+        "regret": "regret of the release",
+        "regret_constant": "regret of the best constant rule",
         "accuracy": "accuracy of the release",
         "accuracy_nonprivate": "accuracy non-private rule",
         "value": "value of the release",
@@ -74,7 +77,7 @@ class Rules(TaskSpec):
 
     study: Study
     learner: RuleLearner | PrivatelyTunedRule
-    release: RuleRelease
+    release: DecisionRelease
 
     def checked(self, config: DictConfig) -> DictConfig:
         """Refuse what no learner would ever see."""
@@ -109,8 +112,8 @@ class Rules(TaskSpec):
         return instantiate(self.config.features).setup(domain).dimension * (2 + domain.dimension)
 
     def results(self) -> dict[str, Any]:
-        """Return the shares of best decisions at the queries, and the values estimated on the records."""
-        return {**self._accuracies(), **self._values()}
+        """Return the shares of best decisions and the regret at the queries, and values estimated on the records."""
+        return {**self._accuracies(), **self._regrets(), **self._values()}
 
     def facts(self) -> dict[str, Any]:
         """Return the facts of the objective."""
@@ -136,7 +139,7 @@ class Rules(TaskSpec):
     def write(self, summary: Mapping[str, Any]) -> None:
         """Draw the coefficients of a rule that is linear in the covariates, and report the noise to the curator."""
         release = self.release
-        if isinstance(release.features, Identity):
+        if isinstance(release, RuleRelease) and isinstance(release.features, Identity):
             names = ["intercept", *release.features.domain.names]
             figure = rule_figure(names, np.asarray(release.theta), claim=release.privacy.claim)
             save_figure(figure, self.folder / "release" / "rule.png")
@@ -185,7 +188,23 @@ class Rules(TaskSpec):
         if study.effect is None or study.queries is None:
             return {}
         decisions = self._decisions(study.queries)
-        return {f"accuracy{name}": decision_accuracy(chosen, study.effect) for name, chosen in decisions.items()}
+        return {
+            f"accuracy{name}": decision_accuracy(chosen, self._gain(study.effect)) for name, chosen in decisions.items()
+        }
+
+    def _regrets(self) -> dict[str, float]:
+        """Return what the release and the best constant rule lose of the mean gain; nothing where truth is unknown."""
+        study = self.study
+        if study.effect is None or study.queries is None:
+            return {}
+        gain = self._gain(study.effect)
+        best = gain.clamp_min(0).mean()
+        decided = (gain * self._decisions(study.queries)[""]).mean()
+        return {"regret": float(best - decided), "regret_constant": float(best - gain.mean().clamp_min(0))}
+
+    def _gain(self, effect: Tensor) -> Tensor:
+        """Return what a treatment gains where its effect is this, [m]."""
+        return effect
 
     def _values(self) -> dict[str, float | None]:
         """Return the values estimated on the records, by the propensity that is known or was paid for."""

@@ -6,6 +6,7 @@ __getattr__, __dir__, __all__ = exports(
     __name__,
     {
         "cross_validation": ("CrossValidatedRule",),
+        "effect_rule": ("EffectRule",),
         "learner": ("RuleLearner",),
         "matching": ("AllPairs", "CellPairs", "GaussianPairs", "MATCHINGS", "Matching"),
         "mechanisms": ("ObjectiveRule", "OutputRule", "RuleMechanism"),

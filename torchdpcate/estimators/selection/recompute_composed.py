@@ -4,10 +4,10 @@ import math
 from collections.abc import Iterator
 
 from torchdpcate.composition.records import LEAST_SCALE
-from torchdpcate.estimators.recompute import CLOSE, same
+from torchdpcate.estimators.recompute import CLOSE, same, share_problems
 from torchdpcate.estimators.selection.choice_plan import ChoicePlan
 from torchdpcate.privacy.charge import COMPOSED_SCORES
-from torchdpcate.privacy.events import BoundedRangeEvent, DPSGDEvent, Event, GaussianEvent, PureEvent
+from torchdpcate.privacy.events import BoundedRangeEvent, PureEvent
 from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS, ExponentialMechanism
 from torchdpcate.release.policy import PolicyRelease
@@ -15,7 +15,6 @@ from torchdpcate.release.policy import PolicyRelease
 FEWEST = 8
 """Records from which on a step of the scores' grid is 2^-48 of the largest score, above what float64 is off by."""
 
-_SPENT = 1e-6  # how well shares of mu^2 must agree, relatively: events are a little less than their share
 _RANGE = 1e-3  # likewise eta, which the accountant's rounding moves by 1e-4 at most
 
 
@@ -66,20 +65,10 @@ def composed_problems(release: PolicyRelease) -> Iterator[str]:
 def _charges(release: PolicyRelease, plan: ChoicePlan) -> Iterator[str]:
     """Problems of what each step was charged against its share, and of what the choice was."""
     (block,) = release.privacy.blocks
-    spent: dict[str, float] = {}
-    for charge in block.charges:
-        own = charge.charge
-        if (own.purpose, own.mechanism) != (COMPOSED_SCORES.purpose, COMPOSED_SCORES.mechanism):
-            continue
-        assert charge.event is not None
-        assert charge.count is not None
-        spent[own.part] = spent.get(own.part, 0.0) + charge.count * _squared_mu(charge.event)
-    needed = {step: shares.of(step) for shares in (plan.composed.shares, plan.shares) for step in shares.shares}
-    if spent.keys() != needed.keys():
-        yield "the steps that it was charged for are not those of its plan"
-    for step in spent.keys() & needed.keys():
-        if not math.isclose(spent[step], needed[step] ** 2, rel_tol=_SPENT):
-            yield f"the step {step!r} was not charged its share of the budget"
+    kind_of_steps = (COMPOSED_SCORES.purpose, COMPOSED_SCORES.mechanism)
+    steps = [c for c in block.charges if (c.charge.purpose, c.charge.mechanism) == kind_of_steps]
+    needed = {step: shares.due(step) for shares in (plan.composed.shares, plan.shares) for step in shares.shares}
+    yield from share_problems(steps, needed)
     bounded = issubclass(SELECTIONS[release.privacy.mechanism], ExponentialMechanism)
     kind = BoundedRangeEvent if bounded else PureEvent
     choices = [c.event for c in block.charges if c.is_release(release.privacy.mechanism)]
@@ -87,11 +76,3 @@ def _charges(release: PolicyRelease, plan: ChoicePlan) -> Iterator[str]:
         yield "it was not charged for one choice"
     elif not math.isclose(choices[0].epsilon, plan.range(kind), rel_tol=_RANGE):
         yield "its choice was not charged what its plan leaves for it"
-
-
-def _squared_mu(event: Event) -> float:
-    if isinstance(event, DPSGDEvent) and event.sampling_rate == 1:
-        return (2 / event.noise_multiplier) ** 2
-    if not isinstance(event, GaussianEvent):
-        raise TypeError(f"{event} is no Gaussian")
-    return 1 / event.noise_multiplier**2

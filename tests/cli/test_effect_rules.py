@@ -1,0 +1,87 @@
+"""``task=rule``: what a run writes, its plan, and one line for each mistake."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.cli.test_cli import one_line
+from torchdpcate.audit.leak.scan import scan
+from torchdpcate.cli.main import main
+from torchdpcate.release.composed_rule import ComposedRule
+from torchdpcate.release.file import load_release
+
+SMALL = ["task=rule", "data.n=1200", "queries.count=60"]
+
+
+def summary(folder) -> dict:
+    return json.loads((Path(folder) / "summary.json").read_text())
+
+
+@pytest.mark.parametrize(("epsilon", "rung"), [(1, "linear"), (0.05, "constant")])
+def test_a_run_releases_the_rule_that_its_plan_asks_for(epsilon, rung, finished, tmp_path, capsys):
+    folder = finished(*SMALL, f"privacy.epsilon={epsilon}")
+    found = summary(folder)
+    assert (found["release"], found["learner"], found["rung"]) == ("composed_rule", "EffectRule", rung)
+    assert found["level"] == "certified"
+    assert found["epsilon"] == pytest.approx(epsilon, rel=1e-6)
+    assert {"accuracy", "value", "regret", "regret_constant", "planned_noise", "nuisance"} <= found.keys()
+    assert found["regret"] >= 0
+    assert (folder / "release" / "rule.png").exists() is (rung == "linear")
+    path = folder / "release" / "release.safetensors"
+    assert main(["verify", str(path)]) == 0
+    assert isinstance(load_release(path), ComposedRule)
+    report = scan(folder)
+    assert report.leaks == ()
+    assert report.notes == ()
+    points = tmp_path / "x.csv"
+    pd.DataFrame(load_release(path).domain.grid(8).numpy(), columns=[f"x{j}" for j in range(4)]).to_csv(points)
+    assert main(["predict", str(path), str(points), "-o", str(tmp_path / "out.csv")]) == 0
+    decisions = pd.read_csv(tmp_path / "out.csv")["decision"]
+    assert set(decisions) <= {0, 1}
+    assert decisions.nunique() == 1 or rung != "constant"
+    assert main(["report", str(folder)]) == 0
+    capsys.readouterr()
+
+
+def test_costs_and_budgets_of_treatments_are_choices_of_a_run(tmp_path):
+    population = tmp_path / "public.csv"
+    pd.DataFrame([[0.1 * i, 0.5, 0.5, 0.5] for i in range(10)], columns=[f"x{j}" for j in range(4)]).to_csv(population)
+    chosen = ["rule.cost=0.5", "rule.share=0.3", f"rule.population={population}", f"run_dir={tmp_path / 'r'}"]
+    assert main(["train", *SMALL, "privacy.epsilon=4", *chosen]) == 0
+    rule = load_release(tmp_path / "r" / "release" / "release.safetensors")
+    assert (rule.cost, rule.budget) == (0.5, 0.3)
+    assert rule.decide(pd.read_csv(population)).sum() <= 3
+
+
+MISTAKES = {
+    "share": (["rule.share=1.5", "rule.population=public.csv"], "budget = 1.5"),
+    "no population": (["rule.share=0.5"], "give population="),
+    "outside": (["rule.share=0.5", "rule.population=public.csv"], "query 'x0'"),
+    "pure": (["privacy.delta=0"], "delta = 0"),
+    "nuisances": (["nuisance=convex"], "takes auto, additive, wide_and_deep or mlp"),
+    "weights": (["weights=ipw"], "weights: not used by task=rule"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_one_line_and_cost_nothing(mistake, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    columns, row = [f"x{j}" for j in range(4)], [[3.0 if mistake == "outside" else 0.5] * 4]
+    pd.DataFrame(row, columns=columns).to_csv("public.csv")
+    words, message = MISTAKES[mistake]
+    assert main(["train", *SMALL, *words, "run_dir=r"]) == 2
+    assert message in one_line(capsys)
+    assert not Path("r").exists()
+
+
+def test_the_plan_says_regret_and_from_which_n_a_rule_beats_a_constant_one(tmp_path, capsys):
+    assert main(["plan", *SMALL, f"run_dir={tmp_path / 'p'}"]) == 0
+    plan = json.loads((tmp_path / "p" / "plan.json").read_text())
+    assert 0 < plan["expected_noise"] < plan["outcome_range"]
+    assert "loses of the mean outcome" in plan["of"]
+    assert any("records are enough to lose less" in remark for remark in plan["remarks"])
+    assert [target["task"] for target in plan["targets"]][2] == "rule"
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "the plan asks for: a linear rule" in shown

@@ -1,0 +1,119 @@
+"""Plans whose effect is asked for its sign: what they ask for, what they spend, and the regret to expect."""
+
+import math
+
+import pytest
+import torch
+
+from torchdpcate.composition.constants import PlanConstants, RuleConstants
+from torchdpcate.composition.plan import RULE, ComposedPlan
+from torchdpcate.composition.planned_regret import planned_regret
+from torchdpcate.composition.regressions import effect_coefficients
+from torchdpcate.composition.water_filling import expected_error, water_filling
+from torchdpcate.data.domain import Domain
+from torchdpcate.errors import InputError
+from torchdpcate.privacy.budget import PrivacyBudget
+
+ONE, CONSTANTS = PrivacyBudget(1.0, 1e-5), RuleConstants()
+
+
+def plan(n: int, budget: PrivacyBudget = ONE, covariates: int = 6, **settings) -> ComposedPlan:
+    return ComposedPlan(n, budget, covariates, **{"constants": CONSTANTS, **settings})
+
+
+@pytest.mark.parametrize("noise", [0.001, 0.02, 0.3])
+def test_water_filling_with_a_prior_of_the_constant_has_the_least_error(noise):
+    prior, constant = torch.tensor([0.5, 0.2, 0.02], dtype=torch.float64), 0.6
+    everything = torch.cat([torch.tensor([constant], dtype=torch.float64), prior])
+
+    def error(energies: torch.Tensor) -> float:
+        return float((everything * noise / (everything * energies + noise)).sum())
+
+    first, rest = water_filling(prior, noise, constant)
+    energies = torch.cat([torch.tensor([first], dtype=torch.float64), rest])
+    assert float(energies.sum()) == pytest.approx(1.0)
+    assert error(energies) == pytest.approx(sum(expected_error(prior, noise, constant)))
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(200):
+        other = torch.rand(4, generator=generator, dtype=torch.float64).log()
+        assert error(0.9 * energies + 0.1 * other / other.sum()) >= error(energies) - 1e-12
+
+
+def test_without_a_prior_of_the_constant_nothing_has_changed():
+    prior = torch.tensor([1.0, 0.1], dtype=torch.float64)
+    for noise in (0.01, 0.2, 5.0):
+        own, rest = water_filling(prior, noise)
+        far, far_rest = water_filling(prior, noise, 1e12)
+        assert own == pytest.approx(far)
+        torch.testing.assert_close(rest, far_rest)
+
+
+def test_a_rule_is_constant_then_linear_then_richer():
+    sizes = (50, 200, 1_000, 4_000, 20_000, 100_000)
+    rungs = [plan(n).rung for n in sizes]
+    order = [("constant", "linear", "additive").index(rung) for rung in rungs]
+    assert order == sorted(order)
+    assert {rungs[0], rungs[2], rungs[-1]} == {"constant", "linear", "additive"}
+
+
+def test_a_rule_s_plan_divides_all_of_the_budget_and_pays_for_no_known_propensity():
+    for known in (False, True):
+        shares = plan(2_000, known_propensity=known).shares
+        assert math.fsum(shares.shares.values()) == pytest.approx(1.0, abs=1e-12)
+        assert ("propensity" in shares.shares) is not known
+    assert plan(2_000, known_propensity=True).shares.of("effect") > plan(2_000).shares.of("effect")
+
+
+def test_its_facts_say_what_it_is_for():
+    domain = Domain([0.0] * 20, [1.0] * 20, 0.0, 5.0, overlap=0.1)
+    asked = ComposedPlan.of(3_000, ONE, domain, constants=RuleConstants(linear_below=50.0))
+    facts = asked.facts()
+    assert facts["target"] == asked.target == RULE
+    assert ComposedPlan.from_facts(facts, 3_000, domain) == asked
+    assert "target" not in ComposedPlan.of(3_000, ONE, domain).facts()
+    with pytest.raises(InputError, match="constants"):
+        PlanConstants.from_text(facts["constants"])
+
+
+def test_small_rules_are_not_shrunk_and_large_ones_part_by_part():
+    generator = torch.Generator().manual_seed(1)
+    for n, shrinks in ((1_000, False), (50_000, True)):
+        asked = plan(n)
+        regression = asked.effect()
+        p = regression.basis.dimension
+        t = 0.01 * torch.randn(p, generator=generator, dtype=torch.float64)
+        found = effect_coefficients(asked, regression, t, torch.ones(p, dtype=torch.float64), 1.0)
+        assert asked.shrinks is shrinks
+        assert found[0] == t[0]
+        assert torch.equal(found[1:], t[1:]) is not shrinks
+        assert bool((found.abs() <= t.abs()).all())
+
+
+def test_the_planned_regret_is_that_of_its_prior():
+    """Against draws of effects by the prior and of scores with the planned noise; false alarm < 1e-6."""
+    asked = plan(1_500)
+    regression, runs = asked.effect(), 200_000
+    generator = torch.Generator().manual_seed(2)
+    prior = torch.cat([torch.tensor([CONSTANTS.constant_variance], dtype=torch.float64), regression.prior])
+    rest = CONSTANTS.head_variance - float(regression.prior.sum())
+    noise = 1.3**2 * regression.noise / regression.basis.energies
+
+    def normal(size: int) -> torch.Tensor:
+        return torch.randn(runs, size, generator=generator, dtype=torch.float64)
+
+    known = normal(len(prior)) * prior.sqrt()
+    effect = known.sum(1) + math.sqrt(rest) * normal(1)[:, 0]
+    score = (known + normal(len(prior)) * noise.sqrt()).sum(1)
+    lost = effect.clamp_min(0) - effect * (score > 0)
+    planned = planned_regret(asked)
+    assert abs(float(lost.mean()) - planned.rule) < 5.5 * float(lost.std()) / math.sqrt(runs)
+    alone = effect.clamp_min(0) - effect * (known[:, 0] > 0)
+    assert abs(float(alone.mean()) - planned.constant) < 5.5 * float(alone.std()) / math.sqrt(runs)
+
+
+def test_the_planned_regret_falls_with_records_and_budget():
+    for values in (
+        [planned_regret(plan(n)).rule for n in (100, 300, 1_000, 3_000, 10_000, 100_000)],
+        [planned_regret(plan(2_000, PrivacyBudget(e, 1e-5))).rule for e in (0.1, 0.5, 1.0, 4.0, 16.0)],
+    ):
+        assert values == sorted(values, reverse=True)

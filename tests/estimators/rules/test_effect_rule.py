@@ -1,0 +1,120 @@
+"""The rule by a composed effect: what it releases, what it costs, and what it refuses before anything is spent."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+
+from torchdpcate import load_release
+from torchdpcate.composition.settings import AdaptiveSecondStage
+from torchdpcate.data.domain import Domain
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.rules.effect_rule import EffectRule
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.release.composed_rule import ComposedRule
+from torchdpcate.second_stage.recipes import LinearSecondStage
+from torchdpcate.verify.file import verify_release
+
+BUDGET = PrivacyBudget(4.0, 1e-5)
+OBSERVED = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25)
+TRIAL = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25, propensity=0.5)
+
+
+def records(n: int = 1_500) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(5)
+    x = torch.rand(n, 2, generator=generator, dtype=torch.float64)
+    a = (torch.rand(n, generator=generator) < 0.5).double()
+    y = (2 * a - 1) * (x[:, 0] - 0.5) + 0.2 * (torch.rand(n, generator=generator, dtype=torch.float64) - 0.5)
+    return x, a, y.clamp(-1, 1)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> EffectRule:
+    return EffectRule(TRIAL, BUDGET, noise=NoiseSource.fixed(1)).fit(*records())
+
+
+def test_it_learns_whom_to_treat_and_verifies(tmp_path):
+    rule = EffectRule(OBSERVED, BUDGET).fit(*records()).release()
+    x = records()[0]
+    assert isinstance(rule, ComposedRule)
+    # the effect is 2 x0 - 1 at noise of about a tenth: fewer than four fifths agreeing has a chance below 1e-6
+    assert (rule.decide(x) == (x[:, 0] > 0.5).numpy()).mean() > 0.8
+    assert rule.privacy.level == "certified"
+    assert (rule.privacy.public["learner"], rule.privacy.public["target"]) == ("EffectRule", "rule")
+    path = rule.save(tmp_path / "rule.safetensors")
+    verify_release(path)
+    assert np.array_equal(load_release(path).decide(x), rule.decide(x))
+    effect = rule.effect.save(tmp_path / "effect.safetensors")
+    verify_release(effect)
+
+
+def test_one_fit_pays_for_rules_effect_and_average(fitted):
+    spent = len(fitted.ledger_.entries)
+    rule, effect = fitted.release(), fitted.release_function()
+    x = records()[0].numpy()
+    np.testing.assert_array_equal(rule.decide(x), effect.effect(x) > 0)
+    np.testing.assert_array_equal(effect.rule(cost=0.2).decide(x), effect.effect(x) > 0.2)
+    assert effect.rule(budget=0.1, population=x).decide(x).mean() <= 0.1
+    assert abs(effect.average_effect) <= 2.0
+    assert len(fitted.ledger_.entries) == spent
+
+
+def test_a_known_propensity_costs_nothing(fitted):
+    parts = {entry.charge.part for entry in fitted.ledger_.entries}
+    assert "propensity" not in parts
+    assert not any(part.startswith("interval") for part in parts)
+    squared = math.fsum(entry.count / entry.event.noise_multiplier**2 for entry in fitted.ledger_.entries)
+    assert squared == pytest.approx(fitted.plan_.mu**2, rel=1e-6)
+
+
+def test_small_rules_are_the_estimates_and_constant_ones_say_so():
+    x, a, y = records(400)
+    linear = EffectRule(TRIAL, PrivacyBudget(1.0, 1e-5), noise=NoiseSource.fixed(2)).fit(x, a, y).release_function()
+    assert linear.rung == "linear"
+    assert torch.equal(linear.theta, linear.estimates)
+    constant = EffectRule(TRIAL, PrivacyBudget(0.05, 1e-5), noise=NoiseSource.fixed(3)).fit(x, a, y).release()
+    assert constant.constant in (0, 1)
+    assert len(set(constant.decide(x).tolist())) == 1
+    remarks = EffectRule(TRIAL, PrivacyBudget(0.05, 1e-5)).expected_noise(400).remarks
+    assert "a constant rule: nothing about covariates can be learnt" in remarks[0]
+
+
+def test_the_plan_is_in_outcome_units_and_names_the_least_n():
+    narrow = EffectRule(TRIAL, BUDGET).expected_noise(1_000)
+    wide = Domain([0.0, 0.0], [1.0, 1.0], -10.0, 10.0, overlap=0.25, propensity=0.5)
+    assert EffectRule(wide, BUDGET).expected_noise(1_000).value == pytest.approx(10 * narrow.value)
+    assert narrow.value < EffectRule(TRIAL, BUDGET).expected_noise(500).value
+    assert "records are enough to lose less" in narrow.remarks[1]
+    assert narrow.feasible
+
+
+CHOICES = {
+    "cost": ({"cost": math.inf}, "cost = inf"),
+    "share": ({"share": 1.5, "population": [[0.1, 0.1]]}, "budget = 1.5"),
+    "no population": ({"share": 0.5}, "give population="),
+    "outside": ({"share": 0.5, "population": [[0.1, 7.0]]}, "population: query 'x1'"),
+    "second stage": ({"second_stage": LinearSecondStage()}, "one composition; give an AdaptiveSecondStage"),
+    "intervals": ({"domain": OBSERVED, "second_stage": AdaptiveSecondStage(intervals=True)}, "intervals = true"),
+    "pure": ({"budget": PrivacyBudget(1.0, 0.0)}, "delta = 0"),
+}
+
+
+@pytest.mark.parametrize("mistake", CHOICES)
+def test_mistakes_are_refused_before_anything_is_spent(mistake, tmp_path):
+    settings, words = CHOICES[mistake]
+    ledger = tmp_path / "ledger.json"
+    learner = EffectRule(**{"domain": TRIAL, "budget": BUDGET, "ledger_path": ledger, **settings})
+    with pytest.raises(InputError, match=words):
+        learner.fit(*records(200))
+    assert not ledger.exists()
+    with pytest.raises(InputError, match=words):
+        learner.check(200)
+
+
+def test_it_clones_as_estimators_of_scikit_learn_do():
+    learner = clone(EffectRule(TRIAL, BUDGET, cost=0.3, share=0.2, population=[[0.5, 0.5]]))
+    assert (learner.cost, learner.share, learner.population) == (0.3, 0.2, [[0.5, 0.5]])
+    assert "split" not in learner.get_params()

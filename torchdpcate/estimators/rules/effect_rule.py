@@ -1,0 +1,172 @@
+"""A treatment rule by the sign of a composed effect: the one of least planned regret at this n and budget."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from torchdpcate.composition.constants import RuleConstants
+from torchdpcate.composition.planned_regret import planned_regret
+from torchdpcate.composition.settings import AdaptiveSecondStage, known_propensities
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.cate.learner import RLearner
+from torchdpcate.estimators.cate.mechanisms.base import Mechanism
+from torchdpcate.estimators.cate.mechanisms.composed import Composed
+from torchdpcate.estimators.cate.planned import stated_scale
+from torchdpcate.estimators.planned_noise import PlannedNoise, least_records, shown
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.release.composed_rule import Choices, ComposedRule, rule_of
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+
+
+class EffectRule(RLearner):
+    r"""A rule d(x) = 1{g(x) > cost} by the sign of a composed effect g, which a plan for rules asks for.
+
+    Everything is one composition on all records, as of ``RLearner``; constants of the plan are those of rules
+    (``RuleConstants``). The plan picks the rule of least regret: a constant one where nothing about covariates can be
+    learnt, a linear one, and richer ones as n and the budget grow. A propensity that the domain knows costs nothing.
+    Costs, thresholds and budgets of treatments are free choices afterwards, as is the effect (``release_function``).
+
+    Guarantee:
+        Certified, by ``fit``, which spends all of the budget; releases are post-processing
+        (docs/guarantees/composed_effect.md). Source: theory note ``composed_rules_and_selection``, section 1.
+
+    Args:
+        domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns in releases.
+        budget: Privacy budget, delta > 0. None fits without privacy; such a learner releases nothing.
+        cost: Of a treatment, in outcome units; see ``ComposedRelease.rule``, also for the next three.
+        threshold: Least gain beyond the cost.
+        share: Largest share of the population that is to be treated; None for no limit.
+        population: Public covariates that the share refers to.
+        second_stage: Settings of the composition; None takes ``AdaptiveSecondStage`` with ``RuleConstants``.
+        seed: Public seed of initial weights.
+        trainer: Makes a Lightning Trainer from keyword arguments.
+        noise: Privacy noise; None takes the operating system's entropy.
+        ledger_path: File of the ledger, which must not exist; None keeps the ledger in memory.
+
+    Example:
+        >>> from torchdpcate import OWL
+        >>> study = OWL(n=2000).load()
+        >>> rule = EffectRule(study.schema, PrivacyBudget(4.0, 1e-5))
+        >>> release = rule.fit(study.records.x, study.records.a, study.records.y).release()
+        >>> release.effect.rung, release.privacy.level, sorted(set(release.decide(study.queries).tolist()))
+        ('additive', 'certified', [0, 1])
+    """
+
+    def __init__(
+        self,
+        domain: Domain | TableSchema,
+        budget: PrivacyBudget | None,
+        *,
+        cost: float = 0.0,
+        threshold: float = 0.0,
+        share: float | None = None,
+        population: Any = None,
+        second_stage: AdaptiveSecondStage | None = None,
+        seed: int = 0,
+        trainer: "Callable[..., Trainer] | None" = None,
+        noise: NoiseSource | None = None,
+        ledger_path: str | Path | None = None,
+    ) -> None:
+        super().__init__(
+            domain,
+            budget,
+            second_stage=second_stage,
+            seed=seed,
+            trainer=trainer,
+            noise=noise,
+            ledger_path=ledger_path,
+        )
+        self.cost = cost
+        self.threshold = threshold
+        self.share = share
+        self.population = population
+
+    @property
+    def _adaptive(self) -> AdaptiveSecondStage:
+        if self.second_stage is None:
+            return AdaptiveSecondStage(constants=RuleConstants(), intervals=False)
+        if not isinstance(self.second_stage, AdaptiveSecondStage):
+            raise InputError("second_stage: a rule by an effect is one composition; give an AdaptiveSecondStage")
+        return self.second_stage
+
+    def check(self, n: int, mechanism: "str | Mechanism | None" = None) -> None:
+        """Refuse, before anything is spent, a rule that could not be released; see ``CATELearner.check``."""
+        self._choices(TableSchema.of(self.domain).two_arms())
+        super().check(n, mechanism or Composed.name)
+
+    def _prepare(self, records: CausalData) -> None:
+        self._choices(self.schema_)
+        super()._prepare(records)
+
+    def _choices(self, schema: TableSchema) -> Choices:
+        return Choices.of(schema, self.cost, self.threshold, self.share, self.population)
+
+    def release(self) -> ComposedRule:  # type: ignore[override]
+        """Return the rule that the fit has paid for; another cost or budget of treatments is free by its ``effect``.
+
+        Raises:
+            InputError: Not fitted, fitted without privacy, or choices that ``ComposedRelease.rule`` refuses.
+        """
+        return rule_of(self._composed_release(None, None), self._choices(self.schema_))
+
+    def expected_noise(
+        self,
+        n: int,
+        mechanism: "str | Mechanism | None" = None,
+        queries: Tensor | None = None,
+        residual_scale: float | None = None,
+    ) -> PlannedNoise:
+        """See ``PrivateEstimator``: the expected regret, what the rule loses of the mean outcome against the best one.
+
+        Args:
+            n: Number of records.
+            mechanism: The composition's, or None.
+            queries: Not looked at.
+            residual_scale: As of ``CATELearner.expected_noise``.
+        """
+        budget, domain = self._planned(n), TableSchema.of(self.domain).two_arms().domain
+        self._composed_by(mechanism)
+        plan = self._adaptive.plan(n, budget, domain)
+        unit = stated_scale(residual_scale, plan, domain) or plan.residual_scale * domain.outcome_range
+        here = planned_regret(plan)
+
+        def regret(records: int) -> float:
+            return planned_regret(self._adaptive.plan(records, budget, domain)).rule
+
+        least = least_records(regret, here.constant, n)
+        beats = "no n is enough" if least is None else f"{least:,} records are enough"
+        asked = {
+            "constant": "a constant rule: nothing about covariates can be learnt at this n and budget",
+            "linear": "a linear rule",
+            "additive": "a rule with squares, products and waves",
+        }
+        return PlannedNoise(
+            unit * here.rule,
+            "the rule: what it loses of the mean outcome against the best one",
+            domain.outcome_range,
+            n,
+            budget,
+            {"rule": unit * here.rule},
+            assumes=(
+                f"residuals of the outcome are clipped at {shown(unit)}, and effects vary about zero as the plan's "
+                "prior expects",
+            ),
+            left_out=("sampling, and the noise in the outcome regression and the propensity",),
+            remarks=(
+                f"the plan asks for: {asked[plan.rung]}, of {plan.kept} of {domain.dimension} covariates",
+                f"the best constant rule, if it were known, would lose {shown(unit * here.constant)}; {beats} to lose "
+                "less",
+            ),
+        )
+
+    def propensity_of(self, records: CausalData) -> Tensor | None:
+        """Return P(A = 1) of records [n] where the domain knows it; else None."""
+        return known_propensities(records, self.schema_.domain)

@@ -1,0 +1,55 @@
+"""Worst neighbours of a rule by a composed effect, for audits."""
+
+import torch
+from torch import Tensor
+
+from torchdpcate.composition.linear_fit import FitPlan, HuberFit
+from torchdpcate.composition.noisy_newton import NoisyNewton
+from torchdpcate.composition.regressions import effect_fit
+from torchdpcate.composition.shares import Shares, total_mu
+from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.estimators.rules.effect_rule import EffectRule
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.guarantee import Guarantee, Level
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
+from torchdpcate.privacy.worst_case import Game, worst_case
+
+_STEP, _STEPS, _WARM = "effect", 10, 2
+_FAR = 1e6  # of residuals, in clips: no step leads so far that one of them is not clipped
+_COIN = 0.3  # P(A = 1): the treated arm's a - pi is the larger one, .7
+
+
+def pair(world: int) -> HuberFit:
+    """Return the effect's regression on three records of a trial: two in balance, and the one that differs.
+
+    It is treated, hence as far from its propensity as any record, with a residual far above its prediction in one
+    world, and far below in the other; its gradient is S in either direction.
+
+    Example:
+        >>> one = torch.zeros(1, dtype=torch.float64)
+        >>> round((pair(1).gradient(one) - pair(0).gradient(one)).item(), 9)
+        2.0
+    """
+    one = torch.ones(3, dtype=torch.float64)
+    residual = _FAR * torch.tensor([1.0, -1.0, 1.0 - 2 * world], dtype=torch.float64)
+    return effect_fit(one[:, None], residual, (1 - _COIN) * one, _COIN * one, 1.0)
+
+
+@worst_case(
+    "effect_rule",
+    EffectRule,
+    pair="a treated record of a trial of few treated, its residual far above its prediction, or far below it",
+)
+def _game(budget: PrivacyBudget) -> Game:
+    shares, one = Shares(total_mu(budget), {_STEP: 1.0}), torch.ones(1, dtype=torch.float64)
+    plan = FitPlan(_STEP, 3 * one, 0 * one, _STEPS, _WARM, _WARM / _STEPS, 0.25)
+
+    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
+        steps = NoisySteps(FitSession(noise), shares)
+        return torch.stack([NoisyNewton().solve(pair(world), plan, steps) for _ in range(runs)])
+
+    def evidence(theta: Tensor) -> Tensor:
+        return -theta[:, 0]
+
+    return Game(draw, shares.event(_STEP), Guarantee(Level.CERTIFIED, budget), evidence, most_runs=20_000)
