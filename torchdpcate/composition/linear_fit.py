@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchdpcate.composition.shares import StepEvent
 from torchdpcate.composition.steps import NoisySteps
-from torchdpcate.privacy.events import GaussianEvent
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +162,7 @@ class FitPlan:
         """P, the planned curvature with the ridge, [p, p]."""
         return (self.scaling.diag() if self.curvature is None else self.curvature) + self.ridge.diag()
 
-    def pay(self, steps: NoisySteps) -> list[tuple[GaussianEvent, int]]:
+    def pay(self, steps: NoisySteps) -> list[tuple[StepEvent, int]]:
         """Charge all steps, and return the event of a warm one and of a later one, each with how many there are."""
         late = self.steps - self.warm
         if not self.warm:

@@ -18,6 +18,7 @@ from torchdpcate.composition.summaries import private_curvatures
 
 AnyRegression = Regression | ArmRegression
 _TYPICAL = 0.95  # of a feature's mean square times 1/|psi|, in energies
+_MOST_LOGISTIC = 0.25  # curvature
 _OUTCOME_PRIOR, _EFFECT_PRIOR = 2.0, 4.0  # variances over planned ones: weak ridges
 _CLIPPED, _LOGISTIC = 0.5, 0.2  # variance of a record's pull, in squared bounds
 _INTERVAL_RIDGE = 0.1  # of the effect's ridge: intervals undo it to first order alone
@@ -149,7 +150,7 @@ class Regressions:
     def outcome_plan(self, regression: AnyRegression, curvatures: Tensor, scale: float) -> FitPlan:
         """Return how the outcome regression is asked for, of released curvatures [1 + p, 1 + p] and scale."""
         plan, d = self.plan, curvatures.diagonal()
-        noise, curvature = self.steps.scale("outcome", 2 * scale), plan.inside * plan.n
+        noise, curvature = plan.gradient_noise("outcome", scale, len(d)), plan.inside * plan.n
         prior = weak_prior(regression, "outcome", scale)
         ridge = (noise**2 + _CLIPPED * plan.n * d * scale**2) / (curvature * d * prior)
         return self._asked("outcome", curvature * curvatures, ridge)
@@ -159,11 +160,11 @@ class Regressions:
     ) -> tuple[FitPlan, Callable[[Tensor], Tensor]]:
         """Return how a logistic regression is asked for, of curvatures [1 + p, 1 + p], and how it is shrunk."""
         plan = self.plan
-        noise, curvature = self.steps.scale(step, 2.0), (_LOGISTIC + 0.01) * plan.n * curvatures
+        noise, curvature = plan.gradient_noise(step, 1.0, len(curvatures)), (_LOGISTIC + 0.01) * plan.n * curvatures
         sampling = _LOGISTIC * plan.n * curvatures
         prior = weak_prior(regression, "logit", 1.0)
         ridge = (noise**2 + sampling.diagonal()) / (curvature.diagonal() * prior)
-        asked = self._asked(step, curvature, ridge)
+        asked = self._asked(step, curvature, ridge, _MOST_LOGISTIC)
         variances = _variances(curvature, noise**2, sampling)
 
         def shrink(theta: Tensor) -> Tensor:
@@ -195,8 +196,9 @@ class Regressions:
         """Return released mean curvatures of a nuisance's features psi [n, 1 + p], [1 + p, 1 + p]."""
         return private_curvatures(psi, weight, planned_curvatures(regression), 1.0, f"{step} curvatures", self.steps)
 
-    def _asked(self, step: str, curvature: Tensor, ridge: Tensor) -> FitPlan:
+    def _asked(self, step: str, curvature: Tensor, ridge: Tensor, most: float = 1.0) -> FitPlan:
         plan, constants = self.plan, self.plan.constants
+        ridge = ridge.clamp_min(plan.least_ridge(step, most))
         steps = plan.steps, plan.warm, constants.warm, constants.step_size
         return FitPlan(step, curvature.diagonal(), ridge, *steps, curvature)
 
@@ -253,7 +255,7 @@ def effect_variances(plan: ComposedPlan, curvatures: Tensor, scale: float) -> Te
         scale: S, released.
     """
     noise, curvature, sampling = _effect_noise(plan, curvatures, scale)
-    return _variances(curvature, WANDERING * noise**2, sampling)
+    return _variances(curvature, plan.wandering * noise**2, sampling)
 
 
 def without_ridge(theta: Tensor, asked: FitPlan) -> Tensor:
@@ -275,7 +277,7 @@ def _covariance(curvature: Tensor, noise: float, sampling: Tensor) -> Tensor:
 
 def _effect_noise(plan: ComposedPlan, curvatures: Tensor, scale: float) -> tuple[float, Tensor, Tensor]:
     """Return the noise of the effect's gradient as one event, its curvatures and the variances of its sampling."""
-    noise = 2 * scale / plan.shares.of("effect")  # none without privacy, where mu is infinite
+    noise = plan.gradient_noise("effect", scale, len(curvatures))
     return noise, plan.inside * plan.n * curvatures, plan.sampling * plan.n * curvatures * scale**2
 
 
