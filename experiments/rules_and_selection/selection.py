@@ -17,11 +17,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from experiments.rules_and_selection.rule_cases import OBSERVED, rule_case
+from experiments.rules_and_selection.rule_cases import OBSERVED, TRIAL, rule_case
 from torchdpcate.candidates.constants import Constants
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.candidates.linear import LinearPolicies
@@ -37,14 +38,16 @@ HERE = Path(__file__).parent
 TABLE, PAGE = HERE / "selection.csv", HERE / "selection.md"
 LAWS, SIZES, EPSILONS, DELTA = ("A", "B", "D", "E", "2"), (1_000, 4_000, 20_000), (0.5, 1.0, 4.0), 1e-5
 RARE, RARE_SIZES = "rare region", (4_000, 20_000)
+TRIALS, TRIAL_EPSILON, TRIAL_SEEDS = tuple(f"{TRIAL} {law}" for law in LAWS), 1.0, 3
 POLICIES = 160
 COMPOSED, STABLE, PRIVATE, PLAIN = "composed (default)", "stability", "private_nuisances", "non-private argmax"
 FIXED, RARE_COMPOSED = "fixed, unclipped (default)", "composed, C_2"
-METHODS = {
+METHODS: dict[str, dict[str, Any]] = {
     COMPOSED: {},
     STABLE: {"nuisance_guarantee": "stability"},
     PRIVATE: {"nuisance": ConvexNuisanceConfig(), "nuisance_guarantee": "private_nuisances"},
 }
+IN_TRIALS: dict[str, dict[str, Any]] = {FIXED: {}, RARE_COMPOSED: {"nuisance_guarantee": "composed"}}
 NOTE = {  # of the theory note, with clip C_1
     1_000: (0.51, 0.27, 0.11),
     4_000: (0.06, 0.04, 0.04),
@@ -76,13 +79,16 @@ def rows(law: str, n: int, epsilon: float, seed: int) -> Iterator[dict[str, obje
     if law == RARE:
         yield from _rare(n, epsilon, seed)
         return
-    case = rule_case(law, OBSERVED, n, seed)
+    design, name = (TRIAL, law.removeprefix(f"{TRIAL} ")) if law in TRIALS else (OBSERVED, law)
+    case = rule_case(name, design, n, seed)
     policies = linear_library(case.schema)
     lost = regrets(policies, case.schema, case.queries, case.truth)
     settings = {"policies": policies, "seed": seed}
-    for method, own in METHODS.items():
+    for method, own in (IN_TRIALS if design == TRIAL else METHODS).items():
         selector = PolicySelector(case.schema, PrivacyBudget(epsilon, DELTA), **settings, **own)
         yield _row(law, n, epsilon, seed, method, selector, case.records, lost)
+    if design == TRIAL:
+        return
     plain = PolicySelector(case.schema, None, **settings)
     yield _row(law, n, epsilon, seed, PLAIN, plain, case.records, lost)
 
@@ -135,7 +141,7 @@ def page(found: list[dict[str, str]]) -> str:
         scaled = float(row["regret"]) / (1.0 if row["law"] == RARE else float(row["uniform"]))
         place = int(row["n"]), float(row["epsilon"])
         laws[(row["law"], row["method"], *place)].append(scaled)
-        kind = f"{RARE}: " if row["law"] == RARE else ""
+        kind = f"{RARE}: " if row["law"] == RARE else f"{TRIAL}: " if row["law"] in TRIALS else ""
         cells[(kind + row["method"], *place)].append(scaled)
     head = "| epsilon = .5 / 1 / 4, n = | " + " | ".join(f"{n:,}" for n in SIZES) + " |"
     lines = [head, "| --- " * (1 + len(SIZES)) + "|"]
@@ -147,7 +153,7 @@ def page(found: list[dict[str, str]]) -> str:
         error = stdev(values) / len(values) ** 0.5 if len(values) > 1 else float("nan")
         return f"{fmean(values):.2f} ± {error:.2f}"
 
-    for method in (m for m in methods if not m.startswith(RARE)):
+    for method in (m for m in methods if not m.startswith((RARE, TRIAL))):
         shown = [" / ".join(entry(cells[method, n, e]) for e in EPSILONS) for n in SIZES]
         lines.append(f"| {method} | " + " | ".join(shown) + " |")
     lines.append(
@@ -161,6 +167,11 @@ def page(found: list[dict[str, str]]) -> str:
             values = [(laws[law, COMPOSED, n, e], laws[law, PLAIN, n, e]) for e in EPSILONS]
             shown.append(" / ".join(f"{fmean(a):.2f} ({fmean(b):.2f})" if a and b else "-" for a, b in values))
         lines.append(f"| {law} | " + " | ".join(shown) + " |")
+    lines += ["", f"The same laws in a trial, whose propensity of 1/2 is known; epsilon = {TRIAL_EPSILON:g}:", ""]
+    lines += ["| n = | " + " | ".join(f"{n:,}" for n in SIZES) + " |", "| --- " * (1 + len(SIZES)) + "|"]
+    for method in (m for m in methods if m.startswith(TRIAL)):
+        shown = [entry(cells[method, n, TRIAL_EPSILON]) for n in SIZES]
+        lines.append(f"| {method.removeprefix(TRIAL + ': ')} | " + " | ".join(shown) + " |")
     lines += ["", "The rare region, propensities known; regret in outcome units:", ""]
     lines += ["| epsilon = .5 / 1 / 4, n = | " + " | ".join(f"{n:,}" for n in RARE_SIZES) + " |", "| --- | --- | --- |"]
     for method in (m for m in methods if m.startswith(RARE)):
@@ -181,6 +192,7 @@ def main() -> None:
     found = list(csv.DictReader(TABLE.open())) if TABLE.exists() else []
     done = {(row["law"], int(row["n"]), float(row["epsilon"]), int(row["seed"])) for row in found}
     cells = [(law, n, e, s) for s in range(seeds) for n in SIZES for e in EPSILONS for law in (*LAWS, RARE)]
+    cells += [(law, n, TRIAL_EPSILON, s) for s in range(min(seeds, TRIAL_SEEDS)) for n in SIZES for law in TRIALS]
     wanted = [c for c in cells if c not in done and (c[0] != RARE or c[1] in RARE_SIZES)]
     for cell in [] if pages else wanted:
         new = list(rows(*cell))

@@ -1,6 +1,7 @@
 import subprocess
 import sys
 
+import pandas as pd
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
@@ -56,6 +57,20 @@ def test_semi_synthetic_from_yaml(shared_data, overrides: list[str], n: int) -> 
     study = compose_data("semi_synthetic", *filled).load()
     assert study.records.n == n
     assert study.effect.shape == (25,)
+
+
+def test_the_e_mail_trial_of_two_arms(shared_data, tmp_path) -> None:
+    everything = pd.read_csv(shared_data / "hillstrom" / "hillstrom.csv.gz")
+    everything[everything["segment"] != "Mens E-Mail"].to_csv(tmp_path / "womens.csv", index=False)
+    study = compose_data("table", f"data.path={tmp_path / 'womens.csv'}", "data.domain=hillstrom_womens").load()
+    records = study.records
+    known, treated = study.domain.known_propensity, records.a == 1
+    assert known is not None
+    assert (records.n, known.bounds, study.domain.outcome_kind) == (42_693, (0.5, 0.5), "binary")
+    bought = records.x[:, study.domain.names.index("womens")] == 1
+    for among, effect in ((~bought, 0.0111), (bought, 0.0731)):  # as docs/runs.md has them
+        found = records.y[among & treated].mean() - records.y[among & ~treated].mean()
+        assert found.item() == pytest.approx(effect, abs=5e-5)
 
 
 def test_conf_is_found_in_a_checkout_and_in_a_wheel(tmp_path, monkeypatch) -> None:

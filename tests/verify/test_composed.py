@@ -18,7 +18,7 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.composed_rule import ComposedRule
 from torchdpcate.verify.file import verify_release
 
-N, BUDGET = 600, PrivacyBudget(4.0, 1e-5)
+N, BUDGET, PURE = 600, PrivacyBudget(4.0, 1e-5), PrivacyBudget(4.0, 0.0)
 DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25)
 WIDE = Domain([0.0] * 13, [1.0] * 13, -1.0, 1.0, overlap=0.25)
 TRIAL = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25, propensity=0.5)
@@ -59,6 +59,10 @@ MADE = {
     "planned rule": lambda: planned_rule(BUDGET),
     "small planned rule": lambda: planned_rule(PrivacyBudget(1.0, 1e-5)),
     "fixed noise": lambda: fitted(noise=NoiseSource.fixed(0)).release_function(),
+    "pure": lambda: fitted(budget=PURE).release_function(),
+    "pure and constant": lambda: fitted(budget=PrivacyBudget(0.5, 0.0)).release_function(),
+    "pure trial": lambda: fitted(TRIAL, budget=PURE).release_function(),
+    "pure, chosen covariates": lambda: fitted(WIDE, budget=PrivacyBudget(8.0, 0.0)).release_function(),
     "own solver": lambda: fitted(solver=OwnSolver()).release_function(),
 }
 
@@ -88,13 +92,19 @@ def times(name: str, factor: float) -> forge.Edit:
     return edit
 
 
+def halve(event: dict) -> None:
+    """Half the mu of a Gaussian event, or half a pure one's epsilon."""
+    name, factor = ("epsilon", 0.5) if event["kind"] == "pure" else ("noise_multiplier", 2)
+    event[name] *= factor
+
+
 def cheaper(step: str) -> forge.Edit:
     """A step with half its mu, and all costs made to fit."""
 
     def edit(draft: forge.Draft) -> None:
         for charge in draft.charges:
             if charge["part"] == step:
-                charge["event"]["noise_multiplier"] *= 2
+                halve(charge["event"])
         forge.recost(draft)
 
     return edit
@@ -112,7 +122,7 @@ def unpaid(step: str) -> forge.Edit:
 def all_of_it(draft: forge.Draft) -> None:
     """All events of half their mu, as of a smaller budget that was never asked for."""
     for charge in draft.charges:
-        charge["event"]["noise_multiplier"] *= 2
+        halve(charge["event"])
     forge.recost(draft)
 
 
@@ -172,6 +182,15 @@ FORGERIES = [
     ("trial", times("law.average_variance", 1e-4), "does not follow from its numbers: average_variance"),
     ("trial", forge.constant("intervals", False), PLAN + "|steps that it was charged for"),
     ("chosen covariates", columns, "its columns are not those"),
+    ("pure", cheaper("effect"), "the step 'effect' was not charged its share"),
+    ("pure", unpaid("residual scale"), "the steps that it was charged for are not those"),
+    ("pure", all_of_it, "was not charged its share"),
+    ("pure", forge.constant("requested_delta", 1e-5), "not those of one release|the plan makes it|is no Gaussian"),
+    ("pure", times("theta", 1.01), "its coefficients do not follow"),
+    ("pure", times("scale", 1.1), "is not on the grid of its quantile"),
+    ("pure, chosen covariates", unpaid("screening"), "no charge is for choosing them|are not those of its plan"),
+    ("pure and constant", times("curvatures", 1.1), "its curvatures are not those of its plan"),
+    ("pure and constant", times("standardisation.sd", 0.5), "has a standardisation that no step paid for"),
     ("queries", forge.constant("kept", 1), PLAN),
     ("planned rule", forge.constant("target", "effect"), "not those of one release|" + PLAN),
     ("planned rule", forge.constant("learner", "OutcomeWeightedLearner"), "which has no composition"),
@@ -211,3 +230,15 @@ def test_its_ledger_is_the_plan_s():
     assert squared == pytest.approx({step: shares.of(step) ** 2 for step in shares.shares}, rel=1e-8)
     assert math.fsum(squared.values()) <= learner.plan_.mu**2
     assert math.fsum(shares.shares.values()) == pytest.approx(1.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("budget", [PURE, PrivacyBudget(0.5, 0.0)])
+def test_a_pure_ledger_is_the_plan_s_and_adds_up_to_epsilon(budget):
+    learner = fitted(budget=budget)
+    spent = {}
+    for entry in learner.ledger_.entries:
+        spent[entry.charge.part] = spent.get(entry.charge.part, 0.0) + entry.count * entry.event.epsilon
+    shares = learner.plan_.shares
+    assert spent == pytest.approx({step: budget.epsilon * share for step, share in shares.shares.items()}, rel=1e-8)
+    assert budget.epsilon * (1 - 1e-8) <= math.fsum(spent.values()) <= budget.epsilon
+    assert learner.ledger_.spent()["records"]["delta"] == 0.0

@@ -81,7 +81,7 @@ class DoublyRobustPlan(ComposedPlan):
         contrast = self._prior(features, constants.head_variance / 4)
         one = contrast.new_tensor([max([constants.head_variance, *contrast.tolist()])])  # no feature without it
         prior = torch.cat([shared, one, contrast])
-        constant, energies = self._energies(prior, noise)
+        _, constant, energies = self._energies(prior, noise)
         there, p = energies > 0, len(features)
 
         def part(first: float, of: Tensor) -> WeightedBasis:

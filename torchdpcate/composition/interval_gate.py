@@ -12,6 +12,8 @@ GATE = 0.06
 """Largest root mean squared error of an estimated propensity, of noise and sampling, at which there are intervals."""
 PLANNED = 0.9 * GATE
 """Largest planned one at which they are asked for: what is then released of it is hardly ever beyond the gate."""
+NO_DELTA = "delta = 0: they rest on Gaussian noise; give privacy.delta above 0, for instance 1e-6"
+"""Why a composition of pure events has none."""
 _RATIO, _MOST = 2**0.25, 40  # of the numbers of records, or budgets, that are tried, and how many of them
 _WHERE = "nuisances made of the plan's features (nuisance=auto or additive)"
 
@@ -49,6 +51,8 @@ def why_none(plan: ComposedPlan, withheld: bool) -> str:
             f"the noise of its estimated propensity is above {GATE:g} by its released covariance, and then they would "
             "not hold"
         )
+    if plan.budget is not None and plan.budget.delta == 0:
+        return NO_DELTA
     if not plan.has_intervals:
         return "doubly robust scores have none; learner=r (RLearner) has"
     if plan.known_propensity:

@@ -14,7 +14,9 @@ from torchdpcate._signals import terminable
 from torchdpcate._threads import threads_for
 from torchdpcate.composition.linear_fit import LinearFit
 from torchdpcate.composition.newton_points import NewtonPoints
+from torchdpcate.composition.shares import StepEvent
 from torchdpcate.composition.steps import summation_error
+from torchdpcate.errors import InputError
 from torchdpcate.nuisance.checks import check_weights
 from torchdpcate.nuisance.dp_sgd import DPSGD
 from torchdpcate.nuisance.plan import DPSGDPlan
@@ -29,7 +31,7 @@ _SLACK = 2.0**-15
 Opacus adds 1e-6 to a norm before it compares, so that neither binds."""
 
 
-def full_batches(event: GaussianEvent, count: int, n: int, p: int) -> DPSGDPlan:
+def full_batches(event: StepEvent, count: int, n: int, p: int) -> DPSGDPlan:
     """Return DP-SGD steps at rate 1 that cost this event each, for gradients of norm at most 1 of n records.
 
     Args:
@@ -38,10 +40,15 @@ def full_batches(event: GaussianEvent, count: int, n: int, p: int) -> DPSGDPlan:
         n: Number of records.
         p: Trained numbers.
 
+    Raises:
+        InputError: The event is pure.
+
     Example:
         >>> full_batches(GaussianEvent(20.0), 100, 500, 3).event
         DPSGDEvent(noise_multiplier=40.0, sampling_rate=1.0)
     """
+    if not isinstance(event, GaussianEvent):
+        raise InputError("delta = 0: DP-SGD takes Gaussian steps; give privacy.delta above 0, or nuisance=auto")
     # a replaced record moves the sum of clipped gradients by two clip norms
     clip = 1 + _SLACK + math.sqrt(p) * summation_error(n, 1.0) / 2
     return DPSGDPlan(2 * event.noise_multiplier, clip, 1.0, count)

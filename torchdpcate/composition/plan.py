@@ -79,6 +79,7 @@ class ComposedPlan:
         constants: Constants of the plan.
         intervals: Whether the numbers are asked for that intervals rest on.
         binary: Whether the outcome has two values: its regression is logistic, and no residual is clipped.
+        count: Whether the outcome is a count: its regression may have a logarithmic link.
         part: Share of the budget's mu^2 that the steps have together; the rest is for what follows on their answers.
 
     Raises:
@@ -104,14 +105,19 @@ class ComposedPlan:
     constants: PlanConstants = field(default_factory=PlanConstants)
     intervals: bool = False
     binary: bool = False
+    count: bool = False
     part: float = 1.0
 
     def __post_init__(self) -> None:
         if self.n < 1 or self.covariates < 1:
             raise InputError(f"n = {self.n}, covariates = {self.covariates}: give at least one of each")
+        self._check_budget()
+
+    def _check_budget(self) -> None:
         if self.budget is not None and self.budget.delta == 0:
             raise InputError(
-                "delta = 0: one composition is made of Gaussian events; give privacy.delta above 0, for instance 1e-6"
+                f"delta = 0: no Gaussian event of a {type(self).__name__} has it; give privacy.delta above 0, for "
+                "instance 1e-6, or use learner=r (RLearner), which has pure ones"
             )
 
     @cached_property
@@ -157,6 +163,11 @@ class ComposedPlan:
         return () if self.binary else QUANTILES
 
     @property
+    def log_link(self) -> bool:
+        """Whether the outcome regression is one of logarithms: of counts, but where intervals count its noise."""
+        return self.count and not self.estimates_propensity
+
+    @property
     def effect_curvature(self) -> float:
         """Planned mean curvature of the effect's features, over their energies."""
         return _HEAD_WEIGHT
@@ -191,7 +202,11 @@ class ComposedPlan:
 
     @cached_property
     def kept(self) -> int:
-        """Number of covariates that are kept: that of least expected error, the r-th one's weight being 1/r."""
+        """Number of covariates that are kept; see ``best_kept``."""
+        return self.best_kept()
+
+    def best_kept(self) -> int:
+        """Return the number of covariates of least expected error, the r-th one's weight being 1/r."""
         most, q = min(self.covariates, self.constants.most), self.covariates
         if self.constant_only:
             return most
@@ -204,8 +219,8 @@ class ComposedPlan:
             features = all_features([False] * k, self.constants.kinds)
             there = self._prior(features, self.constants.choice_variance)
             there = there * self.found(features, k)
-            mu = self.mu * math.sqrt(self._left(k < q, k) * self._head_part)
-            return sum(expected_error(there, self._unit_noise(mu, self._head_weight))) - float(there.sum())
+            noise = self._unit_noise(self._head_budget(k), self._head_weight)
+            return self._error(there, noise) - float(there.sum())
 
         return min(range(1, most + 1), key=error)
 
@@ -286,7 +301,7 @@ class ComposedPlan:
         With intervals it has linear features, and further kinds as far as their matrix of second moments can be told
         from its noise.
         """
-        variance = 0.0 if self.constant_only else self.constants.head_variance
+        variance = 0.0 if self.constant_only else self._head_variance
         noise, kinds = self._unit_noise(self.shares.of("effect"), self._head_weight), self.constants.kinds
         if self.intervals:
             kinds = "".join(kind for kind in kinds if kind in self.constants.interval_kinds)
@@ -395,6 +410,30 @@ class ComposedPlan:
         """Residual scale to expect, in outcome ranges; that of a binary outcome is the range."""
         return 1.0 if self.binary else RESIDUAL_SCALE
 
+    def gradient_noise(self, step: str, slope: float, size: int) -> float:
+        """Return the standard deviation of the noise in a regression's summed gradient; zero without privacy.
+
+        Args:
+            step: The regression's.
+            slope: Bound of a record's gradient.
+            size: Number of coefficients.
+        """
+        return 2 * slope * self.shares.deviation(step, size)
+
+    def least_ridge(self, step: str, curvature: float) -> float:
+        """Return the least ridge of a coefficient.
+
+        Args:
+            step: The regression's.
+            curvature: Of its loss, at most.
+        """
+        return 0.0
+
+    @property
+    def wandering(self) -> float:
+        """Variance of the effect's estimates by noise, over that of one event of all that its step has."""
+        return WANDERING
+
     def constant(self) -> Self:
         """Return the same plan with the effect as one number."""
         return replace(self, constant_only=True)
@@ -441,10 +480,8 @@ class ComposedPlan:
     def of(cls, n: int, budget: PrivacyBudget | None, domain: Domain, **settings: Any) -> Self:
         """Return the plan for n records of a domain; settings: those of the class that are not the domain's."""
         known = domain.known_propensity is not None
-        binary = domain.outcome_kind == "binary"
-        return cls(
-            n, budget, domain.dimension, overlap=domain.overlap, known_propensity=known, binary=binary, **settings
-        )
+        binary, count = (domain.outcome_kind == kind for kind in ("binary", "count"))
+        return cls(n, budget, domain.dimension, domain.overlap, known, binary=binary, count=count, **settings)
 
     def _in_outcome_units(self, outcome_range: float, scale: float | None) -> float:
         """Return the residual scale S: planned, or by the effect's released one."""
@@ -469,6 +506,14 @@ class ComposedPlan:
         constants = self.constants
         outcome = constants.nuisance_share * (1 - constants.propensity_share)
         return 1 - outcome if self.known_propensity else 1 - constants.nuisance_share
+
+    @property
+    def _head_variance(self) -> float:
+        return self.constants.head_variance
+
+    def _head_budget(self, k: int) -> float:
+        """Return mu of the effect where k covariates are kept."""
+        return self.mu * math.sqrt(self._left(k < self.covariates, k) * self._head_part)
 
     @property
     def _head_weight(self) -> float:
@@ -504,13 +549,17 @@ class ComposedPlan:
             return self.sampling / (self.n * (inside or self.inside) ** 2 * weight)
         return (2 / (mu * self.n * (inside or self.inside) * weight)) ** 2
 
-    def _energies(self, prior: Tensor, noise: float, constant: float = math.inf) -> tuple[float, Tensor]:
-        """Return energies by ``water_filling``; without privacy each feature is held against sampling alone."""
+    def _energies(self, prior: Tensor, noise: float, constant: float = math.inf) -> tuple[float, float, Tensor]:
+        """Return noise and energies by ``water_filling``; without privacy features are held against sampling alone."""
         if self.budget is not None:
-            return water_filling(prior, noise, constant)
+            return noise, *water_filling(prior, noise, constant)
         asked = (prior > noise).double()
         constant = 1 / (1 + float(asked.sum()))
-        return constant, constant * asked
+        return noise, constant, constant * asked
+
+    def _error(self, prior: Tensor, noise: float, constant: float = math.inf) -> float:
+        """Return the expected squared error of features of these prior variances."""
+        return sum(expected_error(prior, noise, constant))
 
     def _regression(
         self,
@@ -528,9 +577,9 @@ class ComposedPlan:
         kept = [j for j, feature in enumerate(features) if feature.kind in among]
         features, prior = tuple(features[j] for j in kept), prior[kept]
         largest = max([constant_prior, *prior.tolist()])  # the constant is always asked for
-        constant, energies = self._energies(prior, noise, largest)
+        spread, constant, energies = self._energies(prior, noise, largest)
         asked = torch.nonzero(energies > 0).flatten().tolist()
         basis = WeightedBasis(
             tuple(features[j] for j in asked), torch.cat([torch.tensor([constant]).double(), energies[asked]])
         )
-        return Regression(basis, prior[asked], noise, sum(expected_error(prior, noise, largest)) + left_out)
+        return Regression(basis, prior[asked], spread, self._error(prior, noise, largest) + left_out)

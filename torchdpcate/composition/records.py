@@ -98,20 +98,21 @@ def fit_composition(
         fit = arms.fit(Arms(z, a, records.y, known), domain, centre, scale)
         return ComposedFit(columns, standardisation, fit.effect, fit.outcome, fit.propensity)
     regressions = Regressions(plan, steps, tuple(two_levels), solver, nuisance)
-    mean = regressions.outcome(z, y, scale)
-    outcome = (centre + mean.values).clamp(domain.outcome_low, domain.outcome_high)
+    mean = regressions.outcome(z, y, scale, centre) if "outcome" in plan.shares.shares else None
+    m = torch.zeros_like(y) if mean is None else mean.values
+    outcome = (centre + m).clamp(domain.outcome_low, domain.outcome_high)
     estimated = regressions.propensity(z, a) if known is None else None
     pi = estimated.values if estimated is not None else known
     assert pi is not None
     residual = records.y - outcome
-    s = y_range if plan.binary else residual_scale(residual, "residual scale")
+    s = residual_scale(residual, "residual scale") if "residual scale" in plan.shares.shares else scale
     effect = regressions.effect(z, residual, a - pi, pi, s)
     law, numbers = None, None
     if plan.intervals:
         at = EffectRecords(effect.regression.basis(z), residual, a - pi, pi)
         bounds = propensity_bounds(domain)
         covariates = Covariates(standardisation, regressions.two_levels)
-        before = None if estimated is None else _nuisance_numbers(estimated, mean, scale)
+        before = None if estimated is None or mean is None else _nuisance_numbers(estimated, mean, scale)
         law, numbers = private_effect_law(
             at,
             effect.regression.basis,

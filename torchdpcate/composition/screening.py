@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.steps import NoisySteps, summation_error
+from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.gumbel_top_k import gumbel_top_k
+from torchdpcate.privacy.selection import top_k
 
 _BATCH = 2**22  # numbers of a batch of waves
 
@@ -17,7 +19,8 @@ def private_screening(u: Tensor, residual: Tensor, kept: int, steps: NoisySteps)
     .. math:: \max_b \Big|\sum_i b(u_{ij})\, r_i\Big|, \quad b \in \{\sin(\pi u / 2), \cos(\pi u)\}
 
     A record moves each score by at most 2. They are chosen one by one, each at an equal share of the step, by
-    ``gumbel_top_k``: its noise grows with the number that is kept, that of released scores with all q.
+    ``gumbel_top_k``: its noise grows with the number that is kept, that of released scores with all q. By pure events
+    they are chosen by ``top_k``.
 
     Args:
         u: Covariates scaled to [-1, 1], [n, q].
@@ -29,8 +32,10 @@ def private_screening(u: Tensor, residual: Tensor, kept: int, steps: NoisySteps)
     scores = torch.cat([_strengths(part, residual) for part in u.split(max(1, _BATCH // n), 1)]).cpu()
     if not steps.private:
         return tuple(sorted(scores.topk(kept).indices.tolist()))
-    event = steps.pay("screening", count=kept)
-    return tuple(sorted(gumbel_top_k(scores, kept, event, steps.session.noise, 2 + summation_error(n, 1.0))))
+    event, noise, sensitivity = steps.pay("screening", count=kept), steps.session.noise, 2 + summation_error(n, 1.0)
+    if isinstance(event, PureEvent):
+        return tuple(sorted(top_k(scores, kept, kept * event.epsilon, noise, sensitivity)))
+    return tuple(sorted(gumbel_top_k(scores, kept, event, noise, sensitivity)))
 
 
 def _strengths(u: Tensor, r: Tensor) -> Tensor:

@@ -7,10 +7,13 @@ from torch import Tensor
 
 from torchdpcate.composition.constants import PlanConstants
 from torchdpcate.composition.interval_gate import require_gate
+from torchdpcate.composition.lightning_fit import LightningFit
 from torchdpcate.composition.linear_fit import Solver
 from torchdpcate.composition.noisy_newton import NoisyNewton
-from torchdpcate.composition.nuisances import Auto, ComposedNuisance
+from torchdpcate.composition.nuisances import Additive, Auto, ComposedNuisance
+from torchdpcate.composition.perturbed_objective import PerturbedObjective
 from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.pure_plan import kind_of_plan
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
@@ -68,9 +71,12 @@ class AdaptiveSecondStage:
             kind: The learner's kind of plan.
 
         Raises:
-            InputError: delta = 0, or intervals where they would not hold.
+            InputError: Intervals where they would not hold, or settings that delta = 0 does not have.
         """
         known = domain.known_propensity is not None
+        if budget is not None and budget.delta == 0:
+            self.learnt_by(budget)
+        kind = kind_of_plan(budget, kind)
         plan = kind.of(
             n,
             budget,
@@ -81,6 +87,27 @@ class AdaptiveSecondStage:
         )
         require_gate(plan, self.nuisance.by_features is not None)
         return plan
+
+    def learnt_by(self, budget: PrivacyBudget | None) -> tuple[Solver, ComposedNuisance]:
+        """Return how the effect is solved and the nuisances are learnt: with delta = 0 by one pure event each.
+
+        Args:
+            budget: As of ``plan``.
+
+        Raises:
+            InputError: A network, or a solver of Gaussian steps, with delta = 0.
+        """
+        if budget is None or budget.delta > 0:
+            return self.solver, self.nuisance
+        if not isinstance(self.nuisance, Additive | Auto):
+            raise InputError(
+                f"delta = 0: nuisance {type(self.nuisance).__name__} is trained by DP-SGD, which is only (epsilon, "
+                "delta)-private; use nuisance=auto, or give privacy.delta above 0, for instance 1e-6"
+            )
+        if isinstance(self.solver, LightningFit):
+            raise InputError("delta = 0: solver = LightningFit takes Gaussian steps; leave the solver out")
+        solver = PerturbedObjective() if type(self.solver) is NoisyNewton else self.solver
+        return solver, Additive(PerturbedObjective())
 
 
 def known_propensities(records: CausalData, domain: Domain) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""A private step: it charges its Gaussian event, then adds the noise that the event needs."""
+"""A private step: it charges its event, then adds the noise that the event needs."""
 
 import math
 from dataclasses import dataclass
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.shares import Shares
+from torchdpcate.composition.shares import EpsilonShares, Shares, StepEvent
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.events import GaussianEvent
-from torchdpcate.privacy.mechanisms import GaussianMechanism
+from torchdpcate.privacy.events import GaussianEvent, PureEvent
+from torchdpcate.privacy.mechanisms import AdditiveMechanism, GaussianMechanism, KNormMechanism, LaplaceMechanism
 from torchdpcate.privacy.session import FitSession
 
 _FINE = 2.0**-39  # of a noise scale: twice the fine grid's step
@@ -42,15 +42,20 @@ class NoisySteps:
     @property
     def private(self) -> bool:
         """Whether there is any noise."""
-        return math.isfinite(self.shares.mu)
+        return math.isfinite(self.shares.total)
 
-    def pay(self, step: str, part: float = 1.0, count: int = 1) -> GaussianEvent:
+    @property
+    def pure(self) -> bool:
+        """Whether all events are pure."""
+        return isinstance(self.shares, EpsilonShares)
+
+    def pay(self, step: str, part: float = 1.0, count: int = 1) -> StepEvent:
         """Charge ``count`` equal events that share ``part`` of a step, and return one; not without privacy."""
         event = self.shares.event(step, part, count)
         self.session.pay(event, count=count, part=step)
         return event
 
-    def noisy(self, values: Tensor, sensitivity: float, event: GaussianEvent) -> Tensor:
+    def noisy(self, values: Tensor, sensitivity: float, event: StepEvent) -> Tensor:
         """Return values [p] with the noise of an event that was charged, float64 on the CPU.
 
         Args:
@@ -58,14 +63,16 @@ class NoisySteps:
             sensitivity: How far one record moves them, in the l2 norm.
             event: As ``pay`` returned it.
         """
-        mechanism = GaussianMechanism.of_event(event, sensitivity)
+        mechanism = _mechanism(event, sensitivity, values.numel())
         return self.session.noise.released(mechanism.add_noise(values.detach()[None], self.session.noise)[0])
 
-    def noisy_gradient(self, values: Tensor, sensitivity: float, event: GaussianEvent) -> Tensor:
+    def noisy_gradient(self, values: Tensor, sensitivity: float, event: StepEvent) -> Tensor:
         """Return values [p] with noise on a grid 2^20 times finer, as DP-SGD has it: fast for thousands of numbers.
 
         Arguments are those of ``noisy``; the grid's rounding is part of the sensitivity.
         """
+        if isinstance(event, PureEvent):
+            return self.noisy(values, sensitivity, event)
         values, noise = values.detach().cpu().double(), self.session.noise
         rounding = math.sqrt(len(values)) * event.noise_multiplier * _FINE  # over the sensitivity, at most
         if rounding > 1:
@@ -80,10 +87,23 @@ class NoisySteps:
             return values.detach().cpu().double()
         return self.noisy(values, sensitivity, self.pay(step))
 
-    def scale(self, step: str, sensitivity: float) -> float:
-        """Return the standard deviation of a step's noise if all of it went to one event; zero without privacy."""
-        return sensitivity / self.shares.of(step) if self.private else 0.0
+    def scale(self, step: str, sensitivity: float, size: int = 1) -> float:
+        """Return the standard deviation of each number's noise if a step is one event; zero without privacy.
+
+        Args:
+            step: The step.
+            sensitivity: Of the numbers, in the l2 norm.
+            size: How many numbers there are.
+        """
+        return sensitivity * self.shares.deviation(step, size) if self.private else 0.0
 
     def count(self, step: str, chosen: Tensor, event: GaussianEvent) -> float:
         """Return a noisy number of chosen records, of sensitivity one."""
         return self.noisy(chosen.sum(dtype=torch.float64)[None], 1.0, event).item()
+
+
+def _mechanism(event: StepEvent, sensitivity: float, size: int) -> AdditiveMechanism:
+    """Return what adds an event's noise to ``size`` numbers that one record moves so far in the l2 norm."""
+    if isinstance(event, GaussianEvent):
+        return GaussianMechanism.of_event(event, sensitivity)
+    return LaplaceMechanism(event.epsilon, sensitivity) if size == 1 else KNormMechanism(event.epsilon, sensitivity)

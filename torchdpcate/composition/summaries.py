@@ -8,6 +8,8 @@ from torch import Tensor
 
 from torchdpcate.composition.steps import NoisySteps, summation_error
 from torchdpcate.features.standardisation import Standardisation
+from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.quantile import private_quantile as chosen_quantile
 
 _SQUARES = 0.65  # of mu^2 for the second moments, at no cost beside the first: see private_standardisation
 LEAST_VARIANCE = 0.01  # of a covariate on [-1, 1]
@@ -20,7 +22,8 @@ def private_quantile(
 ) -> float:
     """Return a quantile by halving an interval, each time by a noisy count below its middle.
 
-    Each of the ``levels`` counts has sensitivity one and shares the step evenly.
+    Each of the ``levels`` counts has sensitivity one and shares the step evenly. By pure events it is chosen at once
+    among the middles that halving may end at, with a fraction of that noise (``privacy.quantile``).
 
     Args:
         values: Of the records, [n].
@@ -33,6 +36,10 @@ def private_quantile(
     """
     if not steps.private:
         return float(torch.quantile(values[:: max(1, len(values) // 2**24 + 1)], quantile))
+    event = steps.pay(step) if steps.pure else None
+    if isinstance(event, PureEvent):
+        middles = low + (high - low) * (torch.arange(2**levels, dtype=torch.float64) + 0.5) / 2**levels
+        return chosen_quantile(values, middles, quantile, event.epsilon, steps.session.noise)
     return quantile_by_counts(lambda t: (values < t).sum(), len(values), quantile, low, high, levels, step, steps)
 
 
@@ -60,8 +67,12 @@ def private_standardisation(u: Tensor, steps: NoisySteps) -> Standardisation:
 
     One Gaussian event releases the sums of :math:`u_j / (2\sqrt{k})` and of :math:`\sqrt{.65}\, u_j^2 / \sqrt{k}`,
     whose joint sensitivity is one: with d = |a - b| for two values of a covariate,
-    :math:`d^2/4 + .65\, d^2 (2 - d)^2 \le 1` on [0, 2].
+    :math:`d^2/4 + .65\, d^2 (2 - d)^2 \le 1` on [0, 2]. Without this step of the plan
+    they stay as they are.
     """
+    if steps.private and "moments" not in steps.shares.shares:
+        none = torch.zeros(u.shape[1], dtype=torch.float64)
+        return Standardisation(none, none + 1)
     return standardisation_by_sums(moment_sums(u), len(u), steps)
 
 
@@ -88,7 +99,7 @@ def private_curvatures(
 
     A record's matrix is positive semidefinite and clipped to Frobenius norm ``most``: two differ by at most
     sqrt(2) most. The diagonal is drawn to the planned one; of the correlations only what stands out of the noise's
-    spectrum is kept.
+    spectrum is kept. A plan without this step has the planned diagonal instead.
 
     Args:
         psi: Features [n, p].
@@ -98,6 +109,8 @@ def private_curvatures(
         step: The step that pays.
         steps: Pays, and draws noise.
     """
+    if steps.private and step not in steps.shares.shares:
+        return planned.diag()
     return curvatures_by_sums(curvature_sums(psi, weight, most), len(psi), planned, most, step, steps)
 
 
@@ -117,7 +130,7 @@ def curvatures_by_sums(sums: Tensor, n: int, planned: Tensor, most: float, step:
     p = len(planned)
     sensitivity = math.sqrt(2) * most + p * summation_error(n, most)
     noisy = steps.release(step, sums, sensitivity).cpu() / n
-    sd = steps.scale(step, sensitivity) / n
+    sd = steps.scale(step, sensitivity, len(sums)) / n
     row, column, root = _upper(p)
     matrix = torch.zeros(p, p, dtype=torch.float64)
     matrix[row, column] = matrix[column, row] = noisy / root

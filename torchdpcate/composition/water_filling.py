@@ -35,6 +35,34 @@ def water_filling(prior: Tensor, noise: float, constant: float = math.inf) -> tu
     return level[asked].item() - own, (level[asked] - needs).clamp_min(0)
 
 
+def pure_filling(prior: Tensor, unit: float) -> tuple[float, float, Tensor]:
+    r"""Return sigma^2, e_0 and e [p] of least expected error where noise grows with the number of features.
+
+    K-norm noise of 1 + k coefficients has the variance :math:`\sigma^2 = u (2 + k) / 2`, u that of one coefficient.
+    Features are asked for by falling prior variance, those of one variance together.
+
+    Args:
+        prior: g, [p], positive.
+        unit: u.
+
+    Example:
+        >>> noise, constant, energies = pure_filling(torch.tensor([1.0, 1.0, 0.1]).double(), 0.1)
+        >>> round(noise, 6), round(constant, 6), [round(e, 6) for e in energies.tolist()]
+        (0.2, 0.466667, [0.266667, 0.266667, 0.0])
+    """
+    least, found = unit + float(prior.sum()), (unit, 1.0, torch.zeros_like(prior))
+    for value in prior.unique().flip(0).tolist():
+        asked = prior >= value
+        noise = unit * (2 + int(asked.sum())) / 2
+        error = sum(expected_error(prior[asked], noise)) + float(prior[~asked].sum())
+        if error < least:
+            constant, some = water_filling(prior[asked], noise)
+            energies = torch.zeros_like(prior)
+            energies[asked] = some
+            least, found = error, (noise, constant, energies)
+    return found
+
+
 def expected_error(prior: Tensor, noise: float, constant: float = math.inf) -> tuple[float, float]:
     """Return the expected squared error of the constant, and that of all features, by ``water_filling``.
 

@@ -38,6 +38,7 @@ class Stated:
         conditions: Names of the conditions that its own guarantee may rest on, beside those that any release may
             (``verify.known.COMMON_CONDITIONS``); None where its parts bring conditions of their own, under any name.
         formula: Its noise scale in words; None where that is not compared.
+        other_formula: That of releases by other events, if it has any.
     """
 
     highest: Level
@@ -46,6 +47,7 @@ class Stated:
     may: frozenset[str] = frozenset()
     conditions: tuple[str, ...] | None = ()
     formula: str | None = None
+    other_formula: str | None = None
 
 
 @dataclass(frozen=True, eq=False)

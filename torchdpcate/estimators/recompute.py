@@ -1,13 +1,14 @@
 """What recomputations of releases share: stated numbers against those worked out anew, released ones on their grid."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from torchdpcate.composition.shares import squared_mu
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.events import DPSGDEvent, Event, GaussianEvent
+from torchdpcate.privacy.events import Event, GaussianEvent
 from torchdpcate.privacy.mechanisms import GaussianMechanism
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -43,35 +44,30 @@ def charged_gaussian(event: Event, sensitivity: float) -> GaussianMechanism:
     return GaussianMechanism.of_event(event, sensitivity)
 
 
-def share_problems(charges: Iterable["StatedCharge"], needed: Mapping[str, float]) -> Iterator[str]:
+def share_problems(
+    charges: Iterable["StatedCharge"], needed: Mapping[str, float], cost: Callable[[Event], float] = squared_mu
+) -> Iterator[str]:
     """Return problems of what the steps of a composition were charged against their shares of its budget.
 
     Args:
-        charges: Gaussian ones, each of the step that its part names.
-        needed: mu of each step by the plan.
+        charges: Each of the step that its part names.
+        needed: What each step costs by the plan: mu^2.
+        cost: Of an event, in the same measure.
 
     Raises:
-        TypeError: A charge is no Gaussian.
+        TypeError: A charge of another kind of event.
     """
     spent: dict[str, float] = {}
     for charge in charges:
         assert charge.event is not None
         assert charge.count is not None
         part = charge.charge.part
-        spent[part] = spent.get(part, 0.0) + charge.count * _squared_mu(charge.event)
+        spent[part] = spent.get(part, 0.0) + charge.count * cost(charge.event)
     if spent.keys() != needed.keys():
         yield "the steps that it was charged for are not those of its plan"
     for step in spent.keys() & needed.keys():
-        if not math.isclose(spent[step], needed[step] ** 2, rel_tol=_SHARES):
+        if not math.isclose(spent[step], needed[step], rel_tol=_SHARES):
             yield f"the step {step!r} was not charged its share of the budget"
-
-
-def _squared_mu(event: Event) -> float:
-    if isinstance(event, DPSGDEvent) and event.sampling_rate == 1:
-        return (2 / event.noise_multiplier) ** 2
-    if not isinstance(event, GaussianEvent):
-        raise TypeError(f"{event} is no Gaussian")
-    return 1 / event.noise_multiplier**2
 
 
 def scale_problems(name: str, stated: float, needed: float, close: float, least: bool = False) -> Iterator[str]:

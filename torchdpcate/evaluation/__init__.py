@@ -9,8 +9,9 @@ __getattr__, __dir__, __all__ = exports(
         "comparison": ("budget_figure", "curves_figure"),
         "curves": ("EffectCurves",),
         "figures": ("effect_figure", "effect_panels", "rule_figure", "save_figure"),
-        "metrics": ("IntervalCoverage", "MeanEffectBias", "PEHE", "pehe"),
+        "metrics": ("IntervalCoverage", "MeanEffectBias", "PEHE"),
         "policies": ("policy_figure",),
+        "root_error": ("pehe",),
         "rules": ("DecisionAccuracy", "PolicyValue", "decision_accuracy", "policy_value"),
     },
 )

@@ -4,6 +4,10 @@ import torch
 from torch import Tensor
 from torchmetrics import MeanMetric, MeanSquaredError
 
+from torchdpcate.evaluation.root_error import pehe
+
+__all__ = ["PEHE", "IntervalCoverage", "MeanEffectBias", "pehe"]
+
 
 class PEHE(MeanSquaredError):
     r"""Root mean squared error of effects, sqrt(mean (tau_hat - tau)^2), in outcome units.
@@ -59,10 +63,3 @@ class IntervalCoverage(MeanMetric):
         """Add intervals [m, 2] and true values [m]."""
         inside = (interval[:, 0] <= truth) & (truth <= interval[:, 1])
         super().update(inside.to(torch.float64))
-
-
-def pehe(effect: Tensor, truth: Tensor) -> float:
-    """Return the PEHE of effects [m] against true effects [m], in outcome units."""
-    metric = PEHE()
-    metric.update(torch.as_tensor(effect), torch.as_tensor(truth))
-    return metric.compute().item()

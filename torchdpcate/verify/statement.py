@@ -50,7 +50,8 @@ def _mechanism(privacy: PrivacyStatement, kind: str) -> Iterator[str]:
         yield f"mechanism {privacy.mechanism!r} makes no release of {kind}"
     if _LEVELS.index(Level(privacy.level)) < _LEVELS.index(known.highest):
         yield f"mechanism {privacy.mechanism!r} is {known.highest} at most, but the level is {privacy.level}"
-    if known.formula is not None and _current(privacy) and privacy.formula != known.formula:
+    formulas = known.formula, known.other_formula
+    if known.formula is not None and _current(privacy) and privacy.formula not in formulas:
         yield f"its formula is not that of mechanism {privacy.mechanism!r}"
     yield from _constants(privacy, known)
     yield from _purposes(privacy, kind)

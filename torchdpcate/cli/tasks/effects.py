@@ -27,6 +27,7 @@ from torchdpcate.estimators.cate.mechanisms.composed import Composed
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
 from torchdpcate.evaluation.curves import CURVES_FILE, EffectCurves
 from torchdpcate.evaluation.figures import BAND, INTERVAL, EffectPanel, effect_panels, save_figure
+from torchdpcate.evaluation.root_error import pehe
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.composed import ComposedRelease
@@ -167,8 +168,6 @@ class Effects(TaskSpec):
 
     def results(self) -> dict[str, Any]:
         """Return the noise, and the errors at the queries where the truth is known, as of generated data."""
-        from torchdpcate.evaluation.metrics import pehe
-
         study, learner, release = self.study, self.learner, self.release
         scales = None if study.queries is None else noise_scales(release, study.queries)
         noise: dict[str, Any] = {"noise": None if scales is None else scales.mean().item()}

@@ -65,9 +65,10 @@ OBJECTIVE = "objective"
 class CATELearner(PrivateEstimator):
     """Two-stage learner of E[Y(1) - Y(0) | x].
 
-    By default a learner is one composition of Gaussian events on all records (``AdaptiveSecondStage``): ``fit``
-    spends the budget, and ``release_function`` hands out what it paid for. With another second stage, or with settings
-    of nuisances, ``split``, ``screen``, ``tune`` or ``filter``, records are divided instead of the budget:
+    By default a learner is one composition on all records (``AdaptiveSecondStage``), of Gaussian events or, an
+    ``RLearner`` with delta = 0, of pure ones: ``fit`` spends the budget, and ``release_function`` hands out what it
+    paid for. With another second stage, or with settings of nuisances, ``split``, ``screen``, ``tune`` or ``filter``,
+    records are divided instead of the budget:
 
     The records are put into a secret random order and then split by position (``DisjointSplit`` or
     ``CrossFit``). One part trains (pi, mu0, mu1) and the Huber threshold with privacy; the other fits g = g0 + f
@@ -176,8 +177,8 @@ class CATELearner(PrivateEstimator):
         self._own += tuple(condition for part in settings.nuisance.parts for condition in own_code("nuisances", part))
         session = self._session.scope([RECORDS], Charge(Purpose.RELEASE, Composed.name), bool(self._own))
         known, levels = known_propensities(records, domain), two_levels(self.schema_)
-        nuisance = settings.nuisance.trained_by(self._trainer())
-        solver = settings.solver
+        solver, nuisance = settings.learnt_by(self.budget)
+        nuisance = nuisance.trained_by(self._trainer())
         self.composed_ = fit_composition(records, domain, self.plan_, session, solver, levels, known, nuisance)
         self._own_entries = session.entries
 
@@ -192,7 +193,8 @@ class CATELearner(PrivateEstimator):
             mechanism: The mechanism of the release.
 
         Raises:
-            InputError: delta = 0, too few records, or a mechanism without a guarantee for these settings.
+            InputError: delta = 0 where blocks are asked for, too few records, or a mechanism without a guarantee for
+                these settings.
         """
         if self._adaptive is not None:
             self._composed_by(mechanism)
@@ -448,7 +450,7 @@ class CATELearner(PrivateEstimator):
         if self.budget is not None and self.budget.delta == 0:
             raise InputError(
                 "delta = 0: the nuisance networks (DP-SGD) are only (epsilon, delta)-private; "
-                "give privacy.delta above 0, for instance 1e-5"
+                "give privacy.delta above 0, for instance 1e-5, or leave second_stage=adaptive, which is pure then"
             )
 
     def _trainer(self) -> "Callable[..., Trainer]":
@@ -501,10 +503,11 @@ class CATELearner(PrivateEstimator):
         if budget is not None:
             raise InputError("budget: second_stage = adaptive has spent the learner's budget in fit; leave it out")
         assert self.budget is not None
-        guarantee = Guarantee(Level.CERTIFIED, self.budget, source="docs/guarantees/composed_effect.md")
+        page = "composed_effect" if self.budget.delta else "composed_pure_effect"
+        guarantee = Guarantee(Level.CERTIFIED, self.budget, source=f"docs/guarantees/{page}.md")
         public = {"learner": type(self).__name__, **self.plan_.facts()}
         guarantee = guarantee.resting_on(self._own + own_code("mechanism", chosen))
-        privacy = self._statement_of(chosen, guarantee, public, self._own_entries)
+        privacy = self._statement_of(chosen.of_events(self.plan_), guarantee, public, self._own_entries)
         return chosen.make_release(self.composed_, self.plan_, self.schema_, privacy)
 
     def planned_error(self) -> float:

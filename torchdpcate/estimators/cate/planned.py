@@ -2,6 +2,7 @@
 
 import math
 
+from torchdpcate.composition.interval_gate import NO_DELTA
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.water_filling import expected_error
 from torchdpcate.data.domain import Domain
@@ -14,6 +15,8 @@ from torchdpcate.privacy.guarantee import Level
 
 ASKED = "the plan asks for: "
 """How a plan says what it asks for."""
+GAIN = 1e-6
+"""The delta whose gain plans with delta = 0 name."""
 _OF = "the effect at a typical covariate"
 _NUISANCES = "the noise in private nuisances, which is often the larger"
 _SCORES = ", scores at twice that, as they are where either arm has half of the records"
@@ -53,7 +56,24 @@ def planned_composition(plan: ComposedPlan, domain: Domain, residual_scale: floa
             f"{clipped}, and effects vary as the plan's prior expects: what the plan does not ask for counts as error",
         ),
         left_out=("sampling, and the noise in the outcome regression and the propensity",),
-        remarks=(f"{ASKED}{plan.rung} effect of {plan.kept} of {domain.dimension} covariates",),
+        remarks=(
+            f"{ASKED}{plan.rung} effect of {plan.kept} of {domain.dimension} covariates",
+            *_with_delta(plan, domain, scale),
+        ),
+    )
+
+
+def _with_delta(plan: ComposedPlan, domain: Domain, scale: float) -> tuple[str, ...]:
+    """Return what a small delta would gain, where there is none."""
+    assert plan.budget is not None
+    if plan.budget.delta > 0:
+        return ()
+    settings = {"constant_only": plan.constant_only, "constants": plan.constants}
+    other = ComposedPlan.of(plan.n, PrivacyBudget(plan.budget.epsilon, GAIN), domain, **settings)
+    now, then = (shown(found.planned_error(domain.outcome_range, scale)) for found in (plan, other))
+    return (
+        f"privacy.delta={GAIN:g} would make the expected error {then} instead of {now}, with {other.rung} effect",
+        f"no intervals with {NO_DELTA}",
     )
 
 

@@ -11,17 +11,27 @@ from torchdpcate.composition.interval_events import law_of
 from torchdpcate.composition.interval_gate import why_none
 from torchdpcate.composition.nuisance_noise import Covariates
 from torchdpcate.composition.plan import LEAST_SCALE, ComposedPlan
+from torchdpcate.composition.pure_plan import PurePlan, kind_of_plan
 from torchdpcate.composition.records import propensity_bounds
 from torchdpcate.composition.regressions import effect_coefficients, effect_variances
 from torchdpcate.composition.summaries import LEAST_VARIANCE
 from torchdpcate.estimators.cate.recompute import LEARNERS
 from torchdpcate.estimators.recompute import CLOSE, same, share_problems
 from torchdpcate.estimators.rules.recompute import RULE_LEARNERS
+from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.effect_law import EffectLaw, NuisanceNumbers
 from torchdpcate.release.release import QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
 
+FORMULA = (
+    "Gaussian events on all records, mu^2 the sum of their shares; the effect's gradients have noise "
+    "2 S sqrt(steps) / mu_effect; composed_estimator section 3"
+)
+PURE_FORMULA = (
+    "pure events on all records, epsilon the sum of their shares; the effect's objective has K-norm noise of scale "
+    "2 S / (epsilon_effect - J); composed_estimator section 4"
+)
 RECORDS = "records"
 _ROUGHLY = 2.0  # a noisy matrix may be this much larger than any without noise
 _LARGEST_ROTATION = 0.05**-0.5  # eigenvalues of correlations are at least .05
@@ -45,7 +55,10 @@ def composed_problems(release: ComposedRelease | QueryRelease, mechanism: str) -
     if plans is None:
         yield f"its learner is called {learner}, which has no composition"
         return
-    plan = plans.from_facts(privacy.public, privacy.n, release.domain)
+    budget = PrivacyBudget(privacy.public["requested_epsilon"], privacy.public["requested_delta"])
+    plan = kind_of_plan(budget, plans).from_facts(privacy.public, privacy.n, release.domain)
+    if privacy.formula != (PURE_FORMULA if isinstance(plan, PurePlan) else FORMULA):
+        yield "its formula is not that of its plan's events"
     facts = plan.facts()
     for name in facts:
         if privacy.public[name] != facts[name]:
@@ -77,7 +90,7 @@ def _charges(privacy: PrivacyStatement, plan: ComposedPlan, mechanism: str) -> I
         return
     # others are of another release from the same records, whose cost counts all the same
     charges = [charge for charge in privacy.blocks[0].charges if charge.is_release(mechanism)]
-    yield from share_problems(charges, {step: plan.shares.of(step) for step in plan.shares.shares})
+    yield from share_problems(charges, {step: plan.shares.due(step) for step in plan.shares.shares}, plan.shares.cost)
 
 
 def _summaries(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
@@ -85,6 +98,10 @@ def _summaries(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
     columns, standardisation = release.columns, release.standardisation
     if (columns is not None) is not plan.screens or (columns and list(columns) != sorted(set(columns))):
         yield "its columns are not those of a choice that its plan asks for"
+    if "moments" not in plan.shares.shares and not (
+        bool((standardisation.mean == 0).all()) and bool((standardisation.sd == 1).all())
+    ):
+        yield "it has a standardisation that no step paid for"
     if len(standardisation.mean) != plan.kept:
         yield f"it keeps {len(standardisation.mean)} covariates, but its plan {plan.kept}"
     least = math.sqrt(LEAST_VARIANCE) * (1 - CLOSE)
@@ -115,6 +132,9 @@ def _effect(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
         yield "its features and energies are not those that its plan asks for"
         return
     planned = plan.effect_curvature * basis.energies
+    if "effect curvatures" not in plan.shares.shares and not torch.allclose(curvatures, planned.diag()):
+        yield "its curvatures are not those of its plan, which no step asked for"
+        return
     values, diagonal = torch.linalg.eigvalsh(curvatures), curvatures.diagonal()
     near = (diagonal >= planned / 20 * (1 - CLOSE)) & (diagonal <= 2.5 * (1 + len(planned)) * planned * (1 + CLOSE))
     if not (torch.allclose(curvatures, curvatures.T, rtol=0, atol=1e-12) and values[0] > 0 and bool(near.all())):

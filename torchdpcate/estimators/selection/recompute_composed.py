@@ -67,7 +67,7 @@ def _charges(release: PolicyRelease, plan: ChoicePlan) -> Iterator[str]:
     (block,) = release.privacy.blocks
     kind_of_steps = (COMPOSED_SCORES.purpose, COMPOSED_SCORES.mechanism)
     steps = [c for c in block.charges if (c.charge.purpose, c.charge.mechanism) == kind_of_steps]
-    needed = {step: shares.of(step) for shares in (plan.composed.shares, plan.shares) for step in shares.shares}
+    needed = {step: shares.due(step) for shares in (plan.composed.shares, plan.shares) for step in shares.shares}
     yield from share_problems(steps, needed)
     bounded = issubclass(SELECTIONS[release.privacy.mechanism], ExponentialMechanism)
     kind = BoundedRangeEvent if bounded else PureEvent

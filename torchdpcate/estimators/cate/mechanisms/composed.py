@@ -1,14 +1,15 @@
-"""The mechanism of a composition: nuisances and effect as Gaussian steps on all records."""
+"""The mechanism of a composition: nuisances and effect as steps on all records, Gaussian or pure."""
 
 from collections.abc import Iterator
 from typing import ClassVar
 
 from torchdpcate.composition.interval_gate import why_none
 from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.pure_plan import PurePlan
 from torchdpcate.composition.records import ComposedFit
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.cate.mechanisms.base import Mechanism
-from torchdpcate.estimators.cate.recompute_composed import composed_problems
+from torchdpcate.estimators.cate.recompute_composed import FORMULA, PURE_FORMULA, composed_problems
 from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.composed import ComposedRelease
@@ -16,18 +17,13 @@ from torchdpcate.release.composed_rule import ComposedRule
 from torchdpcate.release.release import QueryRelease, Release
 from torchdpcate.release.statement import PrivacyStatement
 
-_FORMULA = (
-    "Gaussian events on all records, mu^2 the sum of their shares; the effect's gradients have noise "
-    "2 S sqrt(steps) / mu_effect; composed_estimator section 3"
-)
-
 
 class Composed(Mechanism):
     """Releases the effect of a composition, which its fit has paid for.
 
     Guarantee:
-        Certified (epsilon, delta): Gaussian events whose shares of mu^2 are fixed before any output
-        (docs/guarantees/composed_effect.md).
+        Certified (epsilon, delta): Gaussian events whose shares of mu^2 are fixed before any output; with delta = 0
+        pure events whose shares of epsilon are (docs/guarantees/composed_effect.md, composed_pure_effect.md).
 
     Example:
         >>> Composed().name
@@ -35,7 +31,7 @@ class Composed(Mechanism):
     """
 
     name = "composed"
-    formula = _FORMULA
+    formula = FORMULA
     states: ClassVar[Stated] = Stated(
         Level.CERTIFIED,
         (ComposedRelease.kind, ComposedRule.kind, QueryRelease.kind),
@@ -54,11 +50,16 @@ class Composed(Mechanism):
             )
         ),
         frozenset(("target",)),
-        formula=_FORMULA,
+        formula=FORMULA,
+        other_formula=PURE_FORMULA,
     )
     accepts = ()
     gaussian = True
     free = True
+
+    def of_events(self, plan: ComposedPlan) -> "Composed":
+        """Return the mechanism that statements name, whose formula is that of the plan's events."""
+        return PureComposed() if isinstance(plan, PurePlan) else self
 
     def make_release(
         self, fit: ComposedFit, plan: ComposedPlan, schema: TableSchema, privacy: PrivacyStatement
@@ -93,3 +94,10 @@ class Composed(Mechanism):
         assert isinstance(release, ComposedRelease | ComposedRule | QueryRelease)
         release = release.effect if isinstance(release, ComposedRule) else release
         yield from composed_problems(release, cls.name)
+
+
+class PureComposed(Composed):
+    """The same by pure events."""
+
+    formula = PURE_FORMULA
+    gaussian = False

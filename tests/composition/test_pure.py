@@ -1,0 +1,311 @@
+"""Compositions of pure events, delta = 0: plan, noise, perturbed objectives, what is charged and released."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+from tests.sessions import noted
+from torchdpcate import DRLearner, RLearner
+from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LinearFit, LogisticFit
+from torchdpcate.composition.nuisances import Additive, WideAndDeep
+from torchdpcate.composition.perturbed_objective import LARGEST, PerturbedObjective, cut_weights, objective_noise
+from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.pure_plan import PurePlan, kind_of_plan
+from torchdpcate.composition.settings import AdaptiveSecondStage
+from torchdpcate.composition.shares import EpsilonShares
+from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.streamed import stream_composition
+from torchdpcate.composition.summaries import private_quantile
+from torchdpcate.composition.water_filling import expected_error, pure_filling
+from torchdpcate.data.domain import Domain
+from torchdpcate.errors import InputError
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import GaussianEvent, PureEvent
+from torchdpcate.privacy.mechanisms import KNormMechanism, LaplaceMechanism
+from torchdpcate.privacy.noise import NoiseSource
+
+ONE = PrivacyBudget(1.0, 0.0)
+DOMAIN = Domain([0.0] * 3, [1.0] * 3, -2.0, 3.0, overlap=0.2)
+
+
+def plan_of(p: int, ridge: float, step: str = "effect") -> FitPlan:
+    return FitPlan(step, torch.ones(p).double(), torch.full((p,), ridge).double(), 1, 0, 0.2, 0.25)
+
+
+def fit_of(kind: type[LinearFit], n: int, p: int, seed: int = 0, slope: float = 1.0) -> LinearFit:
+    """Return a fit of random records, some of them with long predictors."""
+    generator = torch.Generator().manual_seed(seed)
+    g = torch.randn(n, p, generator=generator, dtype=torch.float64)
+    g = g * torch.rand(n, 1, generator=generator, dtype=torch.float64) * 4
+    targets = 2 * torch.randn(n, generator=generator, dtype=torch.float64)
+    targets = (targets > 0).double() if kind is LogisticFit else targets
+    return kind(g, 1 / g.norm(dim=1), targets, slope)
+
+
+def test_shares_of_epsilon_add_up():
+    shares = EpsilonShares(2.0, {"a": 0.3, "b": 0.7})
+    event = shares.event("b", 0.5, 4)
+    assert isinstance(event, PureEvent)
+    assert event.epsilon == pytest.approx(2 * 0.7 * 0.5 / 4, rel=1e-8)
+    assert 4 * shares.cost(event) == pytest.approx(shares.due("b") / 2, rel=1e-8)
+    assert shares.event("a").epsilon + shares.event("b").epsilon <= 2.0
+    with pytest.raises(TypeError):
+        shares.cost(GaussianEvent(1.0))
+
+
+@pytest.mark.parametrize(("size", "mechanism"), [(1, LaplaceMechanism), (5, KNormMechanism)])
+def test_a_pure_step_adds_k_norm_noise_of_its_sensitivity(size, mechanism, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(mechanism, "_noise", lambda self, like, scale, noise: drawn.append(scale) or like * 0)
+    steps = NoisySteps(noted(NoiseSource.system(), lambda *_: None), EpsilonShares(0.5, {"moments": 0.4}))
+    steps.release("moments", torch.zeros(size), 3.0)
+    assert drawn == [pytest.approx(3.0 / 0.2, rel=1e-4)]  # sensitivity over epsilon
+    deviation = math.sqrt(2.0) if size == 1 else math.sqrt(size + 1)
+    assert steps.scale("moments", 3.0, size) == pytest.approx(deviation * 3.0 / 0.2)
+
+
+def test_features_are_asked_for_where_they_are_worth_the_noise_of_one_coefficient_more():
+    prior, unit = torch.tensor([0.5, 0.5, 0.2, 0.05, 0.001], dtype=torch.float64), 0.004
+    noise, constant, energies = pure_filling(prior, unit)
+    assert constant + float(energies.sum()) == pytest.approx(1)
+    asked = int((energies > 0).sum())
+    assert noise == pytest.approx(unit * (2 + asked) / 2)
+    errors = {k: sum(expected_error(prior[:k], unit * (2 + k) / 2)) + float(prior[k:].sum()) for k in (0, 2, 3, 4, 5)}
+    assert min(errors, key=errors.get) == asked == 3
+    found = noise / constant + float((prior * noise / (prior * energies + noise)).sum())
+    assert found == pytest.approx(errors[asked])
+
+
+def test_a_quantile_is_one_of_the_middles_that_halving_ends_at():
+    steps = NoisySteps(noted(NoiseSource.system(), lambda *_: None), EpsilonShares(1e3, {"centre": 1.0}))
+    values = torch.linspace(0, 1, 2001, dtype=torch.float64)
+    found = private_quantile(values, 0.3, -1.0, 3.0, 10, "centre", steps)
+    place = (found + 1) / 4 * 2**11
+    assert place == round(place)
+    assert round(place) % 2 == 1
+    assert found == pytest.approx(0.3, abs=0.01)
+
+
+def test_a_plan_divides_epsilon_and_leaves_out_what_serves_nothing():
+    for known in (False, True):
+        for n in (100, 1_500, 16_000, 10**6):
+            for q in (1, 6, 40):
+                plan = PurePlan(n, ONE, q, known_propensity=known)
+                shares = plan.shares.shares
+                assert math.fsum(shares.values()) == pytest.approx(1)
+                assert math.fsum(plan.shares.event(step).epsilon for step in shares) <= 1.0
+                assert ("propensity" in shares) == (not known)
+                assert ("screening" in shares) == plan.screens
+                features = [*plan.outcome().basis.features, *plan.effect().basis.features]
+                features += [] if known else plan.propensity().basis.features
+                assert ("moments" in shares) == bool(features)
+                assert ("outcome" in shares) == bool(plan.outcome().basis.features)
+                assert ("effect curvatures" in shares) == bool(plan.effect().basis.features)
+    assert set(PurePlan(100, ONE, 6).shares.shares) == {"centre", "outcome scale", "propensity", "effect"}
+    assert not {"centre", "outcome scale", "residual scale"} & set(PurePlan(9_000, ONE, 6, binary=True).shares.shares)
+
+
+def test_expected_error_falls_and_rungs_rise():
+    plans = [PurePlan(n, ONE, 6) for n in (200, 2_000, 20_000, 200_000)]
+    errors = [plan.expected_error for plan in plans]
+    assert errors == sorted(errors, reverse=True)
+    order = [("constant", "linear", "additive").index(plan.rung) for plan in plans]
+    assert order == sorted(order)
+    assert (order[0], order[-1]) == (0, 2)
+    assert PurePlan(200_000, ONE, 6, constant_only=True).rung == "constant"
+
+
+def test_a_plan_follows_from_the_facts_of_its_statement():
+    plan = PurePlan.of(3_000, ONE, DOMAIN)
+    again = kind_of_plan(ONE).from_facts(plan.facts(), 3_000, DOMAIN)
+    assert again == plan
+    assert again.shares == plan.shares
+    with pytest.raises(InputError, match="delta = 0"):
+        PurePlan(500, PrivacyBudget(1.0, 1e-5), 3)
+    with pytest.raises(InputError, match="delta = 0"):
+        ComposedPlan(500, ONE, 3)
+
+
+# -- perturbed objectives
+
+
+class Fixed(type(NoiseSource.system())):
+    """Noise that is a given linear term, and none to hide the solver's stop."""
+
+    def __init__(self, b: Tensor) -> None:
+        self.b, self.left = b, 1
+
+    def k_norm(self, size: int, dimension: int, scale: float, order: float = 2.0) -> Tensor:
+        self.left -= 1
+        return self.b[None] if self.left == 0 else torch.zeros(size, dimension, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("kind", [HuberFit, LogisticFit])
+def test_the_answer_minimises_the_sum_with_its_linear_term_and_every_ridge(kind):
+    fit, p = fit_of(kind, 200, 3), 3
+    plan = FitPlan("effect", torch.ones(p).double(), torch.tensor([30.0, 90.0, 400.0]).double(), 1, 0, 0.2, 0.25)
+    b = torch.tensor([4.0, -9.0, 2.0], dtype=torch.float64)
+    paid = []
+    steps = NoisySteps(noted(Fixed(b), lambda *what: paid.append(what)), EpsilonShares(1.0, {"effect": 0.5}))
+    theta = PerturbedObjective().solve(fit, plan, steps)
+    weights = cut_weights(fit.predictors, fit.weights)
+
+    def value(t: np.ndarray) -> float:
+        t = torch.from_numpy(t)
+        return float(weights @ fit.losses(fit.predictors @ t) + (plan.ridge * t) @ t / 2 + b @ t)
+
+    assert theta.numpy() == pytest.approx(minimize(value, np.zeros(p), tol=1e-12).x, abs=1e-4)
+    assert [event.epsilon for _, event, _, count in paid for _ in range(count)] == [pytest.approx(0.5)]
+
+
+@pytest.mark.parametrize("kind", [HuberFit, LogisticFit])
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_no_neighbours_are_told_apart_by_more_than_epsilon(kind, p):
+    """The exact log ratio of the densities of the minimiser at any point, over pairs of records and points.
+
+    Of theta under F + b'theta with p(b) = exp(-|b|/s): ln p = -|F'(theta)|/s + ln det F''(theta).
+    """
+    epsilon, ridge = 0.8, 12.0
+    plan, others = plan_of(p, ridge), fit_of(kind, 30, p, seed=9)
+    noise = objective_noise(others, plan, PureEvent(epsilon))
+
+    def law(record: LinearFit, theta: Tensor) -> float:
+        gradient, hessian = ridge * theta, ridge * torch.eye(p).double()
+        for fit in (others, record):
+            cut = kind(fit.predictors, cut_weights(fit.predictors, fit.weights), fit.targets, fit.slope)
+            gradient, hessian = gradient + cut.gradient(theta), hessian + cut.hessian(theta).matrix
+        return float(-gradient.norm() / noise.scale + torch.linalg.slogdet(hessian).logabsdet)
+
+    worst = 0.0
+    for seed in range(300):
+        generator = torch.Generator().manual_seed(seed)
+        theta = torch.randn(p, generator=generator, dtype=torch.float64) * 10.0 ** float(seed % 4 - 2)
+        pair = [law(fit_of(kind, 1, p, seed=10 * seed + k), theta) for k in (0, 1)]
+        worst = max(worst, abs(pair[0] - pair[1]))
+    # the worst of both at once: gradients that point against each other, far out, and one of them without curvature
+    assert 0.3 * epsilon < worst <= epsilon * 0.99
+    assert noise.jacobian == pytest.approx(math.log1p(LARGEST * (1.0 if kind is HuberFit else 0.25) / ridge))
+    assert 1 / noise.scale == pytest.approx((0.99 * epsilon - noise.jacobian) / 2)
+
+
+def test_the_worst_pair_reaches_epsilon():
+    """One coefficient: a record that pulls down just inside its clip, against one that pulls up with no curvature."""
+    epsilon, ridge, theta = 0.8, 12.0, torch.tensor([5.0]).double()
+    g = torch.full((1, 1), LARGEST).double()  # its weight 1/|g| leaves w g^2 = LARGEST
+    scores = g[0] * theta
+    fits = [HuberFit(g, 1 / g[:, 0], scores + offset, 1.0) for offset in (1 - 1e-9, -9)]
+    noise = objective_noise(fits[0], plan_of(1, ridge), PureEvent(epsilon))
+    laws = [
+        float(
+            -(ridge * theta + fit.gradient(theta)).norm() / noise.scale
+            + (ridge + fit.hessian(theta).matrix).log()[0, 0]
+        )
+        for fit in fits
+    ]
+    assert laws[0] - laws[1] == pytest.approx(0.99 * epsilon, rel=1e-6)
+    assert laws[0] - laws[1] <= 0.99 * epsilon
+
+
+def test_no_record_adds_more_curvature_than_the_ridge_answers_for():
+    for seed in range(5):
+        fit = fit_of(HuberFit, 400, 4, seed=seed)
+        weights = cut_weights(fit.predictors, fit.weights)
+        added = weights * fit.predictors.square().sum(1)
+        assert added.max() <= LARGEST * (1 + 1e-12)
+        assert bool((weights <= fit.weights).all())
+    assert added.max() == pytest.approx(LARGEST)
+    assert bool((weights[added < LARGEST * 0.99] == fit.weights[added < LARGEST * 0.99]).all())
+
+
+def test_fits_and_events_of_another_kind_are_refused():
+    class Other(HuberFit):
+        pass
+
+    fit = fit_of(HuberFit, 5, 1)
+    with pytest.raises(InputError, match="neither"):
+        objective_noise(Other(fit.predictors, fit.weights, fit.targets, 1.0), plan_of(1, 9.0), PureEvent(1.0))
+    with pytest.raises(InputError, match="pure event"):
+        objective_noise(fit, plan_of(1, 9.0), GaussianEvent(1.0))
+    with pytest.raises(InputError, match="ridge"):
+        objective_noise(fit, plan_of(1, 0.1), PureEvent(1.0))
+
+
+# -- fits
+
+
+def records(n: int, q: int = 3, seed: int = 3) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.rand(n, q, generator=generator, dtype=torch.float64)
+    a = (torch.rand(n, generator=generator) < 0.3 + 0.4 * x[:, 0]).double()
+    y = x[:, 0] + a * (2 * x[:, 0] - 1) + 0.2 * torch.randn(n, generator=generator, dtype=torch.float64)
+    return x, a, y.clamp(-2, 3)
+
+
+@pytest.mark.parametrize("n", [150, 4_000])
+def test_a_fit_costs_epsilon_and_no_delta(n):
+    learner = RLearner(DOMAIN, ONE).fit(*records(n))
+    release = learner.release_function()
+    spent = learner.ledger_.spent()["records"]
+    assert spent["epsilon"] == pytest.approx(1.0, abs=1e-8)
+    assert spent["epsilon"] <= 1.0
+    assert spent["delta"] == 0.0
+    assert release.privacy.level == "certified"
+    assert release.law is None
+    assert {type(charge.event) for charge in release.privacy.charges} == {PureEvent}
+    assert release.rung == learner.plan_.rung
+    assert (release.rung == "constant") == (n == 150)
+
+
+def test_the_effect_is_found():
+    x, a, y = records(4_000)
+    noise = NoiseSource.fixed(1)
+    release = RLearner(DOMAIN, PrivacyBudget(4.0, 0.0), noise=noise).fit(x, a, y).release_function()
+    constant = RLearner(DOMAIN, PrivacyBudget(4.0, 0.0), second_stage=AdaptiveSecondStage(True), noise=noise)
+    constant = constant.fit(x, a, y).release_function()
+    truth = 2 * x[:, 0] - 1
+    error = float((release.effect_tensor(x) - truth).square().mean().sqrt())
+    assert error < 0.25
+    assert error < 0.6 * float((constant.effect_tensor(x) - truth).square().mean().sqrt())
+
+
+def test_many_covariates_binary_outcomes_and_known_propensities():
+    x, a, y = records(3_000, 14)
+    wide = Domain([0.0] * 14, [1.0] * 14, -2.0, 3.0, overlap=0.2)
+    learner = RLearner(wide, ONE).fit(x, a, y)
+    assert len(learner.composed_.columns) == learner.plan_.kept < 14
+    binary = Domain([0.0] * 14, [1.0] * 14, 0.0, 1.0, overlap=0.2, outcome_kind="binary")
+    assert RLearner(binary, ONE).fit(x, a, (y > 0.5).double()).release_function().scale == 1.0
+    trial = Domain([0.0] * 14, [1.0] * 14, -2.0, 3.0, overlap=0.2, propensity=0.5)
+    release = RLearner(trial, ONE).fit(x, a, y).release_function()
+    assert release.law is None
+    with pytest.raises(InputError, match="interval"):
+        release.interval(x[:2])
+
+
+def test_what_has_no_pure_version_is_refused_before_anything_is_spent():
+    x, a, y = records(100)
+    for settings in (
+        {"nuisance": WideAndDeep()},
+        {"intervals": True},
+    ):
+        domain = DOMAIN if "nuisance" in settings else Domain([0.0] * 3, [1.0] * 3, -2.0, 3.0, propensity=0.5)
+        learner = RLearner(domain, ONE, second_stage=AdaptiveSecondStage(**settings))
+        with pytest.raises(InputError, match=r"delta"):
+            learner.fit(x, a, y)
+        assert not hasattr(learner, "ledger_")
+    with pytest.raises(InputError, match="delta = 0"):
+        DRLearner(DOMAIN, ONE).fit(x, a, y)
+    with pytest.raises(InputError, match="delta = 0"):
+        stream_composition([], DOMAIN, PurePlan.of(100, ONE, DOMAIN), noted(NoiseSource.system(), print), [False] * 3)
+    assert isinstance(AdaptiveSecondStage().learnt_by(ONE)[1], Additive)
+
+
+def test_a_plan_says_what_a_small_delta_would_gain_and_that_there_are_no_intervals():
+    remarks = RLearner(DOMAIN, ONE).expected_noise(2_000).remarks
+    assert sum("privacy.delta=1e-06" in remark for remark in remarks) == 1
+    assert any("no intervals" in remark for remark in remarks)
+    assert not any("1e-06" in remark for remark in RLearner(DOMAIN, PrivacyBudget(1.0, 1e-5)).expected_noise(9).remarks)
