@@ -7,7 +7,7 @@ import torch
 
 from torchdpcate.composition.lightning_fit import LightningFit
 from torchdpcate.composition.lightning_steps import full_batches
-from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LogisticFit
+from torchdpcate.composition.linear_fit import CountFit, FitPlan, HuberFit, LogisticFit
 from torchdpcate.composition.newton_points import NewtonPoints
 from torchdpcate.composition.noisy_newton import NoisyNewton
 from torchdpcate.composition.shares import Shares
@@ -51,6 +51,9 @@ def problem(kind="huber", steps=STEPS, warm=WARM):
     weights = 1 / psi.norm(dim=1)
     if kind == "huber":
         fit, share = HuberFit(psi, weights, score, 0.8), 0.7
+    elif kind == "count":
+        counts = torch.poisson((score.clamp(max=4) / 2).exp(), generator=generator)
+        fit, share = CountFit(psi, weights, counts - 1, 1.5, centre=1.0, level=1.5), 1.0
     else:
         fit, share = LogisticFit(psi, weights, (score > 0).double(), 1.0), 0.2
     curvature = share * (weights[:, None] * psi.square()).sum(0)
@@ -61,7 +64,7 @@ def steps_of(noise, mu=MU, session=None):
     return NoisySteps(session or FitSession(noise), Shares(mu, {"outcome": 1.0}))
 
 
-@pytest.mark.parametrize("kind", ["huber", "logistic"])
+@pytest.mark.parametrize("kind", ["huber", "logistic", "count"])
 @pytest.mark.parametrize("mode", ["ghost", "hooks"])
 def test_it_learns_what_noisy_descent_learns_of_the_same_draws(kind, mode):
     fit, plan = problem(kind)
@@ -76,7 +79,7 @@ def test_it_learns_what_noisy_descent_learns_of_the_same_draws(kind, mode):
     assert ratios == pytest.approx([(1 + 2**-15) / fit.slope] * STEPS, rel=1e-8)
 
 
-@pytest.mark.parametrize("fit", [problem("huber")[0], problem("logistic")[0]])
+@pytest.mark.parametrize("fit", [problem("huber")[0], problem("logistic")[0], problem("count")[0]])
 def test_pulls_are_the_derivatives_of_losses(fit):
     scores = torch.linspace(-30, 30, N, dtype=torch.float64, requires_grad=True)
     (slopes,) = torch.autograd.grad(fit.losses(scores).sum(), scores)

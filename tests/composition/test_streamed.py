@@ -1,5 +1,7 @@
 """A composition on a stream against the same one in memory, on the same draws."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -72,6 +74,18 @@ def test_a_known_propensity_is_not_fitted():
     expected = fit_composition(records, domain, plan, whole, NoisyNewton(), domain.two_levels, known)
     found = stream_composition(Batches(study, 700), domain, plan, parts, domain.two_levels)
     assert charges(parts) == charges(whole)
+    torch.testing.assert_close(found.effect.shrunk, expected.effect.shrunk, rtol=1e-7, atol=1e-7)
+
+
+def test_counts_are_fitted_by_logarithms():
+    study = Niu("B", n=2_000).load()
+    domain = Domain([-3.0] * 6, [3.0] * 6, 0.0, 20.0, outcome_kind="count")
+    study = replace(study, records=replace(study.records, y=study.records.y.clamp(0, 20).round()))
+    plan = ComposedPlan.of(study.records.n, BUDGET, domain, constants=FEW)
+    assert plan.log_link
+    whole, parts = opened(plan.n), opened(plan.n)
+    expected = fit_composition(study.records, domain, plan, whole, NoisyNewton(), domain.two_levels)
+    found = stream_composition(Batches(study, 700), domain, plan, parts, domain.two_levels)
     torch.testing.assert_close(found.effect.shrunk, expected.effect.shrunk, rtol=1e-7, atol=1e-7)
 
 

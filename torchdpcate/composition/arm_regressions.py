@@ -98,14 +98,14 @@ class ArmRegressions(Regressions):
         z, a, y, known = records
         mu0, mu1 = (
             (centre + mean).clamp(domain.outcome_low, domain.outcome_high)
-            for mean in self.arms(z, a, y - centre, scale)
+            for mean in self.arms(z, a, y - centre, scale, centre)
         )
         pi = self.propensity(z, a).values if known is None else known
         score = DRScore().rho_phi(a, y, NuisanceValues(pi, mu0, mu1))
         clip = self.score_scale(score - (mu1 - mu0), a, pi, domain)
         return DoublyRobustFit(self.score_effect(z, score, clip), torch.where(a > 0.5, mu1, mu0), pi)
 
-    def arms(self, z: Tensor, a: Tensor, y: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    def arms(self, z: Tensor, a: Tensor, y: Tensor, scale: float, centre: float) -> tuple[Tensor, Tensor]:
         """Return m_0 and m_1 at the records about the released centre, [n] each; the curator's.
 
         Args:
@@ -113,9 +113,10 @@ class ArmRegressions(Regressions):
             a: Arms, [n].
             y: Outcomes about their released centre, [n].
             scale: As of ``outcome``.
+            centre: That centre.
         """
         regression = self.plan.arms(self.two_levels)
-        mean, _ = self.mean(regression, regression.basis(z, a), z, y, scale)
+        mean, _ = self.mean(regression, regression.basis(z, a), z, y, scale, centre)
         none = torch.zeros_like(a)
         return mean.scores(regression.basis(z, none)), mean.scores(regression.basis(z, none + 1))
 

@@ -10,6 +10,8 @@ from torch import Tensor
 from torchdpcate.composition.shares import StepEvent
 from torchdpcate.composition.steps import NoisySteps
 
+_LARGEST = 50.0  # score of a logarithm
+
 
 @dataclass(frozen=True, eq=False)
 class LinearFit(ABC):
@@ -26,6 +28,10 @@ class LinearFit(ABC):
     weights: Tensor
     targets: Tensor
     slope: float
+
+    def means(self, scores: Tensor) -> Tensor:
+        """Return the targets' means, [n], at scores g'theta [n]: the scores themselves, where nothing else is said."""
+        return scores
 
     @abstractmethod
     def losses(self, scores: Tensor) -> Tensor:
@@ -50,6 +56,11 @@ class LinearFit(ABC):
         """Return the sum's gradient, [p], at theta [p]."""
         scores = self.predictors @ theta.to(self.predictors.device)
         return self.predictors.T @ (self.weights * self.pulls(scores))
+
+    @property
+    def reach(self) -> float:
+        """Size of the scores to expect: the slope, where a score is an outcome."""
+        return self.slope
 
     def majorant(self, theta: Tensor) -> Tensor:
         """Return the second derivatives of parabolas above the sum, [p, p]; see ``majorants``."""
@@ -119,6 +130,10 @@ class HuberFit(LinearFit):
 class LogisticFit(LinearFit):
     """Logistic losses of targets in [0, 1]; ``slope`` is one."""
 
+    def means(self, scores: Tensor) -> Tensor:
+        """Return sigmoid(scores)."""
+        return torch.sigmoid(scores)
+
     def losses(self, scores: Tensor) -> Tensor:
         """Return log(1 + exp(scores)) - t scores."""
         return torch.nn.functional.binary_cross_entropy_with_logits(scores, self.targets, reduction="none")
@@ -131,6 +146,60 @@ class LogisticFit(LinearFit):
         """Return s (1 - s)."""
         s = torch.sigmoid(scores)
         return s * (1 - s)
+
+
+@dataclass(frozen=True, eq=False)
+class CountFit(LinearFit):
+    r"""Huberised Poisson losses of counts: targets t and means :math:`\ell\, e^s` about a centre, clipped at ``slope``.
+
+    .. math:: \ell'_i(s) = \mathrm{clip}(\ell\, e^s - c - t_i, -S, S)
+
+    It grows with s, so the losses are convex; without the clip they are Poisson's.
+
+    Attributes:
+        centre: c, what was taken off the counts.
+        level: The mean of a score of zero, positive.
+
+    Example:
+        >>> one = torch.ones(1, dtype=torch.float64)
+        >>> fit = CountFit(one[:, None], one, 3 * one, 2.0, centre=1.0, level=2.0)
+        >>> fit.pulls(torch.tensor([0.0, 0.5, 9.0]).double()).round(decimals=4).tolist()
+        [-2.0, -0.7026, 2.0]
+    """
+
+    centre: float = 0.0
+    level: float = 1.0
+
+    @property
+    def reach(self) -> float:
+        """See ``LinearFit``."""
+        return self.slope / self.level
+
+    def means(self, scores: Tensor) -> Tensor:
+        """Return the means about the centre, [n], at scores [n]."""
+        return self.level * scores.clamp(max=_LARGEST).exp() - self.centre
+
+    def losses(self, scores: Tensor) -> Tensor:
+        """Return mean - y score within the clip, straight lines beyond it."""
+        counts = self.targets + self.centre
+        ends = ((counts + sign * self.slope).clamp_min(0) / self.level for sign in (-1, 1))
+        low, high = (end.log() for end in ends)
+        s = scores.clamp_min(low).clamp_max(high)
+        pulls = self.pulls(scores)
+        return self.level * s.clamp(max=_LARGEST).exp() - counts * s + pulls * (scores - s)
+
+    def pulls(self, scores: Tensor) -> Tensor:
+        """Return clip(mean - target)."""
+        return (self.means(scores) - self.targets).clamp(-self.slope, self.slope)
+
+    def curvatures(self, scores: Tensor) -> Tensor:
+        """Return the mean inside the clip, zero outside."""
+        means = self.means(scores)
+        return (means + self.centre) * ((means - self.targets).abs() < self.slope)
+
+    def majorants(self, scores: Tensor) -> Tensor:
+        """Return the mean, or the pull if that is more: no majorant, but scores then move by at most one."""
+        return torch.maximum(self.curvatures(scores), self.pulls(scores).abs())
 
 
 @dataclass(frozen=True, eq=False)

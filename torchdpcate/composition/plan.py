@@ -79,6 +79,7 @@ class ComposedPlan:
         constants: Constants of the plan.
         intervals: Whether the numbers are asked for that intervals rest on.
         binary: Whether the outcome has two values: its regression is logistic, and no residual is clipped.
+        count: Whether the outcome is a count: its regression may have a logarithmic link.
         part: Share of the budget's mu^2 that the steps have together; the rest is for what follows on their answers.
 
     Raises:
@@ -104,6 +105,7 @@ class ComposedPlan:
     constants: PlanConstants = field(default_factory=PlanConstants)
     intervals: bool = False
     binary: bool = False
+    count: bool = False
     part: float = 1.0
 
     def __post_init__(self) -> None:
@@ -159,6 +161,11 @@ class ComposedPlan:
     def quantiles(self) -> tuple[str, ...]:
         """Steps that find a private quantile."""
         return () if self.binary else QUANTILES
+
+    @property
+    def log_link(self) -> bool:
+        """Whether the outcome regression is one of logarithms: of counts, but where intervals count its noise."""
+        return self.count and not self.estimates_propensity
 
     @property
     def effect_curvature(self) -> float:
@@ -433,10 +440,8 @@ class ComposedPlan:
     def of(cls, n: int, budget: PrivacyBudget | None, domain: Domain, **settings: Any) -> Self:
         """Return the plan for n records of a domain; settings: those of the class that are not the domain's."""
         known = domain.known_propensity is not None
-        binary = domain.outcome_kind == "binary"
-        return cls(
-            n, budget, domain.dimension, overlap=domain.overlap, known_propensity=known, binary=binary, **settings
-        )
+        binary, count = (domain.outcome_kind == kind for kind in ("binary", "count"))
+        return cls(n, budget, domain.dimension, domain.overlap, known, binary=binary, count=count, **settings)
 
     def _in_outcome_units(self, outcome_range: float, scale: float | None) -> float:
         """Return the residual scale S: planned, or by the effect's released one."""

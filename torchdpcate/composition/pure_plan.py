@@ -71,6 +71,11 @@ class PurePlan(ComposedPlan):
         return self.epsilon / _EQUIVALENT
 
     @property
+    def log_link(self) -> bool:
+        """See ``ComposedPlan``: of losses whose curvature has no bound no objective can be perturbed."""
+        return False
+
+    @property
     def steps(self) -> int:
         """One event a regression."""
         return 1

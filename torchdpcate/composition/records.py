@@ -98,7 +98,7 @@ def fit_composition(
         fit = arms.fit(Arms(z, a, records.y, known), domain, centre, scale)
         return ComposedFit(columns, standardisation, fit.effect, fit.outcome, fit.propensity)
     regressions = Regressions(plan, steps, tuple(two_levels), solver, nuisance)
-    mean = regressions.outcome(z, y, scale) if "outcome" in plan.shares.shares else None
+    mean = regressions.outcome(z, y, scale, centre) if "outcome" in plan.shares.shares else None
     m = torch.zeros_like(y) if mean is None else mean.values
     outcome = (centre + m).clamp(domain.outcome_low, domain.outcome_high)
     estimated = regressions.propensity(z, a) if known is None else None

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.doubly_robust import ArmRegression
-from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LogisticFit, Solution, Solver
+from torchdpcate.composition.linear_fit import CountFit, FitPlan, HuberFit, LinearFit, LogisticFit, Solution, Solver
 from torchdpcate.composition.noisy_newton import NoisyNewton
 from torchdpcate.composition.nuisances import Additive, ComposedNuisance, Learnt
 from torchdpcate.composition.plan import LOGIT_CONSTANT, LOGIT_PRIOR, WANDERING, ComposedPlan, Regression
@@ -82,17 +82,18 @@ class Regressions:
     solver: Solver = field(default_factory=NoisyNewton)
     nuisance: ComposedNuisance | None = None
 
-    def outcome(self, z: Tensor, y: Tensor, scale: float) -> FittedNuisance:
+    def outcome(self, z: Tensor, y: Tensor, scale: float, centre: float = 0.0) -> FittedNuisance:
         """Return m(x) = E[Y | x] about the released centre.
 
         Args:
             z: Standardised covariates [n, k].
             y: Outcomes about their released centre, [n].
             scale: Released scale, at which residuals are clipped; the outcome's range where it is binary.
+            centre: That centre, which counts need.
         """
         regression = self.plan.outcome(self.two_levels)
         psi = regression.basis(z)
-        learnt, d = self.mean(regression, psi, z, y, scale)
+        learnt, d = self.mean(regression, psi, z, y, scale, centre)
         return FittedNuisance(learnt.scores(psi), d, learnt.coefficients)
 
     def propensity(self, z: Tensor, a: Tensor) -> FittedNuisance:
@@ -125,7 +126,9 @@ class Regressions:
         solution = self.solver.solution(effect_fit(psi, residual, treatment, pi, scale), asked, self.steps)
         return self.fitted_effect(regression, d, asked, solution, scale)
 
-    def mean(self, regression: AnyRegression, psi: Tensor, z: Tensor, y: Tensor, scale: float) -> tuple[Learnt, Tensor]:
+    def mean(
+        self, regression: AnyRegression, psi: Tensor, z: Tensor, y: Tensor, scale: float, centre: float = 0.0
+    ) -> tuple[Learnt, Tensor]:
         """Return the outcome's mean as a function of the records' features, and released curvatures [1 + p, 1 + p].
 
         Args:
@@ -134,26 +137,50 @@ class Regressions:
             z: As of ``outcome``, as are the others.
             y: As of ``outcome``.
             scale: As of ``outcome``.
+            centre: As of ``outcome``.
         """
         weight = 1 / psi.norm(dim=1)
         d = self.nuisance_curvatures("outcome", regression, psi, weight)
         learner = self._learnt("outcome")
         if not self.plan.binary:
-            fit, asked = HuberFit(psi, weight, y, scale), self.outcome_plan(regression, d, scale)
-            return learner.learn(fit, asked, z, self.steps), d
+            fit = self.outcome_fit(psi, weight, y, scale, centre)
+            score = learner.learn(fit, self.outcome_plan(regression, d, scale, centre), z, self.steps)
+            return Learnt(lambda features: fit.means(score.scores(features)), score.coefficients), d
         # y is -1/2 or 1/2 of the range, which is the scale
         asked, shrink = self.logistic_plan("outcome", regression, d)
         logistic = LogisticFit(psi, weight, (y / scale + 0.5).clamp(0, 1), 1.0)
         logit = learner.learn(logistic, asked, z, self.steps, shrink)
         return Learnt(lambda features: scale * (torch.sigmoid(logit.scores(features)) - 0.5), logit.coefficients), d
 
-    def outcome_plan(self, regression: AnyRegression, curvatures: Tensor, scale: float) -> FitPlan:
-        """Return how the outcome regression is asked for, of released curvatures [1 + p, 1 + p] and scale."""
+    def outcome_fit(self, psi: Tensor, weight: Tensor, y: Tensor, scale: float, centre: float) -> LinearFit:
+        """Return the outcome regression of records whose outcome is not binary.
+
+        Args:
+            psi: Features [n, 1 + p].
+            weight: Of the records, [n].
+            y: As of ``outcome``, as are the others.
+            scale: As of ``outcome``.
+            centre: As of ``outcome``.
+        """
+        if self.plan.log_link:
+            return CountFit(psi, weight, y, scale, centre, count_level(centre, scale))
+        return HuberFit(psi, weight, y, scale)
+
+    def outcome_plan(self, regression: AnyRegression, curvatures: Tensor, scale: float, centre: float = 0.0) -> FitPlan:
+        """Return how the outcome regression is asked for, of released curvatures [1 + p, 1 + p] and scale.
+
+        Args:
+            regression: What is asked for.
+            curvatures: Released.
+            scale: Released.
+            centre: Released; of counts, whose logarithm has a curvature of about their level.
+        """
+        level = count_level(centre, scale) if self.plan.log_link else 1.0
         plan, d = self.plan, curvatures.diagonal()
         noise, curvature = plan.gradient_noise("outcome", scale, len(d)), plan.inside * plan.n
         prior = weak_prior(regression, "outcome", scale)
         ridge = (noise**2 + _CLIPPED * plan.n * d * scale**2) / (curvature * d * prior)
-        return self._asked("outcome", curvature * curvatures, ridge)
+        return self._asked("outcome", level * curvature * curvatures, level * ridge)
 
     def logistic_plan(
         self, step: str, regression: AnyRegression, curvatures: Tensor
@@ -207,6 +234,16 @@ class Regressions:
         if self.plan.estimates_propensity and nuisance.by_features is not None:
             return nuisance.by_features  # whose noise intervals count
         return nuisance.chosen(step, self.plan.size)
+
+
+def count_level(centre: float, scale: float) -> float:
+    """Return the mean of counts that a score of zero stands for, of released numbers: the centre, if it is not small.
+
+    Example:
+        >>> count_level(7.0, 3.0), count_level(0.0, 1.0)
+        (7.0, 0.5)
+    """
+    return max(centre, scale / 2)
 
 
 def effect_fit(psi: Tensor, residual: Tensor, treatment: Tensor, pi: Tensor, scale: float) -> HuberFit:

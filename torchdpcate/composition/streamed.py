@@ -138,14 +138,15 @@ class _Stream:
     def outcome(self, regressions: Regressions, z: Standardisation, centre: float, scale: float) -> Column:
         regression = self.plan.outcome(regressions.two_levels)
         psi = self.features(regression.basis, z)
-        asked = regressions.outcome_plan(regression, self.nuisance_curvatures("outcome", regression, psi), scale)
+        curvatures = self.nuisance_curvatures("outcome", regression, psi)
+        asked = regressions.outcome_plan(regression, curvatures, scale, centre)
 
         def fit(b: CausalData) -> LinearFit:
-            return HuberFit(rows := psi(b), _inverse_norm(rows), b.y - centre, scale)
+            return regressions.outcome_fit(rows := psi(b), _inverse_norm(rows), b.y - centre, scale, centre)
 
         theta = self.solved(fit, scale, asked).coefficients
         low, high = self.domain.outcome_low, self.domain.outcome_high
-        return lambda b: (centre + psi(b) @ theta).clamp(low, high)
+        return lambda b: (centre + fit(b).means(psi(b) @ theta)).clamp(low, high)
 
     def propensity(self, regressions: Regressions, z: Standardisation) -> Column:
         known = self.domain.known_propensity

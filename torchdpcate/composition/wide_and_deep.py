@@ -133,7 +133,7 @@ class NetworkSteps:
     def __init__(self, network: Network, plan: FitPlan, noise: float) -> None:
         fit, wide = network.fit, network.wide.in_features
         self._network, self._plan = network, plan
-        self._slope, self._noise, self._prior = fit.slope, noise, _PRIOR.get(plan.step, 1.0) * fit.slope
+        self._slope, self._noise, self._prior = fit.slope, noise, _PRIOR.get(plan.step, 1.0) * fit.reach
         self._ridge = plan.ridge[:wide]
         curvature = plan.preconditioner[:wide, :wide] - self._ridge.diag()
         # a hidden layer takes its part of a record's gradient

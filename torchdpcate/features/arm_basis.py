@@ -23,8 +23,8 @@ class ArmBasis:
         >>> shared = WeightedBasis((Feature("1", 0, 0),), torch.tensor([0.64, 0.16]).double())
         >>> basis = ArmBasis(shared, WeightedBasis((), torch.tensor([0.2]).double()))
         >>> treated, control = (basis(torch.ones(1, 1).double(), torch.tensor([a]).double()) for a in (1.0, 0.0))
-        >>> (treated - control).tolist(), round(treated.square().sum().item(), 6)
-        ([[0.0, 0.0, 0.8944271909999159]], 1.0)
+        >>> (treated - control).square().round(decimals=4).tolist(), round(treated.square().sum().item(), 6)
+        ([[0.0, 0.0, 0.8]], 1.0)
     """
 
     shared: WeightedBasis

@@ -1,0 +1,168 @@
+"""Counts: Huberised Poisson losses, the limit without noise, bounds of gradients, releases."""
+
+import math
+
+import pytest
+import torch
+
+from tests.composition.test_nuisances import steps_of
+from torchdpcate import Domain, DRLearner, PrivacyBudget, RLearner, load_release
+from torchdpcate.composition.linear_fit import CountFit, FitPlan
+from torchdpcate.composition.noisy_newton import NoisyNewton, solved
+from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.pure_plan import PurePlan
+from torchdpcate.composition.regressions import Regressions, count_level
+from torchdpcate.composition.settings import AdaptiveSecondStage
+from torchdpcate.composition.shares import Shares
+from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.errors import InputError
+from torchdpcate.features.weighted_basis import WeightedBasis, all_features
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
+from torchdpcate.verify.file import verify_release
+
+DOMAIN = Domain([-1.0, -1.0], [1.0, 1.0], 0.0, 40.0, overlap=0.1, outcome_kind="count")
+BUDGET = PrivacyBudget(4.0, 1e-5)
+
+
+def study(n=6_000, level=6.0):
+    generator = torch.Generator().manual_seed(4)
+    x = 2 * torch.rand(n, 2, generator=generator, dtype=torch.float64) - 1
+    a = (torch.rand(n, generator=generator) < torch.sigmoid(x[:, 0])).double()
+    control, treated = ((math.log(level) + 0.8 * x[:, 0] + d).exp() for d in (0.0, 0.3 + 0.3 * x[:, 1]))
+    y = torch.poisson(torch.where(a > 0.5, treated, control), generator=generator).clamp(0, 40)
+    return x, a, y, treated - control
+
+
+def problem(n=500, slope=math.inf, level=3.0, centre=2.0):
+    generator = torch.Generator().manual_seed(0)
+    g = torch.cat([torch.ones(n, 1), torch.randn(n, 2, generator=generator)], 1).double() / 2
+    y = torch.poisson((1 + g @ torch.tensor([1.0, 0.8, -0.5]).double()).exp(), generator=generator)
+    return CountFit(g, 1 / g.norm(dim=1), y - centre, slope, centre, level), g, y
+
+
+def test_without_a_clip_it_is_poisson_regression():
+    """Against Newton steps on the weighted Poisson likelihood itself."""
+    fit, g, y = problem(slope=1e6)
+    found = solved(fit, torch.zeros(3).double())
+    theta, offset = torch.zeros(3).double(), math.log(3.0)
+    for _ in range(30):
+        mean = (offset + g @ theta).exp()
+        gradient, hessian = g.T @ (fit.weights * (mean - y)), (g * (fit.weights * mean)[:, None]).T @ g
+        theta = theta - torch.linalg.solve(hessian, gradient)
+    assert (found - theta).abs().max() < 1e-7
+
+
+def test_with_a_clip_the_minimum_is_stationary_and_least():
+    fit, _, _ = problem(slope=2.0)
+    found = solved(fit, torch.zeros(3).double())
+    assert fit.gradient(found).norm() < 1e-6
+    for seed in range(20):
+        step = torch.randn(3, generator=torch.Generator().manual_seed(seed)).double()
+        assert fit.total(found) <= fit.total(found + 0.1 * step) + 1e-9
+
+
+def test_pulls_are_the_losses_derivatives_and_grow():
+    fit, _, _ = problem(slope=2.0)
+    for shift in (-6.0, -1.0, 0.0, 0.7, 3.0, 60.0):
+        scores = (shift + 0.1 * torch.arange(500.0).double() / 500).requires_grad_()
+        (found,) = torch.autograd.grad(fit.losses(scores).sum(), scores)
+        torch.testing.assert_close(found, fit.pulls(scores.detach()), rtol=1e-9, atol=1e-9)
+    grid = torch.linspace(-9, 9, 400).double()
+    pulls = torch.stack([fit.pulls(torch.full((500,), s).double()) for s in grid.tolist()])
+    assert (pulls.diff(dim=0) >= 0).all()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_gradient_of_a_record_is_longer_than_its_clip(seed):
+    generator = torch.Generator().manual_seed(seed)
+    features = all_features([False, True, False], "12xsc")
+    energies = torch.rand(1 + len(features), generator=generator, dtype=torch.float64) + 0.01
+    z = 3 * (2 * torch.rand(300, 3, generator=generator, dtype=torch.float64) - 1)
+    psi = WeightedBasis(features, energies / energies.sum())(z)
+    y = torch.randint(0, 1000, (300,), generator=generator).double()
+    fit = CountFit(psi, 1 / psi.norm(dim=1), y - 7.0, 1.5, 7.0, 7.0)
+    for size in (0.0, 1.0, 1e3, 1e6):
+        theta = size * torch.randn(psi.shape[1], generator=generator, dtype=torch.float64)
+        lengths = (psi * (fit.weights * fit.pulls(psi @ theta))[:, None]).norm(dim=1)
+        assert 1.5 * (1 - 1e-12) < lengths.max() <= 1.5 * (1 + 1e-12)
+
+
+def test_one_record_moves_the_released_sum_by_two_clips():
+    """Two values of a record that pull the same way as far as they can, against each other."""
+    one = torch.ones(1, dtype=torch.float64)
+    up, down = (CountFit(one[:, None], one, y * one, 1.5, 0.0, 5.0).gradient(0 * one) for y in (0.0, 100.0))
+    assert (up - down).abs().item() == pytest.approx(3.0)
+
+
+def test_steps_with_little_noise_find_the_minimum():
+    fit, g, _ = problem(n=2_000, slope=4.0, level=3.0)
+    curvature = 0.9 * 3.0 * (g * fit.weights[:, None]).T @ g
+    plan = FitPlan("outcome", curvature.diagonal(), 0 * curvature[0], 60, 12, 0.2, 0.25, curvature)
+    found = NoisyNewton().solve(fit, plan, steps_of(NoiseSource.fixed(0), 1e5))
+    assert (found - solved(fit, plan.ridge)).abs().max() < 0.02
+
+
+def test_the_link_is_chosen_by_public_facts():
+    plan = ComposedPlan.of(5_000, BUDGET, DOMAIN)
+    assert plan.log_link
+    assert set(plan.shares.shares) == set(ComposedPlan(5_000, BUDGET, 2).shares.shares)
+    assert not ComposedPlan.of(10**6, BUDGET, DOMAIN, intervals=True).log_link  # whose noise they count
+    trial = Domain([-1.0], [1.0], 0.0, 9.0, outcome_kind="count", propensity=0.5)
+    assert ComposedPlan.of(5_000, BUDGET, trial, intervals=True).log_link
+    assert not PurePlan.of(5_000, PrivacyBudget(4.0, 0.0), DOMAIN).log_link  # whose losses have bounded curvature
+    assert count_level(0.0, 1.0) > 0
+
+
+def test_means_without_privacy_are_those_of_the_law():
+    x, _, y, _ = study(20_000)
+    plan = ComposedPlan.of(20_000, None, DOMAIN)
+    steps = NoisySteps(FitSession(NoiseSource.system()), Shares(math.inf))
+    z = x / x.std(0)
+    mean = Regressions(plan, steps, (False, False)).outcome(z, y - 5.0, 1e3, 5.0).values + 5.0
+    by_bin = [(float(mean[rows].mean()), float(y[rows].mean())) for rows in (x[:, 0] < -0.5, x[:, 0] > 0.5)]
+    for found, truth in by_bin:
+        assert found == pytest.approx(truth, rel=0.05)
+    assert mean.min() > 0
+
+
+@pytest.mark.parametrize("kind", [RLearner, DRLearner])
+def test_a_release_is_read_verified_and_near_the_truth(kind, tmp_path):
+    x, a, y, effect = study()
+    learner = kind(DOMAIN, BUDGET, noise=NoiseSource.fixed(3)).fit(x, a, y)
+    release = learner.release_function()
+    path = release.save(tmp_path / "r.safetensors")
+    verify_release(path)
+    assert (load_release(path).effect(x) == release.effect(x)).all()
+    assert (learner.composed_.outcome >= 0).all()
+    error = (torch.from_numpy(release.effect(x)) - effect).square().mean().sqrt()
+    assert error < 0.6 * effect.square().mean().sqrt()
+
+
+def test_counts_of_nearly_nothing_have_a_level():
+    x, a, y, _ = study(2_000, level=0.05)
+    release = RLearner(DOMAIN, BUDGET, noise=NoiseSource.fixed(3)).fit(x, a, y).release_function()
+    assert torch.from_numpy(release.effect(x)).abs().max() < 5
+
+
+def test_values_between_integers_are_rounded_record_by_record_or_refused():
+    facts = {
+        "treatment": "a",
+        "outcome": {"name": "y", "low": 0, "high": 40, "kind": "count"},
+        "covariates": {"u": {"low": -1, "high": 1}, "v": {"low": -1, "high": 1}},
+    }
+    schema = TableSchema.from_dict(facts)
+    x, a, y, _ = study(300)
+    with pytest.raises(InputError, match="between integers"):
+        RLearner(schema, BUDGET).fit(x, a, y + 0.25 * (y < 30))
+    stage = AdaptiveSecondStage(constant_only=True)
+    learner = RLearner(schema.handling("clip"), BUDGET, second_stage=stage, noise=NoiseSource.fixed(1))
+    moved = learner.fit(x, a, y + 0.25).release_function()
+    assert (
+        moved.effect(x)
+        == RLearner(schema, BUDGET, second_stage=stage, noise=NoiseSource.fixed(1))
+        .fit(x, a, y)
+        .release_function()
+        .effect(x)
+    ).all()
