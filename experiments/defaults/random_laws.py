@@ -47,10 +47,17 @@ class Setting:
     effects: torch.Tensor
 
 
-def random_setting(seed: int) -> Setting:
-    """Return the setting of a seed."""
+def random_setting(seed: int, n: int | None = None, epsilon: float | None = None) -> Setting:
+    """Return the setting of a seed.
+
+    Args:
+        seed: Of the law.
+        n: Number of records; None draws it.
+        epsilon: Budget; None draws it.
+    """
     rng = np.random.default_rng([seed, 23])
-    n = round(math.exp(rng.uniform(*np.log(SIZES))))
+    drawn = round(math.exp(rng.uniform(*np.log(SIZES))))
+    n = drawn if n is None else n
     q = int(rng.choice([2, 4, 6, 10, 20, 40]))
     x, low, high, indicators = _covariates(n + QUERIES, q, rng)
     z = (x - x.mean(0)) / x.std(0)
@@ -71,8 +78,8 @@ def random_setting(seed: int) -> Setting:
     schema = TableSchema.from_dict(facts).handling("clip")
     inside, truth = schema.within(torch.from_numpy(x)), torch.from_numpy(sd * effect)
     records = CausalData(inside[:n], torch.from_numpy(a[:n]), torch.from_numpy(np.clip(y[:n], *bounds)))
-    case, epsilon = Case(schema, records, inside[n:], truth[n:]), float(rng.choice(EPSILONS))
-    return Setting(case, epsilon, sd, f"law {seed}", truth[:n])
+    case, any_epsilon = Case(schema, records, inside[n:], truth[n:]), float(rng.choice(EPSILONS))
+    return Setting(case, any_epsilon if epsilon is None else epsilon, sd, f"law {seed}", truth[:n])
 
 
 def _covariates(n: int, q: int, rng: np.random.Generator) -> tuple[np.ndarray, list[float], list[float], list[bool]]:

@@ -25,9 +25,11 @@ def study(q: int = 2, **facts) -> tuple[CausalData, Domain]:
     return CausalData(x, a, y), Domain([0.0] * q, [1.0] * q, -1.0, 1.0, overlap=0.2, **facts)
 
 
-def report(q: int = 2, epsilon: float = 4.0, release: str = "function", *, kind=RLearner, facts=None, **settings):
+def report(
+    q: int = 2, epsilon: float = 4.0, release: str = "function", *, kind=RLearner, facts=None, delta=1e-5, **settings
+):
     records, domain = study(q, **(facts or {}))
-    learner = kind(domain, PrivacyBudget(epsilon, 1e-5), second_stage=AdaptiveSecondStage(**settings))
+    learner = kind(domain, PrivacyBudget(epsilon, delta), second_stage=AdaptiveSecondStage(**settings))
     pipeline = learner_pipeline(learner, release, None)
     return replay(pipeline, records, *neighbours_for_replay(records, domain)[-2:])
 
@@ -50,6 +52,22 @@ def test_a_composition_passes(name):
     assert found.passed, str(found)
     assert found.neighbours == 2
     assert found.outputs > 100  # every count, sum and gradient is an answer of its own
+
+
+PURE = {
+    "function": {"epsilon": 60.0},
+    "small budget": {},
+    "queries": {"epsilon": 60.0, "release": "queries"},
+    "chosen covariates": {"q": 13, "epsilon": 120.0},
+    "trial": {"epsilon": 60.0, "facts": {"propensity": 0.5}},
+}
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_a_composition_of_pure_events_passes(name):
+    found = report(delta=0.0, **PURE[name])
+    assert found.passed, str(found)
+    assert found.outputs >= (4 if name == "small budget" else 7)  # of each step one
 
 
 @pytest.mark.slow
