@@ -100,6 +100,17 @@ def page(lines: list[dict[str, str]]) -> str:
         for method, words in WORDS.items():
             rows.append(f"| {design} | {words} | " + " | ".join(cell(found[design, method, n]) for n in SIZES) + " |")
         rows.append(f"| {design} | prototype of the theory note | " + " | ".join(f"{v:.3f}" for v in prototype) + " |")
+    missed = [
+        f"{design} at {n:,} ({fmean(found[design, 'rule', n]):.3f}, wanted {wanted:.3f})"
+        for design, prototype in PROTOTYPE.items()
+        for n, wanted in zip(SIZES, prototype, strict=True)
+        if found[design, "rule", n] and fmean(found[design, "rule", n]) > wanted
+    ]
+    above = [line for line in lines if line["method"] == "rule" and float(line["regret"]) > 1.05]
+    many = sum(line["method"] == "rule" for line in lines)
+    where = ", ".join(sorted({f"{line['design']} {line['law']} at {int(line['n']):,}" for line in above})) or "none"
+    rows += ["", f"Cells above the prototype's: {'; '.join(missed) or 'none'}.", ""]
+    rows += [f"Single rules above 1.05 of the best constant's: {len(above)} of {many} ({where})."]
     rows += ["", "By law, the default:", "", head.replace("rule", "law", 1), rows[1]]
     for design in PROTOTYPE:
         for law in MEANS:

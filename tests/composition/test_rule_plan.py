@@ -95,7 +95,7 @@ def test_the_planned_regret_is_that_of_its_prior():
     regression, runs = asked.effect(), 200_000
     generator = torch.Generator().manual_seed(2)
     prior = torch.cat([torch.tensor([CONSTANTS.constant_variance], dtype=torch.float64), regression.prior])
-    rest = CONSTANTS.head_variance - float(regression.prior.sum())
+    rest = CONSTANTS.linear_variance - float(regression.prior.sum())
     noise = 1.3**2 * regression.noise / regression.basis.energies
 
     def normal(size: int) -> torch.Tensor:
@@ -117,3 +117,15 @@ def test_the_planned_regret_falls_with_records_and_budget():
         [planned_regret(plan(2_000, PrivacyBudget(e, 1e-5))).rule for e in (0.1, 0.5, 1.0, 4.0, 16.0)],
     ):
         assert values == sorted(values, reverse=True)
+
+
+@pytest.mark.parametrize("covariates", [2, 6, 30])
+@pytest.mark.parametrize("n", [150, 400, 1_000])
+def test_no_other_number_of_covariates_and_no_constant_rule_has_less_planned_regret(n, covariates):
+    asked = plan(n, covariates=covariates)
+    here = planned_regret(asked).rule
+    assert asked.rung == "constant" or here < planned_regret(asked.constant()).rule
+    for k in range(1, min(covariates, 12) + 1):
+        other = plan(n, covariates=covariates)
+        other.__dict__["kept"] = k
+        assert here <= planned_regret(other).rule + 1e-12

@@ -194,7 +194,7 @@ FORGERIES = [
     ("queries", forge.constant("kept", 1), PLAN),
     ("planned rule", forge.constant("target", "effect"), "not those of one release|" + PLAN),
     ("planned rule", forge.constant("learner", "OutcomeWeightedLearner"), "which has no composition"),
-    ("small planned rule", constants(-1, "linear_below=1.0"), "its coefficients do not follow"),
+    ("small planned rule", constants(-3, "linear_below=1.0"), "its features and energies are not those"),
     ("small planned rule", times("theta", 1.01), "its coefficients do not follow"),
     ("rule", forge.constant("steps", 41), PLAN),
     ("rule", cheaper("effect"), "the step 'effect' was not charged its share"),

@@ -117,6 +117,10 @@ class RuleConstants(PlanConstants):
         constant_variance: Prior variance of the effect's constant, in units of S^2: the sign needs no more of it than
             of the other features.
         linear_below: N mu below which the effect is linear and not shrunk, which would hurt its sign.
+        linear_variance: Prior variance of a linear effect's features, and of those of all rules where their regret is
+            planned, in units of S^2.
+        least_correlation: Planned correlation of effect and score below which nothing can be learnt: the rule is then
+            constant.
     """
 
     nuisance_share: float = 0.35
@@ -124,3 +128,5 @@ class RuleConstants(PlanConstants):
     spike: float = 0.05
     constant_variance: float = 0.3
     linear_below: float = 500.0
+    linear_variance: float = 1.0
+    least_correlation: float = 0.35

@@ -212,17 +212,26 @@ class ComposedPlan:
             return most
         if self.budget is None:
             return q
-        weight = 1 / torch.arange(1.0, q + 1, dtype=torch.float64)
-        found = (weight.cumsum(0) / weight.sum()).tolist()
 
         def error(k: int) -> float:
+            if not self.shrinks:
+                return -self.sign_correlation(self._linear(k), k)
             features = all_features([False] * k, self.constants.kinds)
             there = self._prior(features, self.constants.choice_variance)
-            there = there * torch.tensor([found[k - 1] ** (1 + (f.kind == "x")) for f in features])
+            there = there * self.found(features, k)
             noise = self._unit_noise(self._head_budget(k), self._head_weight)
             return self._error(there, noise) - float(there.sum())
 
         return min(range(1, most + 1), key=error)
+
+    def found(self, features: Sequence[Feature], k: int) -> Tensor:
+        """Return the shares of prior variances that features of k chosen covariates hold, [p].
+
+        The r-th covariate's weight is 1/r; a product needs both of its own.
+        """
+        weight = 1 / torch.arange(1.0, self.covariates + 1, dtype=torch.float64)
+        share = float(weight[:k].sum() / weight.sum())
+        return torch.tensor([share ** (1 + (feature.kind == "x")) for feature in features], dtype=torch.float64)
 
     @property
     def screens(self) -> bool:
@@ -297,13 +306,44 @@ class ComposedPlan:
         if self.intervals:
             kinds = "".join(kind for kind in kinds if kind in self.constants.interval_kinds)
         if not self.shrinks:
-            kinds = kinds[:1]
+            kinds, variance = kinds[:1], variance and self._effect_variance
         constant = self._rule.constant_variance if self._rule else math.inf
         found = self._regression(two_levels, variance, noise, kinds, constant)
         while self.intervals and len(kinds) > 1 and self._matrix_edge(found.basis) > self.constants.interval_edge:
             kinds = kinds[:-1]
             found = self._regression(two_levels, variance, noise, kinds, constant)
+        if self._rule and not self.shrinks and variance:
+            alone = self._regression(two_levels, 0.0, noise, kinds, constant)
+            least = max(self.sign_correlation(alone, self.kept), self._rule.least_correlation)
+            return found if self.sign_correlation(found, self.kept) > least else alone
         return found
+
+    def _linear(self, k: int) -> Regression:
+        """Return what an effect of k covariates that is not shrunk would ask for: a linear function, or a constant."""
+        plan = replace(self)
+        plan.__dict__["kept"] = k
+        return plan.effect()
+
+    def sign_correlation(self, effect: Regression, k: int) -> float:
+        r"""Return the planned correlation of the effect and its estimate, which its sign follows.
+
+        .. math:: \rho^2 = \frac{1}{G} \sum_j \frac{g_j^2}{g_j + v_j} \;\text{ or }\;
+            \frac{(\sum_j g_j)^2}{G \sum_j (g_j + v_j)}
+
+        of shrunk and of unshrunk coefficients, with the noise v_j and the prior of a linear rule, of which the kept
+        covariates hold their share.
+
+        Args:
+            effect: The effect's regression.
+            k: Number of covariates that it is of.
+        """
+        rules, features = self._rule or RuleConstants(), effect.basis.features
+        first, total = rules.constant_variance, rules.constant_variance + rules.linear_variance
+        held = effect.prior * (rules.linear_variance / self._effect_variance) * self.found(features, k)
+        prior, noise = torch.cat([held.new_tensor([first]), held]), NUISANCES**2 * effect.noise / effect.basis.energies
+        if self.shrinks:
+            return math.sqrt(min(float((prior.square() / (prior + noise)).sum()) / total, 1.0))
+        return math.sqrt(float(prior.sum().square() / (prior + noise).sum()) / total)
 
     def _matrix_edge(self, basis: WeightedBasis) -> float:
         r"""Return the planned noise of the interval steps' matrix, scaled to its planned diagonal.
@@ -456,6 +496,11 @@ class ComposedPlan:
         return self.constants if isinstance(self.constants, RuleConstants) else None
 
     @property
+    def _effect_variance(self) -> float:
+        """Prior variance of the effect's features, in units of S^2."""
+        return self._rule.linear_variance if self._rule and not self.shrinks else self.constants.head_variance
+
+    @property
     def _head_part(self) -> float:
         """The effect's share of what regressions get."""
         constants = self.constants
@@ -531,9 +576,10 @@ class ComposedPlan:
         left_out = sum(float(v) for v, feature in zip(prior, features, strict=True) if feature.kind not in among)
         kept = [j for j, feature in enumerate(features) if feature.kind in among]
         features, prior = tuple(features[j] for j in kept), prior[kept]
-        spread, constant, energies = self._energies(prior, noise, constant_prior)
+        largest = max([constant_prior, *prior.tolist()])  # the constant is always asked for
+        spread, constant, energies = self._energies(prior, noise, largest)
         asked = torch.nonzero(energies > 0).flatten().tolist()
         basis = WeightedBasis(
             tuple(features[j] for j in asked), torch.cat([torch.tensor([constant]).double(), energies[asked]])
         )
-        return Regression(basis, prior[asked], spread, self._error(prior, noise, constant_prior) + left_out)
+        return Regression(basis, prior[asked], spread, self._error(prior, noise, largest) + left_out)

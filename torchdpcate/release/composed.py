@@ -14,7 +14,7 @@ from torchdpcate.features.standardisation import Standardisation
 from torchdpcate.features.weighted_basis import WeightedBasis
 from torchdpcate.release.composed_rule import Choices, ComposedRule, rule_of
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers
-from torchdpcate.release.holds_if import ESTIMATED, HOLDS_IF, RANDOMISED
+from torchdpcate.release.holds_if import ESTIMATED, RANDOMISED
 from torchdpcate.release.parts import tensors_of
 from torchdpcate.release.release import EffectRelease, require_tensor
 from torchdpcate.release.statement import PrivacyStatement
@@ -229,7 +229,7 @@ class ComposedRelease(EffectRelease):
             return found | ({"no_intervals": self.without} if self.without else {})
         low, high = self.average()
         shown = {"average": self.law.average, "average_low": float(low), "average_high": float(high)}
-        return found | shown | {"intervals_of": self.target, f"intervals_{HOLDS_IF}": self.holds_if}
+        return found | shown | {"intervals_of": self.target, "intervals_hold_if": self.holds_if}
 
     def tensors(self) -> dict[str, Tensor]:
         """Return coefficients, curvatures, energies, scale and standardisation."""

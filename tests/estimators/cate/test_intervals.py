@@ -126,13 +126,13 @@ def test_an_estimated_propensity_has_intervals_that_say_what_they_rest_on(
     assert estimated.law is not None
     assert estimated.without is None
     assert "pi being the released propensity" in estimated.target
-    assert "log-odds of treatment" in estimated.summary()["intervals_holds_if"]
+    assert "log-odds of treatment" in estimated.summary()["intervals_hold_if"]
     assert "randomised" in release.holds_if
     loaded = load_release(estimated.save(tmp_path / "r.safetensors"))
     assert isinstance(loaded, ComposedRelease)
     np.testing.assert_allclose(loaded.interval(POINTS), estimated.interval(POINTS), rtol=1e-12)
     np.testing.assert_allclose(loaded.average(bias=0.1), estimated.average(bias=0.1), rtol=1e-12)
-    assert "log-odds of treatment" in make_card(loaded)["summary"]["intervals_holds_if"]
+    assert "log-odds of treatment" in make_card(loaded)["summary"]["intervals_hold_if"]
 
 
 def test_a_stated_bias_widens_the_intervals_of_an_estimated_propensity_alone(

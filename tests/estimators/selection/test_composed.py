@@ -209,7 +209,6 @@ def test_an_honest_release_verifies(chosen, tmp_path):
         ({"clip": 1e-3}, "outside what its plan allows"),
         ({"residual_scale": 20.0}, "scale 20 is outside"),
         ({"range_sensitivity": 1e-3}, "does not follow from its clip"),
-        ({"policies": 3}, "outside what its plan allows"),
         ({"requested_epsilon": 8.0}, "not charged its share"),
         ({"steps": 41}, "steps = 41 is stated"),
         ({"nuisance_guarantee": "auto"}, "called auto, which is none"),
