@@ -75,6 +75,31 @@ def test_expected_noise_falls_and_is_in_outcome_units():
     assert constant.noise == pytest.approx(1.3 * unit)
 
 
+@pytest.mark.parametrize("covariates", [1, 6, 30, 82])
+def test_the_error_to_expect_falls_with_every_record_and_budget(covariates):
+    sizes, budgets = [round(100 * 1.7**i) for i in range(16)], (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+    plans = [[ComposedPlan(n, PrivacyBudget(e, 1e-5), covariates) for n in sizes] for e in budgets]
+    errors = torch.tensor([[plan.expected_error for plan in line] for line in plans]).double()
+    assert bool((errors[:, 1:] <= errors[:, :-1] * 1.005).all())
+    assert bool((errors[1:] <= errors[:-1] * 1.005).all())
+
+
+def test_what_is_not_asked_for_counts_as_error():
+    variance, plan = PlanConstants().head_variance, ComposedPlan(2_000, ONE, 6)
+    nothing = ComposedPlan(200, ONE, 6)
+    assert nothing.rung == "constant"
+    assert nothing.expected_errors[1] == pytest.approx(math.sqrt(variance))
+    assert nothing.constant().expected_errors[1] == 0
+    assert plan.kept == 6  # the mean squared error of posterior means, by draws from the prior
+    effect, generator = plan.effect(), torch.Generator().manual_seed(0)
+    noise = effect.noise / effect.basis.energies[1:]
+    theta = effect.prior.sqrt() * torch.randn(40_000, len(noise), generator=generator, dtype=torch.float64)
+    seen = theta + noise.sqrt() * torch.randn(40_000, len(noise), generator=generator, dtype=torch.float64)
+    found = (seen * effect.prior / (effect.prior + noise) - theta).square().sum(1).mean()
+    left_out = variance - float(effect.prior.sum())
+    assert plan.expected_errors[1] ** 2 == pytest.approx(float(found) + left_out, rel=0.02)
+
+
 def test_a_plan_follows_from_the_facts_of_its_statement():
     domain = Domain([0.0] * 20, [1.0] * 20, 0.0, 5.0, overlap=0.1)
     plan = ComposedPlan.of(3_000, ONE, domain, constants=PlanConstants(spike=0.6, most=5))

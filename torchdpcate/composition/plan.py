@@ -364,7 +364,27 @@ class ComposedPlan:
     @property
     def expected_error(self) -> float:
         """Expected root mean squared error of the effect that noise and prior leave, in residual scales S."""
-        return math.sqrt(self.effect().error)
+        return math.hypot(*self.expected_errors)
+
+    @property
+    def expected_errors(self) -> tuple[float, float]:
+        r"""That of the constant, and that of how the effect varies.
+
+        .. math:: \sqrt{v_0}, \quad \Big(g - \sum_j \big(f_j g_j (2 w_j - w_j^2) - v_j w_j^2\big)\Big)^{1/2}, \quad
+            w_j = \frac{p_j}{p_j + v_j}
+
+        with the prior variance g of all that varies, whether it is asked for or not, its parts g_j, of which the kept
+        covariates hold the shares f_j, and the prior variances p_j by which the plan shrinks. An effect that is one
+        number in any case does not vary.
+        """
+        effect, variance = self.effect(), self.constants.head_variance
+        noise = effect.noise / effect.basis.energies
+        if self.constant_only:
+            return math.sqrt(float(noise[0])), 0.0
+        weight = effect.prior / (effect.prior + noise[1:])
+        held = self.found(effect.basis.features, self.kept) * effect.prior * variance / self._head_variance
+        explained = held * (2 * weight - weight**2) - noise[1:] * weight**2
+        return math.sqrt(float(noise[0])), math.sqrt(max(variance - float(explained.sum()), 0.0))
 
     @property
     def noise(self) -> float:

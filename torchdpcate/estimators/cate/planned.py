@@ -4,7 +4,6 @@ import math
 
 from torchdpcate.composition.interval_gate import NO_DELTA
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.water_filling import expected_error
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.base import Mechanism
@@ -43,11 +42,9 @@ def planned_composition(plan: ComposedPlan, domain: Domain, residual_scale: floa
         clipped = f"residuals of the outcome are clipped at {shown(scale) if stated else '1/14 of its range'}"
         clipped += " (residual_scale, as given)" * stated
     clipped += _SCORES * (plan.score_scale > 1)
-    effect = plan.effect()
-    constant, _ = expected_error(effect.prior, effect.noise)
-    others = math.sqrt(max(effect.error - constant, 0.0))
+    constant, others = plan.expected_errors
     return PlannedNoise.of_parts(
-        {_ONE: scale * math.sqrt(constant), _OTHERS: scale * others},
+        {_ONE: scale * constant, _OTHERS: scale * others},
         _OF,
         domain.outcome_range,
         plan.n,
