@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from experiments.rules_and_selection.rule_cases import MEANS, OBSERVED, TRIAL, rule_case
-from experiments.rules_and_selection.rules import page
+from experiments.rules_and_selection.rule_pages import page
 
 
 @pytest.mark.parametrize("law", MEANS)
@@ -28,4 +28,4 @@ def test_a_trial_is_by_a_coin_that_the_domain_knows():
 def test_a_page_holds_the_means_of_its_lines():
     line = {"design": TRIAL, "n": "500", "law": "A", "method": "rule"}
     lines = [{**line, "seed": str(seed), "regret": str(regret)} for seed, regret in enumerate((0.2, 0.4))]
-    assert "0.300 (2)" in page(lines)
+    assert "0.300 ± 0.100 (2)" in page(lines)
