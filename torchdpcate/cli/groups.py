@@ -33,7 +33,7 @@ def brought(chosen: Mapping[str, str]) -> dict[str, str]:
 
     Example:
         >>> brought({"task": "policy_selection"})["mechanism"]
-        'permute_and_flip'
+        'by_scores'
     """
     given, found = dict(chosen), {}
     todo = [("", _ROOT)]
