@@ -81,7 +81,18 @@ def test_the_error_to_expect_falls_with_every_record_and_budget(covariates):
     plans = [[ComposedPlan(n, PrivacyBudget(e, 1e-5), covariates) for n in sizes] for e in budgets]
     errors = torch.tensor([[plan.expected_error for plan in line] for line in plans]).double()
     assert bool((errors[:, 1:] <= errors[:, :-1] * 1.005).all())
-    assert bool((errors[1:] <= errors[:-1] * 1.005).all())
+    assert bool((errors[1:] <= errors[:-1] * 1.05).all())  # how many covariates are kept follows from noise alone
+
+
+def test_what_sampling_alone_would_blur_is_not_asked_for():
+    kinds = [
+        "".join(sorted({f.kind for f in plan.effect().basis.features}))
+        for plan in (ComposedPlan(n, PrivacyBudget(8.0, 1e-5), 12) for n in (4_000, 100_000))
+    ]
+    assert kinds == ["12", "12csx"]
+    for plan in (ComposedPlan(4_000, PrivacyBudget(e, 1e-5), 12) for e in (8.0, 1e6)):
+        sampling = 0.6 / (4_000 * plan.inside**2 * 0.3)
+        assert float(plan.effect().prior.min()) > sampling
 
 
 def test_what_is_not_asked_for_counts_as_error():

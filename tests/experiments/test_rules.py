@@ -3,8 +3,15 @@
 import pytest
 import torch
 
+from experiments.rules_and_selection.design_pages import FIELDS
+from experiments.rules_and_selection.design_pages import page as design_page
+from experiments.rules_and_selection.designs import LAWS, OWL_TRIAL, RARE_KNOWN, design_case
 from experiments.rules_and_selection.rule_cases import MEANS, OBSERVED, TRIAL, rule_case
 from experiments.rules_and_selection.rule_pages import page
+from experiments.rules_and_selection.trials import RealTrial, influence, less_cost, line
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.schema import TableSchema
 
 
 @pytest.mark.parametrize("law", MEANS)
@@ -26,6 +33,40 @@ def test_a_trial_is_by_a_coin_that_the_domain_knows():
 
 
 def test_a_page_holds_the_means_of_its_lines():
-    line = {"design": TRIAL, "n": "500", "law": "A", "method": "rule"}
+    line = {"design": TRIAL, "n": "500", "law": "A", "method": "rule", "seconds": "0.1"}
     lines = [{**line, "seed": str(seed), "regret": str(regret)} for seed, regret in enumerate((0.2, 0.4))]
     assert "0.300 ± 0.100 (2)" in page(lines)
+
+
+@pytest.mark.parametrize("design", [OWL_TRIAL, RARE_KNOWN, "ITR tree, confounded", *LAWS])
+def test_designs_know_their_effects(design):
+    case = design_case(design, 150, 0)
+    assert case.records.n == 150
+    assert case.regret(case.truth > 0) == 0
+    known = case.schema.domain.known_propensity is not None
+    assert known == (design in (OWL_TRIAL, RARE_KNOWN))
+
+
+def test_a_cell_above_the_other_method_is_a_miss():
+    rows = [
+        ("d", "100", "1", str(s), m, str(r + 0.01 * s), "0.9", "0.1")
+        for m, r in (("rule", 0.5), ("today", 0.2))
+        for s in (0, 1)
+    ]
+    assert "Misses, 1 of 1 cells: d at 100, epsilon 1 (0.5050, wanted 0.2050)." in design_page(
+        [dict(zip(FIELDS, row, strict=True)) for row in rows], []
+    )
+
+
+def test_the_value_of_a_rule_is_that_of_its_own_arm():
+    a = torch.tensor([0.0, 1.0] * 50)
+    domain = Domain([0.0], [1.0], 0.0, 1.0, propensity=0.5)
+    records = CausalData(torch.zeros(100, 1, dtype=torch.float64), a, 0.2 + 0.3 * a)
+    trial = RealTrial(TableSchema.from_domain(domain), records, 0.01, cost=0.1)
+    value, own = influence(torch.ones(100), trial)
+    assert value == pytest.approx(0.5)
+    assert float(own.abs().max()) < 1e-6
+    numbers = line(torch.ones(100), less_cost(trial))
+    assert numbers[:2] == pytest.approx([40.0, 0.0])
+    assert numbers[3] == pytest.approx(20.0)
+    assert numbers[-1] == pytest.approx(1.0)

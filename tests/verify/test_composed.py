@@ -152,7 +152,7 @@ def two_blocks(draft: forge.Draft) -> None:
 
 PLAN = "is stated, but the plan makes it|not those of one release"
 FORGERIES = [
-    ("function", forge.constant("rung", "linear"), PLAN),
+    ("function", forge.constant("rung", "constant"), PLAN),
     ("function", forge.constant("steps", 41), PLAN),
     ("function", forge.constant("huber_quantile", 0.9), PLAN),
     ("function", forge.constant("requested_epsilon", 1.0), "was not charged its share|the plan makes it"),

@@ -298,22 +298,24 @@ class ComposedPlan:
     def effect(self, two_levels: Sequence[bool] | None = None) -> Regression:
         """Return that of the effect; see ``outcome``.
 
-        With intervals it has linear features, and further kinds as far as their matrix of second moments can be told
-        from its noise.
+        A feature whose prior variance is below what sampling leaves of it is not asked for, at any budget: where
+        effects do not vary, hundreds of them together would err by more than a constant. With intervals it has
+        linear features, and further kinds as far as their matrix of second moments can be told from its noise.
         """
         variance = 0.0 if self.constant_only else self._head_variance
         noise, kinds = self._unit_noise(self.shares.of("effect"), self._head_weight), self.constants.kinds
+        sampling = self._unit_sampling(self._head_weight)
         if self.intervals:
             kinds = "".join(kind for kind in kinds if kind in self.constants.interval_kinds)
         if not self.shrinks:
             kinds, variance = kinds[:1], variance and self._effect_variance
         constant = self._rule.constant_variance if self._rule else math.inf
-        found = self._regression(two_levels, variance, noise, kinds, constant)
+        found = self._regression(two_levels, variance, noise, kinds, constant, sampling)
         while self.intervals and len(kinds) > 1 and self._matrix_edge(found.basis) > self.constants.interval_edge:
             kinds = kinds[:-1]
-            found = self._regression(two_levels, variance, noise, kinds, constant)
+            found = self._regression(two_levels, variance, noise, kinds, constant, sampling)
         if self._rule and not self.shrinks and variance:
-            alone = self._regression(two_levels, 0.0, noise, kinds, constant)
+            alone = self._regression(two_levels, 0.0, noise, kinds, constant, sampling)
             least = max(self.sign_correlation(alone, self.kept), self._rule.least_correlation)
             return found if self.sign_correlation(found, self.kept) > least else alone
         return found
@@ -566,8 +568,12 @@ class ComposedPlan:
     def _unit_noise(self, mu: float, weight: float, inside: float | None = None) -> float:
         """Return the variance of a function of energy one: sensitivity 2, curvature n inside weight; or by sampling."""
         if self.budget is None:
-            return self.sampling / (self.n * (inside or self.inside) ** 2 * weight)
+            return self._unit_sampling(weight, inside)
         return (2 / (mu * self.n * (inside or self.inside) * weight)) ** 2
+
+    def _unit_sampling(self, weight: float, inside: float | None = None) -> float:
+        """Return the variance of a feature's part of the function by sampling, whatever its energy."""
+        return self.sampling / (self.n * (inside or self.inside) ** 2 * weight)
 
     def _energies(self, prior: Tensor, noise: float, constant: float = math.inf) -> tuple[float, float, Tensor]:
         """Return noise and energies by ``water_filling``; without privacy features are held against sampling alone."""
@@ -588,13 +594,15 @@ class ComposedPlan:
         noise: float,
         kinds: str | None = None,
         constant_prior: float = math.inf,
+        sampling: float = 0.0,
     ) -> Regression:
+        """Return what is asked for: features of these kinds whose prior variance exceeds sampling's, by energies."""
         levels = [False] * self.kept if two_levels is None else two_levels
         features = all_features(levels, self.constants.kinds) if variance else ()
         prior = self._prior(features, variance)
         among = self.constants.kinds if kinds is None else kinds
-        left_out = sum(float(v) for v, feature in zip(prior, features, strict=True) if feature.kind not in among)
-        kept = [j for j, feature in enumerate(features) if feature.kind in among]
+        kept = [j for j, feature in enumerate(features) if feature.kind in among and float(prior[j]) > sampling]
+        left_out = float(prior.sum() - prior[kept].sum())
         features, prior = tuple(features[j] for j in kept), prior[kept]
         largest = max([constant_prior, *prior.tolist()])  # the constant is always asked for
         spread, constant, energies = self._energies(prior, noise, largest)

@@ -183,8 +183,9 @@ class PurePlan(ComposedPlan):
         noise: float,
         kinds: str | None = None,
         constant_prior: float = math.inf,
+        sampling: float = 0.0,
     ) -> Regression:
-        return super()._regression(two_levels, variance, noise, kinds if self._looks else "", constant_prior)
+        return super()._regression(two_levels, variance, noise, kinds if self._looks else "", constant_prior, sampling)
 
 
 def kind_of_plan(budget: PrivacyBudget | None, kind: type[ComposedPlan] | None = ComposedPlan) -> type[ComposedPlan]:

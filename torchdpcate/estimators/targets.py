@@ -70,7 +70,7 @@ def planned_targets(
 
     def rule() -> PlannedNoise:
         learner: PrivateEstimator = EffectRule(schema, budget)
-        if budget.delta == 0:  # which no composition keeps
+        if budget.delta == 0:  # which no plan of a rule keeps
             learner = OutcomeWeightedLearner(schema, budget) if known else TwoStageRule(schema, budget)
         return learner.expected_noise(n)
 

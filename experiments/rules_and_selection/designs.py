@@ -1,0 +1,160 @@
+"""Treatment rules by default on the papers' designs: regret and right decisions, beside the methods named after them.
+
+Writes designs.csv (one line a rule) and designs.md beside this file; lines that are there are not made again. The trial
+of Giddens et al. (2023), the three shapes of ``ITR``, the laws of ``experiments.two_stage_rule`` after Lee and Chen,
+and the rare region of the spillover paper, with known propensities and without.
+
+    python -m experiments.rules_and_selection.designs --seeds 10
+"""
+
+import argparse
+import csv
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from experiments.rules_and_selection.design_pages import FIELDS, page
+from experiments.rules_and_selection.rule_cases import RuleCase
+from experiments.rules_and_selection.rule_pages import HERE, read
+from experiments.two_stage_rule.laws import Law, confounded, scenario
+from torchdpcate.data.generated import GeneratedStudy
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.rule_generators import ITR, OWL
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.selection_generators import RareRegion
+from torchdpcate.data.split import public_generator
+from torchdpcate.estimators.rules.effect_rule import EffectRule
+from torchdpcate.estimators.rules.outcome import SignedResidual
+from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
+from torchdpcate.estimators.rules.two_stage import TwoStageRule
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.noise import NoiseSource
+
+QUERIES, DELTA = 3_000, 1e-5
+OWL_TRIAL, RARE, RARE_KNOWN = "OWL's trial", "rare region", "rare region, known propensity"
+LAWS = {
+    "two-stage linear, p = 10": scenario("linear"),
+    "two-stage quadratic, p = 10": scenario("quadratic"),
+    "two-stage tree, p = 10": scenario("tree"),
+    "two-stage linear, p = 4": scenario("linear", 4),
+    "two-stage confounded, p = 10": confounded(),
+}
+LAW_SIZES = (400, 400, 400, 1_140, 4_000)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One line of the study.
+
+    Attributes:
+        design: What the page calls it.
+        n: Records.
+        epsilon: Of the budget.
+        seed: Public seed of records.
+        method: ``rule``, ``today`` or ``public``.
+    """
+
+    design: str
+    n: int
+    epsilon: float
+    seed: int
+    method: str
+
+
+def cells(seeds: int) -> Iterator[Cell]:
+    """Yield all cells."""
+    for seed in range(seeds):
+        for n in (200, 500, 1_000):
+            for epsilon in (0.5, 1.0, 5.0):
+                yield from (Cell(OWL_TRIAL, n, epsilon, seed, method) for method in ("rule", "today", "public"))
+        both = ("rule", "today")
+        for name, n in zip(LAWS, LAW_SIZES, strict=True):
+            yield from (Cell(name, n, epsilon, seed, method) for epsilon in (1.0, 4.0) for method in both)
+        for shape in ("linear", "quadratic", "tree"):
+            for where in ("trial", "confounded"):
+                sizes = (1_000, 4_000, 16_000)
+                yield from (Cell(f"ITR {shape}, {where}", n, 1.0, seed, method) for n in sizes for method in both)
+        for name in (RARE, RARE_KNOWN):
+            yield from (Cell(name, n, 1.0, seed, method) for n in (4_000, 20_000) for method in both)
+
+
+def design_case(design: str, n: int, seed: int) -> RuleCase:
+    """Return n records of a design, and fresh covariates of known effect."""
+    if design in LAWS:
+        return _of_law(LAWS[design], n, seed)
+    total = n + QUERIES
+    settings = {"n": total, "train_fraction": n / total, "queries": QUERIES, "seed": seed}
+    generator: GeneratedStudy
+    if design == OWL_TRIAL:
+        generator = OWL(**settings)
+    elif design in (RARE, RARE_KNOWN):
+        generator = RareRegion(**settings)
+    else:
+        shape, where = design.removeprefix("ITR ").split(", ")
+        generator = ITR(shape, confounded=where == "confounded", **settings)
+    study = generator.load()
+    assert study.queries is not None
+    schema, records = study.schema, study.records
+    if design == RARE_KNOWN:
+        schema = TableSchema.from_dict(schema.to_dict() | {"propensity": "p"})
+        records = CausalData(records.x, records.a, records.y, generator.propensity(records.x))
+    return RuleCase(schema, records, study.queries, generator.effect(study.queries))
+
+
+def _of_law(law: Law, n: int, seed: int) -> RuleCase:
+    generator = public_generator(seed, law.name)
+    records = law.draw(1, n, generator).records(0, law.domain)
+    queries = law.draw(1, QUERIES, generator).x[0]
+    return RuleCase(TableSchema.from_domain(law.domain), records, queries, law.effect(queries))
+
+
+def decisions(case: RuleCase, cell: Cell, noise: NoiseSource) -> torch.Tensor:
+    """Return a method's decisions at the queries."""
+    budget = PrivacyBudget(cell.epsilon, DELTA)
+    learner: EffectRule | OutcomeWeightedLearner | TwoStageRule
+    if cell.method == "rule":
+        learner = EffectRule(case.schema, budget, noise=noise)
+    elif cell.method == "public":
+        learner = OutcomeWeightedLearner(case.schema, budget, outcome=SignedResidual(0.0, 3.0), noise=noise)
+    elif case.schema.domain.known_propensity is not None:
+        learner = OutcomeWeightedLearner(case.schema, budget, noise=noise)
+    else:
+        learner = TwoStageRule(case.schema, budget, noise=noise)
+    records = case.records
+    return learner.fit(records.x, records.a, records.y, records.propensity).release().answer(case.queries)
+
+
+def main() -> None:
+    """Make the lines that are not there yet, and the page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--out", type=Path, default=HERE / "designs.csv")
+    words = parser.parse_args()
+    torch.set_num_threads(1)
+    there = {tuple(line[name] for name in FIELDS[:5]) for line in read(words.out)}
+    new = not words.out.exists()
+    with words.out.open("a", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        if new:
+            writer.writerow(FIELDS)
+        for cell in cells(words.seeds):
+            key = (cell.design, str(cell.n), f"{cell.epsilon:g}", str(cell.seed), cell.method)
+            if key in there:
+                continue
+            case, start = design_case(cell.design, cell.n, cell.seed), time.process_time()
+            noise = NoiseSource.fixed(zlib.crc32(" ".join(key).encode()))
+            decided = decisions(case, cell, noise)
+            seconds = time.process_time() - start
+            right = ((decided > 0) == (case.truth > 0)).double().mean().item()
+            writer.writerow([*key, f"{case.regret(decided):.5f}", f"{right:.5f}", f"{seconds:.3f}"])
+            file.flush()
+    lines = read(words.out)
+    words.out.with_suffix(".md").write_text(page(lines, read(HERE / "trials.csv")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
