@@ -9,7 +9,7 @@ import pytest
 from tests.cli.test_cli import one_line
 from torchdpcate import registry
 from torchdpcate.cli.main import main
-from torchdpcate.cli.overrides import with_second_stage
+from torchdpcate.cli.overrides import with_implied_choices
 
 WRONG = {
     "foo=1": "no setting foo; no name is near it",
@@ -118,7 +118,7 @@ def test_words_that_only_two_blocks_have_choose_the_linear_second_stage(words, t
     (tmp_path / "conf" / "experiment" / "neural.yaml").write_text(neural)
     monkeypatch.setattr(registry, "_PACKAGE", tmp_path / "torchdpcate")
     first, *rest = words.split()  # no word may come after -m that others precede
-    assert with_second_stage([first, *rest]) == [first, *["second_stage=linear"] * CHOOSE_TWO_BLOCKS[words], *rest]
+    assert with_implied_choices([first, *rest]) == [first, *["second_stage=linear"] * CHOOSE_TWO_BLOCKS[words], *rest]
 
 
 def test_the_folder_of_a_sweep_may_come_before_its_option(tmp_path, capsys):

@@ -379,7 +379,7 @@ MISTAKES = {
     "rule of an effect": (
         None,
         ["rule.ridge=3"],
-        "rule.ridge: not used by task=cate.*task=owl, pairwise and two_stage_rule",
+        "rule.ridge: not used by task=cate.*task=owl, pairwise, rule and two_stage_rule",
     ),
     "weights of an effect": (None, ["weights=ipw"], "weights: not used by task=cate"),
     "tuning of effects": (None, [*OWL_TABLE, "tune=private"], "task=owl use tune=ridge"),

@@ -184,7 +184,9 @@ KINDS: dict[str, Callable[[], Any]] = {
     "selection, frozen": partial(
         selection, nuisance=FrozenNuisances(propensity=lambda x: 0.5 + 0 * x[:, 0], outcome=None)
     ),
-    "selection among functions": partial(selection, policies=FunctionPolicies([lambda x: x[:, 0] > 0.5])),
+    "selection among functions": partial(
+        selection, policies=FunctionPolicies([lambda x: x[:, 0] > 0.5, lambda x: x[:, 0] > 0.2])
+    ),
     "outcome_table": partial(effect, CovariateBalancingEffect, readout="outcome_table"),
     "difference_in_means": partial(effect, DifferenceInMeansEffect),
     "horvitz_thompson": partial(effect, HorvitzThompsonEffect),

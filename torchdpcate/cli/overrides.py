@@ -22,6 +22,7 @@ _HYDRA = "hydra"  # Hydra's own settings, which it checks itself
 _NEAREST, _LIKE = 3, 0.6
 _NUISANCES_OF_ALL_RECORDS = ("auto", "additive", "wide_and_deep")
 _SECOND_STAGE, _ON_ALL_RECORDS, _ON_TWO_BLOCKS = "second_stage", "adaptive", "linear"
+_SCORES, _BY_PUBLIC_FACTS, _STABLE = "nuisance_guarantee", "auto", "stability"
 
 
 @contextmanager
@@ -68,26 +69,46 @@ def sweep_words(words: Sequence[str]) -> list[str]:
     return [_swept(word, parsed[word]) if word in parsed else word for word in words]
 
 
-def with_second_stage(words: Sequence[str]) -> list[str]:
-    """Return the words with ``second_stage=linear`` where they choose what only the estimator on two blocks has.
+def with_implied_choices(words: Sequence[str]) -> list[str]:
+    """Return the words with the choices that settings among them imply, where the default has no such setting.
 
-    That is another mechanism than the task's default, ``budget.division=blocks``, nuisances of two arms,
-    ``split``, ``screen``, ``tune`` or ``features``, or a setting of its second stage or nuisances. One that is
-    given, also by an experiment, stays.
+    ``second_stage=linear`` where they choose what only the estimator on two blocks has: another mechanism than the
+    task's default, ``budget.division=blocks``, nuisances of two arms, ``split``, ``screen``, ``tune`` or ``features``,
+    or a setting of its second stage or nuisances. ``nuisance_guarantee=stability`` where they set what only stable
+    nuisances have, or the share of the records that trains them. A choice that is given, also by an experiment, stays.
 
     Args:
         words: Command-line words.
 
     Example:
-        >>> with_second_stage(["task=owl", "tune=ridge"])
+        >>> with_implied_choices(["task=owl", "tune=ridge"])
         ['task=owl', 'tune=ridge']
+        >>> with_implied_choices(["task=policy_selection", "nuisance_guarantee.ridge=1"])
+        ['task=policy_selection', 'nuisance_guarantee=stability', 'nuisance_guarantee.ridge=1']
     """
     overrides, groups = _overrides(words), all_groups()
     choices = {o.key_or_group: [v for v in _values(o) if v] for o in overrides if o.key_or_group in groups}
     chosen = {group: values[0] for group, values in choices.items() if values}
     used = brought(chosen)
-    if _SECOND_STAGE in choices or used.get(_SECOND_STAGE) != _ON_ALL_RECORDS:
+    if _SECOND_STAGE not in choices and used.get(_SECOND_STAGE) == _ON_ALL_RECORDS:
+        implied = {_SECOND_STAGE: _ON_TWO_BLOCKS} if _needs_blocks(overrides, choices, chosen, used) else {}
+    elif _SCORES not in choices and used.get(_SCORES) == _BY_PUBLIC_FACTS:
+        implied = {_SCORES: _STABLE} if _needs_stable(overrides) else {}
+    else:
+        implied = {}
+    if not implied:
         return list(words)
+    place = list(words).index(str(overrides[0].input_line)) + 1  # beside others, as Hydra wants all of them
+    return [*words[:place], *(f"{group}={choice}" for group, choice in implied.items()), *words[place:]]
+
+
+def _needs_blocks(
+    overrides: Sequence[Override],
+    choices: Mapping[str, list[str]],
+    chosen: Mapping[str, str],
+    used: Mapping[str, str],
+) -> bool:
+    """Return whether a word chooses what only an effect on two blocks has."""
     default, linear = brought({"task": used["task"]}), brought({**chosen, _SECOND_STAGE: _ON_TWO_BLOCKS})
     found = default["mechanism"] not in choices.get("mechanism", [used["mechanism"]])
     found |= chosen.get("nuisance", default["nuisance"]) not in _NUISANCES_OF_ALL_RECORDS
@@ -99,10 +120,13 @@ def with_second_stage(words: Sequence[str]) -> list[str]:
         if setting and group in (_SECOND_STAGE, "nuisance"):
             own = settings_of(group, linear[group]) - settings_of(group, used[group])
             found |= setting.partition(".")[0] in own
-    if not found:
-        return list(words)
-    place = list(words).index(str(overrides[0].input_line)) + 1  # beside others, as Hydra wants all of them
-    return [*words[:place], f"{_SECOND_STAGE}={_ON_TWO_BLOCKS}", *words[place:]]
+    return found
+
+
+def _needs_stable(overrides: Sequence[Override]) -> bool:
+    """Return whether a word sets what only nuisances on a block of their own, the stable ones, have."""
+    own = {f"{_SCORES}.{name}" for name in settings_of(_SCORES, _STABLE)} | {"selection.split"}
+    return any(o.key_or_group in own or o.key_or_group.startswith(f"{_SCORES}.target.") for o in overrides)
 
 
 def _swept(word: str, override: Override) -> str:

@@ -15,7 +15,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from torchdpcate._files import PRIVATE
-from torchdpcate.cli.overrides import checked_overrides, sweep_words, with_second_stage
+from torchdpcate.cli.overrides import checked_overrides, sweep_words, with_implied_choices
 from torchdpcate.cli.renamed import new_words
 from torchdpcate.errors import InputError
 from torchdpcate.registry import conf_dir
@@ -65,7 +65,7 @@ def composed(command: str, overrides: Sequence[str], job: Callable[[DictConfig],
 
     main = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(guarded)
     # Hydra reads its words from sys.argv, and hides errors unless HYDRA_FULL_ERROR is set.
-    words = [_quoted(word) for word in _sweep_folder(with_second_stage(new_words(overrides)))]
+    words = [_quoted(word) for word in _sweep_folder(with_implied_choices(new_words(overrides)))]
     given = mock.patch.object(sys, "argv", [f"torchdpcate {command}", *sweep_words(words)])
     with checked_overrides(words), given, mock.patch.dict(os.environ, {"HYDRA_FULL_ERROR": "1"}):
         main()
