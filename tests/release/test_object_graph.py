@@ -185,7 +185,8 @@ KINDS: dict[str, Callable[[], Any]] = {
         selection, nuisance=FrozenNuisances(propensity=lambda x: 0.5 + 0 * x[:, 0], outcome=None)
     ),
     "selection among functions": partial(
-        selection, policies=FunctionPolicies([lambda x: x[:, 0] > 0.5, lambda x: x[:, 0] > 0.2])
+        selection,
+        policies=FunctionPolicies([lambda x: x[:, 0] > 0.5, lambda x: x[:, 0] > 0.2], names=["half", "fifth"]),
     ),
     "outcome_table": partial(effect, CovariateBalancingEffect, readout="outcome_table"),
     "difference_in_means": partial(effect, DifferenceInMeansEffect),
