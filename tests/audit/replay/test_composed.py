@@ -67,7 +67,7 @@ PURE = {
 def test_a_composition_of_pure_events_passes(name):
     found = report(delta=0.0, **PURE[name])
     assert found.passed, str(found)
-    assert found.outputs >= (4 if name == "small budget" else 7)  # of each step one
+    assert found.outputs >= {"small budget": 4, "trial": 6}.get(name, 7)  # of each step one
 
 
 @pytest.mark.slow
