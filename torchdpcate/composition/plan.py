@@ -14,7 +14,7 @@ from torchdpcate.composition.shares import Shares, total_mu
 from torchdpcate.composition.water_filling import expected_error, water_filling
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.features.weighted_basis import Feature, WeightedBasis, all_features
+from torchdpcate.features.weighted_basis import KINDS, Feature, WeightedBasis, all_features
 from torchdpcate.privacy.budget import PrivacyBudget
 
 EFFECT, RULE = "effect", "rule"
@@ -298,8 +298,8 @@ class ComposedPlan:
     def effect(self, two_levels: Sequence[bool] | None = None) -> Regression:
         """Return that of the effect; see ``outcome``.
 
-        A feature whose prior variance is below what sampling leaves of it is not asked for, at any budget: where
-        effects do not vary, hundreds of them together would err by more than a constant. With intervals it has
+        Squares, products and waves whose prior variance is below what sampling leaves of them are not asked for, at
+        any budget: where effects do not vary, hundreds of them would err by more than a constant. With intervals it has
         linear features, and further kinds as far as their matrix of second moments can be told from its noise.
         """
         variance = 0.0 if self.constant_only else self._head_variance
@@ -596,12 +596,14 @@ class ComposedPlan:
         constant_prior: float = math.inf,
         sampling: float = 0.0,
     ) -> Regression:
-        """Return what is asked for: features of these kinds whose prior variance exceeds sampling's, by energies."""
+        """Return what is asked for: linear features, and others of prior variances above sampling's, by energies."""
         levels = [False] * self.kept if two_levels is None else two_levels
         features = all_features(levels, self.constants.kinds) if variance else ()
         prior = self._prior(features, variance)
         among = self.constants.kinds if kinds is None else kinds
-        kept = [j for j, feature in enumerate(features) if feature.kind in among and float(prior[j]) > sampling]
+        kinds_asked = [feature.kind in among for feature in features]
+        clear = [feature.kind == KINDS[0] or float(v) > sampling for feature, v in zip(features, prior, strict=True)]
+        kept = [j for j, (asked, told) in enumerate(zip(kinds_asked, clear, strict=True)) if asked and told]
         left_out = float(prior.sum() - prior[kept].sum())
         features, prior = tuple(features[j] for j in kept), prior[kept]
         largest = max([constant_prior, *prior.tolist()])  # the constant is always asked for
