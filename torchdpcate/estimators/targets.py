@@ -11,7 +11,7 @@ from torchdpcate.estimators.cate.planned import ASKED
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.privacy.budget import PrivacyBudget
 
-_MANY, _LARGE = 0.02, 0.1  # of the outcome's range
+_OF_RANGE, _OF_CONSTANT = (0.02, 0.1), (0.5, 0.999)  # shares up to which a target serves for all, and large, effects
 
 
 @dataclass(frozen=True)
@@ -23,22 +23,30 @@ class Target:
         task: Task of the command line that asks for it.
         noise: Planned noise; None where it cannot be had.
         why_not: Why it cannot; empty otherwise.
+        relative: Of a rule, its expected regret over that of the best constant one; None of others.
     """
 
     name: str
     task: str
     noise: PlannedNoise | None
     why_not: str = ""
+    relative: float | None = None
 
     @property
     def verdict(self) -> str:
-        """Whether it is worth asking, by the noise as a share of the outcome's range: 2 and 10 per cent."""
+        """Whether it is worth asking, by the noise as a share of the outcome's range: 2 and 10 per cent.
+
+        A rule is by half the regret of treating all alike, and less than that of it.
+        """
         if self.noise is None:
             return "not to be had"
         if not self.noise.known:
             return "not known"
-        share = self.noise.value / self.noise.outcome_range
-        return "yes" if share <= _MANY else "for large effects" if share <= _LARGE else "no"
+        if self.relative is not None:
+            share, (few, many) = self.relative, _OF_CONSTANT
+        else:
+            share, (few, many) = self.noise.value / self.noise.outcome_range, _OF_RANGE
+        return "yes" if share <= few else "for large effects" if share <= many else "no"
 
 
 def planned_targets(
@@ -74,6 +82,9 @@ def planned_targets(
             learner = OutcomeWeightedLearner(schema, budget) if known else TwoStageRule(schema, budget)
         return learner.expected_noise(n)
 
+    def relative() -> float | None:
+        return EffectRule(schema, budget).relative_regret(n) if budget.delta > 0 else None
+
     task = "rule" if budget.delta > 0 else "owl" if known else "two_stage_rule"
 
     def function() -> PlannedNoise:
@@ -86,7 +97,7 @@ def planned_targets(
             "subgroups",
             lambda: SubgroupEffects(schema, budget, subgroups=[cuts]).expected_noise(n),
         ),
-        _target("a treatment rule", task, rule),
+        replace(_target("a treatment rule", task, rule), relative=relative()),
         _function(_target("the effect as a function", "cate", function)),
     ]
 

@@ -10,8 +10,10 @@ from sklearn.base import clone
 from torchdpcate import load_release
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.effect_rule import EffectRule
+from torchdpcate.estimators.targets import planned_targets
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.composed_rule import ComposedRule
@@ -118,3 +120,15 @@ def test_it_clones_as_estimators_of_scikit_learn_do():
     learner = clone(EffectRule(TRIAL, BUDGET, cost=0.3, share=0.2, population=[[0.5, 0.5]]))
     assert (learner.cost, learner.share, learner.population) == (0.3, 0.2, [[0.5, 0.5]])
     assert "split" not in learner.get_params()
+
+
+def test_a_rule_is_worth_asking_where_it_loses_less_than_treating_all_alike():
+    domain = Domain([0.0] * 8, [1.0] * 8, 0.0, 60_000.0)
+    schema = TableSchema.from_domain(domain)
+    found = {n: planned_targets(schema, n, PrivacyBudget(1.0, 1e-5))[2] for n in (200, 700, 40_000)}
+    assert [target.task for target in found.values()] == ["rule"] * 3
+    assert [target.verdict for target in found.values()] == ["no", "for large effects", "yes"]
+    for n, target in found.items():
+        noise = EffectRule(domain, PrivacyBudget(1.0, 1e-5)).expected_noise(n)
+        assert target.noise is not None
+        assert target.noise.value == noise.value

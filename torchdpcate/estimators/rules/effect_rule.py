@@ -167,6 +167,12 @@ class EffectRule(RLearner):
             ),
         )
 
+    def relative_regret(self, n: int) -> float:
+        """Return the regret to expect of n records over that of the best constant rule, were it known; public."""
+        plan = self._adaptive.plan(n, self._planned(n), TableSchema.of(self.domain).two_arms().domain)
+        regret = planned_regret(plan)
+        return regret.rule / regret.constant
+
     def propensity_of(self, records: CausalData) -> Tensor | None:
         """Return P(A = 1) of records [n] where the domain knows it; else None."""
         return known_propensities(records, self.schema_.domain)
