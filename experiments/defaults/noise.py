@@ -19,6 +19,7 @@ from torch import Tensor
 from experiments.defaults.methods import DELTA
 from experiments.defaults.sources import Source, sources
 from experiments.defaults.words import number, paragraph, table
+from torchdpcate.composition.planned_error import planned_error, planned_noise
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
@@ -69,7 +70,7 @@ def measure(source: Source, n: int, epsilon: float, releases: int) -> Line:
         errors.append(math.sqrt(case.error(effects[-1])[0]))
         scales.append(release.scale)
     plan, at = learner.plan_, (case.schema.domain.outcome_range, median(scales))
-    numbers = learner.expected_noise(n).value, plan.planned_error(*at), plan.planned_noise(*at)
+    numbers = learner.expected_noise(n).value, planned_error(plan, *at), planned_noise(plan, *at)
     return Line(source.name, n, epsilon, *numbers, _spread(estimates), _spread(effects), sum(errors) / releases)
 
 
