@@ -5,6 +5,7 @@ from torchdpcate._lazy import exports
 __getattr__, __dir__, __all__ = exports(
     __name__,
     {
+        "clinical.studies": ("IntensiveCare", "MimicExtract", "MimicTables"),
         "checked": ("checked_records",),
         "domain": ("Domain",),
         "effect_generators": ("Confounded",),
@@ -13,6 +14,7 @@ __getattr__, __dir__, __all__ = exports(
         "generators": ("Dataset1", "Dataset2", "OprescuGenerator"),
         "modules": ("RecordsModule",),
         "niu": ("Niu",),
+        "persons": ("person_rows",),
         "propensity": ("KnownPropensity",),
         "queries": ("read_queries",),
         "record_stream": ("RecordStream",),
