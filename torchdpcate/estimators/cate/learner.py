@@ -15,6 +15,7 @@ from torchdpcate._renamed import renamed
 from torchdpcate.causal.score import DRScore, RegressionScore, RScore
 from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.planned_error import planned_error
 from torchdpcate.composition.records import fit_composition
 from torchdpcate.composition.settings import AdaptiveSecondStage, known_propensities, two_levels
 from torchdpcate.data.domain import Domain
@@ -521,7 +522,7 @@ class CATELearner(PrivateEstimator):
         self._require_fitted("planned_error")
         if self._adaptive is None:
             raise InputError("planned_error: only second_stage = adaptive has a plan of all stages")
-        return self.plan_.planned_error(self.schema_.domain.outcome_range, self.composed_.effect.scale)
+        return planned_error(self.plan_, self.schema_.domain.outcome_range, self.composed_.effect.scale)
 
     def _composed_effect(self, x: Tensor) -> Tensor:
         """Return the fitted effect at encoded covariates [m, q]."""

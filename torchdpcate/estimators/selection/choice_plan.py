@@ -7,7 +7,8 @@ from functools import cached_property
 from typing import Any
 
 from torchdpcate.composition.constants import PlanConstants
-from torchdpcate.composition.plan import RESIDUAL_SCALE, ComposedPlan
+from torchdpcate.composition.expectations import RESIDUAL_SCALE
+from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.shares import Shares, total_mu
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
