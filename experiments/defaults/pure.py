@@ -12,7 +12,7 @@ import torch
 from rich.progress import track
 
 from experiments.defaults.random_laws import Setting, random_setting
-from experiments.defaults.words import paragraph, table
+from experiments.words import paragraph, table
 from torchdpcate.composition.planned_error import effect_error
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.estimators.cate.learner import RLearner

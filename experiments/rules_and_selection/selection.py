@@ -12,7 +12,6 @@ region as they are, in outcome units).
 """
 
 import argparse
-import csv
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from experiments.rows import Lines, resume
 from experiments.rules_and_selection.rule_cases import OBSERVED, TRIAL, rule_case
 from torchdpcate.candidates.constants import Constants
 from torchdpcate.candidates.library import PolicyLibrary
@@ -74,8 +74,8 @@ def regrets(policies: object, schema: TableSchema, x: Tensor, effect: Tensor) ->
     return gains.max() - gains
 
 
-def rows(law: str, n: int, epsilon: float, seed: int) -> Iterator[dict[str, object]]:
-    """Fit every method of one cell and seed."""
+def rows(law: str, n: int, epsilon: float, seed: int) -> Iterator[tuple[object, ...]]:
+    """Fit every method of one cell and seed; yield the columns after those of the cell."""
     if law == RARE:
         yield from _rare(n, epsilon, seed)
         return
@@ -86,14 +86,14 @@ def rows(law: str, n: int, epsilon: float, seed: int) -> Iterator[dict[str, obje
     settings = {"policies": policies, "seed": seed}
     for method, own in (IN_TRIALS if design == TRIAL else METHODS).items():
         selector = PolicySelector(case.schema, PrivacyBudget(epsilon, DELTA), **settings, **own)
-        yield _row(law, n, epsilon, seed, method, selector, case.records, lost)
+        yield _row(method, selector, case.records, lost)
     if design == TRIAL:
         return
     plain = PolicySelector(case.schema, None, **settings)
-    yield _row(law, n, epsilon, seed, PLAIN, plain, case.records, lost)
+    yield _row(PLAIN, plain, case.records, lost)
 
 
-def _rare(n: int, epsilon: float, seed: int) -> Iterator[dict[str, object]]:
+def _rare(n: int, epsilon: float, seed: int) -> Iterator[tuple[object, ...]]:
     """The rare region, its propensities known: a column beside the covariates."""
     generator = RareRegion(n=n + 500, train_fraction=n / (n + 500), queries=500, seed=seed)
     study = generator.load()
@@ -110,30 +110,20 @@ def _rare(n: int, epsilon: float, seed: int) -> Iterator[dict[str, object]]:
         STABLE: {"nuisance_guarantee": "stability"},
     }.items():
         selector = PolicySelector(schema, PrivacyBudget(epsilon, DELTA), policies=policies, seed=seed, **own)
-        yield _row(RARE, n, epsilon, seed, method, selector, known, lost)
+        yield _row(method, selector, known, lost)
 
 
-def _row(
-    law: str,
-    n: int,
-    epsilon: float,
-    seed: int,
-    method: str,
-    selector: PolicySelector,
-    records: CausalData,
-    lost: Tensor,
-) -> dict[str, object]:
+def _row(method: str, selector: PolicySelector, records: CausalData, lost: Tensor) -> tuple[object, ...]:
     selector.fit(records.x, records.a, records.y, records.propensity)
     if selector.mechanism_ is None:
         regret = float(lost[selector.utilities_.argmax()])
     else:
         regret = float(selector.mechanism_.probabilities(selector.utilities_) @ lost)
     found = selector.composed_
-    clip = "" if found is None else found.clip / found.scale
-    return dict(zip(FIELDS, (law, n, epsilon, seed, method, regret, float(lost.mean()), clip), strict=True))
+    return method, regret, float(lost.mean()), "" if found is None else found.clip / found.scale
 
 
-def page(found: list[dict[str, str]]) -> str:
+def page(found: Lines) -> str:
     """Return the tables of the rows."""
     cells: dict[tuple[str, int, float], list[float]] = defaultdict(list)
     laws: dict[tuple[str, str, int, float], list[float]] = defaultdict(list)
@@ -189,19 +179,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--pages", action="store_true", help="write the page alone")
     seeds, pages = (lambda a: (a.seeds, a.pages))(parser.parse_args())
-    found = list(csv.DictReader(TABLE.open())) if TABLE.exists() else []
-    done = {(row["law"], int(row["n"]), float(row["epsilon"]), int(row["seed"])) for row in found}
     cells = [(law, n, e, s) for s in range(seeds) for n in SIZES for e in EPSILONS for law in (*LAWS, RARE)]
     cells += [(law, n, TRIAL_EPSILON, s) for s in range(min(seeds, TRIAL_SEEDS)) for n in SIZES for law in TRIALS]
-    wanted = [c for c in cells if c not in done and (c[0] != RARE or c[1] in RARE_SIZES)]
-    for cell in [] if pages else wanted:
-        new = list(rows(*cell))
-        with TABLE.open("a", newline="") as file:
-            writer = csv.DictWriter(file, FIELDS)
-            if not file.tell():
-                writer.writeheader()
-            writer.writerows(new)
-    found = list(csv.DictReader(TABLE.open()))
+    wanted = [cell for cell in cells if cell[0] != RARE or cell[1] in RARE_SIZES]
+    found = resume(TABLE, FIELDS, [] if pages else wanted, rows)
     lines = PAGE.read_text().split("<!-- tables -->") if PAGE.exists() else [f"# Selection\n\n{__doc__}\n", ""]
     PAGE.write_text(lines[0] + "<!-- tables -->\n\n" + page(found))
 

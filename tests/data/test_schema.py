@@ -7,8 +7,9 @@ import pytest
 import torch
 import yaml
 
+from torchdpcate.data.covariates import Categorical, Numeric
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.schema import Categorical, Numeric, TableSchema
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 
 from .conftest import DOMAIN

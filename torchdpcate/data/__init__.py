@@ -7,6 +7,7 @@ __getattr__, __dir__, __all__ = exports(
     {
         "clinical.studies": ("IntensiveCare", "MimicExtract", "MimicTables"),
         "checked": ("checked_records",),
+        "covariates": ("Categorical", "Covariate", "Numeric"),
         "domain": ("Domain",),
         "effect_generators": ("Confounded",),
         "fingerprint": ("fingerprint",),
@@ -20,7 +21,7 @@ __getattr__, __dir__, __all__ = exports(
         "record_stream": ("RecordStream",),
         "records": ("CausalData",),
         "rule_generators": ("GaussianRuleStudy", "ITR", "OWL"),
-        "schema": ("Categorical", "Covariate", "Numeric", "TableSchema"),
+        "schema": ("TableSchema",),
         "selection_generators": ("RareRegion", "RareRegionStudy", "RealRareRegion"),
         "semi_synthetic": ("SemiSynthetic",),
         "split": ("public_generator", "public_permutation", "public_split"),
