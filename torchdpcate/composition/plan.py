@@ -163,6 +163,11 @@ class ComposedPlan:
         return () if self.binary else QUANTILES
 
     @property
+    def propensity_steps(self) -> tuple[str, ...]:
+        """Steps that fit the propensity, where it is not known."""
+        return ("propensity",)
+
+    @property
     def log_link(self) -> bool:
         """Whether the outcome regression is one of logarithms: of counts, but where intervals count its noise."""
         return self.count and not self.estimates_propensity
@@ -271,7 +276,7 @@ class ComposedPlan:
 
     def propensity(self, two_levels: Sequence[bool] | None = None) -> Regression:
         """Return the regression of the treatment; see ``outcome``."""
-        noise = self._unit_noise(self.shares.of("propensity"), 1.0, _PROPENSITY_CURVATURE)
+        noise = self._unit_noise(self.shares.of(self.propensity_steps[0]), 1.0, _PROPENSITY_CURVATURE)
         return self._regression(two_levels, self.constants.propensity_variance, noise)
 
     @property
