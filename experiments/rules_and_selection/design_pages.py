@@ -3,7 +3,8 @@
 from collections import defaultdict
 from statistics import fmean, median
 
-from experiments.rules_and_selection.rule_pages import Lines, error
+from experiments.cells import standard_error
+from experiments.rows import Lines
 
 FIELDS = ("design", "n", "epsilon", "seed", "method", "regret", "accuracy", "seconds")
 TRIAL_FIELDS = ("trial", "epsilon", "seed", "method", "n", "value", "over_all", "error_all", "over_none")
@@ -90,7 +91,7 @@ def _designs(lines: Lines) -> str:
         place = f"{key[0]} at {key[1]:,}, epsilon {key[2]:g}"
         mark = ""
         if fmean(difference) > 0.0005:
-            mark = "miss *" if fmean(difference) > 2 * error(difference) else "miss"
+            mark = "miss *" if fmean(difference) > 2 * standard_error(difference) else "miss"
             missed.append(f"{place} ({fmean(values['rule']):.4f}, wanted {fmean(values['today']):.4f})")
         if fmean(values["rule"]) > 1.05:
             above.append(place)
@@ -114,7 +115,7 @@ def _values(seeds: dict[str, Lines], field: str) -> list[float]:
 
 
 def _shown(values: list[float]) -> str:
-    return f"{fmean(values):.3f} ± {error(values):.3f}"
+    return f"{fmean(values):.3f} ± {standard_error(values):.3f}"
 
 
 def _trials(lines: Lines) -> str:

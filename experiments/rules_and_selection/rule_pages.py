@@ -1,12 +1,13 @@
 """The page and the figure of the study of rules, from the lines of its csv file."""
 
-import csv
 from collections import defaultdict
 from pathlib import Path
-from statistics import fmean, median, stdev
+from statistics import fmean, median
 
 from matplotlib.figure import Figure
 
+from experiments.cells import standard_error
+from experiments.rows import Lines
 from experiments.rules_and_selection.rule_cases import MEANS, OBSERVED, TRIAL
 from torchdpcate.privacy.budget import PrivacyBudget
 
@@ -40,21 +41,6 @@ after that, from seeds {first:,} on, and are all that was run on them; the laws 
 """
 """What stands above the tables."""
 
-Lines = list[dict[str, str]]
-
-
-def read(path: Path) -> Lines:
-    """Return the lines of a file of results."""
-    if not path.exists():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def error(values: list[float]) -> float:
-    """Return the standard error of a mean; not a number for a single value."""
-    return stdev(values) / len(values) ** 0.5 if len(values) > 1 else float("nan")
-
 
 def _collected(lines: Lines, field: str = "regret") -> dict[tuple[str, str, int], list[float]]:
     """Return the values of a field by design, method and n."""
@@ -65,7 +51,7 @@ def _collected(lines: Lines, field: str = "regret") -> dict[tuple[str, str, int]
 
 
 def _cell(values: list[float]) -> str:
-    return f"{fmean(values):.3f} ± {error(values):.3f} ({len(values)})" if values else "-"
+    return f"{fmean(values):.3f} ± {standard_error(values):.3f} ({len(values)})" if values else "-"
 
 
 def _missed(found: dict[tuple[str, str, int], list[float]]) -> list[str]:
@@ -84,7 +70,7 @@ def _missed(found: dict[tuple[str, str, int], list[float]]) -> list[str]:
 
 def _least(found: dict[tuple[str, str, int], list[float]], design: str) -> str:
     """Return the least n of the table from which the default beats the best constant by two standard errors."""
-    beats = [bool(v := found[design, "rule", n]) and fmean(v) + 2 * error(v) < 1 for n in SIZES]
+    beats = [bool(v := found[design, "rule", n]) and fmean(v) + 2 * standard_error(v) < 1 for n in SIZES]
     later = [n for i, n in enumerate(SIZES) if all(beats[i:])]
     return f"{later[0]:,}" if later else "none of these"
 
@@ -166,7 +152,7 @@ def draw(lines: Lines, path: Path) -> None:
         for method, (colour, style, mark) in styles.items():
             at = [n for n in SIZES if found[design, method, n]]
             means = [fmean(found[design, method, n]) for n in at]
-            bars = [2 * error(found[design, method, n]) for n in at]
+            bars = [2 * standard_error(found[design, method, n]) for n in at]
             panel.errorbar(at, means, bars, color=colour, ls=style, marker=mark, ms=4, capsize=2, label=SHORT[method])
         panel.plot(
             list(prototype),

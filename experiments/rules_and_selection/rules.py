@@ -8,7 +8,6 @@ not made again; ``--methods rule`` makes those of one method alone.
 """
 
 import argparse
-import csv
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -16,8 +15,9 @@ from pathlib import Path
 
 import torch
 
+from experiments.rows import resume
 from experiments.rules_and_selection.rule_cases import MEANS, OBSERVED, TRIAL, RuleCase, rule_case
-from experiments.rules_and_selection.rule_pages import BUDGET, FIELDS, HERE, SIZES, draw, page, read
+from experiments.rules_and_selection.rule_pages import BUDGET, FIELDS, HERE, SIZES, draw, page
 from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
 from torchdpcate.estimators.rules.two_stage import TwoStageRule
@@ -61,6 +61,14 @@ def cells(methods: list[str], seeds: range) -> Iterator[tuple[str, int, str, int
                     yield from ((design, n, law, seed, method) for method in methods)
 
 
+def measure(design: str, n: int, law: str, seed: int, method: str) -> Iterator[tuple[str, str]]:
+    """Yield regret and processor time of one rule."""
+    case, start = rule_case(law, design, n, seed), time.process_time()
+    noise = NoiseSource.fixed(zlib.crc32(f"{design} {n} {law} {seed} {method}".encode()))
+    regret = case.regret(METHODS[method](case, noise))
+    yield f"{regret:.5f}", f"{time.process_time() - start:.3f}"
+
+
 def main() -> None:
     """Make the lines that are not there yet, and the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -71,21 +79,7 @@ def main() -> None:
     words = parser.parse_args()
     torch.set_num_threads(1)
     seeds = range(words.first_seed, words.first_seed + words.seeds)
-    there = {tuple(line[name] for name in FIELDS[:5]) for line in read(words.out)}
-    new = not words.out.exists()
-    with words.out.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        if new:
-            writer.writerow(FIELDS)
-        for design, n, law, seed, method in cells(words.methods, seeds):
-            if (design, str(n), law, str(seed), method) in there:
-                continue
-            case, start = rule_case(law, design, n, seed), time.process_time()
-            noise = NoiseSource.fixed(zlib.crc32(f"{design} {n} {law} {seed} {method}".encode()))
-            regret = case.regret(METHODS[method](case, noise))
-            writer.writerow([design, n, law, seed, method, f"{regret:.5f}", f"{time.process_time() - start:.3f}"])
-            file.flush()
-    lines = read(words.out)
+    lines = resume(words.out, FIELDS, cells(words.methods, seeds), measure)
     words.out.with_suffix(".md").write_text(page(lines), encoding="utf-8")
     draw(lines, words.out.with_suffix(".png"))
 

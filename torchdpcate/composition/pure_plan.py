@@ -9,10 +9,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from torchdpcate.composition.asked import Regression
+from torchdpcate.composition.division import QUANTILES
 from torchdpcate.composition.perturbed_objective import NOISE_SHARE, least_ridge
-from torchdpcate.composition.plan import QUANTILES, RULE, ComposedPlan, Regression
+from torchdpcate.composition.plan import RULE, ComposedPlan
 from torchdpcate.composition.shares import EpsilonShares
-from torchdpcate.composition.water_filling import pure_filling
+from torchdpcate.composition.water_filling import Filling, pure_filling
 from torchdpcate.errors import InputError
 from torchdpcate.features.weighted_basis import WeightedBasis
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -122,6 +124,11 @@ class PurePlan(ComposedPlan):
         """See ``ComposedPlan``."""
         return least_ridge(self.shares.of(step), curvature)
 
+    @property
+    def shrinking_variance(self) -> float:
+        """See ``ComposedPlan``."""
+        return _HEAD * super().shrinking_variance
+
     @cached_property
     def _steps(self) -> tuple[str, ...]:
         """The steps that serve something at their shares."""
@@ -154,7 +161,7 @@ class PurePlan(ComposedPlan):
         wanted = 2 * math.sqrt(2) / (self.constants.rank_error * self.n * self.epsilon)
         return min(max(wanted, _QUANTILE_SHARES[0]), _QUANTILE_SHARES[1])
 
-    def _head_budget(self, k: int) -> float:
+    def _effect_budget(self, k: int) -> float:
         left = (
             1 - len(self.quantiles) * self._quantile_share - _MOMENTS - _CURVATURES - _SCREENING * (k < self.covariates)
         )
@@ -165,27 +172,8 @@ class PurePlan(ComposedPlan):
         """Return the variance of a function of energy one by one coefficient of a perturbed objective of epsilon."""
         return 2 * (2 / (NOISE_SHARE * mu * self.n * (inside or self.inside) * weight)) ** 2
 
-    def _energies(self, prior: Tensor, noise: float, constant: float = math.inf) -> tuple[float, float, Tensor]:
+    def _fill(self, prior: Tensor, noise: float, constant: float = math.inf) -> Filling:
         return pure_filling(prior, noise)
-
-    def _error(self, prior: Tensor, noise: float, constant: float = math.inf) -> float:
-        variance, own, energies = pure_filling(prior, noise)
-        return variance / own + float((prior * variance / (prior * energies + variance)).sum())
-
-    @property
-    def _head_variance(self) -> float:
-        return _HEAD * super()._head_variance
-
-    def _regression(
-        self,
-        two_levels: Sequence[bool] | None,
-        variance: float,
-        noise: float,
-        kinds: str | None = None,
-        constant_prior: float = math.inf,
-        sampling: float = 0.0,
-    ) -> Regression:
-        return super()._regression(two_levels, variance, noise, kinds if self._looks else "", constant_prior, sampling)
 
 
 def kind_of_plan(budget: PrivacyBudget | None, kind: type[ComposedPlan] | None = ComposedPlan) -> type[ComposedPlan]:

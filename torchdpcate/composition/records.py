@@ -14,11 +14,11 @@ from torchdpcate.composition.linear_fit import Solver
 from torchdpcate.composition.many_arms import ManyArmRegressions
 from torchdpcate.composition.nuisance_noise import Covariates
 from torchdpcate.composition.nuisances import ComposedNuisance
-from torchdpcate.composition.plan import LEAST_SCALE, ComposedPlan
+from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.regressions import FittedEffect, FittedNuisance, Regressions
 from torchdpcate.composition.screening import private_screening
 from torchdpcate.composition.steps import NoisySteps
-from torchdpcate.composition.summaries import private_quantile, private_standardisation
+from torchdpcate.composition.summaries import LEAST_SCALE, private_quantile, private_standardisation
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.features.standardisation import Standardisation

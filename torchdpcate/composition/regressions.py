@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from torchdpcate.composition.asked import Regression
 from torchdpcate.composition.doubly_robust import ArmRegression
+from torchdpcate.composition.expectations import LOGIT_CONSTANT, LOGIT_PRIOR, WANDERING
 from torchdpcate.composition.linear_fit import CountFit, FitPlan, HuberFit, LinearFit, LogisticFit, Solution, Solver
 from torchdpcate.composition.noisy_newton import NoisyNewton
 from torchdpcate.composition.nuisances import Additive, ComposedNuisance, Learnt
-from torchdpcate.composition.plan import LOGIT_CONSTANT, LOGIT_PRIOR, WANDERING, ComposedPlan, Regression
+from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.shrinkage import EmpiricalBayes
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import private_curvatures

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torchdpcate.data.schema import Categorical, TableSchema
+from torchdpcate.data.covariates import Categorical
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.cate.planned import ASKED

@@ -8,7 +8,8 @@ from typing import Any
 
 from torchdpcate.composition.arms_plan import ArmsPlan
 from torchdpcate.composition.constants import PlanConstants, SelectionConstants
-from torchdpcate.composition.plan import RESIDUAL_SCALE, ComposedPlan
+from torchdpcate.composition.expectations import RESIDUAL_SCALE
+from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.shares import Shares, total_mu
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
