@@ -38,8 +38,8 @@ class ThreeArms:
 def three_arms(law: str, n: int, seed: int) -> ThreeArms:
     """Return n records of a law of ``THREE_ARMS``.
 
-    Normal covariates; the logits of the second and third arm are .7 x0 and .7 x1. By law their effects are .6 x0 + .2 x2
-    and .6 x1 - .3 x2; .4 (x0^2 - 1) and .6 x1; or .35 of the first.
+    Normal covariates; the logits of the second and third arm are .7 x0 and .7 x1. By law their effects are
+    .6 x0 + .2 x2 and .6 x1 - .3 x2; .4 (x0^2 - 1) and .6 x1; or .35 of the first.
     """
     generator = public_generator(seed, law)
     x = torch.randn(n + QUERIES, COVARIATES, generator=generator, dtype=torch.float64).clamp(-3, 3)

@@ -10,22 +10,23 @@ noise. What the study's table shows is not looked at here.
     python -m experiments.rules_and_selection.tune_selection --set outcome_variance=0.5 clip_growth=6 --first 1000
 """
 
-import argparse
-import json
 import math
 import zlib
-from dataclasses import replace
-from statistics import fmean, stdev
+from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 import numpy as np
 import torch
 from rich.progress import track
 
+from experiments.cells import standard_error
 from experiments.defaults.random_laws import EPSILONS, random_setting
 from experiments.rules_and_selection.rule_cases import RuleCase
 from experiments.rules_and_selection.selection import linear_library, regrets
 from experiments.rules_and_selection.tune import WEAK, Setting
 from experiments.rules_and_selection.tune import setting as usual_setting
+from experiments.tuning import Tuning
 from torchdpcate.composition.constants import PlanConstants, SelectionConstants
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
@@ -36,17 +37,16 @@ from torchdpcate.privacy.noise import NoiseSource
 
 SIZES = (1_000, 16_000)
 _FAR = 3.0  # product of two covariates, in standard deviations
-OTHERS: dict[str, PlanConstants] = {
-    "as effects have them": PlanConstants(),
-    "clips twice as wide": SelectionConstants(least_clip=2.0, clip_growth=4.0),
-    "a quantile of scores from fewer records on": SelectionConstants(farthest=0.05),
-    "products later": SelectionConstants(rough_sizes=(100.0, 1_000.0)),
-    "kinds as effects have them": SelectionConstants(
-        part_shares=PlanConstants().part_shares, rough_sizes=PlanConstants().rough_sizes
-    ),
-    "nuisance_share=0.4": SelectionConstants(nuisance_share=0.4),
-    "outcome_variance=0.3": SelectionConstants(outcome_variance=0.3),
+VALUES: dict[str, tuple[Any, ...]] = {
+    "nuisance_share": (0.4,),
+    "outcome_variance": (0.3,),
+    "part_shares": (PlanConstants().part_shares,),
+    "rough_sizes": ((100.0, 1_000.0), (300.0, 3_000.0)),
+    "least_clip": (0.5, 2.0),
+    "clip_growth": (4.0,),
+    "farthest": (0.0, 0.05),
 }
+EFFECTS = "those of effects"
 
 
 def confounded(seed: int) -> Setting | None:
@@ -97,33 +97,29 @@ def lost(drawn: Setting, constants: PlanConstants) -> float:
 
 
 def main() -> None:
-    """Compare other constants, or one set of them, with those in use."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--settings", type=int, default=100)
-    parser.add_argument("--first", type=int, default=0, help="first seed")
-    parser.add_argument("--set", nargs="+", default=[], help="name=value, together against those in use")
-    words = parser.parse_args()
-    torch.set_num_threads(1)
-    base, others = SelectionConstants(), OTHERS
-    if words.set:
-        pairs = dict(word.split("=", 1) for word in words.set)
-        others = {" ".join(words.set): replace(base, **{name: json.loads(value) for name, value in pairs.items()})}
+    """Compare values one constant at a time, or one set of constants with those in use."""
+    base = SelectionConstants()
+    tuning = Tuning.asked(__doc__.splitlines()[0], base, VALUES, Path(__file__).parent / "selection_tuning.csv")
+    others: dict[str, PlanConstants] = {EFFECTS: PlanConstants(), **tuning.others}
     first: list[tuple[float, int]] = []
     found: dict[str, list[float]] = {name: [] for name in others}
-    for seed in track(range(words.first, words.first + words.settings), "settings"):
+    for seed in track(tuning.seeds, "settings"):
         drawn = setting(seed)
         if drawn is None:
             continue
         first.append((lost(drawn, base), seed % 2))
         for name, constants in others.items():
             found[name].append(lost(drawn, constants))
-    for kind, among in {"all laws": (0, 1), "a product confounds": (1,), "usual laws": (0,)}.items():
+    lines = []
+    for kind, among in {"all": (0, 1), "a product confounds": (1,), "usual": (0,)}.items():
         own = [value for value, odd in first if odd in among]
         print(f"{kind}: {fmean(own):.4f} in use, {len(own)} laws")
         for name, values in found.items():
             apart = [value - mine for value, (mine, odd) in zip(values, first, strict=True) if odd in among]
-            error = stdev(apart) / math.sqrt(len(apart)) if len(apart) > 1 else math.nan
-            print(f"  {name:40s} {fmean(apart):+.4f} ± {error:.4f}")
+            error = standard_error(apart)
+            lines.append({"laws": kind, "constants": name, "difference": fmean(apart), "error": error})
+            print(f"  {name:50s} {fmean(apart):+.4f} ± {error:.4f}")
+    tuning.write(lines)
 
 
 if __name__ == "__main__":
