@@ -113,6 +113,8 @@ def main() -> None:
     lines = []
     for kind, among in {"all": (0, 1), "a product confounds": (1,), "usual": (0,)}.items():
         own = [value for value, odd in first if odd in among]
+        if not own:
+            continue
         print(f"{kind}: {fmean(own):.4f} in use, {len(own)} laws")
         for name, values in found.items():
             apart = [value - mine for value, (mine, odd) in zip(values, first, strict=True) if odd in among]

@@ -7,6 +7,7 @@ import torch
 
 from torchdpcate.composition.arms_plan import ArmsPlan, simplex
 from torchdpcate.composition.many_arms import arm_means, arms_fit, centred_arms
+from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.regressions import effect_fit
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
@@ -61,8 +62,8 @@ def test_shares_are_those_of_two_arms_but_for_the_propensity():
     assert sum(each) / (plan.shares.shares["outcome"] + sum(each)) == pytest.approx(0.45)
     assert "propensity" not in plan.shares.shares
     assert left > sum(each)
-    # as many numbers more, and more noise in each: features enter later
-    assert plan.effect().noise > super(ArmsPlan, plan).effect().noise * 0.99
+    # K points at distance one have the curvature 1 / sqrt(2 K (K - 1)) where all arms are alike, two of them one half
+    assert plan.effect_weight / ComposedPlan.of(4_000, BUDGET, domain).effect_weight == pytest.approx(2 / math.sqrt(24))
 
 
 @pytest.mark.parametrize("settings", [{"arms": 2}, {"arms": 3, "intervals": True}])

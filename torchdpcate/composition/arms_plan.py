@@ -8,11 +8,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from torchdpcate.composition.expectations import EFFECT_CURVATURE
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.shares import Shares
 from torchdpcate.errors import InputError
 
-_HEAD_WEIGHT = 0.6  # of the mean curvature where all arms are alike, planned
+_WEIGHT = 2 * EFFECT_CURVATURE  # of the mean curvature where all arms are alike, planned as that of two is
 
 
 @dataclass(frozen=True)
@@ -65,18 +66,14 @@ class ArmsPlan(ComposedPlan):
         return simplex(self.arms)
 
     @property
-    def effect_curvature(self) -> float:
+    def effect_weight(self) -> float:
         """See ``ComposedPlan``; of each of the K - 1 functions."""
-        return self._head_weight
+        return _WEIGHT / math.sqrt(2 * self.arms * (self.arms - 1))
 
     @property
     def curvature_norm(self) -> float:
         """Clip of a record's matrix of the effect: the norm of an arm, one half of two arms."""
         return math.sqrt((self.arms - 1) / (2 * self.arms))
-
-    @property
-    def _head_weight(self) -> float:
-        return _HEAD_WEIGHT / math.sqrt(2 * self.arms * (self.arms - 1))
 
 
 def simplex(arms: int) -> Tensor:
