@@ -36,9 +36,9 @@ USUAL = {
     "age": (15, 90),
 }
 DEMO = (
-    "**These are the demonstration files, not the paper's data**: every patient died, and there are fewer than a hundred. "
-    "The figure has the paper's shape and says nothing of ventilation: with so few, the noise of one number for all is as "
-    "large as the outcome's range, and kernel ridge at finite queries is noise alone."
+    "**These are the demonstration files, not the paper's data**: every patient died, and there are fewer than a "
+    "hundred. The figure has the paper's shape and says nothing of ventilation: with so few, the noise of one number for "
+    "all is as large as the outcome's range, and kernel ridge at finite queries is noise alone."
 )
 METHODS = {
     "composition on all records, function": [],
@@ -121,10 +121,10 @@ def page(found: pd.DataFrame, given: argparse.Namespace) -> str:
     command = f"python experiments/dp_cate/medical.py --data {given.data} --path PATH --label {given.label} --runs RUNS"
     return (
         f"# Figure 6 of the DP-CATE paper: {given.label}\n\n{demo}Written by `{command}`: {int(found['n'].iloc[0]):,} "
-        f"records, {given.per_person} of each person, delta = 1e-5, {QUERIES:,} public points. The cohort, its bounds and "
-        "how it differs from the paper's: [clinical data](../../docs/clinical_data.md). The paper's budgets are printed "
-        f"in its figure alone.\n\n![Released effects against hematocrit by budget](medical_{given.label}.png)\n\n"
-        f"{head}{body}"
+        f"records, {given.per_person} of each person, delta = 1e-5, {QUERIES:,} public points. The cohort, its bounds "
+        "and how it differs from the paper's: [clinical data](../../docs/clinical_data.md). The paper's budgets are "
+        f"printed in its figure alone.\n\n![Released effects against hematocrit by budget](medical_{given.label}.png)"
+        f"\n\n{head}{body}"
     )
 
 
