@@ -280,7 +280,7 @@ class ComposedPlan:
         variance = self.shrinking_variance if self.shrinks else rules.linear_variance
         held = effect.prior * (rules.linear_variance / variance)
         held = held * held_shares(effect.basis.features, k, self.covariates)
-        return sign_correlation(held, NUISANCES**2 * effect.noise / effect.basis.energies, rules, self.shrinks)
+        return sign_correlation(held, self.sign_noise**2 * effect.noise / effect.basis.energies, rules, self.shrinks)
 
     def _matrix_noise(self, effect: Regression) -> float:
         """Return the planned noise of the interval steps' matrix, scaled to its planned diagonal."""
@@ -321,6 +321,11 @@ class ComposedPlan:
     def wandering(self) -> float:
         """Variance of the effect's estimates by noise, over that of one event of all that its step has."""
         return WANDERING
+
+    @property
+    def sign_noise(self) -> float:
+        """Noise of a rule's score over that of the effect's own steps, where its regret is planned."""
+        return NUISANCES
 
     def constant(self) -> Self:
         """Return the same plan with the effect as one number."""
