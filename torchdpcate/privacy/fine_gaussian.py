@@ -80,7 +80,7 @@ def _cells(deviation: float) -> np.ndarray:
 def _ends(deviation: float) -> tuple[np.ndarray, np.ndarray]:
     """Return where the cells end in [0, 2^128), as words of 64 bits; the last stands for 2^128.
 
-    The weights exp(-(j w)^2 / 2) come by products: each is the one before times a ratio, which exp(-w^2) takes from one
+    The weights exp(-(j w)^2 / 2) come by products: each is the one before times a ratio, and exp(-w^2) takes a ratio
     to the next. With 80 digits the rounding of one product is 5 10^-80 of it; the weight of cell j is made of fewer than
     3 (j^2 + j) of them, j < 1,664, hence right to 10^-72 of itself.
     """
