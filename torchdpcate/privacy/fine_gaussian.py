@@ -81,8 +81,8 @@ def _ends(deviation: float) -> tuple[np.ndarray, np.ndarray]:
     """Return where the cells end in [0, 2^128), as words of 64 bits; the last stands for 2^128.
 
     The weights exp(-(j w)^2 / 2) come by products: each is the one before times a ratio, and exp(-w^2) takes a ratio
-    to the next. With 80 digits the rounding of one product is 5 10^-80 of it; the weight of cell j is made of fewer than
-    3 (j^2 + j) of them, j < 1,664, hence right to 10^-72 of itself.
+    to the next. With 80 digits a product is rounded by 5 10^-80 of itself at most; the weight of cell j is made of
+    fewer than 3 (j^2 + j) such roundings, j < 1,664, hence right to 10^-72 of itself.
     """
     with localcontext() as context:
         context.prec = _DIGITS
