@@ -37,8 +37,8 @@ USUAL = {
 }
 DEMO = (
     "**These are the demonstration files, not the paper's data**: every patient died, and there are fewer than a "
-    "hundred. The figure has the paper's shape and says nothing of ventilation: with so few, the noise of one number for "
-    "all is as large as the outcome's range, and kernel ridge at finite queries is noise alone."
+    "hundred. The figure has the paper's shape and says nothing of ventilation: with so few, the noise of one number "
+    "for all is as large as the outcome's range, and kernel ridge at finite queries is noise alone."
 )
 METHODS = {
     "composition on all records, function": [],
