@@ -156,6 +156,7 @@ def test_reduced_precision_sums_are_those_of_the_numbers_whose_norms_were_taken(
     batch = torch.rand(1, Q), torch.zeros(1), torch.full((1,), 50.0)
     run = plan(max_grad_norm=0.5)
     engine = ENGINES["chain"](module, run)
+    engine.optimizer(module.configure_optimizers(), 1.0, NoiseSource.fixed(0), lambda: None)
     with torch.autocast("cpu", torch.bfloat16):
         loss = module.training_step(batch, 0)
     module.backward(loss)

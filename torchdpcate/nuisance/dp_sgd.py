@@ -95,7 +95,8 @@ class DPSGD(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Check the fit, wrap module and optimizer, charge the first steps."""
-        from torchdpcate.nuisance.engines import ENGINES, choose_mode
+        from torchdpcate.nuisance.direct_steps import DirectSteps, direct
+        from torchdpcate.nuisance.engines import ENGINES, ChainEngine, choose_mode
 
         if sum(isinstance(callback, DPSGD) for callback in callbacks(trainer)) > 1:
             raise InputError("callbacks hold more than one DPSGD; one run is charged once")
@@ -115,8 +116,13 @@ class DPSGD(Callback):
                 expected_batch=self.plan.sampling_rate * sampler.size,
                 noise=self.noise,
                 guard=lambda: self._before_step(trainer),
+                ahead=lambda: self._account.ahead,
             )
         ]
+        if isinstance(self._engine, ChainEngine) and direct(trainer, pl_module):
+            steps = DirectSteps(trainer, pl_module, self._engine)
+            self._undo.callback(steps.detach)
+            steps.attach()
         self._account.open()
         if self._account.exhausted:
             trainer.should_stop = True
@@ -127,7 +133,10 @@ class DPSGD(Callback):
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Note how many records were sampled."""
-        self._records = next((len(leaf) for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)), None)
+        leaves = batch if isinstance(batch, list) else tree_leaves(batch)
+        if not (leaves and isinstance(leaves[0], Tensor)):
+            leaves = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)]
+        self._records = leaves[0].shape[0] if leaves else None
 
     def _before_step(self, trainer: Trainer) -> None:
         assert self._engine is not None
