@@ -10,7 +10,7 @@ from lightning.pytorch.profilers import PassThroughProfiler
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 
-from torchdpcate.nuisance.record_loss import RecordLossModule, check_shape
+from torchdpcate.nuisance.record_loss import RecordLossModule
 
 if TYPE_CHECKING:
     from torchdpcate.nuisance.engines import ChainEngine
@@ -48,7 +48,7 @@ def direct(trainer: Any, module: LightningModule) -> bool:
     return (
         not own
         and not heard
-        and not set(_OWN) - {"backward"} & set(vars(module))  # the engine's own stands there
+        and not (set(_OWN) - {"backward", "training_step"}) & set(vars(module))  # the engine's own stand there
         and type(trainer.strategy) is SingleDeviceStrategy
         and type(trainer.precision_plugin) in (Precision, DoublePrecision)
         and type(trainer.profiler) is PassThroughProfiler
@@ -145,18 +145,16 @@ class DirectSteps:
         counted = self.loop.automatic_optimization.optim_progress.optimizer
         counted.step.increment_ready()
         if self.plain:
-            losses = self.module.record_loss(batch)
+            loss = self.engine.train(batch)
         else:
             with self.trainer.precision_plugin.train_step_context():
-                losses = self.module.record_loss(batch)
-        check_shape(losses)
+                loss = self.engine.train(batch)
         counted.zero_grad.increment_ready()
         counted.zero_grad.increment_started()
         counted.zero_grad.increment_completed()
-        self.engine.clip(losses)
         self.trainer.optimizers[0].step()
         counted.step.increment_completed()
-        return {"loss": losses.detach().sum() / max(losses.shape[0], 1)}
+        return {"loss": loss.detach()}
 
 
 def _callbacks(trainer: Trainer) -> list[Callback]:

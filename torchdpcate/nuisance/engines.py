@@ -5,15 +5,18 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.linear_taps import LinearTaps, linear_layers
 from torchdpcate.nuisance.plan import DPSGDPlan
+from torchdpcate.nuisance.record_loss import RecordLossModule, check_shape
 from torchdpcate.privacy.noise import NoiseSource
 
 _handlers = list(logging.getLogger().handlers)
@@ -77,8 +80,8 @@ class _Guarded:
             rows = max(1, min(self.ahead(), _NUMBERS // len(total)))
             self._rows = self.noise.fine_gaussian_rows(rows, len(total), self.noise_scale)
             drawn = next(self._rows)
-        # the step is a power of two, by which to divide is exact
-        return total.double().mul_(1 / step).round_().mul_(step).add_(drawn.to(total.device))
+        # a new vector, for the sums may be float64 themselves; the step is a power of two, so dividing is exact
+        return (total.double() / step).round_().mul_(step).add_(drawn.to(total.device))
 
 
 class _GuardedOptimizer(_Guarded, DPOptimizer):
@@ -124,6 +127,7 @@ class Engine(ABC):
     Args:
         module: the module that trains; its state-dict names stay as they are.
         plan: the clip norm and the noise.
+        limit: most records that pass at once, for an engine that can take a step in parts; None takes all.
 
     Raises:
         InputError: a layer that has no per-record gradient, such as batch normalisation.
@@ -131,8 +135,11 @@ class Engine(ABC):
 
     optimizer_class: type[DPOptimizer]
 
-    def __init__(self, module: LightningModule, plan: DPSGDPlan) -> None:
+    def __init__(self, module: LightningModule, plan: DPSGDPlan, limit: int | None = None) -> None:
         check_layers(module)
+        if limit is not None and not isinstance(self, ChainEngine):
+            raise InputError("max_physical_batch: only mode='chain' takes a step in parts; leave it None")
+        self.limit = limit
         self.module = module
         self.plan = plan
         self.trainable = trainable(module)
@@ -294,7 +301,13 @@ class ChainEngine(Engine):
         _check_losses(self.module, "chain")
         taps = LinearTaps(self.module)
         vars(self.module)["backward"] = self.backward
+        if self.limit is not None:
+            own = getattr(type(self.module), "training_step", None) is RecordLossModule.training_step
+            if not own:
+                raise InputError("max_physical_batch needs RecordLossModule's own training_step")
+            vars(self.module)["training_step"] = self.train
         self._records: int | None = None
+        self._passed = False
         return taps
 
     def optimizer(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> DPOptimizer:
@@ -312,10 +325,49 @@ class ChainEngine(Engine):
         Raises:
             InputError: the losses are not `[B]`, do not reach a parameter, or reach one in a way that is not heard.
         """
-        self.clip(_record_losses(self.module))
+        if self.limit is None:
+            self.clip(_record_losses(self.module))
+            return
+        if not self._passed:
+            raise InputError("max_physical_batch: a backward pass without the training_step before it")
+        self._passed = False
+        self._publish()  # gradients were set to zero in between
+
+    def train(self, batch: Any, *_: Any) -> Tensor:
+        """Pass and clip `batch`, `limit` records at a time; return the mean loss.
+
+        Raises:
+            InputError: as `backward`.
+        """
+        module: Any = self.module
+        total, records = torch.zeros(()), 0
+        for part in self._parts(batch):
+            losses = module.record_loss(part)
+            check_shape(losses)
+            self.clip(losses, add=records > 0)
+            total, records = losses.detach().sum() + total.to(losses.device), records + losses.shape[0]
+        return (total / max(records, 1)).requires_grad_()
+
+    def _parts(self, batch: Any) -> Iterator[Any]:
+        tensors = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)]
+        size = tensors[0].shape[0] if tensors else 0
+        if self.limit is None or size <= self.limit:
+            yield batch
+            return
+        leaves, structure = tree_flatten(batch)
+        per_record = [isinstance(leaf, Tensor) and leaf.shape[:1] == (size,) for leaf in leaves]
+        for first in range(0, size, self.limit):
+            rows = slice(first, first + self.limit)
+            part = [leaf[rows] if own else leaf for leaf, own in zip(leaves, per_record, strict=True)]
+            yield tree_unflatten(part, structure)
 
     def clip(self, losses: Tensor, *, add: bool = False) -> None:
         """As `backward`, of losses `[B]`; `add` adds to the sums of earlier records of the same step."""
+        kind = losses.device.type
+        with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
+            self._clip(losses, add=add)
+
+    def _clip(self, losses: Tensor, *, add: bool) -> None:
         uses = self.hooks.uses(losses)
         records = losses.shape[0]
         reached = {p for use in uses for p in use.layer.parameters}
@@ -337,9 +389,13 @@ class ChainEngine(Engine):
             factors = total.sqrt_().add_(1e-6).reciprocal_().mul_(self.plan.clip_norm).clamp_(max=1.0)[:, None]
             for use in uses:
                 use.weighted_sums(factors, self._sums, add=add)
+        self._records = records + (self._records or 0) if add else records
+        self._passed = True
+        self._publish()
+
+    def _publish(self) -> None:
         for p, summed in self._sums.items():
             vars(p)["summed_grad"] = summed
-        self._records = records + (self._records or 0) if add else records
 
     def check_step(self, records: int | None) -> None:
         """See `Engine`."""
@@ -348,6 +404,7 @@ class ChainEngine(Engine):
     def detach(self) -> None:
         """See `Engine`."""
         vars(self.module).pop("backward", None)
+        vars(self.module).pop("training_step", None)
         vars(self.module)["record_losses"] = None
         super().detach()
 
