@@ -81,6 +81,7 @@ class ComposedPlan:
         binary: Whether the outcome has two values: its regression is logistic, and no residual is clipped.
         count: Whether the outcome is a count: its regression may have a logarithmic link.
         part: Share of the budget's mu^2 that the steps have together; the rest is for what follows on their answers.
+        lean_asked: Whether it is lean; None takes what has the least planned regret.
 
     Raises:
         InputError: delta = 0, or no records.
@@ -95,6 +96,8 @@ class ComposedPlan:
     """Clip of the effect's residuals over the outcome's residual scale S, planned."""
     has_intervals: ClassVar[bool] = True
     """Whether such a plan may ask for what intervals rest on."""
+    has_lean: ClassVar[bool] = True
+    """Whether such a plan of a rule may leave out its outcome regression."""
 
     n: int
     budget: PrivacyBudget | None
@@ -107,6 +110,7 @@ class ComposedPlan:
     binary: bool = False
     count: bool = False
     part: float = 1.0
+    lean_asked: bool | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.n < 1 or self.covariates < 1:
@@ -140,6 +144,28 @@ class ComposedPlan:
         """Whether coefficients are drawn to zero by their noise; those of a rule are not below some n mu."""
         return self._rule is None or self.size >= self._rule.linear_below
 
+    @cached_property
+    def lean(self) -> bool:
+        """Whether it has no outcome regression, a propensity of one number, and all covariates as they are.
+
+        Of a rule at small n mu, where that has the least planned regret: what is left out would cost its effect more
+        than it gains.
+        """
+        if self.lean_asked is not None or not self.may_be_lean:
+            return bool(self.lean_asked)
+        full, lean = (replace(self, lean_asked=lean) for lean in (False, True))
+        return lean.planned_correlation > full.planned_correlation
+
+    @property
+    def may_be_lean(self) -> bool:
+        """Whether a lean plan is considered."""
+        rule = self._rule
+        if rule is None or not self.has_lean or self.budget is None:
+            return False
+        if self.binary or self.intervals or self.constant_only:
+            return False
+        return self.size < min(rule.lean_below, rule.linear_below)
+
     @property
     def huber_quantile(self) -> float:
         """Quantile of absolute residuals at which they are clipped."""
@@ -160,7 +186,7 @@ class ComposedPlan:
     @property
     def quantiles(self) -> tuple[str, ...]:
         """Steps that find a private quantile."""
-        return () if self.binary else QUANTILES
+        return () if self.binary else QUANTILES[:2] if self.lean else QUANTILES
 
     @property
     def log_link(self) -> bool:
@@ -192,6 +218,8 @@ class ComposedPlan:
     @property
     def steps(self) -> int:
         """Steps of each regression."""
+        if self.lean and self._rule:
+            return self._rule.lean_steps
         low, high = self.constants.step_bounds
         return round(min(max(self.constants.steps * math.sqrt(self.size / 1000), low), high))
 
@@ -203,7 +231,7 @@ class ComposedPlan:
     @cached_property
     def kept(self) -> int:
         """Number of covariates that are kept; see ``best_kept``."""
-        return self.best_kept()
+        return self.covariates if self.lean else self.best_kept()
 
     def best_kept(self) -> int:
         """Return the number of covariates of least expected error, the r-th one's weight being 1/r."""
@@ -215,7 +243,7 @@ class ComposedPlan:
 
         def error(k: int) -> float:
             if not self.shrinks:
-                return -self.sign_correlation(self._linear(k), k)
+                return -self._mean_correlation(self._linear(k), k)
             features = all_features([False] * k, self.constants.kinds)
             there = self._prior(features, self.constants.choice_variance)
             there = there * self.found(features, k)
@@ -227,10 +255,14 @@ class ComposedPlan:
     def found(self, features: Sequence[Feature], k: int) -> Tensor:
         """Return the shares of prior variances that features of k chosen covariates hold, [p].
 
-        The r-th covariate's weight is 1/r; a product needs both of its own.
+        The r-th covariate's weight is 1/r; a product needs both of its own. Of a linear rule they hold a public part
+        of what that is beyond a choice at random.
         """
         weight = 1 / torch.arange(1.0, self.covariates + 1, dtype=torch.float64)
         share = float(weight[:k].sum() / weight.sum())
+        if self._rule and not self.shrinks:
+            by_chance = k / self.covariates
+            share = by_chance + self._rule.found_share * (share - by_chance)
         return torch.tensor([share ** (1 + (feature.kind == "x")) for feature in features], dtype=torch.float64)
 
     @property
@@ -241,6 +273,8 @@ class ComposedPlan:
     @cached_property
     def shares(self) -> Shares:
         """Share of each step."""
+        if self.lean and self._rule:
+            return self._lean_shares(self._rule)
         constants, quantile = self.constants, self._quantile_share
         left = self._left(self.screens, self.kept)
         head = left * self._head_part
@@ -261,6 +295,12 @@ class ComposedPlan:
             shares["propensity"] = nuisances * propensity
         return Shares(self.mu, shares | {"effect": head})
 
+    def _lean_shares(self, rule: RuleConstants) -> Shares:
+        fixed = dict.fromkeys(self.quantiles, rule.lean_quantile_share) | {"moments": rule.lean_moment_share}
+        if not self.known_propensity:
+            fixed["propensity"] = rule.lean_propensity_share
+        return Shares(self.mu, fixed | {"effect": 1 - math.fsum(fixed.values())})
+
     def outcome(self, two_levels: Sequence[bool] | None = None) -> Regression:
         """Return the outcome regression of the kept covariates.
 
@@ -272,7 +312,7 @@ class ComposedPlan:
     def propensity(self, two_levels: Sequence[bool] | None = None) -> Regression:
         """Return the regression of the treatment; see ``outcome``."""
         noise = self._unit_noise(self.shares.of("propensity"), 1.0, _PROPENSITY_CURVATURE)
-        return self._regression(two_levels, self.constants.propensity_variance, noise)
+        return self._regression(two_levels, 0.0 if self.lean else self.constants.propensity_variance, noise)
 
     @property
     def estimates_propensity(self) -> bool:
@@ -316,17 +356,17 @@ class ComposedPlan:
             found = self._regression(two_levels, variance, noise, kinds, constant, sampling)
         if self._rule and not self.shrinks and variance:
             alone = self._regression(two_levels, 0.0, noise, kinds, constant, sampling)
-            least = max(self.sign_correlation(alone, self.kept), self._rule.least_correlation)
-            return found if self.sign_correlation(found, self.kept) > least else alone
+            least = max(self._mean_correlation(alone, self.kept), self._rule.least_correlation)
+            return found if self._mean_correlation(found, self.kept) > least else alone
         return found
 
     def _linear(self, k: int) -> Regression:
         """Return what an effect of k covariates that is not shrunk would ask for: a linear function, or a constant."""
-        plan = replace(self)
+        plan = replace(self, lean_asked=False)
         plan.__dict__["kept"] = k
         return plan.effect()
 
-    def sign_correlation(self, effect: Regression, k: int) -> float:
+    def sign_correlation(self, effect: Regression, k: int, size: float = 1.0) -> float:
         r"""Return the planned correlation of the effect and its estimate, which its sign follows.
 
         .. math:: \rho^2 = \frac{1}{G} \sum_j \frac{g_j^2}{g_j + v_j} \;\text{ or }\;
@@ -338,14 +378,26 @@ class ComposedPlan:
         Args:
             effect: The effect's regression.
             k: Number of covariates that it is of.
+            size: Standard deviation of the effect over that of the prior.
         """
         rules, features = self._rule or RuleConstants(), effect.basis.features
         first, total = rules.constant_variance, rules.constant_variance + rules.linear_variance
         held = effect.prior * (rules.linear_variance / self._effect_variance) * self.found(features, k)
-        prior, noise = torch.cat([held.new_tensor([first]), held]), NUISANCES**2 * effect.noise / effect.basis.energies
+        prior = torch.cat([held.new_tensor([first]), held])
+        spread, most = (rules.lean_noise, rules.lean_correlation) if self.lean else (NUISANCES, 1.0)
+        noise = (spread / size) ** 2 * effect.noise / effect.basis.energies
         if self.shrinks:
             return math.sqrt(min(float((prior.square() / (prior + noise)).sum()) / total, 1.0))
-        return math.sqrt(float(prior.sum().square() / (prior + noise).sum()) / total)
+        return most * math.sqrt(float(prior.sum().square() / (prior + noise).sum()) / total)
+
+    @property
+    def planned_correlation(self) -> float:
+        """That of its effect, averaged over effects of the sizes that rules expect, with the size as weight."""
+        return self._mean_correlation(self.effect(), self.kept)
+
+    def _mean_correlation(self, effect: Regression, k: int) -> float:
+        sizes = (self._rule or RuleConstants()).effect_sizes
+        return math.fsum(size * self.sign_correlation(effect, k, size) for size in sizes) / math.fsum(sizes)
 
     def _matrix_edge(self, basis: WeightedBasis) -> float:
         r"""Return the planned noise of the interval steps' matrix, scaled to its planned diagonal.
@@ -520,7 +572,9 @@ class ComposedPlan:
     @property
     def _effect_variance(self) -> float:
         """Prior variance of the effect's features, in units of S^2."""
-        return self._rule.linear_variance if self._rule and not self.shrinks else self.constants.head_variance
+        if self._rule and not self.shrinks:
+            return self._rule.lean_variance if self.lean else self._rule.linear_variance
+        return self.constants.head_variance
 
     @property
     def _head_part(self) -> float:

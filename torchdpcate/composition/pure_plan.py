@@ -42,6 +42,7 @@ class PurePlan(ComposedPlan):
     """
 
     has_intervals: ClassVar[bool] = False
+    has_lean: ClassVar[bool] = False
 
     asked: tuple[str, ...] | None = field(default=None, repr=False, compare=False)
 

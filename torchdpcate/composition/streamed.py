@@ -77,6 +77,7 @@ def stream_composition(
         (plan.budget is None, "budget = None"),
         (plan.screens, f"covariates = {plan.covariates}, of which the plan keeps {plan.kept}"),
         (plan.intervals, "intervals"),
+        (plan.lean, f"n mu = {plan.size:.0f}, at which the rule's plan is a lean one"),
         (plan.budget is not None and plan.budget.delta == 0, "delta = 0"),
         (plan.binary, "outcome kind = binary"),
         (isinstance(plan, DoublyRobustPlan), "doubly robust scores"),
