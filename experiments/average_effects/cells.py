@@ -1,14 +1,13 @@
 """What the repeats say together, as csv files hold it and pages show it."""
 
-import csv
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, fields
-from pathlib import Path
-from statistics import fmean, stdev
+from dataclasses import dataclass
+from statistics import fmean
 
 from experiments.average_effects.designs import Design
 from experiments.average_effects.runs import Line
+from experiments.cells import Table, standard_error
 
 
 @dataclass(frozen=True)
@@ -42,14 +41,10 @@ class Cell:
     length: float
 
 
-class Cells:
+class Cells(Table[Cell]):
     """All cells of one design."""
 
-    def __init__(self, cells: Iterable[Cell]) -> None:
-        self.all = list(cells)
-
-    def __iter__(self) -> Iterator[Cell]:
-        return iter(self.all)
+    kind = Cell
 
     def find(self, n: int, row: str, epsilon: str) -> Cell | None:
         """The cell of these keys, None if there is none."""
@@ -71,23 +66,6 @@ class Cells:
         """Sizes, in order."""
         return list(dict.fromkeys(cell.n for cell in self.all))
 
-    def write(self, path: Path) -> None:
-        """Write a csv file."""
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, [field.name for field in fields(Cell)], lineterminator="\n")
-            writer.writeheader()
-            for cell in self.all:
-                writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in asdict(cell).items()})
-
-    @classmethod
-    def read(cls, path: Path) -> "Cells":
-        """Read a csv file."""
-        with path.open(newline="", encoding="utf-8") as file:
-            return cls(
-                Cell(**{f.name: f.type(line[f.name]) for f in fields(Cell)})  # type: ignore[operator]
-                for line in csv.DictReader(file)
-            )
-
 
 def summarise(design: Design, lines: Iterable[Line]) -> Iterator[Cell]:
     """Cells of a design from what its rows found."""
@@ -100,9 +78,5 @@ def summarise(design: Design, lines: Iterable[Line]) -> Iterator[Cell]:
         halves = [(abs(error), half) for error, (_, half) in zip(errors, pairs, strict=True) if half is not None]
         coverage = fmean(error <= half for error, half in halves) if halves else math.nan
         length = 2 * fmean(half for _, half in halves) if halves else math.nan
-        means = (fmean(errors), _error(errors), fmean(squares), _error(squares))
+        means = (fmean(errors), standard_error(errors), fmean(squares), standard_error(squares))
         yield Cell(design.name, n, row, epsilon, len(pairs), *means, coverage, length)
-
-
-def _error(values: list[float]) -> float:
-    return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan

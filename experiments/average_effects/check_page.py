@@ -17,17 +17,8 @@ from experiments.average_effects.references import (
     Numbers,
 )
 from experiments.average_effects.runs import EPSILONS
-from experiments.average_effects.words import (
-    NONE,
-    ROWS,
-    RUN,
-    coverage,
-    length,
-    mse,
-    paragraph,
-    printed,
-    table,
-)
+from experiments.average_effects.words import NONE, ROWS, RUN, coverage, length, mse, printed
+from experiments.words import paragraph, table
 
 _ABOUT = (
     "What the theory note `covariate_balancing` has in section 6, and what the paper has as the note carries it, "

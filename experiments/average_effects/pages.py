@@ -15,18 +15,8 @@ from experiments.average_effects.references import (
     Numbers,
 )
 from experiments.average_effects.runs import EPSILONS, FREE
-from experiments.average_effects.words import (
-    NONE,
-    ROWS,
-    RUN,
-    bias,
-    coverage,
-    length,
-    mse,
-    paragraph,
-    printed,
-    table,
-)
+from experiments.average_effects.words import NONE, ROWS, RUN, bias, coverage, length, mse, printed
+from experiments.words import paragraph, table
 
 Shown = Callable[[Cell | None], str]
 PUBLISHED = "published (the paper)"

@@ -13,6 +13,7 @@ from rich.progress import Progress
 
 from experiments.average_effects.designs import Design
 from experiments.average_effects.methods import Found, methods, without_noise
+from experiments.rows import json_lines
 
 EPSILONS = (0.5, 1.0, 5.0)
 SIZES = (5_000, 10_000, 50_000, 100_000)
@@ -69,7 +70,7 @@ def run(study: Study, folder: Path, progress: Progress) -> list[Line]:
         progress: Shows where we are.
     """
     path = folder / f"{study.name.replace(' ', '_')}.jsonl"
-    done = {(entry["n"], entry["first"], entry["runs"]): entry["lines"] for entry in _read(path)}
+    done = {(entry["n"], entry["first"], entry["runs"]): entry["lines"] for entry in json_lines(path)}
     batches = [(n, batch) for n in study.sizes for batch in _batches(n, study.repeats)]
     task = progress.add_task(study.name, total=sum(n * len(batch) for n, batch in batches))
     lines: list[Line] = []
@@ -89,7 +90,7 @@ def run(study: Study, folder: Path, progress: Progress) -> list[Line]:
 
 def seconds(folder: Path) -> float:
     """Processor time of all that is done."""
-    return sum(entry["seconds"] for path in folder.glob("*.jsonl") for entry in _read(path))
+    return sum(entry["seconds"] for path in folder.glob("*.jsonl") for entry in json_lines(path))
 
 
 def _batches(n: int, repeats: int) -> Iterator[range]:
@@ -115,15 +116,6 @@ def _batch(study: Study, n: int, repeats: range) -> Iterator[tuple[str, str, lis
 def _lists(found: Found) -> tuple[list[float], list[float | None]]:
     halves = [None if math.isnan(half) else half for half in found.half.tolist()]
     return found.estimate.tolist(), halves
-
-
-def _read(path: Path) -> Iterator[dict]:
-    """Whole lines; one that a kill cut short is done again."""
-    if path.exists():
-        whole, _, torn = path.read_text(encoding="utf-8").rpartition("\n")
-        if torn:
-            path.write_text(whole + "\n" if whole else "", encoding="utf-8")
-        yield from map(json.loads, whole.splitlines())
 
 
 def single_thread() -> None:

@@ -1,7 +1,6 @@
 """What the pages share: names of rows, their levels, and numbers as words."""
 
 import math
-import textwrap
 
 from experiments.average_effects.cells import Cell
 
@@ -24,17 +23,6 @@ ROWS = {
     "no privacy, difference in means": ("difference in means, no privacy", "not private"),
 }
 """Label and level by row; the level is that of the mechanism with noise from the system."""
-
-
-def paragraph(text: str) -> str:
-    """A paragraph in lines of a page."""
-    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False) + "\n"
-
-
-def table(lines: list[list[str]]) -> str:
-    """A table, its head first."""
-    shown = ["| " + " | ".join(line) + " |" for line in lines]
-    return "\n".join([shown[0], "| --- " * len(lines[0]) + "|", *shown[1:]]) + "\n"
 
 
 def thousandths(value: float) -> str:

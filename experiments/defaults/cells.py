@@ -1,13 +1,12 @@
 """What the seeds say together, one line a data set, size, budget and method; as table.csv holds it."""
 
-import csv
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 
+from experiments.cells import Table, standard_error
 from experiments.defaults.runs import NONE, Row
 
 
@@ -50,14 +49,11 @@ class Cell:
     seconds: float
 
 
-class Cells:
+class Cells(Table[Cell]):
     """All cells of the study."""
 
-    def __init__(self, cells: Iterable[Cell]) -> None:
-        self.all = list(cells)
-
-    def __iter__(self) -> Iterator[Cell]:
-        return iter(self.all)
+    kind = Cell
+    digits = 5
 
     @cached_property
     def _by_key(self) -> dict[tuple[str, int, str, str], Cell]:
@@ -77,21 +73,6 @@ class Cells:
         """Numbers of records that were tried, in order."""
         return sorted({cell.n for cell in self.all if cell.data == data})
 
-    def write(self, path: Path) -> None:
-        """Write a csv file."""
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, [field.name for field in fields(Cell)], lineterminator="\n")
-            writer.writeheader()
-            for cell in self.all:
-                writer.writerow({k: f"{v:.5g}" if isinstance(v, float) else v for k, v in asdict(cell).items()})
-
-    @classmethod
-    def read(cls, path: Path) -> "Cells":
-        """Read a csv file."""
-        with path.open(newline="", encoding="utf-8") as file:
-            lines = list(csv.DictReader(file))
-        return cls(Cell(**{f.name: f.type(line[f.name]) for f in fields(Cell)}) for line in lines)  # type: ignore[operator]
-
     @classmethod
     def of(cls, rows: Iterable[Row], order: Iterable[str]) -> "Cells":
         """Cells from runs, data in the order given."""
@@ -107,11 +88,7 @@ def _cell(rows: list[Row]) -> Cell:
     first, mse, roots = rows[0], [row.mse for row in rows], [math.sqrt(row.mse) for row in rows]
     rungs = [row.rung for row in rows]
     means = [fmean(getattr(row, name) for row in rows) for name in ("bias", "deviation", "scale", "planned")]
-    error = (fmean(mse), _error(mse), fmean(roots), _error(roots))
+    error = (fmean(mse), standard_error(mse), fmean(roots), standard_error(roots))
     seconds = fmean(row.seconds for row in rows)
     key = (first.data, first.n, first.epsilon, first.method)
     return Cell(*key, len(rows), *error, *means, max(rungs, key=rungs.count), seconds)  # type: ignore[arg-type]
-
-
-def _error(values: list[float]) -> float:
-    return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan

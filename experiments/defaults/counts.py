@@ -14,7 +14,7 @@ from rich.progress import track
 
 from experiments.defaults.methods import DELTA
 from experiments.defaults.sources import Case
-from experiments.defaults.words import paragraph, table
+from experiments.words import paragraph, table
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData

@@ -10,12 +10,11 @@ is done stands in runs/defaults/coverage.csv. Writes coverage.csv, coverage.md, 
 """
 
 import argparse
-import csv
 import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -28,7 +27,8 @@ from torch import Tensor
 
 from experiments.defaults.methods import DELTA
 from experiments.defaults.targets import MET, MISSED, NEAR
-from experiments.defaults.words import paragraph, table
+from experiments.rows import Appender, read_rows, write_rows
+from experiments.words import paragraph, table
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.niu import Niu
@@ -230,20 +230,13 @@ def _held(interval: Tensor, truth: Tensor) -> str:
 
 def run(keys: Iterable[tuple[str, int, float, int]], path: Path, processes: int) -> list[Draw]:
     """Do what is not in the file yet, and return all of it that is asked for."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     wanted = list(keys)
-    done = {found.key: found for found in _read(path)}
+    done = {found.key: found for found in read_rows(path, Draw)}
     left = [key for key in wanted if key not in done]
-    names = [field.name for field in fields(Draw)]
-    new = not path.exists()
-    with path.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, names, lineterminator="\n")
-        if new:
-            writer.writeheader()
+    with Appender(path, [field.name for field in fields(Draw)]) as file:
         for found in track(_all(left, processes), "draws", total=len(left)):
             done[found.key] = found
-            writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in asdict(found).items()})
-            file.flush()
+            file.write(found)
     return [done[key] for key in wanted]
 
 
@@ -253,14 +246,6 @@ def _all(keys: list[tuple[str, int, float, int]], processes: int) -> Iterator[Dr
         return
     with ProcessPoolExecutor(processes, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
         yield from pool.map(draw, keys, chunksize=4)
-
-
-def _read(path: Path) -> list[Draw]:
-    if not path.exists():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        lines = [line for line in csv.DictReader(file) if None not in line.values()]
-    return [Draw(**{f.name: f.type(line[f.name]) for f in fields(Draw)}) for line in lines]  # type: ignore[operator]
 
 
 @dataclass(frozen=True)
@@ -324,11 +309,7 @@ def summarised(draws: Iterable[Draw]) -> Iterator[Coverage]:
 def write(cells: list[Coverage], folder: Path) -> None:
     """Write coverage.csv, coverage.md and coverage.png."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "coverage.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(Coverage)], lineterminator="\n")
-        writer.writeheader()
-        for cell in cells:
-            writer.writerow({k: f"{v:.5g}" if isinstance(v, float) else v for k, v in asdict(cell).items()})
+    write_rows(folder / "coverage.csv", Coverage, cells, digits=5)
     shown = ["draws", "withheld", "queries", "worst query", "contrasts", "average", "width", "ratio"]
     head = ["trial", "records", "epsilon", *shown]
     lines = [[*head, ""]]

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from experiments.defaults.methods import DELTA
 from experiments.defaults.random_laws import Setting, random_setting
-from experiments.defaults.words import paragraph, table
+from experiments.words import paragraph, table
+from torchdpcate.composition.planned_error import planned_noise
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.estimators.cate.learner import CATELearner, DRLearner, RLearner
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -62,7 +63,7 @@ def noise_ratio(setting: Setting, releases: int) -> float:
     learners = [fitted(setting, OWN, run) for run in range(releases)]
     made = [learner.release_function() for learner in learners]
     effects = torch.stack([release.features(setting.case.queries) @ release.estimates for release in made])
-    planned = [learner.plan_.planned_noise(1.0, learner.composed_.effect.scale) for learner in learners]
+    planned = [planned_noise(learner.plan_, 1.0, learner.composed_.effect.scale) for learner in learners]
     return effects.var(0).mean().sqrt().item() / float(torch.tensor(planned).mean())
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from experiments.defaults.sources import Case
+from torchdpcate.composition.planned_error import planned_noise
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -81,7 +82,7 @@ def _released(case: Case, name: str, **settings: Any) -> Found:
 def _facts(case: Case, learner: RLearner, planned: bool = True) -> dict[str, Any]:
     """The residual's scale, the planned noise at it, and what was asked for: covariates and kinds of features."""
     scale, basis = learner.composed_.effect.scale, learner.composed_.effect.regression.basis
-    noise = learner.plan_.planned_noise(case.schema.domain.outcome_range, scale) if planned else 0.0
+    noise = planned_noise(learner.plan_, case.schema.domain.outcome_range, scale) if planned else 0.0
     return {"scale": scale, "planned": noise, "rung": f"{learner.plan_.kept}: {''.join(basis.parts) or 'constant'}"}
 
 

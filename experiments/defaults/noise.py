@@ -4,11 +4,10 @@ python -m experiments.defaults.noise --releases 10
 """
 
 import argparse
-import csv
 import math
 import zlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -18,7 +17,10 @@ from torch import Tensor
 
 from experiments.defaults.methods import DELTA
 from experiments.defaults.sources import Source, sources
-from experiments.defaults.words import number, paragraph, table
+from experiments.defaults.words import number
+from experiments.rows import write_rows
+from experiments.words import paragraph, table
+from torchdpcate.composition.planned_error import planned_error, planned_noise
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
@@ -69,7 +71,7 @@ def measure(source: Source, n: int, epsilon: float, releases: int) -> Line:
         errors.append(math.sqrt(case.error(effects[-1])[0]))
         scales.append(release.scale)
     plan, at = learner.plan_, (case.schema.domain.outcome_range, median(scales))
-    numbers = learner.expected_noise(n).value, plan.planned_error(*at), plan.planned_noise(*at)
+    numbers = learner.expected_noise(n).value, planned_error(plan, *at), planned_noise(plan, *at)
     return Line(source.name, n, epsilon, *numbers, _spread(estimates), _spread(effects), sum(errors) / releases)
 
 
@@ -79,11 +81,7 @@ def _spread(values: list[Tensor]) -> float:
 
 def write(lines: list[Line], folder: Path) -> None:
     """Write noise.csv and noise.md."""
-    with (folder / "noise.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(Line)], lineterminator="\n")
-        writer.writeheader()
-        for line in lines:
-            writer.writerow({k: f"{v:.5g}" if isinstance(v, float) else v for k, v in asdict(line).items()})
+    write_rows(folder / "noise.csv", Line, lines, digits=5)
     shares = [sum(within(line, name) for line in lines) / len(lines) for name in PLANS]
     verdicts = paragraph(
         f"Within a factor of {FACTOR:g} of what is seen, the target being 90 % of the cells: noise at S "

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from experiments.defaults.cells import Cells
 from experiments.defaults.targets import MET, MISSED, NEAR, Verdict, all_cells
-from experiments.defaults.words import number, paragraph, table, with_error
+from experiments.defaults.words import number, with_error
+from experiments.words import paragraph, table
 
 BEGIN = "<!-- made by experiments.defaults.pages from table.csv -->\n"
 END = "<!-- end of what is made -->\n"

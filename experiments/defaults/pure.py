@@ -12,7 +12,8 @@ import torch
 from rich.progress import track
 
 from experiments.defaults.random_laws import Setting, random_setting
-from experiments.defaults.words import paragraph, table
+from experiments.words import paragraph, table
+from torchdpcate.composition.planned_error import effect_error
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.cate.planned import GAIN
@@ -56,7 +57,7 @@ def cell(n: int, epsilon: float, seeds: range) -> list[str]:
             errors[name].append(math.sqrt(case.error(effect)[0]) / setting.noise)
         errors["zero"].append(math.sqrt(case.error(torch.zeros(len(case.queries)))[0]) / setting.noise)
         scales.append(learners[OWN].composed_.effect.scale / setting.noise)
-        planned.append(learners[GAUSSIAN].plan_.expected_error / learners[OWN].plan_.expected_error)
+        planned.append(effect_error(learners[GAUSSIAN].plan_) / effect_error(learners[OWN].plan_))
     found = {name: torch.tensor(values) for name, values in errors.items()}
     logs = {name: values.clamp_min(_FLOOR).log() for name, values in found.items()}
     log, gain = logs[OWN] - logs[CONSTANT], logs[GAUSSIAN] - logs[OWN]

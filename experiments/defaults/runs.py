@@ -1,10 +1,9 @@
 """Runs that a killed study need not do again: rows of a csv file, appended when the cell of one seed is done."""
 
-import csv
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from rich.progress import Progress
 
 from experiments.defaults.methods import BLOCKS, FREE, PRIVATE
 from experiments.defaults.sources import Source
+from experiments.rows import Appender, read_rows
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 NONE = "none"  # epsilon of a row that spends nothing
@@ -76,17 +76,17 @@ def run(path: Path, jobs: Iterable[Job], processes: int = 1) -> None:
         processes: How many at a time.
     """
     left = list(jobs)
-    with Progress() as progress, _Writer(path) as writer:
+    with Progress() as progress, Appender(path, [field.name for field in fields(Row)]) as file:
         task = progress.add_task("runs", total=sum(len(job.todo) for job in left))
         if processes == 1:
             for job in left:
-                writer.write(do(job))
+                _write(file, do(job))
                 progress.advance(task, len(job.todo))
             return
         with ProcessPoolExecutor(processes, get_context("spawn"), _single_thread) as pool:
             futures = {pool.submit(do, job): job for job in left}
             for future in as_completed(futures):
-                writer.write(future.result())
+                _write(file, future.result())
                 progress.advance(task, len(futures[future].todo))
 
 
@@ -142,39 +142,12 @@ def do(job: Job) -> list[Row]:
 
 def read(path: Path) -> list[Row]:
     """Rows of a file, none if it is not there. A line that a kill cut short is dropped, and done again."""
-    if not path.exists():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        lines = [line for line in csv.DictReader(file) if None not in line.values()]
-    return [Row(**{f.name: f.type(line[f.name]) for f in fields(Row)}) for line in lines]  # type: ignore[operator]
+    return read_rows(path, Row)
 
 
-class _Writer:
-    """Appends rows, with a head where there is none, after what was whole."""
-
-    def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists():
-            whole, _, torn = path.read_text(encoding="utf-8").rpartition("\n")
-            if torn:
-                path.write_text(whole + "\n", encoding="utf-8")
-        self._path, self._new = path, not path.exists()
-
-    def __enter__(self) -> "_Writer":
-        self._file = self._path.open("a", newline="", encoding="utf-8")
-        self._csv = csv.DictWriter(self._file, [field.name for field in fields(Row)], lineterminator="\n")
-        if self._new:
-            self._csv.writeheader()
-        return self
-
-    def write(self, rows: Iterable[Row]) -> None:
-        """Append rows, at once on disk."""
-        for row in rows:
-            self._csv.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in asdict(row).items()})
-        self._file.flush()
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
+def _write(file: Appender, rows: Iterable[Row]) -> None:
+    for row in rows:
+        file.write(row)
 
 
 def _single_thread() -> None:

@@ -11,7 +11,8 @@ from matplotlib.ticker import LogLocator
 from experiments.defaults.cells import Cell, Cells
 from experiments.defaults.methods import BLOCKS, CONSTANT, DEFAULT, NONPRIVATE, PLUG_IN, ZERO
 from experiments.defaults.runs import EPSILONS
-from experiments.defaults.words import NONE, TITLES, number, paragraph, published, squared, table, with_error
+from experiments.defaults.words import NONE, TITLES, number, published, squared, with_error
+from experiments.words import paragraph, table
 
 ORDER = (DEFAULT, CONSTANT, ZERO, NONPRIVATE, PLUG_IN, BLOCKS)
 LINES: dict[str, dict[str, Any]] = {

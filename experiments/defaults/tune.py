@@ -11,21 +11,18 @@ constants with those in use, best on seeds that nothing was chosen by (``--first
     python -m experiments.defaults.tune --set spike=0.5 head_variance=0.2 --first 100000
 """
 
-import argparse
-import csv
-import json
 import math
 import zlib
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
-import torch
 from rich.progress import track
 
+from experiments.cells import standard_error
 from experiments.defaults.random_laws import Setting, random_setting
+from experiments.tuning import Tuning
 from torchdpcate.composition.constants import PlanConstants
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.estimators.cate.learner import RLearner
@@ -82,41 +79,17 @@ def compared(seeds: range, base: PlanConstants, others: dict[str, PlanConstants]
             ratios[name].append(math.log((seen + FLOOR**2) / (first + FLOOR**2)))
             beaten[name].append(math.sqrt(seen) > 1.1 * math.sqrt(constant) + 0.1)
     for name, found in ratios.items():
-        spread = stdev(found) / math.sqrt(len(found)) if len(found) > 1 else math.nan
-        yield {"constants": name, "log_ratio": fmean(found), "error": spread, "beaten": fmean(beaten[name])}
+        ratio = {"log_ratio": fmean(found), "error": standard_error(found)}
+        yield {"constants": name, **ratio, "beaten": fmean(beaten[name])}
 
 
 def main() -> None:
     """Compare values one constant at a time, or one set of constants with those in use."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--settings", type=int, default=100)
-    parser.add_argument("--first", type=int, default=0, help="first seed")
-    parser.add_argument("--only", nargs="+", choices=VALUES, default=list(VALUES))
-    parser.add_argument("--set", nargs="+", default=[], help="name=value, together against those in use")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "tuning.csv")
-    words = parser.parse_args()
-    torch.set_num_threads(1)
-    base = PlanConstants()
-    if words.set:
-        pairs = dict(word.split("=", 1) for word in words.set)
-        others = {" ".join(words.set): replace(base, **{name: _value(value) for name, value in pairs.items()})}
-    else:
-        others = {f"{name}={value}": replace(base, **{name: value}) for name in words.only for value in VALUES[name]}
-    lines = list(compared(range(words.first, words.first + words.settings), base, others))
+    tuning = Tuning.asked(__doc__.splitlines()[0], PlanConstants(), VALUES, Path(__file__).parent / "tuning.csv")
+    lines = list(compared(tuning.seeds, tuning.base, tuning.others))
     for line in lines:
         print(f"{line['constants']:58s} {line['log_ratio']:+.4f} ± {line['error']:.4f}   beaten {line['beaten']:.3f}")
-    if not words.set:
-        with words.out.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows({k: f"{v:.4f}" if isinstance(v, float) else v for k, v in line.items()} for line in lines)
-
-
-def _value(word: str) -> Any:
-    try:
-        return json.loads(word)
-    except ValueError:
-        return word
+    tuning.write(lines)
 
 
 if __name__ == "__main__":

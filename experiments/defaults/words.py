@@ -2,7 +2,6 @@
 
 import csv
 import math
-import textwrap
 from functools import cache
 from pathlib import Path
 
@@ -18,17 +17,6 @@ TITLES = {
     "published": "best published private learner",
 }
 SQUARED = ("niu_",)  # names of data whose tables have mean squared errors, as the published ones do
-
-
-def paragraph(text: str) -> str:
-    """A paragraph in lines of a page."""
-    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False) + "\n"
-
-
-def table(lines: list[list[str]]) -> str:
-    """A table, its head first."""
-    shown = ["| " + " | ".join(line) + " |" for line in lines]
-    return "\n".join([shown[0], "| --- " * len(lines[0]) + "|", *shown[1:]]) + "\n"
 
 
 def number(value: float) -> str:

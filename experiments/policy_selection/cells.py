@@ -1,12 +1,11 @@
 """Means over the repetitions, as csv files hold them and pages show them."""
 
-import csv
-import math
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, fields
-from pathlib import Path
-from statistics import fmean, stdev
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
+
+from experiments.cells import Table, standard_error
 
 KEYS = ("row", "calibration", "mechanism", "epsilon", "level")
 
@@ -46,14 +45,10 @@ class Cell:
     repeats: int
 
 
-class Cells:
+class Cells(Table[Cell]):
     """All cells of one table."""
 
-    def __init__(self, cells: Iterable[Cell]) -> None:
-        self.all = list(cells)
-
-    def __iter__(self) -> Iterator[Cell]:
-        return iter(self.all)
+    kind = Cell
 
     def find(self, data: str, measure: str, **keys: str) -> Cell | None:
         """The first cell with these keys, others left open; None if there is none."""
@@ -71,23 +66,6 @@ class Cells:
         """Names of the rows that have a measure, in order."""
         return list(dict.fromkeys(cell.row for cell in self.having(data, measure)))
 
-    def write(self, path: Path) -> None:
-        """Write a csv file."""
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, [field.name for field in fields(Cell)], lineterminator="\n")
-            writer.writeheader()
-            for cell in self.all:
-                writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in asdict(cell).items()})
-
-    @classmethod
-    def read(cls, path: Path) -> "Cells":
-        """Read a csv file."""
-        with path.open(newline="", encoding="utf-8") as file:
-            return cls(
-                Cell(**{f.name: f.type(line[f.name]) for f in fields(Cell)})  # type: ignore[operator]
-                for line in csv.DictReader(file)
-            )
-
 
 def summarise(data: str, repetitions: list[list[dict[str, Any]]]) -> Iterator[Cell]:
     """Cells of one population from the rows of its repetitions."""
@@ -98,7 +76,7 @@ def summarise(data: str, repetitions: list[list[dict[str, Any]]]) -> Iterator[Ce
             values.setdefault((*keys, measure), []).append(entry[measure])
     for place in sorted(values, key=_order(repetitions[0])):
         found = values[place]
-        error = stdev(found) / math.sqrt(len(found)) if len(found) > 1 else math.nan
+        error = standard_error(found)
         row, calibration, mechanism, epsilon, level, measure = place
         what = (data, row, calibration, mechanism, epsilon, level, measure)
         yield Cell(*what, fmean(found), error, min(found), max(found), found[0], len(found))

@@ -4,7 +4,8 @@ from experiments.policy_selection.calibrations import NAIVE, localised_gradient,
 from experiments.policy_selection.cells import Cells
 from experiments.policy_selection.design import CONTROL, NAMES, N
 from experiments.policy_selection.references import APPENDIX_G, SIMULATED_PROPENSITY
-from experiments.policy_selection.words import LEARNERS, RUN, both, getter, large, paragraph, repeats, table
+from experiments.policy_selection.words import LEARNERS, RUN, both, getter, large, repeats
+from experiments.words import paragraph, table
 
 CALIBRATIONS = ("naive, 2 B_psi", "frozen range, 2 S", "sampled x 1.3", "certificate")
 

@@ -17,12 +17,11 @@ from experiments.policy_selection.words import (
     fixed,
     getter,
     large,
-    paragraph,
     regret,
     repeats,
-    table,
     width,
 )
+from experiments.words import paragraph, table
 
 CHOICES = {
     "truth, two-sided range": "the truth: two-sided, 2 (2 / zeta - 1)",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.policy_selection.design import Draw, Population
+from experiments.rows import json_lines
 
 Measure = Callable[[Population, Draw], Iterable[dict[str, Any]]]
 
@@ -38,19 +39,10 @@ def run(measure: Measure, population: Population, repeats: int, folder: Path) ->
 
 def seconds(folder: Path) -> float:
     """Processor time of all repetitions that are done."""
-    lines = (line for path in folder.glob("*.jsonl") for line in _lines(path))
+    lines = (line for path in folder.glob("*.jsonl") for line in json_lines(path))
     return sum(line["seconds"] for line in lines)
 
 
 def _read(path: Path) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    for line in _lines(path):
+    for line in json_lines(path):
         yield line["repeat"], line["rows"]
-
-
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Whole lines; one that a kill cut short is done again."""
-    if path.exists():
-        whole, _, torn = path.read_text(encoding="utf-8").rpartition("\n")
-        if torn:
-            path.write_text(whole + "\n" if whole else "", encoding="utf-8")
-        yield from map(json.loads, whole.splitlines())

@@ -1,6 +1,5 @@
 """What the pages share: names of learners, and numbers as words."""
 
-import textwrap
 from collections.abc import Callable
 
 from experiments.policy_selection.cells import Cell, Cells
@@ -26,17 +25,6 @@ REGIMES = {
     "stability": "learned, certificate",
     "none": "learned, no certificate",
 }
-
-
-def paragraph(text: str) -> str:
-    """A paragraph in lines of a page."""
-    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False) + "\n"
-
-
-def table(lines: list[list[str]]) -> str:
-    """A table, its head first."""
-    shown = ["| " + " | ".join(line) + " |" for line in lines]
-    return "\n".join([shown[0], "| --- " * len(lines[0]) + "|", *shown[1:]]) + "\n"
 
 
 def getter(cells: Cells, data: str, row: str, **keys: str) -> Callable[[str], Cell]:

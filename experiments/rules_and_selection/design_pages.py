@@ -3,7 +3,8 @@
 from collections import defaultdict
 from statistics import fmean, median
 
-from experiments.rules_and_selection.rule_pages import Lines, error
+from experiments.cells import standard_error
+from experiments.rows import Lines
 
 FIELDS = ("design", "n", "epsilon", "seed", "method", "regret", "accuracy", "seconds")
 TRIAL_FIELDS = ("trial", "epsilon", "seed", "method", "n", "value", "over_all", "error_all", "over_none")
@@ -12,6 +13,8 @@ WANTED = ("OWL's trial", 1_000, 1.0), 0.97  # the cell in which the issue asks f
 
 HEAD = """\
 # Treatment rules on the papers' designs and on real trials
+
+Written by `python -m experiments.rules_and_selection.designs`.
 
 `task=rule` beside the method that is named after the design's paper (OWL where the propensity is known, the two-stage
 rule else), all by default on the same records; delta = 1e-05. Nothing was tuned on any of these, and no version of the
@@ -41,6 +44,8 @@ of the other method, in a median of at most 0.93 s.
 
 TRIALS = """\
 ## Real trials
+
+Made by `python -m experiments.rules_and_selection.trials --data FOLDER`.
 
 Value of rules on records that their fit has not seen: five folds, inverse-probability-weighted means with the design's
 propensity, self-normalised; mean over seeds of folds and noise, {seeds} seeds, ± the standard error over records of one
@@ -90,7 +95,7 @@ def _designs(lines: Lines) -> str:
         place = f"{key[0]} at {key[1]:,}, epsilon {key[2]:g}"
         mark = ""
         if fmean(difference) > 0.0005:
-            mark = "miss *" if fmean(difference) > 2 * error(difference) else "miss"
+            mark = "miss *" if fmean(difference) > 2 * standard_error(difference) else "miss"
             missed.append(f"{place} ({fmean(values['rule']):.4f}, wanted {fmean(values['today']):.4f})")
         if fmean(values["rule"]) > 1.05:
             above.append(place)
@@ -114,7 +119,7 @@ def _values(seeds: dict[str, Lines], field: str) -> list[float]:
 
 
 def _shown(values: list[float]) -> str:
-    return f"{fmean(values):.3f} ± {error(values):.3f}"
+    return f"{fmean(values):.3f} ± {standard_error(values):.3f}"
 
 
 def _trials(lines: Lines) -> str:

@@ -8,18 +8,17 @@ and the rare region of the spillover paper, with known propensities and without.
 """
 
 import argparse
-import csv
 import time
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
+from experiments.rows import read_lines, resume
 from experiments.rules_and_selection.design_pages import FIELDS, page
 from experiments.rules_and_selection.rule_cases import RuleCase
-from experiments.rules_and_selection.rule_pages import HERE, read
+from experiments.rules_and_selection.rule_pages import HERE
 from experiments.two_stage_rule.laws import Law, confounded, scenario
 from torchdpcate.data.generated import GeneratedStudy
 from torchdpcate.data.records import CausalData
@@ -46,40 +45,21 @@ LAWS = {
 LAW_SIZES = (400, 400, 400, 1_140, 4_000)
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One line of the study.
-
-    Attributes:
-        design: What the page calls it.
-        n: Records.
-        epsilon: Of the budget.
-        seed: Public seed of records.
-        method: ``rule``, ``today`` or ``public``.
-    """
-
-    design: str
-    n: int
-    epsilon: float
-    seed: int
-    method: str
-
-
-def cells(seeds: int) -> Iterator[Cell]:
-    """Yield all cells."""
+def cells(seeds: int) -> Iterator[tuple[str, int, str, int, str]]:
+    """Yield design, n, epsilon, seed and method of all cells."""
+    both = ("rule", "today")
     for seed in range(seeds):
         for n in (200, 500, 1_000):
-            for epsilon in (0.5, 1.0, 5.0):
-                yield from (Cell(OWL_TRIAL, n, epsilon, seed, method) for method in ("rule", "today", "public"))
-        both = ("rule", "today")
+            for epsilon in ("0.5", "1", "5"):
+                yield from ((OWL_TRIAL, n, epsilon, seed, method) for method in (*both, "public"))
         for name, n in zip(LAWS, LAW_SIZES, strict=True):
-            yield from (Cell(name, n, epsilon, seed, method) for epsilon in (1.0, 4.0) for method in both)
+            yield from ((name, n, epsilon, seed, method) for epsilon in ("1", "4") for method in both)
         for shape in ("linear", "quadratic", "tree"):
             for where in ("trial", "confounded"):
                 sizes = (1_000, 4_000, 16_000)
-                yield from (Cell(f"ITR {shape}, {where}", n, 1.0, seed, method) for n in sizes for method in both)
+                yield from ((f"ITR {shape}, {where}", n, "1", seed, method) for n in sizes for method in both)
         for name in (RARE, RARE_KNOWN):
-            yield from (Cell(name, n, 1.0, seed, method) for n in (4_000, 20_000) for method in both)
+            yield from ((name, n, "1", seed, method) for n in (4_000, 20_000) for method in both)
 
 
 def design_case(design: str, n: int, seed: int) -> RuleCase:
@@ -112,13 +92,13 @@ def _of_law(law: Law, n: int, seed: int) -> RuleCase:
     return RuleCase(TableSchema.from_domain(law.domain), records, queries, law.effect(queries))
 
 
-def decisions(case: RuleCase, cell: Cell, noise: NoiseSource) -> torch.Tensor:
+def decisions(case: RuleCase, epsilon: float, method: str, noise: NoiseSource) -> torch.Tensor:
     """Return a method's decisions at the queries."""
-    budget = PrivacyBudget(cell.epsilon, DELTA)
+    budget = PrivacyBudget(epsilon, DELTA)
     learner: EffectRule | OutcomeWeightedLearner | TwoStageRule
-    if cell.method == "rule":
+    if method == "rule":
         learner = EffectRule(case.schema, budget, noise=noise)
-    elif cell.method == "public":
+    elif method == "public":
         learner = OutcomeWeightedLearner(case.schema, budget, outcome=SignedResidual(0.0, 3.0), noise=noise)
     elif case.schema.domain.known_propensity is not None:
         learner = OutcomeWeightedLearner(case.schema, budget, noise=noise)
@@ -128,6 +108,16 @@ def decisions(case: RuleCase, cell: Cell, noise: NoiseSource) -> torch.Tensor:
     return learner.fit(records.x, records.a, records.y, records.propensity).release().answer(case.queries)
 
 
+def measure(design: str, n: int, epsilon: str, seed: int, method: str) -> Iterator[tuple[str, str, str]]:
+    """Yield regret, share of right decisions and processor time of one rule."""
+    case, start = design_case(design, n, seed), time.process_time()
+    noise = NoiseSource.fixed(zlib.crc32(f"{design} {n} {epsilon} {seed} {method}".encode()))
+    decided = decisions(case, float(epsilon), method, noise)
+    seconds = time.process_time() - start
+    right = ((decided > 0) == (case.truth > 0)).double().mean().item()
+    yield f"{case.regret(decided):.5f}", f"{right:.5f}", f"{seconds:.3f}"
+
+
 def main() -> None:
     """Make the lines that are not there yet, and the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -135,25 +125,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE / "designs.csv")
     words = parser.parse_args()
     torch.set_num_threads(1)
-    there = {tuple(line[name] for name in FIELDS[:5]) for line in read(words.out)}
-    new = not words.out.exists()
-    with words.out.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        if new:
-            writer.writerow(FIELDS)
-        for cell in cells(words.seeds):
-            key = (cell.design, str(cell.n), f"{cell.epsilon:g}", str(cell.seed), cell.method)
-            if key in there:
-                continue
-            case, start = design_case(cell.design, cell.n, cell.seed), time.process_time()
-            noise = NoiseSource.fixed(zlib.crc32(" ".join(key).encode()))
-            decided = decisions(case, cell, noise)
-            seconds = time.process_time() - start
-            right = ((decided > 0) == (case.truth > 0)).double().mean().item()
-            writer.writerow([*key, f"{case.regret(decided):.5f}", f"{right:.5f}", f"{seconds:.3f}"])
-            file.flush()
-    lines = read(words.out)
-    words.out.with_suffix(".md").write_text(page(lines, read(HERE / "trials.csv")), encoding="utf-8")
+    lines = resume(words.out, FIELDS, cells(words.seeds), measure)
+    words.out.with_suffix(".md").write_text(page(lines, read_lines(HERE / "trials.csv")), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,17 +1,18 @@
 """The page and the figure of the study of rules, from the lines of its csv file."""
 
-import csv
 from collections import defaultdict
 from pathlib import Path
-from statistics import fmean, median, stdev
+from statistics import fmean, median
 
 from matplotlib.figure import Figure
 
+from experiments.cells import standard_error
+from experiments.rows import Lines
 from experiments.rules_and_selection.rule_cases import MEANS, OBSERVED, TRIAL
 from torchdpcate.privacy.budget import PrivacyBudget
 
 HERE = Path(__file__).parent
-SIZES, BUDGET = (250, 500, 1_000, 2_000, 4_000, 16_000), PrivacyBudget(1.0, 1e-5)
+SIZES, BUDGET, PURE = (250, 500, 1_000, 2_000, 4_000, 16_000), PrivacyBudget(1.0, 1e-5), PrivacyBudget(1.0, 0.0)
 PROTOTYPE = {  # theory note composed_rules_and_selection, section 1: the better of its two bases; n = 250 is not there
     TRIAL: dict(zip(SIZES[1:], (0.53, 0.19, 0.10, 0.056, 0.013), strict=True)),
     OBSERVED: dict(zip(SIZES[1:], (0.86, 0.51, 0.24, 0.13, 0.028), strict=True)),
@@ -22,6 +23,7 @@ WORDS = {
     "today": "OWL in a trial, the two-stage rule else, by default",
     "nonprivate": "the default without privacy",
 }
+PURE_WORDS = {"pure rule": WORDS["rule"], "pure today": WORDS["today"]}
 SHORT = WORDS | {"today": "OWL (trial), two-stage rule (observational)"}
 HEAD = """\
 # Regret of treatment rules
@@ -40,21 +42,6 @@ after that, from seeds {first:,} on, and are all that was run on them; the laws 
 """
 """What stands above the tables."""
 
-Lines = list[dict[str, str]]
-
-
-def read(path: Path) -> Lines:
-    """Return the lines of a file of results."""
-    if not path.exists():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def error(values: list[float]) -> float:
-    """Return the standard error of a mean; not a number for a single value."""
-    return stdev(values) / len(values) ** 0.5 if len(values) > 1 else float("nan")
-
 
 def _collected(lines: Lines, field: str = "regret") -> dict[tuple[str, str, int], list[float]]:
     """Return the values of a field by design, method and n."""
@@ -65,7 +52,7 @@ def _collected(lines: Lines, field: str = "regret") -> dict[tuple[str, str, int]
 
 
 def _cell(values: list[float]) -> str:
-    return f"{fmean(values):.3f} ± {error(values):.3f} ({len(values)})" if values else "-"
+    return f"{fmean(values):.3f} ± {standard_error(values):.3f} ({len(values)})" if values else "-"
 
 
 def _missed(found: dict[tuple[str, str, int], list[float]]) -> list[str]:
@@ -84,7 +71,7 @@ def _missed(found: dict[tuple[str, str, int], list[float]]) -> list[str]:
 
 def _least(found: dict[tuple[str, str, int], list[float]], design: str) -> str:
     """Return the least n of the table from which the default beats the best constant by two standard errors."""
-    beats = [bool(v := found[design, "rule", n]) and fmean(v) + 2 * error(v) < 1 for n in SIZES]
+    beats = [bool(v := found[design, "rule", n]) and fmean(v) + 2 * standard_error(v) < 1 for n in SIZES]
     later = [n for i, n in enumerate(SIZES) if all(beats[i:])]
     return f"{later[0]:,}" if later else "none of these"
 
@@ -102,6 +89,22 @@ def _times(lines: Lines) -> list[str]:
             cells.append(f"{ratio:.1f} ({median(new for new, _ in pairs):.2f} s)" if pairs else "-")
         rows.append(f"| {design} | " + " | ".join(cells) + " |")
     return rows
+
+
+def _by_pure_events(found: dict[tuple[str, str, int], list[float]]) -> list[str]:
+    """Return the table at delta = 0."""
+    rows = [
+        "| design | delta = 0 | " + " | ".join(f"{n:,}" for n in SIZES) + " |",
+        "| --- | --- |" + " ---: |" * len(SIZES),
+    ]
+    for design in PROTOTYPE:
+        for method, words in PURE_WORDS.items():
+            rows.append(f"| {design} | {words} | " + " | ".join(_cell(found[design, method, n]) for n in SIZES) + " |")
+    head = [
+        f"The same records and laws with epsilon = {PURE.epsilon:g} and delta = 0, all steps by pure events; run once,",
+        "with shares that come from random laws alone:",
+    ]
+    return [*head, "", *rows, ""]
 
 
 def page(lines: Lines) -> str:
@@ -125,6 +128,7 @@ def page(lines: Lines) -> str:
         "",
         f"Cells above the prototype's: {'; '.join(_missed(found)) or 'none'}.",
         "",
+        *_by_pure_events(found),
         f"Single rules above 1.05 of the best constant's: {len(above)} of {many} ({where}).",
         "",
         "![Regret against n](rules.png)",
@@ -166,7 +170,7 @@ def draw(lines: Lines, path: Path) -> None:
         for method, (colour, style, mark) in styles.items():
             at = [n for n in SIZES if found[design, method, n]]
             means = [fmean(found[design, method, n]) for n in at]
-            bars = [2 * error(found[design, method, n]) for n in at]
+            bars = [2 * standard_error(found[design, method, n]) for n in at]
             panel.errorbar(at, means, bars, color=colour, ls=style, marker=mark, ms=4, capsize=2, label=SHORT[method])
         panel.plot(
             list(prototype),

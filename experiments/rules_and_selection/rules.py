@@ -5,37 +5,40 @@ not made again; ``--methods rule`` makes those of one method alone.
 
     python -m experiments.rules_and_selection.rules --seeds 10 --methods rule today
     python -m experiments.rules_and_selection.rules --seeds 3 --methods nonprivate
+    python -m experiments.rules_and_selection.rules --seeds 10 --methods "pure rule" "pure today"
 """
 
 import argparse
-import csv
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import torch
 
+from experiments.rows import resume
 from experiments.rules_and_selection.rule_cases import MEANS, OBSERVED, TRIAL, RuleCase, rule_case
-from experiments.rules_and_selection.rule_pages import BUDGET, FIELDS, HERE, SIZES, draw, page, read
+from experiments.rules_and_selection.rule_pages import BUDGET, FIELDS, HERE, PURE, SIZES, draw, page
 from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
 from torchdpcate.estimators.rules.two_stage import TwoStageRule
+from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 
 FIRST = 1_000  # seed: those below were seen while the plan was made
 
 
-def effect_rule(case: RuleCase, noise: NoiseSource) -> torch.Tensor:
+def effect_rule(case: RuleCase, noise: NoiseSource, budget: PrivacyBudget = BUDGET) -> torch.Tensor:
     """Decisions of the rule that the library picks."""
-    learner = EffectRule(case.schema, BUDGET, noise=noise)
+    learner = EffectRule(case.schema, budget, noise=noise)
     return learner.fit(case.records.x, case.records.a, case.records.y).release().answer(case.queries)
 
 
-def weighted_rule(case: RuleCase, noise: NoiseSource) -> torch.Tensor:
+def weighted_rule(case: RuleCase, noise: NoiseSource, budget: PrivacyBudget = BUDGET) -> torch.Tensor:
     """Decisions of the paper's method for the design."""
     known = case.schema.domain.known_propensity is not None
-    learner = (OutcomeWeightedLearner if known else TwoStageRule)(case.schema, BUDGET, noise=noise)
+    learner = (OutcomeWeightedLearner if known else TwoStageRule)(case.schema, budget, noise=noise)
     return learner.fit(case.records.x, case.records.a, case.records.y).release().answer(case.queries)
 
 
@@ -49,6 +52,8 @@ METHODS: dict[str, Callable[[RuleCase, NoiseSource], torch.Tensor]] = {
     "rule": effect_rule,
     "today": weighted_rule,
     "nonprivate": nonprivate,
+    "pure rule": partial(effect_rule, budget=PURE),
+    "pure today": partial(weighted_rule, budget=PURE),
 }
 
 
@@ -61,6 +66,14 @@ def cells(methods: list[str], seeds: range) -> Iterator[tuple[str, int, str, int
                     yield from ((design, n, law, seed, method) for method in methods)
 
 
+def measure(design: str, n: int, law: str, seed: int, method: str) -> Iterator[tuple[str, str]]:
+    """Yield regret and processor time of one rule."""
+    case, start = rule_case(law, design, n, seed), time.process_time()
+    noise = NoiseSource.fixed(zlib.crc32(f"{design} {n} {law} {seed} {method}".encode()))
+    regret = case.regret(METHODS[method](case, noise))
+    yield f"{regret:.5f}", f"{time.process_time() - start:.3f}"
+
+
 def main() -> None:
     """Make the lines that are not there yet, and the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -71,21 +84,7 @@ def main() -> None:
     words = parser.parse_args()
     torch.set_num_threads(1)
     seeds = range(words.first_seed, words.first_seed + words.seeds)
-    there = {tuple(line[name] for name in FIELDS[:5]) for line in read(words.out)}
-    new = not words.out.exists()
-    with words.out.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        if new:
-            writer.writerow(FIELDS)
-        for design, n, law, seed, method in cells(words.methods, seeds):
-            if (design, str(n), law, str(seed), method) in there:
-                continue
-            case, start = rule_case(law, design, n, seed), time.process_time()
-            noise = NoiseSource.fixed(zlib.crc32(f"{design} {n} {law} {seed} {method}".encode()))
-            regret = case.regret(METHODS[method](case, noise))
-            writer.writerow([design, n, law, seed, method, f"{regret:.5f}", f"{time.process_time() - start:.3f}"])
-            file.flush()
-    lines = read(words.out)
+    lines = resume(words.out, FIELDS, cells(words.methods, seeds), measure)
     words.out.with_suffix(".md").write_text(page(lines), encoding="utf-8")
     draw(lines, words.out.with_suffix(".png"))
 

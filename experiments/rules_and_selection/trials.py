@@ -10,19 +10,21 @@ OWL within the outcome; the NSW trial (Dehejia and Wahba's sample), earnings in 
 """
 
 import argparse
-import csv
 import time
 import zlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 import torch
 from torch import Tensor
 
+from experiments.rows import resume
 from experiments.rules_and_selection.design_pages import TRIAL_FIELDS
 from experiments.rules_and_selection.designs import DELTA
-from experiments.rules_and_selection.rule_pages import HERE, read
+from experiments.rules_and_selection.rule_pages import HERE
 from torchdpcate.data._rows import encode_records
 from torchdpcate.data._shipped import shipped
 from torchdpcate.data._yaml import read_yaml
@@ -127,6 +129,16 @@ def line(decided: Tensor, trial: RealTrial) -> list[float]:
     return [number / trial.unit for number in (*numbers, trial.unit * float(decided.mean()))]
 
 
+def measure(
+    cases: Mapping[str, RealTrial], name: str, epsilon: str, seed: int, method: str
+) -> Iterator[tuple[object, ...]]:
+    """Yield the number of records, what ``line`` returns, and processor time of one method."""
+    trial, start = cases[name], time.process_time()
+    noise = NoiseSource.fixed(zlib.crc32(f"{name} {epsilon} {seed} {method}".encode()))
+    found = line(held_out(trial, method, float(epsilon), seed, noise), less_cost(trial))
+    yield trial.records.n, *(f"{number:.6g}" for number in found), f"{time.process_time() - start:.3f}"
+
+
 def main() -> None:
     """Make the lines that are not there yet."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -135,24 +147,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE / "trials.csv")
     words = parser.parse_args()
     torch.set_num_threads(1)
-    there = {tuple(row[name] for name in TRIAL_FIELDS[:4]) for row in read(words.out)}
-    new = not words.out.exists()
-    with words.out.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        if new:
-            writer.writerow(TRIAL_FIELDS)
-        for name, trial in trials(words.data).items():
-            for seed in range(words.seeds):
-                for epsilon in (1.0, 4.0):
-                    for method in ("rule", "today"):
-                        key = (name, f"{epsilon:g}", str(seed), method)
-                        if key in there:
-                            continue
-                        start, noise = time.process_time(), NoiseSource.fixed(zlib.crc32(" ".join(key).encode()))
-                        found = line(held_out(trial, method, epsilon, seed, noise), less_cost(trial))
-                        seconds = f"{time.process_time() - start:.3f}"
-                        writer.writerow([*key, trial.records.n, *(f"{number:.6g}" for number in found), seconds])
-                        file.flush()
+    cases = trials(words.data)
+    cells = [
+        (name, epsilon, seed, method)
+        for name in cases
+        for seed in range(words.seeds)
+        for epsilon in ("1", "4")
+        for method in ("rule", "today")
+    ]
+    resume(words.out, TRIAL_FIELDS, cells, partial(measure, cases))
 
 
 if __name__ == "__main__":

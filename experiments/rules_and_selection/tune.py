@@ -10,21 +10,19 @@ as the difference to them on the same records and seeds of noise. What the study
     python -m experiments.rules_and_selection.tune --set head_variance=0.5 --first 100000
 """
 
-import argparse
-import csv
-import json
-import math
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 import torch
 from rich.progress import track
 
+from experiments.cells import standard_error
 from experiments.defaults.random_laws import random_setting
 from experiments.rules_and_selection.rule_cases import RuleCase
+from experiments.tuning import Tuning
 from torchdpcate.composition.constants import RuleConstants
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.records import CausalData
@@ -52,9 +50,9 @@ class Setting:
     name: str
 
 
-def setting(seed: int) -> Setting | None:
-    """Return the setting of a seed; None where the effect is constant."""
-    drawn = random_setting(seed)
+def setting(seed: int, n: int | None = None, epsilon: float | None = None) -> Setting | None:
+    """Return the setting of a seed, of n records and a budget if given; None where the effect is constant."""
+    drawn = random_setting(seed, n, epsilon)
     records, effect, truth = drawn.case.records, drawn.effects, drawn.case.truth
     if float(truth.std()) < 1e-9:
         return None
@@ -74,11 +72,11 @@ def setting(seed: int) -> Setting | None:
     return Setting(case, drawn.epsilon, drawn.name)
 
 
-def lost(drawn: Setting, constants: RuleConstants, constant_only: bool = False) -> float:
+def lost(drawn: Setting, constants: RuleConstants, constant_only: bool = False, delta: float = 1e-5) -> float:
     """Return the regret of the rule by these constants, over the mean absolute effect."""
     case, noise = drawn.case, NoiseSource.fixed(zlib.crc32(drawn.name.encode()))
     stage = AdaptiveSecondStage(constants=constants, constant_only=constant_only, intervals=False)
-    learner = RLearner(case.schema, PrivacyBudget(drawn.epsilon, 1e-5), second_stage=stage, noise=noise)
+    learner = RLearner(case.schema, PrivacyBudget(drawn.epsilon, delta), second_stage=stage, noise=noise)
     learner.fit(case.records.x, case.records.a, case.records.y)
     decision = learner.release_function().rule().answer(case.queries)
     wrong = (case.truth > 0) != (decision > 0)
@@ -87,42 +85,25 @@ def lost(drawn: Setting, constants: RuleConstants, constant_only: bool = False) 
 
 def main() -> None:
     """Compare values one constant at a time, or one set of constants with those in use."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--settings", type=int, default=100)
-    parser.add_argument("--first", type=int, default=0, help="first seed")
-    parser.add_argument("--only", nargs="+", choices=VALUES, default=list(VALUES))
-    parser.add_argument("--set", nargs="+", default=[], help="name=value, together against those in use")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "rule_tuning.csv")
-    words = parser.parse_args()
-    torch.set_num_threads(1)
-    base = RuleConstants()
-    if words.set:
-        pairs = dict(word.split("=", 1) for word in words.set)
-        others = {" ".join(words.set): replace(base, **{name: json.loads(value) for name, value in pairs.items()})}
-    else:
-        others = {f"{name}={value}": replace(base, **{name: value}) for name in words.only for value in VALUES[name]}
+    tuning = Tuning.asked(__doc__.splitlines()[0], RuleConstants(), VALUES, Path(__file__).parent / "rule_tuning.csv")
     first: list[float] = []
-    found: dict[str, list[float]] = {name: [] for name in ("constant", *others)}
-    for seed in track(range(words.first, words.first + words.settings), "settings"):
+    found: dict[str, list[float]] = {name: [] for name in ("constant", *tuning.others)}
+    for seed in track(tuning.seeds, "settings"):
         drawn = setting(seed)
         if drawn is None:
             continue
-        first.append(lost(drawn, base))
-        found["constant"].append(lost(drawn, base, constant_only=True))
-        for name, constants in others.items():
+        first.append(lost(drawn, tuning.base))
+        found["constant"].append(lost(drawn, tuning.base, constant_only=True))
+        for name, constants in tuning.others.items():
             found[name].append(lost(drawn, constants))
     print(f"in use: {fmean(first):.4f} of the mean absolute effect, {len(first)} laws")
     lines = []
     for name, values in found.items():
         apart = [value - own for value, own in zip(values, first, strict=True)]
-        error = stdev(apart) / math.sqrt(len(apart)) if len(apart) > 1 else math.nan
+        error = standard_error(apart)
         lines.append({"constants": name, "regret": fmean(values), "difference": fmean(apart), "error": error})
         print(f"{name:40s} {fmean(values):.4f}  {fmean(apart):+.4f} ± {error:.4f}")
-    if not words.set:
-        with words.out.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows({k: f"{v:.4f}" if isinstance(v, float) else v for k, v in line.items()} for line in lines)
+    tuning.write(lines)
 
 
 if __name__ == "__main__":

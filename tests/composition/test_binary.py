@@ -3,7 +3,8 @@
 import torch
 
 from torchdpcate import Domain, PrivacyBudget, RLearner, load_release
-from torchdpcate.composition.plan import QUANTILES, ComposedPlan
+from torchdpcate.composition.division import QUANTILES
+from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.verify.file import verify_release
 
 DOMAIN = Domain([-1.0, -1.0], [1.0, 1.0], 0.0, 1.0, overlap=0.1, outcome_kind="binary")

@@ -15,6 +15,7 @@ from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.linear_fit import HuberFit
 from torchdpcate.composition.nuisances import WideAndDeep
 from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.planned_error import effect_noise, planned_noise
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.composition.shares import Shares
 from torchdpcate.composition.steps import NoisySteps
@@ -88,8 +89,8 @@ def test_a_plan_is_the_other_s_but_for_the_arms():
         plan, other = DoublyRobustPlan(n, BUDGET, 2), ComposedPlan(n, BUDGET, 2)
         assert math.fsum(plan.shares.shares.values()) == pytest.approx(1.0)
         assert plan.shares.shares == pytest.approx(other.shares.shares)
-        assert plan.constant().noise == other.constant().noise
-        assert plan.planned_noise(1.0, scale=2.0) == pytest.approx(plan.noise)
+        assert effect_noise(plan.constant()) == effect_noise(other.constant())
+        assert planned_noise(plan, 1.0, scale=2.0) == pytest.approx(effect_noise(plan))
 
 
 def test_the_grid_of_scales():

@@ -8,6 +8,7 @@ from torchdpcate.composition.intervals import Estimates
 from torchdpcate.composition.nuisance_noise import Covariates, NuisanceNoise, drawn_to_zero, nuisance_noise
 from torchdpcate.composition.nuisance_noise import with_nuisances as widened
 from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.planned_error import propensity_noise
 from torchdpcate.errors import InputError
 from torchdpcate.features.standardisation import Standardisation
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -113,7 +114,7 @@ def test_at_planned_curvatures_the_noise_is_about_the_planned_one() -> None:
         torch.tensor([0.0, 0.0, 0.0, 0.2]).double(), torch.tensor([0.4, 0.4, 0.4, 0.98]).double()
     )
     found = nuisance_noise(numbers, plan, plan.effect(levels).basis, Covariates(standardisation, levels))
-    assert found.size == pytest.approx(0.25 / 0.2 * plan.propensity_noise, rel=0.15)
+    assert found.size == pytest.approx(0.25 / 0.2 * propensity_noise(plan), rel=0.15)
     assert torch.allclose(found.pi, torch.full_like(found.pi, 0.5))
     # a covariate of two levels has two values, in the released shares
     ones = found.psi[:, plan.effect(levels).basis.parts["1"][3]]

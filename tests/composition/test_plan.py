@@ -9,6 +9,7 @@ from scipy.optimize import minimize
 from torchdpcate import Domain, PrivacyBudget
 from torchdpcate.composition.constants import PlanConstants
 from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.planned_error import effect_error, effect_errors, effect_noise, planned_noise
 from torchdpcate.composition.shares import Shares, total_mu
 from torchdpcate.composition.water_filling import expected_error, water_filling
 from torchdpcate.errors import InputError
@@ -63,23 +64,23 @@ def test_the_rung_rises_with_records_and_budget():
 
 
 def test_expected_noise_falls_and_is_in_outcome_units():
-    noise = [ComposedPlan(n, ONE, 6).constant().planned_noise(12.0) for n in (500, 2_000, 8_000, 32_000)]
+    noise = [planned_noise(ComposedPlan(n, ONE, 6).constant(), 12.0) for n in (500, 2_000, 8_000, 32_000)]
     assert noise == sorted(noise, reverse=True)
-    errors = [ComposedPlan(n, ONE, 6).expected_error for n in (500, 2_000, 8_000, 32_000)]
+    errors = [effect_error(ComposedPlan(n, ONE, 6)) for n in (500, 2_000, 8_000, 32_000)]
     assert errors == sorted(errors, reverse=True)
     plan = ComposedPlan(2_000, ONE, 6)
-    assert plan.planned_noise(24.0) == pytest.approx(2 * plan.planned_noise(12.0))
-    assert plan.planned_noise(1e9, scale=1.0) == pytest.approx(plan.noise)
+    assert planned_noise(plan, 24.0) == pytest.approx(2 * planned_noise(plan, 12.0))
+    assert planned_noise(plan, 1e9, scale=1.0) == pytest.approx(effect_noise(plan))
     constant = plan.constant()
     unit = 2 / (constant.shares.of("effect") * 2_000 * constant.inside * 0.3)  # sensitivity over curvature
-    assert constant.noise == pytest.approx(1.3 * unit)
+    assert effect_noise(constant) == pytest.approx(1.3 * unit)
 
 
 @pytest.mark.parametrize("covariates", [1, 6, 30, 82])
 def test_the_error_to_expect_falls_with_every_record_and_budget(covariates):
     sizes, budgets = [round(100 * 1.7**i) for i in range(16)], (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
     plans = [[ComposedPlan(n, PrivacyBudget(e, 1e-5), covariates) for n in sizes] for e in budgets]
-    errors = torch.tensor([[plan.expected_error for plan in line] for line in plans]).double()
+    errors = torch.tensor([[effect_error(plan) for plan in line] for line in plans]).double()
     assert bool((errors[:, 1:] <= errors[:, :-1] * 1.005).all())
     assert bool((errors[1:] <= errors[:-1] * 1.05).all())  # how many covariates are kept follows from noise alone
 
@@ -99,8 +100,8 @@ def test_what_is_not_asked_for_counts_as_error():
     variance, plan = PlanConstants().head_variance, ComposedPlan(2_000, ONE, 6)
     nothing = ComposedPlan(200, ONE, 6)
     assert nothing.rung == "constant"
-    assert nothing.expected_errors[1] == pytest.approx(math.sqrt(variance))
-    assert nothing.constant().expected_errors[1] == 0
+    assert effect_errors(nothing)[1] == pytest.approx(math.sqrt(variance))
+    assert effect_errors(nothing.constant())[1] == 0
     assert plan.kept == 6  # the mean squared error of posterior means, by draws from the prior
     effect, generator = plan.effect(), torch.Generator().manual_seed(0)
     noise = effect.noise / effect.basis.energies[1:]
@@ -108,7 +109,7 @@ def test_what_is_not_asked_for_counts_as_error():
     seen = theta + noise.sqrt() * torch.randn(40_000, len(noise), generator=generator, dtype=torch.float64)
     found = (seen * effect.prior / (effect.prior + noise) - theta).square().sum(1).mean()
     left_out = variance - float(effect.prior.sum())
-    assert plan.expected_errors[1] ** 2 == pytest.approx(float(found) + left_out, rel=0.02)
+    assert effect_errors(plan)[1] ** 2 == pytest.approx(float(found) + left_out, rel=0.02)
 
 
 def test_a_plan_follows_from_the_facts_of_its_statement():

@@ -14,6 +14,7 @@ from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LinearFit, Log
 from torchdpcate.composition.nuisances import Additive, WideAndDeep
 from torchdpcate.composition.perturbed_objective import LARGEST, PerturbedObjective, cut_weights, objective_noise
 from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.planned_error import effect_error
 from torchdpcate.composition.pure_plan import PurePlan, kind_of_plan
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.composition.shares import EpsilonShares
@@ -70,13 +71,14 @@ def test_a_pure_step_adds_k_norm_noise_of_its_sensitivity(size, mechanism, monke
 
 def test_features_are_asked_for_where_they_are_worth_the_noise_of_one_coefficient_more():
     prior, unit = torch.tensor([0.5, 0.5, 0.2, 0.05, 0.001], dtype=torch.float64), 0.004
-    noise, constant, energies = pure_filling(prior, unit)
+    noise, constant, energies, error = pure_filling(prior, unit)
     assert constant + float(energies.sum()) == pytest.approx(1)
     asked = int((energies > 0).sum())
     assert noise == pytest.approx(unit * (2 + asked) / 2)
     errors = {k: sum(expected_error(prior[:k], unit * (2 + k) / 2)) + float(prior[k:].sum()) for k in (0, 2, 3, 4, 5)}
     assert min(errors, key=errors.get) == asked == 3
     found = noise / constant + float((prior * noise / (prior * energies + noise)).sum())
+    assert error == pytest.approx(found)
     assert found == pytest.approx(errors[asked])
 
 
@@ -111,7 +113,7 @@ def test_a_plan_divides_epsilon_and_leaves_out_what_serves_nothing():
 
 def test_expected_error_falls_and_rungs_rise():
     plans = [PurePlan(n, ONE, 6) for n in (200, 2_000, 20_000, 200_000)]
-    errors = [plan.expected_error for plan in plans]
+    errors = [effect_error(plan) for plan in plans]
     assert errors == sorted(errors, reverse=True)
     order = [("constant", "linear", "additive").index(plan.rung) for plan in plans]
     assert order == sorted(order)

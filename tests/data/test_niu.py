@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from torchdpcate.data.covariates import Categorical
 from torchdpcate.data.niu import Niu
-from torchdpcate.data.schema import Categorical
 from torchdpcate.errors import InputError
 
 N = 100_000

@@ -7,8 +7,9 @@ import pytest
 import torch
 import yaml
 
+from torchdpcate.data.covariates import Categorical, Numeric
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.schema import Categorical, Numeric, TableSchema
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 
 from .conftest import DOMAIN
@@ -163,7 +164,7 @@ def test_scientific_notation_is_a_number(tmp_path: Path) -> None:
 def test_a_missing_file_is_named() -> None:
     with pytest.raises(InputError, match=r"'nowhere/d.yaml' does not exist"):
         TableSchema.from_yaml("nowhere/d.yaml")
-    with pytest.raises(InputError, match="shipped ones: acic2016, hillstrom, hillstrom_womens, lalonde, twins"):
+    with pytest.raises(InputError, match="shipped ones: acic2016, hillstrom, hillstrom_womens, lalonde, mimic, twins"):
         TableSchema.from_yaml("nothing")
 
 

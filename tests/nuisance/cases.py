@@ -42,7 +42,7 @@ class Recorder(Callback):
         self.batches.append(batch)
 
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
-        self.grads.append([p.grad.clone() for p in pl_module.parameters()])
+        self.grads.append([p.grad.clone() for p in pl_module.parameters() if p.requires_grad])
 
 
 class Interrupt(Callback):

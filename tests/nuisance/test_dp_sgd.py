@@ -28,7 +28,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import FixedNoise, NoiseSource
 
-MODES = ["hooks", "functorch", "ghost"]
+MODES = ["hooks", "functorch", "ghost", "chain"]
 CLIP = 0.3
 SILENT = 1e-12  # a noise multiplier that is noise in name only
 
@@ -174,6 +174,7 @@ def test_modes_agree_on_the_same_batches_and_noise(domain, dataset):
         weights.append(torch.cat([p.detach().flatten() for p in module.parameters()]))
     torch.testing.assert_close(weights[0], weights[1], rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(weights[0], weights[2], rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(weights[0], weights[3], rtol=1e-9, atol=1e-12)
 
 
 def test_any_lightning_module_trains_and_is_ordinary_again(dataset):
@@ -435,8 +436,10 @@ def test_no_step_beyond_the_plan_however_the_trainer_is_set(dataset):
 # ---- modes
 
 
-def test_auto_takes_ghost_where_it_can(domain):
+def test_auto_takes_the_fastest_that_can(domain):
     module = TrainableNuisances(domain, width=8)
+    assert choose_mode(module) == "chain"
+    module.words = nn.Embedding(3, 2)
     assert choose_mode(module) == "ghost"
     module.extra = nn.Bilinear(2, 2, 2)
     assert choose_mode(module) == "hooks"

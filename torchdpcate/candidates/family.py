@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data._arrays import listed, plural
-from torchdpcate.data.domain import Domain, to_number
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.facts import to_number
 from torchdpcate.errors import InputError
 
 MOST_ACTIONS = 127

@@ -6,7 +6,8 @@ from itertools import permutations
 from torchdpcate.candidates.constants import Constants
 from torchdpcate.candidates.family import check_actions, check_numbers, shown
 from torchdpcate.candidates.thresholds import Thresholds
-from torchdpcate.data.schema import Numeric, TableSchema
+from torchdpcate.data.covariates import Numeric
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 
 

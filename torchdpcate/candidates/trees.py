@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from torchdpcate.candidates.family import PolicyFamily, check_labels, check_names, column_of, position_of
-from torchdpcate.data.domain import Domain, to_number
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.facts import to_number
 from torchdpcate.errors import InputError
 
 _ENTRIES = ("covariate", "cut", "above", "below")

@@ -154,7 +154,7 @@ class TaskSpec(ABC):
     @property
     def residual_scale(self) -> float | None:
         """What the user knows publicly of the outcome's residuals, in outcome units, for plans; None for nothing."""
-        from torchdpcate.data.domain import to_number
+        from torchdpcate.data.facts import to_number
 
         given = OmegaConf.select(self.config, "plan.residual_scale")
         return None if given is None else to_number("plan.residual_scale", given)

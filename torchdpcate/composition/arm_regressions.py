@@ -10,9 +10,8 @@ from torch import Tensor
 from torchdpcate.causal.score import DRScore
 from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.linear_fit import HuberFit
-from torchdpcate.composition.plan import LEAST_SCALE
 from torchdpcate.composition.regressions import FittedEffect, Regressions
-from torchdpcate.composition.summaries import private_quantile
+from torchdpcate.composition.summaries import LEAST_SCALE, private_quantile
 from torchdpcate.data.domain import Domain
 from torchdpcate.nuisance.model import NuisanceValues
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.plan import QUANTILES, ComposedPlan
-from torchdpcate.composition.water_filling import expected_error
+from torchdpcate.composition.division import QUANTILES
+from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.errors import InputError
 from torchdpcate.features.arm_basis import ArmBasis
 from torchdpcate.features.weighted_basis import WeightedBasis, all_features
@@ -76,19 +76,18 @@ class DoublyRobustPlan(ComposedPlan):
         Half the difference of the arms has a quarter of the effect's prior variance.
         """
         constants, noise = self.constants, self._outcome_noise
-        levels = [False] * self.kept if two_levels is None else two_levels
-        features = all_features(levels, constants.kinds)
+        features = all_features(self._levels(two_levels), constants.kinds)
         shared = self._prior(features, constants.outcome_variance)
         contrast = self._prior(features, constants.head_variance / 4)
         one = contrast.new_tensor([max([constants.head_variance, *contrast.tolist()])])  # no feature without it
         prior = torch.cat([shared, one, contrast])
-        _, constant, energies = self._energies(prior, noise)
-        there, p = energies > 0, len(features)
+        found = self._fill(prior, noise)
+        energies, there, p = found.energies, found.energies > 0, len(features)
 
         def part(first: float, of: Tensor) -> WeightedBasis:
             asked = torch.nonzero(of > 0).flatten().tolist()
             return WeightedBasis(tuple(features[j] for j in asked), torch.cat([of.new_tensor([first]), of[asked]]))
 
         differ = part(float(energies[p]), energies[p + 1 :]) if there[p] else None
-        basis = ArmBasis(part(constant, energies[:p]), differ)
-        return ArmRegression(basis, prior[there], noise, sum(expected_error(prior, noise)))
+        basis = ArmBasis(part(found.constant, energies[:p]), differ)
+        return ArmRegression(basis, prior[there], noise, found.error)

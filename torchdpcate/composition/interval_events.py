@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchdpcate.composition.division import AVERAGE, CORRECTION, COUNTS, MATRIX
 from torchdpcate.composition.intervals import (
     Estimates,
     IntervalPlan,
@@ -15,7 +16,7 @@ from torchdpcate.composition.intervals import (
 )
 from torchdpcate.composition.linear_fit import Solution
 from torchdpcate.composition.nuisance_noise import Covariates, nuisance_noise, with_nuisances
-from torchdpcate.composition.plan import AVERAGE, CORRECTION, COUNTS, MATRIX, ComposedPlan
+from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.steps import NoisySteps, summation_error
 from torchdpcate.features.weighted_basis import WeightedBasis
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, NuisanceNumbers

@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.planned_error import propensity_noise
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
 
@@ -32,10 +33,10 @@ def require_gate(plan: ComposedPlan, by_features: bool) -> None:
         return
     if not by_features:
         raise InputError(f"intervals = true: with an estimated propensity they need {_WHERE}, whose noise is known")
-    if plan.propensity_noise > PLANNED:
+    if propensity_noise(plan) > PLANNED:
         raise InputError(
             f"intervals = true: they hold where the propensity is known (propensity: in the domain), or estimated with "
-            f"a planned noise of at most {PLANNED:g}; here it is {plan.propensity_noise:.2g}{_from(plan)}"
+            f"a planned noise of at most {PLANNED:g}; here it is {propensity_noise(plan):.2g}{_from(plan)}"
         )
 
 
@@ -58,13 +59,13 @@ def why_none(plan: ComposedPlan, withheld: bool) -> str:
     if plan.known_propensity:
         return "it was fitted with second_stage.intervals=false; auto or true asks for the numbers they rest on"
     asked = replace(plan, intervals=True)
-    if asked.propensity_noise <= PLANNED:
+    if propensity_noise(asked) <= PLANNED:
         return (
             "its propensity is estimated; second_stage.intervals=true asks for the numbers they rest on, about a fifth "
             "of mu^2, and they hold if the propensity's model is right"
         )
     return (
-        f"its propensity is estimated, with a planned noise of {asked.propensity_noise:.2g}, and above {PLANNED:g} "
+        f"its propensity is estimated, with a planned noise of {propensity_noise(asked):.2g}, and above {PLANNED:g} "
         f"they would not hold{_from(asked)}"
     )
 
@@ -92,13 +93,13 @@ def least(plan: ComposedPlan) -> tuple[int | None, float | None]:
     """
     factors = [_RATIO**k for k in range(1, _MOST + 1)]
     sizes = (replace(plan, n=_rounded(plan.n * factor)) for factor in factors)
-    records = next((other.n for other in sizes if other.propensity_noise <= PLANNED), None)
+    records = next((other.n for other in sizes if propensity_noise(other) <= PLANNED), None)
     budget = plan.budget
     if budget is None:
         return records, None
     budgets = (PrivacyBudget(float(f"{budget.epsilon * factor:.2g}"), budget.delta) for factor in factors)
     plans = (replace(plan, budget=other) for other in budgets if other.epsilon <= 50)
-    found = next((other.budget for other in plans if other.propensity_noise <= PLANNED), None)
+    found = next((other.budget for other in plans if propensity_noise(other) <= PLANNED), None)
     return records, None if found is None else found.epsilon
 
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from torchdpcate.composition.asked import Regression
 from torchdpcate.composition.interval_gate import GATE
 from torchdpcate.composition.intervals import Estimates, inverse_within
-from torchdpcate.composition.plan import ComposedPlan, Regression
+from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.regressions import logistic_variances, outcome_variances, weak_prior
 from torchdpcate.data.split import public_generator
 from torchdpcate.features.standardisation import MOST, Standardisation

@@ -6,61 +6,38 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
-import torch
 from torch import Tensor
 
+from torchdpcate.composition.asked import Regression, asked_for, held_shares, matrix_noise, prior_variances
 from torchdpcate.composition.constants import PlanConstants, RuleConstants
+from torchdpcate.composition.division import MATRIX, QUANTILES, Division, lean_shares
+from torchdpcate.composition.expectations import (
+    EFFECT_CURVATURE,
+    INSIDE,
+    NUISANCES,
+    PROPENSITY_CURVATURE,
+    RESIDUAL_SCALE,
+    SAMPLING,
+    SAMPLING_BINARY,
+    WANDERING,
+)
 from torchdpcate.composition.shares import Shares, total_mu
-from torchdpcate.composition.water_filling import expected_error, water_filling
+from torchdpcate.composition.sign_correlation import sign_correlation
+from torchdpcate.composition.water_filling import Filling, gaussian_filling, sampling_filling
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.features.weighted_basis import KINDS, Feature, WeightedBasis, all_features
+from torchdpcate.features.weighted_basis import Feature, all_features
 from torchdpcate.privacy.budget import PrivacyBudget
 
 EFFECT, RULE = "effect", "rule"
 """What an effect is asked for: its values, or its sign."""
 CONSTANT, LINEAR, RICH = "constant", "linear", "additive"
 """What a plan asks of the effect: a constant, a linear function, or squares, products and waves beside it."""
-RESIDUAL_SCALE = 1 / 14
-"""Residual scale that plans expect, in outcome ranges."""
-LEAST_SCALE = 1 / 200
-"""Least clip of residuals or scores, in outcome ranges."""
-QUANTILES = ("centre", "outcome scale", "residual scale")
-"""Steps that find a private quantile."""
-
-MATRIX, COUNTS, CORRECTION, AVERAGE = (f"interval {name}" for name in ("matrix", "counts", "correction", "average"))
-"""Steps that intervals take."""
 
 _WIDE = (5_000.0, 20_000.0)  # n mu between which intervals widen the Huber clip, to this quantile:
 _WIDE_QUANTILE = 0.97
 _SPREADS = ((800.0, 4.0), (3_000.0, 5.0), (10_000.0, 6.0), (math.inf, 8.0))
 """Clip of the mean's correction in standard deviations of normal residuals, by n mu."""
-_INSIDE = 0.04  # residuals within the clip beyond its quantile, which is that of the residuals before
-_SAMPLING, _SAMPLING_BINARY = 0.6, 0.2  # variance of a record's clipped residual, in squared scales
-NUISANCES = 1.3  # noise of the effect over that of its own steps
-LOGIT_PRIOR, LOGIT_CONSTANT = 3.0, 4.0
-"""Prior variance of a logit's features over the planned one, by their weak ridge, and that of its constant."""
-WANDERING = 1.1
-"""Variance of what is released over that of the late steps' noise: the warm steps' share is lost."""
-_HEAD_WEIGHT = 0.3  # mean of min(pi, 1 - pi), planned
-_PROPENSITY_CURVATURE = 0.2
-
-
-@dataclass(frozen=True)
-class Regression:
-    """What one regression of the plan asks for, and what it may expect.
-
-    Attributes:
-        basis: Its features, with energies.
-        prior: Prior variance of each feature's part of the function, [p], in units of its squared scale.
-        noise: Variance of the noise of a function of energy one, in units of its squared scale.
-        error: Expected squared error, in units of its squared scale.
-    """
-
-    basis: WeightedBasis
-    prior: Tensor
-    noise: float
-    error: float
 
 
 @dataclass(frozen=True)
@@ -81,7 +58,7 @@ class ComposedPlan:
         binary: Whether the outcome has two values: its regression is logistic, and no residual is clipped.
         count: Whether the outcome is a count: its regression may have a logarithmic link.
         part: Share of the budget's mu^2 that the steps have together; the rest is for what follows on their answers.
-        lean_asked: Whether it is lean; None takes what has the least planned regret.
+        lean_asked: Whether it is lean; None takes what has less planned regret.
 
     Raises:
         InputError: delta = 0, or no records.
@@ -97,7 +74,7 @@ class ComposedPlan:
     has_intervals: ClassVar[bool] = True
     """Whether such a plan may ask for what intervals rest on."""
     has_lean: ClassVar[bool] = True
-    """Whether such a plan of a rule may leave out its outcome regression."""
+    """Whether such a plan of a rule may be lean where that has less planned regret."""
 
     n: int
     budget: PrivacyBudget | None
@@ -144,21 +121,24 @@ class ComposedPlan:
         """Whether coefficients are drawn to zero by their noise; those of a rule are not below some n mu."""
         return self._rule is None or self.size >= self._rule.linear_below
 
-    @cached_property
+    @property
     def lean(self) -> bool:
-        """Whether it has no outcome regression, a propensity of one number, and all covariates as they are.
+        """Whether it has no outcome regression, a propensity of one number, and all covariates.
 
-        Of a rule at small n mu, where that has the least planned regret: what is left out would cost its effect more
-        than it gains.
+        Of a rule at small n mu, where that has less planned regret: what is left out would cost its effect more than it
+        gains.
         """
-        if self.lean_asked is not None or not self.may_be_lean:
+        return self._is_lean
+
+    @cached_property
+    def _is_lean(self) -> bool:
+        if self.lean_asked is not None or not self._may_be_lean:
             return bool(self.lean_asked)
         full, lean = (replace(self, lean_asked=lean) for lean in (False, True))
         return lean.planned_correlation > full.planned_correlation
 
     @property
-    def may_be_lean(self) -> bool:
-        """Whether a lean plan is considered."""
+    def _may_be_lean(self) -> bool:
         rule = self._rule
         if rule is None or not self.has_lean or self.budget is None:
             return False
@@ -189,6 +169,11 @@ class ComposedPlan:
         return () if self.binary else QUANTILES[:2] if self.lean else QUANTILES
 
     @property
+    def propensity_steps(self) -> tuple[str, ...]:
+        """Steps that fit the propensity, where it is not known."""
+        return ("propensity",)
+
+    @property
     def log_link(self) -> bool:
         """Whether the outcome regression is one of logarithms: of counts, but where intervals count its noise."""
         return self.count and not self.estimates_propensity
@@ -196,7 +181,12 @@ class ComposedPlan:
     @property
     def effect_curvature(self) -> float:
         """Planned mean curvature of the effect's features, over their energies."""
-        return _HEAD_WEIGHT
+        return self.effect_weight
+
+    @property
+    def effect_weight(self) -> float:
+        """Planned mean curvature by which the effect's features are asked for, over their energies."""
+        return EFFECT_CURVATURE
 
     @property
     def interval_reach(self) -> float:
@@ -206,14 +196,14 @@ class ComposedPlan:
     @property
     def sampling(self) -> float:
         """Planned variance of a record's clipped residual, in squared scales."""
-        return _SAMPLING_BINARY if self.binary else _SAMPLING
+        return SAMPLING_BINARY if self.binary else SAMPLING
 
     @property
     def inside(self) -> float:
         """Planned share of residuals that are not clipped."""
         if self.binary:
             return 1.0
-        return min(self.huber_quantile + _INSIDE, (1 + self.huber_quantile) / 2)
+        return min(self.huber_quantile + INSIDE, (1 + self.huber_quantile) / 2)
 
     @property
     def steps(self) -> int:
@@ -240,30 +230,18 @@ class ComposedPlan:
             return most
         if self.budget is None:
             return q
+        return min(range(1, most + 1), key=self._error_of if self.shrinks else self._regret_of)
 
-        def error(k: int) -> float:
-            if not self.shrinks:
-                return -self._mean_correlation(self._linear(k), k)
-            features = all_features([False] * k, self.constants.kinds)
-            there = self._prior(features, self.constants.choice_variance)
-            there = there * self.found(features, k)
-            noise = self._unit_noise(self._head_budget(k), self._head_weight)
-            return self._error(there, noise) - float(there.sum())
+    def _error_of(self, k: int) -> float:
+        """Return the expected squared error of the effect of k covariates, over that of no effect."""
+        features = all_features([False] * k, self.constants.kinds)
+        prior = self._prior(features, self.constants.choice_variance) * held_shares(features, k, self.covariates)
+        noise = self._unit_noise(self._effect_budget(k), self.effect_weight)
+        return self._fill(prior, noise).error - float(prior.sum())
 
-        return min(range(1, most + 1), key=error)
-
-    def found(self, features: Sequence[Feature], k: int) -> Tensor:
-        """Return the shares of prior variances that features of k chosen covariates hold, [p].
-
-        The r-th covariate's weight is 1/r; a product needs both of its own. Of a linear rule they hold a public part
-        of what that is beyond a choice at random.
-        """
-        weight = 1 / torch.arange(1.0, self.covariates + 1, dtype=torch.float64)
-        share = float(weight[:k].sum() / weight.sum())
-        if self._rule and not self.shrinks:
-            by_chance = k / self.covariates
-            share = by_chance + self._rule.found_share * (share - by_chance)
-        return torch.tensor([share ** (1 + (feature.kind == "x")) for feature in features], dtype=torch.float64)
+    def _regret_of(self, k: int) -> float:
+        """Return what falls with the expected regret of the sign of an effect of k covariates."""
+        return -self._mean_correlation(self._unshrunk(k), k)
 
     @property
     def screens(self) -> bool:
@@ -274,32 +252,8 @@ class ComposedPlan:
     def shares(self) -> Shares:
         """Share of each step."""
         if self.lean and self._rule:
-            return self._lean_shares(self._rule)
-        constants, quantile = self.constants, self._quantile_share
-        left = self._left(self.screens, self.kept)
-        head = left * self._head_part
-        shares = {
-            **dict.fromkeys(self.quantiles, quantile),
-            **({"screening": constants.screening_share} if self.screens else {}),
-            "moments": constants.moment_share,
-        }
-        regressions = ("outcome", "effect") if self.known_propensity else ("outcome", "propensity", "effect")
-        for name in regressions:
-            shares[f"{name} curvatures"] = constants.curvature_share / len(regressions)
-        if self.intervals:
-            shares |= dict(zip((MATRIX, COUNTS, CORRECTION, AVERAGE), constants.interval_shares, strict=True))
-        nuisances = left - head
-        propensity = 0.0 if self.known_propensity else constants.propensity_share
-        shares["outcome"] = nuisances * (1 - propensity)
-        if propensity:
-            shares["propensity"] = nuisances * propensity
-        return Shares(self.mu, shares | {"effect": head})
-
-    def _lean_shares(self, rule: RuleConstants) -> Shares:
-        fixed = dict.fromkeys(self.quantiles, rule.lean_quantile_share) | {"moments": rule.lean_moment_share}
-        if not self.known_propensity:
-            fixed["propensity"] = rule.lean_propensity_share
-        return Shares(self.mu, fixed | {"effect": 1 - math.fsum(fixed.values())})
+            return Shares(self.mu, lean_shares(self._rule, self.known_propensity))
+        return Shares(self.mu, self._division.shares(self.screens))
 
     def outcome(self, two_levels: Sequence[bool] | None = None) -> Regression:
         """Return the outcome regression of the kept covariates.
@@ -307,33 +261,23 @@ class ComposedPlan:
         Args:
             two_levels: Whether each has two levels; None takes none.
         """
-        return self._regression(two_levels, self.constants.outcome_variance, self._outcome_noise)
+        return self._regression(self._levels(two_levels), self.constants.outcome_variance, self._outcome_noise)
 
     def propensity(self, two_levels: Sequence[bool] | None = None) -> Regression:
         """Return the regression of the treatment; see ``outcome``."""
-        noise = self._unit_noise(self.shares.of("propensity"), 1.0, _PROPENSITY_CURVATURE)
-        return self._regression(two_levels, 0.0 if self.lean else self.constants.propensity_variance, noise)
+        noise = self._unit_noise(self.shares.of(self.propensity_steps[0]), 1.0, PROPENSITY_CURVATURE)
+        variance = 0.0 if self.one_propensity else self.constants.propensity_variance
+        return self._regression(self._levels(two_levels), variance, noise)
+
+    @property
+    def one_propensity(self) -> bool:
+        """Whether a propensity that is not known is estimated as one number."""
+        return self.lean
 
     @property
     def estimates_propensity(self) -> bool:
         """Whether intervals are asked for beside a propensity that is estimated."""
         return self.intervals and not self.known_propensity
-
-    @cached_property
-    def propensity_noise(self) -> float:
-        r"""Root mean squared noise and sampling error to expect of the estimated propensity; public.
-
-        .. math:: 0.2\, \Big(\sum_j \frac{v_j}{(1 + v_j / g_j)^2}\Big)^{1/2}, \quad
-            v_j = \frac{1.1\,\sigma^2}{e_j} + \frac{5}{n}
-
-        over the features of its regression, g_j their prior variances by its ridge.
-        """
-        regression = self.propensity()
-        variance = WANDERING * regression.noise / regression.basis.energies + 1 / (_PROPENSITY_CURVATURE * self.n)
-        if self.budget is None:  # where sampling is what features are held against, and counted
-            variance = variance.new_full(variance.shape, 1 / (_PROPENSITY_CURVATURE * self.n))
-        prior = torch.cat([variance.new_tensor([LOGIT_CONSTANT]), LOGIT_PRIOR * regression.prior])
-        return _PROPENSITY_CURVATURE * math.sqrt(float((variance / (1 + variance / prior).square()).sum()))
 
     def effect(self, two_levels: Sequence[bool] | None = None) -> Regression:
         """Return that of the effect; see ``outcome``.
@@ -342,53 +286,54 @@ class ComposedPlan:
         any budget: where effects do not vary, hundreds of them would err by more than a constant. With intervals it has
         linear features, and further kinds as far as their matrix of second moments can be told from its noise.
         """
-        variance = 0.0 if self.constant_only else self._head_variance
-        noise, kinds = self._unit_noise(self.shares.of("effect"), self._head_weight), self.constants.kinds
-        sampling = self._unit_sampling(self._head_weight)
-        if self.intervals:
-            kinds = "".join(kind for kind in kinds if kind in self.constants.interval_kinds)
+        levels, kinds = self._levels(two_levels), self._effect_kinds
         if not self.shrinks:
-            kinds, variance = kinds[:1], variance and self._effect_variance
-        constant = self._rule.constant_variance if self._rule else math.inf
-        found = self._regression(two_levels, variance, noise, kinds, constant, sampling)
-        while self.intervals and len(kinds) > 1 and self._matrix_edge(found.basis) > self.constants.interval_edge:
+            return self._unshrunk(self.kept, levels)
+        found = self._effect(levels, kinds)
+        while self.intervals and len(kinds) > 1 and self._matrix_noise(found) > self.constants.interval_edge:
             kinds = kinds[:-1]
-            found = self._regression(two_levels, variance, noise, kinds, constant, sampling)
-        if self._rule and not self.shrinks and variance:
-            alone = self._regression(two_levels, 0.0, noise, kinds, constant, sampling)
-            least = max(self._mean_correlation(alone, self.kept), self._rule.least_correlation)
-            return found if self._mean_correlation(found, self.kept) > least else alone
+            found = self._effect(levels, kinds)
         return found
 
-    def _linear(self, k: int) -> Regression:
-        """Return what an effect of k covariates that is not shrunk would ask for: a linear function, or a constant."""
-        plan = replace(self, lean_asked=False)
-        plan.__dict__["kept"] = k
-        return plan.effect()
+    def _effect(self, levels: Sequence[bool], kinds: str) -> Regression:
+        """Return the regression of an effect that is shrunk, of features of these kinds."""
+        variance = 0.0 if self.constant_only else self.shrinking_variance
+        least = self._unit_sampling(self.effect_weight)
+        noise = self._unit_noise(self.shares.of("effect"), self.effect_weight)
+        return self._regression(levels, variance, noise, kinds, self._constant_variance, least)
+
+    def _unshrunk(self, k: int, levels: Sequence[bool] | None = None) -> Regression:
+        """Return that of k covariates that is not shrunk: linear where its sign is worth it, else a constant."""
+        noise, constant = self._unit_noise(self._effect_budget(k), self.effect_weight), self._constant_variance
+        levels = [False] * k if levels is None else levels
+        alone = self._regression(levels, 0.0, noise, constant_prior=constant)
+        if self._rule is None or self.constant_only:
+            return alone
+        kinds = self._effect_kinds[:1]
+        linear = self._regression(levels, self._unshrunk_variance, noise, kinds, constant)
+        least = max(self._mean_correlation(alone, k), self._rule.least_correlation)
+        return linear if self._mean_correlation(linear, k) > least else alone
+
+    @property
+    def _effect_kinds(self) -> str:
+        """Kinds of features that the effect may have."""
+        kinds, constants = self.constants.kinds, self.constants
+        return "".join(kind for kind in kinds if kind in constants.interval_kinds) if self.intervals else kinds
 
     def sign_correlation(self, effect: Regression, k: int, size: float = 1.0) -> float:
-        r"""Return the planned correlation of the effect and its estimate, which its sign follows.
-
-        .. math:: \rho^2 = \frac{1}{G} \sum_j \frac{g_j^2}{g_j + v_j} \;\text{ or }\;
-            \frac{(\sum_j g_j)^2}{G \sum_j (g_j + v_j)}
-
-        of shrunk and of unshrunk coefficients, with the noise v_j and the prior of a linear rule, of which the kept
-        covariates hold their share.
+        """Return the planned correlation of the effect and its estimate; see ``sign_correlation``.
 
         Args:
             effect: The effect's regression.
-            k: Number of covariates that it is of.
+            k: Number of covariates that it is of, which hold their share of a linear rule's prior variance.
             size: Standard deviation of the effect over that of the prior.
         """
-        rules, features = self._rule or RuleConstants(), effect.basis.features
-        first, total = rules.constant_variance, rules.constant_variance + rules.linear_variance
-        held = effect.prior * (rules.linear_variance / self._effect_variance) * self.found(features, k)
-        prior = torch.cat([held.new_tensor([first]), held])
-        spread, most = (rules.lean_noise, rules.lean_correlation) if self.lean else (NUISANCES, 1.0)
-        noise = (spread / size) ** 2 * effect.noise / effect.basis.energies
-        if self.shrinks:
-            return math.sqrt(min(float((prior.square() / (prior + noise)).sum()) / total, 1.0))
-        return most * math.sqrt(float(prior.sum().square() / (prior + noise).sum()) / total)
+        rules = self._rule or RuleConstants()
+        variance = self.shrinking_variance if self.shrinks else self._unshrunk_variance
+        held = effect.prior * (rules.linear_variance / variance)
+        held = held * held_shares(effect.basis.features, k, self.covariates, 1.0 if self.shrinks else self.found_share)
+        noise = (self.sign_noise / size) ** 2 * effect.noise / effect.basis.energies
+        return self._sign_limit * sign_correlation(held, noise, rules, self.shrinks)
 
     @property
     def planned_correlation(self) -> float:
@@ -396,88 +341,29 @@ class ComposedPlan:
         return self._mean_correlation(self.effect(), self.kept)
 
     def _mean_correlation(self, effect: Regression, k: int) -> float:
-        sizes = (self._rule or RuleConstants()).effect_sizes
+        sizes = self.effect_sizes
         return math.fsum(size * self.sign_correlation(effect, k, size) for size in sizes) / math.fsum(sizes)
 
-    def _matrix_edge(self, basis: WeightedBasis) -> float:
-        r"""Return the planned noise of the interval steps' matrix, scaled to its planned diagonal.
+    @property
+    def effect_sizes(self) -> tuple[float, ...]:
+        """Standard deviations of effects that a rule expects, over that of their prior."""
+        return (self._rule or RuleConstants()).effect_sizes
 
-        Its spectral norm is about :math:`2\sqrt{p}` times the root mean square of the entries' noise.
-        """
+    @property
+    def found_share(self) -> float:
+        """Of the best choice of covariates beyond one at random, what that of a linear rule holds."""
+        return (self._rule or RuleConstants()).found_share
+
+    def _matrix_noise(self, effect: Regression) -> float:
+        """Return the planned noise of the interval steps' matrix, scaled to its planned diagonal."""
         unit = math.sqrt(2) * self.constants.interval_norm / (self.shares.of(MATRIX) * self.n)
-        p, inverse = basis.dimension, 1 / basis.energies
-        squares = inverse.outer(inverse) * (0.5 + 0.5 * torch.eye(p, dtype=torch.float64))
-        return 2 * unit * math.sqrt(float(squares.mean()) * p)
+        return matrix_noise(effect.basis, unit)
 
     @cached_property
     def rung(self) -> str:
         """What is asked of the effect: a constant, a linear function, or more."""
         kinds = {feature.kind for feature in self.effect().basis.features}
         return RICH if kinds - {"1"} else LINEAR if kinds else CONSTANT
-
-    @property
-    def expected_error(self) -> float:
-        """Expected root mean squared error of the effect that noise and prior leave, in residual scales S."""
-        return math.hypot(*self.expected_errors)
-
-    @property
-    def expected_errors(self) -> tuple[float, float]:
-        r"""That of the constant, and that of how the effect varies.
-
-        .. math:: \sqrt{v_0}, \quad \Big(g - \sum_j \big(f_j g_j (2 w_j - w_j^2) - v_j w_j^2\big)\Big)^{1/2}, \quad
-            w_j = \frac{p_j}{p_j + v_j}
-
-        with the prior variance g of all that varies, whether it is asked for or not, its parts g_j, of which the kept
-        covariates hold the shares f_j, and the prior variances p_j by which the plan shrinks. An effect that is one
-        number in any case does not vary.
-        """
-        effect, variance = self.effect(), self.constants.head_variance
-        noise = effect.noise / effect.basis.energies
-        if self.constant_only:
-            return math.sqrt(float(noise[0])), 0.0
-        weight = effect.prior / (effect.prior + noise[1:])
-        held = self.found(effect.basis.features, self.kept) * effect.prior * variance / self._head_variance
-        explained = held * (2 * weight - weight**2) - noise[1:] * weight**2
-        return math.sqrt(float(noise[0])), math.sqrt(max(variance - float(explained.sum()), 0.0))
-
-    @property
-    def noise(self) -> float:
-        r"""Standard deviation of the effect's noise before it is shrunk, in residual scales S; public.
-
-        .. math:: 1.3\, \sigma \Big(\sum_j 1/e_j\Big)^{1/2}
-
-        over records like those that were fitted; the factor is for the nuisances' noise, and for propensities away
-        from one half (``experiments/defaults/noise.py``).
-        """
-        return math.hypot(*self.noise_parts)
-
-    @property
-    def noise_parts(self) -> tuple[float, float]:
-        """That of the constant, and that of all other features."""
-        regression = self.effect()
-        each = NUISANCES * (regression.noise / regression.basis.energies).sqrt()
-        return float(each[0]), float(each[1:].norm())
-
-    def planned_noise(self, outcome_range: float, scale: float | None = None) -> float:
-        """Return the noise to expect of the effect before it is shrunk, in outcome units; public.
-
-        Args:
-            outcome_range: Of the domain.
-            scale: The effect's scale as released, in outcome units, if it is known; None takes a fourteenth of the
-                range for that of residuals, which may be off by a factor of three.
-        """
-        return self.noise * self._in_outcome_units(outcome_range, scale)
-
-    def planned_error(self, outcome_range: float, scale: float | None = None) -> float:
-        """Return the error to expect of the effect, in outcome units; it falls as n and the budget grow; public.
-
-        The effect's own noise after shrinkage, and what the plan does not ask for, by its priors.
-
-        Args:
-            outcome_range: Of the domain.
-            scale: As of ``planned_noise``.
-        """
-        return self.expected_error * self._in_outcome_units(outcome_range, scale)
 
     @property
     def residual_scale(self) -> float:
@@ -507,6 +393,11 @@ class ComposedPlan:
     def wandering(self) -> float:
         """Variance of the effect's estimates by noise, over that of one event of all that its step has."""
         return WANDERING
+
+    @property
+    def sign_noise(self) -> float:
+        """Noise of a rule's score over that of the effect's own steps, where its regret is planned."""
+        return self._rule.lean_noise if self.lean and self._rule else NUISANCES
 
     def constant(self) -> Self:
         """Return the same plan with the effect as one number."""
@@ -557,67 +448,52 @@ class ComposedPlan:
         binary, count = (domain.outcome_kind == kind for kind in ("binary", "count"))
         return cls(n, budget, domain.dimension, domain.overlap, known, binary=binary, count=count, **settings)
 
-    def _in_outcome_units(self, outcome_range: float, scale: float | None) -> float:
-        """Return the residual scale S: planned, or by the effect's released one."""
-        return outcome_range * self.residual_scale if scale is None else scale / self.score_scale
-
     @property
-    def _outcome_noise(self) -> float:
-        return self._unit_noise(self.shares.of("outcome"), 1.0, _PROPENSITY_CURVATURE if self.binary else None)
+    def shrinking_variance(self) -> float:
+        """Prior variance of the effect's features by which it is shrunk, in units of S^2."""
+        return self.constants.head_variance
 
     @property
     def _rule(self) -> RuleConstants | None:
         return self.constants if isinstance(self.constants, RuleConstants) else None
 
     @property
-    def _effect_variance(self) -> float:
-        """Prior variance of the effect's features, in units of S^2."""
-        if self._rule and not self.shrinks:
-            return self._rule.lean_variance if self.lean else self._rule.linear_variance
-        return self.constants.head_variance
+    def _unshrunk_variance(self) -> float:
+        """Prior variance of the features of an effect that is not shrunk, in units of S^2."""
+        rules = self._rule or RuleConstants()
+        return rules.lean_variance if self._is_lean else rules.linear_variance
 
     @property
-    def _head_part(self) -> float:
-        """The effect's share of what regressions get."""
-        constants = self.constants
-        outcome = constants.nuisance_share * (1 - constants.propensity_share)
-        return 1 - outcome if self.known_propensity else 1 - constants.nuisance_share
+    def _sign_limit(self) -> float:
+        """Correlation of a score without noise, over that of one with all steps."""
+        return self._rule.lean_correlation if self._is_lean and self._rule else 1.0
 
     @property
-    def _head_variance(self) -> float:
-        return self.constants.head_variance
+    def _constant_variance(self) -> float:
+        """Prior variance of the effect's constant, in units of S^2."""
+        return self._rule.constant_variance if self._rule else math.inf
 
-    def _head_budget(self, k: int) -> float:
+    @property
+    def _looks(self) -> bool:
+        """Whether covariates are looked at."""
+        return True
+
+    def _levels(self, two_levels: Sequence[bool] | None) -> Sequence[bool]:
+        return [False] * self.kept if two_levels is None else two_levels
+
+    @cached_property
+    def _division(self) -> Division:
+        return Division(self.constants, self.size, self.quantiles, self.known_propensity, self.intervals)
+
+    def _effect_budget(self, k: int) -> float:
         """Return mu of the effect where k covariates are kept."""
-        return self.mu * math.sqrt(self._left(k < self.covariates, k) * self._head_part)
+        if self.lean:
+            return self.shares.of("effect")
+        return self.mu * math.sqrt(self._division.effect(k < self.covariates))
 
     @property
-    def _head_weight(self) -> float:
-        return _HEAD_WEIGHT
-
-    @property
-    def _quantile_share(self) -> float:
-        constants = self.constants
-        wanted = constants.quantile_levels / (constants.rank_error * self.size) ** 2
-        return min(max(wanted, constants.quantile_shares[0]), constants.quantile_shares[1])
-
-    def _left(self, screens: bool, k: int) -> float:
-        """Return the share that is left for regressions on k covariates."""
-        constants = self.constants
-        spent = len(self.quantiles) * self._quantile_share + constants.moment_share + constants.curvature_share
-        spent += sum(constants.interval_shares) * self.intervals
-        return 1 - spent - constants.screening_share * screens
-
-    def _prior(self, features: Sequence[Feature], variance: float) -> Tensor:
-        """Return each feature's prior variance: its kind's share, evenly."""
-        kinds, share = [feature.kind for feature in features], self._part_share
-        return torch.tensor([variance * share(kind) / kinds.count(kind) for kind in kinds], dtype=torch.float64)
-
-    def _part_share(self, kind: str) -> float:
-        """Return a kind's share in a prior variance: what bends and interacts enters as n mu grows."""
-        low, high = self.constants.rough_sizes
-        rough = min(max(math.log(self.size / low) / math.log(high / low), 0.01), 1.0)
-        return self.constants.part_share(kind) * (1.0 if kind == "1" else rough)
+    def _outcome_noise(self) -> float:
+        return self._unit_noise(self.shares.of("outcome"), 1.0, PROPENSITY_CURVATURE if self.binary else None)
 
     def _unit_noise(self, mu: float, weight: float, inside: float | None = None) -> float:
         """Return the variance of a function of energy one: sensitivity 2, curvature n inside weight; or by sampling."""
@@ -629,41 +505,36 @@ class ComposedPlan:
         """Return the variance of a feature's part of the function by sampling, whatever its energy."""
         return self.sampling / (self.n * (inside or self.inside) ** 2 * weight)
 
-    def _energies(self, prior: Tensor, noise: float, constant: float = math.inf) -> tuple[float, float, Tensor]:
-        """Return noise and energies by ``water_filling``; without privacy features are held against sampling alone."""
-        if self.budget is not None:
-            return noise, *water_filling(prior, noise, constant)
-        asked = (prior > noise).double()
-        constant = 1 / (1 + float(asked.sum()))
-        return noise, constant, constant * asked
+    def _prior(self, features: Sequence[Feature], variance: float) -> Tensor:
+        return prior_variances(features, variance, self.constants, self.size)
 
-    def _error(self, prior: Tensor, noise: float, constant: float = math.inf) -> float:
-        """Return the expected squared error of features of these prior variances."""
-        return sum(expected_error(prior, noise, constant))
+    def _fill(self, prior: Tensor, noise: float, constant: float = math.inf) -> Filling:
+        """Return energies; without privacy features are held against sampling alone."""
+        return (sampling_filling if self.budget is None else gaussian_filling)(prior, noise, constant)
 
     def _regression(
         self,
-        two_levels: Sequence[bool] | None,
+        levels: Sequence[bool],
         variance: float,
         noise: float,
         kinds: str | None = None,
         constant_prior: float = math.inf,
-        sampling: float = 0.0,
+        least: float = 0.0,
     ) -> Regression:
-        """Return what is asked for: linear features, and others of prior variances above sampling's, by energies."""
-        levels = [False] * self.kept if two_levels is None else two_levels
+        """Return what a regression asks for.
+
+        Args:
+            levels: Whether each of its covariates has two levels.
+            variance: Prior variance of its features.
+            noise: Variance of the noise of a function of energy one.
+            kinds: Kinds of features that it may have; None takes the plan's.
+            constant_prior: Prior variance of its constant.
+            least: Prior variance that its features must exceed, but for linear ones.
+        """
         features = all_features(levels, self.constants.kinds) if variance else ()
-        prior = self._prior(features, variance)
-        among = self.constants.kinds if kinds is None else kinds
-        kinds_asked = [feature.kind in among for feature in features]
-        clear = [feature.kind == KINDS[0] or float(v) > sampling for feature, v in zip(features, prior, strict=True)]
-        kept = [j for j, (asked, told) in enumerate(zip(kinds_asked, clear, strict=True)) if asked and told]
-        left_out = float(prior.sum() - prior[kept].sum())
-        features, prior = tuple(features[j] for j in kept), prior[kept]
-        largest = max([constant_prior, *prior.tolist()])  # the constant is always asked for
-        spread, constant, energies = self._energies(prior, noise, largest)
-        asked = torch.nonzero(energies > 0).flatten().tolist()
-        basis = WeightedBasis(
-            tuple(features[j] for j in asked), torch.cat([torch.tensor([constant]).double(), energies[asked]])
-        )
-        return Regression(basis, prior[asked], spread, self._error(prior, noise, largest) + left_out)
+        kinds = (self.constants.kinds if kinds is None else kinds) if self._looks else ""
+
+        def fill(prior: Tensor, constant: float) -> Filling:
+            return self._fill(prior, noise, constant)
+
+        return asked_for(features, self._prior(features, variance), fill, kinds, constant_prior, least)

@@ -6,13 +6,15 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from torchdpcate.composition.asked import Regression
 from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LinearFit, LogisticFit, Solution
 from torchdpcate.composition.noisy_newton import newton_points
-from torchdpcate.composition.plan import LEAST_SCALE, ComposedPlan, Regression
+from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.regressions import FittedEffect, Regressions, planned_curvatures
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import (
+    LEAST_SCALE,
     curvature_sums,
     curvatures_by_sums,
     moment_sums,

@@ -12,6 +12,8 @@ from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.quantile import private_quantile as chosen_quantile
 
 _SQUARES = 0.65  # of mu^2 for the second moments, at no cost beside the first: see private_standardisation
+LEAST_SCALE = 1 / 200
+"""Least clip of residuals or scores, in outcome ranges."""
 LEAST_VARIANCE = 0.01  # of a covariate on [-1, 1]
 _DOUBT = 2.0  # of a correlation: it counts half where its noise is half of it
 _LEAST_CORRELATION = 0.1  # eigenvalue of the correlations

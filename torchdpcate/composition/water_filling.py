@@ -1,9 +1,26 @@
 """How much of one noise each feature gets, from what is expected of it."""
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+
+class Filling(NamedTuple):
+    """How one noise is divided.
+
+    Attributes:
+        noise: sigma^2, variance of the noise of a function of energy one.
+        constant: e_0, energy of the constant.
+        energies: e, of the features, [p].
+        error: Expected squared error of the function.
+    """
+
+    noise: float
+    constant: float
+    energies: Tensor
+    error: float
 
 
 def water_filling(prior: Tensor, noise: float, constant: float = math.inf) -> tuple[float, Tensor]:
@@ -35,8 +52,26 @@ def water_filling(prior: Tensor, noise: float, constant: float = math.inf) -> tu
     return level[asked].item() - own, (level[asked] - needs).clamp_min(0)
 
 
-def pure_filling(prior: Tensor, unit: float) -> tuple[float, float, Tensor]:
-    r"""Return sigma^2, e_0 and e [p] of least expected error where noise grows with the number of features.
+def gaussian_filling(prior: Tensor, noise: float, constant: float = math.inf) -> Filling:
+    """Return the energies of ``water_filling`` with what is to be expected; see there."""
+    return Filling(noise, *water_filling(prior, noise, constant), sum(expected_error(prior, noise, constant)))
+
+
+def sampling_filling(prior: Tensor, noise: float, constant: float = math.inf) -> Filling:
+    """Return equal energies of all features whose prior variance exceeds what sampling leaves of them.
+
+    Args:
+        prior: g, [p].
+        noise: Variance of a feature's part by sampling, whatever its energy.
+        constant: g_0.
+    """
+    asked = (prior > noise).double()
+    even = 1 / (1 + float(asked.sum()))
+    return Filling(noise, even, even * asked, sum(expected_error(prior, noise, constant)))
+
+
+def pure_filling(prior: Tensor, unit: float, constant: float = math.inf) -> Filling:
+    r"""Return energies of least expected error where noise grows with the number of features.
 
     K-norm noise of 1 + k coefficients has the variance :math:`\sigma^2 = u (2 + k) / 2`, u that of one coefficient.
     Features are asked for by falling prior variance, those of one variance together.
@@ -44,23 +79,30 @@ def pure_filling(prior: Tensor, unit: float) -> tuple[float, float, Tensor]:
     Args:
         prior: g, [p], positive.
         unit: u.
+        constant: Prior variance of the constant; see ``water_filling``.
 
     Example:
-        >>> noise, constant, energies = pure_filling(torch.tensor([1.0, 1.0, 0.1]).double(), 0.1)
-        >>> round(noise, 6), round(constant, 6), [round(e, 6) for e in energies.tolist()]
+        >>> found = pure_filling(torch.tensor([1.0, 1.0, 0.1]).double(), 0.1)
+        >>> round(found.noise, 6), round(found.constant, 6), [round(e, 6) for e in found.energies.tolist()]
         (0.2, 0.466667, [0.266667, 0.266667, 0.0])
     """
-    least, found = unit + float(prior.sum()), (unit, 1.0, torch.zeros_like(prior))
+    least, found = _constant_error(unit, constant) + float(prior.sum()), (unit, 1.0, torch.zeros_like(prior))
     for value in prior.unique().flip(0).tolist():
         asked = prior >= value
         noise = unit * (2 + int(asked.sum())) / 2
-        error = sum(expected_error(prior[asked], noise)) + float(prior[~asked].sum())
+        error = sum(expected_error(prior[asked], noise, constant)) + float(prior[~asked].sum())
         if error < least:
-            constant, some = water_filling(prior[asked], noise)
+            own, some = water_filling(prior[asked], noise, constant)
             energies = torch.zeros_like(prior)
             energies[asked] = some
-            least, found = error, (noise, constant, energies)
-    return found
+            least, found = error, (noise, own, energies)
+    noise, own, energies = found
+    rest = float((prior * noise / (prior * energies + noise)).sum())
+    return Filling(noise, own, energies, _constant_error(noise / own, constant) + rest)
+
+
+def _constant_error(noise: float, prior: float) -> float:
+    return noise if math.isinf(prior) else prior * noise / (prior + noise)
 
 
 def expected_error(prior: Tensor, noise: float, constant: float = math.inf) -> tuple[float, float]:

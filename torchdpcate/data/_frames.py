@@ -105,7 +105,7 @@ def rows_in_metadata(paths: Any) -> int:
             raise InputError(f"data file {str(path)!r} is no parquet file, which counts its rows; give n=NUMBER")
         if not os.path.isfile(path):
             raise InputError(f"data file {str(path)!r} does not exist; check the path")
-        with _readable(path):
+        with readable(path):
             rows += stated_rows(arrow_path(path))
     return rows
 
@@ -113,7 +113,7 @@ def rows_in_metadata(paths: Any) -> int:
 def _check_stated(path: str | Path, done: int, most_rows: int, most_bytes: int) -> None:
     """Refuse a parquet file that says it has too many rows, before any is read."""
     if file_kind(path) == "parquet" and os.path.isfile(path):
-        with _readable(path):
+        with readable(path):
             _check_rows(path, done + stated_rows(arrow_path(path)), most_rows, most_bytes)
 
 
@@ -147,9 +147,9 @@ def iter_frames(
     kind = file_kind(path)
     if not os.path.isfile(path):
         raise InputError(f"data file {str(path)!r} does not exist; check the path")
-    with _readable(path):
+    with readable(path):
         if kind == "csv":
-            batches = _csv_batches(arrow_path(path), list(columns))
+            batches = csv_batches(arrow_path(path), list(columns))
         else:
             batches = parquet_batches(arrow_path(path), list(columns), batch_rows, check_limit(most_bytes))
         for batch in batches:
@@ -157,7 +157,7 @@ def iter_frames(
                 yield _to_pandas(batch.slice(start, batch_rows), text)
 
 
-def _csv_batches(path: str, columns: list[str]) -> "Iterator[pa.RecordBatch]":
+def csv_batches(path: str, columns: list[str]) -> "Iterator[pa.RecordBatch]":
     import pyarrow as pa
     from pyarrow import csv
 
@@ -222,7 +222,7 @@ def _check_words(words: "pa.Array", name: str) -> None:
 
 
 @contextmanager
-def _readable(path: str | Path) -> Iterator[None]:
+def readable(path: str | Path) -> Iterator[None]:
     """Turn a reader's errors into one line of ours."""
     import pyarrow as pa
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from torchdpcate.data.facts import check_name
 from torchdpcate.errors import InputError
 
 if TYPE_CHECKING:
@@ -326,8 +327,6 @@ def _same(key: Any, level: Any) -> bool:
 
 
 def _column(name: str, names: Sequence[str]) -> str:
-    from torchdpcate.data.domain import check_name
-
     if not name or name == "???":
         raise InputError(f"propensity is {name!r}; give a number, a column or one per level, or leave the entry out")
     check_name("the propensity's column", name)

@@ -1,7 +1,5 @@
 """A table's public facts: which columns are read, and how they become numbers."""
 
-import os
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,155 +11,16 @@ from torch import Tensor
 
 from torchdpcate.data._arrays import check_aligned, listed, missing_columns
 from torchdpcate.data._columns import category_codes, numeric_column
-from torchdpcate.data._shipped import shipped
-from torchdpcate.data._yaml import read_yaml
-from torchdpcate.data.domain import IN_CODE, Domain, check_bounds, check_name, check_origin, to_number, unit_grid
-from torchdpcate.data.propensity import StratumPropensity, level_values
+from torchdpcate.data.covariates import Categorical, Covariate, Numeric, said
+from torchdpcate.data.domain import Domain, unit_grid
+from torchdpcate.data.domain_file import read_domain_file, schema_arguments
+from torchdpcate.data.facts import IN_CODE, check_name
+from torchdpcate.data.propensity import StratumPropensity
 from torchdpcate.data.records import CausalData, column_of
 from torchdpcate.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-class Covariate(ABC):
-    """One column of a table and the numeric columns it becomes.
-
-    Attributes:
-        name: The column's name in the table.
-        origin: Where its bounds or categories come from, if other than the schema's own; never compared.
-    """
-
-    name: str
-    origin: str
-
-    @property
-    @abstractmethod
-    def bounds(self) -> tuple[tuple[str, float, float], ...]:
-        """Name, lower and upper bound of each encoded column."""
-
-    @property
-    @abstractmethod
-    def levels(self) -> tuple[Any, ...]:
-        """The values that the column may have, in the order of the encoding; empty if any between the bounds."""
-
-    @abstractmethod
-    def encode(self, column: "pd.Series") -> np.ndarray:
-        """Return the encoded columns, float64 [n, k].
-
-        Raises:
-            InputError: Missing or unknown values; says which column and how many.
-        """
-
-    @abstractmethod
-    def decode_unit(self, u: Tensor) -> Tensor:
-        """Map points u [n] of [0, 1) to encoded columns [n, k]: where a public grid lies."""
-
-    @abstractmethod
-    def to_dict(self) -> dict[str, Any]:
-        """Return this covariate's yaml entry."""
-
-
-@dataclass(frozen=True)
-class Numeric(Covariate):
-    """A number between public bounds, or one of the two if it has two levels; encoded as it is."""
-
-    name: str
-    low: float
-    high: float
-    origin: str = field(default="", compare=False)
-    two_levels: bool = False
-
-    def __post_init__(self) -> None:
-        low, high = check_bounds(f"covariate {self.name!r}", self.low, self.high)
-        object.__setattr__(self, "low", low)
-        object.__setattr__(self, "high", high)
-
-    @property
-    def bounds(self) -> tuple[tuple[str, float, float], ...]:
-        """The declared bounds."""
-        return ((self.name, self.low, self.high),)
-
-    @property
-    def levels(self) -> tuple[Any, ...]:
-        """The bounds, if it has two levels."""
-        return (self.low, self.high) if self.two_levels else ()
-
-    def encode(self, column: "pd.Series") -> np.ndarray:
-        """Return the numbers [n, 1]; bounds are the domain's to check."""
-        return numeric_column(column, self.name)[:, None]
-
-    def decode_unit(self, u: Tensor) -> Tensor:
-        """Return low + u (high - low), kept in the bounds against rounding; of two levels, the nearer."""
-        u = u.round() if self.two_levels else u
-        return (self.low + u * (self.high - self.low)).clamp(self.low, self.high)[:, None]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the bounds."""
-        two = {"two_levels": True} if self.two_levels else {}
-        return {"low": self.low, "high": self.high} | two | _said(self.origin)
-
-
-@dataclass(frozen=True)
-class Categorical(Covariate):
-    """One of k public categories: a 0/1 column if k = 2, k one-hot columns ``name=level`` otherwise.
-
-    With two categories the column is 0 for the first one listed and 1 for the second.
-    """
-
-    name: str
-    categories: tuple[Any, ...]
-    origin: str = field(default="", compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "categories", tuple(self.categories))
-        for level in self.categories:
-            if isinstance(level, str):
-                check_name(f"a category of {self.name!r}", level)
-            elif abs(to_number(f"a category of {self.name!r}", level)) >= 2**53:
-                raise InputError(f"category {level} of {self.name!r} is beyond 2^53; put identifiers in quotes")
-        if len(self.categories) < 2 or len(set(self.categories)) < len(self.categories):
-            raise InputError(f"categories of {self.name!r} are {list(self.categories)}; list two or more, each once")
-        if any(isinstance(level, bool) for level in self.categories):
-            raise InputError(
-                f"categories of {self.name!r} hold true/false; put words like 'yes' in quotes, or use 0 and 1"
-            )
-        if len({isinstance(level, str) for level in self.categories}) == 2:
-            raise InputError(f"categories of {self.name!r} mix words and numbers; use one kind")
-
-    @property
-    def is_text(self) -> bool:
-        """Whether the categories are words rather than numbers."""
-        return isinstance(self.categories[0], str)
-
-    @property
-    def bounds(self) -> tuple[tuple[str, float, float], ...]:
-        """Every encoded column lies in [0, 1]."""
-        if len(self.categories) == 2:
-            return ((self.name, 0.0, 1.0),)
-        return tuple((f"{self.name}={level}", 0.0, 1.0) for level in self.categories)
-
-    @property
-    def levels(self) -> tuple[Any, ...]:
-        """The categories."""
-        return self.categories
-
-    def encode(self, column: "pd.Series") -> np.ndarray:
-        """Return 0/1 columns [n, 1] or [n, k]."""
-        return self._one_hot(category_codes(column, self.name, self.categories))
-
-    def decode_unit(self, u: Tensor) -> Tensor:
-        """Give each category the same share of [0, 1)."""
-        return torch.from_numpy(self._one_hot((u * len(self.categories)).long().numpy()))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the categories."""
-        return {"categories": list(self.categories)} | _said(self.origin)
-
-    def _one_hot(self, codes: np.ndarray) -> np.ndarray:
-        if len(self.categories) == 2:
-            return codes.astype(np.float64)[:, None]
-        return np.eye(len(self.categories))[codes]
 
 
 @dataclass(frozen=True)
@@ -409,7 +268,7 @@ class TableSchema:
                 "low": self.domain.outcome_low,
                 "high": self.domain.outcome_high,
                 **({} if self.domain.outcome_kind == "continuous" else {"kind": self.domain.outcome_kind}),
-                **_said(self.outcome_origin),
+                **said(self.outcome_origin),
             },
             "covariates": {covariate.name: covariate.to_dict() for covariate in self.covariates},
             "overlap": self.domain.overlap,
@@ -443,36 +302,7 @@ class TableSchema:
         Raises:
             InputError: An entry is missing, unknown or invalid.
         """
-        entries = _entries(
-            facts,
-            "domain",
-            {"treatment", "outcome", "covariates"},
-            {"overlap", "origin", "out_of_bounds", "propensity"},
-        )
-        outcome = _outcome(entries["outcome"])
-        if not isinstance(entries["covariates"], Mapping) or not entries["covariates"]:
-            raise InputError("covariates is empty in the domain; name at least one, with low and high")
-        covariates = tuple(_covariate(str(name), entry) for name, entry in entries["covariates"].items())
-        bounds = [bound for covariate in covariates for bound in covariate.bounds]
-        names, low, high = zip(*bounds, strict=True)
-        outcome_low, outcome_high = check_bounds(f"outcome {outcome['name']!r}", outcome["low"], outcome["high"])
-        overlap, origin = entries.get("overlap", 0.05), entries.get("origin", IN_CODE)
-        two_levels = [bool(covariate.levels) for covariate in covariates for _ in covariate.bounds]
-        domain = Domain(
-            low,
-            high,
-            outcome_low,
-            outcome_high,
-            overlap,
-            names,
-            origin,
-            two_levels,
-            _encoded_propensity(entries.get("propensity"), covariates),
-            outcome.get("kind", "continuous"),
-        )
-        treatment, arms = _treatment(entries["treatment"])
-        policy = entries.get("out_of_bounds", "refuse")
-        return cls(treatment, str(outcome["name"]), covariates, domain, _origin("outcome", outcome), arms, policy)
+        return cls(**schema_arguments(facts))
 
     @classmethod
     def from_yaml(cls, path: str | Path) -> "TableSchema":
@@ -483,17 +313,9 @@ class TableSchema:
         Raises:
             InputError: No such file or name, not yaml, or see ``from_dict``.
         """
-        file, owner = Path(path), ""
-        if not os.path.isfile(file) and file.suffix not in (".yaml", ".yml") and len(file.parts) == 1:
-            file, owner = shipped("domain", str(path)), ", shipped with torchdpcate"
-        if not os.path.isfile(file):
-            raise InputError(f"domain file {str(path)!r} does not exist; give the path of a domain yaml")
+        facts = read_domain_file(path)
         try:
-            facts = read_yaml(file)
-        except InputError as error:
-            raise InputError(f"domain file {str(path)!r} cannot be read: {error}") from None
-        try:
-            return cls.from_dict(_with_origin(facts, f"domain file {file.stem}{owner}"))
+            return cls.from_dict(facts)
         except InputError as error:
             raise InputError(f"domain file {str(path)!r}: {error}") from None
 
@@ -522,89 +344,3 @@ def check_policy(out_of_bounds: Any, name: str = "data.out_of_bounds") -> None:
     """
     if out_of_bounds not in ("refuse", "clip"):
         raise InputError(f"{name} is {out_of_bounds!r}; choose refuse or clip")
-
-
-def _covariate(name: str, entry: Any) -> Covariate:
-    """Build a covariate from its yaml entry."""
-    what = f"covariate {name!r}"
-    if isinstance(entry, Mapping) and "categories" in entry:
-        _entries(entry, what, {"categories"}, {"origin"})
-        return Categorical(name, _levels(name, entry), _origin(what, entry))
-    bounds = _entries(entry, what, {"low", "high"}, {"origin", "two_levels"})
-    two_levels = bounds.get("two_levels", False)
-    if not isinstance(two_levels, bool):
-        raise InputError(f"two_levels of {what} is {two_levels!r}; give true or false")
-    return Numeric(name, bounds["low"], bounds["high"], _origin(what, bounds), two_levels)
-
-
-def _outcome(entry: Any) -> Mapping[str, Any]:
-    """Return the outcome's entries, with the bounds and the kind that its categories bring."""
-    if isinstance(entry, Mapping) and "categories" in entry:
-        levels = _levels("outcome", _entries(entry, "outcome", {"name", "categories"}, {"origin"}))
-        if any(isinstance(level, bool | str) for level in levels) or sorted(levels) != [0, 1]:
-            raise InputError(f"categories of the outcome are {list(levels)}; a binary outcome is coded 0 and 1")
-        return {"name": entry["name"], "low": 0, "high": 1, "kind": "binary", **_kept(entry, "origin")}
-    return _entries(entry, "outcome", {"name", "low", "high"}, {"origin", "kind"})
-
-
-def _kept(entry: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {name: entry[name]} if name in entry else {}
-
-
-def _encoded_propensity(given: Any, covariates: Sequence[Covariate]) -> Any:
-    """Return a known propensity by the names and levels of the encoded columns."""
-    if not isinstance(given, Mapping) or len(given) != 1:
-        return given
-    name, entries = next(iter(given.items()))
-    covariate = next((covariate for covariate in covariates if covariate.name == str(name)), None)
-    if not isinstance(covariate, Categorical):
-        return given
-    values = level_values(covariate.name, entries, covariate.levels)
-    encoded = (0.0, 1.0) if len(covariate.levels) == 2 else covariate.levels
-    return {covariate.name: {str(label): values[level] for label, level in zip(encoded, covariate.levels, strict=True)}}
-
-
-def _treatment(entry: Any) -> tuple[str, tuple[Any, ...]]:
-    """Return the treatment's column and its categories, if it has any."""
-    if not isinstance(entry, Mapping):
-        return str(entry), ()
-    name = str(_entries(entry, "treatment", {"name", "categories"}, set())["name"])
-    return name, _levels(name, entry)
-
-
-def _levels(name: str, entry: Mapping[str, Any]) -> tuple[Any, ...]:
-    levels = entry["categories"]
-    if isinstance(levels, str | Mapping) or not hasattr(levels, "__iter__"):
-        raise InputError(f"categories of {name!r} are {levels!r}; write a list")
-    return tuple(levels)
-
-
-def _origin(what: str, entry: Mapping[str, Any]) -> str:
-    """Return where an entry says its bounds come from; empty if it says nothing."""
-    return check_origin(what, entry["origin"]) if "origin" in entry else ""
-
-
-def _said(origin: str) -> dict[str, str]:
-    return {"origin": origin} if origin else {}
-
-
-def _with_origin(facts: Any, file: str) -> Any:
-    """Put the file's name before what the file itself says of its bounds' origin."""
-    if not isinstance(facts, Mapping):
-        return facts
-    return {**facts, "origin": f"{file}: {check_origin('domain', facts['origin'])}" if "origin" in facts else file}
-
-
-def _entries(entry: Any, what: str, needed: set[str], allowed: set[str]) -> Mapping[str, Any]:
-    """Check that a mapping has the entries it needs and no unknown ones."""
-    if not isinstance(entry, Mapping):
-        raise InputError(f"{what} is {entry!r}; it needs the entries {', '.join(sorted(needed))}")
-    missing = sorted(key for key in needed if entry.get(key) is None)
-    unknown = sorted(str(key) for key in entry if key not in needed | allowed)
-    if missing:
-        raise InputError(f"{what} has no entry {missing[0]!r}; it needs {', '.join(sorted(needed))}")
-    if unknown:
-        raise InputError(
-            f"{what} has the unknown entry {unknown[0]!r}; known are {', '.join(sorted(needed | allowed))}"
-        )
-    return entry

@@ -11,10 +11,12 @@ from torch import Tensor
 from torchdpcate.data._arrays import listed
 from torchdpcate.data._frames import about, read_frame
 from torchdpcate.data._rows import within_domain
-from torchdpcate.data.domain import Domain, to_number
+from torchdpcate.data.covariates import Numeric
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.facts import to_number
 from torchdpcate.data.generated import GeneratedStudy
 from torchdpcate.data.records import CausalData
-from torchdpcate.data.schema import Numeric, TableSchema, check_policy
+from torchdpcate.data.schema import TableSchema, check_policy
 from torchdpcate.data.split import public_generator
 from torchdpcate.data.table import public_subsample, table_name
 from torchdpcate.errors import InputError

@@ -13,6 +13,7 @@ from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
+from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +29,7 @@ class Study:
         truth: The true effect [m] at any encoded covariates [m, q]; returns None, or is None, where it is unknown.
         average: The true average effect of an estimand (ATE, ATT, ATC or ATO) under the law of the data, or over the
             records; returns None, or is None, where it is unknown.
+        unit: Who is protected: a record, or a person with k of the records.
     """
 
     records: CausalData
@@ -37,6 +39,7 @@ class Study:
     name: str
     truth: Callable[[Tensor], Tensor | None] | None = None
     average: Callable[[str], float | None] | None = None
+    unit: PrivacyUnit = RECORD
 
     @property
     def domain(self) -> Domain:
@@ -63,12 +66,14 @@ class PublicStudy:
         name: Name of the data.
         n: Number of records; None where only the records know it.
         queries: Public points [d, q] at which effects are asked for.
+        unit: Who is protected.
     """
 
     schema: TableSchema
     name: str
     n: int | None = None
     queries: Tensor | None = None
+    unit: PrivacyUnit = RECORD
     effect: ClassVar[None] = None
 
     @property
@@ -90,6 +95,7 @@ class StreamedStudy:
     name: str
     queries: ClassVar[None] = None
     effect: ClassVar[None] = None
+    unit: ClassVar[PrivacyUnit] = RECORD
 
     @property
     def schema(self) -> TableSchema:

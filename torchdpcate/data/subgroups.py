@@ -14,8 +14,9 @@ from torch import Tensor
 
 from torchdpcate.data._arrays import listed
 from torchdpcate.data._yaml import read_yaml
-from torchdpcate.data.domain import to_number
-from torchdpcate.data.schema import Categorical, Covariate, Numeric, TableSchema
+from torchdpcate.data.covariates import Categorical, Covariate, Numeric
+from torchdpcate.data.facts import to_number
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 
 MOST_CELLS = 1000

@@ -13,9 +13,10 @@ from torch import Tensor
 from torchdpcate.data._columns import numeric_column
 from torchdpcate.data._frames import about, read_frame
 from torchdpcate.data._rows import with_known_propensity
-from torchdpcate.data.domain import check_bounds, to_number
+from torchdpcate.data.covariates import Numeric
+from torchdpcate.data.facts import check_bounds, to_number
 from torchdpcate.data.records import CausalData, check_treatment
-from torchdpcate.data.schema import Numeric, TableSchema
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_generator
 from torchdpcate.errors import InputError
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DPSGD", "DPSGDPlan"]
 
+_MODES = ("auto", "chain", "ghost", "hooks", "functorch")
+
 
 class DPSGD(Callback):
     r"""Trains a LightningModule by DP-SGD, with Opacus, and charges every step before it is taken.
@@ -48,7 +50,7 @@ class DPSGD(Callback):
         noise: where the noise comes from; the loader's coins come from a source of its own.
         ledger: where the steps are charged; None counts without charging.
         block: the ledger's block whose records are sampled.
-        mode: `hooks`, `functorch`, `ghost`, or `auto` (see `engines.choose_mode`).
+        mode: `chain`, `ghost`, `hooks`, `functorch`, or `auto` (see `engines.choose_mode`).
         charge: what the ledger's entry says that it is for.
 
     Attributes:
@@ -69,8 +71,8 @@ class DPSGD(Callback):
         mode: str = "auto",
         charge: Charge | str = DP_SGD,
     ) -> None:
-        if mode not in ("auto", "hooks", "functorch", "ghost"):
-            raise InputError(f"mode={mode!r} is unknown; choose auto, hooks, functorch or ghost")
+        if mode not in _MODES:
+            raise InputError(f"mode={mode!r} is unknown; choose one of {', '.join(_MODES)}")
         if ledger is not None and ledger.private and not noise.private:
             raise InputError("noise is a fixed source, for tests only; use NoiseSource.system() with this ledger")
         self.plan = plan

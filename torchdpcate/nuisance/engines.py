@@ -1,4 +1,4 @@
-"""How per-record gradients are clipped and summed: three ways of Opacus behind one small contract."""
+"""How per-record gradients are clipped and summed: three ways of Opacus and our own behind one contract."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
 from torchdpcate.errors import InputError
+from torchdpcate.nuisance.linear_taps import LinearTaps, linear_layers
 from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -100,8 +101,8 @@ class Engine(ABC):
         self.hooks = self.attach()
 
     @abstractmethod
-    def attach(self) -> GradSampleHooks:
-        """Put the hooks on the module."""
+    def attach(self) -> Any:
+        """Put the hooks on the module; return what takes them off by `cleanup`."""
 
     def optimizer(
         self,
@@ -180,8 +181,7 @@ class GhostEngine(Engine):
 
     def attach(self) -> GradSampleHooks:
         """Put Opacus's norm hooks on every layer, and our backward pass in place of the module's."""
-        if not hasattr(self.module, "record_losses"):
-            raise InputError("mode='ghost' needs record_losses [B]; use a RecordLossModule, or mode='hooks'")
+        _check_losses(self.module, "ghost")
         hooks = GradSampleHooksFastGradientClipping(
             self.module, loss_reduction="sum", max_grad_norm=self.plan.clip_norm
         )
@@ -195,11 +195,7 @@ class GhostEngine(Engine):
         Raises:
             InputError: the losses are not `[B]`, or do not reach a parameter.
         """
-        losses = self.module.record_losses
-        if not (isinstance(losses, Tensor) and losses.dim() == 1):
-            # a [B, 1] loss would broadcast against [B] clip factors and undo the clipping
-            shape = tuple(losses.shape) if isinstance(losses, Tensor) else losses
-            raise InputError(f"record_losses has shape {shape}; keep one loss per record, shape [B]")
+        losses = _record_losses(self.module)
         names, parameters = zip(*self.trainable, strict=True)
         torch.autograd.grad(losses.sum(), parameters, retain_graph=True, allow_unused=True)
         factors = self._clip_factors(names, parameters)
@@ -226,17 +222,108 @@ class GhostEngine(Engine):
 
     def check_step(self, records: int | None) -> None:
         """See `Engine`."""
-        for name, p in self.trainable:
-            if getattr(p, "summed_grad", None) is None:
-                raise InputError(f"parameter {name} has no clipped gradient; {_UNTRAINED}")
-        if records is not None and records != self._records:
-            raise InputError(f"record_losses has {self._records} losses in a batch of {records}; keep one per record")
+        _check_sums(self.trainable, records, self._records)
 
     def detach(self) -> None:
         """See `Engine`."""
         vars(self.module).pop("backward", None)
         vars(self.module)["record_losses"] = None
         super().detach()
+
+
+class ChainEngine(Engine):
+    r"""One backward pass, to the outputs of linear layers alone: fastest, where they hold all that is trained.
+
+    The gradient of record i at the weight of a layer is :math:`\delta_i a_i^\top`, with its input a_i and the gradient
+    :math:`\delta_i` at its output, so that its norm is the product of theirs, and the clipped sum of all records one
+    product of matrices.  What lies between the layers is the module's own, if it holds nothing that is trained.
+
+    The clipped sum is made of the numbers whose norms were taken, in the weights' precision; so each record adds at
+    most the clip norm whatever precision the pass itself has.
+
+    The module must keep `record_losses` `[B]` in `training_step`, as `RecordLossModule` does.
+    """
+
+    optimizer_class = _GuardedGhostOptimizer
+
+    def attach(self) -> LinearTaps:
+        """Listen to the trained layers, and put our backward pass in place of the module's."""
+        _check_losses(self.module, "chain")
+        taps = LinearTaps(self.module)
+        vars(self.module)["backward"] = self.backward
+        self._records: int | None = None
+        return taps
+
+    def backward(self, loss: Tensor, *_: Any, **__: Any) -> None:
+        """Leave the sum of the clipped per-record gradients in every parameter's `summed_grad`.
+
+        Raises:
+            InputError: the losses are not `[B]`, do not reach a parameter, or reach one in a way that is not heard.
+        """
+        losses = _record_losses(self.module)
+        self.add(losses, {p: torch.zeros_like(p) for _, p in self.trainable})
+
+    def add(self, losses: Tensor, sums: dict[Tensor, Tensor]) -> None:
+        """Add the clipped per-record gradients of losses `[B]` to `sums`, which become the parameters' `summed_grad`.
+
+        Raises:
+            InputError: see `backward`.
+        """
+        uses = self.hooks.uses(losses)
+        reached = {p for use in uses for p in use.layer.parameters(recurse=False)}
+        with torch.no_grad():
+            total: Tensor | float = 0.0
+            for use in uses:
+                if not (use.inputs.dim() > 1 and len(use.inputs) == len(losses)):
+                    raise InputError(
+                        f"record_losses has {len(losses)} losses but a layer saw {len(use.inputs)} records; "
+                        "keep the records in the first dimension of every layer"
+                    )
+                total = use.squared_norms() + total
+            if isinstance(total, Tensor):
+                factors = self.plan.clip_norm / total.sqrt().add_(1e-6)  # as Opacus has it
+                factors.clamp_(max=1.0)
+                for use in uses:
+                    use.add_weighted(factors, sums)
+        for name, p in self.trainable:
+            if p not in reached:
+                raise InputError(f"parameter {name} has no clipped gradient; {_UNTRAINED}")
+            vars(p)["summed_grad"] = sums[p]
+        self._records = len(losses)
+
+    def check_step(self, records: int | None) -> None:
+        """See `Engine`."""
+        _check_sums(self.trainable, records, self._records)
+
+    def detach(self) -> None:
+        """See `Engine`."""
+        vars(self.module).pop("backward", None)
+        vars(self.module)["record_losses"] = None
+        super().detach()
+
+
+def _check_losses(module: nn.Module, mode: str) -> None:
+    if not hasattr(module, "record_losses"):
+        raise InputError(f"mode={mode!r} needs record_losses [B]; use a RecordLossModule, or mode='hooks'")
+
+
+def _record_losses(module: nn.Module) -> Tensor:
+    """The losses of a pass, one per record."""
+    losses = module.record_losses
+    if not (isinstance(losses, Tensor) and losses.dim() == 1):
+        # a [B, 1] loss would broadcast against [B] clip factors and undo the clipping
+        shape = tuple(losses.shape) if isinstance(losses, Tensor) else losses
+        raise InputError(f"record_losses has shape {shape}; keep one loss per record, shape [B]")
+    return losses
+
+
+def _check_sums(trainable: list[tuple[str, nn.Parameter]], records: int | None, seen: int | None) -> None:
+    """Refuse a step without clipped sums, or with those of another number of records."""
+    for name, p in trainable:
+        if getattr(p, "summed_grad", None) is None:
+            raise InputError(f"parameter {name} has no clipped gradient; {_UNTRAINED}")
+    if records is not None and records != seen:
+        raise InputError(f"record_losses has {seen} losses in a batch of {records}; keep one per record")
 
 
 def check_layers(module: nn.Module) -> None:
@@ -255,17 +342,28 @@ def check_layers(module: nn.Module) -> None:
         raise InputError(f"module cannot be trained with per-record clipping: {errors[0]}")
 
 
-ENGINES: dict[str, type[Engine]] = {"hooks": HooksEngine, "functorch": FunctorchEngine, "ghost": GhostEngine}
+ENGINES: dict[str, type[Engine]] = {
+    "chain": ChainEngine,
+    "ghost": GhostEngine,
+    "hooks": HooksEngine,
+    "functorch": FunctorchEngine,
+}
 """Engines by the name of their mode."""
 
 
 def choose_mode(module: nn.Module) -> str:
-    """Ghost where it can, else hooks: the measured rule behind `mode='auto'`.
+    """Chain or ghost where it can, else hooks: the measured rule behind `mode='auto'`.
 
-    Ghost is never much slower (1.1 times on the smallest networks) and some 60 times faster on wide ones (4000-512-1).
-    It needs `record_losses`, a norm formula for every trained layer, and each layer used once in the loss.
-    Functorch is slower than both; hooks fall back on it for a layer without a formula.
+    Chain is the fastest on every network, and needs all that is trained in plain linear layers, see `linear_layers`.
+    Ghost is never much slower than hooks (1.1 times on the smallest networks) and some 60 times faster on wide ones
+    (4000-512-1). It needs a norm formula for every trained layer. Both need `record_losses`, and each layer used once
+    in the loss, by no other's parameters. Functorch is slower than all; hooks fall back on it for a layer without a
+    formula.
     """
+    owners = [p for _, p in module.named_parameters(remove_duplicate=False) if p.requires_grad]
+    if not hasattr(module, "record_losses") or len(set(owners)) < len(owners):
+        return "hooks"
+    if linear_layers(module):
+        return "chain"
     layers = {type(m) for m in module.modules() if any(p.requires_grad for p in m.parameters(recurse=False))}
-    known = layers <= set(GradSampleHooksFastGradientClipping.NORM_SAMPLERS)
-    return "ghost" if known and hasattr(module, "record_losses") else "hooks"
+    return "ghost" if layers <= set(GradSampleHooksFastGradientClipping.NORM_SAMPLERS) else "hooks"

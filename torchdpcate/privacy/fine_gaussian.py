@@ -11,13 +11,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from torchdpcate.privacy.draws import Bytes, uniforms, words
+from torchdpcate.privacy.draws import Bytes, below, split, uniforms, words
 
 REACH = 13
 """Deviations up to which there is noise; what lies beyond has the probability 2^-126."""
 
 _DIGITS = 60  # of the cells' weights
-_BLOCK = 1 << 16  # numbers at once, so that they stay in the processor's cache
+_BLOCK = 1 << 14  # numbers at once, so that they stay in the processor's cache
 
 
 def half_integers(take: Bytes, count: int, deviation: float) -> np.ndarray:
@@ -45,27 +45,39 @@ def _proposed(take: Bytes, count: int, deviation: float) -> np.ndarray:
     start = _cell(take, count, deviation) * float(1 << shift)
     # one word holds the sign, the place in the cell and the first bits of the coin
     word, bits = words(take, count), 63 - shift
-    within = (word >> np.uint64(1) & np.uint64((1 << shift) - 1)) + 0.5
-    chance = np.exp(within * (2 * start + within) * (-0.5 / deviation**2)) * 2.0**bits
-    coin, sure = (word >> np.uint64(64 - bits)).astype(np.float64), np.floor(chance)
-    keep = coin < sure
-    undecided = np.flatnonzero(coin == sure)
-    keep[undecided] = uniforms(take, len(undecided)) < (chance - sure)[undecided]
-    return np.where(word & np.uint64(1), -1.0, 1.0)[keep] * (start + within)[keep]
+    within = (word >> np.uint64(1) & np.uint64((1 << shift) - 1)).view(np.int64) + 0.5
+    found = start + within
+    exponent = (start + found) * within
+    exponent *= -0.5 / deviation**2
+    chance = np.exp(exponent, out=exponent)
+    chance *= 2.0**bits
+    chance -= (word >> np.uint64(64 - bits)).view(np.int64)  # exact: both are multiples of a 2^53rd of the larger
+    keep = chance >= 1
+    undecided = np.flatnonzero((chance > 0) & ~keep)
+    keep[undecided] = uniforms(take, len(undecided)) < chance[undecided]
+    return np.where(word & np.uint64(1), -found, found)[keep]
 
 
 def _cell(take: Bytes, count: int, deviation: float) -> np.ndarray:
-    """Return positions of cells, drawn by 128 bits; the second 64 only where the first do not decide."""
-    top, low = _ends(deviation)
-    high = words(take, count)
-    cell = np.searchsorted(top, high)  # how many ends have smaller first words
-    tied = np.flatnonzero(top[cell] == high)
-    rest = words(take, len(tied))
-    while True:
-        passed = (top[cell[tied]] == high[tied]) & (low[cell[tied]] <= rest) & (cell[tied] < len(top) - 1)
-        if not passed.any():
-            return cell
-        cell[tied] += passed
+    """Return positions of cells, drawn by 128 bits; all but the first 16 only where these do not decide."""
+    first = np.frombuffer(take(2 * count), dtype="<u2")
+    cell = _cells(deviation)[first]
+    open_ = np.flatnonzero(cell < 0)
+    high = first[open_].astype(np.uint64) << np.uint64(48) | words(take, len(open_)) >> np.uint64(16)
+    cell[open_] = below(take, high, *_ends(deviation))
+    return cell
+
+
+@lru_cache(maxsize=16)
+def _cells(deviation: float) -> np.ndarray:
+    """Return the cell of all words that begin with the same 16 bits, by these; -1 where a cell ends among them."""
+    top, _ = _ends(deviation)
+    starts = np.arange(2**16, dtype=np.uint64) << np.uint64(48)
+    before = np.searchsorted(top, starts)  # cells that end below the first word
+    after = np.searchsorted(top, starts + np.uint64(2**48 - 1))
+    # an end whose first word is the first of a range divides that word alone, and so the range
+    undivided = (before == after) & (top[np.minimum(after, len(top) - 1)] != starts + np.uint64(2**48 - 1))
+    return np.where(undivided, before, -1).astype(np.int64)
 
 
 @lru_cache(maxsize=16)
@@ -79,6 +91,4 @@ def _ends(deviation: float) -> tuple[np.ndarray, np.ndarray]:
         for weight in weights[:-1]:
             sums += weight
             ends.append(int(sums / total * 2**128))
-    largest = 2**64 - 1
-    ends.append(largest << 64 | largest)
-    return np.array([end >> 64 for end in ends], np.uint64), np.array([end & largest for end in ends], np.uint64)
+    return split(ends)

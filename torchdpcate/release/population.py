@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
+from torchdpcate.data.covariates import Categorical
 from torchdpcate.data.domain import unit_grid
-from torchdpcate.data.schema import Categorical
 from torchdpcate.release.composed import ComposedRelease
 
 _ROWS = 256

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from torchdpcate._renamed import warn_renamed
-from torchdpcate.data.schema import Numeric, TableSchema
+from torchdpcate.data.covariates import Numeric
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import batches
 from torchdpcate.privacy.guarantee import Level

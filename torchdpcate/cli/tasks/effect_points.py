@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdpcate.data.domain import to_number
-from torchdpcate.data.schema import Categorical, Covariate, TableSchema
+from torchdpcate.data.covariates import Categorical, Covariate
+from torchdpcate.data.facts import to_number
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.population import reference_population

@@ -4,6 +4,7 @@ import math
 
 from torchdpcate.composition.interval_gate import NO_DELTA
 from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.planned_error import effect_errors, planned_error
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.base import Mechanism
@@ -42,7 +43,7 @@ def planned_composition(plan: ComposedPlan, domain: Domain, residual_scale: floa
         clipped = f"residuals of the outcome are clipped at {shown(scale) if stated else '1/14 of its range'}"
         clipped += " (residual_scale, as given)" * stated
     clipped += _SCORES * (plan.score_scale > 1)
-    constant, others = plan.expected_errors
+    constant, others = effect_errors(plan)
     return PlannedNoise.of_parts(
         {_ONE: scale * constant, _OTHERS: scale * others},
         _OF,
@@ -67,7 +68,7 @@ def _with_delta(plan: ComposedPlan, domain: Domain, scale: float) -> tuple[str, 
         return ()
     settings = {"constant_only": plan.constant_only, "constants": plan.constants}
     other = ComposedPlan.of(plan.n, PrivacyBudget(plan.budget.epsilon, GAIN), domain, **settings)
-    now, then = (shown(found.planned_error(domain.outcome_range, scale)) for found in (plan, other))
+    now, then = (shown(planned_error(found, domain.outcome_range, scale)) for found in (plan, other))
     return (
         f"privacy.delta={GAIN:g} would make the expected error {then} instead of {now}, with {other.rung} effect",
         f"no intervals with {NO_DELTA}",

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.causal.score import RegressionScore
-from torchdpcate.composition.plan import RESIDUAL_SCALE
+from torchdpcate.composition.expectations import RESIDUAL_SCALE
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import FeatureMap

@@ -10,11 +10,11 @@ from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.interval_events import law_of
 from torchdpcate.composition.interval_gate import why_none
 from torchdpcate.composition.nuisance_noise import Covariates
-from torchdpcate.composition.plan import LEAST_SCALE, ComposedPlan
+from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.pure_plan import PurePlan, kind_of_plan
 from torchdpcate.composition.records import propensity_bounds
 from torchdpcate.composition.regressions import effect_coefficients, effect_variances
-from torchdpcate.composition.summaries import LEAST_VARIANCE
+from torchdpcate.composition.summaries import LEAST_SCALE, LEAST_VARIANCE
 from torchdpcate.estimators.cate.recompute import LEARNERS
 from torchdpcate.estimators.recompute import CLOSE, same, share_problems
 from torchdpcate.estimators.rules.recompute import RULE_LEARNERS

@@ -1,0 +1,167 @@
+"""Domain files: the entries that name a table's columns and their public bounds."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torchdpcate.data._shipped import shipped
+from torchdpcate.data._yaml import read_yaml
+from torchdpcate.data.covariates import Categorical, Covariate, Numeric
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.facts import IN_CODE, check_bounds, check_origin
+from torchdpcate.data.propensity import level_values
+from torchdpcate.errors import InputError
+
+
+def read_domain_file(path: str | Path) -> Any:
+    """Return the entries of a domain file, or of a shipped one by its name, with the file's name as their origin.
+
+    Args:
+        path: The file, or the name of a shipped one.
+
+    Raises:
+        InputError: No such file or name, or not yaml.
+    """
+    file, owner = Path(path), ""
+    if not os.path.isfile(file) and file.suffix not in (".yaml", ".yml") and len(file.parts) == 1:
+        file, owner = shipped("domain", str(path)), ", shipped with torchdpcate"
+    if not os.path.isfile(file):
+        raise InputError(f"domain file {str(path)!r} does not exist; give the path of a domain yaml")
+    try:
+        facts = read_yaml(file)
+    except InputError as error:
+        raise InputError(f"domain file {str(path)!r} cannot be read: {error}") from None
+    try:
+        return _with_origin(facts, f"domain file {file.stem}{owner}")
+    except InputError as error:
+        raise InputError(f"domain file {str(path)!r}: {error}") from None
+
+
+def schema_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a ``TableSchema`` is made of, by the entries of a domain file.
+
+    Args:
+        facts: See ``TableSchema.from_dict``.
+
+    Raises:
+        InputError: An entry is missing, unknown or invalid.
+    """
+    known = {"overlap", "origin", "out_of_bounds", "propensity"}
+    entries = _entries(facts, "domain", {"treatment", "outcome", "covariates"}, known)
+    outcome = _outcome(entries["outcome"])
+    if not isinstance(entries["covariates"], Mapping) or not entries["covariates"]:
+        raise InputError("covariates is empty in the domain; name at least one, with low and high")
+    covariates = tuple(_covariate(str(name), entry) for name, entry in entries["covariates"].items())
+    domain = _domain(entries, covariates, outcome)
+    treatment, arms = _treatment(entries["treatment"])
+    return {
+        "treatment": treatment,
+        "outcome": str(outcome["name"]),
+        "covariates": covariates,
+        "domain": domain,
+        "outcome_origin": _origin("outcome", outcome),
+        "arms": arms,
+        "out_of_bounds": entries.get("out_of_bounds", "refuse"),
+    }
+
+
+def _domain(entries: Mapping[str, Any], covariates: Sequence[Covariate], outcome: Mapping[str, Any]) -> Domain:
+    """Return the public bounds of the encoded columns and of the outcome."""
+    bounds = [bound for covariate in covariates for bound in covariate.bounds]
+    names, low, high = zip(*bounds, strict=True)
+    outcome_low, outcome_high = check_bounds(f"outcome {outcome['name']!r}", outcome["low"], outcome["high"])
+    return Domain(
+        low,
+        high,
+        outcome_low,
+        outcome_high,
+        entries.get("overlap", 0.05),
+        names,
+        entries.get("origin", IN_CODE),
+        [bool(covariate.levels) for covariate in covariates for _ in covariate.bounds],
+        _encoded_propensity(entries.get("propensity"), covariates),
+        outcome.get("kind", "continuous"),
+    )
+
+
+def _covariate(name: str, entry: Any) -> Covariate:
+    """Build a covariate from its yaml entry."""
+    what = f"covariate {name!r}"
+    if isinstance(entry, Mapping) and "categories" in entry:
+        _entries(entry, what, {"categories"}, {"origin"})
+        return Categorical(name, _levels(name, entry), _origin(what, entry))
+    bounds = _entries(entry, what, {"low", "high"}, {"origin", "two_levels"})
+    two_levels = bounds.get("two_levels", False)
+    if not isinstance(two_levels, bool):
+        raise InputError(f"two_levels of {what} is {two_levels!r}; give true or false")
+    return Numeric(name, bounds["low"], bounds["high"], _origin(what, bounds), two_levels)
+
+
+def _outcome(entry: Any) -> Mapping[str, Any]:
+    """Return the outcome's entries, with the bounds and the kind that its categories bring."""
+    if isinstance(entry, Mapping) and "categories" in entry:
+        levels = _levels("outcome", _entries(entry, "outcome", {"name", "categories"}, {"origin"}))
+        if any(isinstance(level, bool | str) for level in levels) or sorted(levels) != [0, 1]:
+            raise InputError(f"categories of the outcome are {list(levels)}; a binary outcome is coded 0 and 1")
+        return {"name": entry["name"], "low": 0, "high": 1, "kind": "binary", **_kept(entry, "origin")}
+    return _entries(entry, "outcome", {"name", "low", "high"}, {"origin", "kind"})
+
+
+def _kept(entry: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {name: entry[name]} if name in entry else {}
+
+
+def _encoded_propensity(given: Any, covariates: Sequence[Covariate]) -> Any:
+    """Return a known propensity by the names and levels of the encoded columns."""
+    if not isinstance(given, Mapping) or len(given) != 1:
+        return given
+    name, entries = next(iter(given.items()))
+    covariate = next((covariate for covariate in covariates if covariate.name == str(name)), None)
+    if not isinstance(covariate, Categorical):
+        return given
+    values = level_values(covariate.name, entries, covariate.levels)
+    encoded = (0.0, 1.0) if len(covariate.levels) == 2 else covariate.levels
+    return {covariate.name: {str(label): values[level] for label, level in zip(encoded, covariate.levels, strict=True)}}
+
+
+def _treatment(entry: Any) -> tuple[str, tuple[Any, ...]]:
+    """Return the treatment's column and its categories, if it has any."""
+    if not isinstance(entry, Mapping):
+        return str(entry), ()
+    name = str(_entries(entry, "treatment", {"name", "categories"}, set())["name"])
+    return name, _levels(name, entry)
+
+
+def _levels(name: str, entry: Mapping[str, Any]) -> tuple[Any, ...]:
+    levels = entry["categories"]
+    if isinstance(levels, str | Mapping) or not hasattr(levels, "__iter__"):
+        raise InputError(f"categories of {name!r} are {levels!r}; write a list")
+    return tuple(levels)
+
+
+def _origin(what: str, entry: Mapping[str, Any]) -> str:
+    """Return where an entry says its bounds come from; empty if it says nothing."""
+    return check_origin(what, entry["origin"]) if "origin" in entry else ""
+
+
+def _with_origin(facts: Any, file: str) -> Any:
+    """Put the file's name before what the file itself says of its bounds' origin."""
+    if not isinstance(facts, Mapping):
+        return facts
+    return {**facts, "origin": f"{file}: {check_origin('domain', facts['origin'])}" if "origin" in facts else file}
+
+
+def _entries(entry: Any, what: str, needed: set[str], allowed: set[str]) -> Mapping[str, Any]:
+    """Check that a mapping has the entries it needs and no unknown ones."""
+    if not isinstance(entry, Mapping):
+        raise InputError(f"{what} is {entry!r}; it needs the entries {', '.join(sorted(needed))}")
+    missing = sorted(key for key in needed if entry.get(key) is None)
+    unknown = sorted(str(key) for key in entry if key not in needed | allowed)
+    if missing:
+        raise InputError(f"{what} has no entry {missing[0]!r}; it needs {', '.join(sorted(needed))}")
+    if unknown:
+        raise InputError(
+            f"{what} has the unknown entry {unknown[0]!r}; known are {', '.join(sorted(needed | allowed))}"
+        )
+    return entry

@@ -1,0 +1,84 @@
+"""Checks of single public facts: numbers, names, bounds, kinds of outcomes, and where facts come from."""
+
+from typing import Any
+
+from torchdpcate._text import is_plain
+from torchdpcate.errors import InputError
+
+IN_CODE = "given in code by the curator"
+"""Origin of bounds where the domain names none."""
+
+OUTCOME_KINDS = ("continuous", "binary", "count")
+"""What an outcome may be declared to be."""
+
+
+def to_number(name: str, value: Any) -> float:
+    """Return ``value`` as a finite float.
+
+    Raises:
+        InputError: It is missing, not a number, or not finite.
+    """
+    try:
+        number = float(value)
+    except OverflowError:  # an integer of more than 308 digits
+        raise InputError(f"{name} is beyond the largest number there is; give a finite number") from None
+    except (TypeError, ValueError):
+        raise InputError(f"{name} is {value!r}; give a number") from None
+    if not abs(number) < float("inf"):
+        raise InputError(f"{name} is {number}; give a finite number")
+    return number
+
+
+def check_name(what: str, name: str) -> str:
+    """Return the name of a column or category: it is shown on terminals and pages, and in releases.
+
+    Raises:
+        InputError: It has control characters, line ends, or characters that turn the direction of writing.
+    """
+    if not is_plain(name):
+        raise InputError(f"the name of {what} is {name!r}; rename it: letters that can be shown, in one line")
+    return name
+
+
+def check_bounds(name: str, low: Any, high: Any) -> tuple[float, float]:
+    """Return the bounds as floats.
+
+    Raises:
+        InputError: One is missing or not finite, or they are inverted or equal.
+    """
+    low, high = to_number(f"lower bound of {name}", low), to_number(f"upper bound of {name}", high)
+    if low > high:
+        raise InputError(f"bounds of {name} are inverted: low {low:g} is above high {high:g}; swap them")
+    if low == high:
+        raise InputError(f"bounds of {name} are both {low:g}; low must be below high (leave a constant column out)")
+    to_number(f"width of {name}'s bounds", high - low)
+    return low, high
+
+
+def check_kind(kind: Any, low: float, high: float) -> str:
+    """Return the kind of an outcome with these bounds.
+
+    Raises:
+        InputError: An unknown kind, a binary outcome whose bounds are not 0 and 1, or a count below 0.
+    """
+    if kind not in OUTCOME_KINDS:
+        raise InputError(f"kind of outcome is {kind!r}; choose one of {', '.join(OUTCOME_KINDS)}")
+    if kind == "binary" and (low, high) != (0.0, 1.0):
+        raise InputError(f"outcome is binary with bounds [{low:g}, {high:g}]; code it as 0 and 1")
+    if kind == "count" and (low < 0 or low != int(low) or high != int(high)):
+        raise InputError(f"outcome is a count with bounds [{low:g}, {high:g}]; give integers from 0 on")
+    return kind
+
+
+def check_origin(name: str, origin: Any) -> str:
+    """Return where facts come from, as one line of words.
+
+    Raises:
+        InputError: It is not words.
+    """
+    if not isinstance(origin, str) or not origin.strip():
+        raise InputError(f"origin of {name} is {origin!r}; say in words where its bounds come from")
+    words = " ".join(origin.split())
+    if not is_plain(words):
+        raise InputError(f"origin of {name} is {origin!r}; write it in letters that can be shown")
+    return words

@@ -1,0 +1,117 @@
+"""The unit of privacy: a record, or a person with k records; what is charged by record bounds what a person loses."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from torchdpcate.errors import InputError
+from torchdpcate.privacy.budget import PrivacyBudget, integer
+
+_INWARDS = 1e-12  # of a record's budget, above the rounding of k times it
+
+
+@dataclass(frozen=True)
+class PrivacyUnit:
+    r"""Who is protected: one record, or one person with exactly k of the n records.
+
+    Replacing a person replaces k records, one after the other. A mechanism that is :math:`(\epsilon, \delta)`-private
+    for each of these steps satisfies
+
+    .. math:: P(M(D) \in S) \le e^{k\epsilon} P(M(D') \in S) + \delta \sum_{j<k} e^{j\epsilon}
+
+    (Vadhan 2017, lemma 2.2; docs/guarantees/person.md), whatever it is made of and in whatever blocks the records lie.
+    So learners spend ``record_budget`` by record, and the statement says what that is by person. k Gaussian steps at
+    distance mu come to k mu; the bound above asks for at most a few percent more noise.
+
+    Attributes:
+        column: The table's column that names the person; empty where the unit is a record.
+        records: k, records of each person.
+
+    Example:
+        >>> budget = PrivacyUnit.person("subject_id", 4).record_budget(PrivacyBudget(1.0, 0.0))
+        >>> round(budget.epsilon, 9), budget.delta
+        (0.25, 0.0)
+    """
+
+    column: str = ""
+    records: int = 1
+
+    @classmethod
+    def person(cls, column: str, records: int = 1) -> "PrivacyUnit":
+        """Return the unit of a person with k records.
+
+        Raises:
+            InputError: No column, or k is not a positive integer.
+        """
+        if not column:
+            raise InputError("person: name the column that tells whose a record is")
+        return cls(str(column), integer("per_person", records, least=1))
+
+    @property
+    def is_person(self) -> bool:
+        """Whether persons are protected, not rows."""
+        return bool(self.column)
+
+    @property
+    def name(self) -> str:
+        """``"person"`` or ``"record"``."""
+        return "person" if self.is_person else "record"
+
+    def record_budget(self, budget: PrivacyBudget) -> PrivacyBudget:
+        """Return what may be spent by record so that all k records of a unit together cost at most a budget.
+
+        Args:
+            budget: Of the unit.
+
+        Raises:
+            InputError: The delta by record is too small for a float.
+        """
+        if self.records == 1:
+            return budget
+        epsilon = budget.epsilon / self.records * (1 - _INWARDS)
+        delta = budget.delta * math.exp(-_log_sum(epsilon, self.records)) * (1 - _INWARDS)
+        if budget.delta and not delta:
+            raise InputError(
+                f"privacy.epsilon = {budget.epsilon:g}: {self.records} records of a person leave no delta by record; "
+                "give a smaller epsilon, or data.per_person=1"
+            )
+        return PrivacyBudget(epsilon, delta)
+
+    def cost(self, epsilon: float, delta: float) -> tuple[float, float]:
+        """Return the epsilon and delta of the unit, of what costs these by record.
+
+        Example:
+            >>> [round(value, 9) for value in PrivacyUnit.person("id", 2).cost(0.5, 1e-6)]
+            [1.0, 2.649e-06]
+        """
+        if self.records == 1:
+            return epsilon, delta
+        return self.records * epsilon, min(delta * math.exp(_log_sum(epsilon, self.records)), 1.0) if delta else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return column and k; nothing of a record."""
+        return {"column": self.column, "records": self.records} if self.is_person else {}
+
+    @classmethod
+    def from_dict(cls, stated: dict[str, Any]) -> "PrivacyUnit":
+        """Inverse of ``to_dict``.
+
+        Raises:
+            InputError: Other entries.
+        """
+        if not stated:
+            return RECORD
+        records = stated.get("records")
+        if stated.keys() != {"column", "records"} or type(records) is not int or not isinstance(stated["column"], str):
+            raise InputError(f"unit = {stated!r}: not a unit of privacy")
+        return cls.person(stated["column"], records)
+
+
+RECORD = PrivacyUnit()
+"""The unit of a record, a row of a table."""
+
+
+def _log_sum(epsilon: float, k: int) -> float:
+    """Return log of 1 + e^epsilon + ... + e^((k - 1) epsilon), without overflow."""
+    terms = [j * epsilon - (k - 1) * epsilon for j in range(k)]
+    return (k - 1) * epsilon + math.log(math.fsum(map(math.exp, terms)))
