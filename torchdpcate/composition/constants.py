@@ -133,8 +133,9 @@ class RuleConstants(PlanConstants):
         least_correlation: Planned correlation of effect and score below which nothing can be learnt: the rule is then
             constant.
         effect_sizes: Standard deviations of effects over that of their prior, among which regrets are averaged: some
-            effects are several times the outcome's noise.
-        lean_below: N mu below which a plan may be lean: without an outcome regression, and the propensity one number.
+            effects are several times the outcome's noise. With more covariates than ``most`` there is one size, one.
+        lean_below: N mu below which a plan of at most ``most`` covariates may be lean: without an outcome regression,
+            and the propensity one number.
         lean_steps: Steps of its effect.
         lean_quantile_share: Of each of its two quantiles.
         lean_moment_share: Of its means and spreads of the covariates.
@@ -143,7 +144,7 @@ class RuleConstants(PlanConstants):
         lean_noise: Standard deviation of a lean effect's errors over that of its noise.
         lean_variance: Prior variance of its features, by which they are asked for.
         found_share: Of the weight of covariates that screening would choose if it saw the effect, what it finds beyond
-            a choice at random: it looks at outcomes.
+            a choice at random: it looks at outcomes. With more covariates than ``most`` it is all.
     """
 
     before: ClassVar[Mapping[str, Any]] = {"lean_below": 0.0, "effect_sizes": (1.0,), "found_share": 1.0}

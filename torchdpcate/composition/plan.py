@@ -140,7 +140,7 @@ class ComposedPlan:
     @property
     def _may_be_lean(self) -> bool:
         rule = self._rule
-        if rule is None or not self.has_lean or self.budget is None:
+        if rule is None or not self.has_lean or self.budget is None or self._many:
             return False
         if self.binary or self.intervals or self.constant_only:
             return False
@@ -347,12 +347,17 @@ class ComposedPlan:
     @property
     def effect_sizes(self) -> tuple[float, ...]:
         """Standard deviations of effects that a rule expects, over that of their prior."""
-        return (self._rule or RuleConstants()).effect_sizes
+        return (1.0,) if self._many else (self._rule or RuleConstants()).effect_sizes
 
     @property
     def found_share(self) -> float:
         """Of the best choice of covariates beyond one at random, what that of a linear rule holds."""
-        return (self._rule or RuleConstants()).found_share
+        return 1.0 if self._many else (self._rule or RuleConstants()).found_share
+
+    @property
+    def _many(self) -> bool:
+        # of more covariates than a plan keeps few are asked for: on random laws all of them cost more than they gain
+        return self.covariates > self.constants.most
 
     def _matrix_noise(self, effect: Regression) -> float:
         """Return the planned noise of the interval steps' matrix, scaled to its planned diagonal."""
