@@ -92,9 +92,9 @@ class WeightedBasis:
         return found
 
     def __call__(self, z: Tensor) -> Tensor:
-        """Return psi [n, 1 + p] of standardised covariates z [n, k], each feature's values next to each other in memory.
+        """Return psi [n, 1 + p] of standardised covariates z [n, k]; in memory it lies by columns.
 
-        Products with all of psi, of which a fit takes two a step, are then 2 to 4 times faster on a CPU.
+        Products with psi, of which a fit takes two a step, are then 2 to 4 times faster on a CPU.
         """
         covariates = z.T.contiguous()
         rows = [z.new_ones(1, len(z))]
