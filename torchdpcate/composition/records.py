@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from torchdpcate.composition.linear_fit import Solver
 from torchdpcate.composition.nuisance_noise import Covariates
 from torchdpcate.composition.nuisances import ComposedNuisance
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.regressions import FittedEffect, FittedNuisance, Regressions
+from torchdpcate.composition.regressions import FittedEffect, Regressions
 from torchdpcate.composition.screening import private_screening
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import LEAST_SCALE, private_quantile, private_standardisation
@@ -32,8 +33,8 @@ class ComposedFit:
         columns: Covariates that are kept; None for all.
         standardisation: Of those.
         effect: The effect's regression.
-        outcome: m at the records, [n]; the curator's.
-        propensity: pi at the records, [n]; the curator's.
+        outcome: m at the records, [n]; the curator's. None of a stream, of which nothing is kept.
+        propensity: pi at the records, [n], likewise.
         law: What intervals rest on; None where the plan does not ask for them, or the released noise of an estimated
             propensity is beyond their gate.
         numbers: What the law was made of.
@@ -42,8 +43,8 @@ class ComposedFit:
     columns: tuple[int, ...] | None
     standardisation: Standardisation
     effect: FittedEffect
-    outcome: Tensor
-    propensity: Tensor
+    outcome: Tensor | None = None
+    propensity: Tensor | None = None
     law: EffectLaw | None = None
     numbers: IntervalNumbers | None = None
 
@@ -112,7 +113,7 @@ def fit_composition(
         at = EffectRecords(effect.regression.basis(z), residual, a - pi, pi)
         bounds = propensity_bounds(domain)
         covariates = Covariates(standardisation, regressions.two_levels)
-        before = None if estimated is None or mean is None else _nuisance_numbers(estimated, mean, scale)
+        before = None if estimated is None or mean is None else nuisance_numbers(estimated, mean, scale)
         law, numbers = private_effect_law(
             at,
             effect.regression.basis,
@@ -128,8 +129,20 @@ def fit_composition(
     return ComposedFit(columns, standardisation, effect, outcome, pi, law, numbers)
 
 
-def _nuisance_numbers(propensity: FittedNuisance, outcome: FittedNuisance, scale: float) -> NuisanceNumbers:
-    """Return what two regressions by features released."""
+class Released(Protocol):
+    """Numbers that a nuisance's regression released."""
+
+    @property
+    def coefficients(self) -> Tensor | None:
+        """Of its features, [1 + p]."""
+
+    @property
+    def curvatures(self) -> Tensor:
+        """Mean curvatures of its features, [1 + p, 1 + p]."""
+
+
+def nuisance_numbers(propensity: Released, outcome: Released, scale: float) -> NuisanceNumbers:
+    """Return what two regressions by features released, the outcome's at its released scale."""
     assert propensity.coefficients is not None
     at = torch.tensor([scale], dtype=torch.float64)
     return NuisanceNumbers(propensity.coefficients, propensity.curvatures, outcome.curvatures, at)
