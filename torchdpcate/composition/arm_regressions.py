@@ -149,7 +149,7 @@ class ArmRegressions(Regressions):
         """
         regression = self.plan.effect(self.two_levels)
         psi = regression.basis(z)
-        weight = 1 / psi.norm(dim=1)
+        weight = 1 / lengths(psi)
         d = self.nuisance_curvatures("effect", regression, psi, weight)
         asked = self.effect_plan(regression, d, scale)
         solution = self.solver.solution(HuberFit(psi, weight, score, scale), asked, self.steps)

@@ -20,7 +20,7 @@ from torchdpcate.composition.linear_fit import Solution
 from torchdpcate.composition.nuisance_noise import Covariates, nuisance_noise, with_nuisances
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.steps import NoisySteps, summation_error
-from torchdpcate.features.weighted_basis import WeightedBasis
+from torchdpcate.features.weighted_basis import WeightedBasis, lengths
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, NuisanceNumbers
 
 _SQUARES = 0.65  # of mu^2 for the squares, at no cost beside the sum: see private_correction
@@ -126,7 +126,7 @@ def private_matrix(records: EffectSums, bounds: tuple[float, float], norm: float
     """
 
     def weighted(at: EffectRecords) -> Tensor:
-        length = at.psi.norm(dim=1)
+        length = lengths(at.psi)
         weight = at.overlap / (at.largest * length) * (norm / length.clamp_min(norm))
         return (at.psi * weight[:, None]).T @ at.psi
 
@@ -195,9 +195,7 @@ def counts_sensitivity(bounds: tuple[float, float]) -> float:
     return math.sqrt(2 + (high > low))
 
 
-def private_correction(
-    records: EffectSums, theta: Tensor, spread: float, largest: float, steps: NoisySteps
-) -> Tensor:
+def private_correction(records: EffectSums, theta: Tensor, spread: float, largest: float, steps: NoisySteps) -> Tensor:
     r"""Return the sums of v and of v^2, v = (a - pi) clip(r, S2) / (largest S2) in [-1, 1], [2].
 
     One event: v / 2 and :math:`\sqrt{.65}\, v^2` have the joint sensitivity one, for two values at a distance d,

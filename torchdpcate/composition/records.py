@@ -1,7 +1,7 @@
 """One composition on records: the order of its steps, and what it releases."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Protocol
 
 import torch
@@ -27,14 +27,12 @@ from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, NuisanceN
 
 @dataclass(frozen=True, eq=False)
 class ComposedFit:
-    """What a composition found: released numbers, and values at the records that are the curator's.
+    """Numbers that a composition released.
 
     Attributes:
         columns: Covariates that are kept; None for all.
         standardisation: Of those.
         effect: The effect's regression.
-        outcome: m at the records, [n]; the curator's. None of a stream, of which nothing is kept.
-        propensity: pi at the records, [n], likewise.
         law: What intervals rest on; None where the plan does not ask for them, or the released noise of an estimated
             propensity is beyond their gate.
         numbers: What the law was made of.
@@ -43,10 +41,22 @@ class ComposedFit:
     columns: tuple[int, ...] | None
     standardisation: Standardisation
     effect: FittedEffect
-    outcome: Tensor | None = None
-    propensity: Tensor | None = None
     law: EffectLaw | None = None
     numbers: IntervalNumbers | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class RecordsFit(ComposedFit):
+    """The same with values at records in memory, which are the curator's.
+
+    Attributes:
+        outcome: m at the records, [n].
+        propensity: pi at the records, [n].
+    """
+
+    _: KW_ONLY
+    outcome: Tensor
+    propensity: Tensor
 
 
 def fit_composition(
@@ -58,7 +68,7 @@ def fit_composition(
     two_levels: Sequence[bool],
     known: Tensor | None = None,
     nuisance: ComposedNuisance | None = None,
-) -> ComposedFit:
+) -> RecordsFit:
     """Run the plan's steps on all records.
 
     Args:
@@ -97,7 +107,7 @@ def fit_composition(
     if isinstance(plan, DoublyRobustPlan):
         arms = ArmRegressions(plan, steps, tuple(two_levels), solver, nuisance)
         fit = arms.fit(Arms(z, a, records.y, known), domain, centre, scale)
-        return ComposedFit(columns, standardisation, fit.effect, fit.outcome, fit.propensity)
+        return RecordsFit(columns, standardisation, fit.effect, outcome=fit.outcome, propensity=fit.propensity)
     regressions = Regressions(plan, steps, tuple(two_levels), solver, nuisance)
     mean = regressions.outcome(z, y, scale, centre) if "outcome" in plan.shares.shares else None
     m = torch.zeros_like(y) if mean is None else mean.values
@@ -126,7 +136,7 @@ def fit_composition(
             covariates,
             before,
         )
-    return ComposedFit(columns, standardisation, effect, outcome, pi, law, numbers)
+    return RecordsFit(columns, standardisation, effect, law, numbers, outcome=outcome, propensity=pi)
 
 
 class Released(Protocol):

@@ -102,7 +102,7 @@ class Regressions:
         """Return pi(x), within the overlap."""
         regression, plan = self.plan.propensity(self.two_levels), self.plan
         psi = regression.basis(z)
-        weight = 1 / psi.norm(dim=1)
+        weight = 1 / lengths(psi)
         d = self.nuisance_curvatures("propensity", regression, psi, weight)
         asked, shrink = self.logistic_plan("propensity", regression, d)
         learnt = self._learnt("propensity").learn(LogisticFit(psi, weight, a, 1.0), asked, z, self.steps, shrink)
@@ -121,7 +121,7 @@ class Regressions:
         """
         regression = self.plan.effect(self.two_levels)
         psi = regression.basis(z)
-        weight = 1 / (psi.norm(dim=1) * torch.maximum(pi, 1 - pi))
+        weight = 1 / (lengths(psi) * torch.maximum(pi, 1 - pi))
         planned = self.plan.effect_curvature * regression.basis.energies
         d = private_curvatures(psi, weight * pi * (1 - pi), planned, 0.5, "effect curvatures", self.steps)
         asked = self.effect_plan(regression, d, scale)
@@ -141,7 +141,7 @@ class Regressions:
             scale: As of ``outcome``.
             centre: As of ``outcome``.
         """
-        weight = 1 / psi.norm(dim=1)
+        weight = 1 / lengths(psi)
         d = self.nuisance_curvatures("outcome", regression, psi, weight)
         learner = self._learnt("outcome")
         if not self.plan.binary:
@@ -258,7 +258,7 @@ def effect_fit(psi: Tensor, residual: Tensor, treatment: Tensor, pi: Tensor, sca
         pi: Propensities [n].
         scale: S.
     """
-    weight = 1 / (psi.norm(dim=1) * torch.maximum(pi, 1 - pi))
+    weight = 1 / (lengths(psi) * torch.maximum(pi, 1 - pi))
     return HuberFit(psi * treatment[:, None], weight, residual, scale)
 
 

@@ -1,7 +1,7 @@
 """A stream of records copied once, as numbers, so that later readings neither parse nor check."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -24,7 +24,8 @@ class CachedStream(RecordStream):
     Args:
         stream: The records.
         folder: Folder of the file, made for the curator; it needs 8 bytes a number.
-        batch_rows: Rows of a batch, at most.
+        batch_rows: Rows of a batch, at most; few enough for what is worked out of them to stay in a processor's cache.
+        name: Of the file.
 
     Raises:
         InputError: A folder that cannot be written, or holds such a file; a batch size below 1; what the stream raises.
@@ -42,11 +43,13 @@ class CachedStream(RecordStream):
         [2]
     """
 
-    def __init__(self, stream: RecordStream, folder: str | Path, batch_rows: int = 65_536) -> None:
+    def __init__(
+        self, stream: RecordStream, folder: str | Path, batch_rows: int = 4_096, name: str = "records"
+    ) -> None:
         if batch_rows < 1:
             raise InputError(f"batch_rows = {batch_rows}: give 1 or more")
         self.schema, self.n, self.batch_rows = stream.schema, stream.n, batch_rows
-        self.path = Path(folder) / "records.npy"
+        self.path = Path(folder) / f"{name}.npy"
         self._width, self._own, self._start = 0, False, 0
         try:
             handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
@@ -72,6 +75,15 @@ class CachedStream(RecordStream):
             mapped = np.memmap(self.path, np.float64, "r", self._start + 8 * width * first, shape)
             part = torch.from_numpy(np.array(mapped))
             yield CausalData(part[:, :q], part[:, q], part[:, q + 1], part[:, q + 2] if self._own else None)
+
+    def mapped(self, change: Callable[[CausalData], CausalData], name: str) -> "CachedStream":
+        """Return the stream of what is worked out of each batch, in a file beside this one.
+
+        Args:
+            change: From a batch to numbers of the same records, one row each.
+            name: Of the new file.
+        """
+        return CachedStream(_Mapped(self, change), self.path.parent, self.batch_rows, name)
 
     def close(self) -> None:
         """Remove the file."""
@@ -100,3 +112,13 @@ class CachedStream(RecordStream):
             rows.numpy().astype("<f8", copy=False).tofile(file)
         if done != self.n:
             raise InputError(f"stream: {done} records, where it has n = {self.n}; give one that stays as it is")
+
+
+class _Mapped(RecordStream):
+    """A stream of what is worked out of another's batches."""
+
+    def __init__(self, stream: RecordStream, change: Callable[[CausalData], CausalData]) -> None:
+        self.schema, self.n, self._stream, self._change = stream.schema, stream.n, stream, change
+
+    def __iter__(self) -> Iterator[CausalData]:
+        return map(self._change, self._stream)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -14,11 +14,15 @@ from torch import Tensor
 from torchdpcate._renamed import renamed
 from torchdpcate.causal.score import DRScore, RegressionScore, RScore
 from torchdpcate.composition.doubly_robust import DoublyRobustPlan
+from torchdpcate.composition.noisy_newton import NoisyNewton
+from torchdpcate.composition.nuisances import Additive, Auto
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned_error import planned_error
 from torchdpcate.composition.records import fit_composition
 from torchdpcate.composition.settings import AdaptiveSecondStage, known_propensities, two_levels
+from torchdpcate.composition.streamed import check_streamed, stream_composition
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -138,7 +142,44 @@ class CATELearner(PrivateEstimator):
     plans: ClassVar[type[ComposedPlan] | None] = None
     """Plans of its composition on all records; None where it has none."""
 
-    def _prepare(self, records: CausalData) -> None:
+    def fit_stream(self, stream: RecordStream) -> Self:
+        """Learn from records that are read batch by batch, in constant memory, by the one composition.
+
+        The charges and the result of ``fit``, with nuisances that are additive in the plan's features. The records are
+        read some two hundred times: give a ``CachedStream`` of what is slow to read.
+
+        Args:
+            stream: Records with the domain's columns, for instance a ``TableStream``.
+
+        Raises:
+            InputError: As ``fit``; or settings that need all records at once: blocks, networks, delta = 0, no budget.
+        """
+        self._start()
+        stream.check_schema(self.schema_, isinstance(self.domain, TableSchema))
+        self.check_stream(stream.n)
+        return self._fit(stream)
+
+    def check_stream(self, n: int) -> None:
+        """Refuse, before anything is read or spent, what a stream of records does not allow.
+
+        Args:
+            n: Number of records.
+
+        Raises:
+            InputError: As ``fit_stream``.
+        """
+        if self._adaptive is None:
+            raise InputError(
+                "stream: blocks of records need them all at once; use second_stage=adaptive, or fit(X, A, Y)"
+            )
+        if not isinstance(self._adaptive.nuisance, Additive | Auto) or type(self._adaptive.solver) is not NoisyNewton:
+            raise InputError(
+                "stream: networks and other solvers need all records at once; use nuisance=auto or additive and leave "
+                "the solver out, or fit(X, A, Y)"
+            )
+        check_streamed(self._composed_plan(self._adaptive, n))
+
+    def _prepare(self, records: CausalData | RecordStream) -> None:
         if self._adaptive is not None:
             self._composed_by(None)
             self.blocks_ = {RECORDS: torch.arange(records.n)}
@@ -148,11 +189,12 @@ class CATELearner(PrivateEstimator):
         self.blocks_ = dict(self._split().blocks(records.n, self.seed))
         self._check_budget()
 
-    def _learn(self, records: CausalData) -> None:
+    def _learn(self, records: CausalData | RecordStream) -> None:
         """Train the nuisances, pay for the threshold and set up the second stage."""
         if self._adaptive is not None:
             self._compose(records, self._adaptive)
             return
+        assert isinstance(records, CausalData)
         blocks = {name: records.subset(index) for name, index in self.blocks_.items()}
         first = self._first_stage().fit(blocks, self._session)
         self._first, self.nuisances_, self.columns_ = first, first.nuisances, first.columns
@@ -171,16 +213,20 @@ class CATELearner(PrivateEstimator):
             seed=self.seed,
         )
 
-    def _compose(self, records: CausalData, settings: AdaptiveSecondStage) -> None:
+    def _compose(self, records: CausalData | RecordStream, settings: AdaptiveSecondStage) -> None:
         """Run the steps of the one composition, which pay for the release too."""
         domain = self.schema_.domain
         self._own = own_code("second stage", settings) + own_code("second stage", settings.solver)
         self._own += tuple(condition for part in settings.nuisance.parts for condition in own_code("nuisances", part))
         session = self._session.scope([RECORDS], Charge(Purpose.RELEASE, Composed.name), bool(self._own))
-        known, levels = known_propensities(records, domain), two_levels(self.schema_)
-        solver, nuisance = settings.learnt_by(self.budget)
-        nuisance = nuisance.trained_by(self._trainer())
-        self.composed_ = fit_composition(records, domain, self.plan_, session, solver, levels, known, nuisance)
+        levels = two_levels(self.schema_)
+        if isinstance(records, RecordStream):
+            self.composed_ = stream_composition(records, domain, self.plan_, session, levels)
+        else:
+            known = known_propensities(records, domain)
+            solver, nuisance = settings.learnt_by(self.budget)
+            nuisance = nuisance.trained_by(self._trainer())
+            self.composed_ = fit_composition(records, domain, self.plan_, session, solver, levels, known, nuisance)
         self._own_entries = session.entries
 
     def _filter(self) -> str:

@@ -12,7 +12,7 @@ from torchdpcate.composition.constants import PlanConstants
 from torchdpcate.composition.linear_fit import Solver
 from torchdpcate.composition.noisy_newton import NoisyNewton
 from torchdpcate.composition.nuisances import ComposedNuisance
-from torchdpcate.composition.records import ComposedFit, fit_composition
+from torchdpcate.composition.records import RecordsFit, fit_composition
 from torchdpcate.composition.settings import known_propensities
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import private_quantile
@@ -54,7 +54,7 @@ class ComposedGains:
     clip: float
     gains: Tensor
     baseline: float
-    fit: ComposedFit
+    fit: RecordsFit
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ class AutoScores(ScoreSource):
         return StableNuisances()
 
 
-def _gains(fit: ComposedFit, records: CausalData, domain: Domain) -> tuple[Tensor, float]:
+def _gains(fit: RecordsFit, records: CausalData, domain: Domain) -> tuple[Tensor, float]:
     """Return D without its clip, [n], and the mean outcome under the first action."""
     a, pi, bound = records.a, fit.propensity, domain.outcome_range
     u = domain.scale(records.x)
