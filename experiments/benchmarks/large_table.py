@@ -23,8 +23,9 @@ import torch
 import yaml
 from pyarrow import parquet
 
-from torchdpcate import PrivacyBudget, RLearner, TableStream, load_release
+from torchdpcate import PrivacyBudget, TableStream, load_release
 from torchdpcate.composition.regressions import effect_fit
+from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.cached_stream import CachedStream
 from torchdpcate.data.records import CausalData
 
@@ -88,9 +89,7 @@ def passes(stream: TableStream, folder: Path) -> tuple[float, float, float]:
         for _ in cached:
             pass
         read = time.perf_counter() - start
-        plan = RLearner(stream.schema, PrivacyBudget(1.0, 1e-5))._composed_plan(
-            RLearner(stream.schema, PrivacyBudget(1.0, 1e-5))._adaptive, stream.n
-        )
+        plan = AdaptiveSecondStage().plan(stream.n, PrivacyBudget(1.0, 1e-5), stream.schema.domain)
         basis = plan.effect((False,) * plan.kept).basis
         theta, start = torch.zeros(len(basis.energies), dtype=torch.float64), time.perf_counter()
         for batch in cached:

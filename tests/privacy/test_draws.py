@@ -1,7 +1,9 @@
 """Numbers from random bytes. Statistical tests: each false alarm has probability below 1e-8."""
 
 import math
+from decimal import Decimal, localcontext
 from fractions import Fraction
+from itertools import accumulate
 
 import numpy as np
 import pytest
@@ -28,6 +30,7 @@ DRAWS = {
     "fine_gaussian": lambda noise, size: noise.fine_gaussian(size, SCALE),
     "uniform": lambda noise, size: noise.uniform(size),
     "coins": lambda noise, size: noise.coins(20 * size, 0.5),
+    "chosen": lambda noise, size: noise.chosen(100 * size, 0.05),
     "poisson": lambda noise, size: next(iter(PoissonSampler(20 * size, 0.5, 1, noise))),
 }
 
@@ -210,6 +213,49 @@ def test_coins_are_decided_by_64_bits_exactly(probability):
         assert draws.coins(take, 1, probability).tolist() == [word < threshold]
 
 
+@pytest.mark.parametrize("probability", [128 / 27_000, 2.0**-4, 3e-5])
+def test_the_chosen_are_those_whose_coins_show_heads(probability):
+    n, runs = 40_000, 60
+    noise = NoiseSource.system()
+    found = [noise.chosen(n, probability) for _ in range(runs)]
+    assert all(bool((f.diff() > 0).all()) and (len(f) == 0 or (f[0] >= 0 and f[-1] < n)) for f in found)
+    total = sum(len(f) for f in found)
+    assert binomtest(total, n * runs, probability).pvalue > ALARM
+    # everywhere alike, and gaps are geometric
+    counts = torch.cat(found).mul(8).div(n, rounding_mode="floor").bincount(minlength=8).numpy()
+    assert chisquare(counts).pvalue > ALARM
+    gaps = torch.cat([f.diff() for f in found]).numpy() - 1
+    if len(gaps) > 1000:
+        edges = np.floor(np.log1p(-np.arange(10) / 10) / np.log1p(-probability)).astype(int)
+        shares = -np.diff(np.append((1 - probability) ** edges, 0.0))
+        assert chisquare(np.histogram(gaps, [*edges, n])[0], shares * len(gaps)).pvalue > ALARM
+
+
+def test_gaps_have_their_law_to_the_last_bits():
+    """P(gap >= k) = (1 - p)^k with p a little below the probability: no record is more likely than asked for."""
+    for probability in (0.05, 1 / 27, 2.0**-40):
+        top, low = draws._gaps(probability)
+        ends = [int(a) << 64 | int(b) for a, b in zip(top, low, strict=True)][:-1]
+        left = [Fraction(2**128 - end, 2**128) for end in ends]
+        asked = Fraction(math.floor(Fraction(probability) * 2**64), 2**64)
+        for before, after in zip([Fraction(1), *left[:200]], left[:200], strict=False):
+            assert asked - Fraction(1, 2**99) <= 1 - after / before <= asked
+
+
+def test_gaps_go_on_where_none_ends():
+    """Words of ones are the longest gap, which ends without heads; then gaps of no length."""
+    most = len(draws._gaps(0.05)[0]) - 1
+    calls = []
+
+    def take(count):
+        calls.append(count)
+        ones = min(count, 16)
+        return b"\xff" * ones + b"\x00" * (count - ones)
+
+    assert draws.chosen(take, 10 * most, 0.05)[:3].tolist() == [2 * most, 2 * most + 1, 2 * most + 2]
+    assert calls[1] == 16  # the second words of both
+
+
 def test_bad_arguments_are_named():
     with pytest.raises(InputError, match="probability"):
         NoiseSource.system().coins(3, 1.5)
@@ -259,12 +305,40 @@ def test_cells_have_their_weights_to_128_bits(deviation):
     assert len(shares) * width >= fine_gaussian.REACH
 
 
+@pytest.mark.parametrize("deviation", [128.0, 1.3456 * 2.0**40, 2.0**41 - 1])
+def test_cells_made_by_products_end_where_exponentials_say(deviation):
+    top, low = fine_gaussian._ends(deviation)
+    with localcontext() as context:
+        context.prec = 100
+        width = Decimal(2) ** (math.frexp(deviation)[1] - 7) / Decimal(deviation)
+        sums = list(accumulate((-((j * width) ** 2) / 2).exp() for j in range(len(top))))
+        ends = [int(end / sums[-1] * 2**128) for end in sums[:-1]]
+    found = [int(a) << 64 | int(b) for a, b in zip(top[:-1], low[:-1], strict=True)]
+    assert len(ends) == math.ceil(fine_gaussian.REACH / width) - 1
+    assert max(abs(end - expected) for end, expected in zip(found, ends, strict=True)) <= 1
+
+
+@pytest.mark.parametrize("deviation", [128.0, 1.3456 * 2.0**40])
+def test_16_bits_decide_where_no_cell_ends_among_their_words(deviation):
+    top, _ = fine_gaussian._ends(deviation)
+    starts = np.arange(2**16, dtype=np.uint64) << np.uint64(48)
+    before, after = (np.searchsorted(top, word, "right") for word in (starts, starts + np.uint64(2**48 - 1)))
+    cells = fine_gaussian._cells(deviation)
+    np.testing.assert_array_equal(cells[cells >= 0], before[cells >= 0])
+    np.testing.assert_array_equal(cells[cells >= 0], after[cells >= 0])
+    assert (cells < 0).sum() < len(top) + 1
+
+
 def test_cells_are_found_by_the_second_word_where_the_first_does_not_decide():
     top, low = fine_gaussian._ends(2.0**40)
     for cell in (0, 3, len(top) - 2):
         for move, expected in ((-1, cell), (0, cell + 1)):
             word = (int(top[cell]) << 64 | int(low[cell])) + move
-            parts = [(word >> 64).to_bytes(8, "little"), (word & (2**64 - 1)).to_bytes(8, "little")]
+            parts = [
+                (word >> 112).to_bytes(2, "little"),
+                (word >> 64 - 16 & (2**48 - 1) << 16).to_bytes(8, "little"),
+                (word & (2**64 - 1)).to_bytes(8, "little"),
+            ]
 
             def take(count, parts=parts):
                 return parts.pop(0)[:count]

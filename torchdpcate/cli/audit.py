@@ -38,7 +38,9 @@ def audit(words: list[str]) -> None:
         AuditFailure: A bound exceeds its claim, or a release holds something of the curator's.
     """
     if not words or {"-h", "--help"} & set(words):
-        print(_HELP + "\n".join(f"  {name:24}{case.attack}: {case.pair}" for name, case in registry().items()))
+        named = registry()
+        width = 2 + max(map(len, named))
+        print(_HELP + "\n".join(f"  {name:{width}}{case.attack}: {case.pair}" for name, case in named.items()))
         return
     if words[0] == "leak":
         _leak(words[1:])

@@ -13,6 +13,7 @@ from torchdpcate.composition.linear_fit import HuberFit
 from torchdpcate.composition.regressions import FittedEffect, Regressions
 from torchdpcate.composition.summaries import LEAST_SCALE, private_quantile
 from torchdpcate.data.domain import Domain
+from torchdpcate.features.weighted_basis import lengths
 from torchdpcate.nuisance.model import NuisanceValues
 
 

@@ -17,6 +17,7 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.shrinkage import EmpiricalBayes
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import private_curvatures
+from torchdpcate.features.weighted_basis import lengths
 
 AnyRegression = Regression | ArmRegression
 _TYPICAL = 0.95  # of a feature's mean square times 1/|psi|, in energies
@@ -43,7 +44,7 @@ class FittedNuisance:
 
 @dataclass(frozen=True, eq=False)
 class FittedEffect:
-    """Released numbers of the effect's regression, in outcome units.
+    """Released numbers of the effect's regression, in outcome units; of K arms those of K - 1 functions in a row.
 
     Attributes:
         regression: What was asked for.
@@ -206,6 +207,7 @@ class Regressions:
         """Return how the effect is asked for, of released curvatures [1 + p, 1 + p] and residual scale."""
         noise, curvature, sampling = _effect_noise(self.plan, curvatures, scale)
         prior = weak_prior(regression, "effect", scale / self.plan.score_scale)
+        prior = prior.repeat(len(curvatures) // len(prior))
         ridge = (noise**2 + sampling.diagonal()) / (curvature.diagonal() * prior)
         if self.plan.intervals:
             ridge = ridge * _INTERVAL_RIDGE
@@ -267,6 +269,8 @@ def effect_coefficients(
 ) -> Tensor:
     """Return the effect's coefficients, [1 + p]: shrunk estimates, or the estimates where the plan shrinks nothing.
 
+    Those of more than two arms are K - 1 times as many, each function's after the other's.
+
     Args:
         plan: The public plan.
         regression: Which features they belong to.
@@ -277,7 +281,9 @@ def effect_coefficients(
     if not plan.shrinks:
         return estimates.clone()
     size = scale / plan.score_scale
-    return shrunk(regression, estimates, estimates, variances, size, plan.constants.spike)
+    size_of_each = len(regression.basis.energies)
+    each = zip(estimates.split(size_of_each), variances.split(size_of_each), strict=True)
+    return torch.cat([shrunk(regression, t, t, v, size, plan.constants.spike) for t, v in each])
 
 
 def planned_curvatures(regression: AnyRegression) -> Tensor:

@@ -59,7 +59,7 @@ class PoissonSampler(Sampler):
             if self.sampling_rate == 1:
                 yield slice(0, self.size)
             else:
-                yield self._noise.coins(self.size, self.sampling_rate).nonzero().squeeze(1)
+                yield self._noise.chosen(self.size, self.sampling_rate)
 
 
 class PoissonLoader(DataLoader):

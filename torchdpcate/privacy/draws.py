@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 
@@ -9,6 +10,7 @@ Bytes = Callable[[int], bytes]
 """Gives so many uniformly random bytes, others at each call."""
 
 _WORD = 2.0**-64
+_MOST_GAPS = 4096
 
 
 def words(take: Bytes, count: int) -> np.ndarray:
@@ -60,3 +62,58 @@ def coins(take: Bytes, count: int, probability: float) -> np.ndarray:
     undecided = np.flatnonzero(first == top)
     heads[undecided] = words(take, len(undecided)) >> np.uint64(16) < rest
     return heads
+
+
+def chosen(take: Bytes, count: int, probability: float) -> np.ndarray:
+    r"""Return where so many coins show heads, in increasing order, int64; drawn by the gaps between heads.
+
+    With the probability p of ``coins``, less 2^-100, a gap is at least k with probability (1 - p)^k. Gaps are drawn by
+    128 random bits; what a coin shows has the probability p to 2^-99, whatever those before it showed.
+    """
+    top, low = _gaps(probability)
+    most = len(top) - 1  # a gap of that length ends without heads, and the next begins
+    mean = -math.expm1(most * math.log1p(-probability)) / probability
+    found, start = [np.zeros(0, np.int64)], 0
+    while start < count:
+        share = (count - start) / mean
+        gap = below(take, words(take, int(share + 4 * math.sqrt(share)) + 4), top, low)
+        heads = gap < most
+        ends = start + np.cumsum(gap + heads)
+        found.append(ends[heads & (ends <= count)] - 1)
+        start = int(ends[-1])
+    return np.concatenate(found)
+
+
+def below(take: Bytes, high: np.ndarray, top: np.ndarray, low: np.ndarray) -> np.ndarray:
+    """Return how many of the increasing numbers (top, low) of 128 bits, but for the last, are at most (high, random).
+
+    The second words of 64 bits are drawn where the first do not decide.
+    """
+    cell = np.searchsorted(top, high)  # how many have smaller first words
+    tied = np.flatnonzero(top[cell] == high)
+    if not len(tied):
+        return cell
+    rest = words(take, len(tied))
+    while True:
+        passed = (top[cell[tied]] == high[tied]) & (low[cell[tied]] <= rest) & (cell[tied] < len(top) - 1)
+        if not passed.any():
+            return cell
+        cell[tied] += passed
+
+
+def split(numbers: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Return numbers of 128 bits as their first and second words, and behind them the largest of all."""
+    largest = 2**64 - 1
+    numbers = [*numbers, largest << 64 | largest]
+    return np.array([n >> 64 for n in numbers], np.uint64), np.array([n & largest for n in numbers], np.uint64)
+
+
+@lru_cache(maxsize=16)
+def _gaps(probability: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return 1 - (1 - p)^k in units of 2^-128, for k from 1 on, as words; the last stands for all longer gaps."""
+    heads = (math.floor(math.ldexp(probability, 64)) << 36) - 1  # in units of 2^-100
+    left, ends = 1 << 192, []
+    for _ in range(min(_MOST_GAPS, math.ceil(8 / probability))):
+        left -= left * heads >> 100
+        ends.append((1 << 128) - (left >> 64))
+    return split(ends)

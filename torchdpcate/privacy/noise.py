@@ -153,6 +153,18 @@ class NoiseSource(ABC):
             raise InputError(f"probability = {probability}: give a number in [0, 1]")
         return torch.from_numpy(draws.coins(self._bytes, integer("size", size, least=0), probability))
 
+    def chosen(self, size: int, probability: float) -> Tensor:
+        """Which of so many independent coins show heads, in increasing order; int64 [heads].
+
+        The law of ``coins`` to 2^-99 a coin, in a time that grows with the heads where they are few.
+
+        Raises:
+            InputError: If ``size`` is negative or ``probability`` outside [0, 1].
+        """
+        if not _LEAST_GAPPED <= probability <= _MOST_GAPPED:
+            return self.coins(size, probability).nonzero().squeeze(1)
+        return torch.from_numpy(draws.chosen(self._bytes, integer("size", size, least=0), probability))
+
     @staticmethod
     def fine_grid(scale: float) -> float:
         """Spacing of the numbers that ``fine_gaussian`` noise lives on: the power of two in (2^-41, 2^-40] scale.
@@ -377,6 +389,9 @@ class FixedNoise(NoiseSource):
     def __repr__(self) -> str:
         return "NoiseSource.fixed(...)"
 
+
+_LEAST_GAPPED, _MOST_GAPPED = 2.0**-40, 2.0**-4
+"""Probabilities between which heads are so rare that their gaps are drawn, and not too rare for 64 bits of them."""
 
 _CELL = 12**-0.5  # standard deviation of a number that is uniform over one step: what rounding adds
 

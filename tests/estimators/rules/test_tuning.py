@@ -8,6 +8,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import HuberHinge
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.rules.agreement import agreement
 from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
 from torchdpcate.estimators.rules.pairwise import PairwiseRule
 from torchdpcate.estimators.rules.tuning import (
@@ -15,7 +16,6 @@ from torchdpcate.estimators.rules.tuning import (
     CrossValidatedRule,
     PrivatelyTunedRule,
     _rule_tuning,
-    agreement,
 )
 from torchdpcate.estimators.rules.two_stage import TwoStageRule
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM

@@ -142,6 +142,7 @@ def _draws(noise: NoiseSource) -> dict[str, Tensor]:
         "gumbel": torch.tensor([noise.select(even, 1.0, law="gumbel") for _ in range(_NUMBERS)]).double(),
         "uniform": noise.uniform(_NUMBERS),
         "coins": noise.coins(6 * _NUMBERS, 0.5).double(),
+        "chosen": noise.chosen(100 * _NUMBERS, 0.05).double(),
         "generator": torch.rand(_NUMBERS, generator=stream, dtype=torch.float64),
         "permutation": noise.permutation(_NUMBERS).double(),
     }

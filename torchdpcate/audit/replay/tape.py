@@ -119,6 +119,12 @@ class RecordingNoise(NoiseSource):
         """See ``NoiseSource.coins``."""
         return self.note("coins", {"size": size, "probability": probability}, self.inner.coins(size, probability))
 
+    def chosen(self, size: int, probability: float) -> Tensor:
+        """See ``NoiseSource.chosen``; noted as the coins that show it, of which a replay knows the number."""
+        coins = torch.zeros(size, dtype=torch.bool)
+        coins[self.inner.chosen(size, probability)] = True
+        return self.note("coins", {"size": size, "probability": probability}, coins).nonzero().squeeze(1)
+
     def _bytes(self, count: int) -> bytes:
         return self.inner._bytes(count)
 

@@ -14,19 +14,16 @@ from torch import Tensor
 from torchdpcate._renamed import renamed
 from torchdpcate.causal.score import DRScore, RegressionScore, RScore
 from torchdpcate.composition.doubly_robust import DoublyRobustPlan
-from torchdpcate.composition.noisy_newton import NoisyNewton
-from torchdpcate.composition.nuisances import Additive, Auto
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned_error import planned_error
-from torchdpcate.composition.records import fit_composition
-from torchdpcate.composition.settings import AdaptiveSecondStage, known_propensities, two_levels
-from torchdpcate.composition.streamed import check_streamed, stream_composition
+from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.base import PrivateEstimator
+from torchdpcate.estimators.cate.composition import Composition, composed_effect
 from torchdpcate.estimators.cate.first_stage import FirstStage, on_device
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS, FunctionMechanism, Mechanism, QueryMechanism
 from torchdpcate.estimators.cate.mechanisms.composed import Composed
@@ -47,7 +44,7 @@ from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import TUNING, Charge, Purpose
 from torchdpcate.privacy.events import PureEvent
-from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, own_code
+from torchdpcate.privacy.guarantee import Condition, Level, own_code
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.composed import ComposedRelease
@@ -172,18 +169,13 @@ class CATELearner(PrivateEstimator):
             raise InputError(
                 "stream: blocks of records need them all at once; use second_stage=adaptive, or fit(X, A, Y)"
             )
-        if not isinstance(self._adaptive.nuisance, Additive | Auto) or type(self._adaptive.solver) is not NoisyNewton:
-            raise InputError(
-                "stream: networks and other solvers need all records at once; use nuisance=auto or additive and leave "
-                "the solver out, or fit(X, A, Y)"
-            )
-        check_streamed(self._composed_plan(self._adaptive, n))
+        self._composition().check_stream(n)
 
     def _prepare(self, records: CausalData | RecordStream) -> None:
         if self._adaptive is not None:
-            self._composed_by(None)
+            composition = self._composition()
             self.blocks_ = {RECORDS: torch.arange(records.n)}
-            self.plan_ = self._composed_plan(self._adaptive, records.n)
+            self.plan_ = composition.plan(records.n)
             return
         self._public = {"learner": type(self).__name__, "split": self._split().fact, "seed": self.seed}
         self.blocks_ = dict(self._split().blocks(records.n, self.seed))
@@ -192,7 +184,7 @@ class CATELearner(PrivateEstimator):
     def _learn(self, records: CausalData | RecordStream) -> None:
         """Train the nuisances, pay for the threshold and set up the second stage."""
         if self._adaptive is not None:
-            self._compose(records, self._adaptive)
+            self._compose(records)
             return
         assert isinstance(records, CausalData)
         blocks = {name: records.subset(index) for name, index in self.blocks_.items()}
@@ -213,20 +205,15 @@ class CATELearner(PrivateEstimator):
             seed=self.seed,
         )
 
-    def _compose(self, records: CausalData | RecordStream, settings: AdaptiveSecondStage) -> None:
+    def _compose(self, records: CausalData | RecordStream) -> None:
         """Run the steps of the one composition, which pay for the release too."""
-        domain = self.schema_.domain
-        self._own = own_code("second stage", settings) + own_code("second stage", settings.solver)
-        self._own += tuple(condition for part in settings.nuisance.parts for condition in own_code("nuisances", part))
+        composition = self._composition()
+        self._own = composition.conditions
         session = self._session.scope([RECORDS], Charge(Purpose.RELEASE, Composed.name), bool(self._own))
-        levels = two_levels(self.schema_)
         if isinstance(records, RecordStream):
-            self.composed_ = stream_composition(records, domain, self.plan_, session, levels)
+            self.composed_ = composition.fit_stream(records, self.plan_, session)
         else:
-            known = known_propensities(records, domain)
-            solver, nuisance = settings.learnt_by(self.budget)
-            nuisance = nuisance.trained_by(self._trainer())
-            self.composed_ = fit_composition(records, domain, self.plan_, session, solver, levels, known, nuisance)
+            self.composed_ = composition.fit(records, self.plan_, session, self._trainer())
         self._own_entries = session.entries
 
     def _filter(self) -> str:
@@ -244,8 +231,7 @@ class CATELearner(PrivateEstimator):
                 these settings.
         """
         if self._adaptive is not None:
-            self._composed_by(mechanism)
-            self._composed_plan(self._adaptive, n)
+            self._composition(mechanism).plan(n)
             return
         if self.tune is not None:
             self.tune.candidates(self._stage())
@@ -256,25 +242,9 @@ class CATELearner(PrivateEstimator):
         self._first_stage().check(sizes)
         if self.budget is not None:
             bound = self.score.bounds(domain).weight * FeatureMap.bound
-            chosen, budget = MECHANISMS.make(mechanism, Mechanism), split.release_budget(self.budget)
-            chosen.check(self._stage(), bound, split.fitted(sizes), budget)
-            if chosen.searches and len(split.folds) > 1:
-                raise InputError(
-                    f"mechanism = {chosen.name}: searches the domain for the worst record of one regression; "
-                    "with split=cross_fit there are two: use split=disjoint"
-                )
-            known = domain.known_propensity
-            if chosen.searches and known is not None and known.column is not None:
-                raise InputError(
-                    f"mechanism = {chosen.name}: searches the covariates for the worst record, and each record's "
-                    f"propensity is the column {known.column!r}, which they do not tell; use mechanism=objective"
-                )
-            counted = chosen.gaussian or chosen.free or self.filter != "gaussian"
-            if len(split.folds) > 1 and not counted:
-                raise InputError(
-                    f"filter = gaussian: counts Gaussian mechanisms alone, and mechanism = {chosen.name} is none; fit "
-                    "with filter=sums, or release by mechanism=output or gaussian_process"
-                )
+            chosen = MECHANISMS.make(mechanism, Mechanism)
+            chosen.check(self._stage(), bound, split.fitted(sizes), split.release_budget(self.budget))
+            chosen.check_blocks(len(split.folds), domain.known_propensity, self.filter)
 
     def release(
         self, kind: str = "function", *args: Any, **settings: Any
@@ -454,8 +424,7 @@ class CATELearner(PrivateEstimator):
         """
         budget, schema = self._planned(n), TableSchema.of(self.domain).two_arms()
         if self._adaptive is not None:
-            self._composed_by(mechanism)
-            return planned_composition(self._composed_plan(self._adaptive, n), schema.domain, residual_scale)
+            return planned_composition(self._composition(mechanism).plan(n), schema.domain, residual_scale)
         if residual_scale is not None:
             raise InputError(f"residual_scale = {residual_scale}: is for second_stage=adaptive alone; leave it out")
         chosen: Mechanism = MECHANISMS.make(mechanism or OBJECTIVE, Mechanism)
@@ -481,7 +450,7 @@ class CATELearner(PrivateEstimator):
         x, bound = self.schema_.matrix(X), self.schema_.domain.outcome_range
         if self._adaptive is not None:
             self._require_fitted("nonprivate_effect")
-            return self._composed_effect(x).numpy()
+            return composed_effect(self.composed_, self.schema_.domain, x).numpy()
         correction = (stage or self.stage_).correction(self._first.view(x)).cpu()
         return (self._offset(x) + correction).clamp(-bound, bound).numpy()
 
@@ -510,9 +479,13 @@ class CATELearner(PrivateEstimator):
             return AdaptiveSecondStage() if self.plans is not None and not self._block_settings() else None
         return self.second_stage if isinstance(self.second_stage, AdaptiveSecondStage) else None
 
-    def _composed_plan(self, settings: AdaptiveSecondStage, n: int) -> ComposedPlan:
-        assert self.plans is not None
-        return settings.plan(n, self.budget, TableSchema.of(self.domain).two_arms().domain, self.plans)
+    def _composition(self, mechanism: "str | Mechanism | None" = None) -> Composition:
+        """Return the one composition; refuse settings, and mechanisms, that it does not have."""
+        assert self._adaptive is not None
+        learner, schema = type(self).__name__, TableSchema.of(self.domain).two_arms()
+        found = Composition(self._adaptive, schema, self.budget, self.plans, learner)
+        found.check(MECHANISMS.make(mechanism or Composed.name, Mechanism), self._block_settings())
+        return found
 
     def _block_settings(self) -> list[str]:
         """Return the names of given settings that only blocks have."""
@@ -524,36 +497,15 @@ class CATELearner(PrivateEstimator):
         assert not isinstance(self.second_stage, AdaptiveSecondStage)
         return self.second_stage or LinearSecondStage()
 
-    def _composed_by(self, mechanism: "str | Mechanism | None") -> Composed:
-        """Return the composition's mechanism; refuse another one."""
-        chosen = MECHANISMS.make(mechanism or Composed.name, Mechanism)
-        if not isinstance(chosen, Composed):
-            raise InputError(
-                f"mechanism = {chosen.name}: second_stage = adaptive pays for its release while it is fitted; use "
-                f"second_stage=linear with mechanism={chosen.name}, or leave the mechanism out"
-            )
-        if self.plans is None:
-            raise InputError(
-                f"second_stage = adaptive: {type(self).__name__} has no composition; use RLearner or DRLearner"
-            )
-        if self._block_settings():
-            raise InputError(
-                f"{self._block_settings()[0]}: second_stage = adaptive takes all records in every stage and has "
-                "nuisances of its own; leave it out, or use second_stage=linear"
-            )
-        return chosen
-
     def _composed_release(self, mechanism: "str | Mechanism | None", budget: PrivacyBudget | None) -> ComposedRelease:
         """Return the release that the fit has paid for, the same one each time."""
         self._ready()
-        chosen = self._composed_by(mechanism)
+        composition, chosen = self._composition(mechanism), MECHANISMS.make(mechanism or Composed.name, Mechanism)
+        assert isinstance(chosen, Composed)
         if budget is not None:
             raise InputError("budget: second_stage = adaptive has spent the learner's budget in fit; leave it out")
-        assert self.budget is not None
-        page = "composed_effect" if self.budget.delta else "composed_pure_effect"
-        guarantee = Guarantee(Level.CERTIFIED, self.budget, source=f"docs/guarantees/{page}.md")
         public = {"learner": type(self).__name__, **self.plan_.facts()}
-        guarantee = guarantee.resting_on(self._own + own_code("mechanism", chosen))
+        guarantee = composition.guarantee.resting_on(self._own + own_code("mechanism", chosen))
         privacy = self._statement_of(chosen.of_events(self.plan_), guarantee, public, self._own_entries)
         return chosen.make_release(self.composed_, self.plan_, self.schema_, privacy)
 
@@ -569,13 +521,6 @@ class CATELearner(PrivateEstimator):
         if self._adaptive is None:
             raise InputError("planned_error: only second_stage = adaptive has a plan of all stages")
         return planned_error(self.plan_, self.schema_.domain.outcome_range, self.composed_.effect.scale)
-
-    def _composed_effect(self, x: Tensor) -> Tensor:
-        """Return the fitted effect at encoded covariates [m, q]."""
-        fit, bound = self.composed_, self.schema_.domain.outcome_range
-        u = self.schema_.domain.scale(x)
-        z = fit.standardisation(u if fit.columns is None else u[:, list(fit.columns)])
-        return (fit.effect.regression.basis(z) @ fit.effect.shrunk).clamp(-bound, bound)
 
     def _split(self) -> Split:
         return self.split if isinstance(self.split, Split) else DisjointSplit(self.split)

@@ -37,11 +37,13 @@ class EffectRule(RLearner):
 
     Guarantee:
         Certified, by ``fit``, which spends all of the budget; releases are post-processing
-        (docs/guarantees/composed_effect.md). Source: theory note ``composed_rules_and_selection``, section 1.
+        (docs/guarantees/effect_rule.md; with delta = 0 pure_effect_rule.md). Source: theory note
+        ``composed_rules_and_selection``, section 1.
 
     Args:
         domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns in releases.
-        budget: Privacy budget, delta > 0. None fits without privacy; such a learner releases nothing.
+        budget: Privacy budget; with delta = 0 all steps are pure events. None fits without privacy; such a learner
+            releases nothing.
         cost: Of a treatment, in outcome units; see ``ComposedRelease.rule``, also for the next three.
         threshold: Least gain beyond the cost.
         share: Largest share of the population that is to be treated; None for no limit.
@@ -134,13 +136,13 @@ class EffectRule(RLearner):
             residual_scale: As of ``CATELearner.expected_noise``.
         """
         budget, domain = self._planned(n), TableSchema.of(self.domain).two_arms().domain
-        self._composed_by(mechanism)
-        plan = self._adaptive.plan(n, budget, domain)
+        composition = self._composition(mechanism)
+        plan = composition.plan(n)
         unit = stated_scale(residual_scale, plan, domain) or plan.residual_scale * domain.outcome_range
         here = planned_regret(plan)
 
         def regret(records: int) -> float:
-            return planned_regret(self._adaptive.plan(records, budget, domain)).rule
+            return planned_regret(composition.plan(records)).rule
 
         least = least_records(regret, here.constant, n)
         beats = "no n is enough" if least is None else f"{least:,} records are enough"
@@ -170,8 +172,8 @@ class EffectRule(RLearner):
 
     def relative_regret(self, n: int) -> float:
         """Return the regret to expect of n records over that of the best constant rule, were it known; public."""
-        plan = self._adaptive.plan(n, self._planned(n), TableSchema.of(self.domain).two_arms().domain)
-        regret = planned_regret(plan)
+        self._planned(n)
+        regret = planned_regret(self._composition().plan(n))
         return regret.rule / regret.constant
 
     def propensity_of(self, records: CausalData) -> Tensor | None:

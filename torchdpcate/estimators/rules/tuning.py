@@ -1,11 +1,8 @@
 """Rules whose settings are chosen on the private records: privately, or by cross-validation for research alone."""
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,214 +10,29 @@ from sklearn.base import clone
 from torch import LongTensor, Tensor
 
 from torchdpcate._renamed import renamed
-from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_permutation, public_split
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import HuberHinge
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.base import PrivateEstimator
-from torchdpcate.estimators.planned_noise import PlannedNoise
+from torchdpcate.estimators.rules.agreement import agreement, choose
 from torchdpcate.estimators.rules.learner import RECORDS, RuleLearner
-from torchdpcate.estimators.rules.noise_report import NoiseReport
 from torchdpcate.estimators.rules.public_tuning import RidgeChoice, choose_ridge
+from torchdpcate.estimators.rules.tuned_rule import TunedRule
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import PrivacyBudget, integer
 from torchdpcate.privacy.charge import CHOICE, CROSS_VALIDATION, Charge, Purpose
-from torchdpcate.privacy.events import ApproximateEvent, Event, PureEvent
-from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, own_code
+from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, worst_case
 from torchdpcate.release.rule import RuleRelease
-from torchdpcate.release.statement import make_statement
 
 SELECTION = "selection"
 """Name of the block of records on which candidates are compared."""
 
-_EXACT = 2.0**-20  # of a sensitivity, the grid of utilities
 _CANDIDATES = 30  # of the audit: the more there are, the nearer the worst pair comes to epsilon
-
-
-def agreement(problem: WeightedERM, theta: Tensor) -> Tensor:
-    r"""Return the weight of the records whose label each rule agrees with: the value of its decisions, unnormalised.
-
-    .. math:: U(\theta) = \sum_i w_i 1\{(\psi_i^\top\theta > 0) = (t_i > 0)\}
-
-    w_i are the problem's `stakes`: also with the squared loss the weights times the magnitudes. Replacing a record
-    moves U by at most W_2 of the weights: what the others lose, or gain, and the record's own.
-
-    Args:
-        problem: The weighted ERM, the curator's.
-        theta: Rules [k, p].
-
-    Example:
-        >>> from torchdpcate.erm import HuberHinge, WeightBounds
-        >>> psi, t = torch.eye(2, dtype=torch.float64), torch.tensor([1.0, -1.0], dtype=torch.float64)
-        >>> problem = WeightedERM(psi, t, torch.ones(2).double(), HuberHinge(), 1.0, WeightBounds.per_record(1.0))
-        >>> agreement(problem, torch.tensor([[1.0, 1.0], [1.0, -1.0]], dtype=torch.float64)).tolist()
-        [1.0, 2.0]
-    """
-    agrees = (theta @ problem.psi.T > 0) == (problem.target > 0)
-    return (agrees * problem.stakes).sum(1)
-
-
-def choose(utilities: Tensor, sensitivity: float, epsilon: float, noise: NoiseSource) -> int:
-    """Return the index of a high utility by permute-and-flip; charge ``PureEvent(epsilon)`` first.
-
-    Utilities are rounded to 2^-20 sensitivities, so that the rounding of their sums cannot increase the sensitivity.
-
-    Args:
-        utilities: [k].
-        sensitivity: The most that replacing one record moves any of them: W_2 for `agreement`.
-        epsilon: Privacy budget of the choice.
-        noise: Where the noise comes from.
-
-    Example:
-        >>> choose(torch.tensor([0.0, 100.0]), 1.0, 1.0, NoiseSource.system())
-        1
-    """
-    step = _EXACT * sensitivity
-    return noise.released(noise.select(torch.round(utilities / step), epsilon, 1 / _EXACT + 1))
-
-
-class TunedRule(PrivateEstimator):
-    """A rule learner whose settings are chosen on the private records.
-
-    Args:
-        learner: The rule with its budget, seed, noise and ledger path; not changed.
-        ridges: Candidate ridges, public.
-
-    Attributes:
-        learner_: The learner with the settings that were chosen, fitted. The curator's, never to be published; it has
-            nothing left to release with.
-        ledger_: What has been spent.
-        blocks_: Positions of the records of each block, public; in a secret order.
-    """
-
-    learner: RuleLearner
-    learner_: RuleLearner
-    ridges: Sequence[float]
-
-    @property
-    def domain(self) -> Domain | TableSchema:  # type: ignore[override]
-        """Public bounds, those of the learner."""
-        return self.learner.domain
-
-    @property
-    def budget(self) -> PrivacyBudget | None:  # type: ignore[override]
-        """Privacy budget, that of the learner."""
-        return self.learner.budget
-
-    @property
-    def noise(self) -> NoiseSource | None:  # type: ignore[override]
-        """Privacy noise, that of the learner."""
-        return self.learner.noise
-
-    @property
-    def ledger_path(self) -> str | Path | None:  # type: ignore[override]
-        """File of the ledger, that of the learner."""
-        return self.learner.ledger_path
-
-    def _prepare(self, records: CausalData) -> None:
-        self.check(records.n)
-        self.blocks_ = self._blocks(records.n)
-
-    def _learn(self, records: CausalData) -> None:
-        """Choose the settings and train the rule, which spends the full budget."""
-        self._release = self._chosen_release({name: records.subset(index) for name, index in self.blocks_.items()})
-
-    def check(self, n: int) -> None:
-        """Refuse, before anything is spent, what could not be released.
-
-        Args:
-            n: Number of records.
-
-        Raises:
-            InputError: No candidates, no budget, too few records, or a candidate that could not be released.
-        """
-        if not self.ridges:
-            raise InputError("ridges is empty: give candidates")
-        if self.learner.budget is None:
-            raise InputError("budget = None: a learner without privacy releases nothing; give it a budget")
-
-    def release(self) -> RuleRelease:
-        """Return the chosen rule; ``fit`` has paid for it.
-
-        Raises:
-            InputError: Not fitted.
-        """
-        self._ready()
-        return self._release
-
-    def plan(self, n: int | None = None) -> NoiseReport:
-        """Return what public facts say of the noise of the chosen rule, or before a fit of the noisiest candidate.
-
-        Args:
-            n: Number of records, before any fit; None takes those of the fit.
-
-        Raises:
-            InputError: No number of records and no fit.
-        """
-        if n is None:
-            self._require_fitted("plan")
-            return self.learner_.plan()
-        return max((each.plan(many) for each, many in self._planned_rules(n)), key=lambda report: report.noise)
-
-    def expected_noise(self, n: int) -> PlannedNoise:
-        """See ``PrivateEstimator``: that of the noisiest candidate."""
-        self._planned(n)
-        rules = [each.expected_noise(many) for each, many in self._planned_rules(n)]
-        worst = max(rules, key=lambda noise: noise.value)
-        chosen = f"the noisiest of {len(rules)} candidates is chosen"
-        return replace(worst, n=n, assumes=(*worst.assumes, chosen) if len(rules) > 1 else worst.assumes)
-
-    def _planned_rules(self, n: int) -> list[tuple[RuleLearner, int]]:
-        """Return each candidate with the number of records that it is trained on."""
-        return [(clone(self.learner).set_params(ledger_path=None, ridge=ridge), n) for ridge in self.ridges]
-
-    @abstractmethod
-    def _blocks(self, n: int) -> dict[str, LongTensor]:
-        """Return the positions of the records of each block."""
-
-    @abstractmethod
-    def _chosen_release(self, blocks: Mapping[str, CausalData]) -> RuleRelease:
-        """Choose, train and return the release."""
-
-    def _own_learner(self) -> tuple[Condition, ...]:
-        return super()._own_learner() + own_code("learner", self.learner)
-
-    def _trained(self, records: CausalData, **settings: Any) -> RuleLearner:
-        """Return the learner with these settings, fitted; it keeps a ledger of its own, for `_pay` paid for it all."""
-        own = clone(self.learner).set_params(noise=self._noise, ledger_path=None, **settings)
-        own._start()
-        return own._fit(records)  # in the order that the blocks go by
-
-    def _pay(self, block: str, charge: Charge, level: Level) -> set[int]:
-        """Charge a block's full budget, before anything is drawn for it; return the ledger's entries."""
-        budget, scope = self._session.budget, self._session.scope([block], charge)
-        assert budget is not None
-        event: Event = ApproximateEvent(budget.epsilon, budget.delta) if budget.delta else PureEvent(budget.epsilon)
-        scope.pay(event, level)
-        return scope.entries
-
-    def _stated(
-        self, release: RuleRelease, guarantee: Guarantee, own: set[int], public: Mapping[str, Any], tuning: Mapping
-    ) -> RuleRelease:
-        """Return the release with the statement of the tuned release instead of its own."""
-        inner = release.privacy
-        statement = make_statement(
-            self._session,
-            guarantee.resting_on(self._own_learner()),
-            own=own,
-            mechanism=inner.mechanism,
-            formula=inner.formula,
-            public=public,
-            bounds_origin=inner.bounds_origin,
-            tuning=tuning,
-        )
-        return replace(release, privacy=statement)
 
 
 @renamed(gammas="ridges", block="selection_fraction")

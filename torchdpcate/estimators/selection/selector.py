@@ -31,9 +31,9 @@ from torchdpcate.estimators.selection.composed import (
     ComposedScores,
     clip_line,
     facts_of,
-    gains_as_scores,
     sampling_line,
 )
+from torchdpcate.estimators.selection.gains import gains_as_scores
 from torchdpcate.estimators.selection.plan import SelectionPlan, plan
 from torchdpcate.estimators.selection.recompute_composed import FEWEST, clipped_range
 from torchdpcate.estimators.selection.utilities import utilities
@@ -218,7 +218,8 @@ class PolicySelector(PrivateEstimator):
         scores = self.nuisances()
         if not isinstance(scores, ComposedScores):
             raise InputError(f"nuisance_guarantee = {scores.guarantee}: has no plan of one composition")
-        return scores.plan(n, self.budget, len(PolicyLibrary.of(self.policies)), self._domain())
+        many, arms = len(PolicyLibrary.of(self.policies)), len(self._actions())
+        return scores.plan(n, self.budget, many, self._domain(), arms)
 
     def _beside(self, plan: ChoicePlan) -> float:
         """Return what the choice may spend beside the plan's steps: eta, or less if its range is not bounded."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.propensity import KnownPropensity
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.planned_head import PlannedHead
 from torchdpcate.estimators.cate.recompute import EffectFacts, effect_facts, is_learner
@@ -87,6 +88,33 @@ class Mechanism(ABC):
             )
         if not isinstance(recipe, self.accepts):
             raise InputError(self._no_bound())
+
+    def check_blocks(self, folds: int, known: KnownPropensity | None, counting: str) -> None:
+        """Refuse a split, a known propensity or a counting of releases that the mechanism does not go with.
+
+        Args:
+            folds: Number of regressions, each of which it releases.
+            known: The domain's propensity.
+            counting: How releases after the fit are counted; see ``CATELearner.filter``.
+
+        Raises:
+            InputError: It goes with other ones.
+        """
+        if self.searches and folds > 1:
+            raise InputError(
+                f"mechanism = {self.name}: searches the domain for the worst record of one regression; with "
+                "split=cross_fit there are two: use split=disjoint"
+            )
+        if self.searches and known is not None and known.column is not None:
+            raise InputError(
+                f"mechanism = {self.name}: searches the covariates for the worst record, and each record's propensity "
+                f"is the column {known.column!r}, which they do not tell; use mechanism=objective"
+            )
+        if folds > 1 and counting == "gaussian" and not (self.gaussian or self.free):
+            raise InputError(
+                f"filter = gaussian: counts Gaussian mechanisms alone, and mechanism = {self.name} is none; fit with "
+                "filter=sums, or release by mechanism=output or gaussian_process"
+            )
 
     def planned(self, head: PlannedHead, budget: PrivacyBudget) -> float:
         """Return the standard deviation of the noise in a typical answer, in outcome units; NaN where it is not known.
