@@ -6,7 +6,7 @@ import math
 import os
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
@@ -187,6 +187,16 @@ class NoiseSource(ABC):
         size, scale = integer("size", size, least=0), positive("scale", scale)
         step = self.fine_grid(scale)
         return torch.from_numpy(half_integers(self._bytes, size, scale / step)) * step
+
+    def fine_gaussian_rows(self, rows: int, size: int, scale: float) -> Iterator[Tensor]:
+        """Vectors as ``fine_gaussian`` gives them, so many, drawn together: faster, where they are short.
+
+        Whatever pays for them is charged before the first.
+
+        Raises:
+            InputError: As ``fine_gaussian``.
+        """
+        yield from self.fine_gaussian(integer("rows", rows, least=0) * size, scale).view(-1, size)
 
     def _exponentials(self, *shape: int) -> Tensor:
         return torch.from_numpy(draws.exponentials(self._bytes, math.prod(shape))).reshape(shape)
