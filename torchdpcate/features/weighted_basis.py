@@ -38,6 +38,16 @@ KINDS = tuple(_FUNCTIONS)
 """Kinds of features, in the order in which a basis has them."""
 
 
+def lengths(psi: Tensor) -> Tensor:
+    """Return the norms of features psi [n, p] of records, [n]; faster than ``norm`` where they lie feature by feature.
+
+    Example:
+        >>> lengths(torch.tensor([[3.0, 4.0]]))
+        tensor([5.])
+    """
+    return psi.square().sum(1).sqrt()
+
+
 def all_features(two_levels: Sequence[bool], kinds: Sequence[str] = KINDS) -> tuple[Feature, ...]:
     """Return the features of k covariates; those with two levels have a linear part and products only.
 
@@ -92,17 +102,16 @@ class WeightedBasis:
         return found
 
     def __call__(self, z: Tensor) -> Tensor:
-        """Return psi [n, 1 + p] of standardised covariates z [n, k]; in memory it lies by columns.
-
-        Products with psi, of which a fit takes two a step, are then 2 to 4 times faster on a CPU.
-        """
-        covariates = z.T.contiguous()
-        rows = [z.new_ones(1, len(z))]
+        """Return psi [n, 1 + p] of standardised covariates z [n, k], feature by feature in memory."""
+        rows, start = z.T.contiguous(), 1  # a covariate lies in one piece, as do features made of it
+        psi = z.new_empty(self.dimension, len(z))
+        psi[0] = 1
         for kind, group in groupby(self.features, key=lambda feature: feature.kind):
             pairs = list(group)
-            left, right = [f.i for f in pairs], [f.j for f in pairs]
-            rows.append(_FUNCTIONS[kind](covariates[left], covariates[right]))
-        return torch.cat(rows).mul_(self.energies.sqrt().to(z.device)[:, None]).T
+            end = start + len(pairs)
+            psi[start:end] = _FUNCTIONS[kind](rows[[f.i for f in pairs]], rows[[f.j for f in pairs]])
+            start = end
+        return psi.mul_(self.energies.sqrt().to(z)[:, None]).T
 
     def config(self) -> list[list[Any]]:
         """Return the features as plain types."""
