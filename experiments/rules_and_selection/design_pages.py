@@ -34,11 +34,11 @@ mean regret is above the other's, a star one by more than two standard errors of
 
 READING = """\
 **Reading it.** With ten covariates the default is ahead from 400 records on, by far where the best rule is not linear;
-with four from n epsilon = 500. Up to n mu of about 80 with four covariates and 250 with ten its plan is lean: no outcome
-regression, a propensity of one number, and all covariates. (The plan before kept three of ten at n = 1,000, chosen by
-their outcome's slope, which the effect here does not show.) OWL is as good or better in its own trial of 200 and 500 at
-epsilon = .5. No rule finds the rare region, they treat nobody (`task=policy_selection` [finds it](selection.md)). Time is
-two to twenty times that of the other method, in a median of at most 0.93 s.
+with four from n epsilon = 500. Up to n mu of about 80 with four covariates and 250 with ten its plan is lean: no
+outcome regression, a propensity of one number, and all covariates. (The plan before kept three of ten at n = 1,000,
+chosen by their outcome's slope, which the effect here does not show.) OWL is as good or better in its own trial of 200
+and 500 at epsilon = .5. No rule finds the rare region, they treat nobody (`task=policy_selection` [finds
+it](selection.md)). Time is two to twenty times that of the other method, in a median of at most 0.93 s.
 
 """
 """What stands below the table of the designs."""

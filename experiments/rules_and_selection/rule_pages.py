@@ -28,6 +28,8 @@ SHORT = WORDS | {"today": "OWL (trial), two-stage rule (observational)"}
 HEAD = """\
 # Regret of treatment rules
 
+Written by `python -m experiments.rules_and_selection.rules`.
+
 Regret over that of the best constant rule (treating everybody, or nobody), mean over laws and seeds ± its standard
 error, how many in brackets; epsilon = {epsilon:g}, delta = {delta:g}, all by default. Laws: Niu's A, B, D and E and
 Dataset 2 of Oprescu et al., the mean of each effect taken from it, in a trial by a fair coin that the domain knows and

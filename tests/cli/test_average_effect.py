@@ -134,7 +134,7 @@ def test_summaries_tell_effects_apart(trained):
 def test_the_curator_keeps_settings_in_use_and_estimates_that_were_not_released(trained):
     folder = trained("balancing") / "curator"
     config = yaml.safe_load((folder / "config.yaml").read_text())
-    assert set(config) == {"task", "data", "effect", "features", "privacy", "seed", "run_dir", "force"}
+    assert set(config) == {"task", "data", "effect", "features", "privacy", "seed", "unit", "run_dir", "force"}
     assert {"nuisance", "trainer"} < set(yaml.safe_load((trained("doubly robust") / "curator/config.yaml").read_text()))
     table, found = pd.read_csv(folder / "estimates.csv", index_col=0), summary(trained("balancing"))
     assert table["value"].tolist() == [
@@ -396,7 +396,7 @@ MISTAKES = {
     ),
     "groups of a stream": (None, [STREAM, "effect=subsample_aggregate"], "effect = subsample_aggregate needs all"),
     "part of a stream": (None, [STREAM, "data.n=100"], "data.n is 100; a stream has all records"),
-    "stream of an effect": (None, ["task=cate", STREAM], "data.stream is true.*task=average_effect"),
+    "stream of a rule": (None, ["task=owl", STREAM], "data.stream is true.*task=average_effect"),
     "mechanism": (None, ["mechanism=output"], "mechanism: not used by task=average_effect; it is of task=cate"),
     "nuisance": (None, ["nuisance=mlp"], "nuisance: not used.*it is of effect=doubly_robust"),
     "features": (

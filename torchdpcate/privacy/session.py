@@ -12,6 +12,7 @@ from torchdpcate.privacy.events import Event
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 
 Result = TypeVar("Result")
 
@@ -36,6 +37,7 @@ class FitSession:
         charge: What for.
         conditional: Whether no charge is certified, because all of it rests on open conditions.
         entries: Numbers of the ledger's entries that were made in this scope.
+        unit: Who is protected; budgets and charges are by record all the same.
 
     Example:
         >>> from torchdpcate.privacy.charge import THRESHOLD
@@ -54,6 +56,7 @@ class FitSession:
     charge: Charge | None = None
     conditional: bool = False
     entries: set[int] = field(default_factory=set)
+    unit: PrivacyUnit = RECORD
 
     @classmethod
     def open(
@@ -63,6 +66,7 @@ class FitSession:
         noise: NoiseSource,
         path: str | Path | None = None,
         filter: str = "sums",
+        unit: PrivacyUnit = RECORD,
     ) -> "FitSession":
         """Open a session with nothing spent yet, and a plan: what is charged until ``close`` has public parameters.
 
@@ -72,18 +76,19 @@ class FitSession:
             noise: Where the privacy noise comes from.
             path: File of the ledger, which must not exist; None keeps the ledger in memory.
             filter: How the ledger counts what is charged after ``close``, see ``Ledger``.
+            unit: Who is protected; the budget is by record all the same (``PrivacyUnit.record_budget``).
 
         Raises:
             InputError: The file is there already, or there is no such filter.
         """
         if budget is None:
-            return cls(noise, sizes=sizes)
+            return cls(noise, sizes=sizes, unit=unit)
         if path is not None and Path(path).exists():
             raise InputError(f"ledger_path = {path}: exists already; give each fit a ledger of its own")
         blocks = dict.fromkeys(sizes, budget)
-        ledger = Ledger(blocks, None if path is None else Path(path), private=noise.private, filter=filter)
+        ledger = Ledger(blocks, None if path is None else Path(path), noise.private, filter, unit)
         ledger.open_plan()
-        return cls(noise, budget, ledger, sizes)
+        return cls(noise, budget, ledger, sizes, unit=unit)
 
     @property
     def block(self) -> str:
