@@ -14,6 +14,8 @@ WANTED = ("OWL's trial", 1_000, 1.0), 0.97  # the cell in which the issue asks f
 HEAD = """\
 # Treatment rules on the papers' designs and on real trials
 
+Written by `python -m experiments.rules_and_selection.designs`.
+
 `task=rule` beside the method that is named after the design's paper (OWL where the propensity is known, the two-stage
 rule else), all by default on the same records; delta = 1e-05. Nothing was tuned on any of these, and no version of the
 plan was compared on them before. *Right*: share of right decisions among 3,000 fresh records. *Regret*: over that of
@@ -42,6 +44,8 @@ of the other method, in a median of at most 0.93 s.
 
 TRIALS = """\
 ## Real trials
+
+Made by `python -m experiments.rules_and_selection.trials --data FOLDER`.
 
 Value of rules on records that their fit has not seen: five folds, inverse-probability-weighted means with the design's
 propensity, self-normalised; mean over seeds of folds and noise, {seeds} seeds, ± the standard error over records of one

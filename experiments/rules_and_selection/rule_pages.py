@@ -12,7 +12,7 @@ from experiments.rules_and_selection.rule_cases import MEANS, OBSERVED, TRIAL
 from torchdpcate.privacy.budget import PrivacyBudget
 
 HERE = Path(__file__).parent
-SIZES, BUDGET = (250, 500, 1_000, 2_000, 4_000, 16_000), PrivacyBudget(1.0, 1e-5)
+SIZES, BUDGET, PURE = (250, 500, 1_000, 2_000, 4_000, 16_000), PrivacyBudget(1.0, 1e-5), PrivacyBudget(1.0, 0.0)
 PROTOTYPE = {  # theory note composed_rules_and_selection, section 1: the better of its two bases; n = 250 is not there
     TRIAL: dict(zip(SIZES[1:], (0.53, 0.19, 0.10, 0.056, 0.013), strict=True)),
     OBSERVED: dict(zip(SIZES[1:], (0.86, 0.51, 0.24, 0.13, 0.028), strict=True)),
@@ -23,9 +23,12 @@ WORDS = {
     "today": "OWL in a trial, the two-stage rule else, by default",
     "nonprivate": "the default without privacy",
 }
+PURE_WORDS = {"pure rule": WORDS["rule"], "pure today": WORDS["today"]}
 SHORT = WORDS | {"today": "OWL (trial), two-stage rule (observational)"}
 HEAD = """\
 # Regret of treatment rules
+
+Written by `python -m experiments.rules_and_selection.rules`.
 
 Regret over that of the best constant rule (treating everybody, or nobody), mean over laws and seeds ± its standard
 error, how many in brackets; epsilon = {epsilon:g}, delta = {delta:g}, all by default. Laws: Niu's A, B, D and E and
@@ -90,6 +93,22 @@ def _times(lines: Lines) -> list[str]:
     return rows
 
 
+def _by_pure_events(found: dict[tuple[str, str, int], list[float]]) -> list[str]:
+    """Return the table at delta = 0."""
+    rows = [
+        "| design | delta = 0 | " + " | ".join(f"{n:,}" for n in SIZES) + " |",
+        "| --- | --- |" + " ---: |" * len(SIZES),
+    ]
+    for design in PROTOTYPE:
+        for method, words in PURE_WORDS.items():
+            rows.append(f"| {design} | {words} | " + " | ".join(_cell(found[design, method, n]) for n in SIZES) + " |")
+    head = [
+        f"The same records and laws with epsilon = {PURE.epsilon:g} and delta = 0, all steps by pure events; run once,",
+        "with shares that come from random laws alone:",
+    ]
+    return [*head, "", *rows, ""]
+
+
 def page(lines: Lines) -> str:
     """Return the page: means over laws and seeds, misses, by law, and time."""
     found = _collected(lines)
@@ -111,6 +130,7 @@ def page(lines: Lines) -> str:
         "",
         f"Cells above the prototype's: {'; '.join(_missed(found)) or 'none'}.",
         "",
+        *_by_pure_events(found),
         f"Single rules above 1.05 of the best constant's: {len(above)} of {many} ({where}).",
         "",
         "![Regret against n](rules.png)",

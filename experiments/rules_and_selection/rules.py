@@ -5,37 +5,40 @@ not made again; ``--methods rule`` makes those of one method alone.
 
     python -m experiments.rules_and_selection.rules --seeds 10 --methods rule today
     python -m experiments.rules_and_selection.rules --seeds 3 --methods nonprivate
+    python -m experiments.rules_and_selection.rules --seeds 10 --methods "pure rule" "pure today"
 """
 
 import argparse
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from experiments.rows import resume
 from experiments.rules_and_selection.rule_cases import MEANS, OBSERVED, TRIAL, RuleCase, rule_case
-from experiments.rules_and_selection.rule_pages import BUDGET, FIELDS, HERE, SIZES, draw, page
+from experiments.rules_and_selection.rule_pages import BUDGET, FIELDS, HERE, PURE, SIZES, draw, page
 from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
 from torchdpcate.estimators.rules.two_stage import TwoStageRule
+from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 
 FIRST = 1_000  # seed: those below were seen while the plan was made
 
 
-def effect_rule(case: RuleCase, noise: NoiseSource) -> torch.Tensor:
+def effect_rule(case: RuleCase, noise: NoiseSource, budget: PrivacyBudget = BUDGET) -> torch.Tensor:
     """Decisions of the rule that the library picks."""
-    learner = EffectRule(case.schema, BUDGET, noise=noise)
+    learner = EffectRule(case.schema, budget, noise=noise)
     return learner.fit(case.records.x, case.records.a, case.records.y).release().answer(case.queries)
 
 
-def weighted_rule(case: RuleCase, noise: NoiseSource) -> torch.Tensor:
+def weighted_rule(case: RuleCase, noise: NoiseSource, budget: PrivacyBudget = BUDGET) -> torch.Tensor:
     """Decisions of the paper's method for the design."""
     known = case.schema.domain.known_propensity is not None
-    learner = (OutcomeWeightedLearner if known else TwoStageRule)(case.schema, BUDGET, noise=noise)
+    learner = (OutcomeWeightedLearner if known else TwoStageRule)(case.schema, budget, noise=noise)
     return learner.fit(case.records.x, case.records.a, case.records.y).release().answer(case.queries)
 
 
@@ -49,6 +52,8 @@ METHODS: dict[str, Callable[[RuleCase, NoiseSource], torch.Tensor]] = {
     "rule": effect_rule,
     "today": weighted_rule,
     "nonprivate": nonprivate,
+    "pure rule": partial(effect_rule, budget=PURE),
+    "pure today": partial(weighted_rule, budget=PURE),
 }
 
 

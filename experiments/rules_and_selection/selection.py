@@ -1,12 +1,13 @@
 """The choice of a policy by default, by earlier defaults and without privacy: regret over that of a random policy.
 
 ```
-python -m experiments.rules_and_selection.selection                 # 5 seeds; continues where it was
+python -m experiments.rules_and_selection.selection                 # 10 seeds; continues where it was
 python -m experiments.rules_and_selection.selection --seeds 2       # a look
 ```
 
-Observational designs of ``rule_cases`` with 160 public policies (everybody, nobody, 158 linear ones), and the rare
-region of the spillover paper, whose propensities are known there, with the 160 thresholds of ``policies=thresholds``.
+Observational designs of ``rule_cases`` with 160 public policies (everybody, nobody, 158 linear ones), the rare region
+of the spillover paper, whose propensities are known there, with the 160 thresholds of ``policies=thresholds``, and
+three observational laws of three arms (``three_arms``).
 Regrets are true ones, expected under the exact law of the choice, over that of a policy drawn at random (of the rare
 region as they are, in outcome units).
 """
@@ -23,6 +24,7 @@ from torch import Tensor
 
 from experiments.rows import Lines, resume
 from experiments.rules_and_selection.rule_cases import OBSERVED, TRIAL, rule_case
+from experiments.rules_and_selection.three_arms import THREE, THREE_ARMS, three_arms
 from torchdpcate.candidates.constants import Constants
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.candidates.linear import LinearPolicies
@@ -38,6 +40,7 @@ HERE = Path(__file__).parent
 TABLE, PAGE = HERE / "selection.csv", HERE / "selection.md"
 LAWS, SIZES, EPSILONS, DELTA = ("A", "B", "D", "E", "2"), (1_000, 4_000, 20_000), (0.5, 1.0, 4.0), 1e-5
 RARE, RARE_SIZES = "rare region", (4_000, 20_000)
+EARLIER_SEEDS = 5  # of methods that are not the default
 TRIALS, TRIAL_EPSILON, TRIAL_SEEDS = tuple(f"{TRIAL} {law}" for law in LAWS), 1.0, 3
 POLICIES = 160
 COMPOSED, STABLE, PRIVATE, PLAIN = "composed (default)", "stability", "private_nuisances", "non-private argmax"
@@ -46,6 +49,12 @@ METHODS: dict[str, dict[str, Any]] = {
     COMPOSED: {},
     STABLE: {"nuisance_guarantee": "stability"},
     PRIVATE: {"nuisance": ConvexNuisanceConfig(), "nuisance_guarantee": "private_nuisances"},
+}
+OF_THREE = {name: own for name, own in METHODS.items() if name != PRIVATE}
+IN_RARE: dict[str, dict[str, Any]] = {
+    FIXED: {},
+    RARE_COMPOSED: {"nuisance_guarantee": "composed"},
+    STABLE: {"nuisance_guarantee": "stability"},
 }
 IN_TRIALS: dict[str, dict[str, Any]] = {FIXED: {}, RARE_COMPOSED: {"nuisance_guarantee": "composed"}}
 NOTE = {  # of the theory note, with clip C_1
@@ -74,26 +83,27 @@ def regrets(policies: object, schema: TableSchema, x: Tensor, effect: Tensor) ->
     return gains.max() - gains
 
 
-def rows(law: str, n: int, epsilon: float, seed: int) -> Iterator[tuple[object, ...]]:
-    """Fit every method of one cell and seed; yield the columns after those of the cell."""
+def rows(law: str, n: int, epsilon: float, seed: int, method: str) -> Iterator[tuple[object, ...]]:
+    """Fit one method of one cell and seed; yield the columns after those of the cell."""
     if law == RARE:
-        yield from _rare(n, epsilon, seed)
+        yield _rare(n, epsilon, seed, method)
+        return
+    budget = None if method == PLAIN else PrivacyBudget(epsilon, DELTA)
+    if law in THREE_ARMS:
+        study = three_arms(law, n, seed)
+        selector = PolicySelector(study.schema, budget, policies=study.policies, seed=seed, **OF_THREE.get(method, {}))
+        yield _row(selector, study.records, study.lost)
         return
     design, name = (TRIAL, law.removeprefix(f"{TRIAL} ")) if law in TRIALS else (OBSERVED, law)
     case = rule_case(name, design, n, seed)
     policies = linear_library(case.schema)
     lost = regrets(policies, case.schema, case.queries, case.truth)
-    settings = {"policies": policies, "seed": seed}
-    for method, own in (IN_TRIALS if design == TRIAL else METHODS).items():
-        selector = PolicySelector(case.schema, PrivacyBudget(epsilon, DELTA), **settings, **own)
-        yield _row(method, selector, case.records, lost)
-    if design == TRIAL:
-        return
-    plain = PolicySelector(case.schema, None, **settings)
-    yield _row(PLAIN, plain, case.records, lost)
+    own = (IN_TRIALS if design == TRIAL else METHODS).get(method, {})
+    selector = PolicySelector(case.schema, budget, policies=policies, seed=seed, **own)
+    yield _row(selector, case.records, lost)
 
 
-def _rare(n: int, epsilon: float, seed: int) -> Iterator[tuple[object, ...]]:
+def _rare(n: int, epsilon: float, seed: int, method: str) -> tuple[object, ...]:
     """The rare region, its propensities known: a column beside the covariates."""
     generator = RareRegion(n=n + 500, train_fraction=n / (n + 500), queries=500, seed=seed)
     study = generator.load()
@@ -104,23 +114,19 @@ def _rare(n: int, epsilon: float, seed: int) -> Iterator[tuple[object, ...]]:
     many = RareRegion(n=200_000, train_fraction=0.5, queries=100, seed=10_000).load().records.x
     policies = [threshold_grid(schema)]
     lost = regrets(policies, schema, many, generator.effect(many))
-    for method, own in {
-        FIXED: {},
-        RARE_COMPOSED: {"nuisance_guarantee": "composed"},
-        STABLE: {"nuisance_guarantee": "stability"},
-    }.items():
-        selector = PolicySelector(schema, PrivacyBudget(epsilon, DELTA), policies=policies, seed=seed, **own)
-        yield _row(method, selector, known, lost)
+    budget = PrivacyBudget(epsilon, DELTA)
+    selector = PolicySelector(schema, budget, policies=policies, seed=seed, **IN_RARE[method])
+    return _row(selector, known, lost)
 
 
-def _row(method: str, selector: PolicySelector, records: CausalData, lost: Tensor) -> tuple[object, ...]:
+def _row(selector: PolicySelector, records: CausalData, lost: Tensor) -> tuple[object, ...]:
     selector.fit(records.x, records.a, records.y, records.propensity)
     if selector.mechanism_ is None:
         regret = float(lost[selector.utilities_.argmax()])
     else:
         regret = float(selector.mechanism_.probabilities(selector.utilities_) @ lost)
     found = selector.composed_
-    return method, regret, float(lost.mean()), "" if found is None else found.clip / found.scale
+    return regret, float(lost.mean()), "" if found is None else found.clip / found.scale
 
 
 def page(found: Lines) -> str:
@@ -131,7 +137,8 @@ def page(found: Lines) -> str:
         scaled = float(row["regret"]) / (1.0 if row["law"] == RARE else float(row["uniform"]))
         place = int(row["n"]), float(row["epsilon"])
         laws[(row["law"], row["method"], *place)].append(scaled)
-        kind = f"{RARE}: " if row["law"] == RARE else f"{TRIAL}: " if row["law"] in TRIALS else ""
+        kinds = {RARE: f"{RARE}: ", **dict.fromkeys(TRIALS, f"{TRIAL}: "), **dict.fromkeys(THREE_ARMS, f"{THREE}: ")}
+        kind = kinds.get(row["law"], "")
         cells[(kind + row["method"], *place)].append(scaled)
     head = "| epsilon = .5 / 1 / 4, n = | " + " | ".join(f"{n:,}" for n in SIZES) + " |"
     lines = [head, "| --- " * (1 + len(SIZES)) + "|"]
@@ -143,7 +150,7 @@ def page(found: Lines) -> str:
         error = stdev(values) / len(values) ** 0.5 if len(values) > 1 else float("nan")
         return f"{fmean(values):.2f} ± {error:.2f}"
 
-    for method in (m for m in methods if not m.startswith((RARE, TRIAL))):
+    for method in (m for m in methods if not m.startswith((RARE, TRIAL, THREE))):
         shown = [" / ".join(entry(cells[method, n, e]) for e in EPSILONS) for n in SIZES]
         lines.append(f"| {method} | " + " | ".join(shown) + " |")
     lines.append(
@@ -157,7 +164,11 @@ def page(found: Lines) -> str:
             values = [(laws[law, COMPOSED, n, e], laws[law, PLAIN, n, e]) for e in EPSILONS]
             shown.append(" / ".join(f"{fmean(a):.2f} ({fmean(b):.2f})" if a and b else "-" for a, b in values))
         lines.append(f"| {law} | " + " | ".join(shown) + " |")
-    lines += ["", f"The same laws in a trial, whose propensity of 1/2 is known; epsilon = {TRIAL_EPSILON:g}:", ""]
+    lines += ["", "Three observational laws of three arms:", "", head, "| --- " * (1 + len(SIZES)) + "|"]
+    for method in (m for m in methods if m.startswith(THREE)):
+        shown = [" / ".join(entry(cells[method, n, e]) for e in EPSILONS) for n in SIZES]
+        lines.append(f"| {method.removeprefix(THREE + ': ')} | " + " | ".join(shown) + " |")
+    lines += ["", f"The first five laws in a trial, whose propensity of 1/2 is known; epsilon = {TRIAL_EPSILON:g}:", ""]
     lines += ["| n = | " + " | ".join(f"{n:,}" for n in SIZES) + " |", "| --- " * (1 + len(SIZES)) + "|"]
     for method in (m for m in methods if m.startswith(TRIAL)):
         shown = [entry(cells[method, n, TRIAL_EPSILON]) for n in SIZES]
@@ -173,15 +184,26 @@ def page(found: Lines) -> str:
     return "\n".join(lines) + "\n"
 
 
+def cells_of(seed: int) -> Iterator[tuple[str, int, float, int, str]]:
+    """Yield law, n, epsilon, seed and method of each cell."""
+    for n in SIZES:
+        for law, methods in [*((law, METHODS) for law in LAWS), *((law, OF_THREE) for law in THREE_ARMS)]:
+            for method in (*methods, PLAIN):
+                if method in (COMPOSED, PLAIN) or seed < EARLIER_SEEDS:
+                    yield from ((law, n, epsilon, seed, method) for epsilon in EPSILONS)
+        if n in RARE_SIZES and seed < EARLIER_SEEDS:
+            yield from ((RARE, n, epsilon, seed, method) for epsilon in EPSILONS for method in IN_RARE)
+        if seed < TRIAL_SEEDS:
+            yield from ((law, n, TRIAL_EPSILON, seed, method) for law in TRIALS for method in IN_TRIALS)
+
+
 def main() -> None:
     """Run what is not in the table yet, and write the page."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--pages", action="store_true", help="write the page alone")
     seeds, pages = (lambda a: (a.seeds, a.pages))(parser.parse_args())
-    cells = [(law, n, e, s) for s in range(seeds) for n in SIZES for e in EPSILONS for law in (*LAWS, RARE)]
-    cells += [(law, n, TRIAL_EPSILON, s) for s in range(min(seeds, TRIAL_SEEDS)) for n in SIZES for law in TRIALS]
-    wanted = [cell for cell in cells if cell[0] != RARE or cell[1] in RARE_SIZES]
+    wanted = [cell for seed in range(seeds) for cell in cells_of(seed)]
     found = resume(TABLE, FIELDS, [] if pages else wanted, rows)
     lines = PAGE.read_text().split("<!-- tables -->") if PAGE.exists() else [f"# Selection\n\n{__doc__}\n", ""]
     PAGE.write_text(lines[0] + "<!-- tables -->\n\n" + page(found))

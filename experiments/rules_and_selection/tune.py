@@ -50,9 +50,9 @@ class Setting:
     name: str
 
 
-def setting(seed: int) -> Setting | None:
-    """Return the setting of a seed; None where the effect is constant."""
-    drawn = random_setting(seed)
+def setting(seed: int, n: int | None = None, epsilon: float | None = None) -> Setting | None:
+    """Return the setting of a seed, of n records and a budget if given; None where the effect is constant."""
+    drawn = random_setting(seed, n, epsilon)
     records, effect, truth = drawn.case.records, drawn.effects, drawn.case.truth
     if float(truth.std()) < 1e-9:
         return None
@@ -72,11 +72,11 @@ def setting(seed: int) -> Setting | None:
     return Setting(case, drawn.epsilon, drawn.name)
 
 
-def lost(drawn: Setting, constants: RuleConstants, constant_only: bool = False) -> float:
+def lost(drawn: Setting, constants: RuleConstants, constant_only: bool = False, delta: float = 1e-5) -> float:
     """Return the regret of the rule by these constants, over the mean absolute effect."""
     case, noise = drawn.case, NoiseSource.fixed(zlib.crc32(drawn.name.encode()))
     stage = AdaptiveSecondStage(constants=constants, constant_only=constant_only, intervals=False)
-    learner = RLearner(case.schema, PrivacyBudget(drawn.epsilon, 1e-5), second_stage=stage, noise=noise)
+    learner = RLearner(case.schema, PrivacyBudget(drawn.epsilon, delta), second_stage=stage, noise=noise)
     learner.fit(case.records.x, case.records.a, case.records.y)
     decision = learner.release_function().rule().answer(case.queries)
     wrong = (case.truth > 0) != (decision > 0)

@@ -19,9 +19,11 @@ def summary(folder) -> dict:
     return json.loads((Path(folder) / "summary.json").read_text())
 
 
-@pytest.mark.parametrize(("epsilon", "rung"), [(1, "linear"), (0.05, "constant")])
-def test_a_run_releases_the_rule_that_its_plan_asks_for(epsilon, rung, finished, tmp_path, capsys):
-    folder = finished(*SMALL, f"privacy.epsilon={epsilon}")
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "rung"), [(1, 1e-5, "linear"), (0.05, 1e-5, "constant"), (1, 0, "linear")]
+)
+def test_a_run_releases_the_rule_that_its_plan_asks_for(epsilon, delta, rung, finished, tmp_path, capsys):
+    folder = finished(*SMALL, f"privacy.epsilon={epsilon}", f"privacy.delta={delta}")
     found = summary(folder)
     assert (found["release"], found["learner"], found["rung"]) == ("composed_rule", "EffectRule", rung)
     assert found["level"] == "certified"
@@ -59,7 +61,6 @@ MISTAKES = {
     "share": (["rule.share=1.5", "rule.population=public.csv"], "budget = 1.5"),
     "no population": (["rule.share=0.5"], "give population="),
     "outside": (["rule.share=0.5", "rule.population=public.csv"], "query 'x0'"),
-    "pure": (["privacy.delta=0"], "delta = 0"),
     "nuisances": (["nuisance=convex"], "takes auto, additive, wide_and_deep or mlp"),
     "weights": (["weights=ipw"], "weights: not used by task=rule"),
 }

@@ -41,7 +41,8 @@ def test_a_task_has_its_own_groups_and_no_other(task):
     assert groups - {"tune", "queries", "experiment"} == COMMON | OWN[task]
     names = set(composed(*(f"{group}={choice}" for group, choice in chosen.items())))
     assert (
-        names - {"seed", "run_dir", "force", "budget", "plan", "figure", "rule", "subgroups", "subgroup_effects"}
+        names
+        - {"seed", "unit", "run_dir", "force", "budget", "plan", "figure", "rule", "subgroups", "subgroup_effects"}
         == groups
     )
     assert issubclass(family_of(task), TaskSpec)

@@ -8,8 +8,9 @@ import torch
 from torchdpcate.composition.constants import PlanConstants, RuleConstants
 from torchdpcate.composition.plan import RULE, ComposedPlan
 from torchdpcate.composition.planned_regret import planned_regret
+from torchdpcate.composition.pure_plan import PurePlan
 from torchdpcate.composition.regressions import effect_coefficients
-from torchdpcate.composition.water_filling import expected_error, water_filling
+from torchdpcate.composition.water_filling import expected_error, pure_filling, water_filling
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -129,3 +130,63 @@ def test_no_other_number_of_covariates_and_no_constant_rule_has_less_planned_reg
         other = plan(n, covariates=covariates)
         other.__dict__["kept"] = k
         assert here <= planned_regret(other).rule + 1e-12
+
+
+# -- by pure events
+
+
+def pure(n: int, covariates: int = 6, **settings) -> PurePlan:
+    return PurePlan(n, PrivacyBudget(1.0, 0.0), covariates, constants=CONSTANTS, **settings)
+
+
+def test_a_pure_rule_is_constant_then_linear_without_outcome_regression_then_richer():
+    plans = [pure(n) for n in (100, 500, 4_000, 50_000)]
+    assert [plan.rung for plan in plans] == ["constant", "linear", "linear", "additive"]
+    assert ["outcome" in plan.shares.shares for plan in plans] == [False, False, True, True]
+    assert [plan.shrinks for plan in plans] == [False, False, True, True]
+    assert plans[0].target == RULE
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("binary", [False, True])
+def test_a_pure_rule_s_plan_divides_all_of_epsilon(known, binary):
+    for covariates in (1, 6, 40):
+        for n in (100, 500, 4_000, 10**6):
+            shares = pure(n, covariates, known_propensity=known, binary=binary).shares
+            assert math.fsum(shares.shares.values()) == pytest.approx(1.0, abs=1e-12)
+            assert math.fsum(shares.event(step).epsilon for step in shares.shares) <= 1.0
+            assert ("propensity" in shares.shares) is not known
+
+
+@pytest.mark.parametrize("covariates", [2, 10])
+def test_the_planned_budget_of_a_pure_rule_s_effect_is_its_step_s(covariates):
+    for n in (600, 3_000):
+        for known in (False, True):
+            asked = pure(n, covariates, known_propensity=known)
+            if asked.rung != "constant" and ("outcome" in asked.shares.shares) is not asked.lean:
+                assert asked._effect_budget(asked.kept) == pytest.approx(asked.shares.of("effect"))
+
+
+def test_a_pure_rule_follows_from_the_facts_of_its_statement():
+    domain = Domain([0.0] * 20, [1.0] * 20, 0.0, 5.0, overlap=0.1)
+    asked = PurePlan.of(3_000, PrivacyBudget(1.0, 0.0), domain, constants=CONSTANTS)
+    again = PurePlan.from_facts(asked.facts(), 3_000, domain)
+    assert again == asked
+    assert again.shares == asked.shares
+
+
+def test_pure_filling_with_a_prior_of_the_constant_is_what_its_features_need():
+    prior, unit, constant = torch.tensor([0.5, 0.3, 0.001], dtype=torch.float64), 0.01, 0.6
+    found = pure_filling(prior, unit, constant)
+    asked = int((found.energies > 0).sum())
+    own, energies = water_filling(prior[:asked], unit * (2 + asked) / 2, constant)
+    assert found.constant == pytest.approx(own)
+    torch.testing.assert_close(found.energies[:asked], energies)
+    rest = float((prior * found.noise / (prior * found.energies + found.noise)).sum())
+    alone = constant * found.noise / (constant * found.constant + found.noise)
+    assert found.error == pytest.approx(alone + rest)
+
+
+def test_the_planned_regret_of_a_pure_rule_falls_with_records():
+    values = [planned_regret(pure(n)).rule for n in (300, 1_000, 3_000, 10_000, 100_000)]
+    assert values == sorted(values, reverse=True)

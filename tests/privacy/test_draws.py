@@ -1,7 +1,9 @@
 """Numbers from random bytes. Statistical tests: each false alarm has probability below 1e-8."""
 
 import math
+from decimal import Decimal, localcontext
 from fractions import Fraction
+from itertools import accumulate
 
 import numpy as np
 import pytest
@@ -301,6 +303,30 @@ def test_cells_have_their_weights_to_128_bits(deviation):
     assert inner.sum() * width > 9
     np.testing.assert_allclose(shares[inner], (weights / weights.sum())[inner], rtol=2e-14)
     assert len(shares) * width >= fine_gaussian.REACH
+
+
+@pytest.mark.parametrize("deviation", [128.0, 1.3456 * 2.0**40, 2.0**41 - 1])
+def test_cells_made_by_products_end_where_exponentials_say(deviation):
+    top, low = fine_gaussian._ends(deviation)
+    with localcontext() as context:
+        context.prec = 100
+        width = Decimal(2) ** (math.frexp(deviation)[1] - 7) / Decimal(deviation)
+        sums = list(accumulate((-((j * width) ** 2) / 2).exp() for j in range(len(top))))
+        ends = [int(end / sums[-1] * 2**128) for end in sums[:-1]]
+    found = [int(a) << 64 | int(b) for a, b in zip(top[:-1], low[:-1], strict=True)]
+    assert len(ends) == math.ceil(fine_gaussian.REACH / width) - 1
+    assert max(abs(end - expected) for end, expected in zip(found, ends, strict=True)) <= 1
+
+
+@pytest.mark.parametrize("deviation", [128.0, 1.3456 * 2.0**40])
+def test_16_bits_decide_where_no_cell_ends_among_their_words(deviation):
+    top, _ = fine_gaussian._ends(deviation)
+    starts = np.arange(2**16, dtype=np.uint64) << np.uint64(48)
+    before, after = (np.searchsorted(top, word, "right") for word in (starts, starts + np.uint64(2**48 - 1)))
+    cells = fine_gaussian._cells(deviation)
+    np.testing.assert_array_equal(cells[cells >= 0], before[cells >= 0])
+    np.testing.assert_array_equal(cells[cells >= 0], after[cells >= 0])
+    assert (cells < 0).sum() < len(top) + 1
 
 
 def test_cells_are_found_by_the_second_word_where_the_first_does_not_decide():

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import pickle
 import signal
 import stat
@@ -27,6 +28,7 @@ from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.shared_ledger import SharedLedger
+from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 
 TOTAL = PrivacyBudget(2.0, 2e-5)
 RUN = PrivacyBudget(0.75, 5e-6)
@@ -98,7 +100,7 @@ def test_a_run_that_counts_by_mu_has_gaussian_noise_alone(path, event):
     session.pay(GaussianEvent(50.0))
     session.pay(DPSGDEvent(200.0, 1.0))
     again = Ledger.load(own)  # so it is for whoever takes the file up
-    with pytest.raises(BudgetError, match="for Gaussian noise alone|without bound"):
+    with pytest.raises(BudgetError, match=r"for Gaussian noise alone|without bound"):
         again.charge("records", "later", event)
     sigma = analytic_gaussian_sigma(RUN.epsilon, RUN.delta)
     with pytest.raises(BudgetError):
@@ -116,9 +118,9 @@ def test_what_charged_nothing_gives_its_reservation_back_and_what_charged_does_n
     ledger = shared(path)
     for charged in (False, True):
         session = opened(ledger)
+        if charged:
+            session.scope(["records"], THRESHOLD).pay(PureEvent(0.1))
         with pytest.raises(RuntimeError), session.kept_if_used():
-            if charged:
-                session.scope(["records"], THRESHOLD).pay(PureEvent(0.1))
             raise RuntimeError
     assert [entry.reserved for entry in ledger.runs] == [0, 1]
     assert ledger.left().epsilon == pytest.approx(1.25)
@@ -149,7 +151,7 @@ def test_a_fit_counts_and_a_refused_one_does_not(path):
     assert learner.fit(X, A, X[:, 0] + A).release().privacy.epsilon == pytest.approx(0.75)
     copy.deepcopy(learner).fit(X, A, X[:, 0] + A)
     assert [entry.label for entry in ledger.runs] == ["mean", "mean"]
-    with pytest.raises(BudgetError, match="leaves, epsilon = 0.5"):
+    with pytest.raises(BudgetError, match=r"leaves, epsilon = 0\.5"):
         learner.fit(X, A, X[:, 0] + A)
 
 
@@ -197,7 +199,7 @@ def test_the_file_holds_no_fingerprint_that_others_could_compute(path):
     assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in (path, key))
     kept = key.read_text()
     key.unlink()
-    with pytest.raises(InputError, match="its key shared.json.key is missing"):
+    with pytest.raises(InputError, match=r"its key shared\.json\.key is missing"):
         shared(path)
     key.write_text("abc")
     with pytest.raises(InputError, match="is damaged"):
@@ -206,6 +208,26 @@ def test_the_file_holds_no_fingerprint_that_others_could_compute(path):
     path.unlink()
     with pytest.raises(InputError, match="is missing and its key is there"):
         shared(path)
+
+
+def test_persons_cost_all_their_records(path):
+    """Of a total of (2, 2e-5) by person: four records at (.25, 0) by record, then two at (.25, 1e-6)."""
+    four, two = PrivacyUnit.person("subject_id", 4), PrivacyUnit.person("subject_id", 2)
+    ledger = shared(path, unit=four)
+    ledger.reserve(PrivacyBudget(0.25, 0.0), "four", four)
+    assert ledger.left().epsilon == pytest.approx(1.0)
+    ledger.reserve(PrivacyBudget(0.25, 1e-6), "two", two)
+    assert ledger.left().epsilon == pytest.approx(0.5)
+    assert ledger.runs[1].cost.delta == pytest.approx(1e-6 * (1 + math.exp(0.25)))
+    assert ledger.protected == "persons by subject_id"
+    for other in (RECORD, PrivacyUnit.person("stay_id", 1)):
+        with pytest.raises(InputError, match="its total protects persons by subject_id"):
+            ledger.reserve(PrivacyBudget(0.25, 0.0), "other", other)
+        with pytest.raises(InputError, match="its total protects persons by subject_id"):
+            shared(path, unit=other)
+    gaussian = shared(path.with_name("gaussian.json"), filter="gaussian", unit=four)
+    gaussian.reserve(PrivacyBudget(0.1, 1e-6), "four", four)
+    assert gaussian.runs[0].event.noise_multiplier == pytest.approx(analytic_gaussian_sigma(0.1, 1e-6) / 4)
 
 
 def test_a_weaker_claim_of_a_run_is_that_of_the_total(path):

@@ -17,6 +17,7 @@ from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.digest import write_sums
 from torchdpcate.release.file import load_release
 from torchdpcate.verify.file import verify_release
+from torchdpcate.verify.statement_problems import check_statement
 
 STATEMENTS = {
     "certified": statement(),
@@ -294,3 +295,17 @@ def test_how_charges_are_worded_is_for_people_alone(path, monkeypatch):
     """Other words for charges, or another language, verify the same releases."""
     monkeypatch.setattr(charge_module, "words_of", lambda charge: f"Zahlung {hash(charge)}")
     assert verify_release(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"person": {"column": "id", "records": 2}}, "is, for the 2 records of a person,"),
+        ({"person": {"column": "id", "records": 1}}, "replace one person"),
+        ({"unit": "one person"}, "replace one record"),
+    ],
+)
+def test_a_person_is_not_protected_by_words(change, problem) -> None:
+    honest = STATEMENTS["certified"]
+    assert check_statement(honest)[1] == []
+    assert any(problem in text for text in check_statement(replace(honest, **change))[1])

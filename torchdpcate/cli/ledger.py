@@ -30,7 +30,8 @@ def ledger(path: str) -> None:
         )
     Console(markup=False, emoji=False).print(table)
     left, total = shared.left(), shared.total
-    print(f"total of epsilon {total.epsilon:.4g}, delta {total.delta:.3g}, by filter={shared.filter.kind}")
+    whom = f"{plain(shared.protected)}, by filter={shared.filter.kind}"
+    print(f"total: epsilon {total.epsilon:.4g}, delta {total.delta:.3g} of {whom}")
     print("left: nothing" if left is None else f"left: epsilon {left.epsilon:.4g}, delta {left.delta:.3g}")
 
 

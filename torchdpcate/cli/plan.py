@@ -38,7 +38,7 @@ def plan(overrides: Sequence[str]) -> None:
 def _job(config: DictConfig, n: str | None, precision: float | None) -> None:
     """Plan one task."""
     from torchdpcate.cli.plan_report import PlanReport  # late, as the imports of train's job
-    from torchdpcate.cli.run import configure
+    from torchdpcate.cli.run import check_unit, configure
     from torchdpcate.cli.task import TaskSpec
     from torchdpcate.cli.train import run_folder
     from torchdpcate.privacy.budget import PrivacyBudget
@@ -48,8 +48,9 @@ def _job(config: DictConfig, n: str | None, precision: float | None) -> None:
     configure(task, config)
     task.study = task.public()
     task.study = _with_records(task.study, config, n)
+    check_unit(config, task.study.unit)
     budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
-    task.learner = task.make(budget)
+    task.learner = task.learner_of(budget)
     task.check()
     report = PlanReport.of(task, budget, precision)
     if folder is not None:

@@ -9,12 +9,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from torchdpcate.cli.run import refusal
+from torchdpcate.cli.run import refusal, unit_line
 from torchdpcate.cli.task import TaskSpec
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.planned_noise import PlannedNoise, least_epsilon, least_records, shown
 from torchdpcate.estimators.targets import Target, planned_targets
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 
 _RECORDS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 10.0)  # of the table, in n
 _EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0)  # in epsilon
@@ -35,6 +36,7 @@ class PlanReport:
         least_n: Least number of records for it; None where none is enough.
         least_epsilon: Least epsilon for it.
         targets: Other targets at this n and epsilon; empty for more than two arms.
+        unit: Who is protected.
     """
 
     task: str
@@ -47,6 +49,7 @@ class PlanReport:
     least_n: int | None
     least_epsilon: float | None
     targets: list[Target]
+    unit: PrivacyUnit = RECORD
 
     @classmethod
     def of(cls, task: TaskSpec, budget: PrivacyBudget, precision: float | None) -> "PlanReport":
@@ -57,12 +60,12 @@ class PlanReport:
             budget: Privacy budget.
             precision: Wanted noise in outcome units; None takes the outcome's range.
         """
-        here, n = task.noise_of(task.learner, task.n), task.n
+        here, n, unit = task.planned_noise(task.learner, task.n, budget), task.n, task.study.unit
 
         @cache
         def value(n: int, epsilon: float) -> float:
             try:
-                return task.noise_of(task.make(PrivacyBudget(epsilon, budget.delta)), n).value
+                return task.noise_of(task.learner_of(PrivacyBudget(epsilon, budget.delta)), n).value
             except InputError:
                 return math.inf
 
@@ -84,9 +87,10 @@ class PlanReport:
             precision is not None,
             least_records(lambda n: value(n, budget.epsilon), wanted, n) if here.known else None,
             least_epsilon(lambda epsilon: value(n, epsilon), wanted, budget.epsilon) if here.known else None,
-            planned_targets(task.study.schema, n, budget, task.residual_scale)
+            planned_targets(task.study.schema, n, unit.record_budget(budget), task.residual_scale)
             if len(task.study.schema.actions) == 2
             else [],
+            unit,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -95,6 +99,7 @@ class PlanReport:
             "task": self.task,
             "data": self.data,
             "mechanism": self.mechanism,
+            **({"unit": self.unit.to_dict()} if self.unit.is_person else {}),
             **self.noise.to_dict(),
             "precision": self.precision,
             "least_n": self.least_n,
@@ -151,6 +156,8 @@ class PlanReport:
         table = Table(show_header=False, title="torchdpcate: plan (no record was read)", title_justify="left")
         table.add_row("what", f"{self.task} by {self.mechanism} on {self.data}")
         table.add_row("records, epsilon, delta", f"{noise.n:,}, {noise.budget.epsilon:g}, {noise.budget.delta:g}")
+        if self.unit.is_person:
+            table.add_row("unit", unit_line(self.unit, noise.n, noise.budget))
         table.add_row("noise of", noise.of)
         table.add_row("expected noise", shown(noise.value) + " (outcome units)" * math.isfinite(noise.value))
         if len(noise.parts) > 1:

@@ -32,6 +32,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.shared_ledger import SharedLedger
+from torchdpcate.privacy.unit import PrivacyUnit
 from torchdpcate.release.digest import write_sums
 from torchdpcate.release.release import Release
 
@@ -60,16 +61,19 @@ def run(task: TaskSpec, config: DictConfig, folder: Path) -> None:
     task.folder = folder
     configure(task, config)
     task.study = task.load()
+    check_unit(config, task.study.unit)
     budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
-    shared = shared_ledger(config)
+    shared = shared_ledger(config, task.study.unit)
     ledger = folder / "curator" / "ledger.json"
     counted = ledger if shared is None else shared.run(ledger, label=str(folder))
-    task.learner = task.make(budget, noise=noise_source(config), ledger_path=counted)
+    task.learner = task.learner_of(budget, noise=noise_source(config), ledger_path=counted)
     task.check()
-    planned = task.noise_of(task.learner, task.n)
+    planned = task.planned_noise(task.learner, task.n, budget)
     # fixed noise protects nobody, so that no budget is named beside it
     size = planned.line if config.privacy.noise_seed is None else planned.size
     print(f"plan: {size}; of {planned.of}", flush=True)
+    if task.study.unit.is_person:
+        print(f"unit: {unit_line(task.study.unit, task.n, budget)}", flush=True)
     if planned.feasible is False and not config.force:
         raise InputError(refusal(planned))
     if task.study.queries is not None:
@@ -109,6 +113,35 @@ def configure(task: TaskSpec, config: DictConfig) -> None:
     OmegaConf.resolve(task.config)
 
 
+def check_unit(config: DictConfig, unit: PrivacyUnit) -> None:
+    """Refuse data whose unit of privacy is not the one that was asked for.
+
+    Raises:
+        InputError: Says what the data have.
+    """
+    wanted = config.unit
+    if wanted not in ("auto", "person", "record"):
+        raise InputError(f"unit = {wanted}: choose auto, person or record")
+    if wanted == "person" and not unit.is_person:
+        raise InputError("unit = person: the data do not say whose a record is; name the column by data.person=COLUMN")
+    if wanted == "record" and unit.is_person:
+        raise InputError(
+            f"unit = record: the data protect persons, by {unit.column}; leave unit out, or data.person of a table"
+        )
+
+
+def unit_line(unit: PrivacyUnit, n: int, budget: PrivacyBudget) -> str:
+    """Return in one line who is protected, and what that leaves by record.
+
+    Example:
+        >>> unit_line(PrivacyUnit.person("id", 2), 100, PrivacyBudget(1.0, 0.0))
+        'person (id), 50 persons with 2 of the records each; by record epsilon = 0.5, delta = 0'
+    """
+    own = unit.record_budget(budget)
+    persons = f"{n // unit.records:,} persons with {unit.records} of the records each"
+    return f"{unit.name} ({unit.column}), {persons}; by record epsilon = {own.epsilon:.4g}, delta = {own.delta:.3g}"
+
+
 def refusal(planned: PlannedNoise) -> str:
     """Return why nothing is trained where noise is planned to exceed the outcome's range, in one line."""
     return (
@@ -124,8 +157,12 @@ def noise_source(config: DictConfig) -> NoiseSource:
     return NoiseSource.system() if seed is None else NoiseSource.fixed(seed)
 
 
-def shared_ledger(config: DictConfig) -> SharedLedger | None:
+def shared_ledger(config: DictConfig, unit: PrivacyUnit) -> SharedLedger | None:
     """Return the ledger over all runs on the same records, if one is named; of generated data there is none.
+
+    Args:
+        config: The composed configuration.
+        unit: Who is protected.
 
     Raises:
         InputError: See ``SharedLedger``; a total without a ledger, half a total, or records that are in no file.
@@ -144,7 +181,7 @@ def shared_ledger(config: DictConfig) -> SharedLedger | None:
     if files is None:
         raise InputError("budget.shared: these data have no data.path, by whose files the ledger knows the records")
     records = file_fingerprint(files if isinstance(files, str) else list(files))
-    return SharedLedger(str(path), records, PrivacyBudget(**given) if given else None, total.filter)
+    return SharedLedger(str(path), records, PrivacyBudget(**given) if given else None, total.filter, unit)
 
 
 def is_generated(config: DictConfig) -> bool:
@@ -154,9 +191,15 @@ def is_generated(config: DictConfig) -> bool:
 
 def _warn(config: DictConfig, study: Study | StreamedStudy) -> None:
     """Say on stderr what a user is allowed to do and should think about."""
-    delta, n = float(config.privacy.delta), study.records.n
+    delta, n = float(config.privacy.delta), study.records.n // study.unit.records
     if delta > 1 / n:
-        say_warning(f"privacy.delta = {delta:g} is above 1/n = {1 / n:.2g}: it would allow publishing a whole record")
+        what = "all of a person's records" if study.unit.is_person else "a whole record"
+        say_warning(f"privacy.delta = {delta:g} is above 1/n = {1 / n:.2g}: it would allow publishing {what}")
+    if study.unit.records > 1:
+        say_warning(
+            f"a person's {study.unit.records} records depend on each other, and intervals take all records as "
+            "independent: they are too short"
+        )
     if sweeps() and study.effect is None and config.budget.shared is None:
         say_warning("each run of a sweep spends a budget of its own on the same records; what you publish adds up")
 
@@ -251,11 +294,21 @@ def _summary(task: TaskSpec) -> dict[str, Any]:
             "delta": float(config.privacy.delta),
             "settings": settings({*task.settings, *task.summarised}),
         },
-        "spent": learner.ledger_.spent(),
+        "spent": _by_unit(learner.ledger_.spent(), study.unit),
         "n": study.records.n,
+        **({"unit": study.unit.to_dict()} if study.unit.is_person else {}),
         "blocks": learner.sizes_,
         "seed": config.seed,
     }
+
+
+def _by_unit(spent: Mapping[str, Any], unit: PrivacyUnit) -> dict[str, Any]:
+    """Return what blocks spent by record, and what all of it comes to by unit."""
+    total = dict(spent["total"])
+    if total["epsilon"] is not None:
+        total["epsilon"], total["delta"] = unit.cost(total["epsilon"], total["delta"])
+        total["naive_epsilon"] = unit.records * total["naive_epsilon"]
+    return {**spent, "total": total}
 
 
 def _finish(task: TaskSpec, summary: dict[str, Any], start: float) -> None:
@@ -279,16 +332,20 @@ def _shown(task: TaskSpec, summary: Mapping[str, Any]) -> Iterable[tuple[str, st
     yield "what", f"{task.release.kind} by {summary['mechanism']}, {summary['learner']} on {summary['data']}"
     yield "guarantee", summary["level"]
     yield "claim", summary["claim"]
+    by = ", by record" if "unit" in summary else ""
     for block, spent in summary["spent"].items() if summary["epsilon"] is not None else ():
-        size = summary["n"] if block == "total" else summary["blocks"][block]
-        yield f"spent, {block}", _spent(spent, size)
+        if block == "total":
+            persons = f"{summary['n'] // summary['unit']['records']:,} persons, " if by else ""
+            yield f"spent, total{', by person' if by else ''}", _spent(spent, summary["n"], persons)
+        else:
+            yield f"spent, {block}{by}", _spent(spent, summary["blocks"][block])
     for name, text in task.shown.items():
         if summary.get(name) is not None:
             yield text, f"{summary[name]:.4g}"
 
 
-def _spent(spent: Mapping[str, Any], size: int) -> str:
+def _spent(spent: Mapping[str, Any], size: int, persons: str = "") -> str:
     return (
-        f"epsilon {spent['epsilon']:.4g}, delta {spent['delta']:.3g} ({size:,} records); "
+        f"epsilon {spent['epsilon']:.4g}, delta {spent['delta']:.3g} ({persons}{size:,} records); "
         f"{spent['naive_epsilon']:.4g} if epsilons were added"
     )

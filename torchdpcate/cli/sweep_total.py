@@ -53,8 +53,11 @@ def spent_of(run: Path) -> Spent:
     ledger = run / "curator" / "ledger.json"
     if not ledger.is_file():
         return 0.0, 0.0
-    total = Ledger.load(ledger).spent()["total"]
-    return None if total["epsilon"] is None or total["delta"] is None else (total["epsilon"], total["delta"])
+    loaded = Ledger.load(ledger)
+    total = loaded.spent()["total"]
+    if total["epsilon"] is None or total["delta"] is None:
+        return None
+    return loaded.unit.cost(total["epsilon"], total["delta"])
 
 
 def table_totals(rows: Sequence[Mapping[str, Any]]) -> list[str]:

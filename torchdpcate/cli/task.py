@@ -127,6 +127,23 @@ class TaskSpec(ABC):
             rest: Further arguments of the learner: its noise and the file of its ledger.
         """
 
+    def learner_of(self, budget: "PrivacyBudget", **rest: Any) -> Any:
+        """Return the learner, not fitted, of which a unit of the data costs at most a budget.
+
+        Args:
+            budget: Of a record, or of a person with all of her records.
+            rest: Further arguments of the learner.
+        """
+        unit = self.study.unit
+        learner = self.make(unit.record_budget(budget), **rest)
+        return learner.protect(unit) if unit.is_person else learner
+
+    def planned_noise(self, learner: Any, n: int, budget: "PrivacyBudget") -> "PlannedNoise":
+        """Return the noise to expect, beside the budget of a unit rather than of a record."""
+        from dataclasses import replace
+
+        return replace(self.noise_of(learner, n), budget=budget)
+
     def check(self) -> None:
         """Refuse what can be refused before anything is spent."""
         self.learner.check(self.n)

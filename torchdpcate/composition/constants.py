@@ -130,3 +130,24 @@ class RuleConstants(PlanConstants):
     linear_below: float = 500.0
     linear_variance: float = 1.0
     least_correlation: float = 0.35
+
+
+@dataclass(frozen=True)
+class SelectionConstants(PlanConstants):
+    """Constants of a plan whose steps score policies: nuisances count for more, products among them come earlier.
+
+    They were tuned on generated data alone (``experiments/rules_and_selection/tune_selection.py`` says which).
+
+    Attributes:
+        least_clip: Of scores, in residual scales.
+        clip_growth: C_1 is the root of n eta / ln K over this, in residual scales.
+        farthest: Share of the records that may lie beyond the clip that a quantile finds, at most.
+    """
+
+    nuisance_share: float = 0.6
+    outcome_variance: float = 1.0
+    part_shares: tuple[float, ...] = (0.5, 0.15, 0.3, 0.03, 0.02)
+    rough_sizes: tuple[float, float] = (30.0, 300.0)
+    least_clip: float = 1.0
+    clip_growth: float = 8.0
+    farthest: float = 0.01

@@ -140,6 +140,11 @@ class ComposedPlan:
         return () if self.binary else QUANTILES
 
     @property
+    def propensity_steps(self) -> tuple[str, ...]:
+        """Steps that fit the propensity, where it is not known."""
+        return ("propensity",)
+
+    @property
     def log_link(self) -> bool:
         """Whether the outcome regression is one of logarithms: of counts, but where intervals count its noise."""
         return self.count and not self.estimates_propensity
@@ -147,6 +152,11 @@ class ComposedPlan:
     @property
     def effect_curvature(self) -> float:
         """Planned mean curvature of the effect's features, over their energies."""
+        return self.effect_weight
+
+    @property
+    def effect_weight(self) -> float:
+        """Planned mean curvature by which the effect's features are asked for, over their energies."""
         return EFFECT_CURVATURE
 
     @property
@@ -195,7 +205,8 @@ class ComposedPlan:
         """Return the expected squared error of the effect of k covariates, over that of no effect."""
         features = all_features([False] * k, self.constants.kinds)
         prior = self._prior(features, self.constants.choice_variance) * held_shares(features, k, self.covariates)
-        return self._fill(prior, self._unit_noise(self._effect_budget(k), EFFECT_CURVATURE)).error - float(prior.sum())
+        noise = self._unit_noise(self._effect_budget(k), self.effect_weight)
+        return self._fill(prior, noise).error - float(prior.sum())
 
     def _regret_of(self, k: int) -> float:
         """Return what falls with the expected regret of the sign of an effect of k covariates."""
@@ -221,7 +232,7 @@ class ComposedPlan:
 
     def propensity(self, two_levels: Sequence[bool] | None = None) -> Regression:
         """Return the regression of the treatment; see ``outcome``."""
-        noise = self._unit_noise(self.shares.of("propensity"), 1.0, PROPENSITY_CURVATURE)
+        noise = self._unit_noise(self.shares.of(self.propensity_steps[0]), 1.0, PROPENSITY_CURVATURE)
         return self._regression(self._levels(two_levels), self.constants.propensity_variance, noise)
 
     @property
@@ -247,13 +258,14 @@ class ComposedPlan:
 
     def _effect(self, levels: Sequence[bool], kinds: str) -> Regression:
         """Return the regression of an effect that is shrunk, of features of these kinds."""
-        variance, least = 0.0 if self.constant_only else self.shrinking_variance, self._unit_sampling(EFFECT_CURVATURE)
-        noise = self._unit_noise(self.shares.of("effect"), EFFECT_CURVATURE)
+        variance = 0.0 if self.constant_only else self.shrinking_variance
+        least = self._unit_sampling(self.effect_weight)
+        noise = self._unit_noise(self.shares.of("effect"), self.effect_weight)
         return self._regression(levels, variance, noise, kinds, self._constant_variance, least)
 
     def _unshrunk(self, k: int, levels: Sequence[bool] | None = None) -> Regression:
         """Return that of k covariates that is not shrunk: linear where its sign is worth it, else a constant."""
-        noise, constant = self._unit_noise(self._effect_budget(k), EFFECT_CURVATURE), self._constant_variance
+        noise, constant = self._unit_noise(self._effect_budget(k), self.effect_weight), self._constant_variance
         levels = [False] * k if levels is None else levels
         alone = self._regression(levels, 0.0, noise, constant_prior=constant)
         if self._rule is None or self.constant_only:
@@ -280,7 +292,7 @@ class ComposedPlan:
         variance = self.shrinking_variance if self.shrinks else rules.linear_variance
         held = effect.prior * (rules.linear_variance / variance)
         held = held * held_shares(effect.basis.features, k, self.covariates)
-        return sign_correlation(held, NUISANCES**2 * effect.noise / effect.basis.energies, rules, self.shrinks)
+        return sign_correlation(held, self.sign_noise**2 * effect.noise / effect.basis.energies, rules, self.shrinks)
 
     def _matrix_noise(self, effect: Regression) -> float:
         """Return the planned noise of the interval steps' matrix, scaled to its planned diagonal."""
@@ -321,6 +333,11 @@ class ComposedPlan:
     def wandering(self) -> float:
         """Variance of the effect's estimates by noise, over that of one event of all that its step has."""
         return WANDERING
+
+    @property
+    def sign_noise(self) -> float:
+        """Noise of a rule's score over that of the effect's own steps, where its regret is planned."""
+        return NUISANCES
 
     def constant(self) -> Self:
         """Return the same plan with the effect as one number."""

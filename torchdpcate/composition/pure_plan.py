@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,11 +20,29 @@ from torchdpcate.features.weighted_basis import WeightedBasis
 from torchdpcate.privacy.budget import PrivacyBudget
 
 _EQUIVALENT = 4.0  # epsilon over the mu of Gaussian steps with about as much noise
-_QUANTILE_SHARES = (0.03, 0.08)  # of epsilon, each
-_SCREENING, _MOMENTS, _CURVATURES = 0.2, 0.12, 0.05
 _WANDERING = 2.0  # measured on random laws: 1.5 to 3
 _HEAD = 0.6  # of the constants' prior variance of the effect
-_OUTCOME, _PROPENSITY = 0.25, 0.2  # of what is left, beside the effect
+
+
+class _Parts(NamedTuple):
+    """Shares of epsilon: of each quantile at least and at most, of others, and of what is left; the effect's the rest.
+
+    Those of rules were tuned on random laws, as ``RuleConstants``.
+    """
+
+    quantiles: tuple[float, float] = (0.03, 0.08)
+    screening: float = 0.2
+    moments: float = 0.12
+    curvatures: float = 0.05
+    outcome: float = 0.25
+    propensity: float = 0.2
+
+
+_EFFECT = _Parts()
+_SIGN = _Parts(moments=0.1, propensity=0.15)
+_LEAN = _Parts(quantiles=(0.03, 0.1), moments=0.1, propensity=0.1)
+_LEAN_BELOW = 250.0  # n mu, below which an outcome regression costs a rule's sign more than it gains
+_SIGN_NOISE = 1.0  # of a score over the effect's own: by random laws, with it no rule is constant too early
 
 
 @dataclass(frozen=True)
@@ -32,7 +50,9 @@ class PurePlan(ComposedPlan):
     r"""A composition of pure events on all records: quantiles, sums with K-norm noise and perturbed objectives.
 
     Steps cost :math:`\epsilon = \sum_k \epsilon_k`, so what serves nothing is left out: an outcome regression of a
-    constant alone, which the released centre is already, and where no regression has a feature, covariates.
+    constant alone, which the released centre is already, and where no regression has a feature, covariates. A rule
+    (constants of ``RuleConstants``) at small n epsilon has no outcome regression, and its plan is outcome weighted
+    learning's in standardised covariates.
 
     Args:
         asked: Steps that are asked for; None finds those that serve something.
@@ -50,11 +70,6 @@ class PurePlan(ComposedPlan):
     def _check_budget(self) -> None:
         if self.budget is None or self.budget.delta != 0:
             raise InputError("budget: a pure plan has delta = 0; take ComposedPlan")
-        if self.target == RULE:
-            raise InputError(
-                "delta = 0: the plan of a rule has Gaussian events; give privacy.delta above 0, for instance 1e-6, or "
-                "use an OutcomeWeightedLearner or a TwoStageRule"
-            )
         if self.intervals:
             raise InputError(
                 "intervals = true: they rest on Gaussian noise; give privacy.delta above 0, for instance 1e-6, or "
@@ -95,10 +110,10 @@ class PurePlan(ComposedPlan):
     @cached_property
     def shares(self) -> EpsilonShares:
         """Share of each step, of epsilon."""
-        steps = self._steps if self.asked is None else self.asked
+        steps, of = self._steps if self.asked is None else self.asked, self._parts
         fixed = dict.fromkeys(QUANTILES, self._quantile_share)
-        fixed |= {"screening": _SCREENING, "moments": _MOMENTS, "effect curvatures": _CURVATURES}
-        parts = {"outcome": _OUTCOME, "propensity": _PROPENSITY, "effect": 1 - _OUTCOME - _PROPENSITY}
+        fixed |= {"screening": of.screening, "moments": of.moments, "effect curvatures": of.curvatures}
+        parts = {"outcome": of.outcome, "propensity": of.propensity, "effect": 1 - of.outcome - of.propensity}
         left = 1 - math.fsum(fixed[step] for step in steps if step in fixed)
         total = math.fsum(parts[step] for step in steps if step in parts)
         return EpsilonShares(
@@ -129,22 +144,43 @@ class PurePlan(ComposedPlan):
         """See ``ComposedPlan``."""
         return _HEAD * super().shrinking_variance
 
+    @property
+    def lean(self) -> bool:
+        """Whether a rule has no outcome regression: at small n it would cost the sign more than it gains."""
+        return self.target == RULE and not self.binary and self.size < _LEAN_BELOW
+
+    @property
+    def sign_noise(self) -> float:
+        """See ``ComposedPlan``."""
+        return _SIGN_NOISE
+
+    @property
+    def _parts(self) -> _Parts:
+        return _EFFECT if self.target != RULE else _LEAN if self.lean else _SIGN
+
     @cached_property
     def _steps(self) -> tuple[str, ...]:
         """The steps that serve something at their shares."""
         screening = ("screening",) if self._kept < self.covariates else ()
-        nuisances = ("outcome",) if self.known_propensity else ("outcome", "propensity")
-        scale = self.quantiles
-        steps = (*scale[:2], *screening, "moments", *nuisances, *scale[2:], "effect curvatures", "effect")
+        steps = (*self.quantiles[:2], *screening, "moments", *self._later)
+        nuisances = [step for step in steps if step in ("outcome", "propensity")]
         while True:
             trial = replace(self, asked=steps)
             rich = {step: len(getattr(trial, step)().basis.features) > 0 for step in (*nuisances, "effect")}
             idle = set() if any(rich.values()) else {"screening", "moments"}
-            idle |= set() if rich["outcome"] or self.binary else {"outcome", "residual scale"}
+            idle |= set() if rich.get("outcome") or self.binary else {"outcome", "residual scale"}
             idle |= set() if rich["effect"] else {"effect curvatures"}
             if idle.isdisjoint(steps):
                 return steps
             steps = tuple(step for step in steps if step not in idle)
+
+    @property
+    def _later(self) -> tuple[str, ...]:
+        """The steps that follow the covariates' moments."""
+        propensity = () if self.known_propensity else ("propensity",)
+        if self.lean:
+            return (*propensity, "effect")
+        return ("outcome", *propensity, *self.quantiles[2:], "effect curvatures", "effect")
 
     @cached_property
     def _kept(self) -> int:
@@ -159,21 +195,22 @@ class PurePlan(ComposedPlan):
     def _quantile_share(self) -> float:
         # a quantile chosen by its rank is off by about twice the scale of its noise, 2 / epsilon
         wanted = 2 * math.sqrt(2) / (self.constants.rank_error * self.n * self.epsilon)
-        return min(max(wanted, _QUANTILE_SHARES[0]), _QUANTILE_SHARES[1])
+        return min(max(wanted, self._parts.quantiles[0]), self._parts.quantiles[1])
 
     def _effect_budget(self, k: int) -> float:
-        left = (
-            1 - len(self.quantiles) * self._quantile_share - _MOMENTS - _CURVATURES - _SCREENING * (k < self.covariates)
-        )
-        parts = 1 - _PROPENSITY * self.known_propensity
-        return self.epsilon * left * (1 - _OUTCOME - _PROPENSITY) / parts
+        of, later = self._parts, self._later
+        quantiles = (2 + ("residual scale" in later)) * (not self.binary)
+        left = 1 - quantiles * self._quantile_share - of.moments - of.screening * (k < self.covariates)
+        left -= of.curvatures * ("effect curvatures" in later)
+        unused = of.outcome * ("outcome" not in later) + of.propensity * ("propensity" not in later)
+        return self.epsilon * left * (1 - of.outcome - of.propensity) / (1 - unused)
 
     def _unit_noise(self, mu: float, weight: float, inside: float | None = None) -> float:
         """Return the variance of a function of energy one by one coefficient of a perturbed objective of epsilon."""
         return 2 * (2 / (NOISE_SHARE * mu * self.n * (inside or self.inside) * weight)) ** 2
 
     def _fill(self, prior: Tensor, noise: float, constant: float = math.inf) -> Filling:
-        return pure_filling(prior, noise)
+        return pure_filling(prior, noise, constant)
 
 
 def kind_of_plan(budget: PrivacyBudget | None, kind: type[ComposedPlan] | None = ComposedPlan) -> type[ComposedPlan]:

@@ -22,18 +22,19 @@ from torchdpcate.privacy.worst_case import Game, worst_case
 _STEP = "effect"
 
 
-@worst_case(
-    "composed_pure_effect",
-    PerturbedObjective,
-    pair="one record whose residual is far above its prediction, or far below it, at the largest curvature it may have",
-)
-def _game(budget: PrivacyBudget) -> Game:
-    pure = PrivacyBudget(budget.epsilon, 0.0)
-    shares, slope = EpsilonShares(pure.epsilon, {_STEP: 1.0}), 1.0
-    g, one = torch.full((1, 1), LARGEST, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
+def objective_game(fits: tuple[HuberFit, HuberFit], epsilon: float) -> Game:
+    """Return the game of a perturbed objective of one coefficient on either of two data sets.
+
+    The adversary has the exact densities of the minimiser.
+
+    Args:
+        fits: Regressions of neighbours, with slope 1.
+        epsilon: Of the one step.
+    """
+    pure, one = PrivacyBudget(epsilon, 0.0), torch.ones(1, dtype=torch.float64)
+    shares = EpsilonShares(pure.epsilon, {_STEP: 1.0})
     ridge = least_ridge(pure.epsilon, 1.0)
     plan = FitPlan(_STEP, one, ridge * one, 1, 0, RIDGE_SHARE, 1.0)
-    fits = [HuberFit(g, 1 / g[:, 0], sign * LARGEST * one, slope) for sign in (-1.0, 1.0)]
     scale = objective_noise(fits[0], plan, shares.event(_STEP)).scale
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
@@ -41,12 +42,23 @@ def _game(budget: PrivacyBudget) -> Game:
         return torch.stack([PerturbedObjective().solve(fits[world], plan, steps) for _ in range(runs)])
 
     def log_density(fit: HuberFit, theta: Tensor) -> Tensor:
-        scores = LARGEST * theta[:, 0]
-        pull = ridge * theta[:, 0] + LARGEST * fit.weights * fit.pulls(scores)
-        curvature = ridge + LARGEST**2 * fit.weights * fit.curvatures(scores)
+        scores, weighted = fit.predictors[0, 0] * theta[:, 0], fit.predictors[0, 0] * fit.weights
+        pull = ridge * theta[:, 0] + weighted * fit.pulls(scores)
+        curvature = ridge + fit.predictors[0, 0] * weighted * fit.curvatures(scores)
         return curvature.log() - pull.abs() / scale
 
     def evidence(theta: Tensor) -> Tensor:
         return log_density(fits[1], theta) - log_density(fits[0], theta)
 
     return Game(draw, shares.event(_STEP), Guarantee(Level.CERTIFIED, pure), evidence, most_runs=20_000)
+
+
+@worst_case(
+    "composed_pure_effect",
+    PerturbedObjective,
+    pair="one record whose residual is far above its prediction, or far below it, at the largest curvature it may have",
+)
+def _game(budget: PrivacyBudget) -> Game:
+    g, one = torch.full((1, 1), LARGEST, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
+    low, high = (HuberFit(g, 1 / g[:, 0], sign * LARGEST * one, 1.0) for sign in (-1.0, 1.0))
+    return objective_game((low, high), budget.epsilon)

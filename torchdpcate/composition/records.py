@@ -7,9 +7,11 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.arm_regressions import ArmRegressions, Arms
+from torchdpcate.composition.arms_plan import ArmsPlan
 from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.interval_events import EffectRecords, private_effect_law
 from torchdpcate.composition.linear_fit import Solver
+from torchdpcate.composition.many_arms import ManyArmRegressions
 from torchdpcate.composition.nuisance_noise import Covariates
 from torchdpcate.composition.nuisances import ComposedNuisance
 from torchdpcate.composition.plan import ComposedPlan
@@ -33,7 +35,7 @@ class ComposedFit:
         standardisation: Of those.
         effect: The effect's regression.
         outcome: m at the records, [n]; the curator's.
-        propensity: pi at the records, [n]; the curator's.
+        propensity: pi at the records, [n], or each arm's, [n, K], where there are more than two; the curator's.
         law: What intervals rest on; None where the plan does not ask for them, or the released noise of an estimated
             propensity is beyond their gate.
         numbers: What the law was made of.
@@ -67,7 +69,7 @@ def fit_composition(
         session: Scope of the block of records; without a budget nothing is charged and no noise is added.
         solver: How regressions are solved.
         two_levels: Whether each covariate has two levels, public, [q].
-        known: Known propensities of the records, [n]; None fits them.
+        known: Known propensities of the records, [n], or each arm's, [n, K]; None fits them.
         nuisance: How nuisances are learnt; None takes their features, by ``solver``.
 
     Raises:
@@ -97,15 +99,24 @@ def fit_composition(
         arms = ArmRegressions(plan, steps, tuple(two_levels), solver, nuisance)
         fit = arms.fit(Arms(z, a, records.y, known), domain, centre, scale)
         return ComposedFit(columns, standardisation, fit.effect, fit.outcome, fit.propensity)
-    regressions = Regressions(plan, steps, tuple(two_levels), solver, nuisance)
+    how = steps, tuple(two_levels), solver, nuisance
+    regressions = ManyArmRegressions(plan, *how) if isinstance(plan, ArmsPlan) else Regressions(plan, *how)
     mean = regressions.outcome(z, y, scale, centre) if "outcome" in plan.shares.shares else None
     m = torch.zeros_like(y) if mean is None else mean.values
     outcome = (centre + m).clamp(domain.outcome_low, domain.outcome_high)
+    residual = records.y - outcome
+
+    def last_scale() -> float:
+        return residual_scale(residual, "residual scale") if "residual scale" in plan.shares.shares else scale
+
+    if isinstance(regressions, ManyArmRegressions):
+        each = regressions.propensities(z, a) if known is None else known
+        effects = regressions.effects(z, residual, a, each, last_scale())
+        return ComposedFit(columns, standardisation, effects, outcome, each)
     estimated = regressions.propensity(z, a) if known is None else None
     pi = estimated.values if estimated is not None else known
     assert pi is not None
-    residual = records.y - outcome
-    s = residual_scale(residual, "residual scale") if "residual scale" in plan.shares.shares else scale
+    s = last_scale()
     effect = regressions.effect(z, residual, a - pi, pi, s)
     law, numbers = None, None
     if plan.intervals:

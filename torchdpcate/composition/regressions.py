@@ -43,7 +43,7 @@ class FittedNuisance:
 
 @dataclass(frozen=True, eq=False)
 class FittedEffect:
-    """Released numbers of the effect's regression, in outcome units.
+    """Released numbers of the effect's regression, in outcome units; of K arms those of K - 1 functions in a row.
 
     Attributes:
         regression: What was asked for.
@@ -206,6 +206,7 @@ class Regressions:
         """Return how the effect is asked for, of released curvatures [1 + p, 1 + p] and residual scale."""
         noise, curvature, sampling = _effect_noise(self.plan, curvatures, scale)
         prior = weak_prior(regression, "effect", scale / self.plan.score_scale)
+        prior = prior.repeat(len(curvatures) // len(prior))
         ridge = (noise**2 + sampling.diagonal()) / (curvature.diagonal() * prior)
         if self.plan.intervals:
             ridge = ridge * _INTERVAL_RIDGE
@@ -267,6 +268,8 @@ def effect_coefficients(
 ) -> Tensor:
     """Return the effect's coefficients, [1 + p]: shrunk estimates, or the estimates where the plan shrinks nothing.
 
+    Those of more than two arms are K - 1 times as many, each function's after the other's.
+
     Args:
         plan: The public plan.
         regression: Which features they belong to.
@@ -277,7 +280,9 @@ def effect_coefficients(
     if not plan.shrinks:
         return estimates.clone()
     size = scale / plan.score_scale
-    return shrunk(regression, estimates, estimates, variances, size, plan.constants.spike)
+    size_of_each = len(regression.basis.energies)
+    each = zip(estimates.split(size_of_each), variances.split(size_of_each), strict=True)
+    return torch.cat([shrunk(regression, t, t, v, size, plan.constants.spike) for t, v in each])
 
 
 def planned_curvatures(regression: AnyRegression) -> Tensor:

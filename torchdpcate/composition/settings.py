@@ -110,10 +110,12 @@ class AdaptiveSecondStage:
         return solver, Additive(PerturbedObjective())
 
 
-def known_propensities(records: CausalData, domain: Domain) -> Tensor | None:
-    """Return the known propensities of records, [n]; None where they are to be estimated."""
+def known_propensities(records: CausalData, domain: Domain, arms: int = 2) -> Tensor | None:
+    """Return the known propensities of records, [n], or of K > 2 arms each, [n, K]; None where none are known."""
     known = domain.known_propensity
-    return None if known is None else known.of(records)
+    if known is None:
+        return None
+    return known.of(records) if arms == 2 else known.arms_of(records)
 
 
 def two_levels(schema: TableSchema) -> tuple[bool, ...]:

@@ -70,7 +70,7 @@ def sampling_filling(prior: Tensor, noise: float, constant: float = math.inf) ->
     return Filling(noise, even, even * asked, sum(expected_error(prior, noise, constant)))
 
 
-def pure_filling(prior: Tensor, unit: float) -> Filling:
+def pure_filling(prior: Tensor, unit: float, constant: float = math.inf) -> Filling:
     r"""Return energies of least expected error where noise grows with the number of features.
 
     K-norm noise of 1 + k coefficients has the variance :math:`\sigma^2 = u (2 + k) / 2`, u that of one coefficient.
@@ -79,25 +79,30 @@ def pure_filling(prior: Tensor, unit: float) -> Filling:
     Args:
         prior: g, [p], positive.
         unit: u.
+        constant: Prior variance of the constant; see ``water_filling``.
 
     Example:
         >>> found = pure_filling(torch.tensor([1.0, 1.0, 0.1]).double(), 0.1)
         >>> round(found.noise, 6), round(found.constant, 6), [round(e, 6) for e in found.energies.tolist()]
         (0.2, 0.466667, [0.266667, 0.266667, 0.0])
     """
-    least, found = unit + float(prior.sum()), (unit, 1.0, torch.zeros_like(prior))
+    least, found = _constant_error(unit, constant) + float(prior.sum()), (unit, 1.0, torch.zeros_like(prior))
     for value in prior.unique().flip(0).tolist():
         asked = prior >= value
         noise = unit * (2 + int(asked.sum())) / 2
-        error = sum(expected_error(prior[asked], noise)) + float(prior[~asked].sum())
+        error = sum(expected_error(prior[asked], noise, constant)) + float(prior[~asked].sum())
         if error < least:
-            constant, some = water_filling(prior[asked], noise)
+            own, some = water_filling(prior[asked], noise, constant)
             energies = torch.zeros_like(prior)
             energies[asked] = some
-            least, found = error, (noise, constant, energies)
-    noise, constant, energies = found
+            least, found = error, (noise, own, energies)
+    noise, own, energies = found
     rest = float((prior * noise / (prior * energies + noise)).sum())
-    return Filling(noise, constant, energies, noise / constant + rest)
+    return Filling(noise, own, energies, _constant_error(noise / own, constant) + rest)
+
+
+def _constant_error(noise: float, prior: float) -> float:
+    return noise if math.isinf(prior) else prior * noise / (prior + noise)
 
 
 def expected_error(prior: Tensor, noise: float, constant: float = math.inf) -> tuple[float, float]:

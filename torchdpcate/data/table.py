@@ -10,6 +10,7 @@ from torch import Tensor
 from torchdpcate.data._frames import MOST_BYTES, about, read_frame, rows_in_metadata
 from torchdpcate.data._rows import encode_records, record_columns
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.persons import check_contribution, person_rows
 from torchdpcate.data.queries import read_queries
 from torchdpcate.data.records import check_treatment
 from torchdpcate.data.schema import TableSchema
@@ -18,6 +19,7 @@ from torchdpcate.data.study import PublicStudy, StreamedStudy, Study, StudySourc
 from torchdpcate.data.table_stream import TableStream
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 
 
 class Table(StudySource):
@@ -31,11 +33,16 @@ class Table(StudySource):
         queries_path: File of public queries (same covariate columns); otherwise a public grid.
         queries: Size of the public grid.
         n: Use only n records; all if left out. Which ones is drawn from the system's entropy at each loading: positions
-            drawn by a public seed would be many other records as soon as one record moves in a sorted file.
+            drawn by a public seed would be many other records as soon as one record moves in a sorted file. Where
+            persons are named, n of these.
         most_bytes: Size of the table at eight bytes a value, and of what a row group of a parquet file unpacks to, at
             most: a small file may hold more than any memory.
         stream: Whether to read the records batch by batch, for what can be learnt in constant memory: then ``open``
             takes the place of ``load``.
+        person: Column that says whose a record is; then persons are protected, see ``person_rows``.
+        per_person: Records of each person.
+        too_many: ``"draw"`` as many of a person with more, or ``"refuse"`` her.
+        seed: Public seed of the draw.
 
     Raises:
         InputError: On ``load`` or ``open``, whatever in the file is not as declared (which column, how many).
@@ -56,6 +63,10 @@ class Table(StudySource):
         n: int | None = None,
         stream: bool = False,
         most_bytes: int = MOST_BYTES,
+        person: str | None = None,
+        per_person: int = 1,
+        too_many: str = "draw",
+        seed: int = 0,
     ) -> None:
         self.path = path
         self.domain = domain
@@ -65,22 +76,49 @@ class Table(StudySource):
         self.n = n
         self.stream = stream
         self.most_bytes = most_bytes
+        self.person = person
+        self.per_person = per_person
+        self.too_many = too_many
+        self.seed = seed
+
+    @property
+    def unit(self) -> PrivacyUnit:
+        """Who is protected.
+
+        Raises:
+            InputError: Several records of each person, and no column that names her; or a setting that is not allowed.
+        """
+        check_contribution(self.per_person, self.too_many)
+        if self.person is not None:
+            return PrivacyUnit.person(self.person, self.per_person)
+        if self.per_person != 1 or self.too_many != "draw":
+            raise InputError("data.per_person: whose a record is must be known; name the column by data.person=COLUMN")
+        return RECORD
 
     def public(self) -> PublicStudy:
         """Return schema, public queries and n, if it is given; neither the table nor its size is looked at."""
         schema = TableSchema.of(self.domain).handling(self.out_of_bounds)
-        return PublicStudy(schema, table_name(self.path), self.n, self._queries(schema))
+        unit = self.unit
+        n = None if self.n is None else self.n * unit.records
+        return PublicStudy(schema, table_name(self.path), n, self._queries(schema), unit)
 
     def stated_rows(self) -> int:
         """Return the number of rows that parquet files say they have in their metadata; no record is read.
 
         Raises:
-            InputError: A file that is no parquet file, or not there.
+            InputError: A file that is no parquet file, or not there; or persons are named, whom it does not count.
         """
+        if self.unit.is_person:
+            raise InputError("n = metadata: counts rows, and not the persons of data.person; give n=NUMBER")
         return rows_in_metadata(self.path)
 
     def check_stream(self) -> None:
         """Refuse a stream with fewer records than the table has."""
+        if self.unit.is_person:
+            raise InputError(
+                f"data.person is {self.person}; a stream does not bring a person's records together: leave data.stream "
+                "out"
+            )
         if self.n is not None:
             raise InputError(f"data.n is {self.n}; a stream has all records of the table: leave data.n out")
 
@@ -102,14 +140,26 @@ class Table(StudySource):
         """Read, check and encode the table."""
         self.refuse_stream()
         schema = TableSchema.of(self.domain).handling(self.out_of_bounds)
-        frame = read_frame(self.path, record_columns(schema), schema.text_columns, self.most_bytes)
+        columns, unit = record_columns(schema), self.unit
+        if self.person in columns:
+            raise InputError(
+                f"data.person = {self.person}: is a column of the domain; give one that only names persons"
+            )
+        own = () if self.person is None else (self.person,)
+        frame = read_frame(self.path, (*columns, *own), schema.text_columns | set(own), self.most_bytes)
         with about(self.path):
             read = encode_records(frame, schema)
             check_treatment(read.a, f"treatment column {schema.treatment!r}", schema.actions)
-        rows = secret_subsample(read.n, self.n)
-        records = read.subset(rows)
+            rows = self._units(read.n if self.person is None else frame[self.person])
+        records = read.subset(rows[secret_subsample(len(rows), self.n)].flatten())
         check_treatment(records.a, actions=schema.actions)
-        return Study(records, schema, self._queries(schema), None, table_name(self.path))
+        return Study(records, schema, self._queries(schema), None, table_name(self.path), unit=unit)
+
+    def _units(self, persons: Any) -> Tensor:
+        """Return the positions of each unit's records, [units, records], of n records or of their persons."""
+        if isinstance(persons, int):
+            return torch.arange(persons)[:, None]
+        return person_rows(persons, self.per_person, self.seed, self.too_many)
 
     def _queries(self, schema: TableSchema) -> Tensor:
         return schema.grid(self.queries) if self.queries_path is None else read_queries(self.queries_path, schema)

@@ -21,10 +21,36 @@ from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, own_code
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.shared_ledger import RunLedger
+from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 from torchdpcate.release.statement import PrivacyStatement, make_statement
 
 
-class PrivateEstimator(BaseEstimator, ABC):
+class Protecting:
+    """What can be told who is protected.
+
+    Attributes:
+        protected: A record, or a person with k records.
+    """
+
+    protected: PrivacyUnit = RECORD
+
+    def protect(self, unit: PrivacyUnit) -> Self:
+        """Say who is protected; ledger and statements name it, and state what a person with several records loses.
+
+        Budgets are by record all the same: give the learner ``unit.record_budget(budget)``, and records of which each
+        person has exactly ``unit.records`` (``torchdpcate.data.person_rows``).
+
+        Args:
+            unit: A record, or a person with k records.
+
+        Returns:
+            The estimator itself.
+        """
+        self.protected = unit
+        return self
+
+
+class PrivateEstimator(Protecting, BaseEstimator, ABC):
     """An estimator of scikit-learn's manners whose fit pays from a session, and whose ``release`` is all that leaves.
 
     A subclass says in ``_prepare`` what it refuses before anything is spent, and in ``_learn`` what it learns; its
@@ -98,7 +124,7 @@ class PrivateEstimator(BaseEstimator, ABC):
 
     def _start(self) -> None:
         """Forget what an earlier fit left, its session included: a fit that is refused leaves nothing to release."""
-        for name in vars(self).keys() - self.get_params(deep=False).keys():
+        for name in vars(self).keys() - self.get_params(deep=False).keys() - {"protected"}:
             delattr(self, name)
         self.schema_ = self._schema()
         self._noise = self.noise or NoiseSource.system()
@@ -107,7 +133,10 @@ class PrivateEstimator(BaseEstimator, ABC):
         """Learn from records within the domain, in an order that does not depend on them; after ``_start``."""
         self._prepare(records)
         self.sizes_ = self._sizes(records.n)
-        session = FitSession.open(self.sizes_, self.budget, self._noise, self.ledger_path, self._filter())
+        self._refuse_broken_units(records.n)
+        session = FitSession.open(
+            self.sizes_, self.budget, self._noise, self.ledger_path, self._filter(), self.protected
+        )
         self._session = replace(session, conditional=self._conditional())
         self.ledger_ = session.ledger
         with session.kept_if_used():
@@ -117,6 +146,18 @@ class PrivateEstimator(BaseEstimator, ABC):
         self.feature_names_in_ = np.array([covariate.name for covariate in self.schema_.covariates], dtype=object)
         self.n_features_in_ = len(self.feature_names_in_)
         return self
+
+    def _refuse_broken_units(self, n: int) -> None:
+        """Refuse records that are no multiple of what each person has.
+
+        Raises:
+            InputError: Says so.
+        """
+        if n % self.protected.records:
+            raise InputError(
+                f"n = {n}: no multiple of the {self.protected.records} records that each person has; make them with "
+                "torchdpcate.data.person_rows"
+            )
 
     def _schema(self) -> TableSchema:
         """Return columns and public bounds."""

@@ -7,7 +7,6 @@ from typing import Any
 from torchdpcate.data.covariates import Categorical
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.cate.planned import ASKED
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -70,23 +69,9 @@ def planned_targets(
     """
     from torchdpcate.estimators.average.automatic import AverageEffect
     from torchdpcate.estimators.cate.learner import RLearner
-    from torchdpcate.estimators.rules.effect_rule import EffectRule
-    from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
-    from torchdpcate.estimators.rules.two_stage import TwoStageRule
     from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 
-    known, (name, cuts) = schema.domain.known_propensity is not None, _partition(schema)
-
-    def rule() -> PlannedNoise:
-        learner: PrivateEstimator = EffectRule(schema, budget)
-        if budget.delta == 0:  # which no plan of a rule keeps
-            learner = OutcomeWeightedLearner(schema, budget) if known else TwoStageRule(schema, budget)
-        return learner.expected_noise(n)
-
-    def relative() -> float | None:
-        return EffectRule(schema, budget).relative_regret(n) if budget.delta > 0 else None
-
-    task = "rule" if budget.delta > 0 else "owl" if known else "two_stage_rule"
+    name, cuts = _partition(schema)
 
     def function() -> PlannedNoise:
         return RLearner(schema, budget).expected_noise(n, residual_scale=residual_scale)
@@ -98,9 +83,17 @@ def planned_targets(
             "subgroups",
             lambda: SubgroupEffects(schema, budget, subgroups=[cuts]).expected_noise(n),
         ),
-        replace(_target("a treatment rule", task, rule), relative=relative()),
+        _rule(schema, n, budget),
         _function(_target("the effect as a function", "cate", function)),
     ]
+
+
+def _rule(schema: TableSchema, n: int, budget: PrivacyBudget) -> Target:
+    from torchdpcate.estimators.rules.effect_rule import EffectRule
+
+    learner = EffectRule(schema, budget)
+    target = _target("a treatment rule", "rule", lambda: learner.expected_noise(n))
+    return replace(target, relative=learner.relative_regret(n))
 
 
 def _function(target: Target) -> Target:

@@ -49,6 +49,7 @@ __getattr__, __dir__, __all__ = exports(
             "expected_regret",
         ),
         "shared_ledger": ("RunLedger", "SharedLedger"),
+        "unit": ("PrivacyUnit",),
         "worst_case": (
             "Game",
             "WORST_CASES",

@@ -23,6 +23,7 @@ class Reach(StrEnum):
     EXACT = "exact: the events are Gaussian, so the whole curve is that of mu"
     WHOLE = "upper bound over the whole curve: pure events are covered by a Gaussian of the same advantage"
     CURVE = "upper bound over the accountant's curve down to the delta given with it, and no further"
+    ENDS = "not available: a curve that ends at a delta says nothing of several records of a person"
     NONE = "not available: an (epsilon, delta) event has no Gaussian curve"
     VOID = "not available: what the events guarantee is next to nothing"
 

@@ -19,6 +19,7 @@ from torchdpcate.privacy.events import Event
 from torchdpcate.privacy.filters import Filter, make_filter
 from torchdpcate.privacy.guarantee import Level, weakest
 from torchdpcate.privacy.ledger_file import Book, Entry, parse
+from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 
 _LATEST: dict[str, tuple[int, str]] = {}
 """Revision and digest of every ledger that this process has seen, by its id, so that an older file is detected."""
@@ -63,6 +64,8 @@ class Ledger:
         filter: How later charges count: ``sums`` of epsilons and deltas, whatever their events; ``gaussian``, by the
             squares of mu, for Gaussian and pure events alone, which is less for Gaussian ones; or a ``Filter``. It
             cannot be changed, for a choice by what was seen would void it.
+        unit: Who is protected. Budgets and charges are by record all the same: what they come to for a person with
+            several records is ``unit.cost``.
 
     Raises:
         InputError: If there are no blocks, a name, budget or filter is not allowed, or the file is damaged, older than
@@ -83,10 +86,12 @@ class Ledger:
         path: str | os.PathLike | None = None,
         private: bool = True,
         filter: str | Filter = "sums",
+        unit: PrivacyUnit = RECORD,
     ) -> None:
         if not blocks or "total" in blocks or not all(isinstance(b, PrivacyBudget) for b in blocks.values()):
             raise InputError(f"blocks = {dict(blocks)!r}: name at least one with a PrivacyBudget, none 'total'")
-        book = Book({str(name): budget for name, budget in blocks.items()}, bool(private), make_filter(filter))
+        budgets = {str(name): budget for name, budget in blocks.items()}
+        book = Book(budgets, bool(private), make_filter(filter), unit=unit)
         kept = getattr(book.filter, "delta", None)
         if kept is not None and any(budget.delta <= kept for budget in blocks.values()):
             raise InputError(f"filter = {book.filter}: needs blocks of a delta above {kept:g}; use filter=sums")
@@ -124,7 +129,7 @@ class Ledger:
             InputError: If the file is missing, damaged, or of another format.
         """
         book = parse(Path(path))
-        return cls(book.blocks, path, book.private, book.filter)
+        return cls(book.blocks, path, book.private, book.filter, book.unit)
 
     @property
     def blocks(self) -> dict[str, PrivacyBudget]:
@@ -140,6 +145,11 @@ class Ledger:
     def filter(self) -> Filter:
         """How charges count that were chosen after an output."""
         return self._book.filter
+
+    @property
+    def unit(self) -> PrivacyUnit:
+        """Who is protected; budgets and charges are by record all the same."""
+        return self._book.unit
 
     @property
     def private(self) -> bool:
@@ -420,10 +430,10 @@ class Ledger:
         if self._path is None:
             return self._book
         book, known = parse(self._path), self._book
-        if (book.blocks, book.private, book.filter) != (known.blocks, known.private, known.filter):
+        if any(getattr(book, name) != getattr(known, name) for name in ("blocks", "private", "filter", "unit")):
             raise InputError(
-                f"ledger {self._path}: its blocks, budgets, filter = {book.filter} or private = {book.private} differ; "
-                "use another path"
+                f"ledger {self._path}: its blocks, budgets, unit, filter = {book.filter} or private = {book.private} "
+                "differ; use another path"
             )
         if known.id and book.id != known.id:
             raise InputError(f"ledger {self._path}: another one is in its place; restore it, the budget is not known")

@@ -17,10 +17,12 @@ from torchdpcate.privacy.charge import Charge, charge_of_label
 from torchdpcate.privacy.events import Event, event_from_dict
 from torchdpcate.privacy.filters import Filter, FilterCost, SumFilter, filter_from
 from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 
 _FORMAT = "torchdpcate ledger"
 _VERSION = 3  # 1 did not say what was fixed before any output, 2 said what a charge was for in free text
 _NAMES = {"format", "version", "id", "revision", "private", "filter", "blocks", "entries", "chain"}
+_UNIT = "unit"  # of persons alone
 _FIRST_NAMES = {"format", "version", "private", "blocks", "entries"}
 _COUNTS = ("id", "count", "planned", "reserved", "used")
 
@@ -97,6 +99,7 @@ class Book:
         entries: In the order of their charge.
         id: Random name of the ledger, which a copy shares; empty in a file of version 1.
         revision: How often it was changed.
+        unit: Who is protected; budgets and charges are by record all the same.
     """
 
     blocks: Mapping[str, PrivacyBudget]
@@ -105,6 +108,7 @@ class Book:
     entries: tuple[Entry, ...] = ()
     id: str = field(default_factory=lambda: secrets.token_hex(16))
     revision: int = 0
+    unit: PrivacyUnit = RECORD
 
     def changed(self, entries: tuple[Entry, ...]) -> "Book":
         """Return the book with other entries, one revision later."""
@@ -129,6 +133,7 @@ class Book:
             "private": self.private,
             "filter": self.filter.config(),
             "blocks": {name: budget.to_dict() for name, budget in self.blocks.items()},
+            **({_UNIT: self.unit.to_dict()} if self.unit.is_person else {}),
         }
 
     def _chain(self) -> list[str]:
@@ -170,12 +175,13 @@ def parse(path: Path) -> Book:
 
 
 def _book(content: Mapping[str, Any]) -> Book:
-    if content.keys() != _NAMES:
+    if content.keys() - {_UNIT} != _NAMES:
         raise InputError(f"its names are not {', '.join(sorted(_NAMES))}")
     known = content["version"] == _VERSION
     entries = tuple(Entry.from_dict(values if known else _typed(values)) for values in content["entries"])
     revision, identity = integer("revision", content["revision"], least=0), str(content["id"])
-    book = Book(_blocks(content), _private(content), filter_from(content["filter"]), entries, identity, revision)
+    rule, unit = filter_from(content["filter"]), PrivacyUnit.from_dict(content.get(_UNIT, {}))
+    book = Book(_blocks(content), _private(content), rule, entries, identity, revision, unit)
     if any(e.block not in book.blocks for e in entries):
         raise InputError("its entries do not belong together")
     head = {name: content[name] for name in _NAMES - {"entries", "chain"}}

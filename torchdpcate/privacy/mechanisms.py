@@ -140,7 +140,21 @@ class GaussianMechanism(AdditiveMechanism):
         return noise.gaussian(like.numel(), scale).reshape(like.shape)
 
 
-class LaplaceMechanism(AdditiveMechanism):
+class _PureMechanism(AdditiveMechanism):
+    """Noise of one scale, the sensitivity over epsilon, in the norm of the sensitivity."""
+
+    def __init__(self, epsilon: float, sensitivity: float) -> None:
+        self.epsilon = positive("epsilon", epsilon)
+        self.sensitivity = positive("sensitivity", sensitivity)
+        self.scale = laplace_scale(self.epsilon, self.sensitivity)
+
+    @property
+    def event(self) -> PureEvent:
+        """``PureEvent`` of this epsilon."""
+        return PureEvent(self.epsilon)
+
+
+class LaplaceMechanism(_PureMechanism):
     """Laplace noise (Dwork et al. 2006).
 
     Guarantee: certified epsilon, pure, if ``sensitivity`` bounds the l1 distance of the values of any two
@@ -160,21 +174,11 @@ class LaplaceMechanism(AdditiveMechanism):
 
     norm = 1
 
-    def __init__(self, epsilon: float, sensitivity: float) -> None:
-        self.epsilon = positive("epsilon", epsilon)
-        self.sensitivity = positive("sensitivity", sensitivity)
-        self.scale = laplace_scale(self.epsilon, self.sensitivity)
-
-    @property
-    def event(self) -> PureEvent:
-        """``PureEvent`` of this epsilon."""
-        return PureEvent(self.epsilon)
-
     def _noise(self, like: Tensor, scale: float, noise: NoiseSource) -> Tensor:
         return noise.laplace(like.numel(), scale).reshape(like.shape)
 
 
-class KNormMechanism(AdditiveMechanism):
+class KNormMechanism(_PureMechanism):
     r"""Noise with density proportional to exp(-||z|| / s) in p dimensions (Hardt & Talwar 2010).
 
     In the Euclidean norm its direction is uniform and its length Gamma(p, s); in the norm of the largest entry it is a
@@ -199,14 +203,7 @@ class KNormMechanism(AdditiveMechanism):
         if order not in (2, math.inf):
             raise InputError(f"order = {order}: give 2 or infinity")
         self.norm = order
-        self.epsilon = positive("epsilon", epsilon)
-        self.sensitivity = positive("sensitivity", sensitivity)
-        self.scale = laplace_scale(self.epsilon, self.sensitivity)
-
-    @property
-    def event(self) -> PureEvent:
-        """``PureEvent`` of this epsilon."""
-        return PureEvent(self.epsilon)
+        super().__init__(epsilon, sensitivity)
 
     def _noise(self, like: Tensor, scale: float, noise: NoiseSource) -> Tensor:
         return noise.k_norm(like.shape[0], like.shape[1], scale, self.norm)

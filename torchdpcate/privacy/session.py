@@ -15,6 +15,7 @@ from torchdpcate.privacy.guarantee import Level, weakest
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.shared_ledger import Reservation, RunLedger
+from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 
 Result = TypeVar("Result")
 
@@ -40,6 +41,7 @@ class FitSession:
         conditional: Whether no charge is certified, because all of it rests on open conditions.
         entries: Numbers of the ledger's entries that were made in this scope.
         reservation: What the fit may cost, in a ledger that it shares with other runs on the same records, if any.
+        unit: Who is protected; budgets and charges are by record all the same.
 
     Example:
         >>> from torchdpcate.privacy.charge import THRESHOLD
@@ -59,6 +61,7 @@ class FitSession:
     conditional: bool = False
     entries: set[int] = field(default_factory=set)
     reservation: Reservation | None = None
+    unit: PrivacyUnit = RECORD
 
     @classmethod
     def open(
@@ -68,6 +71,7 @@ class FitSession:
         noise: NoiseSource,
         path: str | Path | RunLedger | None = None,
         filter: str = "sums",
+        unit: PrivacyUnit = RECORD,
     ) -> "FitSession":
         """Open a session with nothing spent yet, and a plan: what is charged until ``close`` has public parameters.
 
@@ -78,24 +82,25 @@ class FitSession:
             path: File of the ledger, which must not exist; None keeps the ledger in memory. Of a ``SharedLedger.run``
                 the budget is reserved in the shared one first.
             filter: How the ledger counts what is charged after ``close``, see ``Ledger``.
+            unit: Who is protected; the budget is by record all the same (``PrivacyUnit.record_budget``).
 
         Raises:
             InputError: The file is there already, there is no such filter, or noise of a fixed seed in a shared ledger.
             BudgetError: The shared ledger's total does not cover the budget.
         """
         if budget is None:
-            return cls(noise, sizes=sizes)
+            return cls(noise, sizes=sizes, unit=unit)
         run, path = (path, path.path) if isinstance(path, RunLedger) else (None, path)
         if path is not None and Path(path).exists():
             raise InputError(f"ledger_path = {path}: exists already; give each fit a ledger of its own")
         if run is not None and not noise.private:
             raise InputError(f"shared ledger {run.shared.path}: noise of a fixed seed protects nobody; leave it out")
-        reservation = None if run is None else run.shared.reserve(budget, run.label)
+        reservation = None if run is None else run.shared.reserve(budget, run.label, unit)
         counting: str | Filter = filter if run is None else run.shared.run_filter(budget, filter)
-        session = cls(noise, budget, sizes=sizes, reservation=reservation)
+        session = cls(noise, budget, sizes=sizes, reservation=reservation, unit=unit)
         with session.kept_if_used():
             blocks = dict.fromkeys(sizes, budget)
-            ledger = Ledger(blocks, None if path is None else Path(path), private=noise.private, filter=counting)
+            ledger = Ledger(blocks, None if path is None else Path(path), noise.private, counting, unit)
             ledger.open_plan()
         return replace(session, ledger=ledger)
 

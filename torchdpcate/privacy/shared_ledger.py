@@ -19,8 +19,9 @@ from torchdpcate.privacy.filters import Filter, GaussianFilter, make_filter
 from torchdpcate.privacy.guarantee import Level, weakest
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.ledger_file import Book, Entry, parse
+from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 
-_BLOCK = "records "
+_RECORDS, _PERSONS = "records", "persons by "
 _DIGITS = 32  # of the keyed fingerprint, hexadecimal
 
 
@@ -40,6 +41,8 @@ class SharedLedger:
         records: What identifies the records: ``file_fingerprint(files)``, or ``fingerprint(X, A, Y)`` of them as they
             were first used. All runs on the same records must give the same one.
         total: What all runs may cost together; None takes that of the file.
+        unit: Who is protected by the total. Runs may take another number of each person's records, but all must name
+            the same column of persons, or none.
         filter: ``sums``: epsilons and deltas of runs add up. ``gaussian``: squares of mu add up, which is less; a run
             may then have nothing but Gaussian noise, or a budget of delta = 0. None takes that of the file, and
             ``sums`` for a new one.
@@ -63,6 +66,7 @@ class SharedLedger:
         records: str,
         total: PrivacyBudget | None = None,
         filter: str | None = None,
+        unit: PrivacyUnit = RECORD,
     ) -> None:
         self.path = Path(os.path.realpath(path))
         if not self.path.exists() and total is None:
@@ -71,9 +75,9 @@ class SharedLedger:
             private_folder(self.path.parent)
         with FileLock(f"{self.path}.key.lock", mode=PRIVATE):
             there = self.path.exists()
-            block = _BLOCK + _keyed(self._key(there), records)
+            block = f"{_protected(unit)} {_keyed(self._key(there), records)}"
             if there or total is None:  # it may have been removed since it was looked for
-                total, chosen = self._check(block, total, filter)
+                total, chosen = self._check(block, unit, total, filter)
             else:
                 chosen = make_filter(filter or "sums")
             self._ledger = Ledger({block: total}, self.path, filter=chosen)
@@ -96,6 +100,11 @@ class SharedLedger:
     def total(self) -> PrivacyBudget:
         """What all runs may cost together."""
         return self._ledger.blocks[self._block]
+
+    @property
+    def protected(self) -> str:
+        """Who is protected by the total: records, or persons by a column."""
+        return self._block.rpartition(" ")[0]
 
     @property
     def filter(self) -> Filter:
@@ -123,23 +132,26 @@ class SharedLedger:
         """
         return RunLedger(self, None if path is None else Path(path), label)
 
-    def reserve(self, budget: PrivacyBudget, label: str) -> "Reservation":
+    def reserve(self, budget: PrivacyBudget, label: str, unit: PrivacyUnit = RECORD) -> "Reservation":
         """Charge all that a run may cost, before anything of it is.
 
         Args:
-            budget: The run's budget.
+            budget: The run's budget, by record.
             label: What it is called.
+            unit: Who is protected by the run.
 
         Raises:
             BudgetError: It exceeds what the total leaves; nothing is charged then.
+            InputError: The total protects others.
         """
+        self._check_unit(self._block, unit)
         try:
-            entry = self._ledger.charge(self._block, Charge.of(plain(label)), self._event(budget), 1, planned=1)
+            entry = self._ledger.charge(self._block, Charge.of(plain(label)), self._event(budget, unit), 1, planned=1)
         except BudgetError:
-            left = self.left()
+            left, cost = self.left(), unit.cost(budget.epsilon, budget.delta)
             what = "nothing" if left is None else f"epsilon = {left.epsilon:.6g}, delta = {left.delta:.6g}"
             raise BudgetError(
-                f"shared ledger {self.path}: a run of epsilon = {budget.epsilon:g}, delta = {budget.delta:g} exceeds "
+                f"shared ledger {self.path}: a run of epsilon = {cost[0]:g}, delta = {cost[1]:g} exceeds "
                 f"what the total of epsilon = {self.total.epsilon:g}, delta = {self.total.delta:g} leaves, {what}; "
                 "lower the run's budget, or stop: what was spent on these records does not come back"
             ) from None
@@ -155,13 +167,14 @@ class SharedLedger:
         alone = isinstance(self.filter, GaussianFilter) and budget.delta > 0
         return GaussianFilter(alone=True) if alone else filter
 
-    def _event(self, budget: PrivacyBudget) -> Event:
-        """Return what a run is as one charge."""
+    def _event(self, budget: PrivacyBudget, unit: PrivacyUnit) -> Event:
+        """Return what a run is as one charge: of all records of a person, where persons are protected."""
+        epsilon, delta = unit.cost(budget.epsilon, budget.delta)
         if budget.delta == 0:
-            return PureEvent(budget.epsilon)
+            return PureEvent(epsilon)
         if isinstance(self.filter, GaussianFilter):  # run_filter sees to it that the run is no more than this
-            return GaussianEvent(analytic_gaussian_sigma(budget.epsilon, budget.delta))
-        return ApproximateEvent(budget.epsilon, budget.delta)
+            return GaussianEvent(analytic_gaussian_sigma(budget.epsilon, budget.delta) / unit.records)
+        return ApproximateEvent(epsilon, delta)
 
     def _key(self, there: bool) -> bytes:
         """Return the key beside the file; a new one for a new file."""
@@ -186,14 +199,27 @@ class SharedLedger:
     def _block_of(self, book: Book) -> str:
         """Return the name of the one block of a shared ledger."""
         blocks = list(book.blocks)
-        if len(blocks) != 1 or not blocks[0].startswith(_BLOCK):
+        if len(blocks) != 1 or not blocks[0].startswith((f"{_RECORDS} ", _PERSONS)):
             raise InputError(f"shared ledger {self.path}: is the ledger of one run; choose another path")
         return blocks[0]
 
-    def _check(self, block: str, total: PrivacyBudget | None, filter: str | None) -> tuple[PrivacyBudget, Filter]:
+    def _check_unit(self, block: str, unit: PrivacyUnit) -> None:
+        """Refuse another unit than that of a ledger's block."""
+        known = block.rpartition(" ")[0]
+        if known != _protected(unit):
+            raise InputError(
+                f"shared ledger {self.path}: its total protects {known}, this run {_protected(unit)}; what each costs "
+                "the other is not known: state the same unit"
+            )
+
+    def _check(
+        self, block: str, unit: PrivacyUnit, total: PrivacyBudget | None, filter: str | None
+    ) -> tuple[PrivacyBudget, Filter]:
         """Return total and filter of the file, if it is that of these records and settings."""
         book = parse(self.path)
-        if self._block_of(book) != block:
+        known = self._block_of(book)
+        self._check_unit(known, unit)
+        if known != block:
             raise InputError(f"shared ledger {self.path}: is of other records; give each table's runs one of their own")
         own = book.blocks[block]
         if total not in (None, own):
@@ -253,6 +279,10 @@ class Reservation:
         if self._open:
             self._ledger.cancel(self._entry)
         self._open = False
+
+
+def _protected(unit: PrivacyUnit) -> str:
+    return f"{_PERSONS}{unit.column}" if unit.is_person else _RECORDS
 
 
 def _keyed(key: bytes, records: str) -> str:

@@ -14,6 +14,7 @@ from torchdpcate.privacy.filters import cost_from
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.session import FitSession
+from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 from torchdpcate.release.blocks import Block, StatedCharge
 from torchdpcate.release.fields import (
     Check,
@@ -32,6 +33,9 @@ from torchdpcate.release.fields import (
 
 ADJACENCY = "replace one record; the number of records is public"
 UNIT = "one record (row): a person with several rows is protected only row by row"
+PERSON_ADJACENCY = (
+    "replace one person with all of her records; the number of persons and that of the records of each are public"
+)
 FLOATING_POINT = (
     "real arithmetic inside fits and DP-SGD (float64 and float32); what is released is rounded to a public "
     "power-of-two grid and gets noise on that grid: discrete Gaussian or Laplace, or K-norm noise drawn in floating "
@@ -86,6 +90,10 @@ _STATEMENT: dict[str, Check] = {
     "accountant": is_text_by_name,
     "bounds_origin": is_text,
     "tuning": lambda value: value == {} or (is_facts(value) and {"runs", "text"} <= value.keys()),
+    "person": lambda value: (
+        value == {}
+        or (is_facts(value) and value.keys() == {"column", "records"} and is_text(value["column"]) and value["column"])
+    ),
 }
 _CONDITION: dict[str, Check] = {
     "name": is_text,
@@ -116,6 +124,8 @@ class PrivacyStatement:
         bounds_origin: Where the public bounds come from, in the curator's words; empty in older files.
         tuning: ``runs`` on the same records that are known of (None if unknown) and a ``text`` on their cost;
             empty in older files.
+        person: Where persons are protected, ``column`` that names them and how many ``records`` each has; epsilon,
+            delta and claim are then by person, and those of blocks and charges by record. Empty for records.
     """
 
     mechanism: str
@@ -137,6 +147,12 @@ class PrivacyStatement:
     accountant: dict[str, str] = field(default_factory=dict)
     bounds_origin: str = ""
     tuning: dict[str, Any] = field(default_factory=dict)
+    person: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def protected(self) -> PrivacyUnit:
+        """Who is protected."""
+        return PrivacyUnit.from_dict(self.person)
 
     @property
     def charges(self) -> list[StatedCharge]:
@@ -157,6 +173,8 @@ class PrivacyStatement:
     def to_dict(self) -> dict[str, Any]:
         """Return the statement as plain types."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        if not self.person:
+            del plain["person"]
         return deepcopy(plain | {"blocks": [block.to_dict() for block in self.blocks]})
 
     @classmethod
@@ -186,11 +204,12 @@ class PrivacyStatement:
         lines = [f"# Privacy statement: {text(self.headline)}", "", f"**{text(self.claim)}**", ""]
         lines += [f"- mechanism: {text(self.mechanism)}", f"- noise: {text(self.formula)}"]
         lines += [f"- adjacency: {text(self.adjacency)}", f"- unit: {text(self.unit)}", f"- records: {self.n}"]
+        lines += [f"- persons: {self.n // self.protected.records}"] if self.person else []
         lines += [f"- {text(name.replace('_', ' '))}: {text(_short(value))}" for name, value in self.public.items()]
         lines += [f"- bounds: {text(self.bounds_origin)}"] if self.bounds_origin else []
         lines += [f"- accountant: {text(' '.join(self.accountant.values()))}"] if self.accountant else []
         lines += [f"- tuning: {text(self.tuning['text'])}"] if self.tuning else []
-        lines += ["", "## Blocks of records (disjoint)", ""]
+        lines += ["", f"## Blocks of records (disjoint{', spent by record' if self.person else ''})", ""]
         for block in self.blocks:
             lines.append(f"- {text(block.name)}: {block.n} records{_spent(block)}")
             lines += [f"  - {text(charge.words)} ({charge.level.value})" for charge in block.charges]
@@ -239,9 +258,10 @@ def make_statement(
     others = [e.level for e in ledger.entries if guarantee.holds_claim or e.id not in own]
     level = max([guarantee.level, *others], key=order.index)
     claims = guarantee.holds_claim and spent["total"]["epsilon"] is not None
-    if claims:
-        total = spent["total"]
-        claim = claim_sentence(total["epsilon"], total["delta"], level.value)
+    total, unit = spent["total"], session.unit
+    epsilon, delta = unit.cost(total["epsilon"], total["delta"]) if claims else (None, None)
+    if epsilon is not None and delta is not None:
+        claim = claim_sentence(epsilon, delta, level.value, unit)
     elif guarantee.holds_claim:
         claim = f"{level.value}: no privacy guarantee, because an earlier release from the same records has none"
     else:
@@ -251,13 +271,16 @@ def make_statement(
         formula=formula,
         level=level.value,
         claim=claim,
-        epsilon=spent["total"]["epsilon"] if claims else None,
-        delta=spent["total"]["delta"] if claims else None,
+        epsilon=epsilon,
+        delta=delta,
         n=sum(sizes.values()),
         blocks=tuple(_block(name, n, ledger, spent if claims else None) for name, n in sizes.items()),
         conditions=[c.to_dict() for c in guarantee.conditions],
         public=dict(public) if private_noise else {},
         private_noise=private_noise,
+        adjacency=adjacency_of(unit),
+        unit=unit_words(unit),
+        person=unit.to_dict(),
         assumptions=list(ASSUMPTIONS) if private_noise else [],
         accountant=accountant_of(_version("dp-accounting")) if claims else {},
         bounds_origin=bounds_origin,
@@ -265,14 +288,33 @@ def make_statement(
     )
 
 
-def claim_sentence(epsilon: float, delta: float, level: str) -> str:
+def adjacency_of(unit: PrivacyUnit) -> str:
+    """Return which data sets are neighbours, in words."""
+    return PERSON_ADJACENCY if unit.is_person else ADJACENCY
+
+
+def unit_words(unit: PrivacyUnit) -> str:
+    """Return who is protected, in words.
+
+    Example:
+        >>> unit_words(PrivacyUnit.person("subject_id", 2))
+        'one person: subject_id says whose a record is, and each person has exactly 2 of the records'
+    """
+    if not unit.is_person:
+        return UNIT
+    number = "one" if unit.records == 1 else str(unit.records)
+    return f"one person: {unit.column} says whose a record is, and each person has exactly {number} of the records"
+
+
+def claim_sentence(epsilon: float, delta: float, level: str, unit: PrivacyUnit = RECORD) -> str:
     """Return the sentence of a claim; no other sentence claims anything.
 
     Example:
         >>> claim_sentence(1.0, 1e-5, "certified")
         '(1, 1e-05)-differentially private, certified, replace-one'
     """
-    return f"({epsilon:.6g}, {delta:.6g})-differentially private, {level}, replace-one"
+    who = " person" if unit.is_person else ""
+    return f"({epsilon:.6g}, {delta:.6g})-differentially private, {level}, replace-one{who}"
 
 
 def accountant_of(version: str) -> dict[str, str]:

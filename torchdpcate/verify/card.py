@@ -39,6 +39,7 @@ from torchdpcate.verify.statement_problems import check_statement
 
 CARD_JSON, CARD_HTML = "card.json", "card.html"
 CARD_FORMAT = 1
+_BY_PERSON = "; blocks and charges are by record, epsilon and delta by person, who has {} of them"
 _AUDITS_OF: dict[Charge, tuple[str, ...]] = {
     DP_SGD: ("dp_sgd", "nuisances"),
     JOINT: ("convex_nuisances",),
@@ -171,6 +172,7 @@ def _guarantee(privacy: PrivacyStatement) -> dict[str, Any]:
         "adjacency": privacy.adjacency,
         "unit_of_privacy": privacy.unit,
         "records": privacy.n,
+        **({"persons": privacy.n // privacy.protected.records} if privacy.person else {}),
         "conditions": [dict(condition) for condition in privacy.conditions],
     }
     if privacy.claims:
@@ -180,7 +182,8 @@ def _guarantee(privacy: PrivacyStatement) -> dict[str, Any]:
 
 def _event_tree(privacy: PrivacyStatement) -> dict[str, Any]:
     tree: dict[str, Any] = {
-        "composition": "Parallel: each record lies in one block, so the whole costs the largest of the blocks",
+        "composition": "Parallel: each record lies in one block, so the whole costs the largest of the blocks"
+        + (_BY_PERSON.format(privacy.protected.records) if privacy.person else ""),
         "blocks": [_block(block, privacy.claims) for block in privacy.blocks],
     }
     return {**tree, "epsilon": privacy.epsilon, "delta": privacy.delta} if privacy.claims else tree
@@ -228,8 +231,10 @@ def _total_mu(privacy: PrivacyStatement) -> GaussianDP:
     without = [block for block in blocks if block.mu is None]
     if without or not blocks:
         return without[0] if without else GaussianDP(None, Reach.NONE)
-    reach = max((block.reach for block in blocks), key=list(Reach).index)
-    return GaussianDP(max(block.mu or 0.0 for block in blocks), reach, max(block.down_to for block in blocks))
+    reach, k = max((block.reach for block in blocks), key=list(Reach).index), privacy.protected.records
+    if k > 1 and reach is Reach.CURVE:
+        return GaussianDP(None, Reach.ENDS)
+    return GaussianDP(k * max(block.mu or 0.0 for block in blocks), reach, max(block.down_to for block in blocks))
 
 
 def _mu(found: GaussianDP) -> dict[str, Any]:

@@ -115,6 +115,7 @@ def _guarantee(guarantee: Mapping[str, Any]) -> str:
         ("Adjacency", _text(guarantee["adjacency"])),
         ("Unit of privacy", _text(guarantee["unit_of_privacy"])),
         ("Records", f"{guarantee['records']:,}"),
+        *([("Persons", f"{guarantee['persons']:,}")] if "persons" in guarantee else []),
     ]
     if "epsilon" in guarantee:
         rows.insert(1, ("Epsilon, delta", f"{guarantee['epsilon']:.6g}, {guarantee['delta']:.6g}"))

@@ -40,11 +40,12 @@ def describe(privacy: PrivacyStatement) -> str:
     times = f"{factor:.3g} times" if factor < _FACTOR_LIMIT else "more than a million times"
     chance = f", apart from a chance of 1 in {1 / privacy.delta:,.0f}" if privacy.delta else ""
     alone = f": {_ALONE}" if _of_a_sweep(privacy) else ""
+    who, place, it = ("person", "her", "her") if privacy.person else ("record", "its", "it")
     detected = 100 * most_detected(privacy.epsilon, privacy.delta, _FALSE_ALARMS)
     return (
-        f"{condition}Whatever is concluded from this release is at most {times} as likely with a given record as with "
-        f"any other record in its place{chance}{alone}. An attacker who knows everything else, and may be wrong in 5 "
-        f"of 100 cases without the record, finds the record in at most {detected:.3g} of 100 cases with it."
+        f"{condition}Whatever is concluded from this release is at most {times} as likely with a given {who} as with "
+        f"any other {who} in {place} place{chance}{alone}. An attacker who knows everything else, and may be wrong in "
+        f"5 of 100 cases without the {who}, finds the {who} in at most {detected:.3g} of 100 cases with {it}."
     )
 
 
@@ -116,12 +117,13 @@ def own_words(release: Release) -> dict[str, Any]:
             "queries and settings. Not protected",
             privacy.not_protected,
         ),
-        "privacy_loss.privacy_unit": "record",
+        "privacy_loss.privacy_unit": privacy.protected.name,
         "privacy_loss.privacy_unit_details": (
             f"Adjacent data sets: {privacy.adjacency}. Unit: {privacy.unit}. The distance of two data sets of one size "
-            "is the number of positions at which they differ; adjacent ones are at most 1 apart."
+            f"is the number of {'persons in whom' if privacy.person else 'positions at which'} they differ; adjacent "
+            "ones are at most 1 apart."
         ),
-        "privacy_loss.number_of_privacy_units": privacy.n,
+        "privacy_loss.number_of_privacy_units": privacy.n // privacy.protected.records,
         **_parameters(privacy),
         "deployment_model.model_name": "Central",
         "deployment_model.model_name_details": "The curator holds the records and adds the noise before publishing.",
@@ -189,6 +191,8 @@ def _parameters(privacy: PrivacyStatement) -> Mapping[str, Any]:
         return {f"{key}_details": "None: no privacy guarantee is claimed."}
     pure = {} if not privacy.delta else {"delta": privacy.delta}
     details = f"Level {privacy.level}: {level_in_words(privacy)}. The largest over disjoint blocks of records."
+    if privacy.person:
+        details += f" By person, who has {privacy.protected.records} of the records; blocks state costs by record."
     return {key: {"epsilon": privacy.epsilon, **pure}, f"{key}_details": details}
 
 

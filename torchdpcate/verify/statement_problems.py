@@ -12,7 +12,7 @@ from torchdpcate.privacy.events import DPSGDEvent
 from torchdpcate.privacy.filters import stated_cost
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.blocks import Block
-from torchdpcate.release.statement import ADJACENCY, UNIT, PrivacyStatement, claim_sentence
+from torchdpcate.release.statement import PrivacyStatement, adjacency_of, claim_sentence, unit_words
 
 # Closed forms are good to the first, Fourier transforms of another machine to the second; another version of the
 # accountant may discretise otherwise.
@@ -43,16 +43,23 @@ def _accounting(privacy: PrivacyStatement) -> tuple[list[tuple[str, str]], list[
         finding, wrong = _block(block, same)
         findings.append((f"block {block.name}", finding))
         problems += wrong
-    for name, stated in (("epsilon", privacy.epsilon), ("delta", privacy.delta)):
-        values = [getattr(block, name) for block in privacy.blocks]
-        largest = max((v for v in values if v is not None), default=0.0)
-        if None not in values and stated is not None and not math.isclose(stated, largest, rel_tol=_CLOSED):
-            problems.append(f"{name} = {stated:.10g} is claimed, but the largest of a block is {largest:.10g}")
+    largest = {
+        name: max((v for v in (getattr(block, name) for block in privacy.blocks) if v is not None), default=0.0)
+        for name in ("epsilon", "delta")
+    }
+    unit = privacy.protected
+    needed = unit.cost(largest["epsilon"], largest["delta"])
+    by = f" is, for the {unit.records} records of a person," if unit.is_person else " is"
+    for (name, value), stated in zip(zip(largest, needed, strict=True), (privacy.epsilon, privacy.delta), strict=True):
+        complete = all(getattr(block, name) is not None for block in privacy.blocks)
+        if complete and stated is not None and not math.isclose(stated, value, rel_tol=_CLOSED):
+            problems.append(f"{name} = {stated:.10g} is claimed, but the largest of a block{by} {value:.10g}")
     if not privacy.blocks:
         problems.append("a claim without any block of records")
-    findings.append(
-        ("total", f"the largest of the blocks: epsilon = {privacy.epsilon:.6g} at delta = {privacy.delta:g}")
-    )
+    total = f"the largest of the blocks: epsilon = {largest['epsilon']:.6g} at delta = {largest['delta']:g}"
+    if unit.is_person:
+        total += f" by record; by person with {unit.records}: {privacy.epsilon:.6g} at {privacy.delta:g}"
+    findings.append(("total", total))
     return findings, problems
 
 
@@ -146,12 +153,15 @@ def _words(privacy: PrivacyStatement) -> Iterator[str]:
         denies = "no privacy guarantee" in privacy.claim or privacy.claim.startswith("NOT PRIVATE")
         if not denies or ")-differentially private" in privacy.claim:
             yield f"nothing is claimed, but the sentence is {privacy.claim!r}"
-    elif privacy.claim != claim_sentence(privacy.epsilon, privacy.delta, privacy.level):
+    elif privacy.claim != claim_sentence(privacy.epsilon, privacy.delta, privacy.level, privacy.protected):
         yield f"the sentence {privacy.claim!r} does not say the epsilon, delta and level beside it"
     if privacy.n != sum(block.n for block in privacy.blocks):
         yield f"n = {privacy.n}, but the blocks do not add up to it"
-    if (privacy.adjacency, privacy.unit) != (ADJACENCY, UNIT):
-        yield "adjacency or unit of privacy is not that of the accountant (replace one record)"
+    unit = privacy.protected
+    if (privacy.adjacency, privacy.unit) != (adjacency_of(unit), unit_words(unit)):
+        yield f"adjacency or unit of privacy is not that of the accountant (replace one {unit.name})"
+    if privacy.n % unit.records:
+        yield f"n = {privacy.n} is no multiple of the {unit.records} records that each person has"
 
 
 def _rank(level: str) -> int:

@@ -53,6 +53,26 @@ def test_it_learns_whom_to_treat_and_verifies(tmp_path):
     verify_release(effect)
 
 
+@pytest.mark.parametrize("domain", [OBSERVED, TRIAL])
+def test_by_pure_events_it_learns_whom_to_treat_too(domain):
+    budget = PrivacyBudget(8.0, 0.0)
+    learner = EffectRule(domain, budget).fit(*records())
+    rule, x = learner.release(), records()[0]
+    # the effect is 2 x0 - 1 at noise of about a tenth: fewer than four fifths agreeing has a chance below 1e-6
+    assert (rule.decide(x) == (x[:, 0] > 0.5).numpy()).mean() > 0.8
+    assert (rule.privacy.level, rule.privacy.epsilon, rule.privacy.delta) == ("certified", pytest.approx(8.0), 0.0)
+    assert rule.privacy.public["target"] == "rule"
+    spent = [entry.event.epsilon * entry.count for entry in learner.ledger_.entries]
+    assert math.fsum(spent) == pytest.approx(8.0, rel=1e-8)
+
+
+def test_verify_works_a_pure_rule_out_anew(tmp_path):
+    rule = EffectRule(TRIAL, PrivacyBudget(1.0, 0.0)).fit(*records()).release()
+    path = rule.save(tmp_path / "rule.safetensors")
+    verify_release(path)
+    assert np.array_equal(load_release(path).decide(records()[0]), rule.decide(records()[0]))
+
+
 def test_one_fit_pays_for_rules_effect_and_average(fitted):
     spent = len(fitted.ledger_.entries)
     rule, effect = fitted.release(), fitted.release_function()
@@ -100,7 +120,10 @@ CHOICES = {
     "outside": ({"share": 0.5, "population": [[0.1, 7.0]]}, "population: query 'x1'"),
     "second stage": ({"second_stage": LinearSecondStage()}, "one composition; give an AdaptiveSecondStage"),
     "intervals": ({"domain": OBSERVED, "second_stage": AdaptiveSecondStage(intervals=True)}, "intervals = true"),
-    "pure": ({"budget": PrivacyBudget(1.0, 0.0)}, "delta = 0"),
+    "pure intervals": (
+        {"budget": PrivacyBudget(1.0, 0.0), "second_stage": AdaptiveSecondStage(intervals=True)},
+        "intervals = true",
+    ),
 }
 
 
@@ -126,6 +149,8 @@ def test_a_rule_is_worth_asking_where_it_loses_less_than_treating_all_alike():
     domain = Domain([0.0] * 8, [1.0] * 8, 0.0, 60_000.0)
     schema = TableSchema.from_domain(domain)
     found = {n: planned_targets(schema, n, PrivacyBudget(1.0, 1e-5))[2] for n in (200, 700, 40_000)}
+    pure = planned_targets(schema, 40_000, PrivacyBudget(1.0, 0.0))[2]
+    assert (pure.task, pure.verdict) == ("rule", "yes")
     assert [target.task for target in found.values()] == ["rule"] * 3
     assert [target.verdict for target in found.values()] == ["no", "for large effects", "yes"]
     for n, target in found.items():

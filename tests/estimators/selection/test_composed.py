@@ -9,12 +9,13 @@ import torch
 from torchdpcate.candidates.constants import Constants
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.candidates.thresholds import Thresholds
+from torchdpcate.composition.constants import PlanConstants, SelectionConstants
 from torchdpcate.composition.shares import total_mu
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, VerificationError
-from torchdpcate.estimators.selection import choice_plan
 from torchdpcate.estimators.selection.choice_plan import CLIP, ChoicePlan
-from torchdpcate.estimators.selection.composed import AutoScores, ComposedScores, gains_as_scores
+from torchdpcate.estimators.selection.composed import AutoScores, ComposedScores
+from torchdpcate.estimators.selection.gains import gains_as_scores
 from torchdpcate.estimators.selection.recompute_composed import clipped_range
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.estimators.selection.utilities import utilities
@@ -88,8 +89,8 @@ def test_no_neighbours_move_two_policies_further_apart_than_two_clips(seed):
     gains = 2 * torch.rand(1_000, 2, generator=random, dtype=torch.float64) - 1
     most = 0.0
     for k in range(1_000):
-        before = utilities(gains_as_scores(gains[k, :1].sign()), library, x[k])
-        after = utilities(gains_as_scores(gains[k, 1:].sign()), library, x2[k])
+        before = utilities(gains_as_scores(gains[k, :1, None].sign()), library, x[k])
+        after = utilities(gains_as_scores(gains[k, 1:, None].sign()), library, x2[k])
         most = max(most, float((after - before).max() - (after - before).min()))
     assert most == 2.0
     assert clipped_range(100, 1.0) >= 2.0
@@ -100,8 +101,10 @@ def test_the_declared_pair_reaches_two_clips():
     assert float(moved.max() - moved.min()) == 6.0
 
 
-def test_the_clips_are_those_of_the_theory():
-    plan = ChoicePlan(4_000, PrivacyBudget(1.0, 1e-5), 160, DOMAIN)
+def test_the_clips_are_those_of_the_theory_and_by_default_half_of_them():
+    plan = ChoicePlan(4_000, PrivacyBudget(1.0, 1e-5), 160, DOMAIN, constants=PlanConstants())
+    half = replace(plan, constants=SelectionConstants(farthest=0.05))
+    assert half.first_clip(0.5) == plan.first_clip(0.5) / 2
     eta, k = plan.eta, math.log(160)
     assert plan.first_clip(0.5) == pytest.approx(0.5 * math.sqrt(4_000 * eta / k) / 4)
     assert replace(plan, n=100).first_clip(0.5) == 1.0
@@ -115,7 +118,15 @@ def test_the_clips_are_those_of_the_theory():
     assert replace(plan, clip=2.5).first_clip(0.5) == 2.5
 
 
-def test_a_few_large_gains_open_the_clip(monkeypatch):
+@pytest.mark.parametrize("constants", [PlanConstants(), SelectionConstants(), SelectionConstants(clip_growth=5.0)])
+@pytest.mark.parametrize("arms", [2, 3])
+def test_plans_come_back_from_their_facts_and_older_ones_as_they_were(constants, arms):
+    plan = ChoicePlan(4_000, BUDGET, 160, DOMAIN, constants=constants, arms=arms)
+    facts = {**plan.facts(), "policies": 160, "actions": list(range(arms))}
+    assert ChoicePlan.from_facts(facts, 4_000, DOMAIN) == plan
+
+
+def test_a_few_large_gains_open_the_clip():
     # one in twenty records gains 20 times the residual scale
     x, _, _ = records(4_000)
     random = torch.Generator().manual_seed(1)
@@ -125,10 +136,8 @@ def test_a_few_large_gains_open_the_clip(monkeypatch):
     plan = found.plan
     assert plan.clips_by_quantile
     assert found.clip > 1.3 * plan.first_clip(found.scale)
-    monkeypatch.setattr(choice_plan, "_FARTHEST", 0.0)
-    assert selector().fit(x, a, y).composed_.clip == pytest.approx(
-        selector().choice_plan(4_000).first_clip(found.scale), rel=0.2
-    )
+    without = selector(nuisance=ComposedScores(constants=SelectionConstants(farthest=0.0)))
+    assert without.fit(x, a, y).composed_.clip == pytest.approx(plan.first_clip(found.scale), rel=0.2)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +146,7 @@ def test_a_few_large_gains_open_the_clip(monkeypatch):
         (DOMAIN, (0, 1), BUDGET, "composed"),
         (DOMAIN, (0, 1), None, "composed"),
         (DOMAIN, (0, 1), PrivacyBudget(1.0, 0.0), "stability"),
-        (DOMAIN, (0, 1, 2), BUDGET, "stability"),
+        (DOMAIN, (0, 1, 2), BUDGET, "composed"),
         (TRIAL, (0, 1), BUDGET, "fixed"),
         (TRIAL, (0, 1), PrivacyBudget(1.0, 0.0), "fixed"),
     ],
@@ -183,7 +192,6 @@ def test_without_privacy_nothing_is_clipped_or_released():
     [
         ({"budget": PrivacyBudget(1.0, 0.0)}, "delta = 0: nuisance_guarantee = composed"),
         ({"overlap": 0.2}, "composed takes the domain's"),
-        ({"actions": (0, 1, 2), "policies": [Constants([0, 1, 2])]}, "is for two actions; there are 3"),
     ],
 )
 def test_what_it_cannot_do_is_one_line(settings, said):

@@ -14,6 +14,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError
 from torchdpcate.estimators.average.stated import AUTO, CHOSEN_BY, PLANNED_ERROR
+from torchdpcate.estimators.base import Protecting
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.nuisance.recipe import NuisanceRecipe
@@ -54,7 +55,7 @@ class Choice:
 
 
 @dataclass(eq=False, repr=False)
-class AverageEffect(BaseEstimator):
+class AverageEffect(Protecting, BaseEstimator):
     r"""Average effect by the estimator of least planned error that is valid for what is known: the default.
 
     Valid are, where the domain states the propensity of a design, ``KnownPropensityEffect`` and, if that is one number,
@@ -205,7 +206,7 @@ class AverageEffect(BaseEstimator):
 
     def _fit(self, choice: Choice, fit: Callable[[AverageEffectLearner], Any]) -> Self:
         self.__dict__.pop("chosen_", None)  # a fit that is refused leaves nothing to release
-        fit(choice.learner)
+        fit(choice.learner.protect(self.protected))
         choice.learner.settings_ |= {CHOSEN_BY: AUTO, PLANNED_ERROR: choice.error.total}
         self.choice_, self.chosen_ = choice, choice.learner
         return self

@@ -36,11 +36,13 @@ class EffectRule(RLearner):
 
     Guarantee:
         Certified, by ``fit``, which spends all of the budget; releases are post-processing
-        (docs/guarantees/composed_effect.md). Source: theory note ``composed_rules_and_selection``, section 1.
+        (docs/guarantees/effect_rule.md; with delta = 0 pure_effect_rule.md). Source: theory note
+        ``composed_rules_and_selection``, section 1.
 
     Args:
         domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns in releases.
-        budget: Privacy budget, delta > 0. None fits without privacy; such a learner releases nothing.
+        budget: Privacy budget; with delta = 0 all steps are pure events. None fits without privacy; such a learner
+            releases nothing.
         cost: Of a treatment, in outcome units; see ``ComposedRelease.rule``, also for the next three.
         threshold: Least gain beyond the cost.
         share: Largest share of the population that is to be treated; None for no limit.

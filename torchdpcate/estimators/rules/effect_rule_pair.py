@@ -1,10 +1,12 @@
-"""Worst neighbours of a rule by a composed effect, for audits."""
+"""Worst neighbours of a rule by a composed effect, for audits: of Gaussian steps, and of a perturbed objective."""
 
 import torch
 from torch import Tensor
 
 from torchdpcate.composition.linear_fit import FitPlan, HuberFit
 from torchdpcate.composition.noisy_newton import NoisyNewton
+from torchdpcate.composition.perturbed_objective import LARGEST
+from torchdpcate.composition.pure_worst_case import objective_game
 from torchdpcate.composition.regressions import effect_fit
 from torchdpcate.composition.shares import Shares, total_mu
 from torchdpcate.composition.steps import NoisySteps
@@ -53,3 +55,28 @@ def _game(budget: PrivacyBudget) -> Game:
         return -theta[:, 0]
 
     return Game(draw, shares.event(_STEP), Guarantee(Level.CERTIFIED, budget), evidence, most_runs=20_000)
+
+
+def pure_pair(world: int) -> HuberFit:
+    """Return the effect's regression on the one record of that trial, at the largest curvature it may have.
+
+    It is treated, its residual far above its prediction in one world, and far below in the other.
+
+    Example:
+        >>> fit = pure_pair(1)
+        >>> round(float(fit.weights * fit.predictors.norm()), 9), round(float(fit.weights * fit.predictors**2), 9)
+        (1.0, 1.5)
+    """
+    one = torch.ones(1, dtype=torch.float64)
+    psi = LARGEST / (1 - _COIN) * one[:, None]
+    return effect_fit(psi, (2 * world - 1) * LARGEST * one, (1 - _COIN) * one, _COIN * one, 1.0)
+
+
+@worst_case(
+    "pure_effect_rule",
+    EffectRule,
+    pair="a treated record of a trial of few treated at the largest curvature it may have, its residual far above its "
+    "prediction, or far below it",
+)
+def _pure_game(budget: PrivacyBudget) -> Game:
+    return objective_game((pure_pair(0), pure_pair(1)), budget.epsilon)

@@ -1,6 +1,5 @@
 """What every learner of a treatment rule does: weights, a weighted ERM, a private rule."""
 
-import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
@@ -27,6 +26,7 @@ from torchdpcate.estimators.rules.loss import LOSSES, make_loss
 from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS, RuleMechanism
 from torchdpcate.estimators.rules.noise_report import NoiseReport, explain_noise
 from torchdpcate.estimators.rules.outcome import OUTCOMES, Outcome, Shifted, magnitudes, try_outcome
+from torchdpcate.estimators.rules.planned import score_noise
 from torchdpcate.estimators.rules.ridge import LEAST_RIDGE, check_ridge, default_ridge, needed_ridge
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
 from torchdpcate.features.maps import FeatureMap, conditions_of
@@ -220,42 +220,21 @@ class RuleLearner(PrivateEstimator):
         return explain_noise(**self._facts(sizes[RECORDS], domain, bounds))
 
     def expected_noise(self, n: int) -> PlannedNoise:
-        r"""See ``PrivateEstimator``: the noise of the score by which the rule decides, as an effect.
-
-        .. math:: \frac{2 u \sqrt p}{n\, \bar\omega\, \zeta}\, \sqrt{E \|b\|^2}
-
-        b is the noise on the summed pull of the records (in the scale of objective perturbation), zeta the loss's
-        slope, omega the mean weight, and u the outcome units of a magnitude of one: a record that the treatment helps
-        by tau has the mean pull omega zeta tau / (2 u) along its features, of which a direction holds the share 1/p.
+        """See ``PrivateEstimator``: the noise of the score by which the rule decides, as an effect; ``score_noise``.
 
         Args:
             n: Number of records.
         """
         budget, report = self._planned(n), self.plan(n)
-        domain = TableSchema.of(self.domain).domain
-        outcome = OUTCOMES.make(self.outcome, Outcome)
-        alone = report.typical_pull
-        value = 2 * outcome.unit(domain) * math.sqrt(report.size) * report.noise / alone
-        lost = (1 - report.accuracy) * domain.outcome_range
         conditional = self.conditions or self._own_learner()
-        return PlannedNoise(
-            value,
-            "the score by which the rule decides, as an effect",
-            domain.outcome_range,
+        return score_noise(
+            report,
+            OUTCOMES.make(self.outcome, Outcome),
+            TableSchema.of(self.domain).domain,
             n,
             budget,
-            {"rule": value},
             Level.CONDITIONAL if conditional else self.scheme().level,
-            assumes=(
-                *outcome.assumes,
-                "features spread over all directions; the noise is not shortened by the curvature of the records",
-            ),
-            left_out=() if self._first_fraction() == 0 else ("the noise in private weights and outcome constants",),
-            remarks=(
-                f"about {report.accuracy:.0%} of the decisions agree with those of the rule without noise if the "
-                f"records speak as clearly as hoped; the others lose at most {lost:.3g} of the mean outcome",
-                *report.advice[:1],
-            ),
+            private_first=self._first_fraction() > 0,
         )
 
     def nonprivate_score(self, X: Any) -> np.ndarray:
@@ -279,24 +258,21 @@ class RuleLearner(PrivateEstimator):
             records: Records of the rule's block, within the domain.
         """
         domain = self.schema_.domain
-        features = self._features(domain)
-        loss, convex = self._loss(features)
         magnitude, sign = magnitudes(self.outcome_, records.y, domain)
         omega, label = self.weights_.weights(records), (2 * records.a - 1) * sign
         # the squared loss looks at the size of its target, the others at its sign
-        squared = isinstance(loss, Squared)
+        squared = isinstance(self._loss(self._features(domain))[0], Squared)
         target, weights = (2 * label * magnitude, omega) if squared else (label, omega * magnitude)
-        return WeightedERM(
-            features(self.view(records.x)),
-            target,
-            weights,
-            loss,
-            self._ridge(records.n, self.bounds(self.weights_.bounds), loss),
-            self.bounds(self.weights_.bounds),
-            features.largest_entry,
-            convex,
-            self.conditions,
-        )
+        return self._weighted(records.x, target, weights)
+
+    def _weighted(self, x: Tensor, target: Tensor, weights: Tensor) -> WeightedERM:
+        """Return the weighted ERM with these targets and weights of records, [k n]: of each record k in turn."""
+        features, bounds = self._features(self.schema_.domain), self.bounds(self.weights_.bounds)
+        loss, convex = self._loss(features)
+        psi, copies = features(self.view(x)), len(target) // len(x)
+        psi = psi if copies == 1 else psi.repeat(copies, 1)
+        ridge = self._ridge(len(x), bounds, loss)
+        return WeightedERM(psi, target, weights, loss, ridge, bounds, features.largest_entry, convex, self.conditions)
 
     @property
     def conditions(self) -> tuple[Condition, ...]:

@@ -119,24 +119,13 @@ class PairwiseRule(RuleLearner):
             InputError: A residual model that gives another shape than [n].
         """
         domain = self.schema_.domain
-        features, matching = self._features(domain), make_matching(self.matching)
-        loss, convex = self._loss(features)
+        matching = make_matching(self.matching)
         magnitude, sign = magnitudes(self.outcome_, records.y - self._modelled(records.x), domain)
         totals = matching.totals(records.x, records.a, magnitude * sign / 2, domain, self.gap == "difference")
         # no pair at all leaves the ridge alone, which has a minimiser like any other
         weights = (torch.cat([totals.treat, totals.leave]) / (records.n - 1)).clamp(0, 1)
-        psi, one = features(records.x), torch.ones_like(records.y)
-        return WeightedERM(
-            torch.cat([psi, psi]),
-            torch.cat([one, -one]),
-            weights,
-            loss,
-            self._ridge(records.n, self.bounds(self.weights_.bounds), loss),
-            self.bounds(self.weights_.bounds),
-            features.largest_entry,
-            convex,
-            self.conditions,
-        )
+        one = torch.ones_like(records.y)
+        return self._weighted(records.x, torch.cat([one, -one]), weights)
 
     def _modelled(self, x: Tensor) -> Tensor:
         """Return m(x), [n]; where the model gives no number, nothing is taken from the outcome."""

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from torchdpcate.composition.constants import PlanConstants
+from torchdpcate.composition.arms_plan import ArmsPlan
+from torchdpcate.composition.constants import PlanConstants, SelectionConstants
 from torchdpcate.composition.expectations import RESIDUAL_SCALE
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.shares import Shares, total_mu
@@ -21,8 +22,7 @@ CLIP = "clip"
 
 _STEPS, _QUANTILE = 0.3, 0.1  # of mu^2: scores, and their clip
 _LEVELS = 6  # halvings between the first clip and the largest, in logarithms
-_FARTHEST = 1 / 20  # of the records at most may lie beyond the clip that a quantile finds
-_LEAST, _GROWTH = 2.0, 4.0  # of the first clip, in residual scales
+_OLD = SelectionConstants(least_clip=2.0, clip_growth=4.0, farthest=1 / 20)  # of plans that do not state theirs
 _RANKS = 1.5  # standard errors of a rank
 
 
@@ -34,11 +34,11 @@ class ChoicePlan:
     the rest, by the exact composition of both (``range_beside``). Scores are clipped at
 
     .. math::
-        C_1 = \min\Big(S \max\Big(2, \tfrac{1}{4}\sqrt{n \eta / \ln K}\Big),\ \tfrac{R}{\zeta}\Big), \quad
+        C_1 = \min\Big(\tfrac{A}{2} S \max\Big(1, \tfrac{1}{8}\sqrt{n \eta / \ln K}\Big),\ \tfrac{R}{\zeta}\Big), \quad
         C_2 = \max(C_1, q)
 
-    where q leaves :math:`2 \ln K / \eta` records and 1.5 standard errors of a rank above it: where effects are rare, a
-    clip of the usual scores' size would delete those that matter.
+    for A actions, where q leaves :math:`2 \ln K / \eta` records and 1.5 standard errors of a rank above it: where
+    effects are rare, a clip of the usual scores' size would delete those that matter.
 
     Attributes:
         n: Number of records.
@@ -47,6 +47,7 @@ class ChoicePlan:
         domain: Public bounds.
         clip: C, public, in outcome units; None takes C_2.
         constants: Constants of the composition.
+        arms: Number of actions.
 
     Raises:
         InputError: delta = 0, or a clip that is not positive.
@@ -55,7 +56,7 @@ class ChoicePlan:
         >>> domain = Domain([0.0] * 6, [1.0] * 6, 0.0, 10.0, overlap=0.1)
         >>> plan = ChoicePlan(4_000, PrivacyBudget(1.0, 1e-5), 160, domain)
         >>> round(plan.eta, 3), plan.beyond, round(plan.planned_clip, 3)
-        (0.528, 63, 3.644)
+        (0.61, 60, 1.957)
     """
 
     n: int
@@ -63,7 +64,8 @@ class ChoicePlan:
     policies: int
     domain: Domain
     clip: float | None = None
-    constants: PlanConstants = field(default_factory=PlanConstants)
+    constants: PlanConstants = field(default_factory=SelectionConstants)
+    arms: int = 2
 
     def __post_init__(self) -> None:
         if self.clip is not None:
@@ -73,12 +75,15 @@ class ChoicePlan:
     @cached_property
     def composed(self) -> ComposedPlan:
         """The plan of the steps that make the scores."""
-        return ComposedPlan.of(self.n, self.budget, self.domain, constants=self.constants, part=_STEPS)
+        settings = {"constants": self.constants, "part": _STEPS}
+        if self.arms == 2:
+            return ComposedPlan.of(self.n, self.budget, self.domain, **settings)
+        return ArmsPlan.of(self.n, self.budget, self.domain, **settings, arms=self.arms)
 
     @property
     def clips_by_quantile(self) -> bool:
         """Whether a quantile of the scores is asked for: not where a clip is given, or too few records lie below."""
-        return self.clip is None and self.budget is not None and self._beyond(self._both) <= _FARTHEST * self.n
+        return self.clip is None and self.budget is not None and self._beyond(self._both) <= self._own.farthest * self.n
 
     @cached_property
     def shares(self) -> Shares:
@@ -104,9 +109,7 @@ class ChoicePlan:
     @property
     def most(self) -> float:
         """R / zeta, the largest clip, in outcome units."""
-        known = self.domain.known_propensity
-        least = self.domain.overlap if known is None else min(known.bounds[0], 1 - known.bounds[1])
-        return self.domain.outcome_range / least
+        return self.domain.outcome_range / self.domain.least_propensity
 
     def first_clip(self, scale: float) -> float:
         """Return C_1, or the clip that is given, in outcome units.
@@ -118,8 +121,9 @@ class ChoicePlan:
             return min(self.clip, self.most)
         if self.budget is None:
             return self.most
-        size = scale / 2 if self.composed.binary else scale
-        return min(size * max(_LEAST, math.sqrt(self.n * self.eta / math.log(self.policies)) / _GROWTH), self.most)
+        size, own = (scale / 2 if self.composed.binary else scale) * self.arms / 2, self._own
+        grown = math.sqrt(self.n * self.eta / math.log(self.policies)) / own.clip_growth
+        return min(size * max(own.least_clip, grown), self.most)
 
     @property
     def planned_scale(self) -> float:
@@ -142,7 +146,7 @@ class ChoicePlan:
         """Return the plan that a statement's facts describe.
 
         Args:
-            facts: As ``facts`` returns them, with ``policies``, among others.
+            facts: As ``facts`` returns them, with ``policies`` and ``actions``, among others.
             n: Number of records.
             domain: Public bounds.
 
@@ -151,8 +155,10 @@ class ChoicePlan:
         """
         try:
             budget = PrivacyBudget(facts["requested_epsilon"], facts["requested_delta"])
-            constants = PlanConstants.from_text(facts["constants"])
-            return cls(n, budget, int(facts["policies"]), domain, facts["given_clip"], constants)
+            stated = any(line.startswith("clip_growth=") for line in facts["constants"])
+            constants = (SelectionConstants if stated else PlanConstants).from_text(facts["constants"])
+            policies, arms = int(facts["policies"]), len(facts["actions"])
+            return cls(n, budget, policies, domain, facts["given_clip"], constants, arms)
         except (TypeError, ValueError, KeyError) as error:
             raise InputError(f"facts of the plan are not what ChoicePlan.facts writes: {error}") from None
 
@@ -163,6 +169,10 @@ class ChoicePlan:
             event: What kind of choice it is.
         """
         return self._range(_STEPS + _QUANTILE * self.clips_by_quantile, event)
+
+    @property
+    def _own(self) -> SelectionConstants:
+        return self.constants if isinstance(self.constants, SelectionConstants) else _OLD
 
     @cached_property
     def _both(self) -> float:

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
-from torchdpcate.composition.constants import PlanConstants
+from torchdpcate.composition.constants import PlanConstants, SelectionConstants
 from torchdpcate.composition.linear_fit import Solver
 from torchdpcate.composition.noisy_newton import NoisyNewton
 from torchdpcate.composition.nuisances import ComposedNuisance
@@ -21,6 +20,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.planned_noise import shown
 from torchdpcate.estimators.selection.choice_plan import CLIP, ChoicePlan
+from torchdpcate.estimators.selection.gains import scores_of
 from torchdpcate.nuisance.arms.base import ScoreSource, SelectionFacts
 from torchdpcate.privacy.budget import PrivacyBudget, positive
 from torchdpcate.privacy.guarantee import Condition, own_code
@@ -31,7 +31,7 @@ _DELETES = 0.1  # of the planned residual scale: a clip below it leaves signs al
 REASONS = {
     "fixed": "for the domain knows the propensity: nothing is learnt, and nothing is clipped",
     "composed": "for no propensity is known: nuisances and effect are private steps on all records",
-    "stability": "for delta = 0, or more than two actions: ridge fits on a block of their own",
+    "stability": "for delta = 0: ridge fits on a block of their own",
 }
 """Why ``AutoScores`` takes what it takes, in words."""
 
@@ -44,7 +44,8 @@ class ComposedGains:
         plan: The public plan.
         scale: S, released.
         clip: C, of released and public numbers.
-        gains: By what each record says that the second action is better, within [-C, C], [n]; the curator's.
+        gains: By what each record says that each action but the first is better, [n, K - 1]; the curator's. A record's
+            gains, and zero for the first, lie at most C apart.
         baseline: Mean outcome under the first action, by the same scores; the curator's.
         fit: The composition.
     """
@@ -67,7 +68,8 @@ class ComposedScores(ScoreSource):
 
     with m, pi (where it is not known) and tau as ``fit_composition`` releases them, and :math:`p_k` whether policy k
     chooses the second action. Given the released numbers, one record moves its own D alone, and the utilities of two
-    policies apart by at most 2 C.
+    policies apart by at most 2 C. Of more than two actions each has a score, and those of a record lie at most C apart
+    (``gains.clipped``): the range is the same.
 
     Guarantee:
         Certified (epsilon, delta): Gaussian events fixed beforehand and one choice of bounded range eta
@@ -96,7 +98,7 @@ class ComposedScores(ScoreSource):
     )
 
     clip: float | None = None
-    constants: PlanConstants = field(default_factory=PlanConstants)
+    constants: PlanConstants = field(default_factory=SelectionConstants)
     solver: Solver = field(default_factory=NoisyNewton)
     nuisance: ComposedNuisance | None = None
 
@@ -104,28 +106,24 @@ class ComposedScores(ScoreSource):
         if self.clip is not None:
             positive("clip", self.clip)
 
-    def plan(self, n: int, budget: PrivacyBudget | None, policies: int, domain: Domain) -> ChoicePlan:
+    def plan(self, n: int, budget: PrivacyBudget | None, policies: int, domain: Domain, arms: int = 2) -> ChoicePlan:
         """Return the public plan.
 
         Args:
             n: Number of records.
             budget: Of all that the choice spends; None without privacy.
-            policies: K.
+            policies: Number of policies.
             domain: Public bounds.
+            arms: Number of actions.
 
         Raises:
             InputError: delta = 0.
         """
-        return ChoicePlan(n, budget, policies, domain, self.clip, self.constants)
+        return ChoicePlan(n, budget, policies, domain, self.clip, self.constants, arms)
 
     def check(self, facts: SelectionFacts, budget: PrivacyBudget | None) -> None:
-        """See ``ScoreSource.check``; also refuses more than two actions, delta = 0 and a clip that leaves nothing."""
+        """See ``ScoreSource.check``; also refuses delta = 0, another overlap and what no plan has."""
         super().check(facts, budget)
-        if facts.arms != 2:
-            raise InputError(
-                f"nuisance_guarantee = composed: is for two actions; there are {facts.arms}: use "
-                "nuisance_guarantee=stability or private_nuisances"
-            )
         if facts.overlap != facts.domain.overlap:
             raise InputError(
                 f"overlap = {facts.overlap:g}: nuisance_guarantee = composed takes the domain's, "
@@ -149,7 +147,7 @@ class ComposedScores(ScoreSource):
         """Run the plan's steps on all records, but for the choice itself.
 
         Args:
-            records: Within the domain, actions as 0 and 1, in an order that does not depend on them.
+            records: Within the domain, actions as positions, in an order that does not depend on them.
             plan: The public plan.
             session: Scope of the block of records; pays, and draws noise.
             two_levels: Whether each covariate has two levels, public.
@@ -157,16 +155,16 @@ class ComposedScores(ScoreSource):
         Raises:
             BudgetError: The block cannot pay.
         """
-        domain, known = plan.domain, known_propensities(records, plan.domain)
+        domain, known = plan.domain, known_propensities(records, plan.domain, plan.arms)
         fit = fit_composition(records, domain, plan.composed, session, self.solver, two_levels, known, self.nuisance)
-        scores, baseline = _gains(fit, records, domain)
+        scores = scores_of(fit, records, domain)
         clip = plan.first_clip(fit.effect.scale)
         if plan.clips_by_quantile:
             ends = math.log(clip), math.log(plan.most)
-            place = scores.abs().clamp(clip, plan.most).log()
+            place = scores.sizes.clamp(clip, plan.most).log()
             steps = NoisySteps(session, plan.shares)
             clip = math.exp(private_quantile(place, 1 - plan.beyond / plan.n, *ends, plan.levels, CLIP, steps))
-        return ComposedGains(plan, fit.effect.scale, clip, scores.clamp(-clip, clip), baseline, fit)
+        return ComposedGains(plan, fit.effect.scale, clip, scores.gains(clip), scores.baseline, fit)
 
 
 @dataclass(frozen=True)
@@ -175,7 +173,7 @@ class AutoScores(ScoreSource):
 
     - ``fixed`` where the domain knows the propensity: nothing is learnt or clipped, so that records of a rare region
       count in full;
-    - ``composed`` for two actions and delta > 0;
+    - ``composed`` for delta > 0;
     - ``stability`` otherwise.
 
     Example:
@@ -200,20 +198,9 @@ class AutoScores(ScoreSource):
 
         if domain.known_propensity is not None:
             return FixedNuisances()
-        if len(actions) == 2 and (budget is None or budget.delta > 0):
+        if budget is None or budget.delta > 0:
             return ComposedScores()
         return StableNuisances()
-
-
-def _gains(fit: ComposedFit, records: CausalData, domain: Domain) -> tuple[Tensor, float]:
-    """Return D without its clip, [n], and the mean outcome under the first action."""
-    a, pi, bound = records.a, fit.propensity, domain.outcome_range
-    u = domain.scale(records.x)
-    z = fit.standardisation(u if fit.columns is None else u[:, list(fit.columns)])
-    tau = (fit.effect.regression.basis(z) @ fit.effect.shrunk).clamp(-bound, bound)
-    residual = records.y - fit.outcome - (a - pi) * tau
-    first = fit.outcome - pi * tau + (1 - a) / (1 - pi) * residual
-    return tau + (a - pi) / (pi * (1 - pi)) * residual, float(first.mean())
 
 
 def clip_line(plan: ChoicePlan) -> str:
@@ -229,10 +216,11 @@ def clip_line(plan: ChoicePlan) -> str:
 def sampling_line(plan: ChoicePlan) -> str:
     r"""Return what sampling may lose beside the private choice, in words.
 
-    Gains have a standard deviation of about two residual scales, so that the best of K estimates is behind the best
-    policy by about :math:`2 S \sqrt{\ln K / (2 n)}` where all others are equally far behind, at the worst distance.
+    Gains among K actions have a standard deviation of about K residual scales, so that the best of M estimates is
+    behind the best policy by about :math:`K S \sqrt{\ln M / (2 n)}` where all others are equally far behind, at the
+    worst distance.
     """
-    lost = 2 * plan.planned_scale * math.sqrt(math.log(plan.policies) / (2 * plan.n))
+    lost = plan.arms * plan.planned_scale * math.sqrt(math.log(plan.policies) / (2 * plan.n))
     return (
         f"sampling of {plan.n:,} records loses up to about {shown(lost)} (outcome units) more, with or without privacy"
     )
@@ -241,8 +229,3 @@ def sampling_line(plan: ChoicePlan) -> str:
 def facts_of(found: ComposedGains) -> dict[str, Any]:
     """Return what statements say of the plan and of its released numbers."""
     return {**found.plan.facts(), "residual_scale": found.scale, "clip": found.clip}
-
-
-def gains_as_scores(gains: Tensor) -> Tensor:
-    """Return scores of both actions, [n, 2], of which the first is nothing."""
-    return torch.stack([torch.zeros_like(gains), gains], 1)

@@ -9,7 +9,8 @@ from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.candidates.thresholds import Thresholds
 from torchdpcate.composition.shares import total_mu
 from torchdpcate.data.domain import Domain
-from torchdpcate.estimators.selection.composed import ComposedScores, gains_as_scores
+from torchdpcate.estimators.selection.composed import ComposedScores
+from torchdpcate.estimators.selection.gains import Scores, gains_as_scores
 from torchdpcate.estimators.selection.utilities import utilities
 from torchdpcate.privacy.bounded_range import range_beside
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -22,10 +23,14 @@ from torchdpcate.privacy.worst_case import Game, worst_case
 
 _DOMAIN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0)
 _CLIP, _POLICIES, _SHARE = 3.0, 10, 0.4  # of mu^2 to the Gaussian steps
+_FAR = 1e6  # of a score
 
 
 def reaching_utilities() -> Tensor:
-    """Return the utilities of both worlds, [2, M]: one record's gain is C or -C, and the first policy alone treats it.
+    """Return the utilities of both worlds, [2, M], of three actions.
+
+    One record's outcome under the action that it got is far above all others', or far below, and the first policy alone
+    gives it that action.
 
     Example:
         >>> moved = reaching_utilities()[0] - reaching_utilities()[1]
@@ -33,10 +38,11 @@ def reaching_utilities() -> Tensor:
         2.0
     """
     thresholds = [0.4, *torch.linspace(0.6, 0.9, _POLICIES - 1, dtype=torch.float64).tolist()]
-    library = PolicyLibrary.of(Thresholds("x0", thresholds)).setup(_DOMAIN, (0, 1))
-    x, gains = torch.tensor([[0.5], [0.0]], dtype=torch.float64), torch.zeros(2, 2, dtype=torch.float64)
-    gains[:, 0] = torch.tensor([_CLIP, -_CLIP])
-    return torch.stack([utilities(gains_as_scores(world), library, x) for world in gains])
+    library = PolicyLibrary.of(Thresholds("x0", thresholds, above=1, below=0)).setup(_DOMAIN, (0, 1, 2))
+    x, values = torch.tensor([[0.5], [0.0]], dtype=torch.float64), torch.zeros(2, 2, 3, dtype=torch.float64)
+    values[:, 0, 1] = torch.tensor([_FAR, -_FAR])
+    worlds = [Scores(world, torch.ones(2, dtype=torch.int64), 0.0).gains(_CLIP) for world in values]
+    return torch.stack([utilities(gains_as_scores(world), library, x) for world in worlds])
 
 
 @worst_case(

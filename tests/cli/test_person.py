@@ -1,0 +1,138 @@
+"""Persons as the unit of privacy, from the command line to the card: all of a run names them and counts by them."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.data.clinical.layouts import extract_tables, write_extract
+from torchdpcate.cli.main import main
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.unit import PrivacyUnit
+from torchdpcate.release.file import load_release
+from torchdpcate.release.statement import claim_sentence
+from torchdpcate.verify.file import verify_release
+
+DOMAIN = """
+treatment: treat
+outcome: {name: y, low: 0, high: 10}
+covariates: {age: {low: 16, high: 60}}
+"""
+
+
+@pytest.fixture
+def words(tmp_path) -> list[str]:
+    """Words of a run on visits of 400 persons, one to five each."""
+    rng = np.random.default_rng(0)
+    person = np.repeat(np.arange(400), rng.integers(1, 6, 400))
+    n = len(person)
+    frame = pd.DataFrame({"who": person, "treat": rng.integers(0, 2, n), "age": rng.integers(16, 61, n)})
+    frame["y"] = rng.uniform(0, 9, n) + frame["treat"]
+    frame.to_csv(tmp_path / "visits.csv", index=False)
+    (tmp_path / "d.yaml").write_text(DOMAIN)
+    return [f"data.path={tmp_path / 'visits.csv'}", "data=table", f"data.domain={tmp_path / 'd.yaml'}"]
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        ["task=average_effect", "privacy.delta=0"],
+        ["task=average_effect"],
+        pytest.param(["second_stage=linear"], marks=pytest.mark.slow),  # two blocks
+        pytest.param(["task=owl", "weights.propensity=0.5"], marks=pytest.mark.slow),
+    ],
+)
+def test_everything_names_the_person_and_counts_by_her(words, tmp_path, capsys, choice) -> None:
+    run, unit = tmp_path / "run", PrivacyUnit.person("who", 2)
+    given = [*words, "data.person=who", "data.per_person=2", "privacy.epsilon=2", "force=true", f"run_dir={run}"]
+    assert main(["train", *given, *choice, "unit=person"]) == 0
+    out, err = capsys.readouterr()
+    assert "unit: person (who), 400 persons with 2 of the records each; by record epsilon = 1, delta" in out
+    assert "intervals take all records as independent" in err
+    path = run / "release" / "release.safetensors"
+    privacy = load_release(path).privacy
+    delta = 0.0 if "privacy.delta=0" in choice else 1e-5
+    budget = unit.record_budget(PrivacyBudget(2.0, delta))
+    ledger = Ledger.load(run / "curator" / "ledger.json")
+    assert ledger.unit == unit
+    assert set(ledger.blocks.values()) == {budget}
+    total = ledger.spent()["total"]
+    assert (privacy.epsilon, privacy.delta) == unit.cost(total["epsilon"], total["delta"])
+    assert 1.9 < privacy.epsilon <= 2.0
+    assert 0 <= privacy.delta <= delta
+    assert privacy.claim == claim_sentence(privacy.epsilon, privacy.delta, privacy.level, unit)
+    assert privacy.claim.endswith("replace-one person")
+    assert (privacy.n, privacy.protected) == (800, unit)
+    assert any("by person with 2: " in text for _, text in verify_release(path))
+    assert main(["inspect", "--card", str(path)]) == 0
+    assert main(["inspect", str(path)]) == 0
+    assert "persons: 400" in capsys.readouterr().out
+    card = json.loads((path.parent / "card.json").read_text())
+    assert card["guarantee"]["persons"] == 400
+    assert card["registry"]["deployment"]["privacy_loss"]["privacy_unit"] == "person"
+    assert card["registry"]["deployment"]["privacy_loss"]["number_of_privacy_units"] == 400
+    assert "a given person as with any other person in her place" in card["guarantee"]["in_words"]
+    verify_release(path)  # the card with it
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["unit"] == {"column": "who", "records": 2}
+    assert summary["spent"]["total"]["epsilon"] == privacy.epsilon
+
+
+def test_one_record_a_person_costs_what_a_record_does(words, tmp_path) -> None:
+    run = tmp_path / "run"
+    assert main(["train", *words, "data.person=who", "task=average_effect", f"run_dir={run}", "data.n=300"]) == 0
+    privacy = load_release(run / "release" / "release.safetensors").privacy
+    assert privacy.n == 300
+    assert privacy.blocks[0].epsilon == privacy.epsilon
+    assert "each person has exactly one of the records" in privacy.unit
+    assert Ledger.load(run / "curator" / "ledger.json").blocks["records"] == PrivacyBudget(1.0, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["unit=person"], "unit = person: the data do not say whose a record is"),
+        (["unit=record", "data.person=who"], "unit = record: the data protect persons, by who"),
+        (["unit=family"], "unit = family: choose auto, person or record"),
+        (["data.per_person=2"], "data.per_person: whose a record is must be known"),
+        (["data.person=who", "data.per_person=2", "data.too_many=refuse"], "more than data.per_person = 2 records"),
+        (["data.person=who", "data.per_person=0"], "data.per_person = 0: give a positive integer"),
+        (["data.person=age"], "data.person = age: is a column of the domain"),
+        (["data.person=whom"], "column 'whom' is missing"),
+        (["data.person=who", "data.stream=true"], "a stream does not bring a person's records together"),
+    ],
+)
+def test_mistakes_end_in_one_line(words, tmp_path, capsys, more, message) -> None:
+    assert main(["train", *words, *more, "task=average_effect", f"run_dir={tmp_path / 'run'}"]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_plan_counts_by_the_person(words, tmp_path, capsys) -> None:
+    given = [*words, "data.person=who", "data.per_person=4", "task=average_effect", f"run_dir={tmp_path / 'p'}"]
+    assert main(["plan", *given, "n=800"]) == 0
+    assert "200 persons" in " ".join(capsys.readouterr().out.replace("│", " ").split())
+    plan = json.loads((tmp_path / "p" / "plan.json").read_text())
+    assert (plan["epsilon"], plan["delta"], plan["unit"]) == (1.0, 1e-5, {"column": "who", "records": 4})
+    assert (
+        main(["plan", *given[:3], "task=average_effect", "n=800", "privacy.epsilon=0.25", "privacy.delta=1.65e-6"]) == 0
+    )
+    assert main(["plan", *given[:-1], "n=metadata"]) == 2
+    assert "counts rows, and not the persons" in capsys.readouterr().err
+
+
+def test_intensive_care_by_person(tmp_path) -> None:
+    folder, run = write_extract(tmp_path / "e", *extract_tables(persons=60)), tmp_path / "run"
+    words = ["data=mimic", f"data.path={folder}", "data.per_person=3", "privacy.epsilon=4", "force=true"]
+    assert main(["train", *words, f"run_dir={run}"]) == 0
+    privacy = load_release(run / "release" / "release.safetensors").privacy
+    assert (privacy.n, privacy.protected) == (180, PrivacyUnit.person("subject_id", 3))
+    assert privacy.epsilon == pytest.approx(4.0)
+
+
+def test_a_sweep_adds_up_by_the_person(words, tmp_path, capsys) -> None:
+    sweep = ["seed=0,1", "data.person=who", "data.per_person=2", "task=average_effect", "privacy.delta=0"]
+    assert main(["train", "-m", *words, *sweep, f"run_dir={tmp_path / 's'}"]) == 0
+    assert "2 runs over the same records have spent epsilon 2, delta 0 together" in capsys.readouterr().out

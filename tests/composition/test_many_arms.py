@@ -1,0 +1,72 @@
+"""Regressions of more than two arms: against those of two, their sensitivities, and their plan."""
+
+import math
+
+import pytest
+import torch
+
+from torchdpcate.composition.arms_plan import ArmsPlan, simplex
+from torchdpcate.composition.many_arms import arm_means, arms_fit, centred_arms
+from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.regressions import effect_fit
+from torchdpcate.data.domain import Domain
+from torchdpcate.errors import InputError
+from torchdpcate.privacy.budget import PrivacyBudget
+
+BUDGET = PrivacyBudget(1.0, 1e-5)
+
+
+def drawn(n: int, arms: int) -> tuple[torch.Tensor, ...]:
+    """Features, residuals, arms and probabilities."""
+    random = torch.Generator().manual_seed(arms)
+    psi = torch.randn(n, 4, generator=random, dtype=torch.float64)
+    residual = 3 * torch.randn(n, generator=random, dtype=torch.float64)
+    pi = torch.rand(n, arms, generator=random, dtype=torch.float64) + 0.05
+    a = torch.randint(arms, (n,), generator=random)
+    return psi, residual, a, pi / pi.sum(1, keepdim=True)
+
+
+def test_two_arms_are_the_effect():
+    psi, residual, a, pi = drawn(50, 2)
+    found = arms_fit(psi, residual, centred_arms(simplex(2), pi), a, 1.5)
+    expected = effect_fit(psi, residual, a - pi[:, 1], pi[:, 1], 1.5)
+    for name in ("predictors", "weights", "targets"):
+        assert torch.allclose(getattr(found, name), getattr(expected, name), atol=1e-14)
+
+
+@pytest.mark.parametrize("arms", [3, 5])
+def test_no_gradient_is_larger_than_the_clip(arms):
+    psi, residual, a, pi = drawn(2_000, arms)
+    fit = arms_fit(psi, residual, centred_arms(simplex(arms), pi), a, 1.5)
+    scores = fit.predictors @ torch.ones(fit.predictors.shape[1], dtype=torch.float64)
+    norms = (fit.predictors * (fit.weights * fit.pulls(scores))[:, None]).norm(dim=1)
+    assert 1.4 < float(norms.max()) <= 1.5 * (1 + 1e-12)
+
+
+def test_means_of_arms_keep_their_mean_and_differ_as_the_functions_say():
+    _, m, _, pi = drawn(30, 3)
+    functions = torch.randn(30, 2, dtype=torch.float64)
+    means = arm_means(m, functions, centred_arms(simplex(3), pi))
+    assert torch.allclose((pi * means).sum(1), m)
+    v = simplex(3)
+    assert torch.allclose(means[:, 2] - means[:, 0], functions @ (v[2] - v[0]))
+
+
+def test_shares_are_those_of_two_arms_but_for_the_propensity():
+    domain = Domain([0.0] * 4, [1.0] * 4, 0.0, 1.0, overlap=0.1)
+    plan = ArmsPlan.of(4_000, BUDGET, domain, arms=4)
+    assert math.fsum(plan.shares.shares.values()) == pytest.approx(1.0)
+    each = [plan.shares.shares[step] for step in plan.propensity_steps]
+    left = 1 - plan.shares.shares["effect"] - plan.shares.shares["outcome"]
+    assert each == [each[0]] * 4
+    assert sum(each) / (plan.shares.shares["outcome"] + sum(each)) == pytest.approx(0.45)
+    assert "propensity" not in plan.shares.shares
+    assert left > sum(each)
+    # K points at distance one have the curvature 1 / sqrt(2 K (K - 1)) where all arms are alike, two of them one half
+    assert plan.effect_weight / ComposedPlan.of(4_000, BUDGET, domain).effect_weight == pytest.approx(2 / math.sqrt(24))
+
+
+@pytest.mark.parametrize("settings", [{"arms": 2}, {"arms": 3, "intervals": True}])
+def test_what_it_has_not_is_refused(settings):
+    with pytest.raises(InputError, match="three arms or more"):
+        ArmsPlan(1_000, BUDGET, 3, **settings)
