@@ -10,6 +10,7 @@ from torchdpcate.composition.constants import RuleConstants
 from torchdpcate.composition.planned_regret import planned_regret
 from torchdpcate.composition.settings import AdaptiveSecondStage, known_propensities
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -104,7 +105,7 @@ class EffectRule(RLearner):
         self._choices(TableSchema.of(self.domain).two_arms())
         super().check(n, mechanism or Composed.name)
 
-    def _prepare(self, records: CausalData) -> None:
+    def _prepare(self, records: CausalData | RecordStream) -> None:
         self._choices(self.schema_)
         super()._prepare(records)
 
