@@ -170,7 +170,7 @@ class RuleConstants(PlanConstants):
 
 @dataclass(frozen=True)
 class SelectionConstants(PlanConstants):
-    """Constants of a plan whose steps score policies: nuisances count for more, products among them come earlier.
+    """Constants of a plan whose steps score policies: those of effects, and clips of the scores.
 
     They were tuned on generated data alone (``experiments/rules_and_selection/tune_selection.py`` says which).
 
@@ -180,10 +180,6 @@ class SelectionConstants(PlanConstants):
         farthest: Share of the records that may lie beyond the clip that a quantile finds, at most.
     """
 
-    nuisance_share: float = 0.6
-    outcome_variance: float = 1.0
-    part_shares: tuple[float, ...] = (0.5, 0.15, 0.3, 0.03, 0.02)
-    rough_sizes: tuple[float, float] = (30.0, 300.0)
     least_clip: float = 1.0
     clip_growth: float = 8.0
     farthest: float = 0.01
