@@ -18,7 +18,7 @@ from torchdpcate.data.schema import TableSchema
 @pytest.mark.parametrize(("kind", "values"), [("binary", 2), ("count", 40)])
 def test_random_laws_have_outcomes_of_two_values_and_counts_within_their_bounds(kind, values):
     for seed in range(4):
-        drawn = random_setting(seed, 400, 1.0, kind)
+        drawn = random_setting(seed, 400, 1.0, kind=kind)
         y, domain = drawn.case.records.y, drawn.case.schema.domain
         assert domain.outcome_kind == kind
         assert bool((y == y.round()).all())

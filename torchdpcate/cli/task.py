@@ -106,15 +106,28 @@ class TaskSpec(ABC):
         return config
 
     def load(self) -> "Study | StreamedStudy":
-        """Return the data."""
-        return instantiate(self.config.data).load()
+        """Return the data: the records, or where they are read batch by batch."""
+        source = instantiate(self.config.data)
+        if getattr(source, "stream", False):
+            self.check_stream(source)
+            return source.open()
+        return source.load()
 
     def public(self) -> "PublicStudy":
         """Return what is public of the data, for a plan: no record is read."""
         source = instantiate(self.config.data)
-        if hasattr(source, "refuse_stream"):
-            source.refuse_stream()
+        if getattr(source, "stream", False):
+            self.check_stream(source)
+            source.check_stream()
         return source.public()
+
+    def check_stream(self, source: Any) -> None:
+        """Refuse a stream where all records are needed at once, as here in general.
+
+        Raises:
+            InputError: Such a setting.
+        """
+        source.refuse_stream()
 
     @abstractmethod
     def make(self, budget: "PrivacyBudget | None", **rest: Any) -> Any:

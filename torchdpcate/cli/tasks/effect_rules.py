@@ -15,6 +15,7 @@ from torch import Tensor
 from torchdpcate.cli.tasks.rules import METHODS, Rules, check_rule
 from torchdpcate.composition.constants import RuleConstants
 from torchdpcate.composition.nuisances import ComposedNuisance, WideAndDeep
+from torchdpcate.composition.records import RecordsFit
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.queries import read_queries
 from torchdpcate.errors import InputError
@@ -89,6 +90,7 @@ class EffectRules(Rules):
     def secrets(self) -> dict[str, Tensor]:
         """Return the nuisances of the records in summary."""
         fit, y = self.learner.composed_, self.study.records.y
+        assert isinstance(fit, RecordsFit)
         return {
             f"{name}.{what}": value
             for name, values in (("outcome_model", fit.outcome), ("propensity", fit.propensity), ("y", y))

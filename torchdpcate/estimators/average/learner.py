@@ -96,11 +96,8 @@ class AverageEffectLearner(PrivateEstimator):
         self._start()
         if not self.streams:
             raise InputError(f"{type(self).__name__}: needs all records at once; use fit(X, A, Y)")
-        schema, read = self.schema_, stream.schema.two_arms()
-        same = read == schema if isinstance(self.domain, TableSchema) else read.domain == schema.domain
-        if not same or read.actions != schema.actions:
-            raise InputError("stream: its columns, arms or bounds are not the learner's; give both the same domain")
-        records = StreamedRecords(stream, self.features(), schema.domain)
+        stream.check_schema(self.schema_, isinstance(self.domain, TableSchema))
+        records = StreamedRecords(stream, self.features(), self.schema_.domain)
         records.check()
         return self._fit(records)
 
