@@ -47,18 +47,22 @@ class Setting:
     effects: torch.Tensor
 
 
-def random_setting(seed: int, n: int | None = None, epsilon: float | None = None) -> Setting:
+def random_setting(
+    seed: int, n: int | None = None, epsilon: float | None = None, covariates: int | None = None
+) -> Setting:
     """Return the setting of a seed.
 
     Args:
         seed: Of the law.
         n: Number of records; None draws it.
         epsilon: Budget; None draws it.
+        covariates: Number of covariates; None draws it.
     """
     rng = np.random.default_rng([seed, 23])
     drawn = round(math.exp(rng.uniform(*np.log(SIZES))))
     n = drawn if n is None else n
-    q = int(rng.choice([2, 4, 6, 10, 20, 40]))
+    any_q = int(rng.choice([2, 4, 6, 10, 20, 40]))
+    q = any_q if covariates is None else covariates
     x, low, high, indicators = _covariates(n + QUERIES, q, rng)
     z = (x - x.mean(0)) / x.std(0)
     relevant = rng.permutation(q)[: int(rng.integers(1, 6))]
